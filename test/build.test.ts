@@ -35,6 +35,7 @@ import { prepareBase } from '../deploy/make/base.ts'
 import { findProgram, formatCommand, run } from '../deploy/lib/shell.ts'
 import { stripElf } from '../deploy/make/strip.ts'
 import { equal, is, match, not, ok, rejects, throws, withCode } from './assert.ts'
+import { eventually } from './lab/systemd.ts'
 import { suite } from './suite.ts'
 
 const QUIET = createProgress({ quiet: true })
@@ -457,6 +458,22 @@ drawing('redraws one line on a terminal, at most every 80 ms, and colours it unl
     // oxlint-disable-next-line no-control-regex -- it is what the terminal gets
     is(/\u001b\[3[0-9]m/.test(text()), !('NO_COLOR' in environment))
     match(text(), /✓.* download {2}1\.0 MB in 1\.0 s\n$/)
+  }
+})
+
+drawing('a long stage without bytes shows how long it has lasted, on a terminal only', async () => {
+  for (const isTTY of [true, false]) {
+    const { text, stream } = screen(isTTY)
+    let ms = 0
+    const progress = createProgress({ stream, environment: { NO_COLOR: '1' }, now: () => ms })
+    progress.stage('health', 'v1.2.0')
+    ms = 1999
+    progress.detail('v1.2.0')
+    not(text().includes(' s'))
+    ms = 12_400
+    if (isTTY) await eventually('it is drawn by itself', async () => text().endsWith('› health    v1.2.0  12.0 s'))
+    progress.end('done')
+    is(text().split('\n').length, 2)
   }
 })
 

@@ -344,6 +344,23 @@ test('--try says what answered and after how long, and proposes a usual path wit
   is((await wiki.config())['healthPath'], '/status')
 })
 
+test('--try proposes / where no usual path answers, and says what the start has written beside databases, and where', async () => {
+  await using shop = await folderWith(
+    `const { mkdirSync, writeFileSync } = require('node:fs')
+     mkdirSync(process.env.STATE_DIRECTORY + '/uploads')
+     writeFileSync(process.env.STATE_DIRECTORY + '/settings.json', '{}')
+     writeFileSync(__dirname + '/hits.log', 'one')
+     require('node:http').createServer((request, response) => {
+       response.writeHead(request.url === '/' ? 200 : 404).end('a shop')
+     }).listen(process.env.PORT, process.env.HOST)`,
+  )
+  const { stderr } = await shop.init('--yes', '--try')
+  is((await shop.config())['healthPath'], '/', stderr)
+  match(stderr, 'note: it has written settings.json, uploads/ in the state directory, which every update keeps')
+  match(stderr, 'note: it has written hits.log in its own folder, which each release has anew')
+  match(stderr, 'and give it `{stateDirectory}`')
+})
+
 test('--try says what no look from outside shows: programs that have ended, threads, `.env` files, each listen', async () => {
   await using shop = await folderWith(
     `import { execFileSync } from 'node:child_process'

@@ -223,6 +223,10 @@ test('another database among `rehearse.files` is named, since it does not go bac
   )
   const gone = await rehearsed(`require('node:fs').rmSync(state + '/more/other.db')`, 20_000, made)
   match(throws(() => judge(gone, TAGS), withCode('verify_failed')).message, /is gone/)
+  const name = "state + '/more/' + String(i).padStart(3, '0') + '.db'"
+  const copies = `for (let i = 0; i < 60; i++) require('node:fs').copyFileSync(state + '/more/other.db', ${name})`
+  const more = await rehearsed(copies, 20_000, made)
+  equal([judge(more, TAGS).verdict, more.others], ['open', ['more/other.db']], 'a release may add databases')
 })
 
 test('a release knows that it is rehearsed, and starts nothing that only one process may do', async () => {

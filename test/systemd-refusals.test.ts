@@ -3,6 +3,7 @@
 // ways to have one: without systemd, for a user. By the deploy scripts: systemd-deploy.test.ts.
 
 import { suite } from './suite.ts'
+import type { JournalState } from '../agent/disk/journal.ts'
 import { equal, is, match } from './assert.ts'
 import { spawnLoad } from './lab/load.ts'
 import { bootWithReleases, eventsIn, type FeedHost, put, setUpdate } from './lab/managed.ts'
@@ -119,6 +120,22 @@ test('for a user with a systemd manager: upgrade and rollback hand over there to
   match((await ada(beacon, 'status')).stdout, 'beacon v1.1.0 is running')
   is((await ada(beacon, 'uninstall', '-y')).code, 0)
   await host.ok('test', '-e', '/home/ada/.local/state/beacon/beacon.db')
+})
+
+test('not started: what had no chance to prove itself is not called bad when the next operation begins', async () => {
+  is((await install('--no-service', '--no-start')).code, 0)
+  for (const words of ['upgrade --release v1.1.0', 'upgrade --release v1.2.0', 'rollback']) {
+    const { code, stderr } = await host.cli(...words.split(' '))
+    is(code, 0, stderr)
+  }
+  const { history, bad } = JSON.parse(await host.ok('cat', '/var/lib/beacon/update/journal.json')) as JournalState
+  equal(
+    history.map(({ outcome, from, to }) => `${outcome} ${from} ${to}`),
+    ['updated v1.1.0 v1.2.0', 'updated v1.0.0 v1.1.0'],
+  )
+  equal(bad, [])
+  match((await host.cli('status')).stdout, /v1\.1\.0/)
+  is((await host.cli('uninstall', '--purge', '--confirm', 'beacon', '-y')).code, 0)
 })
 
 test('without systemd: upgrade, revert, restart after a death, rollback and stop work the same', async () => {

@@ -41,7 +41,7 @@ export interface InstallOptions {
   stallMs: number
   receipt?: Pick<Receipt, 'supervisor' | 'configPath'>
   log: Log
-  /** default: `executable` is the file that runs, if anything does */
+  /** resolves to a path at which the running executable can be read, if a person has replaced the file at `executable`; else to null */
   runningImage?: () => Promise<string | null>
   /** default: false, as in a command, in which no application runs */
   serves?: boolean

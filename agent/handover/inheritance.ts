@@ -34,7 +34,10 @@ function hasLeft({ pid }: ProcessName): boolean {
   }
 }
 
-/** What the environment passes on, without a look at the parent. Removes it from the environment. */
+/**
+ * The inheritance in the environment, which it then leaves; null: none. The parent is not checked: the predecessor may have died. From
+ * now on no child gets its descriptors, and the last words are kept.
+ */
 export async function takeInheritance(): Promise<Inheritance | null> {
   const text = process.env[INHERITANCE]
   if (text === undefined) return null

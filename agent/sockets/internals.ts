@@ -146,9 +146,9 @@ export function stopReading(socket: Socket): void {
 }
 
 /**
- * Gives a received socket to `server` as if the server had accepted it. Must run in the tick in which the socket arrived.
- * `idleMs` as in an IdleConnection. From a connection that is new to it Node expects the headers at once, and would answer 408
- * to one that only waits between two requests.
+ * Gives a received socket to `server` as if the server had accepted it. Call it in the tick in which the socket arrived. `idleMs`:
+ * what is left of its idle time; 0: no limit; null: it has sent nothing yet, or it is replayed. Node takes it for a new connection
+ * and would answer 408 if no headers came. So with an `idleMs` the parser is put between two requests, and a timer here closes it.
  */
 export function adopt(server: NetServer, socket: Socket, idleMs: number | null): void {
   const inner = socket as unknown as PrivateSocket

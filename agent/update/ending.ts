@@ -74,16 +74,23 @@ export async function settleProbation(install: ManagedInstall): Promise<void> {
   })
 }
 
+/** Ends an operation that no process is at any more. `why`: for its message, if it has not succeeded. */
 export async function closeInterrupted(install: ManagedInstall, why: string): Promise<void> {
   await clearLeftovers(install.disk, install.places)
   await giveOwnData(install)
   const state = await install.journal.change((now) => {
+    const { operation, probation } = now
+    const failed = probation?.failed
+    // It was put in place and has not failed: the service was stopped before it could prove itself, or not started at all.
+    if (probation?.to === install.current && probation.failures === 0 && failed === undefined) {
+      if (operation !== null) Object.assign(operation, movedIn(install, operation))
+      return finishOperation(now, { outcome: probation.kind === 'rollback' ? 'rolled_back' : 'updated', error: null })
+    }
     // in the restart stage, but with the old executable in place: the holder, an interrupted undo or a person has put it back
-    const outcome = now.operation?.stage === 'restart' ? 'reverted' : 'failed'
-    const stage = now.operation?.stage ?? 'check'
-    const failed = now.probation?.failed
+    const outcome = operation?.stage === 'restart' ? 'reverted' : 'failed'
+    const stage = operation?.stage ?? 'check'
     const message = `interrupted in the ${stage} stage: ${why}`
-    if (now.operation !== null) Object.assign(now.operation, movedIn(install, now.operation))
+    if (operation !== null) Object.assign(operation, movedIn(install, operation))
     const { isBlameless = false, ...error } = failed ?? { code: 'interrupted' as const, message }
     finishOperation(now, { outcome, error, isBlameless })
   })

@@ -26,8 +26,9 @@ export function typeOf(name: string): string {
   return TYPES[extname(name)] ?? 'application/octet-stream'
 }
 
-/** Reads the panel from the folder of this file or from `folder`. */
-export function readAssets(folder: string = import.meta.dirname): Assets {
+/** Reads the panel's files from the folder of this file. `marked.js` comes from the package. */
+export function readAssets(): Assets {
+  const folder = import.meta.dirname
   const parts = readdirSync(join(folder, 'settings')).filter((name) => /\.(js|css)$/.test(name))
   const names = [...PAGE, ...parts.map((name) => `settings/${name}`)]
   const texts = names.map((name) => [name, readFileSync(join(folder, name), 'utf8')])

@@ -9,7 +9,8 @@ export const [LINES_MAX, LINE_MAX] = [10, 200]
 const TOLD_MAX = 1000
 
 /**
- * One line for a message: from the last line that names an error on, else the last lines; null if none is worth it.
+ * One line for a message. It begins at the last line that names an error; if none does, it is the last lines. Null: no line says
+ * anything.
  */
 export function lineOf(lines: readonly unknown[]): string | null {
   const all = lines.map(String).filter(tells)

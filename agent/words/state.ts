@@ -200,7 +200,7 @@ export interface ScheduleReport {
   next: string | null
   /** what it waits for, one sentence */
   says: string
-  /** ISO 8601, UTC: nothing goes by itself before it; null: updates are not held */
+  /** ISO 8601, UTC: the service begins no update by itself before this time; a person may. Null: there is no hold, or it is over */
   heldUntil: string | null
   /** what waits for a person, one sentence each */
   waits: string[]

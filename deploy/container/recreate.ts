@@ -150,7 +150,10 @@ async function withoutSuccessor(
   })
 }
 
-/** Finishes or undoes what an interrupted run has begun; null if the request is still to be done. */
+/**
+ * Finishes or undoes what an interrupted run has begun. Null: that went well, and the request itself is still to be done. A dry run
+ * only says which.
+ */
 async function settle({ at, job }: Unfinished, request: ContainerRequest, tools: Tools): Promise<ContainerEnd | null> {
   const { report } = tools
   const { origin } = job

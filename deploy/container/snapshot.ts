@@ -36,7 +36,8 @@ export function snapshotCommand(image: ImageInspection): string[] | null {
 }
 
 /**
- * The copy of the database; null if there is none yet. Throws BatonError refused; nothing has changed then.
+ * Has the old container copy its database. Null: there is no database yet. Throws BatonError refused if the copy fails; nothing has
+ * changed then. An error of an engine that is away is thrown as it is.
  */
 export async function takeSnapshot(
   { Id }: ContainerInspection,

@@ -1,4 +1,5 @@
-// Parses the arguments of every command line and prints their usage. The one importer of citty.
+// Parses the arguments of the commands in deploy/, and prints their usage. The one importer of citty. `serve`, `healthcheck` and
+// `backup` of the reference service read their own.
 // Must hold: an argument that a command line does not know is a usage error (exit code 2); nothing is guessed.
 
 import { BatonError, EXITS } from '../../agent/words.ts'

@@ -1,5 +1,6 @@
-// Draws a command's progress: one stage after another, and bytes within a stage. On a terminal it redraws one line in place;
-// elsewhere each stage is one plain line. Colour alone never carries meaning; NO_COLOR is honoured.
+// Draws a command's progress: one stage after another, and bytes within a stage. On a terminal it redraws one line in place, and a
+// long stage shows how long it has lasted; elsewhere each stage is one plain line. Colour alone never carries meaning; NO_COLOR is
+// honoured.
 // Must hold: after `end` the output is at the beginning of a line.
 
 export interface ProgressReport {
@@ -36,6 +37,8 @@ interface Current {
 }
 
 const REDRAW_MS = 80
+/** A stage without bytes that lasts longer shows its time, so that nobody takes a wait for a hang. */
+const LONG_MS = 2000
 const BAR_WIDTH = 24
 
 export function createProgress(options: ProgressOptions = {}): ProgressReport {
@@ -46,6 +49,7 @@ export function createProgress(options: ProgressOptions = {}): ProgressReport {
   const live = stream.isTTY === true && environment['TERM'] !== 'dumb'
   const paint = painter(live && !environment['NO_COLOR'])
   let current: Current | null = null
+  let ticks: NodeJS.Timeout | undefined
 
   const width = () => Math.max(20, (stream.columns || 80) - 1)
   const clear = () => live && stream.write('\r\x1b[2K')
@@ -53,13 +57,18 @@ export function createProgress(options: ProgressOptions = {}): ProgressReport {
   const draw = (stage: Current): void => {
     if (!live) return
     stage.drawnAt = now()
-    const line = stage.hasBytes
-      ? `${stage.name.padEnd(9)} ${formatBytesLine(stage.doneBytes, stage.totalBytes, now() - stage.startedAt)}`
-      : `${stage.name.padEnd(9)} ${stage.detail}`
+    const elapsedMs = now() - stage.startedAt
+    const beside = stage.hasBytes
+      ? formatBytesLine(stage.doneBytes, stage.totalBytes, elapsedMs)
+      : [stage.detail, elapsedMs < LONG_MS ? '' : formatDuration(Math.floor(elapsedMs / 1000) * 1000)]
+          .filter(Boolean)
+          .join('  ')
+    const line = `${stage.name.padEnd(9)} ${beside}`
     stream.write(`\r\x1b[2K${paint('cyan', '›')} ${line.slice(0, width() - 2)}`)
   }
 
   const finish = (result: 'done' | 'failed', detail?: string): void => {
+    clearInterval(ticks)
     if (current === null) return
     const elapsedMs = now() - current.startedAt
     const size = current.hasBytes ? `${formatBytes(current.doneBytes)} in ${formatDuration(elapsedMs)}` : ''
@@ -75,6 +84,7 @@ export function createProgress(options: ProgressOptions = {}): ProgressReport {
       finish('done')
       current = { name, detail, startedAt: now(), doneBytes: 0, totalBytes: null, hasBytes: false, drawnAt: -Infinity }
       draw(current)
+      if (live) ticks = setInterval(() => current !== null && draw(current), 1000).unref()
     },
     detail(text) {
       if (current === null) return

@@ -32,7 +32,7 @@ const KILL_MS = 5000
 
 /** Runs `command` and waits for it. Throws BatonError unexpected if it fails or cannot be started. */
 export async function run(command: readonly string[], options: CommandOptions = {}): Promise<CommandResult> {
-  // set every option that a ZX_ variable of the environment could set otherwise
+  // a ZX_ variable of the environment could set each option that is not set here
   const shell = zx({
     shell: '/bin/sh',
     // the program takes the shell's place, so that a signal reaches it
@@ -47,6 +47,7 @@ export async function run(command: readonly string[], options: CommandOptions = 
     ...(options.input === undefined ? {} : { input: options.input }),
     timeout: options.timeoutMs ?? TIMEOUT_MS,
     timeoutSignal: 'SIGTERM',
+    killSignal: 'SIGTERM',
     // zx's own kill looks for child processes with ps(1), which a small host may not have
     kill: async (_pid, signal) => {
       running.child?.kill(signal)

@@ -16,7 +16,10 @@ export function excludesNode(range: unknown, version: string): boolean {
   return !satisfies(version, range)
 }
 
-/** A sentence that names the packages whose `engines` exclude that Node, of those that `folder` needs to run; null for none. */
+/**
+ * A sentence that names packages whose `engines` exclude the Node that Baton brings. Looks at the packages that `folder` needs to run.
+ * Null: none excludes it.
+ */
 export async function foreignEngines(folder: string): Promise<string | null> {
   const version = broughtVersion()
   const { packages } = await packagesOf(await realpath(folder))

@@ -20,6 +20,9 @@ export interface Looked {
 const DATABASES_MAX = 16
 /** files of a state directory that a trial start looks at */
 const FILES_MAX = 2000
+const NAMES_MAX = 8
+/** folders of an application in which no data of its own lies */
+const NOT_LOOKED_AT = ['node_modules', '.git', '.baton', '.cache', '.next']
 /** Baton's own, in a state directory */
 const OURS = ['update', 'run', '.unpacked']
 
@@ -56,6 +59,37 @@ export async function databasesBelow(stateDirectory: string): Promise<string[]> 
   return await databasesAmong(entries.filter((one) => one.isFile()).map((one) => join(one.parentPath, one.name))).then(
     (all) => all.filter((path) => !isBatons(relative(stateDirectory, path))),
   )
+}
+
+/** What a start leaves in the state directory besides databases and Baton's own: names there, sorted, at most NAMES_MAX. */
+export async function keptBelow(stateDirectory: string): Promise<string[]> {
+  const entries = await readdir(stateDirectory, { withFileTypes: true }).catch(() => [])
+  const names = await Promise.all(
+    entries.map(async (entry) => {
+      const path = join(stateDirectory, entry.name)
+      if (isBatons(entry.name) || (entry.isFile() && (await isDatabase(path)))) return []
+      return /-(wal|shm|journal)$/.test(entry.name) ? [] : [entry.isDirectory() ? `${entry.name}/` : entry.name]
+    }),
+  )
+  return names.flat().toSorted().slice(0, NAMES_MAX)
+}
+
+/** Files of the application's own folder that have changed since `sinceMs` (of Date.now), at most NAMES_MAX, and none of its packages. */
+export async function writtenIn(folder: string, sinceMs: number): Promise<string[]> {
+  const found: string[] = []
+  const folders = ['']
+  for (let left = FILES_MAX; left > 0 && folders.length > 0 && found.length < NAMES_MAX;) {
+    const at = folders.shift() ?? ''
+    for (const entry of await readdir(join(folder, at), { withFileTypes: true }).catch(() => [])) {
+      if (left-- <= 0) break
+      const path = join(at, entry.name)
+      if (entry.isDirectory() && !NOT_LOOKED_AT.includes(entry.name)) folders.push(path)
+      if (!entry.isFile()) continue
+      const { mtimeMs } = await stat(join(folder, path)).catch(() => ({ mtimeMs: 0 }))
+      if (mtimeMs >= sinceMs) found.push(path)
+    }
+  }
+  return found.toSorted().slice(0, NAMES_MAX)
 }
 
 /**

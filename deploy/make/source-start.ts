@@ -13,7 +13,7 @@ import { type Detected, startable } from './detect.ts'
 import { filled } from './first/configuration.ts'
 import { provideNode } from './node.ts'
 import type { Project } from './project.ts'
-import { allLooks, databasesBelow, lookAt, splitDatabases } from './seen.ts'
+import { allLooks, databasesBelow, keptBelow, lookAt, splitDatabases, writtenIn } from './seen.ts'
 import { removeTemporaries, temporaryDirectory } from './temporary.ts'
 import { LOOK_AGAIN_MS, trialEnvironment } from './trial.ts'
 import { type Noted, takeNotes } from './noted.ts'
@@ -54,10 +54,11 @@ export async function startFromSource(
   const given = Object.entries(environment).map(([name, text]) => [name, filled(text, values)] as const)
   const env = { ...trialEnvironment(state), ...Object.fromEntries(given) }
   const own = args.map((text) => filled(text, values))
-  const began = performance.now()
   const taker = takeNotes(work.path)
   const command = [...taker.nodeFlags, ...found.nodeFlags, join(folder, file), ...own]
-  await using started = startProgram([await provideNode(), ...command], { cwd: state, env })
+  const node = await provideNode() // may download it
+  const [began, beganAt] = [performance.now(), Date.now()]
+  await using started = startProgram([node, ...command], { cwd: state, env })
   const problem = await untilItListens(started, port)
   if (problem !== null) {
     const said = started.said() || 'nothing'
@@ -75,12 +76,15 @@ export async function startFromSource(
   await started.end()
   const databases = [...new Set([...(seen?.databases ?? []), ...(await databasesBelow(state))])]
   const about = databasesFor(databases, state, folder)
+  const isDatabase = (name: string) => databases.some((path) => path === join(folder, name))
+  const written = (await writtenIn(folder, beganAt)).filter((name) => !isDatabase(name))
   return {
     database: about.database,
     healthPath: health.path,
     notes: [
       line,
       ...about.notes,
+      ...sentencesOfFiles(await keptBelow(state), written),
       ...health.notes,
       ...(ports.includes(port) || ports[0] === undefined
         ? []
@@ -102,6 +106,22 @@ export function sentencesOf({ listens, runs, threads, hearsSigterm, dotEnv }: No
     ...(threads === 0 ? [] : [`it has started ${threads} worker ${threads === 1 ? 'thread' : 'threads'}`]),
     ...(hearsSigterm ? [SIGTERM_NOTE] : []),
     ...(dotEnv.length === 0 ? [] : [`it reads ${dotEnv.join(', ')}, which no release has in it`]),
+  ]
+}
+
+/** Pure. What a start has written, besides databases. */
+export function sentencesOfFiles(kept: readonly string[], written: readonly string[]): string[] {
+  return [
+    ...(kept.length === 0
+      ? []
+      : [
+          `it has written ${kept.join(', ')} in the state directory, which every update keeps and no snapshot has in it`,
+        ]),
+    ...(written.length === 0
+      ? []
+      : [
+          `it has written ${written.join(', ')} in its own folder, which each release has anew: have it read the place from an argument or a variable, and give it \`{stateDirectory}\``,
+        ]),
   ]
 }
 
@@ -149,7 +169,7 @@ async function healthOf(
   }
   if (isGood(await statusOf(port, NO_PATH)))
     return { path: null, notes: [...notes, 'every path answers 2xx, so none could be seen to be a health route'] }
-  for (const path of USUAL_HEALTH) {
+  for (const path of [...USUAL_HEALTH, '/']) {
     const answer = await askFor(port, path)
     if (answer !== null && isGood(answer.status) && answer.bytes <= HEALTH_MAX_BYTES) return { path, notes }
   }

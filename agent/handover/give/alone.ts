@@ -32,7 +32,7 @@ export interface AloneOptions extends Omit<
   Holding,
   'channel' | 'listeners' | 'old' | 'children' | 'values' | 'command' | 'pauseMaxMs'
 > {
-  /** starts the holder: this release's executable, which the swap has renamed */
+  /** starts the holder, from this release's executable, which the swap has moved to `.backup` */
   image: Command
   /** starts the release whose executable is in place */
   command: Command

@@ -18,7 +18,7 @@ import { freePort, type Started, startProgram } from '../started.ts'
 import { type CageRequest, REHEARSAL_REPORT, REHEARSAL_REQUEST } from './ask-cage.ts'
 import { foreseeFull } from './filling.ts'
 import { type CopyLook, lookAtDatabase, prepareDatabase, rowsNow } from './look.ts'
-import { damagedOf, lookAtOthers } from './others.ts'
+import { damagedOf, lookAgainAt, lookAtOthers } from './others.ts'
 import type { Report, Run } from './report.ts'
 import { whyNotAdditive } from './schema-difference.ts'
 
@@ -80,7 +80,7 @@ async function rehearseIn(
   const after = lookAtDatabase(path)
   const difference =
     typeof after === 'string' ? { difference: after } : compared(before, { ...after, rows: fewest(rows, after.rows) })
-  const damage = damagedOf(others, await lookAtOthers(state, files, path))
+  const damage = damagedOf(others, await lookAgainAt(state, Object.keys(others)))
   tell({ ...difference, ...(damage !== null && { damage }), phase: 'present-again' })
   tell({ presentAgain: await run(about(present, own)) })
 }

@@ -27,6 +27,17 @@ export async function lookAtOthers(state: string, files: readonly string[], own:
   return found
 }
 
+/** Looks again at those that an earlier look has found. One that is gone is left out. */
+export async function lookAgainAt(state: string, names: readonly string[]): Promise<Others> {
+  const found: Record<string, string | null> = {}
+  for (const name of names) {
+    const path = join(state, name)
+    const isFile = (await stat(path).catch(() => null))?.isFile() === true
+    if (isFile && (await isDatabase(path))) found[name] = integrityOf(path)
+  }
+  return found
+}
+
 /** The first that was whole and is not any more, or is gone. Null: none. */
 export function damagedOf(before: Others, after: Others): string | null {
   for (const [name, fault] of Object.entries(before)) {

@@ -161,7 +161,7 @@ const NOT_TRIED: Omit<Rehearsal, 'reason'> = {
   tookMs: 0,
 }
 
-/** The cage with an empty folder, or why there is no rehearsal. */
+/** Has systemd empty the cage's folder, and returns the cage; or returns why there is no rehearsal. */
 async function openCage(
   { service, stateDirectory, disk }: ManagedInstall,
   { folder, database, isBusy }: OnCopy,

@@ -14,7 +14,7 @@ export interface EngineTraits {
   kind: 'docker' | 'podman'
   /** such as `1.41` */
   apiVersion: string
-  /** the engine's own host name, which a container in the host's UTS namespace shows as its own */
+  /** name of the engine's host; the engine gives it to a container in the host's network, if nobody named that container */
   hostName: string
 }
 

@@ -1,6 +1,7 @@
 // The worker: root started it as the service's user. It does what `Side` names, and talks to root's process over its standard
 // input and output.
-// Must hold: it gives up everything of root before it reads anything, and it ends when root's process ends.
+// Must hold: it gives up root's ids, groups and capabilities before it reads anything. When root's process ends, the worker ends too;
+// an operation that has begun its swap finishes first.
 
 import type { Receipt } from '../../../agent/install.ts'
 import { asBatonError } from '../../../agent/words.ts'

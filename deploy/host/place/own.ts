@@ -3,7 +3,7 @@
 import { isSea } from 'node:sea'
 import { ownExecutable } from '../../../agent/install.ts'
 
-/** Absolute path of the file that an install puts in place. */
+/** Absolute path of this program's own file, which an install copies. From a clone it is Node's, and nothing installs that. */
 export function ownFile(): string {
   return ownExecutable() ?? process.execPath
 }

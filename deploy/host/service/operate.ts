@@ -27,6 +27,7 @@ import {
   reportOf,
   type Status,
 } from '../../../agent/words.ts'
+import { formatDuration } from '../../lib/progress.ts'
 import { tellsOfRefusal } from '../../lib/refusal.ts'
 import { type Client, connect, follow, waitForInstance } from './client.ts'
 import { readAccess } from './configuration.ts'
@@ -172,14 +173,22 @@ async function askOnce(
   }
   const gate = request.healthUrl === null ? null : healthGate(request.healthUrl, request.healthTimeoutMs)
   let isOnProbation = false
+  let isTimed = false
   const operation = await follow(client, started.id, {
     ...outside,
-    status({ instance, state }) {
-      if (isOnProbation || instance.id === before.instance.id) return
-      isOnProbation = true // begin when the new process first answers
-      gate?.begin()
-      const isBack = instance.version === before.instance.version
-      if (state === 'in_flight') outside.note(`${instance.version} is serving${isBack ? ' again' : ', on probation'}`)
+    status({ instance, state, unproven }) {
+      if (instance.id === before.instance.id) return
+      if (!isOnProbation) {
+        isOnProbation = true // begin when the new process first answers
+        gate?.begin()
+        const isBack = instance.version === before.instance.version
+        if (state === 'in_flight') outside.note(`${instance.version} is serving${isBack ? ' again' : ', on probation'}`)
+      }
+      // an older agent does not say until when
+      if (isTimed || !unproven?.until) return
+      isTimed = true
+      const left = formatDuration(Math.max(0, Date.parse(unproven.until) - Date.now()))
+      outside.note(`it has to stay well for ${left}, or ${before.instance.version} comes back`)
     },
   })
   if (operation.to !== null && (operation.outcome === 'updated' || operation.outcome === 'rolled_back')) {
