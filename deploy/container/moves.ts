@@ -16,6 +16,8 @@ const REFUSALS_MAX = 2
 /** an engine that answers in between, and loses the same act each time, is not asked for ever */
 const LOSSES_MAX = 10
 const SETTLE_MS = 100
+/** an application that is older handles signals */
+const YOUNG_MS = 2000
 /** a failed successor gets at most this long to stop: the old container is waiting */
 const ASIDE_STOP_SECONDS = 10
 
@@ -38,8 +40,8 @@ export async function createBeside(name: string, specification: Specification, e
 }
 
 /**
- * Repeats an act each time the connection to the engine is lost, once the engine answers again, LOSSES_MAX times in all. The engine may have
- * done what it could not confirm: only for an act that may be done more than once.
+ * Repeats an act each time the connection to the engine is lost, once the engine answers again, LOSSES_MAX times in all. The engine
+ * may have done what it could not confirm: only for an act that may be done more than once.
  */
 export async function again<T>(engine: Engine, act: () => Promise<T>): Promise<T> {
   for (let losses = 1; ; losses++) {
@@ -92,7 +94,18 @@ export async function passName({ origin, predecessor, successor }: Job, engine: 
 export async function endOld(predecessor: string, engine: Engine): Promise<void> {
   if (engine.liveRestore) await setRestartPolicy(predecessor, { Name: 'no' }, engine)
   const { StopTimeout: seconds } = (await engine.container(predecessor))?.Config ?? {}
+  await hearsSignals(predecessor, engine)
   await ensureStopped(predecessor, typeof seconds === 'number' ? seconds : null, engine)
+}
+
+/**
+ * Waits until a container that the engine has just started again can hear a stop. Process 1 of a container gets no signal that it
+ * does not handle yet: the stop would be lost, and the engine would kill it at the timeout, with what it has accepted.
+ */
+async function hearsSignals(id: string, engine: Engine): Promise<void> {
+  const { Running = false, StartedAt = '' } = (await engine.container(id))?.State ?? {}
+  const leftMs = Date.parse(StartedAt) + YOUNG_MS - Date.now()
+  if (Running && leftMs > 0) await sleep(Math.min(leftMs, YOUNG_MS))
 }
 
 /** Makes the new container the one that an engine starts by itself. Its first act already takes that from the old one. */

@@ -5,6 +5,7 @@ import { BatonError, reasonOf } from '../../agent/words.ts'
 import { tellsOfFullDisk } from '../lib/refusal.ts'
 import { type Engine, isAway } from './engine/engine.ts'
 import { type ContainerInspection, type ImageInspection, labelsOf } from './inspection.ts'
+import { again } from './moves.ts'
 import { IMAGE_LABELS } from './reference.ts'
 
 const SNAPSHOT_MS = 15 * 60_000
@@ -45,7 +46,7 @@ export async function takeSnapshot(
   engine: Engine,
 ): Promise<ContainerSnapshot | null> {
   try {
-    const { exitCode, output } = await engine.exec(Id, command, SNAPSHOT_MS)
+    const { exitCode, output } = await again(engine, () => engine.exec(Id, command, SNAPSHOT_MS))
     if (exitCode === 0) return snapshotIn(output)
     throw new Error(`\`${command.join(' ')}\` ended with ${exitCode}: ${output.trim().slice(0, 500)}`)
   } catch (cause) {
