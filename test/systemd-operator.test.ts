@@ -143,7 +143,7 @@ test('in a probation the release is unproven until it ends, and the address that
   await host.ok('systemctl', 'stop', 'gate')
   const { stdout, code } = await upgrade
   is(code, 0, stdout)
-  match(stdout, /"message":"it has to stay well for \d+(\.\d+)? m?s, or v1\.0\.0 comes back"/)
+  match(stdout, /"message":"it has to stay well until \d\d:\d\d:\d\d UTC, or v1\.0\.0 comes back"/)
   const { outcome, from, to, operationId } = eventsIn(stdout).at(-1) ?? {}
   equal([outcome, from, to, operationId], ['updated', 'v1.0.0', 'v1.1.0', (await host.status()).operation?.id])
   not.match((await host.cli('status')).stdout, /^unproven/m)

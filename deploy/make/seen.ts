@@ -74,7 +74,7 @@ export async function keptBelow(stateDirectory: string): Promise<string[]> {
   return names.flat().toSorted().slice(0, NAMES_MAX)
 }
 
-/** Files of the application's own folder that have changed since `sinceMs` (of Date.now), at most NAMES_MAX, and none of its packages. */
+/** Files of the application's own folder that have changed since `sinceMs` (of another file's mtimeMs), at most NAMES_MAX, and none of its packages. */
 export async function writtenIn(folder: string, sinceMs: number): Promise<string[]> {
   const found: string[] = []
   const folders = ['']

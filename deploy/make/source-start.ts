@@ -2,7 +2,7 @@
 // application gets what an install would give it, with a temporary state directory and a free port.
 // Must hold: the application is always ended; this file writes nothing of what it has seen.
 
-import { mkdir } from 'node:fs/promises'
+import { mkdir, stat } from 'node:fs/promises'
 import { join, relative, sep } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { freePort, type Started, startProgram } from '../../agent/install.ts'
@@ -49,6 +49,7 @@ export async function startFromSource(
   await using work = await temporaryDirectory(await temporaryPlace())
   const state = join(work.path, 'state')
   await mkdir(state)
+  const { mtimeMs: sinceMs } = await stat(state)
   const port = await freePort()
   const values = { port: String(port), host: '127.0.0.1', stateDirectory: state, path: '', feed: '', basePath: '' }
   const given = Object.entries(environment).map(([name, text]) => [name, filled(text, values)] as const)
@@ -57,7 +58,7 @@ export async function startFromSource(
   const taker = takeNotes(work.path)
   const command = [...taker.nodeFlags, ...found.nodeFlags, join(folder, file), ...own]
   const node = await provideNode() // may download it
-  const [began, beganAt] = [performance.now(), Date.now()]
+  const began = performance.now()
   await using started = startProgram([node, ...command], { cwd: state, env })
   const problem = await untilItListens(started, port)
   if (problem !== null) {
@@ -77,7 +78,7 @@ export async function startFromSource(
   const databases = [...new Set([...(seen?.databases ?? []), ...(await databasesBelow(state))])]
   const about = databasesFor(databases, state, folder)
   const isDatabase = (name: string) => databases.some((path) => path === join(folder, name))
-  const written = (await writtenIn(folder, beganAt)).filter((name) => !isDatabase(name))
+  const written = (await writtenIn(folder, sinceMs)).filter((name) => !isDatabase(name))
   return {
     database: about.database,
     healthPath: health.path,

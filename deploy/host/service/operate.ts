@@ -27,7 +27,6 @@ import {
   reportOf,
   type Status,
 } from '../../../agent/words.ts'
-import { formatDuration } from '../../lib/progress.ts'
 import { tellsOfRefusal } from '../../lib/refusal.ts'
 import { type Client, connect, follow, waitForInstance } from './client.ts'
 import { readAccess } from './configuration.ts'
@@ -187,8 +186,8 @@ async function askOnce(
       // an older agent does not say until when
       if (isTimed || !unproven?.until) return
       isTimed = true
-      const left = formatDuration(Math.max(0, Date.parse(unproven.until) - Date.now()))
-      outside.note(`it has to stay well for ${left}, or ${before.instance.version} comes back`)
+      const time = unproven.until.slice('2026-12-31T'.length, '2026-12-31T23:59:59'.length)
+      outside.note(`it has to stay well until ${time} UTC, or ${before.instance.version} comes back`)
     },
   })
   if (operation.to !== null && (operation.outcome === 'updated' || operation.outcome === 'rolled_back')) {
