@@ -229,6 +229,7 @@ async function kills({ clients, times, everyMs, eventEveryMs }: Wanted['kills'])
     const successor = home.pids().find((pid) => !before.includes(pid)) ?? 0
     await sleep(Math.random() * 200)
     const watched = counting.aftermath()
+    await counting.report() // answered in order: it watches by now
     process.kill(successor, 'SIGKILL')
     const answeredMs = await untilAnswered(port)
     const { served, closed, hung } = await watched
