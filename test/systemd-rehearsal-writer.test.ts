@@ -159,7 +159,10 @@ async function missingIn(on: FeedHost, acknowledged: readonly string[], operatio
   )
   const named = operations.flatMap((one) => Object.values(one?.stateMoved ?? {}) as string[])
   const there = new Set<string>()
-  for (const path of new Set([LIVE, ...named, ...listed]))
+  // what an earlier operation has restored may have made room since; sqlite3 would make an empty file of that name
+  const isThere = async (path: string) => (await on.run(['test', '-e', path])).code === 0
+  const kept = await Promise.all(named.map(async (path) => ((await isThere(path)) ? [path] : [])))
+  for (const path of new Set([LIVE, ...kept.flat(), ...listed]))
     for (const text of (await on.sql("SELECT text FROM notes WHERE text LIKE 'w-%'", path)).split('\n')) there.add(text)
   return acknowledged.filter((text) => !there.has(text))
 }
