@@ -328,7 +328,7 @@ test('GitHub: pushed and pulled through the API, timestamp.json replaced last; h
     .map(({ method, path }) => `${method} ${path.split(/[?/]/).at(-1)}`)
   assert.equal(
     writes.map((line) => line.replace(/\d+/, 'N')),
-    ['POST name=N.snapshot.json', 'POST name=N.targets.json', 'DELETE N', 'POST name=timestamp.json'],
+    ['POST name=N.snapshot.json', 'POST name=N.targets.json', 'POST name=timestamp.json.next', 'DELETE N', 'PATCH N'],
   )
   await assert.rejects(() => feed.byTag('v1.0.0'), assert.withCode('withdrawn'))
   const other = join(it.home, 'pulled')
@@ -342,6 +342,37 @@ test('GitHub: pushed and pulled through the API, timestamp.json replaced last; h
     await fetch(`${server.apiUrl}/repos/acme/beacon/releases`, { headers: { authorization: 'Bearer sesame' } })
   ).json()) as { tag_name: string; prerelease: boolean }[]
   assert.is(latest?.tag_name, 'v1.0.0')
+})
+
+test('GitHub: a push that fails at any write leaves the timestamp of before, or the next push puts it there', async () => {
+  await using it = await maintainer(['v1.0.0'])
+  await it.run(`init --service beacon --dir ${it.dist}`)
+  await it.run(`sign ${it.dist}`)
+  const root = await rootOf(it)
+  await using hub = await makeDist(['v1.0.0'])
+  await using server = await releaseServer({ dir: hub.dir, writeToken: 'sesame', quota: 0, token: 'sesame' })
+  const environment = { GH_ENTERPRISE_TOKEN: 'sesame' }
+  const push = async () => await it.run(`push ${server.feed} --dir ${it.dist}`, environment)
+  const timestamp = async () =>
+    (await readdir(join(hub.dir, 'verified'))).filter((name) => name.startsWith('timestamp'))
+  await push()
+  await using feed = labFeed(server.feed, { trust: { root, builtAt: null }, environment })
+  for (const [refusedWrites, left] of [
+    [/POST .*snapshot/, ['timestamp.json']],
+    [/POST .*next/, ['timestamp.json']],
+    [/DELETE/, ['timestamp.json', 'timestamp.json.next']],
+    [/PATCH/, ['timestamp.json.next']],
+  ] as const) {
+    await it.run(`refresh ${it.dist}`)
+    server.faults.refusedWrites = refusedWrites
+    assert.match(await push(), /exit 4$/)
+    assert.equal((await timestamp()).toSorted(), [...left])
+    if (left[0] === 'timestamp.json') assert.is((await feed.latest(() => false)).release?.tag, 'v1.0.0')
+    delete server.faults.refusedWrites
+    assert.match(await push(), /published .*timestamp\.json\n$/)
+    assert.equal(await timestamp(), ['timestamp.json'])
+    assert.is((await feed.latest(() => false)).release?.tag, 'v1.0.0')
+  }
 })
 
 test('GitHub: a host that asks in the moment between deleting and uploading waits', async () => {

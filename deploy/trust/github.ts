@@ -22,6 +22,8 @@ interface Holder {
 }
 
 const TIMESTAMP = 'timestamp.json'
+/** takes the name of the old timestamp once that is gone: an upload that fails in between would leave hosts without any */
+const NEXT = 'timestamp.json.next'
 const TIMEOUT_MS = 60_000
 const FILE_MAX_BYTES = 4 * 1024 * 1024
 const NAME = /^(timestamp|[1-9]\d{0,9}\.(root|snapshot|targets))\.json$/
@@ -88,10 +90,16 @@ export function openHub(setting: string, environment: NodeJS.ProcessEnv): Hub {
       const known = new Set(assets.map(({ name }) => name))
       const fresh = names.filter((name) => name !== TIMESTAMP && !known.has(name))
       for (const name of fresh) await ask('POST', `${upload}?name=${name}`, await readFile(join(folder, name)))
-      const before = assets.find(({ name }) => name === TIMESTAMP)
-      if (before !== undefined) await ask('DELETE', before.url)
-      await ask('POST', `${upload}?name=${TIMESTAMP}`, await readFile(join(folder, TIMESTAMP)))
-      for (const { url } of outdated(assets, [...known, ...fresh])) await ask('DELETE', url)
+      const remove = async (one: string): Promise<void> => {
+        const there = assets.find(({ name }) => name === one)
+        if (there !== undefined) await ask('DELETE', there.url)
+      }
+      await remove(NEXT) // left of a push that was cut off
+      const next = await ask('POST', `${upload}?name=${NEXT}`, await readFile(join(folder, TIMESTAMP)))
+      const { url } = (await next.json()) as Asset
+      await remove(TIMESTAMP)
+      await ask('PATCH', url, JSON.stringify({ name: TIMESTAMP }))
+      for (const one of outdated(assets, [...known, ...fresh])) await ask('DELETE', one.url)
       return [...fresh, TIMESTAMP]
     },
   }

@@ -3,17 +3,19 @@
 // It imports only node: modules, and listens on 127.0.0.1 unless it is told otherwise. The demo, the panel and the install tests use it without faults.
 
 import { createHash } from 'node:crypto'
-import { createReadStream } from 'node:fs'
-import { mkdir, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises'
+import { createReadStream, existsSync } from 'node:fs'
+import { mkdir, readdir, readFile, rename, rm, stat, writeFile } from 'node:fs/promises'
 import { createServer as createHttpServer } from 'node:http'
 import type { IncomingHttpHeaders, IncomingMessage, RequestListener, ServerResponse } from 'node:http'
 import { createServer as createHttpsServer } from 'node:https'
 import type { AddressInfo } from 'node:net'
-import { join } from 'node:path'
+import { dirname, join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 
 /** What goes wrong; empty: nothing. A test may change every member through `server.faults` while the server runs. */
 export interface Faults {
+  /** writes that are answered with 502, by `METHOD /path?query` */
+  refusedWrites?: RegExp
   // the listing
   /** tags that the listing flags as drafts, and (below) as prereleases, whatever releases.json says */
   drafts?: string[]
@@ -305,6 +307,8 @@ async function answerWrite(
 ): Promise<void> {
   const body = Buffer.concat(await Array.fromAsync(request as AsyncIterable<Buffer>))
   if (request.headers.authorization !== `Bearer ${state.options.writeToken}`) return sendJson(response, 401, {})
+  if (state.faults.refusedWrites?.test(`${request.method} ${path}${url.search}`) === true)
+    return sendJson(response, 502, { message: 'Bad Gateway' })
   const releases = `/api/v3/repos/${state.owner}/releases`
   const listed = await releasesOf(state)
   const release = async (wanted: string): Promise<unknown> => {
@@ -327,7 +331,8 @@ async function answerWrite(
     if ((there as string[]).includes(name) || !/^[\w.-]+$/.test(name))
       return sendJson(response, 422, { message: 'already_exists' })
     await writeFile(join(state.options.dir, tag, name), body)
-    return sendJson(response, 201, { name, state: 'uploaded' })
+    const assets = (await releasesOf(state)).find(({ tag_name }) => tag_name === tag)?.assets ?? []
+    return sendJson(response, 201, assets.find((one) => one.name === name) ?? { name, state: 'uploaded' })
   }
   const whole = listed.find(({ id }) => path === `${releases}/${String(id)}`)
   if (request.method === 'PATCH' && whole !== undefined) {
@@ -336,6 +341,15 @@ async function answerWrite(
   }
   const id = Number(path.slice(releases.length + 8))
   const asset = listed.flatMap(({ assets }) => assets).find((one) => one.id === id)
+  if (request.method === 'PATCH' && asset !== undefined) {
+    const name = String(lenient(body.toString())['name'])
+    const to = join(dirname(join(state.options.dir, asset.path)), name)
+    if (!/^[\w.-]+$/.test(name) || existsSync(to)) return sendJson(response, 422, { message: 'already_exists' })
+    await rename(join(state.options.dir, asset.path), to)
+    state.ids.delete(String(asset['name']))
+    state.ids.set(name, id)
+    return sendJson(response, 200, { ...asset, name })
+  }
   if (request.method !== 'DELETE' || asset === undefined) return sendJson(response, 404, { message: 'Not Found' })
   state.ids.delete(String(asset['name']))
   await rm(join(state.options.dir, asset.path), { force: true })
