@@ -297,6 +297,7 @@ test('`baton dev`: what is saved serves, what cannot start is taken back, and Ct
     import { fork } from 'node:child_process'
     import { once } from 'node:events'
     import { parseArgs } from 'node:util'
+    import './node_modules/brought/index.js' // as baton init writes it for a service from npm
     import { Worker } from 'node:worker_threads'
     parseArgs() // refuses what it takes for a word
     const file = new URL('./who.js', import.meta.url)
@@ -307,6 +308,8 @@ test('`baton dev`: what is saved serves, what cannot start is taken back, and Ct
     }).listen(Number(process.env.PORT), process.env.HOST)\n`
   await writeFile(join(folder, 'package.json'), '{ "name": "shop", "type": "module" }')
   await writeFile(join(folder, 'baton.config.json'), JSON.stringify({ service: 'shop', entry: 'server.js' }))
+  await mkdir(join(folder, 'node_modules/brought'), { recursive: true })
+  await writeFile(join(folder, 'node_modules/brought/index.js'), '')
   await writeFile(join(folder, 'server.js'), text('one'))
   const who = `import { release } from '${join(PROJECT, 'agent/adapters/release.ts')}'
     import { parentPort } from 'node:worker_threads'

@@ -344,6 +344,16 @@ test('--try says what answered and after how long, and proposes a usual path wit
   is((await wiki.config())['healthPath'], '/status')
 })
 
+test('--try: an addon that another Node has built leads to `baton rebuild`, and not to a build', async () => {
+  await using shop = await folderWith(
+    `throw new Error('compiled against a different version: NODE_MODULE_VERSION 115')`,
+  )
+  const { stderr } = await shop.init('--yes', '--try')
+  match(stderr, /another Node has built its native addons; `npx baton rebuild`, then `npx baton init --try` again/)
+  match(stderr, /^next: npx baton rebuild$/m)
+  not(stderr.includes('NODE_MODULE_VERSION'), 'whose own advice is for the Node of the developer')
+})
+
 test('--try proposes / where no usual path answers, and says what the start has written beside databases, and where', async () => {
   await using shop = await folderWith(
     `const { mkdirSync, writeFileSync } = require('node:fs')

@@ -44,7 +44,7 @@ const MAKE_MS = 30 * 60_000
  * main script named `x.partial`.
  */
 const scriptHead = (flags: string) => `#!/bin/sh
-':' //; n=\${BATON_NODE-}; [ -x "$n" ] || n=$(command -v node) || { echo "error: expected Node 26 on PATH or in BATON_NODE to run $0, found none" >&2; exit 3; }; [ "\${1-}" != --version ] || case $("$n" --version) in v2[4-9].* | v[3-9][0-9].*) ;; *) echo "error: expected Node 26 to run $0, found $("$n" --version) at $n" >&2; exit 3 ;; esac; exec "$n" --disable-warning=ExperimentalWarning${flags} -e 'process.argv[1] = process.getBuiltinModule("fs").realpathSync(process.argv[1]); process.getBuiltinModule("module").createRequire("/")(process.argv[1])' -- "$0" "$@"
+':' //; n=\${BATON_NODE-}; [ -x "$n" ] || n=$(command -v node) || { echo "error: expected Node 26 on PATH or in BATON_NODE to run $0, found none" >&2; exit 3; }; [ "\${1-}" != --version ] || case $("$n" --version) in v2[4-9].* | v[3-9][0-9].*) ;; *) echo "error: expected Node 26 to run $0, found $("$n" --version) at $n" >&2; exit 3 ;; esac; exec "$n" --disable-warning=ExperimentalWarning${flags} -e 'if (parseInt(process.versions.node, 10) < 24) { console.error("error: expected Node 26 to run " + process.argv[1] + ", found " + process.version + " at " + process.execPath); process.exit(3) } process.argv[1] = process.getBuiltinModule("fs").realpathSync(process.argv[1]); process.getBuiltinModule("module").createRequire("/")(process.argv[1])' -- "$0" "$@"
 `
 
 export interface BuiltApplication extends PublishedRelease {

@@ -31,7 +31,8 @@ const QUIET_MS = 150
 const LOOK_MS = 200
 const QUIET = createProgress({ quiet: true })
 const PROBATION_MS = 1000
-const SAID_MAX_CHARS = 4000
+/** of a log in which each start that failed has written the same */
+const SAID_LINES = 20
 
 /** Resolves when `stop` is aborted and everything has ended. */
 export async function develop(options: DevOptions, stop: AbortSignal): Promise<void> {
@@ -51,7 +52,7 @@ export async function develop(options: DevOptions, stop: AbortSignal): Promise<v
   await installInto(options)
   try {
     await command('start').catch(async (cause: unknown) => {
-      const said = (await readFile(at.log, 'utf8').catch(() => '')).slice(-SAID_MAX_CHARS)
+      const said = (await readFile(at.log, 'utf8').catch(() => '')).trimEnd().split('\n').slice(-SAID_LINES).join('\n')
       throw new BatonError('restart_failed', `${project.service} does not start: ${reasonIn(said)}it said:\n${said}`, {
         cause,
       })

@@ -1,7 +1,8 @@
 // Makes a release for `baton dev`: a copy of the author's files beside their packages, and a script that starts it. It makes no
 // executable and no bundle, so it takes only as long as copying a few files.
 
-import { copyFile, mkdir, readFile, writeFile } from 'node:fs/promises'
+import { existsSync } from 'node:fs'
+import { copyFile, mkdir, readFile, symlink, writeFile } from 'node:fs/promises'
 import { dirname, join, relative, sep } from 'node:path'
 import { RELEASE_WORDS } from '../../agent/first.ts'
 import { bundleOurScript, makeFirst, scriptOf, wordsOf } from './application.ts'
@@ -31,6 +32,8 @@ export async function releaseFromSource({ project, tag, copies, feed, progress }
     await mkdir(dirname(join(copy, path)), { recursive: true })
     await copyFile(source, join(copy, path))
   }
+  // for a path such as ./node_modules/x/server.js, which Node does not look for in the folders above
+  if (existsSync(modules) && !existsSync(join(copy, 'node_modules'))) await symlink(modules, join(copy, 'node_modules'))
   await using work = await temporaryDirectory(feed)
   const executable = join(work.path, project.service)
   const words = { ...wordsOf({ ...project, kind: 'script' }, tag, null, null) }

@@ -12,6 +12,7 @@ import { type AddonPackage, type AddonReport, examineAddons, formatAddons } from
 import type { Detected } from './detect.ts'
 import { excludesNode } from './engines.ts'
 import { filesOf } from './files.ts'
+import { packagesOf, readManifest } from './packages.ts'
 import { provideHeaders } from './node.ts'
 import type { Project } from './project.ts'
 
@@ -184,7 +185,7 @@ async function nextStep(one: AddonPackage, { project, ours, typed, node }: Circu
   if (own !== null) return own
   if (!(await realpath(one.folder)).startsWith(`${ours}${sep}node_modules${sep}`) && project.build !== null)
     return `\`build\` of the configuration has copied it: \`npx baton build\` copies it anew`
-  return await newerVersion(one, project.folder, node)
+  return await newerVersion(one, ours, node)
 }
 
 /** An addon of the application itself is no package that a package manager could build. */
@@ -209,7 +210,19 @@ async function newerVersion({ name, version }: AddonPackage, cwd: string, node: 
   if (excludesNode(latest.range, node))
     return `the newest version, ${latest.version}, says that it does not run on Node ${node} (\`engines\`: ${latest.range})`
   const says = latest.range === null ? 'says nothing of Node in `engines`' : `allows it (\`engines\`: ${latest.range})`
-  return `another version might: \`npm install ${name}@${latest.version}\`, the newest, ${says}`
+  const install = `npm install ${name}@${latest.version}`
+  const by = await dependentsOf(name, cwd)
+  if (by === null) return `another version might: \`${install}\`, the newest, ${says}`
+  return `another version might: ${latest.version}, the newest, ${says}. ${by} asks for this one, so all three: \`${install}\`, \`npm pkg set overrides.${name}='$${name}'\`, \`npm install\`. Then try it with your own client: ${by} was not written for it`
+}
+
+/** The packages that ask for `name`, for a person; null if the application itself does, or nobody is found. */
+async function dependentsOf(name: string, folder: string): Promise<string | null> {
+  if ((await readManifest(folder)).dependencies?.[name] !== undefined) return null
+  const { packages } = await packagesOf(folder)
+  const asking = packages.filter(({ manifest }) => manifest.dependencies?.[name] !== undefined)
+  const names = [...new Set(asking.map(({ manifest }) => manifest.name ?? ''))].filter((one) => one !== '').slice(0, 3)
+  return names.length === 0 ? null : names.join(', ')
 }
 
 function latestOf(text: string): { version: string; range: string | null } | null {

@@ -77,8 +77,13 @@ export async function setUp(folder: string, flags: SetUpFlags, { say, print }: O
   }
   if (plan.patch !== null && embedded !== null) await writeFile(join(folder, plan.patch.path), embedded)
   if (fault !== null) return tellFault(fault)
-  const tag = `v${found.version ?? ''}`
-  say(`\nnext: npx baton build --tag ${isTag(tag) ? tag : 'v0.1.0'}`)
+  say(`\nnext: ${nextStep(found, shown)}`)
+}
+
+function nextStep({ version }: Detected, shown: SourceStart | null): string {
+  if (shown?.needsRebuild === true) return 'npx baton rebuild'
+  const tag = `v${version ?? ''}`
+  return `npx baton build --tag ${isTag(tag) ? tag : 'v0.1.0'}`
 }
 
 /** The name that is asked for, if any. An installed service keeps its own, so a configuration that is there is not changed. */

@@ -25,7 +25,12 @@ export interface SourceStart {
   healthPath: string | null
   /** sentences for the author */
   notes: string[]
+  /** it ended because a native addon is built for another Node */
+  needsRebuild?: true
 }
+
+/** what Node says of an addon that another Node has built: https://nodejs.org/api/errors.html#err_dlopen_failed */
+const OTHER_ABI = /NODE_MODULE_VERSION|ERR_DLOPEN_FAILED/
 
 const START_MS = 30_000
 const ANSWER_MS = 3000
@@ -61,10 +66,7 @@ export async function startFromSource(
   const began = performance.now()
   await using started = startProgram([node, ...command], { cwd: state, env })
   const problem = await untilItListens(started, port)
-  if (problem !== null) {
-    const said = started.said() || 'nothing'
-    return { ...unseen, notes: [`it was started once, and ${problem}; it said: ${said}`] }
-  }
+  if (problem !== null) return { ...unseen, ...endedEarly(problem, started.said() || 'nothing') }
   const took = formatDuration(performance.now() - began)
   const first = await lookAt(started.pid)
   await sleep(LOOK_AGAIN_MS)
@@ -94,6 +96,14 @@ export async function startFromSource(
       ...sentencesOf(await taker.read()),
     ],
   }
+}
+
+/** Pure. What a start that failed is told as. */
+function endedEarly(problem: string, said: string): Pick<SourceStart, 'notes' | 'needsRebuild'> {
+  const note = `it was started once, and ${problem}`
+  if (!OTHER_ABI.test(said)) return { notes: [`${note}; it said: ${said}`] }
+  const next = '`npx baton rebuild`, then `npx baton init --try` again'
+  return { needsRebuild: true, notes: [`${note}: another Node has built its native addons; ${next}`] }
 }
 
 const SIGTERM_NOTE =
