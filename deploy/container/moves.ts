@@ -99,7 +99,7 @@ export async function endOld(predecessor: string, engine: Engine): Promise<void>
 }
 
 /**
- * Waits until a container that the engine has just started again can hear a stop. Process 1 of a container gets no signal that it
+ * Waits until a container that the engine has just started can hear a stop. Process 1 of a container gets no signal that it
  * does not handle yet: the stop would be lost, and the engine would kill it at the timeout, with what it has accepted.
  */
 async function hearsSignals(id: string, engine: Engine): Promise<void> {
@@ -127,12 +127,14 @@ export async function commit({ origin, predecessor, successor }: Job, engine: En
  * Takes the ports and the name from a failed successor. Stops it first: Docker 20.10 cannot rename a container between two
  * restarts.
  */
-export async function standAside({ origin, successor }: Job, engine: Engine): Promise<void> {
+export async function standAside({ origin, predecessor, successor }: Job, engine: Engine): Promise<void> {
   await engine.awake()
   const { reverting, failed } = namesFor(origin.name)
   const now = await nameNow(successor, engine)
   if (now === null) return
   await setRestartPolicy(successor, { Name: 'no' }, engine)
+  // both serve: nobody waits meanwhile, and what the new one has accepted is answered
+  if ((await engine.container(predecessor))?.State.Running === true) await hearsSignals(successor, engine)
   await ensureStopped(successor, ASIDE_STOP_SECONDS, engine)
   if (now !== failed) await rename(successor, reverting, engine)
 }
