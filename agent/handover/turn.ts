@@ -19,9 +19,12 @@ export interface Turn {
   only(name: string, start: Act, stop: Act): void
   /** Gives this process the turn. Never rejects. */
   take(): Promise<void>
-  /** Takes the turn away. Resolves when all work has stopped, or is out of time. Never rejects. */
+  /** Takes the turn away. Resolves when all work has stopped, or after `stopMs` for all of it together. Never rejects. */
   pass(): Promise<void>
 }
+
+/** for a work whose turn to stop comes when the time of all is up */
+const STOP_LEAST_MS = 100
 
 /** Calls an author's function and waits for it at most `ms`. Never rejects. */
 export async function bounded(act: Act, ms: number, failed: (why: string) => void): Promise<void> {
@@ -45,8 +48,8 @@ export function makeTurn(stopMs: number, warn: (message: string) => void): Turn 
   const isTrial = isRehearsal()
   let isOurs = false
   let last: Promise<void> = Promise.resolve()
-  const call = (name: string, what: string, act: Act) =>
-    bounded(act, stopMs, (why) => warn(`\`${what}\` of \`${name}\`: ${why}`))
+  const call = (name: string, what: string, act: Act, ms = stopMs) =>
+    bounded(act, ms, (why) => warn(`\`${what}\` of \`${name}\`: ${why}`))
   // one after the other: the turn may come back while `pass` still runs
   const queue = (act: () => Promise<void>): Promise<void> => (last = last.then(act))
   return {
@@ -64,7 +67,9 @@ export function makeTurn(stopMs: number, warn: (message: string) => void): Turn 
       queue(async () => {
         if (!isOurs) return
         isOurs = false
-        for (const { name, stop } of works.toReversed()) await call(name, 'stop', stop)
+        const until = performance.now() + stopMs
+        for (const { name, stop } of works.toReversed())
+          await call(name, 'stop', stop, Math.max(STOP_LEAST_MS, until - performance.now()))
       }),
   }
 }

@@ -20,6 +20,7 @@ export function askToClose({ server, sessions }: Listener): () => void {
     last.set(socket, response.setHeader('Connection', 'close'))
   }
   const goAway = (session: Session) => {
+    if (session.destroyed) return
     // RFC 9113, 6.8: send the largest number first, so that requests on their way are still accepted; `close` sends the real one later.
     session.goaway(0, 2 ** 31 - 1)
     setTimeout(() => session.close(), GOAWAY_MS).unref()

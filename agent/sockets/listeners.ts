@@ -51,6 +51,8 @@ export interface Listener {
 
 /** The part of an HTTP/2 session that matters here. */
 export interface Session {
+  /** it may be so for as long as the client keeps the socket open: only then comes `close` */
+  readonly destroyed: boolean
   goaway(code: number, lastStreamId: number): void
   close(): void
 }

@@ -122,7 +122,10 @@ export async function resolveRollback(
   return { image, reference, repository, digest: origin.digest, version: origin.from, tag: null }
 }
 
-/** The image that the container runs, by a name that means it. */
+/**
+ * The image that the container runs. `reference` is the name in its configuration, if that name still means this image; else it is the
+ * digest or the id.
+ */
 export async function presentImage(
   container: ContainerInspection,
   image: ImageInspection,

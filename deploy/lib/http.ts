@@ -1,4 +1,5 @@
-// How the command line talks to a service on this host: JSON in, JSON out, bounded. The one importer of node-fetch-native.
+// The command line's HTTP. `callHttp` asks a service on this host: JSON in, JSON out, at most 4 MiB. The others ask any URL, without a
+// token and within a time. The one importer of node-fetch-native.
 // Must never break: the token goes into a header and nowhere else; no redirect is followed with it.
 
 import { request as httpRequest, type IncomingMessage } from 'node:http'
@@ -53,7 +54,9 @@ export async function callHttp(address: Address, target: string, options: Call =
 
 /** The status of a plain GET of any URL: for the health URLs that an operator names. */
 export async function httpStatusOf(url: string, timeoutMs: number): Promise<number> {
-  return (await httpSizeOf(url, timeoutMs)).status
+  const { status, body } = await fetch(url, { redirect: 'manual', signal: AbortSignal.timeout(timeoutMs) })
+  await body?.cancel() // it may have no end
+  return status
 }
 
 /** The status and how long the body is, of a plain GET. */

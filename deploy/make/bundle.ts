@@ -192,7 +192,10 @@ async function compile(
   return output.contents
 }
 
-/** Bundles each dynamic import of one of `names` as a separate script, which is a text until then. */
+/**
+ * Makes a separate script of each module in `names` that is imported dynamically. The release carries the script as text: an asset of an
+ * executable, or a string in a script. The first import compiles it.
+ */
 function asTexts(options: BundleOptions, names: readonly string[]): Plugin {
   const nameOf = (path: string) => names.find((name) => path === name || `*/${basename(path)}` === name)
   return {

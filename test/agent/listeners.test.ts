@@ -4,11 +4,13 @@
 import { once } from 'node:events'
 import { chmod, mkdtemp, readdir, rm, stat } from 'node:fs/promises'
 import { createServer, type Server } from 'node:http'
-import { createSecureServer } from 'node:http2'
+import { createSecureServer, createServer as createPlainServer, type ServerHttp2Session } from 'node:http2'
 import { createServer as createTlsServer } from 'node:https'
-import { connect, createServer as createNetServer, type Socket } from 'node:net'
+import { type AddressInfo, connect, createServer as createNetServer, type Socket } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { askToClose } from '../../agent/sockets/closing.ts'
 import {
   bind,
   closeListener,
@@ -172,6 +174,29 @@ test('open connections are known, and forgotten when they end', async () => {
   socket.destroy()
   await closed
   is(listener.sockets.size, 0)
+})
+
+test('HTTP/2: a session that has ended, and whose client keeps the connection open, is not asked to close again', async () => {
+  const server = createPlainServer()
+  const listener = makeListener({ server, port: 0 })
+  await once(server.listen(0, '127.0.0.1'), 'listening')
+  const { port } = server.address() as AddressInfo
+  const client = connect({ port, host: '127.0.0.1', allowHalfOpen: true })
+  const settings = Buffer.from([0, 0, 0, 4, 0, 0, 0, 0, 0])
+  client.write(Buffer.concat([Buffer.from('PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n'), settings]))
+  const [session] = (await once(server, 'session')) as [ServerHttp2Session]
+  client.on('error', () => {})
+  await once(client, 'data')
+  session.close()
+  while (!session.destroyed) await sleep(5)
+  equal(
+    [...listener.sessions].map(({ destroyed }) => destroyed),
+    [true],
+    'no `close` before the client has closed',
+  )
+  askToClose(listener)()
+  client.destroy()
+  await new Promise((resolve) => server.close(resolve))
 })
 
 test.run()

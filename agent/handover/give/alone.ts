@@ -191,7 +191,8 @@ async function leave(
 function toldTo(options: AloneOptions): Parameters<typeof spawnHolder>[2] {
   const { service, tag, from, operationId, kind, command, executable, stateDirectory, healthPath } = options
   const { readyMs, hangMs, probationMs, drainMaxMs, stopMs } = options
-  const pauseMaxMs = options.quietMs + stopMs + LEAVING_MS
+  // the works that only one process may do have `stopMs` to stop, and then `onStop` has as long
+  const pauseMaxMs = options.quietMs + 2 * stopMs + LEAVING_MS
   const limits = { readyMs, hangMs, probationMs, drainMaxMs, stopMs, pauseMaxMs }
   return { service, tag, from, operationId, kind, command, executable, stateDirectory, healthPath, ...limits }
 }

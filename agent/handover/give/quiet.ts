@@ -163,8 +163,9 @@ interface Running {
 }
 
 /**
- * Connections in the middle of a request or of its response. Leaves out those that can be carried or were upgraded, and endless
- * answers: a switch does not wait for them.
+ * The connections that a switch still waits for. Without TLS: all that are left, idle ones too until `moveIdle` has given them away.
+ * Over TLS: those with a response in progress. HTTP/2 is never among them: `untilClosed` has waited for it. Nor are connections that can
+ * be carried or were upgraded, and endless answers.
  */
 function running({ listeners, carries }: QuietOptions): Running[] {
   const carried = carries.entries()

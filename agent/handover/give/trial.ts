@@ -70,8 +70,8 @@ export async function provesItself(successor: Successor, { couldUpdate, tag }: T
 }
 
 /**
- * Watches the successor for `spanMs`, and until `busy` is done. Resolves if the successor lived and answered all the time and was
- * healthy at the end.
+ * Watches the successor for `spanMs`, until `busy` is done, and until it is healthy. Rejects if it dies, hangs, or fails more than
+ * FAILURES_ALLOWED probes in a row; a probe does not count while the old release is ill too. Rejects if `busy` does.
  */
 export async function observe(
   successor: Successor,
@@ -90,7 +90,9 @@ export async function observe(
   lost.catch(() => {})
   while (performance.now() < over || !isDone || verdict.is !== 'well') {
     const left = over - performance.now()
-    const pause = left > 0 ? sleep(Math.min(lookEveryMs, left)) : Promise.race([sleep(lookEveryMs), done])
+    // once `busy` is done, it must not end the pauses between bad probes
+    const pause =
+      left > 0 ? sleep(Math.min(lookEveryMs, left)) : Promise.race([sleep(lookEveryMs), ...(isDone ? [] : [done])])
     await Promise.race([pause, lost])
     verdict = await Promise.race([probe(successor.takeQuestion, options), lost])
     if (verdict.is === 'well') [failures, excuses] = [0, 0]

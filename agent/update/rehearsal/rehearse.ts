@@ -1,7 +1,7 @@
-// The last part of verify: tries a release on a copy of the data, before anything changes. Runs in the service's process, or in a
-// command if no service runs; the releases run in the cage.
-// Must hold: makes nothing but the copy, which is gone afterwards; a failure of the rehearsal itself ends in `not_tried`, and the
-// update goes on as it would without a rehearsal.
+// The last part of verify: tries a release on a copy of the data, before anything changes. Runs in the service's process or in a
+// command; a dry run's command runs beside the service. The releases run in the cage.
+// Must hold: it leaves nothing but the verdict in the journal. If the rehearsal itself fails, the verdict is `not_tried`, and the update
+// goes on. Two faults end the update: `update.rehearse` is not valid, or the disk fills up.
 
 import { realpath, stat } from 'node:fs/promises'
 import { dirname, join, relative, sep } from 'node:path'

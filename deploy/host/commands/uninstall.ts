@@ -40,7 +40,7 @@ export async function uninstall(context: Context): Promise<number> {
   const { left } = await carryOutSteps(context, steps, deed)
   await open[Symbol.asyncDispose]()
   await deed.end()
-  // the step that removes a user has done this for it
+  // `remove-user` has ended that user's service manager already
   if (!steps.some((step) => step.do === 'remove-user')) await endLingering(receipt)
   const kept = [...(await keptOf(layout)), ...left]
   report.result({ outcome: 'uninstalled', kept, ...ending }, [

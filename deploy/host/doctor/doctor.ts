@@ -41,7 +41,7 @@ const CHECKS = {
 
 export type Checks = keyof typeof CHECKS
 
-/** Runs the checks of the service's files, as the service's user. */
+/** Runs the checks that need the service's user. It changes no user itself: `Side` calls it, in a process of that user. */
 export async function examine(subject: Subject, checks: Checks, outside: Outside): Promise<Finding[]> {
   return await runChecks(subject, CHECKS[checks], outside)
 }

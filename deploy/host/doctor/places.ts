@@ -1,6 +1,6 @@
 // Checks that the service's user can write in its directories. Runs as that user, except `checkGiven`.
 
-import { lstat, readdir } from 'node:fs/promises'
+import { lstat, readdir, realpath } from 'node:fs/promises'
 import { join } from 'node:path'
 import { nearestExisting } from '../../../agent/install.ts'
 import type { Layout } from '../place/layout.ts'
@@ -21,6 +21,12 @@ export async function checkDirectories({ layout, given }: Subject): Promise<Find
     const found = await lstat(existing)
     if (!found.isDirectory() && !found.isSymbolicLink()) {
       findings.push(failure(check, `expected a directory at ${existing}, found another file`))
+      continue
+    }
+    if (existing === path && found.isSymbolicLink()) {
+      const name = check === 'directory' ? '--prefix' : '--state-dir'
+      const hint = `name the directory that it leads to: \`${name} ${await realpath(path).catch(() => path)}\``
+      findings.push(failure(check, `expected a directory at ${path}, found a link`, hint))
       continue
     }
     const reason = await whyNotWritable(existing)
