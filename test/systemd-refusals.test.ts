@@ -40,6 +40,18 @@ test('a place that cannot be used is refused with 7 before anything is changed',
   }
 })
 
+test('a directory that is a link is refused before anything is changed, with the directory that it leads to', async () => {
+  await host.ok('mkdir', '/srv/real')
+  await host.ok('ln', '-s', '/srv/real', '/srv/link')
+  for (const flag of ['--prefix', '--state-dir']) {
+    const { code, stderr } = await install(flag, '/srv/link')
+    is(code, 7, stderr)
+    match(stderr, 'expected a directory at /srv/link, found a link')
+    match(stderr, `name the directory that it leads to: \`${flag} /srv/real\``)
+    await nothingChanged()
+  }
+})
+
 test('what is not ours is not touched', async () => {
   const foreign: [string, string][] = [
     ['/opt/beacon/beacon', 'somebody else put this here'],

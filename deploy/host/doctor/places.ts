@@ -23,10 +23,9 @@ export async function checkDirectories({ layout, given }: Subject): Promise<Find
       findings.push(failure(check, `expected a directory at ${existing}, found another file`))
       continue
     }
-    if (existing === path && found.isSymbolicLink()) {
-      const name = check === 'directory' ? '--prefix' : '--state-dir'
-      const hint = `name the directory that it leads to: \`${name} ${await realpath(path).catch(() => path)}\``
-      findings.push(failure(check, `expected a directory at ${path}, found a link`, hint))
+    const link = await linkFault(check, path)
+    if (link !== null) {
+      findings.push(link)
       continue
     }
     const reason = await whyNotWritable(existing)
@@ -34,6 +33,15 @@ export async function checkDirectories({ layout, given }: Subject): Promise<Find
     else findings.push(judge(check, existing, found.uid, reason, layout.user))
   }
   return findings
+}
+
+/** A later install would find no directory there, and an uninstall could not remove it. Null: it is no link. */
+async function linkFault(check: 'directory' | 'state', path: string): Promise<Finding | null> {
+  const found = await lstat(path).catch(() => null)
+  if (found?.isSymbolicLink() !== true) return null
+  const flag = check === 'directory' ? '--prefix' : '--state-dir'
+  const hint = `name the directory that it leads to: \`${flag} ${await realpath(path).catch(() => path)}\``
+  return failure(check, `expected a directory at ${path}, found a link`, hint)
 }
 
 function judge(check: string, path: string, uid: number, reason: string, user: string): Finding {
@@ -57,6 +65,11 @@ export async function checkGiven(layout: Layout): Promise<{ findings: Finding[];
     ['directory', layout.directory],
     ['state', layout.stateDirectory],
   ] as const) {
+    const link = await linkFault(check, path)
+    if (link !== null) {
+      findings.push(link)
+      continue
+    }
     const trust = await trustIn(path)
     if (!trust.trusted) continue // it is the service's already, or its user makes it
     const [first] = trust.found?.isDirectory() === true ? await readdir(path) : []
