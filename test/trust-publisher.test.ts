@@ -306,14 +306,22 @@ test('old files go, and those that a reader may still ask for stay', async () =>
   assert.is(await it.host(await rootOf(it)), 'v1.0.0')
 })
 
-test('GitHub: pushed and pulled through the API, timestamp.json replaced last; hosts follow', async () => {
-  await using it = await maintainer(['v1.0.0'])
+/** A maintainer of a signed release, and a GitHub without its metadata. */
+async function signedForGitHub() {
+  await using all = new AsyncDisposableStack()
+  const it = all.use(await maintainer(['v1.0.0']))
   await it.run(`init --service beacon --dir ${it.dist}`)
   await it.run(`sign ${it.dist}`)
-  const root = await rootOf(it)
-  await using hub = await makeDist(['v1.0.0'])
-  await using server = await releaseServer({ dir: hub.dir, writeToken: 'sesame', quota: 0, token: 'sesame' })
+  const hub = all.use(await makeDist(['v1.0.0']))
+  const server = all.use(await releaseServer({ dir: hub.dir, writeToken: 'sesame', quota: 0, token: 'sesame' }))
   const environment = { GH_ENTERPRISE_TOKEN: 'sesame' }
+  const kept = all.move()
+  return { it, hub, server, environment, root: await rootOf(it), [Symbol.asyncDispose]: () => kept.disposeAsync() }
+}
+
+test('GitHub: pushed and pulled through the API, timestamp.json replaced last; hosts follow', async () => {
+  await using at = await signedForGitHub()
+  const { it, root, server, environment } = at
   assert.match(
     await it.run(`push ${server.feed} --dir ${it.dist}`, environment),
     /published .*1\.root\.json.*, timestamp\.json\n$/,
@@ -345,13 +353,8 @@ test('GitHub: pushed and pulled through the API, timestamp.json replaced last; h
 })
 
 test('GitHub: a push that fails at any write leaves the timestamp of before, or the next push puts it there', async () => {
-  await using it = await maintainer(['v1.0.0'])
-  await it.run(`init --service beacon --dir ${it.dist}`)
-  await it.run(`sign ${it.dist}`)
-  const root = await rootOf(it)
-  await using hub = await makeDist(['v1.0.0'])
-  await using server = await releaseServer({ dir: hub.dir, writeToken: 'sesame', quota: 0, token: 'sesame' })
-  const environment = { GH_ENTERPRISE_TOKEN: 'sesame' }
+  await using at = await signedForGitHub()
+  const { it, root, hub, server, environment } = at
   const push = async () => await it.run(`push ${server.feed} --dir ${it.dist}`, environment)
   const timestamp = async () =>
     (await readdir(join(hub.dir, 'verified'))).filter((name) => name.startsWith('timestamp'))

@@ -81,16 +81,15 @@ export async function closeInterrupted(install: ManagedInstall, why: string): Pr
   const state = await install.journal.change((now) => {
     const { operation, probation } = now
     const failed = probation?.failed
+    if (operation !== null) Object.assign(operation, movedIn(install, operation))
     // It was put in place and has not failed: the service was stopped before it could prove itself, or not started at all.
     if (probation?.to === install.current && probation.failures === 0 && failed === undefined) {
-      if (operation !== null) Object.assign(operation, movedIn(install, operation))
       return finishOperation(now, { outcome: probation.kind === 'rollback' ? 'rolled_back' : 'updated', error: null })
     }
     // in the restart stage, but with the old executable in place: the holder, an interrupted undo or a person has put it back
     const outcome = operation?.stage === 'restart' ? 'reverted' : 'failed'
     const stage = operation?.stage ?? 'check'
     const message = `interrupted in the ${stage} stage: ${why}`
-    if (operation !== null) Object.assign(operation, movedIn(install, operation))
     const { isBlameless = false, ...error } = failed ?? { code: 'interrupted' as const, message }
     finishOperation(now, { outcome, error, isBlameless })
   })

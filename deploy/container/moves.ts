@@ -4,7 +4,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { BatonError } from '../../agent/words.ts'
 import { type Engine, isUnreachable } from './engine/engine.ts'
-import type { RestartPolicy } from './inspection.ts'
+import type { ContainerInspection, RestartPolicy } from './inspection.ts'
 import { setVariable } from './environment-file.ts'
 import { asItWas, type Job, type JobOrigin } from './job.ts'
 import { namesFor, ORIGIN_LABEL } from './reference.ts'
@@ -93,8 +93,9 @@ export async function passName({ origin, predecessor, successor }: Job, engine: 
  */
 export async function endOld(predecessor: string, engine: Engine): Promise<void> {
   if (engine.liveRestore) await setRestartPolicy(predecessor, { Name: 'no' }, engine)
-  const { StopTimeout: seconds } = (await engine.container(predecessor))?.Config ?? {}
-  await hearsSignals(predecessor, engine)
+  const old = await engine.container(predecessor)
+  const { StopTimeout: seconds } = old?.Config ?? {}
+  await hearsSignals(old)
   await ensureStopped(predecessor, typeof seconds === 'number' ? seconds : null, engine)
 }
 
@@ -102,8 +103,8 @@ export async function endOld(predecessor: string, engine: Engine): Promise<void>
  * Waits until a container that the engine has just started can hear a stop. Process 1 of a container gets no signal that it
  * does not handle yet: the stop would be lost, and the engine would kill it at the timeout, with what it has accepted.
  */
-async function hearsSignals(id: string, engine: Engine): Promise<void> {
-  const { Running = false, StartedAt = '' } = (await engine.container(id))?.State ?? {}
+async function hearsSignals(container: ContainerInspection | null): Promise<void> {
+  const { Running = false, StartedAt = '' } = container?.State ?? {}
   const leftMs = Date.parse(StartedAt) + YOUNG_MS - Date.now()
   if (Running && leftMs > 0) await sleep(Math.min(leftMs, YOUNG_MS))
 }
@@ -134,7 +135,8 @@ export async function standAside({ origin, predecessor, successor }: Job, engine
   if (now === null) return
   await setRestartPolicy(successor, { Name: 'no' }, engine)
   // both serve: nobody waits meanwhile, and what the new one has accepted is answered
-  if ((await engine.container(predecessor))?.State.Running === true) await hearsSignals(successor, engine)
+  if ((await engine.container(predecessor))?.State.Running === true)
+    await hearsSignals(await engine.container(successor))
   await ensureStopped(successor, ASIDE_STOP_SECONDS, engine)
   if (now !== failed) await rename(successor, reverting, engine)
 }

@@ -54,23 +54,27 @@ export async function callHttp(address: Address, target: string, options: Call =
 
 /** The status of a plain GET of any URL: for the health URLs that an operator names. */
 export async function httpStatusOf(url: string, timeoutMs: number): Promise<number> {
-  const { status, body } = await fetch(url, { redirect: 'manual', signal: AbortSignal.timeout(timeoutMs) })
+  const { status, body } = await ask(url, timeoutMs)
   await body?.cancel() // it may have no end
   return status
 }
 
 /** The status and how long the body is, of a plain GET. */
 export async function httpSizeOf(url: string, timeoutMs: number): Promise<{ status: number; bytes: number }> {
-  const response = await fetch(url, { redirect: 'manual', signal: AbortSignal.timeout(timeoutMs) })
+  const response = await ask(url, timeoutMs)
   const { byteLength: bytes } = await response.arrayBuffer()
   return { status: response.status, bytes }
 }
 
 /** The clock of the host behind a URL; null if its answer has no date. */
 export async function dateOf(url: string, timeoutMs: number): Promise<Date | null> {
-  const response = await fetch(url, { method: 'HEAD', redirect: 'manual', signal: AbortSignal.timeout(timeoutMs) })
+  const response = await ask(url, timeoutMs, 'HEAD')
   const date = Date.parse(response.headers.get('date') ?? '')
   return Number.isNaN(date) ? null : new Date(date)
+}
+
+async function ask(url: string, timeoutMs: number, method: 'GET' | 'HEAD' = 'GET'): Promise<Response> {
+  return await fetch(url, { method, redirect: 'manual', signal: AbortSignal.timeout(timeoutMs) })
 }
 
 function bounded(text: string): string {
