@@ -360,6 +360,8 @@ test('--try proposes / where no usual path answers, and says what the start has 
      mkdirSync(process.env.STATE_DIRECTORY + '/uploads')
      writeFileSync(process.env.STATE_DIRECTORY + '/settings.json', '{}')
      writeFileSync(__dirname + '/hits.log', 'one')
+     globalThis.kept = new (require('node:sqlite').DatabaseSync)(__dirname + '/own.db')
+     globalThis.kept.exec('pragma journal_mode = wal; create table if not exists rows (text)')
      require('node:http').createServer((request, response) => {
        response.writeHead(request.url === '/' ? 200 : 404).end('a shop')
      }).listen(process.env.PORT, process.env.HOST)`,
@@ -367,6 +369,7 @@ test('--try proposes / where no usual path answers, and says what the start has 
   const { stderr } = await shop.init('--yes', '--try')
   is((await shop.config())['healthPath'], '/', stderr)
   match(stderr, 'note: it has written settings.json, uploads/ in the state directory, which every update keeps')
+  match(stderr, 'note: it opens the database own.db in its own folder')
   match(stderr, 'note: it has written hits.log in its own folder, which each release has anew')
   match(stderr, 'and give it `{stateDirectory}`')
 })

@@ -48,14 +48,13 @@ const lastLine = (output: string): string => output.trimEnd().split('\n').at(-1)
 /** Files that only say which one is running, in the order in which they were given, on two processors. */
 async function order(jobs: [name: string, ms: number][], idle: () => number): Promise<string[]> {
   const seen: string[] = []
-  const run = ([name, ms]: [name: string, ms: number]) => {
-    return async () => {
-      seen.push(name)
-      await sleep(ms)
-      seen.push(name.toUpperCase())
-    }
+  const run = async ([name, ms]: [name: string, ms: number]) => {
+    seen.push(name)
+    await sleep(ms)
+    seen.push(name.toUpperCase())
   }
-  await admit(jobs.map(run), { idle, everyMs: 1, processors: 2 })
+  const all = jobs.map((job) => ({ run: () => run(job), seconds: 1 }))
+  await admit(all, { idle, looks: [1, 1], processors: 2 })
   return seen
 }
 

@@ -21,7 +21,7 @@ import { glob, mkdir, mkdtemp, readdir, readFile, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { parseArgs } from 'node:util'
-import { admit, type Cost, longestFirst, readCosts, recordCosts, shardOf } from './run/order.ts'
+import { admit, type Cost, costOf, longestFirst, readCosts, recordCosts, shardOf } from './run/order.ts'
 import type { Report } from './suite.ts'
 
 const FILE_DEADLINE_MS = 600_000
@@ -117,7 +117,8 @@ async function main(args: string[]): Promise<number> {
       if (!(await runCheck())) totals.failed++
     }
     const together = files.filter((file) => !file.alone)
-    await admit([...(values.check ? [check] : []), ...together.map((file) => () => runOne(file))])
+    const jobs = together.map((file) => ({ run: () => runOne(file), seconds: costOf(file.path, costs).seconds }))
+    await admit([...(values.check ? [{ run: check, seconds: 0 }] : []), ...jobs])
     for (const file of files.filter(({ alone }) => alone)) await runOne(file)
     for (let tries = 2; again.length > 0; tries++) {
       print(`\nonce more, alone: ${again.map(({ path }) => path).join(', ')}\n`)

@@ -97,6 +97,10 @@ test('the service runs as its own user in a sandbox of at most 2.0, and everythi
   await host.ok('systemd-analyze', 'security', '--threshold=20', 'beacon-rescue.service')
   const { code, stdout } = await host.cli('doctor', '--json')
   is(code, 0, stdout)
+  // whom it is not for learns that, and nothing untrue about directories that only the service can write
+  const asked = await host.run(['beacon', 'doctor'], { user: 'nobody' })
+  match(asked.stdout, /^failure +rights +expected to run as root/m)
+  not.match(asked.stdout, /^failure +(?!rights| )/m)
 })
 
 test('an upgrade under load loses no request and closes no connection; MAINPID follows, nothing is restarted', async () => {

@@ -2,7 +2,7 @@
 // healthy. If so, prints the service and version that answered and exits 0. If not, prints the reason and exits 1.
 
 import { request as plain } from 'node:http'
-import { request as secure, type RequestOptions } from 'node:https'
+import type { RequestOptions } from 'node:https'
 import { BatonError, reasonOf } from '../words.ts'
 import { ownRelease } from '../first.ts'
 import type { Build } from './build.ts'
@@ -30,7 +30,7 @@ export async function healthcheck(build: Build, argv: readonly string[], environ
   }
 }
 
-function get(listener: Listener): Promise<{ status: number; body: string }> {
+async function get(listener: Listener): Promise<{ status: number; body: string }> {
   const options: RequestOptions = {
     path: ownRelease().healthPath ?? (ownRelease().kind === 'source' ? '/healthz' : '/'),
     agent: false,
@@ -39,8 +39,9 @@ function get(listener: Listener): Promise<{ status: number; body: string }> {
     rejectUnauthorized: false,
     ...('path' in listener ? { socketPath: listener.path } : { host: reachable(listener.host), port: listener.port }),
   }
-  return new Promise((resolve, reject) => {
-    const request = (listener.tls === null ? plain : secure)(options, (response) => {
+  const ask = listener.tls === null ? plain : (await import('node:https')).request
+  return await new Promise((resolve, reject) => {
+    const request = ask(options, (response) => {
       let body = ''
       response.on('data', (chunk: Buffer) => {
         body += chunk.toString()

@@ -2,7 +2,6 @@
 // A command is an array of arguments. They are quoted here for `sh`, which every host has; zx's own quoting is bash's.
 // Must hold: no error message contains a text of `secrets`; a failed command throws with what it wrote to stderr.
 
-import { $ as zx, which } from 'zx/core'
 import { BatonError } from '../../agent/words.ts'
 
 export interface CommandResult {
@@ -32,6 +31,7 @@ const KILL_MS = 5000
 
 /** Runs `command` and waits for it. Throws BatonError unexpected if it fails or cannot be started. */
 export async function run(command: readonly string[], options: CommandOptions = {}): Promise<CommandResult> {
+  const { $: zx } = await import('zx/core') // 10 ms of a command's start, and many start no program
   // a ZX_ variable of the environment could set each option that is not set here
   const shell = zx({
     shell: '/bin/sh',
@@ -76,6 +76,7 @@ export async function run(command: readonly string[], options: CommandOptions = 
 
 /** Absolute path of a program on PATH, or null. */
 export async function findProgram(name: string): Promise<string | null> {
+  const { which } = await import('zx/core')
   return await which(name, { nothrow: true })
 }
 

@@ -58,7 +58,7 @@ export interface BundleOptions {
  * a script as a literal, and compiles it on its first import. V8 scans a whole script before it runs the first line, and these
  * are most of the script.
  */
-const LAZY = ['undici', '*/tuf.ts', '*/operator.ts', '*/host/tree.ts']
+const LAZY = ['undici', '*/tuf.ts', '*/operator.ts']
 
 export async function bundle(options: BundleOptions): Promise<Uint8Array> {
   const { banner = '', external = [] } = options

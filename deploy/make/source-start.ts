@@ -79,8 +79,9 @@ export async function startFromSource(
   await started.end()
   const databases = [...new Set([...(seen?.databases ?? []), ...(await databasesBelow(state))])]
   const about = databasesFor(databases, state, folder)
-  const isDatabase = (name: string) => databases.some((path) => path === join(folder, name))
-  const written = (await writtenIn(folder, sinceMs)).filter((name) => !isDatabase(name))
+  // a database, or one of the files that SQLite makes beside it
+  const isOfDatabase = (name: string) => databases.includes(join(folder, name).replace(/-(wal|shm|journal)$/, ''))
+  const written = (await writtenIn(folder, sinceMs)).filter((name) => !isOfDatabase(name))
   return {
     database: about.database,
     healthPath: health.path,

@@ -17,8 +17,11 @@ const FILE = join(import.meta.dirname, 'costs.json')
 const UNKNOWN: Cost = { seconds: 60, processor: 45 }
 /** The next file starts only if the processors were idle for at least this share of the time since the last look. */
 const IDLE_MIN = 0.2
-/** A file needs this long until its start can be seen in how busy the processors are. */
+/** A long file needs this long until its start can be seen in how busy the processors are. */
 const LOOK_EVERY_MS = 1500
+/** A file of at most `SHORT_SECONDS` would be over before that: the last hundred would leave the processors idle. */
+const LOOK_SHORT_MS = 300
+const SHORT_SECONDS = 20
 /** files at once for each processor, at least and at most: what waits for timers needs no processor, but memory and disk */
 const [LEAST, MOST] = [1, 4]
 
@@ -59,13 +62,20 @@ export function shardOf<T extends { path: string }>(shard: string, files: readon
   return shards[wanted - 1]?.files ?? []
 }
 
+export interface Job {
+  run: () => Promise<void>
+  /** how long it is known to take */
+  seconds: number
+}
+
 /** Runs all jobs in order: the next one starts as soon as the processors have time for it. */
 export async function admit(
-  jobs: readonly (() => Promise<void>)[],
-  { idle = idleShare(), everyMs = LOOK_EVERY_MS, processors = availableParallelism() } = {},
+  jobs: readonly Job[],
+  { idle = idleShare(), looks = [LOOK_SHORT_MS, LOOK_EVERY_MS], processors = availableParallelism() } = {},
 ): Promise<void> {
   const running = new Set<Promise<void>>()
-  for (const job of jobs) {
+  for (const { run, seconds } of jobs) {
+    const everyMs = looks[seconds <= SHORT_SECONDS ? 0 : 1]
     while (running.size >= LEAST * processors) {
       const look = new AbortController()
       const wait = sleep(everyMs, undefined, { signal: look.signal }).catch(() => {})
@@ -73,7 +83,7 @@ export async function admit(
       look.abort()
       if (running.size < MOST * processors && idle() >= IDLE_MIN) break
     }
-    const done: Promise<void> = job().finally(() => running.delete(done))
+    const done: Promise<void> = run().finally(() => running.delete(done))
     running.add(done)
   }
   await Promise.all(running)

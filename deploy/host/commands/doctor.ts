@@ -45,7 +45,8 @@ export async function doctor(context: Context): Promise<number> {
     const supervisor = receipt === null ? null : supervisorOf(receipt, open.side)
     const outside = { ...report, supervisor: () => supervisor as never, feedAt: (setting: string) => setting }
     findings.push(...(await runChecks(subject, HOST_CHECKS, outside)))
-    findings.push(...(await open.side.examine({ subject, checks: 'all' })))
+    // a person who is not root sees the service's places with other rights than the service has
+    if (isRoots || layout.scope === 'user') findings.push(...(await open.side.examine({ subject, checks: 'all' })))
     if (open.confined === false) findings.push(unconfined(layout.user))
   }
   const worst = worstOf(findings)
