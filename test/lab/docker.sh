@@ -2,6 +2,8 @@
 # The container lab: runs a command as root in separate namespaces (network with only a loopback, mounts, processes), so
 # that a private engine, its containers and their published ports exist only there and end with it.
 # usage: docker.sh FOLDER COMMAND…   makes FOLDER and the lab's cgroup before, and removes both after
+# BATON_LAB_MEMORY: size of a tmpfs for all that the lab writes, such as 6g; default: it is on the disk. An engine flushes each image and
+# each container to the disk, which costs a seventh of a test's time. A power cut here ends processes and loses no page of either.
 set -eu
 if [ "${1-}" != --inside ]; then
   folder=$1
@@ -29,6 +31,11 @@ if [ "${1-}" != --inside ]; then
   wait "$inside" || code=$?
   inside=
   exit $code
+fi
+if [ -n "${BATON_LAB_MEMORY-}" ]; then
+  # in large pages where the kernel has them, as in systemd-host
+  options=mode=700,size=$BATON_LAB_MEMORY
+  mount -t tmpfs -o "$options,huge=within_size" baton-lab "$2" 2>/dev/null || mount -t tmpfs -o "$options" baton-lab "$2"
 fi
 shift 2
 ip link set lo up

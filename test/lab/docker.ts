@@ -24,6 +24,9 @@ const NEEDS = {
   ip: 'iproute2',
 } as const
 
+/** Short forms of the tests write to memory. The long ones write for too long, and a bench measures the disk too. */
+const MEMORY = process.env['BATON_TEST_LONG'] === '1' ? null : '6g'
+
 /** Why the tests cannot run here; null if they can. */
 export async function whyNot(): Promise<string | null> {
   if (process.platform !== 'linux') return 'needs Linux'
@@ -41,21 +44,21 @@ export async function whyNot(): Promise<string | null> {
  */
 export async function inLab(file: string, deadlineMs = 600_000): Promise<never> {
   const reason = await whyNot()
-  process.exit(await runInLab(file, { reason, deadlineMs }))
+  process.exit(await runInLab(file, { reason, deadlineMs, memory: MEMORY }))
 }
 
 /** Runs one of this repository's programs inside the lab, with this process's stdout and stderr; resolves to its exit code. */
 export async function runInLab(
   file: string,
-  options: { reason?: string | null; deadlineMs?: number; args?: string[] } = {},
+  options: { reason?: string | null; deadlineMs?: number; args?: string[]; memory?: string | null } = {},
 ): Promise<number> {
-  const { reason = null, deadlineMs = 600_000, args = [] } = options
+  const { reason = null, deadlineMs = 600_000, args = [], memory = null } = options
   const program = [process.execPath, ...process.execArgv, file, ...args]
   const folder = await mkdtemp(join(tmpdir(), 'baton-lab-'))
   const command = reason === null ? [join(import.meta.dirname, 'docker.sh'), folder, ...program] : program
   const child = spawn(command[0] ?? '', command.slice(1), {
     stdio: 'inherit',
-    env: { ...process.env, BATON_LAB: folder, BATON_LAB_REASON: reason ?? '' },
+    env: { ...process.env, BATON_LAB: folder, BATON_LAB_REASON: reason ?? '', BATON_LAB_MEMORY: memory ?? '' },
   })
   const stop = (): void => void child.kill('SIGTERM')
   for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.once(signal, stop)
