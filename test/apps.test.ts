@@ -1,6 +1,6 @@
 // @deadlineMs 900000
-// Applications of strangers, with nothing of this repository but the packed package. All six: `npm run apps`. And a service that nobody
-// here wrote, under a load of its own clients: aedes, an MQTT broker. All of them: `npm run apps -- --real`.
+// Applications of strangers, with nothing of this repository but the packed package. In CI a service that nobody here wrote, under a load
+// of its own clients: aedes, an MQTT broker. All ten of its kind: `npm run apps -- --real`. Six of our own: `npm run apps`.
 
 import { adopt, faultsOf } from './apps/adopt.ts'
 import { adoptReal, faultsOfReal } from './apps/real/adopt.ts'
@@ -10,11 +10,14 @@ import { suite } from './suite.ts'
 
 const test = suite('apps', { timeoutMs: 600_000 })
 
-test('an Express application with native addons is adopted, updated and rolled back under load, and nobody notices', async () => {
-  const adopted = await adopt('express', await packedKit())
-  equal(faultsOf(adopted), [])
-  ok(adopted.requests > 100, `${adopted.requests} requests`)
-})
+test.long(
+  'an Express application with native addons is adopted, updated and rolled back under load, and nobody notices',
+  async () => {
+    const adopted = await adopt('express', await packedKit())
+    equal(faultsOf(adopted), [])
+    ok(adopted.requests > 100, `${adopted.requests} requests`)
+  },
+)
 
 test('an MQTT broker is adopted by one line, updated, rolled back and given a broken release, and no acknowledged message is lost', async () => {
   const adopted = await adoptReal('aedes', await packedKit())

@@ -108,7 +108,7 @@ for (const zone of [
   test(`no minute of an opening is outside of the hours on the wall: ${zone}`, () => {
     const wall = wallOf(zone)
     const random = randomOf(zone)
-    for (let round = 0; round < 20; round++) {
+    for (let round = 0; round < (isLong ? 20 : 8); round++) {
       const [from, length] = [Math.floor(random() * 1440), 15 + Math.floor(random() * 600)]
       const to = (from + length) % 1440
       const clock = (m: number) => `${String(Math.floor(m / 60)).padStart(2, '0')}:${String(m % 60).padStart(2, '0')}`
@@ -317,7 +317,8 @@ function* take<T>(from: Generator<T>, most: number): Generator<T> {
 }
 
 test('in every zone that Node knows the hours open each day of a year, in order, and never for long', () => {
-  for (const zone of [...Intl.supportedValuesOf('timeZone'), 'UTC', 'Etc/GMT-14']) {
+  const zones = Intl.supportedValuesOf('timeZone').filter((_, at) => isLong || at % 4 === 0)
+  for (const zone of [...zones, 'UTC', 'Etc/GMT-14']) {
     for (const hours of ['02:30-02:31', '23:30-00:30']) {
       let [last, days] = [-Infinity, 0]
       for (const { start, end } of openings(policy({ hours, zone }).hours, Date.parse('2026-01-01T00:00Z'))) {
