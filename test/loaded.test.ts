@@ -1,13 +1,15 @@
 // What a service loads to serve: little, and nothing of what comes once a month. Bundled as an author's bundler would, and started.
+// And what a command loads.
 
-import { type ChildProcess, spawn } from 'node:child_process'
+import { type ChildProcess, spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
-import { readFile, writeFile } from 'node:fs/promises'
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { loadEsbuild } from '../deploy/make/bundle.ts'
-import { DEFAULT_ENTRY } from '../deploy/make/release.ts'
-import { equal, ok } from './assert.ts'
+import { bundle, loadEsbuild } from '../deploy/make/bundle.ts'
+import { DEFAULT_ENTRY, DEFAULT_SERVICE, definitions } from '../deploy/make/release.ts'
+import { equal, match, ok } from './assert.ts'
 import { ask, freePort, install } from './fixtures/install.ts'
 import { programRelease } from './fixtures/releases.ts'
 import { suite } from './suite.ts'
@@ -76,6 +78,31 @@ test('a managed service that has answered one request has loaded these modules o
     service.filter((name) => !bare.includes(name)),
     ADDED,
   )
+})
+
+test('a command that asks no URL loads neither `fetch` nor TLS', async () => {
+  const define = definitions(DEFAULT_SERVICE, 'v1.0.0')
+  const text = `import { runOperator } from './deploy/operator.ts'; void runOperator(process.argv.slice(2))`
+  const folder = await mkdtemp(join(tmpdir(), 'baton-loaded-'))
+  try {
+    const program = join(folder, 'command.cjs')
+    await writeFile(program, await bundle({ entry: 'command', text, define }))
+    const list = join(folder, 'list.cjs')
+    await writeFile(list, `process.on('exit', () => console.log(JSON.stringify(process.moduleLoadList)))`)
+    const { stdout, stderr } = spawnSync(process.execPath, ['--require', list, program, 'status', '--user'], {
+      encoding: 'utf8',
+      env: { PATH: process.env['PATH'], HOME: folder },
+    })
+    match(stderr, 'expected an install of beacon')
+    const loaded = (JSON.parse(stdout) as string[]).map((name) => name.replace('NativeModule ', ''))
+    ok(loaded.includes('child_process') && loaded.includes('http'))
+    equal(
+      loaded.filter((name) => ['internal/deps/undici/undici', 'https', 'tls'].includes(name)),
+      [],
+    )
+  } finally {
+    await rm(folder, { recursive: true, force: true })
+  }
 })
 
 /** the database is the reference service's own; the rest is for sockets, paths, the release's own words and waiting */
