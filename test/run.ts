@@ -27,6 +27,8 @@ import type { Report } from './suite.ts'
 const FILE_DEADLINE_MS = 600_000
 /** as in suite.ts */
 const LONG_TIMES = process.env['BATON_TEST_LONG'] === '1' ? 4 : 1
+/** see lab/load.ts */
+const CALM = '3'
 /** time from SIGTERM to SIGKILL, and time for the children of a finished file to end */
 const GRACE_MS = 5_000
 const TRIES_MAX = 1 + Number(process.env['BATON_TEST_AGAIN'] ?? 0)
@@ -189,6 +191,7 @@ async function run(file: TestFile, reportPath: string, onlyLists: boolean): Prom
       ...process.env,
       BATON_TEST_REPORT: reportPath,
       BATON_TEST_LIST: onlyLists ? '1' : '',
+      BATON_TEST_CALM: file.alone || LONG_TIMES > 1 ? '1' : CALM, // a file that runs alone may load the machine
       NODE_COMPILE_CACHE: compiled,
     },
   })
