@@ -27,6 +27,7 @@ import { BatonError } from '../agent/words.ts'
 import { examineProject } from '../deploy/make/examine.ts'
 import { slowTeller } from '../deploy/make/first/slow.ts'
 import { filesOf, linksOut } from '../deploy/make/files.ts'
+import { keptBundle } from '../deploy/make/kept-bundle.ts'
 import { PROJECT } from '../deploy/make/place.ts'
 import { parseProject } from '../deploy/make/project.ts'
 import { createProgress, formatBytes, formatBytesLine, formatDuration } from '../deploy/lib/progress.ts'
@@ -145,6 +146,41 @@ files('an unpacking that takes long says every five seconds how far it is, and a
     'baton: unpacking shop v1.0.0, once: 20 % of 691 MB',
     'baton: unpacking shop v1.0.0, once: 50 % of 691 MB',
   ])
+})
+
+files('a clone keeps what it has bundled until a source changes, and makes anew what is damaged', async () => {
+  const project = await mkdtemp(join(tmpdir(), 'baton-clone-'))
+  try {
+    for (const name of ['agent', 'deploy']) await mkdir(join(project, name))
+    for (const name of ['agent/one.ts', 'deploy/two.ts', 'package.json', 'package-lock.json'])
+      await writeFile(join(project, name), name)
+    let made = 0
+    const sources = new Set([join(project, 'agent/one.ts'), join(project, 'node_modules/zx/index.js')])
+    const bundled = async (from = sources) => {
+      const make = async () => ({ script: Buffer.from(`${++made}`), sources: from })
+      const { script, sources: said } = await keptBundle('own', make, project)
+      equal(said, from)
+      return Buffer.from(script).toString()
+    }
+    equal([await bundled(), await bundled()], ['1', '1'])
+    await writeFile(join(project, 'deploy/two.ts'), 'changed')
+    equal([await bundled(), await bundled()], ['2', '2'])
+    const kept = join(project, '.cache/bundles')
+    for (const name of await readdir(kept)) await writeFile(join(kept, name), '{"script":')
+    equal([await bundled(), await bundled()], ['3', '3'])
+    await writeFile(join(project, 'package-lock.json'), 'another')
+    const elsewhere = new Set([join(project, 'test/three.ts')])
+    equal([await bundled(elsewhere), await bundled(elsewhere)], ['4', '5'], 'of a source whose change nobody would see')
+    for (let n = 0; n < 20; n++) {
+      await writeFile(join(project, 'agent/one.ts'), `${n}`)
+      await bundled()
+    }
+    is((await readdir(kept)).length, 16)
+    await rm(join(project, 'package-lock.json'))
+    equal([await bundled(), await bundled()], ['26', '27'], 'nothing says which packages it has')
+  } finally {
+    await rm(project, { recursive: true, force: true })
+  }
 })
 
 files.run()

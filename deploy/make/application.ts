@@ -15,6 +15,7 @@ import { detect } from './detect.ts'
 import { addonHint, examineAddons, formatAddons, formatLeftOut, refuseOtherAbis } from './addons.ts'
 import { noteOfDotEnv } from './dot-env.ts'
 import { filesOf, formatLinksOut, linksOut } from './files.ts'
+import { type Bundled, keptBundle } from './kept-bundle.ts'
 import { provideNode } from './node.ts'
 import { IS_PACKAGED, PROJECT } from './place.ts'
 import type { Project } from './project.ts'
@@ -240,20 +241,20 @@ async function ourScript(name: 'app' | 'operator'): Promise<Uint8Array> {
 }
 
 /** Bundled once for a process that builds several releases. */
-const ourScripts = new Map<string, Promise<{ script: Uint8Array; sources: Set<string> }>>()
+const ourScripts = new Map<string, Promise<Bundled>>()
 
 export async function bundleOurScript(
   name: 'app' | 'operator' | 'source',
   inputs: Set<string> = new Set(),
 ): Promise<Uint8Array> {
-  const begun = ourScripts.get(name) ?? bundleScript(name)
+  const begun = ourScripts.get(name) ?? keptBundle(name, () => bundleScript(name))
   ourScripts.set(name, begun)
   const { script, sources } = await begun
   for (const source of sources) inputs.add(source)
   return script
 }
 
-async function bundleScript(name: string): Promise<{ script: Uint8Array; sources: Set<string> }> {
+async function bundleScript(name: string): Promise<Bundled> {
   const entry = join(PROJECT, 'deploy', name === 'operator' ? 'operator.ts' : `make/first/${name}.ts`)
   const sources = new Set<string>()
   return { script: await bundle({ entry, define: {}, byHand: name === 'operator', inputs: sources }), sources }

@@ -11,6 +11,7 @@ import { createHash } from 'node:crypto'
 import { createRequire } from 'node:module'
 import { BatonError } from '../../agent/words.ts'
 import { type Assets, PAGE, PAGE_LATER, readAssets, webAssets } from '../../agent/install.ts'
+import { keptBundle } from './kept-bundle.ts'
 import { IS_PACKAGED, PROJECT } from './place.ts'
 
 export type { BuildOptions, Plugin }
@@ -77,7 +78,13 @@ let panel: Promise<Assets> | null = null
 
 /** The panel as every executable serves it: the page, one script and the scripts that it loads later, one stylesheet, an icon. */
 export async function panelAssets(): Promise<Assets> {
-  return await (panel ??= IS_PACKAGED ? Promise.resolve(webAssets()) : bundlePanel())
+  return await (panel ??= IS_PACKAGED ? Promise.resolve(webAssets()) : keptPanel())
+}
+
+async function keptPanel(): Promise<Assets> {
+  const sources = new Set([join(PROJECT, 'agent', 'web', 'settings.js')])
+  const make = async () => ({ script: Buffer.from(JSON.stringify(await bundlePanel())), sources })
+  return JSON.parse(Buffer.from((await keptBundle('panel', make)).script).toString()) as Assets
 }
 
 async function bundlePanel(): Promise<Assets> {
