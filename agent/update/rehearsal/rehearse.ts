@@ -134,7 +134,7 @@ async function tryOnCopy(what: ToRehearse, on: OnCopy): Promise<Rehearsal> {
   }
 }
 
-/** `update.rehearse` of the operator's configuration, unchecked; null: it is not there. */
+/** `update.rehearse` of the operator's configuration, unchecked. Null: it is not there, or nobody can read it: then it is safer to try. */
 async function operatorsMode(install: ManagedInstall): Promise<unknown> {
   return (await operatorsUpdate(install))?.['rehearse'] ?? null
 }
