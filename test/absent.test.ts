@@ -2,8 +2,7 @@
 // A database that `database` names and that is not there. If the service has kept something else, an update is refused before
 // anything is fetched: rows under another name would get no snapshot. If it has kept nothing, there is nothing to lose.
 
-import { mkdir, mkdtemp, readdir, readFile, rm, symlink, writeFile } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
+import { mkdir, readdir, readFile, symlink, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import type { Status } from '../agent/index.ts'
@@ -13,6 +12,7 @@ import { equal, is, match, rejects, withCode } from './assert.ts'
 import { adopted } from './fixtures/adopted.ts'
 import { ask } from './fixtures/install.ts'
 import { suite } from './suite.ts'
+import { temporary } from './lab/temporary.ts'
 
 const test = suite('absent database', { timeoutMs: 120_000 })
 const AUTO = `import '${join(PROJECT, 'agent/adapters/auto.ts')}'\n`
@@ -70,23 +70,20 @@ test('a service that has made no database yet is updated: it has kept nothing, o
 })
 
 test('a database of which there is a snapshot was there: it is missed, even if nothing else is kept; none that is named is missed by nobody', async () => {
-  const state = await mkdtemp(join(tmpdir(), 'baton-absent-'))
-  try {
-    const database = join(state, 'orders.db')
-    await assertDatabaseThere(database, state)
-    for (const folder of ['update/snapshots', 'run', '.cache', 'lost+found', 'uploads/deep'])
-      await mkdir(join(state, folder), { recursive: true })
-    for (const file of ['run/shop.log', '.cache/a', 'update/journal.json', 'update/snapshots/other.db.v1.0.0.now'])
-      await writeFile(join(state, file), '')
-    await assertDatabaseThere(database, state)
-    await writeFile(join(state, 'update/snapshots/orders.db.v1.0.0.20260101T000000Z'), '')
-    await rejects(() => assertDatabaseThere(database, state), withCode('refused'))
-    await assertDatabaseThere(null, state)
-    await writeFile(database, '')
-    await assertDatabaseThere(database, state)
-  } finally {
-    await rm(state, { recursive: true })
-  }
+  await using made = await temporary('absent')
+  const state = made.path
+  const database = join(state, 'orders.db')
+  await assertDatabaseThere(database, state)
+  for (const folder of ['update/snapshots', 'run', '.cache', 'lost+found', 'uploads/deep'])
+    await mkdir(join(state, folder), { recursive: true })
+  for (const file of ['run/shop.log', '.cache/a', 'update/journal.json', 'update/snapshots/other.db.v1.0.0.now'])
+    await writeFile(join(state, file), '')
+  await assertDatabaseThere(database, state)
+  await writeFile(join(state, 'update/snapshots/orders.db.v1.0.0.20260101T000000Z'), '')
+  await rejects(() => assertDatabaseThere(database, state), withCode('refused'))
+  await assertDatabaseThere(null, state)
+  await writeFile(database, '')
+  await assertDatabaseThere(database, state)
 })
 
 test.run()

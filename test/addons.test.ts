@@ -4,10 +4,9 @@
 
 import { once } from 'node:events'
 import { existsSync } from 'node:fs'
-import { chown, cp, mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises'
+import { chown, cp, mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises'
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
-import { tmpdir } from 'node:os'
 import { basename, dirname, join } from 'node:path'
 import type { BatonError } from '../agent/words.ts'
 import { abiOf, type AddonHost } from '../deploy/make/addon-file.ts'
@@ -23,6 +22,7 @@ import { createProgress } from '../deploy/lib/progress.ts'
 import { findProgram, run } from '../deploy/lib/shell.ts'
 import { equal, is, match, ok, rejects, throws } from './assert.ts'
 import { suite } from './suite.ts'
+import { temporary } from './lab/temporary.ts'
 
 const QUIET = createProgress({ quiet: true })
 const MODULES = Number(process.versions.modules)
@@ -48,7 +48,7 @@ const NO_ADDON = 'int sqlite3_extension_init(void) { return 0; }'
 const file = suite('addons: one file', { skip })
 
 file('says by its symbols whether it uses Node-API, for which ABI it was made, or nothing', async () => {
-  await using room = await makeRoom()
+  await using room = await temporary('addons')
   const abi = async (source: string, ...flags: string[]) => {
     const path = await compile(join(room.path, 'one.node'), source, flags)
     return abiOf(await readFile(path), await thisHost(), MODULES)
@@ -84,7 +84,7 @@ file('is nobody’s if it was made for another system, processor or C library', 
 })
 
 file('gives an answer, whatever its bytes are', async () => {
-  await using room = await makeRoom()
+  await using room = await temporary('addons')
   const whole = await readFile(await compile(join(room.path, 'one.node'), FOR_ABI(115)))
   const host = await thisHost()
   equal(abiOf(whole.subarray(0, 20), host, MODULES), null)
@@ -344,7 +344,7 @@ interface Shop extends AsyncDisposable {
 
 /** An application that has these packages installed: name -> path in it -> what is compiled to that path; null for an empty file. */
 async function makeShop(packages: Record<string, Record<string, string | null>>): Promise<Shop> {
-  const room = await makeRoom()
+  const room = await temporary('addons')
   const names = new Set(Object.keys(packages))
   const depend = async (...more: string[]) => {
     for (const name of more) names.add(name)
@@ -424,9 +424,4 @@ async function registryWith(name: string, version: string, node: string): Promis
       await new Promise((done) => void server.close(done))
     },
   }
-}
-
-async function makeRoom(): Promise<AsyncDisposable & { path: string }> {
-  const path = await mkdtemp(join(tmpdir(), 'baton-addons-'))
-  return { path, [Symbol.asyncDispose]: () => rm(path, { recursive: true, force: true }) }
 }

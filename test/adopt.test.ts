@@ -28,6 +28,7 @@ import { makeCertificate } from './lab/certificate.ts'
 import { spawnLoad } from './lab/load.ts'
 import { eventually } from './lab/systemd.ts'
 import { suite } from './suite.ts'
+import { temporary } from './lab/temporary.ts'
 
 const test = suite('adopt', { timeoutMs: 120_000 })
 const AUTO = `import '${join(PROJECT, 'agent/adapters/auto.ts')}'\n`
@@ -75,21 +76,18 @@ test('the arguments of the configuration take {stateDirectory} and the like, as 
 })
 
 test('doctor says that a release does not hold the package where it is for development only', async () => {
-  const folder = await mkdtemp(join(tmpdir(), 'baton-doctor-'))
-  try {
-    await writeFile(join(folder, 'server.js'), `import 'baton-kit/auto'\n`)
-    await writeFile(join(folder, 'baton.config.json'), JSON.stringify({ service: 'shop', entry: 'server.js' }))
-    const agentOf = async (manifest: object) => {
-      await writeFile(join(folder, 'package.json'), JSON.stringify({ main: 'server.js', ...manifest }))
-      return (await examineProject(folder)).find(({ check }) => check === 'agent')
-    }
-    is((await agentOf({ dependencies: { 'baton-kit': '0.1.0' } }))?.level, 'good')
-    const dev = await agentOf({ devDependencies: { 'baton-kit': '0.1.0' } })
-    is(dev?.level, 'bad')
-    match(dev?.hint ?? '', /--save-prod/)
-  } finally {
-    await rm(folder, { recursive: true, force: true })
+  await using made = await temporary('doctor')
+  const folder = made.path
+  await writeFile(join(folder, 'server.js'), `import 'baton-kit/auto'\n`)
+  await writeFile(join(folder, 'baton.config.json'), JSON.stringify({ service: 'shop', entry: 'server.js' }))
+  const agentOf = async (manifest: object) => {
+    await writeFile(join(folder, 'package.json'), JSON.stringify({ main: 'server.js', ...manifest }))
+    return (await examineProject(folder)).find(({ check }) => check === 'agent')
   }
+  is((await agentOf({ dependencies: { 'baton-kit': '0.1.0' } }))?.level, 'good')
+  const dev = await agentOf({ devDependencies: { 'baton-kit': '0.1.0' } })
+  is(dev?.level, 'bad')
+  match(dev?.hint ?? '', /--save-prod/)
 })
 
 test('a service that listens on every address, though it was told one: the doctor says so; a release that heeds it can follow, and be left', async () => {
@@ -165,28 +163,25 @@ test('an application that sets its title is one process through a switch, and a 
 })
 
 test('an operation needs no file of its own release any more once it has begun: an update goes through without them, a revert too', async () => {
-  const folder = await mkdtemp(join(tmpdir(), 'baton-gone-'))
-  try {
-    const copy = async (name: string) => {
-      await cp(join(PROJECT, 'agent'), join(folder, name, 'agent'), { recursive: true })
-      await symlink(join(PROJECT, 'node_modules'), join(folder, name, 'node_modules'))
-      return join(folder, name, 'agent/adapters/auto.ts')
-    }
-    const [first, second] = [await copy('first'), await copy('second')]
-    const text = `import { existsSync } from 'node:fs'
-      import { createServer } from 'node:http'
-      const file = ['${first}', '${second}'].find((path) => existsSync(path))
-      await import(file)
-      createServer((request, response) => ${HELLO}).listen(Number(process.env.PORT), process.env.HOST)`
-    await using it = await adopted(text, { switch: 'together' }) // the old one serves through the whole of it
-    const gone = async (name: string) => await rename(join(folder, name), join(folder, `${name}-gone`))
-    is((await it.operate('/admin/update', { tag: 'v1.1.0' }, () => gone('first'))).outcome, 'updated')
-    const reverted = await it.operate('/admin/update/rollback', null, () => gone('second'))
-    equal([reverted.outcome, reverted.error?.code], ['reverted', 'restart_failed'])
-    is((await ask(it.port, 'GET', '/healthz', null)).status, 200)
-  } finally {
-    await rm(folder, { recursive: true, force: true })
+  await using made = await temporary('gone')
+  const folder = made.path
+  const copy = async (name: string) => {
+    await cp(join(PROJECT, 'agent'), join(folder, name, 'agent'), { recursive: true })
+    await symlink(join(PROJECT, 'node_modules'), join(folder, name, 'node_modules'))
+    return join(folder, name, 'agent/adapters/auto.ts')
   }
+  const [first, second] = [await copy('first'), await copy('second')]
+  const text = `import { existsSync } from 'node:fs'
+    import { createServer } from 'node:http'
+    const file = ['${first}', '${second}'].find((path) => existsSync(path))
+    await import(file)
+    createServer((request, response) => ${HELLO}).listen(Number(process.env.PORT), process.env.HOST)`
+  await using it = await adopted(text, { switch: 'together' }) // the old one serves through the whole of it
+  const gone = async (name: string) => await rename(join(folder, name), join(folder, `${name}-gone`))
+  is((await it.operate('/admin/update', { tag: 'v1.1.0' }, () => gone('first'))).outcome, 'updated')
+  const reverted = await it.operate('/admin/update/rollback', null, () => gone('second'))
+  equal([reverted.outcome, reverted.error?.code], ['reverted', 'restart_failed'])
+  is((await ask(it.port, 'GET', '/healthz', null)).status, 200)
 })
 
 test('on a base path behind a TLS proxy: the panel, the endpoints and their addresses are below it', async () => {
@@ -270,24 +265,21 @@ test('kind script: where the host has no Node 26, install.sh ends with 3, says w
     not(process.env['BATON_TEST_NO_SKIP'] === '1', 'expected a Node before 26 in PATH, found none')
     return
   }
-  const home = await mkdtemp(join(tmpdir(), 'baton-adopt-'))
-  try {
-    const folder = join(home, 'app')
-    await mkdir(folder)
-    await writeFile(join(folder, 'package.json'), '{ "name": "shop", "type": "module" }')
-    await writeFile(join(folder, 'server.js'), AUTO)
-    const project = parseProject({ service: 'shop', entry: 'server.js' }, folder)
-    const [feed, copies] = [join(home, 'feed'), join(folder, '.baton')]
-    await releaseFromSource({ project, tag: 'v1.0.0', feed, copies, progress: createProgress({ quiet: true }) })
-    const env = { HOME: home, BATON_NODE: old.path, XDG_CONFIG_HOME: undefined, XDG_STATE_HOME: undefined }
-    const command = ['sh', join(feed, 'v1.0.0', 'install.sh'), 'install', '--user', '--no-service', '-y']
-    const { exitCode, stderr } = await run(command, { env, allowFailure: true })
-    is(exitCode, 3, stderr)
-    match(stderr, `found ${old.version} at ${old.path}`)
-    equal((await readdir(home)).toSorted(), ['app', 'feed'])
-  } finally {
-    await rm(home, { recursive: true })
-  }
+  await using made = await temporary('adopt')
+  const home = made.path
+  const folder = join(home, 'app')
+  await mkdir(folder)
+  await writeFile(join(folder, 'package.json'), '{ "name": "shop", "type": "module" }')
+  await writeFile(join(folder, 'server.js'), AUTO)
+  const project = parseProject({ service: 'shop', entry: 'server.js' }, folder)
+  const [feed, copies] = [join(home, 'feed'), join(folder, '.baton')]
+  await releaseFromSource({ project, tag: 'v1.0.0', feed, copies, progress: createProgress({ quiet: true }) })
+  const env = { HOME: home, BATON_NODE: old.path, XDG_CONFIG_HOME: undefined, XDG_STATE_HOME: undefined }
+  const command = ['sh', join(feed, 'v1.0.0', 'install.sh'), 'install', '--user', '--no-service', '-y']
+  const { exitCode, stderr } = await run(command, { env, allowFailure: true })
+  is(exitCode, 3, stderr)
+  match(stderr, `found ${old.version} at ${old.path}`)
+  equal((await readdir(home)).toSorted(), ['app', 'feed'])
 })
 
 test('`baton dev`: what is saved serves, what cannot start is taken back, and Ctrl-C leaves nothing', async () => {

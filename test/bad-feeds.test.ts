@@ -1,11 +1,10 @@
 // Issue 2, "bad feeds": the first half of the story, whole, against a server that is wrong in each of the ways listed there.
 // Nothing is changed on the disk, and the error names the stage.
 
-import { lstat, mkdtemp, readFile, readdir, rm, writeFile } from 'node:fs/promises'
+import { lstat, readFile, readdir, writeFile } from 'node:fs/promises'
 import { once } from 'node:events'
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
-import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { makeDisk } from '../agent/disk/disk.ts'
 import { BatonError } from '../agent/words/errors.ts'
@@ -26,6 +25,7 @@ import { labFeed } from './lab/feed.ts'
 import { releaseServer } from './lab/release-server.ts'
 import type { ReleaseServer, ReleaseServerOptions } from './lab/release-server.ts'
 import { suite } from './suite.ts'
+import { temporary } from './lab/temporary.ts'
 
 const test = suite('bad feeds')
 
@@ -54,8 +54,7 @@ async function attempt(
   const server = stack.use(await releaseServer({ dir: dist.dir, tls: certificate, ...faults }))
   const setting = kind === 'github' ? server.feed : server.staticUrl
   const feed = stack.use(labFeed(setting, { timeoutMs: 1_000, ca: certificate.cert }))
-  const directory = await mkdtemp(join(tmpdir(), 'baton-bad-'))
-  stack.defer(() => rm(directory, { recursive: true }))
+  const directory = stack.use(await temporary('bad')).path
   for (const name of ['beacon', 'beacon.backup', 'receipt.json']) await writeFile(join(directory, name), name)
   const before = await picture(directory)
 

@@ -4,20 +4,7 @@
 import { spawn } from 'node:child_process'
 import { createHash } from 'node:crypto'
 import { once } from 'node:events'
-import {
-  chown,
-  cp,
-  link,
-  mkdir,
-  mkdtemp,
-  readdir,
-  readFile,
-  rm,
-  stat,
-  symlink,
-  truncate,
-  writeFile,
-} from 'node:fs/promises'
+import { chown, cp, link, mkdir, readdir, readFile, rm, stat, symlink, truncate, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { gunzipSync, zstdDecompressSync } from 'node:zlib'
@@ -37,6 +24,7 @@ import { findProgram, formatCommand, run } from '../deploy/lib/shell.ts'
 import { stripElf } from '../deploy/make/strip.ts'
 import { equal, is, match, not, ok, rejects, throws, withCode } from './assert.ts'
 import { eventually } from './lab/systemd.ts'
+import { type Temporary, temporary } from './lab/temporary.ts'
 import { suite } from './suite.ts'
 
 const QUIET = createProgress({ quiet: true })
@@ -47,7 +35,7 @@ const EPOCH = '1767323045' // 2026-01-02T03:04:05Z
 const files = suite('build: files')
 
 files('what `exclude` names stays out, in packages too; what a package calls a log does not', async () => {
-  await using home = await temporary()
+  await using home = await makeRoom()
   const put = async (path: string) => {
     await mkdir(join(home.path, path, '..'), { recursive: true })
     await writeFile(join(home.path, path), '')
@@ -149,38 +137,35 @@ files('an unpacking that takes long says every five seconds how far it is, and a
 })
 
 files('a clone keeps what it has bundled until a source changes, and makes anew what is damaged', async () => {
-  const project = await mkdtemp(join(tmpdir(), 'baton-clone-'))
-  try {
-    for (const name of ['agent', 'deploy']) await mkdir(join(project, name))
-    for (const name of ['agent/one.ts', 'deploy/two.ts', 'package.json', 'package-lock.json'])
-      await writeFile(join(project, name), name)
-    let made = 0
-    const sources = new Set([join(project, 'agent/one.ts'), join(project, 'node_modules/zx/index.js')])
-    const bundled = async (from = sources) => {
-      const make = async () => ({ script: Buffer.from(`${++made}`), sources: from })
-      const { script, sources: said } = await keptBundle('own', make, project)
-      equal(said, from)
-      return Buffer.from(script).toString()
-    }
-    equal([await bundled(), await bundled()], ['1', '1'])
-    await writeFile(join(project, 'deploy/two.ts'), 'changed')
-    equal([await bundled(), await bundled()], ['2', '2'])
-    const kept = join(project, '.cache/bundles')
-    for (const name of await readdir(kept)) await writeFile(join(kept, name), '{"script":')
-    equal([await bundled(), await bundled()], ['3', '3'])
-    await writeFile(join(project, 'package-lock.json'), 'another')
-    const elsewhere = new Set([join(project, 'test/three.ts')])
-    equal([await bundled(elsewhere), await bundled(elsewhere)], ['4', '5'], 'of a source whose change nobody would see')
-    for (let n = 0; n < 20; n++) {
-      await writeFile(join(project, 'agent/one.ts'), `${n}`)
-      await bundled()
-    }
-    is((await readdir(kept)).length, 16)
-    await rm(join(project, 'package-lock.json'))
-    equal([await bundled(), await bundled()], ['26', '27'], 'nothing says which packages it has')
-  } finally {
-    await rm(project, { recursive: true, force: true })
+  await using clone = await temporary('clone')
+  const project = clone.path
+  for (const name of ['agent', 'deploy']) await mkdir(join(project, name))
+  for (const name of ['agent/one.ts', 'deploy/two.ts', 'package.json', 'package-lock.json'])
+    await writeFile(join(project, name), name)
+  let made = 0
+  const sources = new Set([join(project, 'agent/one.ts'), join(project, 'node_modules/zx/index.js')])
+  const bundled = async (from = sources) => {
+    const make = async () => ({ script: Buffer.from(`${++made}`), sources: from })
+    const { script, sources: said } = await keptBundle('own', make, project)
+    equal(said, from)
+    return Buffer.from(script).toString()
   }
+  equal([await bundled(), await bundled()], ['1', '1'])
+  await writeFile(join(project, 'deploy/two.ts'), 'changed')
+  equal([await bundled(), await bundled()], ['2', '2'])
+  const kept = join(project, '.cache/bundles')
+  for (const name of await readdir(kept)) await writeFile(join(kept, name), '{"script":')
+  equal([await bundled(), await bundled()], ['3', '3'])
+  await writeFile(join(project, 'package-lock.json'), 'another')
+  const elsewhere = new Set([join(project, 'test/three.ts')])
+  equal([await bundled(elsewhere), await bundled(elsewhere)], ['4', '5'], 'of a source whose change nobody would see')
+  for (let n = 0; n < 20; n++) {
+    await writeFile(join(project, 'agent/one.ts'), `${n}`)
+    await bundled()
+  }
+  is((await readdir(kept)).length, 16)
+  await rm(join(project, 'package-lock.json'))
+  equal([await bundled(), await bundled()], ['26', '27'], 'nothing says which packages it has')
 })
 
 files.run()
@@ -190,7 +175,7 @@ files.run()
 const whole = suite('build: a release', { timeoutMs: 300_000 })
 
 whole('is whole, runs, and is the same bytes in another folder and for another user', async () => {
-  await using home = await temporary()
+  await using home = await makeRoom()
   const [one, other] = [join(home.path, 'one'), join(home.path, 'other')]
   const notes = join(home.path, 'notes.md')
   await writeFile(notes, 'better than the last\n')
@@ -296,7 +281,7 @@ whole('is refused with exit code 2 where an argument is wrong, and all that is w
 })
 
 whole('says what it would do and does nothing with --dry-run', async () => {
-  await using home = await temporary()
+  await using home = await makeRoom()
   const { exitCode, stdout } = await build(['--tag', 'v1.2.0', '--out', join(home.path, 'dist'), '-n'])
   is(exitCode, 0)
   match(stdout, `would write ${join(home.path, 'dist', 'v1.2.0', 'release.json')}`)
@@ -304,7 +289,7 @@ whole('says what it would do and does nothing with --dry-run', async () => {
 })
 
 whole('leaves nothing behind where the entry cannot be bundled or says another version', async () => {
-  await using home = await temporary()
+  await using home = await makeRoom()
   const [entry, out] = [join(home.path, 'entry.ts'), join(home.path, 'dist')]
   await writeFile(entry, "import './nowhere.ts'\n")
   const unbundled = await build(['--tag', 'v1.2.0', '--entry', entry, '--out', out])
@@ -318,7 +303,7 @@ whole('leaves nothing behind where the entry cannot be bundled or says another v
 })
 
 whole('leaves nothing behind where it is ended in the middle', async () => {
-  await using home = await temporary()
+  await using home = await makeRoom()
   const command = [join(PROJECT, 'deploy', 'build.ts'), '--tag', 'v1.2.0', '--out', home.out]
   const building = spawn(process.execPath, command, { stdio: ['ignore', 'ignore', 'pipe'] })
   let said = ''
@@ -342,7 +327,7 @@ whole.run()
 const publishing = suite('build: publishing')
 
 publishing('refuses to replace a release by a different one, and does it with --force', async () => {
-  await using home = await temporary()
+  await using home = await makeRoom()
   const first = await publishRelease(await options(home.path, 'one'))
   is(first.changed, true)
   is((await publishRelease(await options(home.path, 'one'))).changed, false)
@@ -355,7 +340,7 @@ publishing('refuses to replace a release by a different one, and does it with --
 })
 
 publishing('adds this platform to a release that another machine built', async () => {
-  await using home = await temporary()
+  await using home = await makeRoom()
   const { directory } = await publishRelease(await options(home.path, 'one'))
   // what a machine of another kind would have left there
   const [os, arch] = process.platform === 'darwin' ? ['linux', 'arm64'] : ['darwin', 'arm64']
@@ -382,7 +367,7 @@ publishing('adds this platform to a release that another machine built', async (
 })
 
 publishing('lists what is in the folders, newest first, and keeps the marks of the maintainer', async () => {
-  await using home = await temporary()
+  await using home = await makeRoom()
   for (const tag of ['v1.9.0', 'v1.10.0', 'v1.2.0']) await publishRelease({ ...(await options(home.path, tag)), tag })
   const path = join(home.out, 'releases.json')
   const list = JSON.parse(await readFile(path, 'utf8')) as {
@@ -410,7 +395,7 @@ publishing('lists what is in the folders, newest first, and keeps the marks of t
 })
 
 publishing('does not mix two services in one folder', async () => {
-  await using home = await temporary()
+  await using home = await makeRoom()
   await publishRelease(await options(home.path, 'one'))
   await rejects(publishRelease({ ...(await options(home.path, 'one')), service: 'lamp' }), 'holds a release of beacon')
 })
@@ -577,7 +562,7 @@ commands.run()
 
 /** An npm workspace: packages/app needs packages/lib by a link, and `dep`, which is installed at the root. */
 async function workspace() {
-  const home = await temporary()
+  const home = await makeRoom()
   const files = {
     'package.json': '{ "name": "shop", "workspaces": ["packages/*"] }',
     'packages/app/package.json': '{ "name": "@shop/app", "dependencies": { "@shop/lib": "*" } }',
@@ -594,10 +579,9 @@ async function workspace() {
   return home
 }
 
-async function temporary(): Promise<AsyncDisposable & { path: string; out: string }> {
-  const path = await mkdtemp(join(tmpdir(), 'baton-build-'))
-  const remove = () => rm(path, { recursive: true, force: true })
-  return { path, out: join(path, 'dist'), [Symbol.asyncDispose]: remove }
+async function makeRoom(): Promise<Temporary & { out: string }> {
+  const made = await temporary('build')
+  return { ...made, out: join(made.path, 'dist') }
 }
 
 async function options(home: string, content: string): Promise<PublishOptions> {

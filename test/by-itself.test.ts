@@ -13,6 +13,7 @@ import { startLoad } from './lab/load.ts'
 import { releaseServer } from './lab/release-server.ts'
 import { eventually } from './lab/systemd.ts'
 import { isLong, suite } from './suite.ts'
+import { temporary } from './lab/temporary.ts'
 
 const noMounts = process.getuid?.() === 0 ? null : 'needs root, to mount a small disk'
 const test = suite('by itself', { timeoutMs: 240_000, skip: noMounts })
@@ -226,7 +227,8 @@ test('a feed that never answers keeps nobody waiting: it serves, says what it al
 })
 
 test('a release for which the disk has no room waits, says so, and goes once there is some', async () => {
-  const folder = await mkdtemp(join(tmpdir(), 'baton-by-itself-small-'))
+  await using made = await temporary('by-itself-small')
+  const folder = made.path
   is(spawnSync('mount', ['-t', 'tmpfs', '-o', 'size=44m', 'baton', folder]).status, 0)
   try {
     const [v100, v101] = [await scriptRelease('v1.0.0'), await scriptRelease('v1.0.1')]
@@ -245,7 +247,6 @@ test('a release for which the disk has no room waits, says so, and goes once the
     is((await it.deed()).outcome, 'updated')
   } finally {
     spawnSync('umount', ['-l', folder])
-    await rm(folder, { recursive: true, force: true })
   }
 })
 

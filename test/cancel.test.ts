@@ -1,9 +1,7 @@
 // Cancelling: until the swap, and then nothing has changed; from the swap on it is too late.
 
 import { existsSync, readdirSync } from 'node:fs'
-import { mkdtemp, rm } from 'node:fs/promises'
 import { connect } from 'node:net'
-import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { Operation, Status } from '../agent/words/state.ts'
 import { equal, is, match } from './assert.ts'
@@ -13,6 +11,7 @@ import { publishTo, scriptRelease, type TestRelease } from './fixtures/releases.
 import { conforms } from './lab/openapi.ts'
 import { type Faults, releaseServer } from './lab/release-server.ts'
 import { suite } from './suite.ts'
+import { temporary } from './lab/temporary.ts'
 
 const built = Promise.all(['v1.0.0', 'v1.1.0'].map((tag) => scriptRelease(tag)))
 const test = suite('cancel', { timeoutMs: 60_000 })
@@ -113,8 +112,7 @@ async function withFeed(
 ): Promise<AsyncDisposable & { home: Install }> {
   await using stack = new AsyncDisposableStack()
   const list = await built
-  const folder = await mkdtemp(join(tmpdir(), 'baton-cancel-'))
-  stack.defer(() => rm(folder, { recursive: true, force: true }))
+  const folder = stack.use(await temporary('cancel')).path
   const server = stack.use(await releaseServer({ dir: await publishTo(folder, list), ...faults }))
   const home = stack.use(await install({ release: list[0] as TestRelease, feed: server.staticUrl, update }))
   await home.start()

@@ -2,8 +2,7 @@
 // An application with words and routes of its own: `"commands": "baton"` leaves it its words, and `"basePath"` its routes. Real
 // installs, updated from a release without them and put back.
 
-import { mkdtemp, mkdir, readFile, rm, writeFile } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
+import { mkdir, readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { detect } from '../deploy/make/detect.ts'
 import { startsService } from '../deploy/make/first/beside.ts'
@@ -19,6 +18,7 @@ import { ask } from './fixtures/install.ts'
 import { eventually, noHosts } from './lab/systemd.ts'
 import { buildQuietly, buildTags } from './fixtures/quiet-build.ts'
 import { suite } from './suite.ts'
+import { temporary } from './lab/temporary.ts'
 
 const test = suite('commands', { timeoutMs: 120_000 })
 /** Says its words, and serves only if it is given none. */
@@ -211,32 +211,29 @@ test('a first install takes `basePath` into its configuration: endpoints, panel 
 })
 
 test('from source the author’s `basePath` holds too; an installed configuration without one keeps `/admin` where it was', async () => {
-  const folder = await mkdtemp(join(tmpdir(), 'baton-words-'))
-  try {
-    await writeFile(join(folder, 'package.json'), '{ "name": "shop", "type": "module" }')
-    await writeFile(
-      join(folder, 'baton.config.json'),
-      JSON.stringify({ service: 'shop', entry: 'server.js', basePath: '/_baton', database: 'data/orders.db' }),
-    )
-    await writeFile(
-      join(folder, 'server.js'),
-      `import { agent } from '${join(PROJECT, 'agent/adapters/auto.ts')}'
-       import { ownDatabase } from '${join(PROJECT, 'agent/own.ts')}'
-       import { createServer } from 'node:http'
-       console.log(ownDatabase('shop', '/state'))
-       const server = createServer((request, response) => response.end('hello')).listen(0, '127.0.0.1')
-       await agent
-       const { port } = server.address()
-       const asked = await Promise.all(['/web/settings.html', '/_baton/web/settings.html'].map((path) => fetch('http://127.0.0.1:' + port + path)))
-       console.log(JSON.stringify((await Promise.all(asked.map((one) => one.text()))).map((text) => text === 'hello')))
-       process.exit(0)`,
-    )
-    const { stdout } = await run([process.execPath, join(folder, 'server.js')], { cwd: folder })
-    match(stdout, /^\[true,false\]$/m)
-    match(stdout, /^\/state\/data\/orders\.db$/m)
-  } finally {
-    await rm(folder, { recursive: true, force: true })
-  }
+  await using made = await temporary('words')
+  const folder = made.path
+  await writeFile(join(folder, 'package.json'), '{ "name": "shop", "type": "module" }')
+  await writeFile(
+    join(folder, 'baton.config.json'),
+    JSON.stringify({ service: 'shop', entry: 'server.js', basePath: '/_baton', database: 'data/orders.db' }),
+  )
+  await writeFile(
+    join(folder, 'server.js'),
+    `import { agent } from '${join(PROJECT, 'agent/adapters/auto.ts')}'
+     import { ownDatabase } from '${join(PROJECT, 'agent/own.ts')}'
+     import { createServer } from 'node:http'
+     console.log(ownDatabase('shop', '/state'))
+     const server = createServer((request, response) => response.end('hello')).listen(0, '127.0.0.1')
+     await agent
+     const { port } = server.address()
+     const asked = await Promise.all(['/web/settings.html', '/_baton/web/settings.html'].map((path) => fetch('http://127.0.0.1:' + port + path)))
+     console.log(JSON.stringify((await Promise.all(asked.map((one) => one.text()))).map((text) => text === 'hello')))
+     process.exit(0)`,
+  )
+  const { stdout } = await run([process.execPath, join(folder, 'server.js')], { cwd: folder })
+  match(stdout, /^\[true,false\]$/m)
+  match(stdout, /^\/state\/data\/orders\.db$/m)
   await using it = await adopted(OWN_WORDS, {}, {}, true, { basePath: '/_baton' })
   is((await it.operate('/admin/update', { tag: 'v1.1.0' })).outcome, 'updated')
   await eventually(
@@ -247,7 +244,8 @@ test('from source the author’s `basePath` holds too; an installed configuratio
 })
 
 test('init proposes both if it sees such words or routes, and neither otherwise', async () => {
-  const folder = await mkdtemp(join(tmpdir(), 'baton-words-'))
+  await using made = await temporary('words')
+  const folder = made.path
   const proposed = async (source: string, manifest: object = {}) => {
     await writeFile(join(folder, 'package.json'), JSON.stringify({ name: 'shop', main: 'server.js', ...manifest }))
     await writeFile(join(folder, 'server.js'), source)
@@ -256,26 +254,22 @@ test('init proposes both if it sees such words or routes, and neither otherwise'
     parseProject(JSON.parse(files[0]?.content ?? '{}'), folder)
     return { commands, basePath, notes: notes.filter((note) => /shop baton|_baton/.test(note)).length }
   }
-  try {
-    equal(await proposed(`const what = 'start'; switch (what) { case 'status': }`), {
-      commands: undefined,
-      basePath: undefined,
-      notes: 0,
-    })
-    const words = { commands: 'baton', basePath: undefined, notes: 1 }
-    equal(await proposed(`program.command('start <port>').action(go)`), words)
-    equal(await proposed(`if (process.argv[2] === 'status') tell()`), words)
-    equal(await proposed(`program.command('worker')`), { commands: undefined, basePath: undefined, notes: 0 })
-    await mkdir(join(folder, 'commands'))
-    await writeFile(join(folder, 'commands', 'start.js'), '')
-    equal(await proposed('', { oclif: { commands: './commands' } }), words)
-    const routes = { commands: undefined, basePath: '/_baton', notes: 1 }
-    equal(await proposed(`app.get('/admin/users', users)`), routes)
-    equal(await proposed(`app.use('/web', files)`), routes)
-    equal(await proposed(`app.use('/website', files)`), { commands: undefined, basePath: undefined, notes: 0 })
-  } finally {
-    await rm(folder, { recursive: true, force: true })
-  }
+  equal(await proposed(`const what = 'start'; switch (what) { case 'status': }`), {
+    commands: undefined,
+    basePath: undefined,
+    notes: 0,
+  })
+  const words = { commands: 'baton', basePath: undefined, notes: 1 }
+  equal(await proposed(`program.command('start <port>').action(go)`), words)
+  equal(await proposed(`if (process.argv[2] === 'status') tell()`), words)
+  equal(await proposed(`program.command('worker')`), { commands: undefined, basePath: undefined, notes: 0 })
+  await mkdir(join(folder, 'commands'))
+  await writeFile(join(folder, 'commands', 'start.js'), '')
+  equal(await proposed('', { oclif: { commands: './commands' } }), words)
+  const routes = { commands: undefined, basePath: '/_baton', notes: 1 }
+  equal(await proposed(`app.get('/admin/users', users)`), routes)
+  equal(await proposed(`app.use('/web', files)`), routes)
+  equal(await proposed(`app.use('/website', files)`), { commands: undefined, basePath: undefined, notes: 0 })
 })
 
 test.run()
@@ -300,52 +294,49 @@ const DIES = `import '${join(PROJECT, 'agent/adapters/auto.ts')}'
 hosted(
   'root’s command, a deployment and install.sh know the words; the backup rescues, by the unit of a release of either kind',
   async () => {
-    const folder = await mkdtemp(join(tmpdir(), 'baton-words-'))
-    try {
-      await writeFile(join(folder, 'server.js'), DIES)
-      await using host = await bootWithFeed(async (out) => {
-        const config = { service: 'shop', kind: 'bundle', entry: 'server.js', healthPath: '/' }
-        const withWord = parseProject({ ...config, commands: 'baton' }, folder)
-        await buildTags({ project: withWord, out }, ['v1.0.0', 'v1.2.0'])
-        await buildQuietly({ project: parseProject({ ...config, commands: null }, folder), tag: 'v1.1.0', out })
-      })
-      const installer = join(host.feed, 'v1.0.0/install.sh')
-      const flags = ['--feed', host.feed, '--release', 'v1.0.0', '--no-start', '-y']
-      await host.ok('sh', installer, ...flags)
-      await host.ok(
-        'sed',
-        '-i',
-        's/"listen"/"update":{"probationMs":20000,"quietMs":500},"listen"/',
-        '/etc/shop/config.json',
-      )
-      await host.ok('shop', 'baton', 'start')
-      match(await host.ok('shop', 'status'), /the application’s: status/)
-      match(await host.ok('shop', 'baton', 'status'), /v1\.0\.0/)
-      match(await host.ok('sh', installer, 'status'), /v1\.0\.0/)
+    await using made = await temporary('words')
+    const folder = made.path
+    await writeFile(join(folder, 'server.js'), DIES)
+    await using host = await bootWithFeed(async (out) => {
+      const config = { service: 'shop', kind: 'bundle', entry: 'server.js', healthPath: '/' }
+      const withWord = parseProject({ ...config, commands: 'baton' }, folder)
+      await buildTags({ project: withWord, out }, ['v1.0.0', 'v1.2.0'])
+      await buildQuietly({ project: parseProject({ ...config, commands: null }, folder), tag: 'v1.1.0', out })
+    })
+    const installer = join(host.feed, 'v1.0.0/install.sh')
+    const flags = ['--feed', host.feed, '--release', 'v1.0.0', '--no-start', '-y']
+    await host.ok('sh', installer, ...flags)
+    await host.ok(
+      'sed',
+      '-i',
+      's/"listen"/"update":{"probationMs":20000,"quietMs":500},"listen"/',
+      '/etc/shop/config.json',
+    )
+    await host.ok('shop', 'baton', 'start')
+    match(await host.ok('shop', 'status'), /the application’s: status/)
+    match(await host.ok('shop', 'baton', 'status'), /v1\.0\.0/)
+    match(await host.ok('sh', installer, 'status'), /v1\.0\.0/)
 
-      // v1.1.0 is on probation: every process dies, and it does not start again
-      const moving = host.run(['shop', 'baton', 'upgrade', '--release', 'v1.1.0', '-y'])
-      const serves = async (tag: string) => (await host.run(['curl', '-fsS', 'http://127.0.0.1:8080/'])).stdout === tag
-      await eventually('v1.1.0', async () => await serves('v1.1.0'), 30_000)
-      await host.ok('touch', '/var/lib/shop/dies')
-      await host.ok('systemctl', 'kill', '--signal=KILL', 'shop')
-      await eventually('the rescue', async () => await serves('v1.0.0'), 60_000)
-      await moving
-      match(await host.ok('shop', 'baton', 'status'), /v1\.0\.0/)
+    // v1.1.0 is on probation: every process dies, and it does not start again
+    const moving = host.run(['shop', 'baton', 'upgrade', '--release', 'v1.1.0', '-y'])
+    const serves = async (tag: string) => (await host.run(['curl', '-fsS', 'http://127.0.0.1:8080/'])).stdout === tag
+    await eventually('v1.1.0', async () => await serves('v1.1.0'), 30_000)
+    await host.ok('touch', '/var/lib/shop/dies')
+    await host.ok('systemctl', 'kill', '--signal=KILL', 'shop')
+    await eventually('the rescue', async () => await serves('v1.0.0'), 60_000)
+    await moving
+    match(await host.ok('shop', 'baton', 'status'), /v1\.0\.0/)
 
-      // root's copy is v1.0.0's still: the words of the whole host change when install.sh is run
-      await host.ok('rm', '/var/lib/shop/dies')
-      const deployed = await host.deploy('--service', 'shop', '--release', 'v1.2.0')
-      is(deployed.code, 0, deployed.stderr)
-      await eventually('v1.2.0', async () => await serves('v1.2.0'), 30_000)
-      for (const command of ['shop', '/opt/shop/shop']) {
-        const beside = await host.run(['env', 'PORT=8081', command])
-        equal([beside.code, /expected no other process of shop/.test(beside.stderr)], [7, true], beside.stderr)
-      }
-      await host.ok('shop', 'baton', 'uninstall', '-y')
-    } finally {
-      await rm(folder, { recursive: true, force: true })
+    // root's copy is v1.0.0's still: the words of the whole host change when install.sh is run
+    await host.ok('rm', '/var/lib/shop/dies')
+    const deployed = await host.deploy('--service', 'shop', '--release', 'v1.2.0')
+    is(deployed.code, 0, deployed.stderr)
+    await eventually('v1.2.0', async () => await serves('v1.2.0'), 30_000)
+    for (const command of ['shop', '/opt/shop/shop']) {
+      const beside = await host.run(['env', 'PORT=8081', command])
+      equal([beside.code, /expected no other process of shop/.test(beside.stderr)], [7, true], beside.stderr)
     }
+    await host.ok('shop', 'baton', 'uninstall', '-y')
   },
 )
 

@@ -1,8 +1,7 @@
 // The one reader of an installed service's `config.json`, and what is made from its table.
 
 import { readFileSync } from 'node:fs'
-import { mkdtemp, rm, writeFile } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
+import { writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { CONFIGURATION_MAX_BYTES, readConfiguration } from '../agent/words.ts'
 import { run } from '../deploy/lib/shell.ts'
@@ -13,6 +12,7 @@ import { equal, is, match, not, ok } from './assert.ts'
 import { fc, fuzz } from './lab/fuzz.ts'
 import { Ajv2020 } from './lab/openapi.ts'
 import { suite } from './suite.ts'
+import { temporary } from './lab/temporary.ts'
 
 const ROOT = join(import.meta.dirname, '..')
 const test = suite('configuration')
@@ -126,31 +126,28 @@ test('the schema and the reader agree on every configuration', async () => {
 })
 
 test('a service whose configuration is not valid ends with code 2 and names the member: an application and the reference service', async () => {
-  const folder = await mkdtemp(join(tmpdir(), 'baton-configuration-'))
-  try {
-    const config = join(folder, 'config.json')
-    await writeFile(config, JSON.stringify({ dashboard: { password: 'with spaces' }, listen: { port: 70_000 } }))
-    const release = { service: 'app', tag: 'v1.0.0', environment: {}, args: [], nodeFlags: [] }
-    const first = join(ROOT, 'deploy/make/first/bundle.ts')
-    const text = `import { beginBundle } from ${JSON.stringify(first)}
-      beginBundle(() => process.stdout.write('began'), () => '')`
-    const programs = {
-      app: await bundle({ entry: 'app', text, define: { __BATON_RELEASE__: JSON.stringify(release) } }),
-      service: await bundle({ entry: DEFAULT_ENTRY, define: definitions('beacon', 'v1.0.0') }),
-    }
-    for (const [name, program] of Object.entries(programs)) {
-      const path = join(folder, `${name}.cjs`)
-      await writeFile(path, program)
-      const command = [process.execPath, path, 'serve', '--config', config]
-      const { exitCode, stdout, stderr } = await run(command, { allowFailure: true })
-      is(exitCode, 2, `${name}: ${stderr}`)
-      is(stdout, '')
-      match(stderr, /^error: .*`listen\.port`, got 70000/)
-      match(stderr, /`dashboard\.password`, got another text/)
-      not(stderr.includes('with spaces'))
-    }
-  } finally {
-    await rm(folder, { recursive: true, force: true })
+  await using made = await temporary('configuration')
+  const folder = made.path
+  const config = join(folder, 'config.json')
+  await writeFile(config, JSON.stringify({ dashboard: { password: 'with spaces' }, listen: { port: 70_000 } }))
+  const release = { service: 'app', tag: 'v1.0.0', environment: {}, args: [], nodeFlags: [] }
+  const first = join(ROOT, 'deploy/make/first/bundle.ts')
+  const text = `import { beginBundle } from ${JSON.stringify(first)}
+    beginBundle(() => process.stdout.write('began'), () => '')`
+  const programs = {
+    app: await bundle({ entry: 'app', text, define: { __BATON_RELEASE__: JSON.stringify(release) } }),
+    service: await bundle({ entry: DEFAULT_ENTRY, define: definitions('beacon', 'v1.0.0') }),
+  }
+  for (const [name, program] of Object.entries(programs)) {
+    const path = join(folder, `${name}.cjs`)
+    await writeFile(path, program)
+    const command = [process.execPath, path, 'serve', '--config', config]
+    const { exitCode, stdout, stderr } = await run(command, { allowFailure: true })
+    is(exitCode, 2, `${name}: ${stderr}`)
+    is(stdout, '')
+    match(stderr, /^error: .*`listen\.port`, got 70000/)
+    match(stderr, /`dashboard\.password`, got another text/)
+    not(stderr.includes('with spaces'))
   }
 })
 

@@ -26,6 +26,7 @@ import { watchOutage } from '../deploy/container/outage.ts'
 import { candidateSockets } from '../deploy/container/engine/socket.ts'
 import { snapshotIn, takeSnapshot } from '../deploy/container/snapshot.ts'
 import { specify } from '../deploy/container/specification.ts'
+import { temporary } from './lab/temporary.ts'
 
 const test = suite('container, pure')
 const DIGEST = `sha256:${'a'.repeat(64)}`
@@ -276,23 +277,20 @@ test('looks for sockets where DOCKER_HOST says, and only for local ones', () => 
 })
 
 test('gives the registry what `docker login` wrote, and nothing to another', async () => {
-  const folder = await mkdtemp(join(tmpdir(), 'baton-docker-'))
-  try {
-    const auth = Buffer.from('me:se:cret').toString('base64')
-    await writeFile(
-      join(folder, 'config.json'),
-      JSON.stringify({ auths: { 'r.example': { auth }, 'https://index.docker.io/v1/': { auth } } }),
-    )
-    const read = async (repository: string) => {
-      const header = await credentialsFor(repository, { DOCKER_CONFIG: folder })
-      return header === null ? null : JSON.parse(Buffer.from(header, 'base64url').toString())
-    }
-    equal(await read('r.example/beacon'), { username: 'me', password: 'se:cret', serveraddress: 'r.example' })
-    equal((await read('beacon')).username, 'me')
-    equal(await read('other.example/beacon'), null)
-  } finally {
-    await rm(folder, { recursive: true })
+  await using made = await temporary('docker')
+  const folder = made.path
+  const auth = Buffer.from('me:se:cret').toString('base64')
+  await writeFile(
+    join(folder, 'config.json'),
+    JSON.stringify({ auths: { 'r.example': { auth }, 'https://index.docker.io/v1/': { auth } } }),
+  )
+  const read = async (repository: string) => {
+    const header = await credentialsFor(repository, { DOCKER_CONFIG: folder })
+    return header === null ? null : JSON.parse(Buffer.from(header, 'base64url').toString())
   }
+  equal(await read('r.example/beacon'), { username: 'me', password: 'se:cret', serveraddress: 'r.example' })
+  equal((await read('beacon')).username, 'me')
+  equal(await read('other.example/beacon'), null)
 })
 
 test('tells the id of the own container from what the engine mounts there, else from the host name', () => {
@@ -334,30 +332,27 @@ test('measures how long nobody answered: HTTP where a port speaks it, else a con
 })
 
 test('a deploy script that cannot run says in one line what to do', async () => {
-  const folder = await mkdtemp(join(tmpdir(), 'baton-scripts-'))
-  try {
-    const scripts = join(import.meta.dirname, '../deploy')
-    await mkdir(join(folder, 'deploy/lib'), { recursive: true })
-    await mkdir(join(folder, 'bin'))
-    for (const name of ['deploy-container.sh', 'deploy-systemd.sh', 'deploy-fleet.sh', 'lib/node.sh'])
-      await copyFile(join(scripts, name), join(folder, 'deploy', name))
-    const { stdout: dirname } = await run(['sh', '-c', 'command -v dirname'])
-    await symlink(dirname.trim(), join(folder, 'bin/dirname'))
-    const said = async (name: string) => {
-      const options = { env: { PATH: join(folder, 'bin') }, allowFailure: true }
-      const { exitCode, stderr } = await run(['/bin/sh', join(folder, 'deploy', name), '--help'], options)
-      return `${exitCode} ${stderr}`
-    }
-    for (const name of ['deploy-container.sh', 'deploy-systemd.sh', 'deploy-fleet.sh'])
-      match(await said(name), /^3 error: expected the packages of this checkout in .*npm ci --ignore-scripts\)\n$/)
-    await mkdir(join(folder, 'node_modules/zx'), { recursive: true })
-    match(
-      await said('deploy-container.sh'),
-      /^3 error: expected Node 24 or newer, got none; run: .*, which brings one\n$/,
-    )
-  } finally {
-    await rm(folder, { recursive: true })
+  await using made = await temporary('scripts')
+  const folder = made.path
+  const scripts = join(import.meta.dirname, '../deploy')
+  await mkdir(join(folder, 'deploy/lib'), { recursive: true })
+  await mkdir(join(folder, 'bin'))
+  for (const name of ['deploy-container.sh', 'deploy-systemd.sh', 'deploy-fleet.sh', 'lib/node.sh'])
+    await copyFile(join(scripts, name), join(folder, 'deploy', name))
+  const { stdout: dirname } = await run(['sh', '-c', 'command -v dirname'])
+  await symlink(dirname.trim(), join(folder, 'bin/dirname'))
+  const said = async (name: string) => {
+    const options = { env: { PATH: join(folder, 'bin') }, allowFailure: true }
+    const { exitCode, stderr } = await run(['/bin/sh', join(folder, 'deploy', name), '--help'], options)
+    return `${exitCode} ${stderr}`
   }
+  for (const name of ['deploy-container.sh', 'deploy-systemd.sh', 'deploy-fleet.sh'])
+    match(await said(name), /^3 error: expected the packages of this checkout in .*npm ci --ignore-scripts\)\n$/)
+  await mkdir(join(folder, 'node_modules/zx'), { recursive: true })
+  match(
+    await said('deploy-container.sh'),
+    /^3 error: expected Node 24 or newer, got none; run: .*, which brings one\n$/,
+  )
 })
 
 test('an engine that does not say how large a file is gives no size, and none that is no number', async () => {

@@ -1,8 +1,7 @@
 // @deadlineMs 480000
 // A service that ends again and again, under the supervision without systemd: what a person is told, and what an update makes of it.
 
-import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
+import { readFile, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { PROJECT } from '../deploy/make/place.ts'
 import { parseProject } from '../deploy/make/project.ts'
@@ -13,6 +12,7 @@ import { buildQuietly } from './fixtures/quiet-build.ts'
 import { bootWithFeed } from './lab/managed.ts'
 import { eventually, noHosts } from './lab/systemd.ts'
 import { suite } from './suite.ts'
+import { temporary } from './lab/temporary.ts'
 
 const test = suite('crash loop', { timeoutMs: 200_000 })
 
@@ -101,7 +101,8 @@ async function statusOf(it: Adopted): Promise<State> {
 }
 
 test('the file of its ends belongs to the service: what is not as the supervision writes it counts as none, and no terminal obeys it', async () => {
-  const folder = await mkdtemp(join(tmpdir(), 'baton-crashes-'))
+  await using made = await temporary('crashes')
+  const folder = made.path
   const [path, whole] = [
     join(folder, 'crashes.json'),
     { count: 3, isLooping: true, at: null, code: 1, signal: null, said: null },
@@ -110,25 +111,21 @@ test('the file of its ends belongs to the service: what is not as the supervisio
     await writeFile(path, typeof crashes === 'string' ? crashes : JSON.stringify({ crashes, isGivenUp: true }))
     return await readCrashes(path)
   }
-  try {
-    equal(await readCrashes(path), null)
-    equal(await read(whole), { crashes: whole, isGivenUp: true })
-    const forged = await read({ ...whole, said: '\u001b]0;title\u0007\u001b[2Jall is well\nbeacon  is fine' })
-    is(forged?.crashes.said, 'all is well beacon is fine')
-    for (const some of [
-      { count: '\u001b[2J' },
-      { count: -1 },
-      { code: 'x' },
-      { at: '\u001b[2J' },
-      { signal: 'SIG\u001b' },
-      { said: [] },
-    ])
-      is(await read({ ...whole, ...some }), null, JSON.stringify(some))
-    for (const text of ['', '[]', 'null', '{"crashes":null}', '['.repeat(5000), ' '.repeat(20_000)])
-      is(await read(text), null)
-  } finally {
-    await rm(folder, { recursive: true })
-  }
+  equal(await readCrashes(path), null)
+  equal(await read(whole), { crashes: whole, isGivenUp: true })
+  const forged = await read({ ...whole, said: '\u001b]0;title\u0007\u001b[2Jall is well\nbeacon  is fine' })
+  is(forged?.crashes.said, 'all is well beacon is fine')
+  for (const some of [
+    { count: '\u001b[2J' },
+    { count: -1 },
+    { code: 'x' },
+    { at: '\u001b[2J' },
+    { signal: 'SIG\u001b' },
+    { said: [] },
+  ])
+    is(await read({ ...whole, ...some }), null, JSON.stringify(some))
+  for (const text of ['', '[]', 'null', '{"crashes":null}', '['.repeat(5000), ' '.repeat(20_000)])
+    is(await read(text), null)
 })
 
 test.run()
@@ -140,49 +137,46 @@ const hosted = suite('crash loop: systemd', { skip: noHosts, timeoutMs: 200_000 
 hosted(
   'systemd has given the service up: status says how often and how it ended, and a start does not wait',
   async () => {
-    const folder = await mkdtemp(join(tmpdir(), 'baton-crash-'))
-    try {
-      await writeFile(join(folder, 'server.js'), DIES)
-      await using host = await bootWithFeed(async (out) => {
-        const config = { service: 'shop', kind: 'bundle', entry: 'server.js', healthPath: '/' }
-        for (const tag of ['v1.0.0', 'v1.1.0']) await buildQuietly({ project: parseProject(config, folder), tag, out })
-      })
-      const installer = join(host.feed, 'v1.0.0/install.sh')
-      await host.ok('sh', installer, '--feed', host.feed, '--release', 'v1.0.0', '-y')
-      const state = async () => {
-        const { stdout } = await host.run(['shop', 'status', '--json'])
-        return (JSON.parse(stdout) as { supervisor: State }).supervisor
-      }
-      is((await state()).crashes, null)
-      await host.ok('touch', '/var/lib/shop/dies')
-      await host.ok('systemctl', 'kill', '--signal=KILL', 'shop')
-      const down = await eventually(
-        'the end',
-        async () => {
-          const now = await state()
-          return now.word === 'failed' ? now : null
-        },
-        60_000,
-      )
-      equal([down.crashes?.code, down.crashes?.signal], [1, null], JSON.stringify(down))
-      ok((down.crashes?.count ?? 0) >= 5, JSON.stringify(down))
-      ok(Math.abs(Date.parse(down.crashes?.at ?? '') - Date.now()) < 60_000, JSON.stringify(down))
-      const said =
-        /^crashes +it has ended by itself \d+ times since it was started, the last time at \S+Z with exit code 1; nothing starts it again; `journalctl -u shop\.service` says more$/m
-      match((await host.run(['shop', 'status'])).stdout, said)
-      const dry = await host.run(['shop', 'upgrade', '--dry-run'])
-      match(dry.stdout + dry.stderr, /shop does not run at present .*: failed\): it has ended by itself/)
-
-      const moved = await host.run(['shop', 'upgrade', '-y', '-q', '--health-timeout', '100'])
-      is(moved.code, 9, moved.stderr)
-      match(moved.stderr, /v1\.0\.0 was down before, too, so v1\.1\.0 is not remembered as failed/)
-      await host.ok('shop', 'stop') // which systemd may be about to start again
-      await host.ok('rm', '/var/lib/shop/dies')
-      match(await host.ok('shop', 'upgrade', '-y'), /^shop v1\.1\.0 is in place, it was v1\.0\.0/m)
-      is((await state()).crashes, null)
-    } finally {
-      await rm(folder, { recursive: true, force: true })
+    await using made = await temporary('crash')
+    const folder = made.path
+    await writeFile(join(folder, 'server.js'), DIES)
+    await using host = await bootWithFeed(async (out) => {
+      const config = { service: 'shop', kind: 'bundle', entry: 'server.js', healthPath: '/' }
+      for (const tag of ['v1.0.0', 'v1.1.0']) await buildQuietly({ project: parseProject(config, folder), tag, out })
+    })
+    const installer = join(host.feed, 'v1.0.0/install.sh')
+    await host.ok('sh', installer, '--feed', host.feed, '--release', 'v1.0.0', '-y')
+    const state = async () => {
+      const { stdout } = await host.run(['shop', 'status', '--json'])
+      return (JSON.parse(stdout) as { supervisor: State }).supervisor
     }
+    is((await state()).crashes, null)
+    await host.ok('touch', '/var/lib/shop/dies')
+    await host.ok('systemctl', 'kill', '--signal=KILL', 'shop')
+    const down = await eventually(
+      'the end',
+      async () => {
+        const now = await state()
+        return now.word === 'failed' ? now : null
+      },
+      60_000,
+    )
+    equal([down.crashes?.code, down.crashes?.signal], [1, null], JSON.stringify(down))
+    ok((down.crashes?.count ?? 0) >= 5, JSON.stringify(down))
+    ok(Math.abs(Date.parse(down.crashes?.at ?? '') - Date.now()) < 60_000, JSON.stringify(down))
+    const said =
+      /^crashes +it has ended by itself \d+ times since it was started, the last time at \S+Z with exit code 1; nothing starts it again; `journalctl -u shop\.service` says more$/m
+    match((await host.run(['shop', 'status'])).stdout, said)
+    const dry = await host.run(['shop', 'upgrade', '--dry-run'])
+    match(dry.stdout + dry.stderr, /shop does not run at present .*: failed\): it has ended by itself/)
+
+    const moved = await host.run(['shop', 'upgrade', '-y', '-q', '--health-timeout', '100'])
+    is(moved.code, 9, moved.stderr)
+    match(moved.stderr, /v1\.0\.0 was down before, too, so v1\.1\.0 is not remembered as failed/)
+    await host.ok('shop', 'stop') // which systemd may be about to start again
+    await host.ok('rm', '/var/lib/shop/dies')
+    match(await host.ok('shop', 'upgrade', '-y'), /^shop v1\.1\.0 is in place, it was v1\.0\.0/m)
+    is((await state()).crashes, null)
   },
 )
 

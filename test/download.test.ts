@@ -2,8 +2,7 @@
 
 import { execFile } from 'node:child_process'
 import { createHash, randomBytes } from 'node:crypto'
-import { mkdtemp, readFile, readdir, rm, stat, statfs, symlink, writeFile } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
+import { readFile, readdir, rm, stat, statfs, symlink, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { gzipSync } from 'node:zlib'
 import { makeDisk } from '../agent/disk/disk.ts'
@@ -18,6 +17,7 @@ import { fc, fuzz } from './lab/fuzz.ts'
 import { labFeed } from './lab/feed.ts'
 import { releaseServer, type Faults, type ReleaseServer, type ReleaseServerOptions } from './lab/release-server.ts'
 import { suite } from './suite.ts'
+import { temporary } from './lab/temporary.ts'
 
 const test = suite('download')
 
@@ -50,8 +50,7 @@ async function lab({ kind = 'web', executable = LONG, ...faults }: LabOptions = 
   const setting = { github: server.feed, web: server.staticUrl, folder: dist.dir }[kind]
   const feed = stack.use(labFeed(setting, { timeoutMs: 5_000 }))
   const release = (await feed.latest(() => false)).release ?? assert.unreachable()
-  const directory = await mkdtemp(join(tmpdir(), 'baton-download-'))
-  stack.defer(() => rm(directory, { recursive: true }))
+  const directory = stack.use(await temporary('download')).path
   await writeFile(join(directory, 'beacon'), 'the one that runs')
   const progress: Progress[] = []
   const partialPath = join(directory, '.beacon.partial')

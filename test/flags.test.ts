@@ -1,8 +1,7 @@
 // @deadlineMs 300000
 // The flags of Node in a start script: what `init` keeps of them, and that a release has them. And what is left of a `.env`.
 
-import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
+import { mkdir, readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { run } from '../deploy/lib/shell.ts'
 import { detect } from '../deploy/make/detect.ts'
@@ -15,6 +14,7 @@ import { equal, is, match, not, throws } from './assert.ts'
 import { freePort } from './fixtures/install.ts'
 import { buildQuietly } from './fixtures/quiet-build.ts'
 import { suite } from './suite.ts'
+import { temporary } from './lab/temporary.ts'
 
 const test = suite('flags', { timeoutMs: 240_000 })
 
@@ -34,7 +34,7 @@ test('a start script is read: flags, those of NODE_OPTIONS too, and the program 
 })
 
 test('init keeps the flags that a release can have, and says which it cannot', async () => {
-  await using room = await makeRoom()
+  await using room = await temporary('flags')
   const start = 'node --enable-source-maps --max-old-space-size=300 --inspect --env-file=.env server.js'
   await writeFile(join(room.path, 'package.json'), JSON.stringify({ name: 'shop', scripts: { start } }))
   await writeFile(join(room.path, 'server.js'), '')
@@ -49,7 +49,7 @@ test('init keeps the flags that a release can have, and says which it cannot', a
 
 for (const kind of ['app', 'bundle', 'script'] as const) {
   test(`the flags are in effect in a release of the kind ${kind}, which starts and is named no fault`, async () => {
-    await using room = await makeRoom()
+    await using room = await temporary('flags')
     const told = join(room.path, 'told.json')
     const nodeFlags = ['--enable-source-maps', '--max-old-space-size=300']
     const { warnings } = await built(room.path, { kind, nodeFlags }, told)
@@ -61,7 +61,7 @@ for (const kind of ['app', 'bundle', 'script'] as const) {
 }
 
 test('an install unpacks the application before its start, whose time it is not', async () => {
-  await using room = await makeRoom()
+  await using room = await temporary('flags')
   await built(room.path, { kind: 'app' })
   const home = join(room.path, 'home')
   await mkdir(home)
@@ -90,7 +90,7 @@ test('an install unpacks the application before its start, whose time it is not'
 })
 
 test('what a `.env` sets is named, never its values; what the configuration gives is not', async () => {
-  await using room = await makeRoom()
+  await using room = await temporary('flags')
   is(await noteOfDotEnv(room.path, {}), null)
   await writeFile(join(room.path, '.env'), '# ours\r\nPORT=8080\r\nexport API_KEY="s3cret"\n  DB_URL = x=y\n')
   await writeFile(join(room.path, '.env.example'), 'EXAMPLE=1\n')
@@ -117,9 +117,4 @@ async function built(room: string, config: object, told = join(room, 'told.json'
   )
   const project = parseProject({ service: 'shop', entry: 'server.js', ...config }, folder)
   return await buildQuietly({ project, out: join(room, 'out'), check: true })
-}
-
-async function makeRoom(): Promise<AsyncDisposable & { path: string }> {
-  const path = await mkdtemp(join(tmpdir(), 'baton-flags-'))
-  return { path, [Symbol.asyncDispose]: () => rm(path, { recursive: true, force: true }) }
 }

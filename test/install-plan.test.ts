@@ -1,7 +1,6 @@
 // The pure half of the installer: whose word counts, where everything lives, what a plan says, what the unit is.
 
-import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
+import { readdir, readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { readConfiguration } from '../agent/words.ts'
 import { suite } from './suite.ts'
@@ -30,6 +29,7 @@ import { cagePathUnit, cageUnit, hasCage } from '../deploy/host/place/cage.ts'
 import { rescueUnit, serviceUnit } from '../deploy/host/place/unit.ts'
 import { rotateLog } from '../deploy/host/supervisor/run-files.ts'
 import { runCommand } from '../deploy/host/tree.ts'
+import { temporary } from './lab/temporary.ts'
 
 const test = suite('install: plan')
 
@@ -415,21 +415,18 @@ test('a shell finds the service: a plain listener first, wildcards by loopback',
 })
 
 test('the log of a service without systemd stays small, and what was written last is kept', async () => {
-  const folder = await mkdtemp(join(tmpdir(), 'baton-rotate-'))
-  try {
-    const log = join(folder, 'beacon.log')
-    for (const text of ['first', 'second', 'third', 'fourth', 'fifth']) {
-      await writeFile(log, text, { flag: 'a' })
-      is(await rotateLog(log, 5, 3), true)
-      is(await readFile(log, 'utf8'), '')
-    }
-    equal(await rotateLog(log, 5, 3), false)
-    equal((await readdir(folder)).toSorted(), ['beacon.log', 'beacon.log.1', 'beacon.log.2', 'beacon.log.3'])
-    is(await readFile(`${log}.1`, 'utf8'), 'fifth')
-    is(await readFile(`${log}.3`, 'utf8'), 'third')
-  } finally {
-    await rm(folder, { recursive: true })
+  await using made = await temporary('rotate')
+  const folder = made.path
+  const log = join(folder, 'beacon.log')
+  for (const text of ['first', 'second', 'third', 'fourth', 'fifth']) {
+    await writeFile(log, text, { flag: 'a' })
+    is(await rotateLog(log, 5, 3), true)
+    is(await readFile(log, 'utf8'), '')
   }
+  equal(await rotateLog(log, 5, 3), false)
+  equal((await readdir(folder)).toSorted(), ['beacon.log', 'beacon.log.1', 'beacon.log.2', 'beacon.log.3'])
+  is(await readFile(`${log}.1`, 'utf8'), 'fifth')
+  is(await readFile(`${log}.3`, 'utf8'), 'third')
 })
 
 test('every wrong use of the command line ends with 2 and changes nothing', async () => {

@@ -31,6 +31,7 @@ import { makeCertificate } from './lab/certificate.ts'
 import { makeDist } from './lab/dist.ts'
 import { releaseServer } from './lab/release-server.ts'
 import { eventually } from './lab/systemd.ts'
+import { temporary } from './lab/temporary.ts'
 
 const SCRIPT = join(import.meta.dirname, '../install.sh')
 const SHELLS = [['dash'], ['busybox', 'sh'], ['bash', '--posix']]
@@ -67,7 +68,7 @@ test(
   'cut after any byte it does nothing',
   async () => {
     const text = await readFile(SCRIPT, 'utf8')
-    await using scratch = await folder()
+    await using scratch = await temporary('script')
     // a word at the start of a line is the beginning of a command: cut in `make_scratch` it would be `make`
     await writeFile(join(scratch.path, 'Makefile'), 'all:\n\ttouch made\n')
     const cuts: string[] = []
@@ -234,7 +235,7 @@ test('bounds: what never ends is cut off at its size, by curl and by wget, and n
 
 test('redirects: from https never to plain http, from this host never to plain http elsewhere, to no other scheme; by both', async () => {
   const { key, cert } = makeCertificate()
-  await using scratch = await folder()
+  await using scratch = await temporary('script')
   const ca = join(scratch.path, 'ca.pem')
   await writeFile(ca, cert)
   const wgetrc = join(scratch.path, 'wgetrc')
@@ -275,7 +276,7 @@ test('redirects: from https never to plain http, from this host never to plain h
 test('what HOME sets for curl and wget is not read: it could write files', async () => {
   await using dist = await sayingDist(['v1.0.0'])
   await using server = await releaseServer({ dir: dist.dir })
-  await using scratch = await folder()
+  await using scratch = await temporary('script')
   const written = join(scratch.path, 'written')
   const files = { '.curlrc': `trace-ascii = ${written}\n`, '.wgetrc': `logfile = ${written}\n` }
   for (const without of ['', 'curl']) {
@@ -373,7 +374,7 @@ test('stopped in the middle of a download it leaves nothing', async () => {
   )
   await dist.sum('v1.0.0')
   await using server = await releaseServer({ dir: dist.dir, bytesPerSecond: 50_000 })
-  await using scratch = await folder()
+  await using scratch = await temporary('script')
   const child = spawn('dash', [SCRIPT, '-y', '--feed', server.staticUrl], {
     env: { ...process.env, TMPDIR: scratch.path, HOME: scratch.path },
     stdio: 'ignore',
@@ -388,7 +389,7 @@ test('stopped in the middle of a download it leaves nothing', async () => {
 
 test("a stranger's clone in the working folder, or beside the script, is not built: through a pipe and as a file, by any command", async () => {
   await using dist = await sayingDist(['v1.0.0'])
-  await using place = await folder()
+  await using place = await temporary('script')
   const ran = join(place.path, 'ran')
   await fakeClone(place.path, ran)
   const own = await readFile(SCRIPT, 'utf8')
@@ -479,7 +480,7 @@ if (isRoot) {
   })
 
   test("as root in a stranger's HOME: no setting of npm there counts, root's own home is used", async () => {
-    await using place = await folder()
+    await using place = await temporary('script')
     await using own = await ownFolder()
     await using dist = await sayingDist(
       ['v1.0.0'],
@@ -541,7 +542,7 @@ if (isRoot) {
     for (const [shell = '', ...before] of SHELLS) {
       for (const program of ['mktemp', 'gzip', 'ls']) {
         await using own = await ownFolder()
-        await using place = await folder()
+        await using place = await temporary('script')
         await using path = await pathWithout(program)
         await chmod(place.path, 0o755)
         const [eves, link, honest, kept] = [
@@ -597,7 +598,7 @@ if (isRoot) {
   })
 
   test('a target that is read-only or too small ends with 7 before anything is asked for', async () => {
-    await using scratch = await folder()
+    await using scratch = await temporary('script')
     const file = join(scratch.path, 'install.sh')
     await writeFile(file, await bakedFor('http://127.0.0.1:1/')) // a feed that would end with 4
     for (const [options, message] of [
@@ -612,7 +613,7 @@ if (isRoot) {
   })
 
   test('musl is refused with 3, in a root that has nothing but busybox', async () => {
-    await using root = await folder()
+    await using root = await temporary('script')
     await mkdir(join(root.path, 'bin'))
     await mkdir(join(root.path, 'lib'))
     await mkdir(join(root.path, 'tmp'))
@@ -706,9 +707,9 @@ async function installSh(
     files = {},
   }: { shell?: string[]; path?: string; script?: string; files?: Record<string, string> } = {},
 ): Promise<Ran> {
-  await using scratch = await folder()
+  await using scratch = await temporary('script')
   for (const [name, text] of Object.entries(files)) await writeFile(join(scratch.path, name), text)
-  await using place = await folder()
+  await using place = await temporary('script')
   const file = join(place.path, 'install.sh')
   await writeFile(file, script ?? (await readFile(SCRIPT, 'utf8')))
   const [command = '', ...before] = shell
@@ -729,18 +730,13 @@ async function installSh(
 
 /** A PATH with every program of the usual places but one. */
 async function pathWithout(name: string): Promise<{ path: string } & AsyncDisposable> {
-  const made = await folder()
+  const made = await temporary('script')
   for (const directory of ['/usr/bin', '/bin']) {
     for (const program of await readdir(directory)) {
       if (program !== name) await symlink(join(directory, program), join(made.path, program)).catch(() => {})
     }
   }
   return made
-}
-
-async function folder(): Promise<{ path: string } & AsyncDisposable> {
-  const path = await mkdtemp(join(tmpdir(), 'baton-script-'))
-  return { path, [Symbol.asyncDispose]: () => rm(path, { recursive: true, force: true }) }
 }
 
 test.run()

@@ -3,8 +3,7 @@
 
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
-import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
+import { readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { bundle, loadEsbuild } from '../deploy/make/bundle.ts'
@@ -13,6 +12,7 @@ import { equal, match, ok } from './assert.ts'
 import { ask, freePort, install } from './fixtures/install.ts'
 import { programRelease } from './fixtures/releases.ts'
 import { suite } from './suite.ts'
+import { temporary } from './lab/temporary.ts'
 
 const ROOT = join(import.meta.dirname, '..')
 const LOADED_MAX_BYTES = 70_000
@@ -83,26 +83,23 @@ test('a managed service that has answered one request has loaded these modules o
 test('a command that asks no URL loads neither `fetch` nor TLS', async () => {
   const define = definitions(DEFAULT_SERVICE, 'v1.0.0')
   const text = `import { runOperator } from './deploy/operator.ts'; void runOperator(process.argv.slice(2))`
-  const folder = await mkdtemp(join(tmpdir(), 'baton-loaded-'))
-  try {
-    const program = join(folder, 'command.cjs')
-    await writeFile(program, await bundle({ entry: 'command', text, define }))
-    const list = join(folder, 'list.cjs')
-    await writeFile(list, `process.on('exit', () => console.log(JSON.stringify(process.moduleLoadList)))`)
-    const { stdout, stderr } = spawnSync(process.execPath, ['--require', list, program, 'status', '--user'], {
-      encoding: 'utf8',
-      env: { PATH: process.env['PATH'], HOME: folder },
-    })
-    match(stderr, 'expected an install of beacon')
-    const loaded = (JSON.parse(stdout) as string[]).map((name) => name.replace('NativeModule ', ''))
-    ok(loaded.includes('child_process') && loaded.includes('http'))
-    equal(
-      loaded.filter((name) => ['internal/deps/undici/undici', 'https', 'tls'].includes(name)),
-      [],
-    )
-  } finally {
-    await rm(folder, { recursive: true, force: true })
-  }
+  await using made = await temporary('loaded')
+  const folder = made.path
+  const program = join(folder, 'command.cjs')
+  await writeFile(program, await bundle({ entry: 'command', text, define }))
+  const list = join(folder, 'list.cjs')
+  await writeFile(list, `process.on('exit', () => console.log(JSON.stringify(process.moduleLoadList)))`)
+  const { stdout, stderr } = spawnSync(process.execPath, ['--require', list, program, 'status', '--user'], {
+    encoding: 'utf8',
+    env: { PATH: process.env['PATH'], HOME: folder },
+  })
+  match(stderr, 'expected an install of beacon')
+  const loaded = (JSON.parse(stdout) as string[]).map((name) => name.replace('NativeModule ', ''))
+  ok(loaded.includes('child_process') && loaded.includes('http'))
+  equal(
+    loaded.filter((name) => ['internal/deps/undici/undici', 'https', 'tls'].includes(name)),
+    [],
+  )
 })
 
 /** the database is the reference service's own; the rest is for sockets, paths, the release's own words and waiting */

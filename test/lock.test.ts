@@ -1,15 +1,14 @@
 // The lock between processes: real ones, because what SQLite and POSIX do at the border of a process is the point.
 
 import { spawn } from 'node:child_process'
-import { mkdtemp, rm } from 'node:fs/promises'
 import { once } from 'node:events'
-import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { makeDisk } from '../agent/disk/disk.ts'
 import { readHolder, takeLock } from '../agent/disk/lock.ts'
 import { BatonError } from '../agent/words/errors.ts'
 import { equal, is, match, rejects, withCode } from './assert.ts'
 import { suite } from './suite.ts'
+import { temporary } from './lab/temporary.ts'
 
 const PROGRAM = `
   const [, folder] = process.argv
@@ -27,12 +26,9 @@ const PROGRAM = `
 const test = suite('lock')
 
 async function inFolder(body: (folder: string) => Promise<void>): Promise<void> {
-  const folder = await mkdtemp(join(tmpdir(), 'baton-lock-'))
-  try {
-    await body(folder)
-  } finally {
-    await rm(folder, { recursive: true, force: true })
-  }
+  await using made = await temporary('lock')
+  const folder = made.path
+  await body(folder)
 }
 
 /** Another process that tries to take the lock: what it says first, and how to end it like a power cut. */

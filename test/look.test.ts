@@ -2,9 +2,8 @@
 // What the build finds out by starting the release once: whether the agent is in it, and which databases, ports and children it has.
 // Real releases of the kind script, started as `baton build` starts them.
 
-import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
+import { mkdir, readFile, writeFile } from 'node:fs/promises'
 import { createServer } from 'node:http'
-import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { gunzipSync } from 'node:zlib'
 import type { BatonError } from '../agent/words/errors.ts'
@@ -17,6 +16,7 @@ import { assetName } from '../deploy/make/release-folder.ts'
 import { tryOut } from '../deploy/make/trial-start.ts'
 import { equal, is, match, ok, rejects } from './assert.ts'
 import { suite } from './suite.ts'
+import { temporary } from './lab/temporary.ts'
 
 const test = suite('look', { timeoutMs: 120_000 })
 const AUTO = `import '${join(PROJECT, 'agent/adapters/auto.ts')}'\n`
@@ -40,7 +40,7 @@ test('a release without the line that embeds the agent fails its build at once: 
 })
 
 test('a trial start has the environment that an install gives, and nothing of the developer’s', async () => {
-  await using room = await makeRoom()
+  await using room = await temporary('look')
   const seen = join(room.path, 'environment.json')
   await using it = await built(
     `${AUTO}import { writeFileSync } from 'node:fs'
@@ -81,7 +81,7 @@ test('a database that the configuration does not name is told with the line to w
 })
 
 test('a database that the configuration names is no warning; one that it opens for a moment, or elsewhere, is', async () => {
-  await using room = await makeRoom()
+  await using room = await temporary('look')
   await using named = await built(OPENS('data/orders.db'), { database: 'data/orders.db' })
   equal((await tryOut(named.project, named.path)).warnings, [])
 
@@ -150,7 +150,7 @@ async function built(
   text: string,
   config: object = {},
 ): Promise<AsyncDisposable & { project: Project; path: string; folder: string }> {
-  const room = await makeRoom()
+  const room = await temporary('look')
   const folder = join(room.path, 'app')
   await mkdir(folder)
   await writeFile(join(folder, 'package.json'), '{ "name": "shop", "type": "module" }')
@@ -161,9 +161,4 @@ async function built(
   const path = join(room.path, 'shop')
   await writeFile(path, gunzipSync(await readFile(join(feed, 'v1.0.0', `${assetName('shop')}.gz`))), { mode: 0o755 })
   return { project, path, folder, [Symbol.asyncDispose]: () => room[Symbol.asyncDispose]() }
-}
-
-async function makeRoom(): Promise<AsyncDisposable & { path: string }> {
-  const path = await mkdtemp(join(tmpdir(), 'baton-look-'))
-  return { path, [Symbol.asyncDispose]: () => rm(path, { recursive: true, force: true }) }
 }

@@ -2,8 +2,7 @@
 // found after an update. The build refuses what makes a database there, `init` says where data belongs, and what was made all the
 // same is never removed.
 
-import { mkdir, mkdtemp, readdir, rm, utimes, writeFile } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
+import { mkdir, readdir, rm, utimes, writeFile } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { makeDisk } from '../agent/disk/disk.ts'
@@ -16,16 +15,17 @@ import { PROJECT } from '../deploy/make/place.ts'
 import type { Project } from '../deploy/make/project.ts'
 import { tryOut } from '../deploy/make/trial-start.ts'
 import { survey } from '../deploy/host/service/survey.ts'
-import { equal, is, match, ok, rejects } from './assert.ts'
+import { equal, is, match, rejects } from './assert.ts'
 import { until } from './fixtures/evidence.ts'
 import { install } from './fixtures/install.ts'
 import { publishTo, scriptRelease } from './fixtures/releases.ts'
 import { suite } from './suite.ts'
+import { temporary } from './lab/temporary.ts'
 
 const test = suite('own folder')
 
 test('what was unpacked goes when no release needs it, but not with a database that the application made in it', async () => {
-  await using room = await makeRoom()
+  await using room = await temporary('own')
   const executable = join(room.path, 'svc')
   const [old, shipped, mine] = ['1'.repeat(16), '2'.repeat(16), '3'.repeat(16)].map((name) =>
     join(room.path, '.svc', name),
@@ -50,7 +50,7 @@ test('what was unpacked goes when no release needs it, but not with a database t
 test('an update that the service carries out itself leaves nothing unpacked but what it and its backup need', async () => {
   const [v100, v110] = await Promise.all(['v1.0.0', 'v1.1.0'].map((tag) => scriptRelease(tag)))
   if (v100 === undefined || v110 === undefined) throw new Error('expected two releases')
-  await using feed = await makeRoom()
+  await using feed = await temporary('own')
   await publishTo(feed.path, [v100, v110])
   await using home = await install({ release: v100, feed: feed.path, update: { probationMs: 200 } })
   const unpacked = join(dirname(home.executable), '.beacon')
@@ -64,7 +64,7 @@ test('an update that the service carries out itself leaves nothing unpacked but 
 })
 
 test('a build whose application makes a database in its own folder fails, and says where data belongs', async () => {
-  await using room = await makeRoom()
+  await using room = await temporary('own')
   const program = async (database: string, host: string) => {
     const path = join(room.path, `service-${host}`)
     await writeFile(path, programOf(database, host), { mode: 0o755 })
@@ -79,7 +79,7 @@ test('a build whose application makes a database in its own folder fails, and sa
 })
 
 test('init gives the variables that say where data belongs the state directory', async () => {
-  await using room = await makeRoom()
+  await using room = await temporary('own')
   await writeFile(join(room.path, 'package.json'), JSON.stringify({ name: 'shop', main: 'server.js' }))
   const text = (data: string) => `import 'node:http'\nconst folder = ${data} ?? 'data'\n`
   await writeFile(join(room.path, 'server.js'), text('process.env.DATA_DIR'))
@@ -138,10 +138,4 @@ async function makeDatabase(path: string): Promise<void> {
   const database = new DatabaseSync(path)
   database.exec('create table rows (text)')
   database.close()
-}
-
-async function makeRoom(): Promise<AsyncDisposable & { path: string }> {
-  const path = await mkdtemp(join(tmpdir(), 'baton-own-'))
-  ok(path.length > 0)
-  return { path, [Symbol.asyncDispose]: () => rm(path, { recursive: true, force: true }) }
 }

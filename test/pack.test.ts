@@ -1,44 +1,38 @@
 // The package, judged from the packed file.
 
-import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
+import { readdir, readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { PROJECT } from '../deploy/make/place.ts'
 import { run } from '../deploy/lib/shell.ts'
 import { equal, is, match, ok } from './assert.ts'
 import { checkPack } from './pack/main.ts'
 import { suite } from './suite.ts'
+import { temporary } from './lab/temporary.ts'
 
 const test = suite('pack', { timeoutMs: 300_000 })
 
 test('loads everywhere, by import and by require, with the types that it has, and needs no other package', async () => {
-  const folder = await mkdtemp(join(tmpdir(), 'baton-pack-'))
-  try {
-    const { faults, imported, sizeBytes } = await checkPack(folder)
-    equal(faults, [])
-    ok(imported.length >= 28, imported.join('\n'))
-    ok(imported.some((line) => line.endsWith(' import baton-kit'))) // the main export is that of an author
-    ok(sizeBytes < 4_000_000, `${sizeBytes} bytes`)
-    const manifest = JSON.parse(await readFile(join(PROJECT, 'package.json'), 'utf8')) as Record<string, unknown>
-    is(manifest['dependencies'], undefined)
-    is(manifest['optionalDependencies'], undefined)
-  } finally {
-    await rm(folder, { recursive: true, force: true })
-  }
+  await using made = await temporary('pack')
+  const folder = made.path
+  const { faults, imported, sizeBytes } = await checkPack(folder)
+  equal(faults, [])
+  ok(imported.length >= 28, imported.join('\n'))
+  ok(imported.some((line) => line.endsWith(' import baton-kit'))) // the main export is that of an author
+  ok(sizeBytes < 4_000_000, `${sizeBytes} bytes`)
+  const manifest = JSON.parse(await readFile(join(PROJECT, 'package.json'), 'utf8')) as Record<string, unknown>
+  is(manifest['dependencies'], undefined)
+  is(manifest['optionalDependencies'], undefined)
 })
 
 test('`npm pack` and `npm publish` in a clone are refused: what they would take has no lib', async () => {
-  const folder = await mkdtemp(join(tmpdir(), 'baton-pack-'))
-  try {
-    const inClone = { cwd: PROJECT, allowFailure: true }
-    const { exitCode, stderr } = await run(['npm', 'pack', '--pack-destination', folder], inClone)
-    is(exitCode === 0, false)
-    match(stderr, /must have name and version/)
-    is((await run(['npm', 'publish', '--dry-run'], inClone)).exitCode === 0, false)
-    equal(await readdir(folder), [])
-  } finally {
-    await rm(folder, { recursive: true, force: true })
-  }
+  await using made = await temporary('pack')
+  const folder = made.path
+  const inClone = { cwd: PROJECT, allowFailure: true }
+  const { exitCode, stderr } = await run(['npm', 'pack', '--pack-destination', folder], inClone)
+  is(exitCode === 0, false)
+  match(stderr, /must have name and version/)
+  is((await run(['npm', 'publish', '--dry-run'], inClone)).exitCode === 0, false)
+  equal(await readdir(folder), [])
 })
 
 test('`npm run pack -- --help` prints its usage, and a flag that it does not know ends it before it makes anything', async () => {

@@ -3,8 +3,7 @@
 
 import { execFile } from 'node:child_process'
 import { readFileSync } from 'node:fs'
-import { mkdtemp, rm, writeFile } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
+import { writeFile } from 'node:fs/promises'
 import { createServer, request as httpRequest, type IncomingMessage } from 'node:http'
 import { connect, type AddressInfo } from 'node:net'
 import { join } from 'node:path'
@@ -20,6 +19,7 @@ import { PROJECT } from '../deploy/make/place.ts'
 import * as assert from './assert.ts'
 import { instance, operation, secondsAgo } from './panel/stub.ts'
 import { suite } from './suite.ts'
+import { temporary } from './lab/temporary.ts'
 
 /** what the page may weigh on the wire; docs/panel.md tells what it does weigh */
 const WIRE_MAX_BYTES = 34 * 1024
@@ -165,14 +165,11 @@ http('a base path is a prefix of its own: nothing is served without it', async (
 http('travels in a bundle: the same bytes, from a folder that has none of the files', async () => {
   const entry = join(PROJECT, 'test', 'panel', 'bundled.ts')
   const script = await bundle({ entry, define: {} })
-  const folder = await mkdtemp(join(tmpdir(), 'baton-panel-'))
-  try {
-    await writeFile(join(folder, 'bundle.cjs'), script)
-    const { stdout } = await promisify(execFile)(process.execPath, [join(folder, 'bundle.cjs')], { cwd: '/' })
-    assert.equal(JSON.parse(stdout), await panelAssets())
-  } finally {
-    await rm(folder, { recursive: true })
-  }
+  await using made = await temporary('panel')
+  const folder = made.path
+  await writeFile(join(folder, 'bundle.cjs'), script)
+  const { stdout } = await promisify(execFile)(process.execPath, [join(folder, 'bundle.cjs')], { cwd: '/' })
+  assert.equal(JSON.parse(stdout), await panelAssets())
 })
 
 http.run()

@@ -2,8 +2,7 @@
 // Plugins that an application installs at run time, into its state directory: what docs/guides/plugins.md says of them. A real
 // executable, a real npm, an update and a rollback.
 
-import { copyFile, mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
+import { copyFile, mkdir, readdir, readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import type { Operation, Status } from '../agent/index.ts'
 import { PROJECT } from '../deploy/make/place.ts'
@@ -14,6 +13,7 @@ import { ask, freePort } from './fixtures/install.ts'
 import { eventually } from './lab/systemd.ts'
 import { buildTags } from './fixtures/quiet-build.ts'
 import { suite } from './suite.ts'
+import { temporary } from './lab/temporary.ts'
 
 const test = suite('plugins', { timeoutMs: 240_000 })
 
@@ -64,85 +64,82 @@ exports.report = async (host) => ({
 `
 
 test('plugins live in the state directory: an update and a rollback find them, and what the application lends them is its own', async () => {
-  const home = await mkdtemp(join(tmpdir(), 'baton-plugins-'))
+  await using made = await temporary('plugins')
+  const home = made.path
   const out = join(home, 'feed')
+  const folder = join(home, 'app')
+  const put = async (path: string, text: string) => {
+    await mkdir(join(home, path, '..'), { recursive: true })
+    await writeFile(join(home, path), text)
+  }
+  await put('app/package.json', '{ "name": "shop", "type": "module", "dependencies": { "host-lib": "*" } }')
+  await put('app/server.js', APPLICATION)
+  await put('app/node_modules/host-lib/package.json', '{ "name": "host-lib", "version": "1.0.0" }')
+  await put('app/node_modules/host-lib/index.js', 'exports.host = {}')
+  await mkdir(join(home, 'greeter'))
+  await copyFile(await addonHere(), join(home, 'greeter', 'addon.node'))
+  await put(
+    'greeter/package.json',
+    '{ "name": "greeter", "version": "1.0.0", "dependencies": { "greeter-dep": "file:../greeter-dep" } }',
+  )
+  await put('greeter/index.js', PLUGIN)
+  await put('greeter/index.js.child', 'process.exit(3)')
+  await put('greeter-dep/package.json', '{ "name": "greeter-dep", "version": "1.0.0" }')
+  await put('greeter-dep/index.js', `module.exports = 'its own'`)
+  const project = parseProject({ service: 'shop', entry: 'server.js', healthPath: '/healthz' }, folder)
+  await buildTags({ project, out }, ['v1.0.0', 'v1.1.0'])
+
+  const port = await freePort()
+  const env = { HOME: home, XDG_CONFIG_HOME: undefined, XDG_STATE_HOME: undefined }
+  const flags = ['--user', '--no-service', '--no-start', '-y', '-q', '--listen', `127.0.0.1:${port}`]
+  await run(['sh', join(out, 'v1.0.0', 'install.sh'), ...flags], { env })
+  const config = join(home, '.config/shop/config.json')
+  const written = JSON.parse(await readFile(config, 'utf8')) as {
+    dashboard: { password: string }
+    stateDirectory: string
+  }
+  await writeFile(config, JSON.stringify({ ...written, update: { probationMs: 500 } }), { mode: 0o600 })
+  const { password } = written.dashboard
+  const command = join(home, '.local/bin/shop')
+  const report = async (path = '/') => JSON.parse(String((await ask(port, 'GET', path, null)).body)) as unknown
+  const operate = async (path: string, body?: unknown) => {
+    const { id } = (await ask(port, 'POST', path, password, body)).body as Operation
+    const look = async () => {
+      const { operation } = (await ask(port, 'GET', '/admin/update/status', password)).body as Status
+      return operation?.id === id && operation.outcome !== null ? operation : null
+    }
+    return (await eventually('the outcome', look, 60_000)).outcome
+  }
   try {
-    const folder = join(home, 'app')
-    const put = async (path: string, text: string) => {
-      await mkdir(join(home, path, '..'), { recursive: true })
-      await writeFile(join(home, path), text)
-    }
-    await put('app/package.json', '{ "name": "shop", "type": "module", "dependencies": { "host-lib": "*" } }')
-    await put('app/server.js', APPLICATION)
-    await put('app/node_modules/host-lib/package.json', '{ "name": "host-lib", "version": "1.0.0" }')
-    await put('app/node_modules/host-lib/index.js', 'exports.host = {}')
-    await mkdir(join(home, 'greeter'))
-    await copyFile(await addonHere(), join(home, 'greeter', 'addon.node'))
-    await put(
-      'greeter/package.json',
-      '{ "name": "greeter", "version": "1.0.0", "dependencies": { "greeter-dep": "file:../greeter-dep" } }',
-    )
-    await put('greeter/index.js', PLUGIN)
-    await put('greeter/index.js.child', 'process.exit(3)')
-    await put('greeter-dep/package.json', '{ "name": "greeter-dep", "version": "1.0.0" }')
-    await put('greeter-dep/index.js', `module.exports = 'its own'`)
-    const project = parseProject({ service: 'shop', entry: 'server.js', healthPath: '/healthz' }, folder)
-    await buildTags({ project, out }, ['v1.0.0', 'v1.1.0'])
+    is((await run([command, 'start', '--user', '-q'], { env, allowFailure: true })).exitCode, 0)
+    equal(await report(), { error: 'MODULE_NOT_FOUND' })
 
-    const port = await freePort()
-    const env = { HOME: home, XDG_CONFIG_HOME: undefined, XDG_STATE_HOME: undefined }
-    const flags = ['--user', '--no-service', '--no-start', '-y', '-q', '--listen', `127.0.0.1:${port}`]
-    await run(['sh', join(out, 'v1.0.0', 'install.sh'), ...flags], { env })
-    const config = join(home, '.config/shop/config.json')
-    const written = JSON.parse(await readFile(config, 'utf8')) as {
-      dashboard: { password: string }
-      stateDirectory: string
+    const plugins = join(written.stateDirectory, 'plugins')
+    const npm = ['npm', 'install', '--offline', '--ignore-scripts', '--no-audit', '--no-fund', '--install-links']
+    await writeFile(join(plugins, 'package.json'), '{ "private": true }')
+    await run([...npm, '--prefix', plugins, join(home, 'greeter')], { env: { HOME: home }, cwd: plugins })
+    // npm knows nothing of what the application lends: it may remove that
+    const without = {
+      own: 'its own',
+      host: 'MODULE_NOT_FOUND',
+      addon: 'function',
+      child: 7,
+      worker: 4,
+      asModule: true,
     }
-    await writeFile(config, JSON.stringify({ ...written, update: { probationMs: 500 } }), { mode: 0o600 })
-    const { password } = written.dashboard
-    const command = join(home, '.local/bin/shop')
-    const report = async (path = '/') => JSON.parse(String((await ask(port, 'GET', path, null)).body)) as unknown
-    const operate = async (path: string, body?: unknown) => {
-      const { id } = (await ask(port, 'POST', path, password, body)).body as Operation
-      const look = async () => {
-        const { operation } = (await ask(port, 'GET', '/admin/update/status', password)).body as Status
-        return operation?.id === id && operation.outcome !== null ? operation : null
-      }
-      return (await eventually('the outcome', look, 60_000)).outcome
-    }
-    try {
-      is((await run([command, 'start', '--user', '-q'], { env, allowFailure: true })).exitCode, 0)
-      equal(await report(), { error: 'MODULE_NOT_FOUND' })
+    equal(await report('/take-back'), without)
+    equal(await report('/lend'), { ...without, host: true })
 
-      const plugins = join(written.stateDirectory, 'plugins')
-      const npm = ['npm', 'install', '--offline', '--ignore-scripts', '--no-audit', '--no-fund', '--install-links']
-      await writeFile(join(plugins, 'package.json'), '{ "private": true }')
-      await run([...npm, '--prefix', plugins, join(home, 'greeter')], { env: { HOME: home }, cwd: plugins })
-      // npm knows nothing of what the application lends: it may remove that
-      const without = {
-        own: 'its own',
-        host: 'MODULE_NOT_FOUND',
-        addon: 'function',
-        child: 7,
-        worker: 4,
-        asModule: true,
-      }
-      equal(await report('/take-back'), without)
-      equal(await report('/lend'), { ...without, host: true })
-
-      // each release lends its own copy, from a folder of its own
-      for (const [path, body] of [
-        ['/admin/update', { tag: 'v1.1.0' }],
-        ['/admin/update/rollback', undefined],
-      ] as const) {
-        match((await operate(path, body)) ?? '', /updated|rolled_back/)
-        equal(await report(), { ...without, host: true })
-      }
-    } finally {
-      await run([command, 'stop', '--user', '-q'], { env, allowFailure: true })
+    // each release lends its own copy, from a folder of its own
+    for (const [path, body] of [
+      ['/admin/update', { tag: 'v1.1.0' }],
+      ['/admin/update/rollback', undefined],
+    ] as const) {
+      match((await operate(path, body)) ?? '', /updated|rolled_back/)
+      equal(await report(), { ...without, host: true })
     }
   } finally {
-    await rm(home, { recursive: true, force: true })
+    await run([command, 'stop', '--user', '-q'], { env, allowFailure: true })
   }
 })
 

@@ -4,7 +4,7 @@
 import { spawn } from 'node:child_process'
 import { createHash } from 'node:crypto'
 import { once } from 'node:events'
-import { mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises'
+import { mkdir, readdir, readFile, writeFile } from 'node:fs/promises'
 import { createServer } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -21,6 +21,7 @@ import { releaseServer } from './lab/release-server.ts'
 import { makeSignedDist } from './lab/signed-dist.ts'
 import { eventually } from './lab/systemd.ts'
 import { suite } from './suite.ts'
+import { temporary } from './lab/temporary.ts'
 
 const test = suite('publish', { timeoutMs: 60_000 })
 const progress = createProgress({ quiet: true })
@@ -28,7 +29,7 @@ const TAGS = ['v1.0.0', 'v1.1.0', 'v1.2.0'] as const
 
 test('into a folder: a reader that looks all the time sees whole releases only, and nothing is left beside them', async () => {
   await using dist = await makeDist([...TAGS])
-  await using place = await folder()
+  await using place = await temporary('publish')
   const feed = join(place.path, 'feed')
   await mkdir(feed)
   let [reading, looks] = [true, 0]
@@ -47,7 +48,7 @@ test('into a folder: a reader that looks all the time sees whole releases only, 
 
 test('into a folder: the same again changes nothing, another release of the tag is refused', async () => {
   await using dist = await makeDist(['v1.0.0'])
-  await using place = await folder()
+  await using place = await temporary('publish')
   await publish(dist, 'v1.0.0', place.path)
   await publish(dist, 'v1.0.0', place.path)
   const before = await readFile(join(place.path, 'v1.0.0', 'SHA256SUMS'), 'utf8')
@@ -60,7 +61,7 @@ test('into a folder: the same again changes nothing, another release of the tag 
 test('where hosts take only what is signed, nothing else is published; what is signed arrives whole, timestamp.json last', async () => {
   await using unsigned = await makeDist(['v1.0.0'])
   await using it = await makeSignedDist(['v1.0.0'])
-  await using place = await folder()
+  await using place = await temporary('publish')
   await rejects(() => publish(unsigned, 'v1.0.0', place.path, true), withCode('refused'))
   equal(await readdir(place.path), [])
   let reading = true
@@ -182,11 +183,6 @@ function toHub({ dir }: Dist, tag: string, to: string, token = 'sesame'): Promis
   return publishToGitHub({ folder: join(dir, tag), tag, to, progress, environment: { GH_ENTERPRISE_TOKEN: token } })
 }
 
-async function folder(): Promise<AsyncDisposable & { path: string }> {
-  const path = await mkdtemp(join(tmpdir(), 'baton-publish-'))
-  return { path, [Symbol.asyncDispose]: () => rm(path, { recursive: true, force: true }) }
-}
-
 async function listedIn(feed: string): Promise<string[]> {
   const text = await readFile(join(feed, 'releases.json'), 'utf8').catch(() => '{"releases":[]}')
   return (JSON.parse(text) as { releases: { tag: string }[] }).releases.map(({ tag }) => tag)
@@ -204,7 +200,7 @@ async function assertWhole(feed: string, tag: string): Promise<void> {
 
 /** A real rsync server on this machine's loopback. */
 async function rsyncHost(): Promise<AsyncDisposable & { path: string; target: string }> {
-  const place = await folder()
+  const place = await temporary('publish')
   const path = join(place.path, 'feed')
   await mkdir(path)
   const server = createServer().listen(0, '127.0.0.1')

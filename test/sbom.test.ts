@@ -2,8 +2,7 @@
 // What `baton build` says that an executable holds: every package once, with what its package.json and the lock file say of it, in the
 // same bytes each time; published with the release, and fetched by no host.
 
-import { mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
+import { mkdir, readdir, readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import type { ReleaseManifest } from '../agent/words/release.ts'
 import { openFeed } from '../agent/install.ts'
@@ -16,6 +15,7 @@ import { createProgress } from '../deploy/lib/progress.ts'
 import { equal, is, match, ok } from './assert.ts'
 import { buildQuietly } from './fixtures/quiet-build.ts'
 import { suite } from './suite.ts'
+import { temporary } from './lab/temporary.ts'
 
 const test = suite('sbom', { timeoutMs: 240_000 })
 const QUIET = createProgress({ quiet: true })
@@ -50,7 +50,7 @@ test('a licence is an SPDX expression where it is one, else the name of a licenc
 })
 
 test('packages are found by the files that went in: scoped, nested, of pnpm’s folders; the lock file knows their integrity', async () => {
-  await using home = await temporary()
+  await using home = await temporary('sbom')
   await application(home.path)
   const files = [
     'server.js',
@@ -76,7 +76,7 @@ test('packages are found by the files that went in: scoped, nested, of pnpm’s 
 })
 
 test('a release of each kind has the list of what is inside, in the same bytes each time; it is published, and no feed offers it', async () => {
-  await using home = await temporary()
+  await using home = await temporary('sbom')
   await application(home.path)
   const notes: string[] = []
   const built = await build(home.path, 'app', 'one', notes)
@@ -144,7 +144,7 @@ test('a release of each kind has the list of what is inside, in the same bytes e
 })
 
 test('a bundle holds what it bundles only, and a script no Node', async () => {
-  await using home = await temporary()
+  await using home = await temporary('sbom')
   await application(home.path)
   for (const kind of ['bundle', 'script'] as const) {
     const { directory } = await build(home.path, kind, kind)
@@ -189,11 +189,6 @@ async function application(folder: string): Promise<void> {
   const packages = { 'node_modules/dep': { version: '2.0.0', integrity: INTEGRITY } }
   await writeFile(join(folder, 'package-lock.json'), JSON.stringify({ lockfileVersion: 3, packages }))
   await writeFile(join(folder, 'server.js'), `require(${JSON.stringify('dep')})\n`)
-}
-
-async function temporary(): Promise<{ path: string } & AsyncDisposable> {
-  const path = await mkdtemp(join(tmpdir(), 'baton-sbom-'))
-  return { path, [Symbol.asyncDispose]: async () => await rm(path, { recursive: true, force: true }) }
 }
 
 test.run()

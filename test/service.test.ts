@@ -3,12 +3,11 @@
 
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { mkdir, mkdtemp, readFile, rm, stat, writeFile } from 'node:fs/promises'
+import { mkdir, readFile, stat, writeFile } from 'node:fs/promises'
 import type { AddressInfo } from 'node:net'
 import { createServer, request } from 'node:http'
 import { request as secureRequest } from 'node:https'
 import { connect } from 'node:net'
-import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -20,6 +19,7 @@ import { equal, is, match, not, ok, rejects, throws, withCode } from './assert.t
 import { run } from '../deploy/lib/shell.ts'
 import { type Answer, ask, freePort, install } from './fixtures/install.ts'
 import { scriptRelease, unpack } from './fixtures/releases.ts'
+import { type Temporary, temporary } from './lab/temporary.ts'
 import { suite } from './suite.ts'
 
 const BUILD = { service: 'beacon', tag: 'v1.2.3' }
@@ -124,7 +124,7 @@ config('refuses listeners that repeat, none at all, and values of every wrong ty
 })
 
 config('looks at --config, then at <SERVICE>_CONFIG, and expects a named file to be there', async () => {
-  await using home = await temporary()
+  await using home = await makeRoom()
   const [one, other] = [join(home.path, 'one.json'), join(home.path, 'other.json')]
   await writeFile(one, '{"basePath":"/one"}')
   await writeFile(other, '{"basePath":"/other"}')
@@ -144,7 +144,7 @@ config.run()
 const store = suite('service: database')
 
 store('keeps tokens without their secret, logs, quota and completions over a restart', async () => {
-  await using home = await temporary()
+  await using home = await makeRoom()
   const first = openStore(home.database)
   const { secret, ...token } = await first.addToken('laptop')
   await first.addLog('info', 'hello')
@@ -166,7 +166,7 @@ store('keeps tokens without their secret, logs, quota and completions over a res
 })
 
 store('forgets completions when they expire', async () => {
-  await using home = await temporary()
+  await using home = await makeRoom()
   let seconds = 1_700_000_000
   const cache = openStore(home.database, { now: () => new Date(seconds * 1000) })
   await cache.putCompletion('a', 'x', 60)
@@ -179,7 +179,7 @@ store('forgets completions when they expire', async () => {
 })
 
 store('is written by predecessor and successor at once, and every acknowledged row is there', async () => {
-  await using home = await temporary()
+  await using home = await makeRoom()
   const both = [openStore(home.database), openStore(home.database)]
   const rows = await Promise.all(
     Array.from({ length: 400 }, (_, i) => (both[i % 2] as Store).addLog('info', `row ${i}`)),
@@ -190,7 +190,7 @@ store('is written by predecessor and successor at once, and every acknowledged r
 })
 
 store('brings an older file up to date while the older release has it open', async () => {
-  await using home = await temporary()
+  await using home = await makeRoom()
   const older = openStore(home.database, { schema: SCHEMA.slice(0, 1) })
   await older.addLog('info', 'before')
   const newer = openStore(home.database)
@@ -205,7 +205,7 @@ store('brings an older file up to date while the older release has it open', asy
 })
 
 store('refuses a file that needs a newer release, says so, and leaves it as it is', async () => {
-  await using home = await temporary()
+  await using home = await makeRoom()
   const breaking = [...SCHEMA, { minimumReader: SCHEMA.length + 1, sql: 'drop index quota_by_token' }]
   const future = openStore(home.database, {
     schema: [...breaking, { minimumReader: 1, sql: 'create table more (x) ' }],
@@ -221,7 +221,7 @@ store('refuses a file that needs a newer release, says so, and leaves it as it i
 })
 
 store('a step that fails leaves the schema as it was', async () => {
-  await using home = await temporary()
+  await using home = await makeRoom()
   await openStore(home.database).close()
   const broken = [...SCHEMA, { minimumReader: 1, sql: 'create table half (x); create table half (x)' }]
   throws(() => openStore(home.database, { schema: broken }), 'half')
@@ -231,7 +231,7 @@ store('a step that fails leaves the schema as it was', async () => {
 })
 
 store('two processes that start at once both find the schema', async () => {
-  await using home = await temporary()
+  await using home = await makeRoom()
   const program = `
     const { openStore } = await import(${JSON.stringify(new URL('../agent/service/store.ts', import.meta.url).href)})
     const store = openStore(process.argv[1])
@@ -245,7 +245,7 @@ store('two processes that start at once both find the schema', async () => {
 })
 
 store('says what is wrong with a file that is no database', async () => {
-  await using home = await temporary()
+  await using home = await makeRoom()
   await mkdir(join(home.path, 'state'))
   await writeFile(
     home.database,
@@ -256,7 +256,7 @@ store('says what is wrong with a file that is no database', async () => {
 })
 
 store('writes nothing after it is closed, and closes twice', async () => {
-  await using home = await temporary()
+  await using home = await makeRoom()
   const closed = openStore(home.database)
   const last = closed.addLog('info', 'queued before the close')
   await closed.close()
@@ -266,7 +266,7 @@ store('writes nothing after it is closed, and closes twice', async () => {
 })
 
 store('flushes each commit to the disk, in WAL mode', async () => {
-  await using home = await temporary()
+  await using home = await makeRoom()
   const open = openStore(home.database)
   await open.close()
   const database = new DatabaseSync(home.database)
@@ -437,7 +437,7 @@ requests('shares one flush of the disk among many writes', async () => {
 requests(
   'somebody who has the database locked keeps nobody waiting but the writers, and those for a bounded time',
   async () => {
-    await using home = await temporary()
+    await using home = await makeRoom()
     const opened = openStore(home.database)
     const other = new DatabaseSync(home.database)
     const handler = createHandler(opened, BUILD, () => {})
@@ -499,7 +499,7 @@ program('serves, with the agent embedded, and keeps acknowledged rows over kill 
 })
 
 program('serves under a base path, on two ports, on a unix socket and over TLS at once', async () => {
-  await using folder = await temporary()
+  await using folder = await makeRoom()
   const [plain, secure, socketPath] = [await freePort(), await freePort(), join(folder.path, 'service.sock')]
   const tls = await certificate(folder.path)
   await using home = await install({
@@ -531,7 +531,7 @@ program('serves under a base path, on two ports, on a unix socket and over TLS a
 })
 
 program('answers --version at once, whatever else is wrong', async () => {
-  await using folder = await temporary()
+  await using folder = await makeRoom()
   const executable = join(folder.path, 'beacon')
   await unpack(await scriptRelease('v1.0.0'), executable)
   const { stdout } = await run([executable, '--version'], { env: { BEACON_CONFIG: '/nonexistent' } })
@@ -539,7 +539,7 @@ program('answers --version at once, whatever else is wrong', async () => {
 })
 
 program('says what is wrong with its settings and exits with 2', async () => {
-  await using folder = await temporary()
+  await using folder = await makeRoom()
   const [executable, path] = [join(folder.path, 'beacon'), join(folder.path, 'config.json')]
   await unpack(await scriptRelease('v1.0.0'), executable)
   await writeFile(path, '{"listen":{"port":-1},"feeed":1}')
@@ -575,10 +575,9 @@ program.run()
 
 // ---- helpers
 
-async function temporary(): Promise<AsyncDisposable & { path: string; database: string }> {
-  const path = await mkdtemp(join(tmpdir(), 'baton-service-'))
-  const remove = () => rm(path, { recursive: true, force: true })
-  return { path, database: join(path, 'state', 'beacon.db'), [Symbol.asyncDispose]: remove }
+async function makeRoom(): Promise<Temporary & { database: string }> {
+  const made = await temporary('service')
+  return { ...made, database: join(made.path, 'state', 'beacon.db') }
 }
 
 interface Served extends AsyncDisposable {
@@ -592,7 +591,7 @@ interface Served extends AsyncDisposable {
 
 /** The service's own handler on a real socket, without the agent. */
 async function serve(): Promise<Served> {
-  const home = await temporary()
+  const home = await makeRoom()
   const opened = openStore(home.database)
   const lines: string[] = []
   const handler = createHandler(opened, BUILD, (line) => lines.push(line))

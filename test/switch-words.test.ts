@@ -4,8 +4,7 @@
 
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
+import { readFile, writeFile } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
 import type { Operation, Status } from '../agent/words/state.ts'
 import { lastPause, pauseFault } from '../agent/words/pause.ts'
@@ -26,6 +25,7 @@ import { equal, is, match, not, ok, throws, withCode } from './assert.ts'
 import { type Install, install } from './fixtures/install.ts'
 import { programRelease, publishTo } from './fixtures/releases.ts'
 import { suite } from './suite.ts'
+import { temporary } from './lab/temporary.ts'
 
 const test = suite('words of a switch', { timeoutMs: 120_000 })
 const ONLY = join(import.meta.dirname, 'fixtures/only.ts')
@@ -100,7 +100,7 @@ test('doctor compares the last pause with `holdMs` and with what balancers and w
 })
 
 test('a UDP port, a lock by flock, in a child too, and a further port are what only one process can have', async () => {
-  await using room = await makeRoom()
+  await using room = await temporary('words')
   const file = join(room.path, 'only.lock')
   await using one = await started('flock', [file, process.execPath, '-e', PORTS])
   const { udp, tcp } = JSON.parse(one.said) as { udp: number; tcp: [number, number] }
@@ -112,7 +112,7 @@ test('a UDP port, a lock by flock, in a child too, and a further port are what o
 })
 
 test('the trial start of a build names it where two are to live at once, and says nothing of it otherwise', async () => {
-  await using room = await makeRoom()
+  await using room = await temporary('words')
   const path = join(room.path, 'svc')
   const program = `#!${process.execPath}
     require('${join(PROJECT, 'agent/adapters/auto.ts')}')
@@ -129,7 +129,7 @@ test('the trial start of a build names it where two are to live at once, and say
 })
 
 test('init explains the choice in two sentences and writes it; a second run changes nothing and explains nothing', async () => {
-  await using room = await makeRoom()
+  await using room = await temporary('words')
   const file = (name: string) => join(room.path, name)
   await writeFile(file('package.json'), JSON.stringify({ name: 'shop', main: 'server.js' }))
   await writeFile(file('server.js'), `require('node:http')\n`)
@@ -259,11 +259,6 @@ async function started(
     await gone
   }
   return { child, said: String(said), [Symbol.asyncDispose]: end }
-}
-
-async function makeRoom(): Promise<AsyncDisposable & { path: string }> {
-  const path = await mkdtemp(join(tmpdir(), 'baton-words-'))
-  return { path, [Symbol.asyncDispose]: () => rm(path, { recursive: true, force: true }) }
 }
 
 test.run()

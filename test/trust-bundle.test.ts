@@ -1,8 +1,7 @@
 // The library of trust in an executable: a text inside the script, compiled when a feed is first asked, and as good as from source.
 
 import { execFile } from 'node:child_process'
-import { mkdtemp, rm, writeFile } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
+import { writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
 import { bundle } from '../deploy/make/bundle.ts'
@@ -10,24 +9,22 @@ import { makeSigner } from '../deploy/trust/keys.ts'
 import * as assert from './assert.ts'
 import { makeSignedDist } from './lab/signed-dist.ts'
 import { suite } from './suite.ts'
+import { temporary } from './lab/temporary.ts'
 
 const test = suite('trust, in a bundle')
 
 test('a bundled script finds the signed latest, and refuses what nobody has signed', async () => {
   await using it = await makeSignedDist(['v1.0.0', 'v1.1.0'])
-  const folder = await mkdtemp(join(tmpdir(), 'baton-bundle-'))
-  try {
-    const path = join(folder, 'check.cjs')
-    await writeFile(path, await bundle({ entry: join(import.meta.dirname, 'fixtures', 'signed-check.ts'), define: {} }))
-    const root = join(it.folder, '1.root.json')
-    const ask = async (): Promise<string> =>
-      (await promisify(execFile)(process.execPath, [path, it.dist.dir, root], { cwd: '/' })).stdout
-    assert.match(await ask(), /^v1\.1\.0 in \d+ ms, again v1\.1\.0 in \d+ ms\n$/)
-    await it.publish({ signers: { timestamp: [makeSigner()] } })
-    assert.match(await ask(), /^BatonError: timestamp\.json is signed by none of the keys/)
-  } finally {
-    await rm(folder, { recursive: true })
-  }
+  await using made = await temporary('bundle')
+  const folder = made.path
+  const path = join(folder, 'check.cjs')
+  await writeFile(path, await bundle({ entry: join(import.meta.dirname, 'fixtures', 'signed-check.ts'), define: {} }))
+  const root = join(it.folder, '1.root.json')
+  const ask = async (): Promise<string> =>
+    (await promisify(execFile)(process.execPath, [path, it.dist.dir, root], { cwd: '/' })).stdout
+  assert.match(await ask(), /^v1\.1\.0 in \d+ ms, again v1\.1\.0 in \d+ ms\n$/)
+  await it.publish({ signers: { timestamp: [makeSigner()] } })
+  assert.match(await ask(), /^BatonError: timestamp\.json is signed by none of the keys/)
 })
 
 test('asking for the trust of a feed, or opening one, compiles none of it', async () => {

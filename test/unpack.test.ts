@@ -28,6 +28,7 @@ import { gunzipSync } from 'node:zlib'
 import { equal, is, match, not, ok } from './assert.ts'
 import { buildQuietly } from './fixtures/quiet-build.ts'
 import { isLong, suite } from './suite.ts'
+import { temporary } from './lab/temporary.ts'
 
 const FILES = 300
 /** as in the types of older versions of Node: the text by which Node finds the place for the application in its own file */
@@ -44,8 +45,8 @@ interface Place extends AsyncDisposable {
 let built: Promise<string> | null = null
 
 test('two builds of one application are the same bytes, `--version` reads nothing of it, and release.json announces the room that it unpacks to', async () => {
-  await using one = await temporary()
-  await using other = await temporary()
+  await using one = await temporary('unpack')
+  await using other = await temporary('unpack')
   const [a, b] = [await make(one.path), await make(other.path)]
   is(a.sha256, b.sha256)
   await using it = await place()
@@ -97,8 +98,8 @@ test('its own flags, environment and NODE_OPTIONS reach the application untouche
 
 test('kinds bundle and script: the same sources give the same bytes, and the application gets its own arguments', async () => {
   for (const kind of ['bundle', 'script'] as const) {
-    await using one = await temporary()
-    await using other = await temporary()
+    await using one = await temporary('unpack')
+    await using other = await temporary('unpack')
     const a = await make(one.path, kind)
     // of executables the first test compares two, and the long form two of this kind
     if (kind === 'script' || isLong) is(a.sha256, (await make(other.path, kind)).sha256, kind)
@@ -293,11 +294,6 @@ for (const name of names) {
 }
 process.on('exit', () => writeFileSync(process.env.LIST, done.join('\\n')))`
 
-async function temporary(): Promise<AsyncDisposable & { path: string }> {
-  const path = await mkdtemp(join(tmpdir(), 'baton-unpack-'))
-  return { path, [Symbol.asyncDispose]: () => rm(path, { recursive: true, force: true }) }
-}
-
 /** An application of many files that counts them. */
 async function make(folder: string, kind: ReleaseKind = 'app'): Promise<{ sha256: string; directory: string }> {
   const app = join(folder, 'app')
@@ -341,7 +337,7 @@ async function unzipped(directory: string, executable: string): Promise<string> 
 }
 
 async function place(): Promise<Place> {
-  const { path, [Symbol.asyncDispose]: dispose } = await temporary()
+  const { path, [Symbol.asyncDispose]: dispose } = await temporary('unpack')
   const executable = join(path, 'racer')
   await link(await (built ??= buildOnce()), executable)
   return { path, executable, home: join(path, '.racer'), [Symbol.asyncDispose]: dispose }

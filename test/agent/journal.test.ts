@@ -1,7 +1,6 @@
 // The journal on a real disk.
 
-import { mkdir, mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
+import { mkdir, readdir, readFile, stat, writeFile } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
 import { makeDisk } from '../../agent/disk/disk.ts'
 import { finishOperation, type Journal, type JournalState, makeJournal, markBad } from '../../agent/disk/journal.ts'
@@ -10,23 +9,21 @@ import { reportOf } from '../../agent/words/report.ts'
 import { newOperation } from '../../agent/update/operation.ts'
 import { equal, is, match, ok, rejects } from '../assert.ts'
 import { suite } from '../suite.ts'
+import { temporary } from '../lab/temporary.ts'
 
 const EMPTY: JournalState = { format: 1, operation: null, history: [], bad: [], probation: null }
 
 const test = suite('journal')
 
 async function inFolder(body: (journal: Journal, folder: string, warnings: string[]) => Promise<void>): Promise<void> {
-  const folder = await mkdtemp(join(tmpdir(), 'baton-journal-'))
+  await using made = await temporary('journal')
+  const folder = made.path
   const warnings: string[] = []
-  try {
-    await body(
-      makeJournal(makeDisk(), folder, (message) => void warnings.push(message)),
-      folder,
-      warnings,
-    )
-  } finally {
-    await rm(folder, { recursive: true, force: true })
-  }
+  await body(
+    makeJournal(makeDisk(), folder, (message) => void warnings.push(message)),
+    folder,
+    warnings,
+  )
 }
 
 function operation(id: string, to: string | null = 'v1.1.0', kind: Operation['kind'] = 'update'): Operation {

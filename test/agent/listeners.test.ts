@@ -2,12 +2,11 @@
 // test/listeners.test.ts and test/switches.test.ts.
 
 import { once } from 'node:events'
-import { chmod, mkdtemp, readdir, rm, stat } from 'node:fs/promises'
+import { chmod, readdir, stat } from 'node:fs/promises'
 import { createServer, type Server } from 'node:http'
 import { createSecureServer, createServer as createPlainServer, type ServerHttp2Session } from 'node:http2'
 import { createServer as createTlsServer } from 'node:https'
 import { type AddressInfo, connect, createServer as createNetServer, type Socket } from 'node:net'
-import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { askToClose } from '../../agent/sockets/closing.ts'
@@ -25,6 +24,7 @@ import { missingParts } from '../../agent/sockets/internals.ts'
 import { freePort } from '../fixtures/install.ts'
 import { equal, is, match, not, ok, rejects, throws, withCode } from '../assert.ts'
 import { suite } from '../suite.ts'
+import { temporary } from '../lab/temporary.ts'
 
 const test = suite('listening')
 
@@ -123,7 +123,8 @@ test('a name is resolved, and a host that is not ours is refused', async () => {
 })
 
 test('a unix socket has its mode, survives the process that made it, and is taken from nobody who lives', async () => {
-  const folder = await mkdtemp(join(tmpdir(), 'baton-listen-'))
+  await using made = await temporary('listen')
+  const folder = made.path
   try {
     const path = join(folder, 's.sock')
     const first = await bound({ path, mode: 0o600 })
@@ -141,7 +142,6 @@ test('a unix socket has its mode, survives the process that made it, and is take
     await rejects(bound({ path: join(folder, 'x'.repeat(100)) }), /expected a socket path of at most 107 bytes/)
   } finally {
     await chmod(folder, 0o700)
-    await rm(folder, { recursive: true, force: true })
   }
 })
 

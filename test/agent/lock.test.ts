@@ -1,7 +1,6 @@
 // The lock in one process: what it leaves on the disk, and what it says where it cannot be taken. Between processes: test/lock.test.ts.
 
-import { mkdtemp, mkdir, readdir, rm, stat, writeFile } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
+import { mkdir, readdir, rm, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { makeDisk } from '../../agent/disk/disk.ts'
 import { makeJournal } from '../../agent/disk/journal.ts'
@@ -9,16 +8,14 @@ import { readHolder, takeLock } from '../../agent/disk/lock.ts'
 import { startTimeOf } from '../../agent/sockets/process.ts'
 import { equal, is, match, ok, rejects, withCode } from '../assert.ts'
 import { suite } from '../suite.ts'
+import { temporary } from '../lab/temporary.ts'
 
 const test = suite('lock in one process')
 
 async function inFolder(body: (folder: string) => Promise<void>): Promise<void> {
-  const folder = await mkdtemp(join(tmpdir(), 'baton-lock-'))
-  try {
-    await body(folder)
-  } finally {
-    await rm(folder, { recursive: true, force: true })
-  }
+  await using made = await temporary('lock')
+  const folder = made.path
+  await body(folder)
 }
 
 test('is for its owner only, and says who holds it since when only as long as somebody does', async () => {

@@ -1,7 +1,6 @@
 // The receipt: what makes an executable a managed install, and what does not.
 
-import { chown, mkdtemp, readdir, rm, stat, symlink, writeFile } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
+import { chown, readdir, stat, symlink, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { makeDisk } from '../../agent/disk/disk.ts'
 import { decideManagement } from '../../agent/managed.ts'
@@ -15,16 +14,14 @@ import {
 } from '../../agent/disk/receipt.ts'
 import { equal, is, match, ok, throws, withCode } from '../assert.ts'
 import { suite } from '../suite.ts'
+import { temporary } from '../lab/temporary.ts'
 
 async function inFolder(body: (executable: string, receipt: Receipt, folder: string) => Promise<void>): Promise<void> {
-  const folder = await mkdtemp(join(tmpdir(), 'baton-receipt-'))
+  await using made = await temporary('receipt')
+  const folder = made.path
   const executable = join(folder, 'beacon')
-  try {
-    await writeFile(executable, '#!/bin/sh\n', { mode: 0o755 })
-    await body(executable, receiptOf(executable), folder)
-  } finally {
-    await rm(folder, { recursive: true, force: true })
-  }
+  await writeFile(executable, '#!/bin/sh\n', { mode: 0o755 })
+  await body(executable, receiptOf(executable), folder)
 }
 
 function receiptOf(executable: string): Receipt {

@@ -1,7 +1,6 @@
 // Swap, undo, restore, commit: which file is where. On a real disk; what a kill leaves is in test/crash.test.ts.
 
-import { mkdtemp, readdir, readFile, rm, stat, unlink, writeFile } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
+import { readdir, readFile, stat, unlink, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { type Change, type Disk, makeDisk } from '../../agent/disk/disk.ts'
 import { type Places, placesOf } from '../../agent/disk/places.ts'
@@ -10,6 +9,7 @@ import { clearLeftovers, makeSwap, type Swap, type SwapOptions } from '../../age
 import type { Candidate } from '../../agent/update/story.ts'
 import { equal, is, match, rejects, withCode } from '../assert.ts'
 import { suite } from '../suite.ts'
+import { temporary } from '../lab/temporary.ts'
 
 const NEW = {
   tag: 'v1.1.0',
@@ -37,38 +37,35 @@ interface World {
 
 /** v1.0.0 is installed, v0.9.0 is its backup, v1.1.0 is downloaded. */
 async function inWorld(body: (world: World) => Promise<void>): Promise<void> {
-  const folder = await mkdtemp(join(tmpdir(), 'baton-swap-'))
+  await using made = await temporary('swap')
+  const folder = made.path
   const places = placesOf(join(folder, 'svc'))
   const disk = makeDisk()
   const calls: string[] = []
-  try {
-    await writeFile(places.executable, 'v1.0.0', { mode: 0o755 })
-    await writeFile(places.backup, 'v0.9.0', { mode: 0o755 })
-    await writeFile(places.partial, 'v1.1.0', { mode: 0o755 })
-    await body({
-      places,
-      disk,
-      calls,
-      candidate: { path: places.partial, assetSha256: '', [Symbol.asyncDispose]: () => disk.remove(places.partial) },
-      swap: (changes = {}) =>
-        makeSwap({
-          disk,
-          places,
-          runningImage: () => Promise.resolve(null),
-          snapshot: () => Promise.resolve(void calls.push('snapshot')),
-          enterProbation: (to) => Promise.resolve(void calls.push(`probation of ${to}`)),
-          backupTag: () => readFile(places.backup, 'utf8'),
-          ...changes,
-        }),
-      async files() {
-        const names = (await readdir(folder)).toSorted()
-        const contents = await Promise.all(names.map((name) => readFile(join(folder, name), 'utf8')))
-        return Object.fromEntries(names.map((name, i) => [name, contents[i] ?? '']))
-      },
-    })
-  } finally {
-    await rm(folder, { recursive: true, force: true })
-  }
+  await writeFile(places.executable, 'v1.0.0', { mode: 0o755 })
+  await writeFile(places.backup, 'v0.9.0', { mode: 0o755 })
+  await writeFile(places.partial, 'v1.1.0', { mode: 0o755 })
+  await body({
+    places,
+    disk,
+    calls,
+    candidate: { path: places.partial, assetSha256: '', [Symbol.asyncDispose]: () => disk.remove(places.partial) },
+    swap: (changes = {}) =>
+      makeSwap({
+        disk,
+        places,
+        runningImage: () => Promise.resolve(null),
+        snapshot: () => Promise.resolve(void calls.push('snapshot')),
+        enterProbation: (to) => Promise.resolve(void calls.push(`probation of ${to}`)),
+        backupTag: () => readFile(places.backup, 'utf8'),
+        ...changes,
+      }),
+    async files() {
+      const names = (await readdir(folder)).toSorted()
+      const contents = await Promise.all(names.map((name) => readFile(join(folder, name), 'utf8')))
+      return Object.fromEntries(names.map((name, i) => [name, contents[i] ?? '']))
+    },
+  })
 }
 
 /** A disk whose `kind` of change fails the first time it is about `path`. */

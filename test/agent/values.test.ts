@@ -3,7 +3,7 @@
 import { fork } from 'node:child_process'
 import { once } from 'node:events'
 import { closeSync, fstatSync, ftruncateSync, openSync } from 'node:fs'
-import { mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { openUnnamed } from '../../agent/disk/disk.ts'
@@ -12,6 +12,7 @@ import { makeValues } from '../../agent/handover/values.ts'
 import { INHERITANCE } from '../../agent/words/wire.ts'
 import { equal, is, match, ok } from '../assert.ts'
 import { suite } from '../suite.ts'
+import { temporary } from '../lab/temporary.ts'
 
 const test = suite('values')
 const MEBIBYTE = 1024 * 1024
@@ -52,7 +53,8 @@ test('a process without a predecessor inherits nothing, at once', async () => {
 })
 
 test("are the main thread's: a worker of a successor, which starts before its listen(), inherits nothing, at once", async () => {
-  const folder = await mkdtemp(join(tmpdir(), 'baton-values-'))
+  await using made = await temporary('values')
+  const folder = made.path
   const file = openSync(join(folder, 'values'), 'w+')
   try {
     const entry = join(folder, 'app.js')
@@ -78,7 +80,6 @@ test("are the main thread's: a worker of a successor, which starts before its li
     equal(said, [undefined])
   } finally {
     closeSync(file)
-    await rm(folder, { recursive: true })
   }
 })
 

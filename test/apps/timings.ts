@@ -4,8 +4,8 @@
 
 import { spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
-import { mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises'
-import { availableParallelism, tmpdir } from 'node:os'
+import { mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises'
+import { availableParallelism } from 'node:os'
 import { join } from 'node:path'
 import { gunzipSync } from 'node:zlib'
 import { provideNode } from '../../deploy/make/node.ts'
@@ -14,6 +14,7 @@ import { freePort } from '../fixtures/install.ts'
 import { packInto } from '../pack/main.ts'
 import { writeSection } from '../soak/docs.ts'
 import { adoptInto, type Adopter, type App, APPS, begin } from './adopt.ts'
+import { temporary } from '../lab/temporary.ts'
 
 const STARTS = 11
 const VERSIONS = 15
@@ -22,7 +23,8 @@ const EPOCH = '1767323045'
 const GOALS = { startRatio: 1.2, versionMs: 50, buildMs: 60_000 }
 
 const app: App = APPS.find((name) => process.argv.includes(name)) ?? 'fastify'
-const work = await mkdtemp(join(tmpdir(), 'baton-timings-'))
+await using made = await temporary('timings')
+const work = made.path
 const adopters: Adopter[] = []
 try {
   const packed = await packInto(work)
@@ -76,7 +78,6 @@ try {
   if (!figures.sameBytes || (!kept && !process.argv.includes('--no-goals'))) process.exitCode = 1
 } finally {
   for (const { home } of adopters) await rm(home, { recursive: true, force: true })
-  await rm(work, { recursive: true, force: true })
 }
 
 interface Figures {

@@ -2,8 +2,7 @@
 // against stop, rm and run by hand, each with and without a holder, and against a proxy in front. The same image, in the same run.
 // Started by main.ts; the measuring itself runs inside the lab.
 
-import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
+import { readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { connectEngine } from '../../deploy/container/engine/engine.ts'
@@ -11,6 +10,7 @@ import { cable, heldImages, strictClients, uncable } from '../container/held-ser
 import { runInLab, startEngine, startRegistry, whyNot } from '../lab/docker.ts'
 import { endWays, type ReplacingWay, replacingWays } from './container-ways.ts'
 import type { ContainerResult } from './results.ts'
+import { temporary } from '../lab/temporary.ts'
 
 interface Switch {
   /** milliseconds in which a client had no answer, the longest of all clients */
@@ -43,16 +43,13 @@ export async function run({
     return null
   }
   say('container: the gap of a recreated container, in a lab of its own')
-  const folder = await mkdtemp(join(tmpdir(), 'baton-bench-'))
-  try {
-    const file = join(folder, 'result.json')
-    const rounds = long ? ROUNDS.long : ROUNDS.quick
-    const code = await runInLab(import.meta.filename, { args: [file, String(rounds)], deadlineMs: 1_800_000 })
-    if (code !== 0) throw new Error(`the measuring ended with ${code}`)
-    return { markdown: markdownOf(JSON.parse(await readFile(file, 'utf8')) as Way[], rounds) }
-  } finally {
-    await rm(folder, { recursive: true, force: true })
-  }
+  await using made = await temporary('bench')
+  const folder = made.path
+  const file = join(folder, 'result.json')
+  const rounds = long ? ROUNDS.long : ROUNDS.quick
+  const code = await runInLab(import.meta.filename, { args: [file, String(rounds)], deadlineMs: 1_800_000 })
+  if (code !== 0) throw new Error(`the measuring ended with ${code}`)
+  return { markdown: markdownOf(JSON.parse(await readFile(file, 'utf8')) as Way[], rounds) }
 }
 
 function markdownOf(ways: Way[], rounds: number): string {

@@ -1,8 +1,7 @@
 // What it costs to try a release on a copy of the data: how long the application's writer waits meanwhile, beside how long it waits
 // without; and how long clients wait for a switch to a release with no way back, beside what its migration and its copy take.
 
-import { mkdir, mkdtemp, rm, stat, writeFile } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
+import { mkdir, rm, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -17,6 +16,7 @@ import { markdownTable } from './markdown.ts'
 import { ratio } from './results.ts'
 import { spawnWriter, type Writing } from './state-writer.ts'
 import { median } from './statistics.ts'
+import { temporary } from '../lab/temporary.ts'
 
 export interface Beside {
   mode: Writing['mode']
@@ -58,29 +58,26 @@ const MEBIBYTE = 1024 ** 2
 const ROLLBACK_MEBIBYTES = 16
 
 export async function run({ long, say }: { long: boolean; say: (line: string) => void }): Promise<StateResult> {
-  const folder = await mkdtemp(join(tmpdir(), 'baton-bench-state-'))
-  try {
-    await mkdir(join(folder, 'feed'))
-    await buildHistory(join(folder, 'feed'), [2, 3])
-    for (const schema of [2, 3]) await unpackHistory(join(folder, 'feed'), schema, join(folder, tagAt(schema)))
-    const beside: Beside[] = []
-    for (const [mode, mebibytes] of [
-      ['wal', long ? 1024 : 64],
-      ['delete', ROLLBACK_MEBIBYTES],
-    ] as const) {
-      say(`state: a rehearsal of ${mebibytes} MiB beside a writer (${mode})`)
-      beside.push(await measureBeside(folder, mode, mebibytes, long ? 5 : 3))
-    }
-    const oneWay: OneWaySwitches[] = []
-    if (noHosts !== null) say(`state: no switches: this machine ${noHosts}`)
-    else
-      for (const rows of long ? [1_000_000, 2_000_000] : [100_000])
-        oneWay.push(await measureOneWay(rows, long ? 10 : 3, say))
-    const result = { rate: RATE, beside, oneWay }
-    return { ...result, markdown: markdownOf(result) }
-  } finally {
-    await rm(folder, { recursive: true, force: true })
+  await using made = await temporary('bench-state')
+  const folder = made.path
+  await mkdir(join(folder, 'feed'))
+  await buildHistory(join(folder, 'feed'), [2, 3])
+  for (const schema of [2, 3]) await unpackHistory(join(folder, 'feed'), schema, join(folder, tagAt(schema)))
+  const beside: Beside[] = []
+  for (const [mode, mebibytes] of [
+    ['wal', long ? 1024 : 64],
+    ['delete', ROLLBACK_MEBIBYTES],
+  ] as const) {
+    say(`state: a rehearsal of ${mebibytes} MiB beside a writer (${mode})`)
+    beside.push(await measureBeside(folder, mode, mebibytes, long ? 5 : 3))
   }
+  const oneWay: OneWaySwitches[] = []
+  if (noHosts !== null) say(`state: no switches: this machine ${noHosts}`)
+  else
+    for (const rows of long ? [1_000_000, 2_000_000] : [100_000])
+      oneWay.push(await measureOneWay(rows, long ? 10 : 3, say))
+  const result = { rate: RATE, beside, oneWay }
+  return { ...result, markdown: markdownOf(result) }
 }
 
 async function measureBeside(

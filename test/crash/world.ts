@@ -3,7 +3,7 @@
 
 import { execFile } from 'node:child_process'
 import { createHash } from 'node:crypto'
-import { chmod, cp, mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
+import { chmod, cp, mkdir, mkdtemp, readFile, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
@@ -11,6 +11,7 @@ import { promisify } from 'node:util'
 import { gzipSync } from 'node:zlib'
 import type { JournalState } from '../../agent/disk/journal.ts'
 import type { CrashOptions } from './operation.ts'
+import { temporary } from '../lab/temporary.ts'
 
 const run = promisify(execFile)
 export const ROWS = 50
@@ -78,23 +79,20 @@ async function publish(feed: string, tags: string[]): Promise<void> {
 }
 
 export async function inCopy<T>(pristine: World, use: (world: World) => Promise<T>): Promise<T> {
-  const root = await mkdtemp(join(tmpdir(), 'baton-crash-'))
-  try {
-    await cp(pristine.root, root, { recursive: true, preserveTimestamps: true })
-    const moved = (path: string) => path.replace(pristine.root, root)
-    const { executable, stateDirectory, database, feed } = pristine.options
-    return await use({
-      root,
-      options: {
-        executable: moved(executable),
-        stateDirectory: moved(stateDirectory),
-        database: moved(database),
-        feed: moved(feed),
-      },
-    })
-  } finally {
-    await rm(root, { recursive: true, force: true })
-  }
+  await using made = await temporary('crash')
+  const root = made.path
+  await cp(pristine.root, root, { recursive: true, preserveTimestamps: true })
+  const moved = (path: string) => path.replace(pristine.root, root)
+  const { executable, stateDirectory, database, feed } = pristine.options
+  return await use({
+    root,
+    options: {
+      executable: moved(executable),
+      stateDirectory: moved(stateDirectory),
+      database: moved(database),
+      feed: moved(feed),
+    },
+  })
 }
 
 async function writeScript(path: string, tag: string): Promise<void> {

@@ -3,8 +3,7 @@
 
 import { checkPackage, createPackageFromTarballData } from '@arethetypeswrong/core'
 import { existsSync } from 'node:fs'
-import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
+import { readdir, readFile, writeFile } from 'node:fs/promises'
 import { delimiter, dirname, join } from 'node:path'
 import { publint } from 'publint'
 import { formatMessage } from 'publint/utils'
@@ -12,6 +11,7 @@ import { provideNode } from '../../deploy/make/node.ts'
 import { PROJECT } from '../../deploy/make/place.ts'
 import { run } from '../../deploy/lib/shell.ts'
 import { madeOnce } from '../fixtures/releases.ts'
+import { temporary } from '../lab/temporary.ts'
 
 const KIT = 'baton-kit'
 /** A service that was started by hand asks itself, and ends. */
@@ -118,16 +118,13 @@ async function hostNode(): Promise<string> {
 }
 
 if (import.meta.main) {
-  const folder = await mkdtemp(join(tmpdir(), 'baton-pack-'))
-  try {
-    const { faults, imported, sizeBytes } = await checkPack(folder)
-    for (const line of imported) process.stdout.write(`good ${line}\n`)
-    for (const fault of faults) process.stdout.write(`bad  ${fault}\n`)
-    process.stdout.write(
-      `${(sizeBytes / 1e6).toFixed(1)} MB packed, ${imported.length} imports, ${faults.length} faults\n`,
-    )
-    process.exitCode = faults.length === 0 ? 0 : 1
-  } finally {
-    await rm(folder, { recursive: true, force: true })
-  }
+  await using made = await temporary('pack')
+  const folder = made.path
+  const { faults, imported, sizeBytes } = await checkPack(folder)
+  for (const line of imported) process.stdout.write(`good ${line}\n`)
+  for (const fault of faults) process.stdout.write(`bad  ${fault}\n`)
+  process.stdout.write(
+    `${(sizeBytes / 1e6).toFixed(1)} MB packed, ${imported.length} imports, ${faults.length} faults\n`,
+  )
+  process.exitCode = faults.length === 0 ? 0 : 1
 }

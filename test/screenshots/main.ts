@@ -2,9 +2,8 @@
 // docs/images/. Those come from a real service with real releases; the others, on every screen, from the scripted one.
 //   npm run screenshots -- [--out DIR] [--states | --real] [part of a name…]
 
-import { copyFile, mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { copyFile, mkdir, writeFile } from 'node:fs/promises'
 import { createServer } from 'node:net'
-import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { parseArgs } from 'node:util'
 import { releases } from '../fixtures/releases.ts'
@@ -21,6 +20,7 @@ import {
 import { installService, type Service, TOKEN } from '../panel/service.ts'
 import { STATES } from '../panel/states.ts'
 import { NOTES, serveStub, TOKEN as STUB_TOKEN } from '../panel/stub.ts'
+import { temporary } from '../lab/temporary.ts'
 
 const ROOT = join(import.meta.dirname, '../..')
 
@@ -76,7 +76,8 @@ const { values, positionals } = parseArgs({
 async function main(): Promise<void> {
   if (NO_BROWSER !== null) throw new Error(NO_BROWSER)
   await mkdir(values.out, { recursive: true })
-  const work = await mkdtemp(join(tmpdir(), 'baton-screenshots-'))
+  await using made = await temporary('screenshots')
+  const work = made.path
   const fonts = join(work, 'fonts.conf')
   await writeFile(fonts, FONTS)
   const browser = await launch({ FONTCONFIG_FILE: fonts }, [`--host-resolver-rules=MAP ${HOST} 127.0.0.1`])
@@ -85,7 +86,6 @@ async function main(): Promise<void> {
     if (!values.states) await everyLook(browser)
   } finally {
     await browser.close()
-    await rm(work, { recursive: true, force: true })
   }
 }
 
