@@ -1,6 +1,6 @@
 // The command line's HTTP. `callHttp` asks a service on this host: JSON in, JSON out, at most 4 MiB. The others ask any URL, without a
-// token and within a time. The one importer of node-fetch-native, and of its part for a Node that has `fetch`. It loads that only if it
-// is needed: most commands ask no URL, and `fetch` is a fourth of what a command would load.
+// token and within a time. The one importer of node-fetch-native: of its part for a Node that has `fetch`, and only when a URL is asked.
+// Most commands ask none, and `fetch` is a fourth of what a command would load.
 // Must never break: the token goes into a header and nowhere else; no redirect is followed with it.
 
 import { request as httpRequest, type IncomingMessage } from 'node:http'
