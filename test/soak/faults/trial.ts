@@ -66,7 +66,8 @@ export async function conduct(ground: Ground, plan: Plan, spanMs: number, descri
   }
   const back = firstAnswer(ground)
   back.catch(() => {}) // heard below
-  if (plan.signal === 'SIGSTOP') void letGoOn(ground)
+  const over = new AbortController()
+  if (plan.signal === 'SIGSTOP') void letGoOn(ground, over.signal)
   const wasHit = (pid: number) => plan.side === 'both' || (pid === predecessor) === (plan.side === 'predecessor')
   // as the service calls itself: a host counts pids anew
   const isHit = (id: string) => plan.side === 'both' || (id === before.instance.id) === (plan.side === 'predecessor')
@@ -76,6 +77,7 @@ export async function conduct(ground: Ground, plan: Plan, spanMs: number, descri
   const backMs = Math.round((await back) - hit.at)
   const status = await settledStatus(ground)
   const evidence = await quietEvidence(ground, descriptors)
+  over.abort() // else it would let go on what the next trial has stopped
   await ground.arm([])
   const faults = judge({ from, to, id, status, evidence, descriptors })
   // after its last look at its successor a predecessor ends: whoever kills that one then needs a supervisor
@@ -173,9 +175,9 @@ async function isEmptied(ground: Ground, signal: Plan['signal'], isHit: (id: str
   return false
 }
 
-async function letGoOn(ground: Ground): Promise<void> {
-  await sleep(STOPPED_MS)
-  for (const pid of ground.pids()) ground.hit(pid, 'SIGCONT')
+async function letGoOn(ground: Ground, over: AbortSignal): Promise<void> {
+  await sleep(STOPPED_MS, undefined, { signal: over }).catch(() => {})
+  if (!over.aborted) for (const pid of ground.pids()) ground.hit(pid, 'SIGCONT')
 }
 
 /** When the first request that began from now on was answered; many at once, since one may wait in a process that is stopped. */
