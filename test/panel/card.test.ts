@@ -162,7 +162,9 @@ test('the browser chooses the language, the button changes it, and the choice is
   await shown(page, '#cardTitle', '版本更新')
   assert.is(await page.getAttribute('html', 'lang'), 'zh-CN')
   await page.route('**/settings/en.js', async (route) => await route.abort())
+  const refused = page.waitForEvent('requestfailed') // else the next click may come first
   await page.click('#language')
+  await refused
   await shown(page, '#cardTitle', '版本更新')
   await page.unroute('**/settings/en.js')
   await page.click('#language')
@@ -474,6 +476,38 @@ test('the rules: what the configuration allows at most, each kept over a change 
   await page.click('#rulesGo')
   await comesTrue(page, "!document.querySelector('#rules').open")
   assert.equal(stub.world.policy, { zone: 'Europe/Berlin' })
+  assertQuiet(watched)
+})
+
+test('the rules that are opened again stay hidden until they are there, so a late answer overwrites nothing that was typed', async () => {
+  await using stub = await served()
+  stub.world.policy = { skip: 'v1.1.7' }
+  await using watched = await openPage(browser)
+  const { page } = watched
+  await STATES.find(({ name }) => name === 'by-itself-held')?.reach(page, stub)
+  await page.click('#rulesTitle')
+  await page.waitForSelector('#rulesForm:not([hidden])')
+  const held: (() => void)[] = []
+  await page.route('**/policy', async (route) => {
+    await new Promise<void>((resolve) => held.push(resolve))
+    await route.continue()
+  })
+  await page.click('#rulesTitle')
+  await page.waitForSelector('#rulesForm', { state: 'hidden' })
+  await page.click('#rulesTitle')
+  while (held.length < 1) await sleep(10)
+  assert.not(await page.isVisible('#rulesForm'))
+  await page.click('#rulesTitle')
+  await page.click('#rulesTitle')
+  while (held.length < 2) await sleep(10)
+  held[1]?.()
+  await page.waitForSelector('#rulesForm:not([hidden])')
+  await page.fill('#ruleSkip', 'v1.2.0')
+  const late = page.waitForResponse('**/policy')
+  held[0]?.()
+  await late
+  await sleep(50)
+  assert.is(await page.inputValue('#ruleSkip'), 'v1.2.0')
   assertQuiet(watched)
 })
 

@@ -12,10 +12,16 @@ const DAYS = ['mon', 'tue', 'wed', 'thu', 'fri', 'sat', 'sun']
 /** a Monday, for the names of the days */
 const MONDAY = Date.UTC(2024, 0, 1)
 
-/** Asks for the rules, and fills the form with them. */
+/** counts the questions: only the answer to the last one fills the form */
+let asked = 0
+
+/** Asks for the rules, and fills the form with them. It stays hidden until then: an answer would overwrite what somebody types. */
 export async function openRules() {
+  show(ui.rulesForm, false)
+  const question = ++asked
   if (!ui.rules.open) return
   const answer = await call('POST', '/policy')
+  if (question !== asked) return
   show(ui.rulesForm, answer.kind === 'ok')
   put(ui.ruleProblem, answer.kind === 'problem' ? problemText(answer) : answer.kind === 'down' ? t('notice.lost') : '')
   if (answer.kind !== 'ok') return
@@ -67,6 +73,7 @@ async function saveRules() {
   state.status = { ...state.status, schedule: answer.body.schedule }
   state.notice = t('rules.saved')
   ui.rules.open = false
+  show(ui.rulesForm, false)
   render()
   ui.rulesTitle.focus()
 }
