@@ -4,11 +4,10 @@
 
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { appendFile, cp, mkdir, mkdtemp, readdir, rename, rm, symlink, writeFile, readFile } from 'node:fs/promises'
+import { appendFile, cp, mkdir, readdir, rename, symlink, writeFile, readFile } from 'node:fs/promises'
 import { Agent, type IncomingMessage, request as plainRequest } from 'node:http'
 import { createServer as createSecure, request as secureRequest } from 'node:https'
 import { type AddressInfo, createServer } from 'node:net'
-import { tmpdir } from 'node:os'
 import { delimiter, dirname, join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { OPERATOR_FLAGS, OPERATOR_WORDS } from '../deploy/make/first/command.ts'
@@ -283,7 +282,8 @@ test('kind script: where the host has no Node 26, install.sh ends with 3, says w
 })
 
 test('`baton dev`: what is saved serves, what cannot start is taken back, and Ctrl-C leaves nothing', async () => {
-  const folder = await mkdtemp(join(tmpdir(), 'baton-dev-'))
+  await using made = await temporary('dev')
+  const folder = made.path
   const port = await freePort()
   const text = (answer: string) => `${AUTO}import { createServer } from 'node:http'
     import { fork } from 'node:child_process'
@@ -355,7 +355,6 @@ test('`baton dev`: what is saved serves, what cannot start is taken back, and Ct
     await gone
   }
   equal(await processesNaming(folder), [])
-  await rm(folder, { recursive: true })
 })
 
 test.run()

@@ -14,6 +14,7 @@ import { verifyFeed } from '../deploy/trust/verify.ts'
 import { equal, is, match, ok, rejects, withCode } from './assert.ts'
 import { suite } from './suite.ts'
 import { eventually } from './lab/systemd.ts'
+import { temporary } from './lab/temporary.ts'
 
 const isRoot = process.getuid?.() === 0 && process.platform === 'linux'
 const NOBODY = { uid: 65534, gid: 65534 }
@@ -73,7 +74,8 @@ test('an end that is no JSON is no end', () => {
 
 if (isRoot) {
   test('root makes no temporary folder where another user can change the path: an error says so, and nothing is made', async () => {
-    const folder = await mkdtemp(join(tmpdir(), 'baton-boundary-'))
+    await using kept = await temporary('boundary')
+    const folder = kept.path
     const before = process.env['TMPDIR']
     try {
       const root = join(folder, 'root.json')
@@ -94,7 +96,6 @@ if (isRoot) {
     } finally {
       if (before === undefined) delete process.env['TMPDIR']
       else process.env['TMPDIR'] = before
-      await rm(folder, { recursive: true })
     }
   })
 

@@ -14,7 +14,7 @@ import { BatonError } from '../agent/words.ts'
 import { examineProject } from '../deploy/make/examine.ts'
 import { slowTeller } from '../deploy/make/first/slow.ts'
 import { filesOf, linksOut } from '../deploy/make/files.ts'
-import { keptBundle } from '../deploy/make/kept-bundle.ts'
+import { cloneIn, keptBundle } from '../deploy/make/kept-bundle.ts'
 import { PROJECT } from '../deploy/make/place.ts'
 import { parseProject } from '../deploy/make/project.ts'
 import { createProgress, formatBytes, formatBytesLine, formatDuration } from '../deploy/lib/progress.ts'
@@ -146,7 +146,7 @@ files('a clone keeps what it has bundled until a source changes, and makes anew 
   const sources = new Set([join(project, 'agent/one.ts'), join(project, 'node_modules/zx/index.js')])
   const bundled = async (from = sources) => {
     const make = async () => ({ script: Buffer.from(`${++made}`), sources: from })
-    const { script, sources: said } = await keptBundle('own', make, project)
+    const { script, sources: said } = await keptBundle('own', make, cloneIn(project))
     equal(said, from)
     return Buffer.from(script).toString()
   }

@@ -1,8 +1,7 @@
 // @deadlineMs 240000
 // What `init` finds out: nothing is started without the author's word, and what is not seen is not written.
 
-import { mkdir, mkdtemp, readFile, readdir, rm, writeFile } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
+import { mkdir, readFile, readdir, rm, writeFile } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
 import { run } from '../deploy/lib/shell.ts'
 import { detect } from '../deploy/make/detect.ts'
@@ -15,6 +14,7 @@ import { howToEmbed } from '../deploy/make/trial-start.ts'
 import { equal, is, match, not, rejects } from './assert.ts'
 import { processesNaming } from './fixtures/adopted.ts'
 import { suite } from './suite.ts'
+import { temporary } from './lab/temporary.ts'
 
 const test = suite('init', { timeoutMs: 120_000 })
 
@@ -427,28 +427,28 @@ test.run()
 
 /** An application of nothing but its package.json. */
 async function packageWith(manifest: object) {
-  const path = await mkdtemp(join(tmpdir(), 'baton-init-'))
+  const made = await temporary('init')
+  const { path } = made
   const write = async (name: string, text: string) => {
     await mkdir(dirname(join(path, name)), { recursive: true })
     await writeFile(join(path, name), text)
   }
   await write('package.json', JSON.stringify({ name: 'shop', ...manifest }))
-  return { path, write, [Symbol.asyncDispose]: () => rm(path, { recursive: true, force: true }) }
+  return { ...made, write }
 }
 
 async function folderWith(text: string, type = 'commonjs') {
-  const path = await mkdtemp(join(tmpdir(), 'baton-init-'))
-  await mkdir(path, { recursive: true })
+  const made = await temporary('init')
+  const { path } = made
   await writeFile(
     join(path, 'package.json'),
     JSON.stringify({ name: 'shop', type, scripts: { start: 'node server.js' } }),
   )
   await writeFile(join(path, 'server.js'), text)
   return {
-    path,
+    ...made,
     init: (...flags: string[]) => initIn(path, ...flags),
     config: () => configIn(path),
-    [Symbol.asyncDispose]: () => rm(path, { recursive: true, force: true }),
   }
 }
 

@@ -5,8 +5,6 @@ import { createServer } from 'node:http'
 import type { RequestListener, Server } from 'node:http'
 import * as net from 'node:net'
 import type { AddressInfo, Socket } from 'node:net'
-import { mkdtemp, rm } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { createHash } from 'node:crypto'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -19,6 +17,7 @@ import type { Counters } from './lab/netns.ts'
 import { createResponseReader, readFrames } from './lab/response.ts'
 import * as assert from './assert.ts'
 import { suite } from './suite.ts'
+import { temporary } from './lab/temporary.ts'
 
 const test = suite('load')
 const inNamespace = suite('oracle', { skip: netnsProblem(), timeoutMs: 60_000 })
@@ -43,7 +42,8 @@ test('loses nothing on a server that is right, in every mode', async () => {
 })
 
 test('loses nothing over a unix socket', async () => {
-  const folder = await mkdtemp(join(tmpdir(), 'load-'))
+  await using made = await temporary('load')
+  const folder = made.path
   const socketPath = join(folder, 'socket')
   const server = createServer((_, res) => res.end('ok'))
   await new Promise<void>((resolve) => server.listen(socketPath, resolve))
@@ -52,7 +52,6 @@ test('loses nothing over a unix socket', async () => {
   assert.is(totals.ok, 200)
   assert.is(totals.requests, 200)
   server.close()
-  await rm(folder, { recursive: true })
 })
 
 test('counts a server that resets before it answers', async () => {

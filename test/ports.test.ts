@@ -5,9 +5,8 @@
 import { spawn } from 'node:child_process'
 import { createSocket } from 'node:dgram'
 import { once } from 'node:events'
-import { mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { writeFile } from 'node:fs/promises'
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net'
-import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Status } from '../agent/index.ts'
@@ -17,6 +16,7 @@ import { adopted } from './fixtures/adopted.ts'
 import { ask, freePort } from './fixtures/install.ts'
 import { eventually } from './lab/systemd.ts'
 import { suite } from './suite.ts'
+import { temporary } from './lab/temporary.ts'
 
 const test = suite('ports', { timeoutMs: 120_000 })
 const AUTO = `import { onDrain } from '${join(PROJECT, 'agent/adapters/auto.ts')}'\n`
@@ -175,7 +175,8 @@ test('a server that is not HTTP and finds its port taken hears of it itself, wit
 })
 
 test('when the first server finds its port taken and the application goes on, the others listen as without Baton', async () => {
-  const folder = await mkdtemp(join(tmpdir(), 'baton-ports-'))
+  await using made = await temporary('ports')
+  const folder = made.path
   await using taken = createServer().listen(0, '127.0.0.1')
   await once(taken, 'listening')
   const port = (taken.address() as AddressInfo).port
@@ -208,7 +209,6 @@ test('when the first server finds its port taken and the application goes on, th
   } finally {
     child.kill('SIGKILL')
     await ended
-    await rm(folder, { recursive: true })
   }
 })
 

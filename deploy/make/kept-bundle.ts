@@ -19,10 +19,27 @@ const SOURCES = ['agent', 'deploy', 'package.json', 'package-lock.json']
 /** entries before the oldest goes: each change of a source makes new ones */
 const KEPT_MAX = 16
 
+export interface Clone {
+  project: string
+  /** of all sources as they are now; null for a copy without a lock file */
+  hash: Promise<string | null>
+}
+
+export function cloneIn(project: string): Clone {
+  return { project, hash: hashOf(project).catch(() => null) }
+}
+
+/** This clone. Its sources are read once for a process, which runs what it has read. */
+let own: Clone | null = null
+
 /** The bundle that this very clone has made before, or the one that `make` makes. */
-export async function keptBundle(name: string, make: () => Promise<Bundled>, project = PROJECT): Promise<Bundled> {
-  const hash = await sourcesHash(project).catch(() => null)
-  if (hash === null) return await make() // a copy without a lock file: nothing says which packages it has
+export async function keptBundle(
+  name: string,
+  make: () => Promise<Bundled>,
+  clone = (own ??= cloneIn(PROJECT)),
+): Promise<Bundled> {
+  const [{ project }, hash] = [clone, await clone.hash]
+  if (hash === null) return await make() // nothing says which packages it has
   const folder = join(project, '.cache', 'bundles')
   const path = join(folder, `${name}-${hash}.json`)
   const kept = parsedJson(await readFile(path, 'utf8').catch(() => ''))
@@ -54,7 +71,7 @@ async function keep(folder: string, path: string, text: string): Promise<void> {
   for (const [name] of oldest) await rm(join(folder, name), { force: true })
 }
 
-async function sourcesHash(project: string): Promise<string> {
+async function hashOf(project: string): Promise<string> {
   const paths = await Promise.all(
     SOURCES.map(async (name) => {
       if (!(await stat(join(project, name))).isDirectory()) return [name]
@@ -65,12 +82,8 @@ async function sourcesHash(project: string): Promise<string> {
   )
   const hash = createHash('sha256')
   for (const path of paths.flat().toSorted()) {
-    hash.update(`${path}\0`)
-    hash.update(
-      createHash('sha256')
-        .update(await readFile(join(project, path)))
-        .digest(),
-    )
+    const content = await readFile(join(project, path))
+    hash.update(`${path}\0${content.length}\0`).update(content)
   }
   return hash.digest('hex').slice(0, 24)
 }

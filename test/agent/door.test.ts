@@ -1,9 +1,7 @@
 // Sockets that are held while no process lives: who is started with them answers what has waited in their queue. With a real
 // service manager it is in test/systemd-door.test.ts.
 
-import { mkdtemp, rm } from 'node:fs/promises'
 import { createServer } from 'node:http'
-import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { startWith } from '../../agent/sockets/start-with.ts'
@@ -15,6 +13,7 @@ import { equal, is, match, ok, rejects } from '../assert.ts'
 import { until } from '../fixtures/evidence.ts'
 import { ask, freePort } from '../fixtures/install.ts'
 import { suite } from '../suite.ts'
+import { temporary } from '../lab/temporary.ts'
 
 const test = suite('door', { timeoutMs: 60_000 })
 const PROGRAM = fileURLToPath(new URL('../fixtures/held.ts', import.meta.url))
@@ -34,7 +33,8 @@ test('what waits in the queue while nobody accepts is answered by the process th
 })
 
 test('a supervision that keeps the sockets gives them to one process after the other; when it lets go clients are refused', async () => {
-  const folder = await mkdtemp(join(tmpdir(), 'baton-door-'))
+  await using made = await temporary('door')
+  const folder = made.path
   using keeper = openKeeper(join(folder, 'notify'))
   const { listener, port } = await silent()
   const first = await startWith(command(), spares([listener]), { notify: keeper.path })
@@ -55,7 +55,6 @@ test('a supervision that keeps the sockets gives them to one process after the o
   await killed(second)
   keeper.letGo()
   await rejects(ask(port, 'GET', '/', null), /ECONNREFUSED/)
-  await rm(folder, { recursive: true })
 })
 
 test('an application that would take inherited sockets for its own does not see them, and gets them by the port that it asks for', async () => {

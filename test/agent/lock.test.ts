@@ -14,8 +14,7 @@ const test = suite('lock in one process')
 
 async function inFolder(body: (folder: string) => Promise<void>): Promise<void> {
   await using made = await temporary('lock')
-  const folder = made.path
-  await body(folder)
+  await body(made.path)
 }
 
 test('is for its owner only, and says who holds it since when only as long as somebody does', async () => {

@@ -1,15 +1,15 @@
 // Dist folders whose releases are signed with keys that the test holds. The test can play the maintainer, or an attacker who holds
 // some of the keys. It can write the metadata by hand, so that they can be wrong in every way; `publish` writes good ones.
 
-import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
+import { mkdir, readFile, writeFile } from 'node:fs/promises'
 import { createHash } from 'node:crypto'
-import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { Role } from '../../agent/publish.ts'
 import type { Anchor } from '../../agent/words/release.ts'
 import { makeSigner, type Signer } from '../../deploy/trust/keys.ts'
 import { describeRepository, sealed } from '../../deploy/trust/repository.ts'
 import { type Dist, type DistOptions, makeDist } from './dist.ts'
+import { type Temporary, temporary } from './temporary.ts'
 
 export type Signed = Record<string, unknown> & { version: number; expires: string }
 export type Keys = Record<Role, Signer[]>
@@ -147,7 +147,6 @@ export async function targetsOf(
 }
 
 /** A state directory for a host; disposing removes it. */
-export async function stateFolder(): Promise<{ path: string } & AsyncDisposable> {
-  const path = await mkdtemp(join(tmpdir(), 'baton-host-'))
-  return { path, [Symbol.asyncDispose]: () => rm(path, { recursive: true, force: true }) }
+export async function stateFolder(): Promise<Temporary> {
+  return await temporary('host')
 }

@@ -73,7 +73,6 @@ async function saveRules() {
   state.status = { ...state.status, schedule: answer.body.schedule }
   state.notice = t('rules.saved')
   ui.rules.open = false
-  show(ui.rulesForm, false)
   render()
   ui.rulesTitle.focus()
 }
