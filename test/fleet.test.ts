@@ -237,7 +237,7 @@ test('a host twice in a file, no host at all, no inventory, no Ansible: each is 
   const without = await rejects(() => exec(SCRIPT, [...TO, '-i', fleet.inventory], options))
   const { code, stderr } = without as Error & { code: number; stderr: string }
   is(code, 3, stderr)
-  match(stderr, /^error: expected ansible-playbook on PATH, found none\nhint: .*apt install ansible/)
+  match(stderr, /^error: expected ansible-playbook on PATH, found none\nhint: .*apt install ansible-core/)
 })
 
 test('the commands of the guide are understood as they stand, with the inventory that it shows', async () => {

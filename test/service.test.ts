@@ -6,7 +6,6 @@ import { once } from 'node:events'
 import { mkdir, readFile, stat, writeFile } from 'node:fs/promises'
 import type { AddressInfo } from 'node:net'
 import { createServer, request } from 'node:http'
-import { request as secureRequest } from 'node:https'
 import { connect } from 'node:net'
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
@@ -16,6 +15,7 @@ import { parseSettings, readSettings, variableName } from '../agent/service/conf
 import { SCHEMA } from '../agent/service/schema.ts'
 import { openStore, type Store } from '../agent/service/store.ts'
 import { equal, is, match, not, ok, rejects, throws, withCode } from './assert.ts'
+import { callHttp } from '../deploy/lib/http.ts'
 import { run } from '../deploy/lib/shell.ts'
 import { type Answer, ask, freePort, install } from './fixtures/install.ts'
 import { scriptRelease, unpack } from './fixtures/releases.ts'
@@ -510,18 +510,12 @@ program('serves under a base path, on two ports, on a unix socket and over TLS a
   await home.start()
   is((await ask(plain, 'GET', '/beacon/admin/update/status', home.password)).status, 200)
   is((await ask(plain, 'GET', '/healthz', null)).status, 200)
-  const overTls = await new Promise<number>((resolve, reject) => {
-    const call = secureRequest({
-      host: '127.0.0.1',
-      port: secure,
-      path: '/healthz',
-      rejectUnauthorized: false,
-      agent: false,
-    })
-    call.on('response', (response) => resolve(response.resume().statusCode ?? 0)).on('error', reject)
-    call.end()
-  })
-  is(overTls, 200)
+  const asked = await callHttp({ tls: true, host: '127.0.0.1', port: secure }, '/healthz') // as a command asks
+  is(asked.status, 200)
+  const overTlsAlone = join(folder.path, 'config.json')
+  await writeFile(overTlsAlone, JSON.stringify({ listen: { port: secure, tls }, basePath: '/beacon' }))
+  const asks = [process.execPath, join(import.meta.dirname, '../deploy/executable.ts'), 'healthcheck']
+  is((await run([...asks, '--config', overTlsAlone])).stdout, 'beacon v1.0.0\n')
   const overSocket = await new Promise<number>((resolve, reject) => {
     const call = request({ socketPath, path: '/healthz', agent: false })
     call.on('response', (response) => resolve(response.resume().statusCode ?? 0)).on('error', reject)

@@ -42,7 +42,8 @@ const SETTINGS = [
   ['ANSIBLE_INJECT_FACT_VARS', 'inject_facts_as_vars', 'False'],
 ] as const
 
-const HINT = 'install it on this machine: `apt install ansible`, or `pipx install ansible-core`; the hosts need nothing'
+const HINT =
+  'install it on this machine: `apt install ansible-core`, or `pipx install ansible-core`; the hosts need nothing'
 
 /** Path of ansible-playbook. Throws unsupported_host if there is none. */
 export async function findAnsible(): Promise<string> {

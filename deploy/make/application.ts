@@ -205,14 +205,13 @@ async function writeBundle(options: ApplicationOptions, words: OwnWords, to: str
   const entry = `./${relative(project.folder, join(project.folder, project.entry))}`
   const isScript = project.kind === 'script'
   const texts = { operator }
-  const operatorText = isScript ? JSON.stringify(operator) : `require('node:sea').getAsset('operator', 'utf8')`
   const script = await bundle({
     entry: project.entry,
     folder: project.folder,
     inputs: sources,
     text: `import { beginBundle } from ${JSON.stringify(first)}
-      beginBundle(() => require(${JSON.stringify(entry)}), () => ${operatorText})`,
-    ...(isScript ? {} : { texts }),
+      beginBundle(() => require(${JSON.stringify(entry)}), () => batonText('operator'))`,
+    ...(isScript ? { own: texts } : { texts }),
     define: isScript ? { __BATON_RELEASE__: JSON.stringify(words) } : {},
   })
   progress.end('done', formatBytes(script.length))
@@ -257,7 +256,7 @@ export async function bundleOurScript(
 async function bundleScript(name: string): Promise<Bundled> {
   const entry = join(PROJECT, 'deploy', name === 'operator' ? 'operator.ts' : `make/first/${name}.ts`)
   const sources = new Set<string>()
-  return { script: await bundle({ entry, define: {}, byHand: name === 'operator', inputs: sources }), sources }
+  return { script: await bundle({ entry, define: {}, inputs: sources }), sources }
 }
 
 let packagesOfKit: Promise<Package[]> | null = null

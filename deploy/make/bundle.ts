@@ -1,9 +1,9 @@
-// Bundles an entry and everything it imports into one CommonJS file. The only importer of esbuild.
+// Bundles an entry and everything it imports into one CommonJS script and the texts that it compiles later. The only importer of esbuild.
 // It makes CommonJS because an ES module main starts 1.3 times slower. Dynamic imports stay lazy, so `--version` loads nothing else.
 // Must hold: the same sources give the same bytes, whatever folder they are in. Keep small what V8 reads before the first line
 // runs: the less it is, the sooner a successor can take over.
 
-import type { BuildOptions, Plugin } from 'esbuild'
+import type { BuildOptions, Message, Metafile, Plugin } from 'esbuild'
 import { basename, dirname, join, relative, resolve } from 'node:path'
 import type * as Esbuild from 'esbuild'
 import { readFileSync } from 'node:fs'
@@ -11,6 +11,7 @@ import { createHash } from 'node:crypto'
 import { createRequire } from 'node:module'
 import { BatonError } from '../../agent/words.ts'
 import { type Assets, PAGE, PAGE_LATER, readAssets, webAssets } from '../../agent/install.ts'
+import { assembleProgram, type Chunk, PARAMETERS } from './chunks.ts'
 import { keptBundle } from './kept-bundle.ts'
 import { IS_PACKAGED, PROJECT } from './place.ts'
 
@@ -44,34 +45,74 @@ export interface BundleOptions {
   external?: readonly string[]
   /** where packages are resolved from; default: this project */
   folder?: string
-  /** the bundle will be compiled with `node:vm`, where a script has no dynamic import */
-  byHand?: boolean
-  /** source text of the entry, resolved as if it were a file in `folder`; `entry` is then its name in messages */
+  /** of an author's application: source text of the entry, resolved as if it were a file in `folder`; `entry` is then its name in messages */
   text?: string
-  /** for an executable: gets what is compiled later, by name, for its assets. Absent: that is in the script, as literals */
+  /** for an executable: gets what is compiled later, by name, for its assets. Absent: that is in the script */
   texts?: Record<string, string>
+  /** texts that the script must carry beside those, for `batonText(name)` */
+  own?: Readonly<Record<string, string>>
   /** gets the absolute path of every file that goes in */
   inputs?: Set<string>
 }
 
-/**
- * A service does not need these to start: the command line and the HTTP client of the feeds. An executable has each as an asset,
- * a script as a literal, and compiles it on its first import. V8 scans a whole script before it runs the first line, and these
- * are most of the script.
- */
-const LAZY = ['undici', '*/tuf.ts', '*/operator.ts']
+/** An author's application does not need these to start: the HTTP client of the feeds, and the library of their signatures. */
+const LAZY = ['undici', '*/tuf.ts']
 
 export async function bundle(options: BundleOptions): Promise<Uint8Array> {
-  const { banner = '', external = [] } = options
-  const lazy = LAZY.filter((name) => !external.includes(name))
-  return await compile(options, {
-    ...(options.text === undefined
-      ? { entryPoints: [options.entry] }
-      : { stdin: { contents: options.text, resolveDir: options.folder ?? PROJECT, loader: 'ts' } }),
-    plugins: [asTexts(options, lazy)],
-    ...(banner === '' ? {} : { banner: { js: banner } }),
-    ...(options.byHand === true ? { supported: { 'dynamic-import': false } } : {}),
+  const { banner = '', texts = { ...options.own } } = options
+  const script = options.text === undefined ? await bundleOwn(options, texts) : await bundleAuthors(options, texts)
+  const first = banner === '' ? '' : `${banner}\n`
+  return Buffer.from(`${first}${script}\n${options.texts === undefined ? textsInside(texts) : TEXTS_OF_EXECUTABLE}\n`)
+}
+
+/** A program of the kit's own sources: each chunk that it does not load first is a text. */
+async function bundleOwn(options: BundleOptions, texts: Record<string, string>): Promise<string> {
+  const { entry, external = [] } = options
+  const { build, transform } = await loadEsbuild(PROJECT)
+  const settings = { ...(await settingsOf(options)), external: [...external] }
+  const names = { entryNames: '[name]-[hash]', chunkNames: '[name]-[hash]' }
+  const out = { format: 'esm', splitting: true, outdir: 'chunks', write: false, metafile: true } as const
+  const split = await build({ ...settings, entryPoints: [entry], ...names, ...out }).catch(failed(entry))
+  noteInputs(options, split.metafile, split.warnings)
+  const parts = Object.entries(split.metafile.outputs).map(([path, part]) => ({ ...part, name: basename(path) }))
+  const { platform, target, minify, charset } = settings
+  // a script that is compiled by hand has no dynamic import: it becomes a `require`
+  const asScript = { format: 'cjs', platform, target, minify, charset, supported: { 'dynamic-import': false } } as const
+  const chunks = new Map<string, Chunk>()
+  for (const { path, text } of split.outputFiles) {
+    const { code } = await transform(text, asScript).catch(failed(entry))
+    const { imports = [], entryPoint = '' } = parts.find(({ name }) => name === basename(path)) ?? {}
+    // esbuild gives an `import()` of a CommonJS package nothing but `default`
+    const isPackage = split.metafile.inputs[entryPoint]?.format === 'cjs'
+    const end = isPackage ? '\nmodule.exports=module.exports.default' : ''
+    chunks.set(basename(path), { text: `'use strict';${code}${end}`, imports }) // strict, as an ES module is
+  }
+  const main = parts.find(({ entryPoint }) => entryPoint === relative(settings.absWorkingDir, entry))?.name ?? ''
+  const { script, later } = assembleProgram(main, chunks)
+  Object.assign(texts, later)
+  return script
+}
+
+/** An author's application with the agent in it: of the agent, what `LAZY` names is a text. */
+async function bundleAuthors(options: BundleOptions, texts: Record<string, string>): Promise<string> {
+  const stdin = { contents: options.text ?? '', resolveDir: options.folder ?? PROJECT, loader: 'ts' } as const
+  const lazy = LAZY.filter((name) => options.external?.includes(name) !== true)
+  return await compile(options, { stdin, plugins: [asTexts(options, lazy, texts)] })
+}
+
+/** What every script ends with: gives the text of that name, which the release carries. Functions are known before the first line runs. */
+const TEXTS_OF_EXECUTABLE = "function batonText(name){return require('node:sea').getAsset(name,'utf8')}"
+
+/**
+ * The same for a script: each text is a comment in a function, which V8 skips faster than it reads a literal. The function's own text
+ * gives it back.
+ */
+function textsInside(texts: Readonly<Record<string, string>>): string {
+  const all = Object.entries(texts).map(([name, text]) => {
+    const comment = JSON.stringify(text).replaceAll('*/', String.raw`*\u002f`)
+    return `${JSON.stringify(name)}:()=>{/*${comment}*/}`
   })
+  return `function batonText(name){return JSON.parse({${all.join(',\n')}}[name].toString().slice(7,-3))}`
 }
 
 let panel: Promise<Assets> | null = null
@@ -158,22 +199,42 @@ function oneDialect(text: string): string {
     .replaceAll(/^ +(?:pedantic|breaks): (?:block|inline)\w+,\n/gm, '')
 }
 
-async function compile(
-  { entry, define, minify = true, external = [], folder = PROJECT, inputs }: BundleOptions,
-  more: BuildOptions,
+async function compile(options: BundleOptions, more: BuildOptions): Promise<string> {
+  const { build } = await loadEsbuild(options.folder ?? PROJECT)
+  const settings = { ...(await settingsOf(options)), external: [...(options.external ?? [])], ...more }
+  const out = { format: 'cjs', write: false, metafile: true } as const
+  const { outputFiles, metafile, warnings } = await build({ ...settings, ...out }).catch(failed(options.entry))
+  noteInputs(options, metafile, warnings)
+  const [output] = outputFiles
+  if (output === undefined) throw new BatonError('unexpected', `bundling ${options.entry}: there is no output`)
+  return output.text
+}
+
+function failed(entry: string): (cause: unknown) => never {
+  return (cause) => {
+    throw new BatonError('unexpected', `bundling ${entry}`, { cause })
+  }
+}
+
+function noteInputs(
+  { entry, folder = PROJECT, inputs }: BundleOptions,
+  metafile: Metafile,
+  warnings: readonly Message[],
 ) {
-  const { build } = await loadEsbuild(folder)
-  const { outputFiles, errors, warnings, metafile } = await build({
+  // `text:…` is a separate script, which reports its own inputs
+  for (const path of Object.keys(metafile.inputs)) if (!path.includes(':')) inputs?.add(resolve(folder, path))
+  const [first] = warnings
+  if (first !== undefined) throw new BatonError('unexpected', `bundling ${entry}: ${first.text}`)
+}
+
+async function settingsOf({ define, minify = true, folder = PROJECT }: BundleOptions) {
+  return {
     absWorkingDir: folder,
     bundle: true,
-    write: false,
-    metafile: true,
     platform: 'node',
     target: 'node26',
-    format: 'cjs',
     minify,
     charset: 'ascii', // one character outside of Latin 1 would double the script in memory
-    external: [...external],
     legalComments: 'eof',
     logLevel: 'silent',
     define: {
@@ -186,24 +247,11 @@ async function compile(
       'import.meta.dirname': '__dirname',
       'import.meta.filename': '__filename',
     },
-    ...more,
-  }).catch((cause: unknown) => {
-    throw new BatonError('unexpected', `bundling ${entry}`, { cause })
-  })
-  // `text:…` is a separate script, which reports its own inputs
-  for (const path of Object.keys(metafile?.inputs ?? {})) if (!path.includes(':')) inputs?.add(resolve(folder, path))
-  const [first] = [...errors, ...warnings]
-  if (first !== undefined) throw new BatonError('unexpected', `bundling ${entry}: ${first.text}`)
-  const [output] = outputFiles ?? []
-  if (output === undefined) throw new BatonError('unexpected', `bundling ${entry}: there is no output`)
-  return output.contents
+  } satisfies BuildOptions
 }
 
-/**
- * Makes a separate script of each module in `names` that is imported dynamically. The release carries the script as text: an asset of an
- * executable, or a string in a script. The first import compiles it.
- */
-function asTexts(options: BundleOptions, names: readonly string[]): Plugin {
+/** Makes a separate text of each module in `names` that is imported dynamically. The first import compiles it. */
+function asTexts(options: BundleOptions, names: readonly string[], texts: Record<string, string>): Plugin {
   const nameOf = (path: string) => names.find((name) => path === name || `*/${basename(path)}` === name)
   return {
     name: 'as-texts',
@@ -216,21 +264,18 @@ function asTexts(options: BundleOptions, names: readonly string[]): Plugin {
         return { path: found.path, namespace: 'text', pluginData: basename(name) }
       })
       bundling.onLoad({ filter: /./, namespace: 'text' }, async ({ path, pluginData }) => {
-        const script = await compile(options, {
+        const text = await compile(options, {
           entryPoints: [path],
-          plugins: [asTexts(options, names)],
+          plugins: [asTexts(options, names, texts)],
           supported: { 'dynamic-import': false }, // a script that is compiled by hand has none
         })
-        const text = Buffer.from(script).toString()
-        const { texts } = options
         const name = `${String(pluginData)}-${createHash('sha256').update(text).digest('hex').slice(0, 8)}`
-        if (texts !== undefined) texts[name] = text
-        const source = texts === undefined ? JSON.stringify(text) : `require('node:sea').getAsset('${name}', 'utf8')`
-        const parameters = `['exports', 'require', 'module', '__filename', '__dirname']`
+        texts[name] = text
+        const compiled = `compileFunction(batonText('${name}'), ${PARAMETERS}, { filename: '${basename(path)}' })`
         const contents = `
           const inner = { exports: {} }
-          const script = require('node:vm').compileFunction(${source}, ${parameters}, { filename: '${basename(path)}' })
-          script.call(inner.exports, inner.exports, require, inner, __filename, __dirname)
+          const script = require('node:vm').${compiled}
+          script.call(inner.exports, inner.exports, require, inner, __filename, __dirname, batonText)
           module.exports = inner.exports`
         return { contents, loader: 'js', resolveDir: dirname(path) }
       })

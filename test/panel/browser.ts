@@ -53,7 +53,12 @@ export interface Watched extends AsyncDisposable {
 }
 
 export async function openPage(browser: Browser, options: BrowserContextOptions = {}): Promise<Watched> {
-  const context = await browser.newContext({ locale: 'en-GB', viewport: { width: 900, height: 900 }, ...options })
+  const context = await browser.newContext({
+    locale: 'en-GB',
+    viewport: { width: 900, height: 900 },
+    reducedMotion: 'reduce',
+    ...options,
+  })
   const watched = await openTab(context)
   return { ...watched, [Symbol.asyncDispose]: async () => await context.close() }
 }
@@ -110,6 +115,6 @@ export async function comesTrue(page: Page, expression: string, timeoutMs = 15_0
   const deadline = Date.now() + timeoutMs
   while (!(await page.evaluate<boolean>(expression).catch(() => false))) {
     if (Date.now() > deadline) throw new Error(`it never came true: ${expression}`)
-    await new Promise((resolve) => setTimeout(resolve, 30))
+    await new Promise((resolve) => setTimeout(resolve, 100))
   }
 }
