@@ -57,4 +57,16 @@ test('the first import of a chunk compiles it: whatever stands in it, a CommonJS
   }
 })
 
+test("an author's program is not split: its packages may be of the old kind, which is not strict", async () => {
+  await using folder = await temporary('chunks')
+  await writeFile(
+    join(folder.path, 'old.js'),
+    `undeclared = 'kept'; with ({ within: undeclared }) exports.kept = within`,
+  )
+  await writeFile(join(folder.path, 'main.ts'), `import { kept } from './old.js'; process.stdout.write(kept)`)
+  const script = join(folder.path, 'script.cjs')
+  await writeFile(script, await bundle({ entry: join(folder.path, 'main.ts'), define: {}, authors: true }))
+  is((await exec(process.execPath, [script])).stdout, 'kept')
+})
+
 test.run()

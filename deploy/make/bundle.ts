@@ -11,7 +11,7 @@ import { createHash } from 'node:crypto'
 import { createRequire } from 'node:module'
 import { BatonError } from '../../agent/words.ts'
 import { type Assets, PAGE, PAGE_LATER, readAssets, webAssets } from '../../agent/install.ts'
-import { assembleProgram, type Chunk, PARAMETERS } from './chunks.ts'
+import { assembleProgram, numberedChunks, PARAMETERS, withNumbers } from './chunks.ts'
 import { keptBundle } from './kept-bundle.ts'
 import { IS_PACKAGED, PROJECT } from './place.ts'
 
@@ -45,8 +45,10 @@ export interface BundleOptions {
   external?: readonly string[]
   /** where packages are resolved from; default: this project */
   folder?: string
-  /** of an author's application: source text of the entry, resolved as if it were a file in `folder`; `entry` is then its name in messages */
+  /** source text of the entry, resolved as if it were a file in `folder`; `entry` is then its name in messages */
   text?: string
+  /** the program is an author's, and not split; a `text` always is */
+  authors?: boolean
   /** for an executable: gets what is compiled later, by name, for its assets. Absent: that is in the script */
   texts?: Record<string, string>
   /** texts that the script must carry beside those, for `batonText(name)` */
@@ -55,12 +57,15 @@ export interface BundleOptions {
   inputs?: Set<string>
 }
 
-/** An author's application does not need these to start: the HTTP client of the feeds, and the library of their signatures. */
-const LAZY = ['undici', '*/tuf.ts']
+/**
+ * An author's application does not need these to start: the HTTP client of the feeds, the library of their signatures, and the command
+ * line, if the application contains it.
+ */
+const LAZY = ['undici', '*/tuf.ts', '*/operator.ts']
 
 export async function bundle(options: BundleOptions): Promise<Uint8Array> {
-  const { banner = '', texts = { ...options.own } } = options
-  const script = options.text === undefined ? await bundleOwn(options, texts) : await bundleAuthors(options, texts)
+  const { banner = '', texts = { ...options.own }, authors = options.text !== undefined } = options
+  const script = authors ? await bundleAuthors(options, texts) : await bundleOwn(options, texts)
   const first = banner === '' ? '' : `${banner}\n`
   return Buffer.from(`${first}${script}\n${options.texts === undefined ? textsInside(texts) : TEXTS_OF_EXECUTABLE}\n`)
 }
@@ -72,36 +77,45 @@ async function bundleOwn(options: BundleOptions, texts: Record<string, string>):
   const settings = { ...(await settingsOf(options)), external: [...external] }
   const names = { entryNames: '[name]-[hash]', chunkNames: '[name]-[hash]' }
   const out = { format: 'esm', splitting: true, outdir: 'chunks', write: false, metafile: true } as const
-  const split = await build({ ...settings, entryPoints: [entry], ...names, ...out }).catch(failed(entry))
+  const split = await build({ ...settings, ...names, ...out, entryPoints: [entry] }).catch(failed(entry))
   noteInputs(options, split.metafile, split.warnings)
-  const parts = Object.entries(split.metafile.outputs).map(([path, part]) => ({ ...part, name: basename(path) }))
+  const files = new Map(split.outputFiles.map(({ path, text }) => [basename(path), text]))
   const { platform, target, minify, charset } = settings
   // a script that is compiled by hand has no dynamic import: it becomes a `require`
   const asScript = { format: 'cjs', platform, target, minify, charset, supported: { 'dynamic-import': false } } as const
-  const chunks = new Map<string, Chunk>()
-  for (const { path, text } of split.outputFiles) {
+  const chunks = numberedChunks(relative(settings.absWorkingDir, entry), split.metafile.outputs)
+  for (const chunk of chunks) {
+    const text = withNumbers(files.get(chunk.file) ?? '', chunks)
     const { code } = await transform(text, asScript).catch(failed(entry))
-    const { imports = [], entryPoint = '' } = parts.find(({ name }) => name === basename(path)) ?? {}
     // esbuild gives an `import()` of a CommonJS package nothing but `default`
-    const isPackage = split.metafile.inputs[entryPoint]?.format === 'cjs'
-    const end = isPackage ? '\nmodule.exports=module.exports.default' : ''
-    chunks.set(basename(path), { text: `'use strict';${code}${end}`, imports }) // strict, as an ES module is
+    const isPackage = split.metafile.inputs[chunk.entryPoint]?.format === 'cjs'
+    chunk.text = `'use strict';${code}${isPackage ? '\nmodule.exports=module.exports.default' : ''}` // strict, as an ES module is
   }
-  const main = parts.find(({ entryPoint }) => entryPoint === relative(settings.absWorkingDir, entry))?.name ?? ''
-  const { script, later } = assembleProgram(main, chunks)
+  const { script, later } = assembleProgram(chunks)
   Object.assign(texts, later)
   return script
 }
 
 /** An author's application with the agent in it: of the agent, what `LAZY` names is a text. */
 async function bundleAuthors(options: BundleOptions, texts: Record<string, string>): Promise<string> {
-  const stdin = { contents: options.text ?? '', resolveDir: options.folder ?? PROJECT, loader: 'ts' } as const
-  const lazy = LAZY.filter((name) => options.external?.includes(name) !== true)
-  return await compile(options, { stdin, plugins: [asTexts(options, lazy, texts)] })
+  const { entry, text, folder = PROJECT, external = [] } = options
+  const stdin = { contents: text ?? '', resolveDir: folder, loader: 'ts' } as const
+  const plugins = [
+    asTexts(
+      options,
+      LAZY.filter((name) => !external.includes(name)),
+      texts,
+    ),
+  ]
+  return await compile(options, { ...(text === undefined ? { entryPoints: [entry] } : { stdin }), plugins })
 }
 
-/** What every script ends with: gives the text of that name, which the release carries. Functions are known before the first line runs. */
-const TEXTS_OF_EXECUTABLE = "function batonText(name){return require('node:sea').getAsset(name,'utf8')}"
+/**
+ * What every script ends with: gives the text of that name, which the release carries. Functions are known before the first line runs.
+ * Texts are ASCII: `getAsset(name, 'utf8')` would load a decoder.
+ */
+const TEXTS_OF_EXECUTABLE =
+  "function batonText(name){return Buffer.from(require('node:sea').getRawAsset(name)).latin1Slice()}"
 
 /**
  * The same for a script: each text is a comment in a function, which V8 skips faster than it reads a literal. The function's own text

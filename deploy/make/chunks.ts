@@ -1,33 +1,62 @@
 // Puts a program together that was split into chunks: what it loads first goes into the script, and the first import of any other chunk
 // compiles it. V8 scans a whole script before it runs the first line, so the script holds no more than that.
 // Must hold: each module is in exactly one chunk, so there is one copy of its state. A chunk that fails to load can be tried again.
+// The names are the same in every folder.
 
 import { basename } from 'node:path'
 
 export interface Chunk {
-  /** of a CommonJS module that requires other chunks as `./name` */
+  /** in the program: a number, and what is imported by its own name has that too */
+  name: string
+  /** as the bundler calls it, with a hash that is of the folder too */
+  file: string
+  /** path from the folder of the sources, if the chunk is imported by its own name; else '' */
+  entryPoint: string
+  /** CommonJS that requires other chunks as `./name` */
   text: string
-  imports: readonly { path: string; kind: string; external?: boolean }[]
+  /** files of the chunks that it loads first */
+  first: readonly string[]
+}
+
+type Outputs = Readonly<Record<string, { entryPoint?: string; imports: readonly Import[] }>>
+
+interface Import {
+  path: string
+  kind: string
+  external?: boolean
 }
 
 /** What a text is called with. `batonText(name)` gives the texts that the release carries (bundle.ts). */
 export const PARAMETERS = "['exports','require','module','__filename','__dirname','batonText']"
 
-/** `main`: name of the chunk that is the program. The script needs a `batonText` behind it, for the chunks in `later`. */
-export function assembleProgram(
-  main: string,
-  chunks: ReadonlyMap<string, Chunk>,
-): { script: string; later: Record<string, string> } {
-  const first = new Set([main])
-  for (const name of first) {
-    for (const { path, kind, external } of chunks.get(name)?.imports ?? []) {
-      if (kind === 'import-statement' && external !== true) first.add(basename(path))
-    }
+/** The chunks without their texts, in the order of their imports. The first one is the program, whose entry point is `program`. */
+export function numberedChunks(program: string, outputs: Outputs): Chunk[] {
+  const parts = new Map(Object.entries(outputs).map(([path, part]) => [basename(path), part]))
+  const found = new Set([...parts].filter(([, { entryPoint }]) => entryPoint === program).map(([file]) => file))
+  for (const file of found) {
+    for (const { path } of parts.get(file)?.imports ?? []) if (parts.has(basename(path))) found.add(basename(path))
   }
-  const own = [...first].map((name) => `${JSON.stringify(name)}(exports,require,module){${chunks.get(name)?.text}\n}`)
-  const others = [...chunks].filter(([name]) => !first.has(name))
-  const known = JSON.stringify(others.map(([name]) => name))
-  const script = `const chunks={${own.join(',\n')}},later=new Set(${known}),loaded={}
+  return [...found].map((file, number) => {
+    const { entryPoint = '', imports = [] } = parts.get(file) ?? {}
+    const first = imports.filter(({ kind, external }) => kind === 'import-statement' && external !== true)
+    const own = entryPoint === '' ? '' : `-${basename(entryPoint).replace(/\.\w+$/, '')}`
+    return { name: `${number}${own}.js`, file, entryPoint, text: '', first: first.map(({ path }) => basename(path)) }
+  })
+}
+
+/** The text of a chunk that imports the others by their names in the program. */
+export function withNumbers(text: string, chunks: readonly Chunk[]): string {
+  const names = new Map(chunks.map(({ file, name }) => [`"./${file}"`, `"./${name}"`]))
+  return text.replaceAll(/"\.\/[\w.-]+"/g, (path) => names.get(path) ?? path)
+}
+
+/** The script needs a `batonText` behind it, for the chunks in `later`: name -> text. */
+export function assembleProgram(chunks: readonly Chunk[]): { script: string; later: Record<string, string> } {
+  const first = new Set(chunks.slice(0, 1))
+  for (const { first: files } of first) for (const chunk of chunks) if (files.includes(chunk.file)) first.add(chunk)
+  const own = [...first].map(({ name, text }) => `${JSON.stringify(name)}(exports,require,module){${text}\n}`)
+  const others = chunks.filter((chunk) => !first.has(chunk))
+  const script = `const chunks={${own.join(',\n')}},later=new Set(${JSON.stringify(others.map(({ name }) => name))}),loaded={}
 function load(path){
 const name=path.slice(2)
 if(!path.startsWith('./')||!(Object.hasOwn(chunks,name)||later.has(name)))return require(path)
@@ -36,7 +65,7 @@ const made=loaded[name]={exports:{}}
 const run=chunks[name]??require('node:vm').compileFunction(batonText(name),${PARAMETERS},{filename:name})
 try{run.call(made.exports,made.exports,load,made,__filename,__dirname)}catch(error){delete loaded[name];throw error}
 return made.exports}
-module.exports=load(${JSON.stringify(`./${main}`)})
+module.exports=load(${JSON.stringify(`./${chunks[0]?.name}`)})
 `
-  return { script, later: Object.fromEntries(others.map(([name, { text }]) => [name, text])) }
+  return { script, later: Object.fromEntries(others.map(({ name, text }) => [name, text])) }
 }

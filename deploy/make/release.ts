@@ -39,7 +39,8 @@ export async function buildRelease(options: BuildOptions): Promise<BuiltRelease>
 
   progress.stage('bundle')
   const texts = {}
-  const script = await bundle({ entry: options.entry, define: definitions(service, tag, trust), texts })
+  const authors = options.entry !== DEFAULT_ENTRY
+  const script = await bundle({ entry: options.entry, define: definitions(service, tag, trust), texts, authors })
   progress.end('done', formatBytes(script.length))
 
   const base = await showBase(progress)
