@@ -21,6 +21,7 @@ test('a start reads little of the program, and no module is in it twice', async 
   const script = await bundle({ entry: DEFAULT_ENTRY, define: definitions('beacon', 'v1.0.0'), texts })
   ok(script.length <= FIRST_MAX_BYTES, `expected at most ${FIRST_MAX_BYTES} bytes, got ${script.length}`)
   const all = [script.toString(), ...Object.values(texts)].join('\n')
+  ok(/^[\0-\x7f]*$/.test(all.replaceAll(/\/\*![^]*?\*\//g, '')), 'an executable reads its texts as Latin 1')
   const messages = [
     'the body was read before the agent could', // of what serves
     'taken over by the next operation', // of an operation, which both the service and the command line load

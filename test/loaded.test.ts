@@ -102,8 +102,10 @@ test('a command that asks no URL loads neither `fetch` nor TLS', async () => {
   )
 })
 
-/** the database is the reference service's own; the rest is for sockets, paths, the release's own words and waiting */
-/** `vm` compiles the chunks that the first script does not hold (deploy/make/chunks.ts) */
+/**
+ * The database is the reference service's own. `vm` compiles the chunks that the first script does not hold (deploy/make/chunks.ts). The
+ * rest is for sockets, paths, the release's own words and waiting.
+ */
 const ADDED = ['ffi', 'os', 'sea', 'sqlite', 'timers/promises', 'vm']
 
 /** Loaded before the program: notes which modules of Node are there once the first request has been answered, and when that was. */

@@ -11,9 +11,10 @@ import { createHash } from 'node:crypto'
 import { createRequire } from 'node:module'
 import { BatonError } from '../../agent/words.ts'
 import { type Assets, PAGE, PAGE_LATER, readAssets, webAssets } from '../../agent/install.ts'
-import { assembleProgram, numberedChunks, PARAMETERS, withNumbers } from './chunks.ts'
+import { assembleProgram, type Chunk, numberedChunks } from './chunks.ts'
 import { keptBundle } from './kept-bundle.ts'
 import { IS_PACKAGED, PROJECT } from './place.ts'
+import { compiledText, TEXTS_OF_ASSETS, textsInside } from './texts.ts'
 
 export type { BuildOptions, Plugin }
 
@@ -67,7 +68,7 @@ export async function bundle(options: BundleOptions): Promise<Uint8Array> {
   const { banner = '', texts = { ...options.own }, authors = options.text !== undefined } = options
   const script = authors ? await bundleAuthors(options, texts) : await bundleOwn(options, texts)
   const first = banner === '' ? '' : `${banner}\n`
-  return Buffer.from(`${first}${script}\n${options.texts === undefined ? textsInside(texts) : TEXTS_OF_EXECUTABLE}\n`)
+  return Buffer.from(`${first}${script}\n${options.texts === undefined ? textsInside(texts) : TEXTS_OF_ASSETS}\n`)
 }
 
 /** A program of the kit's own sources: each chunk that it does not load first is a text. */
@@ -83,13 +84,14 @@ async function bundleOwn(options: BundleOptions, texts: Record<string, string>):
   const { platform, target, minify, charset } = settings
   // a script that is compiled by hand has no dynamic import: it becomes a `require`
   const asScript = { format: 'cjs', platform, target, minify, charset, supported: { 'dynamic-import': false } } as const
-  const chunks = numberedChunks(relative(settings.absWorkingDir, entry), split.metafile.outputs)
-  for (const chunk of chunks) {
-    const text = withNumbers(files.get(chunk.file) ?? '', chunks)
-    const { code } = await transform(text, asScript).catch(failed(entry))
+  const program = relative(settings.absWorkingDir, entry)
+  const chunks: Chunk[] = []
+  for (const chunk of numberedChunks(program, split.metafile.outputs, files)) {
+    const { code } = await transform(chunk.text, asScript).catch(failed(entry))
     // esbuild gives an `import()` of a CommonJS package nothing but `default`
     const isPackage = split.metafile.inputs[chunk.entryPoint]?.format === 'cjs'
-    chunk.text = `'use strict';${code}${isPackage ? '\nmodule.exports=module.exports.default' : ''}` // strict, as an ES module is
+    const end = isPackage ? '\nmodule.exports=module.exports.default' : ''
+    chunks.push({ ...chunk, text: `'use strict';${code}${end}` }) // strict, as an ES module is
   }
   const { script, later } = assembleProgram(chunks)
   Object.assign(texts, later)
@@ -100,33 +102,9 @@ async function bundleOwn(options: BundleOptions, texts: Record<string, string>):
 async function bundleAuthors(options: BundleOptions, texts: Record<string, string>): Promise<string> {
   const { entry, text, folder = PROJECT, external = [] } = options
   const stdin = { contents: text ?? '', resolveDir: folder, loader: 'ts' } as const
-  const plugins = [
-    asTexts(
-      options,
-      LAZY.filter((name) => !external.includes(name)),
-      texts,
-    ),
-  ]
-  return await compile(options, { ...(text === undefined ? { entryPoints: [entry] } : { stdin }), plugins })
-}
-
-/**
- * What every script ends with: gives the text of that name, which the release carries. Functions are known before the first line runs.
- * Texts are ASCII: `getAsset(name, 'utf8')` would load a decoder.
- */
-const TEXTS_OF_EXECUTABLE =
-  "function batonText(name){return Buffer.from(require('node:sea').getRawAsset(name)).latin1Slice()}"
-
-/**
- * The same for a script: each text is a comment in a function, which V8 skips faster than it reads a literal. The function's own text
- * gives it back.
- */
-function textsInside(texts: Readonly<Record<string, string>>): string {
-  const all = Object.entries(texts).map(([name, text]) => {
-    const comment = JSON.stringify(text).replaceAll('*/', String.raw`*\u002f`)
-    return `${JSON.stringify(name)}:()=>{/*${comment}*/}`
-  })
-  return `function batonText(name){return JSON.parse({${all.join(',\n')}}[name].toString().slice(7,-3))}`
+  const lazy = LAZY.filter((name) => !external.includes(name))
+  const from = text === undefined ? { entryPoints: [entry] } : { stdin }
+  return await compile(options, { ...from, plugins: [asTexts(options, lazy, texts)] })
 }
 
 let panel: Promise<Assets> | null = null
@@ -285,10 +263,9 @@ function asTexts(options: BundleOptions, names: readonly string[], texts: Record
         })
         const name = `${String(pluginData)}-${createHash('sha256').update(text).digest('hex').slice(0, 8)}`
         texts[name] = text
-        const compiled = `compileFunction(batonText('${name}'), ${PARAMETERS}, { filename: '${basename(path)}' })`
         const contents = `
           const inner = { exports: {} }
-          const script = require('node:vm').${compiled}
+          const script = ${compiledText(`'${name}'`, `'${basename(path)}'`)}
           script.call(inner.exports, inner.exports, require, inner, __filename, __dirname, batonText)
           module.exports = inner.exports`
         return { contents, loader: 'js', resolveDir: dirname(path) }

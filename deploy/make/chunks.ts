@@ -4,6 +4,7 @@
 // The names are the same in every folder.
 
 import { basename } from 'node:path'
+import { compiledText } from './texts.ts'
 
 export interface Chunk {
   /** in the program: a number, and what is imported by its own name has that too */
@@ -12,7 +13,7 @@ export interface Chunk {
   file: string
   /** path from the folder of the sources, if the chunk is imported by its own name; else '' */
   entryPoint: string
-  /** CommonJS that requires other chunks as `./name` */
+  /** imports other chunks as `./name` */
   text: string
   /** files of the chunks that it loads first */
   first: readonly string[]
@@ -26,31 +27,30 @@ interface Import {
   external?: boolean
 }
 
-/** What a text is called with. `batonText(name)` gives the texts that the release carries (bundle.ts). */
-export const PARAMETERS = "['exports','require','module','__filename','__dirname','batonText']"
-
-/** The chunks without their texts, in the order of their imports. The first one is the program, whose entry point is `program`. */
-export function numberedChunks(program: string, outputs: Outputs): Chunk[] {
+/**
+ * The chunks in the order of their imports. The first one is the program, whose entry point is `program`. `files`: the bundler's text of
+ * each file.
+ */
+export function numberedChunks(program: string, outputs: Outputs, files: ReadonlyMap<string, string>): Chunk[] {
   const parts = new Map(Object.entries(outputs).map(([path, part]) => [basename(path), part]))
   const found = new Set([...parts].filter(([, { entryPoint }]) => entryPoint === program).map(([file]) => file))
   for (const file of found) {
     for (const { path } of parts.get(file)?.imports ?? []) if (parts.has(basename(path))) found.add(basename(path))
   }
-  return [...found].map((file, number) => {
+  const chunks = [...found].map((file, number) => {
     const { entryPoint = '', imports = [] } = parts.get(file) ?? {}
     const first = imports.filter(({ kind, external }) => kind === 'import-statement' && external !== true)
     const own = entryPoint === '' ? '' : `-${basename(entryPoint).replace(/\.\w+$/, '')}`
-    return { name: `${number}${own}.js`, file, entryPoint, text: '', first: first.map(({ path }) => basename(path)) }
+    return { name: `${number}${own}.js`, file, entryPoint, first: first.map(({ path }) => basename(path)) }
   })
-}
-
-/** The text of a chunk that imports the others by their names in the program. */
-export function withNumbers(text: string, chunks: readonly Chunk[]): string {
   const names = new Map(chunks.map(({ file, name }) => [`"./${file}"`, `"./${name}"`]))
-  return text.replaceAll(/"\.\/[\w.-]+"/g, (path) => names.get(path) ?? path)
+  return chunks.map((chunk) => ({
+    ...chunk,
+    text: (files.get(chunk.file) ?? '').replaceAll(/"\.\/[\w.-]+"/g, (path) => names.get(path) ?? path),
+  }))
 }
 
-/** The script needs a `batonText` behind it, for the chunks in `later`: name -> text. */
+/** The texts are CommonJS now. The script needs a `batonText` behind it, for the chunks in `later`: name -> text. */
 export function assembleProgram(chunks: readonly Chunk[]): { script: string; later: Record<string, string> } {
   const first = new Set(chunks.slice(0, 1))
   for (const { first: files } of first) for (const chunk of chunks) if (files.includes(chunk.file)) first.add(chunk)
@@ -62,8 +62,8 @@ const name=path.slice(2)
 if(!path.startsWith('./')||!(Object.hasOwn(chunks,name)||later.has(name)))return require(path)
 if(Object.hasOwn(loaded,name))return loaded[name].exports
 const made=loaded[name]={exports:{}}
-const run=chunks[name]??require('node:vm').compileFunction(batonText(name),${PARAMETERS},{filename:name})
-try{run.call(made.exports,made.exports,load,made,__filename,__dirname)}catch(error){delete loaded[name];throw error}
+const run=chunks[name]??${compiledText('name', 'name')}
+try{run.call(made.exports,made.exports,load,made,__filename,__dirname,batonText)}catch(error){delete loaded[name];throw error}
 return made.exports}
 module.exports=load(${JSON.stringify(`./${chunks[0]?.name}`)})
 `
