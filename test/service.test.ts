@@ -232,16 +232,28 @@ store('a step that fails leaves the schema as it was', async () => {
 
 store('two processes that start at once both find the schema', async () => {
   await using home = await makeRoom()
+  const [processes, rounds] = [4, 20]
+  // each waits in every round until all have come: they open the new database in the same millisecond
   const program = `
+    import { existsSync, writeFileSync } from 'node:fs'
     const { openStore } = await import(${JSON.stringify(new URL('../agent/service/store.ts', import.meta.url).href)})
-    const store = openStore(process.argv[1])
-    await store.addLog('info', 'x')
-    await store.close()`
-  const start = () => run([process.execPath, '--input-type=module', '-e', program, home.database])
-  await Promise.all(Array.from({ length: 4 }, start))
-  const after = openStore(home.database)
-  is(after.counts().logs, 4)
-  await after.close()
+    const [folder, own] = process.argv.slice(1)
+    for (let round = 0; round < ${rounds}; round++) {
+      writeFileSync(folder + '/' + round + '-' + own, '')
+      for (let other = 0; other < ${processes}; other++)
+        for (let looks = 0; looks < 1e6 && !existsSync(folder + '/' + round + '-' + other); looks++); // one that failed never comes
+      const store = openStore(folder + '/' + round + '.db')
+      await store.addLog('info', 'x')
+      await store.close()
+    }`
+  const start = (_: unknown, own: number) =>
+    run([process.execPath, '--input-type=module', '-e', program, home.path, String(own)])
+  await Promise.all(Array.from({ length: processes }, start))
+  for (let round = 0; round < rounds; round++) {
+    const after = openStore(join(home.path, `${round}.db`))
+    is(after.counts().logs, processes)
+    await after.close()
+  }
 })
 
 store('says what is wrong with a file that is no database', async () => {

@@ -6,7 +6,7 @@ import { mkdirSync } from 'node:fs'
 import { dirname } from 'node:path'
 import { DatabaseSync, type StatementSync } from 'node:sqlite'
 import { asBatonError, BatonError } from '../words.ts'
-import { makeWriteQueue } from './write-queue.ts'
+import { isLocked, makeWriteQueue } from './write-queue.ts'
 import { HISTORY, SCHEMA, type SchemaStep } from './schema.ts'
 import { prepareAll } from './statements.ts'
 
@@ -75,6 +75,7 @@ export interface StoreOptions {
 
 /** at the start only, before any request is served */
 const BUSY_TIMEOUT_MS = 5000
+const LOOK_EVERY_MS = 5
 
 /** Opens the database; creates and migrates it if needed. Throws BatonError refused, unexpected. */
 export function openStore(path: string, options: StoreOptions = {}): Store {
@@ -89,10 +90,10 @@ export function openStore(path: string, options: StoreOptions = {}): Store {
     throw asBatonError(cause, 'unexpected', `opening ${path}`)
   }
   try {
-    // WAL: readers and the one writer do not wait for each other, also across processes.
+    useWal(database)
     // FULL, not NORMAL: in WAL mode NORMAL does not flush at a commit, so a power cut would lose rows that were answered with
     // 201. FULL costs one flush per commit (measured: 0.4 ms against 0.03 ms); writes share commits, see `write-queue.ts`.
-    database.exec('pragma journal_mode = wal; pragma synchronous = full;')
+    database.exec('pragma synchronous = full')
     const found = migrate(database, schema, path)
     database.exec('pragma busy_timeout = 0') // from now on no lock may block the event loop: see `write-queue.ts`
     const known = schema.filter((step) => HISTORY.includes(step)).length
@@ -100,6 +101,21 @@ export function openStore(path: string, options: StoreOptions = {}): Store {
   } catch (cause) {
     database.close()
     throw asBatonError(cause, 'unexpected', `opening ${path}`)
+  }
+}
+
+/**
+ * WAL: readers and the one writer do not wait for each other, also across processes. SQLite itself waits for no lock where it changes the
+ * mode: of the processes that create a database at once, one changes it, and the others are told that it is locked.
+ */
+function useWal(database: DatabaseSync): void {
+  for (let waitedMs = 0; ; waitedMs += LOOK_EVERY_MS) {
+    try {
+      return database.exec('pragma journal_mode = wal')
+    } catch (error) {
+      if (!isLocked(error) || waitedMs >= BUSY_TIMEOUT_MS) throw error
+      Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, LOOK_EVERY_MS)
+    }
   }
 }
 

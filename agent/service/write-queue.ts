@@ -91,6 +91,6 @@ function refuse(waiting: Waiting[], error: BatonError): void {
 }
 
 /** SQLITE_BUSY, SQLITE_LOCKED and their extended codes */
-function isLocked(error: unknown): boolean {
+export function isLocked(error: unknown): boolean {
   return error instanceof Error && 'errcode' in error && [5, 6].includes(Number(error.errcode) & 0xff)
 }
