@@ -46,6 +46,8 @@ const LINGER_MS = 10_000
 interface Account {
   name: string
   running: boolean
+  /** it has tests that only the long form runs */
+  hasLong: boolean
   /** every registered title; null until the test has a result */
   results: Map<string, 'passed' | 'failed' | 'skipped' | 'listed' | null>
 }
@@ -72,7 +74,7 @@ let finishedRuns = 0
 
 export function suite(name: string, { timeoutMs = TIMEOUT_MS, skip = null }: SuiteOptions = {}): Suite {
   const inner = uvu.suite(name)
-  const account: Account = { name, running: false, results: new Map() }
+  const account: Account = { name, running: false, hasLong: false, results: new Map() }
   const hooks: { before: Body[]; after: Body[] } = { before: [], after: [] }
   let ready: Promise<void> | null = null
   accounts.push(account)
@@ -104,6 +106,7 @@ export function suite(name: string, { timeoutMs = TIMEOUT_MS, skip = null }: Sui
     })
   }
   test.long = (...args: Parameters<typeof test>) => {
+    account.hasLong = true
     if (isLong) test(...args)
   }
   test.before = (body: Body) => void hooks.before.push(body)
@@ -130,7 +133,7 @@ process.on('exit', (code) => {
   for (const account of accounts) {
     const told = `suite \`${account.name}\``
     if (!account.running) fail(account, '.run()', `${told}: \`.run()\` is never called`)
-    if (account.results.size === 0) fail(account, 'no tests', `${told} has no tests`)
+    if (account.results.size === 0 && !account.hasLong) fail(account, 'no tests', `${told} has no tests`)
     for (const [title, result] of account.results) {
       if (result === null) fail(account, title, `${told}: \`${title}\` never ended`)
       if (result === 'skipped' && neverSkip)

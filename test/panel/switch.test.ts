@@ -131,6 +131,7 @@ test('two tabs: the second one shows what the first has started; starting again 
   await signIn(first.page, service.url, TOKEN)
   const second = await openTab(first.context)
   await second.page.goto(`${service.url}/web/settings.html`)
+  await second.page.waitForSelector('#gate:not([hidden]), #card:not([hidden])')
   assert.is(await second.page.isVisible('#gate'), true, 'the token of one tab is not there in another')
   await signIn(second.page, service.url, TOKEN)
   await second.page.click('#update') // the dialog stands open while the other tab starts
