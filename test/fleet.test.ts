@@ -138,6 +138,8 @@ test('a release that is bad from the fourth host on: who goes back is as it was 
 test('the gate has the last word on a wave, and is told what it is about', async () => {
   await using fleet = await makeStubFleet(4)
   const seen = join(fleet.folder, 'gate')
+  // a user without a home: Ansible can make no folder there
+  await writeFile(join(fleet.folder, 'ansible.cfg'), '[defaults]\nremote_tmp = /proc/none\n')
   const gate = `echo "$BATON_RELEASE $BATON_WAVE/$BATON_WAVES $BATON_HOSTS" >> ${seen}; echo 'errors 7 %'; test $BATON_WAVE = 1`
   const { code, stderr, rows } = await fleet.move(...TO, '--waves', '1,2,100%', '--gate', gate, '--on-failure', 'fleet')
   is(code, 8)
@@ -146,6 +148,17 @@ test('the gate has the last word on a wave, and is told what it is about', async
   equal(await fleet.running(), ['v1.0.0', 'v1.0.0', 'v1.0.0', 'v1.0.0'])
   for (const name of ['h1', 'h2', 'h3']) equal(await fleet.done(name), ['upgrade v1.1.0', 'rollback v1.0.0'])
   is(rows['h4']?.outcome, 'untouched')
+})
+
+test('a gate that Ansible cannot start says no', async () => {
+  await using fleet = await makeStubFleet(1)
+  const inventory = JSON.parse(await readFile(fleet.inventory, 'utf8'))
+  inventory.all.hosts.localhost = { ansible_connection: 'ssh', ansible_host: '127.0.0.1', ansible_port: 1 }
+  await writeFile(fleet.inventory, JSON.stringify(inventory))
+  const { code, stderr } = await fleet.move(...TO, '--limit', 'h1', '--gate', 'true')
+  is(code, 8, stderr)
+  match(stderr, 'the gate said no')
+  equal(await fleet.done('h1'), ['upgrade v1.1.0', 'rollback v1.0.0'])
 })
 
 test('bad hosts are tolerated up to a number; a wave without a good one proves nothing', async () => {

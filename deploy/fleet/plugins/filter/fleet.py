@@ -105,7 +105,8 @@ def judge_soak(run, hostvars, gated=None):
     if gated and "rc" in gated:
         said = [*str(gated.get("stdout", "")).splitlines(), *str(gated.get("stderr", "")).splitlines()]
         gate = {"rc": gated["rc"], "said": clean(" · ".join(line for line in said[-3:] if line))}
-    elif gated and gated.get("failed"):
+    elif gated and (gated.get("failed") or gated.get("unreachable")):
+        # it ran out of time, or Ansible could not start it
         gate = {"rc": 124, "said": clean(gated.get("msg", ""))}
     return judge.judge_soak(run, _registered(hostvars, run["batch"], "fleet_still", "still"), gate)
 
