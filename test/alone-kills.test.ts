@@ -25,32 +25,36 @@ for (const [signal, role, steps] of [
   ['SIGSTOP', 'holder', HOLDER_STEPS.slice(0, LAST)],
   ['SIGSTOP', 'new', SUCCESSOR_STEPS.filter((step) => !AFTER.has(step))],
 ] as const) {
-  test(`${signal} for the ${role} process at ${isLong ? 'each' : 'some'} of its steps: the service is there again, and never twice`, async () => {
-    // what a kill does not do at a step, a stop seldom does
-    const every = isLong ? 1 : signal === 'SIGKILL' ? 3 : 6
-    const some = steps.filter((_, at) => at % every === 0)
-    await atOnce(some, async (step) => {
-      await using world = await openWorld({ readyMs: 10_000 })
-      await world.faultAt(role, [{ step, signal }])
-      const load = world.load()
-      await sleep(100)
-      await world.begin(null)
-      // a release that dies after its commit has crashed: whoever supervises the service starts it again
-      if (role === 'new' && AFTER.has(step)) await world.startAgain()
-      const done = await world.home.settled(40_000)
-      const totals = await load.stop()
-      const where = `${signal} for ${role} at \`${step}\`: ${done.outcome}, ${done.error?.message}`
-      is((await world.left(role)).length, 0, `${where}: it did not happen`)
-      equal(await world.wrong(), [], where)
-      if (!AFTER.has(step)) is(totals.lostBy.connect, 0, `${where}: ${JSON.stringify(totals.errors)}`)
-      ok(done.outcome === 'updated' || done.outcome === 'reverted', where)
-      const serves = (await ask(world.port, 'GET', '/', null)).body
-      is(serves, done.outcome === 'updated' ? 'v1.1.0' : 'v1.0.0', where)
-      is(world.home.pids().length, 1, `${where}: ${world.home.pids().join(', ')}`)
-      is((await world.update(null)).outcome, done.outcome === 'updated' ? 'up_to_date' : 'updated', where)
-      equal(await world.wrong(), [], `${where}, and after the next update`)
-    })
-  })
+  // what a kill does not do at a step, a stop seldom does
+  const register = signal === 'SIGKILL' ? test : test.long
+  register(
+    `${signal} for the ${role} process at ${isLong ? 'each' : 'some'} of its steps: the service is there again, and never twice`,
+    async () => {
+      const every = isLong ? 1 : 3
+      const some = steps.filter((_, at) => at % every === 0)
+      await atOnce(some, async (step) => {
+        await using world = await openWorld({ readyMs: 10_000 })
+        await world.faultAt(role, [{ step, signal }])
+        const load = world.load()
+        await sleep(100)
+        await world.begin(null)
+        // a release that dies after its commit has crashed: whoever supervises the service starts it again
+        if (role === 'new' && AFTER.has(step)) await world.startAgain()
+        const done = await world.home.settled(40_000)
+        const totals = await load.stop()
+        const where = `${signal} for ${role} at \`${step}\`: ${done.outcome}, ${done.error?.message}`
+        is((await world.left(role)).length, 0, `${where}: it did not happen`)
+        equal(await world.wrong(), [], where)
+        if (!AFTER.has(step)) is(totals.lostBy.connect, 0, `${where}: ${JSON.stringify(totals.errors)}`)
+        ok(done.outcome === 'updated' || done.outcome === 'reverted', where)
+        const serves = (await ask(world.port, 'GET', '/', null)).body
+        is(serves, done.outcome === 'updated' ? 'v1.1.0' : 'v1.0.0', where)
+        is(world.home.pids().length, 1, `${where}: ${world.home.pids().join(', ')}`)
+        is((await world.update(null)).outcome, done.outcome === 'updated' ? 'up_to_date' : 'updated', where)
+        equal(await world.wrong(), [], `${where}, and after the next update`)
+      })
+    },
+  )
 }
 
 test.run()

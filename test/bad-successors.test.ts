@@ -71,7 +71,7 @@ const ALL: Case[] = [
   },
   { ...script('truncated', 'verify', /expected exit code 0, got 1/), long: true },
   executable('truncated', /exec format error|ended by SIG|expected exit code 0/),
-  executable('other-platform', /exec format error: it was built for (arm64|x64), expected/),
+  { ...executable('other-platform', /exec format error: it was built for (arm64|x64), expected/), long: true },
   {
     title: 'a port that the new version wants and somebody else has',
     release: () => scriptRelease(BAD_TAG),

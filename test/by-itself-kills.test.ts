@@ -20,7 +20,7 @@ import { isLong, suite } from './suite.ts'
 const run = promisify(execFile)
 const PROGRAM = fileURLToPath(new URL('crash/by-itself.ts', import.meta.url))
 /** of so many changes one */
-const EVERY = isLong ? 1 : 7
+const EVERY = isLong ? 1 : 13
 const [HOUR, DAY] = [3_600_000, 86_400_000]
 const NOW = Date.parse('2026-11-24T02:10:00Z')
 

@@ -4,13 +4,13 @@
 
 import { equal } from './assert.ts'
 import { brokenIn, soakClients } from './soak/clients.ts'
-import { suite } from './suite.ts'
+import { isLong, suite } from './suite.ts'
 
 const test = suite('clients', { timeoutMs: 240_000 })
 
-test('four switches lose no request, close no connection and double nothing, whatever way a client has to ask', async () => {
+test(`${isLong ? 'four' : 'two'} switches lose no request, close no connection and double nothing, whatever way a client has to ask`, async () => {
   const report = await soakClients({
-    switches: 4,
+    switches: isLong ? 4 : 2,
     probationMs: 400,
     slowMs: 1500,
     idle: 100,

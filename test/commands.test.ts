@@ -291,7 +291,8 @@ const DIES = `import '${join(PROJECT, 'agent/adapters/auto.ts')}'
   if (release.tag === 'v1.1.0' && existsSync(process.env.STATE_DIRECTORY + '/dies')) process.exit(7)
   createServer((request, response) => response.end(release.tag)).listen(Number(process.env.PORT), process.env.HOST)`
 
-hosted(
+// units, supervisors and words have their tests above
+hosted.long(
   'root’s command, a deployment and install.sh know the words; the backup rescues, by the unit of a release of either kind',
   async () => {
     await using made = await temporary('words')

@@ -21,7 +21,7 @@ const PROGRAM = fileURLToPath(new URL('crash/operation.ts', import.meta.url))
 
 const test = suite('crash', { timeoutMs: 240_000 })
 /** of so many kills one; which one differs with the operation */
-const EVERY = isLong ? 1 : 5
+const EVERY = isLong ? 1 : 9
 let program = ''
 test.before(async () => void (program = await bundled(PROGRAM)))
 

@@ -31,10 +31,11 @@ test('a name of a host that Ansible would read as a pattern or expand ends the r
   const inventory = JSON.parse(await readFile(fleet.inventory, 'utf8')) as { all: { hosts: Record<string, unknown> } }
   const { h1, h2 } = inventory.all.hosts
   const made = join(fleet.folder, 'made')
-  for (const name of ['rack 2', 'a,b', 'a:b', `h{{ lookup('pipe','touch ${made}') }}`]) {
+  const names = ['rack 2', `h{{ lookup('pipe','touch ${made}') }}`, 'a,b', 'a:b']
+  for (const name of isLong ? names : names.slice(0, 2)) {
     inventory.all.hosts = { h1, [name]: h2 }
     await writeFile(fleet.inventory, JSON.stringify(inventory))
-    for (const more of [[], ['--check']]) {
+    for (const more of isLong ? [[], ['--check']] : [[]]) {
       const { code, stderr } = await fleet.move(...TO, ...more)
       is(existsSync(made), false, 'the name was expanded')
       not.equal(code, 0, name)
@@ -202,7 +203,7 @@ esac
   match(stderr, 'c1 restarted: in the soak: it has started again by itself')
 })
 
-test('a host that goes down in a soak ends it there and then', async () => {
+test.long('a host that goes down in a soak ends it there and then', async () => {
   await using fleet = await makeStubFleet(2)
   const { done } = fleet.start('--release', 'v1.1.0', '--waves', '1', '--soak', '60')
   await soaking(fleet)
@@ -238,29 +239,32 @@ test('what is tolerated is returned all the same, and who is to be looked at sta
   equal([without.code, without.rows['h1']?.outcome, without.result?.look], [4, 'updated', ['h9']], without.stderr)
 })
 
-test('who runs something newer is not taken back without a word, neither seen in the look nor after it', async () => {
-  await using fleet = await makeStubFleet(2)
-  await fleet.set('h1', 'running', 'v1.2.0')
-  const refused = await fleet.move(...TO)
-  is(refused.code, 7)
-  match(refused.stderr, 'h1 cannot take part: it is at v1.2.0, which is newer than v1.1.0: `--allow-downgrade`')
-  equal(await fleet.running(), ['v1.2.0', 'v1.0.0'])
-  const allowed = await fleet.move(...TO, '--allow-downgrade')
-  equal([allowed.code, await fleet.running()], [0, ['v1.1.0', 'v1.1.0']], allowed.stderr)
+test.long(
+  'who runs something newer is not taken back without a word, neither seen in the look nor after it',
+  async () => {
+    await using fleet = await makeStubFleet(2)
+    await fleet.set('h1', 'running', 'v1.2.0')
+    const refused = await fleet.move(...TO)
+    is(refused.code, 7)
+    match(refused.stderr, 'h1 cannot take part: it is at v1.2.0, which is newer than v1.1.0: `--allow-downgrade`')
+    equal(await fleet.running(), ['v1.2.0', 'v1.0.0'])
+    const allowed = await fleet.move(...TO, '--allow-downgrade')
+    equal([allowed.code, await fleet.running()], [0, ['v1.1.0', 'v1.1.0']], allowed.stderr)
 
-  // somebody moves the second one on while the first is at it
-  for (const host of fleet.names) await fleet.set(host, 'running', 'v1.0.0')
-  await fleet.set('h1', 'delay', '3')
-  const { done } = fleet.start(...TO, '--waves', '1', '--on-failure', 'none')
-  await eventually('the first at it', async () => (await fleet.events()).at(-1)?.event === 'start', 60_000)
-  await fleet.set('h2', 'running', 'v1.2.0')
-  const { code, rows } = await done
-  equal([code, rows['h1']?.outcome, rows['h2']?.outcome], [7, 'updated', 'failed'])
-  match(rows['h2']?.why ?? '', 'it is at v1.2.0 by now')
-  is((await fleet.running())[1], 'v1.2.0')
-})
+    // somebody moves the second one on while the first is at it
+    for (const host of fleet.names) await fleet.set(host, 'running', 'v1.0.0')
+    await fleet.set('h1', 'delay', '3')
+    const { done } = fleet.start(...TO, '--waves', '1', '--on-failure', 'none')
+    await eventually('the first at it', async () => (await fleet.events()).at(-1)?.event === 'start', 60_000)
+    await fleet.set('h2', 'running', 'v1.2.0')
+    const { code, rows } = await done
+    equal([code, rows['h1']?.outcome, rows['h2']?.outcome], [7, 'updated', 'failed'])
+    match(rows['h2']?.why ?? '', 'it is at v1.2.0 by now')
+    is((await fleet.running())[1], 'v1.2.0')
+  },
+)
 
-test('where sudo is missing, that is what is said; where the disk is full, it is the disk', async () => {
+test.long('where sudo is missing, that is what is said; where the disk is full, it is the disk', async () => {
   await using fleet = await makeStubFleet(1, {
     ansible_become: true,
     ansible_become_user: 'daemon',

@@ -68,53 +68,56 @@ test('the playbooks of the README move hosts; what goes wrong on the canary stop
   equal(await fleet.running(), ['v1.2.0', 'v1.2.0', 'v1.2.0'])
 })
 
-test('the role in `serial`: a check says who would change, one bad batch takes all of them back, its variables are told', async () => {
-  await using fleet = await makeStubFleet(4)
-  await ownCollection(fleet, 'fleet.jsonl')
-  const role = '{role: baton.fleet.release, fleet_release: v1.1.0, fleet_soak: 0, fleet_on_failure: fleet}'
-  const book = `- hosts: all\n  gather_facts: false\n  serial: [1, 1, "100%"]\n  roles: [${role}]\n`
+test.long(
+  'the role in `serial`: a check says who would change, one bad batch takes all of them back, its variables are told',
+  async () => {
+    await using fleet = await makeStubFleet(4)
+    await ownCollection(fleet, 'fleet.jsonl')
+    const role = '{role: baton.fleet.release, fleet_release: v1.1.0, fleet_soak: 0, fleet_on_failure: fleet}'
+    const book = `- hosts: all\n  gather_facts: false\n  serial: [1, 1, "100%"]\n  roles: [${role}]\n`
 
-  await fleet.set('h2', 'running', 'v1.1.0')
-  const checked = await play(fleet, book, '--check')
-  is(checked.code, 0, checked.stdout)
-  match(checked.stdout, /^h1 .* changed=1 /m)
-  match(checked.stdout, /^h2 .* changed=0 /m)
-  match(checked.stdout, /^h4 .* changed=1 /m)
-  equal(await fleet.running(), ['v1.0.0', 'v1.1.0', 'v1.0.0', 'v1.0.0'])
+    await fleet.set('h2', 'running', 'v1.1.0')
+    const checked = await play(fleet, book, '--check')
+    is(checked.code, 0, checked.stdout)
+    match(checked.stdout, /^h1 .* changed=1 /m)
+    match(checked.stdout, /^h2 .* changed=0 /m)
+    match(checked.stdout, /^h4 .* changed=1 /m)
+    equal(await fleet.running(), ['v1.0.0', 'v1.1.0', 'v1.0.0', 'v1.0.0'])
 
-  await fleet.set('h2', 'running', 'v1.0.0')
-  await fleet.set('h4', 'ends', 'reverted')
-  const { code, stdout } = await play(fleet, book)
-  is(code, 2, stdout)
-  equal(await fleet.running(), ['v1.0.0', 'v1.0.0', 'v1.0.0', 'v1.0.0'])
-  for (const host of ['h1', 'h2', 'h3']) equal(await fleet.done(host), ['upgrade v1.1.0', 'rollback v1.0.0'], host)
-  const last = readLines(await readFile(join(fleet.folder, 'fleet.jsonl'), 'utf8')).events.at(-1)
-  equal(last?.event === 'result' && last.hosts.map((row) => [row.host, row.wave, row.outcome]), [
-    ['h1', 1, 'taken_back'],
-    ['h2', 2, 'taken_back'],
-    ['h3', 3, 'taken_back'],
-    ['h4', 3, 'reverted'],
-  ])
+    await fleet.set('h2', 'running', 'v1.0.0')
+    await fleet.set('h4', 'ends', 'reverted')
+    const { code, stdout } = await play(fleet, book)
+    is(code, 2, stdout)
+    equal(await fleet.running(), ['v1.0.0', 'v1.0.0', 'v1.0.0', 'v1.0.0'])
+    for (const host of ['h1', 'h2', 'h3']) equal(await fleet.done(host), ['upgrade v1.1.0', 'rollback v1.0.0'], host)
+    const last = readLines(await readFile(join(fleet.folder, 'fleet.jsonl'), 'utf8')).events.at(-1)
+    equal(last?.event === 'result' && last.hosts.map((row) => [row.host, row.wave, row.outcome]), [
+      ['h1', 1, 'taken_back'],
+      ['h2', 2, 'taken_back'],
+      ['h3', 3, 'taken_back'],
+      ['h4', 3, 'reverted'],
+    ])
 
-  await fleet.set('h4', 'ends', 'good')
-  await fleet.set('h2', 'ends', 'failed')
-  const tolerant = await play(
-    fleet,
-    book.replace('[1, 1, ', '[2, ').replace('fleet_soak', 'fleet_tolerate_bad: 1, fleet_soak'),
-  )
-  equal([tolerant.code, await fleet.running()], [2, ['v1.1.0', 'v1.0.0', 'v1.1.0', 'v1.1.0']], tolerant.stdout)
-  match(tolerant.stdout, 'it went on without h2: 1 of 4 hosts not as they should be')
+    await fleet.set('h4', 'ends', 'good')
+    await fleet.set('h2', 'ends', 'failed')
+    const tolerant = await play(
+      fleet,
+      book.replace('[1, 1, ', '[2, ').replace('fleet_soak', 'fleet_tolerate_bad: 1, fleet_soak'),
+    )
+    equal([tolerant.code, await fleet.running()], [2, ['v1.1.0', 'v1.0.0', 'v1.1.0', 'v1.1.0']], tolerant.stdout)
+    match(tolerant.stdout, 'it went on without h2: 1 of 4 hosts not as they should be')
 
-  const docs = async (...args: string[]) =>
-    JSON.parse((await exec('ansible-doc', ['--json', ...args], { cwd: fleet.folder })).stdout) as Record<
-      string,
-      unknown
-    >
-  const options = JSON.stringify(await docs('-t', 'role', 'baton.fleet.release'))
-  const defaults = await readFile(join(COLLECTION, 'roles/release/defaults/main.yml'), 'utf8')
-  for (const [, name = ''] of defaults.matchAll(/^(fleet_\w+):/gm)) ok(options.includes(`"${name}"`), name)
-  ok(JSON.stringify(await docs('baton.fleet.release')).includes('allow_downgrade'))
-})
+    const docs = async (...args: string[]) =>
+      JSON.parse((await exec('ansible-doc', ['--json', ...args], { cwd: fleet.folder })).stdout) as Record<
+        string,
+        unknown
+      >
+    const options = JSON.stringify(await docs('-t', 'role', 'baton.fleet.release'))
+    const defaults = await readFile(join(COLLECTION, 'roles/release/defaults/main.yml'), 'utf8')
+    for (const [, name = ''] of defaults.matchAll(/^(fleet_\w+):/gm)) ok(options.includes(`"${name}"`), name)
+    ok(JSON.stringify(await docs('baton.fleet.release')).includes('allow_downgrade'))
+  },
+)
 
 test('a flag in text is no more than a flag, and a check keeps to a report that is named for checks', async () => {
   await using fleet = await makeStubFleet(2)

@@ -3,7 +3,7 @@
 
 import { spawn, spawnSync } from 'node:child_process'
 import { createHash } from 'node:crypto'
-import { existsSync } from 'node:fs'
+import { existsSync, rmSync } from 'node:fs'
 import {
   chmod,
   chown,
@@ -73,14 +73,15 @@ test(
     await writeFile(join(scratch.path, 'Makefile'), 'all:\n\ttouch made\n')
     const cuts: string[] = []
     for (let at = 0; at < text.lastIndexOf('}'); at++) {
-      // every shell at every line and throughout the last lines; elsewhere they take turns, in the long form at every byte
-      const all = text[at - 1] === '\n' || at > text.length - 60
-      if (!all && !isLong && at % 24 !== 1) continue
-      const turn = isLong ? at : Math.floor(at / 24)
+      // every shell throughout the last lines, in the long form at every line; elsewhere they take turns, in the long form at every byte
+      const isLine = text[at - 1] === '\n'
+      const all = (isLine && isLong) || at > text.length - 60
+      if (!all && !isLine && !isLong && at % 48 !== 1) continue
+      const turn = isLong ? at : cuts.length
       for (const [i, shell] of SHELLS.entries())
         if (all || turn % SHELLS.length === i) cuts.push(`${at} ${shell.join(' ')}`)
     }
-    ok(cuts.length > (isLong ? 20_000 : 3_000))
+    ok(cuts.length > (isLong ? 20_000 : 1_000))
     // one shell starts all the others: thousands of processes of Node's own starting cost five times as much
     const said = await new Promise<string>((resolve, reject) => {
       const child = spawn('dash', ['-c', CUT, 'dash', SCRIPT], {
@@ -728,15 +729,29 @@ async function installSh(
   return { code, stdout, stderr, left }
 }
 
-/** A PATH with every program of the usual places but one. */
+let programs: Promise<string> | null = null
+
+/** A PATH with every program of the usual places but one; '' lacks none. One at a time: it is one folder, since its links take long. */
 async function pathWithout(name: string): Promise<{ path: string } & AsyncDisposable> {
-  const made = await temporary('script')
-  for (const directory of ['/usr/bin', '/bin']) {
-    for (const program of await readdir(directory)) {
-      if (program !== name) await symlink(join(directory, program), join(made.path, program)).catch(() => {})
-    }
+  const path = await (programs ??= linkPrograms())
+  if (name === '') return { path, [Symbol.asyncDispose]: async () => {} }
+  await rm(join(path, name))
+  return {
+    path,
+    async [Symbol.asyncDispose]() {
+      await rm(join(path, name), { force: true }) // a test may have put another one there
+      await symlink(join('/usr/bin', name), join(path, name))
+    },
   }
-  return made
+}
+
+async function linkPrograms(): Promise<string> {
+  const path = await mkdtemp(join(tmpdir(), 'baton-programs-'))
+  process.once('exit', () => rmSync(path, { recursive: true }))
+  for (const folder of ['/usr/bin', '/bin'])
+    for (const program of await readdir(folder))
+      await symlink(join(folder, program), join(path, program)).catch(() => {})
+  return path
 }
 
 test.run()

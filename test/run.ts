@@ -11,9 +11,8 @@
 // BATON_TEST_AGAIN=2 (CI sets it): a failed file runs up to two more times at the end, with nothing beside it. Each result is shown
 // and the last one counts. The line before the last names every file that needed more than one try: it is to be mended.
 //
-// First line of a test file: `// @alone` runs it with nothing beside it, `// @deadlineMs 900000` gives it longer, `// @later WHY`
-// leaves it out unless `--later` asks for it. Such a file has not been seen to pass yet, or takes longer than CI has; it does not
-// count.
+// First line of a test file: `// @alone` runs it with nothing beside it, `// @deadlineMs 900000` gives it longer, `// @long` leaves
+// it out unless BATON_TEST_LONG=1 asks for the long form, which runs each night.
 
 import { spawn } from 'node:child_process'
 import { readFileSync } from 'node:fs'
@@ -25,8 +24,9 @@ import { admit, type Cost, costOf, longestFirst, readCosts, recordCosts, shardOf
 import type { Report } from './suite.ts'
 
 const FILE_DEADLINE_MS = 600_000
+const IS_LONG = process.env['BATON_TEST_LONG'] === '1'
 /** as in suite.ts */
-const LONG_TIMES = process.env['BATON_TEST_LONG'] === '1' ? 4 : 1
+const LONG_TIMES = IS_LONG ? 4 : 1
 /** see lab/load.ts */
 const CALM = '3'
 /** time from SIGTERM to SIGKILL, and time for the children of a finished file to end */
@@ -36,7 +36,7 @@ const TRIES_MAX = 1 + Number(process.env['BATON_TEST_AGAIN'] ?? 0)
 interface TestFile {
   path: string
   alone: boolean
-  later: boolean
+  long: boolean
   deadlineMs: number
 }
 
@@ -77,7 +77,6 @@ async function main(args: string[]): Promise<number> {
     options: {
       verbose: { type: 'boolean', short: 'v', default: false },
       in: { type: 'string', default: 'test' },
-      later: { type: 'boolean', default: false },
       check: { type: 'boolean', default: false },
       list: { type: 'boolean', default: false },
       record: { type: 'boolean', default: false },
@@ -86,8 +85,9 @@ async function main(args: string[]): Promise<number> {
   })
   const wanted = (path: string): boolean => filters.length === 0 || filters.some((filter) => path.includes(filter))
   const costs = await readCosts()
-  const found = (await findFiles(values.in)).filter(({ path, later }) => wanted(path) && (values.later || !later))
-  const files = longestFirst(shardOf(values.shard, found, costs), costs)
+  const found = (await findFiles(values.in)).filter(({ path }) => wanted(path))
+  const counted = found.filter(({ long }) => IS_LONG || !long)
+  const files = longestFirst(shardOf(values.shard, counted, costs), costs)
   for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) {
     process.once(signal, () => {
       for (const group of groups) kill(group, 'SIGTERM')
@@ -132,7 +132,8 @@ async function main(args: string[]): Promise<number> {
   }
 
   if (files.length === 0) {
-    print(`no test file matches ${filters.map((filter) => `\`${filter}\``).join(' or ') || '`*.test.ts`'}`)
+    const what = filters.map((filter) => `\`${filter}\``).join(' or ') || '`*.test.ts`'
+    print(found.length > counted.length ? `${what}: only with BATON_TEST_LONG=1` : `no test file matches ${what}`)
     totals.failed++
   }
   if (listed.length > 0) print(listed.toSorted().join('\n'))
@@ -155,7 +156,7 @@ async function findFiles(folder: string): Promise<TestFile[]> {
       return {
         path,
         alone: /^\/\/.*@alone\b/.test(firstLine),
-        later: /^\/\/.*@later\b/.test(firstLine),
+        long: /^\/\/.*@long\b/.test(firstLine),
         deadlineMs: (deadlineMs === undefined ? FILE_DEADLINE_MS : Number(deadlineMs)) * LONG_TIMES,
       }
     }),
@@ -191,7 +192,7 @@ async function run(file: TestFile, reportPath: string, onlyLists: boolean): Prom
       ...process.env,
       BATON_TEST_REPORT: reportPath,
       BATON_TEST_LIST: onlyLists ? '1' : '',
-      BATON_TEST_CALM: file.alone || LONG_TIMES > 1 ? '1' : CALM, // a file that runs alone may load the machine
+      BATON_TEST_CALM: file.alone || IS_LONG ? '1' : CALM, // a file that runs alone may load the machine
       NODE_COMPILE_CACHE: compiled,
     },
   })

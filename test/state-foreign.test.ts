@@ -19,7 +19,7 @@ import { isLong, suite } from './suite.ts'
 const test = suite('state: a foreign program', { timeoutMs: 580_000 })
 const [OLD, NEW] = ['v1.0.0', 'v1.1.0']
 /** in CI, of so many changes one; which one differs with the case */
-const EVERY = isLong ? 1 : 6
+const EVERY = isLong ? 1 : 11
 const MODULE = JSON.stringify(join(import.meta.dirname, '../agent/disk/state-mark.ts'))
 let home: string
 

@@ -26,7 +26,7 @@ const noDisk = canMount ? null : 'needs root and a loop device, to mount a disk'
 const kills = suite('state: kills', { timeoutMs: 390_000 })
 const cuts = suite('state: power cuts', { timeoutMs: 390_000, skip: noDisk })
 /** in CI, of so many changes one; which one differs with the case */
-const EVERY = isLong ? 1 : 19
+const EVERY = isLong ? 1 : 37
 const COLUMNS = ['text', 'body', 'words']
 
 type How = Pick<StateCrash, 'doing' | 'isGood'>

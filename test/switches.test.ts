@@ -11,7 +11,7 @@ import { isLong, suite } from './suite.ts'
 const test = suite('switches', { timeoutMs: 180_000 })
 
 /** `npm run soak -- --switches 200` makes as many as are asked for */
-const [SWITCHES, clients] = isLong ? [10, 32] : [4, 16]
+const [SWITCHES, clients] = isLong ? [10, 32] : [2, 16]
 
 test(`${SWITCHES} switches there and back lose no request, close no connection, forget no row, leak no descriptor`, async () => {
   const report = await soak({ subject: 'baton', switches: SWITCHES, clients, probationMs: 300 })

@@ -1,7 +1,7 @@
-// @deadlineMs 1800000
+// @long @deadlineMs 450000
 // Three nights of hosts that go by themselves, scripted, and what each operator reads in the morning: the end of the status, the panel and
 // the reports, line by line. A release in steps, one that breaks, one whose migration cannot be undone; a host that is off, one whose disk
-// is full, one whose disk was cloned. Ten hosts in `npm run soak -- --days`; otherwise three of them, of which none is off, and two nights.
+// is full, one whose disk was cloned. Ten hosts; `npm run soak -- --days` runs it alone. In CI, systemd-by-itself.test.ts has one host.
 
 import { rankOf } from '../agent/update/schedule/rank.ts'
 import type { PolicyFile } from '../agent/words/schedule.ts'
@@ -12,9 +12,9 @@ import { SERVICE } from './lab/managed.ts'
 import type { RoomHost } from './lab/network.ts'
 import { noHosts } from './lab/systemd.ts'
 import { type Browser, launchIn, NO_BROWSER, openPage, signIn } from './panel/browser.ts'
-import { isLong, suite } from './suite.ts'
+import { suite } from './suite.ts'
 
-const test = suite('systemd: days', { skip: noHosts ?? NO_BROWSER, timeoutMs: isLong ? 1_500_000 : 500_000 })
+const test = suite('systemd: days', { skip: noHosts ?? NO_BROWSER, timeoutMs: 375_000 })
 const [HOUR, MONDAY] = [3_600_000, Date.parse('2027-03-01T00:00:00Z')]
 /** a moment of the scripted days */
 const at = (day: number, hour: number) => MONDAY + (24 * day + hour) * HOUR
@@ -38,8 +38,8 @@ let early = 0
 const broken = new Set<RoomHost>()
 
 test.before(async () => {
-  const tags = ['v1.0.0', 'v1.1.0', ...(isLong ? ['v1.2.0'] : []), 'v2.0.0']
-  days = await bootDays(isLong ? 10 : 3, { tags, migration: MIGRATION, rules: RULES, start: at(0, 8) })
+  const tags = ['v1.0.0', 'v1.1.0', 'v1.2.0', 'v2.0.0']
+  days = await bootDays(10, { tags, migration: MIGRATION, rules: RULES, start: at(0, 8) })
   browser = await launchIn(days.room.prefix, days.room.folder)
   const notes = "INSERT INTO authors VALUES (1, 'ada'); INSERT INTO notes(author, text) VALUES (1, 'kept')"
   for (const host of days.hosts) await host.ok('runuser', '-u', SERVICE, '--', 'sqlite3', LEDGER, notes)
@@ -70,7 +70,7 @@ test('the first night: who is in the first step goes; a later one, one that is o
   const [percent, count] = stepIn(ranked.map((host) => ranks.get(host) ?? 0))
   early = count
   const [full] = ranked
-  const off = isLong ? ranked[1] : undefined
+  const off = ranked[1]
   const others = ranked.filter((host) => host !== full && host !== off)
   ok(full !== undefined)
   await days.publish(at(0, 19), 'v1.1.0', '--percent', `${percent},100`, '--every', '24h')
@@ -91,27 +91,25 @@ test('the first night: who is in the first step goes; a later one, one that is o
   equal(await reportsOf(full), ['waits'])
 })
 
-if (isLong) {
-  test('the second night: a release that breaks is put back on the hosts of its first step; the others never had it', async () => {
-    const ranks = new Map<RoomHost, number>()
-    for (const host of days.hosts) ranks.set(host, rankOf((await memoryOf(host)).id, 'v1.2.0') * 100)
-    const order = days.hosts.toSorted((a, b) => (ranks.get(a) ?? 0) - (ranks.get(b) ?? 0))
-    const [percent, count] = stepIn(order.map((host) => ranks.get(host) ?? 0))
-    for (const host of order.slice(0, count)) broken.add(host)
-    await days.publish(at(1, 15), 'v1.2.0', '--percent', `${percent},100`, '--every', '24h')
-    await days.look(at(2, 3))
-    await days.look(at(2, 11))
-    for (const host of days.hosts) {
-      is((await statusOf(host)).instance.version, afterTwo(host))
-      const now = !broken.has(host) ? turn('v1.2.0') : hadFirst(host) ? idle : after('v1.1.0')
-      const asks = broken.has(host) ? [`for you    v1.2.0 waits for you: it failed here: ${BROKE}`] : []
-      await reads(host, [...nightsOf(host), now, ...asks], reportsAfterTwo(host))
-    }
-  })
-}
+test('the second night: a release that breaks is put back on the hosts of its first step; the others never had it', async () => {
+  const ranks = new Map<RoomHost, number>()
+  for (const host of days.hosts) ranks.set(host, rankOf((await memoryOf(host)).id, 'v1.2.0') * 100)
+  const order = days.hosts.toSorted((a, b) => (ranks.get(a) ?? 0) - (ranks.get(b) ?? 0))
+  const [percent, count] = stepIn(order.map((host) => ranks.get(host) ?? 0))
+  for (const host of order.slice(0, count)) broken.add(host)
+  await days.publish(at(1, 15), 'v1.2.0', '--percent', `${percent},100`, '--every', '24h')
+  await days.look(at(2, 3))
+  await days.look(at(2, 11))
+  for (const host of days.hosts) {
+    is((await statusOf(host)).instance.version, afterTwo(host))
+    const now = !broken.has(host) ? turn('v1.2.0') : hadFirst(host) ? idle : after('v1.1.0')
+    const asks = broken.has(host) ? [`for you    v1.2.0 waits for you: it failed here: ${BROKE}`] : []
+    await reads(host, [...nightsOf(host), now, ...asks], reportsAfterTwo(host))
+  }
+})
 
 test('the last night: the older one goes, past one that was withdrawn; one whose migration cannot be undone asks, and changes nothing', async () => {
-  if (isLong) await days.trust(at(2, 12), 'withdraw', 'v1.2.0', '--why', 'dies', '--dir', days.feed)
+  await days.trust(at(2, 12), 'withdraw', 'v1.2.0', '--why', 'dies', '--dir', days.feed)
   await days.publish(at(2, 13), 'v2.0.0')
   const brave = ranked.at(-1)
   ok(brave !== undefined)
@@ -148,9 +146,9 @@ test.run()
 
 const isEarly = (host: RoomHost) => ranked.indexOf(host) < early
 /** a full disk was in the way of the first one, and a power cut in that of the second */
-const hadFirst = (host: RoomHost) => isEarly(host) && ranked.indexOf(host) > (isLong ? 1 : 0)
+const hadFirst = (host: RoomHost) => isEarly(host) && ranked.indexOf(host) > 1
 /** whose turn for v1.2.0 had not come in the second night, and that for v1.1.0 had */
-const hadSecond = (host: RoomHost) => isLong && !hadFirst(host) && !broken.has(host)
+const hadSecond = (host: RoomHost) => !hadFirst(host) && !broken.has(host)
 const afterTwo = (host: RoomHost) => (hadFirst(host) || hadSecond(host) ? 'v1.1.0' : 'v1.0.0')
 /** what ran when v1.2.0 came */
 const before = (host: RoomHost) => (hadFirst(host) ? 'v1.1.0' : 'v1.0.0')

@@ -1,4 +1,4 @@
-// @deadlineMs 300000
+// @long @deadlineMs 300000
 // A predecessor that hangs in a handover under systemd: its successor ends it, and goes on as the main process of the unit, which is
 // not started again.
 

@@ -61,24 +61,30 @@ test('a shell is first: the panel is told 409, and since when', async () => {
   equal([operation?.id, instance.version], [inFlight.id, 'v1.2.0'])
 })
 
-test('nothing runs: the second shell does not stop what the first one is starting, and one that waits finds it running', async () => {
-  is((await host.cli('stop')).code, 0)
-  await put(host, SLOW_START, '[Service]\nExecStartPre=/bin/sleep 12\n')
-  await host.ok('systemctl', 'daemon-reload')
-  const first = host.cli('upgrade', '--release', 'v1.1.0')
-  await eventually('the service starting', async () => (await host.show('ActiveState'))['ActiveState'] === 'activating')
-  const patient = host.deploy('--release', 'v1.1.0', '--lock-timeout', '60')
-  const second = await host.cli('upgrade', '--release', 'v1.1.0')
-  is(second.code, 6, second.stderr)
-  match(second.stderr, /held by install\.sh upgrade \(pid \d+\) since 20\d\d-/)
-  const { code, stderr } = await first
-  is(code, 0, stderr)
-  const waited = await patient
-  is(waited.code, 0, waited.stderr)
-  match(waited.stderr, 'waiting: an operation is in flight: the lock is held by install.sh upgrade')
-  equal(await host.show('ActiveState', 'NRestarts'), { ActiveState: 'active', NRestarts: '0' })
-  is((await host.status()).instance.version, 'v1.1.0')
-  is(await host.ok(EXECUTABLE, '--version'), 'beacon v1.1.0\n')
-})
+test.long(
+  'nothing runs: the second shell does not stop what the first one is starting, and one that waits finds it running',
+  async () => {
+    is((await host.cli('stop')).code, 0)
+    await put(host, SLOW_START, '[Service]\nExecStartPre=/bin/sleep 12\n')
+    await host.ok('systemctl', 'daemon-reload')
+    const first = host.cli('upgrade', '--release', 'v1.1.0')
+    await eventually(
+      'the service starting',
+      async () => (await host.show('ActiveState'))['ActiveState'] === 'activating',
+    )
+    const patient = host.deploy('--release', 'v1.1.0', '--lock-timeout', '60')
+    const second = await host.cli('upgrade', '--release', 'v1.1.0')
+    is(second.code, 6, second.stderr)
+    match(second.stderr, /held by install\.sh upgrade \(pid \d+\) since 20\d\d-/)
+    const { code, stderr } = await first
+    is(code, 0, stderr)
+    const waited = await patient
+    is(waited.code, 0, waited.stderr)
+    match(waited.stderr, 'waiting: an operation is in flight: the lock is held by install.sh upgrade')
+    equal(await host.show('ActiveState', 'NRestarts'), { ActiveState: 'active', NRestarts: '0' })
+    is((await host.status()).instance.version, 'v1.1.0')
+    is(await host.ok(EXECUTABLE, '--version'), 'beacon v1.1.0\n')
+  },
+)
 
 test.run()

@@ -78,7 +78,7 @@ const FAILING = [
   ['v1.2.4', 'cannot be started', /not-there/],
 ] as const
 
-for (const [release, what, message] of isLong ? FAILING : FAILING.slice(0, 4)) {
+for (const [release, what, message] of isLong ? FAILING : FAILING.slice(0, 3)) {
   beside(`puts the old container back when the image ${what}`, async () => {
     const name = `bad-${release}`
     const before = await old(name)
@@ -152,7 +152,7 @@ const UNTOUCHED = [
   ['v1.9.9', 'that is not there', 'release_not_found', /v1\.9\.9/],
 ] as const
 
-for (const [release, what, code, message] of isLong ? UNTOUCHED : UNTOUCHED.slice(0, 2)) {
+for (const [release, what, code, message] of isLong ? UNTOUCHED : UNTOUCHED.slice(0, 1)) {
   beside(`changes nothing for a release ${what}`, async () => {
     const name = `same-${release}`
     const before = await old(name)

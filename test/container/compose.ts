@@ -88,26 +88,29 @@ test('a file that names `latest` itself is followed; any other tag is refused, w
   await runs(name, 'v1.0.0')
 })
 
-test('cut short after the old one was stopped: a second run finishes it, and only then the file says so', async () => {
-  const { name, environment } = await project('cut', '${BEACON_TAG:-latest}', 'BEACON_TAG=v1.0.0\n')
-  let isCut = false
-  const stopped = await deployIn(engine, { container: name, release: 'v1.1.0' }, (client) =>
-    witnessed(client, (_, change) => {
-      isCut ||= change === 'start'
-      if (isCut) throw new Error('cut short') // and nothing after it is done either
-    }),
-  )
-  equal(stopped.error?.code, 'undo_failed')
-  equal(await readFile(environment, 'utf8'), 'BEACON_TAG=v1.0.0\n')
-  equal((await deployIn(engine, { container: name, release: 'v1.1.0' })).outcome, 'updated')
-  await runs(name, 'v1.1.0')
-  equal(await readFile(environment, 'utf8'), 'BEACON_TAG=v1.1.0\n')
-  equal(
-    await engine.docker('ps', '-aq', '--filter', `name=${name}-baton`),
-    '',
-    'nothing that compose would take for its own',
-  )
-})
+test.long(
+  'cut short after the old one was stopped: a second run finishes it, and only then the file says so',
+  async () => {
+    const { name, environment } = await project('cut', '${BEACON_TAG:-latest}', 'BEACON_TAG=v1.0.0\n')
+    let isCut = false
+    const stopped = await deployIn(engine, { container: name, release: 'v1.1.0' }, (client) =>
+      witnessed(client, (_, change) => {
+        isCut ||= change === 'start'
+        if (isCut) throw new Error('cut short') // and nothing after it is done either
+      }),
+    )
+    equal(stopped.error?.code, 'undo_failed')
+    equal(await readFile(environment, 'utf8'), 'BEACON_TAG=v1.0.0\n')
+    equal((await deployIn(engine, { container: name, release: 'v1.1.0' })).outcome, 'updated')
+    await runs(name, 'v1.1.0')
+    equal(await readFile(environment, 'utf8'), 'BEACON_TAG=v1.1.0\n')
+    equal(
+      await engine.docker('ps', '-aq', '--filter', `name=${name}-baton`),
+      '',
+      'nothing that compose would take for its own',
+    )
+  },
+)
 
 test('refuses a service that is scaled', async () => {
   const { compose, name } = await project('scaled', '${BEACON_TAG:-latest}', 'BEACON_TAG=v1.0.0\n')

@@ -4,9 +4,8 @@ import { copyFile, cp, mkdtemp, readdir, readlink, writeFile } from 'node:fs/pro
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { buildImage } from '../../deploy/image.ts'
-import { createProgress } from '../../deploy/lib/progress.ts'
 import { run } from '../../deploy/lib/shell.ts'
+import { PROJECT } from '../../deploy/make/place.ts'
 import { equal, ok } from '../assert.ts'
 import { madeOnce, publishTo, releases } from '../fixtures/releases.ts'
 import { labFolder, type LabEngine, publishBase, type Registry } from '../lab/docker.ts'
@@ -28,8 +27,9 @@ export async function heldImages({ docker, environment }: LabEngine, { host, dat
   const kept = await madeOnce('images', async (folder) => {
     const base = await publishBase(host)
     const dist = await publishTo(join(labFolder(), 'dist'), made)
-    const common = { dist, repository, base, arch: process.arch, push: true, revision: '', source: '', environment }
-    for (const { tag } of made) await buildImage({ ...common, tag, progress: createProgress({ quiet: true }) })
+    const flags = ['--dist', dist, '--base', base, '--repository', repository, '--push']
+    for (const { tag } of made)
+      await run(['npm', 'run', '-s', 'image', '--', '--tag', tag, ...flags], { cwd: PROJECT, env: environment })
     await cp(data, folder, { recursive: true })
   })
   await cp(kept, data, { recursive: true })

@@ -7,7 +7,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { run } from '../../deploy/lib/shell.ts'
 import { equal, match, ok } from '../assert.ts'
 import { labFolder, openLab } from '../lab/docker.ts'
-import { isLong, suite } from '../suite.ts'
+import { suite } from '../suite.ts'
 import {
   answers,
   cable,
@@ -26,9 +26,8 @@ import { healthy, until } from './probe.ts'
 
 const { skip, engine, registry, close } = await openLab()
 const test = suite('container hold engines', { timeoutMs: 300_000, skip })
-const ROUNDS = isLong ? 5 : 1
-/** 15 s is the promise for a machine that does nothing else; the faults that this is about took minutes */
-const ANSWERS_MS = isLong ? 15_000 : 60_000
+const ROUNDS = 5
+const ANSWERS_MS = 15_000
 let [repository, address] = ['', '']
 let held: HeldService
 
@@ -103,58 +102,52 @@ test('with live-restore, an engine that is killed in the probation of an update 
   await engine.stop()
 })
 
-test.long(
-  'with live-restore, an engine that is killed while the old container ends: the new one answers soon after its start',
-  async () => {
-    const flags = { 'live-restore': 'true' }
-    await engine.start(flags)
-    await healthy(engine, held.app)
-    const overlaps = await watchDatabase(engine, held.app)
-    const clients = await strictClients(held, await cable())
-    const { Config } = await engine.inspect(held.app)
-    const release = Config.Labels['org.opencontainers.image.version'] === 'v1.0.0' ? 'v1.1.0' : 'v1.0.0'
-    const { ended } = command(engine.socketPath, held.app, release, ['--rehearse', 'never'])
-    const old = `${held.app}-baton-predecessor`
-    // the last change before it is stopped
-    await until('its end', async () => {
-      const found = await engine.inspect(old).catch(() => null)
-      return found?.HostConfig.RestartPolicy.Name === 'no'
-    })
-    await engine.kill()
-    const began = performance.now()
-    await engine.start(flags)
-    await until('an answer of the new one', async () => {
-      const asked = await fetch(`http://${address}:${held.port}/`, { signal: AbortSignal.timeout(2000) }).catch(
-        () => null,
-      )
-      return ((await asked?.text().catch(() => '')) ?? '').includes(release)
-    })
-    const tookMs = performance.now() - began
-    const { out } = await ended
-    await until('the end', async () => {
-      const names = await engine.names()
-      return names.includes(`${held.app}-baton-previous`) && !names.includes(old)
-    })
-    tell(`live-restore, killed while the old one ends, ${Math.round(tookMs)} ms`, await clients.stop())
-    ok(tookMs < ANSWERS_MS, `${tookMs} ms`)
-    equal((await engine.inspect(held.app)).Config.Labels['org.opencontainers.image.version'], release)
-    equal((await overlaps.stop()).most, 1, out)
-    await engine.stop()
-  },
-)
+test('with live-restore, an engine that is killed while the old container ends: the new one answers soon after its start', async () => {
+  const flags = { 'live-restore': 'true' }
+  await engine.start(flags)
+  await healthy(engine, held.app)
+  const overlaps = await watchDatabase(engine, held.app)
+  const clients = await strictClients(held, await cable())
+  const { Config } = await engine.inspect(held.app)
+  const release = Config.Labels['org.opencontainers.image.version'] === 'v1.0.0' ? 'v1.1.0' : 'v1.0.0'
+  const { ended } = command(engine.socketPath, held.app, release, ['--rehearse', 'never'])
+  const old = `${held.app}-baton-predecessor`
+  // the last change before it is stopped
+  await until('its end', async () => {
+    const found = await engine.inspect(old).catch(() => null)
+    return found?.HostConfig.RestartPolicy.Name === 'no'
+  })
+  await engine.kill()
+  const began = performance.now()
+  await engine.start(flags)
+  await until('an answer of the new one', async () => {
+    const asked = await fetch(`http://${address}:${held.port}/`, { signal: AbortSignal.timeout(2000) }).catch(
+      () => null,
+    )
+    return ((await asked?.text().catch(() => '')) ?? '').includes(release)
+  })
+  const tookMs = performance.now() - began
+  const { out } = await ended
+  await until('the end', async () => {
+    const names = await engine.names()
+    return names.includes(`${held.app}-baton-previous`) && !names.includes(old)
+  })
+  tell(`live-restore, killed while the old one ends, ${Math.round(tookMs)} ms`, await clients.stop())
+  ok(tookMs < ANSWERS_MS, `${tookMs} ms`)
+  equal((await engine.inspect(held.app)).Config.Labels['org.opencontainers.image.version'], release)
+  equal((await overlaps.stop()).most, 1, out)
+  await engine.stop()
+})
 
-test.long(
-  'without the userland proxy: nobody is refused when the service is recreated, and its clients have their addresses',
-  async () => {
-    await engine.stop()
-    await engine.start({ 'userland-proxy': 'false' })
-    await healthy(engine, held.app)
-    await until('an answer', () => answers(address, held.port))
-    const seen = await underLoad(engine, held, ROUNDS, () => engine.docker('restart', held.app))
-    tell('userland-proxy=false', seen)
-    whole(seen)
-  },
-)
+test('without the userland proxy: nobody is refused when the service is recreated, and its clients have their addresses', async () => {
+  await engine.stop()
+  await engine.start({ 'userland-proxy': 'false' })
+  await healthy(engine, held.app)
+  await until('an answer', () => answers(address, held.port))
+  const seen = await underLoad(engine, held, ROUNDS, () => engine.docker('restart', held.app))
+  tell('userland-proxy=false', seen)
+  whole(seen)
+})
 
 test('with IPv6 on the bridge: the holder takes both, and recreating the service refuses neither', async () => {
   await engine.stop()
@@ -180,28 +173,27 @@ test('with IPv6 on the bridge: the holder takes both, and recreating the service
   ok(statuses.length > 10 && statuses.every((status) => status === 200), String(statuses))
 })
 
-if (isLong)
-  test('with userns-remap: the holder lends to a service whose user is another one on the host, and our tool replaces that', async () => {
-    await engine.stop()
-    for (const name of ['subuid', 'subgid']) {
-      const file = join(labFolder(), name)
-      await writeFile(file, 'nobody:100000:65536\n')
-      await run(['mount', '--bind', file, `/etc/${name}`]) // for this lab alone
-    }
-    for (const folder of ['', 'engine0', 'engine0/data']) await chmod(join(labFolder(), folder), 0o711)
-    await engine.start({ 'userns-remap': 'nobody:nogroup' })
-    const own = await heldImages(engine, registry)
-    const mapped = await heldService(engine, { name: 'mapped', port: 8242, repository: own, address })
-    const { State } = await engine.inspect(mapped.door)
-    match(await readFile(`/proc/${State.Pid}/status`, 'utf8'), /^Uid:\t165534\t/m)
-    const seen = await underLoad(engine, mapped, ROUNDS, async (round) => {
-      const release = round % 2 === 0 ? 'v1.1.0' : 'v1.0.0'
-      const { code, out } = await command(engine.socketPath, mapped.app, release, ['--rehearse', 'never']).ended
-      equal(code, 0, out)
-    })
-    tell('userns-remap', seen)
-    whole(seen)
+test('with userns-remap: the holder lends to a service whose user is another one on the host, and our tool replaces that', async () => {
+  await engine.stop()
+  for (const name of ['subuid', 'subgid']) {
+    const file = join(labFolder(), name)
+    await writeFile(file, 'nobody:100000:65536\n')
+    await run(['mount', '--bind', file, `/etc/${name}`]) // for this lab alone
+  }
+  for (const folder of ['', 'engine0', 'engine0/data']) await chmod(join(labFolder(), folder), 0o711)
+  await engine.start({ 'userns-remap': 'nobody:nogroup' })
+  const own = await heldImages(engine, registry)
+  const mapped = await heldService(engine, { name: 'mapped', port: 8242, repository: own, address })
+  const { State } = await engine.inspect(mapped.door)
+  match(await readFile(`/proc/${State.Pid}/status`, 'utf8'), /^Uid:\t165534\t/m)
+  const seen = await underLoad(engine, mapped, ROUNDS, async (round) => {
+    const release = round % 2 === 0 ? 'v1.1.0' : 'v1.0.0'
+    const { code, out } = await command(engine.socketPath, mapped.app, release, ['--rehearse', 'never']).ended
+    equal(code, 0, out)
   })
+  tell('userns-remap', seen)
+  whole(seen)
+})
 
 test.after(async () => {
   await uncable()

@@ -1,13 +1,14 @@
 // An update behind a holder, in which somebody is killed or told to end before a change of the engine: the command, what does the
 // switch, the engine, the old and the new application, the holder. Under strict clients. The service answers again without anybody's
 // help, one container serves in the end, two of a service that may run once never do, and every acknowledged row is there.
-// `npm run soak -- --hold` does so before each change; what is killed while a container moves in or out is in hold-cut.ts.
+// In CI, hold-waits.ts kills the switcher, hold.ts the application, the holder and the engine. What is killed while a container moves in or
+// out is in hold-cut.ts.
 
 import { readdir } from 'node:fs/promises'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { equal, match, ok } from '../assert.ts'
 import { openLab } from '../lab/docker.ts'
-import { isLong, suite } from '../suite.ts'
+import { suite } from '../suite.ts'
 import { heldBefore } from './cutting.ts'
 import {
   answers,
@@ -29,7 +30,7 @@ import { healthy, until } from './probe.ts'
 const { skip, engine, registry, close } = await openLab()
 const test = suite('container hold kills', { timeoutMs: 300_000, skip })
 type Kind = 'one at a time' | 'together'
-const KINDS: Kind[] = isLong ? ['one at a time', 'together'] : ['one at a time']
+const KINDS: Kind[] = ['one at a time', 'together']
 const VICTIMS = [
   'the command',
   'the switcher',
@@ -52,21 +53,13 @@ interface Kill {
 const CHANGES = ['rename', 'rename', 'start', 'stop', 'update', 'update', 'rename']
 const BOTH_LIVE = 4
 const ANSWERS_MS = 15_000
-/** what CI does, while both live if nothing else is said; hold-cut.ts kills the switcher and the engine */
-const SOME: [Kind, string, Signal, n?: number][] = [
-  ['one at a time', 'the command', 'SIGTERM'],
-  ['one at a time', 'the old application', 'SIGKILL'],
-  ['one at a time', 'the holder', 'SIGKILL'],
-]
-const kills: Kill[] = isLong
-  ? KINDS.flatMap((kind) =>
-      CHANGES.flatMap((_, i) =>
-        VICTIMS.filter((victim) => lives(victim, i + 1)).flatMap((victim) =>
-          (['SIGKILL', 'SIGTERM'] as const).map((signal) => ({ kind, n: i + 1, victim, signal })),
-        ),
-      ),
-    )
-  : SOME.map(([kind, victim, signal, n = BOTH_LIVE]) => ({ kind, n, victim, signal }))
+const kills: Kill[] = KINDS.flatMap((kind) =>
+  CHANGES.flatMap((_, i) =>
+    VICTIMS.filter((victim) => lives(victim, i + 1)).flatMap((victim) =>
+      (['SIGKILL', 'SIGTERM'] as const).map((signal) => ({ kind, n: i + 1, victim, signal })),
+    ),
+  ),
+)
 const services: Partial<Record<Kind, HeldService>> = {}
 /** what was acknowledged in all cases of a service */
 const rows = new Map<HeldService, string[]>()
@@ -75,7 +68,6 @@ test.before(async () => {
   const { address } = await cable()
   const repository = await heldImages(engine, registry)
   services['one at a time'] = await heldService(engine, { name: 'alone', port: 8250, repository, address })
-  if (!KINDS.includes('together')) return
   const twice = await switching(engine, repository, 'together')
   services.together = await heldService(engine, { name: 'both', port: 8251, repository: twice, address })
 })

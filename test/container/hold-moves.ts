@@ -181,7 +181,7 @@ test('--hold and --no-hold that are killed before any of their changes are finis
   await ordinaryService(engine, { name: 'cut', port: 8206, repository, address })
   for (const release of ['hold', 'no-hold']) {
     const isDone = async () => (await engine.names()).includes('cut-holder') === (release === 'hold')
-    for (let n = 1; ; n += isLong ? 1 : 5) {
+    for (let n = 1; ; n += isLong ? 1 : 8) {
       let count = 0
       await deployIn(engine, { container: 'cut', release, probationMs: 0 }, (client) =>
         witnessed(client, (at) => {

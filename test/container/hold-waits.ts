@@ -120,18 +120,21 @@ test('one at a time: kill -9 of what does the switch, while the new one waits: t
   equal([await tagOf(service.app), await gates(service)], [to, []])
 })
 
-test('one at a time: an application in its holder’s own network knows no gate: it is started after the old one’s end', async () => {
-  const service = await heldService(engine, { name: 'inside', port: 8232, repository, address })
-  await engine.docker('rm', '-f', service.app)
-  await engine.docker('run', '-d', '--network', `container:${service.door}`, ...service.again('v1.0.0'))
-  await healthy(engine, service.app)
-  const overlaps = await watchDatabase(engine, service.app)
-  const seen = await underLoad(engine, service, 1, () => deployed(service.app, 'v1.1.0'))
-  tell('in its holder’s network', seen)
-  equal((await overlaps.stop()).most, 1, 'containers that had the database open at once')
-  whole(seen)
-  await engine.docker('rm', '-f', service.app, `${service.app}-baton-previous`, service.door)
-})
+test.long(
+  'one at a time: an application in its holder’s own network knows no gate: it is started after the old one’s end',
+  async () => {
+    const service = await heldService(engine, { name: 'inside', port: 8232, repository, address })
+    await engine.docker('rm', '-f', service.app)
+    await engine.docker('run', '-d', '--network', `container:${service.door}`, ...service.again('v1.0.0'))
+    await healthy(engine, service.app)
+    const overlaps = await watchDatabase(engine, service.app)
+    const seen = await underLoad(engine, service, 1, () => deployed(service.app, 'v1.1.0'))
+    tell('in its holder’s network', seen)
+    equal((await overlaps.stop()).most, 1, 'containers that had the database open at once')
+    whole(seen)
+    await engine.docker('rm', '-f', service.app, `${service.app}-baton-previous`, service.door)
+  },
+)
 
 test('together: both serve on one socket through the probation, and nobody waits, is refused or loses anything', async () => {
   const service = both as HeldService

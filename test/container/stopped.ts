@@ -20,12 +20,12 @@ test.before(prepare)
 
 const SIGNALS = [
   ['SIGINT', 'switch'],
-  ['SIGINT', 'plan'],
   ['SIGHUP', 'switch'],
+  ['SIGINT', 'plan'],
   ['SIGTERM', 'switch'],
 ] as const
 
-for (const [signal, when] of isLong ? SIGNALS : SIGNALS.slice(0, 3)) {
+for (const [signal, when] of isLong ? SIGNALS : SIGNALS.slice(0, 2)) {
   const isFinished = signal === 'SIGHUP'
   beside(`${signal} at the ${when}: ${isFinished ? 'finishes' : 'goes back'}, and says so`, async () => {
     const name = `signal-${signal}-${when}`.toLowerCase()
@@ -56,7 +56,7 @@ for (const [signal, when] of isLong ? SIGNALS : SIGNALS.slice(0, 3)) {
 }
 
 test('without a container for the switch, killed before any change: a second run finishes it', async () => {
-  const points = isLong ? range(1, BEFORE + SWITCH) : [3, BEFORE + 4]
+  const points = isLong ? range(1, BEFORE + SWITCH) : [BEFORE + 4]
   await someAtOnce(points, async (n) => {
     const name = `kill${n}`
     const before = await old(name)
@@ -112,7 +112,8 @@ test('after a cut before the switch --status tells what ran before, and --rollba
     equal(await leftovers(name), [`${name}-baton-previous`])
     await gone(name)
   }
-  await someAtOnce(['again', 'named', 'unnamed', 'other', 'midway'], async (name) => {
+  const cases = ['unnamed', 'midway', 'again', 'named', 'other']
+  await someAtOnce(isLong ? cases : cases.slice(0, 2), async (name) => {
     // a rollback is cut at the tag that keeps the present image, which comes after the comparison; it needs no other tag
     if (name === 'again') return await cut(name, null, BEFORE - 1).then(() => rolledBack(name, null))
     if (name === 'midway') {

@@ -10,7 +10,7 @@ import { sideBySide } from './side-by-side.ts'
 
 interface Case {
   title: string
-  /** one of `many at once`, or a part of another case: alone only in the long form */
+  /** one of `many at once`, a part of another case, or like one: alone only in the long form */
   long?: true
   /** of `docker run`, before the image */
   options?: string[]
@@ -103,6 +103,7 @@ const ALL: Case[] = [
   { title: 'a command', long: true, command: HTTPD, differs: CARRIED, options: noCheck() },
   {
     title: 'an entrypoint with a command',
+    long: true,
     options: ['--entrypoint', '/bin/busybox', ...noCheck()],
     command: ['httpd', '-f', ...HTTPD],
     differs: CARRIED,
@@ -131,6 +132,7 @@ const ALL: Case[] = [
   { title: 'no health check', long: true, options: ['--no-healthcheck'], differs: CARRIED },
   {
     title: 'one field of the health check',
+    long: true,
     options: ['--health-retries', '7'],
     differs: CARRIED,
     check: (_, after) =>
@@ -191,12 +193,14 @@ const ALL: Case[] = [
   },
   {
     title: 'volumes from another container',
+    long: true,
     prepare: [['create', '--name', 'NAME-lender', '-v', 'lent:/lent', '-v', '/also', 'OLD']],
     options: ['--volumes-from', 'NAME-lender'],
     check: (_, after) => equal(after.HostConfig.Binds, null),
   },
   {
     title: 'a network of its own with aliases',
+    long: true,
     prepare: [['network', 'create', 'NAME-net']],
     options: ['--network', 'NAME-net', '--network-alias', 'one', '--network-alias', 'two'],
     differs: CARRIED,
@@ -232,6 +236,7 @@ const ALL: Case[] = [
   },
   {
     title: 'a link of the old kind',
+    long: true,
     prepare: [['run', '-d', '--name', 'NAME-other', 'OLD']],
     options: ['--link', 'NAME-other:other'],
     differs: CARRIED,
@@ -246,6 +251,7 @@ const ALL: Case[] = [
   { title: 'no network', options: ['--network', 'none'], differs: CARRIED },
   {
     title: "another container's network",
+    long: true,
     prepare: [['run', '-d', '--name', 'NAME-other', 'OLD']],
     options: ['--network', 'container:NAME-other', ...TRUE],
     command: ['-p', '18022', '-h', '/'],
@@ -351,13 +357,20 @@ const ALL: Case[] = [
   },
   {
     title: 'a terminal and an open input',
+    long: true,
     options: ['-it'],
     differs: /^HostConfig\.Binds|^Config\.StdinOnce/,
     check: (before, after) => equal(after.Config.StdinOnce, before.Config.StdinOnce),
   },
-  { title: "the host's processes and host name", options: ['--pid', 'host', '--uts', 'host'], differs: CARRIED },
+  {
+    title: "the host's processes and host name",
+    long: true,
+    options: ['--pid', 'host', '--uts', 'host'],
+    differs: CARRIED,
+  },
   {
     title: 'a hardware address',
+    long: true,
     options: ['--mac-address', '92:d0:c6:0a:29:33'],
     differs: CARRIED,
     check: (_, after) => equal(after.NetworkSettings.MacAddress, '92:d0:c6:0a:29:33'),

@@ -112,7 +112,7 @@ test('a release that dies in probation: the page says that the old version is ba
   assertQuiet(watched)
 })
 
-test('a release that never gets ready: reverted while the old instance goes on', async () => {
+test.long('a release that never gets ready: reverted while the old instance goes on', async () => {
   const bad = await scriptRelease('v1.2.0', 'exits-at-once')
   await using service = await installService({ releases: [v100, bad] })
   await using watched = await openPage(browser)
@@ -146,46 +146,52 @@ test('two tabs: the second one shows what the first has started; starting again 
   for (const watched of [first, second]) assertQuiet(watched)
 })
 
-test('reloaded over and over through an update: the running operation is there each time, and so is its end', async () => {
-  await using service = await installService({ releases: [v100, v110], update: { probationMs: 8000 } })
-  await using watched = await openPage(browser)
-  const { page } = watched
-  await signIn(page, service.url, TOKEN)
-  service.feed.throttle(10_000) // until it was seen
-  await click(page, '#update')
-  await page.waitForSelector('#busy:not([hidden])')
-  const stages = new Set<string>()
-  for (let before = await service.status(); before.state === 'in_flight'; before = await service.status()) {
-    await page.reload()
-    await page.waitForSelector('#card:not([hidden])') // without the token being asked for
-    if (await page.isVisible('#busy')) {
-      assert.is(await page.textContent('#busyTitle'), 'Updating v1.0.0 to v1.1.0')
-      stages.add((await page.locator('#stages li.now').innerText()).split('\n')[0] ?? '')
-      if (stages.has('Download')) service.feed.throttle(undefined)
-    } else {
-      const after = await service.status()
-      assert.is(after.state, 'idle', `idle is shown, the service says ${after.state}`)
+test.long(
+  'reloaded over and over through an update: the running operation is there each time, and so is its end',
+  async () => {
+    await using service = await installService({ releases: [v100, v110], update: { probationMs: 8000 } })
+    await using watched = await openPage(browser)
+    const { page } = watched
+    await signIn(page, service.url, TOKEN)
+    service.feed.throttle(10_000) // until it was seen
+    await click(page, '#update')
+    await page.waitForSelector('#busy:not([hidden])')
+    const stages = new Set<string>()
+    for (let before = await service.status(); before.state === 'in_flight'; before = await service.status()) {
+      await page.reload()
+      await page.waitForSelector('#card:not([hidden])') // without the token being asked for
+      if (await page.isVisible('#busy')) {
+        assert.is(await page.textContent('#busyTitle'), 'Updating v1.0.0 to v1.1.0')
+        stages.add((await page.locator('#stages li.now').innerText()).split('\n')[0] ?? '')
+        if (stages.has('Download')) service.feed.throttle(undefined)
+      } else {
+        const after = await service.status()
+        assert.is(after.state, 'idle', `idle is shown, the service says ${after.state}`)
+      }
     }
-  }
-  await settled(page, service, 'Updated to v1.1.0')
-  assert.ok(stages.has('Download') && stages.has('Restart'), [...stages].join())
-  assertQuiet(watched)
-})
+    await settled(page, service, 'Updated to v1.1.0')
+    assert.ok(stages.has('Download') && stages.has('Restart'), [...stages].join())
+    assertQuiet(watched)
+  },
+)
 
-test('a page that is opened during the probation joins in, and does not wait for an instance that is long there', async () => {
-  await using service = await installService({ releases: [v100, v110], update: { probationMs: 12_000 } })
-  await service.ask('POST', '', { tag: 'v1.1.0' })
-  await until(async () => (await service.status()).instance.version === 'v1.1.0')
-  await using watched = await openPage(browser)
-  const { page } = watched
-  await signIn(page, service.url, TOKEN)
-  await page.waitForSelector('#busy:not([hidden])')
-  assert.match((await page.textContent('#detail')) ?? '', /^v1\.1\.0 is serving, on probation: \d+ of 12 s\.$/)
-  assert.match((await page.textContent('#serving')) ?? '', /v1\.0\.0 stands by to take over again\.$/)
-  assert.ok(Number(await page.getAttribute('#progress', 'max')) > 5000, 'the bar knows how long it takes')
-  await settled(page, service, 'Updated to v1.1.0')
-  assertQuiet(watched)
-})
+test.long(
+  'a page that is opened during the probation joins in, and does not wait for an instance that is long there',
+  async () => {
+    await using service = await installService({ releases: [v100, v110], update: { probationMs: 12_000 } })
+    await service.ask('POST', '', { tag: 'v1.1.0' })
+    await until(async () => (await service.status()).instance.version === 'v1.1.0')
+    await using watched = await openPage(browser)
+    const { page } = watched
+    await signIn(page, service.url, TOKEN)
+    await page.waitForSelector('#busy:not([hidden])')
+    assert.match((await page.textContent('#detail')) ?? '', /^v1\.1\.0 is serving, on probation: \d+ of 12 s\.$/)
+    assert.match((await page.textContent('#serving')) ?? '', /v1\.0\.0 stands by to take over again\.$/)
+    assert.ok(Number(await page.getAttribute('#progress', 'max')) > 5000, 'the bar knows how long it takes')
+    await settled(page, service, 'Updated to v1.1.0')
+    assertQuiet(watched)
+  },
+)
 
 test('the service is down for 60 s in the middle: the page waits, goes on by itself and tells how it ended', () =>
   outage)
