@@ -41,28 +41,32 @@ for (const [app, title] of [
   ['fastify', '@fastify/websocket'],
   ['hono', 'Hono’s node-ws'],
 ] as const) {
-  test(`${title}: WebSockets go through an update and a rollback with their state, and not a message is lost`, async () => {
-    await using place = await started(app)
-    const clients = await Promise.all(Array.from({ length: CLIENTS }, () => talker(place.port, '/ws')))
-    for (const [path, tag] of [
-      ['/admin/update', 'v1.1.0'],
-      ['/admin/update/rollback', 'v1.0.0'],
-    ] as const) {
-      const { handover, error } = await operate(place.home, path)
-      is(error, null)
-      is(handover?.carried, CLIENTS, JSON.stringify(handover))
-      is(handover?.cut, 0)
-      for (const client of clients) match(await client.next(), new RegExp(`\\|v1\\.0\\.0\\|${tag}$`))
-    }
-    for (const client of clients) {
-      const { sent, heard, isClosed } = await client.stop()
-      is(isClosed, false)
-      equal(
-        heard.map((text) => text.split('|').slice(0, 3).join('|')),
-        Array.from({ length: sent }, (_, at) => `${at}|${at + 1}|v1.0.0`),
-      )
-    }
-  })
+  const register = app === 'plain' || app === 'fastify' ? test : test.long
+  register(
+    `${title}: WebSockets go through an update and a rollback with their state, and not a message is lost`,
+    async () => {
+      await using place = await started(app)
+      const clients = await Promise.all(Array.from({ length: CLIENTS }, () => talker(place.port, '/ws')))
+      for (const [path, tag] of [
+        ['/admin/update', 'v1.1.0'],
+        ['/admin/update/rollback', 'v1.0.0'],
+      ] as const) {
+        const { handover, error } = await operate(place.home, path)
+        is(error, null)
+        is(handover?.carried, CLIENTS, JSON.stringify(handover))
+        is(handover?.cut, 0)
+        for (const client of clients) match(await client.next(), new RegExp(`\\|v1\\.0\\.0\\|${tag}$`))
+      }
+      for (const client of clients) {
+        const { sent, heard, isClosed } = await client.stop()
+        is(isClosed, false)
+        equal(
+          heard.map((text) => text.split('|').slice(0, 3).join('|')),
+          Array.from({ length: sent }, (_, at) => `${at}|${at + 1}|v1.0.0`),
+        )
+      }
+    },
+  )
 }
 
 test('Express: events and a body of known length go through an update without a gap; what is compressed is cut, and why is told', async () => {

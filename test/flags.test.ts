@@ -48,7 +48,8 @@ test('init keeps the flags that a release can have, and says which it cannot', a
 })
 
 for (const kind of ['app', 'bundle', 'script'] as const) {
-  test(`the flags are in effect in a release of the kind ${kind}, which starts and is named no fault`, async () => {
+  const register = kind === 'app' ? test : test.long
+  register(`the flags are in effect in a release of the kind ${kind}, which starts and is named no fault`, async () => {
     await using room = await temporary('flags')
     const told = join(room.path, 'told.json')
     const nodeFlags = ['--enable-source-maps', '--max-old-space-size=300']

@@ -46,7 +46,7 @@ test('the hosts have no Python', async () => {
 test.long('what is wrong with a host is in the table before anything is changed', async () => {
   await scenarios.lookFindsThem(fleet)
 })
-test('a release that dies in probation: the canary reverts, nobody else is asked', async () => {
+test.long('a release that dies in probation: the canary reverts, nobody else is asked', async () => {
   await scenarios.canaryReverts(fleet, WAY)
 })
 test('in waves, with load on four hosts and on HAProxy before all: lost 0', async () => {

@@ -10,7 +10,7 @@ import { promisify } from 'node:util'
 import type { FleetEvent } from '../deploy/fleet/events.ts'
 import { equal, is, match, not, rejects } from './assert.ts'
 import { makeStubFleet, type Moved, noAnsible } from './lab/stub-fleet.ts'
-import { isLong, suite } from './suite.ts'
+import { suite } from './suite.ts'
 
 const test = suite('fleet', { skip: noAnsible, timeoutMs: 150_000 })
 

@@ -113,7 +113,7 @@ async function mover(host: FeedHost) {
   return { text, steps, shop }
 }
 
-test('moving a unit of one’s own in, and out again: every row is kept', async () => {
+test.long('moving a unit of one’s own in, and out again: every row is kept', async () => {
   await using host = await bootWithShop()
   const { steps, shop } = await mover(host)
 

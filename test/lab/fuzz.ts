@@ -1,6 +1,7 @@
 // Property tests. The only importer of fast-check; a failure prints the seed and the smallest counterexample.
 
 import fc from 'fast-check'
+import { isLong } from '../suite.ts'
 
 export { fc }
 
@@ -14,7 +15,7 @@ export interface FuzzOptions {
 export async function fuzz<T>(
   arbitrary: fc.Arbitrary<T>,
   property: (value: T) => boolean | void | Promise<boolean | void>,
-  { runs = 500, seed }: FuzzOptions = {},
+  { runs = isLong ? 500 : 150, seed }: FuzzOptions = {},
 ): Promise<void> {
   const parameters = { numRuns: runs, ...(seed === undefined ? {} : { seed }) }
   await fc.assert(
