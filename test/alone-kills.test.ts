@@ -30,7 +30,7 @@ for (const [signal, role, steps] of [
   register(
     `${signal} for the ${role} process at ${isLong ? 'each' : 'some'} of its steps: the service is there again, and never twice`,
     async () => {
-      const every = isLong ? 1 : 3
+      const every = isLong ? 1 : 4
       const some = steps.filter((_, at) => at % every === 0)
       await atOnce(some, async (step) => {
         await using world = await openWorld({ readyMs: 10_000 })

@@ -8,7 +8,7 @@ import { parseProject } from '../deploy/make/project.ts'
 import { readCrashes } from '../deploy/host/supervisor/crashes.ts'
 import { equal, is, match, ok } from './assert.ts'
 import { adopted, type Adopted } from './fixtures/adopted.ts'
-import { buildQuietly } from './fixtures/quiet-build.ts'
+import { buildTags } from './fixtures/quiet-build.ts'
 import { bootWithFeed } from './lab/managed.ts'
 import { eventually, noHosts } from './lab/systemd.ts'
 import { suite } from './suite.ts'
@@ -134,7 +134,7 @@ test.run()
 
 const hosted = suite('crash loop: systemd', { skip: noHosts, timeoutMs: 200_000 })
 
-hosted(
+hosted.long(
   'systemd has given the service up: status says how often and how it ended, and a start does not wait',
   async () => {
     await using made = await temporary('crash')
@@ -142,7 +142,7 @@ hosted(
     await writeFile(join(folder, 'server.js'), DIES)
     await using host = await bootWithFeed(async (out) => {
       const config = { service: 'shop', kind: 'bundle', entry: 'server.js', healthPath: '/' }
-      for (const tag of ['v1.0.0', 'v1.1.0']) await buildQuietly({ project: parseProject(config, folder), tag, out })
+      await buildTags({ project: parseProject(config, folder), out }, ['v1.0.0', 'v1.1.0'])
     })
     const installer = join(host.feed, 'v1.0.0/install.sh')
     await host.ok('sh', installer, '--feed', host.feed, '--release', 'v1.0.0', '-y')

@@ -6,7 +6,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { newMemory, type Remembered } from '../agent/update/schedule/memory.ts'
 import type { Status } from '../agent/words/state.ts'
 import { equal, is, match, not, ok } from './assert.ts'
-import { buildLedgers, REQUESTS } from './lab/ledger.ts'
+import { publishLedgers } from './lab/ledger.ts'
 import { bootWithFeed, type FeedHost, put, setUpdate } from './lab/managed.ts'
 import { eventually, noHosts } from './lab/systemd.ts'
 import { suite } from './suite.ts'
@@ -24,11 +24,8 @@ const UPDATE = { probationMs: 1000, quietMs: 500, rehearse: 'auto', onOutcome: [
 let host: FeedHost
 
 test.before(async () => {
-  host = await bootWithFeed(async (out) => {
-    const rehearse = { requests: REQUESTS, files: ['migration.js'] }
-    const tags = ['v1.0.0', 'v1.0.1', 'v1.0.2', 'v1.3.0', 'v1.4.0', 'v2.0.0']
-    await buildLedgers(out, tags, { service: 'beacon', kind: 'bundle', rehearse })
-  })
+  const tags = ['v1.0.0', 'v1.0.1', 'v1.0.2', 'v1.3.0', 'v1.4.0', 'v2.0.0']
+  host = await bootWithFeed((out) => publishLedgers(out, tags))
   const hides = 'setsid env -i /bin/sleep 4711 </dev/null >/dev/null 2>&1 & sleep 0.5' // until it has left
   await put(host, '/usr/local/bin/tell', `#!/bin/sh\n{ id -un; echo "$@"; cat; echo; } >>${STATE}/told\n${hides}\n`)
   await host.ok('chmod', '755', '/usr/local/bin/tell')

@@ -4,7 +4,7 @@
 
 import { equal, is } from './assert.ts'
 import { bootWithFeed } from './lab/managed.ts'
-import { buildLedgers, REQUESTS } from './lab/ledger.ts'
+import { publishLedgers } from './lab/ledger.ts'
 import { eventually, noHosts } from './lab/systemd.ts'
 import { suite } from './suite.ts'
 
@@ -37,10 +37,7 @@ const ENFORCED = {
 }
 
 test('each limit is set, and seen in force while a release is tried, or told to be unseen on this host', async () => {
-  await using host = await bootWithFeed(async (out) => {
-    const rehearse = { requests: REQUESTS, files: ['migration.js'] }
-    await buildLedgers(out, ['v1.0.0', 'v1.1.0'], { service: 'beacon', kind: 'bundle', rehearse })
-  })
+  await using host = await bootWithFeed((out) => publishLedgers(out, ['v1.0.0', 'v1.1.0']))
   await host.install({ rehearse: 'auto' })
   const shown = async (...names: string[]) => {
     const said = await host.ok('systemctl', 'show', UNIT, `--property=${names.join(',')}`)

@@ -1,4 +1,4 @@
-// @deadlineMs 1500000
+// @long @deadlineMs 375000
 // Releases are rehearsed and installed while clients write 500 notes a second, in the cage that the installer makes: how each ends, and
 // that every acknowledged note is in the live database or in a file that the operation or `state` names. The long form alone:
 // test/systemd-rehearsal.test.ts tries each way without a writer.
@@ -13,7 +13,7 @@ import { asideDirectory, snapshotDirectory } from '../agent/disk/places.ts'
 import type { Operation, Outcome, StateCopy } from '../agent/words/state.ts'
 import { equal, is, match, ok } from './assert.ts'
 import { bootWithFeed, eventsIn, type FeedHost, put } from './lab/managed.ts'
-import { buildLedgers, REQUESTS } from './lab/ledger.ts'
+import { publishLedgers } from './lab/ledger.ts'
 import { noHosts } from './lab/systemd.ts'
 import { suite } from './suite.ts'
 
@@ -110,10 +110,7 @@ const CASES: Record<string, Case> = {
 }
 
 test.before(async () => {
-  host = await bootWithFeed(async (out) => {
-    const rehearse = { requests: REQUESTS, files: ['migration.js'] }
-    await buildLedgers(out, ['v1.0.0', 'v1.1.0'], { service: 'beacon', kind: 'bundle', rehearse })
-  })
+  host = await bootWithFeed((out) => publishLedgers(out, ['v1.0.0', 'v1.1.0']))
   await host.install({ probationMs: 2000, quietMs: 500, rehearse: 'auto' })
   await host.sql(
     `WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ${ROWS})
@@ -126,7 +123,7 @@ test.after(async () => await host?.off())
 for (const [at, [what, { migration, flags = [], code, outcome, said, mayLose = false }]] of Object.entries(
   CASES,
 ).entries())
-  test.long(`${what}: ${outcome}, and every acknowledged note is there`, async () => {
+  test(`${what}: ${outcome}, and every acknowledged note is there`, async () => {
     const on = host ?? fail()
     await put(on, `${STATE}/migration.js`, migration)
     await on.sql(`PRAGMA user_version = ${at + 1}`, LIVE) // so that it is not known from before

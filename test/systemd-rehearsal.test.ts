@@ -9,7 +9,7 @@ import type { Rehearsal } from '../agent/words/rehearsal.ts'
 import type { Operation } from '../agent/words/state.ts'
 import { equal, is, match, ok } from './assert.ts'
 import { bootWithFeed, eventsIn, type FeedHost, put } from './lab/managed.ts'
-import { buildLedgers, REQUESTS } from './lab/ledger.ts'
+import { publishLedgers } from './lab/ledger.ts'
 import { eventually, noHosts } from './lab/systemd.ts'
 import { isLong, suite } from './suite.ts'
 
@@ -22,11 +22,7 @@ const ROWS = isLong ? 100_000 : 30_000
 let host: FeedHost
 
 test.before(async () => {
-  host = await bootWithFeed(async (out) => {
-    const files = ['migration.js', 'case', 'live.pid', 'uploads']
-    const rehearse = { requests: REQUESTS, files, prepare: "DELETE FROM authors WHERE name = 'lease'" }
-    await buildLedgers(out, ['v1.0.0', 'v1.1.0', 'v1.2.0', 'v1.3.0'], { service: 'beacon', kind: 'bundle', rehearse })
-  })
+  host = await bootWithFeed((out) => publishLedgers(out, ['v1.0.0', 'v1.1.0', 'v1.2.0', 'v1.3.0']))
   await host.install({ probationMs: 1000, quietMs: 500, rehearse: 'auto' })
   await sql(`WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ${ROWS})
     INSERT INTO notes SELECT i, NULL, 'note ' || i FROM n; INSERT INTO authors VALUES (1, 'ada'), (2, 'lease')`)
@@ -54,7 +50,7 @@ test('the way back is open: the update says so, with rows and seconds, and nothi
   is((await host.cli('rollback', '-y')).code, 0)
 })
 
-test('a dry run rehearses beside the running service, says how it went, and leaves nothing', async () => {
+test.long('a dry run rehearses beside the running service, says how it went, and leaves nothing', async () => {
   await sql('PRAGMA user_version = 40') // so that it is not known from before
   await migrate('database.exec("ALTER TABLE notes ADD COLUMN shade TEXT")')
   const before = await look()
@@ -159,7 +155,7 @@ test('no way back, and the release fails in its probation: the old one has its d
   ok(Number(await sqlIn(stateMoved?.aside ?? '', 'SELECT count(*) FROM notes')) < ROWS * 0.6)
 })
 
-test('somebody else has the database open: a release with no way back is put off, and not blamed', async () => {
+test.long('somebody else has the database open: a release with no way back is put off, and not blamed', async () => {
   await migrate(`database.exec('DELETE FROM notes WHERE id % 3 = 0')`)
   const before = await look()
   const script = `import sqlite3, time; c = sqlite3.connect('${STATE}/ledger.db'); c.execute('SELECT 1 FROM notes').fetchone(); open('${STATE}/is-open', 'w'); time.sleep(60)`

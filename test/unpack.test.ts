@@ -96,21 +96,25 @@ test('its own flags, environment and NODE_OPTIONS reach the application untouche
   not(broken.stderr.includes(password))
 })
 
-test('kinds bundle and script: the same sources give the same bytes, and the application gets its own arguments', async () => {
-  for (const kind of ['bundle', 'script'] as const) {
-    await using one = await temporary('unpack')
-    await using other = await temporary('unpack')
-    const a = await make(one.path, kind)
-    // of executables the first test compares two, and the long form two of this kind
-    if (kind === 'script' || isLong) is(a.sha256, (await make(other.path, kind)).sha256, kind)
-    const executable = await unzipped(a.directory, join(one.path, 'racer'))
-    const env = { BATON_NODE: process.execPath }
-    is((await run([executable, '--version'], { env })).stdout, 'racer v1.0.0\n')
-    const said = JSON.parse((await run([executable, 'say', '--own'], { env })).stdout) as Record<string, unknown>
-    equal([said['argv'], said['execArgv']], [['say', '--own'], []])
-    is((await run([executable, 'stop', '--system'], { env, allowFailure: true })).exitCode, 7, 'there is no install')
-  }
-})
+for (const kind of ['bundle', 'script'] as const) {
+  // of executables the first test compares two
+  const register = kind === 'script' ? test : test.long
+  register(
+    `kind ${kind}: the same sources give the same bytes, and the application gets its own arguments`,
+    async () => {
+      await using one = await temporary('unpack')
+      await using other = await temporary('unpack')
+      const a = await make(one.path, kind)
+      is(a.sha256, (await make(other.path, kind)).sha256, kind)
+      const executable = await unzipped(a.directory, join(one.path, 'racer'))
+      const env = { BATON_NODE: process.execPath }
+      is((await run([executable, '--version'], { env })).stdout, 'racer v1.0.0\n')
+      const said = JSON.parse((await run([executable, 'say', '--own'], { env })).stdout) as Record<string, unknown>
+      equal([said['argv'], said['execArgv']], [['say', '--own'], []])
+      is((await run([executable, 'stop', '--system'], { env, allowFailure: true })).exitCode, 7, 'there is no install')
+    },
+  )
+}
 
 test('sixteen that unpack at once make one folder, whole, and all of them start', async () => {
   await using it = await place()

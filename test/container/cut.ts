@@ -79,24 +79,27 @@ test('the command killed with -9 in the switch: nobody notices, and a command in
   await gone(name)
 })
 
-for (const [i, restart] of (isLong ? (['always', 'no'] as const) : (['always'] as const)).entries()) {
-  test(`the engine restarted before one change after another (${i === 0 ? 'even' : 'odd'}), restart policy ${restart}: the update is finished`, async () => {
-    const name = `engine${i}`
-    const before = await old(name, restart)
-    const restarts: string[] = []
-    const ended = await deployIn(engine, { container: name, release: 'v1.1.0' }, (client) =>
-      witnessed(client, async (n, change) => {
-        if (n % 2 !== i || n <= BEFORE || (!isLong && restarts.length === 2)) return
-        restarts.push(change)
-        await engine.restart()
-      }),
-    )
-    equal([ended.outcome, ended.error?.message], ['updated', undefined])
-    ok(restarts.length >= 2, restarts.join(', '))
-    await runs(name, 'v1.1.0', restart)
-    await engine.inspect(before.Id)
-    await gone(name)
-  })
+for (const [i, restart] of (['always', 'no'] as const).entries()) {
+  test.long(
+    `the engine restarted before one change after another (${i === 0 ? 'even' : 'odd'}), restart policy ${restart}: the update is finished`,
+    async () => {
+      const name = `engine${i}`
+      const before = await old(name, restart)
+      const restarts: string[] = []
+      const ended = await deployIn(engine, { container: name, release: 'v1.1.0' }, (client) =>
+        witnessed(client, async (n, change) => {
+          if (n % 2 !== i || n <= BEFORE) return
+          restarts.push(change)
+          await engine.restart()
+        }),
+      )
+      equal([ended.outcome, ended.error?.message], ['updated', undefined])
+      ok(restarts.length >= 2, restarts.join(', '))
+      await runs(name, 'v1.1.0', restart)
+      await engine.inspect(before.Id)
+      await gone(name)
+    },
+  )
 }
 
 test.after(close)

@@ -71,29 +71,35 @@ test('without a container for the switch, killed before any change: a second run
   })
 })
 
-test('without it, killed before some changes of an update: --rollback undoes it, and says where nothing was begun', async () => {
-  // up to `create` nothing is there to undo, and it says so
-  await someAtOnce(isLong ? range(3, BEFORE + SWITCH) : [3, BEFORE + 4], async (n) => {
-    const name = `undo${n}`
-    const before = await old(name)
-    const said = await killed(name, 'v1.1.0', n)
-    const rollback = deployIn(engine, { container: name, release: null })
-    if (n <= BEFORE + 1) {
-      const { message } = await rejects(rollback, withCode('refused'))
-      match(message, /^nothing was rolled back: .* of v1\.1\.0 was cut short before it touched anything: v1\.0\.0 runs/)
-    } else {
-      const ended = await rollback
-      equal([ended.outcome, ended.to], ['rolled_back', 'v1.0.0'], `${name} at ${said.at(-1)}`)
-    }
-    await runs(name, 'v1.0.0')
-    equal((await engine.inspect(name)).Id, before.Id)
-    equal(
-      (await leftovers(name)).filter((left) => !left.endsWith('-failed')),
-      [],
-    )
-    await gone(name)
-  })
-})
+test.long(
+  'without it, killed before some changes of an update: --rollback undoes it, and says where nothing was begun',
+  async () => {
+    // up to `create` nothing is there to undo, and it says so
+    await someAtOnce(isLong ? range(3, BEFORE + SWITCH) : [3, BEFORE + 4], async (n) => {
+      const name = `undo${n}`
+      const before = await old(name)
+      const said = await killed(name, 'v1.1.0', n)
+      const rollback = deployIn(engine, { container: name, release: null })
+      if (n <= BEFORE + 1) {
+        const { message } = await rejects(rollback, withCode('refused'))
+        match(
+          message,
+          /^nothing was rolled back: .* of v1\.1\.0 was cut short before it touched anything: v1\.0\.0 runs/,
+        )
+      } else {
+        const ended = await rollback
+        equal([ended.outcome, ended.to], ['rolled_back', 'v1.0.0'], `${name} at ${said.at(-1)}`)
+      }
+      await runs(name, 'v1.0.0')
+      equal((await engine.inspect(name)).Id, before.Id)
+      equal(
+        (await leftovers(name)).filter((left) => !left.endsWith('-failed')),
+        [],
+      )
+      await gone(name)
+    })
+  },
+)
 
 test('after a cut before the switch --status tells what ran before, and --rollback goes there or says that it does not', async () => {
   const cut = async (name: string, release: string | null, n: number) => {

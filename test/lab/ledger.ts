@@ -6,8 +6,11 @@ import { join, relative } from 'node:path'
 import { pipeline } from 'node:stream/promises'
 import { DatabaseSync } from 'node:sqlite'
 import { createZstdDecompress } from 'node:zlib'
-import { buildTags } from '../fixtures/quiet-build.ts'
+import { run } from '../../deploy/lib/shell.ts'
 import { parseProject } from '../../deploy/make/project.ts'
+import { updateReleases } from '../../deploy/make/release-folder.ts'
+import { buildTags } from '../fixtures/quiet-build.ts'
+import { madeOnce } from '../fixtures/releases.ts'
 import type { Rehearse } from '../../agent/words/rehearsal.ts'
 
 export const LEDGER = 'ledger'
@@ -29,6 +32,18 @@ export async function buildLedgers(
   const signed = root === null ? {} : { root: relative(folder, root) }
   const project = { ...parseProject({ ...about, rehearse }, folder), ...signed }
   await buildTags({ project, out }, tags)
+}
+
+const HOST_TAGS = ['v1.0.0', 'v1.0.1', 'v1.0.2', 'v1.1.0', 'v1.2.0', 'v1.3.0', 'v1.4.0', 'v2.0.0']
+
+/** Puts executables of the ledger, as the service `beacon`, into the feed `out`. They are built once for all test processes. */
+export async function publishLedgers(out: string, tags: readonly string[]): Promise<void> {
+  const files = ['migration.js', 'case', 'live.pid', 'uploads']
+  const rehearse = { requests: REQUESTS, files, prepare: "DELETE FROM authors WHERE name = 'lease'" }
+  const about = { service: 'beacon', kind: 'bundle', rehearse } as const
+  const built = await madeOnce('ledgers', async (folder) => await buildLedgers(folder, HOST_TAGS, about))
+  for (const tag of tags) await run(['cp', '-al', join(built, tag), join(out, tag)])
+  await updateReleases(out, about.service)
 }
 
 /** Writes the executable of a release in the feed `out` to `path`. */
