@@ -14,12 +14,12 @@ const GOOD = `${SUITE} test('good', () => {}); test.run()`
 
 /** Runs these files with the runner: its output, and its exit code. */
 async function run(files: Record<string, string>, ...args: string[]): Promise<{ code: number | null; output: string }> {
-  return await runAgain(0, files, ...args)
+  return await runWith({}, files, ...args)
 }
 
-/** The same, with `again` more tries for a file that fails. */
-async function runAgain(
-  again: number,
+/** The same, with these variables. */
+async function runWith(
+  environment: Record<string, string>,
   files: Record<string, string>,
   ...args: string[]
 ): Promise<{ code: number | null; output: string }> {
@@ -32,7 +32,7 @@ async function runAgain(
     const child = spawn(process.execPath, [...process.execArgv, ...program], {
       cwd: '/',
       stdio: ['ignore', 'pipe', 'pipe'],
-      env: { ...process.env, BATON_TEST_NO_SKIP: '', BATON_TEST_AGAIN: String(again) },
+      env: { ...process.env, BATON_TEST_NO_SKIP: '', BATON_TEST_AGAIN: '', ...environment },
     })
     let output = ''
     for (const stream of [child.stdout, child.stderr]) stream.on('data', (chunk) => (output += String(chunk)))
@@ -103,6 +103,20 @@ test('sums up good files, and says so in its last line', async () => {
   is(code, 0)
 })
 
+test('runs a file that is marked @long in the long form alone, and says so to who asks for that file', async () => {
+  const files = { a: GOOD, b: `// @long @deadlineMs 9000\n${GOOD}` }
+  for (const [long, passed] of [
+    ['', 1],
+    ['1', 2],
+  ] as const) {
+    const { code, output } = await runWith({ BATON_TEST_LONG: long }, files)
+    equal([code, lastLine(output)], [0, `${passed} passed, 0 failed`])
+  }
+  const { code, output } = await runWith({ BATON_TEST_LONG: '' }, files, '/b.test')
+  equal([code, lastLine(output)], [1, '0 passed, 1 failed'])
+  match(output, /`\/b\.test`: only with BATON_TEST_LONG=1/)
+})
+
 test('shows the output of a file that fails, and counts what was skipped', async () => {
   const bad = `${SUITE} test('bad', () => { throw new Error('the reason') }); test.run()
     const b = suite('b', { skip: 'left' }); b('left', () => {}); b.run()`
@@ -121,7 +135,7 @@ test('tries a failed file as often as it is told to, counts the last try, and na
       if (readFileSync(file, 'utf8').length < 3) throw new Error('not yet')
     }); test.run()`
   const bad = `${SUITE} test('bad', () => { throw new Error('never') }); test.run()`
-  const { code, output } = await runAgain(2, { bad, flaky, good: GOOD })
+  const { code, output } = await runWith({ BATON_TEST_AGAIN: '2' }, { bad, flaky, good: GOOD })
   is(code, 1)
   is(lastLine(output), '2 passed, 1 failed')
   equal(

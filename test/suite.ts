@@ -23,7 +23,7 @@ export interface SuiteOptions {
 export interface Suite {
   /** `timeoutMs`: deadline of this test, if the suite's will not do */
   (title: string, body: Body, options?: { timeoutMs?: number }): void
-  /** The same, in the long form alone: a variant of another test here, with another parameter. No later test may need what it leaves. */
+  /** The same, in the long form alone: a variant of another test, or more than it tries. No later test may need what it leaves. */
   long(title: string, body: Body, options?: { timeoutMs?: number }): void
   /** Runs before the first test; if it fails, every test fails. */
   before(body: Body): void
