@@ -26,6 +26,7 @@ import { IS_PACKAGED, PROJECT } from './make/place.ts'
 import { asksForHelp, type CommandLine, parseFlags, usageOf } from './lib/flags.ts'
 import { createProgress, type ProgressReport } from './lib/progress.ts'
 import { fillHolderContext } from './make/holder-image.ts'
+import { CHUNK_BYTES } from './make/pack.ts'
 import { temporaryDirectory } from './make/temporary.ts'
 import { findProgram, run } from './lib/shell.ts'
 
@@ -167,7 +168,8 @@ async function fillContext(
   const sums = await readBuilt(folder, 'SHA256SUMS', manifest.tag)
   for (const name of [asset.name, 'release.json']) await verifySum(folder, name, sums)
   const executable = join(context, 'service')
-  const unpack = asset.compression === 'zstd' ? createZstdDecompress() : createGunzip()
+  const pieces = { chunkSize: CHUNK_BYTES }
+  const unpack = asset.compression === 'zstd' ? createZstdDecompress(pieces) : createGunzip(pieces)
   await pipeline(createReadStream(join(folder, asset.name)), unpack, createWriteStream(executable))
   await chmod(executable, 0o755)
   const got = await sha256(executable)

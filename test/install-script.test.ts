@@ -12,6 +12,7 @@ import {
   mkdtemp,
   readdir,
   readFile,
+  readlink,
   rm,
   stat,
   symlink,
@@ -735,12 +736,14 @@ let programs: Promise<string> | null = null
 async function pathWithout(name: string): Promise<{ path: string } & AsyncDisposable> {
   const path = await (programs ??= linkPrograms())
   if (name === '') return { path, [Symbol.asyncDispose]: async () => {} }
-  await rm(join(path, name))
+  const link = join(path, name)
+  const program = await readlink(link).catch(() => null) // this machine may have none
+  await rm(link, { force: true })
   return {
     path,
     async [Symbol.asyncDispose]() {
-      await rm(join(path, name), { force: true }) // a test may have put another one there
-      await symlink(join('/usr/bin', name), join(path, name))
+      await rm(link, { force: true }) // a test may have put another one there
+      if (program !== null) await symlink(program, link)
     },
   }
 }

@@ -1,6 +1,6 @@
 // @long @deadlineMs 375000
 // Releases are rehearsed and installed while clients write 500 notes a second, in the cage that the installer makes: how each ends, and
-// that every acknowledged note is in the live database or in a file that the operation or `state` names. The long form alone:
+// that every acknowledged note is in the live database or in a file that the operation or `state` names.
 // test/systemd-rehearsal.test.ts tries each way without a writer.
 
 import { spawn } from 'node:child_process'

@@ -9,7 +9,7 @@ import { bootWithReleases, EXECUTABLE, type FeedHost, put } from './lab/managed.
 import { eventually, noHosts } from './lab/systemd.ts'
 
 const test = suite('systemd: rescue', { skip: noHosts, timeoutMs: 180_000 })
-/** of the ten points of `pointOf`, in CI every other one */
+/** of the ten points of `pointOf`, in CI every fourth one */
 const POINTS = Array.from({ length: 10 }, (_, at) => at).filter((at) => isLong || at % 4 === 0)
 const KILL_ALL = ['sh', '-c', 'kill -KILL $(cat /sys/fs/cgroup/system.slice/beacon.service/cgroup.procs)']
 

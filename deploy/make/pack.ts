@@ -27,8 +27,8 @@ const LEVELS = {
   best: { zstd: 19, gzip: 9 },
 } as const satisfies Record<Effort, { zstd: number; gzip: number }>
 
-/** bytes that a compressor gives at once: with Node's 16 kB, handing them on takes longer than storing does */
-const CHUNK = 1 << 18
+/** what a compressor or decompressor gives at once: with Node's 16 kB, handing them on takes longer than storing does */
+export const CHUNK_BYTES = 256 * 1024
 
 /** A window of at most 8 MB keeps the updating service's memory small; 128 MB would save 1 % more. */
 const WINDOW_LOG = 23
@@ -44,11 +44,11 @@ export async function compress(
   const level = LEVELS[effort][kind]
   const compressor =
     kind === 'gzip'
-      ? createGzip({ level, chunkSize: CHUNK }) // its header holds no time and no name
+      ? createGzip({ level, chunkSize: CHUNK_BYTES }) // its header holds no time and no name
       : createZstdCompress({
           // no `ZSTD_c_nbWorkers`: with any, Node 26.10 ends the stream too early (ERR_STREAM_PUSH_AFTER_EOF)
           pledgedSrcSize: size,
-          chunkSize: CHUNK,
+          chunkSize: CHUNK_BYTES,
           params: {
             [constants.ZSTD_c_compressionLevel]: level,
             [constants.ZSTD_c_windowLog]: WINDOW_LOG,

@@ -6,7 +6,8 @@ import { readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { connectEngine } from '../../deploy/container/engine/engine.ts'
-import { cable, heldImages, strictClients, uncable } from '../container/held-service.ts'
+import { cable, strictClients, uncable } from '../container/held-service.ts'
+import { serviceImages } from '../container/images.ts'
 import { runInLab, startEngine, startRegistry, whyNot } from '../lab/docker.ts'
 import { endWays, type ReplacingWay, replacingWays } from './container-ways.ts'
 import type { ContainerResult } from './results.ts'
@@ -76,7 +77,7 @@ function markdownOf(ways: Way[], rounds: number): string {
 /** Inside the lab. */
 async function measure(file: string, rounds: number): Promise<void> {
   const [engine, registry] = await Promise.all([startEngine(), startRegistry()])
-  const repository = await heldImages(engine, registry)
+  const repository = await serviceImages(engine, registry)
   const { address } = await cable()
   const client = await connectEngine(engine.socketPath)
   const ways = await replacingWays({ engine, client, repository, address })

@@ -7,7 +7,7 @@ import { equal, is, match } from '../assert.ts'
 import { labReason, startEngine, startRegistry } from '../lab/docker.ts'
 import { makeStubFleet, noAnsible } from '../lab/stub-fleet.ts'
 import { suite } from '../suite.ts'
-import { heldImages } from './held-service.ts'
+import { serviceImages } from './images.ts'
 import { healthy } from './probe.ts'
 
 const skip = labReason() ?? noAnsible
@@ -15,7 +15,7 @@ const test = suite('container fleet', { timeoutMs: 300_000, skip })
 
 test('a mixed fleet moves in waves, and goes back where the gate says no', async () => {
   const [engine, registry] = [await startEngine(), await startRegistry()]
-  const repository = await heldImages(engine, registry)
+  const repository = await serviceImages(engine, registry)
   for (const name of ['one', 'two']) {
     await engine.docker('run', '-d', '--name', name, '--health-interval', '300ms', `${repository}:v1.0.0`)
     await healthy(engine, name)

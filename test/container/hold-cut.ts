@@ -7,7 +7,8 @@ import { suite } from '../suite.ts'
 import { equal, ok } from '../assert.ts'
 import { openLab } from '../lab/docker.ts'
 import { command, heldBefore, NOT_TRIED, range } from './cutting.ts'
-import { answers, cable, heldImages, ordinaryService, uncable } from './held-service.ts'
+import { answers, cable, ordinaryService, uncable } from './held-service.ts'
+import { serviceImages } from './images.ts'
 import { healthy, until } from './probe.ts'
 
 const { skip, engine, registry, close } = await openLab()
@@ -25,7 +26,7 @@ const rows: string[] = []
 
 test.before(async () => {
   address = (await cable()).address
-  const repository = await heldImages(engine, registry)
+  const repository = await serviceImages(engine, registry)
   await ordinaryService(engine, { name: NAME, port: PORT, repository, address })
   // makes the image of the program, so that the switcher is quick below
   for (const release of ['hold', 'no-hold']) {

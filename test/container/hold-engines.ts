@@ -11,7 +11,6 @@ import { suite } from '../suite.ts'
 import {
   answers,
   cable,
-  heldImages,
   heldService,
   type HeldService,
   strictClients,
@@ -21,6 +20,7 @@ import {
   watchDatabase,
   whole,
 } from './held-service.ts'
+import { serviceImages } from './images.ts'
 import { command } from './cutting.ts'
 import { healthy, until } from './probe.ts'
 
@@ -33,7 +33,7 @@ let held: HeldService
 
 test.before(async () => {
   address = (await cable()).address
-  repository = await heldImages(engine, registry)
+  repository = await serviceImages(engine, registry)
   held = await heldService(engine, { name: 'held', port: 8240, repository, address })
 })
 
@@ -182,7 +182,7 @@ test('with userns-remap: the holder lends to a service whose user is another one
   }
   for (const folder of ['', 'engine0', 'engine0/data']) await chmod(join(labFolder(), folder), 0o711)
   await engine.start({ 'userns-remap': 'nobody:nogroup' })
-  const own = await heldImages(engine, registry)
+  const own = await serviceImages(engine, registry)
   const mapped = await heldService(engine, { name: 'mapped', port: 8242, repository: own, address })
   const { State } = await engine.inspect(mapped.door)
   match(await readFile(`/proc/${State.Pid}/status`, 'utf8'), /^Uid:\t165534\t/m)

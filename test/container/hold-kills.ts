@@ -13,18 +13,17 @@ import { heldBefore } from './cutting.ts'
 import {
   answers,
   cable,
-  heldImages,
   heldService,
   type HeldService,
   keptRows,
   type Seen,
   strictClients,
-  switching,
   tell,
   uncable,
   watchDatabase,
   whole,
 } from './held-service.ts'
+import { serviceImages, switching } from './images.ts'
 import { healthy, until } from './probe.ts'
 
 const { skip, engine, registry, close } = await openLab()
@@ -66,7 +65,7 @@ const rows = new Map<HeldService, string[]>()
 
 test.before(async () => {
   const { address } = await cable()
-  const repository = await heldImages(engine, registry)
+  const repository = await serviceImages(engine, registry)
   services['one at a time'] = await heldService(engine, { name: 'alone', port: 8250, repository, address })
   const twice = await switching(engine, repository, 'together')
   services.together = await heldService(engine, { name: 'both', port: 8251, repository: twice, address })

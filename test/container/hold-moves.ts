@@ -11,7 +11,6 @@ import { labFolder, openLab, publish } from '../lab/docker.ts'
 import {
   answers,
   cable,
-  heldImages,
   heldService,
   type HeldService,
   ordinaryService,
@@ -19,6 +18,7 @@ import {
   underLoad,
   whole,
 } from './held-service.ts'
+import { serviceImages } from './images.ts'
 import { deployIn, healthy, probeImage, until } from './probe.ts'
 import { askThree, type ThreePorts, threeKinds, whileAsked } from './three-kinds.ts'
 
@@ -29,7 +29,7 @@ let held: HeldService
 
 test.before(async () => {
   address = (await cable()).address
-  repository = await heldImages(engine, registry)
+  repository = await serviceImages(engine, registry)
   held = await heldService(engine, { name: 'held', port: 8200, repository, address })
   await publish(registry.host, 'beacon', ['v1.2.3'], probeImage('v1.2.3'))
 })

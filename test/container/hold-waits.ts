@@ -6,19 +6,8 @@ import { equal, match, ok } from '../assert.ts'
 import { openLab } from '../lab/docker.ts'
 import { isLong, suite } from '../suite.ts'
 import { command, heldBefore, NOT_TRIED } from './cutting.ts'
-import {
-  cable,
-  derivedImage,
-  switching,
-  heldImages,
-  heldService,
-  type HeldService,
-  tell,
-  uncable,
-  underLoad,
-  watchDatabase,
-  whole,
-} from './held-service.ts'
+import { cable, heldService, type HeldService, tell, uncable, underLoad, watchDatabase, whole } from './held-service.ts'
+import { derivedImage, serviceImages, switching } from './images.ts'
 import { healthy, until } from './probe.ts'
 
 const { skip, engine, registry, close } = await openLab()
@@ -29,7 +18,7 @@ let [alone, both]: HeldService[] = []
 
 test.before(async () => {
   address = (await cable()).address
-  repository = await heldImages(engine, registry)
+  repository = await serviceImages(engine, registry)
   alone = await heldService(engine, { name: 'alone', port: 8230, repository, address })
   both = await heldService(engine, {
     name: 'both',

@@ -12,7 +12,6 @@ import {
   answers,
   BORROWS,
   cable,
-  heldImages,
   heldService,
   type HeldService,
   keptRows,
@@ -24,6 +23,7 @@ import {
   underLoad,
   whole,
 } from './held-service.ts'
+import { serviceImages } from './images.ts'
 import { deployIn, healthy, probeImage, until } from './probe.ts'
 
 const { skip, engine, registry, close } = await openLab()
@@ -34,7 +34,7 @@ let held: HeldService
 
 test.before(async () => {
   address = (await cable()).address
-  repository = await heldImages(engine, registry)
+  repository = await serviceImages(engine, registry)
   // while clients wait, nothing is pulled: on a busy machine that takes longer than they do
   await engine.docker('pull', '-q', `${repository}:v1.1.0`)
   held = await heldService(engine, { name: 'held', port: 8200, repository, address })

@@ -1,5 +1,5 @@
 // The real image: built by container/Dockerfile from real releases, run as the guide says, upgraded and rolled back under load.
-// Building an image takes the engine half a minute: CI runs those that held-service.ts has built once, and only the long form builds
+// Building an image takes the engine half a minute: CI runs those that images.ts has built once, and only the long form builds
 // them in the middle of the guide.
 
 import { existsSync } from 'node:fs'
@@ -12,7 +12,7 @@ import type { EndEvent } from '../../deploy/container/report.ts'
 import { run } from '../../deploy/lib/shell.ts'
 import { publishTo, releases } from '../fixtures/releases.ts'
 import { labFolder, openLab, publishBase } from '../lab/docker.ts'
-import { heldImages } from './held-service.ts'
+import { serviceImages } from './images.ts'
 import { deployIn, healthy, until } from './probe.ts'
 import { sideBySide } from './side-by-side.ts'
 
@@ -29,14 +29,12 @@ let dist = ''
 test.before(async () => {
   repository = `${registry.host}/beacon`
   if (isLong) base = await publishBase(registry.host)
-  else await heldImages(engine, registry)
+  else await serviceImages(engine, registry)
   dist = await publishTo(join(labFolder(), 'dist'), await releases([{ tag: 'v1.0.0' }, { tag: 'v1.1.0' }]))
 })
 
-const guided = isLong ? 'every command' : 'every command on images that are there'
-
 // the first, since in the long form it makes the images that the others run
-test(`the guide: ${guided} of docs/guides/container.md does what the page says`, async () => {
+test(`the guide: every command of docs/guides/container.md${isLong ? '' : ', but for the builds,'} does what the page says`, async () => {
   const page = await readFile(join(ROOT, 'docs/guides/container.md'), 'utf8')
   const blocks = [...page.matchAll(/^```sh\n(.*?)^```$/gms)].map((match) => match[1] ?? '')
   ok(blocks.length >= 8)

@@ -11,7 +11,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { loadEsbuild } from '../../deploy/make/bundle.ts'
 import { PROJECT } from '../../deploy/make/place.ts'
 import { labFolder, type LabEngine, publishBase, type Registry } from '../lab/docker.ts'
-import { derivedImage } from './held-service.ts'
+import { derivedImage } from './images.ts'
 
 /** the kernel keeps some 270 datagrams for an application that is away */
 const ASK_EVERY_MS = 50

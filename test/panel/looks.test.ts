@@ -1,6 +1,6 @@
 // @deadlineMs 900000
-// Every state of the page (in CI a third of them) as it looks and as it is used: axe, nothing cut off, no word broken, all of it by keyboard; in light and
-// dark, in Chinese, in the reader's own colours, and on the smallest screen with the largest text.
+// Every state of the page (in CI a third of them) as it looks and as it is used: axe, nothing cut off, no word broken, all of it by
+// keyboard; in light and dark, in Chinese, in the reader's own colours, and on the smallest screen with the largest text.
 
 import { createRequire } from 'node:module'
 import { readFile } from 'node:fs/promises'
