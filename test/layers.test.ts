@@ -168,6 +168,7 @@ test("nothing in agent/ opens a database but the lock and the process that copie
     'agent/disk/orders.ts',
     'agent/disk/quiet-copy.ts',
     'agent/update/rehearsal/look.ts', // of the copy, in the cage
+    'agent/update/rehearsal/values.ts', // the same
   ])
 })
 

@@ -46,7 +46,8 @@ const OPEN = {
   'an index': 'database.exec("CREATE INDEX notes_text ON notes(text)")',
   'a view': 'database.exec("CREATE VIEW newest AS SELECT max(id) FROM notes")',
   'a number': 'database.exec("PRAGMA user_version = 7")',
-  'rows that are written': `database.exec("UPDATE notes SET text = upper(text); INSERT INTO authors VALUES (3, 'eva')")`,
+  'rows that are written': `database.exec("INSERT INTO authors VALUES (3, 'eva')")`,
+  'a column that is filled': `database.exec("ALTER TABLE notes ADD COLUMN size INTEGER; UPDATE notes SET size = length(text)")`,
   'a rebuilt file': 'database.exec("VACUUM; ANALYZE")',
 } as const
 
@@ -85,6 +86,10 @@ const NOT_OPEN = {
   'a table made anew by copying': [
     'unproven',
     `database.exec("PRAGMA foreign_keys = OFF; CREATE TABLE n2(id INTEGER PRIMARY KEY, author INTEGER REFERENCES authors(id), text TEXT NOT NULL CHECK (length(text) < 1000)); INSERT INTO n2 SELECT * FROM notes; DROP TABLE notes; ALTER TABLE n2 RENAME TO notes")`,
+  ],
+  'values changed': [
+    'unproven',
+    'database.exec("UPDATE notes SET author = author + 1 WHERE author = 1; UPDATE notes SET text = upper(text)")',
   ],
   'a trigger that does harm later': [
     'unproven',
@@ -305,6 +310,7 @@ const EMPTY: Report = {
   damage: null,
   lost: null,
   difference: null,
+  changed: null,
   others: [],
   reversible: false,
 }

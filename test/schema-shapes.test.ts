@@ -8,7 +8,7 @@ import { DatabaseSync } from 'node:sqlite'
 import { compared } from '../agent/update/rehearsal/conduct.ts'
 import { judge } from '../agent/update/rehearsal/judge.ts'
 import { lookAtDatabase } from '../agent/update/rehearsal/look.ts'
-import { is, not, ok } from './assert.ts'
+import { is, match, not, ok } from './assert.ts'
 import { suite } from './suite.ts'
 
 const test = suite('shapes of a schema')
@@ -215,6 +215,16 @@ for (const [what, migration] of Object.entries(OPEN))
     is(judge(reportOf(difference), TAGS).verdict, 'open', JSON.stringify(difference))
   })
 
+test('an index, a trigger, a view, a collation or a constraint that differs is told by its name', () => {
+  const told = (what: string) => compared(look(''), look(SHAPES[what]?.[0] ?? fail(what))).difference ?? ''
+  match(told('another collation of the last column'), 'the table pairs was made anew, and differs in `collate nocase`')
+  match(told('a new CHECK'), "differs in `check(b <> 'no')`")
+  match(told('STRICT'), 'differs in `strict`')
+  match(told('a trigger that is gone'), 'the trigger marks has changed or is gone')
+  match(told('another view'), 'the view newest has changed or is gone')
+  match(told('an index that INDEXED BY names is gone'), 'the index notes_text has changed or is gone')
+})
+
 test('another encoding is never open', () => {
   const path = join(home, 'utf16.db')
   const database = new DatabaseSync(path)
@@ -230,6 +240,10 @@ function reportOf(difference: ReturnType<typeof compared>) {
   const well = { ms: 1, failure: null, refused: null, requests: 2, writes: 1 }
   const runs = { present: well, candidate: well, presentAgain: well }
   return { phase: 'done', rows: 8, reversible: false, others: [], ...runs, ...difference } as const
+}
+
+function fail(what: string): never {
+  throw new Error(`no shape ${what}`)
 }
 
 let count = 0

@@ -17,10 +17,11 @@ import type { Rehearse, RehearseRequest } from '../../words/rehearsal.ts'
 import { freePort, type Started, startProgram } from '../started.ts'
 import { type CageRequest, REHEARSAL_REPORT, REHEARSAL_REQUEST } from './ask-cage.ts'
 import { foreseeFull } from './filling.ts'
-import { type CopyLook, lookAtDatabase, prepareDatabase, rowsNow } from './look.ts'
+import { type Contents, contentsNow, type CopyLook, lookAtDatabase, prepareDatabase } from './look.ts'
 import { damagedOf, lookAgainAt, lookAtOthers } from './others.ts'
 import type { Report, Run } from './report.ts'
 import { whyNotAdditive } from './schema-difference.ts'
+import { type Changed, changedIn, whyValuesChanged } from './values.ts'
 
 const CONFIG = '.rehearsal-config.json'
 const [WORDS_MAX, ANSWER_MS, POLL_MS, WATCH_MS] = [300, 10_000, 50, 20]
@@ -64,6 +65,7 @@ async function rehearseIn(
   const about = (executable: string, rehearse: Rehearse | null) => ({ executable, rehearse, state, startMs })
   const failure = own?.prepare === undefined ? null : prepareDatabase(path, own.prepare)
   if (failure !== null) return tell({ present: { ms: null, failure, refused: null, requests: 0, writes: 0 } })
+  const asCopied = contentsNow(path)
   const first = await run(about(present, own))
   tell({ present: first })
   if (first.failure !== null) return
@@ -72,14 +74,18 @@ async function rehearseIn(
   const files = own?.files ?? []
   const others = await lookAtOthers(state, files, path)
   tell({ phase: 'candidate', rows: sum(before), others: Object.keys(others) })
-  // count before the requests: rows that they write must not hide rows that the migration has lost
-  let rows: CopyLook['rows'] | null = null
-  const second = await run(about(candidate, other), () => void (rows = rowsNow(path)))
+  // look before the requests: rows that they write must not hide rows that the migration has lost, nor pass for values that it has changed
+  const migrated: { contents: Contents | null } = { contents: null }
+  const second = await run(about(candidate, other), () => void (migrated.contents = contentsNow(path)))
   tell({ candidate: second })
   if (second.failure !== null) return
   const after = lookAtDatabase(path)
+  const { rows, values } = migrated.contents ?? { rows: null, values: null }
+  const itself = asCopied === null ? {} : changedIn(asCopied.values, before.values)
   const difference =
-    typeof after === 'string' ? { difference: after } : compared(before, { ...after, rows: fewest(rows, after.rows) })
+    typeof after === 'string'
+      ? { difference: after }
+      : compared(before, { ...after, rows: fewest(rows, after.rows), values }, itself)
   const damage = damagedOf(others, await lookAgainAt(state, Object.keys(others)))
   tell({ ...difference, ...(damage !== null && { damage }), phase: 'present-again' })
   tell({ presentAgain: await run(about(present, own)) })
@@ -102,8 +108,14 @@ function fewest(rows: CopyLook['rows'] | null, later: CopyLook['rows']): CopyLoo
   )
 }
 
-/** What a migration has changed, as far as it matters. Pure. */
-export function compared(before: CopyLook, after: CopyLook): Pick<Report, 'damage' | 'lost' | 'difference'> {
+type Compared = Pick<Report, 'damage' | 'lost' | 'difference' | 'changed'>
+
+/** What a migration has changed, as far as it matters. `itself`: what the present release changes whenever it runs. Pure. */
+export function compared(
+  before: CopyLook,
+  after: Omit<CopyLook, 'values'> & { values: CopyLook['values'] | null },
+  itself: Changed = {},
+): Compared {
   const orphans = (after.orphans ?? 0) - (before.orphans ?? after.orphans ?? 0)
   const damage =
     after.fault !== null && before.fault === null
@@ -118,7 +130,11 @@ export function compared(before: CopyLook, after: CopyLook): Pick<Report, 'damag
     before.orphans !== null && after.orphans === null
       ? 'a foreign key points at no key (PRAGMA foreign_key_check)'
       : null
-  return { damage, lost, difference: whyNotAdditive(before.schema, after.schema) ?? uncheckable }
+  const changed =
+    after.values === null
+      ? 'its values could not be compared, as the new release keeps the database to itself'
+      : whyValuesChanged(changedIn(before.values, after.values), itself)
+  return { damage, lost, difference: whyNotAdditive(before.schema, after.schema) ?? uncheckable, changed }
 }
 
 interface About {

@@ -31,7 +31,7 @@ export function tooFull(to: string): BatonError {
 }
 
 function verdictOf(report: Report, { from, to }: Tags): Judged {
-  const { phase, present, candidate, presentAgain, damage, lost, difference, reversible } = report
+  const { phase, present, candidate, presentAgain, damage, lost, difference, changed, reversible } = report
   if (phase === 'full') throw tooFull(to)
   if (present === null || present.failure !== null || candidate === null) {
     if (phase === 'candidate') throw failed(to, 'it ended the cage: it took all memory, or all processes')
@@ -66,13 +66,14 @@ function verdictOf(report: Report, { from, to }: Tags): Judged {
       verdict: 'unproven',
       reason: `${to} does not answer as its own \`rehearse\` expects: ${candidate.refused}`,
     }
+  const otherThanBefore = [difference, changed].filter((why) => why !== null).join('; ')
+  if (otherThanBefore !== '' && !reversible) return { verdict: 'unproven', reason: otherThanBefore }
   if (presentAgain.writes === 0) {
     return {
       verdict: 'unproven',
       reason: `${from} starts on the data that ${to} leaves, and its author names no request that writes`,
     }
   }
-  if (difference !== null && !reversible) return { verdict: 'unproven', reason: difference }
   return { verdict: 'open', reason: `${from} reads and writes the data that ${to} leaves` }
 }
 

@@ -3,11 +3,13 @@
 import type { DatabaseSync } from 'node:sqlite'
 import { reasonOf } from '../../words/errors.ts'
 import type { ColumnShape, Schema } from './schema-difference.ts'
+import { type RowValues, valuesIn } from './values.ts'
 
 export interface CopyLook {
   schema: Schema
   /** by table */
   rows: Readonly<Record<string, number>>
+  values: RowValues
   /** what `PRAGMA integrity_check` reports; null: ok, or the check needs an extension of the application */
   fault: string | null
   /** rows that refer to missing rows, by `PRAGMA foreign_key_check`; null: the check is not possible */
@@ -20,8 +22,8 @@ const FAULT_MAX = 200
 export function lookAtDatabase(path: string): CopyLook | string {
   const database = openDatabase(path)
   try {
-    const [schema, rows, fault] = [schemaIn(database), rowsIn(database), faultIn(database)]
-    return { schema, rows, fault, orphans: orphansIn(database) }
+    const [schema, fault] = [schemaIn(database), faultIn(database)]
+    return { schema, ...contentsIn(database), fault, orphans: orphansIn(database) }
   } catch (cause) {
     return `the database cannot be looked at: ${reasonOf(cause)}`
   } finally {
@@ -29,10 +31,12 @@ export function lookAtDatabase(path: string): CopyLook | string {
   }
 }
 
-/** Rows by table, while the application has the database open; null: not readable, for instance because it is locked. */
-export function rowsNow(path: string): CopyLook['rows'] | null {
+export type Contents = Pick<CopyLook, 'rows' | 'values'>
+
+/** Looks while the application has the database open; null: not readable, for instance because it is locked. */
+export function contentsNow(path: string): Contents | null {
   try {
-    return reading(path, rowsIn)
+    return reading(path, contentsIn)
   } catch {
     return null
   }
@@ -125,6 +129,17 @@ function columnsOf(database: DatabaseSync, table: string): ColumnShape[] {
     fallback: column['dflt_value'] === null ? null : text(column['dflt_value']),
     isKey: Number(column['pk']) > 0,
   }))
+}
+
+function contentsIn(database: DatabaseSync): Contents {
+  const tables = tablesIn(database)
+    .filter(({ sql }) => !/^create virtual/i.test(sql))
+    .map(({ name }) => {
+      const columns = columnsOf(database, name)
+      const key = columns.filter(({ isKey }) => isKey).map((column) => column.name)
+      return { name, columns: columns.map((column) => column.name), key }
+    })
+  return { rows: rowsIn(database), values: valuesIn(database, tables) }
 }
 
 function rowsIn(database: DatabaseSync): Record<string, number> {

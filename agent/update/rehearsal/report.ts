@@ -32,6 +32,8 @@ export interface Report {
   lost: string | null
   /** why the present release may not understand the new schema; null: columns and tables were added, or nothing has changed */
   difference: string | null
+  /** rows that were there before and have other values after the migration; null: none but those that the present release changes itself */
+  changed: string | null
   /** databases beside the one that goes back, by their paths in the state directory */
   others: readonly string[]
   /** the candidate's author declares that the release before can work on its data */
@@ -52,6 +54,7 @@ export function readReportOf(value: Record<string, unknown>): Report {
     damage: textOr(value['damage']),
     lost: textOr(value['lost']),
     difference: textOr(value['difference']),
+    changed: textOr(value['changed']),
     others: namesOf(value['others']),
     reversible: value['reversible'] === true,
   }

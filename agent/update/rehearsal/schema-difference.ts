@@ -104,7 +104,8 @@ function whyTableNotAdditive(name: string, before: TableShape, now: TableShape):
 /** ALTER TABLE ADD COLUMN puts the new column behind the old text; any other text may have new constraints in it. */
 function whyTextNotAdditive(name: string, before: string, now: string): string | null {
   if (now === before) return null
-  const anew = `the table ${name} was made anew`
+  const differs = [...rulesOf(before, now), ...rulesOf(now, before)].slice(0, RULES_MAX)
+  const anew = `the table ${name} was made anew${differs.length > 0 ? `, and differs in \`${differs.join('`, `')}\`` : ''}`
   if (before.startsWith('create virtual')) return anew // only its module knows what its arguments mean
   const end = /\)[^()]*$/.exec(before)?.[0] ?? ''
   const stem = before.slice(0, before.length - end.length)
@@ -115,6 +116,18 @@ function whyTextNotAdditive(name: string, before: string, now: string): string |
     ? `the table ${name} has a new constraint`
     : null
 }
+
+const RULES_MAX = 3
+
+/** Collations, constraints and options that `text` has and `other` has not. */
+function rulesOf(text: string, other: string): string[] {
+  const rules = (one: string) => one.match(RULES) ?? []
+  const has = new Set(rules(other))
+  return [...new Set(rules(text))].filter((rule) => !has.has(rule))
+}
+
+const RULES =
+  /\bcollate \w+|\bcheck ?\((?:[^()]|\([^()]*\))*\)|\bunique\b|\breferences \w+(?: ?\([^()]*\))?|\bon (?:conflict|delete|update) \w+|\bnot null\b|\bprimary key\b|\bautoincrement\b|\bstrict$|\bwithout rowid$/g
 
 /** A text to compare: small letters and no insignificant spaces, except inside quotes. */
 function plain(sql: string): string {
