@@ -105,7 +105,9 @@ async function holds(root: string, where: string): Promise<void> {
   const { operation, history } = await journalOf(stateDirectory)
   ok(operation === null || operation.outcome !== null, `${where}: an operation without an outcome`)
   ok(!existsSync(markPath(stateDirectory)), `${where}: a mark is left`)
-  const moved = [operation, ...history].flatMap((one) => Object.values(one?.stateMoved ?? {}) as string[])
+  const moved = [operation, ...history].flatMap((one) =>
+    one?.stateMoved === undefined ? [] : [one.stateMoved.restored, one.stateMoved.aside],
+  )
   const listed = await copiesIn(stateDirectory)
   for (const path of moved) ok(existsSync(path), `${where}: ${path} is named and not there`)
   const rows = new Set([database, ...moved, ...listed].flatMap(rowsIn))

@@ -1,7 +1,7 @@
 // Which release the database belongs to: every exchange is killed before each of its changes, and the next start goes on.
 
 import { spawnSync } from 'node:child_process'
-import { mkdir, mkdtemp, readdir, realpath, rm, symlink, writeFile } from 'node:fs/promises'
+import { mkdir, mkdtemp, readdir, realpath, rm, symlink, truncate, utimes, writeFile } from 'node:fs/promises'
 import { existsSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -269,6 +269,30 @@ test('kept is the newest copy of each of the last releases, as a set: no log of 
     ],
   )
   ok(copies.every(({ name, bytes }) => existsSync(join(folder, name)) && bytes > 0))
+})
+
+test('of the databases that gave way the newest stays, and of the older ones as many as are kept, each with its log', async () => {
+  const state = await stateOf({})
+  const folder = join(state, 'update', 'aside')
+  await mkdir(folder)
+  const named = (at: number) => copyName(databaseOf(state), OLD, new Date(at * 1000))
+  for (const at of [1, 2, 3, 4, 5, 6, 7])
+    for (const suffix of ['', '-wal']) {
+      const path = join(folder, named(at) + suffix)
+      await writeFile(path, 'x')
+      await utimes(path, at, at)
+    }
+  await writeFile(join(folder, `${named(8)}-wal`), 'what a kill has left of a set')
+  await writeFile(join(folder, 'notes of a person'), 'x')
+  write(state, 'row')
+  await snapshot(makeDisk(), databaseOf(state), state, NEW, { executable: null, here: true })
+  const kept = [3, 4, 5, 6, 7].flatMap((at) => [named(at), `${named(at)}-wal`])
+  equal((await readdir(folder)).toSorted(), [...kept, 'notes of a person'].toSorted())
+
+  await truncate(join(folder, named(7)), 2 * 1024 ** 3)
+  await utimes(join(folder, named(7)), 7, 7)
+  await snapshot(makeDisk(), databaseOf(state), state, NEW, { executable: null, here: true })
+  equal((await readdir(folder)).toSorted(), [named(7), `${named(7)}-wal`, 'notes of a person'].toSorted())
 })
 
 test.run()

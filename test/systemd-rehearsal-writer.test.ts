@@ -154,7 +154,9 @@ async function missingIn(on: FeedHost, acknowledged: readonly string[], operatio
   const listed = copies.map(({ kind, name }) =>
     join(kind === 'aside' ? asideDirectory(STATE) : snapshotDirectory(STATE), name),
   )
-  const named = operations.flatMap((one) => Object.values(one?.stateMoved ?? {}) as string[])
+  const named = operations.flatMap((one) =>
+    one?.stateMoved === undefined ? [] : [one.stateMoved.restored, one.stateMoved.aside],
+  )
   const there = new Set<string>()
   // what an earlier operation has restored may have made room since; sqlite3 would make an empty file of that name
   const isThere = async (path: string) => (await on.run(['test', '-e', path])).code === 0

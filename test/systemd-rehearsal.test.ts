@@ -143,7 +143,7 @@ test('no way back: the update ends with 7 and nothing changed, and is refused at
 })
 
 test('no way back, and the release fails in its probation: the old one has its data again, to the last row', async () => {
-  await migrate(`database.exec('DELETE FROM notes WHERE id % 2 = 0')
+  await migrate(`database.exec("DELETE FROM notes WHERE id % 2 = 0; INSERT INTO notes(id, author, text) VALUES (9000001, 1, 'since'), (9000002, 1, 'since')")
     if (process.env.BATON_TRIAL !== '1') setTimeout(() => process.exit(9), 400)`)
   await sql("INSERT INTO notes(author, text) VALUES (1, 'the last row')")
   const { rows } = await look()
@@ -151,8 +151,12 @@ test('no way back, and the release fails in its probation: the old one has its d
   is(code, 8, stdout)
   is((await host.status()).instance.version, 'v1.0.0')
   is((await look()).rows, rows)
-  const { stateMoved } = (await host.status()).operation ?? {}
+  const { stateMoved, error } = (await host.status()).operation ?? {}
   ok(Number(await sqlIn(stateMoved?.aside ?? '', 'SELECT count(*) FROM notes')) < ROWS * 0.6)
+  is(stateMoved?.rows, 2, error?.message)
+  match(error?.message ?? '', `; 2 rows that were written since lie in ${stateMoved?.aside}`)
+  match(error?.hint ?? '', '`state list` shows it; `stop`, then `state restore NAME`, brings it back')
+  match(stdout, 'state restore NAME')
 })
 
 test.long('somebody else has the database open: a release with no way back is put off, and not blamed', async () => {
@@ -332,6 +336,16 @@ test('state lists what updates have left, and takes a copy back while the servic
   is(done.code, 0, done.stderr)
   const { aside } = eventsIn(done.stdout).at(-1) as { aside?: string }
   is(await sqlIn(aside ?? '', 'SELECT count(*) FROM notes'), before)
+  const lie = async () =>
+    (await host.ok('sh', '-c', `ls ${STATE}/update/aside | grep -vE -- '-(wal|shm)$'`)).trim().split('\n').length
+  const all = await lie()
+  ok(all > 1)
+  const dry = await host.cli('state', 'clean', '-n')
+  match(dry.stdout, 'would be removed')
+  is(await lie(), all)
+  is((await host.cli('state', 'clean', 'journal.json', '-y')).code, 2)
+  is((await host.cli('state', 'clean', '-y')).code, 0)
+  is(await lie(), 1)
   is((await host.cli('start')).code, 0)
   match(await sql('SELECT count(*) FROM notes'), /^\d+$/)
 })

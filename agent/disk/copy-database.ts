@@ -14,7 +14,16 @@ import type { Rehearse } from '../words/rehearsal.ts'
 import { copyHere } from './quiet-copy.ts'
 import { isObject, parsedJson } from '../words/untrusted.ts'
 import type { Beside } from './copy-beside.ts'
-import { FILES_ORDER, LOOK_ORDER, REHEARSE_ORDER, type DatabaseLook, type Sweep, SWEEP_ORDER } from './obey.ts'
+import {
+  FILES_ORDER,
+  LOOK_ORDER,
+  REHEARSE_ORDER,
+  ROWS_ORDER,
+  type RowsBetween,
+  type DatabaseLook,
+  type Sweep,
+  SWEEP_ORDER,
+} from './obey.ts'
 
 const COPY_MAX_MS = 600_000
 const SCHEMA_MAX_MS = 10_000
@@ -66,6 +75,13 @@ export async function lookBy(executable: string, database: string): Promise<Data
   const { code, answer } = await order(executable, { [LOOK_ORDER]: database }, SCHEMA_MAX_MS)
   const look = code === 0 ? parsedJson(answer) : null
   return isObject(look) ? (look as unknown as DatabaseLook) : null
+}
+
+/** How many rows `more` has that `than` has not, in the tables of both; null if nobody could count them. Never throws. */
+export async function rowsBetween(executable: string, paths: RowsBetween): Promise<number | null> {
+  const counted = order(executable, { [ROWS_ORDER]: JSON.stringify(paths) }, SCHEMA_MAX_MS)
+  const { code, answer } = await counted.catch(() => REFUSED)
+  return code === 0 && /^\d{1,15}$/.test(answer) ? Number(answer) : null
 }
 
 /** What the author of the release in `executable` says about rehearsals; null: nothing, or the release is older than them. */

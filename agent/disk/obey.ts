@@ -19,6 +19,15 @@ export const FILES_ORDER = 'BATON_COPY_FILES'
 /** `1`: then it writes its release's `rehearse` as JSON to descriptor 3. */
 export const REHEARSE_ORDER = 'BATON_READ_REHEARSE'
 
+/** Variable with a `RowsBetween` as JSON: then it writes to descriptor 3 how many rows the one has and the other has not. */
+export const ROWS_ORDER = 'BATON_COUNT_ROWS'
+
+/** Paths of two databases that no process writes to. */
+export interface RowsBetween {
+  more: string
+  than: string
+}
+
 export interface Sweep {
   service: string
   /** absolute path of the executable beside which releases unpack */
@@ -30,12 +39,13 @@ export interface Sweep {
 /** Carries out what the environment orders. Rejects if it cannot. `ownRehearse`: the release's `rehearse`. */
 export async function obey(ownRehearse: () => unknown): Promise<void> {
   const { [COPY_ORDER]: copy, [SCHEMA_ORDER]: database, [SWEEP_ORDER]: sweep } = process.env
-  const { [LOOK_ORDER]: look, [REHEARSE_ORDER]: rehearse, [FILES_ORDER]: files } = process.env
+  const { [LOOK_ORDER]: look, [REHEARSE_ORDER]: rehearse, [FILES_ORDER]: files, [ROWS_ORDER]: rows } = process.env
   const answer = (text: string) => void writeSync(ANSWER_FD, text)
   if (look !== undefined) answer(JSON.stringify(await lookHere(look)))
   if (rehearse !== undefined) answer(JSON.stringify(ownRehearse() ?? null))
   if (database !== undefined) answer(String(await schemaHere(database)))
   if (sweep !== undefined) answer(await sweepHere(JSON.parse(sweep) as Sweep))
+  if (rows !== undefined) answer(String(rowsBetweenHere(JSON.parse(rows) as RowsBetween)))
   if (files !== undefined) await copyFiles(JSON.parse(files) as Beside)
   if (copy === undefined) return
   const { from, to } = JSON.parse(copy) as { from: string; to: string }
@@ -61,6 +71,28 @@ async function schemaHere(path: string): Promise<number> {
   const database = openToRead(path)
   try {
     return schemaIn(database)
+  } finally {
+    database.close()
+  }
+}
+
+/** By SQLite's own row number, so that rows which a migration has removed do not hide those that were added. */
+function rowsBetweenHere({ more, than }: RowsBetween): number {
+  const database = openToRead(more)
+  try {
+    database.prepare('ATTACH ? AS kept').run(than)
+    const tables = (schema: string) =>
+      database
+        .prepare('SELECT name FROM pragma_table_list WHERE schema = ? AND type = ? AND NOT wr')
+        .all(schema, 'table')
+        .map(({ name }) => String(name))
+    const known = new Set(tables('kept'))
+    const both = tables('main').filter((name) => known.has(name) && !name.startsWith('sqlite_'))
+    return both.reduce((sum, name) => {
+      const table = `"${name.replaceAll('"', '""')}"`
+      const added = `SELECT count(*) AS n FROM main.${table} WHERE _rowid_ NOT IN (SELECT _rowid_ FROM kept.${table})`
+      return sum + Number(database.prepare(added).get()?.['n'])
+    }, 0)
   } finally {
     database.close()
   }

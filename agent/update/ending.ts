@@ -6,15 +6,15 @@ import { join } from 'node:path'
 import { sweepBy } from '../disk/copy-database.ts'
 import { exists, isLeftover } from '../disk/disk.ts'
 import { foldersOf, imageOf, type ManagedInstall } from '../disk/managed-install.ts'
-import { finishOperation } from '../disk/journal.ts'
+import { finishOperation, type JournalState } from '../disk/journal.ts'
 import { updateDirectory } from '../disk/places.ts'
 import { keepReserve } from '../disk/reserve.ts'
 import { startTimeOf } from '../sockets/process.ts'
-import type { Operation, Probation } from '../words/state.ts'
+import type { Operation, Probation, StateMoved } from '../words/state.ts'
 import { sweepUnpacked } from '../disk/sweep.ts'
 import { reasonOf } from '../words/errors.ts'
 import { installedTag } from './version.ts'
-import { dropMark, giveOwnData, movedIn } from './own-data.ts'
+import { dropMark, giveOwnData, movedIn, tellMoved } from './own-data.ts'
 import { clearCage } from './rehearsal/rehearse.ts'
 import { clearLeftovers, finishExchange } from './steps/swap.ts'
 
@@ -40,25 +40,20 @@ export async function recover(install: ManagedInstall): Promise<Probation | null
 
 /** Adds an exchange of the database to an operation that has ended: after a rescue, this release takes its data back only now. */
 async function noteMoved(install: ManagedInstall, operation: Operation | null): Promise<void> {
-  const moved = operation === null ? {} : movedIn(install, operation)
-  if (moved.stateMoved !== undefined) {
-    await install.journal.change(({ operation: last, history }) => {
-      for (const one of [last, ...history]) if (one !== null && one.id === operation?.id) Object.assign(one, moved)
-    })
-  }
+  const moved = operation === null ? null : await movedIn(install, operation)
+  if (moved !== null) await install.journal.change((state) => tellMoved(state, operation?.id, moved))
   await dropMark(install)
 }
 
 /** The release has passed its probation: commits the operation that is still open. */
 export async function settleProbation(install: ManagedInstall): Promise<void> {
   await install.disk.remove(install.places.former)
+  const moved = await movedInOpen(install)
   const state = await install.journal.change((now) => {
     // The predecessor wrote how long the restart took. If it could not, this process's own uptime stands in.
-    if (now.operation !== null) {
-      now.operation.durations.restart ??= Math.round(performance.now())
-      Object.assign(now.operation, movedIn(install, now.operation))
-    }
+    if (now.operation !== null) now.operation.durations.restart ??= Math.round(performance.now())
     finishOperation(now, { outcome: now.operation?.kind === 'rollback' ? 'rolled_back' : 'updated', error: null })
+    tellMoved(now, now.operation?.id, moved)
   })
   await dropMark(install)
   const operation = state.operation
@@ -78,26 +73,36 @@ export async function settleProbation(install: ManagedInstall): Promise<void> {
 export async function closeInterrupted(install: ManagedInstall, why: string): Promise<void> {
   await clearLeftovers(install.disk, install.places)
   await giveOwnData(install)
+  const moved = await movedInOpen(install)
   const state = await install.journal.change((now) => {
-    const { operation, probation } = now
-    const failed = probation?.failed
-    if (operation !== null) Object.assign(operation, movedIn(install, operation))
-    // It was put in place and has not failed: the service was stopped before it could prove itself, or not started at all.
-    if (probation?.to === install.current && probation.failures === 0 && failed === undefined) {
-      return finishOperation(now, { outcome: probation.kind === 'rollback' ? 'rolled_back' : 'updated', error: null })
-    }
-    // in the restart stage, but with the old executable in place: the holder, an interrupted undo or a person has put it back
-    const outcome = operation?.stage === 'restart' ? 'reverted' : 'failed'
-    const stage = operation?.stage ?? 'check'
-    const message = `interrupted in the ${stage} stage: ${why}`
-    const { isBlameless = false, ...error } = failed ?? { code: 'interrupted' as const, message }
-    finishOperation(now, { outcome, error, isBlameless })
+    finishInterrupted(now, install.current, why)
+    tellMoved(now, now.operation?.id, moved)
   })
   await dropMark(install)
   install.log({
     event: 'recovered',
     message: `operation ${state.operation?.id ?? ''} was ${state.operation?.outcome ?? 'interrupted'}`,
   })
+}
+
+async function movedInOpen(install: ManagedInstall): Promise<StateMoved | null> {
+  const { operation } = await install.journal.read()
+  return operation === null ? null : await movedIn(install, operation)
+}
+
+function finishInterrupted(now: JournalState, current: string, why: string): void {
+  const { operation, probation } = now
+  const failed = probation?.failed
+  // It was put in place and has not failed: the service was stopped before it could prove itself, or not started at all.
+  if (probation?.to === current && probation.failures === 0 && failed === undefined) {
+    return finishOperation(now, { outcome: probation.kind === 'rollback' ? 'rolled_back' : 'updated', error: null })
+  }
+  // in the restart stage, but with the old executable in place: the holder, an interrupted undo or a person has put it back
+  const outcome = operation?.stage === 'restart' ? 'reverted' : 'failed'
+  const stage = operation?.stage ?? 'check'
+  const message = `interrupted in the ${stage} stage: ${why}`
+  const { isBlameless = false, ...error } = failed ?? { code: 'interrupted' as const, message }
+  finishOperation(now, { outcome, error, isBlameless })
 }
 
 /** Removes temporary files that a killed process has left beside the executable and in the update directory. */

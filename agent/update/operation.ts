@@ -13,7 +13,7 @@ import { type Lock, takeLock } from '../disk/lock.ts'
 import type { Placed } from './installed.ts'
 import type { ManagedInstall } from '../disk/managed-install.ts'
 import { clearTemporaries, closeInterrupted, sweep } from './ending.ts'
-import { dropMark, giveOwnData, movedIn, refuseNewerSchema, snapshotFor } from './own-data.ts'
+import { dropMark, giveOwnData, movedIn, tellMoved, refuseNewerSchema, snapshotFor } from './own-data.ts'
 import { refuseKnownOneWay } from './rehearsal/rehearse.ts'
 import { keepReserve } from '../disk/reserve.ts'
 import type { Alone } from './schedule/proven.ts'
@@ -242,16 +242,18 @@ async function writeOutcome(
   const hint = error?.hint ?? null
   const told = error === null ? null : { code: error.code, message: error.message, ...(hint === null ? {} : { hint }) }
   operation.to = to ?? operation.to
-  Object.assign(operation, movedIn(install, operation)) // the report of the operation is made from this object
+  const moved = await movedIn(install, operation)
   const state = await journal.change((now) => {
     now.operation = { ...structuredClone(operation), outcome: null }
     finishOperation(now, { outcome, error: told, isBlameless: isBlameless(error) })
+    tellMoved(now, operation.id, moved)
     if (error !== null && stages.isPublishedBad() && operation.to !== null) {
       markBad(now, operation.to, operation.sha256, error.message)
     }
   })
-  // set together, and only now: a status must never show an error without its outcome
-  operation.error = told
+  // set together, and only now: a status must never show an error without its outcome; the report is made from this object
+  if (moved !== null) operation.stateMoved = moved
+  operation.error = state.operation?.error ?? told
   operation.outcome = outcome
   operation.finishedAt = state.operation?.finishedAt ?? null
   const [code, message] = [told?.code ?? null, told?.message ?? null]

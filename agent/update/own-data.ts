@@ -5,11 +5,13 @@ import { readdir, realpath } from 'node:fs/promises'
 import { basename, join } from 'node:path'
 import { newestCopy } from '../disk/copies.ts'
 import { markPath, snapshotDirectory } from '../disk/places.ts'
-import type { ManagedInstall } from '../disk/managed-install.ts'
+import { rowsBetween } from '../disk/copy-database.ts'
+import type { JournalState } from '../disk/journal.ts'
+import { imageOf, type ManagedInstall } from '../disk/managed-install.ts'
 import { leftByMark, ownState, readMark, type StateMark } from '../disk/state-mark.ts'
-import { ownStart } from '../own.ts'
+import { ownStart, wayToAside } from '../own.ts'
 import { BatonError } from '../words/errors.ts'
-import type { Operation, StateMoved } from '../words/state.ts'
+import { formatLeft, type Operation, type StateMoved } from '../words/state.ts'
 import { installedTag } from './version.ts'
 
 /** Throws schema_newer if the last update has shown that the release before it cannot work on the present data. */
@@ -86,13 +88,28 @@ export async function giveOwnData({
   if (!serves && readMark(stateDirectory) !== null) ownState(stateDirectory, await installedTag(places.executable))
 }
 
-/** The exchange of the database that the mark records for this operation, to be added to the operation. */
-export function movedIn(
-  { stateDirectory }: Pick<ManagedInstall, 'stateDirectory'>,
-  { id }: Operation,
-): { stateMoved?: StateMoved } {
-  const mark = readMark(stateDirectory)
-  return mark?.operationId !== id || mark.exchanged === null ? {} : { stateMoved: mark.exchanged }
+/** The exchange of the database that the mark records for this operation; null: none. Give it to `tellMoved`. */
+export async function movedIn(install: ManagedInstall, { id }: Operation): Promise<StateMoved | null> {
+  const mark = readMark(install.stateDirectory)
+  if (mark?.operationId !== id || mark.exchanged === null) return null
+  const { aside, restored } = mark.exchanged
+  return { restored, aside, rows: await rowsBetween(await imageOf(install), { more: aside, than: restored }) }
+}
+
+/** Notes the exchange in the operation that has ended, wherever it stands. If it has failed, its error says where the rows lie. */
+export function tellMoved(
+  { operation, history }: JournalState,
+  id: string | undefined,
+  moved: StateMoved | null,
+): void {
+  if (moved === null) return
+  for (const one of [operation, ...history]) {
+    if (one === null || one.id !== id || one.stateMoved !== undefined) continue
+    one.stateMoved = moved
+    if (one.error === null) continue
+    const hint = one.error.hint === undefined ? wayToAside() : `${one.error.hint}; ${wayToAside()}`
+    one.error = { ...one.error, message: `${one.error.message}; ${formatLeft(moved)}`, hint }
+  }
 }
 
 /** Removes the mark at the end of an operation: from now on the database belongs to the release in place. */

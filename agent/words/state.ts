@@ -94,10 +94,19 @@ export interface Operation {
   by?: 'schedule'
 }
 
-/** Paths. `aside`: where the database that gave way was put; nothing removes it. */
+/** Paths. `aside`: where the database that gave way was put. */
 export interface StateMoved {
   restored: string
   aside: string
+  /** how many rows lie aside that are not in `restored`: they were written since; null: not counted. Older releases left it out */
+  rows?: number | null
+}
+
+/** One clause: what clients have written since, and where it lies. Pure. */
+export function formatLeft({ aside, rows = null }: StateMoved): string {
+  if (rows === 0) return `no row was added since; the database that gave way is ${aside}`
+  const what = rows === null ? 'what' : rows === 1 ? '1 row that' : `${rows} rows that`
+  return `${what} ${rows === null || rows === 1 ? 'was' : 'were'} written since ${rows === null || rows === 1 ? 'lies' : 'lie'} in ${aside}`
 }
 
 /** The reason of an operation's aborted signal. The operation then ends as `cancelled`, with nothing changed. */

@@ -149,10 +149,10 @@ const WORDS: readonly Word[] = [
   {
     name: 'state',
     description:
-      'the copies of the database that updates have left; `state restore NAME` takes one back, `state back --to TAG` a release with its data',
+      'the copies of the database that updates have left; `state restore NAME` takes one back, `state back --to TAG` a release with its data, `state clean` removes what was put aside',
     args: {
       ...ACTING,
-      act: { type: 'positional', required: false, description: 'list, restore or back' },
+      act: { type: 'positional', required: false, description: 'list, restore, clean or back' },
       copy: { type: 'positional', required: false, description: 'a name of the list' },
       to: { type: 'string', valueHint: 'tag', description: 'for back: the release, such as v1.0.0' },
     },

@@ -3,7 +3,7 @@
 // and still passed integrity_check.
 // Power cut: the next start removes the temporary file; a snapshot appears under its name whole or not at all.
 
-import { opendir, readdir, stat } from 'node:fs/promises'
+import { opendir, readdir } from 'node:fs/promises'
 import { join } from 'node:path'
 import { copyName, tagOfCopy } from '../../disk/copies.ts'
 import { type Copier, copyDatabase } from '../../disk/copy-database.ts'
@@ -11,13 +11,9 @@ import { type Disk, exists } from '../../disk/disk.ts'
 import { snapshotDirectory } from '../../disk/places.ts'
 import { assertRoom, needOfSnapshot } from '../../disk/room.ts'
 import { BatonError } from '../../words/errors.ts'
+import { COPY_KINDS, dropOldCopies } from '../kept-copies.ts'
 import { within } from '../rethrow.ts'
 
-/** of how many releases; of one more if all of them together have at most OLDER_MAX_BYTES */
-export const SNAPSHOTS_KEPT = 2
-const OLDER_MAX_BYTES = 1024 ** 3
-/** suffix of a file that belongs to a copy */
-const BESIDE = /-(wal|journal)$/
 /** how many folders a search for the service's files opens at most */
 const FOLDERS_MAX = 1000
 /** in a state directory: Baton's own folders, and one that a fresh disk has */
@@ -87,36 +83,6 @@ export async function snapshot(
   } catch (cause) {
     throw within(cause, 'swap_failed', `making a snapshot of ${database}`)
   }
-  await dropOld(disk, directory, database)
+  for (const kind of COPY_KINDS) await dropOldCopies(disk, kind, stateDirectory, database)
   return path
-}
-
-/**
- * Keeps the newest copy of each of the last releases. A copy may be a set of files (one that a start made, with its `-wal`): the set
- * is kept or removed as a whole.
- */
-async function dropOld(disk: Disk, directory: string, database: string): Promise<void> {
-  const all = await readdir(directory)
-  const aged = await Promise.all(
-    all.flatMap((entry) => {
-      const tag = tagOfCopy(entry, database)
-      return tag === null ? [] : [agedCopy(join(directory, entry), { entry, tag })]
-    }),
-  )
-  const newest = new Map<string, (typeof aged)[number]>()
-  for (const copy of aged.toSorted((a, b) => b.at - a.at)) {
-    if (!newest.has(copy.tag)) newest.set(copy.tag, copy)
-  }
-  const last = [...newest.values()].slice(0, SNAPSHOTS_KEPT + 1)
-  if (last.reduce((sum, { size }) => sum + size, 0) > OLDER_MAX_BYTES) last.splice(SNAPSHOTS_KEPT)
-  const kept = new Set(last.map(({ entry }) => entry))
-  for (const entry of all) {
-    const copy = entry.replace(BESIDE, '')
-    if (tagOfCopy(copy, database) !== null && !kept.has(copy)) await disk.remove(join(directory, entry))
-  }
-}
-
-async function agedCopy<What>(path: string, what: What): Promise<What & { at: number; size: number }> {
-  const { mtimeMs: at, size } = await stat(path)
-  return { ...what, at, size }
 }

@@ -177,6 +177,8 @@ export const en = {
   'text.failed.other': 'The operation stopped at the stage “{stage}”; {version} answers.',
   'text.unconfirmed': 'The journal says it went well, but {version} answers where {to} was expected.',
   'text.cancelled': 'Nothing has changed, {from} was serving all the time.',
+  left: 'What was written since lies in `{aside}`.',
+  'left.rows': 'Rows written since: {rows}; they lie in `{aside}`.',
   'tried.open': 'Tried on a copy of the data ({what}): the way back is open.',
   'tried.one_way': 'Tried on a copy of the data ({what}): there is no way back: {why}.',
   'tried.unproven': 'Tried on a copy of the data ({what}): the way back is not proved: {why}.',

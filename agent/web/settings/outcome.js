@@ -24,7 +24,7 @@ export function renderOutcome(status, busy) {
   put(ui.outcomeText, sentences(t(textKey(status, told), vars), kept, ...handoverOf(operation)))
   putCode(
     ui.outcomeReason,
-    sentences(reasonOf(operation, outcome), triedOf(operation), operation.rehearsal?.hint ?? ''),
+    sentences(reasonOf(operation, outcome), leftOf(operation), triedOf(operation), operation.rehearsal?.hint ?? ''),
   )
   ui.outcome.className = KINDS[outcome] ?? 'bad'
   ui.outcomeIcon.setAttribute('href', `#i-${ICONS[outcome] ?? 'fail'}`)
@@ -68,6 +68,13 @@ function triedOf({ rehearsal }) {
   const { verdict, reason: why, rows, tookMs } = rehearsal
   const counted = rows === null ? '' : t('tried.rows', { n: rows.toLocaleString(language) })
   return t(`tried.${verdict}`, { why, what: counted + duration(tookMs) })
+}
+
+/** Where a rollback with the data has put those of before; a failure says it in its reason. */
+function leftOf({ stateMoved, outcome }) {
+  if (!stateMoved || !succeeded(outcome)) return ''
+  const { rows = null, aside } = stateMoved
+  return t(rows === null ? 'left' : 'left.rows', { rows: rows?.toLocaleString(language) ?? '', aside })
 }
 
 /** What happened to the connections; nothing if there was no handover. */
@@ -115,6 +122,7 @@ function historyItem(operation) {
   const what = make('span', '', make('b', '', t(label)), ' ', make('span', 'tags', versions))
   const more = [
     reasonOf(operation, outcome),
+    withoutStop(leftOf(operation)),
     withoutStop(triedOf(operation)),
     operation.by ? t('alone') : '',
     finishedAt === null ? '' : t('took', { time: duration(Date.parse(finishedAt) - Date.parse(startedAt)) }),

@@ -173,6 +173,8 @@ export const zh = {
   'text.failed.other': '操作停在“{stage}”阶段；当前应答的是 {version}。',
   'text.unconfirmed': '日志显示成功，但应答的是 {version}，而不是预期的 {to}。',
   'text.cancelled': '没有任何改变，{from} 一直在提供服务。',
+  left: '此后写入的数据保存在 `{aside}`。',
+  'left.rows': '此后写入 {rows} 行，保存在 `{aside}`。',
   'tried.open': '已在数据副本上试用（{what}）：可以回退。',
   'tried.one_way': '已在数据副本上试用（{what}）：无法回退：{why}。',
   'tried.unproven': '已在数据副本上试用（{what}）：能否回退未经证实：{why}。',

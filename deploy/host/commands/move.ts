@@ -1,6 +1,7 @@
 // `upgrade` moves to another release, `rollback` goes back, `cancel` ends an operation before anything has changed.
 
-import { BatonError, EXIT, parseTag, type StateMoved } from '../../../agent/words.ts'
+import { wayToAside } from '../../../agent/install.ts'
+import { BatonError, EXIT, formatLeft, parseTag, type StateMoved } from '../../../agent/words.ts'
 import { fromEnvironment, parseRelease } from '../place/choices.ts'
 import { formatMoved, formatPause, formatSwitch, rehearsalLines } from '../../lib/switch.ts'
 import type { Foreseen, ForeseenSwitch } from '../service/foresee.ts'
@@ -65,7 +66,12 @@ async function move(context: Context, request: Operate): Promise<number> {
 }
 
 function dataLines(moved: StateMoved | null): string[] {
-  return moved === null ? [] : [`a copy of ${moved.restored} is the database now; the former one is ${moved.aside}`]
+  if (moved === null) return []
+  return [
+    `a copy of ${moved.restored} is the database now; the former one is ${moved.aside}`,
+    formatLeft(moved),
+    wayToAside(),
+  ]
 }
 
 function lineOf(service: string, { outcome, from, to, report, skipped = [] }: Operated): string {

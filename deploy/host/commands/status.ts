@@ -3,6 +3,7 @@
 import {
   compareTags,
   EXIT,
+  formatLeft,
   formatRehearsal,
   MEANINGS,
   type NextSwitch,
@@ -81,6 +82,7 @@ function linesOf({ service, look, supervisor, state, commandTag, stateDirectory 
     `state      ${stateDirectory}`,
     ...trustLines(look.trust),
     ...(operation === null ? [] : [`last       ${lastLine(operation)}`]),
+    ...(!operation?.stateMoved || operation.error !== null ? [] : [`data       ${formatLeft(operation.stateMoved)}`]),
     ...(operation?.rehearsal === undefined ? [] : [`rehearsal  ${formatRehearsal(operation.rehearsal)}`]),
   ]
 }

@@ -18,7 +18,7 @@ import { operate } from './operate.ts'
 import { waitUntilStable } from './offline.ts'
 import type { Outside } from './outside.ts'
 import type { Operate, Operated } from './request.ts'
-import { listState, restoreCopy, type RestoredState } from './state.ts'
+import { type CleanedState, cleanState, listState, restoreCopy, type RestoredState } from './state.ts'
 import * as places from './survey.ts'
 
 export interface Side {
@@ -43,6 +43,7 @@ export interface Side {
   hold(what: { receipt: Receipt; until: string | null }): Promise<PolicyReport>
   listState(receipt: Receipt): Promise<StateCopy[]>
   restoreCopy(what: { receipt: Receipt; name: string; dryRun: boolean }): Promise<RestoredState>
+  cleanState(what: { receipt: Receipt; name: string | null; dryRun: boolean }): Promise<CleanedState>
   waitHealthy(what: { receipt: Receipt; tag: string; timeoutMs: number }): Promise<void>
   examine(what: { subject: Subject; checks: Checks }): Promise<Finding[]>
   /** these three for an install without systemd only */
@@ -85,6 +86,7 @@ export function makeSide(outside: Outside, own: { path: string }): Side {
     hold: ({ receipt, until }) => holdUpdates(receipt, until),
     listState,
     restoreCopy: ({ receipt, ...what }) => restoreCopy(receipt, what),
+    cleanState: ({ receipt, ...what }) => cleanState(receipt, what),
     async waitHealthy({ receipt, tag, timeoutMs }) {
       const quiet = { ...inner, stage: () => {} }
       await waitUntilStable(receipt, connect(await readAccess(receipt.configPath)), tag, timeoutMs, quiet)
@@ -114,6 +116,7 @@ export const SIDE_NAMES = Object.keys({
   hold: 0,
   listState: 0,
   restoreCopy: 0,
+  cleanState: 0,
   waitHealthy: 0,
   examine: 0,
   supervisorState: 0,

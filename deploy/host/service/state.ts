@@ -1,5 +1,5 @@
 // The copies of the database that updates have left: snapshots, and databases that gave way to one. Runs as the service's user.
-// Must hold: nothing is removed; the database is exchanged only while the service is stopped, and under the lock.
+// Must hold: nothing is removed but what a person names as such; the database is exchanged only while the service is stopped, and under the lock.
 
 import { readdir, readlink } from 'node:fs/promises'
 import { join, resolve } from 'node:path'
@@ -10,6 +10,7 @@ import {
   keptCopies,
   makeDisk,
   ownCommand,
+  removeCopies,
   type Receipt,
   tagInPlace,
   takeLock,
@@ -60,6 +61,37 @@ export async function restoreCopy(
   const tag = await tagInPlace(stateDirectory, executable)
   const refuse = async (file: string) => await refuseOthers(receipt, file)
   return { aside: await exchangeNow(stateDirectory, restored, { database, tag, refuse }), restored }
+}
+
+export interface CleanedState {
+  /** paths of the databases that were removed, or would be */
+  removed: string[]
+  bytes: number
+}
+
+/**
+ * Removes the databases that updates have put aside, or the one with this name; without a name the newest stays. With `dryRun` it only looks. Throws
+ * not_found for another name, busy.
+ */
+export async function cleanState(
+  receipt: Receipt,
+  { name, dryRun }: { name: string | null; dryRun: boolean },
+): Promise<CleanedState> {
+  const { stateDirectory } = receipt
+  const database = await databaseOf(receipt)
+  await using _lock = dryRun ? null : await takeLock(makeDisk(), stateDirectory, 'state clean')
+  const aside = (await listState(receipt)).filter(({ kind }) => kind === 'aside')
+  const old = name === null ? aside.slice(1) : aside.filter((one) => one.name === name)
+  if (name !== null && old.length === 0) {
+    throw new BatonError(
+      'not_found',
+      `expected the name of a database that was put aside, got ${JSON.stringify(name.slice(0, 80))}`,
+      { hint: `\`${ownCommand('state list')}\` shows them; the snapshots go by themselves` },
+    )
+  }
+  const [folder, names] = [COPY_FOLDERS.aside(stateDirectory), new Set(old.map((one) => one.name))]
+  if (!dryRun && database !== null) await removeCopies(makeDisk(), folder, database, (one) => names.has(one))
+  return { removed: [...names].map((one) => join(folder, one)), bytes: old.reduce((sum, { bytes }) => sum + bytes, 0) }
 }
 
 /** Throws refused if the service has begun, or if somebody else has the database open. */
