@@ -11,6 +11,7 @@ import { createProgress } from '../../deploy/lib/progress.ts'
 import { equal, is, match, ok } from '../assert.ts'
 import { labFolder, openLab, publishBase } from '../lab/docker.ts'
 import { buildLedgers, REQUESTS } from '../lab/ledger.ts'
+import { MIGRATIONS } from '../lab/migrations.ts'
 import { suite } from '../suite.ts'
 import { deployIn, healthy, until } from './probe.ts'
 
@@ -21,6 +22,7 @@ const CAGE = `${NAME}-baton-rehearse`
 const MAIN = join(import.meta.dirname, '../../deploy/deploy-container.ts')
 let repository = ''
 let place = ''
+let schema = 100
 
 test.before(async () => {
   repository = `${registry.host}/ledger`
@@ -99,6 +101,31 @@ test('a migration that fails is refused with its last words; with `--rehearse ne
   const late = await deployTo('v1.1.0', { rehearse: false })
   equal([late.outcome, notesOf(late).includes('tried on a copy')], ['reverted', false])
 })
+
+for (const [what, { text, verdict }] of Object.entries(MIGRATIONS))
+  test.long(`${what}: the deployment finds ${verdict} before the container is stopped`, async () => {
+    migrate(text)
+    sql(`PRAGMA user_version = ${++schema}`) // so that it is not known from before
+    const before = [(await engine.inspect(NAME)).Id, sql('SELECT count(*) || max(text) FROM notes')]
+    const ended = await deployTo('v1.1.0', { probationMs: 2000 }).catch((cause: { code: string }) => cause)
+    const [code, isThere] = [
+      'code' in ended ? ended.code : ended.outcome,
+      (await engine.inspect(NAME)).Id === before[0],
+    ]
+    if (verdict === 'fails' || verdict === 'one_way') {
+      equal([code, isThere], [verdict === 'fails' ? 'verify_failed' : 'one_way', true], JSON.stringify(ended))
+      equal(sql('SELECT count(*) || max(text) FROM notes'), before[1])
+    } else {
+      is(code, what === 'dies later' ? 'reverted' : 'updated', JSON.stringify(ended))
+      if ('events' in ended) match(notesOf(ended), verdict === 'open' ? 'the way back is open' : 'values changed in')
+    }
+    await nothingLeft()
+    if (code === 'updated')
+      is(
+        (await deployIn(engine, { container: NAME, release: null, probationMs: 200, rehearse: false })).outcome,
+        'rolled_back',
+      )
+  })
 
 test('a hostile release reaches neither the service nor its data nor a network', async () => {
   const address = (await engine.inspect(NAME)).NetworkSettings.IPAddress
