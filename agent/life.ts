@@ -1,9 +1,7 @@
 // Every way in which this process ends: a signal, the author's `stop`, a successor that has taken over. Must hold: no hook of the
 // author keeps the process alive for ever, and a second signal ends the process at once.
 
-import { setTimeout as sleep } from 'node:timers/promises'
 import { EXIT, reasonOf } from './words/errors.ts'
-import { askToClose, closeIdle } from './sockets/closing.ts'
 import { shutDoor } from './sockets/store.ts'
 import { closeListener, type Listener } from './sockets/listeners.ts'
 import type { Lent } from './sockets/lent.ts'
@@ -29,9 +27,8 @@ export interface Serving {
   turn: Turn
   /** resolves when a handover has ended and this process still lives; null if none is in progress */
   handingOver: Promise<unknown> | null
-  /** the sockets that a holder in another container lends, if there is one; `finish` lets requests in flight on them finish */
+  /** the sockets that a holder in another container lends, if there is one */
   lent?: Lent
-  finish?: Lent['finish']
   /** true in a successor that has not yet ended the operation that started it */
   isSettling: boolean
   /** true while the process that this one takes over from may live */
@@ -54,7 +51,7 @@ export function startedServing(carries: Carries, turn: Turn, isSettling: boolean
 
 export interface Life {
   isStopping(): boolean
-  /** Stops accepting, lets requests in flight finish, and exits with code 0. A second call does nothing. */
+  /** Stops accepting, lets requests in flight finish, ends what has no end, and exits with code 0. A second call does nothing. */
   stop(reason: string): Promise<void>
   /** aborts when this process is asked to stop */
   leaving: AbortSignal
@@ -72,8 +69,6 @@ export interface Life {
 
 /** one Ctrl-C may arrive twice at once: from the terminal, and from a parent that passes it on */
 export const SECOND_SIGNAL_MS = 1000
-/** how long to wait for the first byte on the connections that were accepted last */
-const FIRST_BYTE_MS = 500
 
 export function makeLife(settings: Settings, serving: Serving): Life {
   const { log } = settings
@@ -84,18 +79,28 @@ export function makeLife(settings: Settings, serving: Serving): Life {
     await hooks.close(reason)
     return process.exit(code)
   }
+  const part = async (listeners: readonly Listener[]): Promise<void> => {
+    const { lent, carries } = serving
+    const { bidFarewell } = await import('./handover/give/farewell.ts')
+    const farewell = bidFarewell({ listeners, carries, isHeld: lent !== undefined })
+    await farewell.announce()
+    await shutDoor(listeners)
+    for (const listener of listeners) closeListener(listener)
+    hooks.drain()
+    const [parted] = await Promise.all([farewell.finish(settings.update.drainMs), lent?.finishDatagrams()])
+    if (Object.values(parted).some((count) => count > 0)) log({ event: 'parted', ...parted })
+  }
   const stop = async (reason: string): Promise<void> => {
     if (leaving.signal.aborted) return
     log({ event: 'stopping', signal: reason })
     serving.side?.stopping()
     leaving.abort(reason)
+    const before = [...serving.listeners] // an author who closes the servers at the same signal takes them out of the list
     // If a successor serves already, this process exits at the end of the handover, once it has given its connections away.
     await serving.handingOver
-    await serving.lent?.announce(serving.listeners)
-    await shutDoor(serving.listeners)
-    for (const listener of serving.listeners) closeListener(listener)
-    hooks.drain()
-    await (serving.finish ?? finishRequests)(serving.listeners, settings.update.drainMs)
+    await part([...new Set([...before, ...serving.listeners])]).catch((cause: unknown) =>
+      log({ event: 'warning', message: `stopping: ${reasonOf(cause)}` }),
+    )
     await leave(EXIT.done, 'stop')
   }
   const heedSignals = (): void => {
@@ -147,15 +152,4 @@ function makeHooks(settings: Settings, turn: Turn): Pick<Life, 'drain' | 'resume
       log({ event: 'warning', message: `the author's onStop took ${ms} of ${stopMs} ms (\`stopMs\`)` })
   }
   return { drain, resume, close }
-}
-
-/** Lets requests in flight finish, and closes idle connections. */
-async function finishRequests(listeners: Listener[], drainMs: number): Promise<void> {
-  const began = performance.now()
-  for (const listener of listeners) askToClose(listener)
-  while (performance.now() - began < drainMs && listeners.some((listener) => listener.sockets.size > 0)) {
-    const sparesNew = performance.now() - began < FIRST_BYTE_MS
-    for (const listener of listeners) closeIdle(listener, { sparesNew })
-    await sleep(20)
-  }
 }

@@ -33,6 +33,8 @@ export type LogEvent =
   | { event: 'taken_back'; takenBack: number; cut: number }
   | { event: 'recovered'; message: string }
   | { event: 'stopping'; signal: string }
+  /** what became of the connections of a process that stops without a successor */
+  | { event: 'parted'; ended: number; idle: number; lost: number; cut: number }
   | { event: 'warning'; message: string }
 
 export type Log = (event: LogEvent) => void
@@ -71,6 +73,8 @@ export function formatEvent(event: LogEvent): string {
       return `recovered: ${event.message}`
     case 'stopping':
       return `stopping on ${event.signal}`
+    case 'parted':
+      return `parted: ${event.ended} connections without an end asked to reconnect, ${event.idle} idle ones closed, ${event.lost} of them with a request on its way, ${event.cut} requests cut`
     case 'warning':
       return `warning: ${event.message}`
     default:

@@ -88,7 +88,6 @@ async function serveLent(specs: ListenerSpec[], { settings, install, door, servi
   const warn = (message: string) => settings.log({ event: 'warning', message })
   const lent = await borrow(path, { warn, leaving: life.leaving })
   serving.lent = lent
-  serving.finish = lent.finish
   for (const [index, listener] of serving.listeners.entries()) {
     const spec = specs[index]
     if (spec !== undefined) await lent.listen(listener, spec)

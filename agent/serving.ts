@@ -29,6 +29,7 @@ async function serveAll(specs: ListenerSpec[], options: ServeOptions): Promise<v
   const { tag, log } = settings
   serving.listeners = specs.map((spec) => makeListener(spec, (listener) => freeSocket(listener, serving)))
   life.heedSignals()
+  if (install === null) void import('./handover/give/farewell.ts') // npm may replace the package's files while it serves
   if (inheritance === null && !process.env['BATON_HOLDER']) await serveFirst(specs, options)
   else await (await import('./serving-later.ts')).serveNext(specs, inheritance, options)
   log({

@@ -152,6 +152,22 @@ test('at SIGTERM it goes on accepting while a kept connection may still ask: new
   agent.destroy()
 })
 
+test('at SIGTERM a client that thinks for a while is answered once more on its connection, and the process does not wait any longer', async () => {
+  await using ground = await holderGround()
+  const port = await freePort()
+  await ground.start(String(port))
+  using app = start(ground, port)
+  const agent = new Agent({ keepAlive: true, maxSockets: 1 })
+  await ask(port, '/', agent)
+  process.kill(app.pid, 'SIGTERM')
+  await sleep(1200)
+  const { text, headers } = await response(port, '/', agent)
+  match(text, new RegExp(`^${app.pid} `))
+  is(headers.connection, 'close')
+  is(await app.ended, 0)
+  agent.destroy()
+})
+
 test('a client that pipelines at SIGTERM has all its answers, and the last says that it was the last', async () => {
   await using ground = await holderGround()
   const port = await freePort()

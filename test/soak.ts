@@ -13,6 +13,8 @@
 // `npm run soak -- --one [--switches 20] [--reverts 8] [--kills 15] [--supervised]`: switches one at a time, of an application that notices a second
 // process: forth and back, releases that go wrong, processes that are killed, stopped and told to stop at random instants.
 // `npm run soak -- --one --clients [--switches 34]`: switches one at a time under clients of every kind.
+// `npm run soak -- --one --thinkers [--switches 20] [--followers 500]`: switches one at a time of an application of 300 MB, under keep-alive
+// clients that think about as long as the server keeps their connections.
 // `--docs` with --faults, --clients and --door: the figures go into docs/faults.md; with --attacks into SECURITY.md,
 // with --fleet into docs/guides/fleet.md. Exit code 1 where a promise was broken.
 
@@ -41,6 +43,7 @@ const { values } = parseArgs({
     clients: { type: 'boolean', default: false },
     days: { type: 'boolean', default: false },
     long: { type: 'boolean', default: false },
+    thinkers: { type: 'boolean', default: false },
     one: { type: 'boolean', default: false },
     reverts: { type: 'string', default: '8' },
     kills: { type: 'string', default: '15' },
@@ -58,7 +61,7 @@ const switches = wholeNumber('--switches', values.switches ?? usual, values.one 
 const probationMs = wholeNumber('--probation', values.probation, 0, 60_000)
 if (values.help) {
   process.stdout.write(
-    `usage: npm run soak -- [--switches 200] [--probation 300] [--json] | --fleet [--hosts 20] [--docs] | --faults 100 [--ground alone,supervised,systemd] [--docs] | --clients [--switches 34] [--docs] | --door [--docs] | --attacks [--docs] | --carry [--switches 20] [--followers 500] [--only switches|idle|kills] | --one [--switches 20] [--reverts 8] [--kills 15] [--supervised] [--json] | --one --clients [--switches 34] | --days | --long | --container-fleet | --hold   (${fileURLToPath(import.meta.url)})\n`,
+    `usage: npm run soak -- [--switches 200] [--probation 300] [--json] | --fleet [--hosts 20] [--docs] | --faults 100 [--ground alone,supervised,systemd] [--docs] | --clients [--switches 34] [--docs] | --door [--docs] | --attacks [--docs] | --carry [--switches 20] [--followers 500] [--only switches|idle|kills] | --one [--switches 20] [--reverts 8] [--kills 15] [--supervised] [--json] | --one --clients [--switches 34] | --one --thinkers [--switches 20] [--followers 500] | --days | --long | --container-fleet | --hold   (${fileURLToPath(import.meta.url)})\n`,
   )
   process.exit(0)
 }
@@ -83,6 +86,12 @@ if (values.carry) {
   const { soakCarry } = await import('./soak/carry.ts')
   const clients = wholeNumber('--followers', values.followers, 1, 2000)
   process.exit(await soakCarry({ clients, times: switches, json: values.json, only: values.only }))
+}
+
+if (values.one && values.thinkers) {
+  const { soakThinkers } = await import('./soak/one/thinkers.ts')
+  const clients = wholeNumber('--followers', values.followers, 1, 2000)
+  process.exit(await soakThinkers({ switches, clients, say: (line) => void process.stdout.write(`${line}\n`) }))
 }
 
 if (values.one && !values.clients) {

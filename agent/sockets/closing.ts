@@ -1,7 +1,7 @@
-// Asks the connections of a listener to end: with `Connection: close` on the next response, with GOAWAY, or at once if they are idle.
+// Asks the connections of a listener to end: with `Connection: close` on the next response, or with GOAWAY.
 
-import type { IncomingMessage, Server as HttpServer, ServerResponse } from 'node:http'
-import { idleConnections, idleTimeLeft } from './internals.ts'
+import type { IncomingMessage, ServerResponse } from 'node:http'
+import { isHalfRead, responseOf } from './internals.ts'
 import type { Listener, Session } from './listeners.ts'
 
 /** milliseconds between the GOAWAY that still accepts requests and the one that names the last accepted request */
@@ -11,7 +11,7 @@ const GOAWAY_MS = 300
  * From now on every response ends its connection, unless the client has already sent another request behind it; HTTP/2 sessions get
  * a GOAWAY. Returns a function that takes this back.
  */
-export function askToClose({ server, sessions }: Listener): () => void {
+export function askToClose({ server, sockets, sessions }: Listener): () => void {
   const last = new WeakMap<object, ServerResponse>()
   const lastResponse = ({ socket, httpVersionMajor }: IncomingMessage, response: ServerResponse) => {
     if (response.headersSent || httpVersionMajor > 1) return
@@ -25,6 +25,10 @@ export function askToClose({ server, sessions }: Listener): () => void {
     session.goaway(0, 2 ** 31 - 1)
     setTimeout(() => session.close(), GOAWAY_MS).unref()
   }
+  for (const socket of sockets) {
+    const response = responseOf(socket)
+    if (response !== null && !isHalfRead(socket, response.req)) lastResponse(response.req, response)
+  }
   server.prependListener('request', lastResponse)
   server.on('session', goAway)
   for (const session of sessions) goAway(session)
@@ -32,16 +36,4 @@ export function askToClose({ server, sessions }: Listener): () => void {
     server.off('request', lastResponse)
     server.off('session', goAway)
   }
-}
-
-/**
- * Closes the connections that wait between two requests: a process that stops for good has no successor to give them to.
- * `sparesNew`: keeps a connection that was accepted and has not sent a byte, since its request is on the way.
- */
-export function closeIdle({ server, sockets, movable }: Listener, { sparesNew = false } = {}): void {
-  if (movable) {
-    for (const socket of idleConnections(server as HttpServer, sockets)) {
-      if (!sparesNew || idleTimeLeft(socket) !== null) socket.destroy()
-    }
-  } else if (!sparesNew && 'closeIdleConnections' in server) (server as HttpServer).closeIdleConnections()
 }

@@ -2,6 +2,7 @@
 // one is missing there are no managed updates: a second, lesser handover would have to be proved too.
 
 import { IncomingMessage, Server as HttpServer, ServerResponse } from 'node:http'
+import type { ServerHttp2Stream } from 'node:http2'
 import { Server as NetServer, Socket } from 'node:net'
 import { hasLibc } from './libc.ts'
 
@@ -162,9 +163,32 @@ export function adopt(server: NetServer, socket: Socket, idleMs: number | null):
   const close = () => {
     if (socket.bytesRead === 0) socket.destroy()
   }
-  const timer = idleMs === 0 ? undefined : setTimeout(close, idleMs).unref()
+  // The time may be over as soon as the process has taken many connections, or has started: an immediate runs after the loop has read.
+  const timer = idleMs === 0 ? undefined : setTimeout(() => setImmediate(close), idleMs).unref()
   adopted.set(socket, { until: idleMs === 0 ? 0 : performance.now() + idleMs, timer })
   socket.once('close', () => clearTimeout(timer))
+}
+
+/**
+ * From now on an idle connection whose time is over is closed when the loop has read once more. Node ends these times before it reads: if the
+ * loop was busy, as in a switch, a client that has asked in time would be reset.
+ */
+export function readBeforeClosing(server: HttpServer): void {
+  server.on('timeout', (socket: Socket) => {
+    if (server.listenerCount('timeout') > 1 || isTimeoutHeard(socket)) return // the author decides
+    if (!isQuiet(socket)) return void socket.destroy() // as Node does
+    const { bytesRead } = socket
+    setImmediate(() => {
+      if (socket.bytesRead === bytesRead) socket.destroy()
+    })
+  })
+}
+
+/** Whether the author hears of the timeout of this connection, on the request or the response. */
+function isTimeoutHeard(socket: Socket): boolean {
+  const { incoming } = ((socket as unknown as PrivateSocket).parser ?? {}) as { incoming?: IncomingMessage | null }
+  const request = incoming?.complete === false ? incoming : null
+  return [request, responseOf(socket)].some((one) => (one?.listenerCount('timeout') ?? 0) > 0)
 }
 
 const ANY_REQUEST = Buffer.from('GET / HTTP/1.1\r\nHost: x\r\n\r\n')
@@ -277,6 +301,13 @@ export function divertBody(
 export function bytesMoved(socket: Socket): number {
   const queued = (socket as unknown as PrivateSocket)._handle?.writeQueueSize ?? 0
   return socket.bytesRead + socket.bytesWritten - socket.writableLength - queued
+}
+
+/** The open streams of an HTTP/2 session; none if Node keeps them elsewhere. */
+export function streamsOf(session: object): ServerHttp2Stream[] {
+  const own = Object.getOwnPropertySymbols(session).find(({ description }) => description === 'state')
+  const { streams } = (own === undefined ? {} : (session as Record<symbol, { streams?: unknown }>)[own]) ?? {}
+  return streams instanceof Map ? [...(streams as Map<number, ServerHttp2Stream>).values()] : []
 }
 
 /** The TCP connection under a TLS one. */

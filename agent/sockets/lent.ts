@@ -10,28 +10,19 @@ import { dirname, join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { reasonOf } from '../words/errors.ts'
 import { containerTurn } from '../words/lent.ts'
-import { askToClose } from './closing.ts'
-import { descriptorOf, idleConnections, idleTimeLeft } from './internals.ts'
 import { closeDescriptor } from './libc.ts'
 import { addressToBind, bind, listen, type Listener, type ListenerSpec, stopAccepting } from './listeners.ts'
 import { finishDatagrams, isOfDatagrams } from './lent-datagrams.ts'
-import { hasUnread } from './packets.ts'
 import { type BorrowOptions, type Loan, loanAt } from './loan.ts'
 
 export interface Lent {
   /** Listens on the holder's socket for it. If the holder has none, binds one in this container's own network, with a warning. */
   listen(listener: Listener, spec: ListenerSpec): Promise<void>
-  /** Makes the next answer on every connection the last one. Goes on accepting, so that no new client waits meanwhile. */
-  announce(listeners: readonly Listener[]): Promise<void>
-  /** Lets requests finish and closes connections, so that no client whose request is on its way is reset. */
-  finish(listeners: readonly Listener[], drainMs: number): Promise<void>
+  /** Stops reading datagrams: later ones wait for the next process. Resolves when the application has had time to send its answers. */
+  finishDatagrams(): Promise<void>
 }
 
 const TURN_LOOK_MS = 100
-/** how long a connection without any request yet is spared: its request is on the way */
-const NEVER_ASKED_MS = 2000
-/** how long a connection between two requests is spared: its next answer says that it is the last */
-const ASKED_MS = 300
 
 interface Open {
   listener: Listener
@@ -58,7 +49,6 @@ export async function borrow(path: string, options: BorrowOptions): Promise<Lent
     for (const one of all) await listenOn(one, loan, warn)
   }
   follow()
-  const every = (listeners: readonly Listener[]) => [...new Set([...listeners, ...all.map((one) => one.listener)])]
   leaving.addEventListener('abort', () => {
     for (const { inside } of all) inside?.close()
   })
@@ -72,14 +62,11 @@ export async function borrow(path: string, options: BorrowOptions): Promise<Lent
         return await bind(listener, spec)
       }
       sparesNew(listener.server, leaving)
-      listener.server.on('connection', (socket: Socket) => acceptedAt.set(socket, performance.now()))
       await listenOn(one, loan, warn)
       all.push(one)
       one.inside = await listenInside(one, warn)
     },
-    announce: async (listeners) => await announce(every(listeners)),
-    finish: async (listeners, drainMs) =>
-      void (await Promise.all([finish(every(listeners), drainMs), finishDatagrams()])),
+    finishDatagrams,
   }
 }
 
@@ -136,51 +123,11 @@ async function listenInside({ listener, spec, within }: Open, warn: (message: st
 
 /**
  * An author's own `server.close()` at the same signal would destroy connections whose first request is on its way (Node 26.4,
- * PR 63470): `finish` ends them.
+ * PR 63470): the farewell ends them.
  */
 function sparesNew(server: Server, leaving: AbortSignal): void {
   if (!('closeIdleConnections' in server)) return
   const http = server as HttpServer
   const close = http.closeIdleConnections.bind(http)
   http.closeIdleConnections = () => void setImmediate(() => leaving.aborted || close())
-}
-
-const acceptedAt = new WeakMap<Socket, number>()
-let announcedAt = 0
-
-async function announce(listeners: readonly Listener[]): Promise<void> {
-  announcedAt = performance.now()
-  for (const listener of listeners) askToClose(listener)
-  const asked = listeners.flatMap((listener) => between(listener).filter(hasAsked))
-  for (; performance.now() - announcedAt < ASKED_MS; await sleep(10))
-    if (asked.every((socket) => socket.destroyed)) return
-}
-
-async function finish(listeners: readonly Listener[], drainMs: number): Promise<void> {
-  for (const began = performance.now(); performance.now() - began < drainMs; await sleep(10)) {
-    if (listeners.every(({ sockets }) => sockets.size === 0)) return
-    for (const listener of listeners) endIdle(listener, performance.now() - began)
-  }
-}
-
-function endIdle(listener: Listener, ageMs: number): void {
-  const now = performance.now()
-  for (const socket of between(listener)) {
-    const [since, graceMs] = hasAsked(socket) ? [announcedAt, ASKED_MS] : [acceptedAt.get(socket) ?? 0, NEVER_ASKED_MS]
-    const isLate = now - since >= graceMs
-    // on a busy machine a request may have arrived long before Node reads it
-    if (isLate && !hasUnread(descriptorOf(socket) ?? -1)) socket.destroy()
-  }
-  const { server, movable } = listener
-  if (!movable && ageMs >= NEVER_ASKED_MS && 'closeIdleConnections' in server)
-    HttpServer.prototype.closeIdleConnections.call(server as HttpServer)
-}
-
-/** Connections without a request in flight. */
-function between({ server, sockets, movable }: Listener): Socket[] {
-  return movable ? idleConnections(server as HttpServer, sockets) : []
-}
-
-function hasAsked(socket: Socket): boolean {
-  return idleTimeLeft(socket) !== null
 }

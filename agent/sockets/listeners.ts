@@ -9,7 +9,7 @@ import { dirname, join } from 'node:path'
 import { BatonError, reasonOf } from '../words/errors.ts'
 import { nodeCrypto, nodeFiles } from '../words/later.ts'
 import { duplicate } from './libc.ts'
-import { belowTls, closeListenerOnly } from './internals.ts'
+import { belowTls, closeListenerOnly, readBeforeClosing } from './internals.ts'
 
 export interface ListenerSpec {
   /** `node:http`, `node:https`, `node:http2` or `node:net` server that is not listening yet */
@@ -43,7 +43,7 @@ export interface Listener {
   movable: boolean
   /** every open connection; over TLS, the secure socket as soon as there is one */
   sockets: Set<Socket>
-  /** when the last request on a connection began, in `uptimeMs()` */
+  /** when the last request on a connection began, in `uptimeMs()`; before the first, when it was accepted */
   busySince: WeakMap<Socket, number>
   /** every open HTTP/2 session, to send GOAWAY to */
   sessions: Set<Session>
@@ -101,8 +101,10 @@ export function makeListener(spec: ListenerSpec, closed: (listener: Listener) =>
   }
   const open = (socket: Socket) => {
     listener.sockets.add(socket)
+    listener.busySince.set(socket, uptimeMs())
     socket.once('close', () => listener.sockets.delete(socket))
   }
+  if (server instanceof HttpServer) readBeforeClosing(server)
   server.on('connection', open)
   server.on('secureConnection', (socket: Socket) => {
     open(socket)

@@ -13,10 +13,10 @@ import { fileURLToPath } from 'node:url'
 import { makeCarries } from '../../agent/handover/carry/carry.ts'
 import { type Channel, channelOver } from '../../agent/handover/channel.ts'
 import { drain, type DrainLimits } from '../../agent/handover/give/connections.ts'
-import { closeIdle } from '../../agent/sockets/closing.ts'
+import { bidFarewell } from '../../agent/handover/give/farewell.ts'
 import { type Giving, makeGiving } from '../../agent/handover/give/giving.ts'
 import { bind, closeListener, type Listener, makeListener, stopAccepting } from '../../agent/sockets/listeners.ts'
-import type { ToPredecessor, ToSuccessor } from '../../agent/words/wire.ts'
+import type { Given, ToPredecessor, ToSuccessor } from '../../agent/words/wire.ts'
 import { packetPair } from '../../agent/sockets/packets.ts'
 import { closeDescriptor } from '../../agent/sockets/libc.ts'
 import { takeTickets, ticketsOf } from '../../agent/sockets/tickets.ts'
@@ -62,6 +62,29 @@ test('a connection that waits keeps its idle time, and no 408: it is answered lo
   is(await two.closed(), '', 'closed without a word')
   ok(performance.now() - since > 1000, 'not before its idle time was over')
   one.close()
+})
+
+test('with the last of its idle time a connection moves to a process that is busy: a request in time is answered, and not reset', async () => {
+  await using other = await adopter({ argument: 'stalls', leftMs: 20 })
+  await using here = await serving((_request, response) => response.end('here'))
+  const [asks, waits] = [await here.client(), await here.client()]
+  for (const client of [asks, waits]) is(await client.ask('/'), 'here')
+  const answer = other.moved().then(() => asks.ask('/'))
+  equal(await other.drain([here.listener]), { moved: 2, cut: 0 })
+  is(await answer, 'adopted /')
+  await waits.closed()
+})
+
+test('a request that has arrived when the idle time of its connection is over is answered, if the loop was busy', async () => {
+  await using here = await serving((_request, response) => response.end('here'), { keepAliveTimeout: 200 })
+  const [asks, waits] = [await here.client(), await here.client()]
+  for (const client of [asks, waits]) is(await client.ask('/'), 'here')
+  await new Promise(setImmediate) // what is done here is followed by the timers, and only then by reading
+  const answer = asks.ask('/')
+  for (const end = Date.now() + 400; Date.now() < end;);
+  is(await answer, 'here')
+  await waits.closed()
+  asks.close()
 })
 
 test('a new connection that has not sent a byte moves as a new one', async () => {
@@ -116,12 +139,33 @@ test('at the deadline a silent response is cut and counted, one that moves bytes
   for (const client of [silent, moving, endless]) client.close()
 })
 
-test('of what stops for good, connections that wait are closed, and those that were adopted too', async () => {
-  await using here = await serving((_request, response) => response.end('here'))
+test('what stops for good answers what it is asked, closes what waits, and counts the request that crosses that end: it is not begun', async () => {
+  await using here = await serving((request, response) => {
+    if (request.url === '/slow') setTimeout(() => response.end('slow'), 700)
+    else response.end('here')
+  })
+  const [waits, busy, crosses] = [await here.client(), await here.client(), await here.client({ allowHalfOpen: true })]
+  for (const client of [waits, busy, crosses]) is(await client.ask('/'), 'here')
+  const slow = busy.ask('/slow')
+  await until('the slow one to be asked', () => here.asked() === 4)
+  const farewell = bidFarewell({ listeners: [here.listener], carries: makeCarries(() => {}), isHeld: false })
+  await farewell.announce()
+  stopAccepting(here.listener)
+  crosses.atEnd('POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n')
+  equal(await farewell.finish(60_000), { ended: 0, idle: 2, lost: 1, cut: 0 })
+  is(await slow, 'slow') // it was told that this is the last, though it had asked before
+  is(here.asked(), 4)
+  for (const client of [waits, busy, crosses]) await client.closed()
+})
+
+test('a request that still runs at the deadline of a stop is counted', async () => {
+  await using here = await serving(() => {})
   const client = await here.client()
-  is(await client.ask('/'), 'here')
-  closeIdle(here.listener)
-  is(await client.closed(), '')
+  void client.ask('/').catch(() => {})
+  await until('it to be asked', () => here.asked() === 1)
+  const farewell = bidFarewell({ listeners: [here.listener], carries: makeCarries(() => {}), isHeld: false })
+  equal(await farewell.finish(50), { ended: 0, idle: 0, lost: 0, cut: 1 })
+  client.close()
 })
 
 test('an HTTP/2 client may still begin a stream while the first GOAWAY is on its way', async () => {
@@ -166,6 +210,8 @@ test('a TLS client resumes in the successor the session that it began here', asy
 test.run()
 
 interface Adopter extends AsyncDisposable {
+  /** resolves in the moment in which it has taken connections */
+  moved(): Promise<void>
   /** Drains to it what it has; what became of the connections. */
   drain(
     listeners: Listener[],
@@ -175,10 +221,13 @@ interface Adopter extends AsyncDisposable {
 }
 
 /** The process of test/fixtures/adopter.ts, which takes connections of any key. */
-async function adopter(): Promise<Adopter> {
+async function adopter({
+  argument = '',
+  leftMs = null,
+}: { argument?: string; leftMs?: number | null } = {}): Promise<Adopter> {
   const program = fileURLToPath(new URL('../fixtures/adopter.ts', import.meta.url))
   const [packets, far] = packetPair()
-  const child = spawn(process.execPath, [...process.execArgv, program], {
+  const child = spawn(process.execPath, [...process.execArgv, program, argument], {
     stdio: ['ignore', 'inherit', 'inherit', 'pipe', far],
   })
   closeDescriptor(far)
@@ -186,10 +235,12 @@ async function adopter(): Promise<Adopter> {
   await new Promise<void>((resolve) => down.hear(({ type }) => type === 'ready' && resolve()))
   const ours = new Set<Listener>()
   let giving: Giving | null = null
+  const moved = Promise.withResolvers<void>()
   return {
+    moved: () => moved.promise,
     drain: (listeners, limits = LONG, has = () => true) => {
       for (const listener of listeners) ours.add(listener)
-      return drainTo(down, listeners, limits, has, (made) => (giving = made))
+      return drainTo(down, listeners, limits, has, { made: (own) => (giving = own), took: moved.resolve, leftMs })
     },
     async [Symbol.asyncDispose]() {
       const gone = once(child, 'exit')
@@ -201,34 +252,53 @@ async function adopter(): Promise<Adopter> {
   }
 }
 
+interface DrainHooks {
+  made?(giving: Giving): void
+  /** called in the moment in which the other side has taken some */
+  took?(): void
+  /** what is left of the idle time of every connection, whatever it is; null: as it is */
+  leftMs?: number | null
+}
+
 async function drainTo(
   channel: Channel<ToSuccessor, ToPredecessor> | null,
   listeners: Listener[],
   limits: DrainLimits,
   has: (key: string) => boolean,
-  made: (giving: Giving) => void = () => {},
+  { made = () => {}, took = () => {}, leftMs = null }: DrainHooks = {},
 ): Promise<{ moved: number; cut: number }> {
   const report = { ...NO_HANDOVER }
   const giving = makeGiving({
     has,
-    give: (message, descriptors) => channel?.give(message, descriptors) ?? false,
+    give: (message, descriptors) =>
+      channel?.give(leftMs === null ? message : withLeft(message, leftMs), descriptors) ?? false,
     tell: (message) => channel?.tell(message),
     gone: new Promise(() => {}),
     listeners,
     report,
   })
   made(giving)
-  channel?.hear(giving.hear)
+  channel?.hear((message) => {
+    if (message.type === 'adopted') took()
+    giving.hear(message)
+  })
   const { signal } = new AbortController()
   await drain({ listeners, giving, carries: makeCarries(() => {}), limits, report, signal, warn: () => {} })
   return { moved: report.moved, cut: report.cut }
+}
+
+type Message = Given | (() => Given)
+
+function withLeft(message: Message, idleMs: number): Message {
+  if (typeof message === 'function' || message.type !== 'connections') return message
+  return { ...message, connections: message.connections.map(({ id }) => ({ id, idleMs })) }
 }
 
 interface Here extends AsyncDisposable {
   listener: Listener
   /** requests so far */
   asked(): number
-  client(): Promise<Client>
+  client(options?: { allowHalfOpen?: boolean }): Promise<Client>
 }
 
 async function serving(answer: RequestListener, options: { keepAliveTimeout?: number } = {}): Promise<Here> {
@@ -242,7 +312,7 @@ async function serving(answer: RequestListener, options: { keepAliveTimeout?: nu
   return {
     listener,
     asked: () => asked,
-    client: () => clientOf(port),
+    client: (options) => clientOf(port, options),
     [Symbol.asyncDispose]: () => {
       closeListener(listener)
       server.closeAllConnections()
@@ -256,14 +326,16 @@ interface Client {
   ask(path: string): Promise<string>
   /** fails where something comes within this time */
   quiet(ms: number): Promise<void>
+  /** Sends this as soon as the server has ended its half. */
+  atEnd(text: string): void
   /** all that comes until the server closes */
   closed(): Promise<string>
   close(): void
 }
 
 /** One connection of its own, and no second try. */
-async function clientOf(port: number): Promise<Client> {
-  const socket: Socket = connect(port, '127.0.0.1')
+async function clientOf(port: number, options: { allowHalfOpen?: boolean } = {}): Promise<Client> {
+  const socket: Socket = connect({ port, host: '127.0.0.1', ...options })
   socket.setNoDelay(true)
   await once(socket, 'connect')
   let text = ''
@@ -284,6 +356,7 @@ async function clientOf(port: number): Promise<Client> {
       await sleep(ms)
       equal({ text, isClosed }, { text: '', isClosed: false })
     },
+    atEnd: (last) => void socket.once('end', () => socket.end(last)),
     async closed() {
       text = ''
       await until('the server to close', () => isClosed)

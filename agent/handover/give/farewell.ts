@@ -1,0 +1,215 @@
+// What becomes of the connections of a process that stops and has no successor to give them to: `docker stop`, a shutdown, a
+// supervisor's stop. First every answer says that it is the last on its connection, while new clients are still accepted. Then:
+//
+//   a request             is answered, within `drainMs`
+//   what has no end       a WebSocket, a stream of events, an answer that the author names as endless or has registered: ended at once.
+//                         Its client comes back by itself, so it must delay nobody. A WebSocket gets 1012, a stream ends between two events
+//   between two requests  closed once its client has had time to ask again; if a request crosses that end, it is counted as lost
+//   never asked           closed NEVER_ASKED_MS after it was accepted: until then its request is on the way
+//
+// Must hold: no request is begun whose answer could not be read; what is lost is counted.
+
+import { Server as HttpServer } from 'node:http'
+import type { Socket } from 'node:net'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { askToClose } from '../../sockets/closing.ts'
+import {
+  descriptorOf,
+  idleConnections,
+  idleTimeLeft,
+  isUpgraded,
+  readOn,
+  responseOf,
+  stopReading,
+  streamsOf,
+} from '../../sockets/internals.ts'
+import { type Listener, uptimeMs } from '../../sockets/listeners.ts'
+import { hasUnread } from '../../sockets/packets.ts'
+import type { Carries } from '../carry/carry.ts'
+import { followWebSockets } from '../carry/close-frame.ts'
+import { isOfEvents } from '../carry/stream.ts'
+import { isWebSocket } from '../carry/upgrades.ts'
+import { cut } from './connections.ts'
+import { isEndless } from './endless.ts'
+import { followEvents, isBetweenEvents } from './events.ts'
+
+export interface Farewell {
+  /** Makes every answer the last of its connection. Goes on accepting, so that no new client waits meanwhile. */
+  announce(): Promise<void>
+  /** Lets requests finish, and ends everything else. Call it when nothing is accepted any more. */
+  finish(drainMs: number): Promise<Parted>
+}
+
+/** How the connections ended. */
+export interface Parted {
+  /** without an end of their own: asked to reconnect */
+  ended: number
+  /** closed between two requests */
+  idle: number
+  /** of these, those whose client sent a request in that moment: it was not begun */
+  lost: number
+  /** requests that had not ended after `drainMs` */
+  cut: number
+}
+
+export interface FarewellOptions {
+  listeners: readonly Listener[]
+  carries: Carries
+  /** whether another process holds the sockets: then new clients, if they were not accepted, would wait */
+  isHeld: boolean
+}
+
+/** how long a connection without any request yet is spared */
+const NEVER_ASKED_MS = 2000
+/**
+ * How long connections between two requests may ask while new clients are accepted, and at least. Node tells clients 5 s
+ * (`Keep-Alive: timeout=5`), so whoever heeds that does not ask later. Where nobody holds the sockets a stop is a stop; where the author
+ * has closed them, new clients wait.
+ */
+const [ASKED_HELD_MS, ASKED_MS] = [5000, 300]
+const LOOK_EVERY_MS = 10
+/** how long the clients of ended connections may take to agree, and to read what was written to them before */
+const [CLOSING_MS, WRITING_MS] = [250, 1000]
+
+export function bidFarewell(options: FarewellOptions): Farewell {
+  const { listeners, carries, isHeld } = options
+  const state: State = {
+    carries,
+    since: uptimeMs(),
+    idleSince: new Map(),
+    endedAt: new Map(),
+    parted: { ended: 0, idle: 0, lost: 0, cut: 0 },
+  }
+  const left = () => listeners.flatMap(({ sockets }) => [...sockets].filter((socket) => isAwaited(socket, state)))
+  return {
+    async announce() {
+      for (const listener of listeners) {
+        askToClose(listener)
+        follow(listener, carries)
+      }
+      const mayAsk = () => listeners.flatMap((listener) => between(listener).filter(hasAsked))
+      const streams = listeners.flatMap(({ sockets }) => [...sockets].filter((socket) => !mayEnd(socket)))
+      for (; ; await sleep(LOOK_EVERY_MS)) {
+        const asked = mayAsk()
+        for (const socket of asked) noteIdle(socket, state)
+        const isAccepting = listeners.some(({ server }) => server.listening)
+        if (asked.length === 0 && streams.every(mayEnd)) break
+        if (uptimeMs() - state.since >= (isHeld && isAccepting ? ASKED_HELD_MS : ASKED_MS)) break
+      }
+    },
+    async finish(drainMs) {
+      const until = uptimeMs() + drainMs
+      for (const listener of listeners) follow(listener, carries)
+      for (; ; await sleep(LOOK_EVERY_MS)) {
+        for (const listener of listeners) {
+          endEndless(listener, state)
+          endIdle(listener, state)
+        }
+        if (left().length === 0 || uptimeMs() >= until) break
+      }
+      return { ...state.parted, cut: left().filter((socket) => responseOf(socket) !== null).length }
+    },
+  }
+}
+
+interface State {
+  carries: Carries
+  /** in `uptimeMs()` */
+  since: number
+  /** since when this process has seen a connection between two requests, in `uptimeMs()` */
+  idleSince: Map<Socket, number>
+  /** when this process has ended a connection, in `uptimeMs()` */
+  endedAt: Map<Socket, number>
+  parted: Parted
+}
+
+function isAwaited(socket: Socket, { endedAt }: State): boolean {
+  const at = endedAt.get(socket)
+  if (at === undefined) return !socket.destroyed
+  return !socket.destroyed && uptimeMs() - at < (socket.writableLength > 0 ? WRITING_MS : CLOSING_MS)
+}
+
+function endEndless(listener: Listener, { carries, endedAt, parted }: State): void {
+  for (const socket of listener.sockets) {
+    if (endedAt.has(socket) || socket.destroyed || !hasNoEnd(listener, socket, carries) || !mayEnd(socket)) continue
+    endedAt.set(socket, uptimeMs())
+    parted.ended++
+    cut(socket, carries, { ended: 0, cut: 0 })
+  }
+  for (const stream of [...listener.sessions].flatMap(streamsOf)) {
+    if (stream.closed || !isEventStream(stream.sentHeaders?.['content-type'])) continue
+    parted.ended++
+    stream.close()
+  }
+}
+
+/** Returns since when the connection is between two requests, as far as this process has looked. */
+function noteIdle(socket: Socket, { idleSince }: State): number {
+  const at = idleSince.get(socket) ?? uptimeMs()
+  idleSince.set(socket, at)
+  return at
+}
+
+function endIdle(listener: Listener, state: State): void {
+  const { since, endedAt, parted } = state
+  const now = uptimeMs()
+  for (const socket of between(listener)) {
+    const isLate = hasAsked(socket)
+      ? now - noteIdle(socket, state) >= ASKED_MS
+      : now - (listener.busySince.get(socket) ?? since) >= NEVER_ASKED_MS
+    // on a busy machine a request may have arrived long before Node reads it
+    if (!isLate || endedAt.has(socket) || hasUnread(descriptorOf(socket) ?? -1)) continue
+    endedAt.set(socket, now)
+    parted.idle++
+    endBetween(socket, () => parted.lost++)
+  }
+  if (!listener.movable && now - since >= NEVER_ASKED_MS && 'closeIdleConnections' in listener.server)
+    HttpServer.prototype.closeIdleConnections.call(listener.server as HttpServer)
+}
+
+/** From now on sees where its WebSockets are between two frames, and its streams between two events. */
+function follow(listener: Listener, carries: Carries): void {
+  followWebSockets([listener], carries)
+  for (const socket of listener.sockets) {
+    const response = responseOf(socket)
+    if (response !== null && isOfEvents(response)) followEvents(response)
+  }
+}
+
+/** HTTP/2 has its own streams. Only its author knows how to end a connection of a server that does not speak HTTP. */
+function hasNoEnd({ movable, sessions }: Listener, socket: Socket, carries: Carries): boolean {
+  if (carries.entries().has(socket) || isEndless(socket)) return true
+  return isUpgraded(socket) && (movable || (sessions.size === 0 && isWebSocket(socket)))
+}
+
+function mayEnd(socket: Socket): boolean {
+  const response = responseOf(socket)
+  return response === null || !isOfEvents(response) || isBetweenEvents(response)
+}
+
+function isEventStream(type: unknown): boolean {
+  return typeof type === 'string' && type.startsWith('text/event-stream')
+}
+
+/** Connections without a request in flight. */
+function between({ server, sockets, movable }: Listener): Socket[] {
+  return movable ? idleConnections(server as HttpServer, sockets) : []
+}
+
+function hasAsked(socket: Socket): boolean {
+  return idleTimeLeft(socket) !== null
+}
+
+/** Ends a connection between two requests. A request that crosses the end is not begun: nobody could read its answer. */
+function endBetween(socket: Socket, crossed: () => void): void {
+  stopReading(socket)
+  for (const event of ['data', 'end', 'timeout']) socket.removeAllListeners(event)
+  socket.once('data', () => {
+    crossed()
+    socket.destroy()
+  })
+  socket.once('end', () => socket.destroy())
+  socket.resume()
+  readOn(socket)
+  socket.end()
+}

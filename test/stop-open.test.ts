@@ -1,0 +1,100 @@
+// A service is stopped and no other takes over from it, with open WebSockets and streams of events: they are ended at once, cleanly, and
+// delay nobody. Requests that end by themselves are answered. By itself, and on sockets that a holder lends.
+
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { get } from 'node:http'
+import { join } from 'node:path'
+import { equal, is, match } from './assert.ts'
+import { type HolderGround, holderGround, watched } from './fixtures/container-holder.ts'
+import { until } from './fixtures/evidence.ts'
+import { freePort } from './fixtures/install.ts'
+import { WebSocket } from './lab/ws.ts'
+import { suite } from './suite.ts'
+
+const test = suite('stop open', {
+  timeoutMs: 60_000,
+  skip: process.platform === 'linux' ? null : 'needs Linux: descriptors are passed as Linux does',
+})
+const PROGRAM = join(import.meta.dirname, 'fixtures/endless.ts')
+const EACH = 8
+
+for (const isHeld of [false, true])
+  test(`${isHeld ? 'behind a holder' : 'by itself'}: WebSockets end with 1012, streams between two events, and both before a request that takes a while`, async () => {
+    await using ground = await holderGround()
+    const port = await freePort()
+    if (isHeld) await ground.start(String(port))
+    using app = start(port, isHeld ? ground : null)
+    await until('it to serve', () => app.said().includes('ready'))
+    const order: string[] = []
+    const [sockets, streams] = await Promise.all([
+      Promise.all(Array.from({ length: EACH }, async () => await webSocket(port))),
+      Promise.all(Array.from({ length: EACH }, async () => await stream(port))),
+    ])
+    const slow = body(port, '/slow').then((text) => order.push(text))
+    await body(port, '/') // so the slow one has been accepted
+    process.kill(app.pid, 'SIGTERM')
+    const ended = Promise.all([
+      Promise.all(sockets.map(async ({ closed }) => await closed)),
+      Promise.all(streams.map(async ({ heard }) => await heard)),
+    ])
+    void ended.then(() => order.push('endless'))
+    const [codes, texts] = await ended
+    equal(new Set(codes), new Set([1012]))
+    for (const text of texts) match(text, /^(id: \d+\ndata: \d+\n\n)+$/)
+    const waiting = isHeld ? body(port, '/') : null
+    await slow
+    equal(order, ['endless', 'slow'])
+    is(await app.ended, 0)
+    match(app.said(), `parted: ${2 * EACH} connections without an end asked to reconnect, `)
+    match(app.said(), ', 0 requests cut')
+    if (waiting === null) return
+    using next = start(port, ground)
+    is(await waiting, String(next.pid))
+  })
+
+test.run()
+
+function start(port: number, ground: HolderGround | null) {
+  const env = { ...process.env, ...(ground === null ? {} : { BATON_HOLDER: ground.path }) }
+  const child = spawn(process.execPath, [...process.execArgv, PROGRAM, String(port)], {
+    env,
+    stdio: ['ignore', 'pipe', 'pipe'],
+  })
+  return { ...watched(child), pid: child.pid ?? 0, [Symbol.dispose]: () => void child.kill('SIGKILL') }
+}
+
+async function webSocket(port: number): Promise<{ closed: Promise<number> }> {
+  const socket = new WebSocket(`ws://127.0.0.1:${port}/`)
+  const closed = new Promise<number>((resolve) => socket.once('close', (code: number) => resolve(code)))
+  await once(socket, 'open')
+  return { closed }
+}
+
+/** Resolves when the first bytes are there; `heard`: all that came until the end. */
+function stream(port: number): Promise<{ heard: Promise<string> }> {
+  return new Promise((resolve, reject) => {
+    const request = get({ host: '127.0.0.1', port, path: '/events', agent: false }, (answer) => {
+      let text = ''
+      const heard = new Promise<string>((resolveHeard) => {
+        answer.on('error', () => {}).on('close', () => resolveHeard(text)) // it ends short
+      })
+      answer.setEncoding('utf8').on('data', (part: string) => {
+        text += part
+        resolve({ heard })
+      })
+    })
+    request.once('error', reject)
+  })
+}
+
+function body(port: number, path: string): Promise<string> {
+  return new Promise((resolve, reject) => {
+    const request = get({ host: '127.0.0.1', port, path, agent: false }, (answer) => {
+      let text = ''
+      answer.setEncoding('utf8').on('data', (part: string) => (text += part))
+      answer.on('end', () => resolve(text)).on('error', reject)
+    })
+    request.once('error', reject)
+  })
+}
