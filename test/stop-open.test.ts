@@ -31,7 +31,10 @@ for (const isHeld of [false, true])
       Promise.all(Array.from({ length: EACH }, async () => await webSocket(port))),
       Promise.all(Array.from({ length: EACH }, async () => await stream(port))),
     ])
-    const slow = body(port, '/slow').then((text) => order.push(text))
+    const slow = body(port, '/slow').then(
+      (text) => order.push(text),
+      (cause) => order.push(String(cause)),
+    )
     await body(port, '/') // so the slow one has been accepted
     process.kill(app.pid, 'SIGTERM')
     const ended = Promise.all([
@@ -44,7 +47,7 @@ for (const isHeld of [false, true])
     for (const text of texts) match(text, /^(id: \d+\ndata: \d+\n\n)+$/)
     const waiting = isHeld ? body(port, '/') : null
     await slow
-    equal(order, ['endless', 'slow'])
+    equal(order, ['endless', 'slow'], app.said())
     is(await app.ended, 0)
     match(app.said(), `parted: ${2 * EACH} connections without an end asked to reconnect, `)
     match(app.said(), ', 0 requests cut')

@@ -5,13 +5,17 @@
 import type { ServerResponse } from 'node:http'
 import { uptimeMs } from '../../sockets/listeners.ts'
 
-/** a stream that is silent for so long is between two events; one that stays inside of an event ends all the same */
-const [SILENT_MS, INSIDE_MAX_MS] = [50, 1000]
+/**
+ * A stream that is silent for so many turns of this length is between two events: turns, because on a busy machine the author's timers are late
+ * too. One that stays inside of an event ends all the same.
+ */
+const [SILENT_TURNS, TURN_MS, INSIDE_MAX_MS] = [5, 10, 1000]
 const END_OF_EVENT = /(\n\n|\r\r|\r\n\r\n)$/
 
 interface Followed {
-  /** in `uptimeMs()` */
-  since: number
+  /** since when its end is wanted, in `uptimeMs()`; null: not yet */
+  wantedAt: number | null
+  turns: number
   /** the last four characters that were written since */
   last: string
 }
@@ -21,8 +25,10 @@ const followed = new WeakMap<ServerResponse, Followed>()
 /** From now on looks at what the author writes. */
 export function followEvents(response: ServerResponse): void {
   if (followed.has(response)) return
-  const own: Followed = { since: uptimeMs(), last: '' }
+  const own: Followed = { wantedAt: null, turns: 0, last: '' }
   followed.set(response, own)
+  const turn = () => void (++own.turns < SILENT_TURNS && setTimeout(turn, TURN_MS))
+  setTimeout(turn, TURN_MS)
   const { write } = response
   response.write = ((...args: Parameters<typeof write>) => {
     const [data] = args as unknown[]
@@ -34,13 +40,17 @@ export function followEvents(response: ServerResponse): void {
   }) as typeof write
 }
 
-/** Whether it can end now without cutting an event. */
-export function isBetweenEvents(response: ServerResponse): boolean {
+/** Whether it was looked at for long enough to know where it is. */
+export function isKnown(response: ServerResponse): boolean {
   const own = followed.get(response)
-  if (own === undefined) {
-    followEvents(response)
-    return false
-  }
-  if (END_OF_EVENT.test(own.last)) return true
-  return uptimeMs() - own.since >= (own.last === '' ? SILENT_MS : INSIDE_MAX_MS)
+  return own !== undefined && (own.last !== '' || own.turns >= SILENT_TURNS)
+}
+
+/** Whether it may end now: call it until it may. */
+export function mayEndNow(response: ServerResponse): boolean {
+  followEvents(response)
+  const own = followed.get(response)
+  if (own === undefined || !isKnown(response)) return false
+  own.wantedAt ??= uptimeMs()
+  return own.last === '' || END_OF_EVENT.test(own.last) || uptimeMs() - own.wantedAt >= INSIDE_MAX_MS
 }

@@ -9,7 +9,7 @@
 //
 // Must hold: no request is begun whose answer could not be read; what is lost is counted.
 
-import { Server as HttpServer } from 'node:http'
+import { Server as HttpServer, type ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { askToClose } from '../../sockets/closing.ts'
@@ -31,7 +31,7 @@ import { isOfEvents } from '../carry/stream.ts'
 import { isWebSocket } from '../carry/upgrades.ts'
 import { cut } from './connections.ts'
 import { isEndless } from './endless.ts'
-import { followEvents, isBetweenEvents } from './events.ts'
+import { followEvents, isKnown, mayEndNow } from './events.ts'
 
 export interface Farewell {
   /** Makes every answer the last of its connection. Goes on accepting, so that no new client waits meanwhile. */
@@ -88,12 +88,12 @@ export function bidFarewell(options: FarewellOptions): Farewell {
         follow(listener, carries)
       }
       const mayAsk = () => listeners.flatMap((listener) => between(listener).filter(hasAsked))
-      const streams = listeners.flatMap(({ sockets }) => [...sockets].filter((socket) => !mayEnd(socket)))
+      const streams = listeners.flatMap(({ sockets }) => [...sockets].flatMap(streamOn))
       for (; ; await sleep(LOOK_EVERY_MS)) {
         const asked = mayAsk()
         for (const socket of asked) noteIdle(socket, state)
         const isAccepting = listeners.some(({ server }) => server.listening)
-        if (asked.length === 0 && streams.every(mayEnd)) break
+        if (asked.length === 0 && streams.every((one) => one.destroyed || isKnown(one))) break
         if (uptimeMs() - state.since >= (isHeld && isAccepting ? ASKED_HELD_MS : ASKED_MS)) break
       }
     },
@@ -170,10 +170,13 @@ function endIdle(listener: Listener, state: State): void {
 /** From now on sees where its WebSockets are between two frames, and its streams between two events. */
 function follow(listener: Listener, carries: Carries): void {
   followWebSockets([listener], carries)
-  for (const socket of listener.sockets) {
-    const response = responseOf(socket)
-    if (response !== null && isOfEvents(response)) followEvents(response)
-  }
+  for (const socket of listener.sockets) for (const response of streamOn(socket)) followEvents(response)
+}
+
+/** The stream of events on this connection, if there is one. */
+function streamOn(socket: Socket): ServerResponse[] {
+  const response = responseOf(socket)
+  return response !== null && isOfEvents(response) ? [response] : []
 }
 
 /** HTTP/2 has its own streams. Only its author knows how to end a connection of a server that does not speak HTTP. */
@@ -183,8 +186,7 @@ function hasNoEnd({ movable, sessions }: Listener, socket: Socket, carries: Carr
 }
 
 function mayEnd(socket: Socket): boolean {
-  const response = responseOf(socket)
-  return response === null || !isOfEvents(response) || isBetweenEvents(response)
+  return streamOn(socket).every(mayEndNow)
 }
 
 function isEventStream(type: unknown): boolean {
