@@ -121,20 +121,21 @@ for (const [fault, why] of [
   ['throws-later', /v1\.1\.0 failed in probation: it exited with code 1, after it wrote: .*TypeError/],
   ['never-listens', /v1\.1\.0 did not take over: it was not ready within 5000 ms/],
   ['listens-elsewhere', /v1\.1\.0 did not take over: it listens on none of 127\.0\.0\.1:\d+, but on 127\.0\.0\.1:0/],
-  ['ill', /v1\.1\.0 did not take over: expected status 2xx from \/, got 500/],
+  ['ill', /v1\.1\.0 did not take over: it was not ready within 5000 ms: expected status 2xx from \/, got 500/],
 ] as const) {
   const register = fault === 'ill' || fault === 'listens-elsewhere' ? test.long : test
   register(
     `a new release that ${fault}: the old one begins again when it is gone, and answers whoever waited`,
     async () => {
       // a good release on a slow machine is ready within this time, too
-      const readyMs = fault === 'never-listens' ? 5000 : 20_000
+      const isLate = fault === 'never-listens' || fault === 'ill'
+      const readyMs = isLate ? 5000 : 20_000
       await using world = await openWorld({ readyMs })
       const load = world.load()
       await sleep(100)
       const done = await world.update(fault)
       is(done.outcome, 'reverted', JSON.stringify(done))
-      ok((done.handover?.pauseMs ?? 0) > (fault === 'never-listens' ? readyMs : 0), 'until the old one serves again')
+      ok((done.handover?.pauseMs ?? 0) > (isLate ? readyMs : 0), 'until the old one serves again')
       // one that has served was the end of the first pause
       is(done.handover?.pausesMs?.length, fault === 'throws-later' ? 2 : 1)
       match(done.error?.message ?? '', why)
@@ -156,6 +157,17 @@ for (const [fault, why] of [
     },
   )
 }
+
+test('a release that answers 503 while it warms up is waited for, and nobody is refused', async () => {
+  await using world = await openWorld()
+  const load = world.load()
+  await sleep(100)
+  const done = await world.update('warms-up')
+  equal([done.outcome, done.error], ['updated', null])
+  equal((await journalOf(world.home)).bad, [])
+  await load.stop()
+  equal(await world.wrong(), [])
+})
 
 test('a release that starts more slowly than an update may is left by a rollback all the same', async () => {
   await using world = await openWorld({ holdMs: 100 })

@@ -35,6 +35,14 @@ const PROMISES: Record<string, () => Promise<void>> = {
       is((await world.home.settled()).outcome, 'updated')
     },
 
+  'a release that answers 503 while it warms up is waited for: not yet is no verdict': async () => {
+    await using world = await served()
+    await publishTo(join(world.home.home, 'no-feed'), [await scriptRelease('v1.1.0', 'warms-up')])
+    await world.update()
+    const { outcome, error } = await world.home.settled()
+    equal([outcome, error], ['updated', null])
+  },
+
   'one that falls ill with its predecessor in probation is waited for too': async () => {
     await using world = await served()
     await world.update()

@@ -3,7 +3,7 @@
 // Must hold: a restart of the engine does not count against the container; a restart of the container does.
 
 import { setTimeout as sleep } from 'node:timers/promises'
-import { BatonError, isTag, reasonOf } from '../../agent/words.ts'
+import { BatonError, isTag, reasonOf, untilWell } from '../../agent/words.ts'
 import type { Engine } from './engine/engine.ts'
 import type { ContainerInspection } from './inspection.ts'
 import type { Job, JobOrigin } from './job.ts'
@@ -41,23 +41,28 @@ export async function becomesHealthy(
   { engine, stop }: Pick<Tools, 'engine' | 'stop'>,
   { answers, again }: { answers: Answers; again: () => Promise<void> },
 ): Promise<void> {
-  const deadline = performance.now() + healthTimeoutMs
   let said = ''
-  for (let epoch = engine.epoch(); ; await sleep(POLL_MS)) {
+  let epoch = engine.epoch()
+  const look = async () => {
     refuseStopped(stop)
     const container = await engine.container(job.successor)
     if (epoch !== engine.epoch()) {
       epoch = engine.epoch()
       await again()
-      continue
+      return said
     }
     refuseUnlike(container, job)
     const verdict = await check(container, answers, engine)
-    if (verdict.well && epoch === engine.epoch()) return refuseVersion(verdict, job.origin)
+    if (verdict.well && epoch === engine.epoch()) {
+      refuseVersion(verdict, job.origin)
+      return null
+    }
     said = verdict.said || said
-    if (container.State.Health?.Status === 'unhealthy') return fail(`the new container is unhealthy${quoted(said)}`)
-    if (performance.now() > deadline) return fail(`not healthy after ${healthTimeoutMs} ms${quoted(said)}`)
+    if (container.State.Health?.Status === 'unhealthy') fail(`the new container is unhealthy${quoted(said)}`)
+    return said
   }
+  const late = await untilWell(look, healthTimeoutMs, POLL_MS)
+  if (late !== null) fail(`not healthy after ${healthTimeoutMs} ms${quoted(late)}`)
 }
 
 /**
@@ -112,25 +117,30 @@ export async function standsAgain(
   engine: Engine,
 ): Promise<boolean> {
   const returnMs = Math.max(healthTimeoutMs, RETURN_MS)
-  const deadline = performance.now() + returnMs
-  for (let epoch = engine.epoch(); ; await sleep(POLL_MS)) {
+  let epoch = engine.epoch()
+  let isWell = true
+  const look = async () => {
     const container = await engine.container(id)
     if (epoch !== engine.epoch()) {
       epoch = engine.epoch()
       await ensureRunning(id, engine)
-      continue
+      return ''
     }
     const { Running: running = false, Status: status = 'gone', Health: health } = container?.State ?? {}
     const { well, said } = await check(container, answers, engine)
-    if (well) return true
-    if (!origin.healthy && (running || status === 'restarting')) return false
+    if (well) return null
+    isWell = false
+    if (!origin.healthy && (running || status === 'restarting')) return null
     if (!running) throw new BatonError('undo_failed', `the old container is ${status}`)
     // if its own check gave up on it but it answers nevertheless, waiting does not make it better
-    const isLate = performance.now() > deadline
-    if ((isLate || health?.Status === 'unhealthy') && answers !== null && (await answers())) return false
-    if (isLate)
-      throw new BatonError('undo_failed', `the old container is not healthy after ${returnMs} ms${quoted(said)}`)
+    if (health?.Status === 'unhealthy' && answers !== null && (await answers())) return null
+    isWell = true
+    return said
   }
+  const late = await untilWell(look, returnMs, POLL_MS)
+  if (late === null) return isWell
+  if (answers !== null && (await answers())) return false
+  throw new BatonError('undo_failed', `the old container is not healthy after ${returnMs} ms${quoted(late)}`)
 }
 
 /** Runs the container's own health check now. If it has none: whether it answers. If that cannot be asked: whether it runs. */

@@ -2,8 +2,7 @@
 // process may be killed anywhere: names and one label say how far it got, and `finishSwitch` goes on from there.
 // Must hold: every exit that is not success puts the old container back.
 
-import { setTimeout as sleep } from 'node:timers/promises'
-import { asBatonError, BatonError, reasonOf } from '../../agent/words.ts'
+import { asBatonError, BatonError, reasonOf, untilWell } from '../../agent/words.ts'
 import { formatDuration } from '../lib/progress.ts'
 import { type Engine, isAway } from './engine/engine.ts'
 import { becomesHealthy, check, standsAgain, standsProbation } from './health.ts'
@@ -85,15 +84,17 @@ async function answersItsDoor(
   engine: Engine,
 ): Promise<void> {
   if (answers === null) return
-  for (const deadline = performance.now() + Math.min(healthTimeoutMs, DOOR_MS); !(await answers()); await sleep(100)) {
+  const look = async () => {
+    if (await answers()) return null
     const { Running, ExitCode } = (await engine.container(successor))?.State ?? {}
-    if (Running !== true)
-      throw new BatonError('restart_failed', `the new container ended with ${ExitCode ?? 'nothing'}`)
-    if (performance.now() < deadline) continue
-    throw new BatonError('restart_failed', 'the new container is healthy, but does not answer through its holder', {
-      hint: 'is the kit in it, and can it read the socket of BATON_HOLDER? `docker logs` of both says more',
-    })
+    if (Running === true) return 'the new container is healthy, but does not answer through its holder'
+    throw new BatonError('restart_failed', `the new container ended with ${ExitCode ?? 'nothing'}`)
   }
+  const late = await untilWell(look, Math.min(healthTimeoutMs, DOOR_MS))
+  if (late === null) return
+  throw new BatonError('restart_failed', late, {
+    hint: 'is the kit in it, and can it read the socket of BATON_HOLDER? `docker logs` of both says more',
+  })
 }
 
 /** Puts the old container back. The successor is kept, stopped, for its logs. */

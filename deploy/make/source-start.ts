@@ -6,6 +6,7 @@ import { mkdir, stat } from 'node:fs/promises'
 import { join, relative, sep } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { freePort, type Started, startProgram } from '../../agent/install.ts'
+import { untilWell } from '../../agent/words.ts'
 import { httpSizeOf } from '../lib/http.ts'
 import { formatDuration } from '../lib/progress.ts'
 import { temporaryPlace } from '../lib/trusted.ts'
@@ -150,13 +151,16 @@ function heedSignals(): Disposable {
 
 /** Resolves to why it does not listen; null once it does. */
 async function untilItListens({ pid, ended }: Started, port: number): Promise<string | null> {
-  for (const deadline = performance.now() + START_MS; performance.now() < deadline; await sleep(100)) {
-    const how = ended()
-    if (how !== null) return `it ended with ${how}`
+  let end: string | null = null
+  const late = `it did not listen within ${START_MS / 1000} s`
+  const last = await untilWell(async () => {
+    end = ended()
+    if (end !== null) return null
     const seen = await lookAt(pid)
-    if (seen === null ? (await answering([port])).length > 0 : seen.ports.length > 0) return null
-  }
-  return `it did not listen within ${START_MS / 1000} s`
+    const listens = seen === null ? (await answering([port])).length > 0 : seen.ports.length > 0
+    return listens ? null : late
+  }, START_MS)
+  return end === null ? last : `it ended with ${end as string}`
 }
 
 /** Those at which an HTTP server answers, whatever it says. */

@@ -2,7 +2,7 @@
 
 import { setTimeout as sleep } from 'node:timers/promises'
 import { type Started, startProgram, TRIAL } from '../../agent/install.ts'
-import { BatonError, reasonOf } from '../../agent/words.ts'
+import { BatonError, reasonOf, untilWell } from '../../agent/words.ts'
 import { httpStatusOf } from '../lib/http.ts'
 import { cleanEnvironment } from '../lib/passed.ts'
 
@@ -39,19 +39,17 @@ export async function answerOf(
   mustBeWell: boolean,
   { ended }: Pick<Started, 'ended'>,
 ): Promise<number | string> {
-  const deadline = performance.now() + START_MS
-  let last = 'no answer'
-  while (performance.now() < deadline) {
+  let found: number | string = 'no answer'
+  const last = await untilWell(async () => {
     const why = ended()
-    if (why !== null) return `it ended with ${why}`
-    try {
-      const status = await httpStatusOf(url, 3000)
-      if (status < 300 || (!mustBeWell && status < 500)) return status
-      last = `${url} answers ${status}`
-    } catch (error) {
-      last = reasonOf(error)
+    if (why !== null) {
+      found = `it ended with ${why}`
+      return null
     }
-    await sleep(50)
-  }
-  return `expected an answer from ${url} within ${START_MS / 1000} s, got ${last}`
+    const status = await httpStatusOf(url, 3000).catch(reasonOf)
+    if (typeof status === 'string') return status
+    found = status
+    return status < 300 || (!mustBeWell && status < 500) ? null : `${url} answers ${status}`
+  }, START_MS)
+  return last === null ? found : `expected an answer from ${url} within ${START_MS / 1000} s, got ${last}`
 }

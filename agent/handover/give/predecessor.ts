@@ -9,8 +9,6 @@
 // This process ends inside the handover. After the commit the successor does what remains to be done on the disk, as it also does if
 // this process is killed.
 
-import { setTimeout as sleep } from 'node:timers/promises'
-import { blameless } from '../../words/blame.ts'
 import { reasonOf } from '../../words/errors.ts'
 import type { HandoverReport } from '../../words/state.ts'
 import type { Carries } from '../carry/carry.ts'
@@ -137,25 +135,18 @@ export async function handOver(given: HandoverOptions): Promise<'stopped'> {
 
 /** From spawn to `ready`. On any failure it ends the successor and throws restart_failed: this process never stopped accepting. */
 async function introduce(options: Context): Promise<Successor> {
-  const { listeners, readyMs, tag, log } = options
+  const { listeners, tag, log } = options
   let successor: Successor | null = null
-  const late = new AbortController()
   try {
     if (options.leaving.aborted) throw toldToStop()
     successor = spawnSuccessor(options.command, [...listeners, ...keptDatagrams()], options, options)
     log({ event: 'successor', pid: successor.pid, tag, doing: 'spawned' })
     took('spawned')
-    const health: { bothIll: string | null } = { bothIll: null }
-    const deadline = sleep(readyMs, undefined, { signal: late.signal }).then(() => {
-      if (health.bothIll !== null)
-        throw blameless('interrupted', `neither it nor this process is healthy: ${health.bothIll}`)
-      rejected(`it was not ready within ${readyMs} ms`)
-    })
-    deadline.catch(() => {})
     const leaving = aborted(options.leaving).then(() => {
       throw toldToStop()
     })
-    await Promise.race([becomeReady(successor, options, ticketsOf(listeners), health), deadline, leaving])
+    const ready = becomeReady(successor, options, ticketsOf(listeners))
+    await Promise.race([ready, leaving])
     log({ event: 'successor', pid: successor.pid, tag, doing: 'accepting' })
     return successor
   } catch (cause) {
@@ -163,8 +154,6 @@ async function introduce(options: Context): Promise<Successor> {
     await successor?.end()
     if ((await successor?.wantsToBeAlone()) === true) throw new MustBeAlone()
     throw await switchFailure('restart_failed', tag, reason, cause, successor)
-  } finally {
-    late.abort()
   }
 }
 

@@ -24,19 +24,23 @@ export interface ProbeOptions {
 
 type Health = Pick<ProbeOptions, 'healthPath' | 'readyMs' | 'hangMs'>
 
-/** `ill`: only the successor failed. `both`: the old release failed too, so this says nothing about the successor. */
-export type ProbeVerdict = { is: 'well' } | { is: 'ill' | 'both'; why: string }
+/**
+ * `wrong`: another release answers. `ill`: only the successor failed; while it starts, that may be *not yet*. `both`: the old release failed too, so this says nothing
+ * about the successor.
+ */
+export type ProbeVerdict = { is: 'well' } | { is: 'wrong' | 'ill' | 'both'; why: string }
 
 /** Asks the successor who it is and whether it is healthy. If an answer is bad, checks the old release too. Never rejects. */
 export async function probe(take: (far: Socket) => boolean, options: ProbeOptions): Promise<ProbeVerdict> {
-  try {
-    await examine(take, options)
-    return { is: 'well' }
-  } catch (cause) {
-    const why = reasonOf(cause)
-    if (why === options.excused) return { is: 'well' }
-    return { is: (await options.isOldWell()) ? 'ill' : 'both', why }
+  const healthy = examineHealth(take, options).then(() => null, reasonOf)
+  const who = await whoAnswers(take, options).catch(reasonOf)
+  if (typeof who !== 'string') {
+    const why = `expected ${options.service} ${options.tag}, it says it is ${who.service} ${who.tag}`
+    if (who.service !== options.service || who.tag !== options.tag) return { is: 'wrong', why }
   }
+  const why = typeof who === 'string' ? who : await healthy
+  if (why === null || why === options.excused) return { is: 'well' }
+  return { is: (await options.isOldWell()) ? 'ill' : 'both', why }
 }
 
 /** Why the service behind `own`, this process's private server, is not healthy; null if it is. */
@@ -48,16 +52,10 @@ export async function ownIllness(own: Server, health: Health) {
   return await examineHealth(askOwn, health).then(() => null, reasonOf)
 }
 
-async function examine(take: (far: Socket) => boolean, options: ProbeOptions): Promise<void> {
-  const healthy = examineHealth(take, options)
-  healthy.catch(() => {}) // a wrong identity is reported first
-  const who = await ask(take, PROBE_PATH, timeoutMs(options))
-  if (who.status !== 200) throw new Error(`expected status 200 from its probe, got ${who.status}`)
-  const { service, tag } = JSON.parse(who.body) as ProbeAnswer
-  if (service !== options.service || tag !== options.tag) {
-    throw new Error(`expected ${options.service} ${options.tag}, it says it is ${service} ${tag}`)
-  }
-  await healthy
+async function whoAnswers(take: (far: Socket) => boolean, options: ProbeOptions): Promise<ProbeAnswer> {
+  const { status, body } = await ask(take, PROBE_PATH, timeoutMs(options))
+  if (status !== 200) throw new Error(`expected status 200 from its probe, got ${status}`)
+  return JSON.parse(body) as ProbeAnswer
 }
 
 async function examineHealth(take: (far: Socket) => boolean, health: Health): Promise<void> {

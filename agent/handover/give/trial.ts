@@ -7,7 +7,8 @@ import type { HandoverReport } from '../../words/state.ts'
 import type { Log } from '../../log.ts'
 import { type Child, rejected, type Successor } from './child.ts'
 import { watch } from '../heartbeat.ts'
-import type { Ability, Tickets } from '../../words/wire.ts'
+import { untilWell } from '../../words/until-well.ts'
+import type { Ability, Tickets, ToPredecessor } from '../../words/wire.ts'
 import { probe, type ProbeOptions, type ProbeVerdict } from './probe.ts'
 import { took } from '../moments.ts'
 
@@ -23,31 +24,55 @@ export interface TrialOptions extends ProbeOptions {
 const BOTH_ILL_ROUNDS = 12
 const FAILURES_ALLOWED = 2
 const LOOK_MOST_MS = 1000
+/** most time between two questions to a release that is not ready yet: while it is asked, clients may wait */
+const NOT_YET_MS = 200
 /** how long a successor may take to say whether it could update: a feed may be slow */
 const PROVE_MS = 60_000
 
-/** Resolves when the successor accepts. If both processes are ill, sets `health.bothIll` to the reason and asks again. */
+/**
+ * Resolves when the successor accepts. Until `readyMs` are over, a bad answer is no verdict: it may be warming up. Rejects if it ends, if it
+ * is another release, or if it is late; that is blameless if the old release was ill too when it was last asked. `greeted`: looks at its first message, and throws what rules it out.
+ */
 export async function becomeReady(
   successor: Successor,
   options: TrialOptions,
   tickets: Tickets[],
-  health: { bothIll: string | null },
+  greeted: (hello: Extract<ToPredecessor, { type: 'hello' }>) => void = () => {},
 ): Promise<void> {
-  await successor.heard('hello')
-  took('greeted')
-  for (;;) {
+  const { readyMs, hangMs } = options
+  const last: { verdict: ProbeVerdict } = { verdict: { is: 'well' } }
+  const look = async () => {
+    if (!successor.isAlive()) throw new Error(await successor.gone)
     const verdict = await probe(successor.takeQuestion, options)
-    if (verdict.is === 'well') break
-    if (verdict.is === 'ill') throw new Error(verdict.why)
-    if (health.bothIll === null) sayBothIll(options, verdict)
-    health.bothIll = verdict.why
-    await sleep(Math.min(options.hangMs, LOOK_MOST_MS))
+    if (verdict.is === 'wrong') throw new Error(verdict.why)
+    if (verdict.is === 'both' && last.verdict.is !== 'both') sayBothIll(options, verdict)
+    last.verdict = verdict
+    return verdict.is === 'well' ? null : verdict.why
   }
-  took('probed')
-  await successor.tell({ type: 'accept', tickets })
-  took('allowed')
-  await successor.heard('ready')
-  took('ready')
+  const steps = async () => {
+    greeted(await successor.heard('hello'))
+    took('greeted')
+    await untilWell(look, Infinity, Math.min(hangMs, NOT_YET_MS))
+    took('probed')
+    await successor.tell({ type: 'accept', tickets })
+    took('allowed')
+    await successor.heard('ready')
+    took('ready')
+  }
+  const over = new AbortController()
+  const late = sleep(readyMs, undefined, { signal: over.signal }).then(() => {
+    throw lateFault(last.verdict, readyMs)
+  })
+  try {
+    await Promise.race([steps(), late])
+  } finally {
+    over.abort()
+  }
+}
+
+function lateFault(verdict: ProbeVerdict, readyMs: number): Error {
+  if (verdict.is === 'both') return blameless('interrupted', `neither it nor this process is healthy: ${verdict.why}`)
+  return new Error(`it was not ready within ${readyMs} ms${verdict.is === 'well' ? '' : `: ${verdict.why}`}`)
 }
 
 /**
@@ -96,7 +121,7 @@ export async function observe(
     await Promise.race([pause, lost])
     verdict = await Promise.race([probe(successor.takeQuestion, options), lost])
     if (verdict.is === 'well') [failures, excuses] = [0, 0]
-    else if (verdict.is === 'ill') {
+    else if (verdict.is !== 'both') {
       if (!successor.isAlive() || ++failures > FAILURES_ALLOWED) throw new Error(verdict.why)
     } else {
       if (excuses++ === 0) sayBothIll(options, verdict)

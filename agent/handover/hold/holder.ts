@@ -268,20 +268,12 @@ async function refuseForeign({ stateDirectory, operationId }: Holding): Promise<
 }
 
 async function ready(successor: Successor, trial: TrialOptions, { left, holding }: Hold): Promise<void> {
-  const { readyMs, listeners } = holding
-  const health: { bothIll: string | null } = { bothIll: null }
-  const hello = successor.heard('hello').then(({ listeners: own }) => {
-    if (listeners.some(({ key }) => own.includes(key))) return
-    rejected(
-      `it listens on none of ${listeners
-        .filter((one) => !isDatagrams(one))
-        .map(({ key }) => key)
-        .join(', ')}, but on ${own.join(', ')}`,
-    )
+  const keys = holding.listeners.map(({ key }) => key)
+  await becomeReady(successor, trial, left?.tickets ?? [], ({ listeners: own }) => {
+    if (keys.some((key) => own.includes(key))) return
+    const wanted = holding.listeners.filter((one) => !isDatagrams(one)).map(({ key }) => key)
+    rejected(`it listens on none of ${wanted.join(', ')}, but on ${own.join(', ')}`)
   })
-  const late = sleep(readyMs, undefined, { ref: false }).then(() => rejected(`it was not ready within ${readyMs} ms`))
-  late.catch(() => {})
-  await Promise.race([hello.then(() => becomeReady(successor, trial, left?.tickets ?? [], health)), late])
 }
 
 function trialOf(own: Hold): TrialOptions {

@@ -6,10 +6,10 @@
 import { randomBytes } from 'node:crypto'
 import { existsSync, mkdirSync, readFileSync, renameSync, rmSync, statfsSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
-import { setTimeout as sleep } from 'node:timers/promises'
 import { readRehearse } from '../../disk/copy-database.ts'
 import { ROOM_BYTES } from '../../disk/disk.ts'
 import { lineOf } from '../../words/said.ts'
+import { untilWell } from '../../words/until-well.ts'
 import { TRIAL } from '../../words/wire.ts'
 import { ownDatabase, ownExecutable, ownRelease } from '../../own.ts'
 import { reasonOf } from '../../words/errors.ts'
@@ -156,7 +156,7 @@ async function run({ executable, rehearse, state, startMs }: About, onWell: () =
   writeFileSync(config, JSON.stringify(settings), { mode: 0o600, flag: 'wx' })
   const child = startRelease(executable, config, state)
   try {
-    const ms = await untilWell(child, `http://127.0.0.1:${port}`, startMs)
+    const ms = await whenWell(child, `http://127.0.0.1:${port}`, startMs)
     if (typeof ms === 'string') return { ms: null, failure: `${ms}${lastWords(child)}`, refused: null, ...about }
     onWell()
     let refused: string | null = null
@@ -183,23 +183,26 @@ function lastWords({ said }: Started): string {
 }
 
 /** Milliseconds until the first good answer; or why there is none. */
-async function untilWell(child: Started, origin: string, mostMs: number): Promise<number | string> {
+async function whenWell(child: Started, origin: string, mostMs: number): Promise<number | string> {
   const { healthPath } = ownRelease()
+  const path = healthPath ?? '/'
   const began = performance.now()
-  let last = 'no answer'
-  while (performance.now() - began < mostMs) {
-    const ended = child.ended()
-    if (ended !== null) return `it ended with ${ended}`
+  let end: string | null = null
+  const look = async () => {
+    end = child.ended()
+    if (end !== null) return null
     try {
-      const { status } = await ask(origin, { path: healthPath ?? '/' })
-      if (status < 300 || (healthPath === null && status < 500)) return Math.round(performance.now() - began)
-      last = `${healthPath ?? '/'} answers ${status}`
+      const { status } = await ask(origin, { path })
+      return status < 300 || (healthPath === null && status < 500) ? null : `${path} answers ${status}`
     } catch (cause) {
-      last = reasonOf(cause)
+      return reasonOf(cause)
     }
-    await sleep(POLL_MS)
   }
-  return `it is not healthy after ${Math.round(mostMs / 1000)} s: ${last}`
+  const last = await untilWell(look, mostMs, POLL_MS)
+  if (end !== null) return `it ended with ${end as string}`
+  return last === null
+    ? Math.round(performance.now() - began)
+    : `it is not healthy after ${Math.round(mostMs / 1000)} s: ${last}`
 }
 
 /** Why the answer is not as the author expects; null: it is. */

@@ -13,6 +13,7 @@ import {
   type Stage,
   type Status,
   type VersionReport,
+  untilWell,
 } from '../../../agent/words.ts'
 import { isFromAgent, recordOf } from '../../lib/agent-answer.ts'
 import { callHttp, type HttpAnswer } from '../../lib/http.ts'
@@ -134,35 +135,34 @@ export async function waitForInstance(
   { tag, notInstance = null, timeoutMs = SETTLE_MS, whyNever = async () => null }: Expecting,
 ): Promise<Status> {
   const began = performance.now()
-  const deadline = began + timeoutMs
   let askAt = began + LOOK_MS
-  let found = 'nobody answered'
+  let found: Status | null = null
   let hint: string | null = null
-  for (;;) {
+  const look = async () => {
     const status = await client.status().catch((error: unknown) => {
-      found = reasonOf(error)
       hint = error instanceof BatonError ? error.hint : null
-      return null
+      return reasonOf(error)
     })
-    if (status !== null) {
-      const { version, id } = status.instance
-      if (version === tag && id !== notInstance) return status
-      found = version === tag ? 'the same process answered' : `${version} answered`
+    const instance = status === null || typeof status === 'string' ? null : status.instance
+    if (instance?.version === tag && instance.id !== notInstance) {
+      found = status as Status
+      return null
     }
     if (performance.now() > askAt) {
       askAt = began + (performance.now() - began) * LOOK_GROWTH + LOOK_MS
       const never = await whyNever().catch(() => null)
       if (never !== null) throw new BatonError('service_down', `expected ${tag} to answer: ${never}`)
     }
-    if (performance.now() > deadline) {
-      throw new BatonError(
-        'service_down',
-        `expected ${tag} to answer within ${Math.round(timeoutMs / 1000)} seconds: ${found}`,
-        hint === null ? {} : { hint },
-      )
-    }
-    await sleep(POLL_MS)
+    if (instance === null) return typeof status === 'string' ? status : 'nobody answered'
+    return instance.version === tag ? 'the same process answered' : `${instance.version} answered`
   }
+  const why = await untilWell(look, timeoutMs, POLL_MS)
+  if (why === null && found !== null) return found
+  throw new BatonError(
+    'service_down',
+    `expected ${tag} to answer within ${Math.round(timeoutMs / 1000)} seconds: ${why}`,
+    hint === null ? {} : { hint },
+  )
 }
 
 function operationWith(status: Status, id: string): Operation | null {

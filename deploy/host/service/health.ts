@@ -1,8 +1,7 @@
 // The health URL that an operator names: a release counts as good only once that URL answers 2xx. The command asks it from the
 // moment the successor serves, while the predecessor still stands by.
 
-import { setTimeout as sleep } from 'node:timers/promises'
-import { BatonError, reasonOf } from '../../../agent/words.ts'
+import { BatonError, reasonOf, untilWell } from '../../../agent/words.ts'
 import { httpStatusOf } from '../../lib/http.ts'
 
 export interface HealthGate {
@@ -23,11 +22,10 @@ export function healthGate(url: string, timeoutMs: number): HealthGate {
 
 /** Resolves at the first 2xx. Throws probation_failed after `timeoutMs` without one. */
 export async function askUntilWell(url: string, timeoutMs: number): Promise<void> {
-  const deadline = performance.now() + timeoutMs
-  for (;;) {
+  const look = async () => {
     const said = await httpStatusOf(url, ANSWER_MS).then(String, reasonOf)
-    if (/^2\d\d$/.test(said)) return
-    if (performance.now() > deadline) throw new BatonError('probation_failed', `expected 2xx from ${url}, got ${said}`)
-    await sleep(POLL_MS)
+    return /^2\d\d$/.test(said) ? null : `expected 2xx from ${url}, got ${said}`
   }
+  const fault = await untilWell(look, timeoutMs, POLL_MS)
+  if (fault !== null) throw new BatonError('probation_failed', fault)
 }
