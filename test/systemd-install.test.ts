@@ -103,6 +103,42 @@ test('the service runs as its own user in a sandbox of at most 2.0, and everythi
   not.match(asked.stdout, /^failure +(?!rights| )/m)
 })
 
+/** What packages of the field do to see the host, or to be gentle to it: systeminformation, piscina, p-limit, pidusage, tar, ffmpeg's wrappers. */
+const HABITS = {
+  'os.cpus() and loads':
+    'test "$(grep -c ^cpu /proc/stat)" -gt 1 && grep -q ^processor /proc/cpuinfo && cat /proc/loadavg /proc/uptime',
+  'os.freemem()': 'grep -q ^MemAvailable: /proc/meminfo',
+  'network statistics': 'grep -q lo: /proc/net/dev && ls /sys/class/net',
+  'sockets of TCP': 'cat /proc/net/tcp /proc/net/tcp6',
+  disks: 'cat /proc/diskstats /proc/mounts && df -P',
+  ip: 'ip -o link | grep -q lo',
+  ps: 'ps aux | grep -q "[p]s aux"',
+  'os.setPriority() and nice': 'test "$(nice -n 5 nice)" = 5',
+  ionice: 'ionice -c 3 true',
+  taskset: 'taskset -c 0 true',
+  'a chown to itself': 'touch own && chown "$(id -u):$(id -g)" own && rm own',
+  'both temporary folders': 'touch /tmp/own /var/tmp/own',
+  'shared memory': 'touch /dev/shm/own && rm /dev/shm/own',
+} as const
+
+test('an application in the unit sees the host as ordinary packages want it', async () => {
+  const unit = (await host.ok('cat', '/etc/systemd/system/beacon.service')).split('\n')
+  const walls = unit.filter(
+    (line) => !/^(Type|NotifyAccess|Exec\w+|Restart|RestartSec|EnvironmentFile|OnFailure|KillMode)=/.test(line),
+  )
+  const script = Object.entries(HABITS).map(
+    ([name, act]) => `( ${act} ) >/dev/null 2>&1 || echo "fails: ${name}" >>"$STATE_DIRECTORY/habits"`,
+  )
+  await put(host, '/usr/local/lib/habits.sh', `cd "$STATE_DIRECTORY"; echo asked >habits\n${script.join('\n')}\n`)
+  const service = '[Service]\nType=oneshot\nExecStart=/bin/sh /usr/local/lib/habits.sh'
+  await put(host, '/etc/systemd/system/habits.service', walls.join('\n').replace('[Service]', service))
+  await host.ok('systemctl', 'daemon-reload')
+  await host.ok('systemctl', 'start', 'habits.service')
+  is((await host.ok('cat', '/var/lib/beacon/habits')).trim(), 'asked')
+  await host.ok('rm', '/etc/systemd/system/habits.service', '/usr/local/lib/habits.sh', '/var/lib/beacon/habits')
+  await host.ok('systemctl', 'daemon-reload')
+})
+
 test('an upgrade under load loses no request and closes no connection; MAINPID follows, nothing is restarted', async () => {
   await put(host, DROP_IN, '[Service]\nEnvironment=MINE=1\n')
   await put(host, ENVIRONMENT, 'ALSO_MINE=1\n')

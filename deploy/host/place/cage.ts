@@ -94,8 +94,7 @@ InaccessiblePaths=-${configDirectory} -${rehearsalFolder(stateDirectory)} -${lay
 NoNewPrivileges=yes
 ProtectSystem=strict
 ProtectHome=${home}
-${WALLS.kernel}${WALLS.families}${WALLS.privileges}${WALLS.calls}SystemCallFilter=capset
-${LIMITS}`
+${WALLS.kernel}${WALLS.families}${WALLS.privileges}${WALLS.calls}${LIMITS}`
 }
 
 function request({ stateDirectory }: Layout): string {

@@ -8,7 +8,11 @@ import type { Layout } from './layout.ts'
 /** First line of every file that the installer may replace. */
 export const MARK = '# Written by the installer, which will replace it.'
 
-/** Walls that the service and its cage share, each line with its end. */
+/**
+ * Walls that the service and its cage share, each line with its end. Left open, because ordinary packages break there, and a process without
+ * capabilities gains nothing: the whole of /proc beside other users' processes (`os.cpus()` is empty under `ProcSubset=pid`), `nice`,
+ * `ionice` and `taskset` (`@resources`), a chown to itself, and `capset`, without which `ip` ends at once.
+ */
 export const WALLS = {
   kernel: `PrivateTmp=yes
 PrivateDevices=yes
@@ -19,7 +23,6 @@ ProtectControlGroups=yes
 ProtectClock=yes
 ProtectHostname=yes
 ProtectProc=invisible
-ProcSubset=pid
 `,
   families: `RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX AF_NETLINK
 `,
@@ -29,7 +32,8 @@ LockPersonality=yes
 `,
   calls: `SystemCallArchitectures=native
 SystemCallFilter=@system-service
-SystemCallFilter=~@privileged @resources
+SystemCallFilter=~@privileged
+SystemCallFilter=@chown capset
 SystemCallErrorNumber=EPERM
 `,
 } as const
