@@ -13,7 +13,7 @@ import { type Switch, SWITCHES } from './words/switch.ts'
 export interface UpdateSettings {
   /** milliseconds that a successor must prove itself before it is committed; 0 to 3,600,000, default 30,000 */
   probationMs?: number
-  /** milliseconds that a successor may take until it is ready; 100 to 600,000, default 60,000 */
+  /** milliseconds that a successor may take until it is ready; 100 to 3,600,000, default 60,000 */
   readyMs?: number
   /** milliseconds that connections which cannot move may take to end; 0 to 3,600,000, default 30,000 */
   drainMs?: number
@@ -30,7 +30,7 @@ export interface UpdateSettings {
   hangMs?: number
   /** one at a time: milliseconds that requests may take to end once nothing new is read; 0 to 600,000, default 2,000 */
   quietMs?: number
-  /** one at a time: an update that is expected to make clients wait longer is refused; 100 to 600,000, default 10,000 */
+  /** one at a time: an update that is expected to make clients wait longer is refused; 100 to 600,000, default 15,000 */
   holdMs?: number
 }
 

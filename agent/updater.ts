@@ -88,7 +88,8 @@ export function makeUpdater(options: UpdaterOptions): Updater {
     return begun.operation
   }
 
-  const next = { kind: settings.switch, holdMs: settings.update.holdMs }
+  const { holdMs, readyMs } = settings.update
+  const next = { kind: settings.switch, holdMs, readyMs }
   const answers = () => import('./update/answers.ts')
   const status = async (): Promise<Status> => (await answers()).statusOf(install, running, instance, next)
 

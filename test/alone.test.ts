@@ -169,6 +169,18 @@ test('a release that answers 503 while it warms up is waited for, and nobody is 
   equal(await world.wrong(), [])
 })
 
+test('a release that hangs in probation: the report says how long clients waited for it, not only for the two changes of hands', async () => {
+  const hangMs = 1500
+  await using world = await openWorld({ hangMs, probationMs: 5000 })
+  const done = await world.update('hangs-later')
+  is(done.outcome, 'reverted', JSON.stringify(done))
+  const [first = 0, second = 0, ...more] = done.handover?.pausesMs ?? []
+  equal(more, [])
+  ok(first > 0 && second >= hangMs, JSON.stringify(done.handover))
+  is(done.handover?.pauseMs, Math.max(first, second))
+  is((await ask(world.port, 'GET', '/', null)).body, 'v1.0.0')
+})
+
 test('a release that starts more slowly than an update may is left by a rollback all the same', async () => {
   await using world = await openWorld({ holdMs: 100 })
   const done = await world.update('starts-slowly')

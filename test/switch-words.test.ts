@@ -7,6 +7,7 @@ import { once } from 'node:events'
 import { readFile, writeFile } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
 import type { Operation, Status } from '../agent/words/state.ts'
+import { UPDATE_BOUNDS } from '../agent/words/bounds.ts'
 import { lastPause, pauseFault } from '../agent/words/pause.ts'
 import { type Switch, switchOf } from '../agent/words/switch.ts'
 import { formatForeseen } from '../deploy/host/commands/move.ts'
@@ -53,6 +54,11 @@ test('the last pause is that of the newest switch one at a time; longer than `ho
   is(lastPause([]), null)
   is(lastPause([handed('updated'), { outcome: 'up_to_date', handover: null }]), null)
   is(lastPause([handed('updated'), handed('failed', 9), handed('rolled_back', 108), handed('updated', 7)]), 108)
+  const limited = (pauseMs: number) => ({ outcome: 'updated', handover: { pauseMs, limitHit: true } })
+  is(lastPause([limited(10_100), handed('updated', 108)]), 108, 'a limit that was hit once says nothing')
+  is(lastPause([limited(10_100)]), null)
+  is(lastPause([limited(10_100), limited(10_050), handed('updated', 7)]), 10_100, 'it is hit each time')
+  ok(UPDATE_BOUNDS.holdMs[2] > UPDATE_BOUNDS.stopMs[2] + UPDATE_BOUNDS.quietMs[2])
   is(pauseFault(null, 100), null)
   is(pauseFault(100, 100), null)
   const fault = pauseFault(101, 100)
@@ -174,14 +180,14 @@ test('on a host: status, dry run, result and doctor tell the kind and the pause,
   await publishTo(home.receipt.feed, [old, next])
   await home.start()
   const status = async () => (await home.api('GET', '/admin/update/status')).body as Status
-  equal((await status()).switch, { kind: 'one-at-a-time', expectedMs: null, holdMs: 60_000 })
+  equal((await status()).switch, { kind: 'one-at-a-time', expectedMs: null, holdMs: 60_000, readyMs: 10_000 })
   match(await told(home, ['upgrade', '--dry-run']), /not known before the first one/)
 
   const result = await told(home, ['upgrade'])
   const pauseMs = (await status()).history[0]?.handover?.pauseMs ?? 0
   ok(pauseMs > 0)
   match(result, new RegExp(`v1\\.1\\.0 is in place, it was v1\\.0\\.0, .*, nobody was served for ${pauseMs} ms`))
-  equal((await status()).switch, { kind: 'one-at-a-time', expectedMs: pauseMs, holdMs: 60_000 })
+  equal((await status()).switch, { kind: 'one-at-a-time', expectedMs: pauseMs, holdMs: 60_000, readyMs: 10_000 })
   const shown = await told(home, ['status'])
   match(shown, new RegExp(`switch +one at a time; in the last good one nobody was served for ${pauseMs} ms`))
   match(

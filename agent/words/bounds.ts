@@ -3,14 +3,15 @@
 /** Lowest, highest, default; milliseconds. */
 export const UPDATE_BOUNDS = {
   probationMs: [0, 3_600_000, 30_000],
-  readyMs: [100, 600_000, 60_000],
+  readyMs: [100, 3_600_000, 60_000],
   drainMs: [0, 3_600_000, 30_000],
   drainMaxMs: [0, 86_400_000, 600_000],
   stallMs: [100, 600_000, 30_000],
   stopMs: [100, 600_000, 10_000],
   hangMs: [500, 600_000, 5_000],
   quietMs: [0, 600_000, 2_000],
-  holdMs: [100, 600_000, 10_000],
+  // more than `stopMs` and `quietMs` together: what two limits allow, a third one must not forbid
+  holdMs: [100, 600_000, 15_000],
 } as const
 
 export const BUSY = ['cut', 'give-up'] as const

@@ -3,14 +3,24 @@
 import { blameless } from './blame.ts'
 import type { BatonError } from './errors.ts'
 
-/** How long nobody was served in the last switch one at a time, in milliseconds; null: not known. `history`: newest first. */
-export function lastPause(
-  history: readonly { outcome: string | null; handover: { pauseMs?: number } | null }[],
-): number | null {
+/**
+ * How long nobody was served in the last switch one at a time, in milliseconds; null: not known. `history`: newest first. A switch in
+ * which a hook used up its time limit says how long the limit is, not how long the next switch takes: it counts only if the one before
+ * did too.
+ */
+export function lastPause(history: readonly PastSwitch[]): number | null {
   // a switch that was reverted says more about the release that failed than about the next one
   const isDone = (outcome: string | null) => outcome === 'updated' || outcome === 'rolled_back'
-  const last = history.find(({ outcome, handover }) => isDone(outcome) && handover?.pauseMs !== undefined)
-  return last?.handover?.pauseMs ?? null
+  const [last, before] = history.flatMap(({ outcome, handover }) =>
+    isDone(outcome) && handover?.pauseMs !== undefined ? [handover] : [],
+  )
+  const counts = last?.limitHit === true && before?.limitHit !== true ? before : last
+  return counts?.pauseMs ?? null
+}
+
+interface PastSwitch {
+  outcome: string | null
+  handover: { pauseMs?: number; limitHit?: boolean } | null
 }
 
 /** Why a switch one at a time is refused before anything stops; null: it is not. */

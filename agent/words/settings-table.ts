@@ -80,8 +80,8 @@ const UPDATE: Readonly<Record<string, Setting>> = {
   drainMs: time('drainMs', 'how long connections that cannot move may take to end'),
   readyMs: time(
     'readyMs',
-    'how long a new release may take until it serves. One at a time, clients wait that long for a release that never does: lower ' +
-      'it to what your start needs',
+    'how long a new release may take until it serves; an hour at most, for a long migration. Its trial on a copy, systemd and the ' +
+      'commands wait as long. One at a time, clients wait that long for a release that never does: lower it to what your start needs',
   ),
   drainMaxMs: time(
     'drainMaxMs',
@@ -117,7 +117,7 @@ const UPDATE: Readonly<Record<string, Setting>> = {
     'holdMs',
     'one at a time: an update that is expected to make clients wait longer is refused before anything stops (`refused`, exit 7; a ' +
       'dry run and `doctor` say so before). A rollback never is. The expectation is the pause of the last switch that succeeded; ' +
-      'before there was one, nothing is refused. It does not end a pause that turns out longer: `onStop` is bounded by `stopMs`, ' +
+      'before there was one, nothing is refused; one in which `onStop` used up `stopMs` counts only if the one before did too. It does not end a pause that turns out longer: `onStop` is bounded by `stopMs`, ' +
       'the start by `readyMs`. After a release that started slowly, raise it, or roll back first',
   ),
   rehearse: {

@@ -46,11 +46,14 @@ export interface HandoverReport {
   switchMs: number
   /**
    * One at a time: milliseconds in which nobody was served, from the end of reading to the new process's `ready`, or until the old
-   * one read again; of several such times the longest. Absent: both processes lived together.
+   * one read again; of several such times the longest. A new process that hung in probation is a part of the second. Absent: both
+   * processes lived together.
    */
   pauseMs?: number
   /** each of these times, in their order; absent: none, or the release is older than this */
   pausesMs?: number[]
+  /** One at a time: the author's hooks took as long as `stopMs` allows, so `pauseMs` is made of that limit. Absent: they did not. */
+  limitHit?: true
 }
 
 export const NO_HANDOVER: Readonly<HandoverReport> = {

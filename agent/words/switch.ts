@@ -15,6 +15,8 @@ export interface NextSwitch {
   expectedMs: number | null
   /** a switch one at a time that is expected to take longer is refused */
   holdMs: number
+  /** milliseconds that the new release may take until it serves; absent: the one that serves is older than this */
+  readyMs?: number
 }
 
 /** Pure. What both releases ask for, taken together; null: not known. */

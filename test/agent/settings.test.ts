@@ -27,7 +27,7 @@ test('have a default for all that is not asked for, and are frozen', () => {
     hangMs: 5_000,
     stopMs: 10_000,
     quietMs: 2_000,
-    holdMs: 10_000,
+    holdMs: 15_000,
   })
   equal([settings.switch, settings.busy], ['one-at-a-time', 'cut'])
   equal([settings.database, settings.healthPath, settings.basePath], [null, null, ''])

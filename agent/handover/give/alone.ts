@@ -172,7 +172,9 @@ async function leave(
   await notifySystemd([`MAINPID=${holder.pid}`, `STATUS=${options.tag} begins when this process is gone`])
   took('claimed')
   options.writeValues()
+  const closingAt = performance.now()
   await options.close()
+  if (performance.now() - closingAt >= options.stopMs) options.report.limitHit = true
   took('closed')
   const children = await endAll(process.pid, [holder.pid], CHILDREN_MS)
   await holder.tell({

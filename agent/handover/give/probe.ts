@@ -26,9 +26,9 @@ type Health = Pick<ProbeOptions, 'healthPath' | 'readyMs' | 'hangMs'>
 
 /**
  * `wrong`: another release answers. `ill`: only the successor failed; while it starts, that may be *not yet*. `both`: the old release failed too, so this says nothing
- * about the successor.
+ * about the successor. `isSilent`: it has not even said who it is, so nobody else gets an answer either.
  */
-export type ProbeVerdict = { is: 'well' } | { is: 'wrong' | 'ill' | 'both'; why: string }
+export type ProbeVerdict = { is: 'well' } | { is: 'wrong' | 'ill' | 'both'; why: string; isSilent: boolean }
 
 /** Asks the successor who it is and whether it is healthy. If an answer is bad, checks the old release too. Never rejects. */
 export async function probe(take: (far: Socket) => boolean, options: ProbeOptions): Promise<ProbeVerdict> {
@@ -36,11 +36,11 @@ export async function probe(take: (far: Socket) => boolean, options: ProbeOption
   const who = await whoAnswers(take, options).catch(reasonOf)
   if (typeof who !== 'string') {
     const why = `expected ${options.service} ${options.tag}, it says it is ${who.service} ${who.tag}`
-    if (who.service !== options.service || who.tag !== options.tag) return { is: 'wrong', why }
+    if (who.service !== options.service || who.tag !== options.tag) return { is: 'wrong', why, isSilent: false }
   }
   const why = typeof who === 'string' ? who : await healthy
   if (why === null || why === options.excused) return { is: 'well' }
-  return { is: (await options.isOldWell()) ? 'ill' : 'both', why }
+  return { is: (await options.isOldWell()) ? 'ill' : 'both', why, isSilent: typeof who === 'string' }
 }
 
 /** Why the service behind `own`, this process's private server, is not healthy; null if it is. */

@@ -18,6 +18,8 @@ export interface TrialOptions extends ProbeOptions {
   note(): Promise<void>
   /** whether the old release could make the next update: a successor need not be able to do more */
   couldUpdate(): Promise<Ability>
+  /** called if it fails in probation while it lives and answers nobody; `since`: its last answer, in `performance.now()` */
+  silent?(since: number): void
 }
 
 /** If both processes are ill, the successor is neither good nor bad: look again, at most this many rounds. */
@@ -109,9 +111,14 @@ export async function observe(
   let isDone = false
   const done = busy.finally(() => (isDone = true)).catch(() => {})
   let [failures, excuses] = [0, 0]
-  let verdict: ProbeVerdict = { is: 'both', why: 'it was not asked yet' }
+  let verdict: ProbeVerdict = { is: 'both', why: 'it was not asked yet', isSilent: false }
+  let answeredAt = performance.now()
   using hung = watch(successor.life, options.hangMs)
-  const lost = Promise.race([successor.gone.then(rejected), hung.rejects])
+  const hangs = hung.rejects.catch((cause: unknown) => {
+    options.silent?.(Math.max(answeredAt, performance.now() - successor.life.silentMs()))
+    throw cause
+  })
+  const lost = Promise.race([successor.gone.then(rejected), hangs])
   lost.catch(() => {})
   while (performance.now() < over || !isDone || verdict.is !== 'well') {
     const left = over - performance.now()
@@ -120,9 +127,13 @@ export async function observe(
       left > 0 ? sleep(Math.min(lookEveryMs, left)) : Promise.race([sleep(lookEveryMs), ...(isDone ? [] : [done])])
     await Promise.race([pause, lost])
     verdict = await Promise.race([probe(successor.takeQuestion, options), lost])
+    if (verdict.is === 'well' || !verdict.isSilent) answeredAt = performance.now()
     if (verdict.is === 'well') [failures, excuses] = [0, 0]
     else if (verdict.is !== 'both') {
-      if (!successor.isAlive() || ++failures > FAILURES_ALLOWED) throw new Error(verdict.why)
+      if (!successor.isAlive() || ++failures > FAILURES_ALLOWED) {
+        if (successor.isAlive() && verdict.isSilent) options.silent?.(answeredAt)
+        throw new Error(verdict.why)
+      }
     } else {
       if (excuses++ === 0) sayBothIll(options, verdict)
       if (excuses > BOTH_ILL_ROUNDS)

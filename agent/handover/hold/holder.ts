@@ -71,6 +71,8 @@ interface Hold {
   children: ProcessName[]
   /** in `performance.now()`: when the old process stopped reading; null while it serves */
   pausedAt: number | null
+  /** in `performance.now()`: since when a successor in probation answers nobody, if that is why it fails; else null */
+  silentSince: number | null
   /** aborts when this process gets a signal to stop, or the old process drops it */
   stop: AbortController
 }
@@ -94,6 +96,7 @@ export async function hold(): Promise<number> {
     left: null,
     children: holding.children,
     pausedAt: null,
+    silentSince: null,
     stop: new AbortController(),
   }
   for (const signal of ['SIGTERM', 'SIGINT'] as const) process.on(signal, () => own.stop.abort(signal))
@@ -289,6 +292,7 @@ function trialOf(own: Hold): TrialOptions {
     excused: own.left?.illness ?? null,
     couldUpdate: () => Promise.resolve(own.left?.ability ?? UNKNOWN),
     note: () => note(own),
+    silent: (since) => (own.silentSince = since),
   }
 }
 
@@ -327,7 +331,8 @@ async function giveUp(successor: Successor, { holding, stop, passing }: Hold): P
 async function putBack(cause: unknown, successor: Successor, own: Hold, wasReady: boolean): Promise<number> {
   const { holding, passing, report } = own
   const { tag, from, kind, executable } = holding
-  const failedAt = wasReady ? performance.now() : (own.pausedAt ?? performance.now())
+  // whoever had come to a new release that hangs has waited since then
+  const failedAt = wasReady ? (own.silentSince ?? performance.now()) : (own.pausedAt ?? performance.now())
   const reason = await whyOf(cause, successor)
   log({ event: 'reverting', message: reason })
   took('reverting')
