@@ -43,13 +43,13 @@ export async function becomesHealthy(
 ): Promise<void> {
   let said = ''
   let epoch = engine.epoch()
-  const look = async () => {
+  const look = async (): Promise<string | null> => {
     refuseStopped(stop)
     const container = await engine.container(job.successor)
     if (epoch !== engine.epoch()) {
       epoch = engine.epoch()
       await again()
-      return said
+      return await look() // however long the engine was away: that is no fault of the container's
     }
     refuseUnlike(container, job)
     const verdict = await check(container, answers, engine)
@@ -119,12 +119,12 @@ export async function standsAgain(
   const returnMs = Math.max(healthTimeoutMs, RETURN_MS)
   let epoch = engine.epoch()
   let isWell = true
-  const look = async () => {
+  const look = async (): Promise<string | null> => {
     const container = await engine.container(id)
     if (epoch !== engine.epoch()) {
       epoch = engine.epoch()
       await ensureRunning(id, engine)
-      return ''
+      return await look()
     }
     const { Running: running = false, Status: status = 'gone', Health: health } = container?.State ?? {}
     const { well, said } = await check(container, answers, engine)
