@@ -6,6 +6,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http'
 import { makeGuard, PASSWORD_USUAL_MIN } from './http/auth.ts'
 import { obeyAtOnce } from './disk/orders.ts'
 import { type Carries, makeCarries } from './handover/carry/carry.ts'
+import { allowLongStart } from './sockets/systemd.ts'
 import { openDoor } from './sockets/store.ts'
 import type { ListenerSpec } from './sockets/listeners.ts'
 import { takeInheritance } from './handover/inheritance.ts'
@@ -54,6 +55,7 @@ export async function embed(options: EmbedOptions = {}): Promise<Agent> {
   const { log, service, tag, basePath } = settings
   const { handOver, inherited } = ownValues() // asks for the inheritance too, so it comes first
   const inheritance = await takeInheritance()
+  if (inheritance === null) allowLongStart(settings.update.readyMs)
   const door = openDoor((message) => log({ event: 'warning', message }))
   let id: string | null = null
   const instance: Instance = Object.freeze({

@@ -10,6 +10,7 @@ export { keepLastWords } from './handover/last-words.ts'
 export { type Configuration, readConfiguration } from './words/configuration.ts'
 export { HOLDER } from './words/lent.ts'
 export { descendantsOf, startTimeOf } from './sockets/process.ts'
+export { allowLongStart } from './sockets/systemd.ts'
 export { INHERITANCE } from './words/wire.ts'
 export {
   COMMAND,

@@ -104,8 +104,8 @@ export async function openOwnInstall(
     const replacedByHand = now.dev !== first.dev || now.ino !== first.ino
     return replacedByHand && isSingleExecutable() && process.platform === 'linux' ? '/proc/self/exe' : null
   }
-  const { stallMs } = settings.update
-  const own = { service, executable, current: tag, stateDirectory, database, feed, stallMs, receipt, log }
+  const { stallMs, readyMs } = settings.update
+  const own = { service, executable, current: tag, stateDirectory, database, feed, stallMs, readyMs, receipt, log }
   return openInstall({ ...own, runningImage, serves: true })
 }
 

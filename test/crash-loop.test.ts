@@ -85,8 +85,18 @@ test('the supervisor has given the old version up: a release that dies in the sa
   match(started.stderr, CRASHES)
 
   await rm(join(state, 'dies'))
+  const same = await it.word('upgrade', '--user', '-y', '--release', 'v1.0.0')
+  is(same.exitCode, 0, same.stderr)
+  match(same.stderr + same.stdout, /v1\.0\.0 is in place, but shop was down: starting it/)
+  is((await statusOf(it)).word, 'active', 'nothing to do ends well only if the service answers')
+
   match((await it.word('upgrade', '--user', '-y')).stdout, /^shop v1\.1\.0 is in place, it was v1\.0\.0/m)
   is((await statusOf(it)).crashes, null, 'a start by a person begins anew')
+
+  is((await it.word('stop', '--user', '-q')).exitCode, 0)
+  const stopped = await it.word('upgrade', '--user', '-y')
+  is(stopped.exitCode, 9, stopped.stdout)
+  match(stopped.stderr, /shop v1\.1\.0 is in place and does not run \(inactive\)/)
 })
 
 interface State {

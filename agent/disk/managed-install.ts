@@ -1,6 +1,7 @@
 // A managed install as every operation needs it: its files, its feed, its journal. Both callers use this type and this builder:
 // the agent inside a service, and the command line if no service runs.
 
+import { UPDATE_BOUNDS } from '../words/bounds.ts'
 import { type Disk, makeDisk } from './disk.ts'
 import type { OpenFeed } from '../words/release.ts'
 import { type Journal, makeJournal } from './journal.ts'
@@ -20,6 +21,8 @@ export interface ManagedInstall {
   readonly feed: OpenFeed
   readonly journal: Journal
   readonly stallMs: number
+  /** milliseconds that a release may take until it serves */
+  readonly readyMs: number
   /** null: an operation without an installer, as in a test */
   readonly receipt: Pick<Receipt, 'supervisor' | 'configPath'> | null
   readonly log: Log
@@ -39,6 +42,7 @@ export interface InstallOptions {
   feed: OpenFeed
   /** milliseconds, see UpdateSettings */
   stallMs: number
+  readyMs?: number
   receipt?: Pick<Receipt, 'supervisor' | 'configPath'>
   log: Log
   /** resolves to a path at which the running executable can be read, if a person has replaced the file at `executable`; else to null */
@@ -61,6 +65,7 @@ export function openInstall(options: InstallOptions): ManagedInstall {
     feed: options.feed,
     journal: makeJournal(disk, stateDirectory, (message) => log({ event: 'warning', message })),
     stallMs: options.stallMs,
+    readyMs: options.readyMs ?? UPDATE_BOUNDS.readyMs[2],
     receipt: options.receipt ?? null,
     log,
     runningImage: options.runningImage ?? (() => Promise.resolve(null)),

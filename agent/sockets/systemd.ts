@@ -17,7 +17,23 @@ export async function notifySystemd(lines: string[]): Promise<void> {
   })
 }
 
-/** The same with a descriptor, which the manager duplicates for itself. False if no manager takes it. Never throws. */
+/** what the unit gives a start (`TimeoutStartSec=` of deploy/host/place/unit.ts) */
+const USUAL_START_MS = 90_000
+/** for what comes before and after the wait that `readyMs` bounds */
+const AROUND_MS = 30_000
+
+/**
+ * Has the manager wait for this process's start as long as `readyMs` says, if that is longer than usual. Call it before the
+ * application's first line: a migration may block the thread from there to the end. Does nothing if no manager waits.
+ */
+export function allowLongStart(readyMs: number): void {
+  if (readyMs + AROUND_MS <= USUAL_START_MS || !hasSupervisor()) return
+  const { spawnSync } = process.getBuiltinModule('node:child_process')
+  const word = `EXTEND_TIMEOUT_USEC=${(readyMs + AROUND_MS) * 1000}`
+  spawnSync('systemd-notify', [word, 'STATUS=starting'], { stdio: 'ignore', timeout: 5000 })
+}
+
+/** `notifySystemd` with a descriptor, which the manager duplicates for itself. False if no manager takes it. Never throws. */
 export async function notifyWith(lines: string[], descriptor: number | null): Promise<boolean> {
   const path = process.env['NOTIFY_SOCKET']
   if (!path) return false

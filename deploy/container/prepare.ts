@@ -112,7 +112,7 @@ export function planEvent(
 /** Creates the successor while the old container still serves. */
 export async function prepare(
   { container, oldImage, target, origin, source, composed, snapshot, held }: Prepared,
-  request: Pick<ContainerRequest, 'rehearse' | 'oneWay'>,
+  request: Pick<ContainerRequest, 'rehearse' | 'oneWay' | 'healthTimeoutMs'>,
   tools: Tools,
 ): Promise<Job> {
   const { engine, report } = tools

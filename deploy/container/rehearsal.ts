@@ -36,7 +36,7 @@ export interface OnCopy {
 export async function rehearseInContainer(
   { origin, predecessor, successor }: Job,
   { images, copy }: OnCopy,
-  { rehearse, oneWay }: Pick<ContainerRequest, 'rehearse' | 'oneWay'>,
+  { rehearse, oneWay, healthTimeoutMs }: Pick<ContainerRequest, 'rehearse' | 'oneWay' | 'healthTimeoutMs'>,
   tools: Tools,
 ): Promise<void> {
   const { report } = tools
@@ -45,7 +45,7 @@ export async function rehearseInContainer(
   await step(tools, 'rehearse', `${tags.to} on a copy of the data`)
   const began = performance.now()
   const name = namesFor(origin.name).cage
-  const found = await tryInContainer({ name, predecessor, successor, copy, images, tags }, tools)
+  const found = await tryInContainer({ name, predecessor, successor, copy, images, tags, healthTimeoutMs }, tools)
   if (origin.kind === 'rollback') return await report({ event: 'note', message: askedForRollback(found, tags) })
   const tookMs = Math.round(performance.now() - began)
   const rehearsal: Rehearsal = { ...NOTHING_YET, ...judged(found, tags), tookMs }
@@ -85,6 +85,8 @@ interface Trial {
   copy: ContainerSnapshot
   images: { present: ImageInspection; candidate: ImageInspection }
   tags: { from: string; to: string }
+  /** milliseconds that the switch gives the new release */
+  healthTimeoutMs: number
 }
 
 /** What the conductor has reported, or why there is no report. */
@@ -94,7 +96,7 @@ interface Found {
   copyMs: number | null
 }
 
-async function tryInContainer(trial: Trial, { engine, stop }: Tools): Promise<Found> {
+async function tryInContainer({ healthTimeoutMs, ...trial }: Trial, { engine, stop }: Tools): Promise<Found> {
   const { name, predecessor, copy, images, tags } = trial
   const [present, candidate] = [executableOf(images.present), executableOf(images.candidate)]
   const state = labelsOf(images.present)[IMAGE_LABELS.state]
@@ -114,7 +116,7 @@ async function tryInContainer(trial: Trial, { engine, stop }: Tools): Promise<Fo
     const began = performance.now()
     await engine.copyFile({ container: predecessor, path: copy.path }, { container: cage, folder: state })
     copyMs = Math.round(performance.now() - began)
-    const startMs = startMsAfter(copyMs)
+    const startMs = startMsAfter(copyMs, healthTimeoutMs)
     await fill(cage, { ...trial, state, candidate, startMs }, engine)
     await engine.start(cage)
     const mostMs = wholeMsOf(startMs)
@@ -144,7 +146,7 @@ async function fill(
     state,
     candidate,
     startMs,
-  }: Trial & { state: string; candidate: string; startMs: number },
+  }: Omit<Trial, 'healthTimeoutMs'> & { state: string; candidate: string; startMs: number },
   engine: Engine,
 ): Promise<void> {
   let left = FILES_MAX_BYTES

@@ -63,6 +63,7 @@ async function look(now: number): Promise<string> {
     feed,
     journal: makeJournal(disk, stateDirectory),
     stallMs: 5000,
+    readyMs: 60_000,
     log: () => {},
     runningImage: () => Promise.resolve(null),
     serves: false,

@@ -72,6 +72,7 @@ function installOf(current: string): ManagedInstall {
     feed: openFeed(options.feed, { service: 'svc', stateDirectory: null }),
     journal: makeJournal(disk, options.stateDirectory),
     stallMs: 5000,
+    readyMs: 60_000,
     log: () => {},
     runningImage: () => Promise.resolve(null),
     serves: false,

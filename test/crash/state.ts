@@ -63,6 +63,7 @@ const install: ManagedInstall = {
   feed: openFeed(options.feed, { service: 'svc', stateDirectory: null }),
   journal: makeJournal(disk, stateDirectory),
   stallMs: 5000,
+  readyMs: 60_000,
   log: (event) => {
     // a rehearsal needs systemd; what it would have said
     if (event.event === 'operation' && event.stage === 'swap' && operation !== null) operation.rehearsal = ONE_WAY

@@ -207,7 +207,7 @@ async function inCage(
   database: string,
   { copyMs }: Rehearsal,
 ): Promise<Partial<Rehearsal>> {
-  const startMs = startMsAfter(copyMs ?? 0)
+  const startMs = startMsAfter(copyMs ?? 0, install.readyMs)
   const request = {
     do: 'rehearse',
     candidate,

@@ -18,7 +18,7 @@ export async function start(context: Context): Promise<number> {
   const { service, report, flags } = context
   const located = await locate(context)
   const { receipt } = located
-  await using open = await sideOf(context, located)
+  await using open = await sideOf(context, located, true)
   const state = await supervisorOf(receipt, open.side).state()
   // a process that lives between two crashes is no service that runs: wait for it
   if (state.active && !isLooping(state)) {

@@ -17,6 +17,7 @@ import {
   ownRelease,
   runVersion,
   startMsAfter,
+  UPDATE_BOUNDS,
 } from '../../../agent/install.ts'
 import { backup } from '../../../agent/service/backup.ts'
 import type { Build } from '../../../agent/service/build.ts'
@@ -105,7 +106,13 @@ async function tryOn({ service, stateDirectory, copy, candidate }: ByHandTrial):
     const files = ownRelease().rehearse?.files ?? []
     await copyBeside(makeDisk(), { from: stateDirectory, to: folder.path, files })
     const copyMs = Math.round(performance.now() - began)
-    const what = { present, candidate, database, state: folder.path, startMs: startMsAfter(copyMs) }
+    const what = {
+      present,
+      candidate,
+      database,
+      state: folder.path,
+      startMs: startMsAfter(copyMs, UPDATE_BOUNDS.readyMs[2]),
+    }
     const words = [folder.path, stateDirectory, present, 'as-service', 'in-cage']
     const command = ['unshare', ...WALLS, '/bin/sh', '-c', INSIDE, 'sh', ...words]
     const { BATON_NODE } = process.env

@@ -43,8 +43,12 @@ export interface Watcher {
 
 const SNAPSHOT = { state: 'snapshot' }
 const POLL_MS = 200
-/** how long the service may stay silent before it counts as down; a handover is never silent, a plain restart is */
+/** how long the service may stay silent before it counts as down; a switch one at a time is silent while the new release starts */
 const SILENCE_MS = 90_000
+/** what a switch takes beside the starts of two releases */
+const AROUND_MS = 30_000
+/** a person is told first after this time that nobody answers yet, and each time after as long again */
+const TELL_MS = 10_000
 /** how long the new process may take to answer after the end of an operation */
 const SETTLE_MS = 15_000
 /** when to ask the supervisor first, and how much longer to wait each time */
@@ -54,6 +58,8 @@ interface Expecting {
   tag: string
   notInstance?: string | null
   timeoutMs?: number
+  /** called now and then with how long nobody has answered */
+  note?: ((message: string) => void) | undefined
   /** why nobody can answer any more; null: somebody may */
   whyNever?: () => Promise<string | null>
 }
@@ -97,8 +103,14 @@ export function connect({ address, basePath, token }: Access): Client {
   }
 }
 
+/** How long nobody may answer in a switch: the new release may take `readyMs` until it serves, and then the old one as long. Pure. */
+export function silenceFor(readyMs: number): number {
+  return Math.max(SILENCE_MS, 2 * readyMs + AROUND_MS)
+}
+
 /** Follows an operation to its end, across the switch of processes. Throws service_down after `silenceMs` without an answer. */
 export async function follow(client: Client, id: string, watcher: Watcher, silenceMs = SILENCE_MS): Promise<Operation> {
+  const tell = tellsOfSilence(silenceMs, watcher.note)
   let stage: Stage | null = null
   let waits: string | null = null
   let lastAnswer = performance.now()
@@ -119,6 +131,7 @@ export async function follow(client: Client, id: string, watcher: Watcher, silen
       if (operation.waits !== undefined && operation.waits !== waits) watcher.note?.((waits = operation.waits))
       if (operation.outcome !== null) return operation
     }
+    tell(performance.now() - lastAnswer)
     if (performance.now() - lastAnswer > silenceMs) {
       throw new BatonError('service_down', `nobody has answered for ${Math.round(silenceMs / 1000)} seconds`)
     }
@@ -132,9 +145,10 @@ export async function follow(client: Client, id: string, watcher: Watcher, silen
  */
 export async function waitForInstance(
   client: Client,
-  { tag, notInstance = null, timeoutMs = SETTLE_MS, whyNever = async () => null }: Expecting,
+  { tag, notInstance = null, timeoutMs = SETTLE_MS, note, whyNever = async () => null }: Expecting,
 ): Promise<Status> {
   const began = performance.now()
+  const tell = tellsOfSilence(timeoutMs, note)
   let askAt = began + LOOK_MS
   let found: Status | null = null
   let hint: string | null = null
@@ -148,6 +162,7 @@ export async function waitForInstance(
       found = status as Status
       return null
     }
+    if (instance === null) tell(performance.now() - began)
     if (performance.now() > askAt) {
       askAt = began + (performance.now() - began) * LOOK_GROWTH + LOOK_MS
       const never = await whyNever().catch(() => null)
@@ -163,6 +178,18 @@ export async function waitForInstance(
     `expected ${tag} to answer within ${Math.round(timeoutMs / 1000)} seconds: ${why}`,
     hint === null ? {} : { hint },
   )
+}
+
+/** Shows that something is still waited for: each time after twice as long. */
+function tellsOfSilence(mostMs: number, note?: (message: string) => void): (silentMs: number) => void {
+  let nextMs = TELL_MS
+  return (silentMs) => {
+    if (silentMs < TELL_MS) nextMs = TELL_MS
+    if (silentMs < nextMs) return
+    nextMs = silentMs * 2
+    const [now, most] = [silentMs, mostMs].map((ms) => Math.round(ms / 1000))
+    note?.(`nobody has answered for ${now} s: it may be starting, for at most ${most} s`)
+  }
 }
 
 function operationWith(status: Status, id: string): Operation | null {

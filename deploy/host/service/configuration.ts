@@ -61,6 +61,12 @@ export async function feedOf(receipt: Pick<Receipt, 'configPath' | 'feed'>): Pro
   return receipt.feed
 }
 
+/** `update.readyMs` of the configuration: milliseconds that a release may take until it serves. Null: it is not there. */
+export async function readyMsOf({ configPath }: Pick<Receipt, 'configPath'>): Promise<number | null> {
+  const text = await readFile(configPath, 'utf8').catch(() => '')
+  return readConfiguration(text).configuration.update?.readyMs ?? null
+}
+
 function addressFrom({ host = '127.0.0.1', port = 8080, path, tls }: Listen): Access['address'] {
   if (path !== undefined) return { path, isEverywhere: false, tls: tls !== undefined }
   const everywhere: Record<string, string> = { '0.0.0.0': '127.0.0.1', '::': '::1' }

@@ -10,6 +10,7 @@ import {
   noteTag,
   openFeed,
   openInstall,
+  ownCommand,
   UPDATE_BOUNDS,
   type Receipt,
   type Restart,
@@ -19,7 +20,7 @@ import { BatonError, cancellation, EXIT, type Operation, reasonOf, type Status }
 import { formatCrashes, isCrashed, isLooping } from '../supervisor/crashes.ts'
 import type { Supervisor, SupervisorState } from '../supervisor/supervisor.ts'
 import { type Client, waitForInstance } from './client.ts'
-import { feedOf } from './configuration.ts'
+import { feedOf, readyMsOf } from './configuration.ts'
 import { askUntilWell } from './health.ts'
 import { heedInterrupts } from './interrupts.ts'
 import type { Outside } from './outside.ts'
@@ -76,13 +77,17 @@ export async function carryOutHere(
   })
   const operation: Operation = { ...running.operation, outcome: running.operation.outcome ?? result.outcome }
   if (operation.outcome === 'reverted' && starts) await startAgain(receipt, client, operation, request, outside)
+  if (operation.outcome === 'up_to_date') {
+    if (wasDown) await startOnce(receipt, client, install.current, request, outside)
+    else await bringUp(receipt, client, install.current, request, outside)
+  }
   if (result.placed !== null) await noteTag(install, result.placed)
   return operation
 }
 
 /**
  * Waits until one process of `tag` has answered twice, 1.5 s apart: a service may die a second after its start. If it does not, the
- * error says how it has ended.
+ * error says how it has ended. A start may have a migration in it: `update.readyMs` of the configuration may be longer than `timeoutMs`.
  */
 export async function waitUntilStable(
   receipt: Receipt,
@@ -95,7 +100,8 @@ export async function waitUntilStable(
   const supervisor = outside.supervisor(receipt)
   const whyNever = async () => ((await supervisor.state()).word === 'failed' ? 'nothing starts it again' : null)
   try {
-    const first = await waitForInstance(client, { tag, timeoutMs, whyNever })
+    const mostMs = Math.max(timeoutMs, (await readyMsOf(receipt)) ?? 0)
+    const first = await waitForInstance(client, { tag, timeoutMs: mostMs, whyNever, note: outside.note })
     await sleep(STABLE_MS)
     const second = await waitForInstance(client, { tag, timeoutMs: 5000, whyNever })
     if (second.instance.id === first.instance.id) return second
@@ -106,6 +112,43 @@ export async function waitUntilStable(
     const hint = `\`${supervisor.logCommand}\` says more`
     throw new BatonError('service_down', `${reasonOf(cause)}; ${formatCrashes(crashes)}`, { cause, hint })
   }
+}
+
+/**
+ * For an operation that has nothing to do while nobody answers. Starts a service that was given up; one that a person has stopped stays
+ * so. Throws service_down if nobody answers afterwards.
+ */
+export async function bringUp(
+  receipt: Receipt,
+  client: Client,
+  tag: string,
+  request: Pick<Operate, 'healthTimeoutMs'>,
+  outside: Outside,
+): Promise<void> {
+  if (receipt.options['start'] === false) return // whoever installed it so starts it
+  const supervisor = outside.supervisor(receipt)
+  const state = await supervisor.state()
+  if (isCrashed(state)) return await startOnce(receipt, client, tag, request, outside)
+  throw new BatonError('service_down', `${receipt.service} ${tag} is in place and does not run (${state.word})`, {
+    hint: `\`${ownCommand('start')}\` starts it`,
+  })
+}
+
+async function startOnce(
+  receipt: Receipt,
+  client: Client,
+  tag: string,
+  { healthTimeoutMs }: Pick<Operate, 'healthTimeoutMs'>,
+  outside: Outside,
+): Promise<void> {
+  if (receipt.options['start'] === false) return
+  outside.note(`${tag} is in place, but ${receipt.service} was down: starting it`)
+  try {
+    await start(outside.supervisor(receipt), outside)
+  } catch (cause) {
+    throw new BatonError('service_down', reasonOf(cause), { cause })
+  }
+  await waitUntilStable(receipt, client, tag, healthTimeoutMs, outside)
 }
 
 async function start(supervisor: Supervisor, outside: Outside): Promise<void> {
@@ -129,6 +172,11 @@ async function makeWay({ service }: Receipt, supervisor: Supervisor, client: Cli
   if ((await client.status()) !== null) {
     throw new BatonError('locked', `${service} has been started meanwhile`, {
       hint: 'try again: it does the work itself',
+    })
+  }
+  if (state.word === 'activating' && !isLooping(state)) {
+    throw new BatonError('refused', `${service} is starting (${supervisor.description}), and may be in a migration`, {
+      hint: 'wait until it answers, then try again',
     })
   }
   if (state.word === 'active' && !isLooping(state)) {
@@ -181,6 +229,7 @@ export async function installOf(
     database: await databaseOf(receipt),
     feed,
     stallMs: UPDATE_BOUNDS.stallMs[2],
+    readyMs: (await readyMsOf(receipt)) ?? UPDATE_BOUNDS.readyMs[2],
     receipt,
     log,
   })

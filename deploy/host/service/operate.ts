@@ -1,7 +1,7 @@
 // Updates or rolls back an install. If the service runs, this asks it to do the work, through its endpoint. If it does not, this
 // carries the same operation out itself, with a restart step that starts the service.
-// Must never break: it reports success only if a new process answers with the requested version; a reverted operation exits with 8,
-// and a service that is down with 9.
+// Must never break: it reports success only if a new process answers with the requested version, and *nothing to do* only if the
+// service answers; a reverted operation exits with 8, and a service that is down with 9.
 
 import { setTimeout as sleep } from 'node:timers/promises'
 import {
@@ -28,11 +28,11 @@ import {
   type Status,
 } from '../../../agent/words.ts'
 import { tellsOfRefusal } from '../../lib/refusal.ts'
-import { type Client, connect, follow, waitForInstance } from './client.ts'
+import { type Client, connect, follow, silenceFor, waitForInstance, type Watcher } from './client.ts'
 import { readAccess } from './configuration.ts'
 import { askUntilWell, type HealthGate, healthGate } from './health.ts'
 import { formatPause } from '../../lib/switch.ts'
-import { carryOutHere } from './offline.ts'
+import { bringUp, carryOutHere } from './offline.ts'
 import type { Outside } from './outside.ts'
 import type { Operate, Operated } from './request.ts'
 
@@ -50,7 +50,10 @@ export async function operate(receipt: Receipt, request: Operate, outside: Outsi
     const status = await client.status()
     const standing = await standingOf(receipt, status)
     const act = whatToDo(request, standing)
-    if (act === null) return { from: standing.current, to: request.tag }
+    if (act === null) {
+      if (status === null) await bringUp(receipt, client, standing.current, request, outside)
+      return { from: standing.current, to: request.tag }
+    }
     await tellOfBad(receipt, act.tag, outside)
     const work = { ...request, ...act }
     return status === null
@@ -173,7 +176,8 @@ async function askOnce(
   const gate = request.healthUrl === null ? null : healthGate(request.healthUrl, request.healthTimeoutMs)
   let isOnProbation = false
   let isTimed = false
-  const operation = await follow(client, started.id, {
+  const { readyMs = 0 } = before.switch ?? {}
+  const watcher: Watcher = {
     ...outside,
     status({ instance, state, unproven }) {
       if (instance.id === before.instance.id) return
@@ -189,7 +193,8 @@ async function askOnce(
       const time = unproven.until.slice('2026-12-31T'.length, '2026-12-31T23:59:59'.length)
       outside.note(`it has to stay well until ${time} UTC, or ${before.instance.version} comes back`)
     },
-  })
+  }
+  const operation = await follow(client, started.id, watcher, silenceFor(readyMs))
   if (operation.to !== null && (operation.outcome === 'updated' || operation.outcome === 'rolled_back')) {
     outside.stage('health')
     await waitForInstance(client, {

@@ -4,6 +4,7 @@
 
 import { createRequire, syncBuiltinESMExports } from 'node:module'
 import {
+  allowLongStart,
   COMMAND,
   doAsOrdered,
   INHERITANCE,
@@ -82,12 +83,14 @@ function start({ release, executable, argv, operator, prepare, application }: Be
   keepLastWords()
   const configuration = path === null ? null : configurationIn(path)
   noteStart({ argv, executable, isChild: false, directory: process.cwd(), configuration })
+  const isFirst = process.env[INHERITANCE] === undefined // the manager does not wait for a successor
+  if (isFirst) allowLongStart(configuration?.update?.readyMs ?? 0)
   const values = configuration === null ? null : fillingsOf(configuration, path ?? '')
   if (values !== null) setEnvironment(release, values)
   const typed = argv[0] === '--' ? argv.slice(1) : argv
   const own = values === null ? typed : [...release.args.map((text) => filled(text, values)), ...argv.slice(3)]
   if (process.execArgv.includes('-e')) tellParseArgs()
-  if (process.env[INHERITANCE] !== undefined) prepare() // nothing is left to unpack when the gate opens
+  if (!isFirst) prepare() // nothing is left to unpack when the gate opens
   waitForOldContainer(release, prepare)
   const isAlone = waitAtGate(release)
   if (isAlone && values !== null) takeOwnState(release, values['stateDirectory'] ?? '')

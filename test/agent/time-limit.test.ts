@@ -1,0 +1,41 @@
+// The author's one time limit for a start, `readyMs`: whoever waits for a start waits as long. Without a process; a real start that
+// systemd waits for is in test/systemd-long-start.test.ts.
+
+import { startMsAfter } from '../../agent/update/rehearsal/budget.ts'
+import { UPDATE_BOUNDS } from '../../agent/words/bounds.ts'
+import type { Operation, Status } from '../../agent/words/state.ts'
+import { type Client, follow, silenceFor } from '../../deploy/host/service/client.ts'
+import { equal, is, match, ok, rejects, withCode } from '../assert.ts'
+import { suite } from '../suite.ts'
+
+const test = suite('time limit')
+const HOUR_MS = 3_600_000
+
+test('it is at most an hour, and everything that waits for a start waits that long', () => {
+  const [, most, normal] = UPDATE_BOUNDS.readyMs
+  is(most, HOUR_MS)
+  for (const readyMs of [normal, 150_000, HOUR_MS]) {
+    ok(startMsAfter(0, readyMs) >= readyMs, 'the rehearsal')
+    ok(silenceFor(readyMs) > 2 * readyMs, 'the command: a release that is late, and then the old one again')
+  }
+  equal(
+    [startMsAfter(0, 100), startMsAfter(2000, 60_000)],
+    [60_000, 120_000],
+    'a short limit does not shorten a rehearsal',
+  )
+})
+
+const SERVING = { instance: { id: '1' }, operation: null, history: [] } as unknown as Status
+
+test('a service that is silent for less than it may is waited for; beyond that it is down', async () => {
+  const operation = { id: 'x', outcome: 'updated', stage: 'restart', progress: null } as unknown as Operation
+  const answers = [null, null, null, { ...SERVING, operation }]
+  const client = { status: async () => answers.shift() ?? null } as Partial<Client> as Client
+  const ended = await follow(client, 'x', { stage: () => {}, bytes: () => {} }, silenceFor(60_000))
+  is(ended.outcome, 'updated')
+  const silent = { status: async () => null } as Partial<Client> as Client
+  const fault = await rejects(follow(silent, 'x', { stage: () => {}, bytes: () => {} }, 300), withCode('service_down'))
+  match(fault.message, /nobody has answered for/)
+})
+
+test.run()
