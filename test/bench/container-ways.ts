@@ -186,9 +186,11 @@ http {
   ${temporary.join(' ')}
   access_log off;
   keepalive_requests 100000000;
+  proxy_buffering off;
+  map $http_upgrade $upgraded { default upgrade; '' ''; }
   server {
     listen ${listen} backlog=4096;
-    location / { proxy_pass http://${upstream}; proxy_http_version 1.1; proxy_set_header Connection ""; }
+    location / { proxy_pass http://${upstream}; proxy_http_version 1.1; proxy_set_header Upgrade $http_upgrade; proxy_set_header Connection $upgraded; }
   }
 }
 `

@@ -11,6 +11,8 @@ import { serviceImages } from '../container/images.ts'
 import { runInLab, startEngine, startRegistry, whyNot } from '../lab/docker.ts'
 import { endWays, type ReplacingWay, replacingWays } from './container-ways.ts'
 import type { ContainerResult } from './results.ts'
+import type { OpenClients, OpenOptions, OpenReport } from '../lab/open.ts'
+import { spawnRemote } from '../lab/remote.ts'
 import { temporary } from '../lab/temporary.ts'
 
 interface Switch {
@@ -21,6 +23,8 @@ interface Switch {
   failed: number
   /** kept connections that ended without an announcement */
   closed: number
+  /** how WebSockets and streams ended; null: none was open */
+  open: OpenReport | null
 }
 
 interface Way {
@@ -29,6 +33,8 @@ interface Way {
 }
 
 const ROUNDS = { quick: 3, long: 10 }
+/** WebSockets, and streams of events */
+const OPEN_EACH = 8
 
 /** Null where the lab cannot be had; `say` has told why. */
 export async function run({
@@ -54,13 +60,17 @@ export async function run({
 }
 
 function markdownOf(ways: Way[], rounds: number): string {
-  const rows = ways.map(({ name, switches }) => {
+  const cellsOf = (switches: Switch[]) => {
     const gaps = switches.map(({ gapMs }) => gapMs).toSorted((x, y) => x - y)
     const sum = (of: (one: Switch) => number) => switches.reduce((total, one) => total + of(one), 0)
     const [refused, failed, closed] = [sum((one) => one.refused), sum((one) => one.failed), sum((one) => one.closed)]
-    const middle = gaps[Math.floor(gaps.length / 2)] ?? 0
-    return `| ${name} | ${refused} | ${failed} | ${closed} | ${middle} ms | ${gaps[0]} to ${gaps.at(-1)} ms |`
-  })
+    return [refused, failed, closed, `${gaps[Math.floor(gaps.length / 2)] ?? 0} ms`, `${gaps[0]} to ${gaps.at(-1)} ms`]
+  }
+  const rowsOf = (isOpen: boolean, more: (switches: Switch[]) => string[]) =>
+    ways.map(({ name, switches }) => {
+      const own = switches.filter(({ open }) => (open !== null) === isOpen)
+      return `| ${[name, ...cellsOf(own), ...more(own)].join(' | ')} |`
+    })
   return [
     `The reference service's image, ${rounds * 2} switches each and in turns, under 4 clients that open a connection for each request and 4 that`,
     'keep one, from beyond a cable (about 150 requests a second; one that is refused asks again after 10 ms). *Failed* requests were accepted',
@@ -70,8 +80,25 @@ function markdownOf(ways: Way[], rounds: number): string {
     '',
     '| way | refused | failed | closed | median gap | range |',
     '|---|---|---|---|---|---|',
-    ...rows,
+    ...rowsOf(false, () => []),
+    '',
+    `The same with ${OPEN_EACH} WebSockets and ${OPEN_EACH} streams of events open, whose clients come back 200 ms after an end: how these ended.`,
+    '',
+    '| way | refused | failed | closed | median gap | range | WebSockets, by close code | streams: between two events, inside, reset |',
+    '|---|---|---|---|---|---|---|---|',
+    ...rowsOf(true, endsOf),
   ].join('\n')
+}
+
+function endsOf(switches: Switch[]): string[] {
+  const codes: Record<string, number> = {}
+  const streams = { between: 0, inside: 0, reset: 0 }
+  for (const { open } of switches) {
+    for (const [code, times] of Object.entries(open?.codes ?? {})) codes[code] = (codes[code] ?? 0) + times
+    for (const how of ['between', 'inside', 'reset'] as const) streams[how] += open?.streams[how] ?? 0
+  }
+  const said = Object.entries(codes).map(([code, times]) => `${times} times ${code}`)
+  return [said.join(', '), `${streams.between}, ${streams.inside}, ${streams.reset}`]
 }
 
 /** Inside the lab. */
@@ -84,9 +111,13 @@ async function measure(file: string, rounds: number): Promise<void> {
   for (const { begin } of ways) await begin()
   const results: Way[] = ways.map(({ name }) => ({ name, switches: [] }))
   // in turns, so that whatever else this machine does is shared by all
-  for (let round = 0; round < rounds * 2; round++) {
+  for (let round = 0; round < rounds * 4; round++) {
     const tag = round % 2 === 0 ? 'v1.1.0' : 'v1.0.0'
-    for (const [i, way] of ways.entries()) results[i]?.switches.push(await switchUnderLoad(way, address, tag))
+    for (const [i, way] of ways.entries()) {
+      // in each direction with and without what is open
+      const isOpen = Math.floor(round / 2) % 2 === 1
+      results[i]?.switches.push(await switchUnderLoad(way, address, tag, isOpen))
+    }
   }
   client.close()
   await writeFile(file, JSON.stringify(results))
@@ -96,15 +127,23 @@ async function measure(file: string, rounds: number): Promise<void> {
   await registry.stop()
 }
 
-async function switchUnderLoad({ port, to }: ReplacingWay, address: string, tag: string): Promise<Switch> {
+async function switchUnderLoad(
+  { port, to }: ReplacingWay,
+  address: string,
+  tag: string,
+  isOpen: boolean,
+): Promise<Switch> {
   await answersWith(address, port, () => true)
+  const options: OpenOptions = { host: address, port, each: isOpen ? OPEN_EACH : 0 }
+  const { prefix } = await cable()
+  await using open = await spawnRemote<OpenClients>(new URL('../lab/open.ts', import.meta.url).href, options, prefix)
   const clients = await strictClients({ address, port }, await cable())
   await sleep(300)
   await to(tag)
   await answersWith(address, port, (said) => said.includes(tag))
   await sleep(300)
   const { refused, lost: failed, closed, longestMs: gapMs } = await clients.stop()
-  return { gapMs, refused, failed, closed }
+  return { gapMs, refused, failed, closed, open: isOpen ? await open.report() : null }
 }
 
 async function answersWith(address: string, port: number, isSo: (said: string) => boolean): Promise<void> {
