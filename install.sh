@@ -130,6 +130,7 @@ read_arguments() {
       --feed=*) feed=${1#*=} named_feed=1 ;;
       --prefix=*) prefix=${1#*=} ;;
       --clone=*) clone=${1#*=} ;;
+      --state-dir=* | --listen=* | --run-as=* | --confirm=* | --health-url=* | --health-timeout=* | --lock-timeout=* | --hold=*) ;;
       --release | --feed | --clone | --prefix | --state-dir | --listen | --run-as | --confirm | --health-url | \
         --health-timeout | --lock-timeout | --hold)
         [ $# -ge 2 ] || die 2 "expected a value after $1"

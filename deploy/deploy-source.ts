@@ -3,7 +3,7 @@
 
 import { createHash } from 'node:crypto'
 import { existsSync } from 'node:fs'
-import { readFile, symlink } from 'node:fs/promises'
+import { readFile, realpath, symlink } from 'node:fs/promises'
 import { join, resolve } from 'node:path'
 import { asBatonError, BatonError, EXIT, MEANINGS, parseTag, reasonOf } from '../agent/words.ts'
 import { BUILD } from '../agent/service/build.ts'
@@ -15,7 +15,7 @@ import { describe, type Step } from './host/plan/step.ts'
 import { makeReport, type HostReport } from './host/report.ts'
 import { run } from './lib/shell.ts'
 import { rehearsalLines } from './lib/switch.ts'
-import { temporaryFolder } from './lib/trusted.ts'
+import { assertTrusted, temporaryFolder } from './lib/trusted.ts'
 import {
   asksForHelp,
   type CommandLine,
@@ -130,6 +130,7 @@ async function main(argv: readonly string[]): Promise<number> {
       return EXIT.done
     }
     const values = parseFlags(argv, COMMAND)
+    if (process.geteuid?.() === 0) await assertRootsClone(resolve(values.folder ?? (IS_PACKAGED ? '.' : PROJECT)))
     const source = await sourceAt(values.folder)
     const { service, dist } = source
     about.service = service
@@ -199,6 +200,25 @@ async function main(argv: readonly string[]): Promise<number> {
     report.failed(error)
     return MEANINGS[error.code].exit
   }
+}
+
+/**
+ * Throws BatonError refused if anybody but root can change the clone or anything in it: its scripts, and the hooks and the configuration of its git,
+ * are about to run as root. `install.sh --clone` asks the same.
+ */
+async function assertRootsClone(given: string): Promise<void> {
+  const hint =
+    'clone it to a place of root, such as /root; or build it as yourself with `--build-only`, and name its releases with `install.sh --feed`'
+  const folder = await realpath(given).catch(() => given)
+  await assertTrusted(folder, 'a clone', hint)
+  if (!existsSync(folder)) return // what reads it says so
+  const others = ['(', '-perm', '-002', '-o', '-perm', '-020', '!', '-group', '0', ')']
+  const find = ['find', folder, '(', '!', '-user', '0', '-o', '!', '-type', 'l', ...others, ')', '-print', '-quit']
+  const { stdout, stderr } = await run(find, { allowFailure: true })
+  const [found = ''] = (stdout + stderr).split('\n') // what cannot be looked at is not known to be root's
+  if (found === '') return
+  const message = `expected a clone that only root can change, got ${given}: somebody else can change ${found.slice(0, 300)}`
+  throw new BatonError('refused', message, { hint })
 }
 
 /** Pure: the commands, in order. */

@@ -683,6 +683,7 @@ test('it knows every flag of every command that it passes on', async () => {
   for (const [name, flag] of Object.entries(COMMAND_FLAGS)) {
     if (flag.type === 'positional' || others.has(name)) continue
     ok(new RegExp(String.raw`(^|[\s|])--${name}( |\)|=)`, 'm').test(cases), `--${name}`)
+    if (flag.type === 'string') ok(cases.includes(`--${name}=*`), `--${name}=…`)
     if ('alias' in flag) ok(cases.includes(`-${String(flag.alias)} `), `-${String(flag.alias)}`)
   }
 })

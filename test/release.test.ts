@@ -2,7 +2,7 @@
 
 import { MANIFEST_NAME, SUMS_NAME, parseManifest, parseSums, sha256Of } from '../agent/update/trust/release-texts.ts'
 import type { ReleaseTexts } from '../agent/update/trust/release-texts.ts'
-import { compareTags, isTag, latestFor, parseTag } from '../agent/words/release.ts'
+import { compareTags, isService, isTag, latestFor, parseTag, serviceName } from '../agent/words/release.ts'
 import type { Listing, ReleaseManifest, Target } from '../agent/words/release.ts'
 import { isFileName, quoted } from '../agent/words/untrusted.ts'
 import { assess, listingOf, newestFirst, ruledOut } from '../agent/update/trust/usable.ts'
@@ -602,6 +602,12 @@ test('fuzz: a feed setting is read or refused, and what is read never reaches be
 
 test('fuzz: what a stranger wrote is quoted on one line, short, in plain characters', async () => {
   await fuzz(fc.anything(), (value) => /^[ -~]{0,60}…?$/.test(quoted(value)))
+})
+
+test('no service has a name that the units and folders of another one have', () => {
+  const names = ['shop', 'shop-rescue', 'shop-rehearse', 'rescue', 'shop-rescued']
+  assert.equal(names.map(isService), [true, false, false, true, true])
+  assert.equal(['@x/shop-rescue', 'shop-rehearse-'].map(serviceName), ['shop', 'shop'])
 })
 
 test.run()

@@ -15,7 +15,7 @@ import { equal, is, match, ok, rejects } from './assert.ts'
 import { suite } from './suite.ts'
 
 const test = suite('shapes', { timeoutMs: 60_000 })
-const SAME = { damage: null, lost: null, difference: null }
+const SAME = { damage: null, lost: null, difference: null, changed: null }
 let home: string
 
 test.before(async () => void (home = await mkdtemp(join(tmpdir(), 'baton-shapes-'))))

@@ -30,6 +30,22 @@ test("a state directory that is root's is said before anything is made, and the 
   await host.install()
 })
 
+test('where systemd may make no namespaces, as in LXC without nesting, each command says that, once, and the way', async () => {
+  const everywhere = '/etc/systemd/system/service.d'
+  await host.ok('mkdir', '-p', everywhere)
+  await put(host, `${everywhere}/none.conf`, '[Service]\nRootDirectory=/nowhere-at-all\n') // systemd fails as it does there
+  await host.ok('systemctl', 'daemon-reload')
+  const { code, stderr } = await host.cli('status')
+  await host.ok('rm', '-r', everywhere)
+  await host.ok('systemctl', 'daemon-reload')
+  is(code, 3, stderr)
+  match(
+    stderr,
+    /cannot start a process in the sandbox of the unit on this host \(226\/NAMESPACE\)\nhint: .*nesting.*`--no-service`\n$/,
+  )
+  not.match(stderr, 'drop-ins')
+})
+
 test('a password nobody has chosen, which only the service reads', async () => {
   const { dashboard } = JSON.parse(await host.ok('cat', '/etc/beacon/config.json')) as {
     dashboard: { password: string }

@@ -22,10 +22,11 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { ReleaseKind } from '../agent/words.ts'
+import { archive } from '../deploy/make/archive.ts'
 import { parseProject } from '../deploy/make/project.ts'
 import { run } from '../deploy/lib/shell.ts'
 import { gunzipSync } from 'node:zlib'
-import { equal, is, match, not, ok } from './assert.ts'
+import { equal, is, match, not, ok, rejects, withCode } from './assert.ts'
 import { buildQuietly } from './fixtures/quiet-build.ts'
 import { isLong, suite } from './suite.ts'
 import { temporary } from './lab/temporary.ts'
@@ -115,6 +116,14 @@ for (const kind of ['bundle', 'script'] as const) {
     },
   )
 }
+
+test('a file whose name has a line end is refused by name: its record in the archive could be read as another path', async () => {
+  const source = import.meta.filename
+  for (const path of ['app/a\n20 path=../../b', 'app/a\rb']) {
+    const { message } = await rejects(archive([{ path, source }]), withCode('invalid_settings'))
+    match(message, /expected file names without line ends in the release, got "app\/a/)
+  }
+})
 
 test('sixteen that unpack at once make one folder, whole, and all of them start', async () => {
   await using it = await place()

@@ -199,8 +199,13 @@ function numbers(tag: Tag): number[] {
 /** A service's name is also the name of its system user. Every host accepts user names of up to 31 characters. */
 export const SERVICE_MAX = 31
 
+/** ends of the names of units and folders that an install of `<service>` makes: a service of such a name would take another's */
+const TAKEN = /-(rescue|rehearse)$/
+
 export function isService(value: unknown): value is string {
-  return typeof value === 'string' && value.length <= SERVICE_MAX && /^[a-z][a-z0-9-]*$/.test(value)
+  return (
+    typeof value === 'string' && value.length <= SERVICE_MAX && /^[a-z][a-z0-9-]*$/.test(value) && !TAKEN.test(value)
+  )
 }
 
 /** Makes a service's name from the name of a package: `@shop/Web.App` -> `web-app`. */
@@ -211,6 +216,7 @@ export function serviceName(text: string): string {
     .replaceAll(/[^a-z0-9]+/g, '-')
     .replaceAll(/^[^a-z]+|-+$/g, '')
     .slice(0, SERVICE_MAX)
+    .replace(TAKEN, '')
     .replace(/-+$/, '')
   return name === '' ? 'service' : name
 }

@@ -5,6 +5,7 @@
 import { createHash } from 'node:crypto'
 import { lstat, readFile, readlink } from 'node:fs/promises'
 import { dirname } from 'node:path/posix'
+import { BatonError } from '../../agent/words.ts'
 import { TAR_END, tarHeader, tarPadded } from '../lib/tar.ts'
 
 export interface ArchiveFile {
@@ -32,6 +33,12 @@ export async function archive(files: readonly ArchiveFile[]): Promise<Archive> {
   const folders = new Set<string>()
   let blocks = 0
   for (const { path, source } of sorted) {
+    if (/[\n\r\0]/.test(path)) {
+      const message = `expected file names without line ends in the release, got ${JSON.stringify(path).slice(0, 300)}`
+      throw new BatonError('invalid_settings', message, {
+        hint: 'rename it, or leave it out of `files` in baton.config.json',
+      })
+    }
     const found = await lstat(source)
     const link = found.isSymbolicLink() ? await readlink(source) : ''
     const body = link === '' ? await readFile(source) : Buffer.alloc(0)

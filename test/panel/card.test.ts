@@ -734,7 +734,7 @@ test('notes that are made to keep a parser busy cost a moment, and are shown as 
   await using stub = await served()
   await using watched = await openPage(browser)
   const { page } = watched
-  for (const part of ['*a_', '>', '> - ', '1. ', '[', '![', '`a ', '**a*_', '|a\n|-\n', '<a ', 'x\n']) {
+  for (const part of ['*a_', '>', '> - ', '1. ', '[', '![', '`a ', '**a*_', '|a\n|-\n', '<a ', 'x\n', 'a\n-\n']) {
     const notes = part.repeat(64 * 1024).slice(0, 64 * 1024)
     stub.world.report = report({
       release: { tag: 'v1.1.0', notes, publishedAt: null, url: null, schema: null, sizeBytes: 1 },

@@ -19,18 +19,17 @@ export function isLoopback(hostname: string): boolean {
 const RANGES: [Exclude<Reach, 'public'>, string[]][] = [
   ['loopback', ['127.0.0.0/8', '0.0.0.0/8', '::1/128', '::/128']],
   ['link-local', ['169.254.0.0/16', 'fe80::/10']],
-  // RFC 1918, 6598 (also overlay networks), 2544, 6890; multicast and reserved; unique local; NAT64 of all of them
+  // RFC 1918, 6598 (also overlay networks), 6890; multicast and reserved; unique local; a network's own NAT64 (RFC 8215); Teredo.
+  // Not 198.18.0.0/15: proxies that answer each name with an address of their own use it, for public names too
   [
     'private',
-    [
-      '10.0.0.0/8',
-      '172.16.0.0/12',
-      '192.168.0.0/16',
-      '100.64.0.0/10',
-      '198.18.0.0/15',
-      '192.0.0.0/24',
-      '224.0.0.0/3',
-    ].concat(['fc00::/7', 'fec0::/10', 'ff00::/8', '64:ff9b::/96']),
+    ['10.0.0.0/8', '172.16.0.0/12', '192.168.0.0/16', '100.64.0.0/10', '192.0.0.0/24', '224.0.0.0/3'].concat([
+      'fc00::/7',
+      'fec0::/10',
+      'ff00::/8',
+      '64:ff9b:1::/48',
+      '2001::/32',
+    ]),
   ],
 ]
 
@@ -43,12 +42,35 @@ const LISTS = RANGES.map(([reach, subnets]) => {
   return { reach, list }
 })
 
-/** The reach of an IP address without brackets. */
+/** The reach of an IP address without brackets. An IPv6 address that only wraps an IPv4 address has the reach of that one. */
 export function reachOf(address: string): Reach {
-  const [, mapped] = /^::ffff:(\d+\.\d+\.\d+\.\d+)$/i.exec(address) ?? []
-  const plain = mapped ?? address
+  const plain = isIP(address) === 6 ? (wrappedIn(address) ?? address) : address
   const family = isIP(plain) === 6 ? 'ipv6' : 'ipv4'
   return LISTS.find(({ list }) => list.check(plain, family))?.reach ?? 'public'
+}
+
+/** The IPv4 address in a mapped (::ffff:0:0/96), compatible (::/96), NAT64 (64:ff9b::/96, RFC 6052) or 6to4 (2002::/16) one; else null. */
+function wrappedIn(address: string): string | null {
+  const host = URL.parse(`http://[${address.replace(/%.*$/, '')}]`)?.hostname ?? ''
+  const [head = '', tail = ''] = host.slice(1, -1).split('::')
+  const [front, back] = [head, tail].map((half) =>
+    half === '' ? [] : half.split(':').map((part) => Number.parseInt(part, 16)),
+  ) as [number[], number[]]
+  const parts = [...front, ...Array.from({ length: 8 - front.length - back.length }, () => 0), ...back]
+  const dotted = (at: number) =>
+    parts
+      .slice(at, at + 2)
+      .flatMap((part) => [part >> 8, part & 255])
+      .join('.')
+  if (parts[0] === 0x2002) return dotted(1)
+  const prefix = parts.slice(0, 6).join()
+  const wraps = [
+    [0, 0, 0, 0, 0, 0xffff],
+    [0, 0, 0, 0, 0, 0],
+    [0x64, 0xff9b, 0, 0, 0, 0],
+  ].some((one) => one.join() === prefix)
+  // :: and ::1 are IPv6's own
+  return wraps && !(prefix === '0,0,0,0,0,0' && parts[6] === 0 && (parts[7] ?? 0) < 2) ? dotted(6) : null
 }
 
 /** The addresses that requests may go to: public ones, and those with the same reach as the feed. One for each feed. */

@@ -48,6 +48,8 @@ const NOTES_MAX = 200
 const STAGES_MAX = 100
 const ASKS_MAX = 200
 const BYTES_EVERY_MS = 50
+/** systemd could not set up the mounts that a sandbox needs */
+const NAMESPACE = 226
 
 export async function openFront(options: FrontOptions): Promise<Front> {
   await assertTrusted(options.program[0], 'this program', 'run the command in /usr/local/bin, or `install.sh`')
@@ -61,16 +63,35 @@ export async function openFront(options: FrontOptions): Promise<Front> {
     return await greet(worker, { feedFolder: null }, options)
   }
   // the operator's drop-ins may be the reason why the service does not start, and a command has to help then
-  return await open(true).catch((cause: unknown) => {
+  return await open(true).catch(async (cause: unknown) => {
     if (cause instanceof BatonError && cause.code === 'cancelled') throw cause
     const { service } = sandbox
     if (!isNotStarted(worker?.child.exitCode ?? null)) {
       const hint = `if a drop-in causes it, take that away: \`systemctl cat ${service}\``
       throw new BatonError('unexpected', reasonOf(cause), { cause, hint })
     }
+    const front = await open(false).catch((again: unknown) => {
+      const code = worker?.child.exitCode ?? null
+      throw code === null || !isNotStarted(code) ? again : unitFault(code)
+    })
     options.outside.note(`the drop-ins of ${service} keep a process from starting: this command works without them`)
-    return open(false)
+    return front
   })
+}
+
+/** Pure. Not even the unit as the installer wrote it starts: systemd.exec(5) names the codes. */
+function unitFault(code: number): BatonError {
+  const name = code === NAMESPACE ? '226/NAMESPACE' : String(code)
+  return new BatonError(
+    'unsupported_host',
+    `systemd cannot start a process in the sandbox of the unit on this host (${name})`,
+    {
+      hint:
+        code === NAMESPACE
+          ? 'it may make no namespaces here, as in an LXC container without nesting: allow that (`pct set ID --features nesting=1`), or install without a service: `--no-service`'
+          : '`journalctl -u "baton-*"` says more; `--no-service` installs without systemd',
+    },
+  )
 }
 
 /**

@@ -22,7 +22,7 @@ import {
   writeFileSync,
   writeSync,
 } from 'node:fs'
-import { dirname, join } from 'node:path'
+import { dirname, join, sep } from 'node:path'
 import { type OwnWords, refuse } from './release.ts'
 import { slowTeller } from './slow.ts'
 
@@ -167,12 +167,14 @@ function extract(tar: Buffer, into: string, tell: (doneBytes: number) => void): 
     const body = tar.subarray(at + BLOCK, at + BLOCK + size)
     at += BLOCK + Math.ceil(size / BLOCK) * BLOCK
     if (type === 'x') {
-      const records = body.toString('utf8')
-      longName = /^\d+ path=(.*)$/m.exec(records)?.[1] ?? longName
-      longLink = /^\d+ linkpath=(.*)$/m.exec(records)?.[1] ?? longLink
+      const records = recordsOf(body)
+      longName = records.get('path') ?? longName
+      longLink = records.get('linkpath') ?? longLink
       continue
     }
     const path = join(into, longName ?? textAt(header, 0, 100))
+    if (!path.startsWith(into + sep))
+      throw new Error(`the application inside this executable has a file outside of its folder: ${path}`)
     make(dirname(path))
     if (type === '2') symlinkSync(longLink ?? textAt(header, 157, 100), path)
     else writeFile(path, body, Number.parseInt(textAt(header, 100, 8), 8))
@@ -180,6 +182,21 @@ function extract(tar: Buffer, into: string, tell: (doneBytes: number) => void): 
     tell(at)
   }
   for (const directory of directories) flush(directory)
+}
+
+/** POSIX.1-2001 pax: `<length of the record> <key>=<value>\n`. A value may have a line end in it, so the length alone counts. */
+function recordsOf(body: Buffer): Map<string, string> {
+  const records = new Map<string, string>()
+  for (let at = 0; at < body.length;) {
+    const space = body.indexOf(' ', at)
+    const length = Number(body.subarray(at, space))
+    if (space === -1 || !(length > space - at)) throw new Error('the application inside this executable is damaged')
+    const record = body.toString('utf8', space + 1, at + length - 1)
+    const is = record.indexOf('=')
+    records.set(record.slice(0, is), record.slice(is + 1))
+    at += length
+  }
+  return records
 }
 
 function writeFile(path: string, body: Buffer, mode: number): void {
