@@ -25,6 +25,7 @@ import { digestIn, fullRepository, ORIGIN_LABEL, parseReference, repositoryIn } 
 import { watchOutage } from '../deploy/container/outage.ts'
 import { candidateSockets } from '../deploy/container/engine/socket.ts'
 import { snapshotIn, takeSnapshot } from '../deploy/container/snapshot.ts'
+import { predict } from '../deploy/container/predict.ts'
 import { specify } from '../deploy/container/specification.ts'
 import { temporary } from './lab/temporary.ts'
 
@@ -63,21 +64,37 @@ test('a repository of Docker Hub is the same under its short and its full name',
 })
 
 test('agrees on the newest version of the API that both know', () => {
-  equal([negotiate('1.41', '1.12'), negotiate('1.47', '1.24'), negotiate('1.60', '1.44')], ['1.41', '1.47', '1.52'])
+  equal([negotiate('1.41', '1.12'), negotiate('1.47', '1.24'), negotiate('1.60', '1.44')], ['1.41', '1.47', '1.51'])
   throws(() => negotiate('1.40', '1.12'), withCode('unsupported_host'))
   throws(() => negotiate('1.70', '1.60'), withCode('unsupported_host'))
 })
 
-test('from API 1.44 on keeps a hardware address that a person set and drops one that the engine made up', () => {
-  const networks = {
-    own: { MacAddress: '02:42:0a:5b:01:02', IPAddress: '10.91.1.2' },
-    other: { MacAddress: '92:d0:c6:0a:29:33', IPAddress: '10.91.2.2' },
+test('keeps a hardware address that a person set, and never one that the engine shows in a network', () => {
+  const random = { MacAddress: 'de:fa:3b:8f:2e:ab', IPAddress: '10.91.1.2' } // as engines from 28 on make them up
+  const own = { HostConfig: { NetworkMode: 'own' }, NetworkSettings: { Networks: { own: random, other: random } } }
+  const made = specifyOn({ apiVersion: '1.51' }, inspection(own))
+  equal([made.body.NetworkingConfig, made.connect], [undefined, [{ network: 'other', endpoint: {} }]])
+
+  const mac = '92:d0:c6:0a:29:33'
+  const asked = inspection({ ...own, Config: { Image: 'beacon:v1.0.0', MacAddress: mac } })
+  const { body, connect } = specifyOn({ apiVersion: '1.51' }, asked)
+  equal([body['MacAddress'], body.NetworkingConfig], [undefined, { EndpointsConfig: { own: { MacAddress: mac } } }])
+  equal(connect, [{ network: 'other', endpoint: {} }])
+  equal(specifyOn({ apiVersion: '1.43' }, asked).body['MacAddress'], mac)
+})
+
+test('a dry run says what the engine will show of a hardware address', () => {
+  const mac = '92:d0:c6:0a:29:33'
+  const before = inspection({ HostConfig: { NetworkMode: 'own' }, NetworkSettings: { Networks: { own: {} } } })
+  const specification = specifyOn({ apiVersion: '1.51' }, before)
+  const image = imageInspection({})
+  const shown = (apiVersion: string) => {
+    const after = predict(before, specification, image, { kind: 'docker', apiVersion })
+    return unexplained(compare({ before, after, oldImage: image, newImage: image })).map(({ path }) => path)
   }
-  const container = inspection({ HostConfig: { NetworkMode: 'own' }, NetworkSettings: { Networks: networks } })
-  const { body, connect } = specifyOn({ apiVersion: '1.44' }, container)
-  equal(body.NetworkingConfig, undefined)
-  equal(connect, [{ network: 'other', endpoint: { MacAddress: '92:d0:c6:0a:29:33' } }])
-  equal(specifyOn({ apiVersion: '1.43' }, container).connect, [{ network: 'other', endpoint: {} }])
+  equal(shown('1.51'), [])
+  specification.body.NetworkingConfig = { EndpointsConfig: { own: { MacAddress: mac } } } // made up by a wrong rule
+  equal([shown('1.51'), shown('1.43')], [['Config.MacAddress'], []])
 })
 
 test('a network by id is joined under the name that it has', () => {

@@ -1,7 +1,6 @@
 // What `--hold` makes of a container, and what `--no-hold` makes of it again. On a real engine: test/container/hold-moves.ts.
 
 import { parseContainerSettings } from '../deploy/container/command.ts'
-import type { Engine } from '../deploy/container/engine/engine.ts'
 import { behindHolder, holderFor, withoutHolder } from '../deploy/container/hold.ts'
 import { type ContainerInspection, type ImageInspection, isSame } from '../deploy/container/inspection.ts'
 import { TAKEN_LABEL } from '../deploy/container/reference.ts'
@@ -10,7 +9,6 @@ import { equal, match, ok, throws, withCode } from './assert.ts'
 import { suite } from './suite.ts'
 
 const test = suite('hold, pure')
-const ENGINE = { kind: 'docker', apiVersion: '1.41', hostName: 'host' } as Engine
 const CONTAINER = {
   Id: `abcabcabcabc${'0'.repeat(52)}`,
   Name: '/app',
@@ -37,7 +35,7 @@ const CONTAINER = {
 } as unknown as ContainerInspection
 
 test('the holder gets ports, aliases, fixed addresses, the labels of proxies and the bound of the queue, and no right', () => {
-  const { body } = holderFor(CONTAINER, 'beacon:holder', ENGINE)
+  const { body } = holderFor(CONTAINER, 'beacon:holder')
   const { HostConfig, Cmd, NetworkingConfig } = body
   equal([HostConfig.PortBindings, Cmd], [CONTAINER.HostConfig.PortBindings, ['8080', '9090']])
   equal(
@@ -58,7 +56,7 @@ test('the container keeps the rest, and what moves out has what it had before', 
   equal(held.HostConfig.Binds, ['rows:/var/lib/beacon', 'app-hold:/run/hold:ro'])
   equal([held.HostConfig.PortBindings, held.HostConfig['GroupAdd']], [{}, ['77', '65531']])
   equal(held.NetworkSettings.Networks, { own: {} })
-  const { body } = holderFor(CONTAINER, 'beacon:holder', ENGINE)
+  const { body } = holderFor(CONTAINER, 'beacon:holder')
   const holder = { ...CONTAINER, Name: '/app-holder', Config: { Image: 'beacon:holder', Labels: body['Labels'] } }
   const back = withoutHolder(held, holder as ContainerInspection)
   const before = structuredClone(CONTAINER)

@@ -174,7 +174,7 @@ export function withoutHolder(container: ContainerInspection, holder: ContainerI
 }
 
 /** The holder of this container, which no engine may start by itself before the commit. */
-export function holderFor(container: ContainerInspection, reference: string, engine: Engine): Specification {
+export function holderFor(container: ContainerInspection, reference: string): Specification {
   const taken = takenFrom(container)
   const { HostConfig } = container
   const queue = (HostConfig['Sysctls'] as Record<string, string> | null | undefined)?.[QUEUE]
@@ -182,7 +182,7 @@ export function holderFor(container: ContainerInspection, reference: string, eng
   const primary = primaryNetwork(HostConfig.NetworkMode, networks)
   const endpoints = Object.entries(networks).map(([network, endpoint]) => ({
     network,
-    endpoint: endpointFor(network, endpoint, container, engine),
+    endpoint: endpointFor(network, endpoint, container),
   }))
   const own = endpoints.find(({ network }) => network === primary)
   const isPlain = own === undefined || isEmpty(own.endpoint)
@@ -285,7 +285,7 @@ export async function planHold(
   if (there !== null && there.State.Status !== 'created')
     throw new BatonError('refused', `there is a container \`${holder}\` already`, { hint: `\`docker rm ${holder}\`` })
   const reference = await holderImage(repository, request, tools)
-  const specification = holderFor(container, reference, engine)
+  const specification = holderFor(container, reference)
   return { way, holder, volume, specification, container: behindHolder(container) }
 }
 

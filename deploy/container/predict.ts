@@ -3,7 +3,7 @@
 
 import type { ContainerInspection, Endpoint, Fields, ImageInspection, Mount } from './inspection.ts'
 import { isEmpty, isSame } from './inspection.ts'
-import type { EngineTraits } from './engine/engine.ts'
+import { atLeast, type EngineTraits } from './engine/engine.ts'
 import type { Specification } from './specification.ts'
 
 const FROM_IMAGE = ['User', 'WorkingDir', 'StopSignal', 'Shell', 'OnBuild', 'ArgsEscaped'] as const
@@ -12,7 +12,7 @@ export function predict(
   before: ContainerInspection,
   { body, connect, disconnect }: Specification,
   image: ImageInspection,
-  kind: EngineTraits['kind'],
+  { kind, apiVersion }: Pick<EngineTraits, 'kind' | 'apiVersion'>,
 ): ContainerInspection {
   const { HostConfig: host, NetworkingConfig: networking, ...config } = body
   const fresh = image.Config ?? {}
@@ -30,6 +30,10 @@ export function predict(
     if (isEmpty(config['Cmd'])) merged['Cmd'] = fresh.Cmd
   } else if (isSame(config['Entrypoint'], [''])) merged['Entrypoint'] = null
   if (isEmpty(merged['Hostname'])) merged['Hostname'] = before.Config.Hostname // it will be the new id: no difference
+
+  const first = Object.values(networking?.EndpointsConfig ?? {})[0]
+  if (atLeast(apiVersion, '1.44') && isEmpty(merged['MacAddress']) && !isEmpty(first?.MacAddress))
+    merged['MacAddress'] = first?.MacAddress // the engine shows the first network's address here, if it was asked for
 
   if (kind === 'podman') {
     // podman's inspection does not show what the image exposes and mounts, and shows limits in its own words

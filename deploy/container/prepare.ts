@@ -95,7 +95,7 @@ export function planEvent(
   { engine }: Tools,
 ): DeployEvent {
   const specification = specify(source, { reference: target.reference, labels: labelled(origin), engine })
-  const after = predict(container, specification, target.image, engine.kind)
+  const after = predict(container, specification, target.image, engine)
   const differences: Difference[] = compare({ before: container, after, oldImage, newImage: target.image })
   const project = composeProjectOf(container)
   return {

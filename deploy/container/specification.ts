@@ -66,9 +66,15 @@ export function specify(source: SpecificationSource, target: ContainerTarget): S
 
   const endpoints = Object.entries(networks).map(([network, endpoint]) => ({
     network,
-    endpoint: endpointFor(network, endpoint, container, target.engine),
+    endpoint: endpointFor(network, endpoint, container),
   }))
   const own = endpoints.find(({ network }) => network === primary)
+  const mac = container.Config.MacAddress ?? ''
+  if (mac !== '' && own !== undefined && !PREDEFINED.has(own.network) && atLeast(target.engine.apiVersion, '1.44')) {
+    // the engine takes the container's own field there only if `NetworkMode` is the network's name, and not its id
+    own.endpoint.MacAddress = mac
+    delete body['MacAddress']
+  }
   if (own !== undefined && !isEmpty(own.endpoint)) {
     body.NetworkingConfig = { EndpointsConfig: { [own.network]: own.endpoint } }
   }
@@ -195,13 +201,11 @@ function destinationOf(bind: string): string {
 
 /**
  * A person's settings of one network. Leaves out what the engine assigned at run time (containrrr/watchtower#78, #521, #1723).
+ * Its `MacAddress` is the address in use, and nothing says whether a person set it: engines from 28 on make up random ones. What a
+ * person set for the first network is in `Config.MacAddress` (API_NEWEST in engine/engine.ts); for another one no engine before API
+ * 1.54 obeys a join.
  */
-export function endpointFor(
-  network: string,
-  endpoint: Endpoint,
-  container: ContainerInspection,
-  engine: EngineTraits,
-): Endpoint {
+export function endpointFor(network: string, endpoint: Endpoint, container: ContainerInspection): Endpoint {
   const result: Endpoint = {}
   if (PREDEFINED.has(network)) return result // no aliases or addresses there (nickfedor/watchtower#160)
   const aliases = (endpoint.Aliases ?? []).filter((alias) => alias === '' || !container.Id.startsWith(alias))
@@ -210,19 +214,7 @@ export function endpointFor(
   if (!isEmpty(endpoint.Links)) result.Links = endpoint.Links as string[]
   if (!isEmpty(endpoint.DriverOpts)) result.DriverOpts = endpoint.DriverOpts as Fields
   if (!isEmpty(endpoint.GwPriority)) result.GwPriority = endpoint.GwPriority as number
-  const mac = endpoint.MacAddress ?? ''
-  // From API 1.44 on, a MAC address that the operator set is in the endpoint, no longer in `Config.MacAddress`. The engine shows a
-  // generated one in the same place (moby#48168), and that one must not be copied.
-  if (atLeast(engine.apiVersion, '1.44') && mac !== '' && mac !== generatedMac(endpoint.IPAddress))
-    result.MacAddress = mac
   return result
-}
-
-/** `02:42:` and the IPv4 address: the address that engines before 28 generate. */
-function generatedMac(address: string | undefined): string | null {
-  const bytes = (address ?? '').split('.').map(Number)
-  if (bytes.length !== 4) return null
-  return ['02', '42', ...bytes.map((byte) => byte.toString(16).padStart(2, '0'))].join(':')
 }
 
 /** podman's inspection shows resolved values that its own create refuses together. */

@@ -4,7 +4,7 @@
 
 import { isLong, suite } from '../suite.ts'
 import { equal, ok } from '../assert.ts'
-import { type Inspection, type LabEngine, openLab } from '../lab/docker.ts'
+import { type Inspection, isCurrent, type LabEngine, openLab } from '../lab/docker.ts'
 import { deployIn, healthy, publishGood } from './probe.ts'
 import { sideBySide } from './side-by-side.ts'
 
@@ -12,6 +12,8 @@ interface Case {
   title: string
   /** one of `many at once`, a part of another case, or like one: alone only in the long form */
   long?: true
+  /** also in the short form on the current engine, which tries what engines since 25 show otherwise */
+  current?: true
   /** of `docker run`, before the image */
   options?: string[]
   /** after the image */
@@ -33,6 +35,7 @@ const ALL: Case[] = [
   { title: 'nothing set', differs: CARRIED },
   {
     title: 'many at once',
+    current: true,
     options: [
       '--label',
       'own=1',
@@ -207,6 +210,7 @@ const ALL: Case[] = [
   },
   {
     title: 'two networks with fixed addresses',
+    current: true,
     prepare: [
       ['network', 'create', '--subnet', '10.91.1.0/24', 'NAME-a'],
       ['network', 'create', '--subnet', '10.91.2.0/24', 'NAME-b'],
@@ -222,6 +226,7 @@ const ALL: Case[] = [
   },
   {
     title: 'a network left and another one joined',
+    current: true,
     prepare: [
       ['network', 'create', 'NAME-left'],
       ['network', 'create', 'NAME-joined'],
@@ -373,7 +378,17 @@ const ALL: Case[] = [
     long: true,
     options: ['--mac-address', '92:d0:c6:0a:29:33'],
     differs: CARRIED,
-    check: (_, after) => equal(after.NetworkSettings.MacAddress, '92:d0:c6:0a:29:33'),
+    check: (_, { NetworkSettings: { Networks } }) => equal(Networks['bridge'].MacAddress, '92:d0:c6:0a:29:33'),
+  },
+  {
+    title: 'a hardware address in a network of its own',
+    current: true,
+    long: true,
+    prepare: [['network', 'create', '--subnet', '10.91.3.0/24', 'NAME-c']],
+    options: ['--network', 'NAME-c', '--mac-address', '92:d0:c6:0a:29:34'],
+    differs: CARRIED,
+    check: (_, { Name, NetworkSettings: { Networks } }) =>
+      equal(Networks[`${Name.slice(1)}-c`].MacAddress, '92:d0:c6:0a:29:34'),
   },
   {
     title: 'a name that is not plain',
@@ -383,7 +398,7 @@ const ALL: Case[] = [
   },
 ]
 
-const CASES = ALL.filter(({ long }) => isLong || long !== true)
+const CASES = ALL.filter(({ long, current }) => isLong || (isCurrent ? current === true : long !== true))
 const AT_ONCE = 4
 const { skip, engine, registry, close } = await openLab()
 const test = suite('container table', { timeoutMs: 120_000, skip })

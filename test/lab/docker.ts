@@ -24,6 +24,11 @@ const NEEDS = {
   ip: 'iproute2',
 } as const
 
+/** What a current engine beside Debian's own needs, as .ci/run unpacks it from Debian's development version. */
+const CURRENT_ENGINE = process.env['BATON_TEST_CURRENT_ENGINE'] ?? '/var/cache/baton-test/current-engine'
+/** Its programs; runc is Debian's own. */
+const CURRENT_NEEDS = ['usr/sbin/dockerd', 'usr/bin/docker', 'usr/bin/docker-compose', 'usr/bin/containerd']
+
 /** Short forms of the tests write to memory. The long ones write for too long, and a bench measures the disk too. */
 const MEMORY = process.env['BATON_TEST_LONG'] === '1' ? null : '6g'
 
@@ -36,6 +41,33 @@ export async function whyNot(): Promise<string | null> {
   return missing.length === 0
     ? null
     : `needs \`apt-get install -y --no-install-recommends ${[...new Set(missing)].join(' ')}\``
+}
+
+/** As whyNot(), of the current engine. */
+async function whyNotCurrent(): Promise<string | null> {
+  const debians = await whyNot()
+  if (debians !== null) return debians
+  for (const path of CURRENT_NEEDS)
+    if (!(await isProgram(join(CURRENT_ENGINE, path)))) return 'needs a current engine: `.ci/current-engine`'
+  return null
+}
+
+/**
+ * Runs `inLab` with the current engine and its compose. `store`: it keeps images in containerd and speaks no API before 1.44, as a
+ * new installation does from 29 on.
+ */
+export async function inCurrentLab(
+  file: string,
+  options: { store?: 'overlay2' | 'containerd'; deadlineMs?: number } = {},
+): Promise<never> {
+  const { store = 'overlay2', deadlineMs = 600_000 } = options
+  const reason = await whyNotCurrent()
+  // .ci/run says so where sid's engine does not run, and this is the one skip that fails no run there
+  if (reason !== null && process.env['BATON_TEST_WITHOUT_CURRENT_ENGINE'] === '1')
+    process.env['BATON_TEST_NO_SKIP'] = '0'
+  process.env['BATON_LAB_ENGINE'] = CURRENT_ENGINE
+  process.env['BATON_LAB_STORE'] = store
+  process.exit(await runInLab(file, { reason, deadlineMs, memory: MEMORY }))
 }
 
 /**
@@ -115,6 +147,18 @@ export interface EngineOptions {
 }
 
 let engines = 0
+const OTHER_ENGINE = process.env['BATON_LAB_ENGINE']
+/** Whether the lab's engine is a current one, and not Debian's own. */
+export const isCurrent = OTHER_ENGINE !== undefined
+const CONTAINERD_STORE = process.env['BATON_LAB_STORE'] === 'containerd'
+/** Where the lab's programs are, the engine's first: another one on PATH may be newer than the engine. */
+const FOLDERS = [
+  ...(OTHER_ENGINE === undefined ? [] : [join(OTHER_ENGINE, 'usr/bin'), join(OTHER_ENGINE, 'usr/sbin')]),
+  '/usr/bin',
+  '/usr/sbin',
+  '/bin',
+  '/sbin',
+]
 
 /** Starts a private dockerd, which ends with the lab. */
 export async function startEngine(options: EngineOptions = {}): Promise<LabEngine> {
@@ -136,7 +180,7 @@ export async function startEngine(options: EngineOptions = {}): Promise<LabEngin
     'shutdown-timeout': '3',
     'cgroup-parent': process.env['BATON_LAB_CGROUP'] ?? 'baton-lab',
     'max-download-attempts': '1',
-    'storage-driver': 'overlay2',
+    ...(CONTAINERD_STORE ? { feature: 'containerd-snapshotter=true' } : { 'storage-driver': 'overlay2' }),
   }
   const args = Object.entries(flags).map(([flag, value]) => `--${flag}=${value}`)
   const environment = {
@@ -144,7 +188,7 @@ export async function startEngine(options: EngineOptions = {}): Promise<LabEngin
     DOCKER_CONFIG: join(folder, 'client'),
     DOCKER_BUILDKIT: '0',
     COMPOSE_DOCKER_CLI_BUILD: '0',
-    PATH: `/usr/bin:/usr/sbin:${process.env['PATH'] ?? ''}`, // Debian's own client
+    PATH: [...FOLDERS, process.env['PATH'] ?? ''].join(':'),
   }
   let daemon: ChildProcess | null = null
   const engine: LabEngine = {
@@ -194,8 +238,14 @@ export async function startEngine(options: EngineOptions = {}): Promise<LabEngin
       daemon = null
     },
     async start(more = {}) {
-      const own = spawn('dockerd', [...args, ...Object.entries(more).map(([flag, value]) => `--${flag}=${value}`)], {
+      const all = [...args, ...Object.entries(more).map(([flag, value]) => `--${flag}=${value}`)]
+      const own = spawn(await program('dockerd'), all, {
         stdio: ['ignore', 'pipe', 'pipe'],
+        env: {
+          ...process.env,
+          PATH: environment.PATH, // of containerd, its shim and runc
+          ...(CONTAINERD_STORE ? { DOCKER_MIN_API_VERSION: '1.44' } : {}),
+        },
       })
       own.unref()
       daemon = own
@@ -229,7 +279,7 @@ async function inFolder(folder: string): Promise<number[]> {
   const named = await Promise.all(
     pids.map(async (pid) => {
       const text = await readFile(`/proc/${pid}/cmdline`, 'utf8').catch(() => '')
-      return text.startsWith('/usr/bin/containerd-shim') && text.includes(folder) ? pid : 0
+      return /^[^\0]*\/usr\/bin\/containerd-shim/.test(text) && text.includes(folder) ? pid : 0
     }),
   )
   return named.filter((pid) => pid > 1)
@@ -492,22 +542,24 @@ export function labFolder(): string {
   return folder
 }
 
-/** Path of a program, Debian's own first: another one on PATH may be newer than the engine. */
+/** Path of a program, as FOLDERS says. */
 async function program(name: string): Promise<string> {
   return (await where(name)) ?? name
 }
 
 async function where(name: string): Promise<string | null> {
-  for (const folder of ['/usr/bin', '/usr/sbin', '/bin', '/sbin', ...(process.env['PATH'] ?? '').split(':')]) {
+  for (const folder of [...FOLDERS, ...(process.env['PATH'] ?? '').split(':')]) {
     const path = join(folder, name)
-    try {
-      await access(path, constants.X_OK)
-      return path
-    } catch {
-      // the next one
-    }
+    if (await isProgram(path)) return path
   }
   return null
+}
+
+function isProgram(path: string): Promise<boolean> {
+  return access(path, constants.X_OK).then(
+    () => true,
+    () => false,
+  )
 }
 
 /**
