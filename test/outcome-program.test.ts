@@ -1,11 +1,12 @@
 // The operator's program (`update.onOutcome`): told once, with the report on its standard input; whatever it does wrong is bounded,
 // reported and tried again.
 
-import { spawnSync } from 'node:child_process'
+import { execFile, spawnSync } from 'node:child_process'
 import { chmod, mkdir, mkdtemp, readFile, rm, symlink, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { promisify } from 'node:util'
 import type { JournalState } from '../agent/disk/journal.ts'
 import { sendLetters, withNews } from '../agent/update/schedule/letters.ts'
 import { newMemory, parseMemory, type Remembered } from '../agent/update/schedule/memory.ts'
@@ -17,6 +18,7 @@ import { equal, is, match, ok } from './assert.ts'
 import { eventually } from './lab/systemd.ts'
 import { suite } from './suite.ts'
 
+const run = promisify(execFile)
 const test = suite('outcome program')
 const NOW = Date.parse('2026-11-24T02:10:00Z')
 let home: string
@@ -182,6 +184,25 @@ test('only the configuration names a program, by an absolute path, without a she
     is(policy.mode, 'notify')
     ok(faults.length > 0, broken.slice(0, 20))
   }
+})
+
+test('each operation that ended since the last letter has a letter, also the oldest of six', () => {
+  const since = ['g', 'f', 'e', 'd', 'c', 'b'].map(ended)
+  const { letters } = withNews({ ...newMemory([], NOW), told: 'a' }, journal(...since, ended('a')), ABOUT, NOW)
+  is(letters.length, 6)
+})
+
+test('a disk without inodes is refused before anything is written', async ({ signal }) => {
+  if (process.getuid?.() !== 0) return
+  const room = new URL('../agent/disk/room.ts', import.meta.url).href
+  const asks = `import(${JSON.stringify(room)}).then(({ assertRoom }) =>
+    assertRoom([{ directory: '/mnt', bytes: 1, what: 'the executable', isLittle: true }])).then(
+    () => console.log('room'), ({ code, message }) => console.log(code, message))`
+  const command = 'mount -t tmpfs -o nr_inodes=$1 none /mnt && exec "$0" -e "$2"'
+  const told = async (inodes: string) =>
+    (await run('unshare', ['-m', 'sh', '-c', command, process.execPath, inodes, asks], { signal })).stdout
+  match(await told('100'), /^refused expected 256 free inodes in `\/mnt` for the executable, got \d+$/m)
+  match(await told('1000'), /^room$/m)
 })
 
 test('a policy that is no file, too long or half written lets nothing go alone, and nobody waits for it', async () => {

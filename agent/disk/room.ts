@@ -23,6 +23,9 @@ export interface Room {
   freeBytes: number
   /** includes what must stay free for the service */
   neededBytes: number
+  /** files and folders that may still be made; Infinity if the file system has no fixed number of them */
+  freeInodes: number
+  neededInodes: number
   what: string
 }
 
@@ -32,6 +35,9 @@ const USUAL_GROWTH = 6
 const SNAPSHOT_GROWTH = 1.1
 /** for the journal, the lock and the reserve */
 const STATE_BYTES = 1024 * 1024
+
+/** An operation makes some dozen files and folders; the rest of these stays free for the service. */
+const INODES_MIN = 256
 
 /** Needs of an executable of this size in `directory`, beside the present one, and of what it unpacks. */
 export function needsOfExecutable(directory: string, bytes: number, unpackedBytes = 0): Need[] {
@@ -77,18 +83,32 @@ export async function roomFor(needs: readonly Need[]): Promise<Room[]> {
   }
   return await Promise.all(
     [...byDevice.values()].map(async ({ directory, needs: on }) => {
-      const { bavail, bsize } = await statfs(directory)
+      const { bavail, bsize, files, ffree } = await statfs(directory)
       const bytes = on.reduce((sum, need) => sum + need.bytes, 0)
       const kept = on.every(({ isLittle }) => isLittle) ? 0 : ROOM_BYTES
       const what = list(on.map((need) => need.what))
-      return { directory, freeBytes: bavail * bsize, neededBytes: bytes + kept, what }
+      const freeInodes = files === 0 ? Infinity : ffree
+      return {
+        directory,
+        freeBytes: bavail * bsize,
+        neededBytes: bytes + kept,
+        freeInodes,
+        neededInodes: INODES_MIN,
+        what,
+      }
     }),
   )
 }
 
-/** Throws refused if a file system has too little room. */
+/** Throws refused if a file system has too little room, or too few inodes. */
 export async function assertRoom(needs: readonly Need[]): Promise<void> {
-  const short = (await roomFor(needs)).find(({ freeBytes, neededBytes }) => freeBytes < neededBytes)
+  const rooms = await roomFor(needs)
+  const full = rooms.find((room) => room.freeInodes < room.neededInodes)
+  if (full !== undefined) {
+    const message = `expected ${INODES_MIN} free inodes in \`${full.directory}\` for ${full.what}, got ${full.freeInodes}`
+    throw new BatonError('refused', message, { hint: 'remove some files from its disk; `df -i` counts them' })
+  }
+  const short = rooms.find(({ freeBytes, neededBytes }) => freeBytes < neededBytes)
   if (short === undefined) return
   const { directory, freeBytes, neededBytes, what } = short
   const got = mebibytes(freeBytes, Math.floor)

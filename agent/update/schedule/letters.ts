@@ -21,7 +21,7 @@ export const LETTER_TIME_MS = 30_000
 const [SWEEPS_MAX, SWEEP_EVERY_MS] = [20, 25]
 /** the pauses between the tries; a report that fails after the last one is dropped */
 const AGAIN_MS = [60_000, 300_000, 1_800_000, 7_200_000, 43_200_000]
-const [SAID_MAX, TOLD_AT_ONCE] = [300, 5]
+const [SAID_MAX, SENT_AT_ONCE] = [300, 5]
 /** variable in the environment of the program: marks every process that it starts, even in another process group */
 const MARK = 'BATON_OUTCOME'
 
@@ -34,7 +34,7 @@ export function withNews(
 ): Remembered {
   const last = history.findIndex(({ id }) => id === memory.told)
   // send nothing about the past to a program that was just configured
-  const news = memory.told === null ? [] : history.slice(0, last === -1 ? TOLD_AT_ONCE : last).slice(0, TOLD_AT_ONCE)
+  const news = memory.told === null ? [] : history.slice(0, last === -1 ? history.length : last)
   const common = { service, host: hostname(), running, waits: waiting.map(({ says }) => says) }
   const letter = (event: object): Letter => ({ text: fitted({ ...event, ...common }), tries: 0, at: now })
   const keys = waiting.map(({ key }) => key)
@@ -77,7 +77,7 @@ export async function sendLetters(
   { now, leaving, kept, timeMs = LETTER_TIME_MS }: Sending,
 ): Promise<Remembered> {
   let left = memory
-  for (const due of memory.letters.filter(({ at }) => at <= now()).slice(0, TOLD_AT_ONCE)) {
+  for (const due of memory.letters.filter(({ at }) => at <= now()).slice(0, SENT_AT_ONCE)) {
     if (leaving.aborted) return left
     const fault = await run(program, due.text, leaving, timeMs)
     if (leaving.aborted) return left // the next process sends it again

@@ -30,7 +30,11 @@ async function checkRoom({ layout }: Subject, ofExecutable: readonly Need[]): Pr
   const { service, stateDirectory } = layout
   const database = ownDatabase(service, stateDirectory)
   const needs = [...ofExecutable, ...(await needsBeside({ database, stateDirectory }))]
-  return (await roomFor(needs)).map(({ directory: at, freeBytes, neededBytes, what }) => {
+  return (await roomFor(needs)).map(({ directory: at, freeBytes, neededBytes, freeInodes, neededInodes, what }) => {
+    if (freeInodes < neededInodes) {
+      const message = `not enough inodes: ${freeInodes} free at ${at}, ${neededInodes} needed for ${what}`
+      return failure('space', message, 'remove some files there; `df -i` counts them')
+    }
     const message = `${mebibytes(freeBytes, Math.floor)} free at ${at}, ${mebibytes(neededBytes)} needed for ${what}`
     const hint = 'make room, or choose another place with `--prefix` or `--state-dir`'
     return freeBytes >= neededBytes ? ok('space', message) : failure('space', `not enough space: ${message}`, hint)
