@@ -4,7 +4,7 @@
 
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { makeGuard, PASSWORD_USUAL_MIN } from './http/auth.ts'
-import { obeyAtOnce } from './disk/orders.ts'
+import { obeyAtOnce } from './disk/as-ordered.ts'
 import { type Carries, makeCarries } from './handover/carry/carry.ts'
 import { allowLongStart } from './sockets/systemd.ts'
 import { openDoor } from './sockets/store.ts'

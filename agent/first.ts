@@ -1,7 +1,7 @@
 // The door for the first code of a release, which must load next to nothing. It offers what that code needs to note the release
 // and its start, carry out an order, and keep the last words for the predecessor.
 
-export { doAsOrdered } from './disk/orders.ts'
+export { doAsOrdered } from './disk/as-ordered.ts'
 export { ownState } from './disk/state-mark.ts'
 export { receiptPath, systemReceiptPath } from './disk/receipt.ts'
 export { GATE_MARK, waitAtContainerGate } from './handover/container-gate.ts'

@@ -164,6 +164,7 @@ test("nothing in agent/ opens a database but the lock and the process that copie
   const opens = ({ path, text }: Source): boolean =>
     inside('agent', path) && !inside('agent/service', path) && /node:sqlite|DatabaseSync/.test(text)
   equal(paths(sources.filter(opens)).toSorted(), [
+    'agent/disk/as-ordered.ts',
     'agent/disk/lock.ts',
     'agent/disk/orders.ts',
     'agent/disk/quiet-copy.ts',
@@ -329,7 +330,7 @@ function importsOf({ path, text }: Source): Import[] {
     /^import\s+(?<type>type\s)?\s*[\w*{][^'"]*?\sfrom\s+['"](?<specifier>[^'"]+)['"]/gm,
     /^export\s+(?<type>type\s)?\s*(?:\*(?:\s+as\s+\w+)?|\{[^}]*\})\s+from\s+['"](?<specifier>[^'"]+)['"]/gm,
     /^import\s+['"](?<specifier>[^'"]+)['"]/gm,
-    /(?:\bawait\s+|\(\)\s*=>\s*|\breturn\s+)import\(\s*['"](?<specifier>[^'"]+)['"]/g,
+    /(?<type>\btypeof\s+)?\bimport\(\s*['"](?<specifier>[^'"]+)['"]/g,
     /\brequire(?:\.resolve)?\(\s*['"](?<specifier>[^'"]+)['"]/g,
   ]
   return clauses.flatMap((clause) =>

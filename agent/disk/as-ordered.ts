@@ -1,0 +1,27 @@
+// Where a run with `--version` finds out that another process has given it an order (orders.ts), and carries it out.
+// Must hold: no application runs in this process; `copy-database.ts` says why.
+
+import { writeSync } from 'node:fs'
+import { ALL_PAGES, ANSWER_FD, COPY_ORDER, DEPTH, openToRead, SCHEMA_ORDER, schemaIn } from './orders.ts'
+
+let orders: Promise<void> | null = null
+
+/** Carries out the orders of a run with `--version`, once. Rejects if it cannot. `ownRehearse`: the release's `rehearse`. */
+export function doAsOrdered(ownRehearse: () => unknown = () => null): Promise<void> {
+  if (process.env[DEPTH] === undefined) return Promise.resolve()
+  return (orders ??= import('./obey.ts').then(({ obey }) => obey(ownRehearse)))
+}
+
+/**
+ * For a program with its own `--version`, which may end in its next line: starts to copy, or reads the number, before this returns. Node
+ * waits for a copy that has begun, even in `process.exit()`.
+ */
+export function obeyAtOnce(): void {
+  const { [COPY_ORDER]: copy, [SCHEMA_ORDER]: path } = process.env
+  if (orders !== null || (copy ?? path) === undefined) return
+  orders = Promise.resolve()
+  if (path !== undefined) writeSync(ANSWER_FD, String(schemaIn(openToRead(path))))
+  if (copy === undefined) return
+  const { from, to } = JSON.parse(copy) as { from: string; to: string }
+  void process.getBuiltinModule('node:sqlite').backup(openToRead(from), to, { rate: ALL_PAGES })
+}
