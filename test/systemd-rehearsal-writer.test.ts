@@ -50,7 +50,7 @@ const CASES: Record<string, Case> = {
     migration: 'return new Promise((resolve) => setTimeout(resolve, 20_000))',
     code: 7,
     outcome: 'failed',
-    said: /clients would have to wait about 2\d{4} ms, and `holdMs` allows 10000/,
+    said: /clients would have to wait about 2\d{4} ms, and `holdMs` allows 15000/,
   },
   'a migration of 4 s': {
     migration: 'return new Promise((resolve) => setTimeout(resolve, 4000))',

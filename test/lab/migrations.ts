@@ -49,7 +49,7 @@ export const MIGRATIONS: Readonly<Record<string, Migration>> = {
     goes: false,
   },
   slow: {
-    text: 'return new Promise((resolve) => setTimeout(resolve, 13_000))',
+    text: 'return new Promise((resolve) => setTimeout(resolve, 20_000))',
     verdict: 'open',
     exit: 7,
     goes: false,
