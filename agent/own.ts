@@ -21,6 +21,8 @@ export interface OwnRelease {
   kind: ReleaseKind | 'source'
   /** path that answers 2xx if the service is healthy, such as `/healthz` */
   healthPath: string | null
+  /** what a browser needs to reach it, if its author says so; absent or null: http. Commands see what is spoken by asking */
+  scheme?: 'http' | 'https' | null
   /** SQLite database to snapshot before a swap, relative to the state directory; null for none */
   database: string | null
   /** how many servers of HTTP a handover covers; null: everything that listens */
@@ -93,6 +95,7 @@ const NOTHING_SAID: Readonly<Required<OwnRelease>> = {
   commit: null,
   kind: 'source',
   healthPath: null,
+  scheme: null,
   database: null,
   servers: null,
   trust: null,

@@ -6,6 +6,7 @@ import { type Agent, embed } from '../embed.ts'
 import { noteUpgrade } from '../handover/carry/upgrades.ts'
 import type { ListenerSpec } from '../sockets/listeners.ts'
 import type { EmbedOptions } from '../settings.ts'
+import { takeStreams } from './http2-streams.ts'
 
 export interface ListenOptions extends EmbedOptions, Omit<ListenerSpec, 'server'> {}
 
@@ -15,6 +16,7 @@ const attached = new WeakSet<Server>()
 export function attach(agent: Pick<Agent, 'handle'>, server: Server): void {
   if (attached.has(server)) return // it listens again
   attached.add(server)
+  takeStreams(server)
   const emit = server.emit
   server.emit = function (this: Server, event: string, ...args: unknown[]): boolean {
     if (event === 'request') {

@@ -1,10 +1,8 @@
 // `beacon healthcheck`: runs beside the service in the container and asks it, at the address in the configuration, whether it is
 // healthy. If so, prints the service and version that answered and exits 0. If not, prints the reason and exits 1.
 
-import { request as plain } from 'node:http'
-import type { RequestOptions } from 'node:https'
 import { BatonError, reasonOf } from '../words.ts'
-import { ownRelease } from '../first.ts'
+import { askHere, ownRelease } from '../first.ts'
 import type { Build } from './build.ts'
 import { type Environment, type Listener, readSettings } from './config.ts'
 
@@ -30,29 +28,22 @@ export async function healthcheck(build: Build, argv: readonly string[], environ
   }
 }
 
-async function get(listener: Listener): Promise<{ status: number; body: string }> {
-  const options: RequestOptions = {
-    path: ownRelease().healthPath ?? (ownRelease().kind === 'source' ? '/healthz' : '/'),
-    agent: false,
-    timeout: TIMEOUT_MS,
-    // it asks its own host, while the certificate is for the name that clients use
-    rejectUnauthorized: false,
-    ...('path' in listener ? { socketPath: listener.path } : { host: reachable(listener.host), port: listener.port }),
+async function get({ tls, ...at }: Listener): Promise<{ status: number; body: string }> {
+  const place = 'path' in at ? at : { host: reachable(at.host), port: at.port }
+  const path = ownRelease().healthPath ?? (ownRelease().kind === 'source' ? '/healthz' : '/')
+  const late = AbortSignal.timeout(TIMEOUT_MS)
+  try {
+    using answer = await askHere(place, { path, signal: late, tls: tls !== null })
+    let body = ''
+    for await (const chunk of answer.body) {
+      body += String(chunk)
+      if (body.length > ANSWER_MAX_BYTES) throw new Error('the answer is too long')
+    }
+    return { status: answer.status, body }
+  } catch (cause) {
+    if (late.aborted) throw new Error(`no answer after ${TIMEOUT_MS} ms`, { cause })
+    throw cause
   }
-  const ask = listener.tls === null ? plain : (await import('node:https')).request
-  return await new Promise((resolve, reject) => {
-    const request = ask(options, (response) => {
-      let body = ''
-      response.on('data', (chunk: Buffer) => {
-        body += chunk.toString()
-        if (body.length > ANSWER_MAX_BYTES) request.destroy(new Error('the answer is too long'))
-      })
-      response.on('end', () => resolve({ status: response.statusCode ?? 0, body }))
-    })
-    request.on('timeout', () => request.destroy(new Error(`no answer after ${TIMEOUT_MS} ms`)))
-    request.on('error', reject)
-    request.end()
-  })
 }
 
 function asBuild(body: string): Build | null {

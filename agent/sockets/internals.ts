@@ -64,6 +64,17 @@ export function missingParts(): string[] {
   return missing
 }
 
+/** A TLS server: what its sessions are bound to is not in Node's types, and cannot be changed once the server is made. */
+export interface SessionBound extends NetServer {
+  sessionIdContext?: string
+  _sharedCreds?: { context?: { setSessionIdContext?: (context: string) => void } }
+}
+
+export function setSessionContext(server: SessionBound, context: string): void {
+  server._sharedCreds?.context?.setSessionIdContext?.(context)
+  server.sessionIdContext = context // for the next process, and if its author renews the certificate
+}
+
 /**
  * Stops accepting, and nothing else. `http.Server.close()` would also destroy idle connections and, since Node 26.4 (PR 63470),
  * accepted ones that have not sent their first byte.

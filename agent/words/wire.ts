@@ -61,6 +61,8 @@ export interface Tickets {
   listener: string
   /** 48 bytes, base64 */
   keys: string
+  /** what Node has made of the arguments: a session is resumed under the same one only. Absent: its author has chosen another */
+  context?: string
 }
 
 /** Whether a process could run the next update. */

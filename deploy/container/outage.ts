@@ -1,9 +1,10 @@
 // Measures how long the service gives no answer, as a client on its network sees it. Asks over the service's own network before,
 // during and after the switch. Must hold: if nothing can be asked, no time is reported.
 
+import { once } from 'node:events'
 import { connect } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { request as httpRequest } from 'node:http'
+import { askHere } from '../../agent/first.ts'
 import type { Engine } from './engine/engine.ts'
 import { holderOf } from './hold.ts'
 import { type ContainerInspection, labelsOf } from './inspection.ts'
@@ -122,36 +123,23 @@ function portsOf({ Config, HostConfig, ...container }: ContainerInspection): num
   ]
 }
 
-async function answers(host: string, { port, path }: Asked, signal: AbortSignal): Promise<boolean> {
-  return await new Promise((resolve) => {
-    const timer = setTimeout(() => settle(false), ANSWER_MS)
-    let end = () => {}
-    signal.addEventListener('abort', leave, { once: true })
-    try {
-      end = path === null ? connecting() : asking(path)
-    } catch {
-      settle(false) // a label may hold a path that no request can have
-    }
-    function leave(): void {
-      settle(false)
-    }
-    function settle(isGood: boolean): void {
-      clearTimeout(timer)
-      signal.removeEventListener('abort', leave)
-      end()
-      resolve(isGood)
-    }
-    function connecting(): () => void {
-      const socket = connect({ host, port }, () => settle(true)).on('error', () => settle(false))
-      return () => socket.destroy()
-    }
-    function asking(target: string): () => void {
-      const request = httpRequest({ host, port, path: target, agent: false }, (response) => {
-        response.resume()
-        settle((response.statusCode ?? 500) < 500)
-      }).on('error', () => settle(false))
-      request.end()
-      return () => request.destroy()
-    }
-  })
+async function answers(host: string, { port, path }: Asked, given: AbortSignal): Promise<boolean> {
+  const signal = AbortSignal.any([given, AbortSignal.timeout(ANSWER_MS)])
+  try {
+    if (path === null) return await accepts(host, port, signal)
+    using answer = await askHere({ host, port }, { path, signal })
+    return answer.status < 500
+  } catch {
+    return false // also if a label holds a path that no request can have
+  }
+}
+
+async function accepts(host: string, port: number, signal: AbortSignal): Promise<boolean> {
+  const socket = connect({ host, port, signal })
+  try {
+    await once(socket, 'connect')
+    return true
+  } finally {
+    socket.destroy()
+  }
 }

@@ -1,13 +1,14 @@
 // The command line's HTTP. `callHttp` asks a service on this host: JSON in, JSON out, at most 4 MiB. The others ask any URL, without a
-// token and within a time. The one importer of node-fetch-native: of its part for a Node that has `fetch`, and only when a URL is asked.
-// Most commands ask none, and `fetch` is a fourth of what a command would load.
+// token and within a time; a URL of this host's loopback is asked as a service is, in whatever it speaks there. The one importer of
+// node-fetch-native: of its part for a Node that has `fetch`, and only when a URL is asked. Most commands ask none, and `fetch` is a
+// fourth of what a command would load.
 // Must never break: the token goes into a header and nowhere else; no redirect is followed with it.
 
-import { request as httpRequest, type IncomingMessage } from 'node:http'
+import { askHere, type LocalPlace, type Protocol } from '../../agent/first.ts'
 import { BatonError } from '../../agent/words.ts'
 
-/** Where a service listens. `path` is a unix socket. */
-export type Address = { tls: boolean } & ({ host: string; port: number } | { path: string })
+/** Where a service listens. `path` is a unix socket. `tls`: what its configuration says, which is only what is tried first. */
+export type Address = { tls: boolean } & LocalPlace
 
 export interface HttpAnswer {
   status: number
@@ -27,43 +28,73 @@ const ANSWER_MAX_BYTES = 4 * 1024 * 1024
 /** Resolves to the answer, whatever its status. Rejects without a whole answer in time, or beyond 4 MiB. */
 export async function callHttp(address: Address, target: string, options: Call = {}): Promise<HttpAnswer> {
   const { method = 'GET', token = null, body, timeoutMs = 5000 } = options
-  const headers: Record<string, string> = { accept: 'application/json', connection: 'close' }
+  const headers: Record<string, string> = { accept: 'application/json' }
   if (token !== null) headers['authorization'] = `Bearer ${token}`
   if (body !== undefined) headers['content-type'] = 'application/json'
-  // `node:http` instead of `fetch`: fetch cannot use a unix socket, and refuses a certificate for another name than 127.0.0.1
-  const asked = {
-    ...('path' in address ? { socketPath: address.path } : { host: address.host, port: address.port }),
+  const { tls, ...place } = address
+  using response = await askHere(place, {
     path: target,
     method,
     headers,
+    ...(body === undefined ? {} : { body: JSON.stringify(body) }),
     signal: AbortSignal.timeout(timeoutMs),
-    // the address is this host's, from the service's own configuration: nobody is in between, so there is nothing to verify
-    ...(address.tls ? { rejectUnauthorized: false } : {}),
-  }
-  const ask = address.tls ? (await import('node:https')).request : httpRequest
-  const response = await new Promise<IncomingMessage>((resolve, reject) => {
-    const request = ask(asked, resolve)
-    request.on('error', reject)
-    request.end(body === undefined ? undefined : JSON.stringify(body))
+    tls,
   })
-  response.setEncoding('utf8')
+  response.body.setEncoding('utf8')
   let answer = ''
-  for await (const chunk of response) answer = bounded(answer + String(chunk))
-  return { status: response.statusCode ?? 0, body: parsed(answer) }
+  for await (const chunk of response.body) answer = bounded(answer + String(chunk))
+  return { status: response.status, body: parsed(answer) }
 }
 
 /** The status of a plain GET of any URL: for the health URLs that an operator names. */
 export async function httpStatusOf(url: string, timeoutMs: number): Promise<number> {
+  const here = placeOf(url)
+  if (here !== null) return (await statusHere(here, timeoutMs)).status
   const { status, body } = await askUrl(url, timeoutMs)
   await body?.cancel() // it may have no end
   return status
 }
 
-/** The status and how long the body is, of a plain GET. */
-export async function httpSizeOf(url: string, timeoutMs: number): Promise<{ status: number; bytes: number }> {
-  const response = await askUrl(url, timeoutMs)
-  const { byteLength: bytes } = await response.arrayBuffer()
-  return { status: response.status, bytes }
+/** The status of a plain GET of a URL of this host, and what was spoken. */
+export async function statusHere(here: Here, timeoutMs: number): Promise<{ status: number; protocol: Protocol }> {
+  // not read to its end: it may have none
+  using answer = await askHere(here.place, {
+    path: here.path,
+    tls: here.tls,
+    signal: AbortSignal.timeout(timeoutMs),
+  })
+  return { status: answer.status, protocol: answer.protocol }
+}
+
+/** The status and how long the body is, of a plain GET of a URL of this host; and what was spoken. */
+export async function sizeHere(
+  here: Here,
+  timeoutMs: number,
+): Promise<{ status: number; bytes: number; protocol: Protocol }> {
+  using answer = await askHere(here.place, {
+    path: here.path,
+    tls: here.tls,
+    signal: AbortSignal.timeout(timeoutMs),
+  })
+  let bytes = 0
+  for await (const chunk of answer.body) bytes += (chunk as Buffer).byteLength
+  return { status: answer.status, bytes, protocol: answer.protocol }
+}
+
+export interface Here {
+  place: LocalPlace
+  path: string
+  tls: boolean
+}
+
+/** Where a URL of this host's loopback leads; null for another host's. */
+export function placeOf(text: string): Here | null {
+  const url = URL.parse(text)
+  if (url === null || !/^https?:$/.test(url.protocol)) return null
+  const host = url.hostname.replace(/^\[|\]$/g, '')
+  if (host !== 'localhost' && host !== '::1' && !/^127(\.\d+){3}$/.test(host)) return null
+  const tls = url.protocol === 'https:'
+  return { place: { host, port: Number(url.port || (tls ? 443 : 80)) }, path: url.pathname + url.search, tls }
 }
 
 /** The clock of the host behind a URL; null if its answer has no date. */

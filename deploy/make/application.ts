@@ -122,11 +122,11 @@ export async function makeFirst({ build, folder }: Project, progress: ProgressRe
 
 export function wordsOf(project: Project, tag: string, commit: string | null, trust: OwnWords['trust']): OwnWords {
   const { service, kind, healthPath, database, servers, switch: switched, environment, args, nodeFlags } = project
-  const { commands, basePath, onStop, endless, rehearse, state } = project
+  const { commands, basePath, scheme, onStop, endless, rehearse, state } = project
   const own = { service, tag, commit, kind, healthPath, database, servers, switch: switched, commands, basePath, trust }
   // left out if they are not set: such a release keeps the bytes that it had before these settings existed
   const said = Object.fromEntries(
-    Object.entries({ onStop, endless, rehearse, state }).filter(([, value]) => value !== null),
+    Object.entries({ scheme, onStop, endless, rehearse, state }).filter(([, value]) => value !== null),
   )
   return { ...own, environment, args, nodeFlags, ...said }
 }

@@ -58,9 +58,9 @@ export async function develop(options: DevOptions, stop: AbortSignal): Promise<v
       })
     })
     const { password } = (await at.config()).dashboard
-    const { basePath } = project
-    say(`${project.service} v0.0.1 serves at http://127.0.0.1:${options.port} after ${since(started)}`)
-    say(`  panel     http://127.0.0.1:${options.port}${basePath}/web/settings.html, password ${password}`)
+    const origin = `${project.scheme ?? 'http'}://127.0.0.1:${options.port}`
+    say(`${project.service} v0.0.1 serves at ${origin} after ${since(started)}`)
+    say(`  panel     ${origin}${project.basePath}/web/settings.html, password ${password}`)
     say(`  feed      ${at.feed}: what is published there, it moves to`)
     if (options.watches) say('  watching  save a file, and it moves to what you saved; Ctrl-C ends it')
     await Promise.all([
@@ -185,7 +185,7 @@ async function newestIn(feed: string): Promise<string | null> {
 }
 
 async function move({ port, project }: DevOptions, token: string, tag: string, stop: AbortSignal): Promise<Operation> {
-  const address = { tls: false, host: '127.0.0.1', port }
+  const address = { tls: project.scheme === 'https', host: '127.0.0.1', port }
   const endpoint = `${project.basePath}/admin/update`
   const begun = await callHttp(address, endpoint, { method: 'POST', token, body: { tag } })
   if (begun.status !== 202)

@@ -95,18 +95,21 @@ export function planInit(
   return {
     files,
     patch: patchOf(found),
-    proposal: proposalFor(configured, { entry: isMissing ? AROUND : null, database: null, healthPath: null, ...shown }),
+    proposal: proposalFor(configured, { ...NOTHING_BETTER, entry: isMissing ? AROUND : null, ...shown }),
     notes,
   }
 }
 
+const PROPOSED = ['entry', 'database', 'healthPath', 'scheme'] as const
+const NOTHING_BETTER = { database: null, healthPath: null, scheme: null }
+
 /** The lines of the author's configuration to change, as a diff. `better`: null if nothing is known. */
 function proposalFor(
   configured: Findings['configured'],
-  better: Record<'entry' | 'database' | 'healthPath', string | null>,
+  better: Record<(typeof PROPOSED)[number], string | null>,
 ): string | null {
   if (configured === null) return null
-  const lines = (['entry', 'database', 'healthPath'] as const).flatMap((key) => {
+  const lines = PROPOSED.flatMap((key) => {
     const [old, seen] = [configured[key], better[key]]
     if (seen === null || seen === old) return []
     // one start shows that something is there, and not that anything else is not
@@ -150,6 +153,7 @@ function configOf(found: Detected, shown: SourceStart | null): Record<string, un
     ...(found.args.length === 0 ? {} : { args: found.args }),
     ...(found.nodeFlags.length === 0 ? {} : { nodeFlags: found.nodeFlags }),
     ...(found.healthPath === null ? {} : { healthPath: found.healthPath }),
+    ...(shown === null || shown.scheme === null ? {} : { scheme: shown.scheme }),
     ...(shown === null || shown.database === null ? {} : { database: shown.database }),
     ...(found.words.length === 0 ? {} : { commands: 'baton' }),
     ...(found.hasRoutesOfOurs ? { basePath: '/_baton' } : {}),

@@ -38,6 +38,8 @@ export interface Project {
   /** flags of Node that every process of a release is started with */
   nodeFlags: string[]
   healthPath: string | null
+  /** what the application serves by itself; null: not said, so http for people, while commands see what it is */
+  scheme: 'http' | 'https' | null
   port: number
   database: string | null
   servers: number | null
@@ -182,6 +184,8 @@ const PARTS: { [Key in Exclude<keyof Project, 'folder'>]: Read<Project[Key]> } =
     faults.push(`expected a path such as \`/healthz\` in ${name}, got ${shownValue(value)}`)
     return null
   },
+  scheme: (value, name, faults) =>
+    value === undefined || value === null ? null : oneOf(['http', 'https'] as const, 'http')(value, name, faults),
   port: number(0, 65535, 8080),
   database: (value, name, faults) => {
     if (value === undefined || value === null) return null

@@ -7,7 +7,8 @@ import { join, relative, sep } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { freePort, type Started, startProgram } from '../../agent/install.ts'
 import { untilWell } from '../../agent/words.ts'
-import { httpSizeOf } from '../lib/http.ts'
+import { type Protocol, schemeOf } from '../../agent/first.ts'
+import { sizeHere } from '../lib/http.ts'
 import { formatDuration } from '../lib/progress.ts'
 import { temporaryPlace } from '../lib/trusted.ts'
 import { type Detected, startable } from './detect.ts'
@@ -24,6 +25,8 @@ export interface SourceStart {
   database: string | null
   /** answered 2xx */
   healthPath: string | null
+  /** null: it serves plain HTTP, or nothing was seen */
+  scheme: 'https' | null
   /** sentences for the author */
   notes: string[]
   /** it ended because a native addon is built for another Node */
@@ -48,7 +51,7 @@ export async function startFromSource(
   found: Detected,
   { environment, args }: Pick<Project, 'environment' | 'args'>,
 ): Promise<SourceStart> {
-  const unseen = { database: null, healthPath: found.healthPath }
+  const unseen = { database: null, healthPath: found.healthPath, scheme: null }
   const file = startable(folder, found)
   if (file === null) return { ...unseen, notes: [`it was not started: ${found.entry ?? 'its entry'} is not there yet`] }
   using _signals = heedSignals()
@@ -75,7 +78,9 @@ export async function startFromSource(
   const ports = await answering(allLooks([first, second])?.ports ?? [port])
   const asked = ports.includes(port) ? port : ports[0]
   const health = await healthOf(asked, found.healthPath)
-  const line = `it was started once: it listens after ${took}, ${await answerLine(asked, health.path ?? '/')}`
+  const answer = asked === undefined ? null : await askFor(asked, health.path ?? '/')
+  const spoken = answer === null ? null : schemeOf(answer.protocol)
+  const line = `it was started once: it listens after ${took}, ${answerLine(answer, health.path ?? '/')}`
   const seen = allLooks([first, second, await lookAt(started.pid)]) // some drivers open a database only when it is asked
   await started.end()
   const databases = [...new Set([...(seen?.databases ?? []), ...(await databasesBelow(state))])]
@@ -86,6 +91,7 @@ export async function startFromSource(
   return {
     database: about.database,
     healthPath: health.path,
+    scheme: spoken === 'https' ? spoken : null,
     notes: [
       line,
       ...about.notes,
@@ -192,11 +198,11 @@ async function healthOf(
   return { path: null, notes }
 }
 
-async function answerLine(port: number | undefined, path: string): Promise<string> {
-  const answer = port === undefined ? null : await askFor(port, path)
-  return answer === null
-    ? 'and answers nothing by HTTP'
-    : `and answers ${path} with ${answer.status}, ${answer.bytes} bytes`
+/** Pure. */
+function answerLine(answer: { status: number; bytes: number; protocol: Protocol } | null, path: string): string {
+  if (answer === null) return 'and answers nothing by HTTP'
+  const how = schemeOf(answer.protocol) === 'https' ? ' by https' : ''
+  return `and answers ${path}${how} with ${answer.status}, ${answer.bytes} bytes`
 }
 
 function isGood(status: number | null): boolean {
@@ -207,8 +213,8 @@ async function statusOf(port: number, path: string): Promise<number | null> {
   return (await askFor(port, path))?.status ?? null
 }
 
-async function askFor(port: number, path: string): Promise<Awaited<ReturnType<typeof httpSizeOf>> | null> {
-  return await httpSizeOf(`http://127.0.0.1:${port}${path}`, ANSWER_MS).catch(() => null)
+async function askFor(port: number, path: string): Promise<Awaited<ReturnType<typeof sizeHere>> | null> {
+  return await sizeHere({ place: { host: '127.0.0.1', port }, path, tls: false }, ANSWER_MS).catch(() => null)
 }
 
 /** Pure. `seen`: absolute paths. */

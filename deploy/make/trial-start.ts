@@ -6,6 +6,7 @@ import { randomBytes } from 'node:crypto'
 import { constants, copyFile, mkdir, readdir, writeFile } from 'node:fs/promises'
 import { basename, join, relative } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { type Protocol, schemeOf } from '../../agent/first.ts'
 import { databasesIn, freePort, type Started, startProgram } from '../../agent/install.ts'
 import { BatonError, reasonOf } from '../../agent/words.ts'
 import { isFromAgent } from '../lib/agent-answer.ts'
@@ -55,7 +56,7 @@ export async function tryOut(
   stage('start')
   const startedAt = performance.now()
   await using started = startProgram([executable, 'serve', '--config', config], { cwd: state, env })
-  const status = await served(project, install, { started, doubt })
+  const { status, protocol } = await served(project, install, { started, doubt })
   const took = formatDuration(performance.now() - startedAt)
   await assertAgent(project, install)
   const first = await lookAt(started.pid)
@@ -73,8 +74,12 @@ export async function tryOut(
   const databases = [...new Set([...open, ...(await databasesBelow(state))])]
   const odd = status >= 400 ? ' (name a page that answers 200 in `healthPath`)' : ''
   return {
-    line: `serves ${project.healthPath ?? '/'} with ${status}${odd} after ${took}${everywhere}${formatSeen(seen)}`,
-    warnings: [...against, ...aboutDatabases(project.database, databases, state)],
+    line: `serves ${project.healthPath ?? '/'} ${wordsOf[protocol]}with ${status}${odd} after ${took}${everywhere}${formatSeen(seen)}`,
+    warnings: [
+      ...aboutScheme(project.scheme, schemeOf(protocol)),
+      ...against,
+      ...aboutDatabases(project.database, databases, state),
+    ],
   }
 }
 
@@ -100,14 +105,14 @@ async function installIn(folder: string, built: string): Promise<TrialInstall> {
   return { executable, state, config, port, password, env }
 }
 
-/** The status of the first good answer. */
+/** The first good answer. */
 async function served(
   { healthPath }: Project,
   { port }: TrialInstall,
   { started, doubt }: { started: Started; doubt: string | null },
-): Promise<number> {
-  const answer = await answerOf(`http://127.0.0.1:${port}${healthPath ?? '/'}`, healthPath !== null, started)
-  if (typeof answer === 'number') return answer
+): Promise<{ status: number; protocol: Protocol }> {
+  const answer = await answerOf({ port, path: healthPath ?? '/' }, healthPath !== null, started)
+  if (typeof answer !== 'string') return answer
   const said = started.said() || 'nothing'
   throw new BatonError('verify_failed', `starting what was built: ${answer}; it said: ${said}`, {
     hint:
@@ -116,9 +121,25 @@ async function served(
   })
 }
 
+/** for a line, before `with`; plain HTTP is not worth a word */
+const wordsOf: Record<Protocol, string> = {
+  http: '',
+  https: 'by https ',
+  h2: 'by https (HTTP/2) ',
+  h2c: 'by HTTP/2 in the clear ',
+}
+
+/** Pure. A release may have changed what it speaks: then what stands in the configuration would send people elsewhere. */
+export function aboutScheme(said: Project['scheme'], spoken: 'http' | 'https'): string[] {
+  if ((said ?? 'http') === spoken) return []
+  return [
+    `it serves ${spoken}, and \`scheme\` is ${said === null ? 'not set' : JSON.stringify(said)}, so an install would name ${said ?? 'http'}:// for its panel: write \`"scheme": "${spoken}"\` into baton.config.json`,
+  ]
+}
+
 /** Throws unless Baton's agent answers too: nobody could ever update what was built. */
 async function assertAgent(project: Project, { port, password: token }: TrialInstall): Promise<void> {
-  const address = { tls: false, host: '127.0.0.1', port }
+  const address = { tls: false, host: '127.0.0.1', port } // seen: see `askHere`
   const got = await callHttp(address, '/admin/update/status', { token }).then(
     (answer) => (isFromAgent(answer) ? null : `got ${answer.status} from the application itself`),
     (cause: unknown) => `got none: ${reasonOf(cause)}`,

@@ -1,9 +1,10 @@
 // What a trial start of the build, or of `init`, gives a program, and what it asks it.
 
 import { setTimeout as sleep } from 'node:timers/promises'
+import type { Protocol } from '../../agent/first.ts'
 import { type Started, startProgram, TRIAL } from '../../agent/install.ts'
 import { BatonError, reasonOf, untilWell } from '../../agent/words.ts'
-import { httpStatusOf } from '../lib/http.ts'
+import { statusHere } from '../lib/http.ts'
 import { cleanEnvironment } from '../lib/passed.ts'
 
 export const START_MS = 60_000
@@ -33,23 +34,27 @@ export async function runToEnd(
   )
 }
 
-/** The HTTP status; or a text that says why there is none. `mustBeWell`: only a 2xx will do. */
+/** The first good answer of what was started; or a text that says why there is none. `mustBeWell`: only a 2xx will do. */
 export async function answerOf(
-  url: string,
+  { port, path }: { port: number; path: string },
   mustBeWell: boolean,
   { ended }: Pick<Started, 'ended'>,
-): Promise<number | string> {
-  let found: number | string = 'no answer'
+): Promise<{ status: number; protocol: Protocol } | string> {
+  let found: { status: number; protocol: Protocol } | string = 'no answer'
+  const here = { place: { host: '127.0.0.1', port }, path, tls: false }
   const last = await untilWell(async () => {
     const why = ended()
     if (why !== null) {
       found = `it ended with ${why}`
       return null
     }
-    const status = await httpStatusOf(url, 3000).catch(reasonOf)
-    if (typeof status === 'string') return status
-    found = status
-    return status < 300 || (!mustBeWell && status < 500) ? null : `${url} answers ${status}`
+    const answer = await statusHere(here, 3000).catch(reasonOf)
+    if (typeof answer === 'string') return answer
+    found = answer
+    const { status } = answer
+    return status < 300 || (!mustBeWell && status < 500) ? null : `${path} answers ${status}`
   }, START_MS)
-  return last === null ? found : `expected an answer from ${url} within ${START_MS / 1000} s, got ${last}`
+  return last === null
+    ? found
+    : `expected an answer from ${path} on port ${port} within ${START_MS / 1000} s, got ${last}`
 }

@@ -199,12 +199,32 @@ test('a TLS client resumes in the successor the session that it began here', asy
   const first = await secure(old)
   const session = await new Promise<Buffer>((resolve) => first.once('session', resolve))
   is((await secure(next, session)).isSessionReused(), false, 'not without the keys')
-  for (const { keys } of ticketsOf([old])) takeTickets(next, keys)
+  for (const tickets of ticketsOf([old])) takeTickets(next, tickets)
   is((await secure(next, session)).isSessionReused(), true)
   for (const listener of [old, next]) {
     closeListener(listener)
     for (const socket of listener.sockets) socket.destroy()
   }
+})
+
+test('a context of sessions that an author has chosen is neither given on nor replaced', () => {
+  const make = (sessionIdContext?: string) => {
+    const server = createTlsServer({
+      ...makeCertificate(),
+      ...(sessionIdContext === undefined ? {} : { sessionIdContext }),
+    })
+    return { ...makeListener({ server, port: 0 }), key: 'tls' }
+  }
+  const contextOf = ({ server }: Listener) => (server as unknown as { sessionIdContext: string }).sessionIdContext
+  const [nodes, chosen] = [make(), make('chosen')]
+  equal(
+    ticketsOf([nodes, chosen]).map(({ context }) => context),
+    [contextOf(nodes), undefined],
+  )
+  const keys = ticketsOf([nodes])[0]?.keys ?? ''
+  for (const listener of [nodes, chosen]) takeTickets(listener, { keys, context: 'of the predecessor' })
+  equal([nodes, chosen].map(contextOf), ['of the predecessor', 'chosen'])
+  is(ticketsOf([nodes])[0]?.context, 'of the predecessor', 'and it goes on to the next one')
 })
 
 test.run()

@@ -231,7 +231,7 @@ function receive(
     life.sign()
     switch (message.type) {
       case 'accept':
-        for (const { listener, keys } of message.tickets) takeTickets(named(listener), keys)
+        for (const { listener, ...tickets } of message.tickets) takeTickets(named(listener), tickets)
         return accepted.resolve()
       case 'ask': {
         const [fd] = descriptors ?? []

@@ -8,6 +8,7 @@ import { existsSync, mkdirSync, readFileSync, renameSync, rmSync, statfsSync, wr
 import { dirname, join } from 'node:path'
 import { readRehearse } from '../../disk/copy-database.ts'
 import { ROOM_BYTES } from '../../disk/disk.ts'
+import { askHere } from '../../sockets/local-request.ts'
 import { lineOf } from '../../words/said.ts'
 import { untilWell } from '../../words/until-well.ts'
 import { TRIAL } from '../../words/wire.ts'
@@ -156,11 +157,11 @@ async function run({ executable, rehearse, state, startMs }: About, onWell: () =
   writeFileSync(config, JSON.stringify(settings), { mode: 0o600, flag: 'wx' })
   const child = startRelease(executable, config, state)
   try {
-    const ms = await whenWell(child, `http://127.0.0.1:${port}`, startMs)
+    const ms = await whenWell(child, port, startMs)
     if (typeof ms === 'string') return { ms: null, failure: `${ms}${lastWords(child)}`, refused: null, ...about }
     onWell()
     let refused: string | null = null
-    for (const request of requests) refused ??= await whyRefused(`http://127.0.0.1:${port}`, request)
+    for (const request of requests) refused ??= await whyRefused(port, request)
     if (refused === null && child.ended() !== null) refused = `it ended with ${child.ended()}${lastWords(child)}`
     return { ms, failure: null, refused, ...about }
   } finally {
@@ -183,7 +184,7 @@ function lastWords({ said }: Started): string {
 }
 
 /** Milliseconds until the first good answer; or why there is none. */
-async function whenWell(child: Started, origin: string, mostMs: number): Promise<number | string> {
+async function whenWell(child: Started, port: number, mostMs: number): Promise<number | string> {
   const { healthPath } = ownRelease()
   const path = healthPath ?? '/'
   const began = performance.now()
@@ -192,7 +193,7 @@ async function whenWell(child: Started, origin: string, mostMs: number): Promise
     end = child.ended()
     if (end !== null) return null
     try {
-      const { status } = await ask(origin, { path })
+      const { status } = await ask(port, { path })
       return status < 300 || (healthPath === null && status < 500) ? null : `${path} answers ${status}`
     } catch (cause) {
       return reasonOf(cause)
@@ -206,10 +207,10 @@ async function whenWell(child: Started, origin: string, mostMs: number): Promise
 }
 
 /** Why the answer is not as the author expects; null: it is. */
-async function whyRefused(origin: string, request: RehearseRequest): Promise<string | null> {
+async function whyRefused(port: number, request: RehearseRequest): Promise<string | null> {
   const { method = 'GET', path, status: wanted } = request
   try {
-    const { status } = await ask(origin, request)
+    const { status } = await ask(port, request)
     const isGood = wanted === undefined ? status >= 200 && status < 300 : status === wanted
     return isGood ? null : `${method} ${path} answers ${status}, expected ${wanted ?? 'a 2xx'}`
   } catch (cause) {
@@ -217,18 +218,14 @@ async function whyRefused(origin: string, request: RehearseRequest): Promise<str
   }
 }
 
-async function ask(origin: string, request: RehearseRequest): Promise<{ status: number }> {
+async function ask(port: number, request: RehearseRequest): Promise<{ status: number }> {
   const { method = 'GET', path, body, headers = {} } = request
   const sent = body === undefined ? {} : { body: JSON.stringify(body) }
   const type = body === undefined ? {} : { 'content-type': 'application/json' }
-  const answer = await fetch(new URL(path, origin), {
-    method,
-    headers: { ...type, ...headers },
-    ...sent,
-    redirect: 'manual',
-    signal: AbortSignal.timeout(ANSWER_MS),
-  })
-  await answer.body?.cancel()
+  using answer = await askHere(
+    { host: '127.0.0.1', port },
+    { method, path, headers: { ...type, ...headers }, ...sent, signal: AbortSignal.timeout(ANSWER_MS) },
+  )
   return { status: answer.status }
 }
 

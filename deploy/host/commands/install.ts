@@ -172,7 +172,9 @@ function told(
   const end = pause === null ? '' : `, ${pause}`
   const lines = [`${service} ${to} is ${running ? 'installed and running' : 'installed'}${end}`]
   if (fresh && !facts.configExists) {
-    lines.push(`the panel is at http://${chosen.choices.listen}${own.basePath}/web/settings.html`)
+    lines.push(
+      `the panel is at ${ownRelease().scheme ?? 'http'}://${chosen.choices.listen}${own.basePath}/web/settings.html`,
+    )
     lines.push(`the password of the panel and the endpoints is \`dashboard.password\` in ${layout.configPath}`)
   }
   // root's commands are about the whole host, unless they say otherwise
