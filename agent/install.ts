@@ -48,7 +48,7 @@ export { REHEARSAL_REPORT, REHEARSAL_REQUEST, rehearsalFolder } from './update/r
 export { conduct } from './update/rehearsal/conduct.ts'
 export { judge, type Judged } from './update/rehearsal/judge.ts'
 export { readReportOf, type Report } from './update/rehearsal/report.ts'
-export { foreignHolder } from './disk/sqlite-locks.ts'
+export { ANOTHER_USERS, foreignHolder } from './disk/sqlite-locks.ts'
 export { exchangeNow } from './disk/state-mark.ts'
 export { COPY_FOLDERS, keptCopies, removeCopies } from './update/kept-copies.ts'
 export { refuseNewerSchema, snapshotFor } from './update/own-data.ts'

@@ -9,6 +9,9 @@ import { callLibc, hasLibc } from '../sockets/libc.ts'
 /** lockf(3). SQLite's locks lie in the 512 bytes from 1 GiB on; a connection in WAL mode has one as long as it is open. */
 const [F_ULOCK, F_TLOCK, F_TEST, LOCKS_END] = [0, 2, 3, 0x4000_0200n]
 
+/** What `foreignHolder` says of a process that this user may not look at. Root's own command can name it. */
+export const ANOTHER_USERS = 'a process of another user'
+
 /** Whether another process holds a lock to write: a transaction has written, or is about to. False if this host cannot tell. */
 export async function isWriteLocked(database: string): Promise<boolean> {
   if (!canTell()) return false
@@ -23,7 +26,7 @@ export async function foreignHolder(database: string): Promise<string | null> {
   if (!canTell()) return null
   await using file = await open(database, 'r+').catch(() => null)
   if (file === null) return null
-  if (callLibc('lockf', file.fd, F_TLOCK, LOCKS_END) !== 0) return 'a process of another user'
+  if (callLibc('lockf', file.fd, F_TLOCK, LOCKS_END) !== 0) return ANOTHER_USERS
   callLibc('lockf', file.fd, F_ULOCK, LOCKS_END)
   return null
 }

@@ -29,6 +29,7 @@ import { rescueHere, start, stop, superviseHere } from './commands/running.ts'
 import { status } from './commands/status.ts'
 import { uninstall } from './commands/uninstall.ts'
 import { checked } from './place/choices.ts'
+import { withOpener } from './service/opener.ts'
 import { makeReport, type HostReport } from './report.ts'
 
 const VERBOSE = { verbose: { type: 'boolean', alias: 'v', description: 'say more' } } as const satisfies Flags
@@ -246,7 +247,7 @@ export async function runCommand(argv: readonly string[], build: HostProgram): P
     report = context.report
     return await word.act(context, values, rest)
   } catch (cause) {
-    const error = asBatonError(cause, isRefusal(cause) ? 'refused' : 'unexpected', first)
+    const error = await withOpener(asBatonError(cause, isRefusal(cause) ? 'refused' : 'unexpected', first))
     report.failed(error, endOf(error))
     return MEANINGS[error.code].exit
   }
