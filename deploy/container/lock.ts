@@ -1,60 +1,53 @@
-// Allows one deployment of a container at a time. The lock is a listening unix socket, which the kernel frees with its process.
-// Must hold: the process that has the lock says who it is to each process that it keeps out.
+// Allows one deployment of a container at a time. The lock is the agent's own (agent/disk/lock.ts): the kernel frees it with its
+// process, and a note beside it names that process.
+// Must hold: nobody but the user of this command can hold the lock, or write what a deployment that is kept out says about it.
 
 import { createHash } from 'node:crypto'
-import { connect, createServer } from 'node:net'
-import { rm } from 'node:fs/promises'
+import { chmod, lstat, mkdir } from 'node:fs/promises'
+import { homedir } from 'node:os'
 import { join } from 'node:path'
-import { BatonError } from '../../agent/words.ts'
-import { temporaryPlace } from '../lib/trusted.ts'
+import { makeDisk, takeLock } from '../../agent/install.ts'
+import { BatonError, reasonOf } from '../../agent/words.ts'
+import { assertTrusted } from '../lib/trusted.ts'
 
-/** Held until disposed of. Throws BatonError locked. */
-export async function lockContainer(socketPath: string, name: string): Promise<AsyncDisposable> {
-  const path = await lockPath(socketPath, name)
-  const server = createServer((socket) => {
-    socket.on('error', () => {})
-    socket.end(`pid ${process.pid} since ${startedAt}`)
-  })
-  const startedAt = new Date().toISOString()
-  server.unref()
-  for (let attempt = 0; ; attempt++) {
-    if (await listens(server, path))
-      return { [Symbol.asyncDispose]: () => new Promise<void>((resolve) => server.close(() => resolve())) }
-    const holder = await ask(path)
-    if (holder !== null || attempt > 3) {
-      throw new BatonError('locked', `another deployment of \`${name}\` is under way: ${holder ?? 'nobody answers'}`)
-    }
-    if (!path.startsWith('\0')) await rm(path, { force: true }) // a dead process left this file behind
+const OTHERS_WRITE = 0o022
+const HINT = 'remove it, or let only its user write there'
+
+/** Held until disposed of. Throws BatonError locked, and refused if anybody else can write in `place`. */
+export async function lockContainer(
+  socketPath: string,
+  name: string,
+  place = lockPlace(process.geteuid?.() ?? 0, process.env),
+): Promise<AsyncDisposable> {
+  await makeOwn(place)
+  const hash = createHash('sha256').update(`${socketPath}\0${name}`).digest('hex').slice(0, 32)
+  try {
+    return await takeLock(makeDisk(), join(place, `container-${hash}`), 'deploy-container.sh')
+  } catch (cause) {
+    if (!(cause instanceof BatonError && cause.code === 'locked')) throw cause
+    const { heldByPid: pid, heldSince: since } = cause.members
+    const holder = pid === undefined ? 'it does not say who it is' : `pid ${String(pid)} since ${String(since)}`
+    throw new BatonError('locked', `another deployment of \`${name}\` is under way: ${holder}`, { cause })
   }
 }
 
-/** On Linux an abstract name: no file, nothing to clean up. */
-async function lockPath(socketPath: string, name: string): Promise<string> {
-  const hash = createHash('sha256').update(`${socketPath}\0${name}`).digest('hex').slice(0, 32)
-  if (process.platform === 'linux') return `\0baton-container-${hash}`
-  return join(await temporaryPlace(), `baton-container-${hash}.sock`)
+/** The folder of all locks of a user. Pure, but for the home of a user without a folder in `/run`. */
+export function lockPlace(uid: number, environment: Readonly<NodeJS.ProcessEnv>): string {
+  if (uid === 0) return '/var/run/baton' // on Linux this is /run; a Mac has only this name
+  return join(environment['XDG_RUNTIME_DIR'] || join(homedir(), '.cache'), 'baton')
 }
 
-function listens(server: ReturnType<typeof createServer>, path: string): Promise<boolean> {
-  return new Promise((resolve, reject) => {
-    const failed = (error: NodeJS.ErrnoException): void =>
-      error.code === 'EADDRINUSE' ? resolve(false) : reject(error)
-    server.once('error', failed)
-    server.listen(path, () => {
-      server.off('error', failed)
-      resolve(true)
-    })
-  })
-}
-
-/** What the process that has the lock says; null if no process listens any more. */
-function ask(path: string): Promise<string | null> {
-  return new Promise((resolve) => {
-    let said = ''
-    const socket = connect(path)
-    socket.setTimeout(2000, () => socket.destroy())
-    socket.on('data', (chunk: Buffer) => void (said += chunk.toString()))
-    socket.on('error', () => resolve(null))
-    socket.on('close', () => resolve(said === '' ? 'it does not say who it is' : said))
-  })
+async function makeOwn(place: string): Promise<void> {
+  try {
+    // a service reads other files of root's there, whatever the umask of this command
+    if ((await mkdir(place, { recursive: true })) !== undefined) await chmod(place, 0o755)
+  } catch (cause) {
+    throw new BatonError('refused', `making the folder of the lock, ${place}: ${reasonOf(cause)}`, { cause })
+  }
+  const uid = process.geteuid?.() ?? 0
+  if (uid === 0) return await assertTrusted(place, 'the folder of the lock', HINT)
+  const found = await lstat(place)
+  if (found.isDirectory() && found.uid === uid && (found.mode & OTHERS_WRITE) === 0) return
+  const message = `expected the folder of the lock at a place that only user id ${uid} can change, got ${place}`
+  throw new BatonError('refused', message, { hint: HINT })
 }
