@@ -121,6 +121,7 @@ export async function serveMore(
       settings.log({ event: 'warning', message: `taking over: ${reasonOf(cause)}` })
       await life.leave(EXIT.unexpected, 'revert')
     }
+    if (!listener.server.listening) continue // it only asked whether its port is free, and its author has closed it
     serving.listeners.push(listener)
     if (!isTried()) void storeSockets([listener])
     settings.log({ event: 'listening', address: listener.address })

@@ -6,7 +6,7 @@
 
 import cluster from 'node:cluster'
 import type { IncomingMessage } from 'node:http'
-import { type ListenOptions as NetListenOptions, Server } from 'node:net'
+import { isIP, type ListenOptions as NetListenOptions, Server } from 'node:net'
 import { networkInterfaces } from 'node:os'
 import { isMainThread } from 'node:worker_threads'
 import { type Agent, embed } from '../embed.ts'
@@ -15,6 +15,7 @@ import { HOLDER } from '../words/lent.ts'
 import type { InheritedListener } from '../words/wire.ts'
 import { isDatagrams, keepDatagrams } from '../sockets/datagrams.ts'
 import { keyOf, type ListenerSpec, speaksHttp } from '../sockets/listeners.ts'
+import { answerQuestions, asks, endQuestion, isUnused } from '../sockets/questions.ts'
 import { keepHeldSockets } from '../sockets/store.ts'
 import type { WebSocketLike } from '../handover/carry/websocket.ts'
 import { isRehearsal } from '../handover/turn.ts'
@@ -123,7 +124,7 @@ function install(): State {
 
 /** `first` resolves to the agent of the servers that listen first; to null if they could not and the application goes on. */
 function takeListening(state: State, first: Promise<Agent | null>, served: (agent: Agent | null) => void): void {
-  keepHeldSockets()
+  const held = keepHeldSockets()
   const { servers: most } = ownRelease()
   const gathered: Wanted[] = []
   const taken = new WeakSet<Server>()
@@ -133,26 +134,49 @@ function takeListening(state: State, first: Promise<Agent | null>, served: (agen
     begun = true
     void serve(gathered, state).then(served)
   }
-  const inherited = most === null ? (inheritanceHere()?.listeners ?? []) : []
+  const left = inheritanceHere()?.listeners ?? []
+  const inherited = most === null ? left : []
+  const questions = answerQuestions([...held, ...left.filter((one) => !isDatagrams(one)).map(({ key }) => key)])
   if (most === null || process.env[HOLDER]) keepDatagrams(inherited)
   const soon = most === null ? whenGathered(inherited, begin) : () => void (gathered.length === most && begin())
-  Server.prototype.listen = function (this: Server, ...args: unknown[]): Server {
-    const where = taken.has(this) ? null : placeOf(args)
+  const take = (spec: Wanted): void => {
+    const { server } = spec
+    questions.claim(spec)
     const isNext = most === null || gathered.length < most
-    if (where === null || !isNext || !isHandedOver(this, where, most, gathered.length)) {
-      if (where !== null && !isNext && speaksHttp(this)) warnOfOneMore(where, most ?? 0)
+    if (!isNext || !isHandedOver(server, spec, most, gathered.length)) {
+      if (!isNext && speaksHttp(server)) warnOfOneMore(spec, most ?? 0)
+      return listenPlainly(spec)
+    }
+    taken.add(server)
+    server.once('close', () => taken.delete(server))
+    // serve every later server by itself: if it does not get its port, its author decides, and the others go on
+    if (begun || !speaksHttp(server)) void serveMore(spec, first)
+    else gathered.push(spec)
+    soon(spec)
+  }
+  // The first server that listens would begin the takeover, or would be lent the socket of a holder in another container.
+  const isAwaited = held.length > 0 || left.length > 0 || Boolean(process.env[HOLDER])
+  const mayAsk = (server: Server, where: Place) =>
+    isAwaited &&
+    !speaksHttp(server) &&
+    where.path === undefined &&
+    (questions.isLeft(where) || (!begun && isUnused(where)))
+  // Node says why
+  const isNever = (server: Server, where: Place) =>
+    !speaksHttp(server) && where.path === undefined && where.port !== 0 && isIP(where.host ?? '') > 0
+  Server.prototype.listen = function (this: Server, ...args: unknown[]): Server {
+    const where = taken.has(this) || this.listening ? null : placeOf(args)
+    if (where === null) {
+      if (taken.has(this)) endQuestion(this)
       return Reflect.apply(listen, this, args) as Server
     }
-    taken.add(this)
-    this.once('close', () => taken.delete(this))
     const heard = args.at(-1)
     const isHeard = typeof heard === 'function'
     if (isHeard) this.once('listening', heard as () => void)
     const spec: Wanted = { server: this, args: isHeard ? args.slice(0, -1) : args, ...where }
-    // serve every later server by itself: if it does not get its port, its author decides, and the others go on
-    if (begun || !speaksHttp(this)) void serveMore(spec, first)
-    else gathered.push(spec)
-    soon(spec)
+    if (mayAsk(this, where)) void asks(this, where).then((isOpen) => isOpen && take(spec))
+    else if (isAwaited && !begun && isNever(this, where)) listenPlainly(spec)
+    else take(spec)
     return this
   } as Listen
 }
@@ -239,6 +263,7 @@ async function serve(specs: readonly Wanted[], state: State): Promise<Agent | nu
 
 /** As without Baton. */
 function listenPlainly({ server, args }: Wanted): void {
+  endQuestion(server)
   Reflect.apply(listen, server, args)
 }
 

@@ -10,6 +10,7 @@ import { BatonError, reasonOf } from '../words/errors.ts'
 import { nodeCrypto, nodeFiles } from '../words/later.ts'
 import { duplicate } from './libc.ts'
 import { belowTls, closeListenerOnly, readBeforeClosing } from './internals.ts'
+import { isAsking, isTaken } from './questions.ts'
 
 export interface ListenerSpec {
   /** `node:http`, `node:https`, `node:http2` or `node:net` server that is not listening yet */
@@ -77,7 +78,7 @@ export function speaksHttp(server: Server): boolean {
  */
 export function makeListener(spec: ListenerSpec, closed: (listener: Listener) => void = () => {}): Listener {
   const { server } = spec
-  if (server.listening)
+  if (server.listening && !isAsking(server))
     throw new BatonError('invalid_settings', `expected a server that is not listening, got one on ${keyOf(spec)}`)
   const fault = spec.path === undefined ? null : socketPathFault(spec.path)
   if (fault !== null) throw new BatonError('invalid_settings', fault)
@@ -180,17 +181,6 @@ export async function addressToBind({ host = '127.0.0.1' }: ListenerSpec): Promi
 
 function taken(): Error {
   return Object.assign(new Error('EADDRINUSE, another process is listening there'), { code: 'EADDRINUSE' })
-}
-
-/** Whether another process listens there, which SO_REUSEPORT would let this process join without a warning. */
-function isTaken(host: string, port: number): boolean {
-  if (port === 0) return false
-  try {
-    new net.BoundSocket({ host, port }).close()
-    return false
-  } catch (cause) {
-    return (cause as NodeJS.ErrnoException).code === 'EADDRINUSE'
-  }
 }
 
 async function bindPath(listener: Listener, spec: ListenerSpec, path: string): Promise<void> {

@@ -33,8 +33,9 @@ export function heldSockets(environment: NodeJS.ProcessEnv = process.env): Map<s
 let kept: Map<string, number> | null = null
 
 /** Call it before the application's first line: an application that reads LISTEN_FDS itself would take these sockets. */
-export function keepHeldSockets(): void {
+export function keepHeldSockets(): string[] {
   kept ??= heldSockets()
+  return [...kept.keys()]
 }
 
 export interface Door {

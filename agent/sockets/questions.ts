@@ -1,0 +1,174 @@
+// What an application asks about its own port before it listens: is it free? It asks by a connection (tcp-port-used), or by a server that
+// it closes as soon as that listens (get-port, detect-port, portfinder). Behind sockets that a predecessor leaves or a manager holds,
+// the kernel would answer that the port is taken, by this very service. The answer here is what a first start would get.
+// Must hold: a question touches no socket, so no client that waits is accepted by it; a server that stays open listens.
+
+import net, { isIP, isIPv6, type Server, Socket } from 'node:net'
+import { constants, networkInterfaces } from 'node:os'
+import { setTimeout as sleep } from 'node:timers/promises'
+
+export interface AskedPlace {
+  host?: string
+  port?: number
+  path?: string
+}
+
+export interface Questions {
+  /** Whether the place is left to this process, which does not listen there yet. */
+  isLeft(place: AskedPlace): boolean
+  /** From now on the place is taken: the application listens there. */
+  claim(place: AskedPlace): void
+}
+
+/** how long a server that only asks may stay open */
+const ASKING_MS = 10
+
+/** `left`: keys of the listeners whose sockets are left to this process */
+export function answerQuestions(left: Iterable<string>): Questions {
+  const open = new Set([...left].map(placeIn))
+  const { connect } = Socket.prototype
+  const isLeft = (asked: AskedPlace) => [...open].some((place) => overlaps(place, asked))
+  if (open.size > 0) Socket.prototype.connect = refusing
+  function refusing(this: Socket, ...args: unknown[]): Socket {
+    const asked = askedBy(args)
+    // while a server asks, a connection waits in the queue: the server may stay open
+    if (asked === null || !isLeft(asked) || [...seeming].some((place) => overlaps(place, asked)))
+      return Reflect.apply(connect, this, args) as Socket
+    const heard = args.at(-1)
+    if (typeof heard === 'function') this.once('connect', heard as () => void)
+    Object.assign(this, { connecting: true })
+    process.nextTick(() => this.destroy(refused(asked)))
+    return this
+  }
+  return {
+    isLeft,
+    claim(place) {
+      for (const one of open) if (overlaps(one, place)) open.delete(one)
+      if (open.size === 0 && Socket.prototype.connect === refusing) Socket.prototype.connect = connect
+    },
+  }
+}
+
+interface Handled {
+  _handle: object | null
+}
+
+/** the servers that ask, and what stands for the socket of each */
+const asking = new WeakMap<Server, object>()
+const seeming = new Set<AskedPlace>()
+
+/** Whether the server only seems to listen. */
+export function isAsking(server: Server): boolean {
+  const handle = asking.get(server)
+  return handle !== undefined && (server as unknown as Handled)._handle === handle
+}
+
+/**
+ * Tells the application that its server listens, though it does not yet. Resolves to whether the server stays open; then call
+ * `endQuestion` before it listens.
+ */
+export async function asks(server: Server, place: AskedPlace): Promise<boolean> {
+  const { host = '', port = 0 } = place
+  const inner = server as unknown as Handled
+  const address = { address: host, family: isIPv6(host) ? 'IPv6' : 'IPv4', port }
+  const handle = {
+    close: () => void seeming.delete(place),
+    getsockname: (out: object) => void Object.assign(out, address),
+    ref: () => timer.ref(),
+    unref: () => timer.unref(),
+  }
+  const timer = setTimeout(() => {}, ASKING_MS)
+  inner._handle = handle
+  asking.set(server, handle)
+  process.nextTick(() => inner._handle === handle && server.emit('listening'))
+  seeming.add(place)
+  await sleep(ASKING_MS)
+  seeming.delete(place)
+  if (!isAsking(server)) return false
+  // the application has heard that it listens, and must not hear of it twice
+  const heard = server.rawListeners('listening') as (() => void)[]
+  server.removeAllListeners('listening')
+  server.once('listening', () => {
+    for (const one of heard) server.on('listening', one)
+  })
+  return true
+}
+
+/** Call it in the moment in which the server begins to listen. */
+export function endQuestion(server: Server): void {
+  if (isAsking(server)) (server as unknown as Handled)._handle = null
+  asking.delete(server)
+}
+
+/** Whether another process listens there, which SO_REUSEPORT would let this process join without a warning. */
+export function isTaken(host: string, port: number): boolean {
+  if (port === 0) return false
+  try {
+    new net.BoundSocket({ host, port }).close()
+    return false
+  } catch (cause) {
+    return (cause as NodeJS.ErrnoException).code === 'EADDRINUSE'
+  }
+}
+
+/** Whether a server could listen there. False too if only Node can tell, by its own `listen`. */
+export function isUnused({ host = '', port = 0 }: AskedPlace): boolean {
+  if (!('BoundSocket' in net) || port === 0) return false
+  try {
+    new net.BoundSocket({ host: host === 'localhost' ? '127.0.0.1' : host, port }).close()
+    return true
+  } catch {
+    return false
+  }
+}
+
+function placeIn(key: string): AskedPlace {
+  const at = key.lastIndexOf(':')
+  const port = Number(key.slice(at + 1))
+  return at < 0 || key.startsWith('/') || !Number.isInteger(port) ? { path: key } : { host: key.slice(0, at), port }
+}
+
+/** The address in the arguments of `Socket.connect`; null: none of this machine. */
+function askedBy(args: readonly unknown[]): AskedPlace | null {
+  const [first, second] = Array.isArray(args[0]) ? (args[0] as unknown[]) : args
+  if (typeof first === 'string' && !/^\d+$/.test(first)) return { path: first }
+  const given = (typeof first === 'object' && first !== null ? first : { port: first, host: second }) as {
+    port?: unknown
+    host?: unknown
+    path?: unknown
+  }
+  if (typeof given.path === 'string' && given.port === undefined) return { path: given.path }
+  const host = typeof given.host === 'string' && given.host !== '' ? given.host : 'localhost'
+  return Number(given.port) > 0 ? { host, port: Number(given.port) } : null
+}
+
+/** Whether a socket at `one` would keep another one from `asked`, or get its connections. */
+function overlaps(one: AskedPlace, asked: AskedPlace): boolean {
+  if (one.path !== undefined || asked.path !== undefined) return one.path === asked.path
+  if (one.port !== asked.port) return false
+  const [here, there] = [one.host ?? '', asked.host ?? '']
+  if (here === there || isAny(there)) return true
+  if (isAny(here)) return isOwn(there)
+  return isLoopback(here) && isLoopback(there) && !(isIP(here) > 0 && isIP(there) > 0)
+}
+
+function isAny(host: string): boolean {
+  return host === '::' || host === '0.0.0.0'
+}
+
+function isLoopback(host: string): boolean {
+  return host === 'localhost' || host === '::1' || (isIP(host) > 0 && host.startsWith('127.'))
+}
+
+function isOwn(host: string): boolean {
+  return (
+    isLoopback(host) || Object.values(networkInterfaces()).some((all) => all?.some(({ address }) => address === host))
+  )
+}
+
+function refused({ host = '', port = 0, path }: AskedPlace): NodeJS.ErrnoException {
+  const at = path ?? `${host === 'localhost' ? '127.0.0.1' : host}:${port}`
+  const address = path === undefined ? { address: host === 'localhost' ? '127.0.0.1' : host, port } : { address: path }
+  const known = { code: 'ECONNREFUSED', errno: -constants.errno.ECONNREFUSED, syscall: 'connect', ...address }
+  return Object.assign(new Error(`connect ECONNREFUSED ${at}`), known)
+}

@@ -1,0 +1,69 @@
+// @deadlineMs 400000
+// Applications as people write them, each with a habit of the field: it asks whether its port is free. Each is updated and rolled back, gets a broken release, and is killed: always as good as a plain restart.
+
+import { join } from 'node:path'
+import { PROJECT } from '../deploy/make/place.ts'
+import { is, ok } from './assert.ts'
+import { type Adopted, adopted } from './fixtures/adopted.ts'
+import { ask } from './fixtures/install.ts'
+import { eventually } from './lab/systemd.ts'
+import { suite } from './suite.ts'
+
+const test = suite('habits', { timeoutMs: 120_000 })
+const AUTO = `import '${join(PROJECT, 'agent/adapters/auto.ts')}'\nimport { createServer } from 'node:http'\n`
+const ANSWER = `createServer((request, response) => response.end(String(process.pid)))`
+const LISTEN = `${ANSWER}.listen(Number(process.env.PORT), process.env.HOST)`
+const BROKEN = `process.exit(3)\n`
+
+interface Habit {
+  text: string
+  /** Throws if this part of the application does not serve. */
+  serves?: () => Promise<void>
+  config?: object
+}
+
+const fields: Record<string, () => Promise<Habit>> = {
+  'asks in four ways whether its port is free': async () => ({
+    text: `import { QUESTIONS } from '${join(PROJECT, 'test/fixtures/port-questions.ts')}'
+      for (const [name, free] of Object.entries(QUESTIONS)) {
+        const port = await free(Number(process.env.PORT))
+        if (port !== Number(process.env.PORT)) throw new Error(name + ' says ' + port)
+      }
+      ${LISTEN}`,
+  }),
+}
+
+for (const [habit, make] of Object.entries(fields))
+  for (const kind of ['one-at-a-time', 'together'] as const) {
+    test(`${kind}: an application that ${habit}: update, rollback, a broken release, and a kill`, async () => {
+      const { text, serves = async () => {}, config = {} } = await make()
+      await using it = await adopted(AUTO + text, { switch: kind, ...config })
+      const well = async () => {
+        const pid = await eventually('an answer', async () => await pidOf(it), 30_000)
+        await serves()
+        return pid
+      }
+      const first = await well()
+      const updated = await it.operate('/admin/update', { tag: 'v1.1.0' })
+      is(updated.outcome, 'updated', JSON.stringify(updated.error))
+      const second = await well()
+      ok(second !== first)
+      const back = await it.operate('/admin/update/rollback')
+      is(back.outcome, 'rolled_back', JSON.stringify(back.error))
+      const third = await well()
+      await it.release('v1.2.0', `${AUTO}${BROKEN}${text.replaceAll(/^import .*$/gm, '')}`)
+      is((await it.operate('/admin/update', { tag: 'v1.2.0' })).outcome, 'reverted')
+      const fourth = await well()
+      if (kind === 'together') is(fourth, third)
+      process.kill(fourth, 'SIGKILL')
+      await eventually('another process', async () => ((await pidOf(it)) ?? fourth) !== fourth, 30_000)
+      await well()
+    })
+  }
+
+test.run()
+
+async function pidOf({ port }: Adopted): Promise<number | null> {
+  const answer = await ask(port, 'GET', '/', null).catch(() => null)
+  return answer?.status === 200 ? Number(answer.body) : null
+}
