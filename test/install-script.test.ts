@@ -35,7 +35,8 @@ import { eventually } from './lab/systemd.ts'
 import { temporary } from './lab/temporary.ts'
 
 const SCRIPT = join(import.meta.dirname, '../install.sh')
-const SHELLS = [['dash'], ['busybox', 'sh'], ['bash', '--posix']]
+const ALL_SHELLS = [['dash'], ['busybox', 'sh'], ['bash', '--posix']]
+const SHELLS = ALL_SHELLS.filter(([shell = '']) => isHere(shell))
 /** Reads lines of a number of bytes and a shell: runs that many bytes of script $1 in that shell, and says what they print. */
 const CUT = `
   n=0
@@ -50,6 +51,11 @@ const isRoot = process.getuid?.() === 0
 
 const test = suite('install: script', { timeoutMs: 60_000 })
 
+/** Whether this machine has the program. */
+function isHere(program: string): boolean {
+  return spawnSync(program, ['--version'], { stdio: 'ignore' }).error === undefined
+}
+
 interface Ran {
   code: number
   stdout: string
@@ -58,12 +64,31 @@ interface Ran {
   left: string[]
 }
 
-test('shellcheck has nothing to say', () => {
+/** of a server: the script fetches by curl, and by wget where there is no curl */
+const fetching = suite('install: script, of a server', {
+  timeoutMs: 60_000,
+  skip: isHere('curl') && isHere('wget') ? null : 'needs curl and wget',
+})
+const checked = suite('install: script, read by shellcheck', { skip: isHere('shellcheck') ? null : 'needs shellcheck' })
+
+checked('shellcheck has nothing to say', () => {
   for (const dialect of ['sh', 'dash']) {
     const { status, stdout } = spawnSync('shellcheck', ['-s', dialect, '-e', 'SC2317', SCRIPT], { encoding: 'utf8' })
     is(status, 0, stdout)
   }
 })
+
+checked.run()
+
+for (const [shell = '', ...before] of ALL_SHELLS) {
+  const inShell = suite(`install: script, in ${shell}`, { skip: isHere(shell) ? null : `needs ${shell}` })
+  inShell('a shell that install.sh must work in says the usage', () => {
+    const { status, stdout } = spawnSync(shell, [...before, SCRIPT, '--help'], { encoding: 'utf8' })
+    is(status, 0)
+    match(stdout, /--release/)
+  })
+  inShell.run()
+}
 
 test(
   'cut after any byte it does nothing',
@@ -126,7 +151,7 @@ test('without a command it installs; the exit code of what it runs is its own', 
   equal([code, stdout.split(' (')[0]], [8, `v1.0.0 ran: install --release v1.0.0 --feed file://${dist.dir}`])
 })
 
-test('every form of feed, by curl and by wget', async () => {
+fetching('every form of feed, by curl and by wget', async () => {
   await using dist = await sayingDist(['v1.0.0', 'v2.0.0'])
   await using server = await releaseServer({ dir: dist.dir })
   for (const without of ['', 'curl']) {
@@ -183,23 +208,26 @@ test('the sum that a release has baked into its own install.sh beats what the fe
   match(stderr, `expected ${'c'.repeat(64)}`)
 })
 
-test('the install.sh of a release asks its feed for its own asset and for nothing else, whatever release is named', async () => {
-  await using dist = await sayingDist(['v1.0.0', 'v2.0.0'])
-  await using server = await releaseServer({ dir: dist.dir })
-  for (const flags of [[], ['--release', 'v2.0.0'], ['--release', 'latest']]) {
-    server.requests.length = 0
-    const ran = await installSh([...flags, '-y', '--feed', server.staticUrl], { script: await bakedFor(dist.dir) })
-    equal([ran.code, ran.left], [0, []], ran.stderr)
-    is(
-      ran.stdout,
-      `v1.0.0 ran: install ${[...flags, '-y'].join(' ')} --feed ${server.staticUrl} (${server.staticUrl})\n`,
-    )
-    equal(
-      server.requests.map(({ path }) => path),
-      [`/static/v1.0.0/${ASSET}`],
-    )
-  }
-})
+fetching(
+  'the install.sh of a release asks its feed for its own asset and for nothing else, whatever release is named',
+  async () => {
+    await using dist = await sayingDist(['v1.0.0', 'v2.0.0'])
+    await using server = await releaseServer({ dir: dist.dir })
+    for (const flags of [[], ['--release', 'v2.0.0'], ['--release', 'latest']]) {
+      server.requests.length = 0
+      const ran = await installSh([...flags, '-y', '--feed', server.staticUrl], { script: await bakedFor(dist.dir) })
+      equal([ran.code, ran.left], [0, []], ran.stderr)
+      is(
+        ran.stdout,
+        `v1.0.0 ran: install ${[...flags, '-y'].join(' ')} --feed ${server.staticUrl} (${server.staticUrl})\n`,
+      )
+      equal(
+        server.requests.map(({ path }) => path),
+        [`/static/v1.0.0/${ASSET}`],
+      )
+    }
+  },
+)
 
 test('a platform that a release was not built for ends with 3, and nothing is asked for', async () => {
   await using dist = await sayingDist(['v1.0.0'])
@@ -211,7 +239,7 @@ test('a platform that a release was not built for ends with 3, and nothing is as
   equal(server.requests, [])
 })
 
-test('bounds: what never ends is cut off at its size, by curl and by wget, and nothing is left', async () => {
+fetching('bounds: what never ends is cut off at its size, by curl and by wget, and nothing is left', async () => {
   await using dist = await sayingDist(['v1.0.0'])
   await using server = await releaseServer({ dir: dist.dir })
   for (const without of ['', 'curl']) {
@@ -235,47 +263,50 @@ test('bounds: what never ends is cut off at its size, by curl and by wget, and n
   equal([bomb.code, bomb.stdout, bomb.left], [7, '', []], bomb.stderr)
 })
 
-test('redirects: from https never to plain http, from this host never to plain http elsewhere, to no other scheme; by both', async () => {
-  const { key, cert } = makeCertificate()
-  await using scratch = await temporary('script')
-  const ca = join(scratch.path, 'ca.pem')
-  await writeFile(ca, cert)
-  const wgetrc = join(scratch.path, 'wgetrc')
-  await writeFile(wgetrc, `ca_certificate = ${ca}\n`)
-  const asked: string[] = []
-  await using plain = await answering(createHttpServer, (request, response) => {
-    asked.push(request.url ?? '')
-    response.writeHead(302, { location: 'http://releases.example/x' }).end()
-  })
-  await using secure = await answering(
-    (listener) => createHttpsServer({ key, cert }, listener),
-    (request, response) => {
-      asked.push(`https ${request.url}`)
-      response
-        .writeHead(302, { location: request.url?.includes('file') ? 'file:///etc/hostname' : `${plain.url}x` })
-        .end()
-    },
-  )
-  for (const without of ['', 'curl']) {
-    await using path = await pathWithout(without)
-    for (const [feed, why] of [
-      [secure.url, 'was redirected to plain http'],
-      [`${secure.url}file/`, 'redirected'],
-      [plain.url, 'was redirected to plain http on another host'],
-    ] as const) {
-      asked.length = 0
-      const script = (await bakedFor(''))
-        .replace(/^main "\$@"$/m, `export CURL_CA_BUNDLE='${ca}' SSL_CERT_FILE='${ca}'\nmain "$@"`)
-        .replaceAll('WGETRC="$scratch/wgetrc"', `WGETRC='${wgetrc}'`)
-      const ran = await installSh(['-y', '--feed', feed], { path: path.path, script })
-      equal([feed, ran.code, ran.stdout], [feed, 4, ''], ran.stderr)
-      match(ran.stderr, why, `${feed} without ${without}`)
-      is(asked.length, 1, asked.join()) // where it was led to is not asked
+fetching(
+  'redirects: from https never to plain http, from this host never to plain http elsewhere, to no other scheme; by both',
+  async () => {
+    const { key, cert } = makeCertificate()
+    await using scratch = await temporary('script')
+    const ca = join(scratch.path, 'ca.pem')
+    await writeFile(ca, cert)
+    const wgetrc = join(scratch.path, 'wgetrc')
+    await writeFile(wgetrc, `ca_certificate = ${ca}\n`)
+    const asked: string[] = []
+    await using plain = await answering(createHttpServer, (request, response) => {
+      asked.push(request.url ?? '')
+      response.writeHead(302, { location: 'http://releases.example/x' }).end()
+    })
+    await using secure = await answering(
+      (listener) => createHttpsServer({ key, cert }, listener),
+      (request, response) => {
+        asked.push(`https ${request.url}`)
+        response
+          .writeHead(302, { location: request.url?.includes('file') ? 'file:///etc/hostname' : `${plain.url}x` })
+          .end()
+      },
+    )
+    for (const without of ['', 'curl']) {
+      await using path = await pathWithout(without)
+      for (const [feed, why] of [
+        [secure.url, 'was redirected to plain http'],
+        [`${secure.url}file/`, 'redirected'],
+        [plain.url, 'was redirected to plain http on another host'],
+      ] as const) {
+        asked.length = 0
+        const script = (await bakedFor(''))
+          .replace(/^main "\$@"$/m, `export CURL_CA_BUNDLE='${ca}' SSL_CERT_FILE='${ca}'\nmain "$@"`)
+          .replaceAll('WGETRC="$scratch/wgetrc"', `WGETRC='${wgetrc}'`)
+        const ran = await installSh(['-y', '--feed', feed], { path: path.path, script })
+        equal([feed, ran.code, ran.stdout], [feed, 4, ''], ran.stderr)
+        match(ran.stderr, why, `${feed} without ${without}`)
+        is(asked.length, 1, asked.join()) // where it was led to is not asked
+      }
     }
-  }
-})
+  },
+)
 
-test('what HOME sets for curl and wget is not read: it could write files', async () => {
+fetching('what HOME sets for curl and wget is not read: it could write files', async () => {
   await using dist = await sayingDist(['v1.0.0'])
   await using server = await releaseServer({ dir: dist.dir })
   await using scratch = await temporary('script')
@@ -301,7 +332,7 @@ test('an executable that is another service, another tag or none at all is not r
   }
 })
 
-test('a server that fails, lies or is not there ends with 4', async () => {
+fetching('a server that fails, lies or is not there ends with 4', async () => {
   await using dist = await sayingDist(['v1.0.0'])
   await using server = await releaseServer({ dir: dist.dir })
   for (const faults of [{ status: 500 }, { html: true }, { assetStatus: 404 }, { missingChecksum: 'file' as const }]) {
@@ -367,7 +398,7 @@ test('doctor has something to say before there is an install', async () => {
   equal([code, stdout], [0, `v1.0.0 ran: doctor --prefix /nowhere --feed ${dist.dir} (${dist.dir})\n`])
 })
 
-test('stopped in the middle of a download it leaves nothing', async () => {
+fetching('stopped in the middle of a download it leaves nothing', async () => {
   await using dist = await makeDist(['v1.0.0'])
   // random bytes: they stay as many when compressed
   await writeFile(
@@ -759,3 +790,4 @@ async function linkPrograms(): Promise<string> {
 }
 
 test.run()
+fetching.run()

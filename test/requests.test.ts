@@ -432,7 +432,8 @@ test(
     }
     await Promise.all(Array.from({ length: FUZZ_AT_ONCE }, worker))
 
-    for (const status of [200, 202, 400, 401, 404, 405, 409, 413, 431]) {
+    // a 409 is a matter of luck here, as an operation has to be in flight: `races.test.ts` makes sure of it
+    for (const status of [200, 202, 400, 401, 404, 405, 413, 431]) {
       ok((statuses.get(status) ?? 0) > 0, `expected a ${status} among them, got ${JSON.stringify([...statuses])}`)
     }
     await home.settled()

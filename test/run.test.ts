@@ -5,6 +5,7 @@ import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { join, relative } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { equal, is, match, throws } from './assert.ts'
+import { lackLines } from './run/lacks.ts'
 import { admit, longestFirst, shardOf } from './run/order.ts'
 import { suite } from './suite.ts'
 
@@ -119,11 +120,27 @@ test('runs a file that is marked @long in the long form alone, and says so to wh
 
 test('shows the output of a file that fails, and counts what was skipped', async () => {
   const bad = `${SUITE} test('bad', () => { throw new Error('the reason') }); test.run()
-    const b = suite('b', { skip: 'left' }); b('left', () => {}); b.run()`
+    const b = suite('b', { skip: 'needs shellcheck' }); b('left', () => {}); b.run()`
   const { code, output } = await run({ good: GOOD, bad })
+  match(output, /^skipped 1: needs shellcheck; to have it: `apt-get install shellcheck`$/m)
   is(lastLine(output), '1 passed, 1 failed, 1 skipped')
   match(output, /\| .*the reason/)
   is(code, 1)
+})
+
+test('says for each thing that the machine lacks how many tests it cost, and how to have it', () => {
+  equal(lackLines([]), [])
+  const root = 'run `.ci/run` as root, on a machine of its own or in a privileged container'
+  equal(lackLines(['needs Ansible', 'needs root', 'needs root', 'needs a moon']), [
+    `skipped 2: needs root; to have it: ${root}`,
+    'skipped 1: needs Ansible; to have it: `apt-get install ansible-core ansible-lint yamllint openssh-client openssh-server`',
+    'skipped 1: needs a moon; to have it: `.ci/run` prepares a bare Debian 12 for every test',
+  ])
+  equal(lackLines(['needs Linux and cc', 'needs Linux: descriptors', 'needs X (Debian: apt-get install x)']), [
+    'skipped 1: needs Linux and cc; to have it: `apt-get install musl-tools`, which brings a compiler',
+    'skipped 1: needs Linux: descriptors; to have it: run the tests on Linux',
+    'skipped 1: needs X (Debian: apt-get install x)',
+  ])
 })
 
 test('tries a failed file as often as it is told to, counts the last try, and names the file', async () => {

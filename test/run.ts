@@ -1,6 +1,7 @@
 // Runs the test files: `tsx test/run.ts [-v] [--in FOLDER] [--shard 1/3] [--check] [part of a path…]`. Each file runs in a separate
 // process. Must never break: a file passes only if its report (test/suite.ts) is whole, it exits 0 and it leaves no process behind.
-// The last line is `N passed, N failed`, and `, N skipped` if tests were skipped.
+// The last line is `N passed, N failed`, and `, N skipped` if tests were skipped. A line before it for each thing that this machine
+// lacks says how many tests were skipped for it, and how to have it: test/run/lacks.ts.
 //
 // The longest file starts first, and as many run at once as the processors can carry: test/run/order.ts looks how busy they are.
 // What each file costs stands in test/run/costs.json: the last `tsx test/run.ts --record` wrote it.
@@ -21,6 +22,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { parseArgs } from 'node:util'
 import { admit, type Cost, costOf, longestFirst, readCosts, recordCosts, shardOf } from './run/order.ts'
+import { lackLines } from './run/lacks.ts'
 import type { Report } from './suite.ts'
 
 const FILE_DEADLINE_MS = 600_000
@@ -47,6 +49,8 @@ interface Totals {
 }
 
 interface FileResult extends Totals {
+  /** why each skipped test was skipped */
+  lacks: string[]
   output: string
   /** faults other than failed tests */
   problems: string[]
@@ -98,6 +102,7 @@ async function main(args: string[]): Promise<number> {
   const totals: Totals = { passed: 0, failed: 0, skipped: 0 }
   const listed: string[] = []
   const retried: string[] = []
+  const lacks: string[] = []
   if ((await readdir(compiled, { recursive: true }).catch(() => [])).length > COMPILED_MAX)
     await rm(compiled, { recursive: true, force: true })
   await mkdir(compiled, { recursive: true })
@@ -114,6 +119,7 @@ async function main(args: string[]): Promise<number> {
       if (tries > 1) retried.push(`${file.path} (${result.failed > 0 ? 'failed' : 'passed'} at try ${tries})`)
       seen[file.path] ??= result.cost
       for (const key of ['passed', 'failed', 'skipped'] as const) totals[key] += result[key]
+      lacks.push(...result.lacks)
     }
     const check = async (): Promise<void> => {
       if (!(await runCheck())) totals.failed++
@@ -142,6 +148,7 @@ async function main(args: string[]): Promise<number> {
     return 0
   }
   if (retried.length > 0) print(`\nmore than one try: ${retried.join(', ')}`)
+  if (lacks.length > 0) print(`\n${lackLines(lacks).join('\n')}`)
   const skipped = totals.skipped > 0 ? `, ${totals.skipped} skipped` : ''
   print(`\n${totals.passed} passed, ${totals.failed} failed${skipped}`)
   return totals.failed > 0 ? 1 : 0
@@ -237,7 +244,8 @@ async function run(file: TestFile, reportPath: string, onlyLists: boolean): Prom
     if (entry.event === 'listed') return [`${file.path}  ${entry.title}`]
     return 'ms' in entry ? [`${entry.event.padEnd(7)} ${entry.title}  ${entry.ms} ms`] : []
   })
-  return { passed, failed: failed + problems.length, skipped, output, problems, titles, cost }
+  const lacks = entries.flatMap((entry) => (entry.event === 'skipped' ? [entry.why] : []))
+  return { passed, failed: failed + problems.length, skipped, lacks, output, problems, titles, cost }
 }
 
 async function readReport(path: string): Promise<Report[]> {

@@ -35,7 +35,8 @@ export interface Suite {
 /** A test file appends these, one JSON text a line, to the file that `test/run.ts` names in BATON_TEST_REPORT. */
 export type Report =
   | { event: 'started'; title: string }
-  | { event: 'passed' | 'failed' | 'skipped'; title: string; ms: number }
+  | { event: 'passed' | 'failed'; title: string; ms: number }
+  | { event: 'skipped'; title: string; ms: number; /** what this machine lacks, such as `needs root` */ why: string }
   | { event: 'listed'; title: string }
   | { event: 'finished' }
 
@@ -99,7 +100,7 @@ export function suite(name: string, { timeoutMs = TIMEOUT_MS, skip = null }: Sui
     if (account.running) throw new Error(`suite \`${name}\`: \`${title}\` is registered after \`.run()\``)
     if (account.results.has(title)) throw new Error(`suite \`${name}\`: two tests are called \`${title}\``)
     if (onlyLists) return list(account, title)
-    if (skip !== null) return leave(account, title, 'skipped', 0)
+    if (skip !== null) return skipOne(account, title, skip)
     register(title, async () => {
       await beReady()
       await bounded(body, options.timeoutMs ?? timeoutMs, title)
@@ -163,7 +164,12 @@ async function bounded(body: Body, deadlineMs: number, title: string): Promise<v
   }
 }
 
-function leave(account: Account, title: string, result: 'passed' | 'failed' | 'skipped', ms: number): void {
+function skipOne(account: Account, title: string, why: string): void {
+  account.results.set(title, 'skipped')
+  report({ event: 'skipped', title: `${account.name}: ${title}`, ms: 0, why })
+}
+
+function leave(account: Account, title: string, result: 'passed' | 'failed', ms: number): void {
   account.results.set(title, result)
   report({ event: result, title: `${account.name}: ${title}`, ms: Math.round(ms) })
 }
