@@ -10,7 +10,7 @@ import { BatonError } from '../../agent/words.ts'
 
 export type Trust =
   | { trusted: true; /** what is there; null for nothing */ found: Stats | null }
-  | { trusted: false; /** the first part that somebody else can change */ at: string; uid: number }
+  | { trusted: false; /** the first part that somebody else can change */ at: string; uid: number; mode: number }
 
 const LINKS_MAX = 40
 const OTHERS_WRITE = 0o002
@@ -23,7 +23,7 @@ export async function trustIn(path: string): Promise<Trust> {
   let at = '/'
   let found: Stats = await lstat('/')
   let links = 0
-  if (isOthers(found)) return { trusted: false, at, uid: found.uid }
+  if (isOthers(found)) return { trusted: false, at, uid: found.uid, mode: found.mode }
   for (let part = parts.shift(); part !== undefined; part = parts.shift()) {
     const next = at === '/' ? `/${part}` : `${at}/${part}`
     const child = await lstat(next).catch((error: NodeJS.ErrnoException) => {
@@ -31,9 +31,10 @@ export async function trustIn(path: string): Promise<Trust> {
       throw error
     })
     // in a folder such as /tmp anybody may make new names, but nobody else can replace root's
-    if (child === null) return isShared(found) ? { trusted: false, at, uid: found.uid } : { trusted: true, found: null }
+    if (child === null)
+      return isShared(found) ? { trusted: false, at, uid: found.uid, mode: found.mode } : { trusted: true, found: null }
     if (child.isSymbolicLink()) {
-      if (child.uid !== 0 || ++links > LINKS_MAX) return { trusted: false, at: next, uid: child.uid }
+      if (child.uid !== 0 || ++links > LINKS_MAX) return { trusted: false, at: next, uid: child.uid, mode: child.mode }
       const target = await readlink(next)
       parts.unshift(...target.split('/').filter((one) => one !== '' && one !== '.'))
       if (target.startsWith('/')) [at, found] = ['/', await lstat('/')]
@@ -45,7 +46,7 @@ export async function trustIn(path: string): Promise<Trust> {
       continue
     }
     if (isOthers(child) || (isShared(child) && !child.isDirectory()))
-      return { trusted: false, at: next, uid: child.uid }
+      return { trusted: false, at: next, uid: child.uid, mode: child.mode }
     ;[at, found] = [next, child]
   }
   return { trusted: true, found }
@@ -57,9 +58,16 @@ export async function assertTrusted(path: string, what: string, hint: string): P
   if (trust.trusted) return
   throw new BatonError(
     'refused',
-    `expected ${what} at a place that only root can change, got ${path}: user id ${trust.uid} can change ${trust.at}`,
+    `expected ${what} at a place that only root can change, got ${path}: ${whoCanChange(trust)} can change ${trust.at}`,
     { hint },
   )
+}
+
+/** Who else than root can change what is not trusted: its owner, or whom its mode lets write. */
+export function whoCanChange({ uid, mode }: { uid: number; mode: number }): string {
+  const said = (mode & 0o7777).toString(8).padStart(4, '0')
+  if (uid !== 0) return `user id ${uid}`
+  return (mode & OTHERS_WRITE) !== 0 ? `with its mode ${said} everybody` : `with its mode ${said} its group`
 }
 
 /** The folder for temporary files. Throws BatonError refused if root runs this and anybody else can change what is at its path. */

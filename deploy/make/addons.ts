@@ -10,7 +10,7 @@ import { endGroup } from '../../agent/install.ts'
 import { BatonError, reasonOf, type ReleaseKind } from '../../agent/words.ts'
 import { formatBytes } from '../lib/progress.ts'
 import { run } from '../lib/shell.ts'
-import { temporaryFolder, trustIn } from '../lib/trusted.ts'
+import { temporaryFolder, trustIn, whoCanChange } from '../lib/trusted.ts'
 import { type AddonAbi, type AddonHost, abiOf } from './addon-file.ts'
 import type { ArchiveFile } from './archive.ts'
 import { provideNode } from './node.ts'
@@ -218,7 +218,7 @@ async function tried({ path, source, abi }: Candidate, node: BroughtNode): Promi
   if (process.geteuid?.() === 0) {
     const trust = await trustIn(source)
     if (!trust.trusted) {
-      const reason = `root does not run what another user can change, and user id ${trust.uid} can change ${trust.at}`
+      const reason = `root does not run what another user can change, and ${whoCanChange(trust)} can change ${trust.at}`
       return { path, abi, verdict: 'not-loaded', reason }
     }
   }

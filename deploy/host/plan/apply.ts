@@ -67,6 +67,9 @@ const POINT_OF_NO_RETURN: readonly Step['do'][] = [
 /** release the lock before these: the service takes it itself for an operation, and while it starts */
 const TAKE_THE_LOCK: readonly Step['do'][] = ['start', 'update', 'rollback', 'purge']
 
+/** What is made for the whole host is read by all and written by its owner, whatever umask the command inherited. */
+const OWN_UMASK = 0o022
+
 export async function carryOut(steps: readonly Step[], carrier: Carrier): Promise<void> {
   const undo: Undo[] = []
   let [final, locked] = [false, false]
@@ -74,8 +77,11 @@ export async function carryOut(steps: readonly Step[], carrier: Carrier): Promis
     if (locked) await (await carrier.side()).unlock().catch(() => {})
     locked = false
   }
+  const inherited = process.umask()
   try {
     for (const step of steps) {
+      // the service itself starts with the umask of whoever starts it
+      process.umask(step.do === 'start' ? inherited : OWN_UMASK)
       // removing an earlier installer's receipt, in the middle of an install, does not keep a failure from undoing the steps before
       final ||= POINT_OF_NO_RETURN.includes(step.do) && !(step.do === 'remove' && step.path.endsWith('receipt.json'))
       if (TAKE_THE_LOCK.includes(step.do)) await unlock()
@@ -89,6 +95,7 @@ export async function carryOut(steps: readonly Step[], carrier: Carrier): Promis
     throw cause
   } finally {
     await unlock()
+    process.umask(inherited)
   }
 }
 
