@@ -5,16 +5,7 @@ export { copyBeside, FILES_MAX_BYTES } from './disk/copy-beside.ts'
 export { tagOfCopy } from './disk/copies.ts'
 export { exists, isLeftover, makeDisk, mebibytes, nearestExisting, readSmall } from './disk/disk.ts'
 export { hold } from './handover/hold/holder.ts'
-export {
-  COMMAND,
-  ownCommand,
-  ownContainerId,
-  ownDatabase,
-  ownExecutable,
-  ownRelease,
-  PARENT,
-  wayToAside,
-} from './own.ts'
+export { COMMAND, ownCommand, ownContainerId, ownDatabase, ownExecutable, ownRelease, PARENT } from './own.ts'
 export { openFeed } from './update/feed/open.ts'
 export { startWith } from './sockets/start-with.ts'
 export { WAITING_MAX_MS } from './sockets/store.ts'
@@ -50,6 +41,7 @@ export { judge, type Judged } from './update/rehearsal/judge.ts'
 export { readReportOf, type Report } from './update/rehearsal/report.ts'
 export { ANOTHER_USERS, foreignHolder } from './disk/sqlite-locks.ts'
 export { exchangeNow } from './disk/state-mark.ts'
+export { wayToAside } from './update/own-data.ts'
 export { COPY_FOLDERS, keptCopies, removeCopies } from './update/kept-copies.ts'
 export { refuseNewerSchema, snapshotFor } from './update/own-data.ts'
 export { knownRehearsal, rehearse } from './update/rehearsal/rehearse.ts'

@@ -170,11 +170,6 @@ export function ownCommand(words: string): string {
   return ownRelease().commands === 'baton' ? `baton ${words}` : words
 }
 
-/** What shows a database that an exchange has put aside, and what brings it back. */
-export function wayToAside(): string {
-  return `\`${ownCommand('state list')}\` shows it; \`${ownCommand('stop')}\`, then \`${ownCommand('state restore NAME')}\`, brings it back`
-}
-
 /** Null if none of Baton's first code has run: from source, or in a program that Baton did not build. */
 export function ownStart(): OwnStart | null {
   return (globalThis as { [START]?: OwnStart })[START] ?? null

@@ -9,7 +9,7 @@ import { rowsBetween } from '../disk/copy-database.ts'
 import type { JournalState } from '../disk/journal.ts'
 import { imageOf, type ManagedInstall } from '../disk/managed-install.ts'
 import { leftByMark, ownState, readMark, type StateMark } from '../disk/state-mark.ts'
-import { ownStart, wayToAside } from '../own.ts'
+import { ownCommand, ownStart } from '../own.ts'
 import { BatonError } from '../words/errors.ts'
 import { formatLeft, type Operation, type StateMoved } from '../words/state.ts'
 import { installedTag } from './version.ts'
@@ -122,4 +122,9 @@ export async function dropMark({
   if (mark.moving !== null) ownState(stateDirectory, '') // finishes the exchange that has begun
   for (const path of leftByMark(stateDirectory, mark)) await disk.remove(path)
   await disk.remove(markPath(stateDirectory))
+}
+
+/** What shows a database that an exchange has put aside, and what brings it back. */
+export function wayToAside(): string {
+  return `\`${ownCommand('state list')}\` shows it; \`${ownCommand('stop')}\`, then \`${ownCommand('state restore NAME')}\`, brings it back`
 }
