@@ -37,6 +37,7 @@ export {
 export { AUTO_MAX_BYTES, startMsAfter, wholeMsOf } from './update/rehearsal/budget.ts'
 export { REHEARSAL_REPORT, REHEARSAL_REQUEST, rehearsalFolder } from './update/rehearsal/ask-cage.ts'
 export { conduct } from './update/rehearsal/conduct.ts'
+export { EXECUTABLE_MAX_BYTES } from './update/trust/release-texts.ts'
 export { judge, type Judged } from './update/rehearsal/judge.ts'
 export { readReportOf, type Report } from './update/rehearsal/report.ts'
 export { ANOTHER_USERS, foreignHolder } from './disk/sqlite-locks.ts'

@@ -18,10 +18,21 @@ import type { BatonError } from '../agent/words.ts'
 import { compare, unexplained } from '../deploy/container/difference.ts'
 import { credentialsFor } from '../deploy/container/engine/credentials.ts'
 import { connectEngine, type Engine, type EngineTraits, isAway, negotiate } from '../deploy/container/engine/engine.ts'
+import { outputEnd } from '../deploy/container/engine/output.ts'
 import type { ContainerInspection, ImageInspection } from '../deploy/container/inspection.ts'
-import { type JobOrigin, type Site, unfinishedAt } from '../deploy/container/job.ts'
+import { type Job, type JobOrigin, type Site, unfinishedAt } from '../deploy/container/job.ts'
 import { again, ensureRunning } from '../deploy/container/moves.ts'
-import { digestIn, fullRepository, ORIGIN_LABEL, parseReference, repositoryIn } from '../deploy/container/reference.ts'
+import {
+  digestIn,
+  fullRepository,
+  IMAGE_LABELS,
+  ORIGIN_LABEL,
+  parseReference,
+  repositoryIn,
+} from '../deploy/container/reference.ts'
+import { rehearseInContainer } from '../deploy/container/rehearsal.ts'
+import type { DeployEvent } from '../deploy/container/report.ts'
+import type { Tools } from '../deploy/container/request.ts'
 import { watchOutage } from '../deploy/container/outage.ts'
 import { candidateSockets } from '../deploy/container/engine/socket.ts'
 import { snapshotIn, takeSnapshot } from '../deploy/container/snapshot.ts'
@@ -421,6 +432,77 @@ test('what is copied between containers has a bound', async () => {
   }
 })
 
+test('of what a command in a container prints only the end is kept, however it comes in', async () => {
+  const frame = (text: string) => {
+    const head = Buffer.from([1, 0, 0, 0, 0, 0, 0, 0])
+    head.writeUInt32BE(Buffer.byteLength(text), 4)
+    return Buffer.concat([head, Buffer.from(text)])
+  }
+  const pieces = async function* (bytes: Buffer, size: number) {
+    for (let at = 0; at < bytes.length; at += size) yield bytes.subarray(at, at + size)
+  }
+  const framed = Buffer.concat(['one\n', '', 'two', '\nthree'].map(frame))
+  for (const size of [1, 3, 8, 9, framed.length]) equal(await outputEnd(pieces(framed, size)), 'one\ntwo\nthree')
+  for (const raw of ['', 'short', 'a line of a terminal\n']) equal(await outputEnd(pieces(Buffer.from(raw), 3)), raw)
+
+  await using server = await fakeEngine((url, response) => {
+    if (url.endsWith('/exec')) return response.end('{"Id":"e"}')
+    if (url.endsWith('/exec/e/json')) return response.end('{"ExitCode":0}')
+    if (!url.endsWith('/exec/e/start')) return false
+    for (let n = 0; n < 40; n++) response.write(frame('x'.repeat(60_000)))
+    return response.end(frame('\n/state/copy\n'))
+  })
+  const engine = await connectEngine(server.path)
+  try {
+    const { exitCode, output } = await engine.exec('one', ['loud'], 60_000)
+    equal([exitCode, output.length, snapshotIn(output)?.path], [0, 64 * 1024, '/state/copy'])
+  } finally {
+    engine.close()
+  }
+})
+
+test('a rehearsal copies no more than the database had when it was looked at', async () => {
+  const labels = { [IMAGE_LABELS.state]: '/state' }
+  const image = (Id: string) => ({
+    ...imageInspection({ Labels: labels, Entrypoint: ['/app'], Volumes: { '/state': {} } }),
+    Id,
+  })
+  let taken = 0
+  await using server = await fakeEngine((url, response, method) => {
+    if (url.endsWith('/json')) return response.writeHead(404).end('{"message":"none"}')
+    if (url.includes('/create')) return response.end('{"Id":"cage"}')
+    if (!url.includes('/archive')) return false
+    if (method === 'PUT') {
+      response.req.on('data', (piece: Buffer) => (taken += piece.length))
+      response.req.on('end', () => response.end()).on('error', () => {})
+      return null
+    }
+    const stat = { size: 4096 } // as of a folder, or of a file that has grown since
+    response.setHeader('x-docker-container-path-stat', Buffer.from(JSON.stringify(stat)).toString('base64'))
+    return response.end(method === 'HEAD' ? '' : Buffer.alloc(8 * 1024 ** 2))
+  })
+  const engine = await connectEngine(server.path)
+  try {
+    const notes: string[] = []
+    const tools = {
+      engine,
+      report: (event: DeployEvent) => void (event.event === 'note' && notes.push(event.message)),
+      stop: new AbortController().signal,
+    }
+    const origin = { name: 'app', kind: 'update', from: 'v1.0.0', version: 'v1.1.0', release: 'v1.1.0' }
+    await rehearseInContainer(
+      { origin, predecessor: 'one', successor: 'two', image: 'new' } as Job,
+      { images: { present: image('old'), candidate: image('new') }, copy: { path: '/state/copy', files: [] } },
+      { rehearse: true, oneWay: false, healthTimeoutMs: 1000 },
+      tools as unknown as Tools,
+    )
+    match(notes.join('\n'), 'has more than the 69632 bytes')
+    ok(taken <= 69632, `got ${taken}`)
+  } finally {
+    engine.close()
+  }
+})
+
 test('an engine that says of itself that it is not well, or loses the same act each time, is not asked for ever', async () => {
   let [pings, starts] = [0, 0]
   let isWell = false
@@ -474,12 +556,12 @@ function specifyOn(traits: Partial<EngineTraits>, container: ContainerInspection
   )
 }
 
-async function fakeEngine(answer: (url: string, response: ServerResponse) => unknown) {
+async function fakeEngine(answer: (url: string, response: ServerResponse, method: string) => unknown) {
   const folder = await mkdtemp(join(tmpdir(), 'baton-engine-'))
   const path = join(folder, 'engine.sock')
   const server = createServer((request, response) => {
     const url = request.url ?? ''
-    if (answer(url, response) !== false) return
+    if (answer(url, response, request.method ?? '') !== false) return
     if (url.includes('/events')) {
       response.writeHead(200).flushHeaders()
       return

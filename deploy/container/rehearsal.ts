@@ -7,9 +7,18 @@
 
 import { posix } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { AUTO_MAX_BYTES, FILES_MAX_BYTES, judge, mebibytes, readReportOf, type Report } from '../../agent/install.ts'
+import {
+  AUTO_MAX_BYTES,
+  EXECUTABLE_MAX_BYTES,
+  FILES_MAX_BYTES,
+  judge,
+  mebibytes,
+  readReportOf,
+  type Report,
+} from '../../agent/install.ts'
 import { REHEARSAL_REPORT, REHEARSAL_REQUEST, startMsAfter, wholeMsOf } from '../../agent/install.ts'
 import { BatonError, formatRehearsal, oneWayFault, reasonOf, type Rehearsal } from '../../agent/words.ts'
+import { TAR_EXTRA_BYTES } from '../lib/tar.ts'
 import { type Engine, isAway } from './engine/engine.ts'
 import { type CreateBody, type ImageInspection, labelsOf } from './inspection.ts'
 import type { Job } from './job.ts'
@@ -114,7 +123,8 @@ async function tryInContainer({ healthTimeoutMs, ...trial }: Trial, { engine, st
     const body = cageBody(images.present, present, state, bytes)
     cage = await createBeside(name, { body, connect: [], disconnect: [] }, engine)
     const began = performance.now()
-    await engine.copyFile({ container: predecessor, path: copy.path }, { container: cage, folder: state })
+    const mostBytes = bytes + TAR_EXTRA_BYTES // the service may put a folder, or a longer file, in its place meanwhile
+    await engine.copyFile({ container: predecessor, path: copy.path }, { container: cage, folder: state }, mostBytes)
     copyMs = Math.round(performance.now() - began)
     const startMs = startMsAfter(copyMs, healthTimeoutMs)
     await fill(cage, { ...trial, state, candidate, startMs }, engine)
@@ -159,7 +169,8 @@ async function fill(
     const to = { container: cage, folder: posix.dirname(path) }
     left -= await engine.copyFile({ container: predecessor, path }, to, left)
   }
-  await engine.copyFile({ container: successor, path: candidate }, { container: cage, folder: state })
+  const executable = { container: successor, path: candidate }
+  await engine.copyFile(executable, { container: cage, folder: state }, EXECUTABLE_MAX_BYTES + TAR_EXTRA_BYTES)
   const request = { do: 'rehearse', candidate: posix.join(state, posix.basename(candidate)), database: null, startMs }
   const whole = JSON.stringify({ ...request, copy: posix.basename(copy.path) })
   await engine.writeFile(cage, state, REHEARSAL_REQUEST, whole)

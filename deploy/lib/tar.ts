@@ -4,6 +4,8 @@ const BLOCK = 512
 
 /** what ends a tar */
 export const TAR_END = Buffer.alloc(2 * BLOCK)
+/** a tar of one file is at most this much longer than the file: its headers, its padding and its end */
+export const TAR_EXTRA_BYTES = 64 * 1024
 
 /** `type`: a file, a link, a folder, or a pax record. Without times and owners. */
 export function tarHeader(

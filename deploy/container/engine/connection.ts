@@ -37,6 +37,8 @@ export interface Connection {
 
 const AWAKE_TIMEOUT_MS = 60_000
 const ANSWER_TIMEOUT_MS = 60_000
+/** a container decides how many paths of it have changed, and with them how long that answer is */
+const ANSWER_MAX_BYTES = 256 * 1024 ** 2
 const REQUEST_LOST = new Set(['ECONNREFUSED', 'ECONNRESET', 'ENOENT', 'EPIPE', 'ERR_STREAM_PREMATURE_CLOSE'])
 
 /** `prefix`: `/v1.41` */
@@ -123,9 +125,15 @@ export async function rawJson(socketPath: string, path: string): Promise<unknown
   return JSON.parse(text)
 }
 
-export async function bytesOf(response: IncomingMessage): Promise<Buffer> {
+/** Null if there are more than `maxBytes`. */
+export async function bytesOf(response: IncomingMessage, maxBytes: number): Promise<Buffer | null> {
   const chunks: Buffer[] = []
-  for await (const chunk of response) chunks.push(chunk as Buffer)
+  let bytes = 0
+  for await (const chunk of response as AsyncIterable<Buffer>) {
+    bytes += chunk.length
+    if (bytes > maxBytes) return null
+    chunks.push(chunk)
+  }
   return Buffer.concat(chunks)
 }
 
@@ -183,7 +191,9 @@ function send(socketPath: string, method: string, path: string, options: CallOpt
 }
 
 async function textOf(response: IncomingMessage): Promise<string> {
-  return (await bytesOf(response)).toString()
+  const bytes = await bytesOf(response, ANSWER_MAX_BYTES)
+  if (bytes !== null) return bytes.toString()
+  throw new BatonError('unexpected', `expected at most ${ANSWER_MAX_BYTES} bytes from the engine, got more`)
 }
 
 function refusal(method: string, path: string, status: number, text: string): BatonError {

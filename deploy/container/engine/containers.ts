@@ -2,9 +2,10 @@
 
 import { createInterface } from 'node:readline'
 import { Readable } from 'node:stream'
-import { firstFileIn, TAR_END, tarHeader, tarPadded } from '../../lib/tar.ts'
+import { firstFileIn, TAR_END, TAR_EXTRA_BYTES, tarHeader, tarPadded } from '../../lib/tar.ts'
 import type { ContainerInspection, CreateBody, Endpoint, RestartPolicy } from '../inspection.ts'
 import { bytesOf, type Connection, engineStatusOf } from './connection.ts'
+import { outputEnd } from './output.ts'
 
 export interface ContainerCalls {
   /** Container by name or id; null if there is none. */
@@ -22,7 +23,7 @@ export interface ContainerCalls {
   setRestartPolicy(container: string, policy: RestartPolicy): Promise<void>
   /** Never removes its named volumes. `force`: also a container that runs, and its unnamed volumes. */
   remove(container: string, force?: boolean): Promise<void>
-  /** Last lines of stdout and stderr. */
+  /** Last lines of stdout and stderr, of the last 64 KiB. */
   logs(container: string, lines: number): Promise<string[]>
   /** All lines of a container with a terminal, from the first one on; ends when the container does. */
   follow(container: string): AsyncIterable<string>
@@ -40,7 +41,7 @@ export interface ContainerCalls {
   copyFile(
     from: { container: string; path: string },
     to: { container: string; folder: string },
-    maxBytes?: number,
+    maxBytes: number,
   ): Promise<number>
   /** Makes a folder in a folder that is there; everybody may write to it. */
   makeFolder(container: string, folder: string, name: string): Promise<void>
@@ -48,7 +49,7 @@ export interface ContainerCalls {
   writeFile(container: string, folder: string, name: string, text: string): Promise<void>
   /** A file of at most `maxBytes`; null if it is not there, no file, or larger. */
   readFile(container: string, path: string, maxBytes: number): Promise<Buffer | null>
-  /** Runs a command in the container; returns its exit code and output. Throws if it could not be started. */
+  /** Runs a command in the container; returns its exit code and the end of its output. Throws if it could not be started. */
   exec(container: string, command: readonly string[], timeoutMs: number): Promise<{ exitCode: number; output: string }>
 }
 
@@ -141,7 +142,7 @@ function fileCalls({ call, open }: Connection): FileCalls {
   }
   return {
     sizeOf,
-    async copyFile(from, to, maxBytes = Infinity) {
+    async copyFile(from, to, maxBytes) {
       const tar = await open('GET', at(from.container, from.path), { timeoutMs: COPY_SILENT_MS })
       let bytes = 0
       const count = async function* (pieces: AsyncIterable<Buffer>) {
@@ -167,7 +168,8 @@ function fileCalls({ call, open }: Connection): FileCalls {
     async readFile(id, path, maxBytes) {
       const size = await sizeOf(id, path)
       if (size === null || !(size <= maxBytes)) return null
-      return firstFileIn(await bytesOf(await open('GET', at(id, path))))
+      const tar = await bytesOf(await open('GET', at(id, path)), maxBytes + TAR_EXTRA_BYTES)
+      return tar === null ? null : firstFileIn(tar)
     },
   }
 }
@@ -177,7 +179,7 @@ async function exec({ call, open }: Connection, id: string, command: readonly st
   const { Id } = (await call('POST', `/containers/${id}/exec`, { body })) as { Id: string }
   const signal = AbortSignal.timeout(timeoutMs)
   const response = await open('POST', `/exec/${Id}/start`, { body: { Detach: false, Tty: false }, signal })
-  const output = plainLog(await bytesOf(response))
+  const output = await outputEnd(response)
   const { ExitCode: exitCode } = (await call('GET', `/exec/${Id}/json`)) as { ExitCode: number | null }
   return { exitCode: exitCode ?? -1, output }
 }
@@ -185,21 +187,8 @@ async function exec({ call, open }: Connection, id: string, command: readonly st
 async function lastLines({ open }: Connection, id: string, lines: number): Promise<string[]> {
   const response = await open('GET', `/containers/${id}/logs?stdout=1&stderr=1&tail=${lines}`).catch(() => null)
   if (response === null) return [] // another log driver, or gone: there is nothing to show
-  return plainLog(await bytesOf(response))
+  return (await outputEnd(response))
     .split('\n')
     .filter((line) => line !== '')
     .slice(-lines)
-}
-
-/** Without a terminal, stdout and stderr come in frames: eight bytes, then as many as these announce. */
-function plainLog(bytes: Buffer): string {
-  const framed = bytes.length >= 8 && (bytes[0] ?? 9) <= 2 && bytes[1] === 0 && bytes[2] === 0 && bytes[3] === 0
-  if (!framed) return bytes.toString()
-  const parts: Buffer[] = []
-  for (let at = 0; at + 8 <= bytes.length;) {
-    const length = bytes.readUInt32BE(at + 4)
-    parts.push(bytes.subarray(at + 8, at + 8 + length))
-    at += 8 + length
-  }
-  return Buffer.concat(parts).toString()
 }
