@@ -1,11 +1,14 @@
 // @deadlineMs 400000
-// Applications as people write them, each with a habit of the field: it asks whether its port is free. Each is updated and rolled back, gets a broken release, and is killed: always as good as a plain restart.
+// Applications as people write them, each with a habit of the field: it asks whether its port is free, or has a server that is not HTTP.
+// Each is updated and rolled back, gets a broken release, and is killed: always as good as a plain restart.
 
+import { once } from 'node:events'
+import { connect } from 'node:net'
 import { join } from 'node:path'
 import { PROJECT } from '../deploy/make/place.ts'
 import { is, ok } from './assert.ts'
 import { type Adopted, adopted } from './fixtures/adopted.ts'
-import { ask } from './fixtures/install.ts'
+import { ask, freePort } from './fixtures/install.ts'
 import { eventually } from './lab/systemd.ts'
 import { suite } from './suite.ts'
 
@@ -18,8 +21,9 @@ const BROKEN = `process.exit(3)\n`
 interface Habit {
   text: string
   /** Throws if this part of the application does not serve. */
-  serves?: () => Promise<void>
+  serves?: (pid: number) => Promise<void>
   config?: object
+  update?: object
 }
 
 const fields: Record<string, () => Promise<Habit>> = {
@@ -31,16 +35,33 @@ const fields: Record<string, () => Promise<Habit>> = {
       }
       ${LISTEN}`,
   }),
+  'has a server of a protocol of its own, with a client that stays': async () => {
+    const port = await freePort()
+    return {
+      text: `import { createServer as createPlain } from 'node:net'
+        createPlain((socket) => void socket.on('error', () => {}).write(String(process.pid))).listen(${port}, '127.0.0.1')
+        ${LISTEN}`,
+      update: { drainMs: 100_000 }, // longer than the test waits for an operation
+      async serves(pid) {
+        await eventually('a greeting', async () => {
+          const client = connect(port, '127.0.0.1').on('error', () => {})
+          client.unref() // it stays open
+          const [said] = (await once(client, 'data')) as [Buffer]
+          return Number(said.toString()) === pid
+        })
+      },
+    }
+  },
 }
 
 for (const [habit, make] of Object.entries(fields))
   for (const kind of ['one-at-a-time', 'together'] as const) {
     test(`${kind}: an application that ${habit}: update, rollback, a broken release, and a kill`, async () => {
-      const { text, serves = async () => {}, config = {} } = await make()
-      await using it = await adopted(AUTO + text, { switch: kind, ...config })
+      const { text, serves = async () => {}, config = {}, update = {} } = await make()
+      await using it = await adopted(AUTO + text, { switch: kind, ...config }, { update })
       const well = async () => {
         const pid = await eventually('an answer', async () => await pidOf(it), 30_000)
-        await serves()
+        await serves(pid)
         return pid
       }
       const first = await well()

@@ -4,7 +4,7 @@
 import { createServer, request, type Server } from 'node:http'
 import type { Socket } from 'node:net'
 import { socketPair } from '../sockets/libc.ts'
-import { type Listener, speaksHttp } from '../sockets/listeners.ts'
+import type { Listener } from '../sockets/listeners.ts'
 import { PROBE_PATH, type ProbeAnswer } from '../words/wire.ts'
 
 const BODY_MAX = 65_536
@@ -18,7 +18,7 @@ export interface PrivateAnswer {
 export function privateServer(listeners: Listener[], { service, tag }: Omit<ProbeAnswer, 'pid'>): Server {
   return createServer((asked, response) => {
     if (asked.url !== PROBE_PATH) {
-      const real = listeners.find(({ movable }) => movable) ?? listeners.find(({ server }) => speaksHttp(server))
+      const real = listeners.find(({ movable }) => movable) ?? listeners.find(({ isHttp }) => isHttp)
       real?.server.emit('request', asked, response)
       return
     }

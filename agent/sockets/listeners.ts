@@ -42,6 +42,8 @@ export interface Listener {
   isShared: boolean
   /** whether connections can be given to a successor: plain HTTP/1.1 only */
   movable: boolean
+  /** whether it speaks HTTP/1.1 or HTTP/2; only its author knows how to end the connections of any other server */
+  isHttp: boolean
   /** every open connection; over TLS, the secure socket as soon as there is one */
   sockets: Set<Socket>
   /** when the last request on a connection began, in `uptimeMs()`; before the first, when it was accepted */
@@ -67,9 +69,13 @@ export function keyOf(spec: ListenerSpec): string {
   return spec.path === undefined ? `${spec.host ?? '127.0.0.1'}:${spec.port ?? 0}` : spec.path
 }
 
-/** Whether the server speaks HTTP/1.1 or HTTP/2. Only the author knows how to end the connections of any other server. */
+/**
+ * Whether the server speaks HTTP/1.1 or HTTP/2, by a method that only those of `node:https` and `node:http2` have, since an author may
+ * listen before he says who answers. Only the author knows how to end the connections of any other server.
+ */
 export function speaksHttp(server: Server): boolean {
-  return server instanceof HttpServer || server.listenerCount('request') > 0 || server.listenerCount('stream') > 0
+  const isHttp = server instanceof HttpServer || 'closeIdleConnections' in server || 'updateSettings' in server
+  return isHttp || server.listenerCount('request') > 0 || server.listenerCount('stream') > 0
 }
 
 /**
@@ -91,6 +97,7 @@ export function makeListener(spec: ListenerSpec, closed: (listener: Listener) =>
     spare: null,
     isShared: false,
     movable: server instanceof HttpServer,
+    isHttp: speaksHttp(server),
     sockets: new Set(),
     busySince: new WeakMap(),
     sessions: new Set(),
@@ -112,7 +119,8 @@ export function makeListener(spec: ListenerSpec, closed: (listener: Listener) =>
     const below = belowTls(socket)
     if (below !== null) listener.sockets.delete(below)
   })
-  server.on('request', ({ socket }: IncomingMessage) => listener.busySince.set(socket, uptimeMs()))
+  // not on a server of another protocol: it would seem to speak HTTP
+  if (listener.isHttp) server.on('request', ({ socket }: IncomingMessage) => listener.busySince.set(socket, uptimeMs()))
   server.on('session', (session: Session & { once(event: 'close', heard: () => void): void }) => {
     listener.sessions.add(session)
     session.once('close', () => listener.sessions.delete(session))

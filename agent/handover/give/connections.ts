@@ -35,6 +35,8 @@ const PAUSE_MS = [1, 2, 5, 10, 20, 50] as const
 const [CARRIED_AT_ONCE, CALM_MS] = [32, 500]
 /** how long a client may take to end a connection that is cut, and how many such periods it gets while bytes still move */
 const [CLOSING_MS, CLOSING_TURNS] = [1000, 4]
+/** how long the connections of a server that is not HTTP may take to end after `onDrain` */
+export const PLAIN_MS = 1000
 /** a response that moves no byte for this long is silent */
 const SILENT_MS = 5000
 /** bounds of the reasons in the report, which is kept with the operation */
@@ -273,7 +275,7 @@ function makeDeadline(
   return () => {
     const now = uptimeMs()
     const overdue: Socket[] = []
-    for (const { sockets, busySince, sessions } of listeners) {
+    for (const { sockets, busySince, sessions, isHttp } of listeners) {
       for (const socket of sockets) {
         // These would last for ever. Spread their ends: their clients reconnect at once.
         if ((isWebSocket(socket) || isNamedEndless(socket)) && !carries.entries().has(socket)) {
@@ -286,7 +288,8 @@ function makeDeadline(
         const before = last.get(socket)
         const at = before?.bytes === bytes ? before.at : now
         last.set(socket, { bytes, at })
-        if (now - began < drainMs) continue
+        // nobody can ask the client of another protocol to end: `onDrain` has, if its author knows how
+        if (now - began < (isHttp ? drainMs : Math.min(drainMs, PLAIN_MS))) continue
         const isAnswering = responseOf(socket) !== null || sessions.size > 0
         const isMoving = isAnswering && now - at < Math.min(SILENT_MS, Math.max(drainMs, 1))
         const ageMs = began + drainMs - (busySince.get(socket) ?? began)

@@ -5,6 +5,7 @@
 //   what has no end       a WebSocket, a stream of events, an answer that the author names as endless or has registered: ended at once.
 //                         Its client comes back by itself, so it must delay nobody. A WebSocket gets 1012, a stream ends between two events
 //   between two requests  closed once its client has had time to ask again; if a request crosses that end, it is counted as lost
+//   another protocol      closed PLAIN_MS after `onDrain`: only its author can ask such a client to end
 //   never asked           closed NEVER_ASKED_MS after it was accepted: until then its request is on the way
 //
 // Must hold: no request is begun whose answer could not be read; what is lost is counted.
@@ -29,7 +30,7 @@ import type { Carries } from '../carry/carry.ts'
 import { followWebSockets } from '../carry/close-frame.ts'
 import { isOfEvents } from '../carry/stream.ts'
 import { isWebSocket } from '../carry/upgrades.ts'
-import { cut } from './connections.ts'
+import { cut, PLAIN_MS } from './connections.ts'
 import { isEndless } from './endless.ts'
 import { followEvents, isKnown, mayEndNow } from './events.ts'
 
@@ -48,7 +49,7 @@ export interface Parted {
   idle: number
   /** of these, those whose client sent a request in that moment: it was not begun */
   lost: number
-  /** requests that had not ended after `drainMs` */
+  /** requests that had not ended after `drainMs`, and connections of a server that is not HTTP */
   cut: number
 }
 
@@ -98,16 +99,19 @@ export function bidFarewell(options: FarewellOptions): Farewell {
       }
     },
     async finish(drainMs) {
-      const until = uptimeMs() + drainMs
+      const began = uptimeMs()
+      const until = began + drainMs
       for (const listener of listeners) follow(listener, carries)
       for (; ; await sleep(LOOK_EVERY_MS)) {
         for (const listener of listeners) {
           endEndless(listener, state)
           endIdle(listener, state)
+          if (!listener.isHttp && uptimeMs() - began >= PLAIN_MS) endPlain(listener, state)
         }
         if (left().length === 0 || uptimeMs() >= until) break
       }
-      return { ...state.parted, cut: left().filter((socket) => responseOf(socket) !== null).length }
+      const { cut: plain } = state.parted
+      return { ...state.parted, cut: plain + left().filter((socket) => responseOf(socket) !== null).length }
     },
   }
 }
@@ -165,6 +169,15 @@ function endIdle(listener: Listener, state: State): void {
   }
   if (!listener.movable && now - since >= NEVER_ASKED_MS && 'closeIdleConnections' in listener.server)
     HttpServer.prototype.closeIdleConnections.call(listener.server as HttpServer)
+}
+
+function endPlain({ sockets }: Listener, { carries, endedAt, parted }: State): void {
+  for (const socket of sockets) {
+    if (endedAt.has(socket) || socket.destroyed) continue
+    endedAt.set(socket, uptimeMs())
+    parted.cut++
+    cut(socket, carries, { ended: 0, cut: 0 })
+  }
 }
 
 /** From now on sees where its WebSockets are between two frames, and its streams between two events. */

@@ -9,7 +9,7 @@ import type { Busy } from '../../words/bounds.ts'
 import type { HandoverReport } from '../../words/state.ts'
 import { askToClose } from '../../sockets/closing.ts'
 import { isUpgraded, responseOf } from '../../sockets/internals.ts'
-import { type Listener, speaksHttp, stopAccepting, uptimeMs } from '../../sockets/listeners.ts'
+import { type Listener, stopAccepting, uptimeMs } from '../../sockets/listeners.ts'
 import { listenAgain } from '../../sockets/spare.ts'
 import type { Carries } from '../carry/carry.ts'
 import { followWebSockets } from '../carry/close-frame.ts'
@@ -51,7 +51,7 @@ export interface QuietOptions {
 /** Resolves to false if requests never ended and `busy` is `give-up`: this process serves then. Rejects if `signal` aborts. */
 export async function comeToRest(options: QuietOptions): Promise<boolean> {
   // TLS and HTTP/2 connections cannot move: ask them to end while this process still serves
-  const unmovable = options.listeners.filter(({ movable, server }) => !movable && speaksHttp(server))
+  const unmovable = options.listeners.filter(({ movable, isHttp }) => !movable && isHttp)
   const undo = unmovable.map(askToClose)
   followWebSockets(options.listeners, options.carries)
   let isAtRest = false
@@ -187,8 +187,8 @@ function cutRequests(options: QuietOptions): void {
 /** The connections that cannot wait, for people: `2 over TLS or HTTP/2, 1 upgraded or in a request`. */
 function kindsOf(listeners: readonly Listener[]): string {
   const counts = new Map<string, number>()
-  for (const { movable, server, sockets } of listeners) {
-    const plain = speaksHttp(server) ? 'over TLS or HTTP/2' : 'of a server that is not HTTP'
+  for (const { movable, isHttp, sockets } of listeners) {
+    const plain = isHttp ? 'over TLS or HTTP/2' : 'of a server that is not HTTP'
     const kind = movable ? 'upgraded or in a request' : plain
     if (sockets.size > 0) counts.set(kind, (counts.get(kind) ?? 0) + sockets.size)
   }
