@@ -8,8 +8,8 @@ import { type EngineChoice, findSocket } from './engine/socket.ts'
 import type { HoldWay } from './job.ts'
 import { lockContainer } from './lock.ts'
 import { programInImage } from './program.ts'
-import { recreate, containerStatus } from './recreate.ts'
-import type { ContainerRequest, Tools } from './request.ts'
+import { cleanUp, containerStatus, recreate } from './recreate.ts'
+import { type ContainerRequest, PULLS, type Tools } from './request.ts'
 import {
   type DeployEvent,
   type ContainerEnd,
@@ -38,7 +38,7 @@ const COMMAND = {
     rollback: {
       type: 'boolean',
       default: false,
-      description: 'back to the image that ran before; with --release: only if it is that one',
+      description: 'back to the image that ran before; with --release: to that one',
     },
     hold: {
       type: 'boolean',
@@ -51,11 +51,27 @@ const COMMAND = {
       valueHint: 'image',
       description: "image of the holder (the tag `holder` in the container's own repository)",
     },
-    status: { type: 'boolean', default: false, description: 'show what runs, what ran before, and its health' },
+    status: {
+      type: 'boolean',
+      default: false,
+      description: 'show what runs, what ran before, its health, and what is left over',
+    },
+    clean: {
+      type: 'boolean',
+      default: false,
+      description: 'remove leftovers of cut runs, the container of a failed release, and the images of this program',
+    },
     image: {
       type: 'string',
       valueHint: 'repository',
       description: "where the release is (the container's own repository)",
+    },
+    pull: {
+      type: 'string',
+      valueHint: 'always|missing|never',
+      default: 'always',
+      description:
+        'whether the registry is asked: never takes the image that is here, missing asks only if there is none',
     },
     digest: { type: 'string', valueHint: 'sha256:…', description: 'the image must be this one, whatever its tag says' },
     feed: { type: 'string', valueHint: 'feed', description: 'signed feed that says which image the release is' },
@@ -99,7 +115,7 @@ const INNER = {
   },
 } as const satisfies CommandLine
 
-type Act = 'deploy' | 'status' | 'finish' | 'undo'
+type Act = 'deploy' | 'status' | 'clean' | 'finish' | 'undo'
 
 export interface ContainerSettings extends Omit<ContainerRequest, 'container'> {
   container: string | null
@@ -119,10 +135,10 @@ export function parseContainerSettings(argv: readonly string[]): ContainerSettin
   const release = way ?? values.release ?? null
   if (way !== null && (values.release !== undefined || rollback)) throw usage('expected --hold or --no-hold alone')
   if (values['holder-image'] !== undefined && way !== 'hold') throw usage('expected --holder-image with --hold only')
-  const acts = (['status', 'finish', 'undo'] as const).filter((act) => values[act])
+  const acts = (['status', 'clean', 'finish', 'undo'] as const).filter((act) => values[act])
   const act: Act = acts[0] ?? 'deploy'
   if (acts.length > 1 || (act !== 'deploy' && (rollback || release !== null)))
-    throw usage('expected one of --release, --rollback and --status')
+    throw usage('expected one of --release, --rollback, --status and --clean')
   if (act === 'deploy' && release === null && !rollback) throw usage('expected --release or --rollback')
   if (way === null && release !== null && (rollback || release !== 'latest') && !isTag(release)) {
     const expected = rollback ? 'a tag' : '`latest` or a tag'
@@ -135,6 +151,8 @@ export function parseContainerSettings(argv: readonly string[]): ContainerSettin
     throw usage(`expected auto or never in --rehearse, got \`${values.rehearse}\``)
   if (digest !== null && !/^sha256:[0-9a-f]{64}$/.test(digest))
     throw usage(`expected sha256: and 64 hexadecimal digits in --digest, got ${JSON.stringify(digest.slice(0, 80))}`)
+  const pull = PULLS.find((one) => one === values.pull)
+  if (pull === undefined) throw usage(`expected ${PULLS.join(', ')} in --pull, got \`${values.pull}\``)
   if (values.root !== undefined && values.feed === undefined) throw usage('expected --feed with --root')
   if (digest !== null && values.feed !== undefined) throw usage('expected either --digest or --feed')
   return {
@@ -146,6 +164,7 @@ export function parseContainerSettings(argv: readonly string[]): ContainerSettin
     repository: values.image ?? null,
     holder: values['holder-image'] ?? null,
     digest,
+    pull,
     signedBy: values.feed === undefined ? null : { feed: values.feed, root: values.root ?? null },
     engine,
     healthTimeoutMs: secondsOf('--health-timeout', values['health-timeout']),
@@ -193,7 +212,9 @@ export async function deployContainer(argv: readonly string[]): Promise<number> 
           ? await deploy(settings, given)
           : act === 'status'
             ? await tell(settings, given)
-            : await doSwitch(settings, given)
+            : act === 'clean'
+              ? await clean(settings, given)
+              : await doSwitch(settings, given)
       if (end.error !== null) explain(end.error)
       return endEvent(container ?? '', end).exit
     } finally {
@@ -206,6 +227,14 @@ export async function deployContainer(argv: readonly string[]): Promise<number> 
     explain(error)
     return event.exit
   }
+}
+
+async function clean(settings: ContainerSettings, given: ContainerArguments): Promise<ContainerEnd> {
+  const name = await resolveName(settings.container, given.engine)
+  await using _ = await lockContainer(given.engine.socketPath, name)
+  const end = await cleanUp(name, toolsOf(given))
+  await given.report(endEvent(name, end))
+  return end
 }
 
 async function tell(settings: ContainerSettings, given: ContainerArguments): Promise<ContainerEnd> {

@@ -18,7 +18,7 @@ const LOSSES_MAX = 10
 const SETTLE_MS = 100
 /** an application that is older handles signals */
 const YOUNG_MS = 2000
-/** a failed successor gets at most this long to stop: the old container is waiting */
+/** a successor that has served gets at most this long to stop: the old container is waiting. One that never did is killed */
 const ASIDE_STOP_SECONDS = 10
 
 /** Creates a container, does not start it, returns its id. First removes what an interrupted attempt left under the name. */
@@ -128,16 +128,20 @@ export async function commit({ origin, predecessor, successor }: Job, engine: En
  * Takes the ports and the name from a failed successor. Stops it first: Docker 20.10 cannot rename a container between two
  * restarts.
  */
-export async function standAside({ origin, predecessor, successor }: Job, engine: Engine): Promise<void> {
+export async function standAside(
+  { origin, predecessor, successor }: Job,
+  engine: Engine,
+  { hasServed }: { hasServed: boolean },
+): Promise<void> {
   await engine.awake()
   const { reverting, failed } = namesFor(origin.name)
   const now = await nameNow(successor, engine)
   if (now === null) return
   await setRestartPolicy(successor, { Name: 'no' }, engine)
   // both serve: nobody waits meanwhile, and what the new one has accepted is answered
-  if ((await engine.container(predecessor))?.State.Running === true)
+  if (hasServed && (await engine.container(predecessor))?.State.Running === true)
     await hearsSignals(await engine.container(successor))
-  await ensureStopped(successor, ASIDE_STOP_SECONDS, engine)
+  await ensureStopped(successor, hasServed ? ASIDE_STOP_SECONDS : 0, engine)
   if (now !== failed) await rename(successor, reverting, engine)
 }
 

@@ -17,8 +17,20 @@ export interface OutageWatch {
   follow(id: string): Promise<void>
   /** whether the container that is followed has a holder */
   isHeld(): boolean
-  end(): Promise<{ downMs: number | null; downMeasured: string | null }>
+  end(): Promise<Measured>
 }
+
+export interface Measured {
+  /** milliseconds in which nobody answered */
+  downMs: number | null
+  downMeasured: string | null
+  /** milliseconds in which the health path was answered with an error of the server: clients were answered, the service was not well */
+  illMs: number | null
+}
+
+/** from good to bad */
+const ANSWERS = ['well', 'ill', 'none'] as const
+type Answer = (typeof ANSWERS)[number]
 
 interface Asked {
   port: number
@@ -44,7 +56,7 @@ export async function watchOutage(container: ContainerInspection | null, engine:
     answers: null,
     follow: async () => {},
     isHeld: () => false,
-    end: async () => ({ downMs: null, downMeasured: why }),
+    end: async () => ({ downMs: null, downMeasured: why, illMs: null }),
   })
   if (container === null || !container.State.Running) return nothing('it was away before this began')
   let address = await lookedUp(container)
@@ -52,16 +64,18 @@ export async function watchOutage(container: ContainerInspection | null, engine:
   const asked = await whatAnswers(container, address)
   if (asked === null) return nothing(`no port of it answers at ${address}`)
 
-  let [lastAnswerAt, changedAt, downMs, isDown, isEnded] = [performance.now(), performance.now(), 0, false, false]
+  const times: Record<Answer, number> = { well: 0, ill: 0, none: 0 }
+  const last: { answer: Answer; at: number } = { answer: 'well', at: performance.now() }
+  let [changedAt, isEnded] = [performance.now(), false]
   let moved = new AbortController()
   const watching = (async () => {
     while (!isEnded) {
-      const isGood = address !== null && (await answers(address, asked, moved.signal))
+      const answer = address === null ? 'none' : await answerOf(address, asked, moved.signal)
       const now = performance.now()
-      if (isGood) {
-        if (isDown) downMs += now - lastAnswerAt
-        ;[lastAnswerAt, isDown] = [now, false]
-      } else [isDown, changedAt] = [true, now]
+      // the time between two answers counts as the worse one
+      times[ANSWERS.indexOf(answer) > ANSWERS.indexOf(last.answer) ? answer : last.answer] += now - last.at
+      Object.assign(last, { answer, at: now })
+      if (answer !== 'well') changedAt = now
       await sleep(now - changedAt < FAST_FOR_MS ? FAST_MS : SLOW_MS)
     }
   })()
@@ -79,11 +93,12 @@ export async function watchOutage(container: ContainerInspection | null, engine:
       isEnded = true
       moved.abort()
       await watching
-      if (isDown) downMs += performance.now() - lastAnswerAt
+      times[last.answer] += performance.now() - last.at
       const what =
         asked.path === null ? `a connection to port ${asked.port}` : `GET ${asked.path} on port ${asked.port}`
       const held = door === null ? '' : ' and at its holder, where clients wait and are not refused'
-      return { downMs: Math.round(downMs), downMeasured: `${what} every ${FAST_MS} ms, from its own network${held}` }
+      const downMeasured = `${what} every ${FAST_MS} ms, from its own network${held}`
+      return { downMs: Math.round(times.none), downMeasured, illMs: Math.round(times.ill) }
     },
   }
 }
@@ -123,14 +138,18 @@ function portsOf({ Config, HostConfig, ...container }: ContainerInspection): num
   ]
 }
 
-async function answers(host: string, { port, path }: Asked, given: AbortSignal): Promise<boolean> {
+async function answers(host: string, asked: Asked, given: AbortSignal): Promise<boolean> {
+  return (await answerOf(host, asked, given)) === 'well'
+}
+
+async function answerOf(host: string, { port, path }: Asked, given: AbortSignal): Promise<Answer> {
   const signal = AbortSignal.any([given, AbortSignal.timeout(ANSWER_MS)])
   try {
-    if (path === null) return await accepts(host, port, signal)
+    if (path === null) return (await accepts(host, port, signal)) ? 'well' : 'none'
     using answer = await askHere({ host, port }, { path, signal })
-    return answer.status < 500
+    return answer.status < 500 ? 'well' : 'ill'
   } catch {
-    return false // also if a label holds a path that no request can have
+    return 'none' // also if a label holds a path that no request can have
   }
 }
 

@@ -1,6 +1,7 @@
 // The part of a deployment before the old container is touched: finds the image, refuses what would be lost, creates a successor
 // and proves that it equals the old container. Must hold: every exit that is not success leaves nothing of the successor.
 
+import { join } from 'node:path/posix'
 import { BatonError } from '../../agent/words.ts'
 import { formatDuration } from '../lib/progress.ts'
 import { type Composed, composeFor, composeProjectOf, refuseScaled } from './compose.ts'
@@ -49,7 +50,7 @@ export async function plan(
   const found = await (holdWayOf(request.release) !== null
     ? presentImage(container, oldImage, engine)
     : request.release === null
-      ? resolveRollback(container, request.backTo, tools)
+      ? backTo(container, oldImage, request, tools)
       : resolveRelease(container, oldImage, request, tools))
   const isSame = found.image.Id === container.Image
   refuseClaims(found.image, `the image ${found.reference}`)
@@ -78,6 +79,29 @@ export async function plan(
     composed,
     snapshot: snapshotCommand(oldImage),
   }
+}
+
+/** The image that ran before; or the release that is named, wherever it is: a rollback to it is tried on a copy as any other. */
+async function backTo(
+  container: ContainerInspection,
+  oldImage: ImageInspection,
+  request: ContainerRequest,
+  tools: Tools,
+): Promise<Pulled> {
+  const { backTo: tag } = request
+  try {
+    return await resolveRollback(container, tag, tools)
+  } catch (cause) {
+    if (tag === null || !(cause instanceof BatonError && cause.code === 'no_backup')) throw cause
+    return await resolveRelease(container, oldImage, { ...request, release: tag }, tools)
+  }
+}
+
+/** Where the engine's host has a path of the container; null: on no mount. */
+function onHost({ Mounts }: ContainerInspection, path: string): string | null {
+  const inside = Mounts.filter(({ Destination }) => path.startsWith(`${Destination}/`))
+  const [nearest] = inside.toSorted((a, b) => b.Destination.length - a.Destination.length)
+  return nearest === undefined ? null : join(nearest.Source, path.slice(nearest.Destination.length))
 }
 
 async function howPlanned(old: Replaced, image: ImageInspection, { engine, program }: Tools): Promise<Replacing> {
@@ -122,6 +146,9 @@ export async function prepare(
     await step(tools, 'snapshot', snapshot.join(' '))
     copy = await takeSnapshot(container, snapshot, engine)
     origin.snapshot = copy?.path ?? null
+    const here = copy === null ? null : onHost(container, copy.path)
+    if (here !== null)
+      await report({ event: 'note', message: `the copy of the database is ${here} on the engine's host` })
   }
   const { successor: name } = namesFor(origin.name)
   await step(tools, 'create', `${name} from ${target.reference}`)

@@ -41,10 +41,19 @@ export async function programInImage(engine: Engine): Promise<Program> {
   const tag = await fingerprint(Object.values(files))
   const reference = `${REPOSITORY}:${tag}`
   if ((await engine.image(reference)) === null) await importFiles(files, tag, engine)
+  await removePrograms(engine, reference)
   const entrypoint = isSea()
     ? ['/baton/program', ...ownCommand('deploy').split(' ')]
     : ['/baton/program', ...NODE_FLAGS, '/baton/deploy/deploy-container.ts']
   return { image: reference, entrypoint, socket: engine.socketPath }
+}
+
+/** Removes the images of this program, which every state of the kit makes anew; not `but`, nor one that a switcher uses. */
+export async function removePrograms(engine: Engine, but: string | null): Promise<string[]> {
+  const old = (await engine.named(REPOSITORY)).filter((name) => name !== but)
+  const removed: string[] = []
+  for (const name of old) if (await engine.removeImage(name)) removed.push(name)
+  return removed
 }
 
 /** `/var/run` is a link to `/run`. */

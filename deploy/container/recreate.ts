@@ -5,10 +5,13 @@
 import { BatonError, reasonOf } from '../../agent/words.ts'
 import { followSwitcher, isAtWork, makeSwitcher, refuseBusy } from './switcher.ts'
 import { check } from './health.ts'
-import { nameOf } from './inspection.ts'
+import { type ContainerInspection, nameOf } from './inspection.ts'
 import { type Job, parseOrigin, type Site, type Unfinished, unfinishedAt } from './job.ts'
 import * as move from './moves.ts'
+import type { Engine } from './engine/engine.ts'
 import { plan, planEvent, prepare } from './prepare.ts'
+import { removePrograms } from './program.ts'
+import { namesFor } from './reference.ts'
 import { claims } from './refusal.ts'
 import { type ContainerEnd, ended } from './report.ts'
 import { refuseStopped, type ContainerRequest, type Tools } from './request.ts'
@@ -90,7 +93,42 @@ export async function containerStatus(name: string, { engine }: Pick<Tools, 'eng
     containerId: main?.Id ?? null,
     startedAt: main?.State.StartedAt ?? null,
   }
-  return ended('status', { from: origin?.from ?? null, ...serving, healthy, inFlight })
+  const left = inFlight === null ? (await leftOver(name, site, engine)).map(nameOf) : []
+  return ended('status', { from: origin?.from ?? null, ...serving, healthy, inFlight, left })
+}
+
+/** What a run that was killed before its switch has left. */
+async function leftOver(name: string, { successor }: Site, engine: Engine): Promise<ContainerInspection[]> {
+  const { cage } = namesFor(name)
+  const found = await engine.container(cage)
+  return [successor, found !== null && nameOf(found) === cage ? found : null].filter((one) => one !== null)
+}
+
+/** Removes what no deployment and no rollback needs: leftovers, the container of a failed release, images of this program. */
+export async function cleanUp(
+  name: string,
+  { engine, report }: Pick<Tools, 'engine' | 'report'>,
+): Promise<ContainerEnd> {
+  const site = await surveyContainer(name, engine)
+  refuseBusy(site.switcher, name)
+  const unfinished = unfinishedAt(site)
+  if (unfinished !== null && unfinished.at !== 'prepared') {
+    throw new BatonError(
+      'refused',
+      `a deployment of \`${name}\` was cut short (${unfinished.at}): it is finished or undone first`,
+      {
+        hint: 'run it again',
+      },
+    )
+  }
+  const old = [...(await leftOver(name, site, engine)), site.failed, site.switcher].filter((one) => one !== null)
+  for (const container of old) {
+    await engine.remove(container.Id, true)
+    await report({ event: 'note', message: `removed the container ${nameOf(container)}` })
+  }
+  for (const image of await removePrograms(engine, null))
+    await report({ event: 'note', message: `removed the image ${image}` })
+  return await containerStatus(name, { engine })
 }
 
 /**
@@ -146,7 +184,7 @@ async function withoutSuccessor(
   if (!isUndo) return { ...site, successor: null }
   // a rollback goes one step back, as after any other cut; to go further, the operator runs it again, now knowing what runs
   throw new BatonError('refused', `nothing was rolled back: ${message}`, {
-    hint: 'to go back to what ran before that, run it again',
+    hint: `to go back from ${runs} to what ran before it, run it again`,
   })
 }
 

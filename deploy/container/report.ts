@@ -63,6 +63,8 @@ export interface ContainerEnd {
   downMs: number | null
   /** what was asked and how often; or why nothing was */
   downMeasured: string | null
+  /** milliseconds in which clients were answered, and the health path answered with an error of the server; null if not measured */
+  illMs: number | null
   /** copy of the database from before the switch, as a path inside the container */
   snapshot: string | null
   /** whether what runs now passes its health check; null if not checked */
@@ -71,6 +73,8 @@ export interface ContainerEnd {
   serves: boolean | null
   /** for `status`: what is under way, no matter who began it; null if nothing is */
   inFlight: Unfinished['at'] | null
+  /** for `status`: names of containers that an interrupted run has left; the next deployment removes them, and so does `--clean` */
+  left: string[]
   /** for `status`: id of the container that serves; null while no container has the name */
   containerId: string | null
   /** for `status`: when its process started, no matter who started it; ISO 8601, UTC */
@@ -98,10 +102,12 @@ const NOTHING: Omit<ContainerEnd, 'outcome'> = {
   digest: null,
   downMs: null,
   downMeasured: null,
+  illMs: null,
   snapshot: null,
   healthy: null,
   serves: null,
   inFlight: null,
+  left: [],
   containerId: null,
   startedAt: null,
   error: null,
@@ -163,21 +169,27 @@ export function formatDeployEvent(event: DeployEvent): string[] {
 }
 
 function formatEnd(event: EndEvent): string[] {
-  const { outcome, container, downMs, downMeasured, snapshot, healthy } = event
+  const { outcome, container, downMs, downMeasured, illMs, snapshot, healthy } = event
   const told = outcome.replaceAll('_', ' ')
   if (outcome === 'planned')
     return [`${told}: ${container} would be ${event.would?.replaceAll('_', ' ')}, nothing has changed`]
   if (outcome === 'status') {
     const backup = event.from === null ? '' : `; before it ran ${event.from}`
     const busy = event.inFlight === null ? '' : `; a deployment is under way (${event.inFlight})`
+    const left =
+      event.left.length === 0
+        ? ''
+        : `; left over: ${event.left.join(', ')}, which the next deployment or \`--clean\` removes`
     return [
-      `${container} runs ${event.to ?? 'an image that does not tell its version'}, ${healthy ? 'healthy' : 'not healthy'}${backup}${busy}`,
+      `${container} runs ${event.to ?? 'an image that does not tell its version'}, ${healthy ? 'healthy' : 'not healthy'}${backup}${busy}${left}`,
     ]
   }
   if (outcome === 'failed') return [`${told}: ${container} ${formatFailed(event)}`]
   const version = (outcome === 'reverted' ? event.from : event.to) ?? 'what it ran before'
   const state = outcome === 'reverted' && healthy === false ? ' again, which is not healthy' : ''
-  const gap = downMs === null ? '' : `, ${formatDuration(downMs)} without an answer`
+  const ill =
+    illMs === null || illMs === 0 ? '' : `, ${formatDuration(illMs)} in which its health path answered with an error`
+  const gap = downMs === null ? '' : `, ${formatDuration(downMs)} without an answer${ill}`
   return [
     `${told}: ${container} runs ${version}${state}${gap}`,
     ...(downMeasured === null

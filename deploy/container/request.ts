@@ -4,6 +4,8 @@ import { BatonError } from '../../agent/words.ts'
 import type { Engine } from './engine/engine.ts'
 import type { ContainerReport, ContainerStep } from './report.ts'
 
+export const PULLS = ['always', 'missing', 'never'] as const
+
 export interface ContainerRequest extends Limits {
   /** name, id, or `label=key=value` */
   container: string
@@ -17,6 +19,8 @@ export interface ContainerRequest extends Limits {
   repository: string | null
   /** digest that the release's image must have, from a trusted source; null: the registry's word counts */
   digest: string | null
+  /** whether the registry is asked for the release, as compose says it; default `always` */
+  pull?: (typeof PULLS)[number]
   /** the signed feed that says which image a release is; null: the registry's tags count */
   signedBy: SignedBy | null
   /** in a compose project: the next `up` may also move other services that use the same variable */

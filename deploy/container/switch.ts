@@ -114,7 +114,7 @@ async function goBack(
   try {
     await report({ event: 'step', step: 'revert', detail: cause.message })
     for (const line of await engine.logs(job.successor, LOG_LINES)) await report({ event: 'log', line })
-    await move.standAside(job, engine)
+    await move.standAside(job, engine, { hasServed: cause.code !== 'restart_failed' })
     await passTurn(job.successor)
     const predecessor = await move.putBack(job, engine)
     await outage.follow(predecessor)

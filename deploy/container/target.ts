@@ -42,6 +42,18 @@ export async function resolveRelease(
   const reference = `${repository}:${release}`
   const header = await credentials(repository)
   await step(tools, 'resolve', reference)
+  const pull = request.pull ?? 'always'
+  const local = pull === 'always' || signed !== null || request.digest !== null ? null : await engine.image(reference)
+  if (local !== null) return await asItIsHere(local, { repository, release, reference }, oldImage, tools)
+  if (pull === 'never') {
+    throw new BatonError(
+      'release_not_found',
+      `expected ${reference} to be here, as \`--pull never\` asks no registry; it is not`,
+      {
+        hint: `\`docker pull ${reference}\` or \`docker load\` first, or leave out --pull`,
+      },
+    )
+  }
   // if a trusted source gives the digest, the registry is not asked what the tag means
   let digest = signed?.digest ?? request.digest
   if (digest === null && engine.kind === 'docker') {
@@ -58,14 +70,36 @@ export async function resolveRelease(
   const image = await engine.image(pinned)
   if (image === null) throw new BatonError('download_failed', `${pinned} was pulled, but is not here`)
   digest ??= digestIn(image.RepoDigests ?? [], repository)
+  const version = await verified(image, { release, reference }, oldImage, tools)
+  return { image, reference, repository, digest, version, tag: { repository, tag: release } }
+}
+
+/** The image that the engine has under this name, for `--pull missing` and `--pull never`. */
+async function asItIsHere(
+  image: ImageInspection,
+  { repository, release, reference }: { repository: string; release: string; reference: string },
+  oldImage: ImageInspection,
+  tools: Tools,
+): Promise<Pulled> {
+  const version = await verified(image, { release, reference }, oldImage, tools)
+  const digest = digestIn(image.RepoDigests ?? [], repository)
+  return { image, reference, repository, digest, version, tag: null }
+}
+
+/** The version that its label says, else the release asked for, if that is a tag. Throws verify_failed. */
+async function verified(
+  image: ImageInspection,
+  { release, reference }: { release: string; reference: string },
+  oldImage: ImageInspection,
+  tools: Tools,
+): Promise<string | null> {
   await step(tools, 'verify', 'architecture and version of the image')
-  refuseArchitecture(reference, [{ architecture: image.Architecture, os: image.Os }], engine, oldImage)
+  refuseArchitecture(reference, [{ architecture: image.Architecture, os: image.Os }], tools.engine, oldImage)
   const said = versionOf(image)
   if (release !== 'latest' && said !== null && said !== release) {
     throw new BatonError('verify_failed', `expected ${reference} to be version ${release}, its label says ${said}`)
   }
-  const version = said ?? (isTag(release) ? release : null)
-  return { image, reference, repository, digest, version, tag: { repository, tag: release } }
+  return said ?? (isTag(release) ? release : null)
 }
 
 /**

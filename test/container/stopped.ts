@@ -1,6 +1,8 @@
 // A deployment that is stopped by a signal, and one that is killed where no container does the switch: it says whether it went back
 // or finished, and a second run finishes it or undoes it.
 
+import { join } from 'node:path'
+import { run } from '../../deploy/lib/shell.ts'
 import { isLong, suite } from '../suite.ts'
 import { equal, match, rejects, withCode } from '../assert.ts'
 import { openLab } from '../lab/docker.ts'
@@ -15,6 +17,7 @@ const { prepare, old, gone, runs, leftovers, killed, someAtOnce } = cutting(engi
 const BEFORE = 4
 const SWITCH = 7
 const beside = sideBySide(test, 4)
+const MAIN = join(import.meta.dirname, '../../deploy/deploy-container.ts')
 
 test.before(prepare)
 
@@ -134,7 +137,10 @@ test('after a cut before the switch --status tells what ran before, and --rollba
     await cut(name, 'v1.2.1', BEFORE)
     if (name === 'named') return await rolledBack(name, 'v1.0.0')
     if (name === 'other') {
-      await rejects(deployIn(engine, { container: name, release: null, backTo: 'v0.9.0' }), withCode('no_backup'))
+      await rejects(
+        deployIn(engine, { container: name, release: null, backTo: 'v0.9.0' }),
+        withCode('release_not_found'),
+      )
     } else {
       const cause = await rejects(deployIn(engine, { container: name, release: null }), withCode('refused'))
       match(cause.message, /^nothing was rolled back: .* of v1\.2\.1 was cut short .*: v1\.1\.0 runs as before/)
@@ -142,6 +148,30 @@ test('after a cut before the switch --status tells what ran before, and --rollba
     await runs(name, 'v1.1.0')
     await rolledBack(name, null)
   })
+})
+
+test('what a killed run has left is in the status, and `--clean` removes it; an image that is here is deployed without its registry', async () => {
+  const name = 'leftovers'
+  const before = await old(name)
+  await killed(name, 'v1.1.0', BEFORE)
+  equal((await statusIn(engine, name)).left, [`${name}-baton-successor`])
+  const words = [process.execPath, ...process.execArgv, MAIN, '--container', name]
+  const { stdout } = await run([...words, '--clean', '--json'], { env: engine.environment })
+  match(stdout, `removed the container ${name}-baton-successor`)
+  equal(await leftovers(name), [])
+  equal((await statusIn(engine, name)).left, [])
+  equal((await engine.inspect(name)).Id, before.Id)
+
+  const never = { container: name, pull: 'never' } as const
+  const cause = await rejects(deployIn(engine, { ...never, release: 'v7.7.7' }), withCode('release_not_found'))
+  match(cause.message, /expected \S+:v7\.7\.7 to be here, as `--pull never` asks no registry; it is not/)
+  const { Image } = (await engine.inspect(name)).Config
+  await engine.docker('pull', '-q', Image.replace(/:v1\.0\.0$/, ':v1.1.0'))
+  equal((await deployIn(engine, { ...never, release: 'v1.1.0' })).outcome, 'updated')
+  // back to a release that did not run right before
+  const back = await deployIn(engine, { container: name, release: null, backTo: 'v1.0.0' })
+  equal([back.outcome, back.to], ['rolled_back', 'v1.0.0'])
+  await gone(name)
 })
 
 test.after(close)

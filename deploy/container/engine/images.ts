@@ -23,6 +23,10 @@ export interface ImageCalls {
   pull(repository: string, tagOrDigest: string, credentials: string | null, on: OnPull): Promise<void>
   tag(image: string, repository: string, tag: string): Promise<void>
   untag(reference: string): Promise<void>
+  /** Names of the images of this repository that are here, `repository:tag`. */
+  named(repository: string): Promise<string[]>
+  /** Removes a name, and the image with its last one. Leaves an image that a container uses, and says so by false. */
+  removeImage(reference: string): Promise<boolean>
   /** Makes an image of one layer from a tar of files. */
   importImage(repository: string, tag: string, tar: Readable): Promise<void>
 }
@@ -69,6 +73,20 @@ export function imageCalls({ call, ask, open }: Connection): ImageCalls {
     tag: async (image, repository, tag) =>
       void (await call('POST', `/images/${image}/tag?${query({ repo: repository, tag })}`)),
     untag: async (reference) => void (await call('DELETE', `/images/${reference}?noprune=1`, { absent: 404 })),
+    async named(repository) {
+      const filters = JSON.stringify({ reference: [repository] })
+      const images = (await ask(`/images/json?${query({ filters })}`)) as { RepoTags?: string[] | null }[]
+      return images.flatMap(({ RepoTags }) => RepoTags ?? []).filter((name) => name.startsWith(`${repository}:`))
+    },
+    async removeImage(reference) {
+      try {
+        await call('DELETE', `/images/${reference}`, { absent: 404 })
+        return true
+      } catch (cause) {
+        if (engineStatusOf(cause) === 409) return false
+        throw cause
+      }
+    },
     async importImage(repository, tag, upload) {
       const path = `/images/create?${query({ fromSrc: '-', repo: repository, tag })}`
       await followPull(await open('POST', path, { upload, timeoutMs: IMPORT_MS }), () => {})
