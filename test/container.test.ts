@@ -280,7 +280,10 @@ test('reads the arguments, and refuses what it cannot do', () => {
   equal(parseContainerSettings(['--help']), null)
   throws(() => parseContainerSettings(['--container', 'app']), /--release or --rollback/)
   throws(() => parseContainerSettings(['--release', 'latest', '--rollback']), withCode('invalid_tag'))
-  throws(() => parseContainerSettings(['--release', 'latest', '--status']), /--release, --rollback, --status and --clean/)
+  throws(
+    () => parseContainerSettings(['--release', 'latest', '--status']),
+    /--release, --rollback, --status and --clean/,
+  )
   throws(() => parseContainerSettings(['--release', 'latest', '--digest', 'sha256:12']), /--digest/)
   equal(parseContainerSettings(['--release', 'latest'])?.container, null)
   const back = parseContainerSettings(['--rollback', '--release', 'v1.0.0'])
