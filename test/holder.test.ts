@@ -1,8 +1,8 @@
 // The holder of a container's sockets as a process: what it hands out, to whom, and what a client can do to it.
 
-import { spawn } from 'node:child_process'
+import { spawn, spawnSync } from 'node:child_process'
 import { access, readdir, readFile, rename, rm, stat, writeFile } from 'node:fs/promises'
-import { connect, createServer, type Socket } from 'node:net'
+import { connect, createServer, Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { equal, is, match, ok } from './assert.ts'
 import { type HolderGround, holderGround, watched } from './fixtures/container-holder.ts'
@@ -10,9 +10,10 @@ import { until } from './fixtures/evidence.ts'
 import { freePort } from './fixtures/install.ts'
 import { suite } from './suite.ts'
 
+const noPython = spawnSync('python3', ['--version']).status === 0 ? null : 'needs Python'
 const test = suite('holder', {
   timeoutMs: 60_000,
-  skip: process.platform === 'linux' ? null : 'needs Linux: descriptors are passed as Linux does',
+  skip: process.platform === 'linux' ? noPython : 'needs Linux: descriptors are passed as Linux does',
 })
 let ground: HolderGround
 let port = 0
@@ -162,8 +163,7 @@ test('a name that is gone or leads to another is made anew; those who are connec
 
 test('with few descriptors it neither ends nor spins, and goes on when there are some again', async () => {
   await using own = await holderGround()
-  const shell = ['-c', 'ulimit -n 10; exec "$0" "$@"', own.program, `--socket=${own.path}`, String(port)]
-  const holder = watched(spawn('/bin/sh', shell, { stdio: ['ignore', 'pipe', 'pipe'] }))
+  const holder = shell(`ulimit -n 10; exec "$0" "$@"`, own.program, `--socket=${own.path}`, String(port))
   try {
     await until('it', () => /^lending /m.test(holder.said()))
     const all = await Promise.all(Array.from({ length: 12 }, () => come(own.path)))
@@ -172,6 +172,71 @@ test('with few descriptors it neither ends nor spins, and goes on when there are
     ok((await cpuOf(holder.child.pid ?? 0)) - before < 20, 'below a fifth of a second in one')
     for (const socket of all) socket.destroy()
     await until('a place', async () => (await client(own.path)).text() !== '')
+  } finally {
+    holder.child.kill('SIGKILL')
+  }
+})
+
+test('what one client shuts or connects, the next one has afresh, also while the first one stays', async () => {
+  await using own = await holderGround()
+  const [tcp, udp, other] = [await freePort(), await freePort(), await freePort()]
+  const holder = await own.start(String(tcp), `${udp}/udp`, `127.0.0.1:${other}/udp`)
+  const rude = python(`${borrow(own.path)}
+a.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
+a.shutdown(socket.SHUT_RDWR)
+b.connect(('::1', 9))
+try: c.shutdown(socket.SHUT_RDWR)
+except OSError: pass # it is not connected, and shut all the same
+time.sleep(3600)`)
+  try {
+    for (const name of [tcp, `${udp}/udp`, `127.0.0.1:${other}/udp`])
+      await until(name.toString(), () =>
+        holder.said().includes(`\n${name} was shut or connected by a client: bound afresh\n`),
+      )
+    await connected(tcp, '127.0.0.1')
+    const next = python(`${borrow(own.path)}
+print('accepted from', a.accept()[1][0])
+for at, port in (b, ${udp}), (c, ${other}):
+  socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'a datagram', ('127.0.0.1', port))
+  print(at.recv(99))
+thief = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+thief.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+try: thief.bind(('127.0.0.1', ${other}))
+except OSError: print('in use')`)
+    is(await next.ended, 0)
+    is(next.said(), `accepted from ::ffff:127.0.0.1\nb'a datagram'\nb'a datagram'\nin use\n`)
+  } finally {
+    rude.child.kill('SIGKILL')
+  }
+})
+
+test('whoever does not receive the sockets is cut off, and has its place until it lets go of them', async () => {
+  await using own = await holderGround()
+  const holder = await own.start(String(port))
+  const patient = await client(own.path)
+  const says = await deaf(own.path) // what it says ends the connection, but the sockets are in flight still
+  says.write('a word')
+  const silent = await deaf(own.path)
+  await until('the first', () => holder.said().includes('did not receive the sockets: cut off'))
+  equal(holder.said().match(/did not receive|is gone/g), ['did not receive'])
+  for (const [i, socket] of [says, silent].entries()) {
+    let isEnded = false
+    socket.on('end', () => void (isEnded = true)).resume()
+    await until('its end', () => isEnded)
+    socket.destroy()
+    await until('its place', () => (holder.said().match(/is gone/g) ?? []).length === i + 1)
+  }
+  is(patient.isClosed(), false)
+})
+
+test('it raises its limit of descriptors, as far as it may', async () => {
+  await using own = await holderGround()
+  const holder = shell(`ulimit -Sn 64; exec "$0" "$@"`, own.program, `--socket=${own.path}`, String(port))
+  try {
+    await until('it', () => /^lending /m.test(holder.said()))
+    const limits = await readFile(`/proc/${holder.child.pid}/limits`, 'utf8')
+    const [, soft, hard] = /^Max open files +(\d+) +(\d+)/m.exec(limits) ?? []
+    is(Number(soft), Math.min(4096, Number(hard)))
   } finally {
     holder.child.kill('SIGKILL')
   }
@@ -233,6 +298,26 @@ async function come(path: string): Promise<Socket> {
   await sleep(5)
   return await come(path)
 }
+
+/** One that never receives, so what it was given stays on its way. */
+async function deaf(path: string): Promise<Socket> {
+  const socket = new Socket().pause()
+  open.add(socket)
+  await new Promise<void>((resolve, reject) => socket.once('error', reject).connect(path, resolve))
+  return socket
+}
+
+/** Python that has the three sockets of the holder as `a`, `b` and `c`. */
+const borrow = (path: string) => `import array, socket, time
+link = socket.socket(socket.AF_UNIX)
+link.connect(${JSON.stringify(path)})
+fds = array.array('i', link.recvmsg(4096, socket.CMSG_SPACE(12))[1][0][2])
+a, b, c = [socket.socket(fileno=fd) for fd in fds]
+for one in a, b, c: one.settimeout(5)`
+
+const shell = (...words: string[]) => watched(spawn('/bin/sh', ['-c', ...words], { stdio: ['ignore', 'pipe', 'pipe'] }))
+
+const python = (program: string) => watched(spawn('python3', ['-c', program], { stdio: ['ignore', 'pipe', 'pipe'] }))
 
 async function connected(to: number, host: string): Promise<void> {
   const socket = connect({ port: to, host })

@@ -8,6 +8,8 @@
 // To a process that connects it sends one message: `baton-holder 1 NONCE`, a line for each name, and the descriptors in the same
 // order. After that neither sends anything: the holder cuts off a client that does, and each sees at the end of the connection that
 // the other is gone.
+// A client may do to a lent socket whatever its descriptor allows. So the holder looks at what it lent whenever a client comes or
+// leaves, and each second, and binds afresh what was shut, or connected to one peer: the next client has nothing of it.
 // Must hold: no client of the unix socket makes it end, wait, or forget another client; what all clients together use is bounded.
 
 #define _GNU_SOURCE
@@ -20,7 +22,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -33,13 +37,21 @@
 #define OF_ONE_UID 16   // of these, by one user, who cannot keep the others out
 #define UIDS_MAX 16     // in --uid
 #define NAME_MAX_BYTES 64
-#define LOOK_MS 1000    // how often it checks that its path still leads to its socket
+#define LOOK_MS 1000    // how often it looks at its path, at what it lent, and at who has not taken it
+#define TAKE_MS 10000   // a client that has not received the sockets by then is cut off
+// The kernel counts what is sent and not received against this user's limit of descriptors: CLIENTS_MAX * SOCKETS_MAX at most.
+#define FILES_WANTED 4096
 #define LINES_MAX 50    // in the log at once; one more every LINE_MS
 #define LINE_MS 10000
 enum { DONE = 0, UNEXPECTED = 1, USAGE = 2 };
 
-struct held { char name[NAME_MAX_BYTES]; int fd; };
-struct client { int fd; uid_t uid; };
+struct held {
+  char name[NAME_MAX_BYTES];
+  int fd, type, takes_both;
+  struct sockaddr_storage address;
+  socklen_t length;
+};
+struct client { int fd, is_cut; uid_t uid; long long since_ms; };
 
 static struct held held[SOCKETS_MAX];
 static struct client clients[CLIENTS_MAX];
@@ -100,19 +112,30 @@ static long number(const char *text, long most) {
   return *rest == '\0' && value <= most ? value : -1;
 }
 
-// `type`: SOCK_STREAM or SOCK_DGRAM. Datagrams wait in the kernel's buffer of the socket: `net.core.rmem_default` bytes.
-static int bound(int type, int family, const struct sockaddr *address, socklen_t length, int takes_both) {
-  int one = 1, only_v6 = !takes_both;
-  int fd = socket(family, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+// A new socket at the address of `at`, also if `at` has one already. Returns -1 and sets errno if that fails.
+// Datagrams wait in the kernel's buffer of the socket: `net.core.rmem_default` bytes.
+static int bound(const struct held *at) {
+  int on = 1, off = 0, only_v6 = !at->takes_both, is_udp = at->type == SOCK_DGRAM;
+  int fd = socket(at->address.ss_family, at->type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0) return -1;
-  // of UDP it would let another process take the datagrams
-  if (type == SOCK_STREAM) setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
-  if (family == AF_INET6) setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &only_v6, sizeof only_v6);
-  if (bind(fd, address, length) == 0 && (type == SOCK_DGRAM || listen(fd, backlog) == 0)) return fd;
+  if (at->fd >= 0) setsockopt(at->fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on); // clients may still have it, so it keeps its port
+  if (!is_udp || at->fd >= 0) setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  if (at->address.ss_family == AF_INET6) setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &only_v6, sizeof only_v6);
+  int is_bound = bind(fd, (const struct sockaddr *)&at->address, at->length) == 0;
+  if (is_bound && is_udp) setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &off, sizeof off); // it would let another process take the datagrams
+  if (is_bound && (is_udp || listen(fd, backlog) == 0)) return fd;
   int cause = errno;
   close(fd);
   errno = cause;
   return -1;
+}
+
+// Sets errno if `fd` stays -1.
+static void bind_to(struct held *one, const void *address, socklen_t length, int takes_both) {
+  memcpy(&one->address, address, length);
+  one->length = length;
+  one->takes_both = takes_both;
+  one->fd = bound(one);
 }
 
 // The name is the listener's key in the application: `HOST:PORT`, without brackets; or the port alone, for whatever address the
@@ -149,14 +172,46 @@ static void hold(const char *given) {
   int is_v6 = colon == NULL || strcmp(host, "::") == 0 || inet_pton(AF_INET6, host, &v6.sin6_addr) == 1;
   int is_v4 = colon == NULL || (!is_v6 && inet_pton(AF_INET, host, &v4.sin_addr) == 1);
   if (!is_v6 && !is_v4) fail(USAGE, "%s, got `%s`", expected, given);
-  int fd = -1;
-  if (is_v6) fd = bound(type, AF_INET6, (struct sockaddr *)&v6, sizeof v6, IN6_IS_ADDR_UNSPECIFIED(&v6.sin6_addr));
+  next->type = type;
+  next->fd = -1;
+  if (is_v6) bind_to(next, &v6, sizeof v6, IN6_IS_ADDR_UNSPECIFIED(&v6.sin6_addr));
   // a host without IPv6
-  if (fd < 0 && is_v4 && (!is_v6 || errno == EAFNOSUPPORT || errno == EADDRNOTAVAIL))
-    fd = bound(type, AF_INET, (struct sockaddr *)&v4, sizeof v4, 0);
-  if (fd < 0) fail(UNEXPECTED, "listening on %s: %s", given, strerror(errno));
-  next->fd = fd;
+  if (next->fd < 0 && is_v4 && (!is_v6 || errno == EAFNOSUPPORT || errno == EADDRNOTAVAIL)) bind_to(next, &v4, sizeof v4, 0);
+  if (next->fd < 0) fail(UNEXPECTED, "listening on %s: %s", given, strerror(errno));
   held_count++;
+}
+
+// Whether everybody's connections or datagrams still come to it. Of UDP SHUT_WR alone cannot be seen.
+static int is_well(const struct held *one) {
+  if (one->type == SOCK_STREAM) {
+    int listens = 0;
+    socklen_t length = sizeof listens;
+    return getsockopt(one->fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &length) == 0 && listens;
+  }
+  struct sockaddr_storage peer;
+  socklen_t length = sizeof peer;
+  if (getpeername(one->fd, (struct sockaddr *)&peer, &length) == 0) return 0;
+  struct pollfd shut = {.fd = one->fd, .events = POLLRDHUP};
+  return poll(&shut, 1, 0) == 0;
+}
+
+// The new socket is bound before the old one is closed, so nobody can take the port in between. The old one stays as the client made it
+// (an application may connect its UDP socket on purpose); what comes from now on queues at the new one.
+// False if one could not be bound afresh; the next look tries again.
+static int look(void) {
+  int are_well = 1;
+  for (int i = 0; i < held_count; i++) {
+    struct held *one = &held[i];
+    if (is_well(one)) continue;
+    int fd = bound(one);
+    note("%s was shut or connected by a client: %s", one->name, fd < 0 ? strerror(errno) : "bound afresh");
+    if (fd >= 0) {
+      close(one->fd);
+      one->fd = fd;
+    }
+    are_well &= fd >= 0;
+  }
+  return are_well;
 }
 
 static void greet(void) {
@@ -238,13 +293,14 @@ static int give(int to) {
 }
 
 // False if this process has no descriptor left for another client.
-static int take_client(int door) {
+static int take_client(int door, int are_well) {
   int fd = accept4(door, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
   if (fd < 0) return errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM;
   struct ucred who = {.uid = (uid_t)-1, .gid = (gid_t)-1};
   socklen_t length = sizeof who;
   getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &length); // the pid is 0: it is in another namespace
   const char *why = refusal(who.uid);
+  if (why == NULL && !are_well) why = "a socket could not be bound afresh";
   if (why == NULL && !give(fd)) why = strerror(errno);
   if (why != NULL) {
     note("refused uid %u: %s", who.uid, why);
@@ -252,27 +308,48 @@ static int take_client(int door) {
     return 1;
   }
   note("gave uid %u gid %u the sockets", who.uid, who.gid);
-  clients[client_count++] = (struct client){.fd = fd, .uid = who.uid};
+  clients[client_count++] = (struct client){.fd = fd, .uid = who.uid, .since_ms = now_ms()};
   return 1;
 }
 
+// Bytes of the message that the client has neither received nor dropped.
+static int unread_by(const struct client *one) {
+  int bytes = 0;
+  return ioctl(one->fd, TIOCOUTQ, &bytes) == 0 ? bytes : 0;
+}
+
+// One that still has the sockets in flight sees the end too, but keeps its place until it has let go of them. Else it could come again
+// and again, until the kernel passes nothing more for this user.
 static void let_go(int i) {
+  if (unread_by(&clients[i]) > 0) {
+    if (!clients[i].is_cut) shutdown(clients[i].fd, SHUT_RDWR);
+    clients[i].is_cut = 1;
+    return;
+  }
   note("uid %u is gone", clients[i].uid);
   close(clients[i].fd);
   clients[i] = clients[--client_count];
+}
+
+static int is_late(const struct client *one) {
+  if (now_ms() - one->since_ms <= TAKE_MS || unread_by(one) == 0) return 0;
+  note("uid %u did not receive the sockets: cut off", one->uid);
+  return 1;
 }
 
 __attribute__((noreturn)) static void serve(const char *path, int door, struct stat *inode) {
   struct pollfd polled[CLIENTS_MAX + 1];
   for (int has_room = 1;;) {
     int count = client_count;
-    for (int i = 0; i < count; i++) polled[i] = (struct pollfd){.fd = clients[i].fd, .events = POLLIN | POLLRDHUP};
+    for (int i = 0; i < count; i++)
+      polled[i] = (struct pollfd){.fd = clients[i].is_cut ? -1 : clients[i].fd, .events = POLLIN | POLLRDHUP};
     polled[count] = (struct pollfd){.fd = has_room ? door : -1, .events = POLLIN};
     int ready = poll(polled, (nfds_t)count + 1, LOOK_MS);
     has_room = 1;
-    for (int i = count - 1; ready > 0 && i >= 0; i--)
-      if (polled[i].revents != 0) let_go(i); // the client has ended, or has sent something
-    if (ready > 0 && polled[count].revents != 0) has_room = take_client(door);
+    for (int i = count - 1; i >= 0; i--) // the client has ended, has sent something, or receives nothing
+      if (clients[i].is_cut || (ready > 0 && polled[i].revents != 0) || is_late(&clients[i])) let_go(i);
+    int are_well = look();
+    if (ready > 0 && polled[count].revents != 0) has_room = take_client(door, are_well);
     if (has_name(path, inode)) continue;
     int next = publish(path, inode);
     if (next < 0) {
@@ -310,6 +387,11 @@ int main(int argc, char **argv) {
     }
   }
   if (first == argc) fail(USAGE, "expected a port to hold\n%s", usage);
+  struct rlimit files;
+  if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < FILES_WANTED) {
+    files.rlim_cur = files.rlim_max < FILES_WANTED ? files.rlim_max : FILES_WANTED;
+    setrlimit(RLIMIT_NOFILE, &files);
+  }
   signal(SIGTERM, end);
   signal(SIGINT, end);
   signal(SIGPIPE, SIG_IGN);

@@ -52,7 +52,7 @@ test('the holder is small in rights, and its socket is for its group', async () 
   const image = (
     await run(['docker', 'image', 'ls', '--format', '{{.Size}}', `${repository}:holder`], { env: engine.environment })
   ).stdout
-  match(image, /^4\d\.\dkB$/m)
+  match(image, /^5\d\.\dkB$/m)
   // its own check asks inside the application's container
   await until('its own check', async () => (await engine.inspect(held.app)).State.Health.Status === 'healthy')
 })
