@@ -262,6 +262,7 @@ test('init proposes both if it sees such words or routes, and neither otherwise'
   const words = { commands: 'baton', basePath: undefined, notes: 1 }
   equal(await proposed(`program.command('start <port>').action(go)`), words)
   equal(await proposed(`if (process.argv[2] === 'status') tell()`), words)
+  equal(await proposed('', { scripts: { start: 'node server.js start --loud' } }), words)
   equal(await proposed(`program.command('worker')`), { commands: undefined, basePath: undefined, notes: 0 })
   await mkdir(join(folder, 'commands'))
   await writeFile(join(folder, 'commands', 'start.js'), '')

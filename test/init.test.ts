@@ -9,7 +9,7 @@ import { examineProject } from '../deploy/make/examine.ts'
 import { planInit } from '../deploy/make/init.ts'
 import { PROJECT } from '../deploy/make/place.ts'
 import { databasesFor } from '../deploy/make/source-start.ts'
-import { readNodeCommand } from '../deploy/make/start-script.ts'
+import { readNodeCommand, readStart } from '../deploy/make/start-script.ts'
 import { howToEmbed } from '../deploy/make/trial-start.ts'
 import { equal, is, match, not, rejects } from './assert.ts'
 import { processesNaming } from './fixtures/adopted.ts'
@@ -320,6 +320,102 @@ test('what a start script gives to its program becomes `args`: a port and a host
     args: ['--listen={port}'],
     lostArgs: ['"$HOME/x"', '$(cat', 'f)'],
   })
+})
+
+test('nothing of a start script is lost: what stands before and behind the program, its variables, and what calls it', () => {
+  const of = (start: string, others: Record<string, string> = {}) => {
+    const { node, before, after, through, runner, environment, lostVariables } =
+      readStart({ ...others, start }, 'start') ?? {}
+    const said = { before, after, through, runner, environment, lostVariables }
+    const kept = Object.entries(said).filter(([, value]) => value !== null && Object.keys(value ?? {}).length > 0)
+    return { program: node?.program ?? null, ...Object.fromEntries(kept) }
+  }
+  equal(of('prisma migrate deploy && LOG_LEVEL=info node s.js | pino-pretty'), {
+    program: 's.js',
+    before: ['prisma migrate deploy'],
+    after: ['| pino-pretty'],
+    environment: { LOG_LEVEL: 'info' },
+  })
+  equal(of('npm run a && A="x y" npm run b -- --loud', { a: 'node seed.js', b: 'cross-env B=2 node s.js' }), {
+    program: 's.js',
+    before: ['node seed.js'],
+    environment: { A: 'x y', B: '2' },
+  })
+  equal(of('node s.js', { prestart: 'node migrate.js' }), { program: 's.js', before: ['node migrate.js'] })
+  equal(of('node w.js & cd server && dotenv -e .env -- node --env-file .env s.js; echo over'), {
+    program: 'server/s.js',
+    before: ['node w.js &'],
+    after: ['; echo over'],
+    through: 'dotenv -e .env --',
+  })
+  equal(of('export A=1 B=$C; exec node s.js || exit 1'), {
+    program: 's.js',
+    after: ['|| exit 1'],
+    environment: { A: '1' },
+    lostVariables: ['B=$C'],
+  })
+  const options = ['-i', 'max', '--name', 'x']
+  equal(of('pm2-runtime start -i max s.js --name x -- --loud'), {
+    program: 's.js',
+    runner: { name: 'pm2-runtime', options },
+  })
+  equal(of('nodemon --watch src s.js --loud'), {
+    program: 's.js',
+    runner: { name: 'nodemon', options: ['--watch', 'src'] },
+  })
+  equal(of('npm start'), { program: null })
+  equal(of('concurrently "node a.js" "node b.js"'), { program: null })
+})
+
+test('init takes the variables of a start script, and names first of all what no install runs', async () => {
+  await using shop = await packageWith({
+    main: 'index.js',
+    scripts: {
+      prestart: 'npm run build && prisma generate',
+      build: 'tsc',
+      start: 'prisma migrate deploy && npm run serve',
+      serve: 'LOG_LEVEL=info PORT=3000 KEY=$KEY pm2-runtime server.js',
+    },
+  })
+  await shop.write('index.js', '')
+  await shop.write('server.js', 'process.env.UPLOAD_DIR')
+  const { files, notes } = planInit(detect(shop.path))
+  const { entry, environment, build } = JSON.parse(files[0]?.content ?? '') as Record<string, unknown>
+  const usual = { PORT: '{port}', HOST: '{host}', STATE_DIRECTORY: '{stateDirectory}', NODE_ENV: 'production' }
+  const own = { LOG_LEVEL: 'info', UPLOAD_DIR: '{stateDirectory}/uploads' }
+  equal([entry, environment, build], ['server.js', { ...usual, ...own }, 'npm run build'])
+  match(notes[0] ?? '', 'runs `prisma generate`, `prisma migrate deploy` before the application, and an install runs')
+  match(notes.join('\n'), 'by pm2-runtime, and an install runs server.js without it')
+  match(notes.join('\n'), 'not kept of the start script: `KEY=$KEY`')
+
+  for (const start of ['concurrently "node server.js" "node w.js"', 'node lib/none.js', 'pm2-runtime pm2.config.js']) {
+    await shop.write('package.json', JSON.stringify({ name: 'shop', main: 'index.js', scripts: { start } }))
+    const found = detect(shop.path)
+    is(found.entry, 'index.js')
+    match(planInit(found).notes.join(), `runs \`${start}\`, of which no file here was understood: index.js was taken`)
+  }
+  await shop.write('pm2.config.js', "module.exports = { apps: [{ name: 'x', script: './server.js' }] }")
+  is(detect(shop.path).entry, 'server.js')
+})
+
+test('an application of Bun or Deno is refused by name, and one that Node.js runs too is not', async () => {
+  await using shop = await packageWith({ scripts: { start: 'bun run server.ts' } })
+  await shop.write('server.ts', 'Bun.serve({})')
+  await rejects(initIn(shop.path, '--yes'), /expected an application of Node\.js, found one of Bun/)
+  not((await readdir(shop.path)).includes('baton.config.json'))
+  const runtime = async (scripts: object, text: string) => {
+    await shop.write('package.json', JSON.stringify({ name: 'shop', scripts }))
+    await shop.write('server.ts', text)
+    return detect(shop.path).foreignRuntime
+  }
+  is(await runtime({}, `import { Database } from 'bun:sqlite'`), 'Bun')
+  is(await runtime({ start: 'deno run -A server.ts' }, ''), 'Deno')
+  is(await runtime({ start: 'bun run serve', serve: 'node server.ts' }, ''), null)
+  is(await runtime({ start: 'node server.ts' }, 'Bun.serve({})'), null)
+  is(await runtime({}, `if (typeof Bun !== 'undefined') Bun.serve({})`), null)
+  await rm(join(shop.path, 'package.json'))
+  await shop.write('deno.json', '{}')
+  await rejects(initIn(shop.path, '--yes'), /found one of Deno: there is deno\.json and no package\.json/)
 })
 
 test('a workflow for GitHub is written at the root of a repository only, and otherwise that is said', async () => {

@@ -6,7 +6,8 @@ import { basename, join, posix, resolve } from 'node:path'
 import { serviceName } from '../../agent/words.ts'
 import { forkingFile, movingFile } from './forks.ts'
 import { isKeptFlag } from './project.ts'
-import { type ScriptWords, type NodeCommand, readNodeCommand, readOtherCommand } from './start-script.ts'
+import { chosenStart, foreignRuntimeOf, startCommands } from './chosen-start.ts'
+import { readOtherCommand, type ScriptWords, type StartScript } from './start-script.ts'
 import { OPERATOR_WORDS } from './first/command.ts'
 
 export type Framework = 'next' | 'nest' | 'fastify' | 'express' | 'hono' | 'http'
@@ -35,6 +36,10 @@ export interface Detected {
   localArgs: string[]
   /** whether there is a folder public/, which Next.js leaves out of its standalone output */
   hasPublic: boolean
+  /** what else the start script does, which no install does by itself */
+  start: StartRest
+  /** the runtime that the application is written for, if that is none of Node.js; null: it is */
+  foreignRuntime: 'Bun' | 'Deno' | null
   /** development dependencies: name -> range, or where it comes from */
   devPackages: Readonly<Record<string, string>>
   /** packages with compiled addons */
@@ -64,6 +69,13 @@ export interface Detected {
   github: string | null
   /** version in package.json, which may be any text */
   version: string | null
+}
+
+export interface StartRest extends Pick<StartScript, 'before' | 'after' | 'through' | 'runner' | 'lostVariables'> {
+  /** its variables: name -> text, with `{port}` and `{host}` */
+  environment: Record<string, string>
+  /** its command, if the entry is another file than the one that it names, or no file of it was understood; else null */
+  unread: string | null
 }
 
 /** A server that a package brings. */
@@ -113,8 +125,9 @@ export function detect(folder: string): Detected {
   const ours = framework === 'next' ? 'baton.server.cjs' : made === null && brought === null ? null : AROUND
   const entry = ours ?? (typeof started === 'string' ? started : null)
   const source = ours !== null || entry === null ? null : sourceOf(folder, entry)
-  const flags = startCommands(manifest.scripts ?? {})[0]?.flags ?? []
+  const flags = startCommands(folder, manifest.scripts ?? {})[0]?.flags ?? []
   const { args, lostArgs } = givenIn(folder, manifest)
+  const build = buildOf(folder, manifest, framework, made ?? entry)
   const texts = source === null ? '' : textsBeside(folder, source)
   return {
     service: serviceName(manifest.name ?? basename(resolve(folder))),
@@ -129,6 +142,8 @@ export function detect(folder: string): Detected {
     candidate: entry === null && manifest.scripts?.['start'] === undefined ? candidateIn(folder, manifest) : null,
     args,
     lostArgs,
+    start: restOf(folder, manifest, { framework, made, brought, entry, build }),
+    foreignRuntime: foreignRuntimeOf(manifest.scripts ?? {}, texts),
     localArgs: args.filter((arg) => /^[\w.][\w./-]*$/.test(arg) && existsSync(join(folder, arg))),
     hasPublic: existsSync(join(folder, 'public')),
     devPackages: manifest.devDependencies ?? {},
@@ -139,27 +154,27 @@ export function detect(folder: string): Detected {
     mentionedDatabase: /['"`/]([\w-]+\.(?:db|sqlite3?))['"`]/.exec(texts)?.[1] ?? null,
     nodeFlags: flags.filter(isKeptFlag),
     lostFlags: flags.filter((flag) => !isKeptFlag(flag)),
-    words: wordsOf(folder, manifest, texts),
+    words: wordsOf(folder, manifest, brought === null ? texts : textsBeside(folder, brought.file), args),
     forks: forkingFile(folder, brought?.file ?? source ?? ''),
     moves: movingFile(folder, brought?.file ?? source ?? ''),
     hasRoutesOfOurs: /['"`]\/(?:admin|web)(?:\/[^'"`\s]*)?['"`]/.test(texts),
     dataVariables: [...new Set([...texts.matchAll(DATA_VARIABLE)].map(([, name = '']) => name))],
-    build: buildOf(folder, manifest, framework, made ?? entry),
+    build,
     isRepository: existsSync(join(folder, '.git')),
     github: githubOf(folder),
     version: typeof manifest.version === 'string' ? manifest.version : null,
   }
 }
 
-/** By commander or yargs (`.command('start')`), by a comparison with the first argument, or by a file for each command (oclif). */
-function wordsOf(folder: string, { oclif }: Manifest, texts: string): string[] {
+/** By commander or yargs (`.command('start')`), a comparison with the first argument, a file for each command (oclif), or `args`. */
+function wordsOf(folder: string, { oclif }: Manifest, texts: string, args: readonly string[]): string[] {
   const said = [...texts.matchAll(/\.command\(\s*(?:\{\s*command:\s*)?['"`]([a-z-]+)/g)].map(([, word = '']) => word)
   const compared = [...texts.matchAll(/\b(?:argv\[2\]|command)\s*===?\s*['"`]([a-z-]+)['"`]/g)].map(
     ([, word = '']) => word,
   )
   const commands = typeof oclif?.commands === 'string' ? namesIn(join(folder, oclif.commands)) : []
   const files = commands.map((name) => name.replace(/\.[cm]?[jt]s$/, ''))
-  const all = new Set([...said, ...compared, ...files])
+  const all = new Set([...said, ...compared, ...files, ...args])
   return OPERATOR_WORDS.filter((word) => all.has(word))
 }
 
@@ -184,18 +199,23 @@ function frameworkOf(packages: string[]): Framework {
 function startedIn(folder: string, manifest: Manifest, framework: Framework): string | Brought | null {
   const { scripts = {}, main } = manifest
   if (framework === 'nest') return 'dist/main.js'
-  for (const { program } of startCommands(scripts)) {
-    const named = program?.replace(/^\.\//, '')
-    if (named === undefined) continue
-    const files = /\.[cm]?[jt]s$/.test(named) ? [named] : [`${named}.js`, `${named}/index.js`]
-    const file = files.find((one) => existsSync(join(folder, one)) || sourceOf(folder, one) !== null)
-    if (file !== undefined) return isBrought(file) ? broughtBy(folder, null, file) : file
+  for (const { program } of startCommands(folder, scripts)) {
+    const file = fileOf(folder, program)
+    if (file !== null) return isBrought(file) ? broughtBy(folder, null, file) : file
   }
   const named = main !== undefined && existsSync(join(folder, main)) ? main.replace(/^\.\//, '') : null
   const usual = [...(named === null ? [] : [named]), ...USUAL].filter((path) => existsSync(join(folder, path)))
   // a file of the author's that loads the agent
   const around = usual.find((path) => readText(join(folder, path)).includes('baton-kit'))
   return around ?? commandOf(folder, manifest) ?? usual[0] ?? null
+}
+
+/** Null if it is not there, and no source of it either. */
+function fileOf(folder: string, program: string | null): string | null {
+  const named = program?.replace(/^\.\//, '')
+  if (named === undefined) return null
+  const files = /\.[cm]?[jt]s$/.test(named) ? [named] : [`${named}.js`, `${named}/index.js`]
+  return files.find((one) => existsSync(join(folder, one)) || sourceOf(folder, one) !== null) ?? null
 }
 
 /** What a start from source runs: the entry, or what the file around it will load; null if it is not there. */
@@ -223,15 +243,15 @@ export function broughtBy(folder: string, name: string | null, file: string): Br
 /** By the start script, if it runs `node` or a command of a package, and not a tool such as `tsx`. */
 function givenIn(folder: string, manifest: Manifest): ScriptWords {
   const { scripts = {} } = manifest
-  const command = commandOf(folder, manifest) === null ? null : readOtherCommand(scripts['start'] ?? '')
-  return startCommands(scripts)[0] ?? command ?? { args: [], lostArgs: [] }
+  const command = commandOf(folder, manifest) === null ? null : readOtherCommand(chosenStart(scripts)?.command ?? '')
+  return startCommands(folder, scripts)[0] ?? command ?? { args: [], lostArgs: [] }
 }
 
 /** The built server that `npm start` runs, else the one that a known tool makes. Null if the line can go into a source of it. */
 function madeOf(folder: string, { scripts = {} }: Manifest, packages: readonly string[]): string | null {
   if (scripts['build'] === undefined) return null
   const tool = (Object.keys(MADE_BY) as (keyof typeof MADE_BY)[]).find((name) => packages.includes(name))
-  const programs = startCommands(scripts).flatMap(({ program }) => program?.replace(/^\.\/|\/$/g, '') ?? [])
+  const programs = startCommands(folder, scripts).flatMap(({ program }) => program?.replace(/^\.\/|\/$/g, '') ?? [])
   for (const program of programs.length > 0 || tool === undefined ? programs : [MADE_BY[tool]]) {
     if (!/^(dist|build|out|\.output)(\/|$)/.test(program)) continue
     const files = /\.[cm]?js$/.test(program) ? [program] : [`${program}/index.js`, `${program}.js`]
@@ -244,7 +264,8 @@ function madeOf(folder: string, { scripts = {} }: Manifest, packages: readonly s
 
 /** By the `bin` of a package that goes into the release. */
 function commandOf(folder: string, { scripts = {}, dependencies = {} }: Manifest): Brought | null {
-  const program = startCommands(scripts)[0]?.program ?? readOtherCommand(scripts['start'] ?? '')?.name
+  const program =
+    startCommands(folder, scripts)[0]?.program ?? readOtherCommand(chosenStart(scripts)?.command ?? '')?.name
   const word = program?.replace(/^(?:\.\/)?node_modules\/\.bin\//, '') ?? ''
   for (const name of Object.keys(dependencies)) {
     const file = commandsOf(folder, name)[word]
@@ -272,10 +293,35 @@ function commandsOf(folder: string, name: string): Record<string, string> {
   return typeof bin === 'string' ? { [name.split('/').at(-1) ?? name]: bin } : bin
 }
 
-function startCommands(scripts: Record<string, string>): NodeCommand[] {
-  return [scripts['start:prod'], scripts['start']].flatMap((command) =>
-    command === undefined ? [] : (readNodeCommand(command) ?? []),
-  )
+function restOf(
+  folder: string,
+  { scripts = {} }: Manifest,
+  { framework, made, brought, entry, build }: Pick<Detected, 'framework' | 'made' | 'brought' | 'entry' | 'build'>,
+): StartRest {
+  const script = chosenStart(scripts)
+  if (script === null)
+    return { before: [], after: [], through: null, runner: null, lostVariables: [], environment: {}, unread: null }
+  const { command, before, after, through, runner, lostVariables, environment } = script
+  const [first] = startCommands(folder, scripts)
+  const isKnown = framework === 'next' || framework === 'nest' || made !== null || brought !== null
+  const isRead = isKnown || (entry !== null && fileOf(folder, first?.program ?? null) === entry)
+  const filled = Object.entries(environment).map(([name, text]) => [name, filledVariable(name, text)])
+  return {
+    // a build makes its files once, and no start does
+    before: before.filter((text) => build === null || !/^(?:npm|pnpm|yarn|bun)(?: run)? build$/.test(text)),
+    after,
+    through,
+    runner,
+    lostVariables,
+    environment: Object.fromEntries(filled) as Record<string, string>,
+    unread: isRead || entry === null ? null : command,
+  }
+}
+
+/** An install gives the application another port and host. */
+function filledVariable(name: string, text: string): string {
+  if (name === 'PORT' && /^\d+$/.test(text)) return '{port}'
+  return /^HOST(?:NAME)?$/.test(name) && /^[\w.:[\]-]+$/.test(text) ? '{host}' : text
 }
 
 /** The file itself, or the TypeScript in src/ from which dist/ or build/ is compiled. */
@@ -294,7 +340,10 @@ function buildOf(
   entry: string | null,
 ): string | null {
   if (scripts['build'] === undefined) return framework === 'next' ? 'npx next build' : null
-  const needed = framework === 'next' || framework === 'nest' || (entry !== null && /^(dist|build|out)\//.test(entry))
+  const isBefore =
+    chosenStart(scripts)?.before.some((text) => /^(?:npm|pnpm|yarn|bun)(?: run)? build$/.test(text)) === true
+  const isMade = framework === 'next' || framework === 'nest' || (entry !== null && /^(dist|build|out)\//.test(entry))
+  const needed = isBefore || isMade
   return needed ? `${managerOf(folder)} run build` : null
 }
 

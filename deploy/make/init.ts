@@ -2,6 +2,7 @@
 // is written. Pure: takes what `detect` found, returns files and lines. Must hold: a second run changes nothing. No file of the
 // author is replaced; the entry gets one line.
 
+import { recordOf } from '../lib/agent-answer.ts'
 import { AROUND, type Brought, type Detected, isBrought } from './detect.ts'
 import { aboutForks, aboutMoving } from './forks.ts'
 import { CONFIG, ENVIRONMENT } from './project.ts'
@@ -49,7 +50,12 @@ export function planInit(
   { configured, lacksEntry = false, shown }: Findings = { configured: null, shown: null },
   foreign: string | null = null,
 ): InitPlan {
-  const notes: string[] = [...(configured === null ? SWITCH_NOTES : []), ...(shown?.notes ?? [])]
+  const notes: string[] = [
+    ...notesOfStart(found, configured),
+    ...notesOfUploads(found, configured),
+    ...(configured === null ? SWITCH_NOTES : []),
+    ...(shown?.notes ?? []),
+  ]
   const healthPath = shown === null ? found.healthPath : shown.healthPath
   const files: Written[] = [
     { path: CONFIG, content: `${JSON.stringify(configOf({ ...found, healthPath }, shown), null, 2)}\n` },
@@ -147,6 +153,7 @@ function configOf(found: Detected, shown: SourceStart | null): Record<string, un
             HOSTNAME: '{host}',
             STATE_DIRECTORY: '{stateDirectory}',
             NODE_ENV: 'production',
+            ...found.start.environment,
           },
         }
       : environmentOf(found)),
@@ -161,12 +168,25 @@ function configOf(found: Detected, shown: SourceStart | null): Record<string, un
   }
 }
 
-/** `environment` replaces the default variables, so this repeats those beside the variables that name the folder for data. */
-function environmentOf({ dataVariables }: Detected): Record<string, unknown> {
-  if (dataVariables.length === 0) return {}
-  const data = Object.fromEntries(dataVariables.map((name) => [name, '{stateDirectory}']))
-  return { environment: { ...ENVIRONMENT, ...data } }
+/**
+ * `environment` replaces the default variables, so this repeats those beside the variables of the start script and those that name
+ * the folder for data.
+ */
+function environmentOf({ dataVariables, start }: Detected): Record<string, unknown> {
+  const data = Object.fromEntries(dataVariables.map((name) => [name, folderFor(name)]))
+  const all: Record<string, string> = { ...ENVIRONMENT, ...start.environment, ...data }
+  const isUsual = Object.entries(all).every(([name, text]) =>
+    Object.entries(ENVIRONMENT).some(([usual, value]) => usual === name && value === text),
+  )
+  return isUsual ? {} : { environment: all }
 }
+
+/** In the state directory itself, an application that serves its uploads would serve the database and Baton's files too. */
+function folderFor(name: string): string {
+  return UPLOADS.test(name) ? '{stateDirectory}/uploads' : '{stateDirectory}'
+}
+
+const UPLOADS = /^UPLOADS?_?DIR$/
 
 function patchOf({ source, isModule }: Detected): Patch | null {
   return source === null ? null : { path: source, line: lineFor(source, isModule) }
@@ -229,6 +249,51 @@ function isOfPackage(entry: unknown): boolean {
 function noteOfBrought({ name, package: from, file }: Brought): string {
   const runs = name === null ? file : `\`${name}\` of the package ${from}`
   return `the start script runs ${runs}, and nothing in node_modules is edited: ${AROUND} loads it after the agent. What the package says of its host, its port and its folder for data belongs into \`args\` or \`environment\` (docs/adopt.md)`
+}
+
+/** What the start script does beside what an install does: first of all notes, since a migration may be among it. */
+function notesOfStart({ start, entry }: Detected, configured: Findings['configured']): string[] {
+  const { before, after, through, runner, lostVariables, environment, unread } = start
+  const notes: string[] = []
+  if (before.length > 0)
+    notes.push(
+      `the start script runs ${inCode(before)} before the application, and an install runs the application only: what prepares data, such as a migration, belongs into the entry, before it listens, where every start and every rehearsal has it; what only makes files belongs into \`build\``,
+    )
+  if (after.length > 0)
+    notes.push(`not kept of the start script: ${inCode(after)}: an install starts the application, and no shell`)
+  if (through !== null)
+    notes.push(
+      `the start script starts Node by ${inCode([through])}, and an install does not: what that does for the application belongs into the entry, or into \`environment\``,
+    )
+  if (runner !== null)
+    notes.push(
+      `the start script runs the application by ${runner.name}${runner.options.length === 0 ? '' : ` (${runner.options.join(' ')})`}, and an install runs ${entry ?? 'its entry'} without it, as one process, which the service manager starts again when it ends`,
+    )
+  if (lostVariables.length > 0)
+    notes.push(
+      `not kept of the start script: ${inCode(lostVariables)}, which only a shell understands: write it into \`environment\``,
+    )
+  const given = configured?.['environment']
+  const unset = Object.keys(environment).filter((name) => !Object.hasOwn({ ...ENVIRONMENT, ...recordOf(given) }, name))
+  if (configured !== null && unset.length > 0)
+    notes.push(`the start script sets ${unset.join(', ')}, and \`environment\` of ${CONFIG} does not`)
+  if (unread !== null && configured === null)
+    notes.push(
+      `the start script runs ${inCode([unread])}, of which no file here was understood: ${entry ?? ''} was taken instead, by its name or as \`main\` of package.json. If another file starts the application, say so in \`entry\``,
+    )
+  return notes
+}
+
+function notesOfUploads({ dataVariables }: Detected, configured: Findings['configured']): string[] {
+  const name = configured === null ? dataVariables.find((one) => UPLOADS.test(one)) : undefined
+  if (name === undefined) return []
+  return [
+    `${name} is ${folderFor(name)}, which the application makes: in the state directory itself lie its database and Baton's files, which no upload may replace and no visitor read`,
+  ]
+}
+
+function inCode(texts: readonly string[]): string {
+  return texts.map((text) => `\`${text}\``).join(', ')
 }
 
 function notesOfArgs({ args, lostArgs, localArgs }: Detected, configured: Findings['configured']): string[] {

@@ -36,6 +36,9 @@ interface Output {
 
 /** Throws BatonError invalid_request without a package.json, refused if there is nobody to ask. */
 export async function setUp(folder: string, flags: SetUpFlags, { say, print }: Output): Promise<void> {
+  const denoFile = ['deno.json', 'deno.jsonc'].find((name) => existsSync(join(folder, name)))
+  if (!existsSync(join(folder, 'package.json')) && denoFile !== undefined)
+    throw otherRuntime('Deno', `there is ${denoFile} and no package.json`)
   if (!existsSync(join(folder, 'package.json')))
     throw new BatonError('invalid_request', `expected package.json in ${folder}, found none`, {
       hint: '`npm init` makes one',
@@ -43,6 +46,8 @@ export async function setUp(folder: string, flags: SetUpFlags, { say, print }: O
   const configured = await configuredIn(folder)
   const entry = typeof configured?.['entry'] === 'string' ? configured['entry'] : null
   const found = { ...detect(folder), ...named(flags.service, configured) }
+  if (found.foreignRuntime !== null && configured === null)
+    throw otherRuntime(found.foreignRuntime, 'its start script or its sources need that')
   if (entry !== null && isBrought(entry)) found.brought ??= broughtBy(folder, null, entry)
   if (entry !== null) {
     const first = sourceOf(folder, entry) ?? entry
@@ -78,6 +83,12 @@ export async function setUp(folder: string, flags: SetUpFlags, { say, print }: O
   if (plan.patch !== null && embedded !== null) await writeFile(join(folder, plan.patch.path), embedded)
   if (fault !== null) return tellFault(fault)
   say(`\nnext: ${nextStep(found, shown)}`)
+}
+
+function otherRuntime(name: string, why: string): BatonError {
+  return new BatonError('refused', `expected an application of Node.js, found one of ${name}: ${why}`, {
+    hint: 'a release holds Node 26 and runs the application in it: a `start` script such as `node server.js` says that it runs there',
+  })
 }
 
 function nextStep({ version }: Detected, shown: SourceStart | null): string {
