@@ -1,7 +1,8 @@
 // @deadlineMs 400000
-// Applications as people write them, each with a habit of the field: it asks whether its port is free, or has a server that is not HTTP.
+// Applications as people write them, each with a habit of the field: it asks whether its port is free, uses UDP, has a server that is not HTTP.
 // Each is updated and rolled back, gets a broken release, and is killed: always as good as a plain restart.
 
+import { createSocket } from 'node:dgram'
 import { once } from 'node:events'
 import { connect } from 'node:net'
 import { join } from 'node:path'
@@ -13,7 +14,8 @@ import { eventually } from './lab/systemd.ts'
 import { suite } from './suite.ts'
 
 const test = suite('habits', { timeoutMs: 120_000 })
-const AUTO = `import '${join(PROJECT, 'agent/adapters/auto.ts')}'\nimport { createServer } from 'node:http'\n`
+const ADAPTER = join(PROJECT, 'agent/adapters/auto.ts')
+const AUTO = `import '${ADAPTER}'\nimport { createServer } from 'node:http'\n`
 const ANSWER = `createServer((request, response) => response.end(String(process.pid)))`
 const LISTEN = `${ANSWER}.listen(Number(process.env.PORT), process.env.HOST)`
 const BROKEN = `process.exit(3)\n`
@@ -35,6 +37,26 @@ const fields: Record<string, () => Promise<Habit>> = {
       }
       ${LISTEN}`,
   }),
+  'joins a group as mDNS does, and has two sockets on one port': async () => {
+    const port = await freePort()
+    return {
+      text: `import { createSocket } from 'node:dgram'
+        import { onStop } from '${ADAPTER}'
+        const answer = (socket) => socket.on('message', (_, from) => socket.send(String(process.pid), from.port, from.address))
+        const mdns = answer(createSocket({ type: 'udp4', reuseAddr: true }))
+        mdns.on('listening', () => update())
+        mdns.bind(${port}, '224.0.0.251')
+        const update = () => mdns.addMembership('224.0.0.251', '127.0.0.1')
+        onStop(() => mdns.dropMembership('224.0.0.251', '127.0.0.1'))
+        for (let i = 0; i < 2; i++) answer(createSocket({ type: 'udp4', reusePort: true })).bind(${port}, '127.0.0.1')
+        ${LISTEN}`,
+      async serves(pid) {
+        const asked = Array.from({ length: 16 }, () => eventually('an answer', () => answersBy(pid, port, '127.0.0.1')))
+        await Promise.all(asked)
+        await eventually('an answer to the group', () => answersBy(pid, port, '224.0.0.251'))
+      },
+    }
+  },
   'has a server of a protocol of its own, with a client that stays': async () => {
     const port = await freePort()
     return {
@@ -83,6 +105,21 @@ for (const [habit, make] of Object.entries(fields))
   }
 
 test.run()
+
+/** Whether the process answers a datagram. The kernel chooses among sockets that share a port by the client's. */
+async function answersBy(pid: number, port: number, host: string): Promise<boolean> {
+  const client = createSocket('udp4')
+  try {
+    client.bind(0, '127.0.0.1')
+    await once(client, 'listening')
+    client.setMulticastInterface('127.0.0.1')
+    client.send('who', port, host)
+    const [said] = (await once(client, 'message', { signal: AbortSignal.timeout(500) })) as [Buffer]
+    return Number(said.toString()) === pid
+  } finally {
+    client.close()
+  }
+}
 
 async function pidOf({ port }: Adopted): Promise<number | null> {
   const answer = await ask(port, 'GET', '/', null).catch(() => null)

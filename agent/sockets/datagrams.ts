@@ -7,14 +7,16 @@ import { subscribe } from 'node:diagnostics_channel'
 import type { Socket, SocketType } from 'node:dgram'
 import type { InheritedListener } from '../words/wire.ts'
 import { HOLDER } from '../words/lent.ts'
-import { descriptorOfUdp, stateOfUdp } from './internals-udp.ts'
+import { descriptorOfUdp, keepMemberships, stateOfUdp } from './internals-udp.ts'
 import { closeDescriptor, duplicate } from './libc.ts'
 
 export interface KeptDatagrams {
-  /** such as `udp4 127.0.0.1:5353` */
+  /** such as `udp4 127.0.0.1:5353`; of two sockets that share a port, the second one is `udp4 127.0.0.1:5353 2` */
   key: string
-  /** descriptor of the same socket */
-  spare: number
+  /** descriptor of the same socket; null before it is bound, and if there could be none */
+  spare: number | null
+  /** whether the next process may have it: what this process changes on it, it changes there too */
+  isGiven: boolean
 }
 
 /** how long sockets that this process inherits wait for the application to bind them */
@@ -26,8 +28,10 @@ const shared = globalThis as { [KEPT]?: Set<KeptDatagrams> }
 const kept = (shared[KEPT] ??= new Set())
 
 /** The sockets that this process has bound, for the next process. */
-export function keptDatagrams(): ReadonlySet<KeptDatagrams> {
-  return kept
+export function keptDatagrams(): KeptDatagrams[] {
+  const bound = [...kept].filter(({ spare }) => spare !== null)
+  for (const one of bound) one.isGiven = true
+  return bound
 }
 
 export function isDatagrams({ key }: { key: string }): boolean {
@@ -61,6 +65,7 @@ function borrowFor(socket: UdpSocket, holder: string): void {
     socket.bind = bind as typeof socket.bind
     const state = stateOfUdp(socket)
     if (state !== null) state.bindState = 1 // "binding": Node queues what the application sends until the socket is bound
+    keepMemberships(socket, () => false)
     const heard = args.slice(-1).filter((one) => typeof one === 'function')
     const bindTo = (fd: number | null) => void (fd === null ? bind(...args) : bind({ fd }, ...heard))
     void import('./lent-datagrams.ts').then(({ bindLent }) => bindLent(holder, { socket, ...asked, bind: bindTo }))
@@ -70,27 +75,57 @@ function borrowFor(socket: UdpSocket, holder: string): void {
 
 function follow(socket: UdpSocket, unclaimed: Map<string, InheritedListener>): void {
   const bind = socket.bind.bind(socket) as (...args: unknown[]) => Socket
-  const keep = (key: string, spare: number | null) => {
-    if (spare === null) return
-    const own = { key, spare }
-    kept.add(own)
-    socket.once('close', () => {
-      kept.delete(own)
-      closeDescriptor(spare)
-    })
+  const own: KeptDatagrams = { key: '', spare: null, isGiven: false }
+  const letGo = () => {
+    kept.delete(own)
+    if (own.spare !== null) closeDescriptor(own.spare)
+    own.spare = null
   }
+  socket.once('close', letGo)
+  keepMemberships(socket, () => own.isGiven)
   socket.bind = ((...args: unknown[]) => {
     const asked = askedIn(args)
-    const key = asked === null ? null : `${socket.type} ${asked.address ?? '*'}:${asked.port}`
-    const inherited = key === null ? undefined : unclaimed.get(key)
-    if (key !== null && inherited === undefined)
-      socket.once('listening', () => keep(key, duplicate(descriptorOfUdp(socket) ?? -1)))
-    if (key === null || inherited === undefined) return bind(...args)
-    unclaimed.delete(key)
-    keep(key, inherited.spare)
-    const heard = args.at(-1)
-    return bind({ fd: inherited.accept }, ...(typeof heard === 'function' ? [heard] : []))
+    if (asked === null || stateOfUdp(socket)?.bindState !== 0) return bind(...args)
+    const place = `${socket.type} ${asked.address ?? '*'}:${asked.port}`
+    const inherited = [...unclaimed.values()].find(({ key }) => placeIn(key) === place)
+    letGo() // the last `bind` may have failed
+    own.key = nextKey(place)
+    own.isGiven = false
+    kept.add(own)
+    if (inherited === undefined) {
+      socket.once('listening', () => (own.spare ??= duplicate(descriptorOfUdp(socket) ?? -1)))
+      return bind(...args)
+    }
+    unclaimed.delete(inherited.key)
+    own.spare = inherited.spare
+    const heard = args.slice(-1).filter((one) => typeof one === 'function')
+    bindSoon(socket, inherited.accept, (fd) => bind({ fd }, ...heard))
+    return socket
   }) as typeof socket.bind
+}
+
+/** Node binds to a descriptor at once, but to an address after `bind` has returned: applications rely on that. */
+function bindSoon(socket: UdpSocket, fd: number, bind: (fd: number) => void): void {
+  const state = stateOfUdp(socket)
+  if (state !== null) state.bindState = 1 // "binding", as above
+  process.nextTick(() => {
+    if (state?.handle === null) return closeDescriptor(fd) // the application has closed it
+    if (state !== null) state.bindState = 0
+    bind(fd)
+  })
+}
+
+/** The key without the number of the socket there. */
+function placeIn(key: string): string {
+  return key.split(' ', 2).join(' ')
+}
+
+/** Sockets that share a port (`reusePort`, `reuseAddr`) are told apart by the order in which they are bound. */
+function nextKey(place: string): string {
+  for (let count = 1; ; count++) {
+    const key = count === 1 ? place : `${place} ${count}`
+    if (![...kept].some((one) => one.key === key)) return key
+  }
 }
 
 /** The address in the arguments of `bind()`; null for any free port: https://nodejs.org/api/dgram.html#socketbindport-address-callback */

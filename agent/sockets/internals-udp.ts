@@ -18,6 +18,32 @@ export function stateOfUdp(socket: object): UdpState | null {
   return state === undefined ? null : ((socket as Record<symbol, UdpState | undefined>)[state] ?? null)
 }
 
+/**
+ * A socket that another process has had may be a member of a group already. The first time that this process joins a group is then no
+ * error; a second time is one, as ever. While `isGiven`, the next process is a member by the same socket: this one does not leave for it.
+ */
+export function keepMemberships(socket: object, isGiven: () => boolean): void {
+  for (const kind of ['Membership', 'SourceSpecificMembership']) {
+    const [join, leave] = [`add${kind}`, `drop${kind}`].map((name) => Reflect.get(socket, name) as Method)
+    const joined = new Set<string>()
+    Reflect.set(socket, `add${kind}`, (...args: unknown[]) => {
+      const group = args.join(' ')
+      const isFirst = !joined.has(group)
+      joined.add(group)
+      try {
+        return join?.apply(socket, args)
+      } catch (cause) {
+        if (!isFirst || (cause as NodeJS.ErrnoException).code !== 'EADDRINUSE') throw cause
+      }
+    })
+    Reflect.set(socket, `drop${kind}`, (...args: unknown[]) => {
+      if (!joined.delete(args.join(' ')) || !isGiven()) return leave?.apply(socket, args)
+    })
+  }
+}
+
+type Method = (...args: unknown[]) => unknown
+
 /** Exchanges the bound handles of two UDP sockets. */
 export function swapUdp(one: object, other: object): void {
   const [first, second] = [stateOfUdp(one), stateOfUdp(other)]

@@ -81,11 +81,13 @@ async function loan(path: string): Promise<Loan> {
 /** Replaces the sockets of a holder that is gone, and its network with it, by those of the next holder. */
 async function renew(path: string, before: Loan['sockets']): Promise<void> {
   for (const fd of before.values()) closeDescriptor(fd)
+  before.clear() // another file may have the number of each now
   if (shared.leaving.signal.aborted) return
+  shared.loan = loan(path) // what the application binds from now on waits for the next holder
+  shared.loan.catch(() => {}) // heard below
   try {
     const { createSocket } = await import('node:dgram')
     for (const { socket } of shared.taken.values()) exchange(socket, createSocket(socket.type)) // frees the port
-    shared.loan = loan(path)
     const { sockets } = await shared.loan
     for (const [name, { socket }] of shared.taken) {
       const fd = duplicate(sockets.get(name) ?? -1)
