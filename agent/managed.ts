@@ -97,7 +97,8 @@ export async function openOwnInstall(
     const { openFeed } = await import('./update/feed/open.ts')
     const onPassedOver = (passed: string, why: string) =>
       log({ event: 'warning', message: `not using ${passed}: ${why}` })
-    return openFeed(setting, { service, stateDirectory, trust: settings.trust, onPassedOver })
+    const onMoved = (message: string) => log({ event: 'warning', message })
+    return openFeed(setting, { service, stateDirectory, trust: settings.trust, onPassedOver, onMoved })
   })
   const runningImage = async () => {
     const now = await nodeFiles().stat(executable)

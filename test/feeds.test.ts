@@ -339,6 +339,64 @@ test('github: with the quota used up, the redirect of the web host still finds t
   assert.is(Buffer.concat(await Array.fromAsync(answer.stream)).length, release?.asset.sizeBytes)
 })
 
+test('github: a renamed repository is followed, by the API and without it, and its new name is told once', async () => {
+  for (const quota of [60, 0]) {
+    const told: string[] = []
+    await using it = await lab('github', ['v1.0.0', 'v1.1.0'], { quota, repo: 'acme/lamp', formerly: 'acme/beacon' })
+    const setting = it.server.feed.replace('acme/lamp', 'acme/beacon')
+    await using feed = labFeed(setting, { onMoved: (line) => told.push(line) })
+    for (const _time of [1, 2]) {
+      const { release } = await feed.latest(NONE)
+      assert.is(release?.tag, 'v1.1.0')
+      assert.match(release?.asset.url ?? '', '/acme/lamp/')
+    }
+    assert.equal(told, [
+      `\`${setting}\` is \`${it.server.feed}\` now: set the feed to that, because whoever takes the old name becomes the feed`,
+    ])
+    // GitHub takes a name in any case
+    await using other = labFeed(it.server.feed, { onMoved: (line) => told.push(line) })
+    await other.latest(NONE)
+    assert.is(told.length, 1)
+  }
+})
+
+test('github: names that lead to each other are followed a few times, not for ever', async () => {
+  await using stack = new AsyncDisposableStack()
+  let asked = 0
+  const server = createServer((request, response) => {
+    if (request.url?.startsWith('/api/v3/')) return void response.writeHead(429).end()
+    const to = `/acme/n${++asked}/releases/latest`
+    response.writeHead(301, { location: to }).end()
+  })
+  const { url } = stack.use(await listening(server))
+  const feed = stack.use(labFeed(`github:acme/n0@${url}/api/v3`))
+  const error = (await assert.rejects(() => feed.latest(NONE))) as BatonError
+  assert.match(error.message, /does not help: it names no release$/)
+  assert.is(error.hint, 'wait until then, or set GITHUB_ENTERPRISE_TOKEN: it has a larger quota')
+  assert.is(asked, 4)
+})
+
+test("github: Forgejo's and Gitea's releases, public and private: one address for each file, which takes the token; nothing else does", async () => {
+  const token = 'secret0123456789'
+  await using stack = new AsyncDisposableStack()
+  const dist = stack.use(await makeDist(['v1.1.0']))
+  const objects = stack.use(await releaseServer({ dir: dist.dir }))
+  for (const needed of [{}, { token }]) {
+    const server = stack.use(await releaseServer({ dir: dist.dir, forgejo: true, objectsUrl: objects.url, ...needed }))
+    const feed = stack.use(labFeed(server.feed, { environment: { GITHUB_ENTERPRISE_TOKEN: token } }))
+    const { release } = await feed.latest(NONE)
+    assert.is(release?.tag, 'v1.1.0')
+    const asset = release?.asset ?? (assert.unreachable() as never)
+    const answer = await feed.bytes(asset, 0, null, new AbortController().signal)
+    assert.is(Buffer.concat(await Array.fromAsync(answer.stream)).length, asset.sizeBytes)
+  }
+  assert.ok(objects.requests.length > 0)
+  assert.ok(objects.requests.every(({ headers }) => headers.authorization === undefined))
+  const server = stack.use(await releaseServer({ dir: dist.dir, forgejo: true, token }))
+  const error = (await assert.rejects(() => stack.use(labFeed(server.feed)).byTag('v1.1.0'))) as BatonError
+  assert.is(error.hint, 'a private repository needs GITHUB_ENTERPRISE_TOKEN')
+})
+
 test('github: with the quota used up, a tag that may be a prerelease for all we know is not taken', async () => {
   await using it = await lab('github', ['v1.0.0', 'v1.1.0'], { quota: 0, prereleases: ['v1.1.0'] })
   assert.match(await failure(it.feed, 'v1.1.0'), /^rate_limited .*does not help: it names v1\.0\.0/)

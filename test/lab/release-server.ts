@@ -83,6 +83,10 @@ export interface ReleaseServerOptions extends Faults {
   dir: string
   /** `owner/name`; default `acme/beacon` */
   repo?: string
+  /** the repository's name before it was renamed: its addresses redirect to those of today, as GitHub's do */
+  formerly?: string
+  /** the API and the web host answer as Forgejo's and Gitea's: assets have one address, on the web host, which takes the token too */
+  forgejo?: boolean
   /** default: any free port */
   port?: number
   /** where it listens; default 127.0.0.1 */
@@ -221,6 +225,12 @@ async function answer(state: State, request: IncomingMessage, response: ServerRe
     return await answerWrite(state, request, response, path, url)
   }
   if (request.method !== 'GET' && request.method !== 'HEAD') return sendText(response, 405, 'GET only\n')
+  const former = state.options.formerly
+  for (const head of ['/api/v3/repos/', '/']) {
+    if (former === undefined || !path.startsWith(`${head}${former}/`)) continue
+    const rest = `${path.slice(head.length + former.length)}${url.search}`
+    return redirect(response, `${state.url}${head}${state.owner}${rest}`, 301)
+  }
   if (path.startsWith('/api/v3/')) return await answerApi(state, request, response, path.slice(7), url)
   if (path.startsWith(`/${state.owner}/releases/`)) {
     return await answerWeb(state, request, response, path.slice(state.owner.length + 11))
@@ -371,7 +381,9 @@ async function answerWeb(
   response: ServerResponse,
   path: string,
 ): Promise<void> {
-  if (state.options.token !== undefined) return sendText(response, 404, 'Not Found\n')
+  const { token, forgejo = false } = state.options
+  const isAllowed = token === undefined || (forgejo && request.headers.authorization === `Bearer ${token}`)
+  if (!isAllowed) return sendText(response, 404, 'Not Found\n')
   if (path === 'latest') {
     const listed = await releasesOf(state)
     const latest = listed.find((release) => !release.draft && !release.prerelease)
@@ -563,11 +575,15 @@ async function releasesOf(state: State): Promise<Listed[]> {
         id,
         path: `${tag}/${name}`,
         name,
-        url: `${state.url}/api/v3/repos/${state.owner}/releases/assets/${id}`,
-        state: 'uploaded',
-        content_type: 'application/octet-stream',
         size: sums !== null ? sums.length : real ? (await stat(file)).size + (faults.announcedDelta ?? 0) : 1,
-        ...digestOf(faults, sha256),
+        ...(options.forgejo === true
+          ? { uuid: `${id}`, type: 'attachment', download_count: 0 }
+          : {
+              url: `${state.url}/api/v3/repos/${state.owner}/releases/assets/${id}`,
+              state: 'uploaded',
+              content_type: 'application/octet-stream',
+              ...digestOf(faults, sha256),
+            }),
         browser_download_url: `${state.url}/${state.owner}/releases/download/${tag}/${encodeURIComponent(name)}`,
       })
     }
@@ -716,8 +732,8 @@ function sendText(response: ServerResponse, status: number, text: string, type =
   response.end(text)
 }
 
-function redirect(response: ServerResponse, location: string): void {
-  response.writeHead(302, { location, 'content-length': 0 }).end()
+function redirect(response: ServerResponse, location: string, status: 301 | 302 = 302): void {
+  response.writeHead(status, { location, 'content-length': 0 }).end()
 }
 
 function objectsUrl(state: State): string {

@@ -129,7 +129,7 @@ function rateLimited({ url, response }: Reply): BatonError {
   const seconds = Math.ceil(Math.min(RETRY_AFTER_MAX_SECONDS, Math.max(1, secondsToWait(response))))
   const resetAt = new Date(Date.now() + seconds * 1000).toISOString().replace(/\.\d+Z$/, 'Z')
   const details: Details = {
-    hint: 'wait, or set GITHUB_TOKEN: it has a larger quota',
+    hint: 'wait until then',
     members: { retryAfterSeconds: seconds, resetAt },
   }
   const wait = seconds < 120 ? `${seconds} s` : `${Math.round(seconds / 60)} min`

@@ -14,6 +14,7 @@ import type { Http } from './http.ts'
 import { notesBetween } from './notes.ts'
 import { newestUsable } from './newest.ts'
 import type { OnPassedOver } from './newest.ts'
+import { repositoryOf, tokenNames } from './setting.ts'
 
 export interface GithubOptions {
   description: string
@@ -30,6 +31,8 @@ export interface GithubOptions {
   /** how long a list is reused without asking again */
   minAgeMs: number
   onPassedOver: OnPassedOver
+  /** told once: the name that the repository has now */
+  onMoved: (repository: string) => void
 }
 
 const ACCEPT = 'application/vnd.github+json'
@@ -38,6 +41,8 @@ const PER_PAGE = 50
 /** how many pages are searched for a usable release */
 const PAGES_MAX = 3
 const KEPT_MAX = 8
+/** how many renames of a repository are followed */
+const MOVES_MAX = 3
 
 interface Kept {
   listings: Listing[]
@@ -49,10 +54,11 @@ interface Kept {
 export function makeGithubFeed(options: GithubOptions): Feed {
   const { description, api, repository, target, http, authorized, onPassedOver } = options
   const releases = `${api}/repos/${repository}/releases`
-  const ask = makeAsk(options)
+  const moved = makeMoved(options)
+  const ask = makeAsk(options, moved)
   const text = makeText(http)
   const judge = (listing: Listing, signal: AbortSignal | undefined) => judgeWith(text, listing, target, signal)
-  const byConvention = makeByConvention(options, text)
+  const byConvention = makeByConvention(options, text, moved)
 
   return {
     description,
@@ -84,7 +90,7 @@ export function makeGithubFeed(options: GithubOptions): Feed {
       } catch (error) {
         if (!(error instanceof BatonError)) throw error
         if (error.code === 'release_not_found') {
-          const hint = authorized ? {} : { hint: 'a private repository needs GITHUB_TOKEN' }
+          const hint = authorized ? {} : { hint: `a private repository needs ${tokenNames(api)[1]}` }
           throw new BatonError('release_not_found', `${description} has no release ${tag}`, { cause: error, ...hint })
         }
         if (error.code === 'rate_limited') return await byConvention(tag, () => false, error, signal)
@@ -113,8 +119,21 @@ function tooManyOthers(): BatonError {
 
 type Text = (url: string, signal: AbortSignal | undefined) => Promise<string | null>
 
+/** Compares the name that the host gives the repository with the one in the setting. GitHub takes a name in any case. */
+function makeMoved({ repository, onMoved }: GithubOptions): (named: string | null) => void {
+  let isTold = false
+  return (named) => {
+    if (isTold || named === null || named.toLowerCase() === repository.toLowerCase()) return
+    isTold = true
+    onMoved(named)
+  }
+}
+
 /** Fetches lists of releases. Asks for a list again only when it may have changed. */
-function makeAsk({ http, authorized, minAgeMs }: GithubOptions): (url: string, signal?: AbortSignal) => Promise<Kept> {
+function makeAsk(
+  { web, http, authorized, minAgeMs }: GithubOptions,
+  moved: (named: string | null) => void,
+): (url: string, signal?: AbortSignal) => Promise<Kept> {
   const kept = new Map<string, Kept>()
   return async (url, signal) => {
     const known = kept.get(url)
@@ -123,6 +142,7 @@ function makeAsk({ http, authorized, minAgeMs }: GithubOptions): (url: string, s
     const answer = await http.json({ ...request, known: known?.etag ?? null })
     const { etag, next } = answer ?? known ?? { etag: null, next: null }
     const listings = answer === null ? (known?.listings ?? []) : parseReleases(answer.value, authorized)
+    moved(repositoryOf(listings[0]?.url ?? null, web))
     const fresh = { listings, etag, next, at: performance.now() }
     kept.delete(url)
     kept.set(url, fresh)
@@ -169,7 +189,22 @@ async function judgeWith(
  * Finds a release without the API. `wanted` null: the latest. `limited`: the API's refusal. If this fails too, throws rate_limited
  * with both reasons.
  */
-function makeByConvention({ web, repository, target, http }: GithubOptions, text: Text) {
+function makeByConvention(
+  { api, web, repository, target, http, authorized }: GithubOptions,
+  text: Text,
+  moved: (named: string | null) => void,
+) {
+  /** The tag, and the repository's name now. A renamed repository redirects to its new name first. */
+  const latestNow = async (signal: AbortSignal | undefined): Promise<{ tag: Tag | null; name: string }> => {
+    for (let name = repository, moves = 0; ; moves++) {
+      const url = `${web}/${name}/releases/latest`
+      const location = await http.location({ url, failure: 'check_failed', signal })
+      const tag = tagOfLocation(location)
+      const named = repositoryOf(location, web) ?? name
+      if (tag !== null || named === name || moves === MOVES_MAX) return { tag, name: named }
+      name = named
+    }
+  }
   return async (
     wanted: Tag | null,
     skip: Skip,
@@ -180,15 +215,16 @@ function makeByConvention({ web, repository, target, http }: GithubOptions, text
     const giveUp = (why: string): never => {
       const { hint, members } = limited
       const message = `${limited.message}; ${latestUrl} does not help: ${why}`
-      throw new BatonError('rate_limited', message, { cause: limited, members, ...(hint === null ? {} : { hint }) })
+      const token = authorized ? '' : `, or set ${tokenNames(api)[1]}: it has a larger quota`
+      throw new BatonError('rate_limited', message, { cause: limited, members, hint: `${hint ?? 'wait'}${token}` })
     }
     try {
-      const location = await http.location({ url: latestUrl, failure: 'check_failed', signal })
-      const tag = tagOfLocation(location)
+      const { tag, name: now } = await latestNow(signal)
+      moved(now)
       if (tag === null) return giveUp('it names no release')
       // The redirect leads to a release that is neither a draft nor a prerelease. For any other tag this cannot be known.
       if (wanted !== null && tag !== wanted) return giveUp(`it names ${tag}`)
-      const urlOf = (name: string): string => `${web}/${repository}/releases/download/${tag}/${name}`
+      const urlOf = (name: string): string => `${web}/${now}/releases/download/${tag}/${name}`
       const texts = await readReleaseTexts((name) => text(urlOf(name), signal))
       if ('why' in texts) return giveUp(`${tag} cannot be used: ${texts.why}`)
       const verdict = assess(listingOf({ tag, draft: false, prerelease: false }, texts, urlOf), texts, target)
@@ -227,7 +263,8 @@ export function parseListing(value: unknown, authorized: boolean): Listing | nul
 function parseFile(value: unknown, authorized: boolean): ListedFile | null {
   if (!isObject(value)) return null
   const { name, state, size, digest, url, browser_download_url: browserUrl } = value
-  const address = authorized ? url : browserUrl
+  // Forgejo and Gitea have no address of it in their API
+  const address = authorized && typeof url === 'string' ? url : browserUrl
   if (typeof name !== 'string' || typeof address !== 'string') return null
   if (state !== undefined && state !== 'uploaded') return null // still being uploaded
   return {

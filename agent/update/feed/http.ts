@@ -20,8 +20,8 @@ export interface HttpOptions {
   homes: readonly string[]
   /** holds HTTP_PROXY, HTTPS_PROXY and NO_PROXY; the lower-case names win */
   environment: Readonly<Record<string, string | undefined>>
-  /** sent only with requests below `base` */
-  token?: { value: string; base: string } | null
+  /** sent only with requests below one of `bases` */
+  token?: { value: string; bases: readonly string[] } | null
   /** certificates to trust in place of those that come with Node, PEM */
   ca?: string
   /** how long the start of an answer may take; also the limit for a whole small file. A download that has begun has no limit here */
@@ -255,9 +255,11 @@ function settingOf(environment: HttpOptions['environment'], name: string): strin
 
 function authorization(url: URL, { token }: HttpOptions): Record<string, string> {
   if (!token) return {}
-  const base = new URL(token.base)
-  const below = url.origin === base.origin && `${url.pathname}/`.startsWith(`${base.pathname.replace(/\/+$/, '')}/`)
-  return below ? { authorization: `Bearer ${token.value}` } : {}
+  const isBelow = (text: string) => {
+    const base = new URL(text)
+    return url.origin === base.origin && `${url.pathname}/`.startsWith(`${base.pathname.replace(/\/+$/, '')}/`)
+  }
+  return token.bases.some(isBelow) ? { authorization: `Bearer ${token.value}` } : {}
 }
 
 function within(timeoutMs: number, signal: AbortSignal | undefined): AbortSignal {

@@ -8,7 +8,7 @@ import { makeGithubFeed } from './github-feed.ts'
 import { type Http, type HttpOptions, loadHttp, openHttp } from './http.ts'
 import { loadTrust } from '../trust/refresh.ts'
 import type { OnPassedOver } from './newest.ts'
-import { homesOf, parseFeedSetting, type FeedSetting } from './setting.ts'
+import { githubSetting, homesOf, parseFeedSetting, type FeedSetting, tokenNames } from './setting.ts'
 import { makeSignedFeed } from './signed-feed.ts'
 import { assetSource, folderSource, webSource, type Source } from './source.ts'
 import { makeStaticFeed } from './static-feed.ts'
@@ -20,6 +20,8 @@ export interface FeedOptions {
   /** default: the root that this executable was built with; null: the feed is not signed */
   trust?: Anchor | null
   onPassedOver?: OnPassedOver
+  /** told once, in a sentence, that the repository has another name now */
+  onMoved?: (line: string) => void
 }
 
 /** What opening a feed needs besides its setting. */
@@ -33,15 +35,16 @@ export interface FeedMeans extends Omit<HttpOptions, 'homes' | 'token'> {
   /** how long a list of releases is reused without asking again; the default depends on whether asking costs quota */
   minAgeMs?: number
   onPassedOver: OnPassedOver
+  onMoved?: (line: string) => void
 }
 
 const ANONYMOUS_MIN_AGE_MS = 60_000
 
 /** Makes no request and opens no file yet. Throws BatonError invalid_settings. */
 export function openFeed(setting: string, options: FeedOptions): OpenFeed {
-  const { service, stateDirectory, trust = ownRelease().trust, onPassedOver = () => {} } = options
+  const { service, stateDirectory, trust = ownRelease().trust, onPassedOver = () => {}, onMoved = () => {} } = options
   const target = { service, os: process.platform, arch: process.arch }
-  return openFeedWith(setting, { target, environment: process.env, trust, stateDirectory, onPassedOver })
+  return openFeedWith(setting, { target, environment: process.env, trust, stateDirectory, onPassedOver, onMoved })
 }
 
 export function openFeedWith(setting: string, means: FeedMeans): OpenFeed {
@@ -90,7 +93,7 @@ function sourceOf(parsed: FeedSetting, http: Http): Source {
 }
 
 function unsigned(description: string, parsed: FeedSetting, http: Http, means: FeedMeans): Feed {
-  const { target, minAgeMs, onPassedOver } = means
+  const { target, minAgeMs, onPassedOver, onMoved = () => {} } = means
   if (parsed.kind !== 'github')
     return makeStaticFeed({ description, source: sourceOf(parsed, http), target, onPassedOver })
   const { api, web, repository } = parsed
@@ -106,16 +109,24 @@ function unsigned(description: string, parsed: FeedSetting, http: Http, means: F
     authorized,
     minAgeMs: minAgeMs ?? (costs ? ANONYMOUS_MIN_AGE_MS : 0),
     onPassedOver,
+    onMoved: (to) => {
+      const now = githubSetting(to, api)
+      onMoved(
+        `\`${description}\` is \`${now}\` now: set the feed to that, because whoever takes the old name becomes the feed`,
+      )
+    },
   })
 }
 
-/** Uses the variable names of `gh`: some for github.com, others for every other host, so that no host gets another's token. */
 function tokenFor(
-  { api }: Extract<FeedSetting, { kind: 'github' }>,
+  { api, web, repository }: Extract<FeedSetting, { kind: 'github' }>,
   environment: Readonly<Record<string, string | undefined>>,
-): { value: string; base: string } | null {
-  const names =
-    api === 'https://api.github.com' ? ['GH_TOKEN', 'GITHUB_TOKEN'] : ['GH_ENTERPRISE_TOKEN', 'GITHUB_ENTERPRISE_TOKEN']
-  const value = names.map((name) => environment[name]?.trim()).find((text) => text)
-  return value ? { value, base: api } : null
+): { value: string; bases: string[] } | null {
+  const value = tokenNames(api)
+    .map((name) => environment[name]?.trim())
+    .find((text) => text)
+  if (value === undefined) return null
+  // Forgejo and Gitea serve the files of a private repository only there; GitHub's web host has another origin, or is not asked
+  const files = `${web}/${repository}/releases/download`
+  return { value, bases: new URL(web).origin === new URL(api).origin ? [api, files] : [api] }
 }

@@ -59,11 +59,32 @@ export function webHostOf(api: string): string {
 function parseGithub(setting: string): FeedSetting {
   const at = setting.indexOf('@')
   const repository = setting.slice('github:'.length, at < 0 ? undefined : at)
-  if (!/^[A-Za-z0-9][A-Za-z0-9-]{0,38}\/[A-Za-z0-9._-]{1,100}$/.test(repository) || /\/\.{1,2}$/.test(repository)) {
+  if (!isRepository(repository)) {
     throw invalid(setting, `expected a repository \`owner/name\`, got ${quoted(repository)}`)
   }
   const api = at < 0 ? GITHUB_API : parseBase(setting.slice(at + 1), setting).href.replace(/\/+$/, '')
   return { kind: 'github', repository, api, web: webHostOf(api) }
+}
+
+function isRepository(name: string): boolean {
+  return /^[A-Za-z0-9][A-Za-z0-9-]{0,38}\/[A-Za-z0-9._-]{1,100}$/.test(name) && !/\/\.{1,2}$/.test(name)
+}
+
+/** Pure: the repository of a page of releases on this web host; null if it is another page. */
+export function repositoryOf(page: string | null, web: string): string | null {
+  if (page === null || !page.startsWith(`${web}/`)) return null
+  const [, name = ''] = /^([^/?#]+\/[^/?#]+)\/releases(?:[/?#]|$)/.exec(page.slice(web.length + 1)) ?? []
+  return isRepository(name) ? name : null
+}
+
+/** Pure: the setting that names this repository. */
+export function githubSetting(repository: string, api: string): string {
+  return `github:${repository}${api === GITHUB_API ? '' : `@${api}`}`
+}
+
+/** The variables of `gh`, the first that is set counts: some for github.com, others for every other host, so that no host gets another's token. */
+export function tokenNames(api: string): [string, string] {
+  return api === GITHUB_API ? ['GH_TOKEN', 'GITHUB_TOKEN'] : ['GH_ENTERPRISE_TOKEN', 'GITHUB_ENTERPRISE_TOKEN']
 }
 
 function parseBase(text: string, setting: string): URL {

@@ -85,7 +85,7 @@ export function assetSource(releases: string, http: Http): Source {
       const found = (Array.isArray(assets) ? (assets as unknown[]) : []).find(
         (asset) => isObject(asset) && asset['name'] === name && asset['state'] !== 'open',
       )
-      const url = isObject(found) ? found['url'] : null
+      const url = isObject(found) ? (found['url'] ?? found['browser_download_url']) : null // Forgejo and Gitea have the second only
       return typeof url === 'string' ? url : null
     } catch (error) {
       if (error instanceof BatonError && error.code === 'release_not_found') return null

@@ -16,7 +16,7 @@ import { failure, type Finding, ok, type Subject, warning } from './finding.ts'
 export async function checkFeed(subject: Subject, outside: Outside): Promise<Finding[]> {
   const offer = await newest(subject, outside)
   if (offer === null) return [failure('feed', 'no feed is named', 'name one with `--feed`', 'invalid_settings')]
-  const { setting, release, problem, fault, trust } = offer
+  const { setting, release, problem, fault, trust, moved } = offer
   if (fault !== null) {
     const code = fault instanceof BatonError ? fault.code : 'check_failed'
     const reason = reasonOf(fault)
@@ -33,7 +33,7 @@ export async function checkFeed(subject: Subject, outside: Outside): Promise<Fin
       : release === null
         ? warning('feed', `${setting} has no release for this host`)
         : offered(setting, release.tag, await failureHere(subject, release))
-  return [found, trustFinding(trust)]
+  return [found, ...(moved === null ? [] : [warning('feed', moved)]), trustFinding(trust)]
 }
 
 function offered(setting: string, tag: string, bad: BadRelease | null): Finding {
@@ -55,6 +55,8 @@ export interface FeedOffer {
   release: Release | null
   /** why a newer one than `release` cannot be used */
   problem: BatonError | null
+  /** that the repository has another name now; else null */
+  moved: string | null
   fault: unknown
   trust: TrustReport
 }
@@ -71,7 +73,9 @@ export function newest(subject: Subject, outside: Outside): Promise<FeedOffer | 
 async function ask({ layout, receipt, feed }: Subject, outside: Outside): Promise<FeedOffer | null> {
   const setting = receipt === null ? feed : await feedOf(receipt)
   if (setting === null || setting === '') return null
-  await using open = openFeed(outside.feedAt(setting), { service: layout.service, stateDirectory: null })
+  let moved: string | null = null
+  const onMoved = (line: string) => void (moved = line)
+  await using open = openFeed(outside.feedAt(setting), { service: layout.service, stateDirectory: null, onMoved })
   const { release, problem, fault } = await open
     .latest(() => false)
     .then(
@@ -79,7 +83,7 @@ async function ask({ layout, receipt, feed }: Subject, outside: Outside): Promis
         found === null ? { release: null, problem: null, fault: why } : { release: found, problem: why, fault: null },
       (cause: unknown) => ({ release: null, problem: null, fault: cause }),
     )
-  return { setting, release, problem, fault, trust: await open.trust() }
+  return { setting, release, problem, fault, moved, trust: await open.trust() }
 }
 
 function trustFinding({ signed, warning: soon, metadata }: TrustReport): Finding {

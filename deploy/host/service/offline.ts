@@ -43,6 +43,7 @@ export async function carryOutHere(
   await using feed = openFeed(outside.feedAt(await feedOf(receipt)), {
     service,
     stateDirectory: receipt.stateDirectory,
+    onMoved: outside.note,
   })
   const install = await installOf(receipt, feed, outside)
   let wasDown = false
