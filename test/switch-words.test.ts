@@ -8,7 +8,8 @@ import { readFile, writeFile } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
 import type { Operation, Status } from '../agent/words/state.ts'
 import { UPDATE_BOUNDS } from '../agent/words/bounds.ts'
-import { lastPause, pauseFault } from '../agent/words/pause.ts'
+import { expectedPause, lastPause, pauseFault } from '../agent/words/pause.ts'
+import type { Rehearsal, Verdict } from '../agent/words/rehearsal.ts'
 import { type Switch, switchOf } from '../agent/words/switch.ts'
 import { formatForeseen } from '../deploy/host/commands/move.ts'
 import { alone, besideEachOther } from '../deploy/host/doctor/switch.ts'
@@ -60,18 +61,45 @@ test('the last pause is that of the newest switch one at a time; longer than `ho
   is(lastPause([limited(10_100), limited(10_050), handed('updated', 7)]), 10_100, 'it is hit each time')
   ok(UPDATE_BOUNDS.holdMs[2] > UPDATE_BOUNDS.stopMs[2] + UPDATE_BOUNDS.quietMs[2])
   is(pauseFault(null, 100), null)
-  is(pauseFault(100, 100), null)
-  const fault = pauseFault(101, 100)
+  const last = (expectedMs: number) => ({ expectedMs, shownBy: 'last-switch' }) as const
+  is(pauseFault(last(100), 100), null)
+  const fault = pauseFault(last(101), 100)
   is(fault?.message, 'clients would have to wait about 101 ms, and `holdMs` allows 100')
-  match(fault?.hint ?? '', /update\.holdMs/)
+  match(fault?.hint ?? '', /update\.holdMs.* or `rollback` first/)
+})
+
+test('the expected pause is the longer one of the last and of what a trial of the release has measured', () => {
+  const tried = (verdict: Verdict, migrationMs: number | null, copyMs: number | null = 30) => ({
+    verdict,
+    migrationMs,
+    copyMs,
+  })
+  const cases: [number | null, ReturnType<typeof tried> | null, ReturnType<typeof expectedPause>][] = [
+    [null, null, null],
+    [104, null, { expectedMs: 104, shownBy: 'last-switch' }],
+    [104, tried('not_tried', null), { expectedMs: 104, shownBy: 'last-switch' }],
+    [104, tried('open', 25_193), { expectedMs: 25_193, shownBy: 'trial' }],
+    [null, tried('unproven', 25_193), { expectedMs: 25_193, shownBy: 'trial' }],
+    [null, tried('one_way', 500), { expectedMs: 530, shownBy: 'trial' }],
+    [520, tried('one_way', 500, null), { expectedMs: 520, shownBy: 'last-switch' }],
+    [900, tried('open', 500), { expectedMs: 900, shownBy: 'last-switch' }],
+  ]
+  for (const [last, rehearsal, expected] of cases)
+    equal(expectedPause(last, rehearsal), expected, JSON.stringify([last, rehearsal]))
+  const fault = pauseFault({ expectedMs: 25_193, shownBy: 'trial' }, 15_000)
+  is(
+    fault?.message,
+    'clients would have to wait about 25193 ms (as in the trial on a copy of the data), and `holdMs` allows 15000',
+  )
+  not(/rollback/.test(fault?.hint ?? ''))
 })
 
 test('a dry run says the kind, what it cannot know, and throws what the service would refuse', () => {
   const status = (next: Status['switch']) => ({ switch: next }) as Status
   const alone = { kind: 'one-at-a-time', expectedMs: 110, holdMs: 10_000 } as const
   const together = { ...alone, kind: 'together' } as const
-  const said = (next: Status['switch'], asked: Switch | null) =>
-    formatForeseen(foreseeSwitch('update', status(next), asked), 'v1.1.0')
+  const said = (next: Status['switch'], asked: Switch | null, tried: Rehearsal | null = null) =>
+    formatForeseen(foreseeSwitch('update', status(next), asked, tried), 'v1.1.0')
   is(said(alone, null), 'the switch: one at a time; clients would wait about 110 ms (as in the last switch)')
   is(said(together, 'one-at-a-time'), said(alone, 'together'))
   match(said({ ...alone, expectedMs: null }, null), /not known before the first one/)
@@ -79,11 +107,19 @@ test('a dry run says the kind, what it cannot know, and throws what the service 
   match(said(together, null), /not known which kind, v1\.1\.0 says it only when it starts; if one at a time, clients/)
   match(said({ ...together, holdMs: 100 }, null), /`holdMs` allows 100, so it would be refused/)
   match(said({ ...together, expectedMs: null }, null), /only when it starts$/)
-  equal(foreseeSwitch('update', status(undefined), 'together'), { kind: null, expectedMs: null, holdMs: null })
-  match(formatForeseen(foreseeSwitch('update', null, 'together'), 'v1.1.0'), /^nobody is served now/)
+  const unknown = { kind: null, expectedMs: null, shownBy: null, holdMs: null }
+  equal(foreseeSwitch('update', status(undefined), 'together', null), unknown)
+  match(formatForeseen(foreseeSwitch('update', null, 'together', null), 'v1.1.0'), /^nobody is served now/)
+  const slow: Rehearsal = { verdict: 'open', reason: '', rows: 1, copyMs: 9, migrationMs: 9000, tookMs: 9100 }
+  match(said(alone, null, slow), /one at a time; clients would wait about 9000 ms \(as in the trial on a copy/)
+  match(said({ ...together, holdMs: 8000 }, null, slow), /9000 ms .*`holdMs` allows 8000, so it would be refused/)
+  is(said(together, 'together', slow), 'the switch: together, so nobody would wait')
+  const tooShort = status({ ...alone, holdMs: 8000 })
+  throws(() => foreseeSwitch('update', tooShort, null, slow), withCode('refused'))
+  is(foreseeSwitch('rollback', tooShort, null, null)?.expectedMs, 110)
   for (const next of [alone, together])
-    throws(() => foreseeSwitch('update', status({ ...next, holdMs: 100 }), 'one-at-a-time'), withCode('refused'))
-  is(foreseeSwitch('update', status({ ...together, holdMs: 100 }), 'together')?.kind, 'together')
+    throws(() => foreseeSwitch('update', status({ ...next, holdMs: 100 }), 'one-at-a-time', null), withCode('refused'))
+  is(foreseeSwitch('update', status({ ...together, holdMs: 100 }), 'together', null)?.kind, 'together')
 })
 
 test('doctor compares the last pause with `holdMs` and with what balancers and webhook senders bear', () => {
@@ -202,6 +238,7 @@ test('on a host: status, dry run, result and doctor tell the kind and the pause,
   equal((JSON.parse(json) as { switch: unknown }).switch, {
     kind: 'one-at-a-time',
     expectedMs: pauseMs,
+    shownBy: 'last-switch',
     holdMs: 60_000,
   })
   match(await told(home, ['doctor'], null), new RegExp(`switch +one at a time; in the last good one .* ${pauseMs} ms`))

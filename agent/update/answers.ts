@@ -10,8 +10,9 @@ import type { Running } from './operation.ts'
 import { compareTags, latestFor } from '../words/release.ts'
 import { badEntry, COPIES_MAX, type Instance, type Probation, type Status, type VersionReport } from '../words/state.ts'
 import { keptCopies } from './kept-copies.ts'
-import { lastPause } from '../words/pause.ts'
+import { expectedPause, lastPause } from '../words/pause.ts'
 import type { NextSwitch } from '../words/switch.ts'
+import { knownRehearsal } from './rehearsal/rehearse.ts'
 import { scheduleReport } from './schedule/say.ts'
 import { installedTag } from './version.ts'
 
@@ -31,7 +32,7 @@ export async function versionReport(install: ManagedInstall, instance: Instance)
     problem: null,
   }
   try {
-    const { bad } = await install.journal.read()
+    const { bad, history } = await install.journal.read()
     const newest = await install.feed.latest(({ tag, asset }) => {
       const entry = badEntry(bad, tag, asset.sha256)
       if (entry === null) return false
@@ -46,6 +47,8 @@ export async function versionReport(install: ManagedInstall, instance: Instance)
       report.updateAvailable = compareTags(release.tag, instance.version) > 0
       const { schema, asset } = release
       report.release = { ...notesOf(release), sizeBytes: asset.sizeBytes, schema }
+      const pause = expectedPause(lastPause(history), await knownRehearsal(install, release))
+      if (pause !== null) report.pause = pause
       if (report.updateAvailable) report.between = await between(install, instance.version, release.tag)
     }
   } catch (cause) {

@@ -1,7 +1,8 @@
-// How long nobody is served in a switch one at a time: the last time, and what is too long. Pure.
+// How long nobody is served in a switch one at a time: the last time, the next time, and what is too long. Pure.
 
 import { blameless } from './blame.ts'
 import type { BatonError } from './errors.ts'
+import type { Rehearsal } from './rehearsal.ts'
 
 /**
  * How long nobody was served in the last switch one at a time, in milliseconds; null: not known. `history`: newest first. A switch in
@@ -23,10 +24,48 @@ interface PastSwitch {
   handover: { pauseMs?: number; limitHit?: boolean } | null
 }
 
+/** How long nobody is expected to be served. */
+export interface ExpectedPause {
+  expectedMs: number
+  /** what has shown it: the last switch, or a trial of this very release on a copy of the data */
+  shownBy: 'last-switch' | 'trial'
+}
+
+/**
+ * What the next switch one at a time is expected to take; null: not known. `lastMs`: see `lastPause`. A rehearsal has measured how long the
+ * release takes to start, its migration included, and how long a copy takes; a release with no way back copies the database before it
+ * starts. Clients wait for both.
+ */
+export function expectedPause(lastMs: number | null, rehearsal: Measured | null): ExpectedPause | null {
+  const { verdict = 'not_tried', migrationMs = null, copyMs = null } = rehearsal ?? {}
+  const triedMs = migrationMs === null ? null : migrationMs + (verdict === 'one_way' ? (copyMs ?? 0) : 0)
+  if (triedMs !== null && triedMs > (lastMs ?? -1)) return { expectedMs: triedMs, shownBy: 'trial' }
+  return lastMs === null ? null : { expectedMs: lastMs, shownBy: 'last-switch' }
+}
+
+type Measured = Pick<Rehearsal, 'verdict' | 'migrationMs' | 'copyMs'>
+
+export const SHOWN_BY: Readonly<Record<ExpectedPause['shownBy'], string>> = {
+  'last-switch': 'as in the last switch',
+  trial: 'as in the trial on a copy of the data',
+}
+
+const WHEN_NOBODY = 'stop the service, upgrade it and start it again when nobody is there'
+const WAYS: Readonly<Record<ExpectedPause['shownBy'], string>> = {
+  'last-switch': `\`rollback\` first, or ${WHEN_NOBODY}`,
+  trial: WHEN_NOBODY,
+}
+
 /** Why a switch one at a time is refused before anything stops; null: it is not. */
-export function pauseFault(expectedMs: number | null, holdMs: number): BatonError | null {
-  if (expectedMs === null || expectedMs <= holdMs) return null
-  return blameless('refused', `clients would have to wait about ${expectedMs} ms, and \`holdMs\` allows ${holdMs}`, {
-    hint: 'raise `update.holdMs` in the configuration and restart, or `rollback` first, or stop the service, upgrade it and start it again when nobody is there',
-  })
+export function pauseFault(expected: ExpectedPause | null, holdMs: number): BatonError | null {
+  if (expected === null || expected.expectedMs <= holdMs) return null
+  const { expectedMs, shownBy } = expected
+  const how = shownBy === 'trial' ? ` (${SHOWN_BY.trial})` : ''
+  return blameless(
+    'refused',
+    `clients would have to wait about ${expectedMs} ms${how}, and \`holdMs\` allows ${holdMs}`,
+    {
+      hint: `raise \`update.holdMs\` in the configuration and restart, or ${WAYS[shownBy]}`,
+    },
+  )
 }

@@ -116,8 +116,8 @@ const UPDATE: Readonly<Record<string, Setting>> = {
   holdMs: time(
     'holdMs',
     'one at a time: an update that is expected to make clients wait longer is refused before anything stops (`refused`, exit 7; a ' +
-      'dry run and `doctor` say so before). A rollback never is. The expectation is the pause of the last switch that succeeded; ' +
-      'before there was one, nothing is refused; one in which `onStop` used up `stopMs` counts only if the one before did too. It does not end a pause that turns out longer: `onStop` is bounded by `stopMs`, ' +
+      'dry run and `doctor` say so before). A rollback never is. The expectation is the pause of the last switch that succeeded, ' +
+      'or what a trial of this very release has measured if that is longer; where neither is known, nothing is refused; a switch in which `onStop` used up `stopMs` counts only if the one before did too. It does not end a pause that turns out longer: `onStop` is bounded by `stopMs`, ' +
       'the start by `readyMs`. After a release that started slowly, raise it, or roll back first',
   ),
   rehearse: {

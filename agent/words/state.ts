@@ -2,6 +2,7 @@
 // Every process that answers `GET /admin/update/status` uses them, before, during and after a switch.
 
 import { BatonError, type ErrorCode } from './errors.ts'
+import type { ExpectedPause } from './pause.ts'
 import type { Rehearsal } from './rehearsal.ts'
 import type { Mode, PolicyFile } from './schedule.ts'
 import type { NextSwitch } from './switch.ts'
@@ -293,6 +294,8 @@ export interface VersionReport {
   state: { database: string; schema: number | null } | null
   /** releases newer than `running` that are skipped because they failed here; newest first */
   skipped: Skipped[]
+  /** how long clients would wait for `latest` in a switch one at a time; absent: not known */
+  pause?: ExpectedPause
   trust: TrustReport
   checkedAt: string
   /** why `latest` is null, or why a newer published release cannot be used */

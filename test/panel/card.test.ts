@@ -323,6 +323,20 @@ test('one at a time: the question says how long nobody is served, the card who c
   await page.click('#update')
   await shown(page, '#confirmPoints li', 'Nobody is served for about 110 ms, as in the last switch.')
   await page.click('#no')
+  for (const [expectedMs, says] of [
+    [8000, 'Nobody is served for about 8 s, as in the trial on a copy of your data.'],
+    [
+      25_000,
+      'Nobody would be served for about 25 s, as in the trial on a copy of your data. holdMs allows 10000 ms, so it is refused before anything stops.',
+    ],
+  ] as const) {
+    stub.world.report = report({ pause: { expectedMs, shownBy: 'trial' } })
+    await page.reload()
+    await page.click('#update')
+    await shown(page, '#confirmPoints li', says)
+    await page.click('#no')
+  }
+  stub.world.report = report()
   stub.world.status.switch.expectedMs = null
   await page.reload()
   const running = await startUpdate(page, stub)

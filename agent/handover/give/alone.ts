@@ -10,7 +10,7 @@ import { blameless } from '../../words/blame.ts'
 import { BatonError, EXIT, reasonOf } from '../../words/errors.ts'
 import type { Busy } from '../../words/bounds.ts'
 import type { HandoverReport } from '../../words/state.ts'
-import { pauseFault } from '../../words/pause.ts'
+import { type ExpectedPause, pauseFault } from '../../words/pause.ts'
 import type { Ability, Holding, Leaving, ProcessName } from '../../words/wire.ts'
 import { endAll, signalAll, startedWith } from '../../sockets/process.ts'
 import type { Command } from '../../sockets/store.ts'
@@ -43,8 +43,8 @@ export interface AloneOptions extends Omit<
   quietMs: number
   holdMs: number
   busy: Busy
-  /** milliseconds that clients had to wait at the last switch; null: not known */
-  expectedMs: number | null
+  /** how long clients will have to wait; null: not known */
+  expected: ExpectedPause | null
   log: Log
   onDrain(): void
   onResume(): void
@@ -122,10 +122,10 @@ interface Here {
 /** Resolves when the successor waits at its gate. */
 async function introduce(here: Here): Promise<DoorHolder> {
   const { options, stop } = here
-  const { expectedMs, holdMs, kind, tag, log } = options
+  const { expected, holdMs, kind, tag, log } = options
   stop.signal.throwIfAborted()
   // a release that starts slowly must not bar the way back from it
-  const fault = kind === 'update' ? pauseFault(expectedMs, holdMs) : null
+  const fault = kind === 'update' ? pauseFault(expected, holdMs) : null
   if (fault !== null) throw fault
   const holder = spawnHolder(options.image, [...options.listeners, ...keptDatagrams()], toldTo(options), options.values)
   here.holder = holder

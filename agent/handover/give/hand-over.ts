@@ -7,14 +7,14 @@ import { readMark } from '../../disk/state-mark.ts'
 import { closeDescriptor } from '../../sockets/libc.ts'
 import { BatonError } from '../../words/errors.ts'
 import type { Operation } from '../../words/state.ts'
-import { lastPause } from '../../words/pause.ts'
+import { expectedPause, lastPause } from '../../words/pause.ts'
 import type { Switch } from '../../words/switch.ts'
 import { writeValues } from '../values-file.ts'
 import { type AloneOptions, handOverAlone } from './alone.ts'
 import { handOver, type HandoverOptions, MustBeAlone } from './predecessor.ts'
 
 /** options that `replaceThis` fills in */
-type Own = 'values' | 'onWait' | 'writeValues' | 'note' | 'expectedMs' | 'nameHolder' | 'kind' | 'from' | 'operationId'
+type Own = 'values' | 'onWait' | 'writeValues' | 'note' | 'expected' | 'nameHolder' | 'kind' | 'from' | 'operationId'
 
 export interface SwitchOptions extends Omit<HandoverOptions & AloneOptions, Own> {
   /** the kind of switch that this release asks for */
@@ -62,7 +62,7 @@ export async function replaceThis(options: SwitchOptions): Promise<'stopped'> {
       throw new BatonError('restart_failed', `${tag} must be the only process, and ${whyNotAlone}`)
     return await handOverAlone({
       ...shared,
-      expectedMs: expectedPause((await journal.read()).history, operation),
+      expected: expectedPause(lastPause((await journal.read()).history), operation.rehearsal ?? null),
       nameHolder: async (holder) => {
         await journal.change((state) => {
           state.operation = structuredClone(operation)
@@ -73,14 +73,4 @@ export async function replaceThis(options: SwitchOptions): Promise<'stopped'> {
   } finally {
     if (values !== null) closeDescriptor(values)
   }
-}
-
-/**
- * How long nobody would be served, in milliseconds; null: not known. A rehearsal has measured how long the release takes to start, its
- * migration included, and how long a copy takes; a release with no way back copies the database before it starts. Clients wait for both.
- */
-function expectedPause(history: readonly Operation[], { rehearsal }: Operation): number | null {
-  const last = lastPause(history)
-  const { verdict = 'not_tried', migrationMs = null, copyMs } = rehearsal ?? {}
-  return migrationMs === null ? last : Math.max(migrationMs + (verdict === 'one_way' ? (copyMs ?? 0) : 0), last ?? 0)
 }

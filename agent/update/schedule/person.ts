@@ -6,7 +6,8 @@ import { assertRoom, needsBeside } from '../../disk/room.ts'
 import { exists } from '../../disk/disk.ts'
 import { reasonOf } from '../../words/errors.ts'
 import { ownRelease } from '../../own.ts'
-import { lastPause, pauseFault } from '../../words/pause.ts'
+import { expectedPause, lastPause, pauseFault } from '../../words/pause.ts'
+import type { Rehearsal } from '../../words/rehearsal.ts'
 import type { TrustReport } from '../../words/state.ts'
 import type { NextSwitch } from '../../words/switch.ts'
 import { operatorsUpdate } from '../operator.ts'
@@ -43,9 +44,11 @@ export async function asksOf(install: PersonAsked, known: PersonAskedWith): Prom
   if (leftIn(journal.history).includes(tag)) return waits(LEFT)
   const never = memory.never.find((one) => one.sha256 === sha256 && (one.from ?? install.current) === install.current)
   if (never !== undefined) return never.why
-  const data = await aboutData(install, policy, journal, offer)
+  const tried = triedOf(install, journal, offer)
+  const data = await aboutData(install, policy, tried, offer)
   if (data !== null) return data
-  const pause = next.kind === 'one-at-a-time' ? pauseFault(lastPause(journal.history), next.holdMs) : null
+  const expected = expectedPause(lastPause(journal.history), tried)
+  const pause = next.kind === 'one-at-a-time' ? pauseFault(expected, next.holdMs) : null
   return pause === null ? await aboutRoom(install, offer, waits) : waits(pause.message)
 }
 
@@ -54,16 +57,20 @@ export function aloneUnder(allow: Policy['allow']): Alone {
   return { allow, isStateless: ownRelease().state === 'none' }
 }
 
+/** The last trial of the offered release beside the one that runs; null: there was none. Does not look at the data. */
+function triedOf({ current }: PersonAsked, { tried = [] }: JournalState, { sha256 }: Offered): Rehearsal | null {
+  return tried.find((one) => one.sha256 === sha256 && one.from === current)?.rehearsal ?? null
+}
+
 async function aboutData(
   install: PersonAsked,
   { allow }: Pick<Policy, 'allow'>,
-  { tried = [] }: JournalState,
-  { tag, sha256 }: Offered,
+  tried: Rehearsal | null,
+  { tag }: Offered,
 ): Promise<string | null> {
   const { service, current, database, receipt, stateDirectory } = install
   const alone = aloneUnder(allow)
-  const known = tried.find((one) => one.sha256 === sha256 && one.from === current)
-  if (known !== undefined) return whyNotAlone(alone, current, tag, known.rehearsal)
+  if (tried !== null) return whyNotAlone(alone, current, tag, tried)
   if (database === null || !(await exists(database))) return whyNotAlone(alone, current, tag, undefined)
   const cage = await cageOf(service, receipt?.supervisor ?? 'none', stateDirectory)
   const isNever = (await operatorsUpdate(install))?.['rehearse'] === 'never'

@@ -122,6 +122,9 @@ export const en = {
   'point.schema.same': 'Schema of the state: {after}, before and after.',
   'point.snapshot': 'A snapshot of `{database}` is made before the swap and kept.',
   'point.pause': 'Nobody is served for about {wait}, as in the last switch.',
+  'point.pause.tried': 'Nobody is served for about {wait}, as in the trial on a copy of your data.',
+  'point.pause.long':
+    'Nobody would be served for about {wait}, as in the trial on a copy of your data. `holdMs` allows {holdMs} ms, so it is refused before anything stops.',
   'point.pause.unknown': 'Nobody is served for a moment: the old process ends before the new one begins.',
   'point.unsigned': 'It is not signed: only its sums are checked.',
 

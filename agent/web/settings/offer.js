@@ -60,11 +60,16 @@ export function particulars(to, status, report) {
   if (before !== null && after !== null)
     points.push({ kind: before === after ? 'schema.same' : 'schema', before, after })
   if (report?.state) points.push({ kind: 'snapshot', database: report.state.database })
-  const { kind, expectedMs } = status.switch ?? {}
-  if (kind === 'one-at-a-time')
-    points.push(expectedMs === null ? { kind: 'pause.unknown' } : { kind: 'pause', ms: expectedMs })
+  if (status.switch?.kind === 'one-at-a-time') points.push(pausePoint(to, status.switch, report))
   if (report?.trust?.signed === false && status.backup !== to) points.push({ kind: 'unsigned' })
   return points
 }
 
 const badPoint = (why, at) => ({ kind: why === '' ? 'bad' : 'bad.why', why, at })
+
+/** How long nobody would be served: as the last switch has shown, or a trial of this release that took longer. */
+function pausePoint(to, { expectedMs, holdMs }, report) {
+  const tried = report?.latest === to && report.pause?.shownBy === 'trial' ? report.pause.expectedMs : null
+  if (tried !== null) return { kind: tried > holdMs ? 'pause.long' : 'pause.tried', ms: tried, holdMs }
+  return expectedMs === null ? { kind: 'pause.unknown' } : { kind: 'pause', ms: expectedMs }
+}

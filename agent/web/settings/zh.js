@@ -118,6 +118,9 @@ export const zh = {
   'point.schema.same': '数据结构版本：前后均为 {after}。',
   'point.snapshot': '替换之前会保存 `{database}` 的快照。',
   'point.pause': '约有 {wait}无法提供服务（以上次切换为准）。',
+  'point.pause.tried': '约有 {wait}无法提供服务（以在数据副本上的试运行为准）。',
+  'point.pause.long':
+    '约有 {wait}无法提供服务（以在数据副本上的试运行为准）。`holdMs` 只允许 {holdMs} 毫秒，因此会在停止任何进程之前被拒绝。',
   'point.pause.unknown': '会有片刻无法提供服务：旧进程结束后，新进程才开始。',
   'point.unsigned': '它没有签名，只核对校验和。',
 

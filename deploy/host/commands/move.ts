@@ -1,7 +1,7 @@
 // `upgrade` moves to another release, `rollback` goes back, `cancel` ends an operation before anything has changed.
 
 import { wayToAside } from '../../../agent/install.ts'
-import { BatonError, EXIT, formatLeft, parseTag, type StateMoved } from '../../../agent/words.ts'
+import { BatonError, EXIT, formatLeft, parseTag, SHOWN_BY, type StateMoved } from '../../../agent/words.ts'
 import { fromEnvironment, parseRelease } from '../place/choices.ts'
 import { formatMoved, formatPause, formatSwitch, rehearsalLines } from '../../lib/switch.ts'
 import type { Foreseen, ForeseenSwitch } from '../service/foresee.ts'
@@ -98,9 +98,10 @@ function foretold({ service, report }: Context, foreseen: Foreseen): number {
 /** Pure. `to`: the release that would be in place. */
 export function formatForeseen(next: ForeseenSwitch | null, to: string): string {
   if (next === null) return 'nobody is served now: the service is started, and there is no switch'
-  const { kind, expectedMs, holdMs } = next
+  const { kind, expectedMs, shownBy, holdMs } = next
   if (kind === 'together') return 'the switch: together, so nobody would wait'
-  const wait = expectedMs === null ? null : `clients would wait about ${expectedMs} ms (as in the last switch)`
+  const how = shownBy === null ? '' : ` (${SHOWN_BY[shownBy]})`
+  const wait = expectedMs === null ? null : `clients would wait about ${expectedMs} ms${how}`
   if (kind === 'one-at-a-time')
     return `the switch: ${formatSwitch(kind)}; ${wait ?? 'how long clients would wait is not known before the first one'}`
   const isTooLong = expectedMs !== null && holdMs !== null && expectedMs > holdMs

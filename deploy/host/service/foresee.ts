@@ -22,6 +22,8 @@ import {
 import {
   badEntry,
   compareTags,
+  type ExpectedPause,
+  expectedPause,
   type Kind,
   latestFor,
   oneWayFault,
@@ -58,6 +60,8 @@ export interface ForeseenSwitch extends Pick<NextSwitch, 'expectedMs'> {
   /** null: not known */
   kind: Switch | null
   /** null: not known */
+  shownBy: ExpectedPause['shownBy'] | null
+  /** null: not known */
   holdMs: number | null
 }
 
@@ -78,7 +82,7 @@ export async function foresee(receipt: Receipt, request: Operate, outside: Outsi
     if (backup === null) throw noBackup(places)
     if (request.restoreState) outside.note(whatBecomes(await snapshotFor(data, null)))
     else refuseNewerSchema({ current: from }, (await journal.read()).history)
-    const next = foreseeSwitch('rollback', status, request.restoreState ? 'one-at-a-time' : null)
+    const next = foreseeSwitch('rollback', status, request.restoreState ? 'one-at-a-time' : null, null)
     return { would: 'rolled_back', from, to: backup, sha256: null, switch: next, rehearsal: null }
   }
   await tellOfBad(receipt, act.tag, outside)
@@ -96,15 +100,19 @@ export async function foresee(receipt: Receipt, request: Operate, outside: Outsi
   const known = request.restoreState ? null : await knownRehearsal(install, release)
   if (known?.verdict === 'one_way' && !request.oneWay) throw oneWayFault(release.tag, known)
   await assertRoomOf(receipt, release)
-  const next = foreseeSwitch('update', status, release.switch ?? null)
+  const foreseen = (rehearsal: Rehearsal | null) => {
+    const isAlone = request.restoreState || rehearsal?.verdict === 'one_way' // the two releases cannot share the data
+    const asked = isAlone ? 'one-at-a-time' : (release.switch ?? null)
+    return foreseeSwitch('update', status, asked, request.restoreState ? null : rehearsal)
+  }
+  const next = foreseen(known)
   const rehearsal = request.rehearse ? await rehearseAhead(receipt, request, release, feed, outside) : known
-  const isAlone = request.restoreState || rehearsal?.verdict === 'one_way' // the two releases cannot share the data
   return {
     would: 'updated',
     from,
     to: release.tag,
     sha256,
-    switch: isAlone ? foreseeSwitch('update', status, 'one-at-a-time') : next,
+    switch: rehearsal === known ? next : foreseen(rehearsal),
     rehearsal,
   }
 }
@@ -120,15 +128,24 @@ function whatBecomes({ path }: { path: string }): string {
   return `the database would be put aside, and a copy of ${path} put in its place: later writes are only in the one put aside`
 }
 
-/** `asked`: what the other release asks for; null: not known. Throws if the service would refuse when it comes to the switch. */
-export function foreseeSwitch(act: Kind, status: Status | null, asked: Switch | null): ForeseenSwitch | null {
+/**
+ * `asked`: what the other release asks for; null: not known. `rehearsal`: what is known of it on these data. Throws if the service would refuse when it comes to the
+ * switch.
+ */
+export function foreseeSwitch(
+  act: Kind,
+  status: Status | null,
+  asked: Switch | null,
+  rehearsal: Rehearsal | null,
+): ForeseenSwitch | null {
   if (status === null) return null
-  const { kind = null, expectedMs = null, holdMs = null } = status.switch ?? {}
+  const { kind = null, expectedMs: lastMs = null, holdMs = null } = status.switch ?? {}
+  const expected = expectedPause(lastMs, rehearsal)
   // a release that starts slowly must not bar the way back from it
-  const fault = act === 'rollback' || holdMs === null ? null : pauseFault(expectedMs, holdMs)
+  const fault = act === 'rollback' || holdMs === null ? null : pauseFault(expected, holdMs)
   const both = switchOf(kind, asked)
   if (both === 'one-at-a-time' && fault !== null) throw fault
-  return { kind: both, expectedMs, holdMs }
+  return { kind: both, expectedMs: expected?.expectedMs ?? null, shownBy: expected?.shownBy ?? null, holdMs }
 }
 
 /** The release that the check stage would find. It looks for a named tag even if that tag is in place already. */
