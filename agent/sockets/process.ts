@@ -7,6 +7,15 @@ import type { ProcessName } from '../words/wire.ts'
 
 const [LOOK_EVERY_MS, KILL_ROUNDS] = [5, 100]
 
+/** How often the kernel has killed a process of this host for want of memory since it booted; 0 if the host does not say. */
+export function memoryKills(): number {
+  try {
+    return Number(/^oom_kill (\d+)$/m.exec(readFileSync('/proc/vmstat', 'utf8'))?.[1] ?? 0)
+  } catch {
+    return 0
+  }
+}
+
 /** The fields of /proc/<pid>/stat from the third on (proc(5)); null if the process is gone or the host has no /proc. */
 function statOf(pid: number): string[] | null {
   try {

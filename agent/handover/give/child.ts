@@ -4,9 +4,9 @@
 import { type ChildProcess, spawn } from 'node:child_process'
 import type { Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { blameless } from '../../words/blame.ts'
+import { blameless, KILLED_FOR_MEMORY, KNOWS_NO_SWITCH } from '../../words/blame.ts'
 import { reasonOf } from '../../words/errors.ts'
-import { descendantsOf, isAlive, startTimeOf } from '../../sockets/process.ts'
+import { descendantsOf, isAlive, memoryKills, startTimeOf } from '../../sockets/process.ts'
 import { type Channel, channelOver } from '../channel.ts'
 import { environmentAtStart } from '../../sockets/environment.ts'
 import type { Command } from '../../sockets/store.ts'
@@ -194,6 +194,7 @@ function follow<Said extends Message, Heard extends Message>(
 ): Started<Said, Heard> {
   const pid = child.pid ?? 0
   const startTime = startTimeOf(pid)
+  const killsBefore = memoryKills()
   const life = lifeOf(pid)
   const awaited = new Map<string, (message: Heard) => void>()
   const came = new Map<string, Heard>()
@@ -204,7 +205,8 @@ function follow<Said extends Message, Heard extends Message>(
   const gone = new Promise<string>((resolve) => {
     child.on('error', (error) => resolve(`it could not be started: ${reasonOf(error)}`))
     child.once('exit', (code, signal) => {
-      resolve(failure ?? (signal === null ? `it exited with code ${code}` : `it was ended by ${signal}`))
+      if (failure === null && signal === 'SIGKILL' && memoryKills() > killsBefore) resolve(KILLED_FOR_MEMORY)
+      else resolve(failure ?? (signal === null ? `it exited with code ${code}` : `it was ended by ${signal}`))
     })
   })
   // The timer keeps this process alive: Node never reports the channel as closed if the last socket that was given was not
@@ -234,6 +236,7 @@ function follow<Said extends Message, Heard extends Message>(
     also: (heard) => void listeners.push(heard),
     async lastWords() {
       await heardOut()
+      if (came.size === 0 && child.exitCode === 0) return KNOWS_NO_SWITCH
       return failure === null ? words : null
     },
     isAlive: () => child.exitCode === null && child.signalCode === null && isAlive(pid, startTime),

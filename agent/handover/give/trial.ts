@@ -1,7 +1,7 @@
 // Watches a successor from its first message to its commit, on behalf of the predecessor or the holder.
 
 import { setTimeout as sleep } from 'node:timers/promises'
-import { blameless, isBlameless } from '../../words/blame.ts'
+import { blameless, isBlameless, hindranceOf } from '../../words/blame.ts'
 import { BatonError, reasonOf } from '../../words/errors.ts'
 import type { HandoverReport } from '../../words/state.ts'
 import type { Log } from '../../log.ts'
@@ -185,8 +185,12 @@ export async function switchFailure(
 ): Promise<BatonError> {
   if (cause instanceof BatonError && cause.code === 'cannot_update_further') return cause
   const what = code === 'restart_failed' ? 'did not take over' : 'failed in probation'
-  const message = `${tag} ${what}: ${reason}${await lastWordsOf(child)}`
-  return isBlameless(cause) ? blameless(code, message, { cause }) : new BatonError(code, message, { cause })
+  const said = await lastWordsOf(child)
+  const message = `${tag} ${what}: ${reason}${said}`
+  if (isBlameless(cause)) return blameless(code, message, { cause })
+  const hindrance = hindranceOf({ how: reason, said })
+  if (hindrance === null) return new BatonError(code, message, { cause })
+  return blameless(code, `${message}; ${hindrance}, which is not held against ${tag}`, { cause })
 }
 
 /** The reason of a failure. If the successor dies within 50 ms, its death is the reason: a broken connection says little. */

@@ -342,11 +342,11 @@ async function putBack(cause: unknown, successor: Successor, own: Hold, wasReady
   took('ended')
   passing.takeBack()
   const what = wasReady ? 'probation_failed' : 'restart_failed'
-  const { code, message } = await switchFailure(what, tag, reason, cause, successor)
+  const failure = await switchFailure(what, tag, reason, cause, successor)
   const [disk, places] = [makeDisk(), placesOf(executable)]
   await (kind === 'update' ? undoSwap(disk, places) : exchange(disk, places))
   took('put back')
-  const failed = { code, message, isBlameless: isBlameless(cause) }
+  const failed = { code: failure.code, message: failure.message, isBlameless: isBlameless(failure) }
   await note(own, failed).catch(warn)
   log({ event: 'taken_back', takenBack: report.takenBack, cut: report.cut })
 

@@ -1,7 +1,7 @@
 // Turns the report of the cage into a verdict. Pure.
 // Must hold: `open` only if the present release has written to the migrated copy; any doubt makes it `unproven` or worse.
 
-import { blameless } from '../../words/blame.ts'
+import { blameless, hindranceOf } from '../../words/blame.ts'
 import { BatonError } from '../../words/errors.ts'
 import type { Rehearsal } from '../../words/rehearsal.ts'
 import type { Report } from './report.ts'
@@ -48,7 +48,10 @@ function verdictOf(report: Report, { from, to }: Tags): Judged {
       reason: `${from} itself does not answer as \`rehearse\` expects: ${present.refused}`,
     }
   }
-  if (candidate.failure !== null) throw failed(to, candidate.failure)
+  if (candidate.failure !== null) {
+    const hindrance = hindranceOf({ how: candidate.failure, said: null })
+    throw hindrance === null ? failed(to, candidate.failure) : hindered(to, candidate.failure, hindrance)
+  }
   if (damage !== null) throw failed(to, `after its migration ${damage}`)
   if (lost !== null) return { verdict: 'one_way', reason: lost }
   if (presentAgain === null || presentAgain.failure !== null) {
@@ -75,6 +78,13 @@ function verdictOf(report: Report, { from, to }: Tags): Judged {
     }
   }
   return { verdict: 'open', reason: `${from} reads and writes the data that ${to} leaves` }
+}
+
+/** The candidate failed for want of something that its trial has less of than a service: that says nothing about the release. */
+function hindered(to: string, why: string, hindrance: string): BatonError {
+  return blameless('refused', `${to} fails on a copy of the data: ${why}; ${hindrance}`, {
+    hint: `nothing has changed, and nothing is held against ${to}: mend that and try again`,
+  })
 }
 
 function failed(to: string, why: string): BatonError {
