@@ -27,6 +27,7 @@ import {
   tagFault,
   usageOf,
 } from './lib/flags.ts'
+import { printError, printJson, printLine } from './lib/printer.ts'
 import { createProgress, formatBytes } from './lib/progress.ts'
 
 type Values = Record<string, unknown>
@@ -125,7 +126,7 @@ const WORDS: readonly Word[] = [
     act: async (values) => {
       const { examineProject } = await import('./make/examine.ts')
       const findings = await examineProject(folderOf(values))
-      if (values['json'] === true) print({ findings })
+      if (values['json'] === true) printJson({ findings })
       else
         for (const { level, message, hint } of findings)
           say(`${level.padEnd(5)} ${message}${hint === null ? '' : `\n      ${hint}`}`)
@@ -214,7 +215,7 @@ async function init(values: Values): Promise<void> {
       json: is('json'),
       dryRun: is('dry-run'),
     },
-    { say, print },
+    { say, print: printJson },
   )
 }
 
@@ -243,7 +244,7 @@ async function build(values: Values): Promise<void> {
     check: values['check'] === true,
   }
   if (values['dry-run'] === true) {
-    if (values['json'] === true) return print(options)
+    if (values['json'] === true) return printJson(options)
     const { service, entry } = options.project
     say(`would build ${service} ${options.tag} from ${entry}, kind ${options.project.kind}, into ${options.out}`)
     return say(`  installs will look for releases at ${options.feed ?? 'no feed: name one in `feed` or --feed'}`)
@@ -259,7 +260,7 @@ async function build(values: Values): Promise<void> {
   try {
     const release = await buildApplication({ ...options, progress })
     if (values['out'] === undefined) await writeFile(join(options.out, '.gitignore'), '*\n')
-    if (values['json'] === true) return print(release)
+    if (values['json'] === true) return printJson(release)
     if (values['quiet'] === true) return
     for (const { name, sizeBytes } of release.files) say(`  ${name.padEnd(32)} ${formatBytes(sizeBytes).padStart(9)}`)
     const to = options.project.publish === null ? ' --to <folder, user@host:/folder or github:owner/name>' : ''
@@ -279,7 +280,7 @@ async function rebuild(values: Values): Promise<void> {
     const { packageManager } = detect(project.folder)
     const report = await rebuildAddons({ project, packageManager, dryRun, progress })
     if (isLeft(report)) process.exitCode = 7
-    if (json) return print(report)
+    if (json) return printJson(report)
     for (const line of formatRebuild(report, dryRun)) say(line)
   } catch (error) {
     progress.end('failed')
@@ -293,7 +294,7 @@ async function rehearse(values: Values): Promise<void> {
   const asked = askedIn(values)
   const progress = createProgress({ quiet: values['quiet'] === true || values['json'] === true })
   const done = await rehearseRelease({ ...asked, project, out: outOf(values, project), progress })
-  if (values['json'] === true) print(done)
+  if (values['json'] === true) printJson(done)
   else say(formatRehearsed(done))
   if (done.verdict !== 'open') process.exitCode = MEANINGS.refused.exit
 }
@@ -327,7 +328,7 @@ async function publish(values: Values): Promise<void> {
       signed: project.root !== null,
       progress,
     })
-    if (values['json'] === true) print({ tag: tagOf(values), where })
+    if (values['json'] === true) printJson({ tag: tagOf(values), where })
     else if (project.root !== null && target.startsWith('github:')) say(`\nnext: npx baton trust push ${target}`)
   } catch (error) {
     progress.end('failed')
@@ -382,17 +383,13 @@ function failed(cause: unknown, json: boolean): number {
   const why = error.cause === undefined || error.cause === cause ? '' : `: ${reasonOf(error.cause)}`
   const message = `${error.message}${error.message.endsWith(why) ? '' : why}`
   const { exit } = MEANINGS[error.code]
-  if (json) print({ event: 'error', code: error.code, message, hint: error.hint, exit })
-  else process.stderr.write(`error: ${message}\n${error.hint === null ? '' : `hint: ${error.hint}\n`}`)
+  if (json) printJson({ event: 'error', code: error.code, message, hint: error.hint, exit })
+  else printError({ message, hint: error.hint })
   return exit
 }
 
 function say(line: string): void {
-  process.stderr.write(`${line}\n`)
-}
-
-function print(value: unknown): void {
-  process.stdout.write(`${JSON.stringify(value)}\n`)
+  printLine(line, process.stderr)
 }
 
 process.exitCode = await main(process.argv.slice(2))

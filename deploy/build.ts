@@ -13,6 +13,7 @@ import { assetName, RELEASES } from './make/release-folder.ts'
 import { type BuildOptions, type BuiltRelease, buildRelease, DEFAULT_ENTRY, DEFAULT_SERVICE } from './make/release.ts'
 import { removeTemporaries } from './make/temporary.ts'
 import { asksForHelp, type CommandLine, parseFlags, SCRIPT_FLAGS, tagFault, usageOf } from './lib/flags.ts'
+import { printError } from './lib/printer.ts'
 import { createProgress, formatBytes } from './lib/progress.ts'
 
 const COMMAND = {
@@ -116,8 +117,7 @@ async function runBuild(argv: readonly string[]): Promise<number> {
   } catch (error) {
     const problem = asBatonError(error, 'unexpected', 'building')
     const why = problem.cause === undefined || problem.cause === error ? '' : `: ${reasonOf(problem.cause)}`
-    process.stderr.write(`error: ${problem.message}${problem.message.endsWith(why) ? '' : why}\n`)
-    if (problem.hint !== null) process.stderr.write(`hint: ${problem.hint}\n`)
+    printError({ message: `${problem.message}${problem.message.endsWith(why) ? '' : why}`, hint: problem.hint })
     return MEANINGS[problem.code].exit
   }
 }

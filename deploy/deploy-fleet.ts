@@ -8,9 +8,10 @@ import { asBatonError, BatonError, EXIT, MEANINGS } from '../agent/words.ts'
 import { BUILD } from '../agent/service/build.ts'
 import { type FleetEnd, expectNewEnough, findAnsible, runPlaybook } from './fleet/ansible.ts'
 import { drawer, lookLines } from './fleet/draw.ts'
-import { type FleetEvent, plain } from './fleet/events.ts'
+import type { FleetEvent } from './fleet/events.ts'
 import { resumedFrom, type Variables, variablesOf } from './fleet/settings.ts'
 import { asksForHelp, type CommandLine, OUTPUT_FLAGS, parseFlags, usageOf } from './lib/flags.ts'
+import { printable, printError, printJson, printLine } from './lib/printer.ts'
 
 const COMMAND = {
   name: 'deploy-fleet.sh',
@@ -62,8 +63,8 @@ async function main(argv: readonly string[]): Promise<number> {
   } catch (cause) {
     const { code, message, hint } = asBatonError(cause, 'unexpected', 'moving a fleet')
     const { exit } = MEANINGS[code]
-    if (json) process.stdout.write(`${JSON.stringify({ event: 'error', code, message, hint, exit })}\n`)
-    process.stderr.write(`error: ${message}\n${hint === null ? '' : `hint: ${hint}\n`}`)
+    if (json) printJson({ event: 'error', code, message, hint, exit })
+    printError({ message, hint })
     return exit
   }
 }
@@ -79,7 +80,7 @@ async function move(
   const log = `${base}.log`
   const drawn = json ? null : drawer({ quiet })
   const said = (event: FleetEvent) => {
-    if (json) process.stdout.write(`${JSON.stringify(event)}\n`)
+    if (json) printJson(event)
     else drawn?.draw(event)
   }
   const lockSeconds = 'fleet_resume_from' in variables ? Number(variables['fleet_lock_timeout'] ?? 600) : 5
@@ -94,13 +95,9 @@ async function move(
     throw await explained(ended, { report, log })
   }
   const { why, exit } = ended.result
-  if (why !== null) process.stderr.write(`error: ${why}\n`)
+  if (why !== null) printError({ message: why, hint: null })
   // the last lines on the screen
-  process.stderr.write(
-    lookLines(ended.result)
-      .map((line) => `${line}\n`)
-      .join(''),
-  )
+  for (const line of lookLines(ended.result)) printLine(line, process.stderr)
   return exit
 }
 
@@ -131,7 +128,7 @@ async function explained(
     return new BatonError('invalid_request', 'the inventory has no such host', {
       hint: `all that Ansible said is in ${log}`,
     })
-  const said = plain(text).trim().split('\n').slice(-LOG_TAIL_LINES).join('\n')
+  const said = printable(text).trim().split('\n').slice(-LOG_TAIL_LINES).join('\n')
   return new BatonError('unexpected', `Ansible ended with ${exitCode ?? 'a signal'}:\n${said}`, {
     hint: `all that it said is in ${log}`,
   })

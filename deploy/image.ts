@@ -24,6 +24,7 @@ import { GATE_MARK } from '../agent/first.ts'
 import { variableName } from '../agent/service/config.ts'
 import { IS_PACKAGED, PROJECT } from './make/place.ts'
 import { asksForHelp, type CommandLine, parseFlags, usageOf } from './lib/flags.ts'
+import { printError } from './lib/printer.ts'
 import { createProgress, type ProgressReport } from './lib/progress.ts'
 import { fillHolderContext } from './make/holder-image.ts'
 import { CHUNK_BYTES } from './make/pack.ts'
@@ -278,7 +279,7 @@ async function main(argv: string[]): Promise<number> {
   } catch (cause) {
     const error = asBatonError(cause, 'unexpected', 'making the image')
     progress.end('failed')
-    process.stderr.write(`error: ${error.message}\n${error.hint === null ? '' : `hint: ${error.hint}\n`}`)
+    printError(error)
     return MEANINGS[error.code].exit
   }
 }

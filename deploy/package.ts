@@ -13,6 +13,7 @@ import { nodePackages } from './make/node.ts'
 import { packedPage } from './make/packed-page.ts'
 import { PROJECT } from './make/place.ts'
 import { asksForHelp, type CommandLine, parseFlags, usageOf } from './lib/flags.ts'
+import { printError } from './lib/printer.ts'
 import { run } from './lib/shell.ts'
 
 const COMMAND = {
@@ -165,7 +166,7 @@ async function readOut(argv: readonly string[]): Promise<string> {
     return resolve(parseFlags(argv, COMMAND).out)
   } catch (cause) {
     const { code, message, hint } = asBatonError(cause, 'unexpected', 'pack')
-    process.stderr.write(`error: ${message}\n${hint === null ? '' : `hint: ${hint}\n`}`)
+    printError({ message, hint })
     process.exit(MEANINGS[code].exit)
   }
 }

@@ -159,6 +159,20 @@ test('deploy/ makes temporary folders in one place: root must not use a path tha
   }
 })
 
+test("a deployment's commands write to a terminal in one place, which cleans what others have written", () => {
+  const ours = new Set([
+    'deploy/host/tree.ts', // help
+    'deploy/container/snapshot-here.ts', // a program reads it
+  ])
+  const writes = ({ path, text }: Source) =>
+    /^deploy\/(host|container|fleet|lib|deploy-)/.test(path) &&
+    !ours.has(path) &&
+    /process\.std(out|err)\.write\(|console\.\w+\(/.test(
+      text.replaceAll(/process\.stdout\.write\([`${]*await usageOf\(/g, ''),
+    )
+  equal(paths(sources.filter(writes)), [])
+})
+
 test("nothing in agent/ opens a database but the lock and the process that copies the application's", () => {
   // in the process of the application a descriptor that is closed drops the locks of its driver: see test/database.test.ts
   const opens = ({ path, text }: Source): boolean =>

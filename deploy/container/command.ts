@@ -22,6 +22,7 @@ import { resolveName } from './survey.ts'
 import { finishSwitch } from './switch.ts'
 import { retire } from './switcher.ts'
 import { asksForHelp, type CommandLine, parseFlags, SCRIPT_FLAGS, secondsOf, usage, usageOf } from '../lib/flags.ts'
+import { printError, printJson, printLine } from '../lib/printer.ts'
 import { createProgress } from '../lib/progress.ts'
 
 const SECONDS = { type: 'string', valueHint: 'seconds' } as const
@@ -215,7 +216,7 @@ export async function deployContainer(argv: readonly string[]): Promise<number> 
             : act === 'clean'
               ? await clean(settings, given)
               : await doSwitch(settings, given)
-      if (end.error !== null) explain(end.error)
+      if (end.error !== null) printError(end.error)
       return endEvent(container ?? '', end).exit
     } finally {
       engine.close()
@@ -223,8 +224,8 @@ export async function deployContainer(argv: readonly string[]): Promise<number> 
   } catch (cause) {
     const error = asBatonError(cause, 'unexpected', 'deploying')
     const event = endEvent(settings?.container ?? '', ended('failed', { error }))
-    if (settings?.json) process.stdout.write(`${JSON.stringify(event)}\n`)
-    explain(error)
+    if (settings?.json) printJson(event)
+    printError(error)
     return event.exit
   }
 }
@@ -276,15 +277,16 @@ function hearSignals({ act }: ContainerSettings, report: ContainerReport): Abort
   for (const stream of [process.stdout, process.stderr]) stream.on('error', () => {}) // the terminal may be gone
   const isSwitcher = act === 'finish' || act === 'undo'
   const leave = (signal: string): void => {
-    process.stderr.write(
-      `left by a second ${signal}: run the command again, it finishes what is under way or undoes it\n`,
+    printLine(
+      `left by a second ${signal}: run the command again, it finishes what is under way or undoes it`,
+      process.stderr,
     )
     process.exit(EXIT.unexpected)
   }
   process.on('SIGHUP', () => {
     if (isSwitcher) return
     if (!switching.has(report)) return controller.abort('SIGHUP')
-    process.stderr.write('the terminal is gone: the switch is finished without it\n')
+    printLine('the terminal is gone: the switch is finished without it', process.stderr)
   })
   for (const signal of ['SIGINT', 'SIGTERM'] as const) {
     process.on(signal, () => {
@@ -305,7 +307,7 @@ function reporter({ json, quiet, dryRun }: ContainerSettings): ContainerReport {
   const progress = createProgress({ quiet: quiet || json })
   const report: ContainerReport = (event: DeployEvent): void => {
     if (event.event === 'step' && event.step === 'switch') switching.add(report)
-    if (json) return void process.stdout.write(`${JSON.stringify(event)}\n`)
+    if (json) return printJson(event)
     if (event.event === 'step') return progress.stage(event.step, event.detail)
     if (event.event === 'progress') return progress.bytes(event.doneBytes, event.totalBytes)
     if (event.event === 'plan' && !dryRun) return
@@ -313,15 +315,10 @@ function reporter({ json, quiet, dryRun }: ContainerSettings): ContainerReport {
     const isAnswer = event.event === 'plan' || (event.event === 'result' && event.outcome === 'status')
     if (quiet && !isAnswer) return
     for (const line of formatDeployEvent(event)) {
-      if (isAnswer) process.stdout.write(`${line}\n`)
+      if (isAnswer) printLine(line)
       else progress.note(line)
     }
     if (event.event === 'plan') progress.end('done')
   }
   return report
-}
-
-function explain(error: BatonError): void {
-  process.stderr.write(`error: ${error.message}\n`)
-  if (error.hint !== null) process.stderr.write(`hint: ${error.hint}\n`)
 }

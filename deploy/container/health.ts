@@ -3,6 +3,7 @@
 // Must hold: a restart of the engine does not count against the container; a restart of the container does.
 
 import { setTimeout as sleep } from 'node:timers/promises'
+import { plainOf } from '../../agent/install.ts'
 import { BatonError, isTag, reasonOf, untilWell } from '../../agent/words.ts'
 import type { Engine } from './engine/engine.ts'
 import type { ContainerInspection } from './inspection.ts'
@@ -197,5 +198,5 @@ function fail(message: string): never {
 }
 
 function quoted(said: string): string {
-  return said === '' ? '' : `: ${said.slice(0, 200)}`
+  return said === '' ? '' : `: ${plainOf(said).slice(0, 200)}`
 }

@@ -6,6 +6,7 @@ import { makeDisk, ownDatabase, ownRelease, snapshot } from '../../agent/install
 import { BUILD } from '../../agent/service/build.ts'
 import { readSettings } from '../../agent/service/config.ts'
 import { asBatonError, EXIT, MEANINGS } from '../../agent/words.ts'
+import { printError } from '../lib/printer.ts'
 
 export async function snapshotHere(environment: NodeJS.ProcessEnv): Promise<number> {
   try {
@@ -19,7 +20,7 @@ export async function snapshotHere(environment: NodeJS.ProcessEnv): Promise<numb
     return EXIT.done
   } catch (cause) {
     const error = asBatonError(cause, 'swap_failed', 'copying the database')
-    process.stderr.write(`error: ${error.message}\n`)
+    printError({ message: error.message, hint: null })
     return MEANINGS[error.code].exit
   }
 }

@@ -1,6 +1,7 @@
 // Copies the database before a new version opens it. The old version makes the copy: its image says how (`baton.snapshot`).
 
 import { posix } from 'node:path'
+import { plainOf } from '../../agent/install.ts'
 import { BatonError, reasonOf } from '../../agent/words.ts'
 import { tellsOfFullDisk } from '../lib/refusal.ts'
 import { type Engine, isAway } from './engine/engine.ts'
@@ -48,7 +49,7 @@ export async function takeSnapshot(
   try {
     const { exitCode, output } = await again(engine, () => engine.exec(Id, command, SNAPSHOT_MS))
     if (exitCode === 0) return snapshotIn(output)
-    throw new Error(`\`${command.join(' ')}\` ended with ${exitCode}: ${output.trim().slice(0, 500)}`)
+    throw new Error(`\`${command.join(' ')}\` ended with ${exitCode}: ${plainOf(output).slice(0, 500)}`)
   } catch (cause) {
     if (isAway(cause)) throw cause
     const reason = reasonOf(cause)

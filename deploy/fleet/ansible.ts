@@ -6,9 +6,10 @@ import { type FileHandle, open, mkdir, readFile, rm, stat, symlink, writeFile } 
 import { homedir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { BatonError, reasonOf } from '../../agent/words.ts'
+import { printLine } from '../lib/printer.ts'
 import { findProgram, run } from '../lib/shell.ts'
 import { temporaryFolder } from '../lib/trusted.ts'
-import { type FleetEvent, followRun, plain, type HostResult } from './events.ts'
+import { type FleetEvent, followRun, type HostResult } from './events.ts'
 import type { Variables } from './settings.ts'
 
 export interface FleetEnd {
@@ -129,7 +130,7 @@ function safely(said: (event: FleetEvent) => void): (event: FleetEvent) => void 
       said(event)
     } catch (cause) {
       broken = true
-      process.stderr.write(`\nnote: progress can no longer be shown (${plain(reasonOf(cause))}); the run goes on\n`)
+      printLine(`\nnote: progress can no longer be shown (${reasonOf(cause)}); the run goes on`, process.stderr)
     }
   }
 }

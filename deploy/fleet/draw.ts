@@ -2,6 +2,7 @@
 // Must hold: calls nothing good that the report does not call good.
 
 import { WAY_BACK } from '../../agent/words.ts'
+import { printLine } from '../lib/printer.ts'
 import { createProgress, formatDuration } from '../lib/progress.ts'
 import type { FleetEvent, Plan, HostResult, Row, Seen } from './events.ts'
 
@@ -17,7 +18,7 @@ export function drawer({ quiet }: { quiet: boolean }): { draw(event: FleetEvent)
   const progress = createProgress({ quiet })
   const seen = new Map<string, Seen>()
   const print = (lines: readonly string[]) => {
-    if (!quiet) process.stdout.write(lines.map((line) => `${line}\n`).join(''))
+    if (!quiet) for (const line of lines) printLine(line)
   }
   let done = 0
   let hosts = 0

@@ -74,11 +74,6 @@ export type FleetEvent =
   | { event: 'stop'; why: string; exit: number; wave: number; hosts: string[]; back: string[]; onFailure: string }
   | HostResult
 
-/** Replaces what steers a terminal with blanks; lines stay lines. */
-export function plain(text: string): string {
-  return text.replaceAll(/[^\P{C}\n]/gu, ' ')
-}
-
 /** Objects from a text that may end in the middle of a line; `rest` is that end. */
 export function readLines(text: string): { events: FleetEvent[]; rest: string } {
   const lines = text.split('\n')

@@ -4,6 +4,7 @@
 import { type BatonError, MEANINGS } from '../../agent/words.ts'
 import { describe, type Step } from './plan/step.ts'
 import type { HostStage } from './service/outside.ts'
+import { printError, printJson, printLine } from '../lib/printer.ts'
 import { createProgress, type ProgressReport } from '../lib/progress.ts'
 
 export interface HostReport {
@@ -35,30 +36,29 @@ export function makeReport({ json, quiet, verbose, about }: ReportOptions): Host
 }
 
 function jsonReport(about: Record<string, unknown>): HostReport {
-  const print = (object: Record<string, unknown>) => void process.stdout.write(`${JSON.stringify(object)}\n`)
   let index = 0
   let lastBytes = 0
   return {
     plan: (steps) =>
-      print({ event: 'plan', steps: steps.map((step) => ({ ...publicOf(step), text: describe(step) })) }),
-    told: (steps) => print({ event: 'plan', steps }),
-    step: (step) => print({ event: 'step', index: index++, ...publicOf(step), text: describe(step) }),
+      printJson({ event: 'plan', steps: steps.map((step) => ({ ...publicOf(step), text: describe(step) })) }),
+    told: (steps) => printJson({ event: 'plan', steps }),
+    step: (step) => printJson({ event: 'step', index: index++, ...publicOf(step), text: describe(step) }),
     stage(stage) {
       lastBytes = 0
-      print({ event: 'stage', stage })
+      printJson({ event: 'stage', stage })
     },
     bytes(done, total) {
       // a line for each percent is more than anybody reads
       if (done !== total && done - lastBytes < total / 20) return
       lastBytes = done
-      print({ event: 'progress', bytes: done, totalBytes: total })
+      printJson({ event: 'progress', bytes: done, totalBytes: total })
     },
-    note: (message) => print({ event: 'note', message }),
+    note: (message) => printJson({ event: 'note', message }),
     leave() {},
-    result: (object) => print({ event: 'result', ...about, ...object }),
+    result: (object) => printJson({ event: 'result', ...about, ...object }),
     failed({ code, message, hint }, end = {}) {
-      print({ event: 'error', ...about, code, message, hint, ...end, exit: MEANINGS[code].exit })
-      process.stderr.write(`error: ${message}\n${hint === null ? '' : `hint: ${hint}\n`}`)
+      printJson({ event: 'error', ...about, code, message, hint, ...end, exit: MEANINGS[code].exit })
+      printError({ message, hint })
     },
   }
 }
@@ -68,8 +68,8 @@ function textReport(quiet: boolean, verbose: boolean): HostReport {
   const numbered = (lines: readonly string[]) => {
     if (quiet) return
     const width = String(lines.length).length
-    for (const [i, line] of lines.entries()) process.stdout.write(`${String(i + 1).padStart(width + 2)}  ${line}\n`)
-    if (lines.length === 0) process.stdout.write('nothing to do\n')
+    for (const [i, line] of lines.entries()) printLine(`${String(i + 1).padStart(width + 2)}  ${line}`)
+    if (lines.length === 0) printLine('nothing to do')
   }
   return {
     plan: (steps) => numbered(steps.map(describe)),
@@ -82,13 +82,13 @@ function textReport(quiet: boolean, verbose: boolean): HostReport {
     leave: () => progress.end('done'),
     result(object, lines) {
       progress.end('done')
-      if (!quiet) process.stdout.write(lines.map((line) => `${line}\n`).join(''))
-      if (verbose) process.stderr.write(`${JSON.stringify(object)}\n`)
+      if (!quiet) for (const line of lines) printLine(line)
+      if (verbose) printJson(object, process.stderr)
     },
     failed(error) {
       progress.end('failed')
-      process.stderr.write(`error: ${error.message}\n${error.hint === null ? '' : `hint: ${error.hint}\n`}`)
-      if (verbose && error.cause instanceof Error) process.stderr.write(`${error.cause.stack ?? error.cause.message}\n`)
+      printError(error)
+      if (verbose && error.cause instanceof Error) printLine(error.cause.stack ?? error.cause.message, process.stderr)
     },
   }
 }

@@ -3,6 +3,8 @@
 // honoured.
 // Must hold: after `end` the output is at the beginning of a line.
 
+import { printableLine, printLine } from './printer.ts'
+
 export interface ProgressReport {
   /** Ends the previous stage as done and begins this one. */
   stage(name: string, detail?: string): void
@@ -63,7 +65,7 @@ export function createProgress(options: ProgressOptions = {}): ProgressReport {
       : [stage.detail, elapsedMs < LONG_MS ? '' : formatDuration(Math.floor(elapsedMs / 1000) * 1000)]
           .filter(Boolean)
           .join('  ')
-    const line = `${stage.name.padEnd(9)} ${beside}`
+    const line = printableLine(`${stage.name.padEnd(9)} ${beside}`)
     stream.write(`\r\x1b[2K${paint('cyan', '›')} ${line.slice(0, width() - 2)}`)
   }
 
@@ -72,10 +74,10 @@ export function createProgress(options: ProgressOptions = {}): ProgressReport {
     if (current === null) return
     const elapsedMs = now() - current.startedAt
     const size = current.hasBytes ? `${formatBytes(current.doneBytes)} in ${formatDuration(elapsedMs)}` : ''
-    const beside = detail ?? (current.detail || size || formatDuration(elapsedMs))
+    const beside = printableLine(detail ?? (current.detail || size || formatDuration(elapsedMs)))
     clear()
     const mark = result === 'done' ? paint('green', live ? '✓' : 'done') : paint('red', live ? '✗' : 'failed')
-    stream.write(`${mark} ${current.name.padEnd(9)} ${beside}\n`)
+    stream.write(`${mark} ${printableLine(current.name).padEnd(9)} ${beside}\n`)
     current = null
   }
 
@@ -100,7 +102,7 @@ export function createProgress(options: ProgressOptions = {}): ProgressReport {
     },
     note(line) {
       clear()
-      stream.write(`${line}\n`)
+      printLine(line, stream)
       if (current !== null) draw(current)
     },
     end: finish,

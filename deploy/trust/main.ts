@@ -6,6 +6,7 @@ import { delimiter, join, resolve } from 'node:path'
 import { METADATA_FOLDER, type Role, ROLES } from '../../agent/publish.ts'
 import { asBatonError, BatonError, EXIT, MEANINGS, ROLLOUT_STEPS_MAX } from '../../agent/words.ts'
 import { asksForHelp, type CommandLine, type Flags, OUTPUT_FLAGS, parseFlags, usage, usageOf } from '../lib/flags.ts'
+import { printable } from '../lib/printer.ts'
 import * as commands from './commands.ts'
 import { openHub } from './github.ts'
 import { WORK } from './keys.ts'
@@ -29,8 +30,8 @@ export interface Io {
 const PROCESS: Io = {
   environment: process.env,
   cwd: process.cwd(),
-  write: (text) => void process.stdout.write(text),
-  complain: (text) => void process.stderr.write(text),
+  write: (text) => void process.stdout.write(printable(text)),
+  complain: (text) => void process.stderr.write(printable(text)),
   work: WORK,
 }
 

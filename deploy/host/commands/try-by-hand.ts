@@ -24,6 +24,7 @@ import type { Build } from '../../../agent/service/build.ts'
 import { type Environment, readSettings } from '../../../agent/service/config.ts'
 import { asBatonError, BatonError, formatRehearsal, MEANINGS, reasonOf, type Rehearsal } from '../../../agent/words.ts'
 import { conductBy } from '../../lib/conduct.ts'
+import { printError, printLine } from '../../lib/printer.ts'
 import { temporaryFolder } from '../../lib/trusted.ts'
 
 /** What unshare runs: its arguments are the copy, the state directory, and the conductor's words. */
@@ -52,8 +53,8 @@ export async function backupAndTry(build: Build, argv: readonly string[], enviro
     const { stateDirectory } = readSettings(build.service, rest, environment)
     const what = { service: build.service, stateDirectory, copy: resolve(file), candidate: resolve(candidate) }
     const rehearsal = await tryOn(what)
-    process.stdout.write(`${formatRehearsal(rehearsal)}\n`)
-    if (rehearsal.hint !== undefined) process.stdout.write(`hint: ${rehearsal.hint}\n`)
+    printLine(formatRehearsal(rehearsal))
+    if (rehearsal.hint !== undefined) printLine(`hint: ${rehearsal.hint}`)
     if (rehearsal.verdict !== 'one_way') return 0
     throw new BatonError(
       'one_way',
@@ -61,8 +62,7 @@ export async function backupAndTry(build: Build, argv: readonly string[], enviro
     )
   } catch (cause) {
     const error = asBatonError(cause, 'unexpected', 'trying a release')
-    process.stderr.write(`error: ${error.message}\n`)
-    if (error.hint !== null) process.stderr.write(`hint: ${error.hint}\n`)
+    printError(error)
     return MEANINGS[error.code].exit
   }
 }
