@@ -116,6 +116,19 @@ test('an application that does not start, or is well at no path, is told as a no
   is((await odd.config())['healthPath'], undefined)
 })
 
+test('--try names an application that listens, and ends a second later, with its last words', async () => {
+  await using brief = await folderWith(
+    `require('node:http').createServer((request, response) => response.end()).listen(process.env.PORT, process.env.HOST)
+     setTimeout(() => { throw new Error('no queue') }, 1000)`,
+  )
+  const { stderr } = await brief.init('--yes', '--try')
+  match(
+    stderr,
+    /note: it was started once, and it listened after .*, and then ended with exit code 1; it said: [^]*no queue/,
+  )
+  is((await brief.config())['healthPath'], undefined)
+})
+
 test('--try sees what an application opens only when it is asked', async () => {
   await using elsewhere = await packageWith({})
   const path = join(elsewhere.path, 'orders.db')

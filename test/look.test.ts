@@ -39,6 +39,13 @@ test('a release without the line that embeds the agent fails its build at once: 
   match(other.hint ?? '', `each build makes build/index.js anew: name a file of your own in \`entry\``)
 })
 
+test('a release that serves, and ends a second later, fails its build with its last words', async () => {
+  await using it = await built(`${AUTO}${SERVE}setTimeout(() => { throw new Error('no queue') }, 1000)\n`)
+  const error = (await rejects(() => tryOut(it.project, it.path))) as BatonError
+  is(error.code, 'verify_failed')
+  match(error.message, /it served \/ with 200 after .*, and then ended with .*; it said: [^]*no queue/)
+})
+
 test('a trial start has the environment that an install gives, and nothing of the developer’s', async () => {
   await using room = await temporary('look')
   const seen = join(room.path, 'environment.json')

@@ -61,27 +61,30 @@ export async function startFromSource(
   const { mtimeMs: sinceMs } = await stat(state)
   const port = await freePort()
   const values = { port: String(port), host: '127.0.0.1', stateDirectory: state, path: '', feed: '', basePath: '' }
-  const given = Object.entries(environment).map(([name, text]) => [name, filled(text, values)] as const)
-  const env = { ...trialEnvironment(state), ...Object.fromEntries(given) }
-  const own = args.map((text) => filled(text, values))
+  const fill = (text: string) => filled(text, values)
+  const env = { ...trialEnvironment(state), ...mapped(environment, fill) }
   const taker = takeNotes(work.path)
-  const command = [...taker.nodeFlags, ...found.nodeFlags, join(folder, file), ...own]
+  const command = [...taker.nodeFlags, ...found.nodeFlags, join(folder, file), ...args.map(fill)]
   const node = await provideNode() // may download it
   const began = performance.now()
   await using started = startProgram([node, ...command], { cwd: state, env })
   const problem = await untilItListens(started, port)
-  if (problem !== null) return { ...unseen, ...endedEarly(problem, started.said() || 'nothing') }
+  const lost = (how: string) => ({ ...unseen, ...endedEarly(how, started.said() || 'nothing') })
+  if (problem !== null) return lost(problem)
   const took = formatDuration(performance.now() - began)
   const first = await lookAt(started.pid)
   await sleep(LOOK_AGAIN_MS)
+  const early = started.ended()
+  if (early !== null) return lost(`it listened after ${took}, and then ended with ${early}`)
   const second = await lookAt(started.pid)
   const ports = await answering(allLooks([first, second])?.ports ?? [port])
   const asked = ports.includes(port) ? port : ports[0]
   const health = await healthOf(asked, found.healthPath)
   const answer = asked === undefined ? null : await askFor(asked, health.path ?? '/')
   const spoken = answer === null ? null : schemeOf(answer.protocol)
-  const line = `it was started once: it listens after ${took}, ${answerLine(answer, health.path ?? '/')}`
   const seen = allLooks([first, second, await lookAt(started.pid)]) // some drivers open a database only when it is asked
+  const late = started.ended()
+  if (late !== null) return lost(`it ended with ${late} when it was asked for ${health.path ?? '/'}`)
   await started.end()
   const databases = [...new Set([...(seen?.databases ?? []), ...(await databasesBelow(state))])]
   const about = databasesFor(databases, state, folder)
@@ -93,13 +96,11 @@ export async function startFromSource(
     healthPath: health.path,
     scheme: spoken === 'https' ? spoken : null,
     notes: [
-      line,
+      `it was started once: it listens after ${took}, ${answerLine(answer, health.path ?? '/')}`,
       ...about.notes,
       ...sentencesOfFiles(await keptBelow(state), written),
       ...health.notes,
-      ...(ports.includes(port) || ports[0] === undefined
-        ? []
-        : [`it listens on port ${ports[0]}, whatever PORT says: an install gives it another one there`]),
+      ...sentencesOfPort(ports, port),
       ...(seen === null ? ['which files it has open was not seen: only Linux shows that'] : []),
       ...sentencesOf(await taker.read()),
     ],
@@ -142,6 +143,17 @@ export function sentencesOfFiles(kept: readonly string[], written: readonly stri
           `it has written ${written.join(', ')} in its own folder, which each release has anew: have it read the place from an argument or a variable, and give it \`{stateDirectory}\``,
         ]),
   ]
+}
+
+/** Pure. */
+function mapped(texts: Readonly<Record<string, string>>, change: (text: string) => string): Record<string, string> {
+  return Object.fromEntries(Object.entries(texts).map(([name, text]) => [name, change(text)]))
+}
+
+/** Pure. `given`: the port that it was told. */
+function sentencesOfPort([first, ...others]: readonly number[], given: number): string[] {
+  if (first === undefined || [first, ...others].includes(given)) return []
+  return [`it listens on port ${first}, whatever PORT says: an install gives it another one there`]
 }
 
 /** Until the end of the scope a signal ends this command and what it has started, and leaves no temporary folder. */

@@ -24,6 +24,8 @@ import { temporaryDirectory } from './temporary.ts'
 
 /** enough to unpack some ten thousand files on a slow disk */
 const UNPACK_MS = 300_000
+const STARTED_AS =
+  'it is started in an empty directory, with the variables of `environment` in baton.config.json and none of yours; `--no-check` leaves this out'
 
 export interface TrialEnd {
   /** a line for a person */
@@ -58,10 +60,24 @@ export async function tryOut(
   await using started = startProgram([executable, 'serve', '--config', config], { cwd: state, env })
   const { status, protocol } = await served(project, install, { started, doubt })
   const took = formatDuration(performance.now() - startedAt)
-  await assertAgent(project, install)
+  const assertRuns = () => {
+    const ended = started.ended()
+    if (ended === null) return
+    const first = `it served ${project.healthPath ?? '/'} with ${status} after ${took}, and then ended with ${ended}`
+    throw new BatonError(
+      'verify_failed',
+      `starting what was built: ${first}; it said: ${started.said() || 'nothing'}`,
+      { hint: doubt ?? STARTED_AS },
+    )
+  }
+  await assertAgent(project, install).catch((cause: unknown) => {
+    assertRuns() // what has ended answers nothing, and that says nothing of the agent
+    throw cause
+  })
   const first = await lookAt(started.pid)
   await sleep(LOOK_AGAIN_MS)
   const seen = allLooks([first, await lookAt(started.pid)])
+  assertRuns()
   const home = join(work.path, `.${project.service}`)
   await refuseDatabases(home)
   const against = await againstTogether(project, started.pid, port)
@@ -115,9 +131,7 @@ async function served(
   if (typeof answer !== 'string') return answer
   const said = started.said() || 'nothing'
   throw new BatonError('verify_failed', `starting what was built: ${answer}; it said: ${said}`, {
-    hint:
-      doubt ??
-      'it is started in an empty directory, with the variables of `environment` in baton.config.json and none of yours; `--no-check` leaves this out',
+    hint: doubt ?? STARTED_AS,
   })
 }
 
