@@ -35,6 +35,8 @@ SystemCallFilter=@system-service \\
 SystemCallFilter=
 BindPaths=%S/x
 NetworkNamespacePath=/run/netns/x
+AmbientCapabilities=CAP_NET_BIND_SERVICE
+CapabilityBoundingSet=CAP_NET_BIND_SERVICE
 Environment="A=b c"
 User=root
 [Install]

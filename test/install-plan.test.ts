@@ -4,7 +4,7 @@ import { readdir, readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { readConfiguration } from '../agent/words.ts'
 import { suite } from './suite.ts'
-import { equal, is, match, ok, throws, withCode } from './assert.ts'
+import { equal, is, match, not, ok, throws, withCode } from './assert.ts'
 import type { Receipt } from '../agent/disk/receipt.ts'
 import {
   checked,
@@ -19,7 +19,7 @@ import {
 import { accessFrom } from '../deploy/host/service/configuration.ts'
 import { mountOf, parseMounts } from '../deploy/host/doctor/mounts.ts'
 import { judgeUnit } from '../deploy/host/doctor/unit.ts'
-import { type Layout, layoutOf } from '../deploy/host/place/layout.ts'
+import { type Layout, layoutOf, layoutOfReceipt } from '../deploy/host/place/layout.ts'
 import { choicesIn } from '../deploy/host/place/earlier.ts'
 import { type Facts, foundAs, type InstallRequest } from '../deploy/host/plan/found.ts'
 import { planInstall } from '../deploy/host/plan/install.ts'
@@ -180,6 +180,34 @@ test('the plan of a first install, in order', () => {
     'start beacon',
     'wait until beacon v1.1.0 answers',
   ])
+})
+
+test('a port below 1024 is a capability of the unit of an install for the whole host, and of nothing else; the receipt keeps it', () => {
+  const unitFor = (flags: Partial<Choices>) =>
+    serviceUnit(layoutOf('beacon', { ...DEFAULTS, ...flags }, { ...ROOT, home: '/home/ada' }))
+  for (const [listen, capability] of [
+    ['127.0.0.1:80', 'CAP_NET_BIND_SERVICE'],
+    ['[::]:1023', 'CAP_NET_BIND_SERVICE'],
+    ['127.0.0.1:1024', ''],
+    ['127.0.0.1:0', ''],
+  ] as const) {
+    const [, bounds, ambient] =
+      /^CapabilityBoundingSet=(.*)\nAmbientCapabilities=(.*)$/m.exec(unitFor({ listen })) ?? []
+    equal([listen, bounds, ambient], [listen, capability, capability])
+  }
+  not.match(unitFor({ listen: '127.0.0.1:80', scope: 'user' }), 'CAP_')
+  const low = layoutOf('beacon', { ...DEFAULTS, listen: '127.0.0.1:80' }, ROOT)
+  not.match(rescueUnit(low), 'CAP_')
+  is(
+    serviceUnit(layoutOfReceipt(receipt({ options: { listen: '127.0.0.1:80' } }), ROOT)),
+    serviceUnit({ ...low, node: null }),
+  )
+  match(
+    planInstall(request({ flags: { listen: '127.0.0.1:80' } }))
+      .map(describe)
+      .join('\n'),
+    /^write \/etc\/systemd\/system\/beacon\.service, which gives the service CAP_NET_BIND_SERVICE, for port 80$/m,
+  )
 })
 
 test('a re-run with nothing new has an empty plan; a newer executable is an update; an older one needs to be named', () => {

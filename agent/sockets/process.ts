@@ -127,15 +127,27 @@ export function signalAll(all: readonly ProcessName[], signal: NodeJS.Signals): 
   }
 }
 
-/** Whether the process with this pid and start time still lives. Without /proc the pid alone decides. */
+/**
+ * Whether the process with this pid and start time still lives. Without /proc the pid alone decides; also of a process of this user that
+ * /proc hides (`ProtectProc=invisible`), because it has a capability that this one has not: a service on a port below 1024, for a command.
+ */
 export function isAlive(pid: number, startTime: string | null): boolean {
+  const found = signalled(pid)
+  if (found === 'gone') return false
+  const now = startTimeOf(pid)
+  if (startTime === null || now === startTime) return true
+  if (now !== null) return false
+  if (process.platform !== 'linux') return true
+  return found === 'reached' && statOf(pid) === null && signalled(pid) === 'reached'
+}
+
+function signalled(pid: number): 'reached' | 'another user' | 'gone' {
   try {
     process.kill(pid, 0)
+    return 'reached'
   } catch (error) {
-    if (!(error instanceof Error && 'code' in error && error.code === 'EPERM')) return false
+    return error instanceof Error && 'code' in error && error.code === 'EPERM' ? 'another user' : 'gone'
   }
-  const now = startTimeOf(pid)
-  return startTime === null || now === startTime || (now === null && process.platform !== 'linux')
 }
 
 /** Kills a child and the process group that it leads. Closes its streams too: a process that has left the group may hold them. */

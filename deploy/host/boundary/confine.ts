@@ -22,11 +22,12 @@ export interface Sandbox {
 }
 
 /**
- * systemd.exec(5): the settings of a sandbox, and the environment. Not RemoveIPC=: it would remove the running service's objects.
+ * systemd.exec(5): the settings of a sandbox, and the environment. Not the capabilities, which a service may need for a port below 1024: no
+ * command does. Not RemoveIPC=: it would remove the running service's objects.
  * Not MemoryDenyWriteExecute=: it kills Node, and `doctor` has to name it; no service runs under it either.
  */
 const KEPT =
-  /^(?:NoNewPrivileges|CapabilityBoundingSet|AmbientCapabilities|SecureBits|Protect\w+|Private\w+|Restrict\w+|ProcSubset|LockPersonality|SystemCall\w+|\w+Paths|TemporaryFileSystem|NetworkNamespacePath|IPCNamespacePath|IPAddress\w+|SocketBind\w+|Device\w+|SupplementaryGroups|AppArmorProfile|SELinuxContext|Environment|EnvironmentFile|UnsetEnvironment)$/
+  /^(?:NoNewPrivileges|SecureBits|Protect\w+|Private\w+|Restrict\w+|ProcSubset|LockPersonality|SystemCall\w+|\w+Paths|TemporaryFileSystem|NetworkNamespacePath|IPCNamespacePath|IPAddress\w+|SocketBind\w+|Device\w+|SupplementaryGroups|AppArmorProfile|SELinuxContext|Environment|EnvironmentFile|UnsetEnvironment)$/
 const PATHS = /Paths$/
 const BASE = ['PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin', 'LANG=C.UTF-8']
 const STOP_TIMEOUT_MS = 30_000
@@ -73,6 +74,8 @@ export async function startConfined(
       (pair) => `Environment=${JSON.stringify(pair)}`,
     ),
     ...[unit, ...(withDropIns ? texts : [])].flatMap(sandboxOf).filter(isKnown),
+    'CapabilityBoundingSet=',
+    'AmbientCapabilities=',
     // the worker must see the directories that an install makes while it runs
     `ReadWritePaths=${(await Promise.all(places.map(nearestExisting))).map((path) => `-${path}`).join(' ')}`,
     // an installer's program lies below /tmp, and PrivateTmp= gives a service another /tmp

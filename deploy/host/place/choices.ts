@@ -125,7 +125,10 @@ export function parseRelease(release: string | null): string | null {
 export function parseListen(listen: string): { host: string; port: number } {
   const match = /^(?:\[([0-9A-Fa-f:.%]+)\]|([A-Za-z0-9._-]+)):([0-9]{1,5})$/.exec(listen)
   const port = Number(match?.[3])
-  if (match === null || port > 65535) throw invalid(`expected \`host:port\` in \`--listen\`, got ${shown(listen)}`)
+  if (match === null || port > 65535) {
+    const hint = listen.startsWith(':') ? `\`0.0.0.0${listen}\` is every address of this host` : null
+    throw invalid(`expected \`host:port\` in \`--listen\`, got ${shown(listen)}`, hint)
+  }
   return { host: match[1] ?? match[2] ?? '', port }
 }
 
@@ -144,8 +147,8 @@ function toBoolean(name: string, value: string): boolean {
   throw invalid(`expected 1 or 0 in ${name}, got ${shown(value)}`)
 }
 
-function invalid(message: string): BatonError {
-  return new BatonError('invalid_settings', message)
+function invalid(message: string, hint: string | null = null): BatonError {
+  return new BatonError('invalid_settings', message, hint === null ? {} : { hint })
 }
 
 function shown(value: unknown): string {

@@ -34,6 +34,8 @@ export interface Layout {
   user: string
   /** the feed, if it is a folder of this host: the sandbox must let the service read it; else null */
   feedFolder: string | null
+  /** the port that an install for the whole host is to listen on, if only a process with CAP_NET_BIND_SERVICE may; else null */
+  lowPort: number | null
   /** absolute path of the Node that runs a script, for the unit; null if the executable brings its own */
   node: string | null
   /** pid file and log of a service without systemd */
@@ -72,6 +74,7 @@ export function layoutOf(service: string, choices: Choices, person: Person): Lay
     environmentFile: at.environmentFile,
     user: choices.scope === 'system' ? (choices['run-as'] ?? service) : person.name,
     feedFolder: folderOf(choices.feed),
+    lowPort: choices.scope === 'system' ? lowPortOf(choices.listen) : null,
     node: null,
     runDirectory: join(stateDirectory, 'run'),
   }
@@ -81,6 +84,14 @@ export function layoutOf(service: string, choices: Choices, person: Person): Lay
 function folderOf(feed: string): string | null {
   const path = feed.replace(/^file:\/\//, '').replace(/(?<=.)\/+$/, '')
   return /^\/[A-Za-z0-9@._+/-]+$/.test(path) ? path : null
+}
+
+/** What the kernel keeps for processes with a capability, ip(7). */
+const LOW_PORTS_END = 1024
+
+function lowPortOf(listen: string): number | null {
+  const port = Number(/:(\d{1,5})$/.exec(listen)?.[1] ?? 0)
+  return port > 0 && port < LOW_PORTS_END ? port : null
 }
 
 function systemPlaces(service: string) {
@@ -121,7 +132,7 @@ export function layoutOfReceipt(receipt: Receipt, person: Person): Layout {
     prefix: dirname(executable),
     'state-dir': stateDirectory,
     feed: receipt.feed,
-    listen: '',
+    listen: typeof receipt.options['listen'] === 'string' ? receipt.options['listen'] : '',
     'run-as': scope === 'system' ? user : null,
     service: receipt.supervisor !== 'none',
     start: true,

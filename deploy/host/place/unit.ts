@@ -43,6 +43,8 @@ SystemCallErrorNumber=EPERM
  * (`MemoryDenyWriteExecute=` kills a JIT compiler). `ReadWritePaths=` names the directory of the executable, not the
  * file: an update renames inside it.
  *
+ * A port below 1024 takes CAP_NET_BIND_SERVICE, and nothing else has it.
+ *
  * D-Bus is hidden: over it any user may have logind start a manager for it, outside of this sandbox, that outlives a stop.
  */
 const HARDENING = `NoNewPrivileges=yes
@@ -104,7 +106,7 @@ RestartSec=500ms
 SyslogIdentifier=${service}
 LimitNOFILE=65536
 FileDescriptorStoreMax=64
-${sandbox(layout)}
+${withLowPort(sandbox(layout), layout)}
 
 [Install]
 WantedBy=${system ? 'multi-user.target' : 'default.target'}
@@ -146,6 +148,16 @@ function head(layout: Layout): string {
 # Your own changes belong into ${dropIns}/ (\`${edit}\`) and ${environmentFile},
 # which the installer leaves alone.
 `
+}
+
+/** The capability that a process needs for a port below 1024. */
+export const LOW_PORT_CAPABILITY = 'CAP_NET_BIND_SERVICE'
+
+/** Only the service binds its port: what root's commands and the rescue start has no capability. */
+function withLowPort(text: string, { lowPort }: Layout): string {
+  return lowPort === null
+    ? text
+    : text.replace(/^(CapabilityBoundingSet|AmbientCapabilities)=$/gm, `$1=${LOW_PORT_CAPABILITY}`)
 }
 
 function sandbox(layout: Layout): string {

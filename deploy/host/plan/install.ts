@@ -4,7 +4,7 @@ import { type Receipt, rehearsalFolder } from '../../../agent/install.ts'
 import { compareTags } from '../../../agent/words.ts'
 import { parseListen } from '../place/choices.ts'
 import { cagePathUnit, cageUnit } from '../place/cage.ts'
-import { rescueUnit, serviceUnit } from '../place/unit.ts'
+import { LOW_PORT_CAPABILITY, rescueUnit, serviceUnit } from '../place/unit.ts'
 import type { Found, InstallRequest } from './found.ts'
 import { refuseForeign } from './refuse.ts'
 import type { Step } from './step.ts'
@@ -74,7 +74,13 @@ function unitSteps({ layout, chosen, facts }: InstallRequest): Step[] {
     [facts.cagePathUnit, layout.cagePathUnit, cagePathUnit(layout)],
   ]
   const changed = units.filter(([found]) => found !== 'same')
-  const steps: Step[] = changed.map(([, path, content]) => ({ do: 'write-file', path, content }))
+  const gives = layout.lowPort === null ? {} : { gives: `${LOW_PORT_CAPABILITY}, for port ${layout.lowPort}` }
+  const steps: Step[] = changed.map(([, path, content]) => ({
+    do: 'write-file',
+    path,
+    content,
+    ...(path === layout.unit ? gives : {}),
+  }))
   if (changed.length > 0) steps.push({ do: 'run', command: [...systemctl, 'daemon-reload'] })
   if (!facts.enabled) steps.push({ do: 'run', command: [...systemctl, 'enable', `${layout.service}.service`] })
   if (!facts.cageEnabled)

@@ -16,7 +16,8 @@ export type Step =
   /** root's own copy, which the command runs */
   | { do: 'place-program'; from: string; path: string; tag: string; sha256: string }
   | { do: 'write-receipt'; path: string; receipt: Receipt }
-  | { do: 'write-file'; path: string; content: string }
+  /** `gives`: a right that the file gives to the service */
+  | { do: 'write-file'; path: string; content: string; gives?: string }
   | { do: 'link'; path: string; target: string }
   /** `of` service: removed as the service's user; root: as the user of the command, in a folder that only root or that user writes */
   | { do: 'remove'; path: string; of: 'service' | 'root' }
@@ -58,7 +59,7 @@ export function describe(step: Step): string {
     case 'write-receipt':
       return `write the receipt ${step.path}`
     case 'write-file':
-      return `write ${step.path}`
+      return `write ${step.path}${step.gives === undefined ? '' : `, which gives the service ${step.gives}`}`
     case 'link':
       return `link ${step.path} to ${step.target}`
     case 'remove':
