@@ -6,8 +6,11 @@ import { dirname, join } from 'node:path'
 import { run } from '../deploy/lib/shell.ts'
 import { detect } from '../deploy/make/detect.ts'
 import { examineProject } from '../deploy/make/examine.ts'
+import { filesOf } from '../deploy/make/files.ts'
 import { planInit } from '../deploy/make/init.ts'
 import { PROJECT } from '../deploy/make/place.ts'
+import { parseProject } from '../deploy/make/project.ts'
+import { updateReleases } from '../deploy/make/release-folder.ts'
 import { databasesFor } from '../deploy/make/source-start.ts'
 import { readNodeCommand, readStart } from '../deploy/make/start-script.ts'
 import { howToEmbed } from '../deploy/make/trial-start.ts'
@@ -429,6 +432,17 @@ test('an application of Bun or Deno is refused by name, and one that Node.js run
   await rm(join(shop.path, 'package.json'))
   await shop.write('deno.json', '{}')
   await rejects(initIn(shop.path, '--yes'), /found one of Deno: there is deno\.json and no package\.json/)
+})
+
+test('a folder of the project to which releases are published is in no release', async () => {
+  await using shop = await packageWith({})
+  await shop.write('server.js', '')
+  await shop.write('public/releases.json', '[]')
+  await mkdir(join(shop.path, 'out/v1.0.0'), { recursive: true })
+  await shop.write('out/v1.0.0/release.json', JSON.stringify({ tag: 'v1.0.0', service: 'shop' }))
+  await updateReleases(join(shop.path, 'out'), 'shop')
+  const files = await filesOf(parseProject({ service: 'shop', entry: 'server.js' }, shop.path))
+  equal(files.map(({ path }) => path).toSorted(), ['package.json', 'public/releases.json', 'server.js'])
 })
 
 test('a workflow for GitHub is written at the root of a repository only, and otherwise that is said', async () => {

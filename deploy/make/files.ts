@@ -2,7 +2,7 @@
 // no network, no second install, native addons as they were built.
 // Must hold: a release has no development dependency, no secret file of a developer, and nothing from outside the folder.
 
-import { lstat, readdir, readlink, realpath, stat } from 'node:fs/promises'
+import { lstat, readdir, readFile, readlink, realpath, stat } from 'node:fs/promises'
 import { isAbsolute, join, matchesGlob, posix } from 'node:path'
 import { BatonError } from '../../agent/words.ts'
 import type { ArchiveFile } from './archive.ts'
@@ -72,10 +72,18 @@ async function walk(folder: string, isProject: boolean, below = ''): Promise<str
     const path = below === '' ? entry.name : `${below}/${entry.name}`
     if (NEVER.includes(entry.name) || (isProject && entry.name === 'node_modules')) continue
     if (below.endsWith('node_modules') && NOT_OF_PACKAGES.includes(entry.name)) continue
+    if (entry.isDirectory() && isProject && (await isFeed(join(folder, path)))) continue
     if (entry.isDirectory()) paths.push(...(await walk(folder, isProject, path)))
     else if (entry.isFile() || entry.isSymbolicLink()) paths.push(path)
   }
   return paths
+}
+
+/** Whether releases are published here: each release would have all the former ones in it. */
+async function isFeed(folder: string): Promise<boolean> {
+  const text = await readFile(join(folder, 'releases.json'), 'utf8').catch(() => null)
+  if (text === null) return false
+  return /^\{\s*"format": 1,\s*"releases": \[/.test(text) // as `updateReleases` writes it
 }
 
 /** Path in the archive -> file on disk, for every package that the application needs to run. */
