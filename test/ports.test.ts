@@ -11,6 +11,7 @@ import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Status } from '../agent/index.ts'
 import { PROJECT } from '../deploy/make/place.ts'
+import { run } from '../deploy/lib/shell.ts'
 import { equal, is, match, ok } from './assert.ts'
 import { adopted } from './fixtures/adopted.ts'
 import { ask, freePort } from './fixtures/install.ts'
@@ -209,6 +210,30 @@ test('when the first server finds its port taken and the application goes on, th
   } finally {
     child.kill('SIGKILL')
     await ended
+  }
+})
+
+test('a port in use is the end with a reason, though the application hears rejections and goes on: a first server and a late one', async () => {
+  await using made = await temporary('ports')
+  const folder = made.path
+  await using taken = createServer().listen(0, '127.0.0.1')
+  await once(taken, 'listening')
+  const { port } = taken.address() as AddressInfo
+  const file = join(folder, 'server.mjs')
+  for (const first of [port, 0]) {
+    const text = `${AUTO}import { createServer } from 'node:http'
+      process.on('unhandledRejection', () => console.log('rejected'))
+      process.on('uncaughtException', ({ code }) => {
+        console.log('thrown ' + code)
+        setTimeout(() => process.exit(), 100) // it goes on for a while
+      })
+      createServer().listen(${first}, '127.0.0.1', () => createServer().listen(${port}, '127.0.0.1'))`
+    await writeFile(file, text)
+    const env = { ...process.env, HOME: folder, XDG_STATE_HOME: '' }
+    const ended = await run([process.execPath, file], { cwd: folder, env, allowFailure: true })
+    is(ended.exitCode, 1)
+    match(ended.stdout, /^thrown EADDRINUSE$/m)
+    match(ended.stderr, new RegExp(`^baton: listening on 127\\.0\\.0\\.1:${port}: .*EADDRINUSE`, 'm'))
   }
 })
 

@@ -10,7 +10,7 @@ import { isIP, type ListenOptions as NetListenOptions, Server } from 'node:net'
 import { networkInterfaces } from 'node:os'
 import { isMainThread } from 'node:worker_threads'
 import { type Agent, embed } from '../embed.ts'
-import { reasonOf } from '../words/errors.ts'
+import { EXIT, reasonOf } from '../words/errors.ts'
 import { HOLDER } from '../words/lent.ts'
 import type { InheritedListener } from '../words/wire.ts'
 import { isDatagrams, keepDatagrams } from '../sockets/datagrams.ts'
@@ -229,7 +229,8 @@ async function serveMore(spec: Wanted, first: Promise<Agent | null>): Promise<vo
     if (agent === null || cluster.isWorker) listenPlainly(spec)
     else await agent.serve([spec])
   } catch (cause) {
-    server.emit('error', heardOf(cause))
+    if (server.listenerCount('error') === 0) fail(heardOf(cause), server, reasonOf(cause))
+    else server.emit('error', heardOf(cause))
   }
 }
 
@@ -253,12 +254,28 @@ async function serve(specs: readonly Wanted[], state: State): Promise<Agent | nu
   } catch (cause) {
     // Servers are bound one after the other, so the first that does not listen is the one that failed.
     const [failed, ...others] = specs.filter(({ server }) => !server.listening)
-    if (failed === undefined || failed.server.listenerCount('error') === 0) throw cause
+    if (failed === undefined || failed.server.listenerCount('error') === 0) {
+      fail(state.embedded === null ? cause : heardOf(cause), failed?.server, reasonOf(cause))
+      return null
+    }
     for (const other of others) listenPlainly(other)
     // the application decides what to do about it
     failed.server.emit('error', state.embedded === null ? cause : heardOf(cause))
     return null
   }
+}
+
+/**
+ * Fails as Node does, by an `error` event that nobody hears, and not by a rejected promise: many applications log those and go on. One that
+ * goes on all the same has the reason in its log, and its exit code says that it has failed.
+ */
+function fail(heard: unknown, server: Server | undefined, reason: string): void {
+  process.stderr.write(`baton: ${reason}\n`)
+  process.exitCode = EXIT.unexpected
+  process.nextTick(() => {
+    if (server === undefined) throw heard
+    server.emit('error', heard)
+  })
 }
 
 /** As without Baton. */
