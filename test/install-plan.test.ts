@@ -342,6 +342,7 @@ TimeoutStartSec=90
 TimeoutStopSec=60
 Restart=always
 RestartSec=500ms
+OOMPolicy=continue
 SyslogIdentifier=beacon
 LimitNOFILE=65536
 FileDescriptorStoreMax=64

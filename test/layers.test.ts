@@ -133,6 +133,7 @@ test('what changes the disk in agent/ is disk.ts', () => {
     'agent/update/trust/refresh.ts',
     'agent/disk/state-mark.ts', // at once, in the first code of a release
     'agent/disk/database-set.ts', // the same
+    'agent/sockets/memory.ts', // a value of this process in /proc
     'agent/update/rehearsal/conduct.ts', // in the cage, whose folder systemd empties
   ])
   const changing =

@@ -1,7 +1,7 @@
 // What a release is blamed for, and what not; and what becomes of clients and service where either process ends in a moment in
 // which the other one counts on it.
 
-import { writeFileSync, rmSync } from 'node:fs'
+import { readFileSync, writeFileSync, rmSync } from 'node:fs'
 import { readFile, writeFile } from 'node:fs/promises'
 import { request } from 'node:http'
 import { join } from 'node:path'
@@ -42,6 +42,20 @@ const PROMISES: Record<string, () => Promise<void>> = {
     const { outcome, error } = await world.home.settled()
     equal([outcome, error], ['updated', null])
   },
+
+  'until the commit the new process is the one that the kernel would end for lack of memory; then no longer':
+    async () => {
+      await using world = await served()
+      const { pid } = (await world.status()).instance
+      const riskOf = (one: number) => Number(readFileSync(`/proc/${one}/oom_score_adj`, 'utf8'))
+      const usual = riskOf(pid)
+      await world.update()
+      await world.said(/successor v1\.1\.0 .*: accepting/)
+      const next = processesBelow(world.home.home).find((one) => one !== pid) ?? 0
+      equal([riskOf(pid), riskOf(next)], [usual, 1000])
+      is((await world.home.settled()).outcome, 'updated')
+      is(riskOf(next), usual)
+    },
 
   'one that falls ill with its predecessor in probation is waited for too': async () => {
     await using world = await served()

@@ -6,6 +6,7 @@ import { readSync, writeSync } from 'node:fs'
 import type { Switch } from '../words/switch.ts'
 import { type Gate, HOLDING, type ToPredecessor } from '../words/wire.ts'
 import { neverBlock } from '../sockets/libc.ts'
+import { riskAgain, riskMost } from '../sockets/memory.ts'
 import { isGone, signalAll } from '../sockets/process.ts'
 import { inheritanceHere } from './inheritance.ts'
 import { keepInheritance } from './keep-inheritance.ts'
@@ -25,13 +26,14 @@ export function isHolder(): boolean {
 export function waitAtGate({ tag, switch: switched }: { tag: string; switch: Switch }): boolean {
   const inheritance = inheritanceHere(isGone)
   if (inheritance === null) return true
-  const { channel, gate, predecessor, hangMs } = inheritance
+  const { channel, gate, predecessor, hangMs, memoryRisk } = inheritance
   keepInheritance(inheritance) // a process that the application starts in its first lines must not have it
   if (predecessor.pid !== process.ppid) {
     // The holder was killed before this process said that it waits. So the old process has not begun to leave, and serves on.
     if (gate !== undefined && !isGone(gate.old)) process.exit(0)
     return gate !== undefined
   }
+  if (memoryRisk !== undefined) riskMost() // before its first line: the old process serves
   const say = (body: ToPredecessor) => void writeSync(channel.messages, `${JSON.stringify({ body })}\n`)
   if (gate === undefined) {
     if (switched === 'together') return false
@@ -39,10 +41,12 @@ export function waitAtGate({ tag, switch: switched }: { tag: string; switch: Swi
     process.exit(0)
   }
   say({ type: 'waiting', tag, switch: switched })
-  if (isOpened(gate, hangMs)) return true
-  // The holder is dead or hangs. This process has the sockets too, so it goes on without the holder.
-  signalAll([predecessor], 'SIGKILL')
-  while (!isGone(gate.old)) pause()
+  if (!isOpened(gate, hangMs)) {
+    // The holder is dead or hangs. This process has the sockets too, so it goes on without the holder.
+    signalAll([predecessor], 'SIGKILL')
+    while (!isGone(gate.old)) pause()
+  }
+  riskAgain(memoryRisk) // from now on the service is this process alone
   return true
 }
 

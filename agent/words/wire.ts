@@ -24,6 +24,8 @@ export interface Inheritance {
   hangMs: number
   /** descriptor of the file with the values that the old process leaves: see `handover/values.ts` */
   values?: number
+  /** what the successor's `oom_score_adj` is again once the old process is not needed any more; absent: it is not changed meanwhile */
+  memoryRisk?: number
   /** present if the application may not begin yet */
   gate?: Gate
 }
@@ -108,7 +110,8 @@ export type ToPredecessor =
   | { type: 'ended'; ids: number[] }
   /** a carried connection goes on, or was closed for the reason in `refused` */
   | { type: 'carried'; id: number; refused: string | null }
-  | { type: 'failed'; message: string }
+  /** `isBlameless`: from a holder only, if the failure says nothing about the release */
+  | { type: 'failed'; message: string; isBlameless?: boolean }
   /** its last output, sent if it exits before it has taken over */
   | { type: 'last words'; lines: string[] }
   | { type: 'stopping' }

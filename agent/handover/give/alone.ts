@@ -134,7 +134,9 @@ async function introduce(here: Here): Promise<DoorHolder> {
     stop.abort(blameless('interrupted', `the process that holds the sockets is gone: ${why}`)),
   )
   holder.also((message) => {
-    if (message.type === 'failed') stop.abort(new Error(message.message))
+    if (message.type !== 'failed') return
+    const { message: why, isBlameless = false } = message
+    stop.abort(isBlameless ? blameless('interrupted', why) : new Error(why))
   })
   log({ event: 'holder', pid: holder.pid, tag })
   took('spawned')

@@ -8,6 +8,7 @@ import { blameless, KILLED_FOR_MEMORY, KNOWS_NO_SWITCH } from '../../words/blame
 import { reasonOf } from '../../words/errors.ts'
 import { descendantsOf, isAlive, memoryKills, startTimeOf } from '../../sockets/process.ts'
 import { type Channel, channelOver } from '../channel.ts'
+import { memoryRisk } from '../../sockets/memory.ts'
 import { environmentAtStart } from '../../sockets/environment.ts'
 import type { Command } from '../../sockets/store.ts'
 import { descriptorOf, stopReading } from '../../sockets/internals.ts'
@@ -90,6 +91,7 @@ export function spawnSuccessor(
   { gate = null, values = null }: { gate?: Gate['old'] | null; values?: number | null } = {},
 ): Successor {
   const descriptors: number[] = []
+  const risk = memoryRisk()
   const inheritance: Inheritance = {
     operationId,
     hangMs,
@@ -103,6 +105,7 @@ export function spawnSuccessor(
       return { key, accept, spare: accept + 1 }
     }),
     predecessor: { pid: process.pid, startTime: startTimeOf(process.pid) },
+    ...(risk === null ? {} : { memoryRisk: risk }),
     ...(values === null ? {} : { values: FIRST + descriptors.push(values) - 1 }),
     ...(gate === null ? {} : { gate: { descriptor: FIRST + descriptors.length, old: gate } }),
   }

@@ -109,7 +109,7 @@ export async function hold(): Promise<number> {
     successor = begin(holding)
     await waitsAtGate(successor, own)
   } catch (cause) {
-    await up.tell({ type: 'failed', message: reasonOf(cause) })
+    await up.tell({ type: 'failed', message: reasonOf(cause), isBlameless: isBlameless(cause) })
     return EXIT.unexpected
   }
   const outcome = await Promise.race([oldIsGone(own, successor), aborted(own.stop.signal)])

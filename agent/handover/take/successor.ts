@@ -14,6 +14,7 @@ import { ALIVE_EVERY_MS, type Heartbeat, lifeOf, watch } from '../heartbeat.ts'
 import { descriptorOf } from '../../sockets/internals.ts'
 import { forgetLastWords, tellThrough } from '../last-words.ts'
 import { bind, type Listener, type ListenerSpec } from '../../sockets/listeners.ts'
+import { riskAgain } from '../../sockets/memory.ts'
 import { isDatagrams } from '../../sockets/datagrams.ts'
 import { inherit } from '../../sockets/spare.ts'
 import {
@@ -93,8 +94,7 @@ async function introduceOneself(up: Upwards, options: SuccessorOptions): Promise
   const { inheritance, listeners, log } = options
   const { predecessor, hangMs, patienceMs } = inheritance
   const life = lifeOf(predecessor.pid)
-  const heard = receive(up, life, options)
-  const hung = watch(life, hangMs)
+  const [heard, hung] = [receive(up, life, options), watch(life, hangMs)]
   const stuck = deadline(patienceMs)
   const alone = Promise.race([
     up.closed,
@@ -118,6 +118,7 @@ async function introduceOneself(up: Upwards, options: SuccessorOptions): Promise
   let isTried = true
   const ended = Promise.race([heard.committed.then(() => true), alone.then(() => false)]).then(
     async (isCommitted): Promise<Ending> => {
+      riskAgain(inheritance.memoryRisk)
       if (isCommitted) {
         took('heard commit')
         await up.tell({ type: 'committed' })

@@ -72,6 +72,7 @@ UMask=0077`
  * - `ExecStop=` waits for the main process. After a handover that process is not systemd's child, so systemd would not wait for
  *   it: it would send SIGTERM, and SIGKILL at once.
  * - `Restart=always`: if the main process exits with 0 and no successor has taken over, that is a crash too.
+ * - `OOMPolicy=continue`: if memory runs out in a switch, the kernel ends the new process, and the old one must go on.
  * - The first `ExecStop=` writes systemd's jobs to a file, as root: the service must tell a restart from a stop, and cannot ask systemd.
  * - `ExecStopPost=` runs after every end of the service and before every restart. So the backup executable can revert a release on
  *   probation long before the start limit. A shell runs it, because systemd logs an error for each program that does not exist.
@@ -103,6 +104,7 @@ TimeoutStartSec=90
 TimeoutStopSec=60
 Restart=always
 RestartSec=500ms
+OOMPolicy=continue
 SyslogIdentifier=${service}
 LimitNOFILE=65536
 FileDescriptorStoreMax=64
