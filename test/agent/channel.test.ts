@@ -1,13 +1,19 @@
 // The channel between two processes: messages, descriptors, and what is kept of those that were given. Both ends live here.
 
+import { execFileSync } from 'node:child_process'
+import { closeSync, openSync, readdirSync, readFileSync } from 'node:fs'
 import { open, readdir } from 'node:fs/promises'
+import { createServer as createHttpServer } from 'node:http'
 import { connect, createServer, Socket, type AddressInfo } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { type Channel, channelOver } from '../../agent/handover/channel.ts'
 import { socketPair, closeDescriptor } from '../../agent/sockets/libc.ts'
+import { makeGiving } from '../../agent/handover/give/giving.ts'
 import { makeKept } from '../../agent/handover/give/kept.ts'
 import { DESCRIPTORS_MAX, markOf, packetPair, packetsOn, TEXT_MAX_BYTES } from '../../agent/sockets/packets.ts'
-import { equal, is, not, ok, throws } from '../assert.ts'
+import { makeListener } from '../../agent/sockets/listeners.ts'
+import { NO_HANDOVER } from '../../agent/words/state.ts'
+import { equal, is, match, not, ok, throws } from '../assert.ts'
 import { suite } from '../suite.ts'
 
 const test = suite('channel')
@@ -22,6 +28,26 @@ function twoEnds() {
     await Promise.all([here.closed, there.closed])
   }
   return { here, there, far, close }
+}
+
+/** Until it is disposed, this process can have no other descriptor. */
+function noDescriptors(): Disposable {
+  const limit = (soft: string) => void execFileSync('prlimit', [`--pid=${process.pid}`, `--nofile=${soft}:`])
+  const most = Math.max(...readdirSync('/proc/self/fd').map(Number)) + 100 // starting prlimit needs some
+  const before = /^Max open files +(\d+)/m.exec(readFileSync('/proc/self/limits', 'utf8'))?.[1] ?? ''
+  limit(String(most))
+  const taken: number[] = []
+  try {
+    for (;;) taken.push(openSync('/dev/null', 'r'))
+  } catch (cause) {
+    match(String(cause), /EMFILE/)
+  }
+  return {
+    [Symbol.dispose]: () => {
+      for (const fd of taken) closeSync(fd)
+      limit(before)
+    },
+  }
 }
 
 function heardBy(
@@ -157,7 +183,7 @@ test('a kept connection is served again where nobody touched it, and closed wher
   )
   while (accepted.length < 3) await sleep(1)
   const kept = makeKept()
-  for (const [id, socket] of accepted.entries()) ok(kept.keep(id, fdOf(socket), { listener: 'key', idleMs: 0 }))
+  for (const [id, socket] of accepted.entries()) kept.keep(id, fdOf(socket), { listener: 'key', idleMs: 0 })
   clients[0]?.write('waits to be read')
   await new Promise((resolve) => accepted[1]?.write('touched', resolve))
   kept.release(2)
@@ -170,6 +196,36 @@ test('a kept connection is served again where nobody touched it, and closed wher
   const first = await new Promise((resolve) => back.once('data', (data: Buffer) => resolve(data.toString())))
   equal(first, 'waits to be read')
   back.destroy()
+  for (const client of clients) client.destroy()
+  server.close()
+})
+
+test('a connection that is given when no descriptor is left is counted, whatever becomes of it', async () => {
+  const accepted: Socket[] = []
+  const server = createServer((socket) => void accepted.push(socket))
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
+  const clients = Array.from({ length: 3 }, () => connect((server.address() as AddressInfo).port, '127.0.0.1'))
+  while (accepted.length < 3) await sleep(1)
+  const report = { ...NO_HANDOVER }
+  const listener = { ...makeListener({ server: createHttpServer() }), key: 'x' }
+  const giving = makeGiving({
+    has: () => true,
+    give: () => true,
+    tell: () => {},
+    gone: new Promise(() => {}),
+    listeners: [listener],
+    report,
+  })
+  {
+    using _none = noDescriptors()
+    ok(giving.move(listener, accepted))
+  }
+  giving.hear({ type: 'missing', ids: [1] })
+  is(report.cut, 1, 'it has not arrived, and is not here')
+  giving.hear({ type: 'adopted', ids: [2, 3] })
+  giving.hear({ type: 'ended', ids: [2] })
+  giving.takeBack()
+  equal([report.cut, report.takenBack], [2, 0], 'the one that had not ended')
   for (const client of clients) client.destroy()
   server.close()
 })

@@ -177,7 +177,11 @@ function hear(
       return answered(message.ids)
     case 'missing':
       // The successor has run out of descriptors. The connections are still here: they try again, or end at the deadline.
-      for (const id of message.ids) serveAgain(kept.take(id), options)
+      for (const id of message.ids) {
+        const one = kept.take(id)
+        if (one === null) report.cut++ // this process had none left either
+        else serveAgain(one, options)
+      }
       return answered(message.ids)
     case 'carried':
       if (!carried.has(message.id)) return answered([message.id]) // spoilt since, and already counted
@@ -241,8 +245,7 @@ function inParts(data: string | Buffer | null): (string | Buffer | null)[] {
   return Array.from({ length: count }, (_, at) => bytes.subarray(at * LATE_PART_BYTES, (at + 1) * LATE_PART_BYTES))
 }
 
-function serveAgain(one: (About & { fd: number }) | null, { listeners }: GivingOptions): void {
-  if (one === null) return
+function serveAgain(one: About & { fd: number }, { listeners }: GivingOptions): void {
   const listener = listeners.find(({ key }) => key === one.listener)
   const socket = new Socket({ fd: one.fd, readable: true, writable: true })
   if (listener === undefined) socket.destroy()

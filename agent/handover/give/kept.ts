@@ -15,46 +15,43 @@ export interface About {
 }
 
 export interface Kept {
-  /** Keeps a second descriptor, and marks how much was read and written so far. False if no descriptor can be had. */
-  keep(id: number, fd: number, about: About): boolean
+  /** Keeps a second descriptor, and marks how much was read and written so far. If none can be had, the connection is only counted. */
+  keep(id: number, fd: number, about: About): void
   /** Call it when the successor has closed the connection, or never had it: closes the kept descriptor. */
   release(id: number): void
-  /** Stops keeping this connection and returns its descriptor, which the caller now owns; null if it was not kept. */
+  /** Stops keeping this connection and returns its descriptor, which the caller now owns; null if there is none. */
   take(id: number): (About & { fd: number }) | null
-  /** `untouched`: connections that the successor never read or wrote; the caller owns them now. Closes and counts the others. */
+  /** `untouched`: connections that the successor never read or wrote; the caller owns them now. Closes and counts the others, also those without a descriptor. */
   takeBack(): { untouched: (About & { fd: number })[]; touched: number }
   readonly size: number
 }
 
 export function makeKept(): Kept {
-  const kept = new Map<number, About & { fd: number; mark: string | null }>()
+  const kept = new Map<number, About & { fd: number | null; mark: string | null }>()
   const release = (id: number) => {
     const one = kept.get(id)
-    if (one === undefined) return
     kept.delete(id)
-    closeDescriptor(one.fd)
+    if (typeof one?.fd === 'number') closeDescriptor(one.fd)
   }
   return {
     keep: (id, fd, about) => {
       const own = duplicate(fd)
-      if (own === null) return false
-      kept.set(id, { ...about, fd: own, mark: markOf(own) })
-      return true
+      kept.set(id, { ...about, fd: own, mark: own === null ? null : markOf(own) })
     },
     release,
     take: (id) => {
-      const one = kept.get(id) ?? null
+      const one = kept.get(id)
       kept.delete(id)
-      return one
+      return one === undefined || one.fd === null ? null : { ...one, fd: one.fd }
     },
     takeBack: () => {
       const untouched: (About & { fd: number })[] = []
       let touched = 0
       for (const [id, { fd, mark, listener, idleMs }] of kept) {
-        if (mark !== null && markOf(fd) === mark) untouched.push({ fd, listener, idleMs })
+        if (fd !== null && mark !== null && markOf(fd) === mark) untouched.push({ fd, listener, idleMs })
         else {
           touched++
-          closeDescriptor(fd)
+          if (fd !== null) closeDescriptor(fd)
         }
         kept.delete(id)
       }

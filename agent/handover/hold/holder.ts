@@ -362,9 +362,7 @@ async function putBack(cause: unknown, successor: Successor, own: Hold, wasReady
     await notifySystemd([`MAINPID=${again.pid}`, `STATUS=serving ${from}`])
     await passing.passTo(again)
     notePause(report, failedAt) // if the new release had been ready, this is a second pause
-    await note(own, failed).catch(warn)
-    await again.tell({ type: 'commit' })
-    await Promise.race([again.heard('committed'), late])
+    await commitTo(again, { ...trialOf(own), tag: from, note: () => note(own, failed).catch(warn) })
     took('started again')
     return EXIT.done
   } catch (second) {
