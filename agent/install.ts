@@ -35,7 +35,7 @@ export {
   writeReceipt,
 } from './disk/receipt.ts'
 export { AUTO_MAX_BYTES, startMsAfter, wholeMsOf } from './update/rehearsal/budget.ts'
-export { REHEARSAL_REPORT, REHEARSAL_REQUEST, rehearsalFolder } from './update/rehearsal/ask-cage.ts'
+export { REHEARSAL_FOLDER, REHEARSAL_REPORT, REHEARSAL_REQUEST, rehearsalFolder } from './update/rehearsal/ask-cage.ts'
 export { conduct } from './update/rehearsal/conduct.ts'
 export { EXECUTABLE_MAX_BYTES } from './update/trust/release-texts.ts'
 export { judge, type Judged } from './update/rehearsal/judge.ts'

@@ -370,9 +370,11 @@ test('the cage: nothing in it leads through a folder of the service, and an olde
   match(young, '\nExecStart=/opt/beacon/beacon as-service in-cage\n')
   match(young, '\nPrivatePIDs=yes\n')
   for (const text of [old, young]) {
-    match(text, 'BindPaths=/var/lib/beacon-rehearse:/var/lib/beacon\n')
+    match(text, 'TemporaryFileSystem=/:ro ')
+    match(text, / \/var\/lib\/beacon-rehearse\nBindPaths=-\/run\/baton\/beacon-cage:\/var\/lib\/beacon\n/)
+    match(text, '\nSupplementaryGroups=\n')
     match(text, 'ConditionPathExists=/var/lib/beacon-rehearse/.rehearsal-request.json')
-    ok(!/EnvironmentFile|StandardOutput=file|LoadCredential/.test(text))
+    ok(!/EnvironmentFile|StandardOutput=file|LoadCredential|PrivateTmp|ProtectSystem|ProtectHome/.test(text))
   }
   match(cagePathUnit(layout), 'PathChanged=/var/lib/beacon-rehearse/.rehearsal-request.json')
   is(hasCage(layoutOf('beacon', { ...DEFAULTS, 'state-dir': '/srv/state' }, ROOT)), false)

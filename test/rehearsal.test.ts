@@ -9,8 +9,9 @@ import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { conductHere } from '../deploy/make/rehearse-here.ts'
 import { foreseeFull } from '../agent/update/rehearsal/filling.ts'
-import { judge } from '../agent/update/rehearsal/judge.ts'
-import { readReportOf, type Report } from '../agent/update/rehearsal/report.ts'
+import { judge, refuseLate } from '../agent/update/rehearsal/judge.ts'
+import { isBlameless } from '../agent/words/blame.ts'
+import { PHASES, readReportOf, type Report } from '../agent/update/rehearsal/report.ts'
 import { equal, is, match, ok, rejects, throws, withCode } from './assert.ts'
 import { run } from '../deploy/lib/shell.ts'
 import { buildLedgers, fillLedger, unpackLedger } from './lab/ledger.ts'
@@ -204,6 +205,18 @@ test('a report that a release has forged is no report: no member is believed', (
   is(judge(forged, TAGS).verdict, 'not_tried')
   is(readReportOf({ damage: `a\u001b[31m${'x'.repeat(5000)}` }).damage?.length, 1000)
   throws(() => judge({ ...EMPTY, phase: 'candidate', present: { ...GOOD } }, TAGS), withCode('verify_failed'))
+})
+
+test('once a candidate has begun, a trial that ends or takes too long is never *not tried*; without room it does not begin', () => {
+  for (const phase of PHASES) {
+    const hasBegun = phase === 'candidate' || phase === 'present-again'
+    const late = () => refuseLate({ ...EMPTY, phase }, 'v1.1.0', 'it had not ended after 9 s')
+    if (hasBegun) ok(isBlameless(throws(late, withCode('verify_failed'))), phase)
+    else late()
+  }
+  is(judge({ ...EMPTY, phase: 'no-room' }, TAGS).verdict, 'not_tried')
+  const cut = { ...EMPTY, phase: 'present-again', present: { ...GOOD }, candidate: { ...GOOD } } as const
+  is(judge(cut, TAGS).verdict, 'one_way')
 })
 
 test('another database among `rehearse.files` is named, since it does not go back; a release that damages it fails', async () => {

@@ -39,7 +39,7 @@ const SYMBOLS = {
 
 const [F_SETFD, F_SETFL, FD_CLOEXEC, F_DUPFD_CLOEXEC] = [2, 4, 1, 1030]
 const SHUT_RD = 0
-const PR_SET_CHILD_SUBREAPER = 36
+const [PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER] = [4, 36]
 export const [AF_UNIX, SOCK_STREAM, SOCK_CLOEXEC, SOCK_NONBLOCK] = [1, 1, 0o2000000, 0o4000]
 
 let functions: Functions | null | undefined
@@ -88,6 +88,11 @@ export function keepFromChildren(fd: number): void {
 /** From now on this process becomes the parent of every process below it whose own parent ends: prctl(2), PR_SET_CHILD_SUBREAPER. */
 export function adoptOrphans(): void {
   if (LINUX && hasLibc()) callLibc('prctl', PR_SET_CHILD_SUBREAPER, 1n, 0n, 0n, 0n)
+}
+
+/** From now on no other process of this user can trace this one, read or write its memory, or open its descriptors: prctl(2), PR_SET_DUMPABLE. */
+export function standAlone(): void {
+  if (LINUX && hasLibc()) callLibc('prctl', PR_SET_DUMPABLE, 0n, 0n, 0n, 0n)
 }
 
 /** Makes reading from a descriptor fail with EAGAIN if there is nothing to read. */

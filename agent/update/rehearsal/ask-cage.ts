@@ -1,28 +1,28 @@
 // The folder of a rehearsal, and its cage: the systemd unit in which the releases run on the copy. systemd starts the cage when a
-// request appears in the folder (deploy/host/place/cage.ts writes the units), and empties the folder when the cage has ended.
-// Must hold: nothing in the folder is trusted once a release has run in it. This process follows no link there and opens only the
-// report. Only systemd empties the folder, inside the cage, where everything else is read-only.
-// Power cut: the copy stays in the folder until the next start or rehearsal makes systemd empty it.
+// request appears in the folder (deploy/host/place/cage.ts writes the units).
+// Must hold: no release ever writes to the folder: the cage sees it read-only, and the conductor, its first process, copies what lies there
+// into a file system of the cage's own. The conductor reports over a connection that no other process of the cage can have: this
+// process accepts one, before a release runs. Its end is the end of the cage; if this side ends it, the conductor exits.
+// Power cut: the copy stays in the folder until the next start or rehearsal removes it.
 
-import { constants } from 'node:fs'
-import { open, readdir, stat } from 'node:fs/promises'
+import { readdir, stat } from 'node:fs/promises'
+import { createServer, type Socket } from 'node:net'
 import { join } from 'node:path'
-import { setTimeout as sleep } from 'node:timers/promises'
-import { type Disk, roomIn } from '../../disk/disk.ts'
+import { createInterface } from 'node:readline'
+import type { Disk } from '../../disk/disk.ts'
 import type { Receipt } from '../../disk/receipt.ts'
 import { isObject, parsedJson } from '../../words/untrusted.ts'
-import { foreseeFull } from './filling.ts'
 
-/** Names inside the folder. `find` in the cage's unit spares the report. */
+/** Names inside the folder. The report is a file only where there is no cage of systemd's (a container, a trial by hand). */
 export const REHEARSAL_REQUEST = '.rehearsal-request.json'
 export const REHEARSAL_REPORT = '.rehearsal-report.json'
+export const REHEARSAL_SOCKET = '.rehearsal-socket'
+/** In the environment of the cage: the folder. */
+export const REHEARSAL_FOLDER = 'BATON_REHEARSAL_FOLDER'
 
 const REPORT_MAX_BYTES = 64 * 1024
-const LOOK_EVERY_MS = 50
-/** how long systemd may take to start the cage, and to empty the folder behind it */
-const [BEGIN_MS, EMPTY_MS] = [15_000, 20_000]
-/** how long the conductor (the program in the cage) may take from reading its request to reporting that it has begun */
-const SETTLE_MS = 1000
+/** how long systemd may take to start the cage */
+const BEGIN_MS = 15_000
 
 interface NoCage {
   reason: string
@@ -60,109 +60,87 @@ export function rehearsalFolder(stateDirectory: string): string {
 }
 
 /** The request for the cage. */
-export type CageRequest =
-  | { do: 'empty' }
-  | {
-      do: 'rehearse'
-      /** absolute path of the executable that is to be tried */
-      candidate: string
-      /** relative to the state directory; null: the database of the present release */
-      database: string | null
-      /** name of the copy in the folder, which the conductor moves to the database's path first; absent: it is there already */
-      copy?: string
-      /** milliseconds that each start of a release may take until it is healthy */
-      startMs: number
-    }
+export interface CageRequest {
+  do: 'rehearse'
+  /** absolute path of the executable that is to be tried */
+  candidate: string
+  /** relative to the state directory; null: the database of the present release */
+  database: string | null
+  /** name of the copy in the folder, which the conductor moves to the database's path first; absent: it is there already */
+  copy?: string
+  /** milliseconds that each start of a release may take until it is healthy */
+  startMs: number
+}
 
-/** How a request ended. */
+/** How a request ended. `report`: the last that the conductor has said. */
 export type CageEnd =
+  /** the conductor has ended */
   | { is: 'reported'; report: Record<string, unknown> }
+  /** it took longer than it may */
+  | { is: 'late'; report: Record<string, unknown> }
   /** systemd has not started it */
   | { is: 'not-begun' }
-  /** the disk was about to be full */
-  | { is: 'full' }
-  /** it took longer than it may */
-  | { is: 'late' }
 
-/** Starts the cage, and resolves when it has ended and the folder is empty. `mostMs`: for all of it. */
+/** Starts the cage, and resolves when it has ended. `mostMs`: for all of it. */
 export async function askCage(
-  cage: Cage,
+  { folder, disk }: Cage,
   request: CageRequest,
   { mostMs, signal }: { mostMs: number; signal?: AbortSignal | undefined },
 ): Promise<CageEnd> {
-  const { folder, disk } = cage
-  await dropReport(folder, disk)
-  await disk.writeNote(join(folder, REHEARSAL_REQUEST), JSON.stringify(request), 0o600)
-  const began = performance.now()
-  const isFilling = foreseeFull()
-  let [hasBegun, isFull, isLate] = [false, false, false]
-  while (!(await isEmptied(folder))) {
-    hasBegun ||= (await readReport(folder)) !== null
-    isFull ||= request.do === 'rehearse' && isFilling(await roomIn(folder))
-    isLate ||= performance.now() - began > mostMs
-    const isStuck = !hasBegun && performance.now() - began > BEGIN_MS
-    if (isFull || isLate || isStuck || signal?.aborted === true) {
-      await endCage(cage)
-      break
-    }
-    await sleep(LOOK_EVERY_MS)
+  const path = join(folder, REHEARSAL_SOCKET)
+  await disk.remove(path)
+  const server = createServer({ pauseOnConnect: true })
+  const met = new Promise<Socket>((resolve, reject) => server.once('connection', resolve).once('error', reject))
+  met.catch(() => {})
+  try {
+    await new Promise<void>((resolve, reject) => server.once('error', reject).listen(path, resolve))
+    server.maxConnections = 1
+    await disk.writeNote(join(folder, REHEARSAL_REQUEST), JSON.stringify(request), 0o600)
+    const conductor = await within(met, BEGIN_MS, signal)
+    signal?.throwIfAborted()
+    if (conductor === null) return { is: 'not-begun' }
+    server.close() // nobody else can connect from now on, and no release runs yet
+    await disk.remove(path)
+    return await heard(conductor, mostMs, signal)
+  } finally {
+    server.close()
+    void met.then((late) => late.destroy()).catch(() => {})
+    await disk.remove(join(folder, REHEARSAL_REQUEST))
+    await disk.remove(path)
   }
-  const report = (await readReport(folder)) ?? {}
-  await dropReport(folder, disk)
-  signal?.throwIfAborted()
-  if (isFull || report['phase'] === 'full') return { is: 'full' }
-  if (isLate) return { is: 'late' }
-  if (hasBegun || report['phase'] !== undefined) return { is: 'reported', report }
-  await removeUnused(cage)
-  return { is: 'not-begun' }
 }
 
-/** Makes the cage empty the folder. False if the folder is not empty afterwards. */
-export async function emptyCage(cage: Cage): Promise<boolean> {
-  const { folder, disk } = cage
-  if (!(await isEmptied(folder))) await endCage(cage) // a process that was killed may have left a cage running
-  if (!(await isEmptied(folder))) await askCage(cage, { do: 'empty' }, { mostMs: EMPTY_MS })
-  if (!(await isEmptied(folder))) return false
-  await dropReport(folder, disk)
-  return true
-}
-
-/** Removes the request, which ends the cage if it runs, and waits until the folder is empty, at most EMPTY_MS. */
-async function endCage({ folder, disk }: Cage): Promise<void> {
-  await disk.remove(join(folder, REHEARSAL_REQUEST))
-  const deadline = performance.now() + EMPTY_MS
-  while (!(await isEmptied(folder)) && performance.now() < deadline && (await readReport(folder)) !== null)
-    await sleep(LOOK_EVERY_MS)
-}
-
-/** Removes the copy of a cage that has never begun: no release has run there, and none can without the request. */
-async function removeUnused({ folder, disk }: Cage): Promise<void> {
-  await sleep(SETTLE_MS)
-  if ((await readReport(folder)) !== null) return
+/** Removes everything in the folder: only this service's own processes have ever written there. */
+export async function emptyCage({ folder, disk }: Cage): Promise<void> {
   for (const name of await readdir(folder)) await disk.removeFolder(join(folder, name))
 }
 
-async function isEmptied(folder: string): Promise<boolean> {
-  return (await readdir(folder)).every((name) => name === REHEARSAL_REPORT)
+/** Takes the conductor's reports until it has ended; the first word lets it begin. Ends it if that takes too long. */
+async function heard(conductor: Socket, mostMs: number, signal: AbortSignal | undefined): Promise<CageEnd> {
+  let report: Record<string, unknown> = {}
+  const ended = new Promise<true>((resolve) => conductor.once('close', () => resolve(true)).on('error', () => {}))
+  createInterface({ input: conductor }).on('line', (line) => {
+    const said = line.length <= REPORT_MAX_BYTES ? parsedJson(line) : null
+    if (isObject(said)) report = said
+  })
+  conductor.write('begin\n')
+  const isEnded = await within(ended, mostMs, signal)
+  conductor.destroy()
+  signal?.throwIfAborted()
+  return { is: isEnded === null ? 'late' : 'reported', report }
 }
 
-/** Null if there is none yet, or if it is not a report: anything can be there. */
-async function readReport(folder: string): Promise<Record<string, unknown> | null> {
-  const flags = constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK
-  const file = await open(join(folder, REHEARSAL_REPORT), flags).catch(() => null)
-  if (file === null) return null
+/** Null if it has not come in time, or if the signal came first. */
+async function within<T>(promise: Promise<T>, mostMs: number, signal: AbortSignal | undefined): Promise<T | null> {
+  const late = Promise.withResolvers<null>()
+  const timer = setTimeout(() => late.resolve(null), mostMs)
+  const abort = () => late.resolve(null)
+  signal?.addEventListener('abort', abort)
+  if (signal?.aborted === true) abort()
   try {
-    const found = await file.stat()
-    if (!found.isFile() || found.size > REPORT_MAX_BYTES) return null
-    const report = parsedJson(await file.readFile('utf8'))
-    return isObject(report) ? report : null
-  } catch {
-    return null
+    return await Promise.race([promise, late.promise])
   } finally {
-    await file.close()
+    clearTimeout(timer)
+    signal?.removeEventListener('abort', abort)
   }
-}
-
-async function dropReport(folder: string, disk: Disk): Promise<void> {
-  await disk.remove(join(folder, REHEARSAL_REPORT))
 }

@@ -1,11 +1,24 @@
 // The conductor: the program that systemd starts in the cage. It runs the present release's executable, without the application. It
 // starts the present release on the copy, then the candidate, then the present release again, and reports.
-// Must hold: after a release has run, the conductor trusts no file in the folder; it exits as soon as its request is gone or the disk is
-// about to be full; when it exits, everything in the cage ends, because it is the first process there.
+// Must hold: after a release has run, the conductor trusts no file in the folder; it exits as soon as its request is gone, the
+// connection to the service ends, or the disk is about to be full; when it exits, everything in the cage ends, because it is the first
+// process there. No release can look into it or write to it, though all are of one user.
 
 import { randomBytes } from 'node:crypto'
-import { existsSync, mkdirSync, readFileSync, renameSync, rmSync, statfsSync, writeFileSync } from 'node:fs'
-import { dirname, join } from 'node:path'
+import {
+  cpSync,
+  existsSync,
+  mkdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  statfsSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs'
+import { once } from 'node:events'
+import { connect, type Socket } from 'node:net'
+import { basename, dirname, join } from 'node:path'
 import { readRehearse } from '../../disk/copy-database.ts'
 import { ROOM_BYTES } from '../../disk/disk.ts'
 import { askHere } from '../../sockets/local-request.ts'
@@ -16,7 +29,14 @@ import { ownDatabase, ownExecutable, ownRelease } from '../../own.ts'
 import { reasonOf } from '../../words/errors.ts'
 import type { Rehearse, RehearseRequest } from '../../words/rehearsal.ts'
 import { freePort, type Started, startProgram } from '../started.ts'
-import { type CageRequest, REHEARSAL_REPORT, REHEARSAL_REQUEST } from './ask-cage.ts'
+import { standAlone } from '../../sockets/libc.ts'
+import {
+  type CageRequest,
+  REHEARSAL_FOLDER,
+  REHEARSAL_REPORT,
+  REHEARSAL_REQUEST,
+  REHEARSAL_SOCKET,
+} from './ask-cage.ts'
 import { foreseeFull } from './filling.ts'
 import { type Contents, contentsNow, type CopyLook, lookAtDatabase, prepareDatabase } from './look.ts'
 import { damagedOf, lookAgainAt, lookAtOthers } from './others.ts'
@@ -30,22 +50,98 @@ const READS = ['GET', 'HEAD', 'OPTIONS']
 
 /** The working directory is the state directory, with the copy in its place. Resolves to the exit code. */
 export async function conduct(): Promise<number> {
+  standAlone()
   const state = process.cwd()
+  const folder = process.env[REHEARSAL_FOLDER]
+  return folder === undefined ? await conductFor(besideUs(state)) : await conductFor(await inOwnRoom(state, folder))
+}
+
+/** Where the conductor works, and whom it reports to. */
+interface Ground {
+  state: string
+  request: CageRequest
+  /** nobody waits for the report any more */
+  isLeft(): boolean
+  /** the releases have used up, or nearly, what they may write */
+  isFull(): boolean
+  say(report: Partial<Report>): void
+  /** resolves when everything that was said has been heard */
+  end(): Promise<void>
+}
+
+/** Without a cage of systemd's: the request and the report lie in the folder with the copy. */
+function besideUs(state: string): Ground {
   const request = JSON.parse(readFileSync(join(state, REHEARSAL_REQUEST), 'utf8')) as CageRequest
-  const report: Partial<Report> = { phase: 'begun' }
-  const tell = (more: Partial<Report>) => writeReport(state, Object.assign(report, more))
   const isFilling = foreseeFull()
+  return {
+    state,
+    request,
+    isLeft: () => !existsSync(join(state, REHEARSAL_REQUEST)),
+    isFull() {
+      const { bavail, bsize } = statfsSync(state)
+      return isFilling(bavail * bsize - ROOM_BYTES)
+    },
+    say: (report) => writeReport(state, report),
+    end: async () => {},
+  }
+}
+
+/** What is left of the cage's own file system when it counts as full: a release may have been refused a write already. */
+const [LEFT_BYTES, LEFT_FILES] = [1024 ** 2, 64]
+
+/** In the cage: the folder is read-only, so the copy moves into the file system that the unit has made for this trial. */
+async function inOwnRoom(state: string, folder: string): Promise<Ground> {
+  const service = connect(join(folder, REHEARSAL_SOCKET))
+  await once(service, 'data') // the socket has no name any more
+  let isLeft = false
+  service.on('error', () => {}).on('close', () => (isLeft = true))
+  const request = JSON.parse(readFileSync(join(folder, REHEARSAL_REQUEST), 'utf8')) as CageRequest
+  const ground: Ground = {
+    state,
+    request,
+    isLeft: () => isLeft,
+    isFull() {
+      const { bavail, bsize, files, ffree } = statfsSync(state)
+      return bavail * bsize < LEFT_BYTES || (files > 0 && ffree < LEFT_FILES)
+    },
+    say: (report) => void service.write(`${JSON.stringify(report)}\n`),
+    end: async () => await ended(service),
+  }
+  const { mode, uid } = statSync(state)
+  const hasRoom = uid === process.getuid?.() && (mode & 0o200) !== 0 && !ground.isFull()
+  if (!hasRoom) {
+    ground.say({ phase: 'no-room' })
+    await ground.end()
+    process.exit(0)
+  }
+  const own = [REHEARSAL_REQUEST, REHEARSAL_SOCKET]
+  cpSync(folder, state, { recursive: true, filter: (from) => !own.includes(basename(from)) })
+  return ground
+}
+
+async function ended(service: Socket): Promise<void> {
+  await new Promise<void>((resolve) => service.end(resolve))
+}
+
+async function conductFor(ground: Ground): Promise<number> {
+  const report: Partial<Report> = { phase: 'begun' }
+  const tell = (more: Partial<Report>) => ground.say(Object.assign(report, more))
+  let isFull = false
   // the service watches too, but it may be busy, and it cannot end a release as fast
   const watch = setInterval(() => {
-    const { bavail, bsize } = statfsSync(state)
-    const isFull = isFilling(bavail * bsize - ROOM_BYTES)
-    if (isFull) tell({ phase: 'full' })
-    if (isFull || !existsSync(join(state, REHEARSAL_REQUEST))) process.exit(isFull ? 0 : 1)
+    if (ground.isLeft()) process.exit(1)
+    if (!isFull && ground.isFull()) {
+      isFull = true
+      tell({ phase: 'full' })
+      endAll()
+      void ground.end().then(() => process.exit(0))
+    }
   }, WATCH_MS)
   tell({})
   try {
-    if (request.do === 'rehearse') await rehearseIn(state, request, tell)
-    tell({ phase: 'done' })
+    await rehearseIn(ground.state, ground.request, (more) => void (isFull || tell(more)))
+    if (!isFull) tell({ phase: ground.isFull() ? 'full' : 'done' })
+    await ground.end()
     return 0
   } finally {
     clearInterval(watch)
@@ -53,11 +149,7 @@ export async function conduct(): Promise<number> {
   }
 }
 
-async function rehearseIn(
-  state: string,
-  request: Extract<CageRequest, { do: 'rehearse' }>,
-  tell: (more: Partial<Report>) => void,
-): Promise<void> {
+async function rehearseIn(state: string, request: CageRequest, tell: (more: Partial<Report>) => void): Promise<void> {
   const { candidate, startMs } = request
   const present = ownExecutable() ?? process.execPath
   const path = placeCopy(state, request)
@@ -93,7 +185,7 @@ async function rehearseIn(
 }
 
 /** Puts the copy at the database's path, and returns that path. */
-function placeCopy(state: string, { database, copy }: Extract<CageRequest, { do: 'rehearse' }>): string {
+function placeCopy(state: string, { database, copy }: CageRequest): string {
   const own = ownDatabase(ownRelease().service, state)
   if (database === null && own === null) throw new Error('this release keeps no database')
   const path = database === null ? (own ?? state) : join(state, database)

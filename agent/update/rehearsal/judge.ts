@@ -6,6 +6,8 @@ import { BatonError } from '../../words/errors.ts'
 import type { Rehearsal } from '../../words/rehearsal.ts'
 import type { Report } from './report.ts'
 
+const UNTOUCHED = 'nothing has changed; the data themselves were not touched'
+
 interface Tags {
   from: string
   to: string
@@ -30,9 +32,24 @@ export function tooFull(to: string): BatonError {
   return blameless('refused', why, { hint: 'nothing has changed; free some space and try again' })
 }
 
+/**
+ * Throws verify_failed if the time was over while the candidate ran: what is not proved good is never *not tried* then. It is not
+ * remembered: a slow host may be the reason.
+ */
+export function refuseLate({ phase }: Report, to: string, why: string): void {
+  if (phase !== 'candidate' && phase !== 'present-again') return
+  throw blameless('verify_failed', `${to} fails on a copy of the data: ${why}`, { hint: UNTOUCHED })
+}
+
 function verdictOf(report: Report, { from, to }: Tags): Judged {
   const { phase, present, candidate, presentAgain, damage, lost, difference, changed, reversible } = report
   if (phase === 'full') throw tooFull(to)
+  if (phase === 'no-room') {
+    return {
+      verdict: 'not_tried',
+      reason: 'there is no room for it: it needs a file system of its own, in memory or on a loop device',
+    }
+  }
   if (present === null || present.failure !== null || candidate === null) {
     if (phase === 'candidate') throw failed(to, 'it ended the cage: it took all memory, or all processes')
     const why = present?.failure ?? 'the cage ended before it had reported'
@@ -89,6 +106,6 @@ function hindered(to: string, why: string, hindrance: string): BatonError {
 
 function failed(to: string, why: string): BatonError {
   return new BatonError('verify_failed', `${to} fails on a copy of the data: ${why}`, {
-    hint: 'nothing has changed; the data themselves were not touched',
+    hint: UNTOUCHED,
   })
 }

@@ -16,7 +16,7 @@ import { quoted } from '../../words/untrusted.ts'
 import { operatorsUpdate } from '../operator.ts'
 import { AUTO_MAX_BYTES, startMsAfter, wholeMsOf } from './budget.ts'
 import { askCage, type Cage, cageOf, emptyCage } from './ask-cage.ts'
-import { judge, tooFull } from './judge.ts'
+import { judge, refuseLate } from './judge.ts'
 import { readReportOf } from './report.ts'
 
 /** Copying a database in rollback mode makes its writers wait; a database of at most this size is copied fast enough. */
@@ -80,13 +80,14 @@ export async function knownRehearsal(install: Knows, { asset }: Release): Promis
   return triedBefore(tried, { sha256: asset.sha256, from: current, schema: look?.schema ?? null })
 }
 
-/** Ends a cage that a killed process has left behind, and makes systemd empty the folder. Never throws. */
+/** Removes the copy that a killed process has left behind; its cage has ended with it. Never throws. */
 export async function clearCage(install: ManagedInstall): Promise<void> {
   const { service, disk, log } = install
   const folder = await folderOf(install).catch(() => null)
   if (typeof folder !== 'string') return
-  if (!(await emptyCage({ folder, disk, service }).catch(() => false)))
-    log({ event: 'warning', message: `the copy in ${folder} could not be removed` })
+  await emptyCage({ folder, disk, service }).catch((cause: unknown) =>
+    log({ event: 'warning', message: `the copy in ${folder} could not be removed: ${reasonOf(cause)}` }),
+  )
 }
 
 /** The cage's folder, or why there is no cage. */
@@ -128,9 +129,7 @@ async function tryOnCopy(what: ToRehearse, on: OnCopy): Promise<Rehearsal> {
     if (cause instanceof BatonError && ABOUT_THE_RELEASE.includes(cause.code)) throw cause
     return ended({ reason: reasonOf(cause) })
   } finally {
-    // a copy may be left if the cage never ran, or if systemd could not end it
-    if (cage !== null && !(await emptyCage(cage).catch(() => false)))
-      what.install.log({ event: 'warning', message: `the copy in ${cage.folder} could not be removed` })
+    if (cage !== null) await clearCage(what.install)
   }
 }
 
@@ -161,7 +160,7 @@ const NOT_TRIED: Omit<Rehearsal, 'reason'> = {
   tookMs: 0,
 }
 
-/** Has systemd empty the cage's folder, and returns the cage; or returns why there is no rehearsal. */
+/** Empties the cage's folder, and returns the cage; or returns why there is no rehearsal. */
 async function openCage(
   { service, stateDirectory, disk }: ManagedInstall,
   { folder, database, isBusy }: OnCopy,
@@ -183,7 +182,7 @@ async function openCage(
     }
   }
   const cage = { folder, disk, service }
-  if (!(await emptyCage(cage))) return noStart(service)
+  await emptyCage(cage)
   const room = await roomIn(folder)
   const needed = bytes * ROOM_FACTOR
   if (room < needed)
@@ -197,7 +196,7 @@ function noStart(service: string): Pick<Rehearsal, 'reason' | 'hint'> {
   const units = `${service}-rehearse.path ${service}-rehearse.service`
   return {
     reason: 'systemd did not start the cage',
-    hint: `\`systemctl reset-failed ${units}\` and \`systemctl start ${service}-rehearse.path\`, as root`,
+    hint: `\`systemctl reset-failed ${units}\` and \`systemctl start ${service}-rehearse.path\`, as root; if the units are older than this release, its \`install.sh\` writes them`,
   }
 }
 
@@ -217,9 +216,12 @@ async function inCage(
   const mostMs = wholeMsOf(startMs)
   const end = await askCage(cage, request, { mostMs, signal })
   if (end.is === 'not-begun') return noStart(install.service)
-  if (end.is === 'late') return { reason: `it had not ended after ${Math.round(mostMs / 1000)} s` }
-  if (end.is === 'full') throw tooFull(release.tag)
   const report = readReportOf(end.report)
+  if (end.is === 'late') {
+    const why = `it had not ended after ${Math.round(mostMs / 1000)} s`
+    refuseLate(report, release.tag, why)
+    return { reason: why }
+  }
   const tags = { from: install.current, to: release.tag }
   return { ...judge(report, tags), rows: report.rows, migrationMs: report.candidate?.ms ?? null }
 }

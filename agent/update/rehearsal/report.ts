@@ -2,8 +2,12 @@
 
 import { isCount, isObject } from '../../words/untrusted.ts'
 
-/** The steps of the conductor. If the conductor is killed, the report shows the step that it was in. `full`: it ended, as the disk filled. */
-export const PHASES = ['begun', 'present', 'candidate', 'present-again', 'done', 'full'] as const
+/**
+ * The steps of the conductor. If the conductor is killed, the report shows the step that it was in.
+ * `full`: it ended, as the disk filled.
+ * `no-room`: it could not begin, since there is no file system of limited size for it.
+ */
+export const PHASES = ['begun', 'no-room', 'present', 'candidate', 'present-again', 'done', 'full'] as const
 export type Phase = (typeof PHASES)[number]
 
 /** How a release did on the copy. */

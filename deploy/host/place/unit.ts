@@ -14,8 +14,7 @@ export const MARK = '# Written by the installer, which will replace it.'
  * `ionice` and `taskset` (`@resources`), a chown to itself, and `capset`, without which `ip` ends at once.
  */
 export const WALLS = {
-  kernel: `PrivateTmp=yes
-PrivateDevices=yes
+  kernel: `PrivateDevices=yes
 ProtectKernelTunables=yes
 ProtectKernelModules=yes
 ProtectKernelLogs=yes
@@ -52,6 +51,7 @@ CapabilityBoundingSet=
 AmbientCapabilities=
 ProtectSystem=strict
 ProtectHome=yes
+PrivateTmp=yes
 ${WALLS.kernel}InaccessiblePaths=-/run/dbus -/run/systemd/private -/run/user
 ${WALLS.families}RestrictNamespaces=yes
 ${WALLS.privileges}RemoveIPC=yes
