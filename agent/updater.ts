@@ -118,6 +118,7 @@ async function loadHandover() {
     import('./handover/give/hand-over.ts'),
     import('./update/could-update.ts'),
     import('./update/answers.ts'), // the status is answered throughout the switch
+    import('./web/panel-send.ts'), // and the panel
   ])
   return { replaceThis, couldUpdate }
 }

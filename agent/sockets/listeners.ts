@@ -61,8 +61,6 @@ export interface Session {
 }
 
 const BACKLOG = 4096
-/** what the kernel keeps for processes with a capability, ip(7) */
-const LOW_PORTS_END = 1024
 
 /** An older Node serves too, but hands nothing over, and the install counts as unmanaged. */
 const canHandOver = 'BoundSocket' in net
@@ -178,7 +176,7 @@ async function bindPort(listener: Listener, spec: ListenerSpec, mayShare: boolea
   // the two processes gets a connection, so never share a port unnoticed.
   listener.isShared = isTaken(address, spec.port ?? 0)
   if (listener.isShared && !mayShare) throw taken()
-  const bound = boundTo(address, spec.port ?? 0)
+  const bound = await boundTo(address, spec.port ?? 0)
   listener.spare = duplicate(bound.fd())
   await listening(listener, bound)
   listener.address = addressOf(listener)
@@ -189,15 +187,11 @@ export async function addressToBind({ host = '127.0.0.1' }: ListenerSpec): Promi
   return isIP(host) === 0 ? (await (await import('node:dns/promises')).lookup(host)).address : host
 }
 
-function boundTo(host: string, port: number): net.BoundSocket {
+async function boundTo(host: string, port: number): Promise<net.BoundSocket> {
   try {
     return new net.BoundSocket({ host, port, reusePort: process.platform === 'linux' })
   } catch (cause) {
-    if (!(cause instanceof Error && 'code' in cause && cause.code === 'EACCES') || port >= LOW_PORTS_END) throw cause
-    // in the message, because an author who handles the error prints no more
-    const where = `${isIP(host) === 6 ? `[${host}]` : host}:${port}`
-    const why = `EACCES, a port below ${LOW_PORTS_END} needs CAP_NET_BIND_SERVICE, which \`install --listen ${where}\` as root gives the unit for its next start`
-    throw Object.assign(new Error(why, { cause }), { code: 'EACCES', syscall: 'bind', address: host, port })
+    throw (await import('./denied.ts')).deniedPort(cause, host, port)
   }
 }
 

@@ -327,7 +327,7 @@ test('one at a time: the question says how long nobody is served, the card who c
     [8000, 'Nobody is served for about 8 s, as in the trial on a copy of your data.'],
     [
       25_000,
-      'Nobody would be served for about 25 s, as in the trial on a copy of your data. holdMs allows 10000 ms, so it is refused before anything stops.',
+      'Nobody would be served for about 25 s, as in the trial on a copy of your data. holdMs allows less, so it is refused before anything stops.',
     ],
   ] as const) {
     stub.world.report = report({ pause: { expectedMs, shownBy: 'trial' } })

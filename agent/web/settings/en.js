@@ -124,7 +124,7 @@ export const en = {
   'point.pause': 'Nobody is served for about {wait}, as in the last switch.',
   'point.pause.tried': 'Nobody is served for about {wait}, as in the trial on a copy of your data.',
   'point.pause.long':
-    'Nobody would be served for about {wait}, as in the trial on a copy of your data. `holdMs` allows {holdMs} ms, so it is refused before anything stops.',
+    'Nobody would be served for about {wait}, as in the trial on a copy of your data. `holdMs` allows less, so it is refused before anything stops.',
   'point.pause.unknown': 'Nobody is served for a moment: the old process ends before the new one begins.',
   'point.unsigned': 'It is not signed: only its sums are checked.',
 
@@ -180,8 +180,7 @@ export const en = {
   'text.failed.other': 'The operation stopped at the stage “{stage}”; {version} answers.',
   'text.unconfirmed': 'The journal says it went well, but {version} answers where {to} was expected.',
   'text.cancelled': 'Nothing has changed, {from} was serving all the time.',
-  left: 'What was written since lies in `{aside}`.',
-  'left.rows': 'Rows written since: {rows}; they lie in `{aside}`.',
+  left: 'Rows written since: {rows}; they lie in `{aside}`.',
   'tried.open': 'Tried on a copy of the data ({what}): the way back is open.',
   'tried.one_way': 'Tried on a copy of the data ({what}): there is no way back: {why}.',
   'tried.unproven': 'Tried on a copy of the data ({what}): the way back is not proved: {why}.',

@@ -8,7 +8,7 @@ import { ago, language, t } from './words.js'
 /** time for the blocks, the emphasis and the links of all notes together, and the length of one paragraph; anything beyond is plain text */
 const INLINE_MS = 500
 const RUN_MAX_CHARS = 2000
-/** the length of what the parser of blocks gets at once */
+/** the length of what the parser of blocks gets at once, as its time grows with the square of that: longer notes are cut before their headings */
 const PART_MAX_CHARS = 16_000
 /** the notes to show, and a key that tells them from other notes */
 let wanted = { key: '', all: [] }
@@ -54,9 +54,11 @@ export function blocksOf(text, deadline) {
   try {
     const lexer = new Lexer({ gfm: true })
     const { tokens } = lexer
-    for (const part of partsOf(text.replaceAll(/\r\n?/g, '\n'))) {
+    for (const part of text
+      .replaceAll(/\r\n?/g, '\n')
+      .split(text.length > PART_MAX_CHARS ? /^(?=#{1,6} )/m : undefined)) {
       if (part.length <= PART_MAX_CHARS && performance.now() < deadline) lexer.blockTokens(part, tokens)
-      else tokens.push({ type: 'code', raw: part, text: part })
+      else tokens.push({ type: 'code', text: part })
     }
     for (const { src, tokens } of lexer.inlineQueue) {
       if (src.length <= RUN_MAX_CHARS && performance.now() < deadline) lexer.inlineTokens(src, tokens)
@@ -72,20 +74,6 @@ export function blocksOf(text, deadline) {
     // nested too deeply, or there is no parser
     return [make('pre', 'plain', text)]
   }
-}
-
-/** The text, cut before its headings: the parser's time grows with the square of what it gets at once. No heading is in a fence. */
-function partsOf(text) {
-  const parts = ['']
-  let fence = ''
-  for (const line of text.split(/(?<=\n)/)) {
-    const [, mark = ''] = /^ {0,3}(`{3,}|~{3,})/.exec(line) ?? []
-    if (fence === '') fence = mark
-    else if (mark.startsWith(fence)) fence = ''
-    if (fence === '' && /^#{1,6} /.test(line)) parts.push('')
-    parts[parts.length - 1] += line
-  }
-  return parts.filter((part) => part !== '')
 }
 
 /** `level`: of a heading, chosen so that the outline has no gaps. */

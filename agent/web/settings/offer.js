@@ -70,6 +70,6 @@ const badPoint = (why, at) => ({ kind: why === '' ? 'bad' : 'bad.why', why, at }
 /** How long nobody would be served: as the last switch has shown, or a trial of this release that took longer. */
 function pausePoint(to, { expectedMs, holdMs }, report) {
   const tried = report?.latest === to && report.pause?.shownBy === 'trial' ? report.pause.expectedMs : null
-  if (tried !== null) return { kind: tried > holdMs ? 'pause.long' : 'pause.tried', ms: tried, holdMs }
+  if (tried !== null) return { kind: tried > holdMs ? 'pause.long' : 'pause.tried', ms: tried }
   return expectedMs === null ? { kind: 'pause.unknown' } : { kind: 'pause', ms: expectedMs }
 }

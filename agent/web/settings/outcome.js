@@ -71,11 +71,8 @@ function triedOf({ rehearsal }) {
 }
 
 /** Where a rollback with the data has put those of before; a failure says it in its reason. */
-function leftOf({ stateMoved, outcome }) {
-  if (!stateMoved || !succeeded(outcome)) return ''
-  const { rows = null, aside } = stateMoved
-  return t(rows === null ? 'left' : 'left.rows', { rows: rows?.toLocaleString(language) ?? '', aside })
-}
+const leftOf = ({ stateMoved, outcome }) =>
+  stateMoved && succeeded(outcome) ? t('left', { ...stateMoved, rows: stateMoved.rows ?? '?' }) : ''
 
 /** What happened to the connections; nothing if there was no handover. */
 function handoverOf({ handover, outcome }) {

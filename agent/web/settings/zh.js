@@ -118,9 +118,8 @@ export const zh = {
   'point.schema.same': '数据结构版本：前后均为 {after}。',
   'point.snapshot': '替换之前会保存 `{database}` 的快照。',
   'point.pause': '约有 {wait}无法提供服务（以上次切换为准）。',
-  'point.pause.tried': '约有 {wait}无法提供服务（以在数据副本上的试运行为准）。',
-  'point.pause.long':
-    '约有 {wait}无法提供服务（以在数据副本上的试运行为准）。`holdMs` 只允许 {holdMs} 毫秒，因此会在停止任何进程之前被拒绝。',
+  'point.pause.tried': '约有 {wait}无法提供服务（试用）。',
+  'point.pause.long': '约有 {wait}无法提供服务，超过 `holdMs`，会被拒绝。',
   'point.pause.unknown': '会有片刻无法提供服务：旧进程结束后，新进程才开始。',
   'point.unsigned': '它没有签名，只核对校验和。',
 
@@ -176,8 +175,7 @@ export const zh = {
   'text.failed.other': '操作停在“{stage}”阶段；当前应答的是 {version}。',
   'text.unconfirmed': '日志显示成功，但应答的是 {version}，而不是预期的 {to}。',
   'text.cancelled': '没有任何改变，{from} 一直在提供服务。',
-  left: '此后写入的数据保存在 `{aside}`。',
-  'left.rows': '此后写入 {rows} 行，保存在 `{aside}`。',
+  left: '另有 {rows} 行在 `{aside}`。',
   'tried.open': '已在数据副本上试用（{what}）：可以回退。',
   'tried.one_way': '已在数据副本上试用（{what}）：无法回退：{why}。',
   'tried.unproven': '已在数据副本上试用（{what}）：能否回退未经证实：{why}。',
