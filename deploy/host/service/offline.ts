@@ -10,7 +10,6 @@ import {
   noteTag,
   openFeed,
   openInstall,
-  ownCommand,
   UPDATE_BOUNDS,
   type Receipt,
   type Restart,
@@ -79,8 +78,7 @@ export async function carryOutHere(
   const operation: Operation = { ...running.operation, outcome: running.operation.outcome ?? result.outcome }
   if (operation.outcome === 'reverted' && starts) await startAgain(receipt, client, operation, request, outside)
   if (operation.outcome === 'up_to_date') {
-    if (wasDown) await startOnce(receipt, client, install.current, request, outside)
-    else await bringUp(receipt, client, install.current, request, outside)
+    await bringUp(receipt, client, install.current, request, outside)
   }
   if (result.placed !== null) await noteTag(install, result.placed)
   return operation
@@ -116,33 +114,17 @@ export async function waitUntilStable(
 }
 
 /**
- * For an operation that has nothing to do while nobody answers. Starts a service that was given up; one that a person has stopped stays
- * so. Throws service_down if nobody answers afterwards.
+ * For an operation that has nothing to do while nobody answers: it ends as one that had something to do, with a service that answers. Throws
+ * service_down if it does not.
  */
 export async function bringUp(
-  receipt: Receipt,
-  client: Client,
-  tag: string,
-  request: Pick<Operate, 'healthTimeoutMs'>,
-  outside: Outside,
-): Promise<void> {
-  if (receipt.options['start'] === false) return // whoever installed it so starts it
-  const supervisor = outside.supervisor(receipt)
-  const state = await supervisor.state()
-  if (isCrashed(state)) return await startOnce(receipt, client, tag, request, outside)
-  throw new BatonError('service_down', `${receipt.service} ${tag} is in place and does not run (${state.word})`, {
-    hint: `\`${ownCommand('start')}\` starts it`,
-  })
-}
-
-async function startOnce(
   receipt: Receipt,
   client: Client,
   tag: string,
   { healthTimeoutMs }: Pick<Operate, 'healthTimeoutMs'>,
   outside: Outside,
 ): Promise<void> {
-  if (receipt.options['start'] === false) return
+  if (receipt.options['start'] === false) return // whoever installed it so starts it
   outside.note(`${tag} is in place, but ${receipt.service} was down: starting it`)
   try {
     await start(outside.supervisor(receipt), outside)
