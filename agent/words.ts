@@ -1,5 +1,5 @@
-// The door to the shared types and pure functions that all of Baton uses. They have no effects, so that a script on an older Node
-// can load them without a feed or a handover.
+// The door to the shared types and pure functions that all of Baton uses. They load nothing else, so that a script on an older
+// Node can load them without a feed or a handover.
 
 export * from './words/bounds.ts'
 export * from './words/configuration.ts'

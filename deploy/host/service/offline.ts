@@ -77,9 +77,7 @@ export async function carryOutHere(
   })
   const operation: Operation = { ...running.operation, outcome: running.operation.outcome ?? result.outcome }
   if (operation.outcome === 'reverted' && starts) await startAgain(receipt, client, operation, request, outside)
-  if (operation.outcome === 'up_to_date') {
-    await bringUp(receipt, client, install.current, request, outside)
-  }
+  if (operation.outcome === 'up_to_date') await bringUp(receipt, client, install.current, request, outside)
   if (result.placed !== null) await noteTag(install, result.placed)
   return operation
 }
