@@ -521,7 +521,12 @@ fetch_executable() {
   case $? in
     0) ;;
     126) die 7 "expected to run programs in $scratch" "set TMPDIR to a place that is not mounted noexec" ;;
-    *) die 3 "$asset does not run on this host: $(sed -n '1{s/^error: //;p;}' "$scratch/error")" ;;
+    *)
+      hint=
+      ! grep -q libatomic "$scratch/error" ||
+        hint="as root, run \`apt-get install libatomic1\` (Debian, Ubuntu) or \`dnf install libatomic\` (Fedora, RHEL)"
+      die 3 "$asset does not run on this host: $(sed -n '1{s/^error: //;p;}' "$scratch/error")" "$hint"
+      ;;
   esac
   [ "$version" = "$service $tag" ] || die 5 "expected $asset to be $service $tag, it says $version" "nothing was changed"
 }

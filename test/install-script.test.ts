@@ -90,6 +90,40 @@ for (const [shell = '', ...before] of ALL_SHELLS) {
   inShell.run()
 }
 
+const LIBATOMIC = spawnSync('ldd', [process.execPath], { encoding: 'utf8' }).stdout?.match(/libatomic\S* => (\S+)/)?.[1]
+const withoutLibatomic = suite('install: script, on a host without libatomic', {
+  skip: isRoot && LIBATOMIC !== undefined ? null : 'needs root and a Node that links with libatomic',
+})
+
+withoutLibatomic(
+  'what Node needs is named with the package that has it: install.sh, npm and the deploy scripts',
+  async () => {
+    const runsNode = (tag: string) =>
+      `#!/bin/sh\n${process.execPath} --version >/dev/null || exit\necho "beacon ${tag}"\n`
+    await using dist = await makeDist(['v1.0.0'], { executable: runsNode })
+    const root = join(import.meta.dirname, '..')
+    const commands = [
+      ['dash', SCRIPT, '-y', '--feed', dist.dir],
+      ['sh', join(root, 'deploy/deploy-fleet.sh'), '--help'],
+      // as npm runs it
+      [
+        'env',
+        `PATH=${join(root, 'node_modules/.bin')}:${process.env['PATH']}`,
+        'sh',
+        join(root, 'deploy/lib/node-starts.sh'),
+      ],
+    ]
+    for (const command of commands) {
+      const hidden = ['-m', 'sh', '-c', 'mount --bind /dev/null "$0" && exec "$@"', LIBATOMIC ?? '', ...command]
+      const { status, stderr } = spawnSync('unshare', hidden, { encoding: 'utf8' })
+      is(status, 3, stderr)
+      match(stderr, /^error: .*libatomic.*\nhint: as root, run `apt-get install libatomic1`/m)
+    }
+  },
+)
+
+withoutLibatomic.run()
+
 test(
   'cut after any byte it does nothing',
   async () => {
