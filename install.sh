@@ -94,7 +94,7 @@ install.sh [install|upgrade|rollback [TAG]|cancel|status|check|uninstall|doctor|
   --user | --system      for this user, or for the host (default: the host when run as root)
   --prefix DIR           directory of the executable
   --state-dir DIR        directory of the database, which no command removes
-  --listen HOST:PORT     where the service listens, for a first install
+  --listen HOST:PORT     where the service listens, for a first install; `:PORT`: at every address
   --run-as USER          user of a system service
   --no-service           without systemd
   --no-start             start nothing

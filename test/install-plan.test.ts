@@ -109,6 +109,8 @@ test('what could not stand in a unit, a URL or a command line is refused', () =>
   equal(parseListen('[::1]:80'), { host: '::1', port: 80 })
   for (const listen of ['80', 'host:', 'host:99999', 'a b:80', ':80'])
     throws(() => parseListen(listen), withCode('invalid_settings'))
+  equal(checked({ listen: ':80' }), { listen: '0.0.0.0:80' }) // every address, as other programs take it
+  throws(() => checked({ listen: ':' }), withCode('invalid_settings'))
   equal([parseRelease('latest'), parseRelease(null), parseRelease('v1.2.3')], [null, null, 'v1.2.3'])
   for (const tag of ['1.2.3', 'v01.2.3', 'v1.2', 'v1.2.3\n', ''])
     throws(() => parseRelease(tag), withCode('invalid_tag'))

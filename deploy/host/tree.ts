@@ -81,7 +81,11 @@ const INSTALL = {
   ...RELEASE,
   'state-dir': { type: 'string', valueHint: 'dir', description: 'directory of the database, which no command removes' },
   feed: { type: 'string', valueHint: 'feed', description: 'https://host/path/, /folder or github:owner/name' },
-  listen: { type: 'string', valueHint: 'host:port', description: 'where the service listens, for a first install' },
+  listen: {
+    type: 'string',
+    valueHint: 'host:port',
+    description: 'where the service listens, for a first install; `:port`: at every address',
+  },
   'run-as': { type: 'string', valueHint: 'user', description: 'user of a system service' },
   service: { type: 'boolean', description: 'with a systemd service', negativeDescription: 'without systemd' },
   start: { type: 'boolean', description: 'start the service', negativeDescription: 'start nothing' },

@@ -108,7 +108,10 @@ export function checked(said: Record<string, unknown>): Said {
   if (scope !== undefined && scope !== 'system' && scope !== 'user') {
     throw invalid(`expected \`system\` or \`user\` as the scope, got ${shown(scope)}`)
   }
-  if (listen !== undefined) parseListen(listen)
+  if (typeof listen === 'string') {
+    result['listen'] = listen.replace(/^:/, '0.0.0.0:')
+    parseListen(result['listen'] as string)
+  }
   if (typeof user === 'string' && !/^[a-z_][a-z0-9_-]{0,30}$/.test(user)) {
     throw invalid(`expected a user name in \`--run-as\`, got ${shown(user)}`)
   }
@@ -125,10 +128,8 @@ export function parseRelease(release: string | null): string | null {
 export function parseListen(listen: string): { host: string; port: number } {
   const match = /^(?:\[([0-9A-Fa-f:.%]+)\]|([A-Za-z0-9._-]+)):([0-9]{1,5})$/.exec(listen)
   const port = Number(match?.[3])
-  if (match === null || port > 65535) {
-    const hint = listen.startsWith(':') ? `\`0.0.0.0${listen}\` is every address of this host` : null
-    throw invalid(`expected \`host:port\` in \`--listen\`, got ${shown(listen)}`, hint)
-  }
+  if (match === null || port > 65535)
+    throw invalid(`expected \`host:port\` or \`:port\` in \`--listen\`, got ${shown(listen)}`)
   return { host: match[1] ?? match[2] ?? '', port }
 }
 
@@ -147,8 +148,8 @@ function toBoolean(name: string, value: string): boolean {
   throw invalid(`expected 1 or 0 in ${name}, got ${shown(value)}`)
 }
 
-function invalid(message: string, hint: string | null = null): BatonError {
-  return new BatonError('invalid_settings', message, hint === null ? {} : { hint })
+function invalid(message: string): BatonError {
+  return new BatonError('invalid_settings', message)
 }
 
 function shown(value: unknown): string {
