@@ -42,6 +42,8 @@ interface Case {
   long?: boolean
   /** whether somebody tries it once more, by its name */
   isNamed?: boolean
+  /** whether it lives on and answers nobody, so that the report says how long clients have waited for it */
+  isSilent?: boolean
   /** makes the world worse; disposing of it makes it good again */
   arrange?: (home: Install) => Promise<AsyncDisposable>
 }
@@ -57,8 +59,8 @@ const ALL: Case[] = [
   { ...script('cannot-open-state', 'before ready', /exited with code 7/), long: true },
   { ...script('dies-after-1s', 'probation', /ended by SIGKILL/), long: true },
   { ...script('exits-in-probation', 'probation', /exited with code 3/), isNamed: true },
-  script('hangs-in-probation', 'probation', /no sign of life|no answer from/),
-  script('answers-nothing-in-probation', 'probation', /no answer from \S+ within \d+ ms/),
+  { ...script('hangs-in-probation', 'probation', /no sign of life|no answer from/), isSilent: true },
+  { ...script('answers-nothing-in-probation', 'probation', /no answer from \S+ within \d+ ms/), isSilent: true },
   {
     ...script('cannot-update-further', 'probation', /cannot install later updates: it is not a managed install/),
     code: 'cannot_update_further',
@@ -92,7 +94,7 @@ for (const [index, { title, phase }] of CASES.entries()) {
 
 test.run()
 
-async function conduct({ release, phase, reason, update, isNamed, arrange, code: own }: Case): Promise<void> {
+async function conduct({ release, phase, reason, update, isNamed, isSilent, arrange, code: own }: Case): Promise<void> {
   const [before, old, good] = await common
   const bad = await release()
   await using home = await install({ release: old, update: { probationMs: 2000, ...update } })
@@ -113,6 +115,11 @@ async function conduct({ release, phase, reason, update, isNamed, arrange, code:
   is(operation.error?.code, code)
   match(operation.error?.message ?? '', reason)
   match(operation.error?.message ?? '', BAD_TAG)
+  equal(
+    operation.handover?.pausesMs?.length,
+    isSilent === true ? 1 : undefined,
+    'whether clients waited for a release that hangs',
+  )
 
   // it is as it was
   const status = await statusOf(home)

@@ -46,9 +46,9 @@ export interface HandoverReport {
   /** milliseconds from the start of the restart stage until the successor accepted connections */
   switchMs: number
   /**
-   * One at a time: milliseconds in which nobody was served, from the end of reading to the new process's `ready`, or until the old
-   * one read again; of several such times the longest. A new process that hung in probation is a part of the second. Absent: both
-   * processes lived together.
+   * Milliseconds in which nobody was served; of several such times the longest. One at a time: from the end of reading to the new process's
+   * `ready`, or until the old one read again; a new process that hung in probation is a part of the second. Together: from the last answer
+   * of a new process that hung until the old one had everything back. Absent: nobody had to wait.
    */
   pauseMs?: number
   /** each of these times, in their order; absent: none, or the release is older than this */

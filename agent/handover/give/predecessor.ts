@@ -25,6 +25,7 @@ import {
   aborted,
   becomeReady,
   commitTo,
+  notePause,
   observe,
   provesItself,
   switchFailure,
@@ -81,7 +82,8 @@ export async function handOver(given: HandoverOptions): Promise<'stopped'> {
   const began = performance.now()
   const own = privateServer(listeners, given)
   const isOldWell = async () => (await ownIllness(own, given)) === null
-  const options: Context = { ...given, isOldWell }
+  let silentSince: number | null = null
+  const options: Context = { ...given, isOldWell, silent: (since) => (silentSince = since) }
   const successor = await introduce(options)
   const giving = makeGiving({ ...successor, listeners, report })
   successor.also(giving.hear)
@@ -125,6 +127,7 @@ export async function handOver(given: HandoverOptions): Promise<'stopped'> {
       for (const listener of listeners) await listenAgain(listener)
       took('listening again')
       giving.takeBack()
+      notePause(report, silentSince) // whoever had come to a new release that hangs has waited since then
       took('took back')
       log({ event: 'taken_back', takenBack: report.takenBack, cut: report.cut })
     }
