@@ -9,7 +9,6 @@ import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { basename, dirname, join } from 'node:path'
 import type { BatonError } from '../agent/words.ts'
-import { abiOf, type AddonHost } from '../deploy/make/addon-file.ts'
 import { addonHint, type AddonReport, examineAddons, formatAddons, refuseOtherAbis } from '../deploy/make/addons.ts'
 import { excludesNode, foreignEngines } from '../deploy/make/engines.ts'
 import { examineProject } from '../deploy/make/examine.ts'
@@ -43,64 +42,6 @@ const CRASHES = `#include <stdlib.h>
   ${NODE_API}`
 const NO_ADDON = 'int sqlite3_extension_init(void) { return 0; }'
 
-// ---- one file
-
-const file = suite('addons: one file', { skip })
-
-file('says by its symbols whether it uses Node-API, for which ABI it was made, or nothing', async () => {
-  await using room = await temporary('addons')
-  const abi = async (source: string, ...flags: string[]) => {
-    const path = await compile(join(room.path, 'one.node'), source, flags)
-    return abiOf(await readFile(path), await thisHost(), MODULES)
-  }
-  equal(await abi(NODE_API), 'node-api')
-  equal(await abi(FOR_ABI(115)), 115)
-  equal(await abi(FOR_ABI(115), '-s'), 115, 'stripped')
-  equal(await abi(`${FOR_ABI(115)} ${FOR_ABI(MODULES)}`), MODULES)
-  equal(await abi(OLD_STYLE(115)), 'untold')
-  equal(await abi(NO_ADDON), null)
-  equal(await abi(`static ${FOR_ABI(115)}`), null, 'what is not exported does not count')
-})
-
-file('is nobody’s if it was made for another system, processor or C library', async () => {
-  const host = await thisHost()
-  const x64 = { platform: 'linux', arch: 'x64', glibc: true }
-  const prebuilds = join(PROJECT, 'node_modules', 'classic-level', 'prebuilds')
-  const fits = async (as: AddonHost): Promise<string[]> => {
-    const paths = (await readdir(prebuilds, { recursive: true })).filter((path) => path.endsWith('.node'))
-    const found = await Promise.all(
-      paths.map(async (path) => (abiOf(await readFile(join(prebuilds, path)), as, MODULES) === null ? [] : [path])),
-    )
-    return found.flat().toSorted()
-  }
-  equal(await fits(x64), ['linux-x64/classic-level.node'])
-  equal(await fits({ ...x64, glibc: false }), ['linux-x64/classic-level.musl.node'])
-  const mac = ['darwin-x64+arm64/classic-level.node']
-  equal(await fits({ platform: 'darwin', arch: 'x64', glibc: false }), mac)
-  equal(await fits({ platform: 'darwin', arch: 'arm64', glibc: false }), mac)
-  equal(await fits({ platform: 'darwin', arch: 'riscv64', glibc: false }), [])
-  ok((await fits({ ...x64, arch: 'arm64' })).every((path) => /arm64/.test(path)))
-  equal(await fits({ ...host, platform: 'win32' }), [])
-})
-
-file('gives an answer, whatever its bytes are', async () => {
-  await using room = await temporary('addons')
-  const whole = await readFile(await compile(join(room.path, 'one.node'), FOR_ABI(115)))
-  const host = await thisHost()
-  equal(abiOf(whole.subarray(0, 20), host, MODULES), null)
-  equal(abiOf(whole.subarray(0, 4000), host, MODULES), 'untold', 'cut short: loading it tells')
-  equal(abiOf(Buffer.from('not a program'), host, MODULES), null)
-  const mac = { platform: 'darwin', arch: 'arm64', glibc: false }
-  const answers: unknown[] = [null, 'untold', 115]
-  for (let at = 0; at < 64; at++) {
-    const broken = Buffer.from(whole)
-    broken.fill(0xff, at, at + 8)
-    for (const as of [host, mac]) ok(answers.includes(abiOf(broken, as, MODULES)))
-  }
-})
-
-file.run()
-
 // ---- a release
 
 const release = suite('addons: a release', { skip, timeoutMs: 120_000 })
@@ -123,6 +64,16 @@ release('each package is said to work, or what it was built for, or why it canno
     compiled: { 'build/Release/a.node': NODE_API, [`prebuilds/${HERE}/node.abi115.node`]: FOR_ABI(115) },
     built: { 'build/Release/a.node': FOR_ABI(115), [`prebuilds/${HERE}.node`]: NODE_API },
   })
+  const whole = await readFile(join(shop.path, 'node_modules/current/build/Release/a.node'))
+  const add = async (name: string, bytes: Buffer) => {
+    await mkdir(join(shop.path, 'node_modules', name))
+    await writeFile(join(shop.path, 'node_modules', name, 'package.json'), JSON.stringify({ name, version: '1.0.0' }))
+    await writeFile(join(shop.path, 'node_modules', name, 'a.node'), bytes)
+    await shop.depend(name)
+  }
+  await add('cut', whole.subarray(0, 4000))
+  await add('foreign', Buffer.concat([whole.subarray(0, 18), Buffer.of(0xf3, 0), whole.subarray(20)])) // RISC-V's
+  await add('text', Buffer.from('not a program'))
   const level = join(shop.path, 'node_modules', 'classic-level')
   await cp(join(PROJECT, 'node_modules', 'classic-level'), level, { recursive: true })
   await writeFile(join(level, 'package.json'), '{ "name": "classic-level", "version": "1.0.0" }') // without what it needs
@@ -140,6 +91,7 @@ release('each package is said to work, or what it was built for, or why it canno
     prebuilt: 'works',
     compiled: 'works',
     built: 'other-abi',
+    cut: 'fails',
     'classic-level': 'works',
   })
   const say = saying(report)
@@ -392,16 +344,6 @@ async function compile(path: string, source: string, flags: readonly string[] = 
 
 function saying({ packages, node }: AddonReport): (name: string) => string {
   return (wanted) => packages.flatMap((one) => (one.name === wanted ? [formatAddons(one, node)] : [])).join()
-}
-
-async function thisHost(): Promise<AddonHost> {
-  const { platform, arch } = process
-  const { stdout } = await run([
-    await provideNode(),
-    '-p',
-    'process.report.excludeNetwork = true; process.report.getReport().header.glibcVersionRuntime !== undefined',
-  ])
-  return { platform, arch, glibc: stdout.trim() === 'true' }
 }
 
 async function baton(cwd: string, env: Record<string, string>, ...args: string[]) {

@@ -1,29 +1,35 @@
-// Says of each native addon that goes into a release whether the Node that Baton brings can load it. First it reads the addon's file;
-// then that Node loads it, in a separate process, which may crash.
+// Says of each native addon that goes into a release whether the Node that Baton brings can load it: that Node loads it, in a separate
+// process, which may crash.
 // Must hold: an addon is never loaded into this process. Root loads nothing that another user can change.
 
 import { spawn } from 'node:child_process'
 import { existsSync } from 'node:fs'
-import { readFile, stat } from 'node:fs/promises'
+import { open, readFile, stat } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
 import { endGroup } from '../../agent/install.ts'
 import { BatonError, reasonOf, type ReleaseKind } from '../../agent/words.ts'
 import { formatBytes } from '../lib/progress.ts'
 import { run } from '../lib/shell.ts'
 import { temporaryFolder, trustIn, whoCanChange } from '../lib/trusted.ts'
-import { type AddonAbi, type AddonHost, abiOf } from './addon-file.ts'
 import type { ArchiveFile } from './archive.ts'
 import { provideNode } from './node.ts'
 import { packageRootOf, readManifest } from './packages.ts'
 
 /** the Node that goes into an executable */
-export interface BroughtNode extends AddonHost {
+export interface BroughtNode {
   /** absolute path */
   path: string
   version: string
+  /** as `process.platform` */
+  platform: string
+  /** as `process.arch` */
+  arch: string
   /** `process.versions.modules`: the ABI that addons must have, unless they use Node-API */
   modules: number
 }
+
+/** `node-api`: fits every Node. A number: only a Node of this ABI (`process.versions.modules`). `untold`: its file does not say. */
+export type AddonAbi = 'node-api' | 'untold' | number
 
 /**
  * `fails`: its ABI fits, and loading it fails or ends the process. `not-loaded`: its ABI fits, and root may not try it. `not-built`:
@@ -57,11 +63,6 @@ export interface AddonReport {
   packages: AddonPackage[]
 }
 
-/** an addon, and what its file says of it */
-interface Candidate extends ArchiveFile {
-  abi: AddonAbi
-}
-
 const VERDICTS: readonly AddonVerdict[] = ['works', 'not-loaded', 'not-built', 'fails', 'other-abi']
 const FILE_MAX_BYTES = 1024 * 1024 * 1024
 const LOAD_MS = 30_000
@@ -69,6 +70,13 @@ const PIPES_MS = 1000
 const REASON_MAX_CHARS = 300
 /** Node says this of an addon that registers itself by a constructor */
 const COMPILED_FOR = /using\s+NODE_MODULE_VERSION (\d{1,6})\./
+/** Node says this of what registers nothing for it: an addon for another ABI, or no addon */
+const REGISTERS_NOTHING = /did not self-register/
+/** the loaders say this of what was made for musl, and of other processors' on macOS */
+const FOREIGN = /\blibc\.musl-|\blibc\.so: |not a mach-o file|incompatible architecture/
+/** the name of the function that Node calls ends with the ABI */
+const REGISTERS = 'node_register_module_v'
+const ELF_MACHINES: Record<string, number> = { x64: 62, arm64: 183 }
 
 /** Looks at every addon among `files`, the files of a release, that this host could load. */
 export async function examineAddons(files: readonly ArchiveFile[]): Promise<AddonReport> {
@@ -77,7 +85,10 @@ export async function examineAddons(files: readonly ArchiveFile[]): Promise<Addo
   const optional = new Map<AddonPackage, string[]>()
   for (const [folder, own] of byPackage(files.filter(({ path }) => /\.node$|(^|\/)binding\.gyp$/.test(path)))) {
     const addons: Addon[] = []
-    for (const alternatives of await candidatesAmong(own, node)) addons.push(await bestOf(alternatives, node))
+    for (const alternatives of await candidatesAmong(own, node)) {
+      const best = await bestOf(alternatives, node)
+      if (best !== null) addons.push(best)
+    }
     const hasRecipe = own.some(({ source }) => source === join(folder, 'binding.gyp'))
     if (addons.length === 0 && !hasRecipe) continue
     const manifest = await readManifest(folder)
@@ -147,10 +158,8 @@ export function refuseOtherAbis(report: AddonReport): void {
 
 async function broughtNode(): Promise<BroughtNode> {
   const path = await provideNode()
-  const script = `process.report.excludeNetwork = true
-    const { version, versions: { modules }, platform, arch } = process
-    const glibc = process.report.getReport().header.glibcVersionRuntime !== undefined
-    console.log(JSON.stringify({ version: version.slice(1), modules: Number(modules), platform, arch, glibc }))`
+  const script = `const { version, versions: { modules }, platform, arch } = process
+    console.log(JSON.stringify({ version: version.slice(1), modules: Number(modules), platform, arch }))`
   const { stdout } = await run([path, '-e', script], { env: { NODE_OPTIONS: undefined }, timeoutMs: LOAD_MS })
   return { path, ...(JSON.parse(stdout) as Omit<BroughtNode, 'path'>) }
 }
@@ -177,8 +186,8 @@ function applicationOf(source: string): string {
  * The addons of one package that this host could load. A package may bring one addon several times, of which it chooses one when it
  * is loaded: those are alternatives.
  */
-async function candidatesAmong(files: readonly ArchiveFile[], node: BroughtNode): Promise<Candidate[][]> {
-  const found: Candidate[] = []
+async function candidatesAmong(files: readonly ArchiveFile[], node: BroughtNode): Promise<ArchiveFile[][]> {
+  const found: ArchiveFile[] = []
   for (const file of files) {
     // the compiler's intermediate files
     if (!file.path.endsWith('.node') || file.path.includes('/obj.target/')) continue
@@ -188,11 +197,10 @@ async function candidatesAmong(files: readonly ArchiveFile[], node: BroughtNode)
         'invalid_settings',
         `expected at most ${formatBytes(FILE_MAX_BYTES)} in ${file.path}, got ${formatBytes(size)}`,
       )
-    const abi = abiOf(await readFile(file.source), node, node.modules)
-    if (abi !== null) found.push({ ...file, abi })
+    if (await isMadeFor(node, file.source)) found.push(file)
   }
   const isBuilt = found.some(({ path }) => /(^|\/)build\/(Release|Debug)\//.test(path))
-  const groups = new Map<string, Candidate[]>()
+  const groups = new Map<string, ArchiveFile[]>()
   for (const candidate of found) {
     const isPrebuilt = /(^|\/)prebuilds\//.test(candidate.path)
     // node-gyp-build looks into prebuilds/ only if nothing was built
@@ -203,18 +211,33 @@ async function candidatesAmong(files: readonly ArchiveFile[], node: BroughtNode)
   return [...groups.values()]
 }
 
-async function bestOf(alternatives: readonly Candidate[], node: BroughtNode): Promise<Addon> {
+/** False for what another system or processor needs: an ELF file's first bytes say so. On macOS the loader says it. */
+async function isMadeFor({ platform, arch }: BroughtNode, source: string): Promise<boolean> {
+  if (platform !== 'linux') return true
+  const file = await open(source)
+  try {
+    const { buffer, bytesRead } = await file.read(Buffer.alloc(20), 0, 20, 0)
+    return bytesRead === 20 && buffer.readUInt32BE(0) === 0x7f454c46 && buffer.readUInt16LE(18) === ELF_MACHINES[arch]
+  } finally {
+    await file.close()
+  }
+}
+
+/** Null if none of them is an addon for this system. */
+async function bestOf(alternatives: readonly ArchiveFile[], node: BroughtNode): Promise<Addon | null> {
   let best: Addon | null = null
   for (const candidate of alternatives) {
     const addon = await tried(candidate, node)
+    if (addon === null) continue
     if (best === null || VERDICTS.indexOf(addon.verdict) < VERDICTS.indexOf(best.verdict)) best = addon
     if (best.verdict === 'works') break
   }
-  return best as Addon
+  return best
 }
 
-async function tried({ path, source, abi }: Candidate, node: BroughtNode): Promise<Addon> {
-  if (typeof abi === 'number' && abi !== node.modules) return { path, abi, verdict: 'other-abi', reason: null }
+/** Null if it is no addon, or one for another C library or processor. */
+async function tried({ path, source }: ArchiveFile, node: BroughtNode): Promise<Addon | null> {
+  const abi = registeredIn(await readFile(source), node.modules)
   if (process.geteuid?.() === 0) {
     const trust = await trustIn(source)
     if (!trust.trusted) {
@@ -224,10 +247,22 @@ async function tried({ path, source, abi }: Candidate, node: BroughtNode): Promi
   }
   const reason = await loadReason(source, node.path)
   if (reason === null) return { path, abi, verdict: 'works', reason }
-  const told = abi === 'untold' ? COMPILED_FOR.exec(reason)?.[1] : undefined
-  return told === undefined
-    ? { path, abi, verdict: 'fails', reason }
-    : { path, abi: Number(told), verdict: 'other-abi', reason: null }
+  if (FOREIGN.test(reason) || (abi === 'untold' && REGISTERS_NOTHING.test(reason))) return null
+  const told = COMPILED_FOR.exec(reason)?.[1]
+  const other = told === undefined ? abi : Number(told)
+  if (typeof other === 'number' && other !== node.modules)
+    return { path, abi: other, verdict: 'other-abi', reason: null }
+  return { path, abi, verdict: 'fails', reason }
+}
+
+/** What an addon's file says by the names of the functions that Node calls: https://nodejs.org/api/addons.html#context-aware-addons */
+function registeredIn(file: Buffer, modules: number): AddonAbi {
+  if (['napi_register_module_v1\0', 'napi_module_register\0'].some((name) => file.includes(name))) return 'node-api'
+  if (file.includes(`${REGISTERS}${modules}\0`)) return modules
+  const at = file.indexOf(REGISTERS)
+  const [, abi] =
+    at < 0 ? [] : (/^(\d{1,6})\0/.exec(file.toString('latin1', at + REGISTERS.length, at + REGISTERS.length + 7)) ?? [])
+  return abi === undefined ? 'untold' : Number(abi)
 }
 
 /** Loads the addon in a separate process. Null if that goes well, else why not. */
