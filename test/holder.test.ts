@@ -5,7 +5,7 @@ import { access, readdir, readFile, rename, rm, stat, writeFile } from 'node:fs/
 import { connect, createServer, Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { equal, is, match, ok } from './assert.ts'
-import { type HolderGround, holderGround, watched } from './fixtures/container-holder.ts'
+import { type HolderGround, holderGround, noHolder, watched } from './fixtures/container-holder.ts'
 import { until } from './fixtures/evidence.ts'
 import { freePort } from './fixtures/install.ts'
 import { suite } from './suite.ts'
@@ -13,7 +13,7 @@ import { suite } from './suite.ts'
 const noPython = spawnSync('python3', ['--version']).status === 0 ? null : 'needs Python'
 const test = suite('holder', {
   timeoutMs: 60_000,
-  skip: process.platform === 'linux' ? noPython : 'needs Linux: descriptors are passed as Linux does',
+  skip: noHolder ?? noPython,
 })
 let ground: HolderGround
 let port = 0

@@ -6,14 +6,14 @@ import { createSocket, type Socket } from 'node:dgram'
 import { once } from 'node:events'
 import { join } from 'node:path'
 import { equal, is, match } from './assert.ts'
-import { type HolderGround, holderGround, type Started, watched } from './fixtures/container-holder.ts'
+import { type HolderGround, holderGround, noHolder, type Started, watched } from './fixtures/container-holder.ts'
 import { until } from './fixtures/evidence.ts'
 import { freePort } from './fixtures/install.ts'
 import { suite } from './suite.ts'
 
 const test = suite('lent datagrams', {
   timeoutMs: 60_000,
-  skip: process.platform === 'linux' ? null : 'needs Linux: descriptors are passed as Linux does',
+  skip: noHolder,
 })
 const PROGRAM = join(import.meta.dirname, 'fixtures/lent-datagrams.ts')
 

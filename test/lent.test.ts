@@ -14,7 +14,7 @@ import { parseProject } from '../deploy/make/project.ts'
 import { turnComes } from '../agent/sockets/lent.ts'
 import { containerTurn } from '../agent/words/lent.ts'
 import { equal, is, match, ok } from './assert.ts'
-import { type HolderGround, holderGround, type Started, watched } from './fixtures/container-holder.ts'
+import { type HolderGround, holderGround, noHolder, type Started, watched } from './fixtures/container-holder.ts'
 import { until } from './fixtures/evidence.ts'
 import { freePort } from './fixtures/install.ts'
 import { buildQuietly } from './fixtures/quiet-build.ts'
@@ -22,7 +22,7 @@ import { suite } from './suite.ts'
 
 const test = suite('lent', {
   timeoutMs: 60_000,
-  skip: process.platform === 'linux' ? null : 'needs Linux: descriptors are passed as Linux does',
+  skip: noHolder,
 })
 const PROGRAM = join(import.meta.dirname, 'fixtures/lent.ts')
 const GET = 'GET / HTTP/1.1\r\nHost: x\r\n\r\n'

@@ -293,8 +293,19 @@ function indented(output: string): string {
 async function isLeft(group: number): Promise<boolean> {
   const until = Date.now() + GRACE_MS
   while (kill(group, 0)) {
-    if (Date.now() > until) return true
+    if (Date.now() > until) return await hasLiving(group)
     await new Promise((resolve) => setTimeout(resolve, 20))
+  }
+  return false
+}
+
+/** False if only ended processes are left that nobody collects: the first process of a container may collect none. */
+async function hasLiving(group: number): Promise<boolean> {
+  if (process.platform !== 'linux') return true
+  for (const pid of (await readdir('/proc')).filter((name) => /^\d+$/.test(name))) {
+    const stat = await readFile(`/proc/${pid}/stat`, 'utf8').catch(() => '')
+    const [state, , own] = stat.slice(stat.lastIndexOf(')') + 2).split(' ')
+    if (Number(own) === group && state !== 'Z') return true
   }
   return false
 }

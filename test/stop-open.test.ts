@@ -6,7 +6,7 @@ import { once } from 'node:events'
 import { get } from 'node:http'
 import { join } from 'node:path'
 import { equal, is, match } from './assert.ts'
-import { type HolderGround, holderGround, watched } from './fixtures/container-holder.ts'
+import { type HolderGround, holderGround, noHolder, watched } from './fixtures/container-holder.ts'
 import { until } from './fixtures/evidence.ts'
 import { freePort } from './fixtures/install.ts'
 import { WebSocket } from './lab/ws.ts'
@@ -14,7 +14,7 @@ import { suite } from './suite.ts'
 
 const test = suite('stop open', {
   timeoutMs: 60_000,
-  skip: process.platform === 'linux' ? null : 'needs Linux: descriptors are passed as Linux does',
+  skip: noHolder,
 })
 const PROGRAM = join(import.meta.dirname, 'fixtures/endless.ts')
 const EACH = 8

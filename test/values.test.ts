@@ -115,7 +115,7 @@ function read(migration: string): RowValues {
   try {
     database.exec(MADE)
     database.exec(migration)
-    return valuesIn(database, TABLES)
+    return valuesIn(database, TABLES, 60_000)
   } finally {
     database.close()
   }

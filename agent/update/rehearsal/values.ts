@@ -29,13 +29,12 @@ export type RowValues = Readonly<Record<string, TableValues>>
 
 /** from each end of a table */
 const ROWS_MAX = 10_000
-/** milliseconds for all tables together */
 const READ_MS = 2000
 const TABLES_MAX = 3
 
-/** Reads what `changedIn` compares. Leaves out a table that SQLite cannot read without the application. */
-export function valuesIn(database: DatabaseSync, tables: readonly TableOfRows[]): RowValues {
-  const end = performance.now() + READ_MS
+/** Reads what `changedIn` compares, in `mostMs` for all tables together. Leaves out a table that SQLite cannot read without the application. */
+export function valuesIn(database: DatabaseSync, tables: readonly TableOfRows[], mostMs = READ_MS): RowValues {
+  const end = performance.now() + mostMs
   const found: Record<string, TableValues> = {}
   for (const [at, table] of tables.entries()) {
     const now = performance.now()
