@@ -5,8 +5,10 @@ import { spawnSync } from 'node:child_process'
 import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import type { Remembered } from '../agent/update/schedule/memory.ts'
 import { equal, is, match, ok } from './assert.ts'
 import { byItself } from './fixtures/by-itself.ts'
+import { journalOf } from './fixtures/evidence.ts'
 import { type Fault, publishTo, scriptRelease } from './fixtures/releases.ts'
 import { inTurns } from './fixtures/turns.ts'
 import { startLoad } from './lab/load.ts'
@@ -82,6 +84,38 @@ test('a release that is put back is never tried again by itself', async () => {
   )
 })
 
+test('a release that was late goes by itself again once there is more time for it, and the status says why', async () => {
+  const [v100, late] = [await scriptRelease('v1.0.0'), await scriptRelease('v1.0.1', 'hangs-before-ready')]
+  const feed = await publishTo(join(home, 'late'), [v100, late])
+  const update = { readyMs: 1500, hangMs: 30_000 }
+  await using it = await byItself({ release: v100, feed, auto: ANY, update })
+  await it.start()
+  const deed = await it.deed()
+  match(deed.error?.message ?? '', /it was not ready within 1500 ms/)
+  const due = (memory: Remembered) => void (memory.asked.next = 0)
+  const restarted = async () => {
+    await it.stop()
+    await it.remember(due)
+    await it.start()
+  }
+  await restarted()
+  const same = await it.until('the feed was asked', ({ schedule }) => (schedule?.waits.length ?? 0) > 0)
+  match(same.schedule?.waits.join() ?? '', /^v1\.0\.1 waits for you: it failed here: .*not ready within 1500 ms/)
+  await it.rule({ readyMs: 2500 })
+  await restarted()
+  const again = 'it was not ready here within 1.5 s, and has 2.5 s now'
+  const says = `v1.0.1 goes by itself: the last attempt failed; ${again}`
+  equal((await it.until('it goes again', ({ schedule }) => schedule?.says === says)).schedule?.waits, [])
+  await it.stop()
+  await it.remember(({ attempt }) => void (attempt !== null && (attempt.at -= 2 * 24 * 3_600_000)))
+  await it.start()
+  match((await it.deed(deed.id)).error?.message ?? '', /it was not ready within 2500 ms/)
+  equal(
+    (await journalOf(it)).bad.map(({ tag, hadMs }) => [tag, hadMs]),
+    [['v1.0.1', 2500]],
+  )
+})
+
 const GOOD = isLong ? 12 : 2
 test(`${isLong ? 'twelve' : 'two'} good releases, one after the other, go by themselves under load: nobody loses a request`, async () => {
   const tags = Array.from({ length: 1 + GOOD }, (_, n) => `v1.0.${n}`)
@@ -125,7 +159,8 @@ interface Bad {
   inCi?: true
   /** what the operation says */
   says: RegExp
-  waits: RegExp
+  /** why it is never tried again by itself; null: it is, with more time */
+  waits: RegExp | null
 }
 
 /**
@@ -152,7 +187,7 @@ const BAD: Bad[] = [
     fault: 'hangs-before-ready',
     update: { readyMs: 1500 },
     says: /not ready within 1500 ms/,
-    waits: /was put back here/,
+    waits: null,
   },
   { what: 'is ill', inCi: true, fault: 'unhealthy-in-probation', says: /503|health/, waits: /was put back here/ },
   {
@@ -185,7 +220,8 @@ test('bad releases change no host without a person: each ends where it began, an
     is(status.instance.version, 'v1.0.0', what)
     is(status.history.length, 1, `${what}: ${JSON.stringify(status.history)}`)
     const { never } = await it.memory()
-    match(never[0]?.why ?? '', waits, `${what}: ${JSON.stringify(never)}`)
+    if (waits === null) equal(never, [], what)
+    else match(never[0]?.why ?? '', waits, `${what}: ${JSON.stringify(never)}`)
     const told = status.schedule?.waits.join() ?? ''
     match(told, /^v1\.0\.1 waits for you: it failed here/, `${what}: ${told}`)
   })

@@ -10,7 +10,7 @@ import { DatabaseSync } from 'node:sqlite'
 import { conductHere } from '../deploy/make/rehearse-here.ts'
 import { foreseeFull } from '../agent/update/rehearsal/filling.ts'
 import { judge, refuseLate } from '../agent/update/rehearsal/judge.ts'
-import { isBlameless } from '../agent/words/blame.ts'
+import { blameOf, isBlameless } from '../agent/words/blame.ts'
 import { PHASES, readReportOf, type Report } from '../agent/update/rehearsal/report.ts'
 import { equal, is, match, ok, rejects, throws, withCode } from './assert.ts'
 import { run } from '../deploy/lib/shell.ts'
@@ -166,7 +166,9 @@ const FAILED = {
 for (const [what, [message, migration]] of Object.entries(FAILED)) {
   test(`a migration that fails ${what} fails the verification`, async () => {
     const report = await rehearsed(migration, 3000)
-    match(throws(() => judge(report, TAGS), withCode('verify_failed')).message, message)
+    const failure = throws(() => judge(report, TAGS), withCode('verify_failed'))
+    match(failure.message, message)
+    equal(blameOf(failure), { isBlameless: false, ...(what === 'by hanging' && { hadMs: 3000 }) })
   })
 }
 
@@ -204,7 +206,8 @@ test('a report that a release has forged is no report: no member is believed', (
   equal(forged, { ...EMPTY })
   is(judge(forged, TAGS).verdict, 'not_tried')
   is(readReportOf({ damage: `a\u001b[31m${'x'.repeat(5000)}` }).damage?.length, 1000)
-  throws(() => judge({ ...EMPTY, phase: 'candidate', present: { ...GOOD } }, TAGS), withCode('verify_failed'))
+  const ended = () => judge({ ...EMPTY, phase: 'candidate', present: { ...GOOD } }, TAGS)
+  ok(isBlameless(throws(ended, withCode('verify_failed'))), 'a cage has less memory than the service')
 })
 
 test('once a candidate has begun, a trial that ends or takes too long is never *not tried*; without room it does not begin', () => {

@@ -25,7 +25,7 @@ import { suite } from './suite.ts'
 const test = suite('schedule and feed', { timeoutMs: 60_000 })
 const [HOUR, DAY] = [3_600_000, 86_400_000]
 const NOW = Date.parse('2026-11-24T02:10:00Z')
-const ASKED = { running: 'v1.0.0', policy: { ...USUAL, mode: 'all' as const }, bad: [], left: [] }
+const ASKED = { running: 'v1.0.0', policy: { ...USUAL, mode: 'all' as const }, bad: [], readyMs: 60_000, left: [] }
 
 /** Serves a folder with ETags, and counts. */
 async function counting(folder: string) {

@@ -17,7 +17,7 @@ import {
 import { type ScheduleFacts, isWithin, next, type Offered } from '../agent/update/schedule/next.ts'
 import { rankOf, turnIn } from '../agent/update/schedule/rank.ts'
 import { whyNotAlone } from '../agent/update/schedule/proven.ts'
-import type { JournalState } from '../agent/disk/journal.ts'
+import { type JournalState, markBad } from '../agent/disk/journal.ts'
 import type { Operation, Outcome } from '../agent/words/state.ts'
 import { newOperation } from '../agent/update/operation.ts'
 import { equal, is, match, ok } from './assert.ts'
@@ -213,6 +213,7 @@ function live({ zone, rules, seed, from, jumpMs }: World) {
       if (!isCut) {
         journal.history.unshift(ended(id, running, tag, outcome, now))
         if (outcome === 'updated') running = tag
+        if (outcome === 'reverted') markBad(journal, tag, sha256, 'it exited')
       }
       memory = parseMemory(JSON.stringify(memory)) ?? memory // over the disk
       now += 3 * MINUTE

@@ -8,6 +8,7 @@ import { BatonError, reasonOf } from '../words/errors.ts'
 import { journalPath, updateDirectory } from './places.ts'
 import { withReserve } from './reserve.ts'
 import { badEntry, type BadRelease, HISTORY_MAX, NO_HANDOVER, type Operation, type Probation } from '../words/state.ts'
+import type { Blame } from '../words/blame.ts'
 import type { TriedRelease } from '../words/rehearsal.ts'
 import { isObject, parsedJson } from '../words/untrusted.ts'
 import type { ProcessName } from '../words/wire.ts'
@@ -104,8 +105,8 @@ export function finishOperation(
   end: Pick<Operation, 'outcome' | 'error'> & {
     to?: string | null
     handover?: Operation['handover']
-    /** the reason of the revert says nothing about the release */
-    isBlameless?: boolean
+    /** what the reason of a revert says about the release; absent: that it is bad */
+    blame?: Blame
   },
 ): void {
   const operation = state.operation
@@ -119,8 +120,8 @@ export function finishOperation(
   state.probation = null
   delete state.holder
   if (operation.to === null) return
-  if (operation.outcome === 'reverted' && end.isBlameless !== true) {
-    markBad(state, operation.to, operation.sha256, operation.error?.message ?? 'reverted')
+  if (operation.outcome === 'reverted' && end.blame?.isBlameless !== true) {
+    markBad(state, operation.to, operation.sha256, operation.error?.message ?? 'reverted', end.blame)
   } else if (operation.outcome === 'updated') {
     state.bad = without(state.bad, operation.to, operation.sha256)
   }
@@ -135,8 +136,15 @@ export function beginsProbation({ probation }: JournalState, probationMs: number
 }
 
 /** `sha256`: of the asset; null if not known. */
-export function markBad(state: JournalState, tag: string, sha256: string | null, reason: string): void {
-  state.bad = [...without(state.bad, tag, sha256), { tag, sha256, reason, at: new Date().toISOString() }]
+export function markBad(
+  state: JournalState,
+  tag: string,
+  sha256: string | null,
+  reason: string,
+  { hadMs }: Partial<Blame> = {},
+): void {
+  const entry = { tag, sha256, reason, at: new Date().toISOString(), ...(hadMs !== undefined && { hadMs }) }
+  state.bad = [...without(state.bad, tag, sha256), entry]
 }
 
 function without(bad: BadRelease[], tag: string, sha256: string | null): BadRelease[] {

@@ -37,6 +37,11 @@ export function journalPath(stateDirectory: string): string {
   return join(updateDirectory(stateDirectory), 'journal.json')
 }
 
+/** What a release on probation has written last before it ended, where no other process heard it: see `handover/last-words.ts`. */
+export function lastWordsPath(stateDirectory: string): string {
+  return join(updateDirectory(stateDirectory), 'last-words.json')
+}
+
 /** See `state-mark.ts`. */
 export function markPath(stateDirectory: string): string {
   return join(updateDirectory(stateDirectory), 'state.json')

@@ -1,7 +1,12 @@
 // Keeps the last lines that a new release writes. If it dies, its predecessor shows them in the error: an operator may not be able
-// to read the log. Keeping starts with the first code, before the application's first line, and ends once this process has taken
-// over. The lines are sent as this process exits. Must hold: the application's own output is unchanged.
+// to read the log. A release on probation that nobody watches leaves them in a file, for the rescue. Keeping starts with the first
+// code, before the application's first line, and ends once this process has taken over or has proved itself. The lines are sent as
+// this process exits. Must hold: the application's own output is unchanged.
 
+import type { JournalState } from '../disk/journal.ts'
+import { journalPath, lastWordsPath } from '../disk/places.ts'
+import { isOwnLock } from '../disk/own-lock.ts'
+import { LOCKED } from '../words/blame.ts'
 import { LINE_MAX, LINES_MAX, tells } from '../words/said.ts'
 import { type Inheritance, INHERITANCE, type ToPredecessor } from '../words/wire.ts'
 
@@ -22,10 +27,26 @@ const shared = globalThis as { [KEPT]?: Kept }
 export function keepLastWords(text = process.env[INHERITANCE]): void {
   if (text === undefined || shared[KEPT] !== undefined) return
   const { channel, predecessor } = JSON.parse(text) as Inheritance
-  if (predecessor.pid !== process.ppid) return
+  if (predecessor.pid === process.ppid) keep(() => channel.messages)
+}
+
+/** For a process without a predecessor: the rescue finds the lines if this release, `tag`, is on probation. */
+export function leaveLastWords(stateDirectory: string, tag: string): void {
+  const { openSync, readFileSync } = process.getBuiltinModule('node:fs')
+  try {
+    const journal = readFileSync(journalPath(stateDirectory), 'utf8')
+    if (!journal.includes('"probation": {')) return // parse it only if it tells something
+    if ((JSON.parse(journal) as Pick<JournalState, 'probation'>).probation?.to !== tag) return
+    keep(() => openSync(lastWordsPath(stateDirectory), 'w', 0o600))
+  } catch {
+    return // there is no journal yet, or it is damaged
+  }
+}
+
+function keep(descriptor: Kept['descriptor']): void {
   const lines: string[] = []
   let begun = '' // a line without its end yet
-  const keep = (said: unknown): void => {
+  const heard = (said: unknown): void => {
     const whole = `${begun}${textOf(said)}`.split('\n')
     begun = (whole.pop() ?? '').slice(0, LINE_MAX)
     lines.push(
@@ -39,27 +60,28 @@ export function keepLastWords(text = process.env[INHERITANCE]): void {
   const isOutput = (fd: unknown) => fd === 1 || fd === 2
   const fs = process.getBuiltinModule('node:fs')
   const back = [
-    overhear(process.stdout, 'write', keep),
-    overhear(process.stderr, 'write', keep),
+    overhear(process.stdout, 'write', heard),
+    overhear(process.stderr, 'write', heard),
     // fast loggers write to the descriptor
-    overhear(fs, 'write', (fd, said) => isOutput(fd) && keep(said)),
-    overhear(fs, 'writeSync', (fd, said) => isOutput(fd) && keep(said)),
+    overhear(fs, 'write', (fd, said) => isOutput(fd) && heard(said)),
+    overhear(fs, 'writeSync', (fd, said) => isOutput(fd) && heard(said)),
   ]
   // Node prints an uncaught error without any of these functions
-  const threw = (error: unknown): void => keep(`\n${String((error as Error | null)?.stack ?? error)}\n`)
+  const threw = (error: unknown): void => heard(`\n${String((error as Error | null)?.stack ?? error)}\n`)
   const tell = (): void => {
-    const fd = kept.descriptor()
-    const body: ToPredecessor = { type: 'last words', lines: [...lines, begun] }
+    const said = [...lines, begun]
+    const body: ToPredecessor = { type: 'last words', lines: said, isOwnLock: said.some(isLocked) && isOwnLock() }
     try {
+      const fd = kept.descriptor()
       if (fd !== null) fs.writeSync(fd, `${JSON.stringify({ body })}\n`)
     } catch {
-      return // the predecessor is gone
+      return // the predecessor is gone, or the disk is full
     }
   }
   process.on('uncaughtExceptionMonitor', threw)
   process.on('exit', tell)
   const kept: Kept = {
-    descriptor: () => channel.messages,
+    descriptor,
     over() {
       kept.descriptor = () => null
       for (const undo of back) undo()
@@ -76,9 +98,13 @@ export function tellThrough(descriptor: () => number | null): void {
   if (kept !== undefined) kept.descriptor = descriptor
 }
 
-/** Stops keeping lines: this process has taken over, or there is no predecessor to send them to. */
+/** Stops keeping lines: this process has taken over or has proved itself, or there is nobody to send them to. */
 export function forgetLastWords(): void {
   shared[KEPT]?.over()
+}
+
+function isLocked(line: string): boolean {
+  return LOCKED.test(line)
 }
 
 /** true during a write: one write calls another, and only the outer one counts */

@@ -7,15 +7,6 @@ import type { ProcessName } from '../words/wire.ts'
 
 const [LOOK_EVERY_MS, KILL_ROUNDS] = [5, 100]
 
-/** How often the kernel has killed a process of this host for want of memory since it booted; 0 if the host does not say. */
-export function memoryKills(): number {
-  try {
-    return Number(/^oom_kill (\d+)$/m.exec(readFileSync('/proc/vmstat', 'utf8'))?.[1] ?? 0)
-  } catch {
-    return 0
-  }
-}
-
 /** The fields of /proc/<pid>/stat from the third on (proc(5)); null if the process is gone or the host has no /proc. */
 function statOf(pid: number): string[] | null {
   try {
@@ -27,7 +18,12 @@ function statOf(pid: number): string[] | null {
 }
 
 /** positions in what `statOf` gives */
-const [STATE, PARENT_PID, THREADS, START_TIME] = [0, 1, 17, 19]
+const [STATE, PARENT_PID, SESSION, THREADS, START_TIME] = [0, 1, 3, 17, 19]
+
+/** The session of a process, which it shares with what it has started; null if it is gone. */
+export function sessionOf(pid: number): string | null {
+  return statOf(pid)?.[SESSION] ?? null
+}
 
 /** Clock ticks since boot at which the process started, as a string to compare; null if it is gone or the host has no /proc. */
 export function startTimeOf(pid: number): string | null {

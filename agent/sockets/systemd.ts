@@ -18,7 +18,7 @@ export async function notifySystemd(lines: string[]): Promise<void> {
 }
 
 /** what the unit gives a start (`TimeoutStartSec=` of deploy/host/place/unit.ts) */
-const USUAL_START_MS = 90_000
+export const USUAL_START_MS = 90_000
 /** for what comes before and after the wait that `readyMs` bounds */
 const AROUND_MS = 30_000
 

@@ -8,7 +8,15 @@ import { notesOf } from './feed/notes.ts'
 import { imageOf, type ManagedInstall } from '../disk/managed-install.ts'
 import type { Running } from './operation.ts'
 import { compareTags, latestFor } from '../words/release.ts'
-import { badEntry, COPIES_MAX, type Instance, type Probation, type Status, type VersionReport } from '../words/state.ts'
+import {
+  badEntry,
+  COPIES_MAX,
+  type Instance,
+  type Probation,
+  type Status,
+  stillBad,
+  type VersionReport,
+} from '../words/state.ts'
 import { keptCopies } from './kept-copies.ts'
 import { expectedPause, lastPause } from '../words/pause.ts'
 import type { NextSwitch } from '../words/switch.ts'
@@ -32,7 +40,8 @@ export async function versionReport(install: ManagedInstall, instance: Instance)
     problem: null,
   }
   try {
-    const { bad, history } = await install.journal.read()
+    const { bad: all, history } = await install.journal.read()
+    const bad = stillBad(all, install.readyMs)
     const newest = await install.feed.latest(({ tag, asset }) => {
       const entry = badEntry(bad, tag, asset.sha256)
       if (entry === null) return false

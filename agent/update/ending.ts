@@ -101,8 +101,8 @@ function finishInterrupted(now: JournalState, current: string, why: string): voi
   const outcome = operation?.stage === 'restart' ? 'reverted' : 'failed'
   const stage = operation?.stage ?? 'check'
   const message = `interrupted in the ${stage} stage: ${why}`
-  const { isBlameless = false, ...error } = failed ?? { code: 'interrupted' as const, message }
-  finishOperation(now, { outcome, error, isBlameless })
+  const { isBlameless = false, hadMs, ...error } = failed ?? { code: 'interrupted' as const, message }
+  finishOperation(now, { outcome, error, blame: { isBlameless, ...(hadMs !== undefined && { hadMs }) } })
 }
 
 /** Removes temporary files that a killed process has left beside the executable and in the update directory. */

@@ -5,7 +5,7 @@
 import { randomUUID } from 'node:crypto'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { exists } from '../disk/disk.ts'
-import { isBlameless } from '../words/blame.ts'
+import { blameOf } from '../words/blame.ts'
 import { asBatonError, BatonError, type ErrorCode, reasonOf } from '../words/errors.ts'
 import { finishOperation, markBad } from '../disk/journal.ts'
 import { updateDirectory } from '../disk/places.ts'
@@ -245,10 +245,10 @@ async function writeOutcome(
   const moved = await movedIn(install, operation)
   const state = await journal.change((now) => {
     now.operation = { ...structuredClone(operation), outcome: null }
-    finishOperation(now, { outcome, error: told, isBlameless: isBlameless(error) })
+    finishOperation(now, { outcome, error: told, blame: blameOf(error) })
     tellMoved(now, operation.id, moved)
     if (error !== null && stages.isPublishedBad() && operation.to !== null) {
-      markBad(now, operation.to, operation.sha256, error.message)
+      markBad(now, operation.to, operation.sha256, error.message, blameOf(error))
     }
   })
   // set together, and only now: a status must never show an error without its outcome; the report is made from this object

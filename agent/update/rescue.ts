@@ -2,15 +2,29 @@
 // executable, which is known to work, runs this after each failed stop of the service. At the second failure of the release on
 // probation it puts the backup back. It needs nothing from the new executable.
 
-import { exists, makeDisk } from '../disk/disk.ts'
+import { exists, makeDisk, readSmall } from '../disk/disk.ts'
 import { finishOperation, makeJournal } from '../disk/journal.ts'
 import { takeLock } from '../disk/lock.ts'
-import { placesOf } from '../disk/places.ts'
+import { lastWordsPath, placesOf } from '../disk/places.ts'
 import type { Receipt } from '../disk/receipt.ts'
+import { hindranceOf } from '../words/blame.ts'
+import { lineOf } from '../words/said.ts'
+import { isObject, parsedJson } from '../words/untrusted.ts'
 import { clearLeftovers, exchange, undoSwap } from './steps/swap.ts'
 import { installedTag } from './version.ts'
 
 export const FAILURES_ALLOWED = 1
+
+const WORDS_MAX_BYTES = 64 * 1024
+
+/** How the service ended. */
+export interface RescueFor {
+  /** false: it was stopped on purpose */
+  failed: boolean
+  reason: string
+  /** milliseconds that its start had, if the supervisor has ended it for want of an answer; absent: that is not why it ended */
+  hadMs?: number
+}
 
 export type Rescue =
   | { did: 'nothing'; why: string }
@@ -22,10 +36,8 @@ export type Rescue =
  * starts the service again. `failed` false (a wanted stop) changes nothing. Throws BatonError locked if an operation is in
  * flight: the operation itself handles the failure.
  */
-export async function rescue(
-  receipt: Receipt,
-  { failed, reason }: { failed: boolean; reason: string },
-): Promise<Rescue> {
+export async function rescue(receipt: Receipt, { failed, reason, hadMs }: RescueFor): Promise<Rescue> {
+  const last = await takeLastWords(receipt)
   if (!failed) return { did: 'nothing', why: 'the service was stopped, it did not fail' }
   const disk = makeDisk()
   await using _lock = await takeLock(disk, receipt.stateDirectory, 'the rescue', { waitMs: 2000 })
@@ -45,9 +57,27 @@ export async function rescue(
   if (probation.kind === 'update') await undoSwap(disk, places)
   else await exchange(disk, places)
   await clearLeftovers(disk, places)
-  const message = `${probation.to} failed ${probation.failures + 1} times in probation: ${reason}`
+  const { to } = probation
+  const said = last.said === null ? '' : `, after it wrote: ${last.said}`
+  const hindrance = hindranceOf({ ...last, how: reason })
+  const kept = hindrance === null ? '' : `; ${hindrance}, which is not held against ${to}`
+  const message = `${to} failed ${probation.failures + 1} times in probation: ${reason}${said}${kept}`
+  const blame = { isBlameless: hindrance !== null, ...(hadMs !== undefined && { hadMs }) }
   await journal.change((now) =>
-    finishOperation(now, { outcome: 'reverted', error: { code: 'probation_failed', message }, to: probation.to }),
+    finishOperation(now, { outcome: 'reverted', error: { code: 'probation_failed', message }, to, blame }),
   )
   return { did: 'reverted', from: probation.to, to: probation.from }
+}
+
+/** What the process that has ended wrote last, and removes it: see `handover/last-words.ts`. */
+async function takeLastWords({ stateDirectory }: Receipt): Promise<{ said: string | null; isOwnLock: boolean }> {
+  const path = lastWordsPath(stateDirectory)
+  const text = await readSmall(path, WORDS_MAX_BYTES).catch(() => null)
+  await makeDisk()
+    .remove(path)
+    .catch(() => {})
+  const value = text === null ? null : parsedJson(text)
+  const last = isObject(value) && isObject(value['body']) ? value['body'] : {}
+  const { lines, isOwnLock } = last
+  return { said: Array.isArray(lines) ? lineOf(lines) : null, isOwnLock: isOwnLock === true }
 }

@@ -5,11 +5,19 @@ import type { JournalState } from '../disk/journal.ts'
 import type { Placed } from './installed.ts'
 import { imageOf, type ManagedInstall } from '../disk/managed-install.ts'
 import { needsBeside } from '../disk/room.ts'
-import { blameless } from '../words/blame.ts'
+import { blameless, isBlameless } from '../words/blame.ts'
 import { ownCommand } from '../own.ts'
 import { type Alone, whyNotAlone } from './schedule/proven.ts'
 import type { Release } from '../words/release.ts'
-import { badEntry, type Operation, type Probation, type Progress, type Stage } from '../words/state.ts'
+import {
+  badEntry,
+  type Operation,
+  type Probation,
+  type Progress,
+  type Stage,
+  stillBad,
+  whyAgain,
+} from '../words/state.ts'
 import { markRestore, markUpdate } from './own-data.ts'
 import { refuseKnownOneWay, rehearse, type ToRehearse } from './rehearsal/rehearse.ts'
 import { makeCheck } from './steps/check.ts'
@@ -54,7 +62,7 @@ export function makeStages(
   const check = makeCheck({
     feed,
     current: () => install.current,
-    skip: ({ tag, asset }) => badEntry(state?.bad ?? [], tag, asset.sha256) !== null,
+    skip: ({ tag, asset }) => badEntry(stillBad(state?.bad ?? [], install.readyMs), tag, asset.sha256) !== null,
   })
   const download = makeDownloadOf(install, operation)
   const verify = makeVerify({ service: install.service, disk })
@@ -81,7 +89,7 @@ export function makeStages(
         if (!restoreState) await tryFirst(toTry, alone)
       } catch (cause) {
         // a shortage of this host says nothing about the release
-        const isVerdict = cause instanceof BatonError && cause.code === 'verify_failed'
+        const isVerdict = cause instanceof BatonError && cause.code === 'verify_failed' && !isBlameless(cause)
         publishedBad = isVerdict && candidate.assetSha256 === release.asset.sha256 && signal?.aborted !== true
         throw cause
       }
@@ -120,6 +128,8 @@ async function choose(
     throw blameless('refused', `${release.tag} has other bytes in the feed than when it was chosen`)
   if (!oneWay) await refuseKnownOneWay(install, release)
   await assertDatabaseThere(install.database, install.stateDirectory)
+  const again = whyAgain((await install.journal.read()).bad, release.tag, release.asset.sha256, install.readyMs)
+  if (again !== null) install.log({ event: 'warning', message: `${release.tag} is tried again: ${again}` })
 }
 
 /** Rehearses the release. Throws as `rehearse` does, and refused if the service asks by itself but only a person may allow it. */

@@ -7,6 +7,7 @@ import { open, stat } from 'node:fs/promises'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { DEPTH } from '../disk/orders.ts'
 import { endGroup } from '../sockets/process.ts'
+import { blameless, hindranceOf } from '../words/blame.ts'
 import { BatonError, reasonOf } from '../words/errors.ts'
 import { isTag } from '../words/release.ts'
 import type { Tag } from '../words/release.ts'
@@ -42,8 +43,9 @@ export async function runVersion(path: string, options: RunOptions = {}): Promis
   const variables = environment(depth + 1, options.prepare === true)
   const timeoutMs = options.timeoutMs ?? (options.prepare === true ? PREPARE_TIMEOUT_MS : VERSION_TIMEOUT_MS)
   const ended = await runPatiently(path, variables, timeoutMs, options.signal)
-  if (ended.signal !== null) throw failed(path, `it was ended by ${ended.signal}${ended.said}`, 'is the file damaged?')
-  if (ended.code !== 0) throw failed(path, `expected exit code 0, got ${ended.code}${ended.said}`)
+  if (ended.signal !== null)
+    throw failedOrHindered(path, `it was ended by ${ended.signal}`, ended.said, 'is the file damaged?')
+  if (ended.code !== 0) throw failedOrHindered(path, `expected exit code 0, got ${ended.code}`, ended.said)
   const [, service, tag] = /^([a-z][a-z0-9-]*) (v[0-9.]+)\r?\n$/.exec(ended.output) ?? []
   if (service === undefined || !isTag(tag)) {
     throw failed(path, `expected it to say \`<service> vX.Y.Z\`, got ${quoted(ended.output)}`)
@@ -201,6 +203,13 @@ async function rightFormat(path: string): Promise<void> {
     const why = built === null ? 'it is no executable of this platform' : `it was built for ${built}`
     throw failed(path, `exec format error: ${why}`)
   }
+}
+
+/** This host may lack what it needs to unpack itself, for instance. */
+function failedOrHindered(path: string, how: string, said: string, hint?: string): BatonError {
+  const hindrance = hindranceOf({ how, said })
+  if (hindrance === null) return failed(path, `${how}${said}`, hint)
+  return blameless('refused', `running \`${path} --version\`: ${how}${said}; ${hindrance}`)
 }
 
 function failed(path: string, why: string, hint?: string): BatonError {

@@ -1,4 +1,5 @@
-// Failures that say nothing about the release: an update to it may be tried again. Blame needs evidence. Pure.
+// What a failure says about the release: nothing, so that an update to it may be tried again; that it was late, and with how much time;
+// or that it is bad. Blame needs evidence. Pure.
 
 import { BatonError, type Details, type ErrorCode } from './errors.ts'
 
@@ -8,6 +9,28 @@ export function blameless(code: ErrorCode, reason: string, details: Omit<Details
 
 export function isBlameless(cause: unknown): boolean {
   return cause instanceof BatonError && cause.members['blameless'] === true
+}
+
+/** The failure of a release that was not ready in `hadMs`: with more time it may be tried again. */
+export function lateBy(
+  code: ErrorCode,
+  reason: string,
+  hadMs: number,
+  details: Omit<Details, 'members'> = {},
+): BatonError {
+  return new BatonError(code, reason, { ...details, members: { hadMs } })
+}
+
+/** What is remembered of a failure. */
+export interface Blame {
+  isBlameless: boolean
+  /** milliseconds that the release had to become ready, if it was late; absent: that is not why it failed */
+  hadMs?: number
+}
+
+export function blameOf(cause: unknown): Blame {
+  const hadMs = cause instanceof BatonError ? cause.members['hadMs'] : undefined
+  return { isBlameless: isBlameless(cause), ...(typeof hadMs === 'number' && { hadMs }) }
 }
 
 /** the end of a process that the kernel killed to have its memory */
@@ -23,24 +46,36 @@ const LACKS: readonly (readonly [RegExp, string])[] = [
     'this host has no disk space or no inodes left',
   ],
   [/\b(?:EMFILE|ENFILE)\b|too many open files/i, 'this host has no descriptors for open files left'],
-  [/\bENOMEM\b|cannot allocate memory/i, 'this host has no memory left'],
+  [/\bENOMEM\b|cannot allocate memory|^oom-kill\b/i, 'this host has no memory left'],
   [
     /\b(?:fork|spawn|clone|uv_thread_create)\b.*\bEAGAIN\b|resource temporarily unavailable/i,
     'this host starts no more processes or threads',
   ],
-  [/\b(?:SQLITE_BUSY|database is locked)\b/i, 'another process has a lock on the database'],
 ]
+
+/** that a database was locked, as SQLite and its bindings say it */
+export const LOCKED = /\b(?:SQLITE_BUSY|database is locked)\b/i
+
+/** that V8 or an allocator had no memory left, which in a cage is less than a service has */
+const OUT_OF_MEMORY = /heap out of memory|std::bad_alloc|allocation failed/i
 
 /** How a release ended that did not come well through its switch, and what it said: each one line, `said` null if nothing. */
 export interface Ended {
   how: string
   said: string | null
+  /** a lock that it met was held by itself, and by nobody else. False: another process had it, or it cannot be told */
+  isOwnLock?: boolean
+  /** it ran in a cage: nobody else can have had a lock there, and there is less memory than a service has */
+  isCaged?: boolean
 }
 
 /** What stood in its way here, one clause, so that the end says nothing about the release; null: it is the release's fault, as far as this shows. */
-export function hindranceOf({ how, said }: Ended): string | null {
+export function hindranceOf({ how, said, isOwnLock = false, isCaged = false }: Ended): string | null {
   if (how.includes(KILLED_FOR_MEMORY)) return 'this host has no memory left'
   if (said?.includes(KNOWS_NO_SWITCH) === true) return 'it cannot take over from this release'
   const text = said === null ? how : `${how}\n${said}`
-  return LACKS.find(([pattern]) => pattern.test(text))?.[1] ?? null
+  const lack = LACKS.find(([pattern]) => pattern.test(text))?.[1] ?? null
+  if (lack !== null) return lack
+  if (isCaged) return OUT_OF_MEMORY.test(text) ? 'the cage has less memory than a service' : null
+  return LOCKED.test(text) && !isOwnLock ? 'another process has a lock on the database' : null
 }

@@ -1,6 +1,7 @@
 // The types of an update: operation, stage, outcome, instance. Pure: no effects.
 // Every process that answers `GET /admin/update/status` uses them, before, during and after a switch.
 
+import type { Blame } from './blame.ts'
 import { BatonError, type ErrorCode } from './errors.ts'
 import type { ExpectedPause } from './pause.ts'
 import type { Rehearsal } from './rehearsal.ts'
@@ -141,7 +142,7 @@ export interface Probation {
   /** how often the service has ended in failure since then, counted by the rescue */
   failures: number
   /** why the holder put the previous release back, which then ends the operation; absent: it did not */
-  failed?: { code: ErrorCode; message: string; isBlameless: boolean }
+  failed?: Blame & { code: ErrorCode; message: string }
 }
 
 /** A probation in progress: `tag` serves and has not proved itself. ISO 8601, UTC; `until` is its earliest end. */
@@ -161,6 +162,24 @@ export interface BadRelease {
   sha256: string | null
   reason: string
   at: string
+  /** it was late, with these milliseconds to become ready; absent: that is not why it failed */
+  hadMs?: number
+}
+
+/** Pure: the failures that count where a release has `readyMs` to become ready. One that was late with less time may be tried again. */
+export function stillBad(bad: readonly BadRelease[], readyMs: number): BadRelease[] {
+  return bad.filter(({ hadMs = Infinity }) => hadMs >= readyMs)
+}
+
+/** Pure: why a release that was late here is tried again, one clause; null: it has not failed here, or still counts as bad. */
+export function whyAgain(bad: readonly BadRelease[], tag: string, sha256: string, readyMs: number): string | null {
+  const { hadMs = Infinity } = badEntry(bad, tag, sha256) ?? {}
+  if (hadMs >= readyMs) return null
+  return `it was not ready here within ${formatSeconds(hadMs)}, and has ${formatSeconds(readyMs)} now`
+}
+
+function formatSeconds(ms: number): string {
+  return `${Math.round(ms / 100) / 10} s`
 }
 
 /** Pure: the entry that marks `release` as bad here, or null. `sha256` null: not known. */

@@ -112,8 +112,8 @@ export type ToPredecessor =
   | { type: 'carried'; id: number; refused: string | null }
   /** `isBlameless`: from a holder only, if the failure says nothing about the release */
   | { type: 'failed'; message: string; isBlameless?: boolean }
-  /** its last output, sent if it exits before it has taken over */
-  | { type: 'last words'; lines: string[] }
+  /** its last output, sent if it exits before it has taken over. `isOwnLock`: see `words/blame.ts` */
+  | { type: 'last words'; lines: string[]; isOwnLock?: boolean }
   | { type: 'stopping' }
   | ({ type: 'proved' } & Ability)
   /** the successor owns the operation from now on, and ends it as soon as the predecessor is gone */

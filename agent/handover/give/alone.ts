@@ -6,7 +6,7 @@
 //   from `onStop` on: the holder goes on, even if this process fails
 
 import { setTimeout as sleep } from 'node:timers/promises'
-import { blameless } from '../../words/blame.ts'
+import { blameless, lateBy } from '../../words/blame.ts'
 import { BatonError, EXIT, reasonOf } from '../../words/errors.ts'
 import type { Busy } from '../../words/bounds.ts'
 import type { HandoverReport } from '../../words/state.ts'
@@ -22,7 +22,7 @@ import type { Log } from '../../log.ts'
 import type { Carries } from '../carry/carry.ts'
 import { took } from '../moments.ts'
 import { privateServer } from '../private.ts'
-import { type DoorHolder, rejected, spawnHolder } from './child.ts'
+import { type DoorHolder, spawnHolder } from './child.ts'
 import { makeGiving } from './giving.ts'
 import { ownIllness } from './probe.ts'
 import { type QuietOptions, serveAgain, settle, comeToRest } from './quiet.ts'
@@ -203,7 +203,9 @@ function toldTo(options: AloneOptions): Parameters<typeof spawnHolder>[2] {
 
 /** Resolves when the holder has reported that the successor waits at its gate. */
 async function becomesReady(holder: DoorHolder, { readyMs, tag }: AloneOptions, signal: AbortSignal): Promise<void> {
-  const late = sleep(readyMs, undefined, { ref: false }).then(() => rejected(`it did not begin within ${readyMs} ms`))
+  const late = sleep(readyMs, undefined, { ref: false }).then(() => {
+    throw lateBy('interrupted', `it did not begin within ${readyMs} ms`, readyMs)
+  })
   late.catch(() => {})
   const stopped = aborted(signal).then((reason) => Promise.reject(reason as Error))
   stopped.catch(() => {})

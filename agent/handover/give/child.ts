@@ -6,9 +6,9 @@ import type { Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { blameless, KILLED_FOR_MEMORY, KNOWS_NO_SWITCH } from '../../words/blame.ts'
 import { reasonOf } from '../../words/errors.ts'
-import { descendantsOf, isAlive, memoryKills, startTimeOf } from '../../sockets/process.ts'
+import { descendantsOf, isAlive, startTimeOf } from '../../sockets/process.ts'
 import { type Channel, channelOver } from '../channel.ts'
-import { memoryRisk } from '../../sockets/memory.ts'
+import { memoryKills, memoryRisk } from '../../sockets/memory.ts'
 import { environmentAtStart } from '../../sockets/environment.ts'
 import type { Command } from '../../sockets/store.ts'
 import { descriptorOf, stopReading } from '../../sockets/internals.ts'
@@ -42,6 +42,13 @@ interface Message {
   type: string
 }
 
+interface Told {
+  type: string
+  message?: string
+  lines?: string[]
+  isOwnLock?: boolean
+}
+
 export interface Child<Said, Heard extends Message> {
   /** `pid` 0 if it could not be started */
   name: ProcessName
@@ -51,6 +58,8 @@ export interface Child<Said, Heard extends Message> {
   gone: Promise<string>
   /** If it exited by itself without saying why: one line of what it wrote last. Else null. Call it once the process is gone. */
   lastWords(): Promise<string | null>
+  /** Whether a lock that it met was its own; see `words/blame.ts`. Call it after `lastWords`. */
+  metOwnLock(): boolean
   /** looks at the process now, not at its messages */
   isAlive(): boolean
   tell: Channel<Said, Heard>['tell']
@@ -204,11 +213,15 @@ function follow<Said extends Message, Heard extends Message>(
   const listeners: ((message: Heard) => void)[] = []
   let failure: string | null = null
   let words: string | null = null
+  let isOwnLock = false
   let isEnded = false
+  /** this process has killed it, so that a kill of the kernel's at the same moment does not count */
+  let isKilled = false
   const gone = new Promise<string>((resolve) => {
     child.on('error', (error) => resolve(`it could not be started: ${reasonOf(error)}`))
     child.once('exit', (code, signal) => {
-      if (failure === null && signal === 'SIGKILL' && memoryKills() > killsBefore) resolve(KILLED_FOR_MEMORY)
+      const isForMemory = failure === null && signal === 'SIGKILL' && !isKilled && memoryKills() > killsBefore
+      if (isForMemory) resolve(KILLED_FOR_MEMORY)
       else resolve(failure ?? (signal === null ? `it exited with code ${code}` : `it was ended by ${signal}`))
     })
   })
@@ -220,9 +233,9 @@ function follow<Said extends Message, Heard extends Message>(
   channel.hear((message) => {
     life.sign()
     if (!isEnded) for (const heard of listeners) heard(message)
-    const { type, message: why, lines } = message as { type: string; message?: string; lines?: string[] }
+    const { type, message: why, ...last } = message as Told
     if (type === 'failed') failure = `it says: ${plainOf(String(why).slice(0, 2000))}`
-    if (type === 'last words') words = lineOf(lines ?? [])
+    if (type === 'last words') [words, isOwnLock] = [lineOf(last.lines ?? []), last.isOwnLock === true]
     came.set(type, message)
     awaited.get(type)?.(message)
   })
@@ -242,6 +255,7 @@ function follow<Said extends Message, Heard extends Message>(
       if (came.size === 0 && child.exitCode === 0) return KNOWS_NO_SWITCH
       return failure === null ? words : null
     },
+    metOwnLock: () => isOwnLock,
     isAlive: () => child.exitCode === null && child.signalCode === null && isAlive(pid, startTime),
     heard: async <T extends Heard['type']>(type: T) => {
       const message = new Promise<Heard>((resolve) => {
@@ -252,6 +266,7 @@ function follow<Said extends Message, Heard extends Message>(
       return (await Promise.race([message, gone.then(rejected)])) as Extract<Heard, { type: T }>
     },
     async end() {
+      if (child.exitCode === null && child.signalCode === null) isKilled = true
       child.kill('SIGKILL')
       await Promise.race([gone, sleep(5000, undefined, { ref: false })])
       isEnded = true

@@ -1,7 +1,7 @@
 // Watches a successor from its first message to its commit, on behalf of the predecessor or the holder.
 
 import { setTimeout as sleep } from 'node:timers/promises'
-import { blameless, isBlameless, hindranceOf } from '../../words/blame.ts'
+import { blameless, blameOf, isBlameless, hindranceOf, lateBy } from '../../words/blame.ts'
 import { BatonError, reasonOf } from '../../words/errors.ts'
 import type { HandoverReport } from '../../words/state.ts'
 import type { Log } from '../../log.ts'
@@ -74,7 +74,8 @@ export async function becomeReady(
 
 function lateFault(verdict: ProbeVerdict, readyMs: number): Error {
   if (verdict.is === 'both') return blameless('interrupted', `neither it nor this process is healthy: ${verdict.why}`)
-  return new Error(`it was not ready within ${readyMs} ms${verdict.is === 'well' ? '' : `: ${verdict.why}`}`)
+  const why = verdict.is === 'well' ? '' : `: ${verdict.why}`
+  return lateBy('interrupted', `it was not ready within ${readyMs} ms${why}`, readyMs)
 }
 
 /**
@@ -181,15 +182,17 @@ export async function switchFailure(
   tag: string,
   reason: string,
   cause: unknown,
-  child: Pick<Child<unknown, never>, 'lastWords'> | null,
+  child: Pick<Child<unknown, never>, 'lastWords' | 'metOwnLock'> | null,
 ): Promise<BatonError> {
   if (cause instanceof BatonError && cause.code === 'cannot_update_further') return cause
   const what = code === 'restart_failed' ? 'did not take over' : 'failed in probation'
   const said = await lastWordsOf(child)
   const message = `${tag} ${what}: ${reason}${said}`
   if (isBlameless(cause)) return blameless(code, message, { cause })
-  const hindrance = hindranceOf({ how: reason, said })
-  if (hindrance === null) return new BatonError(code, message, { cause })
+  const hindrance = hindranceOf({ how: reason, said, isOwnLock: child?.metOwnLock() === true })
+  const { hadMs } = blameOf(cause)
+  if (hindrance === null)
+    return hadMs === undefined ? new BatonError(code, message, { cause }) : lateBy(code, message, hadMs, { cause })
   return blameless(code, `${message}; ${hindrance}, which is not held against ${tag}`, { cause })
 }
 

@@ -25,7 +25,7 @@ import { descendantsOf, endAll, isGone, signalAll, startTimeOf, unitProcesses } 
 import { shutDoor } from '../../sockets/store.ts'
 import { notifySystemd } from '../../sockets/systemd.ts'
 import { exchange, undoSwap } from '../../update/steps/swap.ts'
-import { blameless, isBlameless } from '../../words/blame.ts'
+import { type Blame, blameless, blameOf, isBlameless } from '../../words/blame.ts'
 import { type BatonError, EXIT, reasonOf } from '../../words/errors.ts'
 import { type HandoverReport, NO_HANDOVER } from '../../words/state.ts'
 import {
@@ -297,7 +297,7 @@ function trialOf(own: Hold): TrialOptions {
 }
 
 /** Writes the report and the durations to the journal, for the process that ends the operation. */
-async function note(own: Hold, failed?: { code: BatonError['code']; message: string; isBlameless: boolean }) {
+async function note(own: Hold, failed?: Blame & { code: BatonError['code']; message: string }) {
   await own.journal.change(({ operation, probation }) => {
     if (operation !== null) {
       operation.handover = own.report
@@ -346,7 +346,7 @@ async function putBack(cause: unknown, successor: Successor, own: Hold, wasReady
   const [disk, places] = [makeDisk(), placesOf(executable)]
   await (kind === 'update' ? undoSwap(disk, places) : exchange(disk, places))
   took('put back')
-  const failed = { code: failure.code, message: failure.message, isBlameless: isBlameless(failure) }
+  const failed = { code: failure.code, message: failure.message, ...blameOf(failure) }
   await note(own, failed).catch(warn)
   log({ event: 'taken_back', takenBack: report.takenBack, cut: report.cut })
 

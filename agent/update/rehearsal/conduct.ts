@@ -22,6 +22,8 @@ import { basename, dirname, join } from 'node:path'
 import { readRehearse } from '../../disk/copy-database.ts'
 import { ROOM_BYTES } from '../../disk/disk.ts'
 import { askHere } from '../../sockets/local-request.ts'
+import { memoryKills } from '../../sockets/memory.ts'
+import { KILLED_FOR_MEMORY } from '../../words/blame.ts'
 import { lineOf } from '../../words/said.ts'
 import { untilWell } from '../../words/until-well.ts'
 import { TRIAL } from '../../words/wire.ts'
@@ -249,8 +251,8 @@ async function run({ executable, rehearse, state, startMs }: About, onWell: () =
   writeFileSync(config, JSON.stringify(settings), { mode: 0o600, flag: 'wx' })
   const child = startRelease(executable, config, state)
   try {
-    const ms = await whenWell(child, port, startMs)
-    if (typeof ms === 'string') return { ms: null, failure: `${ms}${lastWords(child)}`, refused: null, ...about }
+    const { ms, failure, ...late } = await whenWell(child, port, startMs)
+    if (failure !== null) return { ms, failure: `${failure}${lastWords(child)}`, refused: null, ...late, ...about }
     onWell()
     let refused: string | null = null
     for (const request of requests) refused ??= await whyRefused(port, request)
@@ -275,9 +277,10 @@ function lastWords({ said }: Started): string {
   return words === undefined ? '' : `, saying ${JSON.stringify(words)}`
 }
 
-/** Milliseconds until the first good answer; or why there is none. */
-async function whenWell(child: Started, port: number, mostMs: number): Promise<number | string> {
+/** How its start went: milliseconds until the first good answer, or why there is none. */
+async function whenWell(child: Started, port: number, mostMs: number): Promise<Pick<Run, 'ms' | 'failure' | 'lateMs'>> {
   const { healthPath } = ownRelease()
+  const killsBefore = memoryKills()
   const path = healthPath ?? '/'
   const began = performance.now()
   let end: string | null = null
@@ -292,10 +295,11 @@ async function whenWell(child: Started, port: number, mostMs: number): Promise<n
     }
   }
   const last = await untilWell(look, mostMs, POLL_MS)
-  if (end !== null) return `it ended with ${end as string}`
-  return last === null
-    ? Math.round(performance.now() - began)
-    : `it is not healthy after ${Math.round(mostMs / 1000)} s: ${last}`
+  const ended = end as string | null
+  if (ended === 'SIGKILL' && memoryKills() > killsBefore) return { ms: null, failure: KILLED_FOR_MEMORY }
+  if (ended !== null) return { ms: null, failure: `it ended with ${ended}` }
+  if (last === null) return { ms: Math.round(performance.now() - began), failure: null }
+  return { ms: null, failure: `it is not healthy after ${Math.round(mostMs / 1000)} s: ${last}`, lateMs: mostMs }
 }
 
 /** Why the answer is not as the author expects; null: it is. */

@@ -1,7 +1,7 @@
 // Turns the report of the cage into a verdict. Pure.
 // Must hold: `open` only if the present release has written to the migrated copy; any doubt makes it `unproven` or worse.
 
-import { blameless, hindranceOf } from '../../words/blame.ts'
+import { blameless, hindranceOf, lateBy } from '../../words/blame.ts'
 import { BatonError } from '../../words/errors.ts'
 import type { Rehearsal } from '../../words/rehearsal.ts'
 import type { Report } from './report.ts'
@@ -16,7 +16,7 @@ interface Tags {
 export type Judged = Pick<Rehearsal, 'verdict' | 'reason' | 'hint'>
 
 /**
- * Throws verify_failed if the candidate fails on the copy: it would fail on the data too; refused if the disk was too small. The hint names databases that a way back
+ * Throws verify_failed if the candidate fails on the copy: it would fail on the data too; refused if it lacked something there. The hint names databases that a way back
  * leaves as they are.
  */
 export function judge(report: Report, tags: Tags): Judged {
@@ -51,7 +51,7 @@ function verdictOf(report: Report, { from, to }: Tags): Judged {
     }
   }
   if (present === null || present.failure !== null || candidate === null) {
-    if (phase === 'candidate') throw failed(to, 'it ended the cage: it took all memory, or all processes')
+    if (phase === 'candidate') throw endedCage(to)
     const why = present?.failure ?? 'the cage ended before it had reported'
     return {
       verdict: 'not_tried',
@@ -66,8 +66,10 @@ function verdictOf(report: Report, { from, to }: Tags): Judged {
     }
   }
   if (candidate.failure !== null) {
-    const hindrance = hindranceOf({ how: candidate.failure, said: null })
-    throw hindrance === null ? failed(to, candidate.failure) : hindered(to, candidate.failure, hindrance)
+    const hindrance = hindranceOf({ how: candidate.failure, said: null, isCaged: true })
+    if (hindrance !== null) throw hindered(to, candidate.failure, hindrance)
+    const { failure, lateMs } = candidate
+    throw lateMs === undefined ? failed(to, failure) : tooLate(to, failure, lateMs)
   }
   if (damage !== null) throw failed(to, `after its migration ${damage}`)
   if (lost !== null) return { verdict: 'one_way', reason: lost }
@@ -101,6 +103,23 @@ function verdictOf(report: Report, { from, to }: Tags): Judged {
 function hindered(to: string, why: string, hindrance: string): BatonError {
   return blameless('refused', `${to} fails on a copy of the data: ${why}; ${hindrance}`, {
     hint: `nothing has changed, and nothing is held against ${to}: mend that and try again`,
+  })
+}
+
+/**
+ * The cage ended with the candidate in it, so it is not proved good. It had taken all memory or all processes, of which a cage has less than
+ * the service, or somebody has ended the cage: that is not held against it.
+ */
+function endedCage(to: string): BatonError {
+  const why = 'the cage ended with it: it took all memory, or all processes'
+  return blameless('verify_failed', `${to} fails on a copy of the data: ${why}`, {
+    hint: `${UNTOUCHED}; \`update.rehearse: "never"\` in the configuration installs it without a trial`,
+  })
+}
+
+function tooLate(to: string, why: string, hadMs: number): BatonError {
+  return lateBy('verify_failed', `${to} fails on a copy of the data: ${why}`, hadMs, {
+    hint: `${UNTOUCHED}; with a longer \`update.readyMs\` it is tried again`,
   })
 }
 

@@ -16,6 +16,8 @@ export interface Run {
   ms: number | null
   /** why it does not serve, with its last words; null: it serves */
   failure: string | null
+  /** it was not healthy in these milliseconds; absent: that is not why it failed */
+  lateMs?: number
   /** the first of the author's requests that it did not answer as expected; null: none */
   refused: string | null
   /** how many of the author's requests were sent, and how many of them write */
@@ -70,6 +72,7 @@ function runOf(value: unknown): Run | null {
   return {
     ms,
     failure: textOr(value['failure']) ?? (ms === null ? 'it did not answer' : null),
+    ...(isCount(value['lateMs']) && { lateMs: value['lateMs'] }),
     refused: textOr(value['refused']),
     requests: countOr(value['requests']) ?? 0,
     writes: countOr(value['writes']) ?? 0,

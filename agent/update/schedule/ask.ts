@@ -3,7 +3,7 @@
 import { needsOfAsset } from '../../disk/room.ts'
 import { reasonOf } from '../../words/errors.ts'
 import { compareTags, type Feed, type Release, type Skip, type Tag } from '../../words/release.ts'
-import { badEntry, type BadRelease } from '../../words/state.ts'
+import { badEntry, type BadRelease, stillBad, whyAgain } from '../../words/state.ts'
 import { isTime } from '../../words/untrusted.ts'
 import { askAgainAt, type Remembered } from './memory.ts'
 import { freeAt, isWithin, type Offered } from './next.ts'
@@ -18,7 +18,10 @@ const [PROBLEM_MAX, PASSED_MAX] = [300, 5]
 export interface FeedAsking {
   running: Tag
   policy: Policy
+  /** all of them, with those that were late */
   bad: readonly BadRelease[]
+  /** milliseconds that a release may take until it serves */
+  readyMs: number
   /** see `leftIn` */
   left: readonly Tag[]
 }
@@ -44,7 +47,7 @@ export async function askFeed(
     }
     if (policy.mode === 'notify') return false
     // pass over a release that is too young, or whose step does not include this host yet: an older one may be installed now
-    const offer = offerOf(release, memory, now)
+    const offer = offerOf(release, memory, asking, now)
     const at = freeAt(policy, id, offer, now)
     if (at <= now) return false
     if (soonest === null || at < soonest.at) soonest = { at, offer }
@@ -61,7 +64,7 @@ export async function askFeed(
     const { release, problem } = await feed.latest(skip, AbortSignal.timeout(PATIENCE_MS))
     const isStep = release !== null && compareTags(release.tag, running) > 0
     const later = (soonest as { offer: Offered } | null)?.offer ?? null
-    const offer = isStep ? offerOf(release, memory, now) : later
+    const offer = isStep ? offerOf(release, memory, asking, now) : later
     const why = offer !== null ? null : (problem?.message.slice(0, PROBLEM_MAX) ?? null)
     return { ...memory, offer, passed, asked: { at: now, next: askAgainAt(id, 0, now), problem: why, failures: 0 } }
   } catch (cause) {
@@ -75,10 +78,10 @@ export async function askFeed(
 function whyPassed(
   { tag, asset }: Release,
   { never }: Remembered,
-  { running, policy, bad, left }: FeedAsking,
+  { running, policy, bad, readyMs, left }: FeedAsking,
 ): string | null {
   if (policy.skip.includes(tag)) return ''
-  const failed = badEntry(bad, tag, asset.sha256)
+  const failed = badEntry(stillBad(bad, readyMs), tag, asset.sha256)
   if (failed !== null) return `it failed here: ${failed.reason}`
   if (policy.mode === 'notify') return null
   if (left.includes(tag)) return LEFT
@@ -87,9 +90,16 @@ function whyPassed(
   return isWithin(policy.mode, running, tag) ? null : `the policy goes no further than ${policy.mode}`
 }
 
-function offerOf({ tag, asset, publishedAt, rollout }: Release, { offer }: Remembered, now: number): Offered {
+function offerOf(
+  { tag, asset, publishedAt, rollout }: Release,
+  { offer }: Remembered,
+  { bad, readyMs }: FeedAsking,
+  now: number,
+): Offered {
   const published = isTime(publishedAt) ? Date.parse(publishedAt) : null
   const seenAt = offer?.sha256 === asset.sha256 ? offer.seenAt : now
   const bytes = needsOfAsset('', asset).reduce((sum, need) => sum + need.bytes, 0)
-  return { tag, sha256: asset.sha256, publishedAt: published, seenAt, rollout: rollout ?? null, bytes }
+  const again = whyAgain(bad, tag, asset.sha256, readyMs)
+  const known = { tag, sha256: asset.sha256, publishedAt: published, seenAt, rollout: rollout ?? null, bytes }
+  return again === null ? known : { ...known, again }
 }

@@ -106,7 +106,7 @@ export async function attendOnce(attended: Attended): Promise<number | null> {
     await writeMemory(install.disk, install.stateDirectory, { ...memory, asked: asking })
     const { policy } = known.rules
     const { bad, history } = known.journal
-    const asked = { running: install.current, policy, bad, left: leftIn(history) }
+    const asked = { running: install.current, policy, bad, readyMs: install.readyMs, left: leftIn(history) }
     memory = await askFeed(feed, memory, asked, now())
     await feed.close().catch(() => {})
     await writeMemory(install.disk, install.stateDirectory, memory)

@@ -12,6 +12,7 @@ import { type Disk, exists, readSmall } from '../../disk/disk.ts'
 import type { JournalState } from '../../disk/journal.ts'
 import { updateDirectory } from '../../disk/places.ts'
 import { isTag, type Tag } from '../../words/release.ts'
+import { badEntry } from '../../words/state.ts'
 import { rolloutFrom } from '../../words/schedule.ts'
 import { isCount, isObject, isSha256, parsedJson } from '../../words/untrusted.ts'
 import type { Offered } from './next.ts'
@@ -137,7 +138,7 @@ export function corrected(memory: Remembered, now: number): Remembered {
 }
 
 /** Closes the open attempt if its operation has ended, and notes how. Pure. */
-export function settled(memory: Remembered, { operation, history }: JournalState, running: Tag): Remembered {
+export function settled(memory: Remembered, { operation, history, bad }: JournalState, running: Tag): Remembered {
   const { attempt } = memory
   if (attempt?.isOpen !== true) return memory
   if (operation?.id === attempt.id && operation.outcome === null) return memory
@@ -148,18 +149,17 @@ export function settled(memory: Remembered, { operation, history }: JournalState
   if (outcome === 'updated' || outcome === 'up_to_date') return { ...closed, failures: 0, wasReverted: false }
   const error = end?.error ?? null
   const failed = { ...closed, failures: memory.failures + 1, wasReverted: outcome === 'reverted' }
-  const isFinal = outcome === 'reverted' || (error !== null && FINAL.includes(error.code))
-  if (!isFinal || error === null) return failed
-  const isAboutFrom = error.code === 'one_way'
+  const isAboutFrom = error?.code === 'one_way'
+  // what says nothing about the release, and what was only late, is tried again
+  const entry = badEntry(bad, tag, sha256)
+  const isBlamed = entry !== null && entry.hadMs === undefined
+  if (error === null || !(isAboutFrom || isBlamed)) return failed
   const what = outcome === 'reverted' ? 'it was put back here' : 'it was not installed'
   const said = isAboutFrom ? error.message.replace(`${tag} `, 'it ') : `${what}: ${error.message}`
   const why = error.message.startsWith(`${tag} waits for you`) ? error.message : `${tag} waits for you: ${said}`
   const never = { tag, sha256, from: isAboutFrom ? running : null, why }
   return { ...failed, never: [never, ...memory.never.filter((one) => one.sha256 !== sha256)] }
 }
-
-/** errors that a second attempt on the same host would only repeat */
-const FINAL: readonly string[] = ['one_way', 'verify_failed']
 
 /**
  * Hashes that identify this machine, from its machine id and its network cards. A machine with a cloned disk shares the id but no card.
@@ -224,10 +224,10 @@ export function parseMemory(text: string): Remembered | null {
 
 function offerFrom(value: unknown): Offered | undefined {
   if (!isObject(value)) return undefined
-  const { tag, sha256, publishedAt, seenAt, rollout, bytes } = value
+  const { tag, sha256, publishedAt, seenAt, rollout, bytes, again } = value
   if (!isTag(tag) || !isSha256(sha256) || !isMs(seenAt) || !(publishedAt === null || isMs(publishedAt)))
     return undefined
-  if (!isCount(bytes)) return undefined
+  if (!isCount(bytes) || !(again === undefined || typeof again === 'string')) return undefined
   if (rollout !== null && rolloutFrom(rollout) === null) return undefined
   return value as unknown as Offered
 }

@@ -21,6 +21,8 @@ export interface Offered {
   rollout: RolloutStep[] | null
   /** room that it needs on the disk of the executable */
   bytes: number
+  /** why it is tried again although it has failed here, one clause; absent: it has not */
+  again?: string
 }
 
 export interface ScheduleFacts {
@@ -124,7 +126,7 @@ function againAt({ lastAt, failures, wasReverted }: ScheduleFacts): number {
 }
 
 function goes(policy: Policy, facts: ScheduleFacts, offer: Offered, since: Moment, now: number): Next {
-  const { tag } = offer
+  const { tag, again } = offer
   const own = rankOf(facts.id, `${tag} jitter`)
   for (const opening of openings(policy.hours, Math.max(now, since.at))) {
     const at = startIn(opening, since.at, own * policy.jitterMs, facts)
@@ -132,8 +134,8 @@ function goes(policy: Policy, facts: ScheduleFacts, offer: Offered, since: Momen
     const open = Math.max(now, at)
     if (open > latestIn(opening, facts)) continue
     if (at <= now) return { do: 'update', at: now, says: `${tag} goes now` }
-    const why = since.at > now ? `: ${since.why}` : ''
-    return { do: 'nothing', at, says: `${tag} goes by itself${why}` }
+    const whys = [...(since.at > now ? [since.why] : []), ...(again === undefined ? [] : [again])]
+    return { do: 'nothing', at, says: [`${tag} goes by itself`, whys.join('; ')].filter(Boolean).join(': ') }
   }
   return { do: 'nothing', at: facts.askAt, says: `${tag} never goes by itself: its hours have no minute in common` }
 }

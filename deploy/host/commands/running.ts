@@ -1,6 +1,6 @@
 // `start` and `stop`; and the commands that the supervisor runs as the service's user: `start --supervise` and `rescue`.
 
-import { ownCommand, type Receipt, receiptFor, rescue } from '../../../agent/install.ts'
+import { ownCommand, type Receipt, receiptFor, rescue, USUAL_START_MS } from '../../../agent/install.ts'
 import { BatonError, EXIT } from '../../../agent/words.ts'
 import { endCommands, supervisorOf } from '../boundary/open.ts'
 import { idOf, isRoot } from '../place/identity.ts'
@@ -8,6 +8,7 @@ import type { Step } from '../plan/step.ts'
 import { endLingeringOf } from '../plan/user.ts'
 import { isLooping } from '../supervisor/crashes.ts'
 import { supervise } from '../supervisor/supervise.ts'
+import { readyMsFor } from '../service/configuration.ts'
 import { type Context, locate, sideOf } from './context.ts'
 import { carryOutSteps } from './deeds.ts'
 import { ownFile } from '../place/own.ts'
@@ -83,9 +84,10 @@ export async function rescueHere({ environment, report, service }: Context, give
   const reason = givenUp
     ? 'given up'
     : [result, environment['EXIT_CODE'], environment['EXIT_STATUS']].filter(Boolean).join(' ')
-  let did = await rescue(receipt, { failed, reason })
+  const ended = { failed, reason, ...(result === 'timeout' && { hadMs: await startMsOf(receipt) }) }
+  let did = await rescue(receipt, ended)
   // systemd will not start it again, so a second failure cannot come
-  if (did.did === 'counted' && givenUp) did = await rescue(receipt, { failed, reason })
+  if (did.did === 'counted' && givenUp) did = await rescue(receipt, ended)
   if (did.did === 'reverted') {
     report.result({ ...did, exit: EXIT.done }, [`${did.from} failed, ${did.to} is back`])
     return EXIT.done
@@ -97,6 +99,11 @@ export async function rescueHere({ environment, report, service }: Context, give
   // usually nothing is on probation: print nothing
   report.result({ ...did, exit: EXIT.refused }, did.did === 'nothing' ? [] : [line])
   return EXIT.refused
+}
+
+/** How long systemd has waited for a start. */
+async function startMsOf(receipt: Receipt): Promise<number> {
+  return Math.max(USUAL_START_MS, await readyMsFor(receipt))
 }
 
 /** The receipt of this executable, or of the one that it is the backup of. Throws not_managed; refused for root. */

@@ -1,6 +1,6 @@
 // Checks that the feed can be used by the service's user, with the service's environment.
 
-import { makeDisk, makeJournal, openFeed } from '../../../agent/install.ts'
+import { openFeed } from '../../../agent/install.ts'
 import {
   type BadRelease,
   badEntry,
@@ -10,6 +10,7 @@ import {
   type TrustReport,
 } from '../../../agent/words.ts'
 import { feedOf } from '../service/configuration.ts'
+import { badOf } from '../service/operate.ts'
 import type { Outside } from '../service/outside.ts'
 import { failure, type Finding, ok, type Subject, warning } from './finding.ts'
 
@@ -44,8 +45,7 @@ function offered(setting: string, tag: string, bad: BadRelease | null): Finding 
 
 async function failureHere({ receipt }: Subject, { tag, asset }: Release): Promise<BadRelease | null> {
   if (receipt === null) return null
-  const { bad } = await makeJournal(makeDisk(), receipt.stateDirectory).read()
-  return badEntry(bad, tag, asset.sha256)
+  return badEntry(await badOf(receipt), tag, asset.sha256)
 }
 
 export interface FeedOffer {

@@ -2,6 +2,7 @@
 // Must never break: an answer counts as success only if it comes from another process with the requested version.
 
 import { setTimeout as sleep } from 'node:timers/promises'
+import { lateBy } from '../../../agent/install.ts'
 import {
   BatonError,
   type ErrorCode,
@@ -173,11 +174,8 @@ export async function waitForInstance(
   }
   const why = await untilWell(look, timeoutMs, POLL_MS)
   if (why === null && found !== null) return found
-  throw new BatonError(
-    'service_down',
-    `expected ${tag} to answer within ${Math.round(timeoutMs / 1000)} seconds: ${why}`,
-    hint === null ? {} : { hint },
-  )
+  const message = `expected ${tag} to answer within ${Math.round(timeoutMs / 1000)} seconds: ${why}`
+  throw lateBy('service_down', message, timeoutMs, hint === null ? {} : { hint })
 }
 
 /** Shows that something is still waited for: each time after twice as long. */

@@ -2,7 +2,7 @@
 // only a process of the service's user reads it.
 
 import { readFile } from 'node:fs/promises'
-import type { Receipt } from '../../../agent/install.ts'
+import { type Receipt, UPDATE_BOUNDS } from '../../../agent/install.ts'
 import { BatonError, type Listen, readConfiguration, type Reading, reasonOf } from '../../../agent/words.ts'
 import type { Address } from '../../lib/http.ts'
 
@@ -59,6 +59,11 @@ export async function feedOf(receipt: Pick<Receipt, 'configPath' | 'feed'>): Pro
     // `readAccess` complains
   }
   return receipt.feed
+}
+
+/** Milliseconds that a release may take until it serves, as the service itself reckons. */
+export async function readyMsFor(receipt: Pick<Receipt, 'configPath'>): Promise<number> {
+  return (await readyMsOf(receipt)) ?? UPDATE_BOUNDS.readyMs[2]
 }
 
 /** `update.readyMs` of the configuration: milliseconds that a release may take until it serves. Null: it is not there. */

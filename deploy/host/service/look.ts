@@ -17,6 +17,7 @@ import {
 } from '../../../agent/words.ts'
 import { type Client, connect } from './client.ts'
 import { feedOf, readAccess } from './configuration.ts'
+import { badOf } from './operate.ts'
 import type { Outside } from './outside.ts'
 
 export interface Look {
@@ -58,7 +59,8 @@ export async function look(receipt: Receipt, check: boolean, outside: Outside): 
     installedTag(receipt.executable).catch(() => null),
     feedOf(receipt),
   ])
-  const { bad, operation } = await makeJournal(makeDisk(), receipt.stateDirectory).read()
+  const { operation } = await makeJournal(makeDisk(), receipt.stateDirectory).read()
+  const bad = await badOf(receipt)
   const saved = await installedTag(`${receipt.executable}.backup`).catch(() => null)
   const running = status?.instance.version ?? null
   const offer = check ? await offerOf(receipt, client, running ?? installed, bad, outside) : null

@@ -5,6 +5,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import {
   begin,
   blameless,
+  hindranceOf,
   type LogEvent,
   type ManagedInstall,
   noteTag,
@@ -15,11 +16,19 @@ import {
   type Restart,
   tagInPlace,
 } from '../../../agent/install.ts'
-import { BatonError, cancellation, EXIT, type Operation, reasonOf, type Status } from '../../../agent/words.ts'
+import {
+  asBatonError,
+  BatonError,
+  cancellation,
+  EXIT,
+  type Operation,
+  reasonOf,
+  type Status,
+} from '../../../agent/words.ts'
 import { formatCrashes, isCrashed, isLooping } from '../supervisor/crashes.ts'
 import type { Supervisor, SupervisorState } from '../supervisor/supervisor.ts'
 import { type Client, waitForInstance } from './client.ts'
-import { feedOf, readyMsOf } from './configuration.ts'
+import { feedOf, readyMsFor, readyMsOf } from './configuration.ts'
 import { askUntilWell } from './health.ts'
 import { heedInterrupts } from './interrupts.ts'
 import type { Outside } from './outside.ts'
@@ -54,7 +63,7 @@ export async function carryOutHere(
       if (request.healthUrl !== null) await askUntilWell(request.healthUrl, request.healthTimeoutMs)
     } catch (cause) {
       await supervisor.stop().catch(() => {})
-      throw wasDown ? notTo(cause, install.current, to) : cause
+      throw wasDown ? notTo(cause, install.current, to) : orHindered(cause, to)
     }
     return {}
   }
@@ -143,6 +152,16 @@ function notTo(cause: unknown, from: string, to: string): BatonError {
   return blameless('restart_failed', reason, { cause })
 }
 
+/** The failure as it is, unless this host lacks what the release needed. */
+function orHindered(cause: unknown, to: string): unknown {
+  const reason = reasonOf(cause)
+  const hindrance = hindranceOf({ how: reason, said: null })
+  if (hindrance === null) return cause
+  const { code, hint } = asBatonError(cause, 'restart_failed', 'restarting')
+  const said = hint === null ? {} : { hint }
+  return blameless(code, `${reason}; ${hindrance}, which is not held against ${to}`, { cause, ...said })
+}
+
 /**
  * Stops a service in a restart loop, which would be in the way. Refuses if the service answers: then it does the work itself. Resolves
  * to what the supervisor said before.
@@ -210,7 +229,7 @@ export async function installOf(
     database: await databaseOf(receipt),
     feed,
     stallMs: UPDATE_BOUNDS.stallMs[2],
-    readyMs: (await readyMsOf(receipt)) ?? UPDATE_BOUNDS.readyMs[2],
+    readyMs: await readyMsFor(receipt),
     receipt,
     log,
   })

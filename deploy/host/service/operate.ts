@@ -26,10 +26,11 @@ import {
   reasonOf,
   reportOf,
   type Status,
+  stillBad,
 } from '../../../agent/words.ts'
 import { tellsOfRefusal } from '../../lib/refusal.ts'
 import { type Client, connect, follow, silenceFor, waitForInstance, type Watcher } from './client.ts'
-import { readAccess } from './configuration.ts'
+import { readAccess, readyMsFor } from './configuration.ts'
 import { askUntilWell, type HealthGate, healthGate } from './health.ts'
 import { formatPause } from '../../lib/switch.ts'
 import { bringUp, carryOutHere } from './offline.ts'
@@ -110,9 +111,10 @@ export async function tellOfSkipped(
   return [...new Set(newer.map((one) => one.tag))]
 }
 
-/** Releases that failed here. */
-export async function badOf({ stateDirectory }: Receipt): Promise<readonly BadRelease[]> {
-  return (await makeJournal(makeDisk(), stateDirectory).read()).bad
+/** Releases that failed here, and that nothing has changed for since. */
+export async function badOf(receipt: Pick<Receipt, 'stateDirectory' | 'configPath'>): Promise<BadRelease[]> {
+  const { bad } = await makeJournal(makeDisk(), receipt.stateDirectory).read()
+  return stillBad(bad, await readyMsFor(receipt))
 }
 
 /** A reverted operation always gets a code of exit 8: whatever the reason, the previous version is running. */

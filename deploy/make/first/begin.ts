@@ -10,6 +10,7 @@ import {
   INHERITANCE,
   isHolder,
   keepLastWords,
+  leaveLastWords,
   noteRelease,
   noteStart,
   ownState,
@@ -86,6 +87,7 @@ function start({ release, executable, argv, operator, prepare, application }: Be
   const isFirst = process.env[INHERITANCE] === undefined // the manager does not wait for a successor
   if (isFirst) allowLongStart(configuration?.update?.readyMs ?? 0)
   const values = configuration === null ? null : fillingsOf(configuration, path ?? '')
+  if (isFirst && values !== null) leaveLastWords(values['stateDirectory'] ?? '', release.tag)
   if (values !== null) setEnvironment(release, values)
   const typed = argv[0] === '--' ? argv.slice(1) : argv
   const own = values === null ? typed : [...release.args.map((text) => filled(text, values)), ...argv.slice(3)]
