@@ -23,7 +23,7 @@ export type { LogEvent } from './log.ts'
 export { type InstallOptions, type ManagedInstall, openInstall } from './disk/managed-install.ts'
 export { begin, newOperation, type OperationRequest, type Restart } from './update/operation.ts'
 export { asideDirectory, placesOf, snapshotDirectory } from './disk/places.ts'
-export { descendantsOf, endGroup, isAlive, startTimeOf } from './sockets/process.ts'
+export { descendantsOf, endGroup, isAlive, signalAll, startedWith, startTimeOf } from './sockets/process.ts'
 export {
   readReceiptBeside,
   readSystemReceipt,

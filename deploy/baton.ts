@@ -59,7 +59,12 @@ const BUILD = {
   notes: { type: 'string', valueHint: 'text|file', description: 'release notes' },
   compress: { type: 'string', valueHint: 'effort', default: 'normal', description: COMPRESSIONS.join(', ') },
   make: { type: 'boolean', default: true, description: 'run `build` first', negativeDescription: 'do not run `build`' },
-  check: { type: 'boolean', default: true, description: 'start it once', negativeDescription: 'do not start it' },
+  check: {
+    type: 'boolean',
+    default: true,
+    description: 'start it, and switch it to itself once',
+    negativeDescription: 'do not start it',
+  },
   force: { type: 'boolean', default: false, description: 'replace a different release of the same tag' },
   ...SCRIPT_FLAGS,
 } as const satisfies Flags

@@ -1,10 +1,10 @@
-// @deadlineMs 240000
+// @deadlineMs 400000
 // What the build finds out by starting the release once: whether the agent is in it, and which databases, ports and children it has.
 // Real releases of the kind script, started as `baton build` starts them.
 
 import { mkdir, readFile, writeFile } from 'node:fs/promises'
 import { createServer } from 'node:http'
-import { join } from 'node:path'
+import { dirname, join } from 'node:path'
 import { gunzipSync } from 'node:zlib'
 import type { BatonError } from '../agent/words/errors.ts'
 import { createProgress } from '../deploy/lib/progress.ts'
@@ -15,6 +15,7 @@ import { parseProject, type Project } from '../deploy/make/project.ts'
 import { assetName } from '../deploy/make/release-folder.ts'
 import { tryOut } from '../deploy/make/trial-start.ts'
 import { equal, is, match, ok, rejects } from './assert.ts'
+import { processesNaming } from './fixtures/adopted.ts'
 import { suite } from './suite.ts'
 import { temporary } from './lab/temporary.ts'
 
@@ -70,41 +71,43 @@ const OPENS = (path: string, afterMs = 0) => `${AUTO}import { mkdirSync } from '
   setTimeout(() => {
     mkdirSync('data', { recursive: true })
     globalThis.kept = new DatabaseSync('${path}')
-    globalThis.kept.exec('pragma journal_mode = wal; create table rows (text)')
+    globalThis.kept.exec('pragma journal_mode = wal; create table if not exists rows (text)')
   }, ${afterMs})\n${SERVE}`
 
 test('a database that the configuration does not name is told with the line to write, also one that is opened late', async () => {
-  for (const [database, afterMs] of [
+  const both = [
     ['orders.db', 0],
     [undefined, 3000],
-  ] as const) {
+  ] as const
+  const tried = both.map(async ([database, afterMs]) => {
     await using it = await built(OPENS('./data/orders.db', afterMs), database === undefined ? {} : { database })
     const { warnings } = await tryOut(it.project, it.path)
     is(warnings.length, 1, warnings.join())
     match(warnings[0] ?? '', 'it has the database data/orders.db, and `database` is')
     match(warnings[0] ?? '', database === undefined ? 'is not set' : 'is "orders.db"')
     match(warnings[0] ?? '', '`"database": "data/orders.db"` into baton.config.json')
-  }
+  })
+  await Promise.all(tried)
 })
 
 test('a database that the configuration names is no warning; one that it opens for a moment, or elsewhere, is', async () => {
   await using room = await temporary('look')
-  await using named = await built(OPENS('data/orders.db'), { database: 'data/orders.db' })
-  equal((await tryOut(named.project, named.path)).warnings, [])
-
+  const warnings = async (text: string, config: object = {}) => {
+    await using it = await built(text, config)
+    return (await tryOut(it.project, it.path)).warnings
+  }
   const closes = `${OPENS('data/orders.db')}setTimeout(() => globalThis.kept.close(), 50)\n`
-  await using brief = await built(closes)
-  match((await tryOut(brief.project, brief.path)).warnings.join(), 'it has the database data/orders.db')
-
   const elsewhere = join(room.path, 'orders.db')
-  await using outside = await built(OPENS(elsewhere))
-  match(
-    (await tryOut(outside.project, outside.path)).warnings.join(),
-    `it has the database ${elsewhere}, which is not in the state directory`,
-  )
-
-  await using none = await built(`${AUTO}${SERVE}`, { database: 'orders.db' })
-  match((await tryOut(none.project, none.path)).warnings.join(), '`database` is "orders.db", and this start made none')
+  const [named, brief, outside, none] = await Promise.all([
+    warnings(OPENS('data/orders.db'), { database: 'data/orders.db' }),
+    warnings(closes),
+    warnings(OPENS(elsewhere)),
+    warnings(`${AUTO}${SERVE}`, { database: 'orders.db' }),
+  ])
+  equal(named, [])
+  match(brief.join(), 'it has the database data/orders.db')
+  match(outside.join(), `it has the database ${elsewhere}, which is not in the state directory`)
+  match(none.join(), '`database` is "orders.db", and this start made none')
 })
 
 test('further ports and what the application has started are told, also of one that does so seconds after it is healthy', async () => {
@@ -117,8 +120,92 @@ test('further ports and what the application has started are told, also of one t
      }, 3000)\n`,
   )
   const { line, warnings } = await tryOut(it.project, it.path)
-  match(line, /^serves \/ with 200 after .*; it listens on the ports \d+, \d+; it has started sleep$/)
+  match(
+    line,
+    /^serves \/ with 200 after .*; it listens on the ports \d+, \d+; it has started sleep; one switch, to itself: clients waited [\d.]+ m?s$/,
+  )
   equal(warnings, [])
+})
+
+/** Each refuses to begin again; what its error says, and its hint. */
+const REFUSERS: Record<string, { text: string; config?: object; said: string; hint: string }> = {
+  'asks in another process whether its port is free': {
+    text: `import { spawnSync } from 'node:child_process'
+      const ask = "process.getBuiltinModule('net').connect(" + process.env.PORT + ", '127.0.0.1').on('connect', () => process.exit(1)).on('error', () => process.exit(0))"
+      if (spawnSync('node', ['-e', ask], { env: { PATH: '${dirname(process.execPath)}' } }).status !== 0) {
+        console.error('Error: port ' + process.env.PORT + ' is already in use')
+        process.exit(3)
+      }\n`,
+    said: 'port \\d+ is already in use',
+    hint: 'its port is held for it',
+  },
+  'refuses while there is a file of the process before': {
+    text: `import { existsSync, writeFileSync } from 'node:fs'
+      if (existsSync('shop.pid')) throw new Error('another instance has left shop.pid')
+      writeFileSync('shop.pid', String(process.pid))\n`,
+    said: 'another instance has left shop.pid',
+    hint: 'have `onStop` remove that',
+  },
+  'wants a lock that the process beside it has': {
+    text: `import { DatabaseSync } from 'node:sqlite'
+      globalThis.lock = new DatabaseSync('lock.db')
+      globalThis.lock.exec('pragma locking_mode = exclusive; create table if not exists one (is_here); begin exclusive')\n`,
+    config: { switch: 'together', database: 'lock.db' },
+    said: 'database is locked',
+    hint: 'have `onStop` remove that',
+  },
+}
+
+test('a release that does not come back when it is switched to itself fails its build: with its words, and what to do if its habit is known', async () => {
+  const tried = Object.entries(REFUSERS).map(async ([habit, { text, config, said, hint }]) => {
+    await using it = await built(`${AUTO}${text}${SERVE}`, config)
+    const error = (await rejects(() => tryOut(it.project, it.path))) as BatonError
+    is(error.code, 'verify_failed', habit)
+    match(
+      error.message,
+      /^switching what was built to itself, as each update does: expected it to serve throughout, got: /,
+    )
+    match(error.message, new RegExp(said))
+    match(error.hint ?? '', hint)
+    equal(await processesNaming(it.folder), [], habit)
+  })
+  await Promise.all(tried)
+})
+
+const GROUP = `import { createSocket } from 'node:dgram'
+  const mdns = createSocket({ type: 'udp4', reuseAddr: true })
+  mdns.bind(0, '224.0.0.251', () => mdns.addMembership('224.0.0.251', '127.0.0.1'))\n`
+const WARMS_UP = `import { createServer } from 'node:http'
+  const from = Date.now() + 2000
+  createServer((request, response) => response.writeHead(Date.now() < from ? 503 : 200).end()).listen(process.env.PORT, process.env.HOST)\n`
+
+/** Each is as good after a switch as before; the time that its clients waited, as it is said. */
+const SWITCHED: Record<string, { text: string; config?: object; waited: RegExp }> = {
+  'is not well for two seconds': { text: WARMS_UP, config: { healthPath: '/healthz' }, waited: /waited [2-9]\.\d s/ },
+  'has joined a group': { text: GROUP + SERVE, waited: /waited/ },
+  'has 200 MB in memory, and needs a second to end': {
+    text: `globalThis.all = Buffer.alloc(200e6, 1)\nprocess.on('SIGTERM', () => setTimeout(() => process.exit(0), 1000))\n${SERVE}`,
+    config: { onStop: 'SIGTERM' },
+    waited: /waited [1-9]\.\d s/,
+  },
+  'lives as two for a while': { text: SERVE, config: { switch: 'together' }, waited: /its slowest answer took/ },
+}
+
+test('a release that can be switched says in one line how long its clients waited, and what a switch leaves behind is a warning', async () => {
+  const tried = Object.entries(SWITCHED).map(async ([habit, { text, config, waited }]) => {
+    await using it = await built(AUTO + text, config)
+    const { line, warnings } = await tryOut(it.project, it.path)
+    match(line, /; one switch, to itself: /)
+    match(line, waited)
+    equal(warnings, [], habit)
+    equal(await processesNaming(it.folder), [], habit)
+  })
+  await Promise.all(tried)
+
+  const child = `import { spawn } from 'node:child_process'\nspawn('sleep', ['600'], { stdio: 'ignore' })\n`
+  await using it = await built(AUTO + child + SERVE, { switch: 'together' })
+  const { warnings } = await tryOut(it.project, it.path)
+  match(warnings.join(), 'after a switch the process sleep of before was left')
 })
 
 test('a client that meets something else than the agent says so, with what to do, instead of `expected 200, got 200`', async () => {

@@ -40,7 +40,7 @@ export async function bounded(act: Act, ms: number, failed: (why: string) => voi
 
 /** Whether this process was started only to be tried: at the end of a build, or on a copy of the data. */
 export function isRehearsal(): boolean {
-  return process.env[TRIAL] === '1'
+  return process.env[TRIAL] !== undefined
 }
 
 export function makeTurn(stopMs: number, warn: (message: string) => void): Turn {

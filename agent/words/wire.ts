@@ -30,7 +30,10 @@ export interface Inheritance {
   gate?: Gate
 }
 
-/** Variable that is `1` in the environment of a release that is started only to be tried. */
+/**
+ * Variable in the environment of a release that is started only to be tried: `1`, and `switch` if it is to be switched to itself too, for
+ * which it must be a managed install.
+ */
 export const TRIAL = 'BATON_TRIAL'
 
 export const INHERITANCE = 'BATON_INHERITANCE'

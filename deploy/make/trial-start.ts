@@ -1,13 +1,24 @@
-// Starts the built release as an installer would, in an empty folder, and sends it requests: a green build is worth nothing if
-// the release does not start, or if it starts without the agent. Looks at what it has open, and compares that with the
-// configuration. Must hold: whatever the application does, it is ended and leaves nothing behind; no file of the author is changed.
+// Starts the built release as an installer would, in an empty folder, sends it requests, and switches it to itself once: a green build
+// is worth nothing if the release does not start, if it starts without the agent, or if it cannot be switched. Looks at what it has open,
+// and compares that with the configuration.
+// Must hold: whatever the application does, it is ended and leaves nothing behind; no file of the author is changed.
 
 import { randomBytes } from 'node:crypto'
 import { constants, copyFile, mkdir, readdir, writeFile } from 'node:fs/promises'
+import { userInfo } from 'node:os'
 import { basename, join, relative } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { type Protocol, schemeOf } from '../../agent/first.ts'
-import { databasesIn, freePort, type Started, startProgram } from '../../agent/install.ts'
+import {
+  databasesIn,
+  freePort,
+  makeDisk,
+  placesOf,
+  type Started,
+  startProgram,
+  TRIAL,
+  writeReceipt,
+} from '../../agent/install.ts'
 import { BatonError, reasonOf } from '../../agent/words.ts'
 import { isFromAgent } from '../lib/agent-answer.ts'
 import { callHttp } from '../lib/http.ts'
@@ -19,11 +30,16 @@ import { lineFor, linesAround } from './init.ts'
 import { provideNode } from './node.ts'
 import type { Project } from './project.ts'
 import { allLooks, databasesBelow, lookAt, type Looked, splitDatabases } from './seen.ts'
-import { answerOf, LOOK_AGAIN_MS, runToEnd, trialEnvironment } from './trial.ts'
+import { answerOf, endingAllWith, LOOK_AGAIN_MS, runToEnd, trialEnvironment } from './trial.ts'
+import { type Switched, trySwitch } from './trial-switch.ts'
 import { temporaryDirectory } from './temporary.ts'
 
 /** enough to unpack some ten thousand files on a slow disk */
 const UNPACK_MS = 300_000
+/** of the switch to itself: what dies later than this has died in the trial start already */
+const PROBATION_MS = 500
+/** what a switch has left behind is seen in /proc only */
+const CAN_SWITCH = process.platform === 'linux'
 const STARTED_AS =
   'it is started in an empty directory, with the variables of `environment` in baton.config.json and none of yours; `--no-check` leaves this out'
 
@@ -49,7 +65,7 @@ export async function tryOut(
 ): Promise<TrialEnd> {
   // not below the project: Node would find a forgotten package in the project's node_modules
   await using work = await temporaryDirectory(await temporaryPlace())
-  const install = await installIn(work.path, built)
+  const install = await installIn(work.path, built, project.service)
   const { executable, state, config, port, env } = install
   if (project.kind === 'app') {
     stage('unpack')
@@ -57,19 +73,13 @@ export async function tryOut(
   }
   stage('start')
   const startedAt = performance.now()
+  await using all = endingAllWith(state)
   await using started = startProgram([executable, 'serve', '--config', config], { cwd: state, env })
   const { status, protocol } = await served(project, install, { started, doubt })
-  const took = formatDuration(performance.now() - startedAt)
-  const assertRuns = () => {
-    const ended = started.ended()
-    if (ended === null) return
-    const first = `it served ${project.healthPath ?? '/'} with ${status} after ${took}, and then ended with ${ended}`
-    throw new BatonError(
-      'verify_failed',
-      `starting what was built: ${first}; it said: ${started.said() || 'nothing'}`,
-      { hint: doubt ?? STARTED_AS },
-    )
-  }
+  const startMs = performance.now() - startedAt
+  const took = formatDuration(startMs)
+  const assertRuns = () =>
+    refuseEnd(started, `it served ${project.healthPath ?? '/'} with ${status} after ${took}`, doubt)
   await assertAgent(project, install).catch((cause: unknown) => {
     assertRuns() // what has ended answers nothing, and that says nothing of the agent
     throw cause
@@ -84,19 +94,33 @@ export async function tryOut(
   const everywhere = /serving \S+ on (?:\[::\]|0\.0\.0\.0):/.test(started.said())
     ? '; it listens on every address, whatever address it is told (`{host}`, by default in HOST)'
     : ''
-  await started.end()
+  stage('switch')
+  const switched = await switchOnce(project, install, { started, protocol, startMs, ports: seen?.ports ?? [] })
+  await all[Symbol.asyncDispose]()
   // the application may read a database that it ships
   const open = (seen?.databases ?? []).filter((database) => !database.startsWith(home))
   const databases = [...new Set([...open, ...(await databasesBelow(state))])]
   const odd = status >= 400 ? ' (name a page that answers 200 in `healthPath`)' : ''
   return {
-    line: `serves ${project.healthPath ?? '/'} ${wordsOf[protocol]}with ${status}${odd} after ${took}${everywhere}${formatSeen(seen)}`,
+    line: `serves ${project.healthPath ?? '/'} ${wordsOf[protocol]}with ${status}${odd} after ${took}${everywhere}${formatSeen(seen)}; ${switched.words}`,
     warnings: [
+      ...switched.warnings,
       ...aboutScheme(project.scheme, schemeOf(protocol)),
       ...against,
       ...aboutDatabases(project.database, databases, state),
     ],
   }
+}
+
+/** Throws if it has ended. `before`: what it did until then. */
+function refuseEnd({ ended, said }: Started, before: string, doubt: string | null): void {
+  const how = ended()
+  if (how === null) return
+  throw new BatonError(
+    'verify_failed',
+    `starting what was built: ${before}, and then ended with ${how}; it said: ${said() || 'nothing'}`,
+    { hint: doubt ?? STARTED_AS },
+  )
 }
 
 interface TrialInstall {
@@ -109,16 +133,51 @@ interface TrialInstall {
   env: NodeJS.ProcessEnv
 }
 
-async function installIn(folder: string, built: string): Promise<TrialInstall> {
+async function installIn(folder: string, built: string, service: string): Promise<TrialInstall> {
   const [executable, state, config] = [join(folder, 'service'), join(folder, 'state'), join(folder, 'config.json')]
   await copyFile(built, executable, constants.COPYFILE_FICLONE)
   await mkdir(state)
   const port = await freePort()
   const password = randomBytes(16).toString('hex')
-  const settings = { dashboard: { password }, listen: { host: '127.0.0.1', port }, stateDirectory: state }
+  const listen = { host: '127.0.0.1', port }
+  const settings = {
+    dashboard: { password },
+    listen,
+    stateDirectory: state,
+    feed: state,
+    update: { probationMs: PROBATION_MS },
+  }
   await writeFile(config, JSON.stringify(settings), { mode: 0o600 })
-  const env = { ...trialEnvironment(state), BATON_NODE: await provideNode() }
+  const env = {
+    ...trialEnvironment(state),
+    ...(CAN_SWITCH ? { [TRIAL]: 'switch' } : {}),
+    BATON_NODE: await provideNode(),
+  }
+  if (CAN_SWITCH) await makeManaged(service, { executable, state, config })
   return { executable, state, config, port, password, env }
+}
+
+/** What an update finds: the receipt, and a release to go to, which is a copy, since a backup that is the same file is none. */
+async function makeManaged(
+  service: string,
+  { executable, state, config }: Pick<TrialInstall, 'executable' | 'state' | 'config'>,
+): Promise<void> {
+  const { backup } = placesOf(executable)
+  await copyFile(executable, backup, constants.COPYFILE_FICLONE)
+  const options = { feed: state, user: userInfo().username, installedAt: new Date().toISOString(), options: {} }
+  const place = { service, executable, stateDirectory: state, configPath: config }
+  await writeReceipt(makeDisk(), { format: 1, scope: 'user', supervisor: 'none', ...place, ...options })
+}
+
+async function switchOnce(
+  { healthPath }: Project,
+  { port, password, state }: TrialInstall,
+  seen: { started: Started; protocol: Protocol; startMs: number; ports: readonly number[] },
+): Promise<Switched> {
+  if (!CAN_SWITCH) return { words: 'no switch was tried: only Linux shows what comes of it', warnings: [] }
+  const { started, ...rest } = seen
+  const path = healthPath ?? '/'
+  return await trySwitch({ ...rest, port, password, state, path, mustBeWell: healthPath !== null, said: started.said })
 }
 
 /** The first good answer. */

@@ -2,12 +2,13 @@
 
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Protocol } from '../../agent/first.ts'
-import { type Started, startProgram, TRIAL } from '../../agent/install.ts'
+import { signalAll, type Started, startedWith, startProgram, TRIAL } from '../../agent/install.ts'
 import { BatonError, reasonOf, untilWell } from '../../agent/words.ts'
 import { statusHere } from '../lib/http.ts'
 import { cleanEnvironment } from '../lib/passed.ts'
 
 export const START_MS = 60_000
+const STOP_MS = 10_000
 /** A second look comes so much later: much is opened only when an application has settled. */
 export const LOOK_AGAIN_MS = 5000
 
@@ -15,6 +16,23 @@ export const LOOK_AGAIN_MS = 5000
 export function trialEnvironment(stateDirectory: string): NodeJS.ProcessEnv {
   const own = { HOME: stateDirectory, STATE_DIRECTORY: stateDirectory, [TRIAL]: '1' }
   return { ...cleanEnvironment(process.env), ...own }
+}
+
+/**
+ * Ends, at the end of the scope, every process with `text` in its environment: a switch starts each process in a group of its own. If this
+ * process has to exit before, they are killed.
+ */
+export function endingAllWith(text: string): AsyncDisposable {
+  const kill = () => signalAll(startedWith(text), 'SIGKILL')
+  process.once('exit', kill)
+  return {
+    async [Symbol.asyncDispose]() {
+      signalAll(startedWith(text), 'SIGTERM')
+      await untilWell(() => Promise.resolve(startedWith(text).length === 0 ? null : 'not yet'), STOP_MS)
+      kill()
+      process.off('exit', kill)
+    },
+  }
 }
 
 /** Runs a program to its end. Throws BatonError verify_failed unless that is exit code 0, within `mostMs`. */
