@@ -16,7 +16,7 @@ import { isRightMajor, NODE_MAJOR, provideNode } from './make/node.ts'
 import { folderFeed, imageFlags, initFlags, rehearseFlags, systemdFlags, trustFlags } from './make/own-flags.ts'
 import { type Project, readProject, RELEASES_FOLDER } from './make/project.ts'
 import { setUp } from './make/set-up.ts'
-import { removeTemporaries } from './make/temporary.ts'
+import { exitAtOnce } from './make/temporary.ts'
 import {
   asksForHelp,
   type CommandLine,
@@ -257,10 +257,7 @@ async function build(values: Values): Promise<void> {
   const { buildApplication } = await import('./make/application.ts')
   const progress = createProgress({ quiet: values['quiet'] === true || values['json'] === true })
   for (const signal of ['SIGINT', 'SIGTERM'] as const) {
-    process.once(signal, () => {
-      removeTemporaries()
-      process.exit(signal === 'SIGINT' ? 130 : 143)
-    })
+    process.once(signal, () => exitAtOnce(signal === 'SIGINT' ? 130 : 143))
   }
   try {
     const release = await buildApplication({ ...options, progress })

@@ -11,7 +11,7 @@ import { PROJECT } from './make/place.ts'
 import { publicationTime, readNotes } from './make/publication.ts'
 import { assetName, RELEASES } from './make/release-folder.ts'
 import { type BuildOptions, type BuiltRelease, buildRelease, DEFAULT_ENTRY, DEFAULT_SERVICE } from './make/release.ts'
-import { removeTemporaries } from './make/temporary.ts'
+import { exitAtOnce } from './make/temporary.ts'
 import { asksForHelp, type CommandLine, parseFlags, SCRIPT_FLAGS, tagFault, usageOf } from './lib/flags.ts'
 import { printError } from './lib/printer.ts'
 import { createProgress, formatBytes } from './lib/progress.ts'
@@ -100,9 +100,8 @@ async function runBuild(argv: readonly string[]): Promise<number> {
     const progress = createProgress({ quiet: values.quiet })
     for (const [signal, exitCode] of SIGNALS) {
       process.once(signal, () => {
-        removeTemporaries()
         progress.end('failed', `ended by ${signal}`)
-        process.exit(exitCode)
+        exitAtOnce(exitCode)
       })
     }
     try {

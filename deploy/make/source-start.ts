@@ -16,7 +16,7 @@ import { filled } from './first/configuration.ts'
 import { provideNode } from './node.ts'
 import type { Project } from './project.ts'
 import { allLooks, databasesBelow, keptBelow, lookAt, splitDatabases, writtenIn } from './seen.ts'
-import { removeTemporaries, temporaryDirectory } from './temporary.ts'
+import { exitAtOnce, temporaryDirectory } from './temporary.ts'
 import { LOOK_AGAIN_MS, trialEnvironment } from './trial.ts'
 import { type Noted, takeNotes } from './noted.ts'
 
@@ -158,10 +158,7 @@ function sentencesOfPort([first, ...others]: readonly number[], given: number): 
 
 /** Until the end of the scope a signal ends this command and what it has started, and leaves no temporary folder. */
 function heedSignals(): Disposable {
-  const leave = () => {
-    removeTemporaries()
-    process.exit(130)
-  }
+  const leave = () => exitAtOnce(130)
   const signals = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const
   for (const signal of signals) process.once(signal, leave)
   return { [Symbol.dispose]: () => signals.forEach((signal) => process.off(signal, leave)) }

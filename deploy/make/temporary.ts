@@ -18,7 +18,10 @@ export async function temporaryDirectory(parent: string): Promise<AsyncDisposabl
   return { path, [Symbol.asyncDispose]: remove }
 }
 
-/** For a signal handler that is about to exit the process: scopes do not end then. */
-export function removeTemporaries(): void {
-  for (const path of temporaries) rmSync(path, { recursive: true, force: true })
+/** For a signal handler: scopes do not end then. What was started is killed first, since it may still write into these folders. */
+export function exitAtOnce(exitCode: number): never {
+  process.once('exit', () => {
+    for (const path of temporaries) rmSync(path, { recursive: true, force: true, maxRetries: 3 })
+  })
+  process.exit(exitCode)
 }
