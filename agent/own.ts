@@ -6,7 +6,7 @@ import { existsSync, readFileSync } from 'node:fs'
 import { hostname } from 'node:os'
 import { dirname, join, resolve } from 'node:path'
 import type * as Sea from 'node:sea'
-import type { Configuration } from './words/configuration.ts'
+import type { Configuration, Listen } from './words/configuration.ts'
 import { nodeFiles } from './words/later.ts'
 import { type Anchor, type ReleaseKind, serviceName } from './words/release.ts'
 import type { Rehearse } from './words/rehearsal.ts'
@@ -152,7 +152,7 @@ export interface OwnStart {
   /** working directory before the application changed it; null for an operator's command and for a forked file */
   readonly directory: string | null
   /** null if it was not started by an installer's command */
-  readonly configuration: Readonly<Omit<Configuration, 'listen'>> | null
+  readonly configuration: Readonly<Omit<Configuration, 'listen'> & { listen?: readonly Listen[] }> | null
 }
 
 const START = Symbol.for('baton.start')

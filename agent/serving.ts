@@ -1,5 +1,7 @@
 // Starts to serve: as the first process of a service, or as the successor in a handover.
 
+import { resolve } from 'node:path'
+import { ownStart } from './own.ts'
 import { proveAlone, recoverUnderLock } from './recovery.ts'
 import { letGo, freeSocket, storeSockets } from './sockets/store.ts'
 import { missingParts } from './sockets/internals.ts'
@@ -15,13 +17,22 @@ const UNCLAIMED_MS = 10_000
  * Resolves when this process accepts connections. Rejects if it cannot; a successor exits instead. A second call is for servers
  * that listen later.
  */
-export async function serve(specs: ListenerSpec[], options: ServeOptions): Promise<void> {
+export async function serve(given: ListenerSpec[], options: ServeOptions): Promise<void> {
   const { serving } = options
+  const specs = given.map(asConfigured)
   const first = serving.began
   if (first !== null)
     return await first.then(async () => (await import('./serving-later.ts')).serveMore(specs, options))
   serving.began = serveAll(specs, options)
   await serving.began
+}
+
+/** Who may connect to a unix socket is the operator's to say. */
+function asConfigured(spec: ListenerSpec): ListenerSpec {
+  const path = spec.path === undefined ? null : resolve(spec.path)
+  const said = path === null ? undefined : ownStart()?.configuration?.listen?.find((one) => one.path === path)
+  const mode = said?.mode === undefined ? {} : { mode: Number.parseInt(said.mode, 8) }
+  return { ...spec, ...mode, ...(said?.group === undefined ? {} : { group: said.group }) }
 }
 
 async function serveAll(specs: ListenerSpec[], options: ServeOptions): Promise<void> {

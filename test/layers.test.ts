@@ -129,7 +129,7 @@ test('what changes the disk in agent/ is disk.ts', () => {
   const others = new Set([
     'agent/disk/disk.ts',
     'agent/sockets/keeper.ts',
-    'agent/sockets/listeners.ts',
+    'agent/sockets/names.ts',
     'agent/update/trust/refresh.ts',
     'agent/disk/state-mark.ts', // at once, in the first code of a release
     'agent/disk/database-set.ts', // the same

@@ -33,13 +33,14 @@ export function attach(agent: Pick<Agent, 'handle'>, server: Server): void {
  * HOST, else 127.0.0.1:8080.
  */
 export async function listenWith(server: Server, options: ListenOptions): Promise<Agent> {
-  const { host, port, path, mode, backlog, ...embedded } = options
+  const { host, port, path, mode, group, backlog, ...embedded } = options
   const agent = await embed(embedded)
   attach(agent, server)
   const { PORT, HOST } = process.env
   const where =
     path === undefined ? { host: host ?? HOST ?? '127.0.0.1', port: port ?? Number(PORT ?? 8080) } : { path }
-  const rest = { ...(mode === undefined ? {} : { mode }), ...(backlog === undefined ? {} : { backlog }) }
+  const given = Object.entries({ mode, group, backlog }).filter(([, value]) => value !== undefined)
+  const rest: Pick<ListenerSpec, 'mode' | 'group' | 'backlog'> = Object.fromEntries(given)
   await agent.serve([{ server, ...where, ...rest }])
   return agent
 }

@@ -15,7 +15,8 @@ import { HOLDER } from '../words/lent.ts'
 import type { InheritedListener } from '../words/wire.ts'
 import { isDatagrams, keepDatagrams } from '../sockets/datagrams.ts'
 import { keyOf, type ListenerSpec, speaksHttp } from '../sockets/listeners.ts'
-import { answerQuestions, asks, endQuestion, isUnused } from '../sockets/questions.ts'
+import { spareNames } from '../sockets/clearing.ts'
+import { answerQuestions, asks, endQuestion, isUnused, placeIn } from '../sockets/questions.ts'
 import { keepHeldSockets } from '../sockets/store.ts'
 import type { WebSocketLike } from '../handover/carry/websocket.ts'
 import { isRehearsal } from '../handover/turn.ts'
@@ -136,12 +137,15 @@ function takeListening(state: State, first: Promise<Agent | null>, served: (agen
   }
   const left = inheritanceHere()?.listeners ?? []
   const inherited = most === null ? left : []
-  const questions = answerQuestions([...held, ...left.filter((one) => !isDatagrams(one)).map(({ key }) => key)])
+  const keys = [...held, ...left.filter((one) => !isDatagrams(one)).map(({ key }) => key)]
+  const questions = answerQuestions(keys)
+  const unspare = spareNames(keys.flatMap((key) => placeIn(key).path ?? []))
   if (most === null || process.env[HOLDER]) keepDatagrams(inherited)
   const soon = most === null ? whenGathered(inherited, begin) : () => void (gathered.length === most && begin())
   const take = (spec: Wanted): void => {
     const { server } = spec
     questions.claim(spec)
+    if (spec.path !== undefined) unspare(spec.path)
     const isNext = most === null || gathered.length < most
     if (!isNext || !isHandedOver(server, spec, most, gathered.length)) {
       if (!isNext && speaksHttp(server)) warnOfOneMore(spec, most ?? 0)
@@ -321,14 +325,15 @@ function placeOf(args: readonly unknown[]): Place | null {
   const [first, second, third] = args
   if (typeof first === 'object' && first !== null) {
     if ('_handle' in first || 'handle' in first) return null
-    const { fd, port, host, path, backlog } = first as ListenOptions
+    const { fd, port, host, path, backlog, readableAll, writableAll } = first as ListenOptions
     if (typeof fd === 'number' && fd >= 0) return null
     const isAnyPort = 'port' in first && (port ?? null) === null
     if (isAnyPort || typeof port === 'number' || (typeof port === 'string' && /^\d+$/.test(port)))
       return { port: Number(port ?? 0), host: host ?? ANY, ...backlogOf(backlog) }
-    return typeof path === 'string' && path !== '' ? { path, ...backlogOf(backlog) } : null
+    const mode = modeHere() | (readableAll === true ? 0o444 : 0) | (writableAll === true ? 0o222 : 0)
+    return typeof path === 'string' && path !== '' ? { path, mode, ...backlogOf(backlog) } : null
   }
-  if (typeof first === 'string' && !/^\d+$/.test(first)) return { path: first, ...backlogOf(second) }
+  if (typeof first === 'string' && !/^\d+$/.test(first)) return { path: first, mode: modeHere(), ...backlogOf(second) }
   if (typeof first === 'number' || typeof first === 'string') {
     const host = typeof second === 'string' ? second : ANY
     return { port: Number(first), host, ...backlogOf(typeof second === 'number' ? second : third) }
@@ -340,6 +345,11 @@ function placeOf(args: readonly unknown[]): Place | null {
 const ANY = Object.values(networkInterfaces()).some((all) => all?.some(({ family }) => family === 'IPv6'))
   ? '::'
   : '0.0.0.0'
+
+/** Of a unix socket: for the user and the group, and for others too if the application's umask leaves them the right to connect. */
+function modeHere(): number {
+  return (process.umask() & 0o002) === 0 ? 0o666 : 0o660
+}
 
 function backlogOf(backlog: unknown): { backlog?: number } {
   return typeof backlog === 'number' ? { backlog } : {}

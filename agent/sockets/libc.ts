@@ -26,6 +26,8 @@ const SYMBOLS = {
   socketpair: { arguments: [int, int, int, 'buffer'], return: int },
   sendmsg: { arguments: [int, 'buffer', int], return: 'i64' },
   recvmsg: { arguments: [int, 'buffer', int], return: 'i64' },
+  getsockname: { arguments: [int, 'buffer', 'buffer'], return: int },
+  getpeername: { arguments: [int, 'buffer', 'buffer'], return: int },
   getsockopt: { arguments: [int, int, int, 'buffer', 'buffer'], return: int },
   ioctl: { arguments: [int, 'u64', 'buffer'], return: int },
   ...(LINUX

@@ -4,10 +4,9 @@
 
 import { closeSync } from 'node:fs'
 import { type IncomingMessage, Server as HttpServer } from 'node:http'
-import net, { type AddressInfo, connect, isIP, type Server, type Socket } from 'node:net'
-import { dirname, join } from 'node:path'
+import net, { type AddressInfo, isIP, type Server, type Socket } from 'node:net'
+import { dirname } from 'node:path'
 import { BatonError, reasonOf } from '../words/errors.ts'
-import { nodeCrypto, nodeFiles } from '../words/later.ts'
 import { duplicate } from './libc.ts'
 import { belowTls, closeListenerOnly, readBeforeClosing } from './internals.ts'
 import { isAsking, isTaken } from './questions.ts'
@@ -23,6 +22,8 @@ export interface ListenerSpec {
   path?: string
   /** permissions of the unix socket, default 0660 */
   mode?: number
+  /** name or number of the unix socket's group, which this process is in; default: the process's own */
+  group?: string | number
   /** length of the accept queue, default 4096 (the kernel caps it at net.core.somaxconn) */
   backlog?: number
 }
@@ -40,6 +41,8 @@ export interface Listener {
   spare: number | null
   /** whether another process was listening on the port already: the kernel then divides the connections between the two */
   isShared: boolean
+  /** whether it was bound in place of a socket that was held or inherited: the manager may have that one */
+  isAnew: boolean
   /** whether connections can be given to a successor: plain HTTP/1.1 only */
   movable: boolean
   /** whether it speaks HTTP/1.1 or HTTP/2; only its author knows how to end the connections of any other server */
@@ -96,6 +99,7 @@ export function makeListener(spec: ListenerSpec, closed: (listener: Listener) =>
     address: keyOf(spec),
     spare: null,
     isShared: false,
+    isAnew: false,
     movable: server instanceof HttpServer,
     isHttp: speaksHttp(server),
     sockets: new Set(),
@@ -128,7 +132,10 @@ export function makeListener(spec: ListenerSpec, closed: (listener: Listener) =>
   return listener
 }
 
-/** First process: listens on the socket that was held for it, or binds one; `mayShare`: even if another process listens there. */
+/**
+ * First process: listens on the socket that was held for it, or binds one; `mayShare`: even if another process listens there. A unix socket
+ * that has lost its name for good is bound anew.
+ */
 export async function bind(
   listener: Listener,
   spec: ListenerSpec,
@@ -136,12 +143,13 @@ export async function bind(
   mayShare = false,
 ): Promise<void> {
   try {
-    if (held !== null) {
+    if (held !== null && (await isNamed(listener, held))) {
       listener.spare = duplicate(held)
       return await listen(listener, held)
     }
     if (spec.path === undefined) await bindPort(listener, spec, mayShare)
     else await bindPath(listener, spec, spec.path)
+    if (held !== null) await leaveForNew(listener, held)
   } catch (cause) {
     throw new BatonError('unexpected', `listening on ${listener.key}: ${reasonOf(cause)}`, { cause })
   }
@@ -168,7 +176,7 @@ export function closeListener(listener: Listener): void {
 async function bindPort(listener: Listener, spec: ListenerSpec, mayShare: boolean): Promise<void> {
   const address = await addressToBind(spec)
   if (!canHandOver) {
-    await listening(listener, spec.port ?? 0, address)
+    await listening(listener, [spec.port ?? 0, address])
     listener.address = addressOf(listener)
     return
   }
@@ -178,7 +186,7 @@ async function bindPort(listener: Listener, spec: ListenerSpec, mayShare: boolea
   if (listener.isShared && !mayShare) throw taken()
   const bound = await boundTo(address, spec.port ?? 0)
   listener.spare = duplicate(bound.fd())
-  await listening(listener, bound)
+  await listening(listener, [bound])
   listener.address = addressOf(listener)
 }
 
@@ -200,30 +208,40 @@ function taken(): Error {
 }
 
 async function bindPath(listener: Listener, spec: ListenerSpec, path: string): Promise<void> {
-  if (await answers(path)) throw taken()
-  // libuv unlinks the name that it has bound when it closes. So it binds another name, which is then renamed: the clients' name
-  // belongs to no process and survives each of them.
-  const temporary = join(dirname(path), `.${nodeCrypto().randomBytes(3).toString('hex')}`)
-  if (canHandOver) {
-    // `path` is in Node 26.10 and not yet in its types
-    const bound = new net.BoundSocket({ path: temporary } as ConstructorParameters<typeof net.BoundSocket>[0])
-    listener.spare = duplicate(bound.fd())
-    await listening(listener, bound)
-  } else {
-    await listening(listener, temporary)
-  }
-  await nodeFiles().chmod(temporary, spec.mode ?? 0o660)
-  await nodeFiles().rename(temporary, path)
+  const { makeWay, nameSocket, nameToBind } = await import('./names.ts')
+  await makeWay(path)
+  const name = nameToBind(path)
+  if (!canHandOver) return await listening(listener, [name], () => nameSocket(name, path, spec))
+  // `path` is in Node 26.10 and not yet in its types
+  const bound = new net.BoundSocket({ path: name } as ConstructorParameters<typeof net.BoundSocket>[0])
+  listener.spare = duplicate(bound.fd())
+  await listening(listener, [bound], () => nameSocket(name, path, spec))
+}
+
+/** Whether clients reach the socket `fd`, which was held or inherited: a unix socket has its name, if need be again. */
+export async function isNamed({ isTcp, key }: Listener, fd: number): Promise<boolean> {
+  return isTcp || (await (await import('./names.ts')).hasName(key, fd))
+}
+
+/** The paths of those that are unix sockets. */
+export function namesOf(listeners: readonly Listener[]): string[] {
+  return listeners.filter(({ isTcp }) => !isTcp).map(({ key }) => key)
+}
+
+/** Call it once a new socket listens in place of `fd`, which has lost its name: the connections that wait there are taken. */
+export async function leaveForNew(listener: Listener, fd: number): Promise<void> {
+  listener.isAnew = true
+  await (await import('./names.ts')).takeQueue(listener.server, fd)
 }
 
 /** Listens on a socket that is bound already. */
 export async function listen(listener: Listener, fd: number): Promise<void> {
-  await listening(listener, { fd })
+  await listening(listener, [{ fd }])
   listener.address = addressOf(listener)
 }
 
-/** `where`: what `server.listen` takes first. */
-function listening({ server, backlog }: Listener, ...where: unknown[]): Promise<void> {
+/** `where`: what `server.listen` takes first. `named`: called when it listens, before the application hears of it. */
+function listening({ server, backlog }: Listener, where: unknown[], named: () => void = () => {}): Promise<void> {
   return new Promise((resolve, reject) => {
     const failed = (error: Error) => {
       server.off('listening', succeeded)
@@ -237,7 +255,17 @@ function listening({ server, backlog }: Listener, ...where: unknown[]): Promise<
     server.once('listening', succeeded)
     // The backlog as an argument: in an options object Node ignores it, and a shared queue shrinks to 511.
     server.listen(...(where as [unknown]), backlog)
+    if (server.listening) nameOrClose(server, named)
   })
+}
+
+function nameOrClose(server: Server, named: () => void): void {
+  try {
+    named()
+  } catch (cause) {
+    closeListenerOnly(server)
+    throw cause
+  }
 }
 
 function addressOf(listener: Listener): string {
@@ -246,20 +274,9 @@ function addressOf(listener: Listener): string {
   return address.family === 'IPv6' ? `[${address.address}]:${address.port}` : `${address.address}:${address.port}`
 }
 
-async function answers(path: string): Promise<boolean> {
-  const alive = await new Promise<boolean>((resolve) => {
-    const socket = connect(path, () => {
-      socket.destroy()
-      resolve(true)
-    }).once('error', () => resolve(false))
-  })
-  if (!alive) await nodeFiles().rm(path, { force: true })
-  return alive
-}
-
 /** `sun_path` of unix(7) and of Darwin, without the zero at its end */
 const SOCKET_PATH_MAX_BYTES = process.platform === 'linux' ? 107 : 103
-/** a socket is bound under a temporary name in the same folder, and then renamed */
+/** a socket is bound to a name of its own in the same folder: see names.ts */
 export const SOCKET_NAME_BYTES = 7
 
 /** The reason why no socket can be bound at `path`, or null. */

@@ -122,7 +122,8 @@ export function isUnused({ host = '', port = 0 }: AskedPlace): boolean {
   }
 }
 
-function placeIn(key: string): AskedPlace {
+/** What a listener's key says. */
+export function placeIn(key: string): AskedPlace {
   const at = key.lastIndexOf(':')
   const port = Number(key.slice(at + 1))
   return at < 0 || key.startsWith('/') || !Number.isInteger(port) ? { path: key } : { host: key.slice(0, at), port }

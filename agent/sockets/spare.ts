@@ -3,7 +3,7 @@
 import { BatonError } from '../words/errors.ts'
 import type { InheritedListener } from '../words/wire.ts'
 import { duplicate, refuseClients } from './libc.ts'
-import { listen, type Listener, stopAccepting } from './listeners.ts'
+import { isNamed, listen, type Listener, stopAccepting } from './listeners.ts'
 
 /** Successor: listens on the socket that it has inherited. */
 export async function inherit(listener: Listener, inherited: InheritedListener): Promise<void> {
@@ -11,9 +11,10 @@ export async function inherit(listener: Listener, inherited: InheritedListener):
   await listen(listener, inherited.accept)
 }
 
-/** After a revert: listens again on the spare, and keeps a new one. */
+/** After a revert: listens again on the spare, and keeps a new one. The failed release may have removed the name of a unix socket. */
 export async function listenAgain(listener: Listener): Promise<void> {
   const spare = listener.spare
+  if (spare !== null) await isNamed(listener, spare).catch(() => false)
   if (listener.server.listening) return
   if (spare === null) throw new BatonError('undo_failed', `there is no spare of ${listener.key} to listen on again`)
   listener.spare = duplicate(spare)

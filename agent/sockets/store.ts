@@ -68,6 +68,7 @@ export function openDoor(warn: (message: string) => void, patienceMs = WAITING_M
 export async function storeSockets(listeners: readonly Listener[]): Promise<void> {
   if (!hasSupervisor()) return
   for (const listener of listeners) {
+    if (listener.isAnew) await forget(listener.key) // of two with one name the next process would get the first
     const isStored = async () =>
       listener.spare === null ||
       (await notifyWith(['FDSTORE=1', `FDNAME=${storedNameOf(listener.key)}`], listener.spare))

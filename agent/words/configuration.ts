@@ -13,6 +13,9 @@ export interface Listen {
   host?: string
   port?: number
   path?: string
+  /** octal */
+  mode?: string
+  group?: string
   tls?: { key: string; cert: string }
 }
 

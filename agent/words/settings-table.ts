@@ -62,6 +62,20 @@ export const LISTENER = {
     },
     port: { type: 'integer', minimum: 0, maximum: 65_535, default: 8080, description: '0: any free port' },
     path: path('a unix socket, instead of `host` and `port`', 1024),
+    mode: {
+      type: 'string',
+      pattern: '^0?[0-7]{3}$',
+      form: 'three octal digits, such as `0660`',
+      description:
+        "permissions of the unix socket, from when the service is stopped and started; default: the author's, or `0660`",
+    },
+    group: {
+      type: 'string',
+      pattern: '^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}$',
+      form: 'the name or the number of a group',
+      description:
+        "group of the unix socket, such as the proxy's: one that the service's user is in, by `SupplementaryGroups=` of a drop-in or `usermod -aG`",
+    },
     tls: {
       type: 'object',
       properties: { key: path('path of a PEM file'), cert: path('path of a PEM file, the whole chain') },

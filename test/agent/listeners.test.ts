@@ -2,7 +2,8 @@
 // test/listeners.test.ts and test/switches.test.ts.
 
 import { once } from 'node:events'
-import { chmod, readdir, stat } from 'node:fs/promises'
+import { statSync } from 'node:fs'
+import { chmod, mkdir, readdir, readFile, rm, stat, unlink, writeFile } from 'node:fs/promises'
 import { createServer, type Server } from 'node:http'
 import { createSecureServer, createServer as createPlainServer, type ServerHttp2Session } from 'node:http2'
 import { createServer as createTlsServer } from 'node:https'
@@ -13,6 +14,7 @@ import { askToClose } from '../../agent/sockets/closing.ts'
 import {
   bind,
   closeListener,
+  isNamed,
   keyOf,
   type Listener,
   type ListenerSpec,
@@ -20,6 +22,7 @@ import {
   stopAccepting,
 } from '../../agent/sockets/listeners.ts'
 import { listenAgain, turnAway } from '../../agent/sockets/spare.ts'
+import { duplicate } from '../../agent/sockets/libc.ts'
 import { missingParts } from '../../agent/sockets/internals.ts'
 import { freePort } from '../fixtures/install.ts'
 import { equal, is, match, not, ok, rejects, throws, withCode } from '../assert.ts'
@@ -137,12 +140,67 @@ test('a unix socket has its mode, survives the process that made it, and is take
     await using second = await bound({ path })
     match(await ask(path), 'here', 'a name that nobody listens on is taken over')
     is((await stat(path)).mode & 0o777, 0o660)
-    equal(await readdir(folder), ['s.sock'])
+    equal((await readdir(folder)).map((name) => name.replace(/[0-9a-f]{6}$/, '*')).toSorted(), ['.s.sock.*', 's.sock'])
     is(second.key, path)
     await rejects(bound({ path: join(folder, 'x'.repeat(100)) }), /expected a socket path of at most 107 bytes/)
   } finally {
     await chmod(folder, 0o700)
   }
+})
+
+test('a unix socket has its name, mode and group before its author hears that it listens; what is no socket is left alone', async () => {
+  await using made = await temporary('listen')
+  const path = join(made.path, 's.sock')
+  const server = answering()
+  const seen: number[] = []
+  server.on('listening', () => seen.push(statSync(path).mode & 0o777, statSync(path).gid))
+  const [group = 0] = (process.getgroups?.() ?? []).filter((one) => one !== process.getgid?.())
+  await using _ = await bound({ server, path, mode: 0o620, group })
+  equal(seen, [0o620, group])
+  await rejects(
+    bound({ path: join(made.path, 't.sock'), group: 'no-such-group' }),
+    /expected a group of this host, got/,
+  )
+  const file = join(made.path, 'rows.txt')
+  await writeFile(file, 'rows')
+  await rejects(bound({ path: file }), /EADDRINUSE, what is there is no socket/)
+  is(await readFile(file, 'utf8'), 'rows')
+})
+
+test('a unix socket with a full queue is not taken for a dead one', async () => {
+  await using made = await temporary('listen')
+  const path = join(made.path, 's.sock')
+  await using listener = await bound({ path, backlog: 1 })
+  stopAccepting(listener)
+  const waiting = Array.from({ length: 4 }, () => connect(path).on('error', () => {}))
+  await sleep(50)
+  await rejects(bound({ path }), /another process is listening there/)
+  ok(await isNamed(listener, listener.spare ?? -1))
+  for (const socket of waiting) socket.destroy()
+})
+
+test('a unix socket that has lost its name gets it again, and is bound anew if every name is gone', async () => {
+  await using made = await temporary('listen')
+  const [folder, path] = [join(made.path, 'run'), join(made.path, 'run', 's.sock')]
+  await mkdir(folder)
+  await using first = await bound({ path })
+  await unlink(path)
+  ok(await isNamed(first, first.spare ?? -1))
+  match(await ask(path), 'here')
+  const held = duplicate(first.spare ?? -1)
+  stopAccepting(first)
+  const waiting = connect(path)
+  await once(waiting, 'connect')
+  await rm(folder, { recursive: true })
+  await mkdir(folder)
+  is(await isNamed(first, first.spare ?? -1), false)
+  const spec = { server: answering(), path }
+  const second = makeListener(spec)
+  await bind(second, spec, held)
+  match(await ask(path), 'here')
+  match(await answerOn(waiting), 'here', 'whoever waited in the queue is answered')
+  is(second.isAnew, true)
+  closeListener(second)
 })
 
 test('only connections of plain HTTP/1.1 can be given away', () => {

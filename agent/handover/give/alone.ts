@@ -14,7 +14,8 @@ import { type ExpectedPause, pauseFault } from '../../words/pause.ts'
 import type { Ability, Holding, Leaving, ProcessName } from '../../words/wire.ts'
 import { endAll, signalAll, startedWith } from '../../sockets/process.ts'
 import type { Command } from '../../sockets/store.ts'
-import type { Listener } from '../../sockets/listeners.ts'
+import { type Listener, namesOf } from '../../sockets/listeners.ts'
+import { spareNames } from '../../sockets/clearing.ts'
 import { keptDatagrams } from '../../sockets/datagrams.ts'
 import { notifySystemd } from '../../sockets/systemd.ts'
 import { ticketsOf } from '../../sockets/tickets.ts'
@@ -174,6 +175,7 @@ async function leave(
   await notifySystemd([`MAINPID=${holder.pid}`, `STATUS=${options.tag} begins when this process is gone`])
   took('claimed')
   options.writeValues()
+  spareNames(namesOf(options.listeners))
   const closingAt = performance.now()
   await options.close()
   if (performance.now() - closingAt >= options.stopMs) options.report.limitHit = true

@@ -16,7 +16,8 @@ import { rejected, spawnSuccessor, type Successor } from './child.ts'
 import type { Command } from '../../sockets/store.ts'
 import { drain } from './connections.ts'
 import { type Giving, makeGiving } from './giving.ts'
-import { type Listener, stopAccepting } from '../../sockets/listeners.ts'
+import { type Listener, namesOf, stopAccepting } from '../../sockets/listeners.ts'
+import { spareNames } from '../../sockets/clearing.ts'
 import { keptDatagrams } from '../../sockets/datagrams.ts'
 import { listenAgain, turnAway } from '../../sockets/spare.ts'
 import { privateServer } from '../private.ts'
@@ -155,6 +156,7 @@ async function introduce(options: Context): Promise<Successor> {
   } catch (cause) {
     const reason = successor === null ? reasonOf(cause) : await whyOf(cause, successor)
     await successor?.end()
+    for (const listener of listeners) await listenAgain(listener)
     if ((await successor?.wantsToBeAlone()) === true) throw new MustBeAlone()
     throw await switchFailure('restart_failed', tag, reason, cause, successor)
   }
@@ -204,6 +206,7 @@ async function move(
 /** Ends this process, unless the successor has died at the last moment: then it rejects. */
 async function leave(successor: Successor, options: HandoverOptions): Promise<never> {
   options.writeValues()
+  spareNames(namesOf(options.listeners))
   await Promise.race([options.close(), successor.gone.then(rejected)])
   took('closed')
   if (!successor.isAlive()) rejected('it died as this process was leaving')

@@ -13,7 +13,7 @@ import { type Channel, channelOver } from '../channel.ts'
 import { ALIVE_EVERY_MS, type Heartbeat, lifeOf, watch } from '../heartbeat.ts'
 import { descriptorOf } from '../../sockets/internals.ts'
 import { forgetLastWords, tellThrough } from '../last-words.ts'
-import { bind, type Listener, type ListenerSpec } from '../../sockets/listeners.ts'
+import { bind, isNamed, leaveForNew, type Listener, type ListenerSpec } from '../../sockets/listeners.ts'
 import { riskAgain } from '../../sockets/memory.ts'
 import { isDatagrams } from '../../sockets/datagrams.ts'
 import { inherit } from '../../sockets/spare.ts'
@@ -103,14 +103,14 @@ async function introduceOneself(up: Upwards, options: SuccessorOptions): Promise
   ])
 
   // Binding may fail, so bind the listeners that are not inherited before saying hello.
-  const { inherited, unclaimed } = await sortOut(options)
+  const { accepting, unclaimed } = await sortOut(options)
   took('bound')
   await up.tell({ type: 'hello', listeners: listeners.map(({ key }) => key) })
   took('said hello')
   const alive = setInterval(() => void up.tell({ type: 'alive' }), ALIVE_EVERY_MS)
   // If the predecessor dies now, no other process serves: this process has the sockets, so it goes on alone.
   await Promise.race([heard.accepted, alone])
-  for (const [listener, own] of inherited) await inherit(listener, own)
+  for (const accept of accepting) await accept()
   took('accepting')
   await up.tell({ type: 'ready' })
   took('said ready')
@@ -141,7 +141,7 @@ async function introduceOneself(up: Upwards, options: SuccessorOptions): Promise
     if (own !== undefined && own.key !== listener.key) keepAddress(listener, own.key, log)
     unclaimed.delete(listener.key)
     try {
-      await (own === undefined ? bind(listener, spec, null, true) : inherit(listener, own))
+      await listenOn(listener, spec, own)
     } catch (cause) {
       await up.tell({ type: 'failed', message: reasonOf(cause) })
       throw cause
@@ -152,27 +152,40 @@ async function introduceOneself(up: Upwards, options: SuccessorOptions): Promise
 }
 
 interface Sorted {
-  /** the listeners that this process inherits, each with its descriptors */
-  inherited: [Listener, InheritedListener][]
+  /** for each listener that this process inherits: has it accept there */
+  accepting: (() => Promise<void>)[]
   /** what it inherits for servers that may listen later, by key */
   unclaimed: Map<string, InheritedListener>
+}
+
+/** Later: on what it has inherited, or on a socket of its own. */
+async function listenOn(listener: Listener, spec: ListenerSpec, own: InheritedListener | undefined): Promise<void> {
+  if (own === undefined) return await bind(listener, spec, null, true)
+  if (await isNamed(listener, own.spare)) return await inherit(listener, own)
+  closeSync(own.spare)
+  await bind(listener, spec, own.accept, true)
 }
 
 /** Binds the listeners that this process does not inherit. */
 async function sortOut(options: SuccessorOptions): Promise<Sorted> {
   const { inheritance, listeners, specs, log } = options
   const byKey = new Map(inheritance.listeners.filter((one) => !isDatagrams(one)).map((one) => [one.key, one]))
-  const inherited: [Listener, InheritedListener][] = []
+  const accepting: Sorted['accepting'] = []
   for (const [index, listener] of listeners.entries()) {
     const own = byKey.get(listener.key) ?? atOtherAddress(listener, byKey, options)
     const spec = specs[index]
-    if (own !== undefined) inherited.push([listener, own])
+    const isOwn = own !== undefined && (await isNamed(listener, own.spare))
     // the predecessor may have the same port at an address that does not overlap
-    else if (spec !== undefined) await bind(listener, spec, null, true)
+    if (!isOwn && spec !== undefined) await bind(listener, spec, null, true)
+    if (isOwn) accepting.push(() => inherit(listener, own))
+    else if (own !== undefined) {
+      closeSync(own.spare)
+      accepting.push(async () => void leaveForNew(listener, own.accept))
+    }
     if (own !== undefined && own.key !== listener.key) keepAddress(listener, own.key, log)
     byKey.delete(listener.key)
   }
-  return { inherited, unclaimed: byKey }
+  return { accepting, unclaimed: byKey }
 }
 
 /**
