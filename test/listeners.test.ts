@@ -2,7 +2,6 @@
 // ones move, those over TLS are told to go with their next response. And what cannot move at all, a long streaming response,
 // is ended by the author's hook or, at the deadline, cut and counted.
 
-import { execFile } from 'node:child_process'
 import { mkdtemp, open, readFile, rm, stat, writeFile } from 'node:fs/promises'
 import { Agent, createServer, request as plainRequest } from 'node:http'
 import { connect, createServer as createHttp2Server } from 'node:http2'
@@ -10,7 +9,6 @@ import { Agent as SecureAgent, request as secureRequest } from 'node:https'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { promisify } from 'node:util'
 import { makeCarries } from '../agent/handover/carry/carry.ts'
 import { drain } from '../agent/handover/give/connections.ts'
 import { startWith } from '../agent/sockets/start-with.ts'
@@ -24,6 +22,7 @@ import * as assert from './assert.ts'
 import { until } from './fixtures/evidence.ts'
 import { ask, freePort, install, type Install } from './fixtures/install.ts'
 import { publishTo, scriptRelease } from './fixtures/releases.ts'
+import { writeCertificate } from './lab/certificate.ts'
 import { startLoad } from './lab/load.ts'
 import { suite } from './suite.ts'
 
@@ -33,7 +32,7 @@ test('two ports, a unix socket and https are all handed on, and no request on an
   await using room = await makeRoom()
   const [one, two, tls] = [await freePort(), await freePort(), await freePort()]
   const path = join(room.folder, 'svc.sock')
-  const certificate = await selfSigned(room.folder)
+  const certificate = await writeCertificate(room.folder)
   const listen = [
     { host: '127.0.0.1', port: one },
     { host: '127.0.0.1', port: two },
@@ -304,12 +303,4 @@ function openStream(
     })
     .end()
   return { begun: begun.promise, ended: ended.promise }
-}
-
-async function selfSigned(folder: string): Promise<{ key: string; cert: string }> {
-  const [key, cert] = [join(folder, 'key.pem'), join(folder, 'cert.pem')]
-  const subject = ['-subj', '/CN=localhost', '-days', '2']
-  const pair = ['-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1', '-nodes', '-keyout', key, '-out', cert]
-  await promisify(execFile)('openssl', ['req', '-x509', ...pair, ...subject])
-  return { key, cert }
 }

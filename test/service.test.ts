@@ -19,6 +19,7 @@ import { callHttp } from '../deploy/lib/http.ts'
 import { run } from '../deploy/lib/shell.ts'
 import { type Answer, ask, freePort, install } from './fixtures/install.ts'
 import { scriptRelease, unpack } from './fixtures/releases.ts'
+import { writeCertificate } from './lab/certificate.ts'
 import { type Temporary, temporary } from './lab/temporary.ts'
 import { suite } from './suite.ts'
 
@@ -513,7 +514,7 @@ program('serves, with the agent embedded, and keeps acknowledged rows over kill 
 program('serves under a base path, on two ports, on a unix socket and over TLS at once', async () => {
   await using folder = await makeRoom()
   const [plain, secure, socketPath] = [await freePort(), await freePort(), join(folder.path, 'service.sock')]
-  const tls = await certificate(folder.path)
+  const tls = await writeCertificate(folder.path)
   await using home = await install({
     release: await scriptRelease('v1.0.0'),
     basePath: '/beacon',
@@ -619,24 +620,4 @@ async function serve(): Promise<Served> {
       await home[Symbol.asyncDispose]()
     },
   }
-}
-
-async function certificate(folder: string): Promise<{ key: string; cert: string }> {
-  const [key, cert] = [join(folder, 'key.pem'), join(folder, 'cert.pem')]
-  const subject = ['-subj', '/CN=localhost', '-days', '2', '-nodes']
-  await run([
-    'openssl',
-    'req',
-    '-x509',
-    '-newkey',
-    'ec',
-    '-pkeyopt',
-    'ec_paramgen_curve:prime256v1',
-    ...subject,
-    '-keyout',
-    key,
-    '-out',
-    cert,
-  ])
-  return { key, cert }
 }

@@ -2,7 +2,9 @@
 // X.509 v3 by hand (RFC 5280, 4.1): ECDSA with P-256, self-signed, valid for a day.
 
 import { generateKeyPairSync, randomBytes, sign } from 'node:crypto'
+import { writeFile } from 'node:fs/promises'
 import { isIP } from 'node:net'
+import { join } from 'node:path'
 
 export interface Certificate {
   /** both PEM, for `createServer` of node:https; a client trusts `cert` */
@@ -40,6 +42,15 @@ export function makeCertificate(names: string[] = ['localhost', '127.0.0.1']): C
     key: privateKey.export({ type: 'pkcs8', format: 'pem' }),
     cert: `-----BEGIN CERTIFICATE-----\n${lines}\n-----END CERTIFICATE-----\n`,
   }
+}
+
+/** Writes one to `folder`: the paths are what the `tls` of a listener names. */
+export async function writeCertificate(folder: string): Promise<Certificate> {
+  const { key, cert } = makeCertificate()
+  const paths = { key: join(folder, 'key.pem'), cert: join(folder, 'cert.pem') }
+  await writeFile(paths.key, key, { mode: 0o600 })
+  await writeFile(paths.cert, cert)
+  return paths
 }
 
 const [INTEGER, BIT_STRING, OCTET_STRING, OBJECT_IDENTIFIER, UTF8_STRING, UTC_TIME] = [2, 3, 4, 6, 12, 23]
