@@ -38,6 +38,8 @@ interface Attempt {
   current?: string
   releases?: string[]
   executable?: (tag: string) => string
+  /** most milliseconds without a byte of an asset; an answer may take ten times as long */
+  stallMs?: number
   /** between the stages named */
   afterCheck?: (server: ReleaseServer, dir: string) => Promise<void>
 }
@@ -48,12 +50,13 @@ async function attempt(
   options: Attempt,
 ): Promise<{ result: StoryEnd | null; error: BatonError | null; swapped: boolean }> {
   const { faults = {}, tag = null, current = 'v1.0.0', releases = ['v1.0.0', 'v1.1.0'], executable } = options
+  const { stallMs = 100 } = options
   const certificate = makeCertificate()
   await using stack = new AsyncDisposableStack()
   const dist = stack.use(await makeDist(releases, executable === undefined ? {} : { executable }))
   const server = stack.use(await releaseServer({ dir: dist.dir, tls: certificate, ...faults }))
   const setting = kind === 'github' ? server.feed : server.staticUrl
-  const feed = stack.use(labFeed(setting, { timeoutMs: 1_000, ca: certificate.cert }))
+  const feed = stack.use(labFeed(setting, { timeoutMs: 10 * stallMs, ca: certificate.cert }))
   const directory = stack.use(await temporary('bad')).path
   for (const name of ['beacon', 'beacon.backup', 'receipt.json']) await writeFile(join(directory, name), name)
   const before = await picture(directory)
@@ -68,7 +71,7 @@ async function attempt(
       await options.afterCheck?.(server, dist.dir)
       return release
     },
-    download: makeDownload({ feed, disk, partialPath, stallMs: 100, reconnectMs: 1, onProgress: () => {} }),
+    download: makeDownload({ feed, disk, partialPath, stallMs, reconnectMs: 1, onProgress: () => {} }),
     verify: makeVerify({ service: 'beacon', disk, timeoutMs: 5_000 }),
     swap: () => {
       swapped = true
@@ -102,7 +105,7 @@ async function picture(directory: string): Promise<unknown[]> {
 
 test('a good feed gets as far as the swap, so that what follows means something', async () => {
   for (const kind of ['github', 'web'] as const) {
-    const { result, swapped } = await attempt(kind, {})
+    const { result, swapped } = await attempt(kind, { stallMs: 3000 })
     assert.equal(result, { outcome: 'updated', to: 'v1.1.0', error: null })
     assert.ok(swapped)
   }

@@ -1,7 +1,7 @@
 // @deadlineMs 180000
 // `backup FILE --try NEW`: somebody replaces the file without an installer, and asks before anything is stopped.
 
-import { spawn } from 'node:child_process'
+import { spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
 import { mkdir, mkdtemp, readdir, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
@@ -15,50 +15,40 @@ import { buildLedgers, fillLedger, unpackLedger } from './lab/ledger.ts'
 import { suite } from './suite.ts'
 
 const test = suite('try by hand', { timeoutMs: 60_000 })
+const walled = suite('try by hand: behind walls', {
+  timeoutMs: 60_000,
+  skip:
+    spawnSync('unshare', ['--user', '--map-root-user', '--mount', '--net', '--pid', '--fork', 'true']).status === 0
+      ? null
+      : 'needs namespaces of a user, which the kernel does not give here',
+})
 let home: string
 let state: string
 let live: { port: number; child: ReturnType<typeof spawn> }
 const at = (name: string) => join(home, name)
 
-test.before(async () => {
-  home = await mkdtemp(join(tmpdir(), 'baton-by-hand-'))
-  state = at('state')
-  await mkdir(at('feed'))
-  await mkdir(at('tmp'))
-  await mkdir(state)
-  await buildLedgers(at('feed'), ['v1.0.0', 'v1.1.0'])
-  for (const tag of ['v1.0.0', 'v1.1.0']) await unpackLedger(at('feed'), tag, at(tag))
-  fillLedger(join(state, 'ledger.db'), 100)
-  const port = await freePort()
-  const settings = { dashboard: { password: 'p'.repeat(32) }, listen: { host: '127.0.0.1', port } }
-  await writeFile(at('config.json'), JSON.stringify({ ...settings, stateDirectory: state }))
-  live = { port, child: spawn(at('v1.0.0'), ['serve', '--config', at('config.json')], { stdio: 'ignore' }) }
-  await until(
-    'the service',
-    async () => (await fetch(`http://127.0.0.1:${port}/health`).catch(() => null))?.ok === true,
-  )
-})
-test.after(async () => {
-  live.child.kill('SIGKILL')
-  await once(live.child, 'exit')
-  await rm(home, { recursive: true, force: true })
-})
+for (const one of [walled, test]) {
+  one.before(begin)
+  one.after(end)
+}
 
-test('the way back is open: it says so, the copy is there, and the service has not noticed', async () => {
+walled('the way back is open: it says so, the copy is there, and the service has not noticed', async () => {
   const { exitCode, stdout } = await tried('database.exec("ALTER TABLE notes ADD COLUMN colour TEXT")')
   match(stdout, /^tried on a copy of your data: 103 rows, [\d.]+ s, the way back is open$/m)
   is(exitCode, 0)
 })
 
-test('no way back is 7, and a release that fails on the copy is 5', async () => {
+walled('no way back is 7, and a release that fails on the copy is 5', async () => {
   const oneWay = await tried('database.exec("DELETE FROM notes WHERE id = 7")')
   equal([oneWay.exitCode, /there is no way back: 1 rows of notes are gone/.test(oneWay.stdout)], [7, true])
   const fails = await tried('throw new Error("no room for the index")')
   equal([fails.exitCode, /v1\.1\.0 fails on a copy of the data: .*no room/.test(fails.stderr)], [5, true], fails.stderr)
 })
 
-test('in it an absolute path of the data leads to the copy, and neither the live process nor its port is there', async () => {
-  const { exitCode, stderr } = await tried(`
+walled(
+  'in it an absolute path of the data leads to the copy, and neither the live process nor its port is there',
+  async () => {
+    const { exitCode, stderr } = await tried(`
     const { existsSync, readdirSync, writeFileSync } = require('node:fs'), net = require('node:net'), through = []
     writeFileSync(${JSON.stringify(join(state, 'uploads'))}, 'moved')
     if (!existsSync(state + '/uploads')) through.push('the state directory')
@@ -68,10 +58,13 @@ test('in it an absolute path of the data leads to the copy, and neither the live
       const socket = net.connect(${live.port}, '127.0.0.1', () => { through.push('the live port'); resolve() })
       socket.setTimeout(1500, resolve); socket.on('error', resolve)
     }).then(() => { throw new Error('through: ' + (through.join('; ') || 'none')) })`)
-  match(stderr, 'through: none')
-  is(exitCode, 5)
-  ok(!(await readdir(state)).includes('uploads'))
-})
+    match(stderr, 'through: none')
+    is(exitCode, 5)
+    ok(!(await readdir(state)).includes('uploads'))
+  },
+)
+
+walled.run()
 
 test('where the kernel allows no such walls it is not tried, and the copy is there all the same', async () => {
   await writeFile(at('unshare'), '#!/bin/sh\necho "unshare failed: Operation not permitted" >&2\nexit 1\n', {
@@ -97,6 +90,30 @@ test('an executable of another service in the same folder is refused by name, an
 })
 
 test.run()
+
+async function begin(): Promise<void> {
+  home = await mkdtemp(join(tmpdir(), 'baton-by-hand-'))
+  state = at('state')
+  await mkdir(at('feed'))
+  await mkdir(at('tmp'))
+  await mkdir(state)
+  await buildLedgers(at('feed'), ['v1.0.0', 'v1.1.0'])
+  for (const tag of ['v1.0.0', 'v1.1.0']) await unpackLedger(at('feed'), tag, at(tag))
+  fillLedger(join(state, 'ledger.db'), 100)
+  const port = await freePort()
+  const settings = { dashboard: { password: 'p'.repeat(32) }, listen: { host: '127.0.0.1', port } }
+  await writeFile(at('config.json'), JSON.stringify({ ...settings, stateDirectory: state }))
+  live = { port, child: spawn(at('v1.0.0'), ['serve', '--config', at('config.json')], { stdio: 'ignore' }) }
+  await until(
+    'the service',
+    async () => (await fetch(`http://127.0.0.1:${port}/health`).catch(() => null))?.ok === true,
+  )
+}
+async function end(): Promise<void> {
+  live.child.kill('SIGKILL')
+  await once(live.child, 'exit')
+  await rm(home, { recursive: true, force: true })
+}
 
 /** Everything that holds for each of them is looked at here. */
 async function tried(migration: string, more: NodeJS.ProcessEnv = {}, candidate = 'v1.1.0') {

@@ -10,6 +10,7 @@ const WAYS: readonly [lack: RegExp, way: string][] = [
     /\b(root|loop device|network namespaces?)\b/,
     'run `.ci/run` as root, on a machine of its own or in a privileged container',
   ],
+  [/\bnamespaces of a user\b/, 'outside of a container, or in a privileged one'],
   [/\bAnsible\b/, '`apt-get install ansible-core ansible-lint yamllint openssh-client openssh-server`'],
   [/\bshellcheck\b/, '`apt-get install shellcheck`'],
   [/\bstrace and sqlite3\b/, '`apt-get install strace sqlite3`'],
