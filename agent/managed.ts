@@ -105,8 +105,21 @@ export async function openOwnInstall(
     const replacedByHand = now.dev !== first.dev || now.ino !== first.ino
     return replacedByHand && isSingleExecutable() && process.platform === 'linux' ? '/proc/self/exe' : null
   }
-  const { stallMs, readyMs } = settings.update
-  const own = { service, executable, current: tag, stateDirectory, database, feed, stallMs, readyMs, receipt, log }
+  const { stallMs, readyMs, holdMs } = settings.update
+  const next = { kind: settings.switch, holdMs }
+  const own = {
+    service,
+    executable,
+    current: tag,
+    stateDirectory,
+    database,
+    feed,
+    stallMs,
+    readyMs,
+    next,
+    receipt,
+    log,
+  }
   return openInstall({ ...own, runningImage, serves: true })
 }
 

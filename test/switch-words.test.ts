@@ -258,8 +258,8 @@ test('on a host: status, dry run, result and doctor tell the kind and the pause,
   match(await told(home, ['upgrade'], 7), refusal)
   const after = await status()
   is(after.instance.id, before.instance.id)
-  const { outcome, error } = after.operation as Operation
-  equal([outcome, error?.code], ['failed', 'refused'])
+  const { outcome, error, stage, bytes } = after.operation as Operation
+  equal([outcome, error?.code, stage, bytes], ['failed', 'refused', 'check', 0]) // nothing was fetched, and nothing changed
 })
 
 /** Everything that the command prints. `code` null: it does not matter. */

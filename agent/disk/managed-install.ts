@@ -4,6 +4,7 @@
 import { UPDATE_BOUNDS } from '../words/bounds.ts'
 import { type Disk, makeDisk } from './disk.ts'
 import type { OpenFeed } from '../words/release.ts'
+import type { NextSwitch } from '../words/switch.ts'
 import { type Journal, makeJournal } from './journal.ts'
 import type { Log } from '../log.ts'
 import type { Receipt } from './receipt.ts'
@@ -23,6 +24,8 @@ export interface ManagedInstall {
   readonly stallMs: number
   /** milliseconds that a release may take until it serves */
   readonly readyMs: number
+  /** how the release that serves asks to be replaced; null: none serves */
+  readonly next: Pick<NextSwitch, 'kind' | 'holdMs'> | null
   /** null: an operation without an installer, as in a test */
   readonly receipt: Pick<Receipt, 'supervisor' | 'configPath'> | null
   readonly log: Log
@@ -43,6 +46,8 @@ export interface InstallOptions {
   /** milliseconds, see UpdateSettings */
   stallMs: number
   readyMs?: number
+  /** default: null */
+  next?: ManagedInstall['next']
   receipt?: Pick<Receipt, 'supervisor' | 'configPath'>
   log: Log
   /** resolves to a path at which the running executable can be read, if a person has replaced the file at `executable`; else to null */
@@ -66,6 +71,7 @@ export function openInstall(options: InstallOptions): ManagedInstall {
     journal: makeJournal(disk, stateDirectory, (message) => log({ event: 'warning', message })),
     stallMs: options.stallMs,
     readyMs: options.readyMs ?? UPDATE_BOUNDS.readyMs[2],
+    next: options.next ?? null,
     receipt: options.receipt ?? null,
     log,
     runningImage: options.runningImage ?? (() => Promise.resolve(null)),

@@ -8,6 +8,7 @@ import { needsBeside } from '../disk/room.ts'
 import { blameless, isBlameless } from '../words/blame.ts'
 import { ownCommand } from '../own.ts'
 import { type Alone, whyNotAlone } from './schedule/proven.ts'
+import type { Rehearsal } from '../words/rehearsal.ts'
 import type { Release } from '../words/release.ts'
 import {
   badEntry,
@@ -18,8 +19,10 @@ import {
   stillBad,
   whyAgain,
 } from '../words/state.ts'
+import { expectedPause, lastPause, pauseFault } from '../words/pause.ts'
+import { switchOf } from '../words/switch.ts'
 import { markRestore, markUpdate } from './own-data.ts'
-import { refuseKnownOneWay, rehearse, type ToRehearse } from './rehearsal/rehearse.ts'
+import { knownRehearsal, refuseKnownOneWay, rehearse, type ToRehearse } from './rehearsal/rehearse.ts'
 import { makeCheck } from './steps/check.ts'
 import { makeDownload } from './steps/download.ts'
 import { assertDatabaseThere, snapshot } from './steps/snapshot.ts'
@@ -127,15 +130,30 @@ async function choose(
   if (alone !== null && release.asset.sha256 !== alone.sha256)
     throw blameless('refused', `${release.tag} has other bytes in the feed than when it was chosen`)
   if (!oneWay) await refuseKnownOneWay(install, release)
+  await refuseLongPause(install, release, await knownRehearsal(install, release))
   await assertDatabaseThere(install.database, install.stateDirectory)
   const again = whyAgain((await install.journal.read()).bad, release.tag, release.asset.sha256, install.readyMs)
   if (again !== null) install.log({ event: 'warning', message: `${release.tag} is tried again: ${again}` })
 }
 
-/** Rehearses the release. Throws as `rehearse` does, and refused if the service asks by itself but only a person may allow it. */
+/**
+ * Throws refused if clients would have to wait longer for this release than the operator allows. Asked as soon as it can be known: before the
+ * download by the last switch and an earlier trial, and after its own trial. The switch asks once more, for a release that does not
+ * announce what it asks for.
+ */
+async function refuseLongPause({ next, journal }: ManagedInstall, release: Release, rehearsal: Rehearsal | null) {
+  // a release that gets a copy of the database cannot live beside the one that has the other
+  const isAlone = rehearsal?.verdict === 'one_way' ? 'one-at-a-time' : (release.switch ?? null)
+  if (next === null || switchOf(next.kind, isAlone) !== 'one-at-a-time') return
+  const fault = pauseFault(expectedPause(lastPause((await journal.read()).history), rehearsal), next.holdMs)
+  if (fault !== null) throw fault
+}
+
+/** Rehearses the release. Throws as `rehearse` does, and refused for a pause too long, or if only a person may allow what the service asks by itself. */
 async function tryFirst(what: ToRehearse, alone: Alone | null): Promise<void> {
   await rehearse(what)
-  const { operation, release } = what
+  const { install, operation, release } = what
+  await refuseLongPause(install, release, operation.rehearsal ?? null)
   const why = alone === null ? null : whyNotAlone(alone, operation.from, release.tag, operation.rehearsal)
   if (why !== null) throw blameless('refused', why, { hint: `a person may: \`${ownCommand('upgrade')}\`` })
 }

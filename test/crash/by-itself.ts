@@ -64,6 +64,7 @@ async function look(now: number): Promise<string> {
     journal: makeJournal(disk, stateDirectory),
     stallMs: 5000,
     readyMs: 60_000,
+    next: null,
     log: () => {},
     runningImage: () => Promise.resolve(null),
     serves: false,

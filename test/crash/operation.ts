@@ -73,6 +73,7 @@ function installOf(current: string): ManagedInstall {
     journal: makeJournal(disk, options.stateDirectory),
     stallMs: 5000,
     readyMs: 60_000,
+    next: null,
     log: () => {},
     runningImage: () => Promise.resolve(null),
     serves: false,

@@ -64,6 +64,7 @@ const install: ManagedInstall = {
   journal: makeJournal(disk, stateDirectory),
   stallMs: 5000,
   readyMs: 60_000,
+  next: null,
   log: (event) => {
     // a rehearsal needs systemd; what it would have said
     if (event.event === 'operation' && event.stage === 'swap' && operation !== null) operation.rehearsal = ONE_WAY
