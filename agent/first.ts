@@ -10,10 +10,12 @@ export { keepLastWords, leaveLastWords } from './handover/last-words.ts'
 export { askHere, type LocalPlace, type Protocol, schemeOf } from './sockets/local-request.ts'
 export { type Configuration, readConfiguration } from './words/configuration.ts'
 export { HOLDER } from './words/lent.ts'
+export { endWithParent } from './sockets/libc.ts'
 export { descendantsOf, startTimeOf } from './sockets/process.ts'
 export { allowLongStart } from './sockets/systemd.ts'
 export { INHERITANCE } from './words/wire.ts'
 export {
+  BEFORE,
   COMMAND,
   noteRelease,
   ownCommand,

@@ -159,6 +159,9 @@ const START = Symbol.for('baton.start')
 /** Variable in the environment of the application's children: the pid of the service's process that they come from. */
 export const PARENT = 'BATON_PARENT'
 
+/** In the environment of a command that runs before the application: the pid of the process that is to become the application. */
+export const BEFORE = 'BATON_BEFORE'
+
 /**
  * `1` in the environment: the first word is an operator's command, whatever `commands` of the release says. install.sh and other
  * programs set it, because they do not know which release they call.

@@ -9,7 +9,7 @@ import { examineProject } from '../deploy/make/examine.ts'
 import { filesOf } from '../deploy/make/files.ts'
 import { planInit } from '../deploy/make/init.ts'
 import { PROJECT } from '../deploy/make/place.ts'
-import { parseProject } from '../deploy/make/project.ts'
+import { parseProject, type Project } from '../deploy/make/project.ts'
 import { updateReleases } from '../deploy/make/release-folder.ts'
 import { databasesFor } from '../deploy/make/source-start.ts'
 import { readNodeCommand, readStart } from '../deploy/make/start-script.ts'
@@ -117,6 +117,28 @@ test('an application that does not start, or is well at no path, is told as a no
   match(stderr, 'note: the sources name /healthz, which answered 503: it is no `healthPath`')
   match(stderr, /note: it listens on port \d+, whatever PORT says/)
   is((await odd.config())['healthPath'], undefined)
+})
+
+test('--try runs what the start script runs before the application, and loads what it loads first; a migration that fails is told', async () => {
+  const scripts = { prestart: 'node migrate.js', start: 'node --import ./first.mjs server.js' }
+  await using shop = await packageWith({ scripts })
+  await shop.write('first.mjs', 'globalThis.first = 1')
+  const migrate = `require('node:fs').writeFileSync(process.env.STATE_DIRECTORY + '/rows', '')`
+  await shop.write('migrate.js', migrate)
+  await shop.write(
+    'server.js',
+    `if (globalThis.first !== 1) throw new Error('not loaded')
+     require('node:fs').readFileSync(process.env.STATE_DIRECTORY + '/rows')
+     require('node:http').createServer((request, response) => response.end()).listen(process.env.PORT, process.env.HOST)`,
+  )
+  match((await initIn(shop.path, '--yes', '--try')).stderr, /note: it was started once: it listens after/)
+  const { before, nodeFlags } = JSON.parse(await readFile(join(shop.path, 'baton.config.json'), 'utf8')) as Project
+  equal([before, nodeFlags], [[['migrate.js']], ['--import=./first.mjs']])
+  await shop.write('migrate.js', `throw new Error('no such column')`)
+  match(
+    (await initIn(shop.path, '--yes', '--try')).stderr,
+    /note: it was not started: running .*migrate\.js.*no such column/s,
+  )
 })
 
 test('--try names an application that listens, and ends a second later, with its last words', async () => {
@@ -314,7 +336,10 @@ test('without a start script the command that a package brings is named, and the
   const found = detect(wiki.path)
   match(found.service, /^baton-init-/)
   match(planInit(found).notes.join(), 'If it is `wiki` of the package wiki, write `"start": "wiki …"`')
-  await using runner = await packageWith({ devDependencies: { tsx: '4.0.0' }, scripts: { start: 'tsx a.ts --port 1' } })
+  await using runner = await packageWith({
+    devDependencies: { tsx: '4.0.0' },
+    scripts: { start: 'tsx watch a.ts --port 1' },
+  })
   await runner.write('node_modules/tsx/package.json', '{ "bin": "./cli.js" }')
   match(planInit(detect(runner.path)).notes.join(), 'which file starts the application?')
   equal(detect(runner.path).args, [])
@@ -400,9 +425,34 @@ test('init takes the variables of a start script, and names first of all what no
   const usual = { PORT: '{port}', HOST: '{host}', STATE_DIRECTORY: '{stateDirectory}', NODE_ENV: 'production' }
   const own = { LOG_LEVEL: 'info', UPLOAD_DIR: '{stateDirectory}/uploads' }
   equal([entry, environment, build], ['server.js', { ...usual, ...own }, 'npm run build'])
-  match(notes[0] ?? '', 'runs `prisma generate`, `prisma migrate deploy` before the application, and an install runs')
+  match(
+    notes[0] ?? '',
+    'runs `prisma generate`, `prisma migrate deploy` before the application, and an install does not',
+  )
   match(notes.join('\n'), 'by pm2-runtime, and an install runs server.js without it')
   match(notes.join('\n'), 'not kept of the start script: `KEY=$KEY`')
+
+  await shop.write('node_modules/prisma/package.json', '{ "bin": { "prisma": "build/index.js" } }')
+  await shop.write('migrate.js', '')
+  const asWritten = {
+    prestart: 'prisma generate && node migrate.js "a b" && (echo || true)',
+    start: 'node_modules/.bin/prisma migrate deploy && KEY=1 node migrate.js; node server.js',
+  }
+  const manifest = { name: 'shop', dependencies: { prisma: '7.0.0' }, scripts: asWritten }
+  await shop.write('package.json', JSON.stringify(manifest))
+  const commands = [
+    ['migrate.js', 'a b'],
+    ['node_modules/prisma/build/index.js', 'migrate', 'deploy'],
+  ]
+  const planned = planInit(detect(shop.path))
+  equal((JSON.parse(planned.files[0]?.content ?? '') as Record<string, unknown>)['before'], commands)
+  match(
+    planned.notes[0] ?? '',
+    'runs `prisma generate`, `(echo ||`, `true)`, `KEY=1 node migrate.js` before the application',
+  )
+  match(planned.notes[1] ?? '', 'each start runs `migrate.js a b`, `node_modules/prisma/build/index.js migrate deploy`')
+  const late = planInit(detect(shop.path), { configured: { entry: 'server.js' }, shown: null }).notes.join()
+  match(late, `write \`"before": ${JSON.stringify(commands)}\``)
 
   for (const start of ['concurrently "node server.js" "node w.js"', 'node lib/none.js', 'pm2-runtime pm2.config.js']) {
     await shop.write('package.json', JSON.stringify({ name: 'shop', main: 'index.js', scripts: { start } }))

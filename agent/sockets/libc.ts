@@ -41,7 +41,8 @@ const SYMBOLS = {
 
 const [F_SETFD, F_SETFL, FD_CLOEXEC, F_DUPFD_CLOEXEC] = [2, 4, 1, 1030]
 const SHUT_RD = 0
-const [PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER] = [4, 36]
+const [PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER] = [1, 4, 36]
+const SIGKILL = 9n
 export const [AF_UNIX, SOCK_STREAM, SOCK_CLOEXEC, SOCK_NONBLOCK] = [1, 1, 0o2000000, 0o4000]
 
 let functions: Functions | null | undefined
@@ -90,6 +91,11 @@ export function keepFromChildren(fd: number): void {
 /** From now on this process becomes the parent of every process below it whose own parent ends: prctl(2), PR_SET_CHILD_SUBREAPER. */
 export function adoptOrphans(): void {
   if (LINUX && hasLibc()) callLibc('prctl', PR_SET_CHILD_SUBREAPER, 1n, 0n, 0n, 0n)
+}
+
+/** From now on the kernel ends this process when the one that has started it ends, however that ends: prctl(2), PR_SET_PDEATHSIG. */
+export function endWithParent(): void {
+  if (LINUX && hasLibc()) callLibc('prctl', PR_SET_PDEATHSIG, SIGKILL, 0n, 0n, 0n)
 }
 
 /** From now on no other process of this user can trace this one, read or write its memory, or open its descriptors: prctl(2), PR_SET_DUMPABLE. */

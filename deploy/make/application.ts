@@ -3,7 +3,7 @@
 // before it has printed its tag, unpacked itself and answered a request.
 
 import { readFile, writeFile } from 'node:fs/promises'
-import { join, relative } from 'node:path'
+import { dirname, join, relative } from 'node:path'
 import { BatonError, parseTag, reasonOf } from '../../agent/words.ts'
 import type { OwnWords } from './first/release.ts'
 import { formatBytes, type ProgressReport } from '../lib/progress.ts'
@@ -18,7 +18,8 @@ import { filesOf, formatLinksOut, linksOut } from './files.ts'
 import { type Bundled, keptBundle } from './kept-bundle.ts'
 import { provideNode } from './node.ts'
 import { IS_PACKAGED, PROJECT } from './place.ts'
-import type { Project } from './project.ts'
+import { PRELOAD, preloadText } from './preload.ts'
+import { isPreload, type Project } from './project.ts'
 import { commitOf } from './publication.ts'
 import { type PublishedRelease, type PublishOptions, publishRelease } from './release-folder.ts'
 import { readRoot } from './root.ts'
@@ -122,13 +123,15 @@ export async function makeFirst({ build, folder }: Project, progress: ProgressRe
 
 export function wordsOf(project: Project, tag: string, commit: string | null, trust: OwnWords['trust']): OwnWords {
   const { service, kind, healthPath, database, servers, switch: switched, environment, args, nodeFlags } = project
-  const { commands, basePath, scheme, onStop, endless, rehearse, state } = project
+  const { commands, basePath, scheme, onStop, endless, rehearse, state, before } = project
   const own = { service, tag, commit, kind, healthPath, database, servers, switch: switched, commands, basePath, trust }
   // left out if they are not set: such a release keeps the bytes that it had before these settings existed
   const said = Object.fromEntries(
-    Object.entries({ scheme, onStop, endless, rehearse, state }).filter(([, value]) => value !== null),
+    Object.entries({ scheme, onStop, endless, rehearse, state, before: before.length === 0 ? null : before }).filter(
+      ([, value]) => value !== null,
+    ),
   )
-  return { ...own, environment, args, nodeFlags, ...said }
+  return { ...own, environment, args, nodeFlags: nodeFlags.filter((flag) => !isPreload(flag)), ...said }
 }
 
 /** The content of an executable script file: `text` below its first lines. `isKeptFlag` holds for each flag: none needs quotes. */
@@ -150,15 +153,19 @@ async function writeApp(project: Project, words: OwnWords, to: string, progress:
   progress.stage('collect', project.folder)
   const all = await filesOf(project)
   const files = project.trace ? await traced(project, all) : all
-  if (!files.some(({ path }) => path === project.entry)) {
-    throw new BatonError('invalid_settings', `expected the entry ${project.entry} among the files of the release`, {
-      hint: '`entry` is a path in the release; `include` says what goes into it, and `build` may have to make it first',
+  for (const [what, file] of filesNamedBy(project)) {
+    if (files.some(({ path }) => path === file)) continue
+    throw new BatonError('invalid_settings', `expected ${what} ${file} among the files of the release`, {
+      hint: `\`${what.split(' ').at(-1)}\` is a path in the release; \`include\` says what goes into it, and \`build\` may have to make it first`,
     })
   }
+  const preload = preloadText(project.nodeFlags)
+  const ours: ArchiveFile[] = preload === null ? [] : [{ path: PRELOAD, source: join(dirname(to), PRELOAD) }]
+  if (preload !== null) await writeFile(join(dirname(to), PRELOAD), preload)
   const links = formatLinksOut(await linksOut(files))
   if (links !== null) progress.note(`warning: ${links}`)
   const doubt = await checkAddons(files, progress)
-  const packed: Archive = await archive(files)
+  const packed: Archive = await archive([...files.filter(({ path }) => path !== PRELOAD), ...ours])
   progress.end('done', `${packed.files} files, ${formatBytes(packed.bytes.length)}`)
 
   const base = await showBase(progress)
@@ -167,14 +174,31 @@ async function writeApp(project: Project, words: OwnWords, to: string, progress:
   const { entry, cwd } = project
   const release: OwnWords = {
     ...words,
-    archive: { sha256: packed.sha256, sizeBytes: bytes.length, entry, cwd, ...(fuses.length > 0 ? { fuses } : {}) },
+    archive: {
+      sha256: packed.sha256,
+      sizeBytes: bytes.length,
+      entry,
+      cwd,
+      ...(preload === null ? {} : { preload: PRELOAD }),
+      ...(fuses.length > 0 ? { fuses } : {}),
+    },
   }
   await injectBundle(base, await ourScript('app'), to, {
     nodeOptions: true,
-    nodeFlags: project.nodeFlags,
+    nodeFlags: words.nodeFlags,
     assets: { release: JSON.stringify(release), operator: await ourScript('operator'), app: bytes },
   })
   return { sources: files.map(({ source }) => source), unpackedBytes: packed.unpackedBytes, doubt }
+}
+
+/** What the configuration says of a file, and its path in the release. */
+function filesNamedBy({ entry, before, nodeFlags }: Project): [string, string][] {
+  const preloaded = nodeFlags.flatMap((flag) => /^--(?:import|require)=\.\/(.+)$/.exec(flag)?.[1] ?? [])
+  return [
+    ['the entry', entry],
+    ...before.map(([file = '']): [string, string] => ['the file of before', file]),
+    ...preloaded.map((file): [string, string] => ['the file of nodeFlags', file]),
+  ]
 }
 
 /**

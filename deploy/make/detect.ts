@@ -1,14 +1,16 @@
 // Guesses the settings of `baton.config.json` from an application's folder. Reads, and changes nothing.
 // Must hold: a setting that it cannot find is null, and `baton init` asks for it or says so. It never makes one up.
 
-import { existsSync, readFileSync, readdirSync } from 'node:fs'
+import { existsSync, readdirSync } from 'node:fs'
 import { basename, join, posix, resolve } from 'node:path'
 import { serviceName } from '../../agent/words.ts'
+import { beforeOf, commandsOf } from './before-start.ts'
 import { forkingFile, movingFile } from './forks.ts'
 import { isKeptFlag } from './project.ts'
 import { chosenStart, foreignRuntimeOf, startCommands } from './chosen-start.ts'
 import { readOtherCommand, type ScriptWords, type StartScript } from './start-script.ts'
 import { OPERATOR_WORDS } from './first/command.ts'
+import { readJson, readText } from './source-text.ts'
 
 export type Framework = 'next' | 'nest' | 'fastify' | 'express' | 'hono' | 'http'
 
@@ -36,6 +38,8 @@ export interface Detected {
   localArgs: string[]
   /** whether there is a folder public/, which Next.js leaves out of its standalone output */
   hasPublic: boolean
+  /** what the start script runs before the server, as far as a release can run it: a file of the release, and its arguments */
+  before: string[][]
   /** what else the start script does, which no install does by itself */
   start: StartRest
   /** the runtime that the application is written for, if that is none of Node.js; null: it is */
@@ -101,7 +105,6 @@ interface Manifest {
   oclif?: { commands?: unknown }
 }
 
-const SOURCE_MAX_BYTES = 1024 * 1024
 /** loads after the agent what a tool has made, or a package brings */
 export const AROUND = 'baton.server.mjs'
 /** package -> the server that its tool makes */
@@ -128,6 +131,13 @@ export function detect(folder: string): Detected {
   const flags = startCommands(folder, manifest.scripts ?? {})[0]?.flags ?? []
   const { args, lostArgs } = givenIn(folder, manifest)
   const build = buildOf(folder, manifest, framework, made ?? entry)
+  const start = restOf(folder, manifest, { framework, made, brought, entry, build })
+  const release = {
+    folder,
+    dependencies: Object.keys(manifest.dependencies ?? {}),
+    fileOf: (program: string | null) => fileOf(folder, program),
+  }
+  const all = start.before.map((text) => ({ text, words: beforeOf(release, text) }))
   const texts = source === null ? '' : textsBeside(folder, source)
   return {
     service: serviceName(manifest.name ?? basename(resolve(folder))),
@@ -142,7 +152,8 @@ export function detect(folder: string): Detected {
     candidate: entry === null && manifest.scripts?.['start'] === undefined ? candidateIn(folder, manifest) : null,
     args,
     lostArgs,
-    start: restOf(folder, manifest, { framework, made, brought, entry, build }),
+    before: all.flatMap(({ words }) => (words === null ? [] : [words])),
+    start: { ...start, before: all.flatMap(({ text, words }) => (words === null ? [text] : [])) },
     foreignRuntime: foreignRuntimeOf(manifest.scripts ?? {}, texts),
     localArgs: args.filter((arg) => /^[\w.][\w./-]*$/.test(arg) && existsSync(join(folder, arg))),
     hasPublic: existsSync(join(folder, 'public')),
@@ -285,14 +296,6 @@ function candidateIn(folder: string, { dependencies = {} }: Manifest): Detected[
   return all.length === 1 ? (all[0] ?? null) : usual.length === 1 ? (usual[0] ?? null) : null
 }
 
-/** command -> its file in the package */
-function commandsOf(folder: string, name: string): Record<string, string> {
-  const { bin = {} } = readJson(join(folder, 'node_modules', name, 'package.json')) as {
-    bin?: string | Record<string, string>
-  }
-  return typeof bin === 'string' ? { [name.split('/').at(-1) ?? name]: bin } : bin
-}
-
 function restOf(
   folder: string,
   { scripts = {} }: Manifest,
@@ -369,20 +372,4 @@ function textsBeside(folder: string, source: string): string {
   const names = readdirSync(join(folder, directory), { recursive: directory !== '.', encoding: 'utf8' })
   const files = names.filter((name) => /\.[cm]?[jt]s$/.test(name) && !name.includes('node_modules')).slice(0, 200)
   return [readText(join(folder, source)), ...files.map((name) => readText(join(folder, directory, name)))].join('\n')
-}
-
-function readText(path: string): string {
-  try {
-    return readFileSync(path, 'utf8').slice(0, SOURCE_MAX_BYTES)
-  } catch {
-    return ''
-  }
-}
-
-function readJson(path: string): unknown {
-  try {
-    return JSON.parse(readText(path)) as unknown
-  } catch {
-    return {}
-  }
 }

@@ -8,6 +8,7 @@ import { RELEASE_WORDS } from '../../agent/first.ts'
 import { bundleOurScript, makeFirst, scriptOf, wordsOf } from './application.ts'
 import { filesOf } from './files.ts'
 import { IS_PACKAGED, PROJECT } from './place.ts'
+import { PRELOAD, preloadText } from './preload.ts'
 import type { Project } from './project.ts'
 import { publishRelease } from './release-folder.ts'
 import { temporaryDirectory } from './temporary.ts'
@@ -37,15 +38,19 @@ export async function releaseFromSource({ project, tag, copies, feed, progress }
   await using work = await temporaryDirectory(feed)
   const executable = join(work.path, project.service)
   const words = { ...wordsOf({ ...project, kind: 'script' }, tag, null, null) }
+  const preload = preloadText(project.nodeFlags)
+  if (preload !== null) await writeFile(join(copy, PRELOAD), preload)
   await writeFile(join(copy, RELEASE_WORDS), JSON.stringify(words))
   const constants = {
     __BATON_RELEASE__: JSON.stringify(words),
     __BATON_OPERATOR__: (await ourText('operator')).toString(),
     __BATON_ENTRY__: join(copy, project.entry),
+    __BATON_FOLDER__: copy,
+    __BATON_PRELOAD__: preload === null ? '' : join(copy, PRELOAD),
   }
   const lines = Object.entries(constants).map(([name, value]) => `const ${name} = ${JSON.stringify(value)}`)
   const text = `${lines.join('\n')}\n${(await ourText('source')).toString()}`
-  await writeFile(executable, scriptOf(text, project.nodeFlags), { mode: 0o755 })
+  await writeFile(executable, scriptOf(text, words.nodeFlags), { mode: 0o755 })
   const { service, schema, healthPath, port, basePath } = project
   const base = basePath === '' ? {} : { basePath }
   await publishRelease({

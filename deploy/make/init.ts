@@ -2,11 +2,11 @@
 // is written. Pure: takes what `detect` found, returns files and lines. Must hold: a second run changes nothing. No file of the
 // author is replaced; the entry gets one line.
 
-import { recordOf } from '../lib/agent-answer.ts'
 import { AROUND, type Brought, type Detected, isBrought } from './detect.ts'
 import { aboutForks, aboutMoving } from './forks.ts'
 import { CONFIG, ENVIRONMENT } from './project.ts'
 import type { SourceStart } from './source-start.ts'
+import { notesOfArgs, notesOfFlags, notesOfStart } from './start-notes.ts'
 
 export interface Written {
   path: string
@@ -86,10 +86,7 @@ export function planInit(
     notes.push(
       'no health route was found: `healthPath` makes a release prove that it is well, not only that it runs. If it has none, a page that answers 200 will do, such as `/`',
     )
-  if (found.lostFlags.length > 0)
-    notes.push(
-      `not kept of the start script: ${found.lostFlags.join(', ')}. An executable cannot be started with these; NODE_OPTIONS in the environment of a start may have \`--inspect\` and \`--import\`, and \`environment\` what an env file sets.`,
-    )
+  notes.push(...notesOfFlags(found, configured))
   notes.push(...notesOfConflicts(found, configured))
   if (found.natives.length > 0)
     notes.push(
@@ -158,6 +155,7 @@ function configOf(found: Detected, shown: SourceStart | null): Record<string, un
         }
       : environmentOf(found)),
     ...(found.args.length === 0 ? {} : { args: found.args }),
+    ...(found.before.length === 0 ? {} : { before: found.before }),
     ...(found.nodeFlags.length === 0 ? {} : { nodeFlags: found.nodeFlags }),
     ...(found.healthPath === null ? {} : { healthPath: found.healthPath }),
     ...(shown === null || shown.scheme === null ? {} : { scheme: shown.scheme }),
@@ -251,64 +249,12 @@ function noteOfBrought({ name, package: from, file }: Brought): string {
   return `the start script runs ${runs}, and nothing in node_modules is edited: ${AROUND} loads it after the agent. What the package says of its host, its port and its folder for data belongs into \`args\` or \`environment\` (docs/adopt.md)`
 }
 
-/** What the start script does beside what an install does: first of all notes, since a migration may be among it. */
-function notesOfStart({ start, entry }: Detected, configured: Findings['configured']): string[] {
-  const { before, after, through, runner, lostVariables, environment, unread } = start
-  const notes: string[] = []
-  if (before.length > 0)
-    notes.push(
-      `the start script runs ${inCode(before)} before the application, and an install runs the application only: what prepares data, such as a migration, belongs into the entry, before it listens, where every start and every rehearsal has it; what only makes files belongs into \`build\``,
-    )
-  if (after.length > 0)
-    notes.push(`not kept of the start script: ${inCode(after)}: an install starts the application, and no shell`)
-  if (through !== null)
-    notes.push(
-      `the start script starts Node by ${inCode([through])}, and an install does not: what that does for the application belongs into the entry, or into \`environment\``,
-    )
-  if (runner !== null)
-    notes.push(
-      `the start script runs the application by ${runner.name}${runner.options.length === 0 ? '' : ` (${runner.options.join(' ')})`}, and an install runs ${entry ?? 'its entry'} without it, as one process, which the service manager starts again when it ends`,
-    )
-  if (lostVariables.length > 0)
-    notes.push(
-      `not kept of the start script: ${inCode(lostVariables)}, which only a shell understands: write it into \`environment\``,
-    )
-  const given = configured?.['environment']
-  const unset = Object.keys(environment).filter((name) => !Object.hasOwn({ ...ENVIRONMENT, ...recordOf(given) }, name))
-  if (configured !== null && unset.length > 0)
-    notes.push(`the start script sets ${unset.join(', ')}, and \`environment\` of ${CONFIG} does not`)
-  if (unread !== null && configured === null)
-    notes.push(
-      `the start script runs ${inCode([unread])}, of which no file here was understood: ${entry ?? ''} was taken instead, by its name or as \`main\` of package.json. If another file starts the application, say so in \`entry\``,
-    )
-  return notes
-}
-
 function notesOfUploads({ dataVariables }: Detected, configured: Findings['configured']): string[] {
   const name = configured === null ? dataVariables.find((one) => UPLOADS.test(one)) : undefined
   if (name === undefined) return []
   return [
     `${name} is ${folderFor(name)}, which the application makes: in the state directory itself lie its database and Baton's files, which no upload may replace and no visitor read`,
   ]
-}
-
-function inCode(texts: readonly string[]): string {
-  return texts.map((text) => `\`${text}\``).join(', ')
-}
-
-function notesOfArgs({ args, lostArgs, localArgs }: Detected, configured: Findings['configured']): string[] {
-  const notes: string[] = []
-  if (lostArgs.length > 0)
-    notes.push(
-      `not kept of the start script: ${lostArgs.join(' ')}, which only a shell understands: write it into \`args\``,
-    )
-  if (configured !== null && configured['args'] === undefined && args.length > 0)
-    notes.push(`the start script gives the application ${args.join(' ')}, and \`args\` of ${CONFIG} is not set`)
-  if (localArgs.length > 0)
-    notes.push(
-      `${localArgs.join(', ')} in \`args\` is looked for in the state directory, where an install starts the application, and not here: what is data begins there as a copy, and what is not needs \`"cwd": "app"\` (docs/adopt.md)`,
-    )
-  return notes
 }
 
 /** What the application has that gets in the way of Baton, or Baton in its way. */

@@ -35,7 +35,9 @@ export interface Project {
   cwd: 'keep' | 'app'
   environment: Record<string, string>
   args: string[]
-  /** flags of Node that every process of a release is started with */
+  /** commands that run before the application begins: each a file of the release, and its arguments */
+  before: string[][]
+  /** flags of Node that every process of a release is started with; `isPreload` says which of them load a module */
   nodeFlags: string[]
   healthPath: string | null
   /** what the application serves by itself; null: not said, so http for people, while commands see what it is */
@@ -80,14 +82,19 @@ export const ENVIRONMENT = {
   NODE_ENV: 'production',
 }
 
-const [FLAGS_MAX, ENDLESS_MAX] = [32, 32]
+const [FLAGS_MAX, ENDLESS_MAX, BEFORE_MAX] = [32, 32, 8]
 /** a single executable ignores these, or would do something else than serve, or (--inspect) open a debugger in every command */
 const NOT_KEPT =
-  /^--(import|require|loader|experimental-loader|env-file|env-file-if-exists|watch|watch-.*|test|test-.*|eval|print|check|run|interactive|inspect|inspect-.*|version|help)(=|$)/
+  /^--(loader|experimental-loader|env-file|env-file-if-exists|watch|watch-.*|test|test-.*|eval|print|check|run|interactive|inspect|inspect-.*|version|help)(=|$)/
 
 /** Whether every start of a release can have this flag of Node. */
 export function isKeptFlag(flag: string): boolean {
   return /^--[a-z][a-z0-9-]*(=[\w.,:/%+@-]+)?$/.test(flag) && !NOT_KEPT.test(flag)
+}
+
+/** Whether the flag names a module that is loaded before the application: `--import=./instrument.mjs`. */
+export function isPreload(flag: string): boolean {
+  return /^--(import|require)=/.test(flag)
 }
 
 /** Throws BatonError invalid_settings that lists every fault. */
@@ -125,8 +132,14 @@ export function parseProject(value: unknown, folder: string): Project {
   for (const [key, read] of Object.entries(PARTS)) project[key] = read(fields[key], `\`${key}\``, faults)
   if (project['state'] === 'none' && project['database'] !== null)
     faults.push('expected no `database` if `state` is `none`')
+  for (const name of project['kind'] === 'app' ? [] : onlyOfFolders(project as Pick<Project, 'before' | 'nodeFlags'>))
+    faults.push(`expected the kind \`app\` for ${name}: any other has no files to run`)
   if (faults.length > 0) throw new BatonError('invalid_settings', `${CONFIG} is not valid: ${faults.join('; ')}`)
   return project as unknown as Project
+}
+
+function onlyOfFolders({ before, nodeFlags }: Pick<Project, 'before' | 'nodeFlags'>): string[] {
+  return [...(before.length > 0 ? ['`before`'] : []), ...nodeFlags.filter(isPreload).map((flag) => `\`${flag}\``)]
 }
 
 const PARTS: { [Key in Exclude<keyof Project, 'folder'>]: Read<Project[Key]> } = {
@@ -168,6 +181,17 @@ const PARTS: { [Key in Exclude<keyof Project, 'folder'>]: Read<Project[Key]> } =
     return value === undefined ? ENVIRONMENT : (environment as Record<string, string>)
   },
   args: texts,
+  before(value, name, faults) {
+    const commands = (value === undefined || value === null ? [] : value) as string[][]
+    const isCommand = (one: unknown[]) =>
+      Array.isArray(one) && one.every((word) => typeof word === 'string') && isBelow(one[0] ?? '')
+    if (Array.isArray(commands) && commands.length <= BEFORE_MAX && commands.every(isCommand))
+      return commands.map(([file = '', ...words]) => [normalize(file), ...words])
+    faults.push(
+      `expected at most ${BEFORE_MAX} commands such as \`["scripts/migrate.js", "--all"]\`, a file of the release and its arguments, in ${name}, got ${shownValue(value)}`,
+    )
+    return []
+  },
   nodeFlags(value, name, faults) {
     const flags = texts(value, name, faults)
     const bad = flags.find((flag) => !isKeptFlag(flag))

@@ -6,7 +6,7 @@ import { mkdir, stat } from 'node:fs/promises'
 import { join, relative, sep } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { freePort, type Started, startProgram } from '../../agent/install.ts'
-import { untilWell } from '../../agent/words.ts'
+import { reasonOf, untilWell } from '../../agent/words.ts'
 import { type Protocol, schemeOf } from '../../agent/first.ts'
 import { sizeHere } from '../lib/http.ts'
 import { formatDuration } from '../lib/progress.ts'
@@ -14,10 +14,11 @@ import { temporaryPlace } from '../lib/trusted.ts'
 import { type Detected, startable } from './detect.ts'
 import { filled } from './first/configuration.ts'
 import { provideNode } from './node.ts'
+import { preloadFrom } from './preload.ts'
 import type { Project } from './project.ts'
 import { allLooks, databasesBelow, keptBelow, lookAt, splitDatabases, writtenIn } from './seen.ts'
 import { exitAtOnce, temporaryDirectory } from './temporary.ts'
-import { LOOK_AGAIN_MS, trialEnvironment } from './trial.ts'
+import { LOOK_AGAIN_MS, runToEnd, trialEnvironment } from './trial.ts'
 import { type Noted, takeNotes } from './noted.ts'
 
 export interface SourceStart {
@@ -64,10 +65,13 @@ export async function startFromSource(
   const fill = (text: string) => filled(text, values)
   const env = { ...trialEnvironment(state), ...mapped(environment, fill) }
   const taker = takeNotes(work.path)
-  const command = [...taker.nodeFlags, ...found.nodeFlags, join(folder, file), ...args.map(fill)]
-  const node = await provideNode() // may download it
+  const flags = found.nodeFlags.map((flag) => preloadFrom(folder, flag))
+  const node: [string, ...string[]] = [await provideNode(), ...flags] // may download it
+  const failed = await runBefore(node, found.before, { folder, env, fill })
+  if (failed !== null) return { ...unseen, notes: [`it was not started: ${failed}`] }
   const began = performance.now()
-  await using started = startProgram([node, ...command], { cwd: state, env })
+  const command = [...taker.nodeFlags, join(folder, file), ...args.map(fill)]
+  await using started = startProgram([...node, ...command], { cwd: state, env })
   const problem = await untilItListens(started, port)
   const lost = (how: string) => ({ ...unseen, ...endedEarly(how, started.said() || 'nothing') })
   if (problem !== null) return lost(problem)
@@ -81,20 +85,17 @@ export async function startFromSource(
   const asked = ports.includes(port) ? port : ports[0]
   const health = await healthOf(asked, found.healthPath)
   const answer = asked === undefined ? null : await askFor(asked, health.path ?? '/')
-  const spoken = answer === null ? null : schemeOf(answer.protocol)
   const seen = allLooks([first, second, await lookAt(started.pid)]) // some drivers open a database only when it is asked
   const late = started.ended()
   if (late !== null) return lost(`it ended with ${late} when it was asked for ${health.path ?? '/'}`)
   await started.end()
   const databases = [...new Set([...(seen?.databases ?? []), ...(await databasesBelow(state))])]
   const about = databasesFor(databases, state, folder)
-  // a database, or one of the files that SQLite makes beside it
-  const isOfDatabase = (name: string) => databases.includes(join(folder, name).replace(/-(wal|shm|journal)$/, ''))
-  const written = (await writtenIn(folder, sinceMs)).filter((name) => !isOfDatabase(name))
+  const written = await writtenBeside(databases, folder, sinceMs)
   return {
     database: about.database,
     healthPath: health.path,
-    scheme: spoken === 'https' ? spoken : null,
+    scheme: answer !== null && schemeOf(answer.protocol) === 'https' ? 'https' : null,
     notes: [
       `it was started once: it listens after ${took}, ${answerLine(answer, health.path ?? '/')}`,
       ...about.notes,
@@ -105,6 +106,26 @@ export async function startFromSource(
       ...sentencesOf(await taker.read()),
     ],
   }
+}
+
+/** What the start has written in the folder, but databases and the files that SQLite makes beside them. */
+async function writtenBeside(databases: readonly string[], folder: string, sinceMs: number): Promise<string[]> {
+  const isOfDatabase = (name: string) => databases.includes(join(folder, name).replace(/-(wal|shm|journal)$/, ''))
+  return (await writtenIn(folder, sinceMs)).filter((name) => !isOfDatabase(name))
+}
+
+/** Resolves to what one of these commands said when it failed; null: none did. */
+async function runBefore(
+  node: [string, ...string[]],
+  commands: Detected['before'],
+  { folder, env, fill }: { folder: string; env: NodeJS.ProcessEnv; fill: (text: string) => string },
+): Promise<string | null> {
+  for (const [name = '', ...words] of commands) {
+    const command: [string, ...string[]] = [...node, join(folder, name), ...words.map(fill)]
+    const failed = await runToEnd(command, { cwd: folder, env }, START_MS).then(() => null, reasonOf)
+    if (failed !== null) return failed
+  }
+  return null
 }
 
 /** Pure. What a start that failed is told as. */

@@ -13,7 +13,7 @@ export interface ScriptWords {
 }
 
 export interface NodeCommand extends ScriptWords {
-  /** flags of Node, those of NODE_OPTIONS first; a flag whose value is a separate word has it after a space: `-r dotenv/config` */
+  /** flags of Node, those of NODE_OPTIONS first, as `nodeFlags` wants them: `-r dotenv/config` is `--require=dotenv/config` */
   flags: string[]
   /** as it stands there; null if there is none */
   program: string | null
@@ -44,11 +44,12 @@ export interface StartScript {
   lostVariables: string[]
 }
 
-/** flags whose value may be the next word */
-const WITH_VALUE = ['-r', '--require', '--import', '--loader', '--experimental-loader', '-C', '--conditions']
-/** the same, where a `=` in place of the space means the same */
-const WITH_EQUAL_VALUE =
-  /^--(?:env-file|env-file-if-exists|watch-path|title|disable-warning|unhandled-rejections|dns-result-order|redirect-warnings)$/
+/** flags whose value may be the next word; a `=` in place of the space means the same */
+const WITH_VALUE =
+  /^--(?:require|import|loader|experimental-loader|conditions|env-file|env-file-if-exists|watch-path|title|disable-warning|unhandled-rejections|dns-result-order|redirect-warnings)$/
+const SHORT: Readonly<Record<string, string>> = { '-r': '--require', '-C': '--conditions' }
+/** runs a file as `node --import=tsx` does */
+const TSX = /^(?:[\w./-]*\/)?tsx$/
 const ASSIGNMENT = /^[A-Za-z_]\w*=/
 /** words in front of a command that change nothing for it */
 const PLAIN = /^(?:cross-env|cross-env-shell|env|exec|npx|--)$/
@@ -90,7 +91,7 @@ export function readStart(scripts: Readonly<Record<string, string>>, name: strin
     if (words[0] === 'export' && words.length > 1 && words.slice(1).every((word) => ASSIGNMENT.test(word)))
       take(words.slice(1))
     else if (to !== null && /^[\w./-]+$/.test(to)) folder = posix.join(folder, to)
-    else before.push(joint === '&' ? `${text} &` : text)
+    else before.push(joint === '&' || joint.startsWith('|') ? `${text} ${joint}` : text)
   }
   const { assignments, rest } = frontOf(chosen.text)
   take(assignments)
@@ -115,18 +116,26 @@ export function readStart(scripts: Readonly<Record<string, string>>, name: strin
 /** Null if the command does not run `node`. */
 export function readNodeCommand(command: string): NodeCommand | null {
   const all = wordsIn(command)
-  const at = all.findIndex(isNode)
-  if (at === -1 || at === all.length - 1) return null
+  const at = all.findIndex((word) => isNode(word) || TSX.test(word))
+  if (at === -1 || at === all.length - 1 || all[at + 1] === 'watch') return null
   const options = all.slice(0, at).findLast((word) => word.startsWith('NODE_OPTIONS='))
-  const flags = options === undefined ? [] : wordsIn(bareWord(options.slice('NODE_OPTIONS='.length)))
+  const flags = flagsOf(options === undefined ? [] : wordsIn(bareWord(options.slice('NODE_OPTIONS='.length))))
   const words = all.slice(at + 1)
-  while (words[0]?.startsWith('-') === true) {
-    const flag = words.shift() ?? ''
-    const isSplit = words.length > 0 && (WITH_VALUE.includes(flag) || WITH_EQUAL_VALUE.test(flag))
-    flags.push(isSplit ? `${flag}${WITH_EQUAL_VALUE.test(flag) ? '=' : ' '}${words.shift()}` : flag)
-  }
+  if (TSX.test(all[at] ?? '')) flags.push('--import=tsx')
+  flags.push(...flagsOf(words))
   const program = words.shift() ?? null
   return { flags, program, ...givenOf(words) }
+}
+
+/** Takes the flags in front of `words` away. */
+function flagsOf(words: string[]): string[] {
+  const flags: string[] = []
+  while (words[0]?.startsWith('-') === true) {
+    const typed = words.shift() ?? ''
+    const flag = SHORT[typed] ?? typed
+    flags.push(words.length > 0 && WITH_VALUE.test(flag) ? `${flag}=${bareWord(words.shift() ?? '')}` : flag)
+  }
+  return flags
 }
 
 /** A command of a script, with what joins it to the next one: `&&`, `;`, `|` and the like. */
@@ -217,7 +226,10 @@ function programIn(text: string): (Pick<StartScript, 'runner'> & { node: NodeCom
 
 /** What stands between the variables and `node`. */
 function throughOf(rest: readonly string[]): string | null {
-  const words = rest.slice(0, rest.findIndex(isNode))
+  const words = rest.slice(
+    0,
+    rest.findIndex((word) => isNode(word) || TSX.test(word)),
+  )
   return words.length === 0 ? null : words.join(' ')
 }
 

@@ -19,7 +19,7 @@ interface Tracer {
 export async function traced(project: Project, files: readonly ArchiveFile[]): Promise<ArchiveFile[]> {
   const tracer = loadTracer(project.folder)
   const { stripTypeScriptTypes } = process.getBuiltinModule('node:module')
-  const { fileList } = await tracer.nodeFileTrace([join(project.folder, project.entry)], {
+  const { fileList } = await tracer.nodeFileTrace(entriesOf(project), {
     base: project.folder,
     ts: true,
     mixedModules: true,
@@ -30,6 +30,14 @@ export async function traced(project: Project, files: readonly ArchiveFile[]): P
     },
   })
   return files.filter(({ path }) => !path.startsWith('node_modules/') || fileList.has(path))
+}
+
+/** What Node is started with, `before` and the modules that `nodeFlags` loads included. */
+function entriesOf({ folder, entry, before, nodeFlags }: Project): string[] {
+  const require = createRequire(join(folder, 'package.json'))
+  const preloaded = nodeFlags.flatMap((flag) => /^--(?:import|require)=(.+)$/.exec(flag)?.[1] ?? [])
+  const files = [entry, ...before.map(([file = '']) => file)].map((file) => join(folder, file))
+  return [...files, ...preloaded.map((name) => require.resolve(name))]
 }
 
 function loadTracer(folder: string): Tracer {

@@ -7,6 +7,7 @@ import type Module from 'node:module'
 import { join, resolve, sep } from 'node:path'
 import { INHERITANCE, noteStart, PARENT } from '../../../agent/first.ts'
 import { beginRelease } from './begin.ts'
+import { afterPreload } from './preload.ts'
 import { type OwnWords, refuse } from './release.ts'
 import { type Unpacked, unpack } from './unpack.ts'
 
@@ -21,6 +22,10 @@ beginRelease({
     return `${fresh ? 'unpacked' : 'found'} ${directory}`
   },
   application: (own) => run(unpacked(), own),
+  program: () => {
+    const folder = join(unpacked().directory, 'app')
+    return { folder, command: (file) => [process.execPath, join(folder, file)] }
+  },
 })
 
 function unpacked(): Unpacked {
@@ -55,5 +60,7 @@ function run({ directory }: Unpacked, own: readonly string[]): void {
   if (!isChild && release.archive?.cwd === 'app') process.chdir(app)
   const modules = process.getBuiltinModule('node:module') as typeof Module & { runMain(main: string): void }
   modules.enableCompileCache(join(directory, 'cache'))
-  modules.runMain(main)
+  const begin = () => modules.runMain(main)
+  if (release.archive?.preload === undefined) begin()
+  else afterPreload(join(app, release.archive.preload), begin)
 }

@@ -5,8 +5,10 @@
 import { createRequire, syncBuiltinESMExports } from 'node:module'
 import {
   allowLongStart,
+  BEFORE,
   COMMAND,
   doAsOrdered,
+  endWithParent,
   INHERITANCE,
   isHolder,
   keepLastWords,
@@ -16,6 +18,7 @@ import {
   ownState,
   waitAtGate,
 } from '../../../agent/first.ts'
+import { type FileRunner, runBefore } from './before.ts'
 import { waitForOldContainer } from './old-container.ts'
 import { refuseBeside, startsService } from './beside.ts'
 import { filled, configurationIn, setEnvironment, fillingsOf } from './configuration.ts'
@@ -32,12 +35,15 @@ export interface Beginning {
   prepare: () => string
   /** starts the application with `own` as its arguments */
   application: (own: readonly string[]) => void
+  /** how a file of the application is run; absent: it has none */
+  program?: () => FileRunner
 }
 
 /** The argument that makes the operator's text hold the sockets; a person cannot type it as a command. */
 const HOLD = '(hold)'
 
-export function beginRelease({ release, executable, operator, prepare, application }: Beginning): void {
+export function beginRelease(beginning: Beginning): void {
+  const { release, executable, operator, prepare } = beginning
   const argv = process.argv.slice(2)
   const isSaid = process.env[COMMAND] === '1'
   delete process.env[COMMAND] // it is about this process only: the application and its children must not see it
@@ -56,7 +62,7 @@ export function beginRelease({ release, executable, operator, prepare, applicati
   } else {
     const meant = misplacedIn(argv, release, isSaid)
     if (meant !== null) refuseMisplaced(release, argv, meant)
-    start({ release, executable, argv, operator, prepare, application })
+    start(beginning, argv)
   }
 }
 
@@ -74,7 +80,8 @@ function tellParseArgs(): void {
   syncBuiltinESMExports()
 }
 
-function start({ release, executable, argv, operator, prepare, application }: Beginning & { argv: string[] }) {
+function start({ release, executable, operator, prepare, application, program }: Beginning, argv: string[]) {
+  if (process.env[BEFORE] !== undefined) belongsToStart()
   if (isHolder()) {
     noteStart({ argv, executable, isChild: false, directory: process.cwd(), configuration: null })
     return runOperator(operator(), [HOLD])
@@ -96,7 +103,21 @@ function start({ release, executable, argv, operator, prepare, application }: Be
   waitForOldContainer(release, prepare)
   const isAlone = waitAtGate(release)
   if (isAlone && values !== null) takeOwnState(release, values['stateDirectory'] ?? '')
-  application(own)
+  const { before = [] } = release
+  const isService = values !== null || (path === null && startsService(argv, release.args))
+  if (!isService || before.length === 0 || program === undefined) application(own)
+  else {
+    const commands = before.map((words) => words.map((text) => filled(text, values ?? {})))
+    runBefore(commands, program(), () => application(own))
+  }
+}
+
+/** This process is a command of `before`: a start that is given up must not leave a migration behind that goes on. */
+function belongsToStart(): void {
+  const parent = Number(process.env[BEFORE])
+  delete process.env[BEFORE]
+  endWithParent()
+  if (process.ppid !== parent) process.exit(1) // it has ended before this process asked for that
 }
 
 /** Started, it would be the service a second time, beside the one that the operator asks about. */

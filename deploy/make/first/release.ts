@@ -8,7 +8,9 @@ export interface OwnWords extends OwnRelease {
   environment: Record<string, string>
   /** arguments of an application that an installer starts */
   args: string[]
-  /** flags of Node that this release is started with */
+  /** commands that run before the application begins: each a file of the release, and its arguments; absent: none */
+  before?: string[][]
+  /** flags of Node that this release is started with, without those that load a module */
   nodeFlags: string[]
   /** kind app */
   archive?: {
@@ -17,6 +19,8 @@ export interface OwnWords extends OwnRelease {
     sizeBytes: number
     entry: string
     cwd: 'keep' | 'app'
+    /** file that is loaded before the application, in every process; absent: none */
+    preload?: string
     /** positions at which the build has put `n` for `N`: see `withoutFuse` in deploy/make/sea.ts */
     fuses?: number[]
   }

@@ -1,0 +1,21 @@
+// Reads the files of an author's folder that nobody has checked: one that is not there, or is no JSON, is empty.
+
+import { readFileSync } from 'node:fs'
+
+const SOURCE_MAX_BYTES = 1024 * 1024
+
+export function readText(path: string): string {
+  try {
+    return readFileSync(path, 'utf8').slice(0, SOURCE_MAX_BYTES)
+  } catch {
+    return ''
+  }
+}
+
+export function readJson(path: string): unknown {
+  try {
+    return JSON.parse(readText(path)) as unknown
+  } catch {
+    return {}
+  }
+}

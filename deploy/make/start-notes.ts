@@ -1,0 +1,109 @@
+// What `baton init` says of a start script: what it does that an install does not, and what of it a release has in another way. Pure.
+
+import { recordOf } from '../lib/agent-answer.ts'
+import type { Detected } from './detect.ts'
+import { CONFIG, ENVIRONMENT, isPreload } from './project.ts'
+
+/** the configuration that is there already; null for none */
+type Configured = Readonly<Record<string, unknown>> | null
+
+const WITHOUT_ENV_FILE =
+  'No release has an env file in it: what is no secret belongs into `environment`, the rest on each host into the environment file of the install, /etc/default/<service> or ~/.config/<service>/environment (docs/adopt.md)'
+
+const WITHOUT_FLAG =
+  'An executable cannot be started with these; NODE_OPTIONS in the environment of a start may have `--inspect`'
+
+/** What the start script does beside what an install does: first of all notes, since a migration may be among it. */
+export function notesOfStart({ start, entry, before: kept }: Detected, configured: Configured): string[] {
+  const { before, after, through, runner, lostVariables, environment, unread } = start
+  const notes: string[] = []
+  if (before.length > 0)
+    notes.push(
+      `the start script runs ${inCode(before)} before the application, and an install does not: what prepares data, such as a migration, belongs into \`before\`, as a file of the release and its arguments, where every start and every rehearsal has it; what only makes files belongs into \`build\`. No release has a command of a development package`,
+    )
+  if (kept.length > 0) notes.push(...notesOfBefore(kept, configured))
+  if (after.length > 0)
+    notes.push(`not kept of the start script: ${inCode(after)}: an install starts the application, and no shell`)
+  if (through !== null)
+    notes.push(
+      `the start script starts Node by ${inCode([through])}, and an install does not: what that does for the application belongs into the entry, or into \`environment\``,
+    )
+  if (runner !== null)
+    notes.push(
+      `the start script runs the application by ${runner.name}${runner.options.length === 0 ? '' : ` (${runner.options.join(' ')})`}, and an install runs ${entry ?? 'its entry'} without it, as one process, which the service manager starts again when it ends`,
+    )
+  if (lostVariables.length > 0)
+    notes.push(
+      `not kept of the start script: ${inCode(lostVariables)}, which only a shell understands: write it into \`environment\``,
+    )
+  const given = configured?.['environment']
+  const unset = Object.keys(environment).filter((name) => !Object.hasOwn({ ...ENVIRONMENT, ...recordOf(given) }, name))
+  if (configured !== null && unset.length > 0)
+    notes.push(`the start script sets ${unset.join(', ')}, and \`environment\` of ${CONFIG} does not`)
+  if (unread !== null && configured === null)
+    notes.push(
+      `the start script runs ${inCode([unread])}, of which no file here was understood: ${entry ?? ''} was taken instead, by its name or as \`main\` of package.json. If another file starts the application, say so in \`entry\``,
+    )
+  return notes
+}
+
+function notesOfBefore(before: Detected['before'], configured: Configured): string[] {
+  const said = inCode(before.map((words) => words.join(' ')))
+  if (configured === null)
+    return [
+      `each start runs ${said} before the application, as the start script does, and so does each rehearsal, on the copy (\`before\`, docs/adopt.md)`,
+    ]
+  if (configured['before'] !== undefined) return []
+  return [
+    `the start script runs ${said} before the application, and \`before\` of ${CONFIG} is not set: write \`"before": ${JSON.stringify(before)}\``,
+  ]
+}
+
+/** The flags of Node that an executable does not have, and what of the others no release has. */
+export function notesOfFlags({ nodeFlags, lostFlags, devPackages }: Detected, configured: Configured): string[] {
+  const flags = nodeFlags.filter(isPreload)
+  const given = texts(configured?.['nodeFlags'])
+  const lost = configured === null ? [] : flags.filter((flag) => !given.includes(flag))
+  const packages = flags
+    .map((flag) => flag.replace(/^--\w+=/, ''))
+    .flatMap((name) => /^(?:@[^/]+\/)?[^./][^/]*/.exec(name) ?? [])
+  const late = packages.filter((name) => Object.hasOwn(devPackages, name))
+  const isFile = lostFlags.some((flag) => flag.startsWith('--env-file'))
+  return [
+    ...(lostFlags.length === 0
+      ? []
+      : [`not kept of the start script: ${lostFlags.join(', ')}. ${isFile ? WITHOUT_ENV_FILE : WITHOUT_FLAG}`]),
+    ...(lost.length === 0
+      ? []
+      : [
+          `the start script has Node load a module first by ${lost.join(' ')}, and \`nodeFlags\` of ${CONFIG} does not`,
+        ]),
+    ...late.map(
+      (name) =>
+        `${name} is loaded before the application and is a development package, and no release holds those: \`npm install --save-prod ${name}\``,
+    ),
+  ]
+}
+
+function texts(value: unknown): string[] {
+  return Array.isArray(value) ? value.map(String) : []
+}
+
+export function notesOfArgs({ args, lostArgs, localArgs }: Detected, configured: Configured): string[] {
+  const notes: string[] = []
+  if (lostArgs.length > 0)
+    notes.push(
+      `not kept of the start script: ${lostArgs.join(' ')}, which only a shell understands: write it into \`args\``,
+    )
+  if (configured !== null && configured['args'] === undefined && args.length > 0)
+    notes.push(`the start script gives the application ${args.join(' ')}, and \`args\` of ${CONFIG} is not set`)
+  if (localArgs.length > 0)
+    notes.push(
+      `${localArgs.join(', ')} in \`args\` is looked for in the state directory, where an install starts the application, and not here: what is data begins there as a copy, and what is not needs \`"cwd": "app"\` (docs/adopt.md)`,
+    )
+  return notes
+}
+
+function inCode(texts: readonly string[]): string {
+  return texts.map((text) => `\`${text}\``).join(', ')
+}
