@@ -51,7 +51,7 @@ export async function proveAlone(
 ): Promise<void> {
   const { to, sha256, operationId } = probation
   try {
-    const { noteTag, settleProbation, sweep, forgetLastWords } = await loadEnding(lock)
+    const { noteTag, settleProbation, sweep } = await loadEnding(lock)
     {
       await using _lock = lock
       if (probationMs > 0) await beginProbation(install, probationMs)
@@ -59,7 +59,6 @@ export async function proveAlone(
       const state = await install.journal.read()
       if (isStopping() || state.probation?.operationId !== operationId) return
       await settleProbation(install)
-      forgetLastWords()
       await sweep(install)
     }
     await noteTag(install, { tag: to, sha256 }) // without the lock: it may have to read the whole executable
@@ -71,12 +70,11 @@ export async function proveAlone(
 /** Loads all code that ends a probation, while this release's files certainly exist. Releases the lock if that fails. */
 async function loadEnding(lock: Lock) {
   try {
-    const [{ settleProbation, sweep }, { noteTag }, { forgetLastWords }] = await Promise.all([
+    const [{ settleProbation, sweep }, { noteTag }] = await Promise.all([
       import('./update/ending.ts'),
       import('./update/installed.ts'),
-      import('./handover/last-words.ts'),
     ])
-    return { settleProbation, sweep, noteTag, forgetLastWords }
+    return { settleProbation, sweep, noteTag }
   } catch (cause) {
     await lock.release()
     throw cause

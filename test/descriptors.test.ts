@@ -4,7 +4,7 @@ import { readdirSync } from 'node:fs'
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import type { Status } from '../agent/words/state.ts'
-import { equal, is, ok } from './assert.ts'
+import { equal, is, match, ok } from './assert.ts'
 import { until } from './fixtures/evidence.ts'
 import { install } from './fixtures/install.ts'
 import { publishTo, scriptRelease } from './fixtures/releases.ts'
@@ -34,6 +34,24 @@ test('a revert leaves no descriptor open, not even of the snapshot, which is who
   equal({ ...database.prepare('pragma integrity_check').get() }, { integrity_check: 'ok' })
   is(Number(database.prepare('pragma user_version').get()?.['user_version']), 2)
   database.close()
+})
+
+test('a release that has taken over has no descriptor more than the one that was started, and gives back as many', async () => {
+  const [good] = await built
+  await using home = await install({ release: good })
+  await publishTo(home.receipt.feed, [good, await scriptRelease('v1.2.0')])
+  await home.start()
+  const open = async () => {
+    const { instance } = (await home.api('GET', '/admin/update/status')).body as Status
+    return descriptorsOf(instance.pid, home.port ?? 0)
+  }
+  is((await home.api('POST', '/admin/update/check')).status, 200)
+  const before = await open()
+  for (const path of ['/admin/update', '/admin/update/rollback', '/admin/update']) {
+    is((await home.api('POST', path)).status, 202)
+    match((await home.settled()).outcome ?? '', /^updated$|^rolled_back$/)
+    await until(`at most ${before} after ${path}`, async () => (await open()) <= before, 10_000)
+  }
 })
 
 test.run()

@@ -2,7 +2,8 @@
 // Must hold: no application runs in this process; `copy-database.ts` says why.
 
 import { writeSync } from 'node:fs'
-import { ALL_PAGES, ANSWER_FD, COPY_ORDER, DEPTH, openToRead, SCHEMA_ORDER, schemaIn } from './orders.ts'
+import { WIRES } from '../words/wire.ts'
+import { ALL_PAGES, ANSWER_FD, COPY_ORDER, DEPTH, openToRead, SCHEMA_ORDER, schemaIn, WIRES_ORDER } from './orders.ts'
 
 let orders: Promise<void> | null = null
 
@@ -13,13 +14,14 @@ export function doAsOrdered(ownRehearse: () => unknown = () => null): Promise<vo
 }
 
 /**
- * For a program with its own `--version`, which may end in its next line: starts to copy, or reads the number, before this returns. Node
+ * For a program with its own `--version`, which may end in its next line: answers, or starts to copy, before this returns. Node
  * waits for a copy that has begun, even in `process.exit()`.
  */
 export function obeyAtOnce(): void {
-  const { [COPY_ORDER]: copy, [SCHEMA_ORDER]: path } = process.env
-  if (orders !== null || (copy ?? path) === undefined) return
+  const { [COPY_ORDER]: copy, [SCHEMA_ORDER]: path, [WIRES_ORDER]: wires } = process.env
+  if (orders !== null || (copy ?? path ?? wires) === undefined) return
   orders = Promise.resolve()
+  if (wires !== undefined) writeSync(ANSWER_FD, JSON.stringify(WIRES))
   if (path !== undefined) writeSync(ANSWER_FD, String(schemaIn(openToRead(path))))
   if (copy === undefined) return
   const { from, to } = JSON.parse(copy) as { from: string; to: string }

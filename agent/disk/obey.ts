@@ -4,8 +4,9 @@
 import { writeSync } from 'node:fs'
 import type { Beside } from './copy-beside.ts'
 import { makeDisk } from './disk.ts'
-import { ANSWER_FD, COPY_ORDER, openToRead, SCHEMA_ORDER, schemaIn } from './orders.ts'
+import { ANSWER_FD, COPY_ORDER, openToRead, SCHEMA_ORDER, schemaIn, WIRES_ORDER } from './orders.ts'
 import { reasonOf } from '../words/errors.ts'
+import { WIRES } from '../words/wire.ts'
 import { placesOf } from './places.ts'
 import { copyHere, isWrittenTo, schemaInHeader } from './quiet-copy.ts'
 import { sweepUnpacked } from './sweep.ts'
@@ -40,6 +41,7 @@ export interface Sweep {
 export async function obey(ownRehearse: () => unknown): Promise<void> {
   const { [COPY_ORDER]: copy, [SCHEMA_ORDER]: database, [SWEEP_ORDER]: sweep } = process.env
   const { [LOOK_ORDER]: look, [REHEARSE_ORDER]: rehearse, [FILES_ORDER]: files, [ROWS_ORDER]: rows } = process.env
+  if (process.env[WIRES_ORDER] !== undefined) return void writeSync(ANSWER_FD, JSON.stringify(WIRES))
   const answer = (text: string) => void writeSync(ANSWER_FD, text)
   if (look !== undefined) answer(JSON.stringify(await lookHere(look)))
   if (rehearse !== undefined) answer(JSON.stringify(ownRehearse() ?? null))

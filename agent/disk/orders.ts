@@ -11,6 +11,8 @@ export const DEPTH = 'BATON_DEPTH'
 export const COPY_ORDER = 'BATON_COPY_DATABASE'
 /** Variable with the path of a database: the executable then writes its `PRAGMA user_version` to descriptor 3. */
 export const SCHEMA_ORDER = 'BATON_READ_SCHEMA'
+/** `1`: the executable then writes to descriptor 3, as JSON, which versions of a switch's messages it speaks. */
+export const WIRES_ORDER = 'BATON_SAY_WIRES'
 export const ANSWER_FD = 3
 /** `backup` in one step: in several, a busy writer would make it start over and over */
 export const ALL_PAGES = 0x7fff_ffff

@@ -5,6 +5,7 @@
 
 import type { JournalState } from '../disk/journal.ts'
 import { journalPath, lastWordsPath } from '../disk/places.ts'
+import { type KeptWords, keptWords, noteKept } from '../disk/kept-words.ts'
 import { isOwnLock } from '../disk/own-lock.ts'
 import { LOCKED } from '../words/blame.ts'
 import { LINE_MAX, LINES_MAX, tells } from '../words/said.ts'
@@ -13,19 +14,9 @@ import { type Inheritance, INHERITANCE, type ToPredecessor } from '../words/wire
 /** how much of one write is examined: enough for an error with all its frames */
 const WRITE_MAX = 64 * 1024
 
-interface Kept {
-  /** descriptor to send the lines on; null: nothing may be written now */
-  descriptor: () => number | null
-  over(): void
-}
-
-/** one per process, shared by symbol: the first code and the application each have a copy of this file */
-const KEPT = Symbol.for('baton.last-words')
-const shared = globalThis as { [KEPT]?: Kept }
-
 /** `text`: the value of INHERITANCE. Does nothing in a process that is not a successor, such as a successor's child. */
 export function keepLastWords(text = process.env[INHERITANCE]): void {
-  if (text === undefined || shared[KEPT] !== undefined) return
+  if (text === undefined || keptWords() !== undefined) return
   const { channel, predecessor } = JSON.parse(text) as Inheritance
   if (predecessor.pid === process.ppid) keep(() => channel.messages)
 }
@@ -43,7 +34,7 @@ export function leaveLastWords(stateDirectory: string, tag: string): void {
   }
 }
 
-function keep(descriptor: Kept['descriptor']): void {
+function keep(descriptor: KeptWords['descriptor']): void {
   const lines: string[] = []
   let begun = '' // a line without its end yet
   const heard = (said: unknown): void => {
@@ -80,7 +71,7 @@ function keep(descriptor: Kept['descriptor']): void {
   }
   process.on('uncaughtExceptionMonitor', threw)
   process.on('exit', tell)
-  const kept: Kept = {
+  const kept: KeptWords = {
     descriptor,
     over() {
       kept.descriptor = () => null
@@ -89,18 +80,13 @@ function keep(descriptor: Kept['descriptor']): void {
       process.off('exit', tell)
     },
   }
-  shared[KEPT] = kept
+  noteKept(kept)
 }
 
 /** Call it after opening the channel on the descriptor. `descriptor` returns null if nothing may be written to it now. */
 export function tellThrough(descriptor: () => number | null): void {
-  const kept = shared[KEPT]
+  const kept = keptWords()
   if (kept !== undefined) kept.descriptor = descriptor
-}
-
-/** Stops keeping lines: this process has taken over or has proved itself, or there is nobody to send them to. */
-export function forgetLastWords(): void {
-  shared[KEPT]?.over()
 }
 
 function isLocked(line: string): boolean {

@@ -1,7 +1,7 @@
 // The file in which values travel from one process to the next, each in V8's own format. Loaded when a switch begins, or with the
 // first call of `inherited`.
 
-import { fstatSync, ftruncateSync, readSync, writeSync } from 'node:fs'
+import { closeSync, fstatSync, ftruncateSync, readSync, writeSync } from 'node:fs'
 import { reasonOf } from '../words/errors.ts'
 
 /** of all values together */
@@ -53,7 +53,7 @@ function writeTo(fd: number, values: Map<string, Buffer>): void {
   }
 }
 
-/** Empty if the writer was killed before it had written all. */
+/** Closes the file. Empty if the writer was killed before it had written all. */
 export function readValues(fd: number): Map<string, unknown> {
   const { deserialize } = process.getBuiltinModule('node:v8')
   try {
@@ -65,5 +65,7 @@ export function readValues(fd: number): Map<string, unknown> {
     return new Map(sizes.map(([key, size]) => [key, deserialize(bytes.subarray(at, (at += size))) as unknown]))
   } catch {
     return new Map()
+  } finally {
+    closeSync(fd)
   }
 }

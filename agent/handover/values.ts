@@ -22,7 +22,7 @@ export interface Memory {
 export interface OwnValues extends Memory {
   /** what the author has registered, by key */
   given: ReadonlyMap<string, () => unknown>
-  /** Call it when the old process has ended: the file is complete. */
+  /** Call it once, when the old process has ended: the file is complete. */
   complete(): void
 }
 
@@ -41,16 +41,19 @@ export function makeValues(inheritance: Pick<Inheritance, 'values' | 'gate'> | n
   let resolve = () => {} // not `Promise.withResolvers`: Node 20 serves too, and has none
   const completed = new Promise<void>((done) => (resolve = done))
   if (fd === null || inheritance?.gate !== undefined) resolve()
-  let read: Map<string, unknown> | null = null
+  let values: Promise<Map<string, unknown>> | null = null
+  const read = (file: number) => (values ??= import('./values-file.ts').then(({ readValues }) => readValues(file)))
   return {
     handOver: (key, value) => void given.set(key, value),
     inherited: async (key) => {
       await completed
       if (fd === null) return undefined
-      read ??= (await import('./values-file.ts')).readValues(fd)
-      return read.get(key)
+      return (await read(fd)).get(key)
     },
     given,
-    complete: resolve,
+    complete() {
+      if (fd !== null) void read(fd) // which closes the file: the descriptor is not kept for ever
+      resolve()
+    },
   }
 }

@@ -5,6 +5,7 @@ import { readdir, readFile, stat } from 'node:fs/promises'
 import { join } from 'node:path'
 import { sweepBy } from '../disk/copy-database.ts'
 import { exists, isLeftover } from '../disk/disk.ts'
+import { forgetLastWords } from '../disk/kept-words.ts'
 import { foldersOf, imageOf, type ManagedInstall } from '../disk/managed-install.ts'
 import { finishOperation, type JournalState } from '../disk/journal.ts'
 import { updateDirectory } from '../disk/places.ts'
@@ -56,6 +57,7 @@ export async function settleProbation(install: ManagedInstall): Promise<void> {
     tellMoved(now, now.operation?.id, moved)
   })
   await dropMark(install)
+  forgetLastWords()
   const operation = state.operation
   if (operation === null) return
   install.log({

@@ -21,6 +21,7 @@ import {
 } from '../words/state.ts'
 import { expectedPause, lastPause, pauseFault } from '../words/pause.ts'
 import { switchOf } from '../words/switch.ts'
+import { refuseOtherWire } from './other-wire.ts'
 import { markRestore, markUpdate } from './own-data.ts'
 import { knownRehearsal, refuseKnownOneWay, rehearse, type ToRehearse } from './rehearsal/rehearse.ts'
 import { makeCheck } from './steps/check.ts'
@@ -59,7 +60,7 @@ export function makeStages(
   operation: Operation,
   { restart, oneWay, restoreState, alone }: StagesOptions,
 ): Stages {
-  const { disk, journal, feed } = install
+  const { journal, feed } = install
   const { enter, leave } = makeClock(install, operation)
   let [state, placed, publishedBad] = [null as JournalState | null, null as Placed | null, false]
   const check = makeCheck({
@@ -68,7 +69,7 @@ export function makeStages(
     skip: ({ tag, asset }) => badEntry(stillBad(state?.bad ?? [], install.readyMs), tag, asset.sha256) !== null,
   })
   const download = makeDownloadOf(install, operation)
-  const verify = makeVerify({ service: install.service, disk })
+  const verify = makeVerifyOf(install)
   const swap = makeSwapOf(install, operation, restoreState, (to) => (placed ??= { tag: to, sha256: null }))
   const steps: Steps = {
     async check(tag, signal) {
@@ -104,7 +105,7 @@ export function makeStages(
     },
     async restore() {
       await enter('swap')
-      await assertWritable(install.places.directory)
+      await assertCanGoBack(install)
       return await swap.restore()
     },
     async restart(to) {
@@ -156,6 +157,20 @@ async function tryFirst(what: ToRehearse, alone: Alone | null): Promise<void> {
   await refuseLongPause(install, release, operation.rehearsal ?? null)
   const why = alone === null ? null : whyNotAlone(alone, operation.from, release.tag, operation.rehearsal)
   if (why !== null) throw blameless('refused', why, { hint: `a person may: \`${ownCommand('upgrade')}\`` })
+}
+
+async function assertCanGoBack(install: ManagedInstall): Promise<void> {
+  const { directory, backup } = install.places
+  await assertWritable(directory)
+  await refuseOtherWire(install, backup, await installedTag(backup), 'rollback')
+}
+
+function makeVerifyOf(install: ManagedInstall): Steps['verify'] {
+  const verify = makeVerify(install)
+  return async (candidate, release, signal) => {
+    await verify(candidate, release, signal)
+    await refuseOtherWire(install, candidate.path, release.tag, `upgrade --release ${release.tag}`)
+  }
 }
 
 function makeDownloadOf(install: ManagedInstall, operation: Operation): Steps['download'] {

@@ -4,6 +4,12 @@
 import type { HandoverReport, Kind } from './state.ts'
 import type { Switch } from './switch.ts'
 
+/**
+ * The versions of these messages that this release speaks, as the old process, the holder and the new one. What an older side ignores, an
+ * optional member or one more message, is no new version: docs/extend.md.
+ */
+export const WIRES: readonly number[] = [1]
+
 /** A listening socket that a successor inherits: the key of its listener, and two descriptors. */
 export interface InheritedListener {
   key: string

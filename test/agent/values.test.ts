@@ -22,14 +22,10 @@ function travel(given: Record<string, unknown>, cut = 0): { read: Map<string, un
   const fd = openUnnamed(tmpdir())
   ok(fd !== null)
   const said: string[] = []
-  try {
-    const values = Object.entries(given).map(([key, value]): [string, () => unknown] => [key, () => value])
-    writeValues(fd, new Map(values), (message) => said.push(message))
-    ftruncateSync(fd, Math.max(0, fstatSync(fd).size - cut))
-    return { read: readValues(fd), said }
-  } finally {
-    closeSync(fd)
-  }
+  const values = Object.entries(given).map(([key, value]): [string, () => unknown] => [key, () => value])
+  writeValues(fd, new Map(values), (message) => said.push(message))
+  ftruncateSync(fd, Math.max(0, fstatSync(fd).size - cut))
+  return { read: readValues(fd), said }
 }
 
 test('go there whole, of every kind that can be cloned; what cannot, and what is too much, is named and stops no other', () => {

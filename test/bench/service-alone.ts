@@ -2,12 +2,20 @@
 // and a successor loads it when its gate is open, so what clients wait for is what they would wait for.
 
 import { readFileSync } from 'node:fs'
-import { isHolder, keepLastWords, noteRelease, noteStart, readConfiguration, waitAtGate } from '../../agent/first.ts'
+import {
+  isHolder,
+  keepLastWords,
+  noteRelease,
+  noteStart,
+  readConfiguration,
+  waitAtGate,
+  doAsOrdered,
+} from '../../agent/first.ts'
 import { BUILD } from '../../agent/service/build.ts'
 
 const { service, tag } = BUILD
 const argv = process.argv.slice(2)
-if (argv[0] === '--version') process.stdout.write(`${service} ${tag}\n`)
+if (argv[0] === '--version') void sayVersion()
 else void begin()
 
 async function begin(): Promise<void> {
@@ -24,4 +32,9 @@ async function begin(): Promise<void> {
   waitAtGate({ tag, switch: 'one-at-a-time' })
   const { serve } = await import('./serve.ts')
   await serve(argv, 'one-at-a-time')
+}
+
+async function sayVersion(): Promise<void> {
+  process.stdout.write(`${service} ${tag}\n`)
+  await doAsOrdered()
 }

@@ -1,0 +1,31 @@
+// Whether the release that is to replace this process understands this process in a switch, and is understood. It is asked before the swap,
+// when nothing has changed.
+
+import { readWires } from '../disk/copy-database.ts'
+import type { ManagedInstall } from '../disk/managed-install.ts'
+import { ownCommand } from '../own.ts'
+import { blameless } from '../words/blame.ts'
+import { WIRES } from '../words/wire.ts'
+
+/** Throws refused if it does not; never in a command, which stops and starts the service. `words`: the command that would do it then. */
+export async function refuseOtherWire(
+  { serves, current }: Pick<ManagedInstall, 'serves' | 'current'>,
+  executable: string,
+  tag: string,
+  words: string,
+): Promise<void> {
+  if (!serves) return
+  const why = whyNoSwitch(WIRES, await readWires(executable))
+  if (why === null) return
+  throw blameless('refused', `${tag} cannot take over from ${current} while it serves: ${why}`, {
+    hint: `nothing has changed: \`${ownCommand('stop')}\`, then \`${ownCommand(words)}\`, which starts it again`,
+  })
+}
+
+/** Why two releases cannot switch, one clause; null: they can. `theirs` null: it does not say. Pure. */
+export function whyNoSwitch(own: readonly number[], theirs: readonly number[] | null): string | null {
+  if (theirs === null) return 'it was built with a kit that is older than the first version of the switch that is kept'
+  if (theirs.some((one) => own.includes(one))) return null
+  const list = (all: readonly number[]) => (all.length === 0 ? 'none' : all.join(', '))
+  return `it speaks other versions of the switch (${list(theirs)}) than this release (${list(own)})`
+}

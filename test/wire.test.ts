@@ -1,0 +1,136 @@
+// Releases whose kits differ in age: the first version of the wire is kept, and what speaks none of the versions is refused before the swap.
+// Real processes: the executable that was kept, and today's.
+
+import { once } from 'node:events'
+import { readFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { brotliDecompressSync } from 'node:zlib'
+import { readWires } from '../agent/disk/copy-database.ts'
+import { whyNoSwitch } from '../agent/update/other-wire.ts'
+import { WIRES } from '../agent/words/wire.ts'
+import type { Operation, Status } from '../agent/words/state.ts'
+import { equal, is, match, ok } from './assert.ts'
+import { journalOf } from './fixtures/evidence.ts'
+import { type Install, install } from './fixtures/install.ts'
+import { programRelease, publishTo, type TestRelease, textRelease, unpack } from './fixtures/releases.ts'
+import { KEPT_TAG, keptPath } from './fixtures/wire/make.ts'
+import { startLoad } from './lab/load.ts'
+import { WebSocket } from './lab/ws.ts'
+import { suite } from './suite.ts'
+
+const test = suite('wire', { timeoutMs: 120_000 })
+const APP = join(import.meta.dirname, 'fixtures/wire/app.ts')
+const KINDS = ['one-at-a-time', 'together']
+const WORD = 'BATON_SAY_WIRES'
+
+test('two releases switch if they speak one version of the wire, and this kit still speaks every version that is kept', async () => {
+  is(whyNoSwitch([1], [1]), null)
+  is(whyNoSwitch([1, 2], [2, 3]), null)
+  is(whyNoSwitch([1], [2, 3]), 'it speaks other versions of the switch (2, 3) than this release (1)')
+  is(whyNoSwitch([1], []), 'it speaks other versions of the switch (none) than this release (1)')
+  match(whyNoSwitch([1], null) ?? '', /^it was built with a kit that is older than/)
+  for (const wire of WIRES) ok((await readFile(keptPath(wire))).length > 100_000, `version ${wire} is kept`)
+})
+
+for (const wire of WIRES)
+  for (const kind of KINDS)
+    test(`wire ${wire}, ${kind}: today's executable takes over from the one that is kept, and gives back to it; nobody loses anything`, async () => {
+      await using it = await serving(await kept(wire, 'v1.0.0'), await programRelease('v1.1.0', APP), kind)
+      const { home, port } = it
+      equal(await readWires(home.executable), [wire])
+      const loads = (['fresh', 'keepalive'] as const).map((mode) =>
+        startLoad({ mode, clients: 4, port, path: '/', thinkMs: 20 }),
+      )
+      const socket = new WebSocket(`ws://127.0.0.1:${port}/`)
+      await once(socket, 'open')
+      let isClosed = false
+      socket.on('close', () => (isClosed = true))
+      const said = async () => {
+        socket.send('here')
+        return String((await once(socket, 'message'))[0])
+      }
+      is(await said(), 'v1.0.0 here')
+      for (const [path, tag, outcome] of [
+        ['/admin/update', 'v1.1.0', 'updated'],
+        ['/admin/update/rollback', 'v1.0.0', 'rolled_back'],
+        ['/admin/update', 'v1.1.0', 'updated'],
+      ] as const) {
+        const done = await it.carryOut(path, tag)
+        equal([done.outcome, done.error, done.handover?.cut], [outcome, null, 0])
+        is(await said(), `${tag} here`)
+      }
+      const totals = await Promise.all(loads.map((load) => load.stop()))
+      equal(
+        totals.map(({ lost, closed }) => [lost, closed]),
+        [
+          [0, 0],
+          [0, 0],
+        ],
+        JSON.stringify(totals),
+      )
+      is(isClosed, false)
+      socket.terminate()
+    })
+
+test('a release that does not say what it speaks is refused for a switch, by name and with the way, in both directions', async () => {
+  const older = await kept(1, 'v1.1.0', WORD)
+  const today = await programRelease('v1.0.0', APP)
+  await using it = await serving(today, older, 'one-at-a-time')
+  const before = (await it.status()).instance.id
+  const refused = await it.carryOut('/admin/update', 'v1.1.0')
+  equal([refused.outcome, refused.error?.code, refused.stage], ['failed', 'refused', 'verify'])
+  match(
+    refused.error?.message ?? '',
+    /^v1\.1\.0 cannot take over from v1\.0\.0 while it serves: it was built with a kit/,
+  )
+  match(refused.error?.hint ?? '', /`stop`, then `upgrade --release v1\.1\.0`, which starts it again/)
+  equal([(await it.status()).instance.id, (await journalOf(it.home)).bad], [before, []])
+})
+
+test('a rollback to a release that does not say it is refused too, and the service goes on', async () => {
+  // as if an update of a stopped service had brought today's release
+  const [older, today] = [await kept(1, 'v1.0.0', WORD), await programRelease('v1.1.0', APP)]
+  await using it = await serving(today, older, 'one-at-a-time')
+  await unpack(older, it.home.backup)
+  const refused = await it.carryOut('/admin/update/rollback', 'v1.0.0')
+  equal([refused.outcome, refused.error?.code], ['failed', 'refused'])
+  match(refused.error?.message ?? '', /^v1\.0\.0 cannot take over from v1\.1\.0 while it serves/)
+  match(refused.error?.hint ?? '', /`stop`, then `rollback`/)
+  const { instance, state } = await it.status()
+  equal([instance.version, state], ['v1.1.0', 'idle'])
+})
+
+test.run()
+
+/** What is kept for a version of the wire, with this tag. `without`: a word that it then does not know. */
+async function kept(wire: number, tag: string, without?: string): Promise<TestRelease> {
+  const text = brotliDecompressSync(await readFile(keptPath(wire))).toString()
+  ok(text.includes(KEPT_TAG) && text.includes(WORD))
+  return await textRelease(tag, text.replaceAll(KEPT_TAG, tag).replaceAll(without ?? KEPT_TAG, 'BATON_SAID_NOTHING'))
+}
+
+interface Serving extends AsyncDisposable {
+  home: Install
+  port: number
+  status(): Promise<Status>
+  /** asks for an operation, and resolves when it has ended */
+  carryOut(path: string, tag: string): Promise<Operation>
+}
+
+async function serving(first: TestRelease, next: TestRelease, kind: string): Promise<Serving> {
+  const update = { quietMs: 1000, probationMs: 500, holdMs: 60_000, drainMs: 2000 }
+  const home = await install({ release: first, update })
+  await publishTo(home.receipt.feed, [first, next])
+  await home.start({ WIRE_SWITCH: kind })
+  return {
+    home,
+    port: home.port ?? 0,
+    status: async () => (await home.api('GET', '/admin/update/status')).body as Status,
+    async carryOut(path, tag) {
+      const answer = await home.api('POST', path, path.endsWith('update') ? { tag } : undefined)
+      is(answer.status, 202, JSON.stringify(answer.body))
+      return await home.settled()
+    },
+    [Symbol.asyncDispose]: () => home[Symbol.asyncDispose](),
+  }
+}
