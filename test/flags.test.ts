@@ -76,22 +76,26 @@ for (const kind of ['app', 'bundle', 'script'] as const) {
   })
 }
 
-test('a release loads first what `--require` and `--import` name, in its workers and children too, and a killed start leaves no `before` behind', async () => {
+test('a release loads first what `--require` and `--import` name, in workers and children too; `build` checks it with variables that no release has, and says what is large; a killed start leaves no `before` behind', async () => {
   await using room = await temporary('preloads')
   const folder = join(room.path, 'app')
   await mkdir(folder)
+  await mkdir(join(folder, 'data'))
+  await writeFile(join(folder, 'data/table.json'), Buffer.alloc(2e6))
   for (const [name, text] of Object.entries(PRELOADED)) await writeFile(join(folder, name), text)
   const config = {
     nodeFlags: ['--import=./instrument.mjs', '--require=./first.cjs'],
     before: [['migrate.js', '{port}']],
   }
-  const project = parseProject({ service: 'shop', entry: 'server.js', healthPath: '/', ...config }, folder)
-  const { warnings, directory } = await buildQuietly({ project, out: join(room.path, 'out'), check: true })
-  equal(warnings, [])
+  const check = { environment: { SECRET: 'of-the-check-alone' } }
+  await writeFile(join(folder, 'baton.config.json'), JSON.stringify({ check }))
+  const project = parseProject({ service: 'shop', entry: 'server.js', healthPath: '/', ...config, check }, folder)
+  const { warnings, directory, contents } = await buildQuietly({ project, out: join(room.path, 'out'), check: true })
+  equal([warnings, contents?.largest], [[], [{ path: 'data/', sizeBytes: 2e6 }]])
   const executable = join(room.path, 'shop')
-  await writeFile(executable, zstdDecompressSync(await readFile(join(directory, `${assetName('shop')}.zst`))), {
-    mode: 0o755,
-  })
+  const bytes = zstdDecompressSync(await readFile(join(directory, `${assetName('shop')}.zst`)))
+  is(bytes.includes('of-the-check-alone'), false)
+  await writeFile(executable, bytes, { mode: 0o755 })
   const [state, configPath, port] = [join(room.path, 'state'), join(room.path, 'config.json'), await freePort()]
   await mkdir(state)
   const settings = {
@@ -100,7 +104,7 @@ test('a release loads first what `--require` and `--import` name, in its workers
     stateDirectory: state,
   }
   await writeFile(configPath, JSON.stringify(settings), { mode: 0o600 })
-  const env = { ...process.env, STATE_DIRECTORY: state }
+  const env = { ...process.env, STATE_DIRECTORY: state, SECRET: 'of-the-host' }
   const start = () => spawn(executable, ['serve', '--config', configPath], { env, stdio: 'ignore' })
 
   await writeFile(join(state, 'slow'), '')
@@ -198,6 +202,7 @@ const PRELOADED = {
     while (existsSync(state + '/slow')) await new Promise((resolve) => setTimeout(resolve, 20))
     writeFileSync(state + '/migrated', process.argv[2])`,
   'server.js': `import '${join(PROJECT, 'agent/adapters/auto.ts')}'
+    if (!process.env.SECRET) throw new Error('no secret')
     import { told } from './dep.mjs'
     import { fork } from 'node:child_process'
     import { once } from 'node:events'

@@ -77,7 +77,11 @@ test('init sees what is served, and the configuration says it', async () => {
   await writeFile(join(folder.path, 'package.json'), '{ "name": "shop", "type": "module", "main": "server.js" }')
   await writeFile(join(folder.path, 'server.js'), HTTPS)
   const found = detect(folder.path)
-  const shown = await startFromSource(folder.path, found, { environment: ENVIRONMENT, args: [] })
+  const shown = await startFromSource(folder.path, found, {
+    environment: ENVIRONMENT,
+    args: [],
+    check: { environment: {} },
+  })
   is(shown.scheme, 'https', shown.notes.join('\n'))
   is(shown.healthPath, '/healthz')
   match(shown.notes[0] ?? '', /and answers \/healthz by https with 200, 4 bytes/)

@@ -11,6 +11,7 @@ import { planInit } from '../deploy/make/init.ts'
 import { PROJECT } from '../deploy/make/place.ts'
 import { parseProject, type Project } from '../deploy/make/project.ts'
 import { updateReleases } from '../deploy/make/release-folder.ts'
+import { formatLargest, largestOf } from '../deploy/make/sizes.ts'
 import { databasesFor } from '../deploy/make/source-start.ts'
 import { readNodeCommand, readStart } from '../deploy/make/start-script.ts'
 import { howToEmbed } from '../deploy/make/trial-start.ts'
@@ -491,8 +492,26 @@ test('a folder of the project to which releases are published is in no release',
   await mkdir(join(shop.path, 'out/v1.0.0'), { recursive: true })
   await shop.write('out/v1.0.0/release.json', JSON.stringify({ tag: 'v1.0.0', service: 'shop' }))
   await updateReleases(join(shop.path, 'out'), 'shop')
-  const files = await filesOf(parseProject({ service: 'shop', entry: 'server.js' }, shop.path))
+  const out: string[] = []
+  const files = await filesOf(parseProject({ service: 'shop', entry: 'server.js' }, shop.path), (one) => out.push(one))
+  equal(out, ['out'])
   equal(files.map(({ path }) => path).toSorted(), ['package.json', 'public/releases.json', 'server.js'])
+})
+
+test('what is large in a release is named: packages, and folders of the author', () => {
+  const of = (...sizes: [string, number][]) =>
+    formatLargest(largestOf(sizes.map(([path, sizeBytes]) => ({ path, sizeBytes }))))
+  is(of(['server.js', 999], ['node_modules/a/b.js', 9e5]), null)
+  is(
+    of(
+      ['old/v1/shop', 9e7],
+      ['old/v2/shop', 2e6],
+      ['node_modules/@a/b/c', 1e7],
+      ['m/node_modules/d/e.bin', 6e6],
+      ['x', 1e6],
+    ),
+    '  large in it: old/ 92.0 MB, node_modules/@a/b 10.0 MB, m/node_modules/d 6.0 MB',
+  )
 })
 
 test('a workflow for GitHub is written at the root of a repository only, and otherwise that is said', async () => {

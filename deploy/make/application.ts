@@ -26,6 +26,7 @@ import { readRoot } from './root.ts'
 import { showBase } from './release.ts'
 import { billOf, licenceIn, type Package, packagesBehind, unique } from './sbom.ts'
 import { checkVersion, injectBundle, withoutFuse } from './sea.ts'
+import { formatLargest, type Part } from './sizes.ts'
 import { temporaryDirectory } from './temporary.ts'
 import { traced } from './trace.ts'
 import { tryOut } from './trial-start.ts'
@@ -54,6 +55,8 @@ export interface BuiltApplication extends PublishedRelease {
   warnings: string[]
   /** what the executable holds beside the application's own files and Node, by name */
   packages: Package[]
+  /** kind app: what the executable unpacks, and what is large in it; else null */
+  contents: { files: number; sizeBytes: number; largest: Part[] } | null
 }
 
 export async function buildApplication(options: ApplicationOptions): Promise<BuiltApplication> {
@@ -65,7 +68,7 @@ export async function buildApplication(options: ApplicationOptions): Promise<Bui
   const root = project.root === null ? null : join(project.folder, project.root)
   const trust = await readRoot(root, project.service, options.publishedAt)
   const words = wordsOf(project, tag, await commitOf(project.folder), trust)
-  const { sources, unpackedBytes, doubt } =
+  const { sources, unpackedBytes, doubt, contents } =
     project.kind === 'app'
       ? await writeApp(project, words, executable, progress)
       : await writeBundle(options, words, executable)
@@ -102,7 +105,7 @@ export async function buildApplication(options: ApplicationOptions): Promise<Bui
     schema,
     about: { kind, healthPath, port, ...base, switch: project.switch },
   })
-  return { ...published, warnings, packages }
+  return { ...published, warnings, packages, contents }
 }
 
 function tellLicences(packages: readonly Package[], progress: ProgressReport): void {
@@ -146,12 +149,15 @@ interface Written {
   unpackedBytes: number | undefined
   /** what may keep it from starting, and what to do about it; null: nothing is known */
   doubt: string | null
+  contents: BuiltApplication['contents']
 }
 
 /** Writes an executable of kind app to `to`. */
 async function writeApp(project: Project, words: OwnWords, to: string, progress: ProgressReport): Promise<Written> {
   progress.stage('collect', project.folder)
-  const all = await filesOf(project)
+  const all = await filesOf(project, (folder) =>
+    progress.note(`note: ${folder}/ stays out of the release: releases are published into it`),
+  )
   const files = project.trace ? await traced(project, all) : all
   for (const [what, file] of filesNamedBy(project)) {
     if (files.some(({ path }) => path === file)) continue
@@ -167,6 +173,8 @@ async function writeApp(project: Project, words: OwnWords, to: string, progress:
   const doubt = await checkAddons(files, progress)
   const packed: Archive = await archive([...files.filter(({ path }) => path !== PRELOAD), ...ours])
   progress.end('done', `${packed.files} files, ${formatBytes(packed.bytes.length)}`)
+  const large = formatLargest(packed.largest)
+  if (large !== null) progress.note(large)
 
   const base = await showBase(progress)
   progress.stage('inject')
@@ -188,7 +196,8 @@ async function writeApp(project: Project, words: OwnWords, to: string, progress:
     nodeFlags: words.nodeFlags,
     assets: { release: JSON.stringify(release), operator: await ourScript('operator'), app: bytes },
   })
-  return { sources: files.map(({ source }) => source), unpackedBytes: packed.unpackedBytes, doubt }
+  const contents = { files: packed.files, sizeBytes: packed.bytes.length, largest: packed.largest }
+  return { sources: files.map(({ source }) => source), unpackedBytes: packed.unpackedBytes, doubt, contents }
 }
 
 /** What the configuration says of a file, and its path in the release. */
@@ -218,7 +227,7 @@ async function checkAddons(files: readonly ArchiveFile[], progress: ProgressRepo
 async function writeBundle(options: ApplicationOptions, words: OwnWords, to: string): Promise<Written> {
   const { project, progress } = options
   const sources = new Set<string>()
-  const written = { sources, unpackedBytes: undefined, doubt: null }
+  const written = { sources, unpackedBytes: undefined, doubt: null, contents: null }
   progress.stage('bundle', project.entry)
   const left = formatLeftOut(project.kind, detect(project.folder).natives)
   if (left !== null) progress.note(`warning: ${left}`)

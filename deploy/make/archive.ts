@@ -6,6 +6,7 @@ import { createHash } from 'node:crypto'
 import { lstat, readFile, readlink } from 'node:fs/promises'
 import { dirname } from 'node:path/posix'
 import { BatonError } from '../../agent/words.ts'
+import { largestOf, type Part } from './sizes.ts'
 import { TAR_END, tarHeader, tarPadded } from '../lib/tar.ts'
 
 export interface ArchiveFile {
@@ -22,6 +23,8 @@ export interface Archive {
   files: number
   /** size once unpacked, on a disk with blocks of 4 KiB */
   unpackedBytes: number
+  /** what is large in it */
+  largest: Part[]
 }
 
 const DISK_BLOCK = 4096
@@ -31,6 +34,7 @@ export async function archive(files: readonly ArchiveFile[]): Promise<Archive> {
   const sorted = files.toSorted((a, b) => rank(a) - rank(b) || Buffer.compare(Buffer.from(a.path), Buffer.from(b.path)))
   const parts: Buffer[] = []
   const folders = new Set<string>()
+  const sizes: Part[] = []
   let blocks = 0
   for (const { path, source } of sorted) {
     if (/[\n\r\0]/.test(path)) {
@@ -43,6 +47,7 @@ export async function archive(files: readonly ArchiveFile[]): Promise<Archive> {
     const link = found.isSymbolicLink() ? await readlink(source) : ''
     const body = link === '' ? await readFile(source) : Buffer.alloc(0)
     blocks += Math.ceil(body.length / DISK_BLOCK)
+    sizes.push({ path, sizeBytes: body.length })
     for (let at = dirname(path); !folders.has(at); at = dirname(at)) folders.add(at)
     const mode = link !== '' ? 0o777 : found.mode & 0o100 ? 0o755 : 0o644
     const long = [
@@ -55,7 +60,8 @@ export async function archive(files: readonly ArchiveFile[]): Promise<Archive> {
   parts.push(TAR_END)
   const bytes = Buffer.concat(parts)
   const sha256 = createHash('sha256').update(bytes).digest('hex')
-  return { bytes, sha256, files: sorted.length, unpackedBytes: (blocks + folders.size) * DISK_BLOCK }
+  const unpackedBytes = (blocks + folders.size) * DISK_BLOCK
+  return { bytes, sha256, files: sorted.length, unpackedBytes, largest: largestOf(sizes) }
 }
 
 /** POSIX.1-2001 pax: `<length of the record> <key>=<value>\n`, where the length counts itself. */

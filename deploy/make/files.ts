@@ -8,7 +8,7 @@ import { BatonError } from '../../agent/words.ts'
 import type { ArchiveFile } from './archive.ts'
 import { isInside, layoutFault, packageWith, toArchive } from './layout.ts'
 import { packagesOf } from './packages.ts'
-import type { Project } from './project.ts'
+import { CONFIG, type Project } from './project.ts'
 
 /** a developer's own: never packed, from any folder */
 const NEVER = ['.git', '.hg', '.svn', '.DS_Store', '.npmrc', '.yarnrc', '.cache', '.idea', '.vscode', '.env', '.baton']
@@ -17,7 +17,8 @@ const NOT_OF_PACKAGES = ['.bin', '.cache', '.package-lock.json', '.modules.yaml'
 /** how many links a message names */
 const NAMED_MAX = 5
 
-export async function filesOf(project: Project): Promise<ArchiveFile[]> {
+/** `leftOut`: called with each folder that stays out because releases are published into it. */
+export async function filesOf(project: Project, leftOut: (folder: string) => void = () => {}): Promise<ArchiveFile[]> {
   const files = new Map<string, string>()
   const add = (path: string, source: string) => {
     if (!isExcluded(path, project)) files.set(path, source)
@@ -34,7 +35,8 @@ export async function filesOf(project: Project): Promise<ArchiveFile[]> {
         },
       )
     if (found.isFile()) add(to, source)
-    else for (const path of await walk(source, source === project.folder)) add(join(to, path), join(source, path))
+    else
+      for (const path of await walk(source, source === project.folder, leftOut)) add(join(to, path), join(source, path))
     if (source === project.folder) for (const [path, file] of await packageFiles(project)) add(path, file)
   }
   return [...files].map(([path, source]) => ({ path, source }))
@@ -61,19 +63,26 @@ export function formatLinksOut(links: readonly string[]): string | null {
 function isExcluded(path: string, { exclude }: Project): boolean {
   const name = path.slice(path.lastIndexOf('/') + 1)
   const isPackage = path.startsWith('node_modules/')
+  if (path === CONFIG) return true // what `check` says is no release's
   if (!isPackage && (name.startsWith('.env.') || name.endsWith('.log'))) return true
   return exclude.some((glob) => matchesGlob(path, glob) || path.startsWith(`${glob}/`))
 }
 
 /** Paths below `folder`; follows no links. `isProject`: leaves node_modules out, as `packageFiles` finds packages by name. */
-async function walk(folder: string, isProject: boolean, below = ''): Promise<string[]> {
+async function walk(
+  folder: string,
+  isProject: boolean,
+  leftOut: (folder: string) => void = () => {},
+  below = '',
+): Promise<string[]> {
   const paths: string[] = []
   for (const entry of await readdir(join(folder, below), { withFileTypes: true })) {
     const path = below === '' ? entry.name : `${below}/${entry.name}`
     if (NEVER.includes(entry.name) || (isProject && entry.name === 'node_modules')) continue
     if (below.endsWith('node_modules') && NOT_OF_PACKAGES.includes(entry.name)) continue
-    if (entry.isDirectory() && isProject && (await isFeed(join(folder, path)))) continue
-    if (entry.isDirectory()) paths.push(...(await walk(folder, isProject, path)))
+    const isOut = entry.isDirectory() && isProject && (await isFeed(join(folder, path)))
+    if (isOut) leftOut(path)
+    else if (entry.isDirectory()) paths.push(...(await walk(folder, isProject, leftOut, path)))
     else if (entry.isFile() || entry.isSymbolicLink()) paths.push(path)
   }
   return paths

@@ -63,6 +63,8 @@ export interface Project {
   image: string | null
   /** version of the database schema, for release.json */
   schema: number | null
+  /** what `build` and `init --try` start it with, and no release has */
+  check: { environment: Record<string, string> }
   /** how a release is tried on a copy of the data; null: nothing is said */
   rehearse: Rehearse | null
   /** `none`: the service keeps nothing on the host that a release could change; null: nothing is said */
@@ -173,12 +175,7 @@ const PARTS: { [Key in Exclude<keyof Project, 'folder'>]: Read<Project[Key]> } =
   },
   cwd: oneOf(['keep', 'app'] as const, 'keep'),
   environment(value, name, faults) {
-    const environment = value === undefined ? {} : record(value, name, faults)
-    for (const [variable, text] of Object.entries(environment)) {
-      if (!/^[A-Za-z_][A-Za-z0-9_]*$/.test(variable) || typeof text !== 'string')
-        faults.push(`expected variables with texts in ${name}, got ${shownValue({ [variable]: text })}`)
-    }
-    return value === undefined ? ENVIRONMENT : (environment as Record<string, string>)
+    return value === undefined ? ENVIRONMENT : variablesIn(value, name, faults)
   },
   args: texts,
   before(value, name, faults) {
@@ -246,11 +243,25 @@ const PARTS: { [Key in Exclude<keyof Project, 'folder'>]: Read<Project[Key]> } =
   root: textOr(null),
   publish: textOr(null),
   image: textOr(null),
+  check(value, name, faults) {
+    const { environment, ...others } = value === undefined ? { environment: {} } : record(value, name, faults)
+    if (Object.keys(others).length > 0) faults.push(`expected \`environment\` in ${name}, got ${shownValue(others)}`)
+    return { environment: variablesIn(environment ?? {}, `\`environment\` of ${name}`, faults) }
+  },
   schema: (value, name, faults) =>
     value === undefined || value === null ? null : number(0, 1e9, 0)(value, name, faults),
   rehearse: (value, name, faults) => (value === undefined || value === null ? null : rehearseFrom(value, name, faults)),
   state: (value, name, faults) =>
     value === undefined || value === null ? null : oneOf(['none'] as const, 'none')(value, name, faults),
+}
+
+function variablesIn(value: unknown, name: string, faults: string[]): Record<string, string> {
+  const variables = record(value, name, faults)
+  for (const [variable, text] of Object.entries(variables)) {
+    if (!/^[A-Za-z_][A-Za-z0-9_]*$/.test(variable) || typeof text !== 'string')
+      faults.push(`expected variables with texts in ${name}, got ${shownValue({ [variable]: text })}`)
+  }
+  return variables as Record<string, string>
 }
 
 function isPattern(text: string): boolean {

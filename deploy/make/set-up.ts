@@ -147,10 +147,10 @@ async function mayStart(flags: SetUpFlags, folder: string, found: Detected, isCo
 /** Loads the code for this only now: `init` without a start does not need it. */
 async function startOnce(folder: string, found: Detected, isConfigured: boolean): Promise<SourceStart> {
   const { startFromSource } = await import('./source-start.ts')
-  const { environment, args } = isConfigured
+  const project = isConfigured
     ? await readProject(folder)
-    : { environment: startEnvironment(found), args: found.args }
-  return await startFromSource(folder, found, { environment, args })
+    : { environment: startEnvironment(found), args: found.args, check: { environment: {} } }
+  return await startFromSource(folder, found, project)
 }
 
 interface Shows {

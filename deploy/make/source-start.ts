@@ -50,7 +50,7 @@ const NO_PATH = '/baton-asks-for-what-is-not-there'
 export async function startFromSource(
   folder: string,
   found: Detected,
-  { environment, args }: Pick<Project, 'environment' | 'args'>,
+  { environment, args, check }: Pick<Project, 'environment' | 'args' | 'check'>,
 ): Promise<SourceStart> {
   const unseen = { database: null, healthPath: found.healthPath, scheme: null }
   const file = startable(folder, found)
@@ -63,7 +63,7 @@ export async function startFromSource(
   const port = await freePort()
   const values = { port: String(port), host: '127.0.0.1', stateDirectory: state, path: '', feed: '', basePath: '' }
   const fill = (text: string) => filled(text, values)
-  const env = { ...trialEnvironment(state), ...mapped(environment, fill) }
+  const env = { ...trialEnvironment(state), ...check.environment, ...mapped(environment, fill) }
   const taker = takeNotes(work.path)
   const flags = found.nodeFlags.map((flag) => preloadFrom(folder, flag))
   const node: [string, ...string[]] = [await provideNode(), ...flags] // may download it

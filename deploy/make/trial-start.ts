@@ -41,7 +41,7 @@ const PROBATION_MS = 500
 /** what a switch has left behind is seen in /proc only */
 const CAN_SWITCH = process.platform === 'linux'
 const STARTED_AS =
-  'it is started in an empty directory, with the variables of `environment` in baton.config.json and none of yours; `--no-check` leaves this out'
+  'it is started in an empty directory, with the variables of `environment` and of `check.environment` in baton.config.json, and none of yours; `--no-check` leaves this out'
 
 export interface TrialEnd {
   /** a line for a person */
@@ -65,7 +65,7 @@ export async function tryOut(
 ): Promise<TrialEnd> {
   // not below the project: Node would find a forgotten package in the project's node_modules
   await using work = await temporaryDirectory(await temporaryPlace())
-  const install = await installIn(work.path, built, project.service)
+  const install = await installIn(work.path, built, project)
   const { executable, state, config, port, env } = install
   if (project.kind === 'app') {
     stage('unpack')
@@ -133,7 +133,7 @@ interface TrialInstall {
   env: NodeJS.ProcessEnv
 }
 
-async function installIn(folder: string, built: string, service: string): Promise<TrialInstall> {
+async function installIn(folder: string, built: string, { service, check }: Project): Promise<TrialInstall> {
   const [executable, state, config] = [join(folder, 'service'), join(folder, 'state'), join(folder, 'config.json')]
   await copyFile(built, executable, constants.COPYFILE_FICLONE)
   await mkdir(state)
@@ -150,6 +150,7 @@ async function installIn(folder: string, built: string, service: string): Promis
   await writeFile(config, JSON.stringify(settings), { mode: 0o600 })
   const env = {
     ...trialEnvironment(state),
+    ...check.environment,
     ...(CAN_SWITCH ? { [TRIAL]: 'switch' } : {}),
     BATON_NODE: await provideNode(),
   }
