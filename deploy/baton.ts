@@ -3,16 +3,15 @@
 // arguments and reports what happened; the work is in make/. Must hold: it starts on every Node that the package supports. It runs a
 // command that needs Node 26 with a Node 26.
 
-import { spawn } from 'node:child_process'
 import { existsSync } from 'node:fs'
 import { writeFile } from 'node:fs/promises'
 import { join, resolve } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import { asBatonError, BatonError, isTag, MEANINGS, reasonOf } from '../agent/words.ts'
+import { asBatonError, BatonError, EXIT, isTag, MEANINGS, reasonOf } from '../agent/words.ts'
 import { detect } from './make/detect.ts'
 import { COMPRESSIONS } from './make/pack.ts'
-import { IS_PACKAGED } from './make/place.ts'
-import { isRightMajor, NODE_MAJOR, provideNode } from './make/node.ts'
+import { IS_PACKAGED, ownVersion } from './make/place.ts'
+import { isRightMajor, runUnderNode } from './make/node.ts'
 import { folderFeed, imageFlags, initFlags, rehearseFlags, systemdFlags, trustFlags } from './make/own-flags.ts'
 import { type Project, readProject, RELEASES_FOLDER } from './make/project.ts'
 import { setUp } from './make/set-up.ts'
@@ -25,6 +24,7 @@ import {
   parseFlags,
   SCRIPT_FLAGS,
   tagFault,
+  unknownCommand,
   usageOf,
 } from './lib/flags.ts'
 import { printError, printJson, printLine } from './lib/printer.ts'
@@ -140,6 +140,13 @@ const WORDS: readonly Word[] = [
   },
 ]
 
+/** what comes after `deploy` */
+const GROUNDS: readonly CommandLine[] = [
+  { name: 'systemd', description: 'install or upgrade on this host, with systemd', args: {} },
+  { name: 'source', description: 'build a tag of this repository, and deploy that', args: {} },
+  { name: 'container', description: 'a container of this Docker engine', args: {} },
+]
+
 interface Script {
   name: string
   rest: readonly string[]
@@ -156,9 +163,9 @@ const SCRIPTS: Record<string, { description: string; file(argv: readonly string[
     async file([where = '', ...rest]) {
       if (where === 'systemd') return { name: 'deploy-systemd', rest: [...(await systemdFlags()), ...rest] }
       if (where === 'source' || where === 'container') return { name: `deploy-${where}`, rest }
-      throw new BatonError(
-        'invalid_request',
-        `expected systemd, source or container after \`deploy\`, got ${JSON.stringify(where)}`,
+      throw unknownCommand(
+        where,
+        GROUNDS.map(({ name }) => name),
       )
     },
   },
@@ -178,15 +185,25 @@ const TREE: CommandLine = {
 }
 
 async function main(argv: readonly string[]): Promise<number> {
-  const [first = '', ...rest] = argv
+  const isHelp = argv[0] === 'help'
+  const [first = '', ...rest] = isHelp ? [...argv.slice(1), '--help'] : argv
   try {
+    if (argv.length === 1 && (first === '--version' || first === '-v')) {
+      printLine(`baton ${await ownVersion()}`)
+      return EXIT.done
+    }
+    if (first === 'deploy' && ['--help', '-h'].includes(rest[0] ?? '')) {
+      const deploy = { name: 'deploy', description: 'deploy a release', args: {} }
+      process.stdout.write(await usageOf(deploy, TREE, GROUNDS))
+      return EXIT.done
+    }
     const script = Object.hasOwn(SCRIPTS, first) ? SCRIPTS[first] : undefined
     if (script !== undefined) {
       const { name, rest: own } = await script.file(rest)
       return await runScript(name, own)
     }
     const word = WORDS.find(({ name }) => name === first)
-    if (first === '' || first === 'help' || asksForHelp(argv)) {
+    if (argv.length === 0 || first === '--help' || first === '-h' || (word !== undefined && asksForHelp(rest))) {
       const others = Object.entries(SCRIPTS).map(([name, { description }]) => ({ name, description, args: {} }))
       process.stdout.write(
         await (word === undefined ? usageOf(TREE, undefined, [...WORDS, ...others]) : usageOf(word, TREE)),
@@ -194,11 +211,7 @@ async function main(argv: readonly string[]): Promise<number> {
       return first === '' ? 2 : 0
     }
     if (word === undefined) {
-      const known = [...WORDS.map(({ name }) => name), ...Object.keys(SCRIPTS)].join(', ')
-      throw new BatonError(
-        'invalid_request',
-        `expected a command (${known}), got ${JSON.stringify(first.slice(0, 40))}`,
-      )
+      throw unknownCommand(first, [...WORDS.map(({ name }) => name), ...Object.keys(SCRIPTS)])
     }
     const values = parseFlags(rest, word) as Values
     if (word.heavy && !isRightMajor()) return await runUnderNode(fileURLToPath(import.meta.url), argv)
@@ -364,20 +377,6 @@ async function runScript(name: string, argv: readonly string[]): Promise<number>
   const file = fileURLToPath(new URL(IS_PACKAGED ? `./${name}.js` : `./${name}.ts`, import.meta.url))
   if (!existsSync(file)) throw new BatonError('unsupported_host', `\`${name}\` is not part of this package`)
   return await runUnderNode(file, argv)
-}
-
-async function runUnderNode(file: string, argv: readonly string[]): Promise<number> {
-  const node = isRightMajor() ? process.execPath : await provideNode()
-  const loader = file.endsWith('.ts') ? ['--import', 'tsx'] : []
-  const child = spawn(node, ['--disable-warning=ExperimentalWarning', ...loader, file, ...argv], { stdio: 'inherit' })
-  // A terminal sends its signals to both processes. Another sender knows only this process's pid and means the program.
-  for (const signal of ['SIGTERM', 'SIGHUP'] as const) process.on(signal, () => void child.kill(signal))
-  return await new Promise((done, fail) => {
-    child.once('error', (cause) =>
-      fail(new BatonError('unsupported_host', `running Node ${NODE_MAJOR}: ${cause.message}`, { cause })),
-    )
-    child.once('exit', (code) => done(code ?? 1))
-  })
 }
 
 function failed(cause: unknown, json: boolean): number {

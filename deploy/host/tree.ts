@@ -11,6 +11,7 @@ import {
   parseFlags,
   SCRIPT_FLAGS,
   secondsOf,
+  unknownCommand,
   usage,
   usageOf,
   WAITING_FLAGS,
@@ -229,13 +230,14 @@ export const COMMAND_FLAGS: Readonly<Flags> = Object.fromEntries(WORDS.flatMap((
 /** Runs one command and returns its exit code; never throws. */
 export async function runCommand(argv: readonly string[], build: HostProgram): Promise<number> {
   const [first = '', ...rest] = argv
-  const word = WORDS.find(({ name }) => name === first)
+  const named = first === 'help' ? (rest[0] ?? '') : first
+  const word = WORDS.find(({ name }) => name === named)
   const tree: CommandLine = {
     name: `${build.service} ${ownCommand('')}`.trim(),
     description: `installs and keeps up to date: ${build.service} ${build.tag}`,
     args: {},
   }
-  if (first === '' || first === 'help' || asksForHelp(argv)) {
+  if (named === '' || (word !== undefined && first === 'help') || asksForHelp(argv)) {
     process.stdout.write(word === undefined ? await usageOf(tree, undefined, WORDS) : await usageOf(word, tree))
     return EXIT.done
   }
@@ -244,7 +246,7 @@ export async function runCommand(argv: readonly string[], build: HostProgram): P
   try {
     if (word === undefined) {
       const names = WORDS.filter(({ hidden }) => hidden !== true).map(({ name }) => name)
-      throw usage(`expected a command (${names.join(', ')}), got ${JSON.stringify(first.slice(0, 40))}`)
+      throw unknownCommand(named, names)
     }
     const values: Values = parseFlags(rest, word)
     const context = contextFrom(values, build, about)

@@ -106,6 +106,39 @@ export function usage(message: string, hint = 'see --help'): BatonError {
   return new BatonError('invalid_request', message, { hint })
 }
 
+/** A first word that is none of `commands`. */
+export function unknownCommand(word: string, commands: readonly string[]): BatonError {
+  return usage(`there is no command ${JSON.stringify(word.slice(0, 40))} here`, suggestion(word, commands))
+}
+
+/** The hint for a word that is none of `known`: the one that was meant, if that is plain, else all. */
+function suggestion(word: string, known: readonly string[]): string {
+  const near = word.length > TYPED_MAX ? [] : known.map((one) => ({ one, faults: faultsBetween(word, one) }))
+  const [best] = near.toSorted((a, b) => a.faults - b.faults)
+  if (best !== undefined && best.faults <= FAULTS_MAX && best.faults < best.one.replace(/^-+/, '').length / 2)
+    return `did you mean \`${best.one}\`? see --help`
+  return `there are ${known.filter((one) => !/^-[^-]/.test(one)).join(', ')}; see --help`
+}
+
+const [FAULTS_MAX, TYPED_MAX] = [2, 40]
+
+/** How many letters of one word are missing, too many, wrong or exchanged with their neighbour, to make the other of it. */
+function faultsBetween(one: string, other: string): number {
+  const rows = Array.from({ length: one.length + 1 }, (_, i) =>
+    Array.from({ length: other.length + 1 }, (__, j) => i || j),
+  )
+  const at = (i: number, j: number) => rows[i]?.[j] ?? Infinity
+  for (let i = 1; i <= one.length; i++) {
+    for (let j = 1; j <= other.length; j++) {
+      const isSame = one[i - 1] === other[j - 1]
+      const isExchanged = one[i - 1] === other[j - 2] && one[i - 2] === other[j - 1]
+      const ways = [at(i - 1, j) + 1, at(i, j - 1) + 1, at(i - 1, j - 1) + (isSame ? 0 : 1)]
+      rows[i]![j] = Math.min(...ways, isExchanged ? at(i - 2, j - 2) + 1 : Infinity)
+    }
+  }
+  return at(one.length, other.length)
+}
+
 /** citty accepts and ignores unknown flags; here they are an error. */
 function refuseUnknown(argv: readonly string[], args: Flags): void {
   const types = new Map<string, string | undefined>()
@@ -130,10 +163,7 @@ function refuseUnknown(argv: readonly string[], args: Flags): void {
     }
     const type = types.get(name)
     if (type === undefined)
-      throw usage(
-        `there is no flag ${JSON.stringify(name.slice(0, 40))} here`,
-        `there are ${[...types.keys()].filter((flag) => flag.startsWith('--')).join(', ')}; see --help`,
-      )
+      throw usage(`there is no flag ${JSON.stringify(name.slice(0, 40))} here`, suggestion(name, [...types.keys()]))
     if (type === 'boolean' && argument.includes('=')) throw usage(`expected no value for \`${name}\``)
     if (type !== 'boolean' && !argument.includes('=') && ++i >= argv.length)
       throw usage(`expected a value for \`${name}\``)

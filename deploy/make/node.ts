@@ -2,6 +2,7 @@
 // package of a fixed version from the registry in npm's settings. It keeps the headers of that Node too, for `baton rebuild`.
 // Must hold: a fetched Node is the one that the lock file of this project names.
 
+import { spawn } from 'node:child_process'
 import { createHash } from 'node:crypto'
 import { constants, existsSync, readFileSync } from 'node:fs'
 import { access, chmod, mkdir, readFile, realpath, rename, writeFile } from 'node:fs/promises'
@@ -191,4 +192,19 @@ async function isExecutable(path: string): Promise<boolean> {
     () => true,
     () => false,
   )
+}
+
+/** Runs a script of this kit with Node 26, with this process's terminal; resolves to its exit code. */
+export async function runUnderNode(file: string, argv: readonly string[]): Promise<number> {
+  const node = isRightMajor() ? process.execPath : await provideNode()
+  const loader = file.endsWith('.ts') ? ['--import', 'tsx'] : []
+  const child = spawn(node, ['--disable-warning=ExperimentalWarning', ...loader, file, ...argv], { stdio: 'inherit' })
+  // A terminal sends its signals to both processes. Another sender knows only this process's pid and means the program.
+  for (const signal of ['SIGTERM', 'SIGHUP'] as const) process.on(signal, () => void child.kill(signal))
+  return await new Promise((done, fail) => {
+    child.once('error', (cause) =>
+      fail(new BatonError('unsupported_host', `running Node ${NODE_MAJOR}: ${cause.message}`, { cause })),
+    )
+    child.once('exit', (code) => done(code ?? 1))
+  })
 }

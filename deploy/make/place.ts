@@ -1,5 +1,7 @@
 // Where this kit runs from: a clone, or the folder of the installed package.
 
+import { readFile } from 'node:fs/promises'
+import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 
 declare const __BATON_PACKAGED__: boolean | undefined
@@ -9,3 +11,10 @@ export const IS_PACKAGED = typeof __BATON_PACKAGED__ !== 'undefined'
 
 /** Root folder: two above both `deploy/make/` of a clone and `lib/esm/` of the package. */
 export const PROJECT = fileURLToPath(new URL('../../', import.meta.url))
+
+/** The version of this kit; a clone has it where `npm pack` takes it from. */
+export async function ownVersion(): Promise<string> {
+  const manifest = JSON.parse(await readFile(join(PROJECT, 'package.json'), 'utf8')) as Record<string, unknown>
+  const { version, packed } = manifest as { version?: string; packed?: { version: string } }
+  return version ?? packed?.version ?? 'of no version'
+}

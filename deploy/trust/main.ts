@@ -5,7 +5,16 @@ import { readdir } from 'node:fs/promises'
 import { delimiter, join, resolve } from 'node:path'
 import { METADATA_FOLDER, type Role, ROLES } from '../../agent/publish.ts'
 import { asBatonError, BatonError, EXIT, MEANINGS, ROLLOUT_STEPS_MAX } from '../../agent/words.ts'
-import { asksForHelp, type CommandLine, type Flags, OUTPUT_FLAGS, parseFlags, usage, usageOf } from '../lib/flags.ts'
+import {
+  asksForHelp,
+  type CommandLine,
+  type Flags,
+  OUTPUT_FLAGS,
+  parseFlags,
+  unknownCommand,
+  usage,
+  usageOf,
+} from '../lib/flags.ts'
 import { printable } from '../lib/printer.ts'
 import * as commands from './commands.ts'
 import { openHub } from './github.ts'
@@ -214,17 +223,19 @@ const WORDS: readonly Word[] = [
 /** Runs one word and returns its exit code; never throws. */
 export async function runTrust(argv: readonly string[], io: Io = PROCESS): Promise<number> {
   const [first = '', ...rest] = argv
-  const word = WORDS.find(({ name }) => name === first)
-  if (first === '' || first === 'help' || asksForHelp(argv)) {
+  const named = first === 'help' ? (rest[0] ?? '') : first
+  const word = WORDS.find(({ name }) => name === named)
+  if (named === '' || (word !== undefined && first === 'help') || asksForHelp(argv)) {
     io.write(word === undefined ? await usageOf(TREE, undefined, WORDS) : await usageOf(word, TREE))
     return EXIT.done
   }
   const json = argv.includes('--json')
   try {
-    if (word === undefined) {
-      const names = WORDS.map(({ name }) => name).join(', ')
-      throw usage(`expected a command (${names}), got ${JSON.stringify(first.slice(0, 40))}`)
-    }
+    if (word === undefined)
+      throw unknownCommand(
+        named,
+        WORDS.map(({ name }) => name),
+      )
     const values: Values = parseFlags(rest, word)
     const lines: string[] = []
     const say = (line: string): void => {

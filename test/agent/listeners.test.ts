@@ -154,7 +154,7 @@ test('a unix socket has its name, mode and group before its author hears that it
   const server = answering()
   const seen: number[] = []
   server.on('listening', () => seen.push(statSync(path).mode & 0o777, statSync(path).gid))
-  const [group = 0] = (process.getgroups?.() ?? []).filter((one) => one !== process.getgid?.())
+  const [group = process.getgid?.() ?? 0] = (process.getgroups?.() ?? []).filter((one) => one !== process.getgid?.())
   await using _ = await bound({ server, path, mode: 0o620, group })
   equal(seen, [0o620, group])
   await rejects(
