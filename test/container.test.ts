@@ -94,6 +94,24 @@ test('keeps a hardware address that a person set, and never one that the engine 
   equal(specifyOn({ apiVersion: '1.43' }, asked).body['MacAddress'], mac)
 })
 
+test('what an engine hides by itself is left to the engine; what a person hides or shows is carried', () => {
+  const usual =
+    '/proc/asound /proc/acpi /proc/kcore /proc/keys /proc/latency_stats /proc/timer_list /proc/timer_stats /proc/sched_debug /proc/scsi /sys/firmware'
+  const masked = (paths: string[]) => inspection({ HostConfig: { NetworkMode: 'own', MaskedPaths: paths } })
+  const said = (paths: string[]) => specifyOn({}, masked(paths)).body.HostConfig['MaskedPaths']
+  const older = usual.split(' ')
+  const newer = [...older, '/proc/interrupts']
+  equal([said(older), said(newer), said([]), said(['/proc/kcore'])], [undefined, undefined, [], ['/proc/kcore']])
+  const image = imageInspection({})
+  const reason = (was: string[], is: string[]) =>
+    compare({ before: masked(was), after: masked(is), oldImage: image, newImage: image }).map(({ because }) => because)
+  equal([reason(older, newer), reason(newer, older), reason([], older)], [['engine'], ['unexplained'], ['unexplained']])
+  equal(reason([...older, '/proc/own'], newer), ['unexplained'])
+  const after = predict(masked(older), specifyOn({}, masked(older)), image, { kind: 'docker', apiVersion: '1.51' })
+  const paths = compare({ before: masked(older), after, oldImage: image, newImage: image }).map(({ path }) => path)
+  equal(paths, ['Config.Image'])
+})
+
 test('a dry run says what the engine will show of a hardware address', () => {
   const mac = '92:d0:c6:0a:29:33'
   const before = inspection({ HostConfig: { NetworkMode: 'own' }, NetworkSettings: { Networks: { own: {} } } })

@@ -7,9 +7,10 @@ import { COMPOSE_LABELS, ORIGIN_LABEL } from './reference.ts'
 
 /**
  * `image`: the old image's value gave way to the new image's. `identity`: follows from being another container.
- * `carried`: an unnamed volume is now named. `unexplained`: something that a person set was lost or made up.
+ * `carried`: an unnamed volume is now named. `engine`: the engine hides more of the host than the one that made the old container.
+ * `unexplained`: something that a person set was lost or made up.
  */
-export type Because = 'image' | 'identity' | 'carried' | 'unexplained'
+export type Because = 'image' | 'identity' | 'carried' | 'engine' | 'unexplained'
 
 export interface Difference {
   path: string
@@ -41,7 +42,8 @@ export function unexplained(differences: readonly Difference[]): Difference[] {
 }
 
 export function formatDifference({ path, before, after, because }: Difference): string {
-  const shown = (value: unknown) => (isEmpty(value) ? '(none)' : JSON.stringify(value))
+  const isNone = (value: unknown) => value === undefined || value === null || value === ''
+  const shown = (value: unknown) => (isNone(value) ? '(none)' : JSON.stringify(value))
   return `${because.padEnd(11)} ${path}: ${shown(before)} -> ${shown(after)}`
 }
 
@@ -112,10 +114,15 @@ function compareHostConfig({ before, after, newImage }: Pair): Difference[] {
       path: `HostConfig.${key}`,
       before: was,
       after: is,
-      because: nowNamed(key, was, is) ? 'carried' : 'unexplained',
+      because: nowNamed(key, was, is) ? 'carried' : hidesMore(key, was, is) ? 'engine' : 'unexplained',
     })
   }
   return found
+
+  function hidesMore(key: string, was: unknown, is: unknown): boolean {
+    const [old, now] = [was, is].map((list) => (list ?? []) as string[]) as [string[], string[]]
+    return key === 'MaskedPaths' && old.length > 0 && old.every((path) => now.includes(path))
+  }
 
   /** Whether the only change is that unnamed volumes now have names, and each name is the volume that was mounted there. */
   function nowNamed(key: string, was: unknown, is: unknown): boolean {
@@ -156,6 +163,8 @@ function compareMounts({ before, after, newImage }: Pair): Difference[] {
     const [old, now] = [was?.get(destination), is?.get(destination)]
     for (const key of MOUNT_FIELDS) {
       if (old !== undefined && now !== undefined && isSame(old[key], now[key])) continue
+      // where the engine has put it for this container; which image it is stands in `HostConfig.Mounts`
+      if (key === 'Source' && old?.Type === 'image' && now?.Type === 'image') continue
       if (isEmpty(old?.[key]) && isEmpty(now?.[key])) continue
       const added = old === undefined && now?.Type === 'volume' && destination in (newImage.Config?.Volumes ?? {})
       found.push({

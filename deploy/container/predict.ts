@@ -62,7 +62,8 @@ export function predict(
   return {
     ...before,
     Config: merged as ContainerInspection['Config'],
-    HostConfig: kind === 'podman' ? before.HostConfig : host,
+    // what is not said, the engine fills in: the dry run cannot know whether it masks more than the one before
+    HostConfig: kind === 'podman' ? before.HostConfig : { MaskedPaths: before.HostConfig['MaskedPaths'], ...host },
     Mounts: [...before.Mounts, ...made],
     NetworkSettings: { Networks: networks },
   }

@@ -55,6 +55,22 @@ const PERSONAL = [
   'NetworkDisabled',
   'MacAddress',
 ] as const
+/**
+ * What every engine since 18.09 masks if nobody says otherwise. Newer ones mask more. An inspection shows what the engine that made the
+ * container masked, as if a person had set it; carried on, it would keep the masks of that engine for ever.
+ */
+const MASKED = [
+  '/proc/asound',
+  '/proc/acpi',
+  '/proc/kcore',
+  '/proc/keys',
+  '/proc/latency_stats',
+  '/proc/timer_list',
+  '/proc/timer_stats',
+  '/proc/sched_debug',
+  '/proc/scsi',
+  '/sys/firmware',
+]
 const PREDEFINED = new Set(['default', 'bridge', 'host', 'none', 'podman', 'slirp4netns', 'pasta', 'private'])
 
 export function specify(source: SpecificationSource, target: ContainerTarget): Specification {
@@ -160,6 +176,8 @@ function hostConfigFor(source: SpecificationSource, engine: EngineTraits): HostC
   // inspect says `/other:/this/alias`, create wants `other:alias`
   host.Links = (host.Links ?? []).map((link) => link.replace(/^\/?([^:]+):(?:.*\/)?([^/]+)$/, '$1:$2'))
   for (const key of ['Mounts', 'Binds', 'Links'] as const) if (isEmpty(host[key])) delete host[key]
+  const masked = (host['MaskedPaths'] ?? []) as string[]
+  if (engine.kind === 'docker' && MASKED.every((path) => masked.includes(path))) delete host['MaskedPaths']
   return engine.kind === 'podman' ? forPodman(host) : host
 }
 

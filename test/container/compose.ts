@@ -6,7 +6,7 @@ import { suite } from '../suite.ts'
 import { equal, match, ok, rejects, withCode } from '../assert.ts'
 import { run } from '../../deploy/lib/shell.ts'
 import { witnessed } from '../fixtures/deploy-container.ts'
-import { labFolder, openLab, publish } from '../lab/docker.ts'
+import { labFolder, ofCompose, openLab, publish } from '../lab/docker.ts'
 import { command } from './cutting.ts'
 import { deployIn, healthy, probeImage, publishGood, statusIn } from './probe.ts'
 
@@ -256,7 +256,7 @@ async function project(
   await writeFile(join(folder, 'compose.yaml'), file)
   const compose = (...args: string[]) => run(['docker-compose', ...args], { cwd: folder, env: engine.environment })
   await compose('up', '-d')
-  const container = `${name}_beacon_1`
+  const container = ofCompose(name, 'beacon')
   await healthy(engine, container)
   await engine.docker('exec', container, '/bin/busybox', 'touch', '/data/here')
   return { name: container, environment, compose, folder }

@@ -3,8 +3,8 @@
 // must look the same as the recreated one.
 
 import { isLong, suite } from '../suite.ts'
-import { equal, ok } from '../assert.ts'
-import { type Inspection, isCurrent, type LabEngine, openLab } from '../lab/docker.ts'
+import { equal, match, ok } from '../assert.ts'
+import { type Inspection, isCurrent, type LabEngine, openLab, startEngine } from '../lab/docker.ts'
 import { deployIn, healthy, publishGood } from './probe.ts'
 import { sideBySide } from './side-by-side.ts'
 
@@ -12,8 +12,8 @@ interface Case {
   title: string
   /** one of `many at once`, a part of another case, or like one: alone only in the long form */
   long?: true
-  /** also in the short form on the current engine, which tries what engines since 25 show otherwise */
-  current?: true
+  /** also in the short form on the current engine, which tries what engines since 25 show otherwise. `only`: no older one has it */
+  current?: true | 'only'
   /** of `docker run`, before the image */
   options?: string[]
   /** after the image */
@@ -391,6 +391,75 @@ const ALL: Case[] = [
       equal(Networks[`${Name.slice(1)}-c`].MacAddress, '92:d0:c6:0a:29:34'),
   },
   {
+    title: 'networks given at once, with a gateway that is preferred and a setting of the interface',
+    current: 'only',
+    prepare: [
+      ['network', 'create', '--subnet', '10.91.4.0/24', 'NAME-d'],
+      ['network', 'create', '--subnet', '10.91.5.0/24', 'NAME-e'],
+    ],
+    options: [
+      '--network=name=NAME-d,ip=10.91.4.77,alias=one,driver-opt=com.docker.network.endpoint.sysctls=net.ipv4.conf.IFNAME.log_martians=1',
+      '--network=name=NAME-e,alias=two,gw-priority=7',
+    ],
+    differs: CARRIED,
+    check: (_, { Name, NetworkSettings: { Networks } }) => {
+      const [first, second] = ['d', 'e'].map((network) => Networks[`${Name.slice(1)}-${network}`])
+      equal([first.IPAddress, first.GwPriority, second.GwPriority], ['10.91.4.77', 0, 7])
+      match(JSON.stringify(first.DriverOpts), /log_martians=1/)
+    },
+  },
+  {
+    title:
+      'mounts as engines know them since 25: a part of a volume, an image, a bind whose own mounts stay as they are',
+    current: 'only',
+    prepare: [
+      ['volume', 'create', 'parts'],
+      ['run', '--rm', '-v', 'parts:/parts', '--entrypoint', '/bin/busybox', 'OLD', 'mkdir', '/parts/one'],
+    ],
+    options: [
+      '--mount=type=volume,src=parts,dst=/one,volume-subpath=one',
+      '--mount=type=image,src=OLD,dst=/an-image',
+      '--mount=type=bind,src=/usr,dst=/host-usr,readonly,bind-recursive=writable',
+    ],
+    afterwards: [['exec', 'NAME', '/bin/busybox', 'touch', '/one/here']],
+    differs: CARRIED,
+    check: async (_, { Name }, engine) => {
+      await engine.docker('exec', Name.slice(1), '/bin/busybox', 'ls', '/one/here', '/an-image/bin/busybox')
+      equal(
+        await engine.docker(
+          'run',
+          '--rm',
+          '-v',
+          'parts:/parts',
+          '--entrypoint',
+          '/bin/busybox',
+          `${registry.host}/beacon:v1.1.0`,
+          'ls',
+          '/parts/one',
+        ),
+        'here',
+      )
+    },
+  },
+  {
+    title: 'annotations, and a health check of its own for the start',
+    current: 'only',
+    options: [
+      '--annotation',
+      'org.example.kept=yes',
+      '--health-start-period',
+      '5s',
+      '--health-start-interval',
+      '300ms',
+    ],
+    differs: CARRIED,
+    check: (_, after) =>
+      equal(
+        [after.HostConfig.Annotations, after.Config.Healthcheck.StartInterval],
+        [{ 'org.example.kept': 'yes' }, 300_000_000],
+      ),
+  },
+  {
     title: 'a name that is not plain',
     long: true,
     options: ['--oom-score-adj', '100', '--cgroupns', 'host'],
@@ -398,7 +467,9 @@ const ALL: Case[] = [
   },
 ]
 
-const CASES = ALL.filter(({ long, current }) => isLong || (isCurrent ? current === true : long !== true))
+const CASES = ALL.filter(({ long, current }) =>
+  isCurrent ? isLong || current !== undefined : current !== 'only' && (isLong || long !== true),
+)
 const AT_ONCE = 4
 const { skip, engine, registry, close } = await openLab()
 const test = suite('container table', { timeoutMs: 120_000, skip })
@@ -407,6 +478,42 @@ const beside = sideBySide(test, AT_ONCE)
 test.before(() => publishGood(registry.host))
 
 for (const [i, one] of CASES.entries()) beside(`recreates a container with ${one.title}`, () => recreated(one, i))
+
+// what an inspection shows of it is what that engine made of it, and no engine that made it anew would show the same
+if (isCurrent)
+  test('a container that an older engine has made is updated when a current one has taken its place, and hides of the host what that hides', async () => {
+    const one = await startEngine({ former: true })
+    const [old, fresh] = [`${registry.host}/beacon:v1.0.0`, `${registry.host}/beacon:v1.1.0`]
+    const options = ['--restart', 'always', '--network', 'own', '--network-alias', 'shop', '-v', 'kept:/data', ...TRUE]
+    await one.docker('network', 'create', 'own')
+    await one.docker('run', '-d', '--name', 'kept', ...options, old)
+    await one.docker(
+      'run',
+      '-d',
+      '--name',
+      'bare',
+      '--restart',
+      'always',
+      '--security-opt',
+      'systempaths=unconfined',
+      ...TRUE,
+      old,
+    )
+    const before = await one.inspect('kept')
+    await one.upgrade()
+    for (const name of ['kept', 'bare']) {
+      await healthy(one, name)
+      const ended = await deployIn(one, { container: name, release: 'v1.1.0' })
+      equal([ended.outcome, ended.error?.message ?? null], ['updated', null])
+    }
+    await one.docker('create', '--name', 'control', fresh)
+    const [after, bare, control] = await Promise.all(['kept', 'bare', 'control'].map((name) => one.inspect(name)))
+    ok(control.HostConfig.MaskedPaths.length > before.HostConfig.MaskedPaths.length)
+    equal(after.HostConfig.MaskedPaths, control.HostConfig.MaskedPaths)
+    equal(bare.HostConfig.MaskedPaths, [])
+    await one.docker('rm', '-f', ...(await one.names()))
+    await one.stop()
+  })
 
 test.after(close)
 
@@ -425,7 +532,8 @@ async function recreated(one: Case, i: number): Promise<void> {
   await healthy(engine, name)
   const before = await engine.inspect(name)
 
-  const dry = i % 3 === 0 ? await deployIn(engine, { container: name, release: 'v1.1.0', dryRun: true }) : null
+  const dry =
+    isCurrent || i % 3 === 0 ? await deployIn(engine, { container: name, release: 'v1.1.0', dryRun: true }) : null
   equal((await engine.inspect(name)).Id, before.Id, 'a dry run changes nothing')
   const ended = await deployIn(engine, { container: name, release: 'v1.1.0' })
   equal([ended.outcome, ended.error?.message ?? null], ['updated', null])
@@ -488,11 +596,11 @@ function flatten(inspection: Inspection): Map<string, string> {
   for (const { Type, Name: volume, Destination, RW, Driver } of Mounts) {
     put(`Mounts.${Destination}`, { Type, RW, Driver, volume: /^[0-9a-f]{64}$/.test(volume) ? 'anonymous' : volume })
   }
-  for (const [network, { IPAMConfig, Links, Aliases, DriverOpts }] of Object.entries<Inspection>(
+  for (const [network, { IPAMConfig, Links, Aliases, DriverOpts, GwPriority }] of Object.entries<Inspection>(
     NetworkSettings.Networks,
   )) {
     const aliases = (Aliases ?? []).filter((alias: string) => alias !== Id.slice(0, 12))
-    put(`Networks.${network}`, { joined: 'yes', IPAMConfig, Links, aliases, DriverOpts })
+    put(`Networks.${network}`, { joined: 'yes', IPAMConfig, Links, aliases, DriverOpts, GwPriority })
   }
   return result
 }

@@ -66,6 +66,8 @@ export async function inCurrentLab(
   if (reason !== null && process.env['BATON_TEST_WITHOUT_CURRENT_ENGINE'] === '1')
     process.env['BATON_TEST_NO_SKIP'] = '0'
   process.env['BATON_LAB_ENGINE'] = CURRENT_ENGINE
+  // what a deployment in the tests' own process finds: this engine's compose, not Debian's
+  process.env['PATH'] = [join(CURRENT_ENGINE, 'usr/bin'), process.env['PATH'] ?? ''].join(':')
   process.env['BATON_LAB_STORE'] = store
   process.exit(await runInLab(file, { reason, deadlineMs, memory: MEMORY }))
 }
@@ -134,6 +136,8 @@ export interface LabEngine {
   start(flags?: Record<string, string>): Promise<void>
   /** kill -9 of the engine alone: what it runs lives on, until it starts again */
   kill(): Promise<void>
+  /** an engine that is `former` is replaced by the current one, which finds its containers */
+  upgrade(): Promise<void>
   /** a power cut: kills the engine and everything that it runs at once */
   crash(): Promise<void>
 }
@@ -144,6 +148,8 @@ export type Inspection = any
 export interface EngineOptions {
   /** size of a separate file system for images and containers, in MB; default: they are on the disk */
   diskMb?: number
+  /** Debian's own in the lab of the current one, until `upgrade`; it keeps images as Debian's does */
+  former?: boolean
 }
 
 let engines = 0
@@ -151,13 +157,15 @@ const OTHER_ENGINE = process.env['BATON_LAB_ENGINE']
 /** Whether the lab's engine is a current one, and not Debian's own. */
 export const isCurrent = OTHER_ENGINE !== undefined
 const CONTAINERD_STORE = process.env['BATON_LAB_STORE'] === 'containerd'
+/** The container of a compose project's service: compose 1 writes `project_service_1`, compose 2 `project-service-1`. */
+export function ofCompose(project: string, service: string): string {
+  return [project, service, '1'].join(isCurrent ? '-' : '_')
+}
+const DEBIANS = ['/usr/bin', '/usr/sbin', '/bin', '/sbin']
 /** Where the lab's programs are, the engine's first: another one on PATH may be newer than the engine. */
 const FOLDERS = [
   ...(OTHER_ENGINE === undefined ? [] : [join(OTHER_ENGINE, 'usr/bin'), join(OTHER_ENGINE, 'usr/sbin')]),
-  '/usr/bin',
-  '/usr/sbin',
-  '/bin',
-  '/sbin',
+  ...DEBIANS,
 ]
 
 /** Starts a private dockerd, which ends with the lab. */
@@ -180,7 +188,9 @@ export async function startEngine(options: EngineOptions = {}): Promise<LabEngin
     'shutdown-timeout': '3',
     'cgroup-parent': process.env['BATON_LAB_CGROUP'] ?? 'baton-lab',
     'max-download-attempts': '1',
-    ...(CONTAINERD_STORE ? { feature: 'containerd-snapshotter=true' } : { 'storage-driver': 'overlay2' }),
+    ...(CONTAINERD_STORE && options.former !== true
+      ? { feature: 'containerd-snapshotter=true' }
+      : { 'storage-driver': 'overlay2' }),
   }
   const args = Object.entries(flags).map(([flag, value]) => `--${flag}=${value}`)
   const environment = {
@@ -191,6 +201,7 @@ export async function startEngine(options: EngineOptions = {}): Promise<LabEngin
     PATH: [...FOLDERS, process.env['PATH'] ?? ''].join(':'),
   }
   let daemon: ChildProcess | null = null
+  let isFormer = options.former === true
   const engine: LabEngine = {
     socketPath,
     environment,
@@ -200,6 +211,11 @@ export async function startEngine(options: EngineOptions = {}): Promise<LabEngin
     names: () => names(socketPath),
     async restart() {
       await engine.stop()
+      await engine.start()
+    },
+    async upgrade() {
+      await engine.stop()
+      isFormer = false
       await engine.start()
     },
     async stop() {
@@ -239,11 +255,11 @@ export async function startEngine(options: EngineOptions = {}): Promise<LabEngin
     },
     async start(more = {}) {
       const all = [...args, ...Object.entries(more).map(([flag, value]) => `--${flag}=${value}`)]
-      const own = spawn(await program('dockerd'), all, {
+      const own = spawn(isFormer ? '/usr/sbin/dockerd' : await program('dockerd'), all, {
         stdio: ['ignore', 'pipe', 'pipe'],
         env: {
           ...process.env,
-          PATH: environment.PATH, // of containerd, its shim and runc
+          PATH: isFormer ? DEBIANS.join(':') : environment.PATH, // of containerd, its shim and runc
           ...(CONTAINERD_STORE ? { DOCKER_MIN_API_VERSION: '1.44' } : {}),
         },
       })
@@ -296,7 +312,7 @@ function kill(pid: number): void {
 /** Starts podman's service on a private socket, for the same `docker` command; null if there is no podman. */
 export async function startPodman(
   registryHost: string,
-): Promise<Omit<LabEngine, 'restart' | 'start' | 'kill' | 'crash'> | null> {
+): Promise<Omit<LabEngine, 'restart' | 'start' | 'kill' | 'crash' | 'upgrade'> | null> {
   const podman = await where('podman')
   if (podman === null) return null
   const folder = join(labFolder(), 'podman')
