@@ -31,7 +31,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define VERSION "1.1.0"
+#define VERSION "1.2.0"
 #define SOCKETS_MAX 32  // descriptors in one message, as the agent takes them
 #define CLIENTS_MAX 64  // processes that have the sockets at the same time
 #define OF_ONE_UID 16   // of these, by one user, who cannot keep the others out
@@ -401,7 +401,10 @@ int main(int argc, char **argv) {
   if (answers(path)) fail(UNEXPECTED, "another holder answers at %s\nhint: one volume for each holder", path);
   struct stat inode;
   int door = publish(path, &inode);
-  if (door < 0) fail(UNEXPECTED, "making %s: %s\nhint: uid %u needs a folder that it may write", path, strerror(errno), geteuid());
+  if (door < 0 && errno == EACCES)
+    fail(UNEXPECTED, "making %s: %s\nhint: uid %u may not write its folder; a volume of an older holder belongs to uid 65534: it keeps nothing, remove it",
+         path, strerror(errno), geteuid());
+  if (door < 0) fail(UNEXPECTED, "making %s: %s", path, strerror(errno));
   for (int i = 0; i < held_count; i++) note("holding %s", held[i].name);
   note("lending them at %s, with a backlog of %d", path, backlog);
   serve(path, door, &inode);

@@ -3,6 +3,8 @@
 // Must hold: it refuses, by name, what a holder cannot hold, before anything has changed. A container that moves out has again what it
 // had before.
 
+import { constants } from 'node:fs'
+import { open } from 'node:fs/promises'
 import { dirname } from 'node:path'
 import { BatonError, HOLDER } from '../../agent/words.ts'
 import { composeProjectOf } from './compose.ts'
@@ -25,6 +27,8 @@ import { endpointFor, primaryNetwork, type Specification } from './specification
 import { imageOfContainer } from './survey.ts'
 
 const [FOLDER, GROUP] = ['/run/hold', '65531']
+/** The user of holders before this kit's, which many other things on a host run as. */
+const NOBODY = 65534
 /** bounds the queue, and belongs to the network that the socket is in */
 const QUEUE = 'net.core.somaxconn'
 /** a holder takes no more */
@@ -75,6 +79,20 @@ export async function holderOf(container: ContainerInspection, engine: Engine): 
     if (other?.Mounts.some(({ Source, RW }) => RW && Source === shared.Source)) return other
   }
   return null
+}
+
+/**
+ * Gives a volume of a holder that ran as nobody to the user of this kit's holders, whose number is the group's. Both may write there
+ * then: the one that runs goes on, also after a restart of its own. No other folder is changed, and a link is not followed.
+ */
+export async function carryVolume(folder: string): Promise<void> {
+  const { O_DIRECTORY, O_NOFOLLOW, O_RDONLY } = constants
+  await using there = await open(folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW)
+  const { uid, gid } = await there.stat()
+  const first = gid - Number(GROUP) // of the engine's range of users, if it has one of its own (`userns-remap`)
+  if (first < 0 || uid - first !== NOBODY) return
+  await there.chown(gid, gid)
+  await there.chmod(0o770)
 }
 
 /** Throws BatonError refused for a container whose ports no other container could publish in its place. */

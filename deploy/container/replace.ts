@@ -6,6 +6,7 @@
 import { existsSync } from 'node:fs'
 import type { Engine } from './engine/engine.ts'
 import { GATES, howToReplace, keepTurn, makeGate, passTurn, type Replacing } from './gate.ts'
+import { carryVolume } from './hold.ts'
 import type { Job } from './job.ts'
 import * as move from './moves.ts'
 import { type Limits, refuseStopped, type Tools } from './request.ts'
@@ -14,6 +15,7 @@ import { imageOfContainer } from './survey.ts'
 /** Says how it was done. Throws BatonError restart_failed if the new container does not come as far as its gate; interrupted. */
 export async function replace(job: Job, limits: Limits, tools: Pick<Tools, 'engine' | 'stop'>): Promise<Replacing> {
   const { engine } = tools
+  if (existsSync(GATES)) await carryVolume(GATES)
   await move.passName(job, engine)
   const how = await howNow(job, engine)
   if (how === 'together') await keepTurn(job.successor)

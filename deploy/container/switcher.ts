@@ -43,8 +43,8 @@ export async function makeSwitcher(
     probation: probationMs / 1000,
   }
   const args = Object.entries(flags).map(([flag, value]) => `--${flag}=${value}`)
-  const container = await engine.container(job.predecessor)
-  const gates = container === null ? null : volumeOfHolder(container)
+  const both = [await engine.container(job.predecessor), await engine.container(job.successor)]
+  const [gates = null] = both.flatMap((one) => (one === null ? [] : (volumeOfHolder(one) ?? [])))
   const body = bodyOf(job, { ...program, gates }, network, [undo ? '--undo' : '--finish', '--json', ...args])
   return await again(engine, () => engine.create(name, body))
 }
@@ -178,8 +178,8 @@ function bodyOf(
       LogConfig: { Type: 'json-file', Config: { 'max-size': '4m', 'max-file': '1' } },
       ReadonlyRootfs: true,
       CapDrop: ['ALL'],
-      // to reach the socket through its folder, and to write a .env that another user owns
-      CapAdd: folder === null ? ['DAC_OVERRIDE'] : ['DAC_OVERRIDE', 'CHOWN', 'FOWNER'],
+      // to reach the socket through its folder; to write a .env that another user owns, and to give a holder's volume to its user
+      CapAdd: folder === null && gates === null ? ['DAC_OVERRIDE'] : ['DAC_OVERRIDE', 'CHOWN', 'FOWNER'],
       SecurityOpt: ['no-new-privileges', 'label=disable'],
       UsernsMode: 'host',
     },

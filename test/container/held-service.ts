@@ -25,6 +25,8 @@ export interface HeldService {
   app: string
   /** arguments of `docker create` and `run` for another application in its place */
   again(tag: string): string[]
+  /** starts another holder in its place; `options`: of `docker run` */
+  anotherDoor(...options: string[]): Promise<unknown>
 }
 
 /** `NAME-door` publishes the port, `NAME` serves: both with the restart policy `always`. */
@@ -35,12 +37,18 @@ export async function heldService(
   const door = `${name}-door`
   const published = ['-p', `${address}:${port}:8080`, '-v', `${name}-hold:/run/hold`]
   const rights = ['--restart', 'always', ...SMALL, ...RARE_CHECK]
-  await engine.docker('run', '-d', '--name', door, ...rights, ...published, `${repository}:holder`, '8080')
+  const begin = (...options: string[]) =>
+    engine.docker('run', '-d', '--name', door, ...rights, ...published, ...options, `${repository}:holder`, '8080')
+  await begin()
   const volumes = ['-v', `${name}-hold:/run/hold:ro`, '-v', `${name}-rows:/var/lib/beacon`]
   const again = (tag: string) => ['--name', name, ...rights, ...volumes, ...BORROWS, `${repository}:${tag}`]
   await engine.docker('run', '-d', ...again('v1.0.0'))
   await healthy(engine, name)
-  return { address, port, door, app: name, again }
+  const anotherDoor = async (...options: string[]) => {
+    await engine.docker('rm', '-f', door)
+    await begin(...options)
+  }
+  return { address, port, door, app: name, again, anotherDoor }
 }
 
 /** `NAME`, which publishes the port itself. */
@@ -63,6 +71,8 @@ export interface Seen {
   /** kept connections that ended without an announcement */
   closed: number
   longestMs: number
+  /** of these, the longest wait of a client that opens a connection for each request */
+  freshMs: number
   errors: Record<string, number>
   /** messages of all rows that were acknowledged */
   ids: string[]
@@ -84,12 +94,14 @@ export async function strictClients(
   ])
   return {
     async stop() {
-      return seenBy(await Promise.all(loads.map((load) => load.stop())))
+      const [fresh, keepalive] = await Promise.all(loads.map((load) => load.stop()))
+      return seenBy(fresh as Totals, keepalive as Totals)
     },
   }
 }
 
-function seenBy(all: readonly Totals[]): Seen {
+function seenBy(fresh: Totals, keepalive: Totals): Seen {
+  const all = [fresh, keepalive]
   const errors: Record<string, number> = {}
   for (const one of all) for (const [why, times] of Object.entries(one.errors)) errors[why] = (errors[why] ?? 0) + times
   const sum = (of: (one: Totals) => number) => all.reduce((total, one) => total + of(one), 0)
@@ -100,6 +112,7 @@ function seenBy(all: readonly Totals[]): Seen {
     lost: sum(({ lost }) => lost) - refused,
     closed: sum(({ closedBy }) => closedBy.idle + closedBy.busy),
     longestMs: Math.round(Math.max(...all.map(({ longestStallMs }) => longestStallMs))),
+    freshMs: Math.round(fresh.longestStallMs),
     errors,
     ids: all.flatMap(({ writes }) => writes.ids),
   }

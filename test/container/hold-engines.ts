@@ -185,7 +185,7 @@ test('with userns-remap: the holder lends to a service whose user is another one
   const own = await serviceImages(engine, registry)
   const mapped = await heldService(engine, { name: 'mapped', port: 8242, repository: own, address })
   const { State } = await engine.inspect(mapped.door)
-  match(await readFile(`/proc/${State.Pid}/status`, 'utf8'), /^Uid:\t165534\t/m)
+  match(await readFile(`/proc/${State.Pid}/status`, 'utf8'), /^Uid:\t165531\t/m)
   const seen = await underLoad(engine, mapped, ROUNDS, async (round) => {
     const release = round % 2 === 0 ? 'v1.1.0' : 'v1.0.0'
     const { code, out } = await command(engine.socketPath, mapped.app, release, ['--rehearse', 'never']).ended

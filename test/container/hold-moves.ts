@@ -1,6 +1,6 @@
 // `deploy-container.sh --hold` and `--no-hold` on a real engine: what moves, what is refused, and what a kill leaves.
 
-import { mkdir, writeFile } from 'node:fs/promises'
+import { mkdir, readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { suite, isLong } from '../suite.ts'
 import { equal, match, ok, rejects, withCode } from '../assert.ts'
@@ -13,12 +13,14 @@ import {
   cable,
   heldService,
   type HeldService,
+  logsOf,
   ordinaryService,
   uncable,
   underLoad,
   whole,
 } from './held-service.ts'
 import { serviceImages } from './images.ts'
+import { command } from './cutting.ts'
 import { deployIn, healthy, probeImage, until } from './probe.ts'
 import { askThree, type ThreePorts, threeKinds, whileAsked } from './three-kinds.ts'
 
@@ -82,6 +84,44 @@ test('--hold moves an ordinary container behind a holder and --no-hold out again
   await until('an answer', () => answers(address, 8204))
   await rejects(deployIn(engine, { container: 'moved', release: 'no-hold' }), /has no holder/)
   await engine.docker('rm', '-f', 'moved', 'moved-baton-previous')
+})
+
+test('a volume of an older holder, which ran as nobody, is given to the holder’s own user by the next deployment; the older one goes on', async () => {
+  const place = async (volume: string) =>
+    await engine.docker('volume', 'inspect', '--format', '{{.Mountpoint}}', `${volume}-hold`)
+  const owner = async (volume: string) => (await run(['stat', '-c', '%a %u:%g', await place(volume)])).stdout.trim()
+  const doorAnswers = () => until('an answer', () => answers(address, 8200))
+  const deployed = async (name: string, release: string) => {
+    const { code, out } = await command(engine.socketPath, name, release).ended
+    equal([code, code === 0 ? '' : out], [0, ''])
+  }
+  equal(await owner('held'), '750 65531:65531')
+  await engine.docker('stop', held.door)
+  await run(['chown', '-R', '65534:65531', await place('held')])
+  // without a deployment a new holder cannot begin there, and says why
+  await held.anotherDoor()
+  await until('its word', async () => /belongs to uid 65534: it keeps nothing/.test(await logsOf(engine, held.door)))
+  await held.anotherDoor('--user', '65534:65531')
+  await doorAnswers()
+
+  whole(await underLoad(engine, held, 1, () => deployed(held.app, 'v1.1.0')))
+  equal(await owner('held'), '770 65531:65531')
+  await engine.docker('restart', held.door)
+  await doorAnswers()
+  await held.anotherDoor()
+  await doorAnswers()
+  const { Pid } = (await engine.inspect(held.door)).State
+  match(await readFile(`/proc/${Pid}/status`, 'utf8'), /^Uid:\t65531\t65531\t65531\t65531$/m)
+
+  // what an earlier `--no-hold` has left
+  await ordinaryService(engine, { name: 'again', port: 8207, repository, address })
+  await engine.docker('volume', 'create', 'again-hold')
+  await writeFile(join(await place('again'), 'socket'), '')
+  await run(['chown', '-R', '65534:65531', await place('again')])
+  await deployed('again', 'hold')
+  equal(await owner('again'), '770 65531:65531')
+  await until('an answer', () => answers(address, 8207))
+  await engine.docker('rm', '-f', 'again', 'again-holder', 'again-baton-previous')
 })
 
 test('--hold refuses by name what cannot be held, and changes nothing', async () => {
