@@ -6,7 +6,6 @@
 import { rm, writeFile } from 'node:fs/promises'
 import { createServer, type Socket } from 'node:net'
 import { join } from 'node:path'
-import { setTimeout as sleep } from 'node:timers/promises'
 import {
   BatonError,
   containerGate,
@@ -15,6 +14,7 @@ import {
   type Switch,
   SWITCHES,
   switchOf,
+  untilWell,
 } from '../../agent/words.ts'
 import type { Engine } from './engine/engine.ts'
 import { holderOf } from './hold.ts'
@@ -87,18 +87,19 @@ export async function makeGate(id: string): Promise<ContainerGate> {
   return {
     async arrival({ origin, successor }, { healthTimeoutMs }, { engine, stop }) {
       const expected = origin.version === null ? null : gateGreeting(origin.version)
-      for (const deadline = performance.now() + healthTimeoutMs; ; await sleep(LOOK_MS)) {
+      const look = async (): Promise<string | null> => {
         refuseStopped(stop)
         const said = [...waiting.values()].find((text) => text.endsWith('\n'))
-        if (said !== undefined && (expected === null || said === expected)) return
+        if (said !== undefined && (expected === null || said === expected)) return null
         if (said !== undefined) fail(`expected version ${origin.version}, got ${JSON.stringify(said)}`)
         const state = (await engine.container(successor))?.State
         const memory = state?.OOMKilled === true ? ', out of memory,' : ''
         if (state?.Running !== true)
           fail(`the new container ended with ${state?.ExitCode ?? 'nothing'}${memory} before it could wait`)
-        if (performance.now() > deadline)
-          fail(`the new container does not wait for the old one after ${healthTimeoutMs} ms`)
+        return `the new container does not wait for the old one after ${healthTimeoutMs} ms`
       }
+      const late = await untilWell(look, healthTimeoutMs, LOOK_MS)
+      if (late !== null) fail(late)
     },
     async open() {
       await rm(path, { force: true })

@@ -21,6 +21,8 @@ import { surveyContainer } from './survey.ts'
 const LOG_LINES = 20
 /** how long a healthy container may take to answer through its holder; each try waits a second for its answer */
 const DOOR_MS = 10_000
+/** how long both are asked before the service is called down: on a busy host one answer may be late */
+const ASKED_MS = 3000
 
 export type Switching = Pick<Tools, 'engine' | 'report' | 'stop'>
 
@@ -155,13 +157,16 @@ async function isServing(
   outage: OutageWatch,
   engine: Engine,
 ): Promise<boolean | null> {
-  try {
+  const look = async (): Promise<string | null> => {
     for (const id of [predecessor, successor]) {
       await outage.follow(id)
       const container = await engine.container(id)
-      if ((await outage.answers?.()) === true || (await check(container, outage.answers, engine)).well) return true
+      if ((await outage.answers?.()) === true || (await check(container, outage.answers, engine)).well) return null
     }
-    return false
+    return 'neither answers'
+  }
+  try {
+    return (await untilWell(look, ASKED_MS)) === null
   } catch {
     return (await outage.answers?.()) ?? null // the engine is away: its address may answer nevertheless
   }
@@ -204,7 +209,8 @@ async function retag(predecessor: string, origin: JobOrigin, engine: Engine): Pr
 }
 
 function facts({ origin, image }: Job): Partial<ContainerEnd> {
-  return { from: origin.from, to: origin.version ?? origin.release, image, snapshot: origin.snapshot }
+  const { from, version, release, snapshot, snapshotOnHost = null } = origin
+  return { from, to: version ?? release, image, snapshot, snapshotOnHost }
 }
 
 async function gaveUp(job: Job, cause: unknown, outage: OutageWatch): Promise<ContainerEnd> {

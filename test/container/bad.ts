@@ -61,6 +61,14 @@ test.before(async () => {
   await release('v1.2.0', {
     Healthcheck: { Test: ['CMD', '/bin/busybox', 'sh', '-c', 'echo no luck; exit 1'], Interval: 2e8, Retries: 2 },
   })
+  // warms up for longer than its author's own check has patience; and is ill right before the end of a short probation
+  const later = (tag: string, mark: string) => ({
+    Entrypoint: ['/bin/sh', '-c', `(sleep 4; touch ${mark}) & exec httpd -f -p 8080 -h /www-${tag}`],
+    Cmd: null,
+  })
+  const check = (...test: string[]) => ({ Test: ['CMD', '/bin/busybox', 'test', ...test], Interval: 2e8, Retries: 2 })
+  await release('v1.2.7', { ...later('v1.2.7', '/well'), Healthcheck: check('-e', '/well') })
+  await release('v1.2.8', { ...later('v1.2.8', '/ill'), Healthcheck: { ...check('!', '-e', '/ill'), Retries: 99 } })
   await release('v1.2.1', { Entrypoint: ['/bin/sh', '-c', 'echo cannot start; exit 3'], Cmd: null })
   await release('v1.2.2', { Entrypoint: ['/bin/sh', '-c', 'httpd -p 8080 -h /www-v1.2.2; sleep 6; exit 4'], Cmd: null })
   await release('v1.2.3', { Healthcheck: { Test: ['CMD', '/bin/busybox', 'echo', 'beacon v1.0.9'], Interval: 2e8 } })
@@ -71,7 +79,7 @@ test.before(async () => {
 })
 
 const FAILING = [
-  ['v1.2.0', 'never becomes healthy', /unhealthy: no luck/],
+  ['v1.2.0', 'never becomes healthy', /not healthy after 6000 ms: no luck/],
   ['v1.2.1', 'crashes', /the new container ended/],
   ['v1.2.2', 'dies in probation', /in probation: the new container ended/],
   ['v1.2.3', 'says another version', /expected version v1\.2\.3, got v1\.0\.9/],
@@ -82,7 +90,8 @@ for (const [release, what, message] of isLong ? FAILING : FAILING.slice(0, 3)) {
   beside(`puts the old container back when the image ${what}`, async () => {
     const name = `bad-${release}`
     const before = await old(name)
-    const ended = await deployIn(engine, { container: name, release, probationMs: 15_000 })
+    const limits = { probationMs: 15_000, ...(release === 'v1.2.0' ? { healthTimeoutMs: 6000 } : {}) }
+    const ended = await deployIn(engine, { container: name, release, ...limits })
     equal([ended.outcome, ended.error?.code === 'undo_failed' ? ended.error.message : ''], ['reverted', ''])
     match(ended.error?.message ?? '', message)
     equal((ended.events.at(-1) as { exit?: number }).exit, 8)
@@ -99,6 +108,30 @@ for (const [release, what, message] of isLong ? FAILING : FAILING.slice(0, 3)) {
     await engine.docker('rm', '-f', name)
   })
 }
+
+beside('a release that its own check calls unhealthy while it warms up is waited for', async () => {
+  await old('warming')
+  let wasUnhealthy = false
+  const ended = await deployIn(engine, { container: 'warming', release: 'v1.2.7' }, (client) => ({
+    ...client,
+    async container(id) {
+      const found = await client.container(id)
+      wasUnhealthy ||= found?.State.Health?.Status === 'unhealthy'
+      return found
+    },
+  }))
+  equal([ended.outcome, ended.error?.message], ['updated', undefined])
+  ok(wasUnhealthy)
+  await engine.docker('rm', '-f', 'warming', 'warming-baton-previous')
+})
+
+beside('a release that is ill at the end of a short probation is put away', async () => {
+  const before = await old('late')
+  const ended = await deployIn(engine, { container: 'late', release: 'v1.2.8', probationMs: 4500 })
+  equal([ended.outcome, ended.error?.message], ['reverted', 'in probation: its health check fails'])
+  await serves('late', before)
+  await engine.docker('rm', '-f', 'late')
+})
 
 beside('a container that crashes before and after is not said to run', async () => {
   await publish(

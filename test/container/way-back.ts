@@ -60,12 +60,13 @@ export function wayBack({ engine, registry, beside, old, names }: Lab): void {
         }
       }
       const { Id } = await old('stuck')
+      const request = { container: 'stuck', release: 'v1.2.0' }
       const refused = async () => {
         throw new Error('refused')
       }
       // the new one answers, is not healthy, and cannot be stopped
       const answering = told(
-        await deployIn(engine, { container: 'stuck', release: 'v1.2.0' }, (client) => ({
+        await deployIn(engine, { ...request, healthTimeoutMs: 3000 }, (client) => ({
           ...client,
           stop: (id, timeout) => (id === Id ? client.stop(id, timeout) : refused()),
         })),
@@ -75,7 +76,7 @@ export function wayBack({ engine, registry, beside, old, names }: Lab): void {
       ok(!/docker stop/.test(answering.hint), answering.hint)
       // and neither can the old one be started
       const silent = told(
-        await deployIn(engine, { container: 'stuck', release: 'v1.2.0' }, (client) => ({
+        await deployIn(engine, { ...request, healthTimeoutMs: 3000 }, (client) => ({
           ...client,
           start: (id) => (id === Id ? refused() : client.start(id)),
         })),
