@@ -30,6 +30,8 @@ export interface JobOrigin {
   healthy: boolean
   /** path, inside the container, of the database's copy from before the switch; null if there is none */
   snapshot: string | null
+  /** the same as the engine's host has it; null: it is on no mount. Older versions of this program left it out */
+  snapshotOnHost?: string | null
   /** variable to set, so that compose's file says what runs; null without compose, or if the compose file names the tag itself */
   compose: { environmentFile: string; variable: string; value: string } | null
   /** whether the container is compose's; if so, no other container is kept that compose would take for its own */
@@ -47,6 +49,17 @@ export interface Job {
   successor: string
   /** id of the image that the successor must run */
   image: string
+  /** a person has allowed a release with no way back; only the process that has tried it knows */
+  oneWay?: OneWay
+}
+
+export interface OneWay {
+  /** why there is no way back from what the new release does to the data */
+  reason: string
+  /** where the data are as they were before, as the engine's host has it if it does */
+  copy: string
+  /** null: not counted */
+  rows: number | null
 }
 
 /** The containers under the names that this route gives (`namesFor`). */

@@ -13,7 +13,7 @@ import { type ContainerInspection, type ImageInspection, isSame, nameOf } from '
 import { asItWas, type Job, type JobOrigin, type Site } from './job.ts'
 import * as move from './moves.ts'
 import { predict } from './predict.ts'
-import { rehearseInContainer } from './rehearsal.ts'
+import { rehearseInContainer, removeCage } from './rehearsal.ts'
 import { digestIn, namesFor, ORIGIN_LABEL, repositoryIn, rollbackTag } from './reference.ts'
 import { refuseClaims, refuseUnfit } from './refusal.ts'
 import type { DeployEvent, ContainerReport } from './report.ts'
@@ -142,15 +142,16 @@ export async function prepare(
   const { engine, report } = tools
   origin.healthy = (await check(container, null, engine)).well
   let copy: ContainerSnapshot | null = null
+  let here: string | null = null
   if (snapshot !== null) {
     await step(tools, 'snapshot', snapshot.join(' '))
     copy = await takeSnapshot(container, snapshot, engine)
     origin.snapshot = copy?.path ?? null
-    const here = copy === null ? null : onHost(container, copy.path)
-    if (here !== null)
-      await report({ event: 'note', message: `the copy of the database is ${here} on the engine's host` })
+    here = copy === null ? null : onHost(container, copy.path)
+    origin.snapshotOnHost = here
   }
-  const { successor: name } = namesFor(origin.name)
+  const { successor: name, cage } = namesFor(origin.name)
+  await removeCage(cage, engine)
   await step(tools, 'create', `${name} from ${target.reference}`)
   if (held !== null) origin.hold = { way: held.way, holder: await makeHolder(held, engine) }
   const { tag } = target
@@ -163,7 +164,9 @@ export async function prepare(
     await step(tools, 'compare', 'the inspections of the two containers')
     await provesSame(job, await withVolume(container, held, engine), oldImage, target.image, tools)
     const images = { present: oldImage, candidate: target.image }
-    if (copy !== null) await rehearseInContainer(job, { images, copy }, request, tools)
+    const tried = copy === null ? null : await rehearseInContainer(job, { images, copy }, request, tools)
+    if (copy !== null && tried?.verdict === 'one_way')
+      job.oneWay = { reason: tried.reason, copy: here ?? copy.path, rows: tried.rows }
     await step(tools, 'keep', `${origin.repository}:${rollbackTag(origin.name)}`)
     await move.again(engine, () => engine.tag(container.Image, origin.repository, rollbackTag(origin.name)))
     if (origin.restart.Name === 'no' || origin.restart.Name === '') {

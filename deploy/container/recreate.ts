@@ -6,7 +6,7 @@ import { BatonError, reasonOf } from '../../agent/words.ts'
 import { followSwitcher, isAtWork, makeSwitcher, refuseBusy } from './switcher.ts'
 import { check } from './health.ts'
 import { type ContainerInspection, nameOf } from './inspection.ts'
-import { type Job, parseOrigin, type Site, type Unfinished, unfinishedAt } from './job.ts'
+import { type Job, type JobOrigin, type OneWay, parseOrigin, type Site, type Unfinished, unfinishedAt } from './job.ts'
 import * as move from './moves.ts'
 import type { Engine } from './engine/engine.ts'
 import { plan, planEvent, prepare } from './prepare.ts'
@@ -68,7 +68,16 @@ async function fromTheTop(
 
   const job = await prepare(prepared, request, tools)
   const end = await doSwitch(job, { undo: null }, request, tools)
+  const isBack = end.outcome === 'reverted' || end.error?.code === 'undo_failed'
+  if (job.oneWay !== undefined && isBack)
+    await tools.report({ event: 'warning', message: dataLeft(origin, job.oneWay) })
   return end.image === target.image.Id ? { ...end, digest: target.digest } : end
+}
+
+/** Unlike on a host, no database is exchanged: the old release is back on data that it may not be able to work on. */
+function dataLeft({ version, release }: JobOrigin, { reason, copy, rows }: OneWay): string {
+  const count = rows === null ? '' : `, ${rows} rows`
+  return `the data are as ${version ?? release} has left them, with no way back: ${reason}; as they were before, without what was written since${count}: ${copy}; "Roll back" in docs/guides/container.md puts them in place`
 }
 
 /**

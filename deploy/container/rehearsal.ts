@@ -6,7 +6,6 @@
 // container and its copy. A kill leaves them until the next deployment of the service.
 
 import { posix } from 'node:path'
-import { setTimeout as sleep } from 'node:timers/promises'
 import {
   AUTO_MAX_BYTES,
   EXECUTABLE_MAX_BYTES,
@@ -17,7 +16,7 @@ import {
   type Report,
 } from '../../agent/install.ts'
 import { REHEARSAL_REPORT, REHEARSAL_REQUEST, startMsAfter, wholeMsOf } from '../../agent/install.ts'
-import { BatonError, formatRehearsal, oneWayFault, reasonOf, type Rehearsal } from '../../agent/words.ts'
+import { BatonError, formatRehearsal, oneWayFault, reasonOf, type Rehearsal, untilWell } from '../../agent/words.ts'
 import { TAR_EXTRA_BYTES } from '../lib/tar.ts'
 import { type Engine, isAway } from './engine/engine.ts'
 import { type CreateBody, type ImageInspection, labelsOf } from './inspection.ts'
@@ -39,27 +38,33 @@ export interface OnCopy {
 }
 
 /**
- * Throws verify_failed if the release fails on the copy, and one_way if it leaves no way back and `oneWay` does not allow that. For a
- * rollback: schema_newer if the present release works on the copy, and the one that would come back does not.
+ * Resolves to what was found of an update; null: nothing was tried. Throws verify_failed if the release fails on the copy, and one_way if
+ * it leaves no way back and `oneWay` does not allow that. For a rollback: schema_newer if the present release works on the copy, and the
+ * one that would come back does not.
  */
 export async function rehearseInContainer(
   { origin, predecessor, successor }: Job,
   { images, copy }: OnCopy,
   { rehearse, oneWay, healthTimeoutMs }: Pick<ContainerRequest, 'rehearse' | 'oneWay' | 'healthTimeoutMs'>,
   tools: Tools,
-): Promise<void> {
+): Promise<Rehearsal | null> {
   const { report } = tools
-  if (!rehearse || images.candidate.Id === images.present.Id) return
+  if (!rehearse || images.candidate.Id === images.present.Id) return null
   const tags = { from: origin.from ?? 'the present release', to: origin.version ?? origin.release }
   await step(tools, 'rehearse', `${tags.to} on a copy of the data`)
   const began = performance.now()
   const name = namesFor(origin.name).cage
   const found = await tryInContainer({ name, predecessor, successor, copy, images, tags, healthTimeoutMs }, tools)
-  if (origin.kind === 'rollback') return await report({ event: 'note', message: askedForRollback(found, tags) })
+  if (origin.kind === 'rollback') {
+    await report({ event: 'note', message: askedForRollback(found, tags) })
+    return null
+  }
   const tookMs = Math.round(performance.now() - began)
   const rehearsal: Rehearsal = { ...NOTHING_YET, ...judged(found, tags), tookMs }
   await report({ event: 'note', message: formatRehearsal(rehearsal) })
-  if (rehearsal.verdict === 'one_way' && !oneWay) throw oneWayFault(tags.to, rehearsal)
+  if (rehearsal.verdict !== 'one_way' || oneWay) return rehearsal
+  const { code, message } = oneWayFault(tags.to, rehearsal)
+  throw new BatonError(code, message, { hint: 'only a person can allow it: `--one-way`' })
 }
 
 /** The note about it. Throws schema_newer. A trial that could not be made does not stop a rollback. */
@@ -119,7 +124,6 @@ async function tryInContainer({ healthTimeoutMs, ...trial }: Trial, { engine, st
     if (bytes === null) return not(`the engine does not find the copy of the database, ${copy.path}`)
     if (bytes > AUTO_MAX_BYTES)
       return not(`the database has ${mebibytes(bytes)}, and only up to ${mebibytes(AUTO_MAX_BYTES)} are tried`)
-    await removeCage(name, engine)
     const body = cageBody(images.present, present, state, bytes)
     cage = await createBeside(name, { body, connect: [], disconnect: [] }, engine)
     const began = performance.now()
@@ -129,12 +133,8 @@ async function tryInContainer({ healthTimeoutMs, ...trial }: Trial, { engine, st
     const startMs = startMsAfter(copyMs, healthTimeoutMs)
     await fill(cage, { ...trial, state, candidate, startMs }, engine)
     await engine.start(cage)
-    const mostMs = wholeMsOf(startMs)
-    for (const deadline = performance.now() + mostMs; (await engine.container(cage))?.State.Running === true;) {
-      refuseStopped(stop)
-      if (performance.now() > deadline) return not(`it had not ended after ${Math.round(mostMs / 1000)} s`)
-      await sleep(LOOK_EVERY_MS)
-    }
+    const late = await stillRuns(cage, wholeMsOf(startMs), { engine, stop })
+    if (late !== null) return not(late)
     const text = await engine.readFile(cage, posix.join(state, REHEARSAL_REPORT), REPORT_MAX_BYTES)
     if (text === null) return not(`${tags.from} cannot conduct a rehearsal: it is older than that`)
     return { copyMs, report: readReportOf(JSON.parse(text.toString()) as Record<string, unknown>) }
@@ -144,6 +144,16 @@ async function tryInContainer({ healthTimeoutMs, ...trial }: Trial, { engine, st
   } finally {
     if (cage !== null) await removeCage(name, engine).catch(() => {})
   }
+}
+
+/** Waits for the end of the trial. Null, or why that is too late. */
+async function stillRuns(cage: string, mostMs: number, { engine, stop }: Pick<Tools, 'engine' | 'stop'>) {
+  const look = async (): Promise<string | null> => {
+    refuseStopped(stop)
+    const runs = (await engine.container(cage))?.State.Running === true
+    return runs ? `it had not ended after ${Math.round(mostMs / 1000)} s` : null
+  }
+  return await untilWell(look, mostMs, LOOK_EVERY_MS)
 }
 
 /** Puts into the cage what it needs beside the copy of the database: the author's files, the candidate, the request. */
@@ -211,7 +221,8 @@ function executableOf({ Config }: ImageInspection): string | null {
   return first.startsWith('/') ? first : null
 }
 
-async function removeCage(name: string, engine: Engine): Promise<void> {
+/** Also of an earlier deployment that was killed. */
+export async function removeCage(name: string, engine: Engine): Promise<void> {
   const found = await engine.container(name)
   if (found !== null && Object.hasOwn(labelsOf(found), CAGE_LABEL)) await engine.remove(found.Id, true)
 }

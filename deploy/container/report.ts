@@ -67,6 +67,8 @@ export interface ContainerEnd {
   illMs: number | null
   /** copy of the database from before the switch, as a path inside the container */
   snapshot: string | null
+  /** the same copy as the engine's host has it; null: it is on no mount */
+  snapshotOnHost: string | null
   /** whether what runs now passes its health check; null if not checked */
   healthy: boolean | null
   /** if going back failed: whether the service answers nevertheless; null if unknown or not asked */
@@ -104,6 +106,7 @@ const NOTHING: Omit<ContainerEnd, 'outcome'> = {
   downMeasured: null,
   illMs: null,
   snapshot: null,
+  snapshotOnHost: null,
   healthy: null,
   serves: null,
   inFlight: null,
@@ -169,7 +172,7 @@ export function formatDeployEvent(event: DeployEvent): string[] {
 }
 
 function formatEnd(event: EndEvent): string[] {
-  const { outcome, container, downMs, downMeasured, illMs, snapshot, healthy } = event
+  const { outcome, container, downMs, downMeasured, illMs, snapshot, snapshotOnHost, healthy } = event
   const told = outcome.replaceAll('_', ' ')
   if (outcome === 'planned')
     return [`${told}: ${container} would be ${event.would?.replaceAll('_', ' ')}, nothing has changed`]
@@ -195,7 +198,9 @@ function formatEnd(event: EndEvent): string[] {
     ...(downMeasured === null
       ? []
       : [`  ${downMs === null ? 'not measured how long it was away: ' : 'asked: '}${downMeasured}`]),
-    ...(snapshot === null ? [] : [`  the database as it was before: ${snapshot} in the container`]),
+    ...(snapshot === null
+      ? []
+      : [`  the database as it was before: ${snapshotOnHost ?? `${snapshot} in the container`}`]),
   ]
 }
 

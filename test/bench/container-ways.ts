@@ -11,7 +11,7 @@ import { findProgram, run } from '../../deploy/lib/shell.ts'
 import { BORROWS, heldService } from '../container/held-service.ts'
 import { switching } from '../container/images.ts'
 import { healthy } from '../container/probe.ts'
-import { labFolder, type LabEngine } from '../lab/docker.ts'
+import { labFolder, type LabEngine, ofCompose } from '../lab/docker.ts'
 import { end, start as startProcess } from './processes.ts'
 
 export interface ReplacingWay {
@@ -209,7 +209,7 @@ async function project({ engine, repository, address }: Ground, name: string, po
   return async (tag: string) => {
     await writeFile(join(folder, '.env'), `TAG=${tag}\n`)
     await run(['docker-compose', 'up', '-d'], { cwd: folder, env: engine.environment })
-    await healthy(engine, `${name}-project_beacon_1`)
+    await healthy(engine, ofCompose(`${name}-project`, 'beacon'))
   }
 }
 

@@ -11,6 +11,7 @@ import { serviceImages } from '../container/images.ts'
 import { runInLab, startEngine, startRegistry, whyNot } from '../lab/docker.ts'
 import { endWays, type ReplacingWay, replacingWays } from './container-ways.ts'
 import type { ContainerResult } from './results.ts'
+import { median } from './statistics.ts'
 import type { OpenClients, OpenOptions, OpenReport } from '../lab/open.ts'
 import { spawnRemote } from '../lab/remote.ts'
 import { temporary } from '../lab/temporary.ts'
@@ -18,6 +19,8 @@ import { temporary } from '../lab/temporary.ts'
 interface Switch {
   /** milliseconds in which a client had no answer, the longest of all clients */
   gapMs: number
+  /** of these, the longest of a client that opens a connection for each request */
+  freshMs: number
   refused: number
   /** requests without a whole answer, but for those that were refused */
   failed: number
@@ -61,15 +64,17 @@ export async function run({
 
 function markdownOf(ways: Way[], rounds: number): string {
   const cellsOf = (switches: Switch[]) => {
-    const gaps = switches.map(({ gapMs }) => gapMs).toSorted((x, y) => x - y)
+    const gaps = switches.map(({ gapMs }) => gapMs)
     const sum = (of: (one: Switch) => number) => switches.reduce((total, one) => total + of(one), 0)
     const [refused, failed, closed] = [sum((one) => one.refused), sum((one) => one.failed), sum((one) => one.closed)]
-    return [refused, failed, closed, `${gaps[Math.floor(gaps.length / 2)] ?? 0} ms`, `${gaps[0]} to ${gaps.at(-1)} ms`]
+    const range = `${Math.min(...gaps)} to ${Math.max(...gaps)} ms`
+    return [refused, failed, closed, `${Math.round(median(gaps))} ms`, range]
   }
-  const rowsOf = (isOpen: boolean, more: (switches: Switch[]) => string[]) =>
+  const rowsOf = (isOpen: boolean, more: (own: Switch[], others: Switch[]) => string[]) =>
     ways.map(({ name, switches }) => {
       const own = switches.filter(({ open }) => (open !== null) === isOpen)
-      return `| ${[name, ...cellsOf(own), ...more(own)].join(' | ')} |`
+      const others = switches.filter((one) => !own.includes(one))
+      return `| ${[name, ...cellsOf(own), ...more(own, others)].join(' | ')} |`
     })
   return [
     `The reference service's image, ${rounds * 2} switches each and in turns, under 4 clients that open a connection for each request and 4 that`,
@@ -82,12 +87,18 @@ function markdownOf(ways: Way[], rounds: number): string {
     '|---|---|---|---|---|---|',
     ...rowsOf(false, () => []),
     '',
-    `The same with ${OPEN_EACH} WebSockets and ${OPEN_EACH} streams of events open, whose clients come back 200 ms after an end: how these ended.`,
+    `The same with ${OPEN_EACH} WebSockets and ${OPEN_EACH} streams of events open, whose clients come back 200 ms after an end: how these ended, and the`,
+    'gap of the clients that open a connection for each request, as medians without and with what is open, which took turns.',
     '',
-    '| way | refused | failed | closed | median gap | range | WebSockets, by close code | streams: between two events, inside, reset |',
-    '|---|---|---|---|---|---|---|---|',
-    ...rowsOf(true, endsOf),
+    '| way | refused | failed | closed | median gap | range | WebSockets, by close code | streams: between two events, inside, reset | fresh requests, without and with |',
+    '|---|---|---|---|---|---|---|---|---|',
+    ...rowsOf(true, (own, others) => [...endsOf(own), ratioOf(others, own)]),
   ].join('\n')
+}
+
+function ratioOf(without: Switch[], open: Switch[]): string {
+  const [before, after] = [without, open].map((all) => median(all.map(({ freshMs }) => freshMs))) as [number, number]
+  return `${Math.round(before)} ms, ${Math.round(after)} ms: ${(after / before).toFixed(2)} times`
 }
 
 function endsOf(switches: Switch[]): string[] {
@@ -142,8 +153,8 @@ async function switchUnderLoad(
   await to(tag)
   await answersWith(address, port, (said) => said.includes(tag))
   await sleep(300)
-  const { refused, lost: failed, closed, longestMs: gapMs } = await clients.stop()
-  return { gapMs, refused, failed, closed, open: isOpen ? await open.report() : null }
+  const { refused, lost: failed, closed, longestMs: gapMs, freshMs } = await clients.stop()
+  return { gapMs, freshMs, refused, failed, closed, open: isOpen ? await open.report() : null }
 }
 
 async function answersWith(address: string, port: number, isSo: (said: string) => boolean): Promise<void> {

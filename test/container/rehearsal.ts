@@ -90,6 +90,23 @@ test('no way back: it ends with 7 and the container as it was, until a person al
   is((await deployIn(engine, { ...rollback, rehearse: false })).outcome, 'rolled_back')
 })
 
+test('a release with no way back that was allowed, and dies: it is said where the data are as they were before', async () => {
+  migrate(`${MIGRATIONS['deletes']?.text}\n${MIGRATIONS['dies later']?.text}`)
+  sql(`PRAGMA user_version = ${++schema}`)
+  is(sql('SELECT count(*) AS n FROM notes WHERE id = 2'), 1)
+  const ended = await deployTo('v1.1.0', { oneWay: true, probationMs: 4000 })
+  equal([ended.outcome, ended.from, sql('SELECT count(*) AS n FROM notes WHERE id = 2')], ['reverted', 'v1.0.0', 0])
+  const said = ended.events.flatMap((event) => (event.event === 'warning' ? event.message : [])).join('\n')
+  match(said, /^the data are as v1\.1\.0 has left them, with no way back: 1 rows of notes are gone/m)
+  const copy = /as they were before, without what was written since, \d+ rows: (\/\S+);/.exec(said)?.[1] ?? ''
+  ok(copy.startsWith(join(place, 'update/snapshots/ledger.db.v1.0.0.')), said)
+  equal([ended.snapshotOnHost, ended.snapshot], [copy, copy.replace(place, STATE)])
+  const before = new DatabaseSync(copy, { readOnly: true })
+  is(before.prepare('SELECT count(*) AS n FROM notes WHERE id = 2').get()?.['n'], 1)
+  before.close()
+  sql("INSERT INTO notes(id, author, text) VALUES (2, 1, 'second')")
+})
+
 test('a migration that fails is refused with its last words; with `--rehearse never` it is found out by the switch', async () => {
   migrate('throw new Error("no room for the index")')
   const before = (await engine.inspect(NAME)).Id
