@@ -23,7 +23,7 @@ const LOOK_EVERY_MS = 1500
 const LOOK_SHORT_MS = 300
 const SHORT_SECONDS = 20
 /** files at once for each processor, at least and at most: what waits for timers needs no processor, but memory and disk */
-const [LEAST, MOST] = [1, 4]
+const [LEAST, MOST] = [1, 6]
 
 export async function readCosts(): Promise<Costs> {
   return JSON.parse(await readFile(FILE, 'utf8').catch(() => '{}')) as Costs
