@@ -91,8 +91,8 @@ export async function carryVolume(folder: string): Promise<void> {
   const { uid, gid } = await there.stat()
   const first = gid - Number(GROUP) // of the engine's range of users, if it has one of its own (`userns-remap`)
   if (first < 0 || uid - first !== NOBODY) return
+  await there.chmod(0o770) // before the owner changes: if this is killed in between, the next deployment begins here again
   await there.chown(gid, gid)
-  await there.chmod(0o770)
 }
 
 /** Throws BatonError refused for a container whose ports no other container could publish in its place. */
