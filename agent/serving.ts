@@ -64,6 +64,7 @@ async function serveFirst(specs: ListenerSpec[], options: ServeOptions): Promise
     const message = `another process listens on ${address} already, and the kernel divides the connections between the two`
     settings.log({ event: 'warning', message })
   }
+  door.served()
   void serving.turn.take()
   await notifySystemd([`MAINPID=${process.pid}`, 'READY=1', `STATUS=serving ${settings.tag}`])
   void storeSockets(serving.listeners)

@@ -16,8 +16,9 @@ import type { InheritedListener } from '../words/wire.ts'
 import { isDatagrams, keepDatagrams } from '../sockets/datagrams.ts'
 import { keyOf, type ListenerSpec, speaksHttp } from '../sockets/listeners.ts'
 import { spareNames } from '../sockets/clearing.ts'
+import { letGoUnlessServing } from '../sockets/last-resort.ts'
 import { answerQuestions, asks, endQuestion, isUnused, placeIn } from '../sockets/questions.ts'
-import { keepHeldSockets } from '../sockets/store.ts'
+import { keepHeldSockets, storedNameOf } from '../sockets/store.ts'
 import type { WebSocketLike } from '../handover/carry/websocket.ts'
 import { isRehearsal } from '../handover/turn.ts'
 import { inheritanceHere } from '../handover/inheritance.ts'
@@ -125,7 +126,7 @@ function install(): State {
 
 /** `first` resolves to the agent of the servers that listen first; to null if they could not and the application goes on. */
 function takeListening(state: State, first: Promise<Agent | null>, served: (agent: Agent | null) => void): void {
-  const held = keepHeldSockets()
+  const held = heldUntil(first)
   const { servers: most } = ownRelease()
   const gathered: Wanted[] = []
   const taken = new WeakSet<Server>()
@@ -183,6 +184,14 @@ function takeListening(state: State, first: Promise<Agent | null>, served: (agen
     else take(spec)
     return this
   } as Listen
+}
+
+/** Keys of the sockets that are held for this process, which lets them go if it ends before it serves. */
+function heldUntil(first: Promise<Agent | null>): string[] {
+  const held = keepHeldSockets()
+  const serves = letGoUnlessServing(held, storedNameOf)
+  void first.then((agent) => agent !== null && serves())
+  return held
 }
 
 /** `most`: how many HTTP servers the author wants handed over; null: everything that listens. `before`: how many listen already. */

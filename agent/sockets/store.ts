@@ -41,6 +41,8 @@ export function keepHeldSockets(): string[] {
 export interface Door {
   /** sockets by the key of their listener; from now on they are the caller's */
   take(): Map<string, number>
+  /** call it when this process serves: until then its end lets the sockets go */
+  served(): void
 }
 
 /**
@@ -49,6 +51,11 @@ export interface Door {
  */
 export function openDoor(warn: (message: string) => void, patienceMs = WAITING_MAX_MS): Door {
   let held = kept ?? heldSockets()
+  const keys = kept === null ? [...held.keys()] : [] // else the adapter does the same, from its first line on
+  const serves =
+    keys.length === 0
+      ? null
+      : import('./last-resort.ts').then(({ letGoUnlessServing }) => letGoUnlessServing(keys, storedNameOf))
   kept = null
   const take = () => {
     const taken = held
@@ -61,7 +68,7 @@ export function openDoor(warn: (message: string) => void, patienceMs = WAITING_M
     for (const [key, fd] of take()) void letGo(key, fd)
   }
   const timer = held.size === 0 ? undefined : setTimeout(shut, patienceMs).unref()
-  return { take }
+  return { take, served: () => void serves?.then((end) => end()) }
 }
 
 /** Gives the listening sockets to the manager, which holds them from now on, even if this process dies. */

@@ -22,7 +22,7 @@ import { isDatagrams } from '../../sockets/datagrams.ts'
 import { adoptOrphans, keepFromChildren } from '../../sockets/libc.ts'
 import { packetsOn } from '../../sockets/packets.ts'
 import { descendantsOf, endAll, isGone, signalAll, startTimeOf, unitProcesses } from '../../sockets/process.ts'
-import { shutDoor } from '../../sockets/store.ts'
+import { letGo, shutDoor } from '../../sockets/store.ts'
 import { notifySystemd } from '../../sockets/systemd.ts'
 import { exchange, undoSwap } from '../../update/steps/swap.ts'
 import { type Blame, blameless, blameOf, isBlameless } from '../../words/blame.ts'
@@ -296,8 +296,10 @@ function trialOf(own: Hold): TrialOptions {
   }
 }
 
+type Failed = Blame & { code: BatonError['code']; message: string }
+
 /** Writes the report and the durations to the journal, for the process that ends the operation. */
-async function note(own: Hold, failed?: Blame & { code: BatonError['code']; message: string }) {
+async function note(own: Hold, failed?: Failed) {
   await own.journal.change(({ operation, probation }) => {
     if (operation !== null) {
       operation.handover = own.report
@@ -350,24 +352,43 @@ async function putBack(cause: unknown, successor: Successor, own: Hold, wasReady
   await note(own, failed).catch(warn)
   log({ event: 'taken_back', takenBack: report.takenBack, cut: report.cut })
 
+  if (await startAgain(holding, own, failed, failedAt)) return EXIT.done
+  // that release has run before: it may be the sockets that keep it from starting
+  for (const { key, spare } of holding.listeners) await letGo(key, spare)
+  warn(`the sockets are let go, and ${from} is started as on its first day: clients are refused until it serves`)
+  const why = `${failed.message}; ${from} too started only once the held sockets were let go, so this is not held against ${tag}`
+  const excused = { ...failed, message: why, isBlameless: true }
+  return (await startAgain({ ...holding, listeners: [] }, own, excused, failedAt)) ? EXIT.done : EXIT.down
+}
+
+/** Starts the old release, and commits to it. False if it does not serve: then it is ended. */
+async function startAgain(holding: Holding, own: Hold, failed: Failed, failedAt: number): Promise<boolean> {
+  const { passing, report } = own
+  const { from, readyMs } = holding
   const again = begin(holding)
   again.also(passing.hear)
   again.open()
   log({ event: 'successor', pid: again.pid, tag: from, doing: 'spawned' })
-  const late = sleep(holding.readyMs, undefined, { ref: false }).then(() => rejected(`${from} was not ready in time`))
+  const late = sleep(readyMs, undefined, { ref: false }).then(() => rejected(`${from} was not ready in time`))
+  let isReady = false
   try {
     await Promise.race([again.heard('hello'), late])
     await again.tell({ type: 'accept', tickets: own.left?.tickets ?? [] })
     await Promise.race([again.heard('ready'), late])
+    isReady = true
     await notifySystemd([`MAINPID=${again.pid}`, `STATUS=serving ${from}`])
     await passing.passTo(again)
     notePause(report, failedAt) // if the new release had been ready, this is a second pause
     await commitTo(again, { ...trialOf(own), tag: from, note: () => note(own, failed).catch(warn) })
     took('started again')
-    return EXIT.done
+    return true
   } catch (second) {
-    log({ event: 'warning', message: `starting ${from} again: ${reasonOf(second)}` })
-    return EXIT.down
+    warn(`starting ${from} again: ${await whyOf(second, again)}${await lastWordsOf(again)}`)
+    if (isReady && again.isAlive()) return true // it goes on without this process
+    await notifySystemd([`MAINPID=${process.pid}`])
+    await again.end()
+    await endWhatIsLeft({ holding, children: await endAll(process.pid, [], 0) })
+    return false
   }
 }
 
