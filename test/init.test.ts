@@ -591,6 +591,29 @@ test('--try says what no look from outside shows: programs that have ended, thre
   not(stderr.includes('of-the-developer'))
 })
 
+test('--try names files of its own that it looks for where it is started, and servers of worker threads, and proposes what helps', async () => {
+  await using shop = await folderWith(
+    `const { isMainThread, Worker } = require('node:worker_threads')
+     const http = require('node:http')
+     if (isMainThread) {
+       new Worker(__filename)
+       http.createServer((request, response) => {
+         const path = require('node:path').join(process.cwd(), 'public', request.url)
+         require('node:fs').stat(path, (error) => response.writeHead(error === null ? 200 : 404).end())
+       }).listen(process.env.PORT, process.env.HOST)
+     } else http.createServer(() => {}).listen(0, '127.0.0.1')`,
+  )
+  await mkdir(join(shop.path, 'public'))
+  await writeFile(join(shop.path, 'public/app.css'), '')
+  const written = { service: 'shop', entry: 'server.js', healthPath: '/' }
+  await writeFile(join(shop.path, 'baton.config.json'), JSON.stringify(written))
+  const { stderr } = await shop.init('--yes', '--try')
+  match(stderr, 'note: it looks for public/ where it is started, which on a host is the state directory')
+  match(stderr, 'note: a worker thread listens (0): an update hands over what the main thread listens on and no more')
+  match(stderr, '\n+  "cwd": "app",\n') // not written: what it writes by a relative path would be lost with each release
+  equal(await shop.config(), written)
+})
+
 test('the kit among the development packages: `init` and `doctor` say so, with what was typed to install it', async () => {
   await using shop = await folderWith(SHOP)
   const from = 'file:../baton-kit.tgz'

@@ -16,7 +16,7 @@ import { assetName } from '../deploy/make/release-folder.ts'
 import { tryOut } from '../deploy/make/trial-start.ts'
 import { equal, is, match, ok, rejects } from './assert.ts'
 import { processesNaming } from './fixtures/adopted.ts'
-import { suite } from './suite.ts'
+import { isLong, suite } from './suite.ts'
 import { temporary } from './lab/temporary.ts'
 
 const test = suite('look', { timeoutMs: 120_000 })
@@ -157,18 +157,20 @@ const REFUSERS: Record<string, { text: string; config?: object; said: string; hi
 }
 
 test('a release that does not come back when it is switched to itself fails its build: with its words, and what to do if its habit is known', async () => {
-  const tried = Object.entries(REFUSERS).map(async ([habit, { text, config, said, hint }]) => {
-    await using it = await built(`${AUTO}${text}${SERVE}`, config)
-    const error = (await rejects(() => tryOut(it.project, it.path))) as BatonError
-    is(error.code, 'verify_failed', habit)
-    match(
-      error.message,
-      /^switching what was built to itself, as each update does: expected it to serve throughout, got: /,
-    )
-    match(error.message, new RegExp(said))
-    match(error.hint ?? '', hint)
-    equal(await processesNaming(it.folder), [], habit)
-  })
+  const tried = Object.entries(REFUSERS)
+    .slice(0, isLong ? undefined : 2)
+    .map(async ([habit, { text, config, said, hint }]) => {
+      await using it = await built(`${AUTO}${text}${SERVE}`, config)
+      const error = (await rejects(() => tryOut(it.project, it.path))) as BatonError
+      is(error.code, 'verify_failed', habit)
+      match(
+        error.message,
+        /^switching what was built to itself, as each update does: expected it to serve throughout, got: /,
+      )
+      match(error.message, new RegExp(said))
+      match(error.hint ?? '', hint)
+      equal(await processesNaming(it.folder), [], habit)
+    })
   await Promise.all(tried)
 })
 
@@ -179,33 +181,92 @@ const WARMS_UP = `import { createServer } from 'node:http'
   const from = Date.now() + 2000
   createServer((request, response) => response.writeHead(Date.now() < from ? 503 : 200).end()).listen(process.env.PORT, process.env.HOST)\n`
 
+/** of this table, in CI */
+const SHORT = 3
 /** Each is as good after a switch as before; the time that its clients waited, as it is said. */
 const SWITCHED: Record<string, { text: string; config?: object; waited: RegExp }> = {
   'is not well for two seconds': { text: WARMS_UP, config: { healthPath: '/healthz' }, waited: /waited [2-9]\.\d s/ },
+  'removes its unix socket before it listens there': {
+    text: `import { rmSync } from 'node:fs'
+      rmSync('own.sock', { force: true });
+      (await import('node:http')).createServer(() => {}).listen('own.sock')\n${SERVE}`,
+    waited: /waited/,
+  },
+  'lives as two for a while': { text: SERVE, config: { switch: 'together' }, waited: /its slowest answer took/ },
   'has joined a group': { text: GROUP + SERVE, waited: /waited/ },
   'has 200 MB in memory, and needs a second to end': {
     text: `globalThis.all = Buffer.alloc(200e6, 1)\nprocess.on('SIGTERM', () => setTimeout(() => process.exit(0), 1000))\n${SERVE}`,
     config: { onStop: 'SIGTERM' },
     waited: /waited [1-9]\.\d s/,
   },
-  'lives as two for a while': { text: SERVE, config: { switch: 'together' }, waited: /its slowest answer took/ },
 }
 
 test('a release that can be switched says in one line how long its clients waited, and what a switch leaves behind is a warning', async () => {
-  const tried = Object.entries(SWITCHED).map(async ([habit, { text, config, waited }]) => {
+  const tried = async ([habit, { text, config, waited }]: [string, (typeof SWITCHED)[string]]) => {
     await using it = await built(AUTO + text, config)
     const { line, warnings } = await tryOut(it.project, it.path)
     match(line, /; one switch, to itself: /)
     match(line, waited)
     equal(warnings, [], habit)
     equal(await processesNaming(it.folder), [], habit)
-  })
-  await Promise.all(tried)
+  }
+  const all = Object.entries(SWITCHED).slice(0, isLong ? undefined : SHORT)
+  await Promise.all(all.slice(0, 3).map(tried))
+  await Promise.all(all.slice(3).map(tried))
 
   const child = `import { spawn } from 'node:child_process'\nspawn('sleep', ['600'], { stdio: 'ignore' })\n`
   await using it = await built(AUTO + child + SERVE, { switch: 'together' })
   const { warnings } = await tryOut(it.project, it.path)
   match(warnings.join(), 'after a switch the process sleep of before was left')
+})
+
+test('what listens in a worker thread is named: alone it is why no agent answers, beside the main thread it is a warning', async () => {
+  const inWorker = (text: string) => `import { isMainThread, Worker } from 'node:worker_threads'
+    import { createServer } from 'node:http'
+    if (isMainThread) new Worker(new URL(import.meta.url))
+    ${text}\n`
+  const listens = (port: string) =>
+    `createServer((request, response) => response.end('hello')).listen(${port}, process.env.HOST)`
+  const alone = async () => {
+    await using it = await built(AUTO + inWorker(`else ${listens('Number(process.env.PORT)')}`))
+    const error = (await rejects(() => tryOut(it.project, it.path))) as BatonError
+    match(
+      error.message,
+      'got 200 from the application itself: no server of its main thread listens, but one of a worker thread',
+    )
+    match(error.hint ?? '', 'listen in the main thread, which an update hands over')
+  }
+  const beside = async () => {
+    const text = inWorker(listens('isMainThread ? Number(process.env.PORT) : 0'))
+    await using it = await built(AUTO + text)
+    const { warnings } = await tryOut(it.project, it.path)
+    is(warnings.length, 1, warnings.join())
+    match(
+      warnings[0] ?? '',
+      'a worker thread listens (0): an update hands over what the main thread listens on and no more',
+    )
+  }
+  await Promise.all([alone(), beside()])
+})
+
+test('files of its own that an application looks for where it is started are named, with the line to write; its data are not', async () => {
+  const text = `import { existsSync, readFile, stat, writeFileSync } from 'node:fs'
+    import { join, resolve } from 'node:path'
+    const root = resolve('public')
+    readFile('package.json', () => {})
+    if (!existsSync('data.json')) writeFileSync('data.json', '{}')
+    existsSync('cache.json')
+    ${SERVE}
+    server.on('request', ({ url }) => stat(join(root, url), () => {}))\n`
+  const files = { 'public/app.css': '', 'data.json': '{ "of": "a developer" }', 'views/index.html': '' }
+  await using it = await built(AUTO + text, {}, files)
+  const { warnings } = await tryOut(it.project, it.path)
+  is(warnings.length, 1, warnings.join())
+  match(
+    warnings[0] ?? '',
+    /^it looks for package\.json, public\/ where it is started, .*`"cwd": "app"`, and `"kind": "app"`/,
+  )
+  match(warnings[0] ?? '', 'What it writes by a relative path, such as data.json, is then gone with each release')
 })
 
 test('a client that meets something else than the agent says so, with what to do, instead of `expected 200, got 200`', async () => {
@@ -239,16 +300,21 @@ test.run()
 
 // ---- parts
 
-/** A release of the kind script whose one source is `text`. */
+/** A release of the kind script whose one source is `text`. `files`: further ones of the application. */
 async function built(
   text: string,
   config: object = {},
+  files: Record<string, string> = {},
 ): Promise<AsyncDisposable & { project: Project; path: string; folder: string }> {
   const room = await temporary('look')
   const folder = join(room.path, 'app')
   await mkdir(folder)
   await writeFile(join(folder, 'package.json'), '{ "name": "shop", "type": "module" }')
   await writeFile(join(folder, 'server.js'), text)
+  for (const [path, content] of Object.entries(files)) {
+    await mkdir(dirname(join(folder, path)), { recursive: true })
+    await writeFile(join(folder, path), content)
+  }
   const project = parseProject({ service: 'shop', kind: 'script', entry: 'server.js', ...config }, folder)
   const [feed, copies] = [join(room.path, 'feed'), join(folder, '.baton')]
   await releaseFromSource({ project, tag: 'v1.0.0', feed, copies, progress: createProgress({ quiet: true }) })

@@ -103,8 +103,8 @@ export function planInit(
   }
 }
 
-const PROPOSED = ['entry', 'database', 'healthPath', 'scheme'] as const
-const NOTHING_BETTER = { database: null, healthPath: null, scheme: null }
+const PROPOSED = ['entry', 'database', 'healthPath', 'scheme', 'cwd'] as const
+const NOTHING_BETTER = { database: null, healthPath: null, scheme: null, cwd: null }
 
 /** The lines of the author's configuration to change, as a diff. `better`: null if nothing is known. */
 function proposalFor(

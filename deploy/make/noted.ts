@@ -1,5 +1,6 @@
 // What an application does at its start that no look from outside shows, or only Linux: it binds ports, runs programs that have
-// ended by then, starts threads, and reads `.env` files. Node loads a few lines before the application, which note that in a file.
+// ended by then, starts threads, reads `.env` files, and looks for files that are not there. Node loads a few lines before the application,
+// which note that in a file.
 // Must hold: the application works as without them: each note is made before the call that it is about, which is passed on unchanged.
 
 import { readFile } from 'node:fs/promises'
@@ -11,6 +12,10 @@ export interface Noted {
   /** names of the programs that it ran; sorted */
   runs: string[]
   threads: number
+  /** as `listens`, of its worker threads */
+  inThreads: string[]
+  /** what it looked for in the directory in which it was started, and did not find there; relative paths, sorted */
+  absent: string[]
   /** whether it handles SIGTERM */
   hearsSigterm: boolean
   /** absolute paths of the `.env` files that it read; sorted */
@@ -19,6 +24,7 @@ export interface Noted {
 
 const NOTES_MAX_BYTES = 256 * 1024
 const NAMES_MAX = 20
+const ABSENT_MAX = 300
 
 /** Runs in the application's process, as an ES module, on any Node. `NOTES`: the file's path, as JSON. */
 const PRELOAD = `
@@ -28,10 +34,23 @@ import dgram from 'node:dgram'
 import threads from 'node:worker_threads'
 import programs from 'node:child_process'
 import { syncBuiltinESMExports } from 'node:module'
-const { appendFileSync } = fs
+import { resolve, sep } from 'node:path'
+import { fileURLToPath } from 'node:url'
+const { appendFileSync, existsSync } = fs
+const start = process.cwd() + sep
+const looked = new Set()
 let left = 1000
 const note = (is, what) => {
-  try { if (left-- > 0 && threads.isMainThread) appendFileSync(NOTES, JSON.stringify([is, String(what).slice(0, 300)]) + '\\n') } catch {}
+  try { if (left-- > 0) appendFileSync(NOTES, JSON.stringify([is, String(what).slice(0, 300)]) + '\\n') } catch {}
+}
+const absent = ([path, flags]) => {
+  try {
+    if (typeof flags === 'number' ? flags & 3 : /[wa+]/.test(typeof flags === 'string' ? flags : flags?.flag ?? flags?.flags ?? '')) return
+    const at = resolve(path instanceof URL ? fileURLToPath(path) : String(path))
+    if (!at.startsWith(start) || looked.size >= ABSENT || looked.has(at)) return
+    looked.add(at)
+    if (!existsSync(at)) note('absent', at.slice(start.length))
+  } catch {}
 }
 const before = (object, name, look) => {
   const own = object[name]
@@ -47,15 +66,18 @@ const dotEnv = ([path]) => {
 }
 for (const name of ['readFile', 'readFileSync', 'createReadStream', 'open', 'openSync']) before(fs, name, dotEnv)
 for (const name of ['readFile', 'open']) before(fs.promises, name, dotEnv)
+const READS = ['readFile', 'open', 'stat', 'lstat', 'access', 'readdir', 'opendir']
+for (const name of [...READS, ...READS.map((one) => one + 'Sync'), 'existsSync', 'createReadStream']) before(fs, name, absent)
+for (const name of READS) before(fs.promises, name, absent)
 before(process, 'loadEnvFile', ([path = '.env']) => dotEnv([path]))
 before(net.Server.prototype, 'listen', ([at, ...rest]) => {
   const { port, path } = typeof at === 'object' && at !== null ? at : { port: at, path: typeof at === 'string' && isNaN(at) ? at : undefined }
-  note('listens', path ?? port ?? 0)
+  note(threads.isMainThread ? 'listens' : 'inThreads', path ?? port ?? 0)
 })
 before(dgram.Socket.prototype, 'bind', ([at]) => note('listens', 'udp ' + ((typeof at === 'object' ? at?.port : at) ?? 0)))
 before(programs.ChildProcess.prototype, 'spawn', ([options]) => note('runs', options?.file))
 for (const name of ['spawnSync', 'execFileSync', 'execSync']) before(programs, name, ([file]) => note('runs', String(file).split(' ')[0]))
-for (const name of ['on', 'addListener', 'once']) before(process, name, ([event]) => event === 'SIGTERM' && note('hears', event))
+for (const name of ['on', 'addListener', 'once']) before(process, name, ([event]) => event === 'SIGTERM' && threads.isMainThread && note('hears', event))
 before(threads, 'Worker', () => note('threads', 1))
 syncBuiltinESMExports()
 `
@@ -63,6 +85,8 @@ syncBuiltinESMExports()
 export interface NoteTaker {
   /** for the command line of Node, before the program */
   nodeFlags: string[]
+  /** `NODE_OPTIONS` for a program whose command line cannot be changed; the application sees it as `own` */
+  nodeOptions(own: string | undefined): string
   /** what was noted until now */
   read(): Promise<Noted>
 }
@@ -70,9 +94,15 @@ export interface NoteTaker {
 /** `folder`: a temporary one, for the notes. */
 export function takeNotes(folder: string): NoteTaker {
   const path = join(folder, 'seen')
-  const text = PRELOAD.replace('NOTES', JSON.stringify(path))
+  const text = PRELOAD.replace('NOTES', JSON.stringify(path)).replace('ABSENT', String(ABSENT_MAX))
+  const flag = (more = '') => `data:text/javascript,${encodeURIComponent(text + more)}`
   return {
-    nodeFlags: ['--import', `data:text/javascript,${encodeURIComponent(text)}`],
+    nodeFlags: ['--import', flag()],
+    nodeOptions(own) {
+      const back =
+        own === undefined ? 'delete process.env.NODE_OPTIONS' : `process.env.NODE_OPTIONS = ${JSON.stringify(own)}`
+      return `${own ?? ''} --import=${flag(back)}`.trim()
+    },
     read: async () => notedIn(await readFile(path, 'utf8').catch(() => '')),
   }
 }
@@ -80,12 +110,14 @@ export function takeNotes(folder: string): NoteTaker {
 /** Pure. Skips what is not a note: the application can write to the file, too. */
 export function notedIn(text: string): Noted {
   const notes = text.slice(0, NOTES_MAX_BYTES).split('\n').flatMap(noteIn)
-  const all = (name: string) =>
-    [...new Set(notes.flatMap(([is, what]) => (is === name ? what : [])))].toSorted().slice(0, NAMES_MAX)
+  const all = (name: string, most = NAMES_MAX) =>
+    [...new Set(notes.flatMap(([is, what]) => (is === name ? what : [])))].toSorted().slice(0, most)
   return {
     listens: all('listens'),
     runs: all('runs').map((file) => basename(file)),
     threads: notes.filter(([is]) => is === 'threads').length,
+    inThreads: all('inThreads'),
+    absent: all('absent', ABSENT_MAX),
     hearsSigterm: all('hears').length > 0,
     dotEnv: all('dotEnv'),
   }

@@ -4,8 +4,9 @@
 // database loses its own locks on it. Null except on Linux: nothing was seen.
 
 import { readdir, stat } from 'node:fs/promises'
-import { join, relative, sep } from 'node:path'
+import { dirname, join, relative, sep } from 'node:path'
 import { descendantsOf, isDatabase } from '../../agent/install.ts'
+import type { ReleaseKind } from '../../agent/words.ts'
 import { boundSockets, openFilesBelow, readProc } from '../lib/open-files.ts'
 
 export interface Looked {
@@ -90,6 +91,47 @@ export async function writtenIn(folder: string, sinceMs: number): Promise<string
     }
   }
   return found.toSorted().slice(0, NAMES_MAX)
+}
+
+/**
+ * What an application looked for in the directory in which it was started, its state directory, and what lies in its own folder instead:
+ * names there, sorted, at most NAMES_MAX. `absent`: relative paths. Leaves out what it has made there since, and what no release has.
+ */
+export async function lyingIn(folder: string, stateDirectory: string, absent: readonly string[]): Promise<string[]> {
+  const names = new Set<string>()
+  for (const path of absent) {
+    const [first = ''] = path.split(sep)
+    if (first.startsWith('.') || NOT_LOOKED_AT.includes(first)) continue
+    if ((await stat(join(stateDirectory, first)).catch(() => null)) !== null) continue
+    const found = await stat(join(folder, path)).catch(() => null)
+    // a server of files looks there for each path that it is asked for
+    const around = path === first ? null : await stat(join(folder, dirname(path))).catch(() => null)
+    if (found === null && around?.isDirectory() !== true) continue
+    names.add(path === first && found?.isDirectory() !== true ? first : `${first}/`)
+  }
+  return [...names].toSorted().slice(0, NAMES_MAX)
+}
+
+/** Pure. `names`: of `lyingIn`; `written`: what the application has made in its state directory. `kind`: of its releases. */
+export function sentencesOfCwd(
+  names: readonly string[],
+  written: readonly string[],
+  kind: ReleaseKind = 'app',
+): string[] {
+  if (names.length === 0) return []
+  const way = kind === 'app' ? '' : `, and \`"kind": "app"\`, since a ${kind} has no folder,`
+  const such = written.length === 0 ? '' : `, such as ${written.join(', ')},`
+  return [
+    `it looks for ${names.join(', ')} where it is started, which on a host is the state directory, and not in its own folder: \`"cwd": "app"\`${way} in baton.config.json starts it there. What it writes by a relative path${such} is then gone with each release: give it \`{stateDirectory}\``,
+  ]
+}
+
+/** Pure. `listens`: ports and paths. */
+export function sentencesOfThreads(listens: readonly string[]): string[] {
+  if (listens.length === 0) return []
+  return [
+    `a worker thread listens (${listens.join(', ')}): an update hands over what the main thread listens on and no more, so clients of that are refused while it starts again, and in a switch together the new process finds the port in use. Listen in the main thread, and give the work to the worker`,
+  ]
 }
 
 /**

@@ -14,12 +14,22 @@ import { temporaryPlace } from '../lib/trusted.ts'
 import { type Detected, startable } from './detect.ts'
 import { filled } from './first/configuration.ts'
 import { provideNode } from './node.ts'
+import { type Noted, takeNotes } from './noted.ts'
 import { preloadFrom } from './preload.ts'
 import type { Project } from './project.ts'
-import { allLooks, databasesBelow, keptBelow, lookAt, splitDatabases, writtenIn } from './seen.ts'
+import {
+  allLooks,
+  databasesBelow,
+  keptBelow,
+  lookAt,
+  lyingIn,
+  sentencesOfCwd,
+  sentencesOfThreads,
+  splitDatabases,
+  writtenIn,
+} from './seen.ts'
 import { exitAtOnce, temporaryDirectory } from './temporary.ts'
-import { LOOK_AGAIN_MS, runToEnd, trialEnvironment } from './trial.ts'
-import { type Noted, takeNotes } from './noted.ts'
+import { LOOK_AGAIN_MS, NO_PATH, runToEnd, trialEnvironment } from './trial.ts'
 
 export interface SourceStart {
   /** below the state directory; null: it was seen to have none, or several */
@@ -28,6 +38,8 @@ export interface SourceStart {
   healthPath: string | null
   /** null: it serves plain HTTP, or nothing was seen */
   scheme: 'https' | null
+  /** `app`: it looks for files of its own in the directory in which it is started */
+  cwd: 'app' | null
   /** sentences for the author */
   notes: string[]
   /** it ended because a native addon is built for another Node */
@@ -43,8 +55,8 @@ const PORTS_MAX = 16
 const USUAL_HEALTH = ['/healthz', '/health', '/livez', '/readyz', '/api/health', '/status', '/api/status', '/ping']
 /** a longer answer is a page, which costs more to make and says less */
 const HEALTH_MAX_BYTES = 4096
-/** no application has it: if it answers 2xx, so does every path */
-const NO_PATH = '/baton-asks-for-what-is-not-there'
+
+const NO_VALUES = { host: '127.0.0.1', path: '', feed: '', basePath: '' }
 
 /** `environment` and `args`: texts with {port} and the like. An application that does not start is no failure, but a note. */
 export async function startFromSource(
@@ -52,7 +64,7 @@ export async function startFromSource(
   found: Detected,
   { environment, args, check }: Pick<Project, 'environment' | 'args' | 'check'>,
 ): Promise<SourceStart> {
-  const unseen = { database: null, healthPath: found.healthPath, scheme: null }
+  const unseen = { database: null, healthPath: found.healthPath, scheme: null, cwd: null }
   const file = startable(folder, found)
   if (file === null) return { ...unseen, notes: [`it was not started: ${found.entry ?? 'its entry'} is not there yet`] }
   using _signals = heedSignals()
@@ -61,12 +73,10 @@ export async function startFromSource(
   await mkdir(state)
   const { mtimeMs: sinceMs } = await stat(state)
   const port = await freePort()
-  const values = { port: String(port), host: '127.0.0.1', stateDirectory: state, path: '', feed: '', basePath: '' }
-  const fill = (text: string) => filled(text, values)
+  const fill = (text: string) => filled(text, { ...NO_VALUES, port: String(port), stateDirectory: state })
   const env = { ...trialEnvironment(state), ...check.environment, ...mapped(environment, fill) }
   const taker = takeNotes(work.path)
-  const flags = found.nodeFlags.map((flag) => preloadFrom(folder, flag))
-  const node: [string, ...string[]] = [await provideNode(), ...flags] // may download it
+  const node = await nodeFor(folder, found)
   const failed = await runBefore(node, found.before, { folder, env, fill })
   if (failed !== null) return { ...unseen, notes: [`it was not started: ${failed}`] }
   const began = performance.now()
@@ -91,27 +101,51 @@ export async function startFromSource(
   await started.end()
   const databases = [...new Set([...(seen?.databases ?? []), ...(await databasesBelow(state))])]
   const about = databasesFor(databases, state, folder)
-  const written = await writtenBeside(databases, folder, sinceMs)
+  const noted = await taker.read()
+  const files = await aboutFiles({ folder, state, databases, sinceMs }, noted)
   return {
     database: about.database,
     healthPath: health.path,
     scheme: answer !== null && schemeOf(answer.protocol) === 'https' ? 'https' : null,
+    cwd: files.cwd,
     notes: [
       `it was started once: it listens after ${took}, ${answerLine(answer, health.path ?? '/')}`,
       ...about.notes,
-      ...sentencesOfFiles(await keptBelow(state), written),
+      ...files.notes,
       ...health.notes,
       ...sentencesOfPort(ports, port),
       ...(seen === null ? ['which files it has open was not seen: only Linux shows that'] : []),
-      ...sentencesOf(await taker.read()),
+      ...sentencesOf(noted),
     ],
   }
 }
 
-/** What the start has written in the folder, but databases and the files that SQLite makes beside them. */
-async function writtenBeside(databases: readonly string[], folder: string, sinceMs: number): Promise<string[]> {
+/** May download it. */
+async function nodeFor(folder: string, { nodeFlags }: Detected): Promise<[string, ...string[]]> {
+  return [await provideNode(), ...nodeFlags.map((flag) => preloadFrom(folder, flag))]
+}
+
+interface Places {
+  folder: string
+  state: string
+  databases: readonly string[]
+  sinceMs: number
+}
+
+/** What the start has written besides databases, and which of its own files it has looked for elsewhere. */
+async function aboutFiles(
+  { folder, state, databases, sinceMs }: Places,
+  { absent }: Noted,
+): Promise<Pick<SourceStart, 'cwd' | 'notes'>> {
   const isOfDatabase = (name: string) => databases.includes(join(folder, name).replace(/-(wal|shm|journal)$/, ''))
-  return (await writtenIn(folder, sinceMs)).filter((name) => !isOfDatabase(name))
+  const written = (await writtenIn(folder, sinceMs)).filter((name) => !isOfDatabase(name))
+  const kept = await keptBelow(state)
+  const elsewhere = await lyingIn(folder, state, absent)
+  const made = [...splitDatabases(databases, state).inside, ...kept]
+  return {
+    cwd: elsewhere.length === 0 ? null : 'app',
+    notes: [...sentencesOfFiles(kept, written), ...sentencesOfCwd(elsewhere, made)],
+  }
 }
 
 /** Resolves to what one of these commands said when it failed; null: none did. */
@@ -140,11 +174,12 @@ const SIGTERM_NOTE =
   'it does something on SIGTERM, which an update does not send: `"onStop": "SIGTERM"` in baton.config.json has an update call that and wait for it'
 
 /** Pure. */
-export function sentencesOf({ listens, runs, threads, hearsSigterm, dotEnv }: Noted): string[] {
+export function sentencesOf({ listens, runs, threads, inThreads, hearsSigterm, dotEnv }: Noted): string[] {
   return [
     ...(listens.length < 2 ? [] : [`it listens ${listens.length} times: ${listens.join(', ')}`]),
     ...(runs.length === 0 ? [] : [`it has run ${runs.join(', ')}, which an install has to have, too`]),
     ...(threads === 0 ? [] : [`it has started ${threads} worker ${threads === 1 ? 'thread' : 'threads'}`]),
+    ...sentencesOfThreads(inThreads),
     ...(hearsSigterm ? [SIGTERM_NOTE] : []),
     ...(dotEnv.length === 0 ? [] : [`it reads ${dotEnv.join(', ')}, which no release has in it`]),
   ]
@@ -215,6 +250,7 @@ async function healthOf(
   if (port === undefined) return { path: named, notes: [] }
   const notes: string[] = []
   if (named !== null) {
+    await statusOf(port, NO_PATH) // a server of files looks for it, and what it misses is noted
     const status = await statusOf(port, named)
     if (isGood(status)) return { path: named, notes }
     notes.push(`the sources name ${named}, which answered ${status ?? 'nothing'}: it is no \`healthPath\``)

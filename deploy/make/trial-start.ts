@@ -21,16 +21,27 @@ import {
 } from '../../agent/install.ts'
 import { BatonError, reasonOf } from '../../agent/words.ts'
 import { isFromAgent } from '../lib/agent-answer.ts'
-import { callHttp } from '../lib/http.ts'
+import { callHttp, statusHere } from '../lib/http.ts'
 import { onlyOneCanHave } from '../lib/only-one.ts'
 import { formatDuration } from '../lib/progress.ts'
 import { temporaryPlace } from '../lib/trusted.ts'
 import { detect, isBrought, sourceOf } from './detect.ts'
 import { lineFor, linesAround } from './init.ts'
 import { provideNode } from './node.ts'
+import { type Noted, type NoteTaker, takeNotes } from './noted.ts'
 import type { Project } from './project.ts'
-import { allLooks, databasesBelow, lookAt, type Looked, splitDatabases } from './seen.ts'
-import { answerOf, endingAllWith, LOOK_AGAIN_MS, runToEnd, trialEnvironment } from './trial.ts'
+import {
+  allLooks,
+  databasesBelow,
+  keptBelow,
+  lookAt,
+  type Looked,
+  lyingIn,
+  sentencesOfCwd,
+  sentencesOfThreads,
+  splitDatabases,
+} from './seen.ts'
+import { answerOf, endingAllWith, LOOK_AGAIN_MS, NO_PATH, runToEnd, trialEnvironment } from './trial.ts'
 import { type Switched, trySwitch } from './trial-switch.ts'
 import { temporaryDirectory } from './temporary.ts'
 
@@ -40,6 +51,7 @@ const UNPACK_MS = 300_000
 const PROBATION_MS = 500
 /** what a switch has left behind is seen in /proc only */
 const CAN_SWITCH = process.platform === 'linux'
+const ASK_MS = 3000
 const STARTED_AS =
   'it is started in an empty directory, with the variables of `environment` and of `check.environment` in baton.config.json, and none of yours; `--no-check` leaves this out'
 
@@ -74,42 +86,70 @@ export async function tryOut(
   stage('start')
   const startedAt = performance.now()
   await using all = endingAllWith(state)
-  await using started = startProgram([executable, 'serve', '--config', config], { cwd: state, env })
+  const taker = takeNotes(work.path)
+  const noting = { ...env, NODE_OPTIONS: taker.nodeOptions(env['NODE_OPTIONS']) }
+  await using started = startProgram([executable, 'serve', '--config', config], { cwd: state, env: noting })
   const { status, protocol } = await served(project, install, { started, doubt })
   const startMs = performance.now() - startedAt
   const took = formatDuration(startMs)
   const assertRuns = () =>
     refuseEnd(started, `it served ${project.healthPath ?? '/'} with ${status} after ${took}`, doubt)
-  await assertAgent(project, install).catch((cause: unknown) => {
+  await assertAgent(project, install, taker).catch((cause: unknown) => {
     assertRuns() // what has ended answers nothing, and that says nothing of the agent
     throw cause
   })
-  const first = await lookAt(started.pid)
-  await sleep(LOOK_AGAIN_MS)
-  const seen = allLooks([first, await lookAt(started.pid)])
+  await askMore(port, protocol)
+  const seen = await lookTwice(started)
   assertRuns()
   const home = join(work.path, `.${project.service}`)
   await refuseDatabases(home)
+  const noted = await taker.read()
   const against = await againstTogether(project, started.pid, port)
-  const everywhere = /serving \S+ on (?:\[::\]|0\.0\.0\.0):/.test(started.said())
-    ? '; it listens on every address, whatever address it is told (`{host}`, by default in HOST)'
-    : ''
   stage('switch')
   const switched = await switchOnce(project, install, { started, protocol, startMs, ports: seen?.ports ?? [] })
+  const said = started.said()
   await all[Symbol.asyncDispose]()
   // the application may read a database that it ships
   const open = (seen?.databases ?? []).filter((database) => !database.startsWith(home))
   const databases = [...new Set([...open, ...(await databasesBelow(state))])]
   const odd = status >= 400 ? ' (name a page that answers 200 in `healthPath`)' : ''
   return {
-    line: `serves ${project.healthPath ?? '/'} ${wordsOf[protocol]}with ${status}${odd} after ${took}${everywhere}${formatSeen(seen)}; ${switched.words}`,
+    line: `serves ${project.healthPath ?? '/'} ${wordsOf[protocol]}with ${status}${odd} after ${took}${aboutAddress(said)}${formatSeen(seen)}; ${switched.words}`,
     warnings: [
       ...switched.warnings,
+      ...sentencesOfThreads(noted.inThreads),
+      ...(await aboutPaths(project, { home, state, databases }, noted)),
       ...aboutScheme(project.scheme, schemeOf(protocol)),
       ...against,
       ...aboutDatabases(project.database, databases, state),
     ],
   }
+}
+
+async function lookTwice({ pid }: Started): Promise<Looked | null> {
+  const first = await lookAt(pid)
+  await sleep(LOOK_AGAIN_MS)
+  return allLooks([first, await lookAt(pid)])
+}
+
+/** Pure. */
+function aboutAddress(said: string): string {
+  return /serving \S+ on (?:\[::\]|0\.0\.0\.0):/.test(said)
+    ? '; it listens on every address, whatever address it is told (`{host}`, by default in HOST)'
+    : ''
+}
+
+/** Files of its own that it looks for elsewhere. `home`: of what was unpacked. */
+async function aboutPaths(
+  project: Project,
+  { home, state, databases }: { home: string; state: string; databases: readonly string[] },
+  { absent }: Noted,
+): Promise<string[]> {
+  const { kind, folder } = project
+  const [name] = kind === 'app' ? (await readdir(home).catch(() => [])).filter((one) => !one.startsWith('.')) : []
+  const own = name === undefined ? folder : join(home, name, 'app')
+  const written = [...splitDatabases(databases, state).inside, ...(await keptBelow(state))]
+  return sentencesOfCwd(await lyingIn(own, state, absent), written, kind)
 }
 
 /** Throws if it has ended. `before`: what it did until then. */
@@ -211,8 +251,19 @@ export function aboutScheme(said: Project['scheme'], spoken: 'http' | 'https'): 
   ]
 }
 
+/** A server of files looks for each path that it is asked for, and what it misses there is noted. */
+async function askMore(port: number, protocol: Protocol): Promise<void> {
+  const tls = schemeOf(protocol) === 'https'
+  for (const path of ['/', NO_PATH])
+    await statusHere({ place: { host: '127.0.0.1', port }, path, tls }, ASK_MS).catch(() => {})
+}
+
 /** Throws unless Baton's agent answers too: nobody could ever update what was built. */
-async function assertAgent(project: Project, { port, password: token }: TrialInstall): Promise<void> {
+async function assertAgent(
+  project: Project,
+  { port, password: token }: TrialInstall,
+  { read }: NoteTaker,
+): Promise<void> {
   const address = { tls: false, host: '127.0.0.1', port } // seen: see `askHere`
   const got = await callHttp(address, '/admin/update/status', { token }).then(
     (answer) => (isFromAgent(answer) ? null : `got ${answer.status} from the application itself`),
@@ -220,13 +271,19 @@ async function assertAgent(project: Project, { port, password: token }: TrialIns
   )
   if (got === null) return
   const { folder, entry } = project
-  throw new BatonError(
-    'verify_failed',
-    `expected the agent to answer beside the application, ${got}: the entry ${entry} does not embed it`,
-    {
-      hint: `${howToEmbed(folder, entry)}, or use \`embed()\`; with \`servers\` in baton.config.json, the agent answers once so many listen`,
-    },
-  )
+  const expected = `expected the agent to answer beside the application, ${got}`
+  const { listens, inThreads } = await read()
+  if (listens.length === 0 && inThreads.length > 0)
+    throw new BatonError(
+      'verify_failed',
+      `${expected}: no server of its main thread listens, but one of a worker thread`,
+      {
+        hint: 'listen in the main thread, which an update hands over, and give the work to the worker; `--no-check` builds a release that can only be replaced by hand',
+      },
+    )
+  throw new BatonError('verify_failed', `${expected}: the entry ${entry} does not embed it`, {
+    hint: `${howToEmbed(folder, entry)}, or use \`embed()\`; with \`servers\` in baton.config.json, the agent answers once so many listen`,
+  })
 }
 
 /** For a hint. Names no file that a build or npm would overwrite. */

@@ -12,6 +12,9 @@ const STOP_MS = 10_000
 /** A second look comes so much later: much is opened only when an application has settled. */
 export const LOOK_AGAIN_MS = 5000
 
+/** no application has it: if it answers 2xx, so does every path */
+export const NO_PATH = '/baton-asks-for-what-is-not-there'
+
 /** What an install gives, and nothing of the developer's: a variable of theirs would hide that the host lacks it. */
 export function trialEnvironment(stateDirectory: string): NodeJS.ProcessEnv {
   const own = { HOME: stateDirectory, STATE_DIRECTORY: stateDirectory, [TRIAL]: '1' }
