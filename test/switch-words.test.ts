@@ -163,7 +163,14 @@ test('the trial start of a build names it where two are to live at once, and say
       require('node:http').createServer((request, response) => response.end('ok')).listen(listen.port, '127.0.0.1'))`
   await writeFile(path, program, { mode: 0o755 })
   const project = (kind: Switch) =>
-    ({ service: 'svc', healthPath: '/', servers: 1, database: null, switch: kind }) as Project
+    ({
+      service: 'svc',
+      healthPath: '/',
+      servers: 1,
+      database: null,
+      switch: kind,
+      check: { environment: {} },
+    }) as Project
   const { warnings } = await tryOut(project('together'), path)
   is(warnings.length, 1)
   match(warnings[0] ?? '', /^`switch` is "together", but only one process can have UDP port \d+$/)
