@@ -36,7 +36,8 @@ export function writersIn(locks: string): { pid: number; inode: number }[] {
 
 function inodeOf(fd: string): number {
   try {
-    return fstatSync(Number(fd)).ino
+    const found = fstatSync(Number(fd))
+    return found.isFile() ? found.ino : -1 // a socket has a number of its own kind
   } catch {
     return -1 // it was the descriptor of the listing
   }
