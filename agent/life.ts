@@ -2,7 +2,6 @@
 // author keeps the process alive for ever, and a second signal ends the process at once.
 
 import { EXIT, reasonOf } from './words/errors.ts'
-import { shutDoor } from './sockets/store.ts'
 import { closeListener, type Listener } from './sockets/listeners.ts'
 import type { Lent } from './sockets/lent.ts'
 import type { Carries } from './handover/carry/carry.ts'
@@ -84,7 +83,6 @@ export function makeLife(settings: Settings, serving: Serving): Life {
     const { bidFarewell } = await import('./handover/give/farewell.ts')
     const farewell = bidFarewell({ listeners, carries, isHeld: lent !== undefined })
     await farewell.announce()
-    await shutDoor(listeners)
     for (const listener of listeners) closeListener(listener)
     hooks.drain()
     const [parted] = await Promise.all([farewell.finish(settings.update.drainMs), lent?.finishDatagrams()])

@@ -5,7 +5,6 @@
 import { closeSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { keepFromChildren, refuseClients } from './libc.ts'
-import { nodeFiles } from '../words/later.ts'
 import { LISTEN_VARIABLES } from './environment.ts'
 import type { Listener } from './listeners.ts'
 import { hasSupervisor, notifySystemd, notifyWith } from './systemd.ts'
@@ -108,47 +107,9 @@ export async function letGo(key: string, fd: number): Promise<void> {
   closeSync(fd)
 }
 
-/**
- * Before a stop: makes the manager drop the sockets, so that no client waits for a service that was stopped on purpose. Not
- * before a restart: connections then wait in the queue until the service is back.
- */
-export async function shutDoor(listeners: readonly Pick<Listener, 'key'>[]): Promise<void> {
-  if (!hasSupervisor() || (await isRestarting())) return
-  for (const { key } of listeners) await forget(key)
-}
-
-async function forget(key: string): Promise<void> {
+/** Makes the manager drop what it holds for this listener. */
+export async function forget(key: string): Promise<void> {
   await notifySystemd(['FDSTOREREMOVE=1', `FDNAME=${storedNameOf(key)}`])
-}
-
-/** Whether `systemctl restart` stops this process: the manager's job for its unit says so. */
-async function isRestarting(): Promise<boolean> {
-  const unit = /([^/]+\.service)\s*$/.exec(
-    await nodeFiles()
-      .readFile('/proc/self/cgroup', 'utf8')
-      .catch(() => ''),
-  )?.[1]
-  if (unit === undefined) return false
-  // if the sandbox hides D-Bus, the unit's ExecStop= writes the list of jobs into this file
-  const written = await nodeFiles()
-    .readFile(`/run/baton/${unit}.jobs`, 'utf8')
-    .catch(() => null)
-  if (written !== null) return namesRestart(written, unit)
-  const scope = process.env['MANAGERPID'] === undefined ? [] : ['--user']
-  const { execFile } = await import('node:child_process')
-  const jobs = await new Promise<string>((resolve) => {
-    execFile('systemctl', [...scope, 'list-jobs', '--plain', '--no-legend'], { timeout: 2000 }, (_error, stdout) =>
-      resolve(stdout),
-    )
-  })
-  return namesRestart(jobs, unit)
-}
-
-function namesRestart(jobs: string, unit: string): boolean {
-  return jobs.split('\n').some((line) => {
-    const [, name, type] = line.trim().split(/\s+/)
-    return name === unit && type === 'restart'
-  })
 }
 
 /** A listening socket that is held for the next process. */

@@ -26,6 +26,7 @@ import {
 } from '../../sockets/internals.ts'
 import { type Listener, uptimeMs } from '../../sockets/listeners.ts'
 import { hasUnread } from '../../sockets/packets.ts'
+import { shutDoor } from '../../sockets/shut-door.ts'
 import type { Carries } from '../carry/carry.ts'
 import { followWebSockets } from '../carry/close-frame.ts'
 import { isOfEvents } from '../carry/stream.ts'
@@ -35,7 +36,10 @@ import { isEndless } from './endless.ts'
 import { followEvents, isKnown, mayEndNow } from './events.ts'
 
 export interface Farewell {
-  /** Makes every answer the last of its connection. Goes on accepting, so that no new client waits meanwhile. */
+  /**
+   * Makes every answer the last of its connection. Goes on accepting, so that no new client waits meanwhile. In the end the manager drops
+   * what it holds.
+   */
   announce(): Promise<void>
   /** Lets requests finish, and ends everything else. Call it when nothing is accepted any more. */
   finish(drainMs: number): Promise<Parted>
@@ -97,6 +101,7 @@ export function bidFarewell(options: FarewellOptions): Farewell {
         if (asked.length === 0 && streams.every((one) => one.destroyed || isKnown(one))) break
         if (uptimeMs() - state.since >= (isHeld && isAccepting ? ASKED_HELD_MS : ASKED_MS)) break
       }
+      await shutDoor(listeners)
     },
     async finish(drainMs) {
       const began = uptimeMs()
