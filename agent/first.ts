@@ -25,4 +25,5 @@ export {
   RELEASE_WORDS,
   noteStart,
   PARENT,
+  WORD,
 } from './own.ts'

@@ -34,6 +34,7 @@ export {
   systemReceiptPath,
   writeReceipt,
 } from './disk/receipt.ts'
+export { WORD } from './own.ts'
 export { AUTO_MAX_BYTES, startMsAfter, wholeMsOf } from './update/rehearsal/budget.ts'
 export { REHEARSAL_FOLDER, REHEARSAL_REPORT, REHEARSAL_REQUEST, rehearsalFolder } from './update/rehearsal/ask-cage.ts'
 export { conduct } from './update/rehearsal/conduct.ts'

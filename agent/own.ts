@@ -159,6 +159,9 @@ const START = Symbol.for('baton.start')
 /** Variable in the environment of the application's children: the pid of the service's process that they come from. */
 export const PARENT = 'BATON_PARENT'
 
+/** In the environment of a word of the application that an operator has typed: the install's configuration, which it works with. */
+export const WORD = 'BATON_WORD'
+
 /** In the environment of a command that runs before the application: the pid of the process that is to become the application. */
 export const BEFORE = 'BATON_BEFORE'
 

@@ -11,6 +11,10 @@ export async function runOperator(argv: readonly string[]): Promise<number> {
     const { hold } = await import('../agent/install.ts')
     process.exit(await hold())
   }
+  if (first === '(word)') {
+    const { runWord } = await import('./host/commands/word.ts')
+    return await runWord(BUILD.service, rest)
+  }
   if (first === 'as-service' && rest[0] === 'in-cage') {
     const { conduct } = await import('../agent/install.ts')
     process.exit(await conduct())

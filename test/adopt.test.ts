@@ -74,6 +74,26 @@ test('the arguments of the configuration take {stateDirectory} and the like, as 
   equal(JSON.parse(String(body)), [`--data=${state}/rows`, String(it.port), '{other} {toString}'])
 })
 
+test('a word of the application works on the data of the install, wherever it is typed', async () => {
+  const text = `if (process.argv.length > 2) {
+      const { ADMIN, STATE_DIRECTORY, BATON_WORD } = process.env
+      console.log(JSON.stringify({ words: process.argv.slice(2), ADMIN, STATE_DIRECTORY, BATON_WORD, cwd: process.cwd() }))
+      process.exit(4)
+    }
+    await import('${join(PROJECT, 'agent/adapters/auto.ts')}')
+    const { createServer } = await import('node:http')
+    createServer((request, response) => response.end()).listen(Number(process.env.PORT), process.env.HOST)`
+  const environment = { PORT: '{port}', HOST: '{host}', ADMIN: '{password}' }
+  await using it = await adopted(text, { environment })
+  const state = join(dirname(dirname(dirname(it.configPath))), '.local', 'state', 'shop')
+  const own = { ADMIN: it.password, STATE_DIRECTORY: state, cwd: state }
+  for (const typed of [['create-admin', '--name', 'a b'], ['--', 'status'], ['--migrate']]) {
+    const { stdout, exitCode } = await it.typed(...typed)
+    is(exitCode, 4)
+    equal(JSON.parse(stdout), { words: typed.filter((word) => word !== '--'), ...own })
+  }
+})
+
 test('doctor says that a release does not hold the package where it is for development only', async () => {
   await using made = await temporary('doctor')
   const folder = made.path

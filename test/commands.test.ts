@@ -111,7 +111,7 @@ test('the executable started by a person beside its running service is refused b
 test('so is one beside a service that sets `process.title`, and one with the words that `args` give every start', async () => {
   const text = OWN_WORDS.replace(
     'if (process',
-    `if (!process.env.PORT) { console.log('the application’s own', ...process.argv.slice(2)); process.exit() }
+    `if (!process.env.PORT || process.argv.length !== 4) { console.log('the application’s own', ...process.argv.slice(2)); process.exit() }
      process.title = 'a shop'
      process.argv.length = 2
      if (process`,

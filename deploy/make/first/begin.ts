@@ -17,10 +17,11 @@ import {
   noteStart,
   ownState,
   waitAtGate,
+  WORD,
 } from '../../../agent/first.ts'
 import { type FileRunner, runBefore } from './before.ts'
 import { waitForOldContainer } from './old-container.ts'
-import { refuseBeside, startsService } from './beside.ts'
+import { belongsToInstall, refuseBeside, startsService } from './beside.ts'
 import { filled, configurationIn, setEnvironment, fillingsOf } from './configuration.ts'
 import { EXIT_USAGE, type OwnWords, refuse } from './release.ts'
 import { commandIn, misplacedIn } from './command.ts'
@@ -39,8 +40,8 @@ export interface Beginning {
   program?: () => FileRunner
 }
 
-/** The argument that makes the operator's text hold the sockets; a person cannot type it as a command. */
-const HOLD = '(hold)'
+/** Arguments that a person cannot type as a command: the operator's text holds the sockets, or runs a word of the application's. */
+const [HOLD, INSTALLED_WORD] = ['(hold)', '(word)']
 
 export function beginRelease(beginning: Beginning): void {
   const { release, executable, operator, prepare } = beginning
@@ -86,19 +87,32 @@ function start({ release, executable, operator, prepare, application, program }:
     noteStart({ argv, executable, isChild: false, directory: process.cwd(), configuration: null })
     return runOperator(operator(), [HOLD])
   }
-  const path = configurationOf(release, argv)
+  const word = process.env[WORD] ?? null
+  delete process.env[WORD]
+  const path = word ?? configurationOf(release, argv)
+  const typed = argv[0] === '--' ? argv.slice(1) : argv
+  if (path === null && belongsToInstall(typed, release, executable)) {
+    noteStart({ argv, executable, isChild: false, directory: null, configuration: null })
+    return runOperator(operator(), [INSTALLED_WORD, ...typed])
+  }
   if (path === null && startsService(argv, release.args)) refuseBeside(release, executable)
   keepLastWords()
   const configuration = path === null ? null : configurationIn(path)
-  noteStart({ argv, executable, isChild: false, directory: process.cwd(), configuration })
+  noteStart({
+    argv,
+    executable,
+    isChild: false,
+    directory: process.cwd(),
+    configuration: word === null ? configuration : null,
+  })
   const isFirst = process.env[INHERITANCE] === undefined // the manager does not wait for a successor
-  if (isFirst) allowLongStart(configuration?.update?.readyMs ?? 0)
+  if (isFirst && word === null) allowLongStart(configuration?.update?.readyMs ?? 0)
   const values = configuration === null ? null : fillingsOf(configuration, path ?? '')
   if (isFirst && values !== null) leaveLastWords(values['stateDirectory'] ?? '', release.tag)
   if (values !== null) setEnvironment(release, values)
-  const typed = argv[0] === '--' ? argv.slice(1) : argv
   const own = values === null ? typed : [...release.args.map((text) => filled(text, values)), ...argv.slice(3)]
   if (process.execArgv.includes('-e')) tellParseArgs()
+  if (word !== null) return application(typed)
   if (!isFirst) prepare() // nothing is left to unpack when the gate opens
   waitForOldContainer(release, prepare)
   const isAlone = waitAtGate(release)

@@ -5,7 +5,14 @@
 
 import { readdirSync, readFileSync, realpathSync } from 'node:fs'
 import { dirname, join } from 'node:path'
-import { descendantsOf, receiptPath, startTimeOf, systemReceiptPath } from '../../../agent/first.ts'
+import {
+  descendantsOf,
+  INHERITANCE,
+  PARENT,
+  receiptPath,
+  startTimeOf,
+  systemReceiptPath,
+} from '../../../agent/first.ts'
 import { type OwnWords, refuse } from './release.ts'
 
 /** Ends this process if a person has started it beside the service that an installer has put there. */
@@ -31,6 +38,21 @@ export function startsService(argv: readonly string[], args: readonly string[]):
   const isWord = (word: string, [start = '', ...filled]: string[]) =>
     filled.length === 0 ? word === start : word.startsWith(start)
   return argv.length === args.length && args.every((text, i) => isWord(argv[i] ?? '', text.split(/\{\w+\}/)))
+}
+
+/**
+ * Whether these words are the application's, typed by a person beside an install of this executable: they are to work on its data. Not
+ * if the application itself has started this process, nor with another STATE_DIRECTORY than the install's.
+ */
+export function belongsToInstall(argv: readonly string[], { service, args }: OwnWords, executable: string): boolean {
+  const { [INHERITANCE]: inheritance, [PARENT]: parent, BATON_CONTAINER, STATE_DIRECTORY } = process.env
+  if (process.platform !== 'linux' || BATON_CONTAINER === '1') return false
+  const [word = ''] = argv
+  if (word === '' || word.includes('/') || startsService(argv, args)) return false
+  if (inheritance !== undefined || parent !== undefined) return false
+  const receipt = receiptOf(service, executable)
+  if (receipt?.configPath === undefined) return false
+  return STATE_DIRECTORY === undefined || STATE_DIRECTORY === receipt.stateDirectory
 }
 
 interface Living {

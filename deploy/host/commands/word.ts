@@ -1,0 +1,108 @@
+// Runs a word of the application that an operator has typed, such as `shop create-admin`, as a part of the install: with the service's
+// environment, as its user, in its state directory. Else such a tool works on other data than the service, and succeeds.
+// Must hold: root runs no line of the application. It starts a process that has become the service's user, gives it nothing of its own
+// environment but the terminal's kind, and no terminal that it controls.
+
+import { spawn } from 'node:child_process'
+import { access, constants, readFile } from 'node:fs/promises'
+import { constants as os } from 'node:os'
+import { dirname } from 'node:path'
+import {
+  ownExecutable,
+  readSystemReceipt,
+  type Receipt,
+  receiptFor,
+  systemReceiptPath,
+  WORD,
+} from '../../../agent/install.ts'
+import { asBatonError, BatonError, EXIT, MEANINGS } from '../../../agent/words.ts'
+import { printError, printLine } from '../../lib/printer.ts'
+import {
+  environmentFiles,
+  parseEnvironment,
+  parseEnvironmentFile,
+  serviceEnvironment,
+} from '../boundary/environment.ts'
+import { isCrossing } from '../boundary/open.ts'
+import { idOf, isRoot } from '../place/identity.ts'
+import { layoutOfReceipt } from '../place/layout.ts'
+import { showUnit } from '../supervisor/systemd.ts'
+import { personOf } from './context.ts'
+
+/** `argv`: what was typed. Resolves to the exit code of the application. */
+export async function runWord(service: string, argv: readonly string[]): Promise<number> {
+  try {
+    const own = ownExecutable() ?? process.execPath
+    const isCopy = dirname(own) === dirname(systemReceiptPath(service))
+    const receipt = isCopy ? await readSystemReceipt(service) : await receiptFor(service, own)
+    if (receipt === null) throw new BatonError('refused', `expected an install of ${service} on this host, found none`)
+    return await runIn(receipt, argv)
+  } catch (cause) {
+    const error = asBatonError(cause, 'unexpected', argv[0] ?? service)
+    printError(error)
+    return MEANINGS[error.code].exit
+  }
+}
+
+async function runIn(receipt: Receipt, argv: readonly string[]): Promise<number> {
+  const { executable, stateDirectory, configPath, node } = receipt
+  const crossing = await isCrossing(receipt)
+  if (!crossing) await assertReads(receipt, argv)
+  const child = spawn(executable, ['--', ...argv], {
+    cwd: stateDirectory,
+    stdio: 'inherit',
+    env: {
+      ...(crossing ? await environmentFromRoot(receipt) : { ...process.env, ...(await environmentOfUnit(receipt)) }),
+      ...(node === undefined ? {} : { BATON_NODE: node }),
+      STATE_DIRECTORY: stateDirectory,
+      [WORD]: configPath,
+    },
+    // a session of its own: what is no longer root's cannot type into root's terminal
+    ...(crossing ? { ...(await idOf(receipt.user)), detached: true } : {}),
+  })
+  const pass = (signal: NodeJS.Signals) => void child.kill(signal)
+  for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, pass)
+  return await new Promise<number>((resolve, reject) => {
+    child.once('error', reject)
+    child.once('exit', (code, signal) =>
+      resolve(signal === null ? (code ?? EXIT.unexpected) : 128 + os.signals[signal]),
+    )
+  })
+}
+
+/** Only the service's user can read what the service is started with. */
+async function assertReads({ user, configPath, service }: Receipt, argv: readonly string[]): Promise<void> {
+  const { uid } = await idOf(user)
+  const reads = await access(configPath, constants.R_OK).then(
+    () => true,
+    () => false,
+  )
+  if (process.getuid?.() === uid && reads) return
+  throw new BatonError('refused', `expected to run as root or as ${user}, whose data \`${argv[0] ?? ''}\` works on`, {
+    hint: `\`sudo ${isRoot() ? `-u ${user} ` : ''}${service} ${argv[0] ?? ''} …\``,
+  })
+}
+
+async function environmentFromRoot(receipt: Receipt): Promise<NodeJS.ProcessEnv> {
+  const { environmentFile } = layoutOfReceipt(receipt, personOf(process.env))
+  const isUnit = receipt.supervisor !== 'none'
+  const { TERM } = process.env
+  const found = await serviceEnvironment(receipt.service, isUnit, environmentFile, process.env)
+  return { ...found, USER: receipt.user, LOGNAME: receipt.user, ...(TERM === undefined ? {} : { TERM }) }
+}
+
+/** What the unit sets, drop-ins and environment files included, for a person who is the service's user already. */
+async function environmentOfUnit({ supervisor, scope, service }: Receipt): Promise<Record<string, string>> {
+  if (supervisor === 'none') return {}
+  const unit = await showUnit(scope, `${service}.service`, ['Environment', 'EnvironmentFiles'])
+  const found = parseEnvironment(unit['Environment'] ?? '')
+  for (const path of environmentFiles(unit['EnvironmentFiles'] ?? '')) {
+    const text = await readFile(path, 'utf8').catch((cause: NodeJS.ErrnoException) => {
+      if (cause.code !== 'ENOENT')
+        printLine(`warning: ${path} cannot be read, so what it sets is missing`, process.stderr)
+      return ''
+    })
+    Object.assign(found, parseEnvironmentFile(text))
+  }
+  return found
+}
