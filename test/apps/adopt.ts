@@ -97,10 +97,10 @@ export async function addKit(at: Adopter['at'], packed: string): Promise<void> {
     throw new Error(`init twice: expected nothing to write, got ${again.stderr}`)
 }
 
-/** Builds a release of what is in the folder, and publishes it. `buildMs` covers both. */
-export async function release(adopter: Adopter, tag: string) {
+/** Builds a release of what is in the folder, and publishes it. `flags`: more of `baton build`. `buildMs` covers both. */
+export async function release(adopter: Adopter, tag: string, ...flags: string[]) {
   const startedAt = performance.now()
-  const built = await adopter.at('npx', 'baton', 'build', '--tag', tag, '--compress', 'fast', '--json')
+  const built = await adopter.at('npx', 'baton', 'build', '--tag', tag, '--compress', 'fast', '--json', ...flags)
   await adopter.at('npx', 'baton', 'publish', '--tag', tag, '--to', feedOf(adopter))
   const { service, executable } = JSON.parse(built.stdout) as { service: string; executable: { sizeBytes: number } }
   return { service, executable, buildMs: Math.round(performance.now() - startedAt) }
