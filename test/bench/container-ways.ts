@@ -36,7 +36,7 @@ const REQUEST = {
   signedBy: null,
   withShared: false,
   oneWay: false,
-  rehearse: true,
+  rehearse: false, // it is over before clients can notice anything
   repository: null,
   healthTimeoutMs: 60_000,
   probationMs: 0,
