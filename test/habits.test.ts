@@ -1,127 +1,124 @@
-// @deadlineMs 400000
-// Applications as people write them, each with a habit of the field: it asks whether its port is free, uses UDP, has a server that is not HTTP.
-// Each is updated and rolled back, gets a broken release, and is killed: always as good as a plain restart.
+// @deadlineMs 600000
+// Applications as people write them, each with a habit of the field (test/lab/habits.ts). Each is updated and rolled back under a light
+// load, gets a broken release, and is killed: always as good as a plain restart, or better.
 
-import { createSocket } from 'node:dgram'
-import { once } from 'node:events'
-import { connect } from 'node:net'
-import { join } from 'node:path'
-import { PROJECT } from '../deploy/make/place.ts'
-import { is, ok } from './assert.ts'
-import { type Adopted, adopted } from './fixtures/adopted.ts'
-import { ask, freePort } from './fixtures/install.ts'
-import { eventually } from './lab/systemd.ts'
-import { suite } from './suite.ts'
+import { equal, is, match } from './assert.ts'
+import { until } from './fixtures/evidence.ts'
+import { freePort } from './fixtures/install.ts'
+import { type Stranger, stranger } from './fixtures/stranger.ts'
+import { failing, type Habit, HABITS, type Kind } from './lab/habits.ts'
+import { startLoad } from './lab/load.ts'
+import { isLong, suite } from './suite.ts'
 
 const test = suite('habits', { timeoutMs: 120_000 })
-const ADAPTER = join(PROJECT, 'agent/adapters/auto.ts')
-const AUTO = `import '${ADAPTER}'\nimport { createServer } from 'node:http'\n`
-const ANSWER = `createServer((request, response) => response.end(String(process.pid)))`
-const LISTEN = `${ANSWER}.listen(Number(process.env.PORT), process.env.HOST)`
-const BROKEN = `process.exit(3)\n`
+const KINDS = ['one-at-a-time', 'together'] as const
 
-interface Habit {
-  text: string
-  /** Throws if this part of the application does not serve. */
-  serves?: (pid: number) => Promise<void>
-  config?: object
-  update?: object
+/** What a test runs: in CI each application with one kind of switch, in the long form with each, and with and without a supervision. */
+interface Case {
+  habit: Habit
+  kind: Kind
+  isSupervised: boolean
 }
 
-const fields: Record<string, () => Promise<Habit>> = {
-  'asks in four ways whether its port is free': async () => ({
-    text: `import { QUESTIONS } from '${join(PROJECT, 'test/fixtures/port-questions.ts')}'
-      for (const [name, free] of Object.entries(QUESTIONS)) {
-        const port = await free(Number(process.env.PORT))
-        if (port !== Number(process.env.PORT)) throw new Error(name + ' says ' + port)
-      }
-      ${LISTEN}`,
-  }),
-  'joins a group as mDNS does, and has two sockets on one port': async () => {
-    const port = await freePort()
-    return {
-      text: `import { createSocket } from 'node:dgram'
-        import { onStop } from '${ADAPTER}'
-        const answer = (socket) => socket.on('message', (_, from) => socket.send(String(process.pid), from.port, from.address))
-        const mdns = answer(createSocket({ type: 'udp4', reuseAddr: true }))
-        mdns.on('listening', () => update())
-        mdns.bind(${port}, '224.0.0.251')
-        const update = () => mdns.addMembership('224.0.0.251', '127.0.0.1')
-        onStop(() => mdns.dropMembership('224.0.0.251', '127.0.0.1'))
-        for (let i = 0; i < 2; i++) answer(createSocket({ type: 'udp4', reusePort: true })).bind(${port}, '127.0.0.1')
-        ${LISTEN}`,
-      async serves(pid) {
-        const asked = Array.from({ length: 16 }, () => eventually('an answer', () => answersBy(pid, port, '127.0.0.1')))
-        await Promise.all(asked)
-        await eventually('an answer to the group', () => answersBy(pid, port, '224.0.0.251'))
-      },
-    }
-  },
-  'has a server of a protocol of its own, with a client that stays': async () => {
-    const port = await freePort()
-    return {
-      text: `import { createServer as createPlain } from 'node:net'
-        createPlain((socket) => void socket.on('error', () => {}).write(String(process.pid))).listen(${port}, '127.0.0.1')
-        ${LISTEN}`,
-      update: { drainMs: 100_000 }, // longer than the test waits for an operation
-      async serves(pid) {
-        await eventually('a greeting', async () => {
-          const client = connect(port, '127.0.0.1').on('error', () => {})
-          client.unref() // it stays open
-          const [said] = (await once(client, 'data')) as [Buffer]
-          return Number(said.toString()) === pid
-        })
-      },
-    }
-  },
+const CASES = HABITS.filter((one) => isLong || one.isLong !== true).flatMap((habit, at): Case[] => {
+  const kinds = habit.kinds ?? KINDS
+  const all = kinds.flatMap((kind) => [true, false].map((isSupervised) => ({ habit, kind, isSupervised })))
+  return isLong ? all : all.filter(({ kind, isSupervised }) => isSupervised && kind === kinds[at % kinds.length])
+})
+
+/** Two run at once: most of the time of one is waiting. */
+const begun = new Map<number, Promise<void>>()
+const begin = (at: number): Promise<void> => {
+  const one = CASES[at]
+  const running = begun.get(at) ?? (one === undefined ? Promise.resolve() : lives(one))
+  running.catch(() => {}) // its own test says so
+  begun.set(at, running)
+  return running
 }
 
-for (const [habit, make] of Object.entries(fields))
-  for (const kind of ['one-at-a-time', 'together'] as const) {
-    test(`${kind}: an application that ${habit}: update, rollback, a broken release, and a kill`, async () => {
-      const { text, serves = async () => {}, config = {}, update = {} } = await make()
-      await using it = await adopted(AUTO + text, { switch: kind, ...config }, { update })
-      const well = async () => {
-        const pid = await eventually('an answer', async () => await pidOf(it), 30_000)
-        await serves(pid)
-        return pid
-      }
-      const first = await well()
-      const updated = await it.operate('/admin/update', { tag: 'v1.1.0' })
-      is(updated.outcome, 'updated', JSON.stringify(updated.error))
-      const second = await well()
-      ok(second !== first)
-      const back = await it.operate('/admin/update/rollback')
-      is(back.outcome, 'rolled_back', JSON.stringify(back.error))
-      const third = await well()
-      await it.release('v1.2.0', `${AUTO}${BROKEN}${text.replaceAll(/^import .*$/gm, '')}`)
-      is((await it.operate('/admin/update', { tag: 'v1.2.0' })).outcome, 'reverted')
-      const fourth = await well()
-      if (kind === 'together') is(fourth, third)
-      process.kill(fourth, 'SIGKILL')
-      await eventually('another process', async () => ((await pidOf(it)) ?? fourth) !== fourth, 30_000)
-      await well()
-    })
-  }
+for (const [at, { habit, kind, isSupervised }] of CASES.entries()) {
+  const how = isSupervised ? kind : `${kind}, without a supervision`
+  test(`${how}: an application that ${habit.name}: update, rollback, a broken release, and a kill`, async () => {
+    if (at % 2 === 0) void begin(at + 1)
+    await begin(at)
+  })
+}
 
 test.run()
 
-/** Whether the process answers a datagram. The kernel chooses among sockets that share a port by the client's. */
-async function answersBy(pid: number, port: number, host: string): Promise<boolean> {
-  const client = createSocket('udp4')
-  try {
-    client.bind(0, '127.0.0.1')
-    await once(client, 'listening')
-    client.setMulticastInterface('127.0.0.1')
-    client.send('who', port, host)
-    const [said] = (await once(client, 'message', { signal: AbortSignal.timeout(500) })) as [Buffer]
-    return Number(said.toString()) === pid
-  } finally {
-    client.close()
+async function lives({ habit, kind, isSupervised }: Case): Promise<void> {
+  const extra = await freePort()
+  const text = habit.text(extra)
+  const config = { switch: kind, ...habit.config }
+  await using host = await stranger({ ...habit, text, config, isSupervised })
+  const well = async (tag: string, not: number | null) => {
+    const now = await until(`${tag} to answer`, () => who(host, tag, not), 30_000)
+    await habit.serves?.(host, { ...now, extra })
+    return now.pid
   }
+  const first = await well('v1.0.0', null)
+  await using load = loadOn(host, habit)
+  await host.release('v1.1.0', text)
+  if (habit.refuses !== undefined) {
+    const { status, text: why } = await host.ask('POST', '/admin/update', { tag: 'v1.1.0' })
+    is(status, 501)
+    match(why, habit.refuses)
+    equal(await load.stop(), NOTHING)
+    await host.kill(first)
+    return void (await well('v1.0.0', first))
+  }
+  const updated = await host.operate('/admin/update', { tag: 'v1.1.0' })
+  if (habit.misplaces) {
+    is(updated.outcome, 'reverted')
+    match(updated.error?.message ?? '', /it listens on none of .*:\d+, but on .*:\d+/)
+    const again = await well('v1.0.0', null)
+    if (kind === 'together') equal([again, await load.stop()], [first, NOTHING])
+    await host.kill(again)
+    return void (await well('v1.0.0', again))
+  }
+  is(updated.outcome, 'updated', JSON.stringify(updated.error))
+  const second = await well('v1.1.0', first)
+  const back = await host.operate('/admin/update/rollback')
+  is(back.outcome, 'rolled_back', JSON.stringify(back.error))
+  const third = await well('v1.0.0', second)
+  if (habit.isCold) equal(await load.stop(), NOTHING)
+  await host.release('v1.2.0', (habit.broken ?? failing)(text))
+  const broken = await host.operate('/admin/update', { tag: 'v1.2.0' })
+  is(broken.outcome, 'reverted', JSON.stringify(broken.error))
+  const fourth = await well('v1.0.0', null)
+  if (kind === 'together') is(fourth, third)
+  if (!habit.isCold) equal(await load.stop(), NOTHING)
+  await host.kill(fourth)
+  await well('v1.0.0', fourth)
+  await habit.after?.(host)
 }
 
-async function pidOf({ port }: Adopted): Promise<number | null> {
-  const answer = await ask(port, 'GET', '/', null).catch(() => null)
-  return answer?.status === 200 ? Number(answer.body) : null
+/** Which process of this release answers, if it is another one than `not`. */
+async function who(host: Stranger, tag: string, not: number | null): Promise<{ pid: number; tag: string } | null> {
+  const [by, pid] = (await host.get('/').catch(() => '')).split(' ')
+  return by === tag && Number(pid) !== not ? { pid: Number(pid), tag } : null
+}
+
+const NOTHING = { lost: 0, closed: 0, errors: {} }
+
+interface Kept {
+  lost: number
+  closed: number
+  errors: Record<string, number>
+}
+
+/** A client that opens a connection for each request, and one that keeps its own. */
+function loadOn({ port }: Stranger, { scheme = 'http' }: Habit): { stop(): Promise<Kept> } & AsyncDisposable {
+  const thinkMs: [number, number] = [20, 60]
+  const modes = scheme === 'http' ? (['fresh', 'keepalive'] as const) : []
+  const loads = modes.map((mode) =>
+    startLoad({ mode, clients: 1, port, thinkMs, hangMs: 20_000, afterClose: 'reopen' }),
+  )
+  const stop = async () => {
+    const all = await Promise.all(loads.map(async (load) => await load.stop()))
+    const sum = (of: 'lost' | 'closed') => all.reduce((total, one) => total + one[of], 0)
+    const errors = Object.assign({}, ...all.map((one) => one.errors)) as Kept['errors']
+    return { lost: sum('lost'), closed: sum('closed'), errors }
+  }
+  return { stop, [Symbol.asyncDispose]: async () => void (await stop()) }
 }

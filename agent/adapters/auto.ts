@@ -161,14 +161,6 @@ function takeListening(state: State, first: Promise<Agent | null>, served: (agen
   }
   // The first server that listens would begin the takeover, or would be lent the socket of a holder in another container.
   const isAwaited = held.length > 0 || left.length > 0 || Boolean(process.env[HOLDER])
-  const mayAsk = (server: Server, where: Place) =>
-    isAwaited &&
-    !speaksHttp(server) &&
-    where.path === undefined &&
-    (questions.isLeft(where) || (!begun && isUnused(where)))
-  // Node says why
-  const isNever = (server: Server, where: Place) =>
-    !speaksHttp(server) && where.path === undefined && where.port !== 0 && isIP(where.host ?? '') > 0
   Server.prototype.listen = function (this: Server, ...args: unknown[]): Server {
     const where = taken.has(this) || this.listening ? null : placeOf(args)
     if (where === null) {
@@ -179,8 +171,10 @@ function takeListening(state: State, first: Promise<Agent | null>, served: (agen
     const isHeard = typeof heard === 'function'
     if (isHeard) this.once('listening', heard as () => void)
     const spec: Wanted = { server: this, args: isHeard ? args.slice(0, -1) : args, ...where }
-    if (mayAsk(this, where)) void asks(this, where).then((isOpen) => isOpen && take(spec))
-    else if (isAwaited && !begun && isNever(this, where)) listenPlainly(spec)
+    const isPort = isAwaited && !speaksHttp(this) && where.path === undefined
+    if (isPort && (questions.isLeft(where) || (!begun && isUnused(where))))
+      void asks(this, where).then((isOpen) => isOpen && take(spec))
+    else if (isPort && !begun && where.port !== 0 && isIP(where.host ?? '') > 0) listenPlainly(spec) // Node says why it cannot
     else take(spec)
     return this
   } as Listen

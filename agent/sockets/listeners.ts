@@ -9,7 +9,7 @@ import { dirname } from 'node:path'
 import { BatonError, reasonOf } from '../words/errors.ts'
 import { duplicate } from './libc.ts'
 import { belowTls, closeListenerOnly, readBeforeClosing } from './internals.ts'
-import { isAsking, isTaken } from './questions.ts'
+import { isAsking } from './asking.ts'
 
 export interface ListenerSpec {
   /** `node:http`, `node:https`, `node:http2` or `node:net` server that is not listening yet */
@@ -200,6 +200,17 @@ async function boundTo(host: string, port: number): Promise<net.BoundSocket> {
     return new net.BoundSocket({ host, port, reusePort: process.platform === 'linux' })
   } catch (cause) {
     throw (await import('./denied.ts')).deniedPort(cause, host, port)
+  }
+}
+
+/** Whether another process listens there, which SO_REUSEPORT would let this process join without a warning. */
+function isTaken(host: string, port: number): boolean {
+  if (port === 0) return false
+  try {
+    new net.BoundSocket({ host, port }).close()
+    return false
+  } catch (cause) {
+    return (cause as NodeJS.ErrnoException).code === 'EADDRINUSE'
   }
 }
 

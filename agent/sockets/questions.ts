@@ -4,8 +4,9 @@
 // Must hold: a question touches no socket, so no client that waits is accepted by it; a server that stays open listens.
 
 import net, { isIP, isIPv6, type Server, Socket } from 'node:net'
-import { constants, networkInterfaces } from 'node:os'
+import { networkInterfaces } from 'node:os'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { asking, type Handled, isAsking } from './asking.ts'
 
 export interface AskedPlace {
   host?: string
@@ -37,7 +38,7 @@ export function answerQuestions(left: Iterable<string>): Questions {
     const heard = args.at(-1)
     if (typeof heard === 'function') this.once('connect', heard as () => void)
     Object.assign(this, { connecting: true })
-    process.nextTick(() => this.destroy(refused(asked)))
+    void import('./refused.ts').then(({ refused }) => this.destroy(refused(asked)))
     return this
   }
   return {
@@ -49,19 +50,7 @@ export function answerQuestions(left: Iterable<string>): Questions {
   }
 }
 
-interface Handled {
-  _handle: object | null
-}
-
-/** the servers that ask, and what stands for the socket of each */
-const asking = new WeakMap<Server, object>()
 const seeming = new Set<AskedPlace>()
-
-/** Whether the server only seems to listen. */
-export function isAsking(server: Server): boolean {
-  const handle = asking.get(server)
-  return handle !== undefined && (server as unknown as Handled)._handle === handle
-}
 
 /**
  * Tells the application that its server listens, though it does not yet. Resolves to whether the server stays open; then call
@@ -69,46 +58,44 @@ export function isAsking(server: Server): boolean {
  */
 export async function asks(server: Server, place: AskedPlace): Promise<boolean> {
   const { host = '', port = 0 } = place
-  const inner = server as unknown as Handled
-  const address = { address: host, family: isIPv6(host) ? 'IPv6' : 'IPv4', port }
-  const handle = {
-    close: () => void seeming.delete(place),
-    getsockname: (out: object) => void Object.assign(out, address),
-    ref: () => timer.ref(),
-    unref: () => timer.unref(),
-  }
-  const timer = setTimeout(() => {}, ASKING_MS)
-  inner._handle = handle
-  asking.set(server, handle)
-  process.nextTick(() => inner._handle === handle && server.emit('listening'))
+  seemToListen(server, { address: host, family: isIPv6(host) ? 'IPv6' : 'IPv4', port }, () => seeming.delete(place))
   seeming.add(place)
   await sleep(ASKING_MS)
   seeming.delete(place)
   if (!isAsking(server)) return false
-  // the application has heard that it listens, and must not hear of it twice
+  heardOnce(server)
+  return true
+}
+
+/**
+ * As far as the application can see, the server listens at this address, until it closes it or `endQuestion` is called. `address` null:
+ * a unix socket.
+ */
+export function seemToListen(server: Server, address: object | null, close: () => unknown = () => {}): void {
+  const handle = {
+    close,
+    ...(address === null ? {} : { getsockname: (out: object) => void Object.assign(out, address) }),
+    ref() {},
+    unref() {},
+  }
+  ;(server as Handled)._handle = handle
+  asking.set(server, handle)
+  process.nextTick(() => isAsking(server) && server.emit('listening'))
+}
+
+/** The application has heard that its server listens: it does not hear so again when the server does. */
+export function heardOnce(server: Server): void {
   const heard = server.rawListeners('listening') as (() => void)[]
   server.removeAllListeners('listening')
   server.once('listening', () => {
     for (const one of heard) server.on('listening', one)
   })
-  return true
 }
 
 /** Call it in the moment in which the server begins to listen. */
 export function endQuestion(server: Server): void {
-  if (isAsking(server)) (server as unknown as Handled)._handle = null
+  if (isAsking(server)) (server as Handled)._handle = null
   asking.delete(server)
-}
-
-/** Whether another process listens there, which SO_REUSEPORT would let this process join without a warning. */
-export function isTaken(host: string, port: number): boolean {
-  if (port === 0) return false
-  try {
-    new net.BoundSocket({ host, port }).close()
-    return false
-  } catch (cause) {
-    return (cause as NodeJS.ErrnoException).code === 'EADDRINUSE'
-  }
 }
 
 /** Whether a server could listen there. False too if only Node can tell, by its own `listen`. */
@@ -130,7 +117,7 @@ export function placeIn(key: string): AskedPlace {
 }
 
 /** The address in the arguments of `Socket.connect`; null: none of this machine. */
-function askedBy(args: readonly unknown[]): AskedPlace | null {
+export function askedBy(args: readonly unknown[]): AskedPlace | null {
   const [first, second] = Array.isArray(args[0]) ? (args[0] as unknown[]) : args
   if (typeof first === 'string' && !/^\d+$/.test(first)) return { path: first }
   const given = (typeof first === 'object' && first !== null ? first : { port: first, host: second }) as {
@@ -144,7 +131,7 @@ function askedBy(args: readonly unknown[]): AskedPlace | null {
 }
 
 /** Whether a socket at `one` would keep another one from `asked`, or get its connections. */
-function overlaps(one: AskedPlace, asked: AskedPlace): boolean {
+export function overlaps(one: AskedPlace, asked: AskedPlace): boolean {
   if (one.path !== undefined || asked.path !== undefined) return one.path === asked.path
   if (one.port !== asked.port) return false
   const [here, there] = [one.host ?? '', asked.host ?? '']
@@ -165,11 +152,4 @@ function isOwn(host: string): boolean {
   return (
     isLoopback(host) || Object.values(networkInterfaces()).some((all) => all?.some(({ address }) => address === host))
   )
-}
-
-function refused({ host = '', port = 0, path }: AskedPlace): NodeJS.ErrnoException {
-  const at = path ?? `${host === 'localhost' ? '127.0.0.1' : host}:${port}`
-  const address = path === undefined ? { address: host === 'localhost' ? '127.0.0.1' : host, port } : { address: path }
-  const known = { code: 'ECONNREFUSED', errno: -constants.errno.ECONNREFUSED, syscall: 'connect', ...address }
-  return Object.assign(new Error(`connect ECONNREFUSED ${at}`), known)
 }

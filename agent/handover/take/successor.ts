@@ -30,6 +30,7 @@ import { packetsOn } from '../../sockets/packets.ts'
 import { privateServer } from '../private.ts'
 import { took } from '../moments.ts'
 import { notifySystemd } from '../../sockets/systemd.ts'
+import { listenAtLast, seemToServe } from './early.ts'
 import { makeTaking } from './taking.ts'
 import { takeTickets } from '../../sockets/tickets.ts'
 
@@ -104,13 +105,16 @@ async function introduceOneself(up: Upwards, options: SuccessorOptions): Promise
   ])
 
   // Binding may fail, so bind the listeners that are not inherited before saying hello.
-  const { accepting, unclaimed } = await sortOut(options)
+  const { inherited, accepting, unclaimed } = await sortOut(options)
   took('bound')
   await up.tell({ type: 'hello', listeners: listeners.map(({ key }) => key) })
   took('said hello')
   const alive = setInterval(() => void up.tell({ type: 'alive' }), ALIVE_EVERY_MS)
-  // If the predecessor dies now, no other process serves: this process has the sockets, so it goes on alone.
-  await Promise.race([heard.accepted, alone])
+  {
+    using _early = seemToServe(inherited)
+    // If the predecessor dies now, no other process serves: this process has the sockets, so it goes on alone.
+    await Promise.race([heard.accepted, alone])
+  }
   for (const accept of accepting) await accept()
   took('accepting')
   await up.tell({ type: 'ready' })
@@ -153,6 +157,8 @@ async function introduceOneself(up: Upwards, options: SuccessorOptions): Promise
 }
 
 interface Sorted {
+  /** the listeners that this process inherits, each with its descriptors */
+  inherited: [Listener, InheritedListener][]
   /** for each listener that this process inherits: has it accept there */
   accepting: (() => Promise<void>)[]
   /** what it inherits for servers that may listen later, by key */
@@ -171,6 +177,7 @@ async function listenOn(listener: Listener, spec: ListenerSpec, own: InheritedLi
 async function sortOut(options: SuccessorOptions): Promise<Sorted> {
   const { inheritance, listeners, specs, log } = options
   const byKey = new Map(inheritance.listeners.filter((one) => !isDatagrams(one)).map((one) => [one.key, one]))
+  const inherited: Sorted['inherited'] = []
   const accepting: Sorted['accepting'] = []
   for (const [index, listener] of listeners.entries()) {
     const own = byKey.get(listener.key) ?? atOtherAddress(listener, byKey, options)
@@ -178,15 +185,17 @@ async function sortOut(options: SuccessorOptions): Promise<Sorted> {
     const isOwn = own !== undefined && (await isNamed(listener, own.spare))
     // the predecessor may have the same port at an address that does not overlap
     if (!isOwn && spec !== undefined) await bind(listener, spec, null, true)
-    if (isOwn) accepting.push(() => inherit(listener, own))
-    else if (own !== undefined) {
+    if (isOwn) {
+      inherited.push([listener, own])
+      accepting.push(() => listenAtLast(listener, own))
+    } else if (own !== undefined) {
       closeSync(own.spare)
       accepting.push(async () => void leaveForNew(listener, own.accept))
     }
     if (own !== undefined && own.key !== listener.key) keepAddress(listener, own.key, log)
     byKey.delete(listener.key)
   }
-  return { accepting, unclaimed: byKey }
+  return { inherited, accepting, unclaimed: byKey }
 }
 
 /**
