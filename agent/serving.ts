@@ -3,7 +3,7 @@
 import { resolve } from 'node:path'
 import { ownStart } from './own.ts'
 import { proveAlone, recoverUnderLock } from './recovery.ts'
-import { letGo, freeSocket, storeSockets } from './sockets/store.ts'
+import { freeSocket, storeSockets } from './sockets/store.ts'
 import { missingParts } from './sockets/internals.ts'
 import { bind, type ListenerSpec, makeListener } from './sockets/listeners.ts'
 import { notifySystemd } from './sockets/systemd.ts'
@@ -84,9 +84,9 @@ async function bindAll(
     held.delete(listener.key)
   }
   serving.unclaimed = held
-  const letAllGo = () => {
-    for (const [key, fd] of held) void letGo(key, fd)
-    held.clear()
-  }
-  if (held.size > 0) setTimeout(letAllGo, UNCLAIMED_MS).unref() // a server of this process may listen later
+  if (held.size === 0) return
+  // a server of this process may listen later
+  const over = () =>
+    void import('./handover/unclaimed.ts').then(({ letGoOfUnclaimed }) => letGoOfUnclaimed(held, serving.listeners))
+  setTimeout(over, UNCLAIMED_MS).unref()
 }

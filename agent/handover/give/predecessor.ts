@@ -26,6 +26,7 @@ import {
   aborted,
   becomeReady,
   commitTo,
+  listensWhere,
   notePause,
   observe,
   provesItself,
@@ -149,7 +150,7 @@ async function introduce(options: Context): Promise<Successor> {
     const leaving = aborted(options.leaving).then(() => {
       throw toldToStop()
     })
-    const ready = becomeReady(successor, options, ticketsOf(listeners))
+    const ready = becomeReady(successor, options, ticketsOf(listeners), (hello) => listensWhere(listeners, hello))
     await Promise.race([ready, leaving])
     log({ event: 'successor', pid: successor.pid, tag, doing: 'accepting' })
     return successor

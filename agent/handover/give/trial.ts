@@ -7,6 +7,7 @@ import type { HandoverReport } from '../../words/state.ts'
 import type { Log } from '../../log.ts'
 import { type Child, rejected, type Successor } from './child.ts'
 import { watch } from '../heartbeat.ts'
+import { isDatagrams } from '../../sockets/datagrams.ts'
 import { untilWell } from '../../words/until-well.ts'
 import type { Ability, Tickets, ToPredecessor } from '../../words/wire.ts'
 import { probe, type ProbeOptions, type ProbeVerdict } from './probe.ts'
@@ -70,6 +71,21 @@ export async function becomeReady(
   } finally {
     over.abort()
   }
+}
+
+/**
+ * Throws if a process listens nowhere where the one before it did: whoever knows that place would not reach it. Ports and paths count, not
+ * addresses: those may change.
+ */
+export function listensWhere(before: readonly { key: string }[], { listeners: own }: { listeners: string[] }): void {
+  const wanted = before.filter((one) => !isDatagrams(one)).map(({ key }) => key)
+  const places = new Set(own.map(placeOf))
+  if (wanted.length === 0 || wanted.some((key) => places.has(placeOf(key)))) return
+  rejected(`it listens on none of ${wanted.join(', ')}, but on ${own.join(', ')}`)
+}
+
+function placeOf(key: string): string {
+  return /:\d+$/.exec(key)?.[0] ?? key
 }
 
 function lateFault(verdict: ProbeVerdict, readyMs: number): Error {

@@ -18,7 +18,6 @@ import { type Lock, takeLock } from '../../disk/lock.ts'
 import { placesOf } from '../../disk/places.ts'
 import { readMark } from '../../disk/state-mark.ts'
 import { logToStdout } from '../../log.ts'
-import { isDatagrams } from '../../sockets/datagrams.ts'
 import { adoptOrphans, keepFromChildren } from '../../sockets/libc.ts'
 import { packetsOn } from '../../sockets/packets.ts'
 import { descendantsOf, endAll, isGone, signalAll, startTimeOf, unitProcesses } from '../../sockets/process.ts'
@@ -43,6 +42,7 @@ import {
   aborted,
   becomeReady,
   commitTo,
+  listensWhere,
   switchFailure,
   notePause,
   observe,
@@ -272,12 +272,7 @@ async function refuseForeign({ stateDirectory, operationId }: Holding): Promise<
 }
 
 async function ready(successor: Successor, trial: TrialOptions, { left, holding }: Hold): Promise<void> {
-  const keys = holding.listeners.map(({ key }) => key)
-  await becomeReady(successor, trial, left?.tickets ?? [], ({ listeners: own }) => {
-    if (keys.some((key) => own.includes(key))) return
-    const wanted = holding.listeners.filter((one) => !isDatagrams(one)).map(({ key }) => key)
-    rejected(`it listens on none of ${wanted.join(', ')}, but on ${own.join(', ')}`)
-  })
+  await becomeReady(successor, trial, left?.tickets ?? [], (hello) => listensWhere(holding.listeners, hello))
 }
 
 function trialOf(own: Hold): TrialOptions {
@@ -373,7 +368,8 @@ async function startAgain(holding: Holding, own: Hold, failed: Failed, failedAt:
   const late = sleep(readyMs, undefined, { ref: false }).then(() => rejected(`${from} was not ready in time`))
   let isReady = false
   try {
-    await Promise.race([again.heard('hello'), late])
+    // nobody would find it on another port, as good as it may be there
+    listensWhere(own.holding.listeners, await Promise.race([again.heard('hello'), late]))
     await again.tell({ type: 'accept', tickets: own.left?.tickets ?? [] })
     await Promise.race([again.heard('ready'), late])
     isReady = true
