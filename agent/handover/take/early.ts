@@ -12,10 +12,14 @@ import type { Listener } from '../../sockets/listeners.ts'
 import { askedBy, endQuestion, heardOnce, overlaps, placeIn, seemToListen } from '../../sockets/questions.ts'
 import { inherit } from '../../sockets/spare.ts'
 
-/** Until the result is disposed of, these servers seem to listen, and a connection of this process to one of them reaches it. */
-export function seemToServe(inherited: readonly [Listener, InheritedListener][]): Disposable {
+/** Until `accepted` resolves, these servers seem to listen, and a connection of this process to one of them reaches it. */
+export async function seemToServe(
+  inherited: readonly [Listener, InheritedListener][],
+  accepted: Promise<unknown>,
+): Promise<void> {
   for (const [{ server }, { accept }] of inherited) seemToListen(server, addressBehind(accept))
-  return answerOneself(inherited.map(([listener]) => listener))
+  using _own = answerOneself(inherited.map(([listener]) => listener))
+  await accepted
 }
 
 /** The server that seemed to listen listens, unless the application has closed it. */

@@ -110,11 +110,8 @@ async function introduceOneself(up: Upwards, options: SuccessorOptions): Promise
   await up.tell({ type: 'hello', listeners: listeners.map(({ key }) => key) })
   took('said hello')
   const alive = setInterval(() => void up.tell({ type: 'alive' }), ALIVE_EVERY_MS)
-  {
-    using _early = seemToServe(inherited)
-    // If the predecessor dies now, no other process serves: this process has the sockets, so it goes on alone.
-    await Promise.race([heard.accepted, alone])
-  }
+  // If the predecessor dies now, no other process serves: this process has the sockets, so it goes on alone.
+  await seemToServe(inherited, Promise.race([heard.accepted, alone]))
   for (const accept of accepting) await accept()
   took('accepting')
   await up.tell({ type: 'ready' })
