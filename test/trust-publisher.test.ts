@@ -352,6 +352,20 @@ test('GitHub: pushed and pulled through the API, timestamp.json replaced last; h
   assert.is(latest?.tag_name, 'v1.0.0')
 })
 
+test('GitHub: a push to an immutable release is refused by name before anything is tried, and what the API says is told', async () => {
+  await using at = await signedForGitHub()
+  const { it, server, environment } = at
+  const push = async () => await it.run(`push ${server.feed} --dir ${it.dist}`, environment)
+  await push()
+  server.faults.refusedWrites = /name=timestamp/
+  assert.match(await push(), /got 502: Bad Gateway/)
+  delete server.faults.refusedWrites
+  server.faults.immutable = true
+  const said = await push()
+  assert.match(said, /expected a release `verified` of \S+ whose files can be replaced, found an immutable one/)
+  assert.match(said, /exit 7$/)
+})
+
 test('GitHub: a push that fails at any write leaves the timestamp of before, or the next push puts it there', async () => {
   await using at = await signedForGitHub()
   const { it, root, hub, server, environment } = at

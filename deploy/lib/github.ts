@@ -39,9 +39,30 @@ export function openGitHub(api: string, environment: NodeJS.ProcessEnv): GitHub 
       answer.status === 401 || answer.status === 403 ? { hint: `is ${names.join(' or ')} set, and may it write?` } : {}
     throw new BatonError(
       'check_failed',
-      `${method} \`${host}${pathname}\`: expected success, got ${answer.status}`,
+      `${method} \`${host}${pathname}\`: expected success, got ${answer.status}${await reasonIn(answer)}`,
       hint,
     )
   }
   return { token, ask }
+}
+
+const REASON_MAX = 300
+
+/** What the API says of a refusal, for the end of a message; '' if nothing can be read of it. Reads no more than the answer's first bytes. */
+async function reasonIn({ body }: Response): Promise<string> {
+  const reader = body?.getReader()
+  try {
+    const { value } = (await reader?.read()) ?? {}
+    const said = JSON.parse(Buffer.from(value ?? []).toString()) as {
+      message?: unknown
+      errors?: { message?: unknown }[]
+    }
+    const errors = Array.isArray(said.errors) ? said.errors.map((one) => one.message) : []
+    const texts = [said.message, ...errors].filter((text) => typeof text === 'string')
+    return texts.length === 0 ? '' : `: ${texts.join('; ').slice(0, REASON_MAX)}`
+  } catch {
+    return ''
+  } finally {
+    await reader?.cancel().catch(() => {})
+  }
 }

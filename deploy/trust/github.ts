@@ -19,6 +19,8 @@ interface Holder {
   id: number
   upload_url: string
   assets: Asset[]
+  /** GitHub never changes its assets again: a setting of the repository, or of its owner */
+  immutable?: boolean
 }
 
 const TIMESTAMP = 'timestamp.json'
@@ -83,7 +85,8 @@ export function openHub(setting: string, environment: NodeJS.ProcessEnv): Hub {
       return pulled
     },
     async push(feed) {
-      const { upload_url: template, assets } = (await holder()) ?? (await created())
+      const { upload_url: template, assets, immutable } = (await holder()) ?? (await created())
+      if (immutable === true) throw refusedAsImmutable(repository)
       const upload = template.replace(/\{.*\}$/, '')
       const folder = join(feed, METADATA_FOLDER)
       const names = (await readdir(folder)).filter((name) => NAME.test(name))
@@ -103,6 +106,17 @@ export function openHub(setting: string, environment: NodeJS.ProcessEnv): Hub {
       return [...fresh, TIMESTAMP]
     },
   }
+}
+
+/** Without a newer timestamp.json hosts refuse the feed when its signature expires, so this is told before anything is tried. */
+function refusedAsImmutable(repository: string): BatonError {
+  return new BatonError(
+    'refused',
+    `expected a release \`${METADATA_FOLDER}\` of ${repository} whose files can be replaced, found an immutable one`,
+    {
+      hint: `serve the feed as a folder by https, \`${METADATA_FOLDER}/\` in it, or from a repository that has never had immutable releases. The signed metadata has to be replaced before it expires`,
+    },
+  )
 }
 
 /** Snapshots and targets older than the newest `KEPT` of their role. */

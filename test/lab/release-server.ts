@@ -16,6 +16,8 @@ import { setTimeout as sleep } from 'node:timers/promises'
 export interface Faults {
   /** writes that are answered with 502, by `METHOD /path?query` */
   refusedWrites?: RegExp
+  /** as GitHub has it: a published release says `immutable`, and no asset of it is added or removed */
+  immutable?: boolean
   // the listing
   /** tags that the listing flags as drafts, and (below) as prereleases, whatever releases.json says */
   drafts?: string[]
@@ -319,6 +321,8 @@ async function answerWrite(
   if (request.headers.authorization !== `Bearer ${state.options.writeToken}`) return sendJson(response, 401, {})
   if (state.faults.refusedWrites?.test(`${request.method} ${path}${url.search}`) === true)
     return sendJson(response, 502, { message: 'Bad Gateway' })
+  if (state.faults.immutable === true && !path.endsWith('/releases'))
+    return sendJson(response, 422, { message: 'Cannot upload assets to an immutable release.' })
   const releases = `/api/v3/repos/${state.owner}/releases`
   const listed = await releasesOf(state)
   const release = async (wanted: string): Promise<unknown> => {
@@ -597,6 +601,7 @@ async function releasesOf(state: State): Promise<Listed[]> {
       body: typeof notes === 'string' ? notes : '',
       draft: faults.drafts?.includes(tag) ?? flags.get(tag)?.draft ?? false,
       prerelease: faults.prereleases?.includes(tag) ?? flags.get(tag)?.prerelease ?? tag === METADATA,
+      ...(faults.immutable === true ? { immutable: true } : {}),
       created_at: mtime.toISOString(),
       published_at: typeof publishedAt === 'string' ? publishedAt : mtime.toISOString(),
       assets,
