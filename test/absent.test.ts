@@ -1,4 +1,3 @@
-// @deadlineMs 240000
 // A database that `database` names and that is not there. If the service has kept something else, an update is refused before
 // anything is fetched: rows under another name would get no snapshot. If it has kept nothing, there is nothing to lose.
 

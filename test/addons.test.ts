@@ -1,4 +1,3 @@
-// @deadlineMs 240000
 // Native addons: which of them the Node that Baton brings can load, and what is said of those that it can't. The addons are real ones:
 // compiled here with cc, or those of the package classic-level.
 

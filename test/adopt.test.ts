@@ -1,4 +1,3 @@
-// @deadlineMs 240000
 // What an author's service may look like, and still be kept up to date: several servers, a base path behind a TLS proxy, a body parser in
 // front of the agent, several processes; and `baton dev`. Real installs of the kind script, as `baton dev` makes them.
 

@@ -1,4 +1,3 @@
-// @deadlineMs 120000
 // The short form of `npm run soak -- --one`, and the proof that its judge condemns.
 
 import { equal, is } from './assert.ts'

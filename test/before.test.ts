@@ -1,4 +1,3 @@
-// @deadlineMs 240000
 // `before` of baton.config.json: what a start script runs before the application runs in every start and every switch, where it belongs.
 
 import { readFile, rm, writeFile } from 'node:fs/promises'

@@ -1,4 +1,3 @@
-// @deadlineMs 400000
 // `kill -9` before and after changes of the disk (in CI some of them, in `npm run soak -- --long` every one) in a look of the schedule that updates; two processes that look at once; a
 // clock that is set while it waits. After each: the release is installed in the end, once, and nothing was tried that was not noted.
 

@@ -1,4 +1,3 @@
-// @deadlineMs 120000
 // A signed feed and the schedule: what is signed goes without the operator's word, and nothing of a feed that is not as it was signed.
 
 import { execFile } from 'node:child_process'

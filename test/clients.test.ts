@@ -1,4 +1,4 @@
-// @alone @deadlineMs 300000
+// @alone
 // Switches under clients of every kind. The long form, with 34 switches, responses of 5 s and a pool of 1,000 idle connections,
 // is `npm run soak -- --clients`.
 

@@ -1,4 +1,3 @@
-// @deadlineMs 540000
 // An application with words and routes of its own: `"commands": "baton"` leaves it its words, and `"basePath"` its routes. Real
 // installs, updated from a release without them and put back.
 

@@ -1,4 +1,3 @@
-// @deadlineMs 480000
 // A service that ends again and again, under the supervision without systemd: what a person is told, and what an update makes of it.
 
 import { readFile, rm, writeFile } from 'node:fs/promises'

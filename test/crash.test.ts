@@ -1,4 +1,3 @@
-// @deadlineMs 400000
 // `kill -9` before and after changes of the disk (in CI some of them, in `npm run soak -- --long` every one) in download, snapshot, swap, revert and rollback. After each: the
 // executable runs, the backup is whole or absent and never the executable itself, the journal is readable, the next start
 // clears the leftovers, and the next update works.

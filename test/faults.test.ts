@@ -1,4 +1,3 @@
-// @deadlineMs 420000
 // Either process of a handover, and both, are killed: at its steps (in CI at every fourth one), and at some instants. The service
 // answers again, and executable, backup, journal and running version agree; no acknowledged row is missing, none is there twice,
 // nothing is left over. What is stopped and what is told to stop has a file of its own; the long form is `npm run soak -- --faults 100`.

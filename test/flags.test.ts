@@ -1,4 +1,3 @@
-// @deadlineMs 300000
 // The flags of Node in a start script: what `init` keeps of them, and that a release has them. And what is left of a `.env`.
 
 import { spawn } from 'node:child_process'

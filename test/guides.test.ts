@@ -1,4 +1,3 @@
-// @deadlineMs 480000
 // The guides, as somebody would follow them: every command of a page, read from the page, in order, in one shell, on a
 // systemd host of its own. Only what no page can know is put in: where the releases and the repository are.
 

@@ -1,4 +1,3 @@
-// @deadlineMs 240000
 // An application that serves HTTPS or HTTP/2 itself, with a certificate that nobody vouches for, as many do in a local network: it is
 // set up, built, installed, asked and updated like any other. And what its clients, a browser among them, see of a switch.
 

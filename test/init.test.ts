@@ -1,4 +1,3 @@
-// @deadlineMs 240000
 // What `init` finds out: nothing is started without the author's word, and what is not seen is not written.
 
 import { mkdir, readFile, readdir, rm, writeFile } from 'node:fs/promises'

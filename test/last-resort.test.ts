@@ -1,4 +1,3 @@
-// @deadlineMs 300000
 // An application that ends if its port is in use, and asks in ways that nobody can answer for it: the kernel's own table, and another
 // process. Behind sockets that a manager or a predecessor holds, it would never start again. So the sockets are let go before anybody
 // gives up.

@@ -1,4 +1,3 @@
-// @deadlineMs 400000
 // What the build finds out by starting the release once: whether the agent is in it, and which databases, ports and children it has.
 // Real releases of the kind script, started as `baton build` starts them.
 

@@ -1,4 +1,3 @@
-// @deadlineMs 300000
 // Applications that were written for one process, and know nothing of a switch: a mailer with a clock, a service that registers itself
 // elsewhere, sessions in memory. One at a time, as `init` sets them up. (A database that only one may open: fixtures/only.ts.)
 

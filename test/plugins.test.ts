@@ -1,4 +1,3 @@
-// @deadlineMs 300000
 // Plugins that an application installs at run time, into its state directory: what docs/guides/plugins.md says of them. A real
 // executable, a real npm, an update and a rollback.
 

@@ -1,4 +1,3 @@
-// @deadlineMs 240000
 // Everything that a process listens on goes to the next one: more servers of HTTP, servers of another protocol, servers that listen
 // late. And a release that cannot have one of its ports fails, whatever it does about the error.
 

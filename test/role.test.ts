@@ -1,4 +1,3 @@
-// @deadlineMs 240000
 // `agent.role`: what a process of a service says that it is, before, in and after each kind of switch. Real installs.
 
 import { readFile } from 'node:fs/promises'

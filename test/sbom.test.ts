@@ -1,4 +1,3 @@
-// @deadlineMs 300000
 // What `baton build` says that an executable holds: every package once, with what its package.json and the lock file say of it, in the
 // same bytes each time; published with the release, and fetched by no host.
 

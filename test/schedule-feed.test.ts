@@ -1,4 +1,3 @@
-// @deadlineMs 120000
 // What the schedule costs a feed: what has not changed costs no bytes, a service that is restarted in a loop asks once, and a feed that
 // is away is asked less and less. And what it hears from a signed feed: steps, withdrawals, expiry.
 

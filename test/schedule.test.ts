@@ -1,4 +1,3 @@
-// @deadlineMs 240000
 // What the service does by itself, decided on an injected clock: a year in a minute, in zones with every kind of clock change.
 
 import { readPolicy, tightened, USUAL, formatPolicy, type Policy } from '../agent/update/schedule/policy.ts'

@@ -1,4 +1,3 @@
-// @deadlineMs 120000
 // `state restore` and a start of the service at the same time: one of the two waits, or is refused. Real processes of a real release.
 
 import { type ChildProcess, spawn } from 'node:child_process'

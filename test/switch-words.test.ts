@@ -1,4 +1,3 @@
-// @deadlineMs 240000
 // What an operator and an author are told of the kind of a switch: before it by `init`, `build`, both doctors, `status` and a dry run;
 // after it by the result, the status and the history.
 

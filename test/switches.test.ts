@@ -1,4 +1,4 @@
-// @alone @deadlineMs 400000
+// @alone
 // The main promise, with real executables: switches there and back under load lose nothing and close nothing. And the oracle
 // that says so is itself tested, on a handover that is wrong on purpose.
 

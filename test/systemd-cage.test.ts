@@ -1,4 +1,3 @@
-// @deadlineMs 240000
 // What the cage of a rehearsal may use: set as its unit says, and in force as far as this host can enforce it. Where it cannot (no
 // cgroup controllers, no reflink), the test says that the effect was not seen.
 

@@ -1,4 +1,4 @@
-// @long @deadlineMs 450000
+// @long
 // Three nights of hosts that go by themselves, scripted, and what each operator reads in the morning: the end of the status, the panel and
 // the reports, line by line. A release in steps, one that breaks, one whose migration cannot be undone; a host that is off, one whose disk
 // is full, one whose disk was cloned. Ten hosts; `npm run soak -- --days` runs it alone. In CI, systemd-by-itself.test.ts has one host.

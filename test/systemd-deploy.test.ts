@@ -1,4 +1,3 @@
-// @deadlineMs 420000
 // A deployment to a real host by the scripts of a checkout: of a release, and from source. Where it must not or cannot be: the right
 // exit code, and a message that says why.
 

@@ -1,4 +1,3 @@
-// @deadlineMs 300000
 // Somebody always holds the door: when every process of the service dies, and on `systemctl restart`, the manager holds the
 // listening sockets, and no client is refused; what is stopped on purpose refuses at once.
 

@@ -1,4 +1,4 @@
-// @long @deadlineMs 300000
+// @long
 // The reference service goes through the history of its schema on a host: each step forward, back, forth again, back with its data.
 // test/history.test.ts has the rehearsals alone.
 

@@ -1,4 +1,4 @@
-// @long @deadlineMs 300000
+// @long
 // A predecessor that hangs in a handover under systemd: its successor ends it, and goes on as the main process of the unit, which is
 // not started again.
 

@@ -1,4 +1,4 @@
-// @long @deadlineMs 300000
+// @long
 // A start that takes longer than systemd gives it, because there is a migration in it: with the author's `readyMs` nobody ends it midway.
 
 import { writeFile } from 'node:fs/promises'

@@ -1,4 +1,3 @@
-// @deadlineMs 420000
 // A service on a port below 1024: its unit has the one capability for it, by `--listen` or by the operator's own drop-in. Root's commands
 // give up what a service has, and work all the same.
 

@@ -1,4 +1,3 @@
-// @deadlineMs 300000
 // What an operator sees, on a real host, when things are not as they should be: a certificate authority of one's own, dry runs, a
 // download that is cancelled, a probation that goes on, an install of an earlier install.sh.
 

@@ -1,4 +1,3 @@
-// @deadlineMs 420000
 // Where an install must not or cannot be: the right exit code, a message that says why, and nothing changed. And the other
 // ways to have one: without systemd, for a user. By the deploy scripts: systemd-deploy.test.ts.
 

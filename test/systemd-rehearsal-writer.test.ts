@@ -1,4 +1,4 @@
-// @long @deadlineMs 375000
+// @long
 // Releases are rehearsed and installed while clients write 500 notes a second, in the cage that the installer makes: how each ends, and
 // that every acknowledged note is in the live database or in a file that the operation or `state` names.
 // test/systemd-rehearsal.test.ts tries each way without a writer.

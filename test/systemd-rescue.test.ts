@@ -1,4 +1,3 @@
-// @deadlineMs 420000
 // What nobody is there to see: both processes die, or the power goes. The service comes up again by itself, with a whole
 // database and every write that it had acknowledged.
 

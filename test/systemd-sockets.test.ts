@@ -1,4 +1,4 @@
-// @long @deadlineMs 400000
+// @long
 // Sockets that systemd holds. A service on a unix socket, with nginx in front as another user: the folder is systemd's (RuntimeDirectory=), which removes
 // it whenever the service ends. Stop, crash, restart, update and rollback: nginx reaches the service after each.
 

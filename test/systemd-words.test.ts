@@ -1,4 +1,3 @@
-// @deadlineMs 300000
 // A word of the application that root types: it works on the service's data, as the service's user, with what the unit sets.
 
 import { writeFile } from 'node:fs/promises'

@@ -1,4 +1,3 @@
-// @deadlineMs 180000
 // `backup FILE --try NEW`: somebody replaces the file without an installer, and asks before anything is stopped.
 
 import { spawn, spawnSync } from 'node:child_process'

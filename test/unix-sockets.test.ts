@@ -1,4 +1,3 @@
-// @deadlineMs 400000
 // A service behind a proxy on a unix socket, as people write it: it removes its path before it listens, or when it stops, and opens it for
 // the proxy's user once it listens. No switch takes the name from the living socket, and a start gives it back if somebody else has.
 

@@ -1,4 +1,3 @@
-// @deadlineMs 240000
 // WebSockets that nobody has registered, made by `ws` and by hand: a switch ends each with 1012, whole messages only, and their clients
 // come back to the new release.
 
