@@ -33,7 +33,7 @@ for (const kind of ['one-at-a-time', 'together'] as const)
   for (const [where, look] of Object.entries(asks)) {
     const register = kind === 'one-at-a-time' && where !== 'another process' ? test : test.long // the others have no step that it lacks
     register(
-      `${kind}: an application that asks ${where} whether its port is free serves again after an update, a rollback and a kill`,
+      `${kind}: an application that asks ${where} whether its port is free serves again after an update, which fails, and after a kill`,
       async () => {
         await using it = await adopted(application(look), { switch: kind })
         const well = async (before = 0) =>
