@@ -15,7 +15,7 @@ run_here() {
     echo "error: expected Node 24 or newer, got none; run: (cd '$root' && npm ci --ignore-scripts), which brings one" >&2
     exit 3
   fi
-  sh "$here/lib/node-starts.sh" || exit 3
+  . "$here/lib/node-starts.sh"
   # the scripts are TypeScript, which Node runs as it is from 22.18 and 23.6 on
   if ! node -e 'process.exit(process.features.typescript ? 0 : 1)' 2>/dev/null; then
     echo "error: expected Node 24 or newer, got $(node --version); run: (cd '$root' && npm ci --ignore-scripts), which brings one" >&2

@@ -63,6 +63,10 @@ export async function trySwitch(trial: SwitchTrial): Promise<Switched> {
   const operation = await endOf(trial, String(id), async () => (await ask('/admin/update/status')).body as Status)
   if (operation.outcome !== 'rolled_back')
     throw failed(trial, operation.error?.message ?? `the outcome ${operation.outcome}`)
+  // before and after it has one tag, so what was taken back may count as done: its log tells
+  const { reverting, own } = endOfLog(trial)
+  if (reverting !== null)
+    throw failed(trial, `it was taken back: ${reverting}${own === null ? '' : `; it wrote: ${own}`}`)
   const { pid } = ((await ask('/admin/update/status')).body as Status).instance
   const answer = await answerOf(trial, trial.mustBeWell, { ended: () => null })
   if (typeof answer === 'string') throw failed(trial, answer)
@@ -139,13 +143,18 @@ async function endOf(trial: SwitchTrial, id: string, status: () => Promise<Statu
 }
 
 /** What the process that held the sockets has noted or said, else the last words of the application. */
-async function lastReason({ state, said }: SwitchTrial): Promise<string> {
-  const journal = makeJournal(makeDisk(), state, () => {})
+async function lastReason(trial: SwitchTrial): Promise<string> {
+  const journal = makeJournal(makeDisk(), trial.state, () => {})
   const { probation, operation } = await journal.read().catch(() => ({ probation: null, operation: null }))
-  const lines = said().split('\n')
-  const reverting = lines.findLast((line) => line.includes(REVERTING))?.split(REVERTING)[1]
-  const own = lineOf(lines.filter((line) => !line.includes('baton: ')))
+  const { reverting, own } = endOfLog(trial)
   return probation?.failed?.message ?? operation?.error?.message ?? reverting ?? own ?? 'it said nothing'
+}
+
+/** Why it was taken back, and the last line of the application's own; each null if there is none. */
+function endOfLog({ said }: SwitchTrial): { reverting: string | null; own: string | null } {
+  const lines = said().split('\n')
+  const reverting = lines.findLast((line) => line.includes(REVERTING))?.split(REVERTING)[1] ?? null
+  return { reverting, own: lineOf(lines.filter((line) => !line.includes('baton: '))) }
 }
 
 /** Clients that open a connection for each request, until the end of the scope. */
