@@ -157,7 +157,8 @@ async function introduce(options: Context): Promise<Successor> {
   } catch (cause) {
     const reason = successor === null ? reasonOf(cause) : await whyOf(cause, successor)
     await successor?.end()
-    for (const listener of listeners) await listenAgain(listener)
+    // it never stopped accepting, but the release that failed may have removed a name; a process that stops has closed its own
+    if (!options.leaving.aborted) for (const listener of listeners) await listenAgain(listener)
     if ((await successor?.wantsToBeAlone()) === true) throw new MustBeAlone()
     throw await switchFailure('restart_failed', tag, reason, cause, successor)
   }
