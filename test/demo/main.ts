@@ -122,7 +122,7 @@ async function main(): Promise<void> {
 
   progress.stage('install')
   const port = await freePort()
-  const service = await installed(first, server.feed, port)
+  const service = await installed(first, { dist, feed: server.feed }, port)
   progress.end('done', `v1.0.0, managed, by its install.sh; ${service.url} serves`)
 
   const fdsBefore = await descriptors(service)
@@ -203,10 +203,17 @@ interface Service {
   call(method: string, path: string, body?: unknown): Promise<{ status: number; body: unknown }>
 }
 
-/** A managed install of `release` for this user, in the temporary home, by the release's own install.sh. */
-async function installed(release: TestRelease, feed: string, port: number): Promise<Service> {
+/**
+ * A managed install of `release` for this user, in the temporary home, by the release's own install.sh: out of the folder `dist`, for which
+ * this machine needs neither curl nor wget. Its updates come from `feed`.
+ */
+async function installed(
+  release: TestRelease,
+  { dist, feed }: { dist: string; feed: string },
+  port: number,
+): Promise<Service> {
   const environment = { HOME: home, PATH: process.env['PATH'] ?? '/usr/bin:/bin', TMPDIR: tmpdir() }
-  const options = ['--user', '--no-service', '--no-start', '--feed', feed, '--listen', `127.0.0.1:${port}`, '-y', '-q']
+  const options = ['--user', '--no-service', '--no-start', '--feed', dist, '--listen', `127.0.0.1:${port}`, '-y', '-q']
   await run('sh', [join(release.directory, 'install.sh'), 'install', '--release', release.tag, ...options], environment)
   const configPath = join(home, '.config', SERVICE, 'config.json')
   const config = JSON.parse(await readFile(configPath, 'utf8')) as {
@@ -216,7 +223,7 @@ async function installed(release: TestRelease, feed: string, port: number): Prom
   // a demo takes about a minute, so its probation is short too
   await writeFile(
     configPath,
-    JSON.stringify({ ...config, update: { probationMs: PROBATION_MS, drainMs: 5000 } }, null, 2),
+    JSON.stringify({ ...config, feed, update: { probationMs: PROBATION_MS, drainMs: 5000 } }, null, 2),
   )
   const command = join(home, '.local', 'bin', SERVICE)
   await run(command, ['start', '--user', '-q'], environment)
