@@ -12,6 +12,7 @@ import type { Status } from '../agent/index.ts'
 import { PROJECT } from '../deploy/make/place.ts'
 import { run } from '../deploy/lib/shell.ts'
 import { equal, is, match, ok } from './assert.ts'
+import { askingOn } from './fixtures/evidence.ts'
 import { adopted } from './fixtures/adopted.ts'
 import { ask, freePort } from './fixtures/install.ts'
 import { eventually } from './lab/systemd.ts'
@@ -57,28 +58,6 @@ async function pidOn(port: number): Promise<string> {
   return said().trim()
 }
 
-/** Connects again and again, and asks each time. Stops when told. Resolves to how often it was answered, and not. */
-function clientOf(port: number): { stop(): Promise<{ answered: number; refused: number }> } {
-  let isOver = false
-  const count = { answered: 0, refused: 0 }
-  const all = (async () => {
-    while (!isOver) {
-      await pidOn(port).then(
-        () => count.answered++,
-        () => count.refused++,
-      )
-      await sleep(5)
-    }
-  })()
-  return {
-    async stop() {
-      isOver = true
-      await all
-      return count
-    },
-  }
-}
-
 for (const kind of ['one-at-a-time', 'together'] as const) {
   // together, a port that nobody has at half the probation is shut, and that is a quarter of a second here
   for (const late of [0, kind === 'together' ? 600 : 1500]) {
@@ -91,7 +70,7 @@ for (const kind of ['one-at-a-time', 'together'] as const) {
         while ((await pidOn(port).catch(() => '')) === '') await sleep(20)
         const first = await pidOn(port)
         is(first, String((await ask(it.port, 'GET', '/', null)).body))
-        const client = clientOf(port)
+        const client = askingOn(() => pidOn(port))
         const held = await openLine(port)
         const ended = once(held.socket, 'close')
         const { outcome, handover } = await it.operate('/admin/update', { tag: 'v1.1.0' })
@@ -101,7 +80,7 @@ for (const kind of ['one-at-a-time', 'together'] as const) {
         ok((handover?.cut ?? 0) <= 2, JSON.stringify(handover)) // the silent one, and one that the client has just opened
         const { answered, refused } = await client.stop()
         ok(answered > 20, `${answered} answered`)
-        is(refused, 0)
+        equal(refused, [])
         const second = await pidOn(port)
         is(second === first, false)
         is(second, String((await ask(it.port, 'GET', '/', null)).body))

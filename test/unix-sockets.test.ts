@@ -7,9 +7,9 @@ import { request } from 'node:http'
 import { mkdtemp, mkdir } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
-import { setTimeout as sleep } from 'node:timers/promises'
 import { PROJECT } from '../deploy/make/place.ts'
 import { equal, is, ok } from './assert.ts'
+import { askingOn } from './fixtures/evidence.ts'
 import { type Adopted, adopted } from './fixtures/adopted.ts'
 import { ask } from './fixtures/install.ts'
 import { eventually } from './lab/systemd.ts'
@@ -73,7 +73,7 @@ for (const kind of ['one-at-a-time', 'together'] as const)
         }
         const first = await well()
         const isKept = !given.clear.includes('execFileSync')
-        const client = clientOf(path)
+        const client = askingOn(() => pidAt(path))
         const updated = await it.operate('/admin/update', { tag: 'v1.1.0' })
         is(updated.outcome, 'updated', JSON.stringify(updated.error))
         const second = await well()
@@ -162,28 +162,6 @@ async function pidAt(socketPath: string): Promise<number> {
       .once('error', reject)
       .end()
   })
-}
-
-/** Connects again and again, and asks each time. Resolves to how often it was answered, and why not. */
-function clientOf(path: string): { stop(): Promise<{ answered: number; refused: string[] }> } {
-  let isOver = false
-  const count = { answered: 0, refused: [] as string[] }
-  const all = (async () => {
-    while (!isOver) {
-      await pidAt(path).then(
-        () => count.answered++,
-        (error: Error) => count.refused.push(error.message),
-      )
-      await sleep(5)
-    }
-  })()
-  return {
-    async stop() {
-      isOver = true
-      await all
-      return count
-    },
-  }
 }
 
 /** A process of somebody else that listens there. */
