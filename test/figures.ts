@@ -1,0 +1,77 @@
+// Counts how large the product is, and prints it: `npm run check` ends with this. A count holds nothing by itself; it shows what a
+// change did. `--files` names the files that one file alone imports.
+
+import { readdirSync, readFileSync, statSync } from 'node:fs'
+import { dirname, join, normalize } from 'node:path'
+
+const ROOT = join(import.meta.dirname, '..')
+/** a file below this that one file alone imports is perhaps a part of that file */
+const SMALL_LINES = 40
+const IS_TEXT = /\.(?:ts|js|css|html|c|py|ya?ml|sh|md)$|\/Dockerfile$/
+const IMPORT = /(?:\bfrom|\bimport|\bimport\()\s*['"](\.[^'"]+)['"]/g
+
+interface Text {
+  path: string
+  text: string
+}
+
+const product = ['agent', 'deploy', 'container', 'install.sh', 'install.ts'].flatMap(read)
+const service = product.filter(({ path }) => path.startsWith('agent/service/'))
+const others = product.filter((file) => !service.includes(file))
+const docs = ['docs', 'README.md', 'CONTRIBUTING.md'].flatMap(read).filter(({ path }) => path.endsWith('.md'))
+const guides = docs.filter(({ path }) => !path.startsWith('docs/decisions/'))
+const alone = importedOnce(others)
+const small = alone.filter(({ lines }) => lines < SMALL_LINES)
+
+say(
+  'product',
+  `${count(linesOf(others))} lines in ${others.length} files, and agent/service ${count(linesOf(service))}`,
+)
+for (const part of ['agent', 'deploy', 'container']) {
+  const files = others.filter(({ path }) => path.startsWith(`${part}/`))
+  say(`  ${part}`, `${count(linesOf(files))} lines in ${files.length} files`)
+}
+say('one importer', `${alone.length} files, ${small.length} of them under ${SMALL_LINES} lines`)
+say('docs', `${count(wordsOf(guides))} words, and decisions ${count(wordsOf(docs) - wordsOf(guides))}`)
+if (process.argv.includes('--files')) {
+  for (const { path, by, lines } of small.toSorted((a, b) => a.lines - b.lines)) {
+    process.stdout.write(`${String(lines).padStart(4)}  ${path}  ${by}\n`)
+  }
+}
+
+function say(what: string, text: string): void {
+  process.stdout.write(`${what.padEnd(14)}${text}\n`)
+}
+
+/** The TypeScript files that exactly one file of the product imports. */
+function importedOnce(files: readonly Text[]): { path: string; by: string; lines: number }[] {
+  const importers = new Map<string, Set<string>>()
+  for (const { path, text } of product) {
+    for (const [, specifier = ''] of text.matchAll(IMPORT)) {
+      const target = normalize(join(dirname(path), specifier))
+      importers.set(target, (importers.get(target) ?? new Set()).add(path))
+    }
+  }
+  return files.flatMap((file) => {
+    const [by, other] = importers.get(file.path) ?? []
+    return by === undefined || other !== undefined ? [] : [{ path: file.path, by, lines: linesOf([file]) }]
+  })
+}
+
+function linesOf(files: readonly Text[]): number {
+  return files.reduce((sum, { text }) => sum + text.split('\n').length - 1, 0)
+}
+
+function wordsOf(files: readonly Text[]): number {
+  return files.reduce((sum, { text }) => sum + (text.match(/\S+/g)?.length ?? 0), 0)
+}
+
+function count(number: number): string {
+  return number.toLocaleString('en')
+}
+
+function read(path: string): Text[] {
+  const whole = join(ROOT, path)
+  if (statSync(whole).isDirectory()) return readdirSync(whole).flatMap((name) => read(`${path}/${name}`))
+  return IS_TEXT.test(path) ? [{ path, text: readFileSync(whole, 'utf8') }] : []
+}
