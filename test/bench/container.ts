@@ -8,7 +8,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { connectEngine } from '../../deploy/container/engine/engine.ts'
 import { cable, strictClients, uncable } from '../container/held-service.ts'
 import { serviceImages } from '../container/images.ts'
-import { runInLab, startEngine, startRegistry, whyNot } from '../lab/docker.ts'
+import { runInLab, startEngine, startRegistry, takeCurrentEngine, whyNot } from '../lab/docker.ts'
 import { endWays, type ReplacingWay, replacingWays } from './container-ways.ts'
 import type { ContainerResult } from './results.ts'
 import { median } from './statistics.ts'
@@ -39,15 +39,17 @@ const ROUNDS = { quick: 3, long: 6 }
 /** WebSockets, and streams of events */
 const OPEN_EACH = 8
 
-/** Null where the lab cannot be had; `say` has told why. */
+/** `current`: on a current engine instead of Debian's. Null where the lab cannot be had; `say` has told why. */
 export async function run({
   long,
+  current,
   say,
 }: {
   long: boolean
+  current: boolean
   say: (line: string) => void
 }): Promise<ContainerResult | null> {
-  const reason = await whyNot()
+  const reason = current ? await takeCurrentEngine('overlay2') : await whyNot()
   if (reason !== null) {
     say(`container: ${reason}`)
     return null

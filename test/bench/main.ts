@@ -1,8 +1,8 @@
-// `npm run bench [-- handover|carry|update|overhead|trust|container|fleet|state|told|start …] [--json] [--long] [--only peer,peer] [--docs]`
-// Measures, and prints a table (with `--json` one JSON object last). With `--docs` it writes docs/performance.md, its charts and the
-// README's table too. Must hold: nothing else writes them, and a short run never takes the place of a long one there.
+// `npm run bench [-- handover|carry|update|overhead|trust|container|fleet|state|told|start …] [--json] [--long] [--only peer,peer]
+// [--current] [--docs]` measures, and prints a table (with `--json` one JSON object last). `--current`: the container's part on a current
+// engine. With `--docs` it writes docs/performance.md, its charts and the README's table too. Must hold: nothing else writes them, and a
+// short run never takes the place of a long one there.
 
-import { existsSync } from 'node:fs'
 import { readFile, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -19,7 +19,7 @@ import { run as overhead } from './overhead.ts'
 import type { OverheadResult } from './overhead.ts'
 import { goalsOf } from './goals.ts'
 import { writeDocs } from './report.ts'
-import { type ContainerResult, longerOf, type Results } from './results.ts'
+import { longerOf, type Results } from './results.ts'
 import { table } from './table.ts'
 import { CACHE, setUp } from './setup.ts'
 import { run as state } from './state.ts'
@@ -48,13 +48,7 @@ const INSIDE = '--inside'
 const MEASURED = join(CACHE, 'measured.json')
 const SHORT_MS = 30 * 60_000
 const LONG_MS = 4 * 3_600_000
-const USAGE = `usage: npm run bench [-- ${PARTS.join('|')} ...] [--json] [--long] [--only peer,peer] [--against FOLDER] [--docs]\n`
-
-/** What test/bench/container.ts exports as `run`, where it is there. Null: it cannot run here, and has said why. */
-export type ContainerBench = (options: {
-  long: boolean
-  say: (line: string) => void
-}) => Promise<ContainerResult | null>
+const USAGE = `usage: npm run bench [-- ${PARTS.join('|')} ...] [--json] [--long] [--only peer,peer] [--against FOLDER] [--current] [--docs]\n`
 
 async function main(argv: string[]): Promise<number> {
   const parsed = readArguments(argv)
@@ -62,7 +56,7 @@ async function main(argv: string[]): Promise<number> {
     process.stderr.write(USAGE)
     return 2
   }
-  const { parts, json, long, only, docs, against } = parsed
+  const { parts, json, long, only, docs, against, current } = parsed
   if (parts.some((part) => part === 'container' || !OUTSIDE.includes(part))) await setUp(say) // out here, where there is a network
   const machine = await describeMachine()
   const command = `npm run bench -- ${[...parts, ...(long ? ['--long'] : []), ...(against === null ? [] : ['--against FOLDER'])].join(' ')}`
@@ -77,7 +71,8 @@ async function main(argv: string[]): Promise<number> {
   if (parts.includes('carry')) results.carry = { ...about, result: await carry({ long, say }) }
   if (parts.includes('trust')) results.trust = { ...about, result: await trust({ say }) }
   if (parts.includes('container')) {
-    const result = await container(long, say)
+    const { run: container } = await import('./container.ts')
+    const result = await container({ long, current, say })
     if (result !== null) results.container = { ...about, result }
   }
   if (parts.includes('fleet')) {
@@ -142,6 +137,8 @@ interface Arguments extends Order {
   docs: boolean
   /** another checkout, whose start is measured too */
   against: string | null
+  /** the container on a current engine instead of Debian's */
+  current: boolean
 }
 
 function readArguments(argv: string[]): Arguments | null {
@@ -155,26 +152,19 @@ function readArguments(argv: string[]): Arguments | null {
         only: { type: 'string', default: '' },
         docs: { type: 'boolean', default: false },
         against: { type: 'string' },
+        current: { type: 'boolean', default: false },
       },
     })
     const parts = PARTS.filter((part) => positionals.length === 0 || positionals.includes(part))
     if (positionals.some((name) => !PARTS.includes(name as Part))) return null
     const only = values.only.split(',').filter(Boolean)
-    if (values.docs && only.length > 0) return null // a comparison with some left out
-    return { parts, json: values.json, long: values.long, only, docs: values.docs, against: values.against ?? null }
+    // a comparison with some left out, or of an engine that the docs do not compare
+    if (values.docs && (only.length > 0 || values.current)) return null
+    const { json, long, docs, against = null, current } = values
+    return { parts, json, long, only, docs, against, current }
   } catch {
     return null
   }
-}
-
-async function container(long: boolean, say: (line: string) => void): Promise<ContainerResult | null> {
-  const path = new URL('./container.ts', import.meta.url)
-  if (!existsSync(path)) {
-    say('container: there is no such part yet')
-    return null
-  }
-  const { run } = (await import(path.href)) as { run: ContainerBench }
-  return await run({ long, say })
 }
 
 /** The last results of the parts that are not run now. */

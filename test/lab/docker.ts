@@ -61,15 +61,20 @@ export async function inCurrentLab(
   options: { store?: 'overlay2' | 'containerd'; deadlineMs?: number } = {},
 ): Promise<never> {
   const { store = 'overlay2', deadlineMs = 600_000 } = options
-  const reason = await whyNotCurrent()
+  const reason = await takeCurrentEngine(store)
   // .ci/run says so where sid's engine does not run, and this is the one skip that fails no run there
   if (reason !== null && process.env['BATON_TEST_WITHOUT_CURRENT_ENGINE'] === '1')
     process.env['BATON_TEST_NO_SKIP'] = '0'
+  process.exit(await runInLab(file, { reason, deadlineMs, memory: MEMORY }))
+}
+
+/** Each lab that this process starts from now on has the current engine. Resolves to why it cannot be had, else null. */
+export async function takeCurrentEngine(store: 'overlay2' | 'containerd'): Promise<string | null> {
   process.env['BATON_LAB_ENGINE'] = CURRENT_ENGINE
   // what a deployment in the tests' own process finds: this engine's compose, not Debian's
   process.env['PATH'] = [join(CURRENT_ENGINE, 'usr/bin'), process.env['PATH'] ?? ''].join(':')
   process.env['BATON_LAB_STORE'] = store
-  process.exit(await runInLab(file, { reason, deadlineMs, memory: MEMORY }))
+  return await whyNotCurrent()
 }
 
 /**
