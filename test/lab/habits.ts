@@ -43,37 +43,75 @@ const LISTEN = `.listen(Number(process.env.PORT), process.env.HOST)`
 const HTTP = `import { createServer } from 'node:http'\n`
 const SERVE = `${HTTP}${ANSWER}${LISTEN}\n`
 const ALONE = ['one-at-a-time'] as const
-export const HABITS: readonly Habit[] = [
-  {
-    name: 'asks by a connection whether its port is in use (tcp-port-used)',
-    text: () => `import { connect } from 'node:net'
-${HTTP}const port = Number(process.env.PORT)
-const isUsed = await new Promise((resolve, reject) => {
+/** tcp-port-used */
+const ASK_BY_CONNECTING = `const isUsed = await new Promise((resolve, reject) => {
   const client = connect({ port, host: '127.0.0.1' })
   client.once('connect', () => { resolve(true); client.destroy() })
   client.once('error', (error) => (error.code === 'ECONNREFUSED' ? resolve(false) : reject(error)))
 })
 if (isUsed) throw new Error('port ' + port + ' is in use')
-${ANSWER}.listen(port)`,
-  },
-  {
-    name: 'takes the port that is free, or any other one (get-port)',
-    text: () => `import { createServer as createPlain } from 'node:net'
-import { networkInterfaces } from 'node:os'
-${HTTP}const tried = (options) => new Promise((resolve, reject) => {
+`
+/** get-port */
+const ASK_BY_LISTENING = `const tried = (options) => new Promise((resolve, reject) => {
   const server = createPlain()
   server.unref()
   server.on('error', reject)
   server.listen(options, () => { const { port } = server.address(); server.close(() => resolve(port)) })
 })
 const hosts = [undefined, '0.0.0.0', ...Object.values(networkInterfaces()).flat().map(({ address }) => address)]
-let port = Number(process.env.PORT)
 for (const host of new Set(hosts)) {
   try { await tried({ port, host }) } catch (error) {
     if (!['EADDRNOTAVAIL', 'EINVAL'].includes(error.code)) { port = await tried({ port: 0 }); break }
   }
 }
-${ANSWER}.listen(port)`,
+`
+/** multicast-dns: it joins when it listens, which an inherited socket does in the same turn */
+const groupAt = (port: number) => `const answer = (socket) =>
+  socket.on('message', (_, from) => socket.send(String(process.pid), from.port, from.address))
+const mdns = answer(createSocket({ type: 'udp4', reuseAddr: true }))
+mdns.on('listening', () => update())
+mdns.bind(${port}, '224.0.0.251')
+const update = () => mdns.addMembership('224.0.0.251', '127.0.0.1')
+`
+const ofGroup: NonNullable<Habit['serves']> = async (_host, { pid, extra }) =>
+  void (await until('an answer to the group', () => answersBy(pid, extra, '224.0.0.251')))
+
+/** What a host and a container make of one application is the same for each of these habits, so one has them all. */
+export const MANY: Habit = {
+  name: 'asks for its port in two ways, joins a group, is ready when it has asked itself, and answers 503 until it is warm',
+  isLong: true,
+  isCold: true,
+  update: { readyMs: 8000 },
+  text: (extra) => `import { createSocket } from 'node:dgram'
+import { connect, createServer as createPlain } from 'node:net'
+import { networkInterfaces } from 'node:os'
+import { request as ask } from 'undici'
+${HTTP}let port = Number(process.env.PORT)
+${ASK_BY_CONNECTING}${ASK_BY_LISTENING}${groupAt(extra)}let [isAsked, isWarm] = [false, false]
+setTimeout(() => (isWarm = true), 1000)
+createServer((request, response) => {
+  response.writeHead((isAsked && isWarm) || request.url === '/warm' ? 200 : 503).end('TAG ' + process.pid)
+}).listen(port, async () => {
+  const { statusCode } = await ask('http://127.0.0.1:' + port + '/warm')
+  isAsked = statusCode === 200
+})`,
+  broken: (text) => text.replace('1000', '1e6'),
+  serves: ofGroup,
+}
+
+export const HABITS: readonly Habit[] = [
+  {
+    name: 'asks by a connection whether its port is in use (tcp-port-used)',
+    text: () => `import { connect } from 'node:net'
+${HTTP}const port = Number(process.env.PORT)
+${ASK_BY_CONNECTING}${ANSWER}.listen(port)`,
+  },
+  {
+    name: 'takes the port that is free, or any other one (get-port)',
+    text: () => `import { createServer as createPlain } from 'node:net'
+import { networkInterfaces } from 'node:os'
+${HTTP}let port = Number(process.env.PORT)
+${ASK_BY_LISTENING}${ANSWER}.listen(port)`,
   },
   {
     name: 'tries its port at four addresses (detect-port)',
@@ -118,17 +156,14 @@ ${ANSWER}.listen(Number(execFileSync(process.execPath, ['-e', script])))`,
   {
     name: 'joins a group as mDNS does, and has two sockets on one port',
     text: (extra) => `import { createSocket } from 'node:dgram'
-const answer = (socket) => socket.on('message', (_, from) => socket.send(String(process.pid), from.port, from.address))
-const mdns = answer(createSocket({ type: 'udp4', reuseAddr: true }))
-mdns.on('listening', () => update())
-mdns.bind(${extra}, '224.0.0.251')
-const update = () => mdns.addMembership('224.0.0.251', '127.0.0.1')
-for (let i = 0; i < 2; i++) answer(createSocket({ type: 'udp4', reusePort: true })).bind(${extra}, '127.0.0.1')
+${groupAt(extra)}for (let i = 0; i < 2; i++) answer(createSocket({ type: 'udp4', reusePort: true })).bind(${extra}, '127.0.0.1')
 ${SERVE}`,
-    async serves(_host, { pid, extra }) {
-      const asked = Array.from({ length: 16 }, () => until('an answer', () => answersBy(pid, extra, '127.0.0.1')))
+    async serves(host, now) {
+      const asked = Array.from({ length: 16 }, () =>
+        until('an answer', () => answersBy(now.pid, now.extra, '127.0.0.1')),
+      )
       await Promise.all(asked)
-      await until('an answer to the group', () => answersBy(pid, extra, '224.0.0.251'))
+      await ofGroup(host, now)
     },
   },
   {
@@ -435,6 +470,7 @@ createInterface({ input: process.stdin }).on('line', (line) => line === 'q' && p
 process.stdin.resume()
 ${SERVE}`,
   },
+  MANY,
   { name: 'gives itself another title', isLong: true, text: () => `process.title = 'a shop'\n${SERVE}` },
   {
     name: 'keeps connections for ever',
