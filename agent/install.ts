@@ -7,6 +7,7 @@ export { exists, isLeftover, makeDisk, mebibytes, nearestExisting, readSmall } f
 export { hold } from './handover/hold/holder.ts'
 export { COMMAND, ownCommand, ownContainerId, ownDatabase, ownExecutable, ownRelease, PARENT } from './own.ts'
 export { openFeed } from './update/feed/open.ts'
+export { runBounded } from './sockets/bounded.ts'
 export { startWith } from './sockets/start-with.ts'
 export { WAITING_MAX_MS } from './sockets/store.ts'
 export { callLibc } from './sockets/libc.ts'
@@ -23,7 +24,7 @@ export type { LogEvent } from './log.ts'
 export { type InstallOptions, type ManagedInstall, openInstall } from './disk/managed-install.ts'
 export { begin, newOperation, type OperationRequest, type Restart } from './update/operation.ts'
 export { asideDirectory, placesOf, snapshotDirectory } from './disk/places.ts'
-export { descendantsOf, endGroup, isAlive, signalAll, startedWith, startTimeOf } from './sockets/process.ts'
+export { descendantsOf, isAlive, signalAll, startedWith, startTimeOf } from './sockets/process.ts'
 export {
   readReceiptBeside,
   readSystemReceipt,

@@ -4,12 +4,10 @@
 // process: closing any descriptor of the file drops the locks that the application's driver holds, if the driver brings its own
 // copy of SQLite. Another process then writes beside an open transaction, and committed rows are lost.
 
-import { spawn } from 'node:child_process'
 import { stat } from 'node:fs/promises'
-import type { Readable } from 'node:stream'
 import { BatonError, reasonOf } from '../words/errors.ts'
 import { ANSWER_FD, COPY_ORDER, DEPTH, SCHEMA_ORDER, WIRES_ORDER } from './orders.ts'
-import { endGroup } from '../sockets/process.ts'
+import { type Ran, runBounded } from '../sockets/bounded.ts'
 import type { Rehearse } from '../words/rehearsal.ts'
 import { copyHere } from './quiet-copy.ts'
 import { isCount, isObject, parsedJson } from '../words/untrusted.ts'
@@ -122,45 +120,22 @@ async function copyOutside(executable: string, from: string, to: string): Promis
   return (await stat(to)).size > 0
 }
 
-interface Ended {
-  /** null: a signal ended it */
-  code: number | null
-  /** the beginning of its output on descriptor 3; `said`: on stderr */
-  answer: string
-  said: string
-}
+type Answer = Pick<Ran, 'code' | 'answer' | 'said'>
 
-const mostOf = { said: SAID_MAX, answer: ANSWER_MAX }
-const REFUSED: Ended = { code: null, answer: '', said: '' }
+const REFUSED: Answer = { code: null, answer: '', said: '' }
 
-async function order(executable: string, what: Record<string, string>, mostMs: number): Promise<Ended> {
+/** `answer`: what it has written to descriptor 3. */
+async function order(executable: string, what: Record<string, string>, mostMs: number): Promise<Answer> {
   const { PATH = '/usr/local/bin:/usr/bin:/bin', LD_LIBRARY_PATH, BATON_NODE } = process.env
   const known = { PATH, LC_ALL: 'C', [DEPTH]: '1', ...what }
-  const child = spawn(executable, ['--version'], {
+  return await runBounded([executable, '--version'], {
     cwd: '/',
     env: { ...known, ...(LD_LIBRARY_PATH && { LD_LIBRARY_PATH }), ...(BATON_NODE && { BATON_NODE }) },
-    stdio: ['ignore', 'ignore', 'pipe', 'pipe'],
-    detached: true, // its own process group, so that `endGroup` also ends what it has started
-  })
-  // Listen for the error before anything else: if no descriptor is left, Node starts nothing and there are no streams.
-  const failed = new Promise<never>((_, reject) => child.once('error', reject))
-  failed.catch(() => {})
-  if (child.pid === undefined) {
-    throw await failed.catch((cause: unknown) => new Error(`running ${executable}: ${reasonOf(cause)}`, { cause }))
-  }
-  const ended: Ended = { ...REFUSED }
-  const streams = [child.stdio[2], child.stdio[ANSWER_FD]] as [Readable, Readable]
-  for (const [at, key] of (['said', 'answer'] as const).entries()) {
-    const add = (text: string) => void (ended[key] += text.slice(0, mostOf[key] - ended[key].length))
-    streams[at]?.setEncoding('utf8').on('data', add)
-  }
-  const timer = setTimeout(() => endGroup(child), mostMs)
-  try {
-    ended.code = await Promise.race([failed, new Promise<number | null>((resolve) => child.once('close', resolve))])
-    return ended
-  } catch (cause) {
+    timeMs: mostMs,
+    answer: { fd: ANSWER_FD, max: ANSWER_MAX },
+    said: { first: SAID_MAX },
+    group: 'own, left',
+  }).catch((cause: unknown) => {
     throw new Error(`running ${executable}: ${reasonOf(cause)}`, { cause })
-  } finally {
-    clearTimeout(timer)
-  }
+  })
 }

@@ -1,6 +1,5 @@
 // Tells processes apart, and ends those that this one has started. A pid alone is not enough: the kernel reuses it.
 
-import type { ChildProcess } from 'node:child_process'
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { ProcessName } from '../words/wire.ts'
@@ -144,15 +143,4 @@ function signalled(pid: number): 'reached' | 'another user' | 'gone' {
   } catch (error) {
     return error instanceof Error && 'code' in error && error.code === 'EPERM' ? 'another user' : 'gone'
   }
-}
-
-/** Kills a child and the process group that it leads. Closes its streams too: a process that has left the group may hold them. */
-export function endGroup(child: ChildProcess): void {
-  if (child.pid === undefined) return // it never started
-  try {
-    process.kill(-child.pid, 'SIGKILL')
-  } catch {
-    child.kill('SIGKILL') // the group is gone
-  }
-  for (const stream of child.stdio) stream?.destroy()
 }

@@ -2,11 +2,10 @@
 // Must hold: its run time and its output are bounded; its environment holds none of this process's secrets; a chain of
 // executables that start each other ends (BATON_DEPTH).
 
-import { spawn } from 'node:child_process'
 import { open, stat } from 'node:fs/promises'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { DEPTH } from '../disk/orders.ts'
-import { endGroup } from '../sockets/process.ts'
+import { type Ran, runBounded } from '../sockets/bounded.ts'
 import { blameless, hindranceOf } from '../words/blame.ts'
 import { BatonError, reasonOf } from '../words/errors.ts'
 import { isTag } from '../words/release.ts'
@@ -43,12 +42,13 @@ export async function runVersion(path: string, options: RunOptions = {}): Promis
   const variables = environment(depth + 1, options.prepare === true)
   const timeoutMs = options.timeoutMs ?? (options.prepare === true ? PREPARE_TIMEOUT_MS : VERSION_TIMEOUT_MS)
   const ended = await runPatiently(path, variables, timeoutMs, options.signal)
+  const said = ended.said === '' ? '' : `, saying ${quoted(ended.said.trim())}`
   if (ended.signal !== null)
-    throw failedOrHindered(path, `it was ended by ${ended.signal}`, ended.said, 'is the file damaged?')
-  if (ended.code !== 0) throw failedOrHindered(path, `expected exit code 0, got ${ended.code}`, ended.said)
-  const [, service, tag] = /^([a-z][a-z0-9-]*) (v[0-9.]+)\r?\n$/.exec(ended.output) ?? []
+    throw failedOrHindered(path, `it was ended by ${ended.signal}`, said, 'is the file damaged?')
+  if (ended.code !== 0) throw failedOrHindered(path, `expected exit code 0, got ${ended.code}`, said)
+  const [, service, tag] = /^([a-z][a-z0-9-]*) (v[0-9.]+)\r?\n$/.exec(ended.answer) ?? []
   if (service === undefined || !isTag(tag)) {
-    throw failed(path, `expected it to say \`<service> vX.Y.Z\`, got ${quoted(ended.output)}`)
+    throw failed(path, `expected it to say \`<service> vX.Y.Z\`, got ${quoted(ended.answer)}`)
   }
   return { service, tag }
 }
@@ -77,20 +77,12 @@ export async function installedTag(path: string): Promise<Tag> {
 
 const kept = new Map<string, Promise<Tag>>()
 
-interface Ended {
-  code: number | null
-  signal: NodeJS.Signals | null
-  output: string
-  /** the start of its stderr, for a message; empty if it wrote nothing */
-  said: string
-}
-
 async function runPatiently(
   path: string,
   variables: NodeJS.ProcessEnv,
   timeoutMs: number,
   signal: AbortSignal | undefined,
-): Promise<Ended> {
+): Promise<Ran> {
   for (let tries = 1; ; tries++) {
     try {
       return await run(path, variables, timeoutMs, signal)
@@ -110,54 +102,27 @@ async function runPatiently(
   }
 }
 
-function run(
+async function run(
   path: string,
   variables: NodeJS.ProcessEnv,
   timeoutMs: number,
   signal: AbortSignal | undefined,
-): Promise<Ended> {
-  return new Promise((resolve, reject) => {
-    const child = spawn(path, ['--version'], {
-      cwd: '/',
-      env: variables,
-      stdio: ['ignore', 'pipe', 'pipe'],
-      detached: true, // its own process group, so that `endGroup` also ends what it has started
-    })
-    // Listen before anything else. If no descriptor is left, Node starts nothing, gives no streams, and an unhandled `error` of the child
-    // would end this process.
-    child.once('error', (error) => {
-      clearTimeout(timer)
-      reject(error)
-    })
-    let output = ''
-    let said = ''
-    const timer = setTimeout(() => {
-      endGroup(child)
-      reject(failed(path, `expected an answer to \`--version\` within ${timeoutMs / 1000} s, got none`))
-    }, timeoutMs)
-    const cancel = () => {
-      endGroup(child)
-      reject(signal?.reason as Error)
-    }
-    if (child.pid === undefined) return
-    signal?.addEventListener('abort', cancel, { once: true })
-    child.once('close', () => signal?.removeEventListener('abort', cancel))
-    child.stdout.setEncoding('utf8').on('data', (text: string) => {
-      output += text
-      if (output.length <= OUTPUT_MAX_BYTES) return
-      endGroup(child)
-      reject(failed(path, `expected one line, got more than ${OUTPUT_MAX_BYTES} bytes`))
-    })
-    child.stderr
-      .setEncoding('utf8')
-      .on('data', (text: string) => (said += text.slice(0, OUTPUT_MAX_BYTES - said.length)))
-    child.once('close', (code, signal) => {
-      clearTimeout(timer)
-      // Kill the processes that it left behind. Not as root: root runs only its own executables, and sends no signals.
-      if (process.getuid?.() !== 0) endGroup(child)
-      resolve({ code, signal, output, said: said === '' ? '' : `, saying ${quoted(said.trim())}` })
-    })
+): Promise<Ran> {
+  const ran = await runBounded([path, '--version'], {
+    cwd: '/',
+    env: variables,
+    timeMs: timeoutMs,
+    answer: { fd: 1, max: OUTPUT_MAX_BYTES },
+    said: { first: OUTPUT_MAX_BYTES },
+    signal,
+    // root runs only its own executables, and sends no signals to what they have left behind
+    group: process.getuid?.() === 0 ? 'own, left' : 'own',
   })
+  if (ran.stopped === 'called off') throw signal?.reason as Error
+  if (ran.stopped === 'late')
+    throw failed(path, `expected an answer to \`--version\` within ${timeoutMs / 1000} s, got none`)
+  if (ran.stopped === 'too much') throw failed(path, `expected one line, got more than ${OUTPUT_MAX_BYTES} bytes`)
+  return ran
 }
 
 /** Only what the executable needs to find its interpreter and libraries; no secrets. */

@@ -1,9 +1,15 @@
 // Starts the conductor of a release (agent/update/rehearsal/conduct.ts) on a copy of the data, without systemd's cage.
 
-import { spawn } from 'node:child_process'
 import { readFile, writeFile } from 'node:fs/promises'
 import { basename, join } from 'node:path'
-import { readReportOf, type Report, REHEARSAL_REPORT, REHEARSAL_REQUEST, wholeMsOf } from '../../agent/install.ts'
+import {
+  readReportOf,
+  type Report,
+  REHEARSAL_REPORT,
+  REHEARSAL_REQUEST,
+  runBounded,
+  wholeMsOf,
+} from '../../agent/install.ts'
 import { BatonError, reasonOf } from '../../agent/words.ts'
 
 export interface Conducted {
@@ -26,18 +32,12 @@ export async function conductBy(
 ): Promise<Report> {
   await writeFile(join(state, REHEARSAL_REQUEST), JSON.stringify({ do: 'rehearse', candidate, database, startMs }))
   const { PATH = '/usr/local/bin:/usr/bin:/bin' } = process.env
-  const [first = '', ...words] = command
-  const child = spawn(first, words, {
+  const { code, said } = await runBounded(command, {
     cwd: state,
     env: { PATH, ...environment },
-    stdio: ['ignore', 'ignore', 'pipe'],
-    signal: AbortSignal.timeout(wholeMsOf(startMs)),
-  })
-  let said = ''
-  child.stderr.setEncoding('utf8').on('data', (text: string) => (said = (said + text).slice(-2000)))
-  const code = await new Promise<number | null>((resolve, reject) => {
-    child.once('close', resolve)
-    child.once('error', reject)
+    timeMs: wholeMsOf(startMs),
+    said: { last: 2000 },
+    group: 'shared',
   }).catch((cause: unknown) => {
     throw new BatonError('unexpected', `rehearsing: ${reasonOf(cause)}`, { cause })
   })

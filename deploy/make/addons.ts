@@ -2,12 +2,11 @@
 // process, which may crash.
 // Must hold: an addon is never loaded into this process. Root loads nothing that another user can change.
 
-import { spawn } from 'node:child_process'
 import { existsSync } from 'node:fs'
 import { open, readFile, stat } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
-import { endGroup } from '../../agent/install.ts'
-import { BatonError, reasonOf, type ReleaseKind } from '../../agent/words.ts'
+import { runBounded } from '../../agent/install.ts'
+import { BatonError, type ReleaseKind } from '../../agent/words.ts'
 import { formatBytes } from '../lib/progress.ts'
 import { run } from '../lib/shell.ts'
 import { temporaryFolder, trustIn, whoCanChange } from '../lib/trusted.ts'
@@ -66,8 +65,9 @@ export interface AddonReport {
 const VERDICTS: readonly AddonVerdict[] = ['works', 'not-loaded', 'not-built', 'fails', 'other-abi']
 const FILE_MAX_BYTES = 1024 * 1024 * 1024
 const LOAD_MS = 30_000
-const PIPES_MS = 1000
 const REASON_MAX_CHARS = 300
+/** a reason quotes the addon's path, which may be long */
+const ANSWER_MAX_CHARS = 10_000
 /** Node says this of an addon that registers itself by a constructor */
 const COMPILED_FOR = /using\s+NODE_MODULE_VERSION (\d{1,6})\./
 /** Node says this of what registers nothing for it: an addon for another ABI, or no addon */
@@ -270,40 +270,23 @@ async function loadReason(addon: string, node: string): Promise<string | null> {
   // a crash may leave a file behind in the process's working directory
   await using place = await temporaryFolder('baton-addon-')
   const script = `let reason = ''
-    try { process.dlopen({ exports: {} }, process.argv[1]) } catch (error) { reason = error.message }
+    try { process.dlopen({ exports: {} }, process.argv[1]) } catch (error) { reason = error.message.slice(0, ${ANSWER_MAX_CHARS}) }
     require('node:fs').writeSync(3, '<' + reason + '>')
     process.reallyExit(0)`
-  const child = spawn(node, ['-e', script, addon], {
+  const ran = await runBounded([node, '-e', script, addon], {
     cwd: place.path,
     env: { PATH: process.env['PATH'] },
-    stdio: ['ignore', 'ignore', 'pipe', 'pipe'],
-    detached: true,
+    timeMs: LOAD_MS,
+    answer: { fd: 3, max: 2 * ANSWER_MAX_CHARS },
+    said: { last: REASON_MAX_CHARS },
+    group: 'own',
   })
-  let [answer, said] = ['', '']
-  child.stdio[3]?.on('data', (bytes: Buffer) => (answer = (answer + bytes.toString()).slice(0, 10_000)))
-  child.stderr?.on('data', (bytes: Buffer) => (said = (said + bytes.toString()).slice(-REASON_MAX_CHARS)))
-  let isLate = false
-  const late = setTimeout(() => {
-    isLate = true
-    endGroup(child)
-  }, LOAD_MS)
-  try {
-    const ended = await new Promise<string>((done) => {
-      const say = (code: number | null, signal: string | null) => done(signal ?? `exit code ${code}`)
-      child.once('error', (error) => done(reasonOf(error)))
-      child.once('close', say)
-      // what the addon has started may keep the pipes open
-      child.once('exit', (...how) => setTimeout(() => say(...how), PIPES_MS).unref())
-    })
-    const [, reason] = /^<(.*)>$/s.exec(answer) ?? []
-    if (reason !== undefined) return reason === '' ? null : oneLine(reason.replaceAll(addon, basename(addon)))
-    if (isLate) return `loading it was not done after ${LOAD_MS / 1000} s`
-    const lastWords = said.trim().split('\n')[0] ?? ''
-    return `loading it ended the process with ${ended}${lastWords === '' ? '' : `: ${oneLine(lastWords)}`}`
-  } finally {
-    clearTimeout(late)
-    endGroup(child)
-  }
+  const [, reason] = /^<(.*)>$/s.exec(ran.answer) ?? []
+  if (reason !== undefined) return reason === '' ? null : oneLine(reason.replaceAll(addon, basename(addon)))
+  if (ran.stopped === 'late') return `loading it was not done after ${LOAD_MS / 1000} s`
+  const lastWords = ran.said.trim().split('\n')[0] ?? ''
+  const ended = ran.signal ?? `exit code ${ran.code}`
+  return `loading it ended the process with ${ended}${lastWords === '' ? '' : `: ${oneLine(lastWords)}`}`
 }
 
 function oneLine(text: string): string {

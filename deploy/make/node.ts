@@ -2,7 +2,6 @@
 // package of a fixed version from the registry in npm's settings. It keeps the headers of that Node too, for `baton rebuild`.
 // Must hold: a fetched Node is the one that the lock file of this project names.
 
-import { spawn } from 'node:child_process'
 import { createHash } from 'node:crypto'
 import { constants, existsSync, readFileSync } from 'node:fs'
 import { access, chmod, mkdir, readFile, realpath, rename, writeFile } from 'node:fs/promises'
@@ -10,8 +9,8 @@ import { createRequire } from 'node:module'
 import { homedir } from 'node:os'
 import { dirname, isAbsolute, join } from 'node:path'
 import { gunzipSync } from 'node:zlib'
-import { BatonError } from '../../agent/words.ts'
-import { findProgram, run } from '../lib/shell.ts'
+import { BatonError, reasonOf } from '../../agent/words.ts'
+import { findProgram, run, runInPlace } from '../lib/shell.ts'
 import { IS_PACKAGED, PROJECT } from './place.ts'
 import { temporaryDirectory } from './temporary.ts'
 
@@ -198,13 +197,9 @@ async function isExecutable(path: string): Promise<boolean> {
 export async function runUnderNode(file: string, argv: readonly string[]): Promise<number> {
   const node = isRightMajor() ? process.execPath : await provideNode()
   const loader = file.endsWith('.ts') ? ['--import', 'tsx'] : []
-  const child = spawn(node, ['--disable-warning=ExperimentalWarning', ...loader, file, ...argv], { stdio: 'inherit' })
   // A terminal sends its signals to both processes. Another sender knows only this process's pid and means the program.
-  for (const signal of ['SIGTERM', 'SIGHUP'] as const) process.on(signal, () => void child.kill(signal))
-  return await new Promise((done, fail) => {
-    child.once('error', (cause) =>
-      fail(new BatonError('unsupported_host', `running Node ${NODE_MAJOR}: ${cause.message}`, { cause })),
-    )
-    child.once('exit', (code) => done(code ?? 1))
+  const command = [node, '--disable-warning=ExperimentalWarning', ...loader, file, ...argv]
+  return await runInPlace(command, {}, ['SIGTERM', 'SIGHUP']).catch((cause: unknown) => {
+    throw new BatonError('unsupported_host', `running Node ${NODE_MAJOR}: ${reasonOf(cause)}`, { cause })
   })
 }

@@ -3,11 +3,11 @@
 // Must hold: only the schedule waits for the program, at most LETTER_TIME_MS a report; every process that the program starts ends with
 // it; its output is only shown. Power cut: a report may be sent twice, but is not lost.
 
-import { spawn } from 'node:child_process'
 import { hostname } from 'node:os'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { JournalState } from '../../disk/journal.ts'
-import { endGroup, signalAll, startedWith } from '../../sockets/process.ts'
+import { type Ran, runBounded } from '../../sockets/bounded.ts'
+import { signalAll, startedWith } from '../../sockets/process.ts'
 import { reasonOf } from '../../words/errors.ts'
 import { plainOf } from '../../words/said.ts'
 import { type Operation } from '../../words/state.ts'
@@ -98,52 +98,42 @@ let count = 0
 
 /** Why the program did not take the report; null: it did. */
 async function run(
-  [file = '', ...args]: readonly string[],
+  program: readonly string[],
   text: string,
   leaving: AbortSignal,
   timeMs: number,
 ): Promise<string | null> {
   const mark = `${process.pid}-${++count}`
   const { PATH = '/usr/local/bin:/usr/bin:/bin', LANG = 'C.UTF-8', HOME = '/' } = process.env
-  const ended = Promise.withResolvers<string | null>()
-  const child = spawn(file, args, {
-    cwd: '/',
-    env: { PATH, LANG, HOME, [MARK]: mark },
-    stdio: ['pipe', 'ignore', 'pipe'],
-    detached: true, // its own process group, so that `endGroup` also ends what it has started
-  })
-  let said = ''
-  child.once('error', (cause) => ended.resolve(`it does not start: ${reasonOf(cause)}`))
-  // not `close`: a process that it has started may keep its streams open for ever
-  child.once('exit', (code, signal) =>
-    ended.resolve(code === 0 ? null : `it ended with ${signal ?? `exit code ${code}`}`),
-  )
-  child.stderr?.setEncoding('utf8').on('data', (more: string) => (said = (said + more).slice(-SAID_MAX)))
-  for (const stream of [child.stdin, child.stderr]) stream?.on('error', () => {}) // it need not read
-  child.stdin?.end(text)
-  const timer = setTimeout(() => ended.resolve(`it did not end within ${timeMs / 1000} s`), timeMs)
-  const leave = () => ended.resolve('the service ends')
   const sweep = () => {
     const left = startedWith(`${MARK}=${mark}`)
     signalAll(left, 'SIGKILL')
     return left.length
   }
-  const end = () => {
-    endGroup(child)
-    sweep()
-  }
-  leaving.addEventListener('abort', leave, { once: true })
-  process.once('exit', end)
-  const fault = await ended.promise
-  clearTimeout(timer)
-  leaving.removeEventListener('abort', leave)
-  process.removeListener('exit', end)
-  end()
+  process.once('exit', sweep)
+  const ran = await runBounded(program, {
+    cwd: '/',
+    env: { PATH, LANG, HOME, [MARK]: mark },
+    input: text,
+    timeMs,
+    said: { last: SAID_MAX },
+    signal: leaving,
+    group: 'own',
+  }).catch((cause: unknown) => `it does not start: ${reasonOf(cause)}`)
+  process.removeListener('exit', sweep)
   // the first look does not see a process that was just forked or is loading its program: look again
-  for (let round = 0; round < SWEEPS_MAX; round++) {
+  for (let round = 0; sweep() > 0 || round < 2; round++) {
+    if (round > SWEEPS_MAX) break
     await sleep(SWEEP_EVERY_MS)
-    if (sweep() === 0 && round > 0) break
   }
-  const words = plainOf(said)
+  if (typeof ran === 'string') return ran
+  const fault = faultOf(ran, timeMs)
+  const words = plainOf(ran.said)
   return fault === null || words === '' ? fault : `${fault}, saying ${JSON.stringify(words)}`
+}
+
+function faultOf({ stopped, code, signal }: Ran, timeMs: number): string | null {
+  if (stopped === 'called off') return 'the service ends'
+  if (stopped !== null) return `it did not end within ${timeMs / 1000} s`
+  return code === 0 ? null : `it ended with ${signal ?? `exit code ${code}`}`
 }

@@ -1,10 +1,10 @@
 // What every command shares: its flags, how it finds its install, and how it asks the operator.
 
-import { spawn } from 'node:child_process'
 import { closeSync, openSync, readSync, writeSync } from 'node:fs'
 import { basename, dirname, join } from 'node:path'
 import { ownCommand, type Receipt, SYSTEM_DIRECTORY } from '../../../agent/install.ts'
-import { BatonError, EXIT } from '../../../agent/words.ts'
+import { BatonError } from '../../../agent/words.ts'
+import { runInPlace } from '../../lib/shell.ts'
 import { type OpenSide, openSide } from '../boundary/open.ts'
 import { type Choices, type Environment, fromEnvironment, type Said, type Scope } from '../place/choices.ts'
 import { isRoot, ownName } from '../place/identity.ts'
@@ -166,11 +166,7 @@ export async function handToScript(context: Context, argv: readonly string[]): P
   const named =
     flags.said.feed ?? fromEnvironment(service, environment).said.feed ?? (await find(context))?.receipt.feed
   const from = named === undefined || named === join(clone, 'dist') ? ['--clone', clone] : []
-  const child = spawn('/bin/sh', [join(clone, 'install.sh'), 'install', ...argv, ...from], { stdio: 'inherit' })
-  return await new Promise<number>((resolve, reject) => {
-    child.once('error', reject)
-    child.once('exit', (code) => resolve(code ?? EXIT.unexpected))
-  })
+  return await runInPlace(['/bin/sh', join(clone, 'install.sh'), 'install', ...argv, ...from])
 }
 
 /** Asks at /dev/tty: under `curl … | sh` stdin is the script. Null without a terminal. */

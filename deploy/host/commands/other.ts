@@ -2,10 +2,10 @@
 // verifies and runs a newer release, or one named by its tag, and trusts the root keys that it was built with.
 // Must hold: it runs the other release only after verifying it, from a folder that only the user of this command can write in.
 
-import { spawn } from 'node:child_process'
 import { join } from 'node:path'
 import { COMMAND, makeDisk, makeDownload, makeVerify, openFeed, UPDATE_BOUNDS } from '../../../agent/install.ts'
-import { BatonError, compareTags, EXIT, type Release } from '../../../agent/words.ts'
+import { BatonError, compareTags, type Release } from '../../../agent/words.ts'
+import { runInPlace } from '../../lib/shell.ts'
 import { temporaryFolder } from '../../lib/trusted.ts'
 import type { Context } from './context.ts'
 
@@ -34,12 +34,9 @@ export async function installOther(
   const path = join(folder.path, service)
   await fetchTo(path, found, open, context)
   report.leave()
-  return await run(path, ['install', ...argv], {
-    ...environment,
-    [FOUND]: found.tag,
-    BATON_DEFAULT_FEED: feed,
-    [COMMAND]: '1',
-  })
+  const env = { ...environment, [FOUND]: found.tag, BATON_DEFAULT_FEED: feed, [COMMAND]: '1' }
+  // a terminal signals both processes; this one must outlive the other, to remove the folder
+  return await runInPlace([path, 'install', ...argv], { env }, ['SIGINT', 'SIGTERM'])
 }
 
 /** Installs the newest release or nothing: a feed that withholds the newest must not be able to choose an older one. */
@@ -57,19 +54,4 @@ async function fetchTo(path: string, release: Release, feed: Feed, { service, re
   const candidate = await makeDownload({ feed, disk, partialPath: path, stallMs, onProgress })(release)
   report.stage('verify')
   await makeVerify({ service, disk })(candidate, release)
-}
-
-async function run(path: string, args: readonly string[], env: Readonly<Record<string, string | undefined>>) {
-  const child = spawn(path, args, { stdio: 'inherit', env })
-  // a terminal signals both processes; this one must outlive the child, to remove the folder
-  const pass = (signal: NodeJS.Signals) => void child.kill(signal)
-  for (const signal of ['SIGINT', 'SIGTERM'] as const) process.on(signal, pass)
-  try {
-    return await new Promise<number>((resolve, reject) => {
-      child.once('error', reject)
-      child.once('exit', (code) => resolve(code ?? EXIT.unexpected))
-    })
-  } finally {
-    for (const signal of ['SIGINT', 'SIGTERM'] as const) process.off(signal, pass)
-  }
 }

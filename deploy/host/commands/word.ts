@@ -3,9 +3,7 @@
 // Must hold: root runs no line of the application. It starts a process that has become the service's user, gives it nothing of its own
 // environment but the terminal's kind, and no terminal that it controls.
 
-import { spawn } from 'node:child_process'
 import { access, constants, readFile } from 'node:fs/promises'
-import { constants as os } from 'node:os'
 import { dirname } from 'node:path'
 import {
   ownExecutable,
@@ -15,8 +13,9 @@ import {
   systemReceiptPath,
   WORD,
 } from '../../../agent/install.ts'
-import { asBatonError, BatonError, EXIT, MEANINGS } from '../../../agent/words.ts'
+import { asBatonError, BatonError, MEANINGS } from '../../../agent/words.ts'
 import { printError, printLine } from '../../lib/printer.ts'
+import { runInPlace } from '../../lib/shell.ts'
 import {
   environmentFiles,
   parseEnvironment,
@@ -48,9 +47,8 @@ async function runIn(receipt: Receipt, argv: readonly string[]): Promise<number>
   const { executable, stateDirectory, configPath, node } = receipt
   const crossing = await isCrossing(receipt)
   if (!crossing) await assertReads(receipt, argv)
-  const child = spawn(executable, ['--', ...argv], {
+  const options = {
     cwd: stateDirectory,
-    stdio: 'inherit',
     env: {
       ...(crossing ? await environmentFromRoot(receipt) : { ...process.env, ...(await environmentOfUnit(receipt)) }),
       ...(node === undefined ? {} : { BATON_NODE: node }),
@@ -59,15 +57,8 @@ async function runIn(receipt: Receipt, argv: readonly string[]): Promise<number>
     },
     // a session of its own: what is no longer root's cannot type into root's terminal
     ...(crossing ? { ...(await idOf(receipt.user)), detached: true } : {}),
-  })
-  const pass = (signal: NodeJS.Signals) => void child.kill(signal)
-  for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, pass)
-  return await new Promise<number>((resolve, reject) => {
-    child.once('error', reject)
-    child.once('exit', (code, signal) =>
-      resolve(signal === null ? (code ?? EXIT.unexpected) : 128 + os.signals[signal]),
-    )
-  })
+  }
+  return await runInPlace([executable, '--', ...argv], options, ['SIGINT', 'SIGTERM', 'SIGHUP'])
 }
 
 /** Only the service's user can read what the service is started with. */
