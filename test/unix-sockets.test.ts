@@ -117,6 +117,41 @@ test('a socket whose folder was emptied while no process lived is bound anew, an
   is(await pidAt(path), await pidOf(it))
 })
 
+for (const kind of ['together', 'one-at-a-time'] as const) {
+  const register = kind === 'together' ? test : test.long
+  register(
+    `${kind}: a folder that somebody empties while the service runs: after a release that fails, clients find the old one there`,
+    async () => {
+      await using folder = await socketFolder()
+      const { path } = folder
+      const text = application(path, { clear: '' })
+      await using it = await adopted(text, { switch: kind })
+      const early = text.replace('const server', 'process.exit(3)\nconst server')
+      const late = `${text}\nsetTimeout(() => process.exit(3), 200)`
+      const ends = [early, late].slice(0, kind === 'together' ? 2 : 1)
+      for (const [at, broken] of ends.entries()) {
+        await eventually('an answer', () => pidOf(it), 30_000)
+        await eventually('its own permissions', async () => ((await stat(path)).mode & 0o777) === 0o666)
+        await new Promise((resolve) => setTimeout(resolve, 1200)) // it looks at them a second after it listens
+        await rm(dirname(path), { recursive: true })
+        await mkdir(dirname(path))
+        await it.release(`v1.2.${at}`, broken)
+        is((await it.operate('/admin/update', { tag: `v1.2.${at}` })).outcome, 'reverted')
+        const pid = await eventually('an answer', () => pidOf(it), 30_000)
+        is(await pidAt(path), pid)
+        is((await stat(path)).mode & 0o777, 0o666)
+      }
+      // the socket that the manager holds is the new one
+      const last = await pidOf(it)
+      process.kill(last ?? 0, 'SIGKILL')
+      await eventually('another process', async () => ((await pidOf(it)) ?? last) !== last, 30_000)
+      await eventually('the same at its path', async () => (await pidAt(path)) === (await pidOf(it)))
+      is((await it.operate('/admin/update', { tag: 'v1.1.0' })).outcome, 'updated')
+      is(await pidAt(path), await pidOf(it))
+    },
+  )
+}
+
 test('a path that another process has taken meanwhile is not taken from it', async () => {
   await using folder = await socketFolder()
   const { path } = folder

@@ -148,7 +148,7 @@ export async function bind(
       return await listen(listener, held)
     }
     if (spec.path === undefined) await bindPort(listener, spec, mayShare)
-    else await bindPath(listener, spec, spec.path)
+    else await bindPath(listener, spec.path, spec)
     if (held !== null) await leaveForNew(listener, held)
   } catch (cause) {
     throw new BatonError('unexpected', `listening on ${listener.key}: ${reasonOf(cause)}`, { cause })
@@ -218,15 +218,16 @@ function taken(): Error {
   return Object.assign(new Error('EADDRINUSE, another process is listening there'), { code: 'EADDRINUSE' })
 }
 
-async function bindPath(listener: Listener, spec: ListenerSpec, path: string): Promise<void> {
+/** Without `options` the name is as the one that was lost. */
+export async function bindPath(listener: Listener, path: string, options?: ListenerSpec): Promise<void> {
   const { makeWay, nameSocket, nameToBind } = await import('./names.ts')
   await makeWay(path)
   const name = nameToBind(path)
-  if (!canHandOver) return await listening(listener, [name], () => nameSocket(name, path, spec))
+  if (!canHandOver) return await listening(listener, [name], () => nameSocket(name, path, options))
   // `path` is in Node 26.10 and not yet in its types
   const bound = new net.BoundSocket({ path: name } as ConstructorParameters<typeof net.BoundSocket>[0])
   listener.spare = duplicate(bound.fd())
-  await listening(listener, [bound], () => nameSocket(name, path, spec))
+  await listening(listener, [bound], () => nameSocket(name, path, options))
 }
 
 /** Whether clients reach the socket `fd`, which was held or inherited: a unix socket has its name, if need be again. */

@@ -33,6 +33,8 @@ export interface NameOptions {
 const BOUND = /^\.[0-9a-f]{6}$/
 /** how long the connections in the queue of a socket without a name are taken */
 const QUEUE_MS = 200
+/** an application opens its socket for others right after it listens */
+const SETTLED_MS = 1000
 
 /** A name to bind beside `path`. libuv removes the name that it has bound when it closes, so that must not be the clients' name. */
 export function nameToBind(path: string): string {
@@ -50,8 +52,12 @@ export async function makeWay(path: string): Promise<void> {
       rmSync(join(dirname(path), name), { force: true })
 }
 
-/** Gives the socket that was bound to `bound` the name `path`, and its hidden one. At once: nothing may be told before it has them. */
-export function nameSocket(bound: string, path: string, { mode = 0o660, group }: NameOptions): void {
+/**
+ * Gives the socket that was bound to `bound` the name `path`, and its hidden one. At once: nothing may be told before it has them.
+ * Without options the name is as this process has last seen the one that is lost.
+ */
+export function nameSocket(bound: string, path: string, options: NameOptions = seen.get(path) ?? {}): void {
+  const { mode = 0o660, group } = options
   chmodSync(bound, mode)
   if (group !== undefined) giveToGroup(bound, group)
   try {
@@ -60,6 +66,19 @@ export function nameSocket(bound: string, path: string, { mode = 0o660, group }:
     // a file system without links: the path is all that there is
   }
   renameSync(bound, path)
+  seeLater(path)
+}
+
+/** the permissions of each name, which an application may change once it listens */
+const seen = new Map<string, NameOptions>()
+
+function seeLater(path: string): void {
+  const see = () => {
+    const there = lookAt(path)
+    const group = there?.gid === process.getegid?.() ? {} : { group: there?.gid ?? 0 }
+    if (there?.isSocket() === true) seen.set(path, { mode: there.mode & 0o777, ...group })
+  }
+  setTimeout(see, SETTLED_MS).unref()
 }
 
 /** Whether the socket `fd` has the name `path`, if need be again. Throws EADDRINUSE if another process listens there. */
@@ -67,6 +86,7 @@ export async function hasName(path: string, fd: number): Promise<boolean> {
   const bound = addressBy('getsockname', fd)
   if (bound === null || !BOUND.test(basename(bound))) return lookAt(path)?.isSocket() === true
   const hidden = hiddenName(path, bound)
+  seeLater(path)
   if (isSame(lookAt(path), lookAt(hidden))) return true
   const there = await listensAt(path)
   if (there !== null && there !== bound && (there !== UNKNOWN || lookAt(hidden) !== null)) throw taken()

@@ -1,9 +1,11 @@
 // Listens on a socket that another process has too, as its successor or again after a revert; or refuses its clients for good.
 
+import { closeSync } from 'node:fs'
 import { BatonError } from '../words/errors.ts'
 import type { InheritedListener } from '../words/wire.ts'
 import { duplicate, refuseClients } from './libc.ts'
-import { isNamed, listen, type Listener, stopAccepting } from './listeners.ts'
+import { bindPath, isNamed, leaveForNew, listen, type Listener, stopAccepting } from './listeners.ts'
+import { storeSockets } from './store.ts'
 
 /** Successor: listens on the socket that it has inherited. */
 export async function inherit(listener: Listener, inherited: InheritedListener): Promise<void> {
@@ -11,14 +13,34 @@ export async function inherit(listener: Listener, inherited: InheritedListener):
   await listen(listener, inherited.accept)
 }
 
-/** After a revert: listens again on the spare, and keeps a new one. The failed release may have removed the name of a unix socket. */
+/**
+ * After a revert: listens again on the spare, and keeps a new one. Somebody may have removed the name of a unix socket: it is made again,
+ * or the path is bound anew. Where neither is possible, the connections that wait in its queue are served all the same.
+ */
 export async function listenAgain(listener: Listener): Promise<void> {
   const spare = listener.spare
-  if (spare !== null) await isNamed(listener, spare).catch(() => false)
+  // if another process listens there, the name is that one's
+  const hasLost = spare !== null && !(await isNamed(listener, spare).catch(() => true))
+  if (hasLost && (await bindAnew(listener, spare))) return
   if (listener.server.listening) return
   if (spare === null) throw new BatonError('undo_failed', `there is no spare of ${listener.key} to listen on again`)
   listener.spare = duplicate(spare)
   await listen(listener, spare)
+}
+
+/** Whether clients find the listener at its path again. Until then it keeps `lost`, and does not accept on it. */
+async function bindAnew(listener: Listener, lost: number): Promise<boolean> {
+  stopAccepting(listener)
+  try {
+    await bindPath(listener, listener.key)
+  } catch {
+    if (listener.spare !== null && listener.spare !== lost) closeSync(listener.spare)
+    listener.spare = lost
+    return false
+  }
+  await leaveForNew(listener, lost)
+  await storeSockets([listener])
+  return true
 }
 
 /**
