@@ -32,7 +32,12 @@ test('managed install', async () => {
   )
   match(output, 'beacon v1.1.0 is in place, it was v1.0.0')
   match(output, '/var/lib/beacon/beacon.db')
+})
 
+// its commands are those of root's install with --user: test/systemd-refusals.test.ts has such an install in CI
+test.long('managed install, by somebody else than root', async () => {
+  await using host = await bootWithReleases([{ tag: 'v1.0.0' }, { tag: 'v1.1.0' }])
+  const url = await serveFeed(host)
   const page = await readFile(join(PROJECT, 'docs/guides/managed-install.md'), 'utf8')
   await host.ok('useradd', '--create-home', 'someone')
   const own = quicker(shellBelow(page, OWN).replaceAll(RELEASES, url), /^curl .* -y$/gm, '$HOME/.config').replaceAll(

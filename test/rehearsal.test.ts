@@ -103,8 +103,25 @@ const NOT_OPEN = {
   ],
 } as const
 
+/** CI tries one of each kind: the others change the data in a way that one of these has too. */
+const SHORT = new Set<string>([
+  'nothing',
+  'a column with a default that must not be null',
+  'a table that points at an old one',
+  'rows that are written',
+  'a rebuilt file',
+  'a column renamed',
+  'one row dropped, as many as the requests add',
+  'writes refused by a trigger',
+  'a table made anew by copying',
+  'values changed',
+  'a trigger that does harm later',
+  'the new release does not write',
+] satisfies (keyof typeof OPEN | keyof typeof NOT_OPEN)[])
+const migrates = (what: string) => (SHORT.has(what) ? test : test.long)
+
 for (const [what, migration] of Object.entries(OPEN)) {
-  test(`open: ${what}`, async () => {
+  migrates(what)(`open: ${what}`, async () => {
     const report = await rehearsed(migration)
     equal(judge(report, TAGS), { verdict: 'open', reason: 'v1.0.0 reads and writes the data that v1.1.0 leaves' })
     ok((report.rows ?? 0) >= ROWS)
@@ -112,7 +129,7 @@ for (const [what, migration] of Object.entries(OPEN)) {
 }
 
 for (const [what, [verdict, migration]] of Object.entries(NOT_OPEN)) {
-  test(`never open: ${what}`, async () => {
+  migrates(what)(`never open: ${what}`, async () => {
     const report = await rehearsed(migration)
     const judged = judge(report, TAGS)
     is(judged.verdict, verdict, JSON.stringify(report))
