@@ -17,8 +17,8 @@ import {
   parseRelease,
 } from '../deploy/host/place/choices.ts'
 import { accessFrom } from '../deploy/host/service/configuration.ts'
-import { mountOf, parseMounts } from '../deploy/host/doctor/mounts.ts'
-import { judgeUnit } from '../deploy/host/doctor/unit.ts'
+import { mountOf, parseMounts } from '../deploy/host/doctor/places.ts'
+import { judgeUnit } from '../deploy/host/doctor/host.ts'
 import { type Layout, layoutOf, layoutOfReceipt } from '../deploy/host/place/layout.ts'
 import { choicesIn } from '../deploy/host/place/earlier.ts'
 import { type Facts, foundAs, type InstallRequest } from '../deploy/host/plan/found.ts'

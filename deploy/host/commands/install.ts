@@ -6,11 +6,9 @@ import { ownCommand, ownRelease, type Receipt, sha256OfFile } from '../../../age
 import { BatonError, EXIT } from '../../../agent/words.ts'
 import { formatPause } from '../../lib/switch.ts'
 import { endCommands, type OpenSide, openSide } from '../boundary/open.ts'
-import { HOST_CHECKS, runChecks } from '../doctor/doctor.ts'
+import { HOST_CHECKS, ROOM_CHECKS, runChecks } from '../doctor/doctor.ts'
 import { type Subject, worstOf } from '../doctor/finding.ts'
-import { checkMounts } from '../doctor/mounts.ts'
 import { checkGiven } from '../doctor/places.ts'
-import { checkSpace } from '../doctor/space.ts'
 import {
   type Chosen,
   choose,
@@ -129,7 +127,7 @@ async function assertPlace(
   stop(worstOf(findings))
   const whole: Subject = { ...subject, receipt, given }
   if (open !== null) stop(worstOf(await (await open()).side.examine({ subject: whole, checks: 'place' })))
-  else stop(worstOf(await runChecks(whole, [checkMounts, checkSpace], outside)))
+  else stop(worstOf(await runChecks(whole, ROOM_CHECKS, outside)))
 }
 
 function noSupervisor(): never {

@@ -1,41 +1,52 @@
-// The checks that say what would fail before anything is downloaded, in the order in which they are reported. An install runs those
-// of the host and of `place`, and stops at the first failure; `doctor` reports them all. Reads only.
+// The table of the checks, which say what would fail before anything is downloaded, in the order in which they are reported. An install
+// runs those of the host and of `place`, and stops at the first failure; `doctor` reports them all. Reads only.
 // Must hold: a check that reads the service's files runs as the service's user.
 
 import { reasonOf } from '../../../agent/words.ts'
 import type { Outside } from '../service/outside.ts'
-import { checkClock } from './clock.ts'
-import { checkConfiguration } from './configuration.ts'
 import { checkDatabase } from './database.ts'
-import { checkExecutable } from './executable.ts'
-import { checkFeed } from './feed.ts'
+import { checkClock, checkFeed } from './feed.ts'
 import { failure, type Finding, type Subject } from './finding.ts'
-import { checkHost, checkRights, checkSupervisor } from './host.ts'
-import { checkMounts } from './mounts.ts'
-import { checkDirectories } from './places.ts'
-import { checkSpace, checkUpdateSpace } from './space.ts'
-import { checkSwitch } from './switch.ts'
-import { checkSandbox } from './unit.ts'
+import { checkHost, checkRights, checkSandbox, checkSupervisor } from './host.ts'
+import { checkDirectories, checkMounts, checkSpace, checkUpdateSpace } from './places.ts'
+import { checkConfiguration, checkExecutable, checkSwitch } from './service.ts'
 
-type Check = (subject: Subject, outside: Outside) => Promise<Finding[]>
+export interface Check {
+  /** what is reported if the look itself fails */
+  title: string
+  /** what it finds: each finding with its advice */
+  look: (subject: Subject, outside: Outside) => Promise<Finding[]>
+}
+
+const MOUNTS: Check = { title: 'mount', look: checkMounts }
+const SPACE: Check = { title: 'space', look: checkSpace }
+const DIRECTORIES: Check = { title: 'directory', look: checkDirectories }
 
 /** These ask only the host and its supervisor. */
-export const HOST_CHECKS: readonly Check[] = [checkHost, checkRights, checkSupervisor, checkSandbox]
+export const HOST_CHECKS: readonly Check[] = [
+  { title: 'host', look: checkHost },
+  { title: 'rights', look: checkRights },
+  { title: 'supervisor', look: checkSupervisor },
+  { title: 'unit', look: checkSandbox },
+]
+
+/** What root looks at for a user who is not there yet. */
+export const ROOM_CHECKS: readonly Check[] = [MOUNTS, SPACE]
 
 const CHECKS = {
   /** what an install needs of the service's directories */
-  place: [checkDirectories, checkMounts, checkSpace],
+  place: [DIRECTORIES, MOUNTS, SPACE],
   /** these, and what else an update needs */
   all: [
-    checkDirectories,
-    checkMounts,
-    checkUpdateSpace,
-    checkExecutable,
-    checkConfiguration,
-    checkSwitch,
-    checkDatabase,
-    checkFeed,
-    checkClock,
+    DIRECTORIES,
+    MOUNTS,
+    { title: 'space', look: checkUpdateSpace },
+    { title: 'executable', look: checkExecutable },
+    { title: 'configuration', look: checkConfiguration },
+    { title: 'switch', look: checkSwitch },
+    { title: 'database', look: checkDatabase },
+    { title: 'feed', look: checkFeed },
+    { title: 'clock', look: checkClock },
   ],
 } as const satisfies Record<string, readonly Check[]>
 
@@ -48,11 +59,11 @@ export async function examine(subject: Subject, checks: Checks, outside: Outside
 
 export async function runChecks(subject: Subject, checks: readonly Check[], outside: Outside): Promise<Finding[]> {
   const findings: Finding[] = []
-  for (const check of checks) {
+  for (const { title, look } of checks) {
     try {
-      findings.push(...(await check(subject, outside)))
+      findings.push(...(await look(subject, outside)))
     } catch (cause) {
-      findings.push(failure(check.name.replace(/^check/, '').toLowerCase(), reasonOf(cause)))
+      findings.push(failure(title, reasonOf(cause)))
     }
   }
   return findings

@@ -1,4 +1,5 @@
-// Checks that the feed can be used by the service's user, with the service's environment.
+// Checks that the feed can be used by the service's user, with the service's environment; and the clock: with a wrong one, certificates
+// cannot be checked.
 
 import { openFeed } from '../../../agent/install.ts'
 import {
@@ -9,10 +10,13 @@ import {
   type Release,
   type TrustReport,
 } from '../../../agent/words.ts'
+import { dateOf } from '../../lib/http.ts'
 import { feedOf } from '../service/configuration.ts'
 import { badOf } from '../service/operate.ts'
 import type { Outside } from '../service/outside.ts'
-import { failure, type Finding, ok, type Subject, warning } from './finding.ts'
+import { failure, type Finding, ok, type Subject, warning, wrongOf } from './finding.ts'
+
+const CLOCK_TOLERANCE_MS = 5 * 60_000
 
 export async function checkFeed(subject: Subject, outside: Outside): Promise<Finding[]> {
   const offer = await newest(subject, outside)
@@ -94,4 +98,23 @@ function trustFinding({ signed, warning: soon, metadata }: TrustReport): Finding
   if (soon !== null) return warning('trust', soon, 'the maintainer has to sign it anew (`baton trust refresh`)')
   const [first] = metadata.map(({ expiresAt }) => expiresAt).toSorted()
   return ok('trust', `signed, until ${first ?? 'an unknown date'}`)
+}
+
+export async function checkClock({ receipt, feed }: Subject): Promise<Finding[]> {
+  const [now, hint] = [Date.now(), 'set the clock: certificates cannot be checked with a wrong one']
+  const ours = new Date(now).toISOString()
+  const isBefore = receipt !== null && Date.parse(receipt.installedAt) > now + CLOCK_TOLERANCE_MS
+  const setting = receipt === null ? feed : await feedOf(receipt)
+  const page = setting?.startsWith('github:') === true ? 'https://api.github.com/' : setting
+  const isAsked = !isBefore && page !== null && /^https?:/.test(page)
+  const theirs = isAsked ? await dateOf(page, 10_000).catch(() => null) : null
+  return wrongOf(
+    [
+      isBefore && failure('clock', `the clock says ${ours}, before the install of ${receipt.installedAt}`, hint),
+      theirs !== null &&
+        Math.abs(theirs.getTime() - now) > CLOCK_TOLERANCE_MS &&
+        warning('clock', `the clock says ${ours}, the feed's says ${theirs.toISOString()}`, hint),
+    ],
+    ok('clock', ours),
+  )
 }

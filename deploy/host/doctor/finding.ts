@@ -29,6 +29,15 @@ export interface Subject {
   given: readonly string[]
 }
 
+/** A row of a table: what a look has found, or nothing that is wrong. */
+export type Looked = Finding | false | null | undefined
+
+/** What is wrong of the rows; `well` if nothing is. */
+export function wrongOf(rows: readonly Looked[], well: Finding | null): Finding[] {
+  const wrong = rows.filter((row) => row !== false && row !== null && row !== undefined)
+  return wrong.length > 0 || well === null ? wrong : [well]
+}
+
 export function ok(check: string, message: string): Finding {
   return { check, level: 'ok', message, hint: null, code: 'unexpected' }
 }

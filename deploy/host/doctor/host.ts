@@ -1,53 +1,127 @@
-// Checks whether this host can have an install of this kind at all.
+// Checks whether this host can have an install of this kind at all, and whether the unit as systemd has loaded it, drop-ins included,
+// allows what an update has to do inside it.
 
+import { dirname } from 'node:path'
+import { ownCommand, type Receipt } from '../../../agent/install.ts'
 import { isRoot } from '../place/identity.ts'
 import type { Layout } from '../place/layout.ts'
-import { hasSystemd } from '../supervisor/systemd.ts'
-import { failure, type Finding, ok, type Subject } from './finding.ts'
+import { hasSystemd, showUnit } from '../supervisor/systemd.ts'
+import { failure, type Finding, ok, type Looked, type Subject, warning, wrongOf } from './finding.ts'
 
 export async function checkHost(): Promise<Finding[]> {
   const { platform, arch } = process
-  if (platform !== 'linux' && platform !== 'darwin') {
-    return [
-      failure(
-        'host',
-        `expected Linux or macOS, got ${platform}`,
-        'see the guide for a manually started binary',
-        'unsupported_host',
-      ),
-    ]
-  }
-  return [ok('host', `${platform} ${arch}`)]
+  if (platform === 'linux' || platform === 'darwin') return [ok('host', `${platform} ${arch}`)]
+  const hint = 'see the guide for a manually started binary'
+  return [failure('host', `expected Linux or macOS, got ${platform}`, hint, 'unsupported_host')]
 }
 
-export async function checkRights({ layout }: Subject): Promise<Finding[]> {
-  if (layout.scope === 'system' && !isRoot()) {
-    return [
-      failure(
-        'rights',
-        'expected to run as root for an install for the whole host',
-        'use sudo, or install for yourself with `--user`',
-        'refused',
-      ),
-    ]
-  }
-  return []
+export async function checkRights({ layout }: Pick<Subject, 'layout'>): Promise<Finding[]> {
+  if (layout.scope !== 'system' || isRoot()) return []
+  const hint = 'use sudo, or install for yourself with `--user`'
+  return [failure('rights', 'expected to run as root for an install for the whole host', hint)]
 }
 
 export async function checkSupervisor({
-  layout,
+  layout: { scope },
   withUnit,
 }: {
   layout: Pick<Layout, 'scope'>
   withUnit: boolean
 }): Promise<Finding[]> {
   if (!withUnit) return [ok('supervisor', 'a detached process, as asked for with `--no-service`')]
-  if (await hasSystemd(layout.scope))
-    return [ok('supervisor', layout.scope === 'system' ? 'systemd' : 'systemd --user')]
-  const what = layout.scope === 'system' ? 'systemd' : 'a systemd manager of this user'
+  if (await hasSystemd(scope)) return [ok('supervisor', scope === 'system' ? 'systemd' : 'systemd --user')]
+  const what = scope === 'system' ? 'systemd' : 'a systemd manager of this user'
   const hint =
-    layout.scope === 'user'
+    scope === 'user'
       ? 'log in anew (or `loginctl enable-linger`), or run it without one: `--no-service`'
       : 'run it without one: `--no-service`'
   return [failure('supervisor', `expected ${what} on this host, found none`, hint, 'unsupported_host')]
+}
+
+/** Asks systemd for the loaded unit, drop-ins included. */
+export async function checkSandbox({ receipt, layout }: Subject): Promise<Finding[]> {
+  if (receipt === null || receipt.supervisor === 'none') return []
+  const names = [
+    'LoadState',
+    'Type',
+    'NotifyAccess',
+    'KillMode',
+    'ProtectSystem',
+    'ProtectHome',
+    'ReadWritePaths',
+    'ReadOnlyPaths',
+    'InaccessiblePaths',
+    'MemoryDenyWriteExecute',
+    'NoExecPaths',
+    'NeedDaemonReload',
+    'StateDirectory',
+  ]
+  return judgeUnit(await showUnit(layout.scope, `${layout.service}.service`, names), receipt)
+}
+
+/** Pure: judges whether the properties from `systemctl show` allow what an update has to do inside the unit. */
+export function judgeUnit(unit: Readonly<Record<string, string>>, receipt: Receipt): Finding[] {
+  const { service } = receipt
+  if (unit['LoadState'] !== 'loaded') {
+    const message = `expected the unit ${service}.service, it is ${unit['LoadState'] ?? 'not there'}`
+    return [failure('unit', message, `\`${ownCommand('install')}\` again`, 'service_down')]
+  }
+  const drop = `look for it in \`systemctl cat ${service}\``
+  const [type = '', access = '', kill = ''] = ['Type', 'NotifyAccess', 'KillMode'].map((name) => unit[name])
+  const follows = type === 'notify' || type === 'notify-reload'
+  return wrongOf(
+    [
+      ...judgePaths(unit, receipt, drop),
+      unit['MemoryDenyWriteExecute'] === 'yes' &&
+        failure('unit', 'MemoryDenyWriteExecute=yes kills a JIT compiler, and so the service', drop),
+      !follows && warning('unit', `Type=${type} does not follow a handover to another process`, drop),
+      follows &&
+        access !== 'all' &&
+        failure('unit', `NotifyAccess=${access} does not hear the successor; expected all`, drop),
+      kill !== 'mixed' &&
+        warning('unit', `KillMode=${kill}: expected mixed, so that a stop lets the main process drain`, drop),
+      unit['NeedDaemonReload'] === 'yes' &&
+        warning('unit', 'the unit on the disk is newer than the loaded one', 'systemctl daemon-reload'),
+    ],
+    ok('unit', `${service}.service lets the service replace its executable`),
+  )
+}
+
+/** Whether the sandbox lets the service write and run its files. */
+function judgePaths(unit: Readonly<Record<string, string>>, receipt: Receipt, drop: string): Looked[] {
+  const list = (name: string) => pathsIn(unit[name])
+  const directory = dirname(receipt.executable)
+  const state = list('StateDirectory').map((name) => `/var/lib/${name}`)
+  const closed = [...closedBy(unit), ...list('ReadOnlyPaths'), ...list('InaccessiblePaths')]
+  const shut = (what: string, path: string, open: readonly string[]): Looked => {
+    const message = `the sandbox of the unit forbids writing in ${path}, where ${what} is`
+    const hint = `${drop}; ReadWritePaths= must name the directory, not the file`
+    return depth(closed, path) > depth(open, path) && failure('unit', message, hint)
+  }
+  return [
+    shut('the executable', directory, list('ReadWritePaths')),
+    shut('the state', receipt.stateDirectory, [...list('ReadWritePaths'), ...state]),
+    depth(list('ReadWritePaths'), receipt.executable) > directory.length &&
+      failure('unit', `ReadWritePaths= names the executable itself: its neighbours stay read-only`, drop),
+    depth(list('NoExecPaths'), directory) >= 0 &&
+      failure('unit', `NoExecPaths= forbids running what is in ${directory}`, drop),
+  ]
+}
+
+/** systemd.exec(5): the directories that ProtectSystem= and ProtectHome= make read-only or hide. */
+function closedBy(unit: Readonly<Record<string, string>>): string[] {
+  const system = { strict: ['/'], full: ['/usr', '/boot', '/efi', '/etc'], yes: ['/usr', '/boot', '/efi'] }
+  const closed = Object.entries(system).find(([value]) => value === unit['ProtectSystem'])?.[1] ?? []
+  return (unit['ProtectHome'] ?? 'no') === 'no' ? closed : [...closed, '/home', '/root', '/run/user']
+}
+
+/** Length of the deepest rule about a path, which wins; -1 if there is none. */
+function depth(tops: readonly string[], path: string): number {
+  const within = (top: string) => top === '/' || path === top || path.startsWith(`${top}/`)
+  return Math.max(-1, ...tops.filter(within).map((top) => top.length))
+}
+
+function pathsIn(value: string | undefined): string[] {
+  const words = (value ?? '').split(' ').filter(Boolean)
+  return words.map((path) => path.replace(/^[-+]+/, ''))
 }

@@ -1,14 +1,32 @@
-// Checks that the service's user can write in its directories. Runs as that user, except `checkGiven`.
+// Checks the service's directories: that its user can write in them, that they and the executable lie where one can replace the other,
+// and that there is room for what an install or an update writes. Runs as the service's user, except `checkGiven`.
 
-import { lstat, readdir, realpath } from 'node:fs/promises'
+import { access, constants, lstat, readdir, readFile, realpath } from 'node:fs/promises'
 import { join } from 'node:path'
-import { nearestExisting } from '../../../agent/install.ts'
-import type { Layout } from '../place/layout.ts'
+import {
+  mebibytes,
+  nearestExisting,
+  type Need,
+  needsBeside,
+  needsOfAsset,
+  needsOfExecutable,
+  ownDatabase,
+  roomFor,
+} from '../../../agent/install.ts'
+import { reasonOf } from '../../../agent/words.ts'
 import { trustIn } from '../../lib/trusted.ts'
+import type { Layout } from '../place/layout.ts'
+import type { Outside } from '../service/outside.ts'
 import { whyNotWritable } from '../service/survey.ts'
-import { failure, type Finding, ok, type Subject } from './finding.ts'
+import { newest } from './feed.ts'
+import { failure, type Finding, ok, type Subject, wrongOf } from './finding.ts'
 
 const ELSEWHERE = 'choose another place with `--prefix` or `--state-dir`'
+
+export interface HostMount {
+  path: string
+  options: string[]
+}
 
 export async function checkDirectories({ layout, given }: Subject): Promise<Finding[]> {
   const findings: Finding[] = []
@@ -85,4 +103,91 @@ export async function checkGiven(layout: Layout): Promise<{ findings: Finding[];
     } else given.push(path)
   }
   return { findings, given }
+}
+
+/** An update renames the new executable into place: nothing can be renamed over a mount point, or to another file system. */
+export async function checkMounts({ layout: { directory, stateDirectory, executable } }: Subject): Promise<Finding[]> {
+  if (process.platform !== 'linux') return []
+  const mounts = parseMounts(await readFile('/proc/self/mountinfo', 'utf8'))
+  const mount = mountOf(mounts, await nearestExisting(directory))
+  const isReadOnly = async (path: string) =>
+    (await access(path, constants.W_OK).then(() => '', reasonOf)).includes('EROFS')
+  const existing = await Promise.all([directory, stateDirectory].map(nearestExisting))
+  const readOnly = await Promise.all(existing.map(isReadOnly))
+  // device numbers cannot show another file system: on an overlay a file's and its directory's differ
+  const isLink = (await lstat(executable).catch(() => null))?.isSymbolicLink() === true
+  return wrongOf(
+    [
+      ...existing.map(
+        (path, at) => readOnly[at] && failure('mount', `${path} is on a read-only file system`, ELSEWHERE),
+      ),
+      mount?.options.includes('noexec') &&
+        failure(
+          'mount',
+          `${mount.path} is mounted noexec: nothing in ${directory} would run`,
+          'choose another place with `--prefix`',
+        ),
+      mounts.some(({ path }) => path === executable) &&
+        failure(
+          'mount',
+          `${executable} is itself a mount point: nothing can be renamed over it`,
+          'mount its directory instead',
+        ),
+      isLink &&
+        failure('mount', `${executable} is a link, it may lead to another file system`, 'put the file itself there'),
+    ],
+    ok('mount', `${mount?.path ?? '/'} allows programs`),
+  )
+}
+
+/** proc(5), mountinfo: field 5 is the mount point, 6 its options. */
+export function parseMounts(text: string): HostMount[] {
+  const lines = text
+    .split('\n')
+    .filter(Boolean)
+    .map((line) => line.split(' '))
+  return lines.map((fields) => ({
+    path: (fields[4] ?? '').replaceAll(/\\([0-7]{3})/g, (_all, code: string) =>
+      String.fromCharCode(Number.parseInt(code, 8)),
+    ),
+    options: (fields[5] ?? '').split(','),
+  }))
+}
+
+/** The mount of the deepest path counts; of several there, the last one. */
+export function mountOf(mounts: readonly HostMount[], path: string): HostMount | null {
+  let best: HostMount | null = null
+  for (const mount of mounts) {
+    const holds = mount.path === '/' || path === mount.path || path.startsWith(`${mount.path}/`)
+    if (holds && mount.path.length >= (best?.path.length ?? 0)) best = mount
+  }
+  return best
+}
+
+/** For an install of a program of `executableBytes`. */
+export async function checkSpace(subject: Subject): Promise<Finding[]> {
+  return await checkRoom(subject, needsOfExecutable(subject.layout.directory, subject.executableBytes))
+}
+
+/** For an update to the newest release. If the feed has none or cannot be asked, assumes one as large as this program. */
+export async function checkUpdateSpace(subject: Subject, outside: Outside): Promise<Finding[]> {
+  const found = subject.receipt === null ? null : await newest(subject, outside).catch(() => null)
+  const release = found?.release ?? null
+  if (release === null) return await checkSpace(subject)
+  return await checkRoom(subject, needsOfAsset(subject.layout.directory, release.asset))
+}
+
+async function checkRoom({ layout }: Subject, ofExecutable: readonly Need[]): Promise<Finding[]> {
+  const { service, stateDirectory } = layout
+  const database = ownDatabase(service, stateDirectory)
+  const needs = [...ofExecutable, ...(await needsBeside({ database, stateDirectory }))]
+  return (await roomFor(needs)).map(({ directory: at, freeBytes, neededBytes, freeInodes, neededInodes, what }) => {
+    if (freeInodes < neededInodes) {
+      const message = `not enough inodes: ${freeInodes} free at ${at}, ${neededInodes} needed for ${what}`
+      return failure('space', message, 'remove some files there; `df -i` counts them')
+    }
+    const message = `${mebibytes(freeBytes, Math.floor)} free at ${at}, ${mebibytes(neededBytes)} needed for ${what}`
+    const hint = 'make room, or choose another place with `--prefix` or `--state-dir`'
+    return freeBytes >= neededBytes ? ok('space', message) : failure('space', `not enough space: ${message}`, hint)
+  })
 }

@@ -1,0 +1,162 @@
+// Checks the installed service: that its executable and its backup run, that its configuration can be read and keeps its secret, that
+// its port is free, and which kind of switch an update makes. Runs as the service's user.
+
+import { stat } from 'node:fs/promises'
+import { createServer } from 'node:net'
+import { exists, installedTag, ownCommand, type Receipt } from '../../../agent/install.ts'
+import { type NextSwitch, reasonOf } from '../../../agent/words.ts'
+import { onlyOneCanHave } from '../../lib/only-one.ts'
+import { listensEverywhere } from '../../lib/open-files.ts'
+import { BORNE, formatPause, isBorne } from '../../lib/switch.ts'
+import { findId } from '../place/identity.ts'
+import { connect } from '../service/client.ts'
+import { type Access, readAccess } from '../service/configuration.ts'
+import type { Outside } from '../service/outside.ts'
+import { failure, type Finding, ok, type Looked, type Subject, warning, wrongOf } from './finding.ts'
+
+/** a shorter one can be guessed */
+const PASSWORD_MIN = 16
+
+export async function checkExecutable({ receipt }: Subject): Promise<Finding[]> {
+  const install = `\`${ownCommand('install')}\``
+  if (receipt === null) return [warning('executable', 'there is no install here yet', `${install} makes one`)]
+  const { executable, service, user } = receipt
+  const backup = `${executable}.backup`
+  const tag = await installedTag(executable).catch((cause: unknown) => reasonOf(cause))
+  const backupTag = await installedTag(backup).catch((cause: unknown) => cause as Error)
+  const [owner, wanted] = [await stat(executable).catch(() => null), await findId(user)]
+  const rows: Looked[] = [
+    /^v[0-9]/.test(tag)
+      ? ok('executable', `${executable} is ${service} ${tag}`)
+      : failure(
+          'executable',
+          `${executable} does not run: ${tag}`,
+          `${install} again, or \`${ownCommand('rollback')}\``,
+          'service_down',
+        ),
+    wanted === null && failure('user', `expected the user ${user}, found none`, `${install} again`),
+    wanted !== null &&
+      owner !== null &&
+      owner.uid !== wanted.uid &&
+      warning('owner', `${executable} does not belong to ${user}`, `chown ${user} ${executable}`),
+    typeof backupTag === 'string'
+      ? ok('backup', `${backup} is ${backupTag}`)
+      : (await exists(backup)) &&
+        warning(
+          'backup',
+          `${backup} does not run: ${reasonOf(backupTag)}`,
+          `\`${ownCommand('rollback <tag>')}\` fetches a release instead`,
+        ),
+  ]
+  return wrongOf(rows, null)
+}
+
+export async function checkConfiguration({ receipt }: Subject, outside: Outside): Promise<Finding[]> {
+  if (receipt === null) return []
+  const { configPath } = receipt
+  const { address, token, unknown, faults } = await readAccess(configPath)
+  const { mode } = await stat(configPath)
+  return wrongOf(
+    [
+      (mode & 0o077) !== 0 &&
+        warning('configuration', `${configPath} holds the password and others can read it`, `chmod 600 ${configPath}`),
+      token === null &&
+        failure(
+          'configuration',
+          `no dashboard.password is set in ${configPath}: the update endpoints are closed`,
+          'set one and restart the service',
+        ),
+      token !== null &&
+        token.length < PASSWORD_MIN &&
+        warning(
+          'configuration',
+          `dashboard.password has fewer than ${PASSWORD_MIN} characters: it can be guessed`,
+          'choose a longer one and restart the service',
+        ),
+      ...unknown.map(({ name, expected }) =>
+        warning('configuration', `nobody reads \`${name}\` in ${configPath}`, `expected one of ${expected.join(', ')}`),
+      ),
+      ...faults.map((fault) =>
+        failure(
+          'configuration',
+          `${configPath}: ${fault}`,
+          'the service would not start with it: correct it before the next start',
+        ),
+      ),
+      await portRow(receipt, address, outside),
+    ],
+    ok('configuration', configPath),
+  )
+}
+
+async function portRow(receipt: Receipt, address: Access['address'], outside: Outside): Promise<Looked> {
+  if (!('port' in address)) return null
+  const { host, port, isEverywhere } = address
+  const { active } = await outside.supervisor(receipt).state()
+  if (!active && !(await isFree(host, port))) {
+    const message = `the service does not run, and something else listens on ${host}:${port}`
+    return failure('port', message, `end it, or change \`listen\` in ${receipt.configPath}`)
+  }
+  if (!active || isEverywhere || !(await listensEverywhere(port))) return null
+  return warning(
+    'port',
+    `the configuration says ${host}, but port ${port} is open at every address of this host`,
+    'its author has to pass the host to `listen` (HOST in its environment); until then let a firewall close it',
+  )
+}
+
+async function isFree(host: string, port: number): Promise<boolean> {
+  if (port === 0) return true
+  return await new Promise((resolve) => {
+    const server = createServer()
+    server.once('error', (error: NodeJS.ErrnoException) => resolve(error.code !== 'EADDRINUSE'))
+    server.listen({ host, port }, () => server.close(() => resolve(true)))
+  })
+}
+
+export async function checkSwitch({ receipt }: Subject): Promise<Finding[]> {
+  if (receipt === null) return []
+  const client = connect(await readAccess(receipt.configPath))
+  // a service that refuses to answer is another check's finding
+  const status = await client.status().catch(() => null)
+  const next = status?.switch
+  if (status === null || next === undefined) {
+    const why = status === null ? 'no service answers' : `${status.instance.version} does not say it`
+    return [ok('switch', `which kind is not known: ${why}`)]
+  }
+  return [next.kind === 'together' ? besideEachOther(await onlyOneCanHave(status.instance.pid)) : alone(next)]
+}
+
+/** Pure. */
+export function alone({ expectedMs, holdMs }: NextSwitch): Finding {
+  const pause = formatPause({ pauseMs: expectedMs })
+  if (expectedMs === null || pause === null)
+    return ok(
+      'switch',
+      `one at a time; how long nobody is served is not known before the first one, \`holdMs\` is ${holdMs}`,
+    )
+  const said = `one at a time; in the last good one ${pause}, and \`holdMs\` allows ${holdMs}`
+  if (expectedMs > holdMs) {
+    return failure(
+      'switch',
+      `${said}: every update would be refused`,
+      'raise `update.holdMs` in the configuration and restart, or `rollback` first, or stop the service, upgrade it and start it again when nobody is there',
+    )
+  }
+  if (isBorne(expectedMs)) return ok('switch', `${said}; ${BORNE}`)
+  return warning(
+    'switch',
+    `${said}; ${BORNE}`,
+    'make the start and `onStop` of the application shorter, or update when few are there',
+  )
+}
+
+/** Pure. `against`: what only one process can have. */
+export function besideEachOther(against: readonly string[]): Finding {
+  if (against.length === 0) return ok('switch', 'together: two processes of it live at once, and nobody waits')
+  return warning(
+    'switch',
+    `together, but only one process can have ${against.join(', ')}`,
+    'its author may choose `"switch": "one-at-a-time"` in baton.config.json',
+  )
+}
