@@ -30,10 +30,10 @@ export interface Subject {
 }
 
 /** A row of a table: what a look has found, or nothing that is wrong. */
-export type Looked = Finding | false | null | undefined
+export type Wrong = Finding | false | null | undefined
 
 /** What is wrong of the rows; `well` if nothing is. */
-export function wrongOf(rows: readonly Looked[], well: Finding | null): Finding[] {
+export function wrongOf(rows: readonly Wrong[], well: Finding | null): Finding[] {
   const wrong = rows.filter((row) => row !== false && row !== null && row !== undefined)
   return wrong.length > 0 || well === null ? wrong : [well]
 }

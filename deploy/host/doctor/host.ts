@@ -6,7 +6,7 @@ import { ownCommand, type Receipt } from '../../../agent/install.ts'
 import { isRoot } from '../place/identity.ts'
 import type { Layout } from '../place/layout.ts'
 import { hasSystemd, showUnit } from '../supervisor/systemd.ts'
-import { failure, type Finding, ok, type Looked, type Subject, warning, wrongOf } from './finding.ts'
+import { failure, type Finding, ok, type Wrong, type Subject, warning, wrongOf } from './finding.ts'
 
 export async function checkHost(): Promise<Finding[]> {
   const { platform, arch } = process
@@ -88,12 +88,12 @@ export function judgeUnit(unit: Readonly<Record<string, string>>, receipt: Recei
 }
 
 /** Whether the sandbox lets the service write and run its files. */
-function judgePaths(unit: Readonly<Record<string, string>>, receipt: Receipt, drop: string): Looked[] {
+function judgePaths(unit: Readonly<Record<string, string>>, receipt: Receipt, drop: string): Wrong[] {
   const list = (name: string) => pathsIn(unit[name])
   const directory = dirname(receipt.executable)
   const state = list('StateDirectory').map((name) => `/var/lib/${name}`)
   const closed = [...closedBy(unit), ...list('ReadOnlyPaths'), ...list('InaccessiblePaths')]
-  const shut = (what: string, path: string, open: readonly string[]): Looked => {
+  const shut = (what: string, path: string, open: readonly string[]): Wrong => {
     const message = `the sandbox of the unit forbids writing in ${path}, where ${what} is`
     const hint = `${drop}; ReadWritePaths= must name the directory, not the file`
     return depth(closed, path) > depth(open, path) && failure('unit', message, hint)

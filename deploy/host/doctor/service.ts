@@ -12,7 +12,7 @@ import { findId } from '../place/identity.ts'
 import { connect } from '../service/client.ts'
 import { type Access, readAccess } from '../service/configuration.ts'
 import type { Outside } from '../service/outside.ts'
-import { failure, type Finding, ok, type Looked, type Subject, warning, wrongOf } from './finding.ts'
+import { failure, type Finding, ok, type Wrong, type Subject, warning, wrongOf } from './finding.ts'
 
 /** a shorter one can be guessed */
 const PASSWORD_MIN = 16
@@ -25,7 +25,7 @@ export async function checkExecutable({ receipt }: Subject): Promise<Finding[]> 
   const tag = await installedTag(executable).catch((cause: unknown) => reasonOf(cause))
   const backupTag = await installedTag(backup).catch((cause: unknown) => cause as Error)
   const [owner, wanted] = [await stat(executable).catch(() => null), await findId(user)]
-  const rows: Looked[] = [
+  const rows: Wrong[] = [
     /^v[0-9]/.test(tag)
       ? ok('executable', `${executable} is ${service} ${tag}`)
       : failure(
@@ -89,7 +89,7 @@ export async function checkConfiguration({ receipt }: Subject, outside: Outside)
   )
 }
 
-async function portRow(receipt: Receipt, address: Access['address'], outside: Outside): Promise<Looked> {
+async function portRow(receipt: Receipt, address: Access['address'], outside: Outside): Promise<Wrong> {
   if (!('port' in address)) return null
   const { host, port, isEverywhere } = address
   const { active } = await outside.supervisor(receipt).state()
