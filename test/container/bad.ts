@@ -86,7 +86,10 @@ const FAILING = [
   ['v1.2.4', 'cannot be started', /not-there/],
 ] as const
 
-for (const [release, what, message] of isLong ? FAILING : FAILING.slice(0, 3)) {
+/** crashes: the test of what is printed */
+const FAILING_IN_CI = FAILING.filter(([release]) => release === 'v1.2.0' || release === 'v1.2.2')
+
+for (const [release, what, message] of isLong ? FAILING : FAILING_IN_CI) {
   beside(`puts the old container back when the image ${what}`, async () => {
     const name = `bad-${release}`
     const before = await old(name)
@@ -125,7 +128,7 @@ beside('a release that its own check calls unhealthy while it warms up is waited
   await engine.docker('rm', '-f', 'warming', 'warming-baton-previous')
 })
 
-beside('a release that is ill at the end of a short probation is put away', async () => {
+beside.long('a release that is ill at the end of a short probation is put away', async () => {
   const before = await old('late')
   const ended = await deployIn(engine, { container: 'late', release: 'v1.2.8', probationMs: 4500 })
   equal([ended.outcome, ended.error?.message], ['reverted', 'in probation: its health check fails'])
@@ -133,7 +136,7 @@ beside('a release that is ill at the end of a short probation is put away', asyn
   await engine.docker('rm', '-f', 'late')
 })
 
-beside('a container that crashes before and after is not said to run', async () => {
+beside.long('a container that crashes before and after is not said to run', async () => {
   await publish(
     registry.host,
     'beacon',
@@ -153,7 +156,7 @@ beside('a container that crashes before and after is not said to run', async () 
 
 wayBack({ engine, registry, beside, old, names })
 
-beside('does not try a `latest` again that has failed here, unless its tag is named', async () => {
+beside.long('does not try a `latest` again that has failed here, unless its tag is named', async () => {
   await publish(registry.host, 'fickle', ['v1.0.0'], probeImage('v1.0.0'))
   await publish(
     registry.host,
@@ -235,7 +238,7 @@ beside('changes nothing when the registry is down', async () => {
   await engine.docker('rm', '-f', 'alone')
 })
 
-beside('changes nothing when the registry goes away in the middle of the pull', async () => {
+beside.long('changes nothing when the registry goes away in the middle of the pull', async () => {
   await using proxy = await cuttingProxy(registry.host, 5002, 1_000_000)
   await engine.docker('run', '-d', '--name', 'cut', `${registry.host}/beacon:v1.0.0`)
   await healthy(engine, 'cut')
@@ -334,7 +337,7 @@ beside('refuses while another deployment of the same container is under way, and
   await engine.docker('rm', '-f', 'locked')
 })
 
-beside('makes the old container anew from its image when it was pruned during the probation', async () => {
+beside.long('makes the old container anew from its image when it was pruned during the probation', async () => {
   const before = await old('pruned', '-e', 'OWN=1')
   const ended = deployIn(engine, { container: 'pruned', release: 'v1.2.2', probationMs: 15_000 })
   await until('the predecessor', async () => (await names('pruned')).includes('pruned-baton-predecessor'))
@@ -390,6 +393,7 @@ beside('exits with the code of the outcome and prints one JSON object a line', a
   const dry = await run('--release', 'v1.1.0', '--dry-run')
   match(dry.out, /image +Config\.Env\.COLOR: "=red" -> "=green"/)
   equal([dry.code, (await engine.inspect('told')).Id], [0, before.Id])
+  if (!isLong) return void (await engine.docker('rm', '-f', 'told'))
   const updated = await run('--release', 'v1.1.0')
   equal(updated.code, 0)
   match(updated.err, /updated: told runs v1\.1\.0, .* without an answer/)

@@ -1,6 +1,6 @@
 // The real image: built by container/Dockerfile from real releases, run as the guide says, upgraded and rolled back under load.
 // Building an image takes the engine half a minute: CI runs those that images.ts has built once, and only the long form builds
-// them in the middle of the guide.
+// them in the middle of the guide. What the guide says of a holder and of compose is CI's in hold-moves.ts and compose.ts.
 
 import { existsSync } from 'node:fs'
 import { mkdtemp, readdir, readFile, symlink, writeFile } from 'node:fs/promises'
@@ -20,8 +20,12 @@ const { skip, engine, registry, close } = await openLab()
 const test = suite('container image', { timeoutMs: 300_000, skip })
 /** what names its container leaves the others alone */
 const beside = sideBySide(test, 3)
+/** between two rows of a writer, which takes a whole processor without a pause */
+const PAUSE_MS = isLong ? 2 : 20
 const TOOL = 'docker run --rm -v /var/run/docker.sock:/var/run/docker.sock'
 const ROOT = join(import.meta.dirname, '../..')
+/** sections of the guide whose commands only the long form runs */
+const LATER = isLong ? [] : ['Nobody is refused', 'Compose']
 let repository = ''
 let base: string | null = null
 let dist = ''
@@ -34,8 +38,11 @@ test.before(async () => {
 })
 
 // the first, since in the long form it makes the images that the others run
-test(`the guide: every command of docs/guides/container.md${isLong ? '' : ', but for the builds,'} does what the page says`, async () => {
-  const page = await readFile(join(ROOT, 'docs/guides/container.md'), 'utf8')
+test(`the guide: every command of docs/guides/container.md${isLong ? '' : ', but for the builds, a holder and compose,'} does what the page says`, async () => {
+  const whole = await readFile(join(ROOT, 'docs/guides/container.md'), 'utf8')
+  const sections = whole.split(/^(?=## )/m)
+  const page = sections.filter((text) => !LATER.some((title) => text.startsWith(`## ${title}\n`))).join('')
+  equal(sections.length - page.split(/^(?=## )/m).length, LATER.length)
   const blocks = [...page.matchAll(/^```sh\n(.*?)^```$/gms)].map((match) => match[1] ?? '')
   ok(blocks.length >= 8)
   const folder = await mkdtemp(join(labFolder(), 'guide-'))
@@ -248,33 +255,36 @@ for (const [what, options, port] of isLong ? VOLUMES : VOLUMES.slice(0, 1)) {
   })
 }
 
-beside('a container of compose is deployed by the image too, where it is lent the project and compose', async () => {
-  const folder = await mkdtemp(join(labFolder(), 'project-'))
-  const name = `${basename(folder)
-    .toLowerCase()
-    .replaceAll(/[^-_a-z0-9]/g, '')}_beacon_1`
-  const file = `services:\n  beacon:\n    image: ${repository}:\${BEACON_TAG}\n    volumes: ['data:/var/lib/beacon']\nvolumes:\n  data: {}\n`
-  await writeFile(join(folder, 'compose.yaml'), file)
-  await writeFile(join(folder, '.env'), 'BEACON_TAG=v1.0.0\n')
-  const compose = (...args: string[]) => run(['docker-compose', ...args], { cwd: folder, env: engine.environment })
-  await compose('up', '-d')
-  await healthy(engine, name)
-  const words = `deploy --container ${name} --release v1.1.0 --probation 0.5 --json`
-  const alone = await deployed(words)
-  equal(alone.exit, 3)
-  match(`${alone.hint}`, new RegExp(`add .-v ${folder}:${folder} -v /usr/libexec`))
-  // the lab has compose 1, which is no single file
-  const host = ['/usr/bin', '/usr/lib', '/usr/share'].map((path) => `${path}:${path}:ro`)
-  const program = '/usr/bin/docker-compose:/usr/local/bin/docker-compose:ro'
-  const libraries = ['/usr/lib:/lib:ro', ...(existsSync('/usr/lib64') ? ['/usr/lib64:/lib64:ro'] : [])]
-  const lent = await deployed(words, [`${folder}:${folder}`, ...host, ...libraries, program])
-  equal([lent.outcome, lent.from, lent.to], ['updated', 'v1.0.0', 'v1.1.0'])
-  equal(await readFile(join(folder, '.env'), 'utf8'), 'BEACON_TAG=v1.1.0\n')
-  const { Id } = await engine.inspect(name)
-  await compose('up', '-d')
-  equal((await engine.inspect(name)).Id, Id, 'compose takes it for its own, and has nothing to do')
-  await compose('down')
-})
+beside.long(
+  'a container of compose is deployed by the image too, where it is lent the project and compose',
+  async () => {
+    const folder = await mkdtemp(join(labFolder(), 'project-'))
+    const name = `${basename(folder)
+      .toLowerCase()
+      .replaceAll(/[^-_a-z0-9]/g, '')}_beacon_1`
+    const file = `services:\n  beacon:\n    image: ${repository}:\${BEACON_TAG}\n    volumes: ['data:/var/lib/beacon']\nvolumes:\n  data: {}\n`
+    await writeFile(join(folder, 'compose.yaml'), file)
+    await writeFile(join(folder, '.env'), 'BEACON_TAG=v1.0.0\n')
+    const compose = (...args: string[]) => run(['docker-compose', ...args], { cwd: folder, env: engine.environment })
+    await compose('up', '-d')
+    await healthy(engine, name)
+    const words = `deploy --container ${name} --release v1.1.0 --probation 0.5 --json`
+    const alone = await deployed(words)
+    equal(alone.exit, 3)
+    match(`${alone.hint}`, new RegExp(`add .-v ${folder}:${folder} -v /usr/libexec`))
+    // the lab has compose 1, which is no single file
+    const host = ['/usr/bin', '/usr/lib', '/usr/share'].map((path) => `${path}:${path}:ro`)
+    const program = '/usr/bin/docker-compose:/usr/local/bin/docker-compose:ro'
+    const libraries = ['/usr/lib:/lib:ro', ...(existsSync('/usr/lib64') ? ['/usr/lib64:/lib64:ro'] : [])]
+    const lent = await deployed(words, [`${folder}:${folder}`, ...host, ...libraries, program])
+    equal([lent.outcome, lent.from, lent.to], ['updated', 'v1.0.0', 'v1.1.0'])
+    equal(await readFile(join(folder, '.env'), 'utf8'), 'BEACON_TAG=v1.1.0\n')
+    const { Id } = await engine.inspect(name)
+    await compose('up', '-d')
+    equal((await engine.inspect(name)).Id, Id, 'compose takes it for its own, and has nothing to do')
+    await compose('down')
+  },
+)
 
 test.after(close)
 
@@ -307,7 +317,7 @@ function writeRows(address: string) {
         lastAt = performance.now()
       }
       await answer?.arrayBuffer().catch(() => null)
-      await new Promise((resolve) => setTimeout(resolve, answer === null ? 20 : 2))
+      await new Promise((resolve) => setTimeout(resolve, answer === null ? 20 : PAUSE_MS))
     }
   })()
   return {

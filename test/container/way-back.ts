@@ -16,18 +16,21 @@ interface Lab {
 }
 
 export function wayBack({ engine, registry, beside, old, names }: Lab): void {
-  beside('an old container that is slow to come back has its own time, and is not called down meanwhile', async () => {
-    const slow = ['/bin/sh', '-c', 'sleep 3; exec httpd -f -p 8080 -h /www-v0.9.1']
-    await publish(registry.host, 'beacon', ['v0.9.1'], probeImage('v0.9.1', { Entrypoint: slow, Cmd: null }))
-    await engine.docker('run', '-d', '--name', 'slow', '--restart', 'always', `${registry.host}/beacon:v0.9.1`)
-    await healthy(engine, 'slow')
-    const { Id } = await engine.inspect('slow')
-    const ended = await deployIn(engine, { container: 'slow', release: 'v1.2.1', healthTimeoutMs: 300 })
-    equal([ended.outcome, ended.healthy, (await engine.inspect('slow')).Id], ['reverted', true, Id])
-    await engine.docker('rm', '-f', ...(await names('slow')))
-  })
+  beside.long(
+    'an old container that is slow to come back has its own time, and is not called down meanwhile',
+    async () => {
+      const slow = ['/bin/sh', '-c', 'sleep 3; exec httpd -f -p 8080 -h /www-v0.9.1']
+      await publish(registry.host, 'beacon', ['v0.9.1'], probeImage('v0.9.1', { Entrypoint: slow, Cmd: null }))
+      await engine.docker('run', '-d', '--name', 'slow', '--restart', 'always', `${registry.host}/beacon:v0.9.1`)
+      await healthy(engine, 'slow')
+      const { Id } = await engine.inspect('slow')
+      const ended = await deployIn(engine, { container: 'slow', release: 'v1.2.1', healthTimeoutMs: 300 })
+      equal([ended.outcome, ended.healthy, (await engine.inspect('slow')).Id], ['reverted', true, Id])
+      await engine.docker('rm', '-f', ...(await names('slow')))
+    },
+  )
 
-  beside('an old container that answers is not called down, whatever its health check says', async () => {
+  beside.long('an old container that answers is not called down, whatever its health check says', async () => {
     // well in its first life only
     const life =
       'if mkdir /data/first; then mkdir /data/well; else rmdir /data/well; fi; exec httpd -f -p 8080 -h /www-v0.9.2'
