@@ -55,13 +55,12 @@ async function makeHost(anchor: Anchor, current = 'v1.0.0'): Promise<Host> {
           verify: makeVerify({ service: 'beacon', disk, timeoutMs: 5_000 }),
           swap: async (_candidate, release) => {
             swapped = release.tag
-            return () => Promise.resolve()
           },
           restore: unused,
           restart: () => Promise.resolve(),
         }
-        const { outcome } = await update(tag, steps, new AbortController().signal)
-        return swapped ?? outcome
+        await update(tag, steps, new AbortController().signal)
+        return swapped ?? 'up_to_date'
       } catch (error) {
         assert.instance(error, BatonError)
         const { code, message } = error as BatonError

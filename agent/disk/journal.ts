@@ -99,14 +99,14 @@ export function makeJournal(disk: Disk, stateDirectory: string, warn: (message: 
   }
 }
 
-/** Closes the operation in flight: adds it to the history, and to the bad releases if it was reverted. */
+/** Closes the operation in flight: adds it to the history, and its release to the bad ones if something is held against it. */
 export function finishOperation(
   state: JournalState,
   end: Pick<Operation, 'outcome' | 'error'> & {
     to?: string | null
     handover?: Operation['handover']
-    /** what the reason of a revert says about the release; absent: that it is bad */
-    blame?: Blame
+    /** what is held against the release; absent or null: nothing */
+    blame?: Pick<Blame, 'hadMs'> | null
   },
 ): void {
   const operation = state.operation
@@ -120,8 +120,8 @@ export function finishOperation(
   state.probation = null
   delete state.holder
   if (operation.to === null) return
-  if (operation.outcome === 'reverted' && end.blame?.isBlameless !== true) {
-    markBad(state, operation.to, operation.sha256, operation.error?.message ?? 'reverted', end.blame)
+  if (end.blame !== undefined && end.blame !== null) {
+    markBad(state, operation.to, operation.sha256, operation.error?.message ?? `${end.outcome}`, end.blame)
   } else if (operation.outcome === 'updated') {
     state.bad = without(state.bad, operation.to, operation.sha256)
   }

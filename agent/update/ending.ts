@@ -8,30 +8,35 @@ import { exists, isLeftover } from '../disk/disk.ts'
 import { forgetLastWords } from '../disk/kept-words.ts'
 import { foldersOf, imageOf, type ManagedInstall } from '../disk/managed-install.ts'
 import { finishOperation, type JournalState } from '../disk/journal.ts'
+import { readMark } from '../disk/state-mark.ts'
 import { updateDirectory } from '../disk/places.ts'
 import { keepReserve } from '../disk/reserve.ts'
 import { startTimeOf } from '../sockets/process.ts'
 import type { Operation, Probation, StateMoved } from '../words/state.ts'
 import { sweepUnpacked } from '../disk/sweep.ts'
 import { reasonOf } from '../words/errors.ts'
+import { decide, type Decision, type Situation } from './decide.ts'
+import { inPlaceOf } from './installed.ts'
 import { installedTag } from './version.ts'
 import { dropMark, giveOwnData, movedIn, tellMoved } from './own-data.ts'
 import { clearCage } from './rehearsal/rehearse.ts'
-import { clearLeftovers, finishExchange } from './steps/swap.ts'
+import { clearLeftovers, finishExchange, hasBackup } from './steps/swap.ts'
 
 /**
  * Call it under the lock, when no predecessor lives. Closes the operation that an interrupted process left open, and clears its
  * leftovers. Resolves to the probation that this process has to pass, or null.
  */
 export async function recover(install: ManagedInstall): Promise<Probation | null> {
-  const { operation, probation } = await install.journal.read()
+  const state = await install.journal.read()
+  const { operation, probation } = state
   await clearTemporaries(install)
   void clearCage(install) // may take as long as systemd does: do not wait
   await keepReserve(install.disk, updateDirectory(install.stateDirectory))
   await finishExchange(install.disk, install.places)
   if (operation !== null && operation.outcome === null) {
-    if (probation !== null && probation.to === install.current) return probation
-    await closeInterrupted(install, 'the process that was at it has ended')
+    const decided = await decideFor(install, 'start', state)
+    if (decided.outcome === null) return probation
+    await close(install, decided, 'the process that was at it has ended')
     return null
   }
   await clearLeftovers(install.disk, install.places)
@@ -49,11 +54,13 @@ async function noteMoved(install: ManagedInstall, operation: Operation | null): 
 /** The release has passed its probation: commits the operation that is still open. */
 export async function settleProbation(install: ManagedInstall): Promise<void> {
   await install.disk.remove(install.places.former)
+  const { outcome } = await decideFor(install, 'operation', await install.journal.read())
+  if (outcome === null) throw new Error(`${install.current} is not the release on probation`)
   const moved = await movedInOpen(install)
   const state = await install.journal.change((now) => {
     // The predecessor wrote how long the restart took. If it could not, this process's own uptime stands in.
     if (now.operation !== null) now.operation.durations.restart ??= Math.round(performance.now())
-    finishOperation(now, { outcome: now.operation?.kind === 'rollback' ? 'rolled_back' : 'updated', error: null })
+    finishOperation(now, { outcome, error: null })
     tellMoved(now, now.operation?.id, moved)
   })
   await dropMark(install)
@@ -71,13 +78,21 @@ export async function settleProbation(install: ManagedInstall): Promise<void> {
   })
 }
 
-/** Ends an operation that no process is at any more. `why`: for its message, if it has not succeeded. */
-export async function closeInterrupted(install: ManagedInstall, why: string): Promise<void> {
+/** For the next operation: ends one that no process is at any more. */
+export async function closeInterrupted(install: ManagedInstall): Promise<void> {
+  await finishExchange(install.disk, install.places)
+  const decided = await decideFor(install, 'next', await install.journal.read())
+  await close(install, decided, 'taken over by the next operation')
+}
+
+/** `why`: for the message of an operation that has not succeeded. */
+async function close(install: ManagedInstall, { outcome, data, blame }: Decision, why: string): Promise<void> {
   await clearLeftovers(install.disk, install.places)
-  await giveOwnData(install)
+  if (data === 'give') await giveOwnData(install)
   const moved = await movedInOpen(install)
   const state = await install.journal.change((now) => {
-    finishInterrupted(now, install.current, why)
+    const isDone = outcome === 'updated' || outcome === 'rolled_back'
+    finishOperation(now, { outcome, error: isDone ? null : errorOf(now, why), blame })
     tellMoved(now, now.operation?.id, moved)
   })
   await dropMark(install)
@@ -92,19 +107,35 @@ async function movedInOpen(install: ManagedInstall): Promise<StateMoved | null> 
   return operation === null ? null : await movedIn(install, operation)
 }
 
-function finishInterrupted(now: JournalState, current: string, why: string): void {
-  const { operation, probation } = now
-  const failed = probation?.failed
-  // It was put in place and has not failed: the service was stopped before it could prove itself, or not started at all.
-  if (probation?.to === current && probation.failures === 0 && failed === undefined) {
-    return finishOperation(now, { outcome: probation.kind === 'rollback' ? 'rolled_back' : 'updated', error: null })
+function errorOf({ operation, probation }: JournalState, why: string): Operation['error'] {
+  const { code, message } = probation?.failed ?? {
+    code: 'interrupted' as const,
+    message: `interrupted in the ${operation?.stage ?? 'check'} stage: ${why}`,
   }
-  // in the restart stage, but with the old executable in place: the holder, an interrupted undo or a person has put it back
-  const outcome = operation?.stage === 'restart' ? 'reverted' : 'failed'
-  const stage = operation?.stage ?? 'check'
-  const message = `interrupted in the ${stage} stage: ${why}`
-  const { isBlameless = false, hadMs, ...error } = failed ?? { code: 'interrupted' as const, message }
-  finishOperation(now, { outcome, error, blame: { isBlameless, ...(hadMs !== undefined && { hadMs }) } })
+  return { code, message }
+}
+
+/** What is to become of the operation in the journal. */
+async function decideFor(
+  install: ManagedInstall,
+  asks: Situation['asks'],
+  { operation, probation }: Pick<JournalState, 'operation' | 'probation'>,
+): Promise<Decision> {
+  const { places, stateDirectory, current, serves } = install
+  const { from = '', to = null } = probation ?? operation ?? {}
+  const inPlace = await inPlaceOf(places, current, { from, to, sha256: probation?.sha256 ?? null })
+  const isProved = asks === 'operation'
+  return decide({
+    asks,
+    kind: probation?.kind ?? operation?.kind ?? 'update',
+    stage: operation?.stage ?? 'check',
+    failed: isProved ? null : (probation?.failed ?? null),
+    failures: probation?.failures ?? null,
+    inPlace,
+    hasBackup: await hasBackup(places),
+    hasMark: readMark(stateDirectory) !== null,
+    alive: isProved ? 'proved' : !serves ? 'nobody' : inPlace === 'new' ? 'new' : 'old',
+  })
 }
 
 /** Removes temporary files that a killed process has left beside the executable and in the update directory. */

@@ -6,6 +6,8 @@ import { readSmall } from '../disk/disk.ts'
 import { reasonOf } from '../words/errors.ts'
 import { updateDirectory } from '../disk/places.ts'
 import type { ManagedInstall } from '../disk/managed-install.ts'
+import type { Places } from '../disk/places.ts'
+import type { InPlace } from './decide.ts'
 import { isTag } from '../words/release.ts'
 import { sha256OfFile } from './steps/verify.ts'
 import { installedTag } from './version.ts'
@@ -48,6 +50,22 @@ export async function tagInPlace(stateDirectory: string, executable: string): Pr
     if (note === null) throw cause
     return note.tag
   }
+}
+
+/**
+ * Which of the two releases of an operation is the executable, of which only the tag is known. If both have that tag, by their sums; if
+ * the sums cannot tell either, it does not matter.
+ */
+export async function inPlaceOf(
+  { executable, backup }: Places,
+  tag: string,
+  between: { from: string; to: string | null; sha256: string | null },
+): Promise<InPlace> {
+  if (tag !== between.to) return tag === between.from ? 'old' : 'other'
+  if (tag !== between.from) return 'new'
+  const [own, other] = await Promise.all([executable, backup].map((path) => sha256OfFile(path).catch(() => null)))
+  if (between.sha256 === null || own === other) return 'either'
+  return own === between.sha256 ? 'new' : 'old'
 }
 
 /** Writes the note. Never throws: it logs a warning. The caller need not hold the lock. */

@@ -7,20 +7,22 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { exists } from '../disk/disk.ts'
 import { blameOf } from '../words/blame.ts'
 import { asBatonError, BatonError, type ErrorCode, reasonOf } from '../words/errors.ts'
-import { finishOperation, markBad } from '../disk/journal.ts'
+import { finishOperation } from '../disk/journal.ts'
 import { updateDirectory } from '../disk/places.ts'
 import { type Lock, takeLock } from '../disk/lock.ts'
 import type { Placed } from './installed.ts'
 import type { ManagedInstall } from '../disk/managed-install.ts'
+import { readMark } from '../disk/state-mark.ts'
+import { decide, type Decision, type Situation } from './decide.ts'
 import { clearTemporaries, closeInterrupted, sweep } from './ending.ts'
 import { dropMark, giveOwnData, movedIn, tellMoved, refuseNewerSchema, snapshotFor } from './own-data.ts'
 import { refuseKnownOneWay } from './rehearsal/rehearse.ts'
 import { keepReserve } from '../disk/reserve.ts'
 import type { Alone } from './schedule/proven.ts'
 import { makeStages, type Stages } from './stages.ts'
-import { type Kind, type Operation, type Stage } from '../words/state.ts'
-import { noBackup } from './steps/swap.ts'
-import { type StoryEnd, rollBack, update } from './story.ts'
+import { type Kind, type Operation, type Outcome, type Stage } from '../words/state.ts'
+import { hasBackup, noBackup } from './steps/swap.ts'
+import { rollBack, update } from './story.ts'
 
 /** how long to wait for the lock of an operation that has its outcome, and how often to try */
 const LETTING_GO_MS = 2000
@@ -68,7 +70,11 @@ export interface Restarted {
   open?: boolean
 }
 
-export interface Finished extends StoryEnd {
+export interface Finished {
+  /** if the operation is left open: what it has if the next start ends it well */
+  outcome: Outcome
+  to: string | null
+  error: BatonError | null
   /** the executable that this operation has put in place; null if nothing changed, or if the old one was put back */
   placed: Placed | null
 }
@@ -95,8 +101,7 @@ export async function begin(install: ManagedInstall, request: OperationRequest, 
   try {
     await request.prepare?.()
     const state = await journal.read()
-    if (state.operation !== null && state.operation.outcome === null)
-      await closeInterrupted(install, 'taken over by the next operation')
+    if (state.operation !== null && state.operation.outcome === null) await closeInterrupted(install)
     await clearTemporaries(install)
     await dropMark(install)
     await keepReserve(install.disk, updateDirectory(install.stateDirectory))
@@ -193,29 +198,74 @@ async function conduct({ install, request, operation, restart, lock, signal }: C
       open = restarted.open === true
     },
   })
-  let result: StoryEnd
+  let to = operation.to
+  let failure: BatonError | null = null
   try {
-    result = request.kind === 'update' ? await update(request.tag, stages.steps, signal) : await rollBack(stages.steps)
+    to = request.kind === 'update' ? await update(request.tag, stages.steps, signal) : await rollBack(stages.steps)
   } catch (cause) {
-    const error = asBatonError(cause, CODES[operation.stage], operation.stage)
+    const { stage } = operation
+    to = operation.to
     // after an abort the outcome is `cancelled`, whatever error the abort has caused
-    const cancelled = signal.aborted ? (signal.reason as BatonError) : null
-    result = { outcome: cancelled === null ? 'failed' : 'cancelled', to: operation.to, error: cancelled ?? error }
+    failure = signal.aborted
+      ? (signal.reason as BatonError)
+      : asBatonError(cause, CODES[stage], stage === 'restart' ? 'restarting' : stage)
   }
+  const { decided, error } = await endOf({ install, operation, stages, failure, isOpen: open })
   stages.leave()
+  const outcome = decided.outcome ?? (request.kind === 'update' ? 'updated' : 'rolled_back')
   try {
-    if (!open) await writeOutcomeSoon(install, operation, result, stages)
+    if (decided.outcome !== null)
+      await writeOutcomeSoon(install, operation, { ...decided, outcome: decided.outcome, to, error }, stages)
   } catch (cause) {
     install.log({ event: 'warning', message: `writing the outcome of ${operation.id}: ${reasonOf(cause)}` })
     // The next operation closes this one in the journal: set the outcome in memory, so that this process accepts the next one.
-    Object.assign(operation, { outcome: result.outcome, finishedAt: new Date().toISOString() })
+    Object.assign(operation, { outcome, finishedAt: new Date().toISOString() })
   } finally {
     await install.feed.close().catch(() => {}) // no connection stays open between two operations
     await keepReserve(install.disk, updateDirectory(install.stateDirectory)) // this operation may have used it up
     await lock.release()
   }
-  const { outcome } = result
-  return { ...result, placed: outcome === 'updated' || outcome === 'rolled_back' ? stages.placed() : null }
+  const isDone = outcome === 'updated' || outcome === 'rolled_back'
+  return { outcome, to, error, placed: isDone ? stages.placed() : null }
+}
+
+interface ToEnd {
+  install: ManagedInstall
+  operation: Operation
+  stages: Stages
+  failure: BatonError | null
+  /** the release has not proved itself, and a later start is to see to that */
+  isOpen: boolean
+}
+
+/** Decides how the operation ends, and puts the old executable back if that is decided. */
+async function endOf({ install, operation, stages, failure, isOpen }: ToEnd) {
+  const { kind, stage } = operation
+  const { inPlace, takeBack } = stages.swap
+  const situation = (backup: boolean): Situation => ({
+    asks: 'operation',
+    kind,
+    stage,
+    failed: failure === null ? null : { code: failure.code, ...blameOf(failure), isOfBytes: stages.isPublishedBad() },
+    failures: inPlace() === 'new' ? 0 : null,
+    inPlace: inPlace(),
+    hasBackup: backup,
+    hasMark: readMark(install.stateDirectory) !== null,
+    alive: failure === null && !isOpen && inPlace() === 'new' ? 'proved' : install.serves ? 'old' : 'nobody',
+  })
+  let decided = decide(situation(await hasBackup(install.places)))
+  let fault: unknown = null
+  try {
+    await takeBack(decided.disk)
+  } catch (cause) {
+    fault = cause
+    decided = decide(situation(false))
+  }
+  const isStuck = decided.outcome === 'failed' && inPlace() === 'new'
+  if (!isStuck || failure === null) return { decided, error: failure }
+  const cause = fault ?? noBackup(install.places)
+  const message = `${failure.message}; putting the previous executable back failed too: ${reasonOf(cause)}`
+  return { decided, error: new BatonError('undo_failed', message, { cause }) }
 }
 
 /** Tries again for a while: a host may lack descriptors or space only for a moment. */
@@ -233,23 +283,20 @@ async function writeOutcomeSoon(...what: Parameters<typeof writeOutcome>): Promi
 async function writeOutcome(
   install: ManagedInstall,
   operation: Operation,
-  { outcome, to, error }: StoryEnd,
+  { outcome, data, blame, to, error }: Pick<Decision, 'data' | 'blame'> & Omit<Finished, 'placed'>,
   stages: Stages,
 ): Promise<void> {
   const { journal, log } = install
-  if (outcome === 'updated' || outcome === 'rolled_back') await stages.settle()
-  else await giveOwnData(install)
+  if (outcome === 'updated' || outcome === 'rolled_back') await stages.swap.settle()
+  if (data === 'give') await giveOwnData(install)
   const hint = error?.hint ?? null
   const told = error === null ? null : { code: error.code, message: error.message, ...(hint === null ? {} : { hint }) }
   operation.to = to ?? operation.to
   const moved = await movedIn(install, operation)
   const state = await journal.change((now) => {
     now.operation = { ...structuredClone(operation), outcome: null }
-    finishOperation(now, { outcome, error: told, blame: blameOf(error) })
+    finishOperation(now, { outcome, error: told, blame })
     tellMoved(now, operation.id, moved)
-    if (error !== null && stages.isPublishedBad() && operation.to !== null) {
-      markBad(now, operation.to, operation.sha256, error.message, blameOf(error))
-    }
   })
   // set together, and only now: a status must never show an error without its outcome; the report is made from this object
   if (moved !== null) operation.stateMoved = moved

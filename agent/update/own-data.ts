@@ -76,16 +76,12 @@ async function writeMark(
   await disk.writeWhole(markPath(stateDirectory), JSON.stringify(whole), 0o600)
 }
 
-/**
- * Gives the executable in place its own data, if no process of the service can have them open. Call it before ending an operation that
- * has not succeeded: the end removes the mark, so the next start could not do it.
- */
+/** Gives the executable in place its own data, if that is decided: no process of the service can have them open. */
 export async function giveOwnData({
-  serves,
   stateDirectory,
   places,
-}: Pick<ManagedInstall, 'serves' | 'stateDirectory' | 'places'>): Promise<void> {
-  if (!serves && readMark(stateDirectory) !== null) ownState(stateDirectory, await installedTag(places.executable))
+}: Pick<ManagedInstall, 'stateDirectory' | 'places'>): Promise<void> {
+  ownState(stateDirectory, await installedTag(places.executable))
 }
 
 /** The exchange of the database that the mark records for this operation; null: none. Give it to `tellMoved`. */

@@ -2,18 +2,20 @@
 // executable, which is known to work, runs this after each failed stop of the service. At the second failure of the release on
 // probation it puts the backup back. It needs nothing from the new executable.
 
-import { exists, makeDisk, readSmall } from '../disk/disk.ts'
+import { makeDisk, readSmall } from '../disk/disk.ts'
 import { finishOperation, makeJournal } from '../disk/journal.ts'
 import { takeLock } from '../disk/lock.ts'
 import { lastWordsPath, placesOf } from '../disk/places.ts'
 import type { Receipt } from '../disk/receipt.ts'
-import { hindranceOf } from '../words/blame.ts'
+import { readMark } from '../disk/state-mark.ts'
+import { blameOf, lateBy, orHindered } from '../words/blame.ts'
+import { BatonError } from '../words/errors.ts'
 import { lineOf } from '../words/said.ts'
 import { isObject, parsedJson } from '../words/untrusted.ts'
-import { clearLeftovers, exchange, undoSwap } from './steps/swap.ts'
+import { decide } from './decide.ts'
+import { inPlaceOf } from './installed.ts'
+import { clearLeftovers, hasBackup, takeBack } from './steps/swap.ts'
 import { installedTag } from './version.ts'
-
-export const FAILURES_ALLOWED = 1
 
 const WORDS_MAX_BYTES = 64 * 1024
 
@@ -43,30 +45,47 @@ export async function rescue(receipt: Receipt, { failed, reason, hadMs }: Rescue
   await using _lock = await takeLock(disk, receipt.stateDirectory, 'the rescue', { waitMs: 2000 })
   const journal = makeJournal(disk, receipt.stateDirectory)
   const places = placesOf(receipt.executable)
-  const { probation } = await journal.read()
+  const { operation, probation } = await journal.read()
   if (probation === null) return { did: 'nothing', why: 'no release is on probation' }
-  if (!(await exists(places.backup)))
-    return { did: 'nothing', why: `there is no backup executable at ${places.backup}` }
-  // Another executable is in place: the update was killed before it put the new one there, so the release on probation has not failed.
-  const installed = await installedTag(places.executable).catch(() => probation.to)
-  if (installed !== probation.to) return { did: 'nothing', why: `${installed} is installed, not ${probation.to}` }
-  if (probation.failures < FAILURES_ALLOWED) {
+  const { from, to, kind, failures } = probation
+  const said = last.said === null ? '' : `, after it wrote: ${last.said}`
+  const message = `${to} failed ${failures + 1} times in probation: ${reason}${said}`
+  const failure = orHindered(
+    hadMs === undefined ? new BatonError('probation_failed', message) : lateBy('probation_failed', message, hadMs),
+    to,
+    { ...last, how: reason },
+  )
+  const installed = await installedTag(places.executable).catch(() => to)
+  const hasOther = await hasBackup(places)
+  const inPlace = await inPlaceOf(places, installed, probation)
+  const {
+    outcome,
+    disk: how,
+    blame,
+  } = decide({
+    asks: 'rescue',
+    kind,
+    stage: operation?.stage ?? 'restart',
+    failed: { code: failure.code, ...blameOf(failure) },
+    failures,
+    inPlace,
+    hasBackup: hasOther,
+    hasMark: readMark(receipt.stateDirectory) !== null,
+    alive: 'nobody',
+  })
+  if (outcome === null) {
+    if (!hasOther) return { did: 'nothing', why: `there is no backup executable at ${places.backup}` }
+    // the update was killed before it put the new executable there, so the release on probation has not failed
+    if (inPlace === 'old' && installed === to) return { did: 'nothing', why: `the ${to} of before is installed` }
+    if (inPlace === 'old' || inPlace === 'other') return { did: 'nothing', why: `${installed} is installed, not ${to}` }
     const state = await journal.change((now) => void (now.probation !== null && now.probation.failures++))
     return { did: 'counted', failures: state.probation?.failures ?? 0 }
   }
-  if (probation.kind === 'update') await undoSwap(disk, places)
-  else await exchange(disk, places)
+  await takeBack(disk, places, how)
   await clearLeftovers(disk, places)
-  const { to } = probation
-  const said = last.said === null ? '' : `, after it wrote: ${last.said}`
-  const hindrance = hindranceOf({ ...last, how: reason })
-  const kept = hindrance === null ? '' : `; ${hindrance}, which is not held against ${to}`
-  const message = `${to} failed ${probation.failures + 1} times in probation: ${reason}${said}${kept}`
-  const blame = { isBlameless: hindrance !== null, ...(hadMs !== undefined && { hadMs }) }
-  await journal.change((now) =>
-    finishOperation(now, { outcome: 'reverted', error: { code: 'probation_failed', message }, to, blame }),
-  )
-  return { did: 'reverted', from: probation.to, to: probation.from }
+  const { code, message: told } = failure
+  await journal.change((now) => finishOperation(now, { outcome, error: { code, message: told }, to, blame }))
+  return { did: 'reverted', from: to, to: from }
 }
 
 /** What the process that has ended wrote last, and removes it: see `handover/last-words.ts`. */

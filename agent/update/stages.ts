@@ -28,7 +28,7 @@ import { makeCheck } from './steps/check.ts'
 import { makeDownload } from './steps/download.ts'
 import { assertDatabaseThere, snapshot } from './steps/snapshot.ts'
 import { makeSwap, type Swap } from './steps/swap.ts'
-import { makeVerify } from './steps/verify.ts'
+import { makeVerify, sha256OfFile } from './steps/verify.ts'
 import { assertWritable } from '../disk/writable.ts'
 import type { Steps } from './story.ts'
 import { installedTag } from './version.ts'
@@ -37,8 +37,8 @@ export interface Stages {
   steps: Steps
   /** call it at the end of the last stage: records how long that took */
   leave(): void
-  /** after a success: removes what was kept for a revert */
-  settle(): Promise<void>
+  /** what has been swapped, and what ends that */
+  swap: Pick<Swap, 'takeBack' | 'settle' | 'inPlace'>
   /** whether the published bytes themselves fail, so that downloading them again would not help */
   isPublishedBad(): boolean
   /** the executable that the swap has put in place; null before the swap */
@@ -70,7 +70,7 @@ export function makeStages(
   })
   const download = makeDownloadOf(install, operation)
   const verify = makeVerifyOf(install)
-  const swap = makeSwapOf(install, operation, restoreState, (to) => (placed ??= { tag: to, sha256: null }))
+  const swap = makeSwapOf(install, operation, restoreState, (tag, sha256) => (placed ??= { tag, sha256 }))
   const steps: Steps = {
     async check(tag, signal) {
       await enter('check')
@@ -101,7 +101,7 @@ export function makeStages(
     async swap(candidate, release) {
       placed = { tag: release.tag, sha256: release.asset.executable?.sha256 ?? null }
       await enter('swap')
-      return await swap.swap(candidate, release)
+      await swap.swap(candidate, release)
     },
     async restore() {
       await enter('swap')
@@ -113,7 +113,7 @@ export function makeStages(
       await restart(to)
     },
   }
-  return { steps, leave, settle: swap.settle, isPublishedBad: () => publishedBad, placed: () => placed }
+  return { steps, leave, swap, isPublishedBad: () => publishedBad, placed: () => placed }
 }
 
 /**
@@ -212,7 +212,7 @@ function makeSwapOf(
   install: ManagedInstall,
   operation: Operation,
   restoreState: boolean,
-  place: (to: string) => Placed,
+  place: (to: string, sha256: string | null) => Placed,
 ): Swap {
   const { disk, places, journal, database, stateDirectory } = install
   return makeSwap({
@@ -240,7 +240,9 @@ function makeSwapOf(
       if (operation.kind === 'rollback') operation.sha256 = brought?.sha256 ?? null
       const { id: operationId, kind, from } = operation
       const since = new Date().toISOString()
-      const { sha256 } = place(to)
+      // the two have one tag, and only their sums tell them apart
+      const sum = to === from && operation.kind === 'rollback' ? await sha256OfFile(places.backup) : null
+      const { sha256 } = place(to, sum)
       const probation: Probation = { operationId, kind, from, to, since, until: null, sha256, failures: 0 }
       await journal.change((state) => {
         state.operation = structuredClone(operation)

@@ -21,6 +21,15 @@ export function lateBy(
   return new BatonError(code, reason, { ...details, members: { hadMs } })
 }
 
+/** The failure of `to`, and why it says nothing about that release if this host lacked what it needed. */
+export function orHindered(failure: BatonError, to: string, ended: Ended): BatonError {
+  const hindrance = isBlameless(failure) ? null : hindranceOf(ended)
+  if (hindrance === null) return failure
+  const { code, message, hint, cause } = failure
+  const reason = `${message}; ${hindrance}, which is not held against ${to}`
+  return blameless(code, reason, { cause, ...(hint !== null && { hint }) })
+}
+
 /** What is remembered of a failure. */
 export interface Blame {
   isBlameless: boolean

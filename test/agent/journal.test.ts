@@ -75,7 +75,7 @@ test('keeps the newest of a long history and of many bad releases', async () => 
     const state = await journal.change((now) => {
       for (let i = 0; i < HISTORY_MAX + 20; i++) {
         now.operation = operation(`${i}`, `v1.0.${i}`)
-        finishOperation(now, { outcome: 'reverted', error: { code: 'probation_failed', message: 'x' } })
+        finishOperation(now, { outcome: 'reverted', error: { code: 'probation_failed', message: 'x' }, blame: {} })
       }
       for (let i = 0; i < 150; i++) markBad(now, `v2.0.${i}`, null, 'x')
     })
@@ -145,6 +145,7 @@ test('a release is bad from its revert until it has been updated to', () => {
     finishOperation(state, {
       outcome,
       error: outcome === 'updated' ? null : { code: 'probation_failed', message: 'it died' },
+      blame: outcome === 'reverted' ? {} : null,
     })
     return state.bad.map(({ tag, reason }) => `${tag}: ${reason}`)
   }

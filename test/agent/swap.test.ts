@@ -98,9 +98,13 @@ test('the new executable is in place, the old one is the backup, and the earlier
 
 test('undo puts all back, and a second undo does nothing', async () => {
   await inWorld(async ({ swap, candidate, files }) => {
-    const undo = await swap().swap(candidate, NEW)
-    await undo()
-    await undo()
+    const own = swap()
+    is(own.inPlace(), 'old')
+    await own.swap(candidate, NEW)
+    is(own.inPlace(), 'new')
+    await own.takeBack('undo')
+    is(own.inPlace(), 'old')
+    await own.takeBack('undo')
     equal(await files(), { svc: 'v1.0.0', 'svc.backup': 'v0.9.0' })
   })
 })
@@ -109,13 +113,14 @@ test('an undo that fails can be repeated', async () => {
   await inWorld(async ({ swap, candidate, files, disk, places }) => {
     let isReady = false
     const broken = failing(disk, 'rename', places.executable)
-    const undo = await swap({
+    const own = swap({
       disk: { ...disk, rename: (from, to) => (isReady ? broken.rename(from, to) : disk.rename(from, to)) },
-    }).swap(candidate, NEW)
+    })
+    await own.swap(candidate, NEW)
     isReady = true
-    await rejects(undo(), 'on purpose')
+    await rejects(own.takeBack('undo'), 'on purpose')
     equal(await files(), { '.svc.former': 'v0.9.0', svc: 'v1.1.0', 'svc.backup': 'v1.0.0' })
-    await undo()
+    await own.takeBack('undo')
     equal(await files(), { svc: 'v1.0.0', 'svc.backup': 'v0.9.0' })
   })
 })
@@ -123,9 +128,10 @@ test('an undo that fails can be repeated', async () => {
 test('the first update of all has no earlier backup, and its undo leaves none', async () => {
   await inWorld(async ({ swap, candidate, files, places }) => {
     await unlink(places.backup)
-    const undo = await swap().swap(candidate, NEW)
+    const own = swap()
+    await own.swap(candidate, NEW)
     equal(await files(), { svc: 'v1.1.0', 'svc.backup': 'v1.0.0' })
-    await undo()
+    await own.takeBack('undo')
     equal(await files(), { svc: 'v1.0.0' })
   })
 })
@@ -197,12 +203,12 @@ test('an executable that somebody has replaced by hand meanwhile does not become
 test('restore exchanges the two, and its undo exchanges them back', async () => {
   await inWorld(async ({ swap, files, places, calls }) => {
     await unlink(places.partial)
-    const { to, undo } = await swap().restore()
-    is(to, 'v0.9.0')
+    const own = swap()
+    is(await own.restore(), 'v0.9.0')
     equal(calls, ['snapshot', 'probation of v0.9.0'])
     equal(await files(), { svc: 'v0.9.0', 'svc.backup': 'v1.0.0' })
-    await undo()
-    await undo()
+    await own.takeBack('exchange')
+    await own.takeBack('exchange')
     equal(await files(), { svc: 'v1.0.0', 'svc.backup': 'v0.9.0' })
   })
 })
@@ -230,6 +236,44 @@ test('a restore that fails on the way changes nothing', async () => {
       await rejects(own.restore(), withCode('swap_failed'))
       equal(await world.files(), { svc: 'v1.0.0', 'svc.backup': 'v0.9.0' }, kind)
     }
+  })
+})
+
+test('what fails once the new executable is in place is taken back, and no executable is lost', async () => {
+  const failures: ((world: World) => [Disk, 'undo' | 'exchange'])[] = [
+    ({ disk, places }) => [failing(disk, 'flushDirectory', places.directory), 'undo'],
+    ({ disk, places }) => [failing(disk, 'rename', places.backup), 'exchange'],
+    ({ disk, places }) => [failing(disk, 'flushDirectory', places.directory), 'exchange'],
+  ]
+  for (const [i, failure] of failures.entries()) {
+    await inWorld(async (world) => {
+      const { swap, candidate, files } = world
+      const [disk, how] = failure(world)
+      const own = swap({ disk })
+      await rejects(how === 'undo' ? own.swap(candidate, NEW) : own.restore(), withCode('swap_failed'))
+      is(own.inPlace(), 'new')
+      await own.takeBack(how)
+      const { '.svc.partial': _left, ...rest } = await files()
+      equal(rest, { svc: 'v1.0.0', 'svc.backup': 'v0.9.0' }, `failure ${i}`)
+    })
+  }
+})
+
+test('a way back that fails once the old executable is in place is not gone twice', async () => {
+  await inWorld(async ({ swap, files, places, disk }) => {
+    await unlink(places.partial)
+    let isReady = false
+    const broken = failing(disk, 'rename', places.backup)
+    const own = swap({
+      disk: { ...disk, rename: (from, to) => (isReady ? broken.rename(from, to) : disk.rename(from, to)) },
+    })
+    await own.restore()
+    isReady = true
+    await rejects(own.takeBack('exchange'), 'on purpose')
+    await own.takeBack('exchange')
+    is((await files())['svc'], 'v1.0.0')
+    await clearLeftovers(disk, places)
+    equal(await files(), { svc: 'v1.0.0', 'svc.backup': 'v0.9.0' })
   })
 })
 

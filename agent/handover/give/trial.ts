@@ -1,7 +1,7 @@
 // Watches a successor from its first message to its commit, on behalf of the predecessor or the holder.
 
 import { setTimeout as sleep } from 'node:timers/promises'
-import { blameless, blameOf, isBlameless, hindranceOf, lateBy } from '../../words/blame.ts'
+import { blameless, blameOf, isBlameless, lateBy, orHindered } from '../../words/blame.ts'
 import { BatonError, reasonOf } from '../../words/errors.ts'
 import type { HandoverReport } from '../../words/state.ts'
 import type { Log } from '../../log.ts'
@@ -204,12 +204,13 @@ export async function switchFailure(
   const what = code === 'restart_failed' ? 'did not take over' : 'failed in probation'
   const said = await lastWordsOf(child)
   const message = `${tag} ${what}: ${reason}${said}`
-  if (isBlameless(cause)) return blameless(code, message, { cause })
-  const hindrance = hindranceOf({ how: reason, said, isOwnLock: child?.metOwnLock() === true })
   const { hadMs } = blameOf(cause)
-  if (hindrance === null)
-    return hadMs === undefined ? new BatonError(code, message, { cause }) : lateBy(code, message, hadMs, { cause })
-  return blameless(code, `${message}; ${hindrance}, which is not held against ${tag}`, { cause })
+  const failure = isBlameless(cause)
+    ? blameless(code, message, { cause })
+    : hadMs === undefined
+      ? new BatonError(code, message, { cause })
+      : lateBy(code, message, hadMs, { cause })
+  return orHindered(failure, tag, { how: reason, said, isOwnLock: child?.metOwnLock() === true })
 }
 
 /** The reason of a failure. If the successor dies within 50 ms, its death is the reason: a broken connection says little. */

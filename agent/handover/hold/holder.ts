@@ -24,7 +24,8 @@ import { descendantsOf, endAll, isGone, signalAll, startTimeOf, unitProcesses } 
 import { shutDoor } from '../../sockets/shut-door.ts'
 import { letGo } from '../../sockets/store.ts'
 import { notifySystemd } from '../../sockets/systemd.ts'
-import { exchange, undoSwap } from '../../update/steps/swap.ts'
+import { decide } from '../../update/decide.ts'
+import { hasBackup, takeBack } from '../../update/steps/swap.ts'
 import { type Blame, blameless, blameOf, isBlameless } from '../../words/blame.ts'
 import { type BatonError, EXIT, reasonOf } from '../../words/errors.ts'
 import { type HandoverReport, NO_HANDOVER } from '../../words/state.ts'
@@ -341,10 +342,13 @@ async function putBack(cause: unknown, successor: Successor, own: Hold, wasReady
   passing.takeBack()
   const what = wasReady ? 'probation_failed' : 'restart_failed'
   const failure = await switchFailure(what, tag, reason, cause, successor)
-  const [disk, places] = [makeDisk(), placesOf(executable)]
-  await (kind === 'update' ? undoSwap(disk, places) : exchange(disk, places))
-  took('put back')
+  const places = placesOf(executable)
   const failed = { code: failure.code, message: failure.message, ...blameOf(failure) }
+  const seen = { asks: 'holder', kind, stage: 'restart', failed, failures: 0, inPlace: 'new', alive: 'nobody' } as const
+  const hasMark = readMark(holding.stateDirectory) !== null
+  const { disk } = decide({ ...seen, hasBackup: await hasBackup(places), hasMark })
+  await takeBack(makeDisk(), places, disk)
+  took('put back')
   await note(own, failed).catch(warn)
   log({ event: 'taken_back', takenBack: report.takenBack, cut: report.cut })
 

@@ -30,7 +30,7 @@ import {
 import type { Next, Offered } from './next.ts'
 import { aloneUnder } from './person.ts'
 import { rulesOf } from './policy-files.ts'
-import { decide, type ScheduleKnown, waitingFor } from './say.ts'
+import { type ScheduleKnown, waitingFor, whatNow } from './say.ts'
 
 export type StartAlone = (asked: Omit<OperationRequest, 'who'>) => Promise<unknown>
 
@@ -98,7 +98,7 @@ export async function attendOnce(attended: Attended): Promise<number | null> {
   const { install, now, feed } = attended
   let memory = await remembered(attended)
   let known = await knownNow(attended, memory)
-  let { decided, asks } = await decide(install, known, now())
+  let { decided, asks } = await whatNow(install, known, now())
   if (decided.do === 'ask') {
     // Write first: a service that restarts in a loop must not ask more often than another.
     const failures = memory.asked.failures + 1
@@ -111,13 +111,13 @@ export async function attendOnce(attended: Attended): Promise<number | null> {
     await feed.close().catch(() => {})
     await writeMemory(install.disk, install.stateDirectory, memory)
     known = await knownNow(attended, memory)
-    ;({ decided, asks } = await decide(install, known, now()))
+    ;({ decided, asks } = await whatNow(install, known, now()))
   }
   memory = await told(attended, { ...known, memory }, asks)
   if (decided.do === 'update') {
     // telling may have taken minutes: the hours may have ended, and the operator may have said otherwise
     known = await knownNow(attended, memory)
-    ;({ decided } = await decide(install, known, now()))
+    ;({ decided } = await whatNow(install, known, now()))
   }
   if (decided.do === 'update' && memory.offer !== null) return await go(attended, known, memory, memory.offer)
   return soonest(decided, memory)

@@ -32,7 +32,7 @@ export interface Waiting {
 }
 
 /** What to do now, and why the release that is on offer waits for a person, if it does. */
-export async function decide(
+export async function whatNow(
   install: PersonAsked,
   known: ScheduleKnown,
   now: number,
@@ -91,7 +91,7 @@ export async function scheduleReport(
   const [rules, read] = await Promise.all([rulesOf(install), readMemory(install.stateDirectory)])
   const memory = corrected(read ?? newMemory([], now), now)
   const whole = { ...known, rules, memory }
-  const { decided, asks } = await decide(install, whole, now)
+  const { decided, asks } = await whatNow(install, whole, now)
   const at = read === null && decided.do === 'nothing' ? null : decided.at
   return {
     mode: rules.policy.mode,

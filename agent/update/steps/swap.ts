@@ -16,7 +16,8 @@ import { type Disk, exists, sameFile } from '../../disk/disk.ts'
 import { asBatonError, BatonError } from '../../words/errors.ts'
 import type { Places } from '../../disk/places.ts'
 import type { Release } from '../../words/release.ts'
-import type { Candidate, Undo } from '../story.ts'
+import type { Decision, InPlace } from '../decide.ts'
+import type { Candidate } from '../story.ts'
 
 export interface SwapOptions {
   disk: Disk
@@ -35,33 +36,37 @@ export interface SwapOptions {
 }
 
 export interface Swap {
-  swap(candidate: Candidate, release: Release): Promise<Undo>
-  restore(): Promise<{ to: string; undo: Undo }>
+  swap(candidate: Candidate, release: Release): Promise<void>
+  /** Resolves to the tag of the restored one. */
+  restore(): Promise<string>
+  /** Puts the old executable back, as decided. A second call does nothing: it would undo more than was done. A failed one may be repeated. */
+  takeBack(how: Decision['disk']): Promise<void>
   /** Removes the earlier backup after the commit. */
   settle(): Promise<void>
+  inPlace(): InPlace
 }
 
 export function makeSwap(options: SwapOptions): Swap {
   const { disk, places } = options
+  let inPlace: InPlace = 'old'
 
   return {
     async swap(candidate, release) {
-      let done = 0
+      let hasBegun = false
       try {
         await options.snapshot()
         await options.enterProbation(release.tag)
-        done = 1
+        hasBegun = true
         await disk.remove(places.former)
         if (await exists(places.backup)) await disk.linkOver(places.backup, places.former) // 1
         const image = await options.runningImage()
         if (image === null) await disk.linkOver(places.executable, places.backup) // 2
         else await disk.replace(places.backup, (temporary) => disk.copy(image, temporary, 0o755))
-        done = 2
         await disk.rename(candidate.path, places.executable) // 3
+        inPlace = 'new'
         await disk.flushDirectory(places.directory)
-        return once(() => undoSwap(disk, places))
       } catch (cause) {
-        if (done > 0) await clearLeftovers(disk, places)
+        if (hasBegun && inPlace === 'old') await clearLeftovers(disk, places)
         throw asBatonError(cause, 'swap_failed', `putting ${release.tag} in place of ${places.executable}`)
       }
     },
@@ -72,33 +77,51 @@ export function makeSwap(options: SwapOptions): Swap {
       try {
         await options.snapshot()
         await options.enterProbation(to)
-        await exchange(disk, places)
+        await exchange(disk, places, () => (inPlace = 'new'))
       } catch (cause) {
-        await clearLeftovers(disk, places)
+        if (inPlace === 'old') await clearLeftovers(disk, places)
         throw asBatonError(cause, 'swap_failed', `restoring ${places.backup}`)
       }
-      return { to, undo: once(() => exchange(disk, places)) }
+      return to
+    },
+
+    async takeBack(how) {
+      if (inPlace === 'new') await takeBack(disk, places, how, () => (inPlace = 'old'))
     },
 
     async settle() {
       await disk.remove(places.former)
       await disk.flushDirectory(places.directory)
     },
+    inPlace: () => inPlace,
   }
 }
 
-/** Puts `.backup` in place of the new executable, and brings the earlier backup back. The rescue uses it too. */
-export async function undoSwap(disk: Disk, places: Places): Promise<void> {
+/** Puts the old executable back, as decided. `moved` is called once it is in place: what fails then, the next start clears up. */
+export async function takeBack(
+  disk: Disk,
+  places: Places,
+  how: Decision['disk'],
+  moved: () => void = () => {},
+): Promise<void> {
+  if (how === 'undo') await undoSwap(disk, places, moved)
+  if (how === 'exchange') await exchange(disk, places, moved)
+}
+
+/** Puts `.backup` in place of the new executable, and brings the earlier backup back. */
+async function undoSwap(disk: Disk, places: Places, moved: () => void): Promise<void> {
   await disk.rename(places.backup, places.executable) // 4
+  moved()
   if (await exists(places.former)) await disk.rename(places.former, places.backup) // 5
   await disk.flushDirectory(places.directory)
 }
 
-/** Exchanges the executable and `.backup`. To undo it, call it again. */
-export async function exchange(disk: Disk, places: Places): Promise<void> {
-  await disk.remove(places.aside)
+/** Exchanges the executable and `.backup`. To undo it, call it again: it first finishes one that was interrupted. */
+async function exchange(disk: Disk, places: Places, moved: () => void): Promise<void> {
+  await finishExchange(disk, places)
   await disk.link(places.executable, places.aside) // 6
   await disk.rename(places.backup, places.executable) // 7
+  moved()
   await disk.rename(places.aside, places.backup) // 8
   await disk.flushDirectory(places.directory)
 }
@@ -129,12 +152,7 @@ export function noBackup(places: Places): BatonError {
   })
 }
 
-/** A second call does nothing: it would undo more than was done. A failed call may be repeated. */
-function once(act: () => Promise<void>): Undo {
-  let done = false
-  return async () => {
-    if (done) return
-    await act()
-    done = true
-  }
+/** Whether there is an executable to put back, if an exchange was interrupted too. */
+export async function hasBackup({ backup, aside }: Places): Promise<boolean> {
+  return (await exists(backup)) || (await exists(aside))
 }

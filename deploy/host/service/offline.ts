@@ -5,12 +5,12 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import {
   begin,
   blameless,
-  hindranceOf,
   type LogEvent,
   type ManagedInstall,
   noteTag,
   openFeed,
   openInstall,
+  orHindered,
   UPDATE_BOUNDS,
   type Receipt,
   type Restart,
@@ -63,7 +63,9 @@ export async function carryOutHere(
       if (request.healthUrl !== null) await askUntilWell(request.healthUrl, request.healthTimeoutMs)
     } catch (cause) {
       await supervisor.stop().catch(() => {})
-      throw wasDown ? notTo(cause, install.current, to) : orHindered(cause, to)
+      if (wasDown) throw notTo(cause, install.current, to)
+      const failure = asBatonError(cause, 'restart_failed', 'restarting')
+      throw orHindered(failure, to, { how: failure.message, said: null })
     }
     return {}
   }
@@ -150,16 +152,6 @@ async function start(supervisor: Supervisor, outside: Outside): Promise<void> {
 function notTo(cause: unknown, from: string, to: string): BatonError {
   const reason = `${reasonOf(cause)}; ${from} was down before, too, so ${to} is not remembered as failed`
   return blameless('restart_failed', reason, { cause })
-}
-
-/** The failure as it is, unless this host lacks what the release needed. */
-function orHindered(cause: unknown, to: string): unknown {
-  const reason = reasonOf(cause)
-  const hindrance = hindranceOf({ how: reason, said: null })
-  if (hindrance === null) return cause
-  const { code, hint } = asBatonError(cause, 'restart_failed', 'restarting')
-  const said = hint === null ? {} : { hint }
-  return blameless(code, `${reason}; ${hindrance}, which is not held against ${to}`, { cause, ...said })
 }
 
 /**

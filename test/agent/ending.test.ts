@@ -1,0 +1,124 @@
+// What a start and the next operation make of an operation that nobody is at any more: real files, a real journal, and executables that
+// print their tag. What a kill leaves at each change of the disk is in test/crash.test.ts.
+
+import { readFile, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { type ManagedInstall, openInstall } from '../../agent/disk/managed-install.ts'
+import type { Receipt } from '../../agent/disk/receipt.ts'
+import { closeInterrupted, recover, settleProbation } from '../../agent/update/ending.ts'
+import { begin } from '../../agent/update/operation.ts'
+import { openFeed } from '../../agent/update/feed/open.ts'
+import { rescue } from '../../agent/update/rescue.ts'
+import { takeBack } from '../../agent/update/steps/swap.ts'
+import type { Outcome } from '../../agent/words/state.ts'
+import { equal, is, match, ok } from '../assert.ts'
+import { temporary } from '../lab/temporary.ts'
+import { suite } from '../suite.ts'
+
+const test = suite('ending', { timeoutMs: 30_000 })
+
+interface World {
+  install: ManagedInstall
+  receipt: Receipt
+  /** what the executable in place says beside its tag */
+  inPlace(): Promise<string>
+}
+
+/** A rollback that is left in probation: to another executable of the same tag, whose bytes differ if `bytes` do. */
+async function rolledBack(bytes: readonly [own: string, backup: string], body: (world: World) => Promise<void>) {
+  await using made = await temporary('ending')
+  const executable = join(made.path, 'svc')
+  const write = async (path: string, text: string) =>
+    await writeFile(path, `#!/bin/sh\necho "svc v1.0.0" # ${text}\n`, { mode: 0o755 })
+  await write(executable, bytes[0])
+  await write(`${executable}.backup`, bytes[1])
+  const stateDirectory = join(made.path, 'state')
+  const feed = openFeed(made.path, { service: 'svc', stateDirectory: null })
+  const about = { service: 'svc', executable, current: 'v1.0.0', stateDirectory, database: null }
+  const install = openInstall({ ...about, feed, stallMs: 5000, log: () => {} })
+  const left = await begin(install, { kind: 'rollback', tag: null, who: 'a test' }, async () => ({ open: true }))
+  await left.done
+  is((await install.journal.read()).operation?.outcome, null)
+  const text = async () => (await readFile(executable, 'utf8')).split('# ')[1]?.trim() ?? ''
+  const receipt = { service: 'svc', executable, stateDirectory } as Receipt
+  await body({ install, receipt, inPlace: text })
+}
+
+async function ended({ install }: World): Promise<[Outcome | null | undefined, string[]]> {
+  const { operation, bad, probation } = await install.journal.read()
+  if (operation?.outcome !== null) is(probation, null)
+  return [operation?.outcome, bad.map(({ reason }) => reason)]
+}
+
+/** As the holder does: first the disk, then the note. */
+async function putBack({ install: { disk, places, journal } }: World, isNoted: boolean): Promise<void> {
+  await takeBack(disk, places, 'exchange')
+  await journal.change(({ operation, probation }) => {
+    if (operation !== null) operation.stage = 'restart'
+    if (probation !== null && isNoted)
+      probation.failed = { code: 'restart_failed', message: 'it died', isBlameless: false }
+  })
+}
+
+test('one tag and other bytes: what was put back is reverted, whether the holder could note why or not', async () => {
+  for (const isNoted of [true, false]) {
+    await rolledBack(['one', 'other'], async (world) => {
+      is(await world.inPlace(), 'other')
+      await putBack(world, isNoted)
+      is(await world.inPlace(), 'one')
+      is(await recover(world.install), null)
+      equal(await ended(world), ['reverted', isNoted ? ['it died'] : []])
+      is(await world.inPlace(), 'one')
+    })
+  }
+})
+
+test('one tag and the same bytes: what the holder has put back is reverted, and only then', async () => {
+  await rolledBack(['same', 'same'], async (world) => {
+    await putBack(world, true)
+    is(await recover(world.install), null)
+    equal(await ended(world), ['reverted', ['it died']])
+  })
+  await rolledBack(['same', 'same'], async (world) => {
+    ok((await recover(world.install)) !== null)
+    await settleProbation(world.install)
+    equal(await ended(world), ['rolled_back', []])
+  })
+})
+
+test('one tag: the one in place goes on with its probation, and the rescue puts the other back', async () => {
+  await rolledBack(['one', 'other'], async (world) => {
+    ok((await recover(world.install)) !== null)
+    const failed = { failed: true, reason: 'killed' }
+    is((await rescue(world.receipt, failed)).did, 'counted')
+    is((await rescue(world.receipt, failed)).did, 'reverted')
+    is(await world.inPlace(), 'one')
+    const [outcome, reasons] = await ended(world)
+    is(outcome, 'reverted')
+    match(reasons.join(), /v1\.0\.0 failed 2 times in probation: killed/)
+  })
+  await rolledBack(['one', 'other'], async (world) => {
+    await putBack(world, false)
+    equal(await rescue(world.receipt, { failed: true, reason: 'killed' }), {
+      did: 'nothing',
+      why: 'the v1.0.0 of before is installed',
+    })
+  })
+})
+
+test('the next operation: what never failed is done; what crashed and stays in place is not reverted, but it is remembered', async () => {
+  await rolledBack(['one', 'other'], async (world) => {
+    await closeInterrupted(world.install)
+    equal(await ended(world), ['rolled_back', []])
+  })
+  await rolledBack(['one', 'other'], async (world) => {
+    is((await rescue(world.receipt, { failed: true, reason: 'killed' })).did, 'counted')
+    await closeInterrupted(world.install)
+    const [outcome, reasons] = await ended(world)
+    is(outcome, 'failed')
+    match(reasons.join(), /^interrupted in the restart stage: taken over by the next operation$/)
+    is(await world.inPlace(), 'other')
+  })
+})
+
+test.run()
