@@ -3,7 +3,7 @@
 // Must hold: the service keeps serving, whatever happens to its updates.
 
 import type { IncomingMessage, ServerResponse } from 'node:http'
-import { makeGuard, PASSWORD_USUAL_MIN } from './http/auth.ts'
+import { makeAdmin } from './http/admin.ts'
 import { obeyAtOnce } from './disk/as-ordered.ts'
 import { type Carries, makeCarries } from './handover/carry/carry.ts'
 import { allowLongStart } from './sockets/systemd.ts'
@@ -17,9 +17,9 @@ import { makeLife, startedServing } from './life.ts'
 import { decideManagement, openOwnInstall } from './managed.ts'
 import { ownExecutable, ownStart } from './own.ts'
 import { makePanel } from './web/panel.ts'
-import { makeRoutes } from './http/routes.ts'
 import { serve } from './serving.ts'
 import { type EmbedOptions, readSettings } from './settings.ts'
+import { PASSWORD_USUAL_MIN } from './words/bounds.ts'
 import type { Instance } from './words/state.ts'
 import { nodeCrypto } from './words/later.ts'
 import { makeUpdater, unmanagedUpdater } from './updater.ts'
@@ -86,11 +86,11 @@ export async function embed(options: EmbedOptions = {}): Promise<Agent> {
     install === null || !management.managed
       ? unmanagedUpdater(management as Extract<typeof management, { managed: false }>, tag, latestOf(settings))
       : makeUpdater({ install, settings, instance, serving, life })
-  const routes = makeRoutes(basePath, makeGuard(settings), updater, log)
+  const admin = makeAdmin(settings, updater)
   const panel = makePanel({ basePath })
   return {
     instance,
-    handle: (request, response) => routes(request, response) || panel(request, response),
+    handle: (request, response) => admin(request, response) || panel(request, response),
     carry: carries.carry,
     carried: carries.carried,
     handOver,

@@ -37,6 +37,7 @@ export function unmanagedUpdater(
     cancel: refuseLater,
     check: refuseLater,
     status: refuseLater,
+    operations: refuseLater,
     policy: refuseLater,
     assertManaged: refuse,
   }
@@ -88,14 +89,11 @@ export function makeUpdater(options: UpdaterOptions): Updater {
     return begun.operation
   }
 
-  const { holdMs, readyMs } = settings.update
-  const next = { kind: settings.switch, holdMs, readyMs }
+  const next = { kind: settings.switch, holdMs: settings.update.holdMs, readyMs: settings.update.readyMs }
   const answers = () => import('./update/answers.ts')
   const status = async (): Promise<Status> => (await answers()).statusOf(install, running, instance, next)
 
-  const look = async () => (await import('./update/schedule/attend.ts')).attend(options, start)
-  const warn = (cause: unknown) => settings.log({ event: 'warning', message: `the schedule: ${reasonOf(cause)}` })
-  setTimeout(() => void look().catch(warn), FIRST_LOOK_MS).unref()
+  attendSoon(options, start)
 
   return {
     update: (tag, allowed) => start({ kind: 'update', tag, ...allowed }),
@@ -107,17 +105,35 @@ export function makeUpdater(options: UpdaterOptions): Updater {
       return own.operation
     },
     check: async () => (await answers()).versionReport(install, instance),
-    status,
+    async status(wait) {
+      const { changed } = await import('./update/changed.ts')
+      return await changed(install, () => running, status, wait, life.leaving)
+    },
+    operations: async () => (await answers()).operationsOf(install, running),
     policy: async (own) => (await import('./update/schedule/answer.ts')).policyReport(install, next, own),
     assertManaged: () => {},
   }
+}
+
+/** Has the schedule look for itself, a while after the start. */
+function attendSoon(
+  options: UpdaterOptions,
+  start: (asked: Omit<OperationRequest, 'who'>) => Promise<Operation>,
+): void {
+  const look = async () => (await import('./update/schedule/attend.ts')).attend(options, start)
+  const warn = (cause: unknown) =>
+    options.settings.log({ event: 'warning', message: `the schedule: ${reasonOf(cause)}` })
+  setTimeout(() => void look().catch(warn), FIRST_LOOK_MS).unref()
 }
 
 async function loadHandover() {
   const [{ replaceThis }, { couldUpdate }] = await Promise.all([
     import('./handover/give/hand-over.ts'),
     import('./update/could-update.ts'),
-    import('./update/answers.ts'), // the status is answered throughout the switch
+    import('./http/routes.ts'), // the status is answered throughout the switch
+    import('./http/auth.ts'),
+    import('./update/answers.ts'),
+    import('./update/changed.ts'),
     import('./web/panel-send.ts'), // and the panel
   ])
   return { replaceThis, couldUpdate }

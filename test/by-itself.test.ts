@@ -252,7 +252,7 @@ test('a feed that never answers keeps nobody waiting: it serves, says what it al
   await using it = await byItself({ release: v100, feed: server.staticUrl, auto: ANY })
   await it.start()
   await eventually('a question', async () => server.requests.length > 0)
-  is((await it.api('POST', '/admin/update/policy')).status, 200)
+  is((await it.api('GET', '/admin/update/policy')).status, 200)
   const { instance, state } = await it.status()
   equal([instance.version, state], ['v1.0.0', 'idle'])
   await it.stop()

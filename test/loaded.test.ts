@@ -16,7 +16,7 @@ import { temporary } from './lab/temporary.ts'
 
 const ROOT = join(import.meta.dirname, '..')
 const LOADED_MAX_BYTES = 70_000
-const LATER = /^agent\/(update\/(?!unmanaged\.ts)|handover\/(give|take)\/)/
+const LATER = /^agent\/(update\/(?!unmanaged\.ts)|handover\/(give|take)\/|http\/(routes|auth)\.ts)/
 
 const test = suite('loaded')
 

@@ -111,6 +111,44 @@ test('whoever has read that an operation has ended is not refused the next one',
   }
 })
 
+test('a status that is waited for is answered at each change, across the switch, and none is missed', async () => {
+  await using home = await served({ probationMs: 300 })
+  const seen: Operation[] = []
+  let etag = ''
+  const asked = async (wait: number): Promise<number> => {
+    const headers = { authorization: `Bearer ${home.password}`, 'if-none-match': etag }
+    const answer = await fetch(`http://127.0.0.1:${home.port}/admin/update/status?wait=${wait}`, { headers }).catch(
+      () => null,
+    )
+    if (answer === null) return 0 // its process has ended
+    etag = answer.headers.get('etag') ?? etag
+    if (answer.status === 200) {
+      const { operation } = (await answer.json()) as Status
+      if (operation !== null) seen.push(operation)
+    }
+    return answer.status
+  }
+  is(await asked(30), 200) // new to this client
+  const began = performance.now()
+  is(await asked(1), 304)
+  ok(performance.now() - began > 900)
+  seen.length = 0 // what ended before
+  const { body } = await home.api('POST', '/admin/update')
+  const { id } = body as Operation
+  let times = 0
+  while ((seen.at(-1)?.outcome ?? null) === null && times++ < 1000) await asked(30)
+  const stages = seen.map(({ stage }) => STAGES.indexOf(stage))
+  equal(
+    stages,
+    stages.toSorted((one, other) => one - other),
+  )
+  equal([seen.at(-1)?.outcome, seen.at(-1)?.id], ['updated', id])
+  const one = await home.api('GET', `/admin/update/operations/${id}`)
+  equal([one.status, (one.body as Operation).outcome], [200, 'updated'])
+  const { operations } = (await home.api('GET', '/admin/update/operations')).body as { operations: Operation[] }
+  equal([operations[0]?.id, new Set(operations.map((operation) => operation.id)).size], [id, operations.length])
+})
+
 test('without a backup a rollback is told so, and takes nothing from an update that comes at the same time', async () => {
   await using home = await served({}, false)
   const [update, ...rollbacks] = await Promise.all([

@@ -23,6 +23,7 @@ const ENDPOINTS = [
   ['POST', '/admin/update'],
   ['POST', '/admin/update/check'],
   ['GET', '/admin/update/status'],
+  ['GET', '/admin/update/operations'],
   ['POST', '/admin/update/rollback'],
   ['POST', '/admin/update/cancel'],
 ] as const

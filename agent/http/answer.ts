@@ -69,14 +69,22 @@ export function problemOf(error: BatonError): Answer {
   return { status, body, headers }
 }
 
+export function textOf(body: unknown): string {
+  return `${JSON.stringify(body)}\n`
+}
+
+export function etagOf(text: string): string {
+  return `"${nodeCrypto().createHash('sha256').update(text).digest('hex').slice(0, 24)}"`
+}
+
 export function send(request: IncomingMessage, response: ServerResponse, { status, body, headers }: Answer): void {
-  const text = `${JSON.stringify(body)}\n`
+  const text = textOf(body)
   // Reads the rest of the body and throws it away (server.requestTimeout bounds it). Closing on a client that still sends would
   // reset the connection, and the client would never see this answer.
   if (!request.complete) request.resume()
   const common = { 'Cache-Control': 'no-store', 'X-Content-Type-Options': 'nosniff', ...headers }
   if (status === 200 && request.method !== 'POST') {
-    const etag = `"${nodeCrypto().createHash('sha256').update(text).digest('hex').slice(0, 24)}"`
+    const etag = etagOf(text)
     response.setHeader('ETag', etag)
     // Saves a poll from getting the same answer again while nothing changes.
     if (request.headers['if-none-match'] === etag) return void response.writeHead(304, common).end()

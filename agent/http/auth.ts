@@ -6,8 +6,6 @@ import { clientAddresses, type TrustedProxy } from './client-address.ts'
 import { BatonError } from '../words/errors.ts'
 import { nodeCrypto } from '../words/later.ts'
 
-/** a shorter password gets a warning */
-export const PASSWORD_USUAL_MIN = 16
 /** An address may fail this often in a row before it must wait; one of its failures is forgotten after this time. */
 export const FAILURES_AT_ONCE = 20
 export const FAILURE_FORGOTTEN_MS = 3000

@@ -4,7 +4,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { asBatonError, BatonError } from '../words/errors.ts'
 import type { Guard } from './auth.ts'
-import { type Answer, assertOneHost, pathOf, problemOf, readBody, send } from './answer.ts'
+import { type Answer, assertOneHost, etagOf, problemOf, readBody, send, textOf } from './answer.ts'
 import type { Log } from '../log.ts'
 import { parseTag } from '../words/release.ts'
 import type { Operation, PolicyReport, Status, VersionReport } from '../words/state.ts'
@@ -21,32 +21,39 @@ export interface Updater {
   /** Ends the operation in flight with nothing changed. Throws too_late if there is none or its swap has begun. */
   cancel(): Promise<Operation>
   check(): Promise<VersionReport>
-  status(): Promise<Status>
+  /** `wait`: only once the status is new or has changed, at the latest after `mostMs`; null: at once */
+  status(wait: { mostMs: number; isNew(status: Status): boolean } | null): Promise<Status>
+  /** every operation that is remembered, newest first */
+  operations(): Promise<Operation[]>
   /** `own`: the policy that the panel writes; undefined: only reads. Throws invalid_request */
-  policy(own: unknown): Promise<PolicyReport>
+  policy(own?: unknown): Promise<PolicyReport>
   /** throws not_managed */
   assertManaged(): void
 }
 
 export const BODY_MAX_BYTES = 4096
 
-type Endpoint = {
-  method: 'GET' | 'POST'
-  fields: readonly string[]
-  act: (fields: Fields) => Promise<Answer>
+/** seconds that `status?wait=` may say */
+const WAIT_MAX_S = 60
+
+/** What a path does for each method that it knows. A POST has fields. */
+interface Endpoint {
+  GET?: (request: IncomingMessage) => Promise<unknown>
+  POST?: readonly [fields: readonly string[], act: (fields: Fields) => Promise<Answer>]
 }
 
 type Fields = Readonly<Record<string, unknown>>
 
-/** Answers requests below `<basePath>/admin/update`. Returns false, untouched, for any other request. */
+/** `prefix`: where the endpoints are, such as `/admin/update`. The result answers a request for the path below it. */
 export function makeRoutes(
-  basePath: string,
+  prefix: string,
   guard: Guard,
   updater: Updater,
   log: Log,
-): (request: IncomingMessage, response: ServerResponse) => boolean {
-  const prefix = `${basePath}/admin/update`
+): (path: string, request: IncomingMessage, response: ServerResponse) => Promise<void> {
   const endpoints = makeEndpoints(prefix, updater)
+  const endpointAt = (path: string) =>
+    endpoints.get(path) ?? (path.startsWith(OPERATION) ? operationAt(path.slice(OPERATION.length), updater) : undefined)
 
   const answer = async (request: IncomingMessage, path: string): Promise<Answer> => {
     assertOneHost(request)
@@ -57,29 +64,25 @@ export function makeRoutes(
       if (refusal instanceof BatonError && refusal.code === 'no_password') updater.assertManaged()
       throw refusal
     }
-    const endpoint = endpoints.get(path)
+    const endpoint = endpointAt(path)
     if (endpoint === undefined) throw new BatonError('not_found', 'there is no such endpoint')
-    const method = request.method === 'HEAD' ? 'GET' : request.method
-    if (method !== endpoint.method) {
-      throw new BatonError('method_not_allowed', `expected ${endpoint.method}, got ${request.method ?? ''}`)
+    const { GET: read, POST: write } = endpoint
+    if (read !== undefined && (request.method === 'GET' || request.method === 'HEAD')) {
+      updater.assertManaged()
+      return ok(await read(request))
+    }
+    if (write === undefined || request.method !== 'POST') {
+      const expected = Object.keys(endpoint).join(' or ')
+      throw new BatonError('method_not_allowed', `expected ${expected}, got ${request.method ?? ''}`)
     }
     updater.assertManaged()
-    const fields = endpoint.method === 'POST' ? await readFields(request, endpoint.fields) : {}
-    return await endpoint.act(fields)
+    const [known, act] = write
+    return await act(await readFields(request, known))
   }
 
-  return (request, response) => {
-    const whole = pathOf(request)
-    if (!whole.startsWith(prefix)) return false
-    const path = whole.slice(prefix.length)
-    if (path !== '' && !path.startsWith('/')) return false
-    answer(request, path)
-      .catch((cause: unknown) => refuse(cause, endpoints.get(path), request, log))
-      .then((ready) => send(request, response, ready))
-      .catch((cause: unknown) => {
-        response.destroy(cause instanceof Error ? cause : undefined)
-      })
-    return true
+  return async (path, request, response) => {
+    const ready = await answer(request, path).catch((cause: unknown) => refuse(cause, endpointAt(path), request, log))
+    send(request, response, ready)
   }
 }
 
@@ -90,47 +93,57 @@ function is(fields: Fields, name: 'oneWay' | 'state', only: true | 'snapshot'): 
   throw new BatonError('invalid_request', `expected ${only} in \`${name}\``)
 }
 
+const OPERATION = '/operations/'
+
+const ok = (body: unknown): Answer => ({ status: 200, body })
+
 function makeEndpoints(prefix: string, updater: Updater): ReadonlyMap<string, Endpoint> {
   const accepted = (operation: Operation): Answer => ({
     status: 202,
     body: operation,
     headers: { Location: `${prefix}/status` },
   })
+  const update = async (fields: Fields) =>
+    accepted(
+      await updater.update(fields['tag'] === undefined ? null : parseTag(fields['tag']), {
+        oneWay: is(fields, 'oneWay', true),
+        restoreState: is(fields, 'state', 'snapshot'),
+      }),
+    )
+  const rollback = async (fields: Fields) => accepted(await updater.rollback(is(fields, 'state', 'snapshot')))
   return new Map<string, Endpoint>([
-    [
-      '',
-      {
-        method: 'POST',
-        fields: ['tag', 'oneWay', 'state'],
-        act: async (fields) =>
-          accepted(
-            await updater.update(fields['tag'] === undefined ? null : parseTag(fields['tag']), {
-              oneWay: is(fields, 'oneWay', true),
-              restoreState: is(fields, 'state', 'snapshot'),
-            }),
-          ),
-      },
-    ],
-    ['/check', { method: 'POST', fields: [], act: async () => ({ status: 200, body: await updater.check() }) }],
-    ['/status', { method: 'GET', fields: [], act: async () => ({ status: 200, body: await updater.status() }) }],
+    ['', { POST: [['tag', 'oneWay', 'state'], update] }],
+    ['/check', { POST: [[], async () => ok(await updater.check())] }],
+    ['/status', { GET: (request) => updater.status(waitOf(request)) }],
+    ['/operations', { GET: async () => ({ operations: await updater.operations() }) }],
     [
       '/policy',
-      {
-        method: 'POST',
-        fields: ['policy'],
-        act: async ({ policy }) => ({ status: 200, body: await updater.policy(policy) }),
-      },
+      { GET: () => updater.policy(), POST: [['policy'], async ({ policy }) => ok(await updater.policy(policy))] },
     ],
-    ['/cancel', { method: 'POST', fields: [], act: async () => ({ status: 200, body: await updater.cancel() }) }],
-    [
-      '/rollback',
-      {
-        method: 'POST',
-        fields: ['state'],
-        act: async (fields) => accepted(await updater.rollback(is(fields, 'state', 'snapshot'))),
-      },
-    ],
+    ['/cancel', { POST: [[], async () => ok(await updater.cancel())] }],
+    ['/rollback', { POST: [['state'], rollback] }],
   ])
+}
+
+function operationAt(id: string, updater: Updater): Endpoint {
+  const find = async () => {
+    const found = (await updater.operations()).find((operation) => operation.id === id)
+    if (found === undefined) throw new BatonError('not_found', 'no operation with this id is remembered')
+    return found
+  }
+  return { GET: find }
+}
+
+function waitOf({ url, headers }: IncomingMessage): Parameters<Updater['status']>[0] {
+  const said = new URLSearchParams(url?.split('?')[1]).get('wait')
+  if (said === null) return null
+  const seconds = Number(said)
+  if (!/^\d+$/.test(said) || seconds > WAIT_MAX_S) {
+    const got = JSON.stringify(said.slice(0, 40))
+    throw new BatonError('invalid_request', `expected 0 to ${WAIT_MAX_S} seconds in \`wait\`, got ${got}`)
+  }
+  const seen = headers['if-none-match']
+  return { mostMs: seconds * 1000, isNew: (status) => seen !== undefined && seen !== etagOf(textOf(status)) }
 }
 
 function refuse(cause: unknown, endpoint: Endpoint | undefined, request: IncomingMessage, log: Log): Answer {
@@ -141,7 +154,8 @@ function refuse(cause: unknown, endpoint: Endpoint | undefined, request: Incomin
   }
   const problem = problemOf(cause)
   if (cause.code !== 'method_not_allowed' || endpoint === undefined) return problem
-  return { ...problem, headers: { ...problem.headers, Allow: endpoint.method === 'GET' ? 'GET, HEAD' : 'POST' } }
+  const allow = [...(endpoint.GET ? ['GET', 'HEAD'] : []), ...(endpoint.POST ? ['POST'] : [])].join(', ')
+  return { ...problem, headers: { ...problem.headers, Allow: allow } }
 }
 
 async function readFields(request: IncomingMessage, known: readonly string[]): Promise<Record<string, unknown>> {

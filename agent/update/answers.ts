@@ -12,6 +12,7 @@ import {
   badEntry,
   COPIES_MAX,
   type Instance,
+  type Operation,
   type Probation,
   type Status,
   stillBad,
@@ -92,11 +93,7 @@ export async function statusOf(
   next: Omit<NextSwitch, 'expectedMs'>,
 ): Promise<Status> {
   const state = await install.journal.read()
-  // the operation in memory has the progress, which the journal has not
-  const own = running !== null && running.operation.id === state.operation?.id ? running.operation : null
-  // prefer it also if its outcome could not be written
-  const isAhead = own !== null && (own.outcome === null || state.operation?.outcome === null)
-  const operation = isAhead ? structuredClone(own) : state.operation
+  const operation = newestOf(state.operation, running)
   const isInFlight = operation !== null && operation.outcome === null
   // During a restart the backup is the release that ran before. Asking the file would start a process at the worst moment.
   const backupTag = async () =>
@@ -115,6 +112,21 @@ export async function statusOf(
     history: state.history,
     copies: (await keptCopies(install.stateDirectory, install.database)).slice(0, COPIES_MAX),
   }
+}
+
+/** `noted`: the journal's. The operation in memory has the progress, which the journal has not. */
+function newestOf(noted: Operation | null, running: Running | null): Operation | null {
+  const own = running !== null && running.operation.id === noted?.id ? running.operation : null
+  // prefer it also if its outcome could not be written
+  const isAhead = own !== null && (own.outcome === null || noted?.outcome === null)
+  return isAhead ? structuredClone(own) : noted
+}
+
+/** What the journal remembers, newest first; first the operation in flight. */
+export async function operationsOf({ journal }: ManagedInstall, running: Running | null): Promise<Operation[]> {
+  const { operation, history } = await journal.read()
+  const newest = newestOf(operation, running)
+  return newest === null || history.some(({ id }) => id === newest.id) ? history : [newest, ...history]
 }
 
 function unprovenOf(probation: Probation | null): Status['unproven'] {

@@ -19,3 +19,6 @@ export type Busy = (typeof BUSY)[number]
 
 /** of `config.json` */
 export const CONFIGURATION_MAX_BYTES = 256 * 1024
+
+/** a shorter password gets a warning */
+export const PASSWORD_USUAL_MIN = 16

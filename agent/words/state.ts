@@ -240,7 +240,7 @@ export interface ScheduleReport {
   since: OwnDeed[]
 }
 
-/** Body of `POST /admin/update/policy`. */
+/** Body of `GET` and `POST /admin/update/policy`. */
 export interface PolicyReport {
   /** the operator's, which the panel can only tighten; empty if nothing is said, or if it is not understood */
   limits: PolicyFile

@@ -39,7 +39,7 @@ test('the 501 tells the newest release once the feed has said it, and asks the f
     } as const
     const updater = unmanagedUpdater(management, 'v1.0.0', latest)
     for (let times = 0; times < 50; times++) {
-      const error = await rejects(updater.status(), withCode('not_managed'))
+      const error = await rejects(updater.status(null), withCode('not_managed'))
       is((error as { members?: Record<string, unknown> }).members?.['latest'], 'v1.1.0')
     }
     is(server.requests.length, asked)

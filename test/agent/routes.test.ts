@@ -3,10 +3,10 @@
 import { once } from 'node:events'
 import { createServer, type IncomingMessage, request, type Server } from 'node:http'
 import { type AddressInfo, connect } from 'node:net'
-import { makeGuard } from '../../agent/http/auth.ts'
+import { makeAdmin } from '../../agent/http/admin.ts'
 import { BatonError, type ErrorCode, MEANINGS } from '../../agent/words/errors.ts'
 import type { LogEvent } from '../../agent/log.ts'
-import { makeRoutes, type Updater } from '../../agent/http/routes.ts'
+import type { Updater } from '../../agent/http/routes.ts'
 import { type Operation, type Status } from '../../agent/words/state.ts'
 import { newOperation } from '../../agent/update/operation.ts'
 import { equal, is, match, ok } from '../assert.ts'
@@ -23,6 +23,16 @@ const OPERATION = newOperation({
 })
 
 const INSTANCE = { id: 'i', pid: 42, version: 'v1.0.0', startedAt: '2026-11-21T08:00:00Z' }
+
+const STATUS: Status = {
+  state: 'idle',
+  operation: null,
+  instance: INSTANCE,
+  backup: null,
+  unproven: null,
+  trust: { signed: false, metadata: [], withdrawn: [], warning: null },
+  history: [],
+}
 
 const test = suite('routes')
 
@@ -53,12 +63,14 @@ async function served(updater: Partial<Updater> = {}, basePath = ''): Promise<Se
     rollback: () => note('rollback'),
     cancel: () => note('cancel'),
     check: () => note('check'),
-    status: () => note('status'),
-    policy: (own) => note('policy', own),
+    status: (wait) => note('status', ...(wait === null ? [] : [wait.mostMs])),
+    operations: () => note('operations'),
+    policy: (...own) => note('policy', ...own),
     assertManaged: () => {},
     ...updater,
   }
-  const routes = makeRoutes(basePath, makeGuard({ password: TOKEN }), all, (event) => void events.push(event))
+  const log = (event: LogEvent) => void events.push(event)
+  const routes = makeAdmin({ basePath, password: TOKEN, trustedProxy: null, log }, all)
   const server: Server = createServer((incoming, response) => {
     if (routes(incoming, response)) return
     others.push(incoming.url ?? '')
@@ -110,6 +122,80 @@ test('asks the updater for what the request says', async () => {
   await service.ask('POST', '/admin/update/check', '{}')
   await service.ask('GET', '/admin/update/status?x=1')
   equal(service.asked, [['rollback'], ['check'], ['status']])
+})
+
+test('what has happened is one list, and each of it has an address', async () => {
+  const ended = {
+    ...OPERATION,
+    id: 'another',
+    to: 'v1.1.0',
+    outcome: 'updated' as const,
+    finishedAt: OPERATION.startedAt,
+  }
+  await using service = await served({ operations: () => Promise.resolve([OPERATION, ended]) })
+  const all = await service.ask('GET', '/admin/update/operations')
+  conforms({ method: 'GET', path: '/admin/update/operations', ...all })
+  equal(JSON.parse(all.body), { operations: [OPERATION, ended] })
+  for (const [id, status] of [
+    ['another', 200],
+    ['an-id', 200],
+    ['none', 404],
+    ['', 404],
+    ['another/', 404],
+    ['%61nother', 404],
+    ['__proto__', 404],
+  ] as const) {
+    const one = await service.ask('GET', `/admin/update/operations/${id}`)
+    conforms({ method: 'GET', path: '/admin/update/operations/{id}', ...one })
+    is(one.status, status, id)
+    if (status === 200) is((JSON.parse(one.body) as Operation).id, id)
+  }
+  for (const path of ['/admin/update/operations', '/admin/update/operations/another']) {
+    const refused = await service.ask('POST', path)
+    conforms({ method: 'POST', path: '/admin/update/operations/{id}', ...refused })
+    equal([refused.status, refused.headers['allow']], [405, 'GET, HEAD'])
+  }
+})
+
+test('the policy is read with GET and written with POST', async () => {
+  await using service = await served()
+  await service.ask('GET', '/admin/update/policy')
+  await service.ask('POST', '/admin/update/policy', '{"policy":{"skip":"v1.1.0"}}')
+  equal(service.asked, [['policy'], ['policy', { skip: 'v1.1.0' }]])
+  const refused = await service.ask('DELETE', '/admin/update/policy')
+  equal([refused.status, refused.headers['allow']], [405, 'GET, HEAD, POST'])
+  match(refused.body, 'expected GET or POST, got DELETE')
+})
+
+test('a status that is waited for says how long at most, and what the client has not seen is new', async () => {
+  const told: [number, boolean][] = []
+  await using service = await served({
+    status(wait) {
+      if (wait !== null) told.push([wait.mostMs, wait.isNew(STATUS)])
+      return Promise.resolve(STATUS)
+    },
+  })
+  const first = await service.ask('GET', '/admin/update/status?wait=60')
+  is(first.status, 200)
+  const seen = first.headers.etag ?? ''
+  const asked = (tag: string) =>
+    fetch(`http://127.0.0.1:${service.port}/admin/update/status?wait=5`, {
+      headers: { authorization: `Bearer ${TOKEN}`, 'if-none-match': tag },
+    })
+  is((await asked(seen)).status, 304)
+  is((await asked('"other"')).status, 200)
+  equal(told, [
+    [60_000, false],
+    [5000, false],
+    [5000, true],
+  ])
+  for (const wait of ['61', '-1', '1.5', 'x', '', '1e1', '0x10']) {
+    const answer = await service.ask('GET', `/admin/update/status?wait=${wait}`)
+    conforms({ method: 'GET', path: '/admin/update/status', ...answer })
+    is(answer.status, 400, wait)
+    match(answer.body, 'expected 0 to 60 seconds in `wait`')
+  }
+  is(told.length, 3)
 })
 
 test('a person may allow a release with no way back; without that word nobody has, and another type is refused', async () => {
@@ -209,15 +295,7 @@ test('nothing is asked of the updater before the token, the path, the method and
 })
 
 test('a status that would be the same is a 304, and only for a GET that has the right token', async () => {
-  const now: Status = {
-    state: 'idle',
-    operation: null,
-    instance: INSTANCE,
-    backup: null,
-    unproven: null,
-    trust: { signed: false, metadata: [], withdrawn: [], warning: null },
-    history: [],
-  }
+  const now = structuredClone(STATUS)
   await using service = await served({ status: async () => now, check: () => Promise.reject(new Error('unused')) })
   const asked = async (etag: string, token = TOKEN) =>
     await fetch(`http://127.0.0.1:${service.port}/admin/update/status`, {

@@ -40,7 +40,9 @@ export function conformance(api: Node): (answer: Answer) => void {
 
   return (answer) => {
     const method = answer.method.toLowerCase()
-    const path = (answer.path.split('?', 1)[0] ?? '').replace(/^.*(?=\/admin\/)/, '')
+    const path = (answer.path.split('?', 1)[0] ?? '')
+      .replace(/^.*(?=\/admin\/)/, '')
+      .replace(/(?<=\/operations\/)[^/]+$/, '{id}')
     const fail = (message: string): never => {
       const shown = typeof answer.body === 'string' ? answer.body : JSON.stringify(answer.body)
       throw new Error(`${answer.method} ${answer.path} answered ${answer.status}: ${message}\n${shown?.slice(0, 2000)}`)

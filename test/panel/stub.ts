@@ -3,10 +3,9 @@
 
 import { createServer } from 'node:http'
 import type { AddressInfo, Socket } from 'node:net'
-import { makeGuard } from '../../agent/http/auth.ts'
 import { BatonError } from '../../agent/words/errors.ts'
 import { makePanel } from '../../agent/web/panel.ts'
-import { makeRoutes } from '../../agent/http/routes.ts'
+import { makeAdmin } from '../../agent/http/admin.ts'
 import { readPolicy } from '../../agent/update/schedule/policy.ts'
 import type { PolicyFile } from '../../agent/words/schedule.ts'
 import { oneWayFault, type Rehearsal } from '../../agent/words/rehearsal.ts'
@@ -102,6 +101,7 @@ export async function serveStub({
       world.status = { ...world.status, schedule }
       return { limits: world.limits, own: world.policy, faults: [], schedule }
     },
+    operations: () => Promise.resolve(world.status.history),
     assertManaged() {
       if (world.unmanaged === null) return
       const { detail, ...members } = world.unmanaged
@@ -109,7 +109,7 @@ export async function serveStub({
     },
   }
   const panel = makePanel({ basePath })
-  const routes = makeRoutes(basePath, makeGuard({ password }), updater, () => {})
+  const routes = makeAdmin({ basePath, password, trustedProxy: null, log: () => {} }, updater)
   const sockets = new Set<Socket>()
   const server = createServer((req, res) => {
     if (world.down) {

@@ -65,7 +65,7 @@ export async function writeOwn(install: Ruled & Pick<ManagedInstall, 'disk'>, va
   const [opening] = openings(tightened(operators, policy).hours, Date.now())
   if (opening === undefined) {
     throw new BatonError('invalid_request', "`hours`: expected some that lie within the operator's, got none", {
-      hint: '`update.auto` of the configuration has the limits, and `POST /admin/update/policy` without a body shows them',
+      hint: '`update.auto` of the configuration has the limits, and `GET /admin/update/policy` shows them',
     })
   }
   await install.disk.makeDirectory(updateDirectory(install.stateDirectory), 0o700)

@@ -63,7 +63,7 @@ export async function cancel() {
 /** Holds updates by itself for a week, or ends the hold. Keeps the panel's other rules. A hold in the configuration stays. */
 export async function hold() {
   const isHeld = state.status.schedule.heldUntil !== null
-  let answer = await call('POST', '/policy')
+  let answer = await call('GET', '/policy')
   if (answer.kind === 'ok') {
     const { holdUntil: _, ...others } = answer.body.own
     const week = { holdUntil: new Date(now() + 7 * 86_400_000).toISOString() }

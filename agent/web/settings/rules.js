@@ -20,7 +20,7 @@ export async function openRules() {
   show(ui.rulesForm, false)
   const question = ++asked
   if (!ui.rules.open) return
-  const answer = await call('POST', '/policy')
+  const answer = await call('GET', '/policy')
   if (question !== asked) return
   show(ui.rulesForm, answer.kind === 'ok')
   put(ui.ruleProblem, answer.kind === 'problem' ? problemText(answer) : answer.kind === 'down' ? t('notice.lost') : '')
@@ -65,7 +65,7 @@ function written(own) {
 }
 
 async function saveRules() {
-  let answer = await call('POST', '/policy')
+  let answer = await call('GET', '/policy')
   if (answer.kind === 'ok') answer = await call('POST', '/policy', { policy: written(answer.body.own) })
   const isSaved = answer.kind === 'ok'
   put(ui.ruleProblem, isSaved ? '' : answer.kind === 'down' ? t('notice.lost') : problemText(answer))

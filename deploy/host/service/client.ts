@@ -99,8 +99,10 @@ export function connect({ address, basePath, token }: Access): Client {
       return operationIn(expected(await ask('/rollback', 'POST', body), 202))
     },
     cancel: async () => operationIn(expected(await ask('/cancel', 'POST'), 200)),
-    policy: async (own) =>
-      expected(await ask('/policy', 'POST', own === undefined ? undefined : { policy: own }), 200) as PolicyReport,
+    policy: async (own) => {
+      const answer = own === undefined ? ask('/policy', 'GET') : ask('/policy', 'POST', { policy: own })
+      return expected(await answer, 200) as PolicyReport
+    },
   }
 }
 

@@ -1,0 +1,38 @@
+// The endpoints' door: tells their requests from the application's. What answers them is loaded at the first one, so that a process that
+// nobody asks has none of it.
+
+import type { IncomingMessage, ServerResponse } from 'node:http'
+import type { Log } from '../log.ts'
+import { pathOf } from './answer.ts'
+import type { TrustedProxy } from './client-address.ts'
+import type { Updater } from './routes.ts'
+
+/** As in `settings.ts`, checked. */
+export interface AdminSettings {
+  readonly basePath: string
+  readonly password: string | null
+  readonly trustedProxy: TrustedProxy | null
+  readonly log: Log
+}
+
+/** Answers requests below `<basePath>/admin/update`. Returns false, untouched, for any other request. */
+export function makeAdmin(
+  settings: AdminSettings,
+  updater: Updater,
+): (request: IncomingMessage, response: ServerResponse) => boolean {
+  const prefix = `${settings.basePath}/admin/update`
+  const load = async () => {
+    const [{ makeRoutes }, { makeGuard }] = await Promise.all([import('./routes.ts'), import('./auth.ts')])
+    return makeRoutes(prefix, makeGuard(settings), updater, settings.log)
+  }
+  let routes: ReturnType<typeof load> | null = null
+  return (request, response) => {
+    const whole = pathOf(request)
+    if (!whole.startsWith(prefix)) return false
+    const path = whole.slice(prefix.length)
+    if (path !== '' && !path.startsWith('/')) return false
+    const answered = (routes ??= load()).then((answer) => answer(path, request, response))
+    answered.catch((cause: unknown) => response.destroy(cause instanceof Error ? cause : undefined))
+    return true
+  }
+}
