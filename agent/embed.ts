@@ -7,7 +7,7 @@ import { makeAdmin } from './http/admin.ts'
 import { obeyAtOnce } from './disk/as-ordered.ts'
 import { type Carries, makeCarries } from './handover/carry/carry.ts'
 import { allowLongStart } from './sockets/systemd.ts'
-import { openDoor } from './sockets/store.ts'
+import { storeKeeper } from './sockets/store.ts'
 import type { ListenerSpec } from './sockets/listeners.ts'
 import { takeInheritance } from './handover/inheritance.ts'
 import { isRehearsal, makeTurn, type ProcessRole, type Turn } from './handover/turn.ts'
@@ -56,7 +56,11 @@ export async function embed(options: EmbedOptions = {}): Promise<Agent> {
   const { handOver, inherited } = ownValues() // asks for the inheritance too, so it comes first
   const inheritance = await takeInheritance()
   if (inheritance === null) allowLongStart(settings.update.readyMs)
-  const door = openDoor((message) => log({ event: 'warning', message }))
+  const store = storeKeeper({
+    warn: (message) => log({ event: 'warning', message }),
+    missed: (keys) =>
+      void import('./handover/unclaimed.ts').then(({ endIfMissed }) => endIfMissed(keys, serving.listeners)),
+  })
   let id: string | null = null
   const instance: Instance = Object.freeze({
     get id() {
@@ -101,7 +105,7 @@ export async function embed(options: EmbedOptions = {}): Promise<Agent> {
       if (serving.handingOver !== null && settings.switch === 'together') return 'old'
       return serving.isSecond && inheritance?.gate === undefined ? 'new' : 'only'
     },
-    serve: (listeners) => serve(listeners, { settings, install, inheritance, door, serving, life }),
+    serve: (listeners) => serve(listeners, { settings, install, inheritance, store, serving, life }),
     stop: life.stop,
   }
 }

@@ -2,11 +2,10 @@
 // author keeps the process alive for ever, and a second signal ends the process at once.
 
 import { EXIT, reasonOf } from './words/errors.ts'
+import type { Keeper } from './sockets/keeper.ts'
 import { closeListener, type Listener } from './sockets/listeners.ts'
-import type { Lent } from './sockets/lent.ts'
 import type { Carries } from './handover/carry/carry.ts'
 import { bounded, type Turn } from './handover/turn.ts'
-import type { SuccessorSide } from './handover/take/successor.ts'
 import type { Settings, StopReason } from './settings.ts'
 
 /** What this process has only once it serves. */
@@ -14,20 +13,16 @@ export interface Serving {
   listeners: Listener[]
   /** settles when the listeners of the first `serve()` accept; null before that call */
   began: Promise<void> | null
-  /** sockets that were held for this process, by the key of a listener that it does not have yet */
-  unclaimed: Map<string, number>
   /** keys of listeners that the author has closed: another process that still holds such a socket will close it soon */
   freed: Set<string>
   /** connections in the middle of something that the author has registered */
   carries: Carries
-  /** this process's link to its predecessor; null if it is not a successor */
-  side: SuccessorSide | null
+  /** who had the sockets before this process; null before the first `serve()` */
+  keeper: Keeper | null
   /** what only one process may do */
   turn: Turn
   /** resolves when a handover has ended and this process still lives; null if none is in progress */
   handingOver: Promise<unknown> | null
-  /** the sockets that a holder in another container lends, if there is one */
-  lent?: Lent
   /** true in a successor that has not yet ended the operation that started it */
   isSettling: boolean
   /** true while the process that this one takes over from may live */
@@ -35,10 +30,9 @@ export interface Serving {
 }
 
 export function startedServing(carries: Carries, turn: Turn, isSettling: boolean): Serving {
-  const nothing = { began: null, side: null, handingOver: null }
+  const nothing = { began: null, keeper: null, handingOver: null }
   return {
     listeners: [],
-    unclaimed: new Map(),
     freed: new Set(),
     carries,
     turn,
@@ -79,19 +73,19 @@ export function makeLife(settings: Settings, serving: Serving): Life {
     return process.exit(code)
   }
   const part = async (listeners: readonly Listener[]): Promise<void> => {
-    const { lent, carries } = serving
+    const { keeper, carries } = serving
     const { bidFarewell } = await import('./handover/give/farewell.ts')
-    const farewell = bidFarewell({ listeners, carries, isHeld: lent !== undefined })
+    const farewell = bidFarewell({ listeners, carries, isHeld: keeper?.ownsQueue === true })
     await farewell.announce()
     for (const listener of listeners) closeListener(listener)
     hooks.drain()
-    const [parted] = await Promise.all([farewell.finish(settings.update.drainMs), lent?.finishDatagrams()])
+    const [parted] = await Promise.all([farewell.finish(settings.update.drainMs), keeper?.leave?.()])
     if (Object.values(parted).some((count) => count > 0)) log({ event: 'parted', ...parted })
   }
   const stop = async (reason: string): Promise<void> => {
     if (leaving.signal.aborted) return
     log({ event: 'stopping', signal: reason })
-    serving.side?.stopping()
+    serving.keeper?.stopping?.()
     leaving.abort(reason)
     const before = [...serving.listeners] // an author who closes the servers at the same signal takes them out of the list
     // If a successor serves already, this process exits at the end of the handover, once it has given its connections away.

@@ -1,17 +1,15 @@
-// Starts to serve: as the first process of a service, or as the successor in a handover.
+// Starts to serve on what this process's keeper has for it: as the first process of a service, as the next one, or behind a container.
 
 import { resolve } from 'node:path'
 import { ownStart } from './own.ts'
-import { proveAlone, recoverUnderLock } from './recovery.ts'
+import { type OpenProbation, proveAlone, recoverUnderLock } from './recovery.ts'
+import { ownValues } from './handover/values.ts'
 import { freeSocket, storeSockets } from './sockets/store.ts'
 import { missingParts } from './sockets/internals.ts'
-import { bind, type ListenerSpec, makeListener } from './sockets/listeners.ts'
+import type { Keeper } from './sockets/keeper.ts'
+import { type ListenerSpec, makeListener } from './sockets/listeners.ts'
 import { notifySystemd } from './sockets/systemd.ts'
-import type { Serving } from './life.ts'
 import type { ServeOptions } from './serving-later.ts'
-
-/** how long sockets that were held for this process are kept for servers that listen later */
-const UNCLAIMED_MS = 10_000
 
 /**
  * Resolves when this process accepts connections. Rejects if it cannot; a successor exits instead. A second call is for servers
@@ -20,9 +18,7 @@ const UNCLAIMED_MS = 10_000
 export async function serve(given: ListenerSpec[], options: ServeOptions): Promise<void> {
   const { serving } = options
   const specs = given.map(asConfigured)
-  const first = serving.began
-  if (first !== null)
-    return await first.then(async () => (await import('./serving-later.ts')).serveMore(specs, options))
+  if (serving.began !== null) return await serving.began.then(async () => (await later()).serveMore(specs, options))
   serving.began = serveAll(specs, options)
   await serving.began
 }
@@ -36,57 +32,44 @@ function asConfigured(spec: ListenerSpec): ListenerSpec {
 }
 
 async function serveAll(specs: ListenerSpec[], options: ServeOptions): Promise<void> {
-  const { settings, install, inheritance, serving, life } = options
-  const { tag, log } = settings
-  serving.listeners = specs.map((spec) => makeListener(spec, (listener) => freeSocket(listener, serving)))
+  const { settings, install, inheritance, store, serving, life } = options
+  const all = specs.map((spec) => [makeListener(spec, (closed) => freeSocket(closed, serving)), spec] as const)
+  serving.listeners = all.map(([listener]) => listener)
   life.heedSignals()
   if (install === null) void import('./handover/give/farewell.ts') // npm may replace the package's files while it serves
-  if (inheritance === null && !process.env['BATON_HOLDER']) await serveFirst(specs, options)
-  else await (await import('./serving-later.ts')).serveNext(specs, inheritance, options)
-  log({
+  const isFirst = inheritance === null
+  const open = isFirst && install !== null ? await recoverUnderLock(install) : null
+  const keeper = isFirst && !process.env['BATON_HOLDER'] ? store : await (await later()).keeperBeside(options)
+  for (const [listener, spec] of all) await keeper.listen(listener, spec, install === null)
+  await keeper.serve()
+  serving.keeper = keeper
+  const alone = goOnAlone(keeper, open, options)
+  if (keeper.gone === null) await alone
+  settings.log({
     event: 'serving',
-    tag,
+    tag: settings.tag,
     listeners: serving.listeners.map(({ address }) => address),
     managed: install !== null,
     missing: missingParts(),
   })
 }
 
-async function serveFirst(specs: ListenerSpec[], options: ServeOptions): Promise<void> {
-  const { settings, install, serving, life, door } = options
-  const open = install === null ? null : await recoverUnderLock(install)
-  const held = door.take()
-  // A process that was handed sockets is the service, and may share a port that it holds at another address. Without handed
-  // sockets, a second process of a managed install is a mistake, such as the service started by hand beside itself: do not share.
-  const isHeld = held.size > 0
-  await bindAll(serving, specs, held, isHeld || install === null)
-  for (const { address } of isHeld ? [] : serving.listeners.filter(({ isShared }) => isShared)) {
-    const message = `another process listens on ${address} already, and the kernel divides the connections between the two`
-    settings.log({ event: 'warning', message })
-  }
-  door.served()
+/** What this process does once no other process of the service lives. `open`: a probation that its start has found. */
+async function goOnAlone({ gone }: Keeper, open: OpenProbation | null, options: ServeOptions): Promise<void> {
+  const { settings, install, serving, life } = options
+  const ending = await gone
+  serving.isSecond = false
+  ownValues().complete()
+  if (life.isStopping()) return
   void serving.turn.take()
-  await notifySystemd([`MAINPID=${process.pid}`, 'READY=1', `STATUS=serving ${settings.tag}`])
+  // Only now: a listener that only this release has would stay open beyond a revert, with no process to accept, and its clients would
+  // wait for ever.
   void storeSockets(serving.listeners)
-  if (install === null || open === null) return
-  void proveAlone(install, open, settings.update.probationMs, life.isStopping)
+  await notifySystemd([`MAINPID=${process.pid}`, 'READY=1', `STATUS=serving ${settings.tag}`])
+  if (install === null) return
+  if (ending !== null) void (await later()).endOperation(ending, install, options)
+  else if (open !== null) void proveAlone(install, open, settings.update.probationMs, life.isStopping)
 }
 
-async function bindAll(
-  serving: Serving,
-  specs: ListenerSpec[],
-  held: Map<string, number>,
-  mayShare: boolean,
-): Promise<void> {
-  for (const [index, listener] of serving.listeners.entries()) {
-    const spec = specs[index]
-    if (spec !== undefined) await bind(listener, spec, held.get(listener.key) ?? null, mayShare)
-    held.delete(listener.key)
-  }
-  serving.unclaimed = held
-  if (held.size === 0) return
-  // a server of this process may listen later
-  const over = () =>
-    void import('./handover/unclaimed.ts').then(({ letGoOfUnclaimed }) => letGoOfUnclaimed(held, serving.listeners))
-  setTimeout(over, UNCLAIMED_MS).unref()
-}
+/** Loaded only by a start that needs it: most do not. */
+const later = () => import('./serving-later.ts')

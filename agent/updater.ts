@@ -3,7 +3,7 @@
 
 import { beginProbation } from './recovery.ts'
 import { BatonError, EXIT, reasonOf } from './words/errors.ts'
-import { type Command, spares } from './sockets/store.ts'
+import type { Command } from './sockets/start-with.ts'
 import { ownValues } from './handover/values.ts'
 import { notifySystemd } from './sockets/systemd.ts'
 import type { Updater } from './http/routes.ts'
@@ -149,7 +149,7 @@ async function handOverTo(
 ): Promise<void> {
   const report = { ...NO_HANDOVER }
   operation.handover = report
-  await serving.side?.ended // a predecessor that has committed is about to exit: never let three processes live at once
+  await serving.keeper?.gone // a predecessor that has committed is about to exit: never let three processes live at once
   const { places, stateDirectory, journal } = install
   const { turn, listeners, carries } = serving
   const command = ownCommand(install)
@@ -181,7 +181,7 @@ async function handOverTo(
 
 /** The successor died after this process had closed its state. The previous executable is in place again: start it. */
 async function startAnew({ install, serving }: UpdaterOptions): Promise<void> {
-  const { startWith } = await import('./sockets/start-with.ts')
+  const { spares, startWith } = await import('./sockets/start-with.ts')
   const pid = await startWith(ownCommand(install), spares(serving.listeners))
   await notifySystemd([`MAINPID=${pid}`, 'STATUS=starting again'])
 }

@@ -129,7 +129,7 @@ test('what changes the disk in agent/ is disk.ts', () => {
   // the reference service is an application; a socket's name is made where it is listened on
   const others = new Set([
     'agent/disk/disk.ts',
-    'agent/sockets/keeper.ts',
+    'agent/sockets/descriptor-store.ts',
     'agent/sockets/names.ts',
     'agent/update/trust/refresh.ts',
     'agent/disk/state-mark.ts', // at once, in the first code of a release

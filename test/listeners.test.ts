@@ -11,10 +11,10 @@ import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { makeCarries } from '../agent/handover/carry/carry.ts'
 import { drain } from '../agent/handover/give/connections.ts'
-import { startWith } from '../agent/sockets/start-with.ts'
-import { storedNameOf, spares } from '../agent/sockets/store.ts'
+import { spares, startWith } from '../agent/sockets/start-with.ts'
+import { storedNameOf } from '../agent/sockets/store.ts'
 import { makeGiving } from '../agent/handover/give/giving.ts'
-import { openKeeper } from '../agent/sockets/keeper.ts'
+import { openDescriptorStore } from '../agent/sockets/descriptor-store.ts'
 import { bind, closeListener, makeListener, stopAccepting } from '../agent/sockets/listeners.ts'
 import type { Operation, Status } from '../agent/index.ts'
 import { NO_HANDOVER } from '../agent/words/state.ts'
@@ -103,7 +103,7 @@ test('what only a release listened on that was taken back is not held: its clien
   const feed = await publishTo(join(room.folder, 'bad'), [bad])
   const listen = [{ host: '0.0.0.0', port }]
   await using home = await install({ release: room.from, feed, listen, update: { probationMs: 4000 } })
-  using keeper = openKeeper(join(room.folder, 'keeper.sock'))
+  using keeper = openDescriptorStore(join(room.folder, 'keeper.sock'))
   await home.start({ NOTIFY_SOCKET: keeper.path })
   await listenOn(home, '127.0.0.1', port)
   const { body } = await ask(port, 'POST', '/admin/update', home.password)

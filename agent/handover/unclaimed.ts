@@ -4,14 +4,9 @@
 import { EXIT } from '../words/errors.ts'
 import { ownStart } from '../own.ts'
 import type { Listener } from '../sockets/listeners.ts'
-import { letGo } from '../sockets/store.ts'
 
-/** Lets go of them. If the configured port is among them and this process has none of its number, it ends, to be started without. */
-export async function letGoOfUnclaimed(held: Map<string, number>, listeners: readonly Listener[]): Promise<void> {
-  const keys = [...held.keys()]
-  const gone = [...held].map(([key, fd]) => letGo(key, fd))
-  held.clear()
-  await Promise.all(gone)
+/** `keys`: what was let go. If the configured port is among them and this process has none of its number, it ends, to be started without. */
+export function endIfMissed(keys: readonly string[], listeners: readonly Listener[]): void {
   const wanted = (ownStart()?.configuration?.listen ?? []).map(({ port = 0 }) => `:${port}`)
   const isIn = (port: string, some: readonly string[]) => some.some((key) => key.endsWith(port))
   const found = listeners.map(({ key }) => key)

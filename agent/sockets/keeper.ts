@@ -1,97 +1,35 @@
-// Holds the listening sockets of a service while no process of it runs, for a supervisor other than systemd. Works like systemd's
-// descriptor store, with the same messages (sd_notify(3): FDSTORE=1 with FDNAME=, FDSTOREREMOVE=1, READY=1).
-// Must hold: only a process that may write in the directory of its socket can reach it; what it accepts is bounded.
+// Who has the listening sockets while no process of the service accepts on them, as seen by the process that comes next. There are four,
+// and each gives its sockets through this one interface; serving.ts asks the one that this process has.
+//
+//   the manager     systemd, or the supervision without it (descriptor-store.ts)   held in its store          store.ts
+//   the conductor   the old process; one at a time, the holder                     inherited from it          handover/take/successor.ts
+//   a container     beside this one (container/holder/holder.c)                    lent over a connection     lent.ts
+//   nobody          the first start                                                bound by this process      store.ts
+//
+// What a process serves on goes to the manager alone: `storeSockets` and `letGo` of store.ts.
 
-import { rmSync } from 'node:fs'
-import type { ProcessName } from '../words/wire.ts'
-import { isAlive, startTimeOf } from './process.ts'
-import type { HeldSocket } from './store.ts'
-import { letterbox, type Packets } from './packets.ts'
-import { closeDescriptor } from './libc.ts'
+import type { Held, Listener, ListenerSpec } from './listeners.ts'
 
-export interface Keeper extends Disposable {
-  /** value of NOTIFY_SOCKET for the service */
-  path: string
-  /** the sockets that it holds now */
-  held(): HeldSocket[]
-  /** Whether a process has reported that it serves since the last call. */
-  isReady(): boolean
-  /** the process that last reported itself as the main one (MAINPID=), if it lives; else null */
-  main(): ProcessName | null
-  /** Closes the held sockets, so that no client waits if no process will come. */
-  letGo(): void
-}
+/** Held sockets, by the key of their listener. */
+export type HeldSockets = Map<string, Held>
 
-const HELD_MAX = 64
-const NAME = /^[!-9;-~]{1,255}$/
+/** How the process that served before has left. `orphaned`: it died, or was killed, before it said that this one stays. */
+export type Ending = 'committed' | 'orphaned'
 
-/** Throws if this host cannot pass descriptors, or the path is too long for a socket. */
-export function openKeeper(path: string): Keeper {
-  rmSync(path, { force: true }) // left by a supervisor that was killed
-  const letters = letterbox(path)
-  const kept = new Map<string, number>()
-  let ready = false
-  let main: ProcessName | null = null
-  const drop = (name: string) => {
-    const fd = kept.get(name)
-    if (fd !== undefined) closeDescriptor(fd)
-    kept.delete(name)
-  }
-  const read = () => {
-    for (let letter; (letter = next(letters)) !== null;) {
-      const [fd, ...others] = letter.descriptors
-      for (const other of others) closeDescriptor(other)
-      const lines = letter.text.split('\n')
-      const name = lines.find((line) => line.startsWith('FDNAME='))?.slice('FDNAME='.length) ?? ''
-      ready ||= lines.includes('READY=1')
-      const pid = Number(/^MAINPID=([0-9]{1,10})$/m.exec(letter.text)?.[1] ?? 0)
-      const startTime = startTimeOf(pid)
-      if (startTime !== null) main = { pid, startTime } // else it has ended since
-      if (lines.includes('FDSTOREREMOVE=1')) drop(name)
-      if (fd === undefined) continue
-      if (lines.includes('FDSTORE=1') && NAME.test(name) && (kept.has(name) || kept.size < HELD_MAX)) {
-        drop(name)
-        kept.set(name, fd)
-      } else closeDescriptor(fd)
-    }
-  }
-  const letGo = () => {
-    read()
-    for (const name of kept.keys()) drop(name)
-  }
-  return {
-    path,
-    held: () => {
-      read()
-      return [...kept].map(([name, fd]) => ({ name, fd }))
-    },
-    isReady: () => {
-      read()
-      const was = ready
-      ready = false
-      return was
-    },
-    main: () => {
-      read()
-      return main !== null && isAlive(main.pid, main.startTime) ? main : null
-    },
-    letGo,
-    [Symbol.dispose]: () => {
-      letGo()
-      letters.close()
-      rmSync(path, { force: true })
-    },
-  }
-}
-
-/** The next letter that arrived whole; null if none waits. */
-function next(letters: Packets): ReturnType<Packets['receive']> {
-  for (let torn = 0; torn < HELD_MAX; torn++) {
-    try {
-      return letters.receive()
-    } catch {
-      continue // torn, or empty
-    }
-  }
-  return null
+export interface Keeper {
+  /**
+   * Has it listen: on the socket that is kept for it, else on one that this process binds; `mayShare`: even if another process listens
+   * there. Before `serve`, it may only seem to listen. Rejects if it cannot.
+   */
+  listen(listener: Listener, spec: ListenerSpec, mayShare: boolean): Promise<void>
+  /** Call it once the listeners of the start have been given to `listen`. Resolves when this process accepts on all of them. */
+  serve(): Promise<void>
+  /** Whether the accept queue stays with the keeper when this process stops: new clients wait there for the next one. */
+  readonly ownsQueue: boolean
+  /** Resolves when no other process of the service lives; null: none does. */
+  readonly gone: Promise<Ending> | null
+  /** Tells it that this process was asked to stop, and has not failed. */
+  stopping?(): void
+  /** Leaves to it what comes from now on. Resolves when the application has had time to answer what came before. */
+  leave?(): Promise<void>
 }

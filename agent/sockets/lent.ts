@@ -10,17 +10,11 @@ import { dirname, join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { reasonOf } from '../words/errors.ts'
 import { containerTurn } from '../words/lent.ts'
+import type { Keeper } from './keeper.ts'
 import { closeDescriptor } from './libc.ts'
 import { addressToBind, bind, listen, type Listener, type ListenerSpec, stopAccepting } from './listeners.ts'
 import { finishDatagrams, isOfDatagrams } from './lent-datagrams.ts'
 import { type BorrowOptions, type Loan, loanAt } from './loan.ts'
-
-export interface Lent {
-  /** Listens on the holder's socket for it. If the holder has none, binds one in this container's own network, with a warning. */
-  listen(listener: Listener, spec: ListenerSpec): Promise<void>
-  /** Stops reading datagrams: later ones wait for the next process. Resolves when the application has had time to send its answers. */
-  finishDatagrams(): Promise<void>
-}
 
 const TURN_LOOK_MS = 100
 
@@ -32,9 +26,12 @@ interface Open {
   within: WeakSet<Socket>
 }
 
-/** Resolves when the holder at `path` has lent its sockets. Throws only if this Node cannot take any. */
-export async function borrow(path: string, options: BorrowOptions): Promise<Lent> {
-  const { warn, leaving } = options
+/**
+ * The holder at `path`. Resolves when it has lent its sockets; throws only if this Node cannot take any. `id`: this container's. What the
+ * holder has no socket for is bound in this container's own network, with a warning.
+ */
+export async function containerKeeper(path: string, options: BorrowOptions & { id: string | null }): Promise<Keeper> {
+  const { warn, leaving, id } = options
   const all: Open[] = []
   let loan = await loanAt(path, options)
   const follow = () => void loan.link.once('close', () => void renew().catch((cause) => warn(reasonOf(cause))))
@@ -53,6 +50,10 @@ export async function borrow(path: string, options: BorrowOptions): Promise<Lent
     for (const { inside } of all) inside?.close()
   })
   return {
+    ownsQueue: true,
+    gone: turnComes(path, id, leaving).then(() => 'committed'),
+    leave: finishDatagrams,
+    serve: async () => {},
     async listen(listener, spec) {
       const one: Open = { listener, spec, inside: null, within: new WeakSet() }
       if (!listener.isTcp || nameFor(listener, spec, loan) === null) {
@@ -66,7 +67,6 @@ export async function borrow(path: string, options: BorrowOptions): Promise<Lent
       all.push(one)
       one.inside = await listenInside(one, warn)
     },
-    finishDatagrams,
   }
 }
 
@@ -91,7 +91,7 @@ async function listenOn(one: Open, loan: Loan, warn: (message: string) => void):
   if (name === null || fd === undefined) return warn(`the new holder does not hold ${one.listener.key}`)
   loan.sockets.delete(name)
   // no spare: whatever closes or shuts the spare would act on the holder's socket
-  await listen(one.listener, fd)
+  await listen(one.listener, { accept: fd, spare: null })
 }
 
 /** The network is gone with the holder: no end of a connection reaches a client or this process, so drop the connections. */

@@ -55,6 +55,14 @@ export interface Listener {
   sessions: Set<Session>
 }
 
+/** A bound socket that somebody has kept for a listener. */
+export interface Held {
+  /** descriptor to accept on */
+  accept: number
+  /** becomes the listener's spare; null: it must have none, since whatever closes or shuts a spare acts on the keeper's socket too */
+  spare: number | null
+}
+
 /** The part of an HTTP/2 session that matters here. */
 export interface Session {
   /** it may be so for as long as the client keeps the socket open: only then comes `close` */
@@ -133,20 +141,17 @@ export function makeListener(spec: ListenerSpec, closed: (listener: Listener) =>
 }
 
 /**
- * First process: listens on the socket that was held for it, or binds one; `mayShare`: even if another process listens there. A unix socket
- * that has lost its name for good is bound anew.
+ * Listens on the socket that was held for it, or binds one; `mayShare`: even if another process listens there. A unix socket that has
+ * lost its name for good is bound anew.
  */
 export async function bind(
   listener: Listener,
   spec: ListenerSpec,
-  held: number | null = null,
+  held: Held | null = null,
   mayShare = false,
 ): Promise<void> {
   try {
-    if (held !== null && (await isNamed(listener, held))) {
-      listener.spare = duplicate(held)
-      return await listen(listener, held)
-    }
+    if (held !== null && (await isNamed(listener, held.accept))) return await listen(listener, held)
     if (spec.path === undefined) await bindPort(listener, spec, mayShare)
     else await bindPath(listener, spec.path, spec)
     if (held !== null) await leaveForNew(listener, held)
@@ -240,15 +245,17 @@ export function namesOf(listeners: readonly Listener[]): string[] {
   return listeners.filter(({ isTcp }) => !isTcp).map(({ key }) => key)
 }
 
-/** Call it once a new socket listens in place of `fd`, which has lost its name: the connections that wait there are taken. */
-export async function leaveForNew(listener: Listener, fd: number): Promise<void> {
+/** Call it once a new socket listens in place of one that has lost its name: the connections that wait there are taken. */
+export async function leaveForNew(listener: Listener, { accept, spare }: Held): Promise<void> {
   listener.isAnew = true
-  await (await import('./names.ts')).takeQueue(listener.server, fd)
+  if (spare !== null) closeSync(spare)
+  await (await import('./names.ts')).takeQueue(listener.server, accept)
 }
 
 /** Listens on a socket that is bound already. */
-export async function listen(listener: Listener, fd: number): Promise<void> {
-  await listening(listener, [{ fd }])
+export async function listen(listener: Listener, { accept, spare }: Held): Promise<void> {
+  listener.spare = spare
+  await listening(listener, [{ fd: accept }])
   listener.address = addressOf(listener)
 }
 

@@ -1,17 +1,10 @@
-// Listens on a socket that another process has too, as its successor or again after a revert; or refuses its clients for good.
+// What a process does with its spares that has given its sockets to another one: it listens on them again, or refuses their clients.
 
 import { closeSync } from 'node:fs'
 import { BatonError } from '../words/errors.ts'
-import type { InheritedListener } from '../words/wire.ts'
 import { duplicate, refuseClients } from './libc.ts'
 import { bindPath, isNamed, leaveForNew, listen, type Listener, stopAccepting } from './listeners.ts'
 import { storeSockets } from './store.ts'
-
-/** Successor: listens on the socket that it has inherited. */
-export async function inherit(listener: Listener, inherited: InheritedListener): Promise<void> {
-  listener.spare = inherited.spare
-  await listen(listener, inherited.accept)
-}
 
 /**
  * After a revert: listens again on the spare, and keeps a new one. Somebody may have removed the name of a unix socket: it is made again,
@@ -24,8 +17,7 @@ export async function listenAgain(listener: Listener): Promise<void> {
   if (hasLost && (await bindAnew(listener, spare))) return
   if (listener.server.listening) return
   if (spare === null) throw new BatonError('undo_failed', `there is no spare of ${listener.key} to listen on again`)
-  listener.spare = duplicate(spare)
-  await listen(listener, spare)
+  await listen(listener, { accept: spare, spare: duplicate(spare) })
 }
 
 /** Whether clients find the listener at its path again. Until then it keeps `lost`, and does not accept on it. */
@@ -38,7 +30,7 @@ async function bindAnew(listener: Listener, lost: number): Promise<boolean> {
     listener.spare = lost
     return false
   }
-  await leaveForNew(listener, lost)
+  await leaveForNew(listener, { accept: lost, spare: null })
   await storeSockets([listener])
   return true
 }

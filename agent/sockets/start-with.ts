@@ -2,7 +2,26 @@
 
 import { spawn } from 'node:child_process'
 import { environmentAtStart } from './environment.ts'
-import type { Command, HeldSocket } from './store.ts'
+import type { Listener } from './listeners.ts'
+import { storedNameOf } from './store.ts'
+
+/** A listening socket that is held for the next process. */
+export interface HeldSocket {
+  name: string
+  fd: number
+}
+
+export function spares(listeners: readonly Listener[]): HeldSocket[] {
+  return listeners.flatMap(({ key, spare }) => (spare === null ? [] : [{ name: storedNameOf(key), fd: spare }]))
+}
+
+/** The command that starts a process of the service. */
+export interface Command {
+  file: string
+  args: string[]
+  /** default: this process's working directory */
+  cwd?: string
+}
 
 /** sets LISTEN_PID to the new process's own pid: the descriptors are for that process alone */
 const FOR_ITSELF = 'LISTEN_PID=$$; export LISTEN_PID; exec "$0" "$@"'

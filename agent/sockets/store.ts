@@ -4,32 +4,35 @@
 
 import { closeSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { keepFromChildren, refuseClients } from './libc.ts'
+import { duplicate, keepFromChildren, refuseClients } from './libc.ts'
 import { LISTEN_VARIABLES } from './environment.ts'
-import type { Listener } from './listeners.ts'
+import type { HeldSockets, Keeper } from './keeper.ts'
+import { bind, type Held, type Listener } from './listeners.ts'
 import { hasSupervisor, notifySystemd, notifyWith } from './systemd.ts'
 
 const FIRST = 3
 const NAME_MAX = 255
 export const WAITING_MAX_MS = 30_000
+/** how long sockets that were held for this process are kept for servers that listen later */
+const UNCLAIMED_MS = 10_000
 const [STORE_TRIES, STORE_EVERY_MS] = [100, 20]
 
 /** The sockets, by the key of their listener. Removes them from the environment: neither a child nor a second call finds them. */
-export function heldSockets(environment: NodeJS.ProcessEnv = process.env): Map<string, number> {
+export function heldSockets(environment: NodeJS.ProcessEnv = process.env): HeldSockets {
   const { LISTEN_PID: pid, LISTEN_FDS: count, LISTEN_FDNAMES: names } = environment
   for (const name of LISTEN_VARIABLES) delete environment[name]
-  const held = new Map<string, number>()
+  const held: HeldSockets = new Map()
   if (Number(pid) !== process.pid || !/^[0-9]{1,4}$/.test(count ?? '')) return held
-  for (let i = 0; i < Number(count); i++) {
-    keepFromChildren(FIRST + i)
-    const key = keyOfName(names?.split(':')[i] ?? '')
-    if (key === null || held.has(key)) closeSync(FIRST + i)
-    else held.set(key, FIRST + i)
+  for (let accept = FIRST; accept < FIRST + Number(count); accept++) {
+    keepFromChildren(accept)
+    const key = keyOfName(names?.split(':')[accept - FIRST] ?? '')
+    if (key === null || held.has(key)) closeSync(accept)
+    else held.set(key, { accept, spare: duplicate(accept) })
   }
   return held
 }
 
-let kept: Map<string, number> | null = null
+let kept: HeldSockets | null = null
 
 /** Call it before the application's first line: an application that reads LISTEN_FDS itself would take these sockets. */
 export function keepHeldSockets(): string[] {
@@ -37,37 +40,68 @@ export function keepHeldSockets(): string[] {
   return [...kept.keys()]
 }
 
-export interface Door {
-  /** sockets by the key of their listener; from now on they are the caller's */
-  take(): Map<string, number>
-  /** call it when this process serves: until then its end lets the sockets go */
-  served(): void
+export interface StoreKeeper extends Keeper {
+  /** Lets go of what it holds for this process, if another keeper has the sockets. */
+  letGo(): void
+}
+
+export interface StoreOptions {
+  warn(message: string): void
+  /** Called with the keys of what was let go because no server of the application had listened there UNCLAIMED_MS after it served. */
+  missed(keys: string[]): void
+  patienceMs?: number
 }
 
 /**
- * Keeps the sockets that were held for this process until it serves. Connections wait in their queues for at most `patienceMs`;
- * a start that takes longer refuses them. `take` gives the sockets to the caller, once.
+ * The manager, or nobody. Until this process serves, the end of this process lets go of what the manager holds. Connections wait in the
+ * queues for at most `patienceMs`; a start that takes longer refuses them.
  */
-export function openDoor(warn: (message: string) => void, patienceMs = WAITING_MAX_MS): Door {
-  let held = kept ?? heldSockets()
+export function storeKeeper({ warn, missed, patienceMs = WAITING_MAX_MS }: StoreOptions): StoreKeeper {
+  const held = kept ?? heldSockets()
   const keys = kept === null ? [...held.keys()] : [] // else the adapter does the same, from its first line on
   const serves =
     keys.length === 0
       ? null
       : import('./last-resort.ts').then(({ letGoUnlessServing }) => letGoUnlessServing(keys, storedNameOf))
   kept = null
-  const take = () => {
-    const taken = held
-    held = new Map()
+  const release = async () => {
     clearTimeout(timer)
-    return taken
+    const left = [...held]
+    held.clear()
+    await Promise.all(left.map(([key, socket]) => letGo(key, socket)))
+    return left.map(([key]) => key)
   }
-  const shut = () => {
+  const late = () => {
     warn(`it does not serve after ${patienceMs} ms: connections that wait are refused`)
-    for (const [key, fd] of take()) void letGo(key, fd)
+    void release()
   }
-  const timer = held.size === 0 ? undefined : setTimeout(shut, patienceMs).unref()
-  return { take, served: () => void serves?.then((end) => end()) }
+  let timer = held.size === 0 ? undefined : setTimeout(late, patienceMs).unref()
+  let isHeld: boolean | null = null
+  let isServing = false
+  return {
+    ownsQueue: false,
+    gone: null,
+    letGo: () => void release(),
+    async listen(listener, spec, mayShare) {
+      clearTimeout(timer)
+      // A process that was handed sockets is the service, and may share a port that it holds at another address. Without handed
+      // sockets, a second process of a managed install is a mistake, such as the service started by hand beside itself: do not share.
+      isHeld ??= held.size > 0
+      const own = held.get(listener.key) ?? null
+      held.delete(listener.key)
+      await bind(listener, spec, own, isHeld || mayShare)
+      if (isHeld || isServing || !listener.isShared) return
+      warn(
+        `another process listens on ${listener.address} already, and the kernel divides the connections between the two`,
+      )
+    },
+    async serve() {
+      isServing = true
+      // a server of this process may listen later
+      if (held.size > 0) timer = setTimeout(() => void release().then(missed), UNCLAIMED_MS).unref()
+      void serves?.then((end) => end())
+    },
+  }
 }
 
 /** Gives the listening sockets to the manager, which holds them from now on, even if this process dies. */
@@ -102,32 +136,14 @@ export function freeSocket(listener: Listener, { listeners, freed }: Open): void
 }
 
 /** Closes a socket that was held for a listener which this release does not have, and makes the manager drop it. */
-export async function letGo(key: string, fd: number): Promise<void> {
+export async function letGo(key: string, { accept, spare }: Held): Promise<void> {
   await forget(key)
-  closeSync(fd)
+  for (const fd of [accept, spare]) if (fd !== null) closeSync(fd)
 }
 
 /** Makes the manager drop what it holds for this listener. */
 export async function forget(key: string): Promise<void> {
   await notifySystemd(['FDSTOREREMOVE=1', `FDNAME=${storedNameOf(key)}`])
-}
-
-/** A listening socket that is held for the next process. */
-export interface HeldSocket {
-  name: string
-  fd: number
-}
-
-export function spares(listeners: readonly Listener[]): HeldSocket[] {
-  return listeners.flatMap(({ key, spare }) => (spare === null ? [] : [{ name: storedNameOf(key), fd: spare }]))
-}
-
-/** The command that starts a process of the service. */
-export interface Command {
-  file: string
-  args: string[]
-  /** default: this process's working directory */
-  cwd?: string
 }
 
 /** A name that systemd accepts: visible ASCII without `:`, at most 255 characters. */

@@ -4,9 +4,9 @@
 import { createServer } from 'node:http'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import { startWith } from '../../agent/sockets/start-with.ts'
-import { heldSockets, storedNameOf, spares } from '../../agent/sockets/store.ts'
-import { openKeeper } from '../../agent/sockets/keeper.ts'
+import { spares, startWith } from '../../agent/sockets/start-with.ts'
+import { heldSockets, storedNameOf } from '../../agent/sockets/store.ts'
+import { openDescriptorStore } from '../../agent/sockets/descriptor-store.ts'
 import { bind, closeListener, type Listener, makeListener, stopAccepting } from '../../agent/sockets/listeners.ts'
 import { isAlive } from '../../agent/sockets/process.ts'
 import { equal, is, match, ok, rejects } from '../assert.ts'
@@ -35,7 +35,7 @@ test('what waits in the queue while nobody accepts is answered by the process th
 test('a supervision that keeps the sockets gives them to one process after the other; when it lets go clients are refused', async () => {
   await using made = await temporary('door')
   const folder = made.path
-  using keeper = openKeeper(join(folder, 'notify'))
+  using keeper = openDescriptorStore(join(folder, 'notify'))
   const { listener, port } = await silent()
   const first = await startWith(command(), spares([listener]), { notify: keeper.path })
   await until('its socket', () => keeper.held().length === 1)

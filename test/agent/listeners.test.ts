@@ -196,7 +196,7 @@ test('a unix socket that has lost its name gets it again, and is bound anew if e
   is(await isNamed(first, first.spare ?? -1), false)
   const spec = { server: answering(), path }
   const second = makeListener(spec)
-  await bind(second, spec, held)
+  await bind(second, spec, { accept: held ?? -1, spare: null })
   match(await ask(path), 'here')
   match(await answerOn(waiting), 'here', 'whoever waited in the queue is answered')
   is(second.isAnew, true)

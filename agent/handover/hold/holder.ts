@@ -354,7 +354,7 @@ async function putBack(cause: unknown, successor: Successor, own: Hold, wasReady
 
   if (await startAgain(holding, own, failed, failedAt)) return EXIT.done
   // that release has run before: it may be the sockets that keep it from starting
-  for (const { key, spare } of holding.listeners) await letGo(key, spare)
+  for (const { key, spare } of holding.listeners) await letGo(key, { accept: spare, spare: null })
   warn(`the sockets are let go, and ${from} is started as on its first day: clients are refused until it serves`)
   const why = `${failed.message}; ${from} too started only once the held sockets were let go, so this is not held against ${tag}`
   const excused = { ...failed, message: why, isBlameless: true }

@@ -8,9 +8,8 @@ import { type AddressInfo, BoundSocket, createServer, type Server, Socket, type 
 import type { InheritedListener } from '../../words/wire.ts'
 import { isAsking } from '../../sockets/asking.ts'
 import { duplicate } from '../../sockets/libc.ts'
-import type { Listener } from '../../sockets/listeners.ts'
+import { listen, type Listener } from '../../sockets/listeners.ts'
 import { askedBy, endQuestion, heardOnce, overlaps, placeIn, seemToListen } from '../../sockets/questions.ts'
-import { inherit } from '../../sockets/spare.ts'
 
 /** Until `accepted` resolves, these servers seem to listen, and a connection of this process to one of them reaches it. */
 export async function seemToServe(
@@ -30,7 +29,7 @@ export async function listenAtLast(listener: Listener, inherited: InheritedListe
   }
   heardOnce(listener.server)
   endQuestion(listener.server)
-  await inherit(listener, inherited)
+  await listen(listener, inherited)
 }
 
 /** null: a unix socket */

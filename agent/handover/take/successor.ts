@@ -13,11 +13,12 @@ import { type Channel, channelOver } from '../channel.ts'
 import { ALIVE_EVERY_MS, type Heartbeat, lifeOf, watch } from '../heartbeat.ts'
 import { descriptorOf } from '../../sockets/internals.ts'
 import { forgetLastWords } from '../../disk/kept-words.ts'
+import type { ManagedInstall } from '../../disk/managed-install.ts'
 import { tellThrough } from '../last-words.ts'
+import type { Ending, Keeper } from '../../sockets/keeper.ts'
 import { bind, isNamed, leaveForNew, type Listener, type ListenerSpec } from '../../sockets/listeners.ts'
 import { riskAgain } from '../../sockets/memory.ts'
 import { isDatagrams } from '../../sockets/datagrams.ts'
-import { inherit } from '../../sockets/spare.ts'
 import {
   type InheritedListener,
   type Ability,
@@ -34,32 +35,19 @@ import { listenAtLast, seemToServe } from './early.ts'
 import { makeTaking } from './taking.ts'
 import { takeTickets } from '../../sockets/tickets.ts'
 
-/** How the predecessor left. `committed`: it had sent the commit. `orphaned`: it died, or was killed, before it sent that. */
-export type Ending = 'committed' | 'orphaned'
-
-export interface SuccessorOptions {
+export interface ConductorOptions {
   inheritance: Inheritance
   listeners: Listener[]
-  specs: ListenerSpec[]
   service: string
   tag: string
   carries: Carries
   log: Log
-  /** whether this process could make the next update */
-  couldUpdate(): Promise<Ability>
+  /** null: this is not a managed install */
+  install: ManagedInstall | null
   /** starts the work that only one process may do */
   takeTurn(): Promise<void>
-}
-
-export interface SuccessorSide {
-  /** resolves when the predecessor is gone: this process owns the operation from then on */
-  ended: Promise<Ending>
-  /** Tells the predecessor that this process was asked to stop and has not failed. */
-  stopping(): void
-  /** whether the predecessor, or the holder, still watches this process */
-  isTried(): boolean
-  /** Listens on one more socket, inherited if the predecessor had it. On a failure it tells the predecessor, and rejects. */
-  listen(listener: Listener, spec: ListenerSpec): Promise<void>
+  /** called once the conductor knows that this process cannot listen */
+  failed(cause: unknown): Promise<never>
 }
 
 type Upwards = Channel<ToPredecessor, ToSuccessor>
@@ -79,22 +67,17 @@ function openChannel({ channel: { messages, packets } }: Inheritance): Upwards {
 }
 
 const PREDECESSOR_EXIT_MS = 10_000
+const UNMANAGED = { problem: 'it is not a managed install', feed: false }
 
-/** Resolves when this process accepts connections. If it cannot, tells the predecessor and rejects; the caller then exits. */
-export async function takeOver(options: SuccessorOptions): Promise<SuccessorSide> {
-  const up = openChannel(options.inheritance)
-  took('born')
-  try {
-    return await introduceOneself(up, options)
-  } catch (cause) {
-    await up.tell({ type: 'failed', message: reasonOf(cause) })
-    throw cause
-  }
-}
-
-async function introduceOneself(up: Upwards, options: SuccessorOptions): Promise<SuccessorSide> {
+/**
+ * The old process, or the holder, which conducts this switch. What it leaves is listened on once it allows that; what else this process
+ * listens on is bound before, since that may fail. If this process cannot listen, it tells the conductor, and `failed` ends it.
+ */
+export function conductorKeeper(options: ConductorOptions): Keeper {
   const { inheritance, listeners, log } = options
   const { predecessor, hangMs, patienceMs } = inheritance
+  const up = openChannel(inheritance)
+  took('born')
   const life = lifeOf(predecessor.pid)
   const [heard, hung] = [receive(up, life, options), watch(life, hangMs)]
   const stuck = deadline(patienceMs)
@@ -103,25 +86,53 @@ async function introduceOneself(up: Upwards, options: SuccessorOptions): Promise
     hung.rejects.catch((cause: unknown) => end(predecessor, `it ${reasonOf(cause).replace(/^it /, '')}`, log)),
     stuck.passes.then(() => end(predecessor, `it did not commit within ${patienceMs} ms`, log)),
   ])
-
-  // Binding may fail, so bind the listeners that are not inherited before saying hello.
-  const { inherited, accepting, unclaimed } = await sortOut(options)
-  took('bound')
-  await up.tell({ type: 'hello', listeners: listeners.map(({ key }) => key) })
-  took('said hello')
-  const alive = setInterval(() => void up.tell({ type: 'alive' }), ALIVE_EVERY_MS)
-  // If the predecessor dies now, no other process serves: this process has the sockets, so it goes on alone.
-  await seemToServe(inherited, Promise.race([heard.accepted, alone]))
-  for (const accept of accepting) await accept()
-  took('accepting')
-  await up.tell({ type: 'ready' })
-  took('said ready')
-
-  let isTried = true
-  const ended = Promise.race([heard.committed.then(() => true), alone.then(() => false)]).then(
-    async (isCommitted): Promise<Ending> => {
+  const left = new Map(inheritance.listeners.filter((one) => !isDatagrams(one)).map((one) => [one.key, one]))
+  const inherited: [Listener, InheritedListener][] = []
+  const accepting: (() => Promise<void>)[] = []
+  const hello = (...also: Listener[]) =>
+    up.tell({ type: 'hello', listeners: [...listeners, ...also].map(({ key }) => key) })
+  const tellFailures = async (act: () => Promise<void>): Promise<void> => {
+    try {
+      await act()
+    } catch (cause) {
+      if (isOver) throw cause
+      await up.tell({ type: 'failed', message: reasonOf(cause) })
+      await options.failed(cause)
+    }
+  }
+  let [isServing, isOver] = [false, false]
+  const gone = Promise.withResolvers<Ending>()
+  const listen = async (listener: Listener, spec: ListenerSpec): Promise<void> => {
+    const own = left.get(listener.key) ?? atOtherAddress(listener, left, options) ?? null
+    if (own !== null && own.key !== listener.key) keepAddress(listener, own.key, log)
+    left.delete(own?.key ?? '')
+    // the predecessor may have the same port at an address that does not overlap
+    if (isServing || own === null) return await bind(listener, spec, own, true)
+    if (await isNamed(listener, own.accept)) {
+      inherited.push([listener, own])
+      accepting.push(() => listenAtLast(listener, own))
+      return
+    }
+    await bind(listener, spec, null, true)
+    accepting.push(async () => void leaveForNew(listener, own))
+  }
+  const serve = async (): Promise<void> => {
+    took('bound')
+    await hello()
+    took('said hello')
+    const alive = setInterval(() => void up.tell({ type: 'alive' }), ALIVE_EVERY_MS)
+    // If the predecessor dies now, no other process serves: this process has the sockets, so it goes on alone.
+    await seemToServe(inherited, Promise.race([heard.accepted, alone]))
+    for (const accept of accepting) await accept()
+    isServing = true
+    took('accepting')
+    await up.tell({ type: 'ready' })
+    took('said ready')
+    if (inheritance.gate !== undefined) void options.takeTurn() // no other process of the application lives
+    const isCommitted = Promise.race([heard.committed.then(() => true), alone.then(() => false)])
+    void isCommitted.then(async (isSo) => {
       riskAgain(inheritance.memoryRisk)
-      if (isCommitted) {
+      if (isSo) {
         took('heard commit')
         await up.tell({ type: 'committed' })
         took('said committed')
@@ -129,70 +140,27 @@ async function introduceOneself(up: Upwards, options: SuccessorOptions): Promise
       }
       await seeOff(predecessor, log)
       clearInterval(alive)
-      isTried = false
-      closeAll(unclaimed)
+      isOver = true
+      for (const { accept, spare } of left.values()) for (const fd of [accept, spare]) closeSync(fd)
+      left.clear()
       forgetLastWords()
       hung[Symbol.dispose]()
       stuck[Symbol.dispose]()
       took('alone')
-      return isCommitted ? 'committed' : 'orphaned'
-    },
-  )
-  const listen = async (listener: Listener, spec: ListenerSpec): Promise<void> => {
-    const own = unclaimed.get(listener.key) ?? atOtherAddress(listener, unclaimed, options)
-    if (own !== undefined && own.key !== listener.key) keepAddress(listener, own.key, log)
-    unclaimed.delete(listener.key)
-    try {
-      await listenOn(listener, spec, own)
-    } catch (cause) {
-      await up.tell({ type: 'failed', message: reasonOf(cause) })
-      throw cause
-    }
-    await up.tell({ type: 'hello', listeners: [...listeners, listener].map(({ key }) => key) })
+      gone.resolve(isSo ? 'committed' : 'orphaned')
+    })
   }
-  return { ended, stopping: () => void up.tell({ type: 'stopping' }), isTried: () => isTried, listen }
-}
-
-interface Sorted {
-  /** the listeners that this process inherits, each with its descriptors */
-  inherited: [Listener, InheritedListener][]
-  /** for each listener that this process inherits: has it accept there */
-  accepting: (() => Promise<void>)[]
-  /** what it inherits for servers that may listen later, by key */
-  unclaimed: Map<string, InheritedListener>
-}
-
-/** Later: on what it has inherited, or on a socket of its own. */
-async function listenOn(listener: Listener, spec: ListenerSpec, own: InheritedListener | undefined): Promise<void> {
-  if (own === undefined) return await bind(listener, spec, null, true)
-  if (await isNamed(listener, own.spare)) return await inherit(listener, own)
-  closeSync(own.spare)
-  await bind(listener, spec, own.accept, true)
-}
-
-/** Binds the listeners that this process does not inherit. */
-async function sortOut(options: SuccessorOptions): Promise<Sorted> {
-  const { inheritance, listeners, specs, log } = options
-  const byKey = new Map(inheritance.listeners.filter((one) => !isDatagrams(one)).map((one) => [one.key, one]))
-  const inherited: Sorted['inherited'] = []
-  const accepting: Sorted['accepting'] = []
-  for (const [index, listener] of listeners.entries()) {
-    const own = byKey.get(listener.key) ?? atOtherAddress(listener, byKey, options)
-    const spec = specs[index]
-    const isOwn = own !== undefined && (await isNamed(listener, own.spare))
-    // the predecessor may have the same port at an address that does not overlap
-    if (!isOwn && spec !== undefined) await bind(listener, spec, null, true)
-    if (isOwn) {
-      inherited.push([listener, own])
-      accepting.push(() => listenAtLast(listener, own))
-    } else if (own !== undefined) {
-      closeSync(own.spare)
-      accepting.push(async () => void leaveForNew(listener, own.accept))
-    }
-    if (own !== undefined && own.key !== listener.key) keepAddress(listener, own.key, log)
-    byKey.delete(listener.key)
+  return {
+    ownsQueue: false,
+    gone: gone.promise,
+    stopping: () => void up.tell({ type: 'stopping' }),
+    serve: () => tellFailures(serve),
+    listen: (listener, spec) =>
+      tellFailures(async () => {
+        await listen(listener, spec)
+        if (isServing && !isOver) await hello(listener)
+      }),
   }
-  return { inherited, accepting, unclaimed: byKey }
 }
 
 /**
@@ -203,7 +171,7 @@ async function sortOut(options: SuccessorOptions): Promise<Sorted> {
 function atOtherAddress(
   { key, isTcp }: Listener,
   byKey: ReadonlyMap<string, InheritedListener>,
-  { inheritance, listeners }: SuccessorOptions,
+  { inheritance, listeners }: ConductorOptions,
 ): InheritedListener | undefined {
   const [host, port] = hostAndPort(key)
   // together, both sockets are open for a while, and the new address is served at once
@@ -226,22 +194,17 @@ function hostAndPort(key: string): [string, string] {
   return [key.slice(0, at), key.slice(at + 1)]
 }
 
-function keepAddress(listener: Listener, key: string, log: SuccessorOptions['log']): void {
+function keepAddress(listener: Listener, key: string, log: ConductorOptions['log']): void {
   const message = `it goes on listening on ${key}, as the release before it; ${listener.key} counts when the service is stopped and started`
   log({ event: 'warning', message })
   listener.key = key
-}
-
-function closeAll(unclaimed: Map<string, InheritedListener>): void {
-  for (const { accept, spare } of unclaimed.values()) for (const fd of [accept, spare]) closeSync(fd)
-  unclaimed.clear()
 }
 
 /** Handles the messages on the channel. Call it first, so that no message and no socket comes too early. */
 function receive(
   up: Upwards,
   life: Heartbeat,
-  options: SuccessorOptions,
+  options: ConductorOptions,
 ): { accepted: Promise<void>; committed: Promise<void> } {
   const named = (key: string) => options.listeners.find((listener) => listener.key === key)
   const own = privateServer(options.listeners, options)
@@ -271,8 +234,7 @@ function receive(
       case 'turn':
         return void options.takeTurn()
       case 'prove':
-        return void options
-          .couldUpdate()
+        return void ability(options)
           .then((able) => up.tell({ type: 'proved', ...able }))
           .then(() => took('said proved'))
       case 'commit':
@@ -282,6 +244,11 @@ function receive(
     }
   })
   return { accepted: accepted.promise, committed: committed.promise }
+}
+
+/** Whether this process could make the next update. */
+async function ability({ install }: ConductorOptions): Promise<Ability> {
+  return install === null ? UNMANAGED : await (await import('../../update/could-update.ts')).couldUpdate(install)
 }
 
 type Predecessor = Inheritance['predecessor']

@@ -11,8 +11,8 @@ import { mkdir, rm, writeFile } from 'node:fs/promises'
 import { setTimeout as sleep } from 'node:timers/promises'
 import {
   isAlive,
-  type Keeper,
-  openKeeper,
+  type DescriptorStore,
+  openDescriptorStore,
   type Receipt,
   startTimeOf,
   startWith,
@@ -81,9 +81,9 @@ export async function supervise(receipt: Receipt, burst = BURST): Promise<number
   }
 }
 
-async function keeperAt(path: string, note: (line: string) => Promise<void>): Promise<Keeper | null> {
+async function keeperAt(path: string, note: (line: string) => Promise<void>): Promise<DescriptorStore | null> {
   try {
-    return openKeeper(path)
+    return openDescriptorStore(path)
   } catch (cause) {
     await note(`nothing holds the listening sockets after a crash: ${cause instanceof Error ? cause.message : 'no'}`)
     return null
@@ -97,7 +97,7 @@ async function keeperAt(path: string, note: (line: string) => Promise<void>): Pr
 async function live(
   receipt: Receipt,
   restarts: number,
-  keeper: Keeper | null,
+  keeper: DescriptorStore | null,
   stop: AbortSignal,
   settles: () => Promise<void>,
 ): Promise<End> {
@@ -149,7 +149,7 @@ const NOT_KNOWN: End = { code: null, signal: null }
 async function startService(
   receipt: Receipt,
   log: string,
-  keeper: Keeper | null,
+  keeper: DescriptorStore | null,
 ): Promise<Process & { end: Promise<End> }> {
   const { promise, resolve } = Promise.withResolvers<End>()
   const output = openSync(log, 'a', 0o600)
