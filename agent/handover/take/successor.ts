@@ -74,93 +74,134 @@ const UNMANAGED = { problem: 'it is not a managed install', feed: false }
  * listens on is bound before, since that may fail. If this process cannot listen, it tells the conductor, and `failed` ends it.
  */
 export function conductorKeeper(options: ConductorOptions): Keeper {
-  const { inheritance, listeners, log } = options
-  const { predecessor, hangMs, patienceMs } = inheritance
-  const up = openChannel(inheritance)
-  took('born')
-  const life = lifeOf(predecessor.pid)
-  const [heard, hung] = [receive(up, life, options), watch(life, hangMs)]
-  const stuck = deadline(patienceMs)
-  const alone = Promise.race([
-    up.closed,
-    hung.rejects.catch((cause: unknown) => end(predecessor, `it ${reasonOf(cause).replace(/^it /, '')}`, log)),
-    stuck.passes.then(() => end(predecessor, `it did not commit within ${patienceMs} ms`, log)),
-  ])
-  const left = new Map(inheritance.listeners.filter((one) => !isDatagrams(one)).map((one) => [one.key, one]))
-  const inherited: [Listener, InheritedListener][] = []
-  const accepting: (() => Promise<void>)[] = []
-  const hello = (...also: Listener[]) =>
-    up.tell({ type: 'hello', listeners: [...listeners, ...also].map(({ key }) => key) })
+  const link = linkTo(options)
+  const left = options.inheritance.listeners.filter((one) => !isDatagrams(one)).map((one) => [one.key, one] as const)
+  const own: Own = { options, link, left: new Map(left), inherited: [], accepting: [], isServing: false, isOver: false }
+  const gone = Promise.withResolvers<Ending>()
   const tellFailures = async (act: () => Promise<void>): Promise<void> => {
     try {
       await act()
     } catch (cause) {
-      if (isOver) throw cause
-      await up.tell({ type: 'failed', message: reasonOf(cause) })
+      if (own.isOver) throw cause
+      await link.up.tell({ type: 'failed', message: reasonOf(cause) })
       await options.failed(cause)
     }
-  }
-  let [isServing, isOver] = [false, false]
-  const gone = Promise.withResolvers<Ending>()
-  const listen = async (listener: Listener, spec: ListenerSpec): Promise<void> => {
-    const own = left.get(listener.key) ?? atOtherAddress(listener, left, options) ?? null
-    if (own !== null && own.key !== listener.key) keepAddress(listener, own.key, log)
-    left.delete(own?.key ?? '')
-    // the predecessor may have the same port at an address that does not overlap
-    if (isServing || own === null) return await bind(listener, spec, own, true)
-    if (await isNamed(listener, own.accept)) {
-      inherited.push([listener, own])
-      accepting.push(() => listenAtLast(listener, own))
-      return
-    }
-    await bind(listener, spec, null, true)
-    accepting.push(async () => void leaveForNew(listener, own))
-  }
-  const serve = async (): Promise<void> => {
-    took('bound')
-    await hello()
-    took('said hello')
-    const alive = setInterval(() => void up.tell({ type: 'alive' }), ALIVE_EVERY_MS)
-    // If the predecessor dies now, no other process serves: this process has the sockets, so it goes on alone.
-    await seemToServe(inherited, Promise.race([heard.accepted, alone]))
-    for (const accept of accepting) await accept()
-    isServing = true
-    took('accepting')
-    await up.tell({ type: 'ready' })
-    took('said ready')
-    if (inheritance.gate !== undefined) void options.takeTurn() // no other process of the application lives
-    const isCommitted = Promise.race([heard.committed.then(() => true), alone.then(() => false)])
-    void isCommitted.then(async (isSo) => {
-      riskAgain(inheritance.memoryRisk)
-      if (isSo) {
-        took('heard commit')
-        await up.tell({ type: 'committed' })
-        took('said committed')
-        await Promise.race([up.closed, deadline(PREDECESSOR_EXIT_MS).passes])
-      }
-      await seeOff(predecessor, log)
-      clearInterval(alive)
-      isOver = true
-      for (const { accept, spare } of left.values()) for (const fd of [accept, spare]) closeSync(fd)
-      left.clear()
-      forgetLastWords()
-      hung[Symbol.dispose]()
-      stuck[Symbol.dispose]()
-      took('alone')
-      gone.resolve(isSo ? 'committed' : 'orphaned')
-    })
   }
   return {
     ownsQueue: false,
     gone: gone.promise,
-    stopping: () => void up.tell({ type: 'stopping' }),
-    serve: () => tellFailures(serve),
-    listen: (listener, spec) =>
+    stopping: () => void link.up.tell({ type: 'stopping' }),
+    listen: (listener, spec) => tellFailures(() => listenFor(listener, spec, own)),
+    serve: () =>
       tellFailures(async () => {
-        await listen(listener, spec)
-        if (isServing && !isOver) await hello(listener)
+        await takeOver(own)
+        void outlive(own).then(gone.resolve)
       }),
   }
+}
+
+interface Own {
+  options: ConductorOptions
+  link: Link
+  /** what it inherits for servers that may listen later, by key */
+  left: Map<string, InheritedListener>
+  /** the listeners that this process inherits, each with its descriptors */
+  inherited: [Listener, InheritedListener][]
+  /** for each listener that this process inherits: has it accept there */
+  accepting: (() => Promise<void>)[]
+  isServing: boolean
+  isOver: boolean
+}
+
+async function listenFor(listener: Listener, spec: ListenerSpec, own: Own): Promise<void> {
+  const { left, options } = own
+  const held = left.get(listener.key) ?? atOtherAddress(listener, left, options) ?? null
+  if (held !== null && held.key !== listener.key) keepAddress(listener, held.key, options.log)
+  left.delete(held?.key ?? '')
+  if (own.isServing) {
+    await bind(listener, spec, held, true)
+    if (!own.isOver) await sayHello(own, listener)
+  } else if (held !== null && (await isNamed(listener, held.accept))) {
+    own.inherited.push([listener, held])
+    own.accepting.push(() => listenAtLast(listener, held))
+  } else {
+    await bind(listener, spec, null, true) // the predecessor may have the same port at an address that does not overlap
+    if (held !== null) own.accepting.push(async () => void leaveForNew(listener, held))
+  }
+}
+
+async function sayHello({ link, options }: Own, ...also: Listener[]): Promise<void> {
+  await link.up.tell({ type: 'hello', listeners: [...options.listeners, ...also].map(({ key }) => key) })
+}
+
+/** Resolves when this process accepts connections. */
+async function takeOver(own: Own): Promise<void> {
+  const { link, options } = own
+  took('bound')
+  await sayHello(own)
+  took('said hello')
+  link.live()
+  // If the predecessor dies now, no other process serves: this process has the sockets, so it goes on alone.
+  await seemToServe(own.inherited, Promise.race([link.accepted, link.lost]))
+  for (const accept of own.accepting) await accept()
+  own.isServing = true
+  took('accepting')
+  await link.up.tell({ type: 'ready' })
+  took('said ready')
+  if (options.inheritance.gate !== undefined) void options.takeTurn() // no other process of the application lives
+}
+
+/** Resolves when the conductor is gone: this process owns the operation from then on. */
+async function outlive(own: Own): Promise<Ending> {
+  const { link, left, options } = own
+  const isCommitted = await Promise.race([link.committed.then(() => true), link.lost.then(() => false)])
+  riskAgain(options.inheritance.memoryRisk)
+  if (isCommitted) {
+    took('heard commit')
+    await link.up.tell({ type: 'committed' })
+    took('said committed')
+    await Promise.race([link.up.closed, deadline(PREDECESSOR_EXIT_MS).passes])
+  }
+  await seeOff(options.inheritance.predecessor, options.log)
+  own.isOver = true
+  for (const { accept, spare } of left.values()) for (const fd of [accept, spare]) closeSync(fd)
+  left.clear()
+  forgetLastWords()
+  link[Symbol.dispose]()
+  took('alone')
+  return isCommitted ? 'committed' : 'orphaned'
+}
+
+interface Link extends Disposable {
+  up: Upwards
+  accepted: Promise<void>
+  committed: Promise<void>
+  /** resolves when the conductor is gone, or has been ended because it hung or took too long */
+  lost: Promise<unknown>
+  /** from now on it sends signs of life */
+  live(): void
+}
+
+function linkTo(options: ConductorOptions): Link {
+  const { predecessor, hangMs, patienceMs } = options.inheritance
+  const up = openChannel(options.inheritance)
+  took('born')
+  const life = lifeOf(predecessor.pid)
+  const [heard, hung] = [receive(up, life, options), watch(life, hangMs)]
+  const stuck = deadline(patienceMs)
+  const lost = Promise.race([
+    up.closed,
+    hung.rejects.catch((cause: unknown) => end(predecessor, `it ${reasonOf(cause).replace(/^it /, '')}`, options.log)),
+    stuck.passes.then(() => end(predecessor, `it did not commit within ${patienceMs} ms`, options.log)),
+  ])
+  let alive: NodeJS.Timeout | undefined
+  const live = () => void (alive = setInterval(() => void up.tell({ type: 'alive' }), ALIVE_EVERY_MS))
+  const dispose = () => {
+    clearInterval(alive)
+    hung[Symbol.dispose]()
+    stuck[Symbol.dispose]()
+  }
+  return { up, ...heard, lost, live, [Symbol.dispose]: dispose }
 }
 
 /**
