@@ -46,7 +46,6 @@ const SWITCH_MS = 30_000
 const SETTLE_MS = LOOK_AGAIN_MS
 const NAMED_MAX = 5
 const [, , HOLD_MS] = UPDATE_BOUNDS.holdMs
-const REVERTING = 'baton: reverting: '
 /** from here on the kernel chooses: net.ipv4.ip_local_port_range, as it is unless somebody has changed it */
 const CHOSEN_FROM = 32_768
 
@@ -61,12 +60,9 @@ export async function trySwitch(trial: SwitchTrial): Promise<Switched> {
   if (begun.status !== 202) throw failed(trial, `its agent answers ${begun.status}: ${JSON.stringify(begun.body)}`)
   using clients = startClients(trial)
   const operation = await endOf(trial, String(id), async () => (await ask('/admin/update/status')).body as Status)
-  if (operation.outcome !== 'rolled_back')
-    throw failed(trial, operation.error?.message ?? `the outcome ${operation.outcome}`)
-  // before and after it has one tag, so what was taken back may count as done: its log tells
-  const { reverting, own } = endOfLog(trial)
-  if (reverting !== null)
-    throw failed(trial, `it was taken back: ${reverting}${own === null ? '' : `; it wrote: ${own}`}`)
+  const { outcome, error } = operation
+  const why = error?.message ?? `the outcome ${outcome}`
+  if (outcome !== 'rolled_back') throw failed(trial, outcome === 'reverted' ? `it was taken back: ${why}` : why)
   const { pid } = ((await ask('/admin/update/status')).body as Status).instance
   const answer = await answerOf(trial, trial.mustBeWell, { ended: () => null })
   if (typeof answer === 'string') throw failed(trial, answer)
@@ -146,15 +142,13 @@ async function endOf(trial: SwitchTrial, id: string, status: () => Promise<Statu
 async function lastReason(trial: SwitchTrial): Promise<string> {
   const journal = makeJournal(makeDisk(), trial.state, () => {})
   const { probation, operation } = await journal.read().catch(() => ({ probation: null, operation: null }))
-  const { reverting, own } = endOfLog(trial)
-  return probation?.failed?.message ?? operation?.error?.message ?? reverting ?? own ?? 'it said nothing'
-}
-
-/** Why it was taken back, and the last line of the application's own; each null if there is none. */
-function endOfLog({ said }: SwitchTrial): { reverting: string | null; own: string | null } {
-  const lines = said().split('\n')
-  const reverting = lines.findLast((line) => line.includes(REVERTING))?.split(REVERTING)[1] ?? null
-  return { reverting, own: lineOf(lines.filter((line) => !line.includes('baton: '))) }
+  const own = lineOf(
+    trial
+      .said()
+      .split('\n')
+      .filter((line) => !line.includes('baton: ')),
+  )
+  return probation?.failed?.message ?? operation?.error?.message ?? own ?? 'it said nothing'
 }
 
 /** Clients that open a connection for each request, until the end of the scope. */

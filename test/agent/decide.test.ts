@@ -250,6 +250,19 @@ test('only a start, a rescue and a holder leave an operation open, or an operati
     return seen.asks === 'operation' && (seen.failed === null || seen.alive === 'new' || seen.alive === 'proved')
   })
   always('the next operation closes it', (seen, { outcome }) => seen.asks !== 'next' || outcome !== null)
+  always(
+    'what the holder has noted ends it, unless the new executable is surely in place',
+    (seen, { outcome }) =>
+      !isGone(seen) ||
+      seen.failed === null ||
+      seen.inPlace === 'new' ||
+      outcome === 'reverted' ||
+      seen.stage !== 'restart',
+  )
+  always(
+    'a first failure may have been chance',
+    (seen, { outcome }) => seen.asks !== 'rescue' || (seen.failures ?? 0) > 0 || outcome === null,
+  )
 })
 
 test('an operation is cancelled, or has nothing to do, only before anything has changed', () => {
