@@ -5,12 +5,11 @@
 // `undefined` there, and fails only when it is used.
 
 import { cp, mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises'
-import { dirname, join, resolve } from 'node:path'
+import { dirname, join, posix, resolve } from 'node:path'
 import { asBatonError, MEANINGS } from '../agent/words.ts'
 import { bundleOurScript, KIT_PACKAGES, kitPackages } from './make/application.ts'
 import { type BuildOptions, loadEsbuild, panelAssets, type Plugin } from './make/bundle.ts'
 import { nodePackages } from './make/node.ts'
-import { packedPage } from './make/packed-page.ts'
 import { PROJECT } from './make/place.ts'
 import { asksForHelp, type CommandLine, parseFlags, usageOf } from './lib/flags.ts'
 import { printError } from './lib/printer.ts'
@@ -231,4 +230,14 @@ async function writeTypes(): Promise<void> {
     }
   }
   await rm(join(LIB, 'types'), { recursive: true })
+}
+
+/** A page of the documentation as the package has it. Pure: without the links and pictures that lead to none of `packed`: their texts stay. `page` and `packed`: paths below the package. */
+function packedPage(text: string, page: string, packed: readonly string[]): string {
+  return text.replaceAll(/!?\[([^\]]*)\]\(([^)\s]+)\)/g, (whole, said: string, target: string) => {
+    const [path = ''] = target.split('#')
+    if (path === '' || /^[a-z]+:/.test(path)) return whole
+    const file = posix.join(posix.dirname(page), path).replace(/\/$/, '')
+    return packed.some((one) => one === file || one.startsWith(`${file}/`)) ? whole : said
+  })
 }

@@ -1,4 +1,5 @@
-// `upgrade` moves to another release, `rollback` goes back, `cancel` ends an operation before anything has changed.
+// `upgrade` moves to another release, or keeps the service from updating by itself; `rollback` goes back, `cancel` ends an operation
+// before anything has changed.
 
 import { wayToAside } from '../../../agent/install.ts'
 import { BatonError, EXIT, formatLeft, parseTag, SHOWN_BY, type StateMoved } from '../../../agent/words.ts'
@@ -9,6 +10,7 @@ import type { Operate, Operated } from '../service/request.ts'
 import type { Step } from '../plan/step.ts'
 import { type Context, locate, sideOf } from './context.ts'
 import { assertGood, requestFor } from './deeds.ts'
+import { scheduleLines } from './status.ts'
 
 export async function upgrade(context: Context): Promise<number> {
   const { release } = fromEnvironment(context.service, context.environment)
@@ -45,6 +47,18 @@ export async function cancelCommand(context: Context): Promise<number> {
   }
   const end = { outcome, from, to, operationId: id, operation: done, exit: EXIT.done }
   report.result(end, [`${done.kind} from ${from} to ${to ?? 'the latest release'} is cancelled, nothing was changed`])
+  return EXIT.done
+}
+
+/** `upgrade --hold DAY` and `--release-hold`: a person's own commands still work. `until` null: ends the hold. */
+export async function holdCommand(context: Context, until: string | null): Promise<number> {
+  const located = await locate(context)
+  await using open = await sideOf(context, located)
+  const { schedule } = await open.side.hold({ receipt: located.receipt, until })
+  const { heldUntil } = schedule
+  const said = heldUntil === null ? 'there is no hold' : `nothing goes by itself before ${heldUntil}`
+  const nothing = { from: null, to: null, operationId: null, operation: null }
+  context.report.result({ ...nothing, outcome: 'held', schedule, exit: EXIT.done }, [said, ...scheduleLines(schedule)])
   return EXIT.done
 }
 

@@ -24,7 +24,6 @@ import {
 } from 'node:fs'
 import { dirname, join, sep } from 'node:path'
 import { type OwnWords, refuse } from './release.ts'
-import { slowTeller } from './slow.ts'
 
 export interface Unpacked {
   /** folder with app/ and cache/ */
@@ -36,6 +35,8 @@ const BLOCK = 512
 /** a `.partial-…` older than this is abandoned, if its process is gone */
 const STALE_MS = 10 * 60_000
 const OTHERS_MAY_WRITE = 0o022
+/** many small files, or a very large one, take a minute, in which nothing answers */
+const SAY_EVERY_MS = 5000
 
 /** Finds the unpacked folder or makes it. If no place will do, ends the process and prints the reason for each place. */
 export function unpack(release: OwnWords, archive: () => Buffer): Unpacked {
@@ -267,6 +268,23 @@ function flush(path: string): void {
     fsyncSync(file)
   } finally {
     closeSync(file)
+  }
+}
+
+interface Teller {
+  say(line: string): void
+  /** in milliseconds */
+  now(): number
+}
+
+/** Says how far an unpacking is, if it takes long. Takes the bytes that are done so far. `what`: such as `shop v1.0.0`. */
+export function slowTeller(what: string, totalBytes: number, { say, now }: Teller): (doneBytes: number) => void {
+  let saidAt = now()
+  return (doneBytes) => {
+    if (now() - saidAt < SAY_EVERY_MS) return
+    saidAt = now()
+    const percent = Math.floor((100 * doneBytes) / totalBytes)
+    say(`baton: unpacking ${what}, once: ${percent} % of ${Math.round(totalBytes / 1e6)} MB`)
   }
 }
 
