@@ -1,6 +1,5 @@
-// `baton rebuild`: has the author's package manager build the native addons anew, for the Node that Baton brings, and looks again.
-// Must hold: only packages whose addons do not work are built. Root runs no scripts of a folder that another user can change. Without an
-// answer of the registry the report says less, and nothing fails.
+// `baton rebuild`: one `npm rebuild` builds the native addons anew, for the Node that Baton brings. Then it looks again.
+// Must hold: only packages whose addons do not work are built. Root runs no scripts of a folder that another user can change.
 
 import { realpath } from 'node:fs/promises'
 import { delimiter, dirname, sep } from 'node:path'
@@ -10,9 +9,7 @@ import { findProgram, formatCommand, run } from '../lib/shell.ts'
 import { assertTrusted } from '../lib/trusted.ts'
 import { type AddonPackage, type AddonReport, examineAddons, formatAddons } from './addons.ts'
 import type { Detected } from './detect.ts'
-import { excludesNode } from './engines.ts'
 import { filesOf } from './files.ts'
-import { packagesOf, readManifest } from './packages.ts'
 import { provideHeaders } from './node.ts'
 import type { Project } from './project.ts'
 
@@ -36,14 +33,13 @@ export interface RebuiltPackage extends Pick<AddonPackage, 'name' | 'version' | 
 export interface RebuildReport {
   /** the Node that the addons are for */
   node: { version: string; modules: number }
-  /** the commands that were run, or would be, as a person would type them */
+  /** the command that was run, or would be, as a person would type it; empty: nothing is to be built */
   commands: string[]
   /** every package with native addons, as it is now */
   packages: RebuiltPackage[]
 }
 
 const REBUILD_MS = 30 * 60_000
-const VIEW_MS = 20_000
 const REASON_MAX_CHARS = 500
 /** what an outer npm says of itself, and what would choose an addon for another Node */
 const FOREIGN =
@@ -59,8 +55,8 @@ export async function rebuildAddons(options: RebuildOptions): Promise<RebuildRep
   const wrong = before.packages.filter(({ verdict }) => verdict !== 'works' && verdict !== 'not-loaded')
   const steps = uniqueByName(wrong.filter((one) => one.canBuild && isInstalled(one)))
   const environment = rebuildEnvironment(before.node.path, steps.length === 0 ? null : await provideHeaders())
-  const commands = steps.map((one) => rebuildCommand(options.packageManager, one))
-  const typed = commands.map((command) => typedCommand(command, environment))
+  const command = rebuildCommand(options.packageManager, steps)
+  const typed = steps.length === 0 ? [] : [typedCommand(command, environment)]
   const reportOf = (packages: RebuiltPackage[]): RebuildReport => {
     const { version, modules } = before.node
     return { node: { version, modules }, commands: typed, packages }
@@ -71,7 +67,7 @@ export async function rebuildAddons(options: RebuildOptions): Promise<RebuildRep
     throw new BatonError(
       'refused',
       `expected a project that npm or pnpm installs, to rebuild ${steps.map(({ name }) => name).join(', ')} in it, found ${options.packageManager}`,
-      { hint: typed.map((command) => `\`${command}\``).join(', then ') },
+      { hint: `\`${typed[0]}\`` },
     )
   }
   if ((await findProgram(options.packageManager)) === null)
@@ -82,21 +78,18 @@ export async function rebuildAddons(options: RebuildOptions): Promise<RebuildRep
   if (process.geteuid?.() === 0)
     await assertTrusted(ours, 'an application', 'run this as the user that the application belongs to')
 
-  const failures = new Map<string, string>()
-  for (const [i, one] of steps.entries()) {
-    progress.stage('rebuild', nameOf(one))
-    const failure = await failureOf(commands[i] ?? [], project.folder, environment)
-    if (failure !== null) failures.set(nameOf(one), failure)
-    progress.end(failure === null ? 'done' : 'failed', nameOf(one))
-  }
+  const names = steps.map(nameOf)
+  progress.stage('rebuild', names.join(', '))
+  const failure = await failureOf(command, project.folder, environment)
+  progress.end(failure === null ? 'done' : 'failed', names.join(', '))
   progress.stage('check')
   const after = await examineAddons(await filesOf(project))
-  const packages: RebuiltPackage[] = []
-  for (const one of after.packages) {
-    const hint =
-      one.verdict === 'works' ? null : await nextStep(one, { project, ours, typed, node: after.node.version })
-    packages.push(rebuilt(one, after, failures.get(nameOf(one)) ?? null, hint))
-  }
+  const packages = await Promise.all(
+    after.packages.map(async (one) => {
+      const isHere = one.verdict === 'works' || !names.includes(nameOf(one))
+      return rebuilt(one, after, isHere ? null : failure, await nextStep(one, project, ours, typed))
+    }),
+  )
   progress.end('done', `${packages.filter(({ verdict }) => verdict === 'works').length} of ${packages.length} work`)
   return reportOf(packages)
 }
@@ -119,15 +112,17 @@ export function formatRebuild({ commands, packages }: RebuildReport, dryRun: boo
   ]
 }
 
-/** The command by which a package manager builds one package anew. Pure. */
+/** The command by which a package manager builds the packages anew. Pure. */
 export function rebuildCommand(
   packageManager: Detected['packageManager'],
-  { name, version }: Pick<AddonPackage, 'name' | 'version'>,
+  packages: readonly Pick<AddonPackage, 'name' | 'version'>[],
 ): string[] {
-  if (packageManager === 'pnpm') return ['pnpm', 'rebuild', name]
+  const names = packages.map(({ name }) => name)
+  if (packageManager === 'pnpm') return ['pnpm', 'rebuild', ...names]
   // yarn 1 and bun have no such command; npm builds what they have installed
-  if (packageManager !== 'npm') return ['npm', 'rebuild', name]
-  return ['npm', 'rebuild', version === null ? name : `${name}@${version}`, '--ignore-scripts=false']
+  if (packageManager !== 'npm') return ['npm', 'rebuild', ...names]
+  const exact = packages.map(({ name, version }) => (version === null ? name : `${name}@${version}`))
+  return ['npm', 'rebuild', ...exact, '--ignore-scripts=false']
 }
 
 /** What is set for such a command, beside this process's own variables: `node` first on PATH, and its headers. Pure. */
@@ -169,23 +164,18 @@ async function failureOf(
   return `${compiling.slice(0, REASON_MAX_CHARS)}${whole}`
 }
 
-interface Circumstances {
-  project: Project
-  /** real path of the project */
-  ours: string
-  typed: readonly string[]
-  /** version of the Node that the addons are for */
-  node: string
-}
-
-/** What to do about a package that does not work after all was tried. */
-async function nextStep(one: AddonPackage, { project, ours, typed, node }: Circumstances): Promise<string | null> {
-  if (one.verdict === 'not-loaded') return null
+/** What to do about a package that does not work after all was tried; null: its failure says it. */
+async function nextStep(
+  one: AddonPackage,
+  { build }: Project,
+  ours: string,
+  typed: readonly string[],
+): Promise<string | null> {
   const own = ownHint(one, typed)
-  if (own !== null) return own
-  if (!(await realpath(one.folder)).startsWith(`${ours}${sep}node_modules${sep}`) && project.build !== null)
-    return `\`build\` of the configuration has copied it: \`npx baton build\` copies it anew`
-  return await newerVersion(one, ours, node)
+  if (own !== null || one.verdict === 'works' || one.verdict === 'not-loaded') return own
+  if (build === null || (await realpath(one.folder)).startsWith(`${ours}${sep}node_modules${sep}`))
+    return 'another version of it may be made for this Node: install it again, under that Node'
+  return `\`build\` of the configuration has copied it: \`npx baton build\` copies it anew`
 }
 
 /** An addon of the application itself is no package that a package manager could build. */
@@ -197,49 +187,6 @@ function ownHint(one: AddonPackage, typed: readonly string[]): string | null {
 
 function isInstalled({ folder }: AddonPackage): boolean {
   return folder.split(sep).includes('node_modules')
-}
-
-/** What the registry says of newer versions; null if it says nothing. */
-async function newerVersion({ name, version }: AddonPackage, cwd: string, node: string): Promise<string | null> {
-  const command = ['npm', 'view', name, 'version', 'engines', '--json']
-  const { exitCode, stdout } = await run(command, { cwd, allowFailure: true, timeoutMs: VIEW_MS })
-  if (exitCode !== 0) return null
-  const latest = latestOf(stdout)
-  if (latest === null) return null
-  if (latest.version === version) return `${name} ${version} is the newest version that there is`
-  if (excludesNode(latest.range, node))
-    return `the newest version, ${latest.version}, says that it does not run on Node ${node} (\`engines\`: ${latest.range})`
-  const says = latest.range === null ? 'says nothing of Node in `engines`' : `allows it (\`engines\`: ${latest.range})`
-  const install = `npm install ${name}@${latest.version}`
-  const by = await dependentsOf(name, cwd)
-  if (by === null) return `another version might: \`${install}\`, the newest, ${says}`
-  return `another version might: ${latest.version}, the newest, ${says}. ${by} asks for this one, so all three: \`${install}\`, \`npm pkg set overrides.${name}='$${name}'\`, \`npm install\`. Then try it with your own client: ${by} was not written for it`
-}
-
-/** The packages that ask for `name`, for a person; null if the application itself does, or nobody is found. */
-async function dependentsOf(name: string, folder: string): Promise<string | null> {
-  if ((await readManifest(folder)).dependencies?.[name] !== undefined) return null
-  const { packages } = await packagesOf(folder)
-  const asking = packages.filter(({ manifest }) => manifest.dependencies?.[name] !== undefined)
-  const names = [...new Set(asking.map(({ manifest }) => manifest.name ?? ''))].filter((one) => one !== '').slice(0, 3)
-  return names.length === 0 ? null : names.join(', ')
-}
-
-function latestOf(text: string): { version: string; range: string | null } | null {
-  let said: unknown
-  try {
-    said = JSON.parse(text)
-  } catch {
-    return null
-  }
-  // a text, if there are no engines
-  const { version, engines } = (typeof said === 'string' ? { version: said } : (said ?? {})) as {
-    version?: unknown
-    engines?: { node?: unknown }
-  }
-  if (typeof version !== 'string' || !/^\d+\.\d+\.\d+[\w.+-]{0,40}$/.test(version)) return null
-  const range = engines?.node
-  return { version, range: typeof range === 'string' && range.length <= 100 ? range : null }
 }
 
 function rebuilt(
