@@ -352,19 +352,148 @@ test('GitHub: pushed and pulled through the API, timestamp.json replaced last; h
   assert.is(latest?.tag_name, 'v1.0.0')
 })
 
-test('GitHub: a push to an immutable release is refused by name before anything is tried, and what the API says is told', async () => {
+test('GitHub: what the API says of a refused write is told', async () => {
   await using at = await signedForGitHub()
   const { it, server, environment } = at
-  const push = async () => await it.run(`push ${server.feed} --dir ${it.dist}`, environment)
-  await push()
   server.faults.refusedWrites = /name=timestamp/
-  assert.match(await push(), /got 502: Bad Gateway/)
-  delete server.faults.refusedWrites
-  server.faults.immutable = true
-  const said = await push()
-  assert.match(said, /expected a release `verified` of \S+ whose files can be replaced, found an immutable one/)
-  assert.match(said, /exit 7$/)
+  assert.match(await it.run(`push ${server.feed} --dir ${it.dist}`, environment), /got 502: Bad Gateway/)
 })
+
+/** A maintainer and hosts of one root, with the branch of the metadata on GitHub. `token`: the repository is private. */
+async function branched({ token = null as string | null, before = true } = {}) {
+  await using all = new AsyncDisposableStack()
+  const it = all.use(await maintainer(['v1.0.0', 'v1.1.0']))
+  await it.run(`init --service beacon --dir ${it.dist}`)
+  await it.run(`sign ${it.dist}`)
+  const hub = all.use(await makeDist(['v1.0.0', 'v1.1.0']))
+  const quota = token === null ? 1000 : 0
+  const options = { dir: hub.dir, writeToken: 'sesame', quota, ...(token === null ? {} : { token }) }
+  const server = all.use(await releaseServer(options))
+  const environment = { GH_ENTERPRISE_TOKEN: 'sesame' }
+  const push = async () => await it.run(`push ${server.feed} --dir ${it.dist}`, environment)
+  if (before) await push()
+  server.faults.immutable = true
+  const anchor = { root: await rootOf(it), builtAt: null }
+  const host = (state: string | null = null) =>
+    labFeed(server.feed, {
+      trust: anchor,
+      stateDirectory: state,
+      patienceMs: 0,
+      environment: token === null ? {} : environment,
+    })
+  const latest = async (state?: string): Promise<string> => {
+    await using feed = host(state)
+    try {
+      const { release, problem } = await feed.latest(() => false)
+      return problem?.code ?? release?.tag ?? 'none'
+    } catch (error) {
+      return (error as { code: string }).code
+    }
+  }
+  const kept = all.move()
+  return { it, hub, server, environment, push, host, latest, [Symbol.asyncDispose]: () => kept.disposeAsync() }
+}
+
+for (const [what, token] of [
+  ['a repository', null],
+  ['a private repository', 'sesame'],
+] as const)
+  test(`GitHub: immutable releases: ${what} has the metadata on a branch, and what is signed anew reaches a host that knew the release`, async () => {
+    await using at = await branched({ token })
+    const { it, server, push, latest } = at
+    await using state = await stateFolder()
+    assert.is(await latest(state.path), 'v1.1.0')
+    await it.run(`withdraw v1.1.0 --why "loses rows" --dir ${it.dist}`)
+    server.requests.length = 0
+    const said = await push()
+    assert.match(said, /published .*1\.root\.json.*, timestamp\.json\n$/)
+    const writes = server.requests.filter(({ method }) => method !== 'GET')
+    assert.equal(
+      writes.map(({ method, path }) => `${method} ${path.split('/git/')[1]}`),
+      ['POST trees', 'POST commits', 'POST refs'],
+    )
+    assert.is(await latest(state.path), 'v1.0.0')
+    assert.is(await latest(), 'v1.0.0', 'a host that has seen nothing')
+    await it.run(`refresh ${it.dist}`)
+    const root = await readFile(join(it.dist, 'verified', '1.root.json'))
+    await rm(join(it.dist, 'verified', '1.root.json')) // what is on the branch only stays there
+    server.requests.length = 0
+    assert.match(await push(), /published \d+\.snapshot\.json, timestamp\.json\n$/)
+    await writeFile(join(it.dist, 'verified', '1.root.json'), root)
+    assert.match(server.requests.at(-1)?.path ?? '', /git\/refs\/heads\/verified$/)
+    assert.is(await latest(state.path), 'v1.0.0')
+    assert.is(server.branches.history('verified').length, 2)
+    const pulled = join(it.home, 'pulled')
+    await it.run(`pull ${server.feed} --dir ${pulled}`, at.environment)
+    for (const name of await readdir(join(it.dist, 'verified')))
+      assert.equal(
+        await readFile(join(pulled, 'verified', name)),
+        await readFile(join(it.dist, 'verified', name)),
+        name,
+      )
+  })
+
+test('GitHub: immutable releases and none for the metadata yet: none is made, the branch is', async () => {
+  await using at = await branched({ before: false })
+  const { hub, server, push, latest } = at
+  assert.match(await push(), /published .*timestamp\.json\n$/)
+  assert.is((await readdir(hub.dir)).includes('verified'), false)
+  assert.is(await latest(), 'v1.1.0')
+  assert.is(server.branches.history('verified').length, 1)
+})
+
+test('GitHub: an older branch is no way back, and a branch that does not answer is told only if it could have helped', async () => {
+  await using at = await branched()
+  const { it, server, push, latest } = at
+  await using state = await stateFolder()
+  assert.match(await push(), /published/) // the branch, as old as the release
+  server.faults.immutable = false
+  await it.run(`withdraw v1.1.0 --why "loses rows" --dir ${it.dist}`)
+  // beside the releases, by hand
+  for (const name of await readdir(join(it.dist, 'verified')))
+    await writeFile(join(at.hub.dir, 'verified', name), await readFile(join(it.dist, 'verified', name)))
+  assert.is(await latest(state.path), 'v1.0.0', 'the newer one counts')
+  server.faults.branchStatus = 429
+  assert.is(await latest(state.path), 'v1.0.0', 'the branch is not needed')
+  delete server.faults.branchStatus
+  await it.run(`refresh ${it.dist}`)
+  assert.match(await push(), /published/)
+  assert.is(await latest(state.path), 'v1.0.0')
+  server.faults.branchStatus = 429
+  assert.is(
+    await latest(state.path),
+    'rate_limited',
+    'what is beside the releases is older than what this host has seen',
+  )
+})
+
+test('GitHub: of two pushes at once to the branch the later one is refused, and nothing of it is seen', async () => {
+  await using at = await branched()
+  const { it, server, push, latest } = at
+  await push()
+  const there = server.branches.history('verified')[0] ?? ''
+  await it.run(`refresh ${it.dist}`)
+  const write = server.branches.write.bind(server.branches)
+  server.branches.write = (method, path, body) => {
+    // somebody else is first
+    if (method === 'PATCH') {
+      const { sha } = write('POST', 'commits', { tree: treeOf(write), parents: [there], message: 'first' }).body as {
+        sha: string
+      }
+      write('PATCH', path, { sha, force: false })
+    }
+    return write(method, path, body)
+  }
+  assert.match(await push(), /Update is not a fast forward[\s\S]*exit 4$/)
+  server.branches.write = write
+  assert.match(await push(), /published/)
+  assert.is(await latest(), 'v1.1.0')
+})
+
+function treeOf(write: (method: string, path: string, body: Record<string, unknown>) => { body: object | string }) {
+  const files = [{ path: 'other', mode: '100644', type: 'blob', content: 'x' }]
+  return (write('POST', 'trees', { tree: files }).body as { sha: string }).sha
+}
 
 test('GitHub: a push that fails at any write leaves the timestamp of before, or the next push puts it there', async () => {
   await using at = await signedForGitHub()

@@ -1,4 +1,5 @@
-// Keeps a feed's metadata on GitHub, as assets of one prerelease that is never the latest, through the REST API at any base URL.
+// Keeps a feed's metadata on GitHub, through the REST API at any base URL: as assets of one prerelease that is never the latest, or on a
+// branch, if the repository's releases are immutable (docs/decisions/0034).
 // Must hold: the files that timestamp.json refers to are there before it is replaced. The token goes only to the API and its
 // upload host, and into no message.
 
@@ -6,7 +7,8 @@ import { mkdir, readdir, readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { METADATA_FOLDER, parseFeedSetting } from '../../agent/publish.ts'
 import { BatonError } from '../../agent/words.ts'
-import { openGitHub } from '../lib/github.ts'
+import { type GitHub, openGitHub } from '../lib/github.ts'
+import { type Branch, openBranch } from './branch.ts'
 import { versionsOf } from './repository.ts'
 
 interface Asset {
@@ -43,7 +45,7 @@ const HOLDER = {
 export interface Hub {
   /** Fetches the metadata into `<feed>/verified/`. Resolves to the names of the fetched files. */
   pull(feed: string): Promise<string[]>
-  /** Uploads new files, timestamp.json last, and removes outdated ones. Resolves to the names of the uploaded files. */
+  /** Publishes new files, timestamp.json last or with the others, and removes outdated ones. Resolves to the names of the uploaded files. */
   push(feed: string): Promise<string[]>
 }
 
@@ -58,65 +60,92 @@ export function openHub(setting: string, environment: NodeJS.ProcessEnv): Hub {
   const { api, repository } = parsed
   const releases = `${api}/repos/${repository}/releases`
   const { ask, token } = openGitHub(api, environment)
+  const branch = openBranch(`${api}/repos/${repository}`, METADATA_FOLDER, ask)
   const holder = async (): Promise<Holder | null> => {
     const answer = await ask('GET', `${releases}/tags/${METADATA_FOLDER}`)
     return answer.status === 404 ? null : ((await answer.json()) as Holder)
   }
 
-  const created = async (): Promise<Holder> => {
-    const answer = await ask('POST', releases, JSON.stringify(HOLDER))
-    if (answer.status === 404)
-      throw new BatonError('release_not_found', `there is no repository ${repository}, or no right to write to it`)
-    return (await answer.json()) as Holder
+  /** The release for the metadata; null: they go to the branch, as no release here could be changed. */
+  const changeable = async (): Promise<Holder | null> => {
+    if ((await branch.head()) !== null) return null
+    const there = await holder()
+    if (there !== null) return there.immutable === true ? null : there
+    const newest = await ask('GET', `${releases}?per_page=1`)
+    if (newest.ok && ((await newest.json()) as Holder[])[0]?.immutable === true) return null
+    const made = await createHolder(releases, repository, ask)
+    return made.immutable === true ? null : made
   }
 
   return {
     async pull(feed) {
-      const assets = (await holder())?.assets ?? []
       const folder = join(feed, METADATA_FOLDER)
       await mkdir(folder, { recursive: true })
       const there = new Set(await readdir(folder))
+      const isWanted = (name: string) => NAME.test(name) && (!there.has(name) || name === TIMESTAMP)
       const pulled: string[] = []
-      for (const { name, url } of assets) {
-        if (!NAME.test(name) || (there.has(name) && name !== TIMESTAMP)) continue
-        await writeFile(join(folder, name), await download(url, name, token, api))
+      const onBranch = await branch.files()
+      const all = onBranch ?? (await holder())?.assets ?? []
+      const accept = onBranch === null ? 'application/octet-stream' : 'application/vnd.github.raw+json'
+      for (const { name, url } of all) {
+        if (!isWanted(name)) continue
+        await writeFile(join(folder, name), await download(url, name, accept, token, api))
         pulled.push(name)
       }
       return pulled
     },
     async push(feed) {
-      const { upload_url: template, assets, immutable } = (await holder()) ?? (await created())
-      if (immutable === true) throw refusedAsImmutable(repository)
-      const upload = template.replace(/\{.*\}$/, '')
       const folder = join(feed, METADATA_FOLDER)
       const names = (await readdir(folder)).filter((name) => NAME.test(name))
-      const known = new Set(assets.map(({ name }) => name))
-      const fresh = names.filter((name) => name !== TIMESTAMP && !known.has(name))
-      for (const name of fresh) await ask('POST', `${upload}?name=${name}`, await readFile(join(folder, name)))
-      const remove = async (one: string): Promise<void> => {
-        const there = assets.find(({ name }) => name === one)
-        if (there !== undefined) await ask('DELETE', there.url)
-      }
-      await remove(NEXT) // left of a push that was cut off
-      const next = await ask('POST', `${upload}?name=${NEXT}`, await readFile(join(folder, TIMESTAMP)))
-      const { url } = (await next.json()) as Asset
-      await remove(TIMESTAMP)
-      await ask('PATCH', url, JSON.stringify({ name: TIMESTAMP }))
-      for (const one of outdated(assets, [...known, ...fresh])) await ask('DELETE', one.url)
-      return [...fresh, TIMESTAMP]
+      const release = await changeable()
+      if (release === null) return await pushToBranch(branch, folder, names)
+      return await pushToRelease(release, folder, names, ask)
     },
   }
 }
 
-/** Without a newer timestamp.json hosts refuse the feed when its signature expires, so this is told before anything is tried. */
-function refusedAsImmutable(repository: string): BatonError {
-  return new BatonError(
-    'refused',
-    `expected a release \`${METADATA_FOLDER}\` of ${repository} whose files can be replaced, found an immutable one`,
-    {
-      hint: `serve the feed as a folder by https, \`${METADATA_FOLDER}/\` in it, or from a repository that has never had immutable releases. The signed metadata has to be replaced before it expires`,
-    },
-  )
+async function createHolder(releases: string, repository: string, ask: GitHub['ask']): Promise<Holder> {
+  const answer = await ask('POST', releases, JSON.stringify(HOLDER))
+  if (answer.status === 404)
+    throw new BatonError('release_not_found', `there is no repository ${repository}, or no right to write to it`)
+  return (await answer.json()) as Holder
+}
+
+async function pushToRelease(
+  { upload_url: template, assets }: Holder,
+  folder: string,
+  names: readonly string[],
+  ask: GitHub['ask'],
+): Promise<string[]> {
+  const upload = template.replace(/\{.*\}$/, '')
+  const known = new Set(assets.map(({ name }) => name))
+  const fresh = names.filter((name) => name !== TIMESTAMP && !known.has(name))
+  for (const name of fresh) await ask('POST', `${upload}?name=${name}`, await readFile(join(folder, name)))
+  const remove = async (one: string): Promise<void> => {
+    const there = assets.find(({ name }) => name === one)
+    if (there !== undefined) await ask('DELETE', there.url)
+  }
+  await remove(NEXT) // left of a push that was cut off
+  const next = await ask('POST', `${upload}?name=${NEXT}`, await readFile(join(folder, TIMESTAMP)))
+  const { url } = (await next.json()) as Asset
+  await remove(TIMESTAMP)
+  await ask('PATCH', url, JSON.stringify({ name: TIMESTAMP }))
+  for (const one of outdated(assets, [...known, ...fresh])) await ask('DELETE', one.url)
+  return [...fresh, TIMESTAMP]
+}
+
+/** All files at once: what a reader sees is the branch before or after. Resolves to the names of the new ones. */
+async function pushToBranch(branch: Branch, folder: string, names: readonly string[]): Promise<string[]> {
+  const before = (await branch.files()) ?? []
+  const known = new Set(before.map(({ name }) => name))
+  const all = [...new Set([...known, ...names])].map((name) => ({ name }))
+  const old = new Set(outdated(all, [...known, ...names]).map(({ name }) => name))
+  const texts = new Map<string, string>()
+  for (const name of names) if (!old.has(name)) texts.set(name, await readFile(join(folder, name), 'utf8'))
+  // such as the roots of before, if this folder lacks them
+  const kept = before.filter(({ name }) => NAME.test(name) && !texts.has(name) && !old.has(name))
+  await branch.replace(texts, kept, 'Trust metadata')
+  return [...texts.keys()].filter((name) => name !== TIMESTAMP && !known.has(name)).concat(TIMESTAMP)
 }
 
 /** Snapshots and targets older than the newest `KEPT` of their role. */
@@ -130,12 +159,12 @@ function outdated<T extends { name: string }>(assets: readonly T[], names: reado
 }
 
 /** The API redirects to another host for the bytes. That host must not see the token: `fetch` drops it when the origin changes. */
-async function download(url: string, name: string, token: string | null, api: string): Promise<Buffer> {
+async function download(url: string, name: string, accept: string, token: string | null, api: string): Promise<Buffer> {
   if (new URL(url).origin !== new URL(api).origin)
     throw new BatonError('check_failed', `${name}: expected an address of the API`)
   const answer = await fetch(url, {
     headers: {
-      accept: 'application/octet-stream',
+      accept,
       'user-agent': 'baton',
       ...(token === null ? {} : { authorization: `Bearer ${token}` }),
     },

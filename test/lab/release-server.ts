@@ -1,6 +1,6 @@
 // A real HTTP(S) server that serves one dist folder twice: as GitHub's REST API with its web host, and as a static folder.
 // It is as awkward as the real servers (redirects, quota, validators), and as hostile as `faults` says.
-// It imports only node: modules, and listens on 127.0.0.1 unless it is told otherwise. The demo, the panel and the install tests use it without faults.
+// It needs only node: modules, and listens on 127.0.0.1 unless it is told otherwise. The demo, the panel and the install tests use it without faults.
 
 import { createHash } from 'node:crypto'
 import { createReadStream, existsSync } from 'node:fs'
@@ -11,6 +11,7 @@ import { createServer as createHttpsServer } from 'node:https'
 import type { AddressInfo } from 'node:net'
 import { dirname, join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { type Answer, type Branches, makeBranches } from './release-branch.ts'
 
 /** What goes wrong; empty: nothing. A test may change every member through `server.faults` while the server runs. */
 export interface Faults {
@@ -18,6 +19,8 @@ export interface Faults {
   refusedWrites?: RegExp
   /** as GitHub has it: a published release says `immutable`, and no asset of it is added or removed */
   immutable?: boolean
+  /** status of every answer with a file of a branch, by the raw host and by the contents API */
+  branchStatus?: number
   // the listing
   /** tags that the listing flags as drafts, and (below) as prereleases, whatever releases.json says */
   drafts?: string[]
@@ -124,6 +127,7 @@ export interface ReleaseServer extends AsyncDisposable {
   /** feed setting for the agent: `github:owner/name@<apiUrl>` */
   feed: string
   port: number
+  branches: Branches
   /** newest last, at most REQUESTS_MAX */
   requests: Seen[]
   faults: Faults
@@ -152,6 +156,7 @@ interface State {
   sums: Map<string, { key: string; sha256: string }>
   /** ids of assets; like GitHub's, an id is never used again */
   ids: Map<string, number>
+  branches: Branches
 }
 
 export async function releaseServer(options: ReleaseServerOptions): Promise<ReleaseServer> {
@@ -168,6 +173,7 @@ export async function releaseServer(options: ReleaseServerOptions): Promise<Rele
     answers: 0,
     sums: new Map(),
     ids: new Map(),
+    branches: makeBranches(),
   }
   const requests: Seen[] = []
   const listener: RequestListener = (request, response) => {
@@ -204,6 +210,7 @@ export async function releaseServer(options: ReleaseServerOptions): Promise<Rele
     staticUrl: `${state.url}/static/`,
     feed: `github:${state.owner}@${state.url}/api/v3`,
     port: bound,
+    branches: state.branches,
     requests,
     faults,
     heal: () => {
@@ -237,6 +244,9 @@ async function answer(state: State, request: IncomingMessage, response: ServerRe
   if (path.startsWith(`/${state.owner}/releases/`)) {
     return await answerWeb(state, request, response, path.slice(state.owner.length + 11))
   }
+  const raw = `/${state.owner}/raw/`
+  if (path.startsWith(raw)) return redirect(response, `${state.url}/raw-host/${path.slice(raw.length)}`)
+  if (path.startsWith('/raw-host/')) return answerRaw(state, request, response, path.slice('/raw-host/'.length))
   if (path.startsWith('/objects/')) return await answerFile(state, request, response, path.slice(9))
   if (path.startsWith('/static/')) return await answerStatic(state, request, response, path.slice(8))
   sendText(response, 404, 'Not Found\n')
@@ -281,6 +291,15 @@ async function answerApi(
   if (answeredByFault(state, response)) return
   if (token !== undefined && !authorized) return sendJson(response, 404, { message: 'Not Found' })
 
+  const git = `/repos/${state.owner}/git/`
+  if (path.startsWith(git)) return sendAnswer(response, state.branches.ref(path.slice(git.length)))
+  const contents = `/repos/${state.owner}/contents/`
+  if (path.startsWith(contents)) {
+    if (state.faults.branchStatus !== undefined) return sendJson(response, state.faults.branchStatus, { message: 'no' })
+    const isRaw = request.headers.accept?.includes('.raw') === true
+    const at = [path.slice(contents.length), url.searchParams.get('ref') ?? ''] as const
+    return sendAnswer(response, state.branches.contents(...at, isRaw, `${state.url}/api/v3${contents}`))
+  }
   const listed = await releasesOf(state)
   if (path === prefix || path === `${prefix}/`) {
     const perPage = Math.min(100, Number(url.searchParams.get('per_page') ?? 30))
@@ -309,6 +328,24 @@ async function answerApi(
   sendJson(response, 404, { message: 'Not Found' })
 }
 
+/** As raw.githubusercontent.com, to which GitHub's web host redirects: a file of a branch, `refs/heads/NAME/PATH`. */
+function answerRaw(state: State, request: IncomingMessage, response: ServerResponse, path: string): void {
+  if (state.faults.branchStatus !== undefined) return sendText(response, state.faults.branchStatus, 'no\n')
+  const [, ref = '', name = ''] = /^(refs\/heads\/[^/]+)\/(.+)$/.exec(path) ?? []
+  const text = state.options.token === undefined ? state.branches.raw(ref, name) : null
+  if (text === null) return sendText(response, 404, '404: Not Found')
+  const etag = `W/"${sha256OfText(text)}"`
+  response.setHeader('etag', etag)
+  response.setHeader('cache-control', 'max-age=300')
+  if (request.headers['if-none-match'] === etag) return void response.writeHead(304).end()
+  sendText(response, 200, text)
+}
+
+function sendAnswer(response: ServerResponse, { status, body }: Answer): void {
+  if (typeof body === 'string') sendText(response, status, body, 'application/vnd.github.raw+json; charset=utf-8')
+  else sendJson(response, status, body)
+}
+
 /** A publisher's requests: create a release, upload an asset (422 if the name is taken), delete one, publish a draft. */
 async function answerWrite(
   state: State,
@@ -321,6 +358,11 @@ async function answerWrite(
   if (request.headers.authorization !== `Bearer ${state.options.writeToken}`) return sendJson(response, 401, {})
   if (state.faults.refusedWrites?.test(`${request.method} ${path}${url.search}`) === true)
     return sendJson(response, 502, { message: 'Bad Gateway' })
+  const git = `/api/v3/repos/${state.owner}/git/`
+  if (path.startsWith(git)) {
+    const said = [request.method ?? '', path.slice(git.length), lenient(body.toString())] as const
+    return sendAnswer(response, state.branches.write(...said))
+  }
   if (state.faults.immutable === true && !path.endsWith('/releases'))
     return sendJson(response, 422, { message: 'Cannot upload assets to an immutable release.' })
   const releases = `/api/v3/repos/${state.owner}/releases`

@@ -9,8 +9,8 @@ import { type Http, type HttpOptions, loadHttp, openHttp } from './http.ts'
 import { loadTrust } from '../trust/refresh.ts'
 import type { OnPassedOver } from './newest.ts'
 import { githubSetting, homesOf, parseFeedSetting, type FeedSetting, tokenNames } from './setting.ts'
-import { makeSignedFeed } from './signed-feed.ts'
-import { assetSource, folderSource, webSource, type Source } from './source.ts'
+import { makeSignedFeed, METADATA_FOLDER } from './signed-feed.ts'
+import { assetSource, fileSource, folderSource, webSource, type Source } from './source.ts'
 import { makeStaticFeed } from './static-feed.ts'
 
 export interface FeedOptions {
@@ -37,6 +37,8 @@ export interface FeedMeans extends Omit<HttpOptions, 'homes' | 'token'> {
   onPassedOver: OnPassedOver
   onMoved?: (line: string) => void
 }
+
+type Github = Extract<FeedSetting, { kind: 'github' }>
 
 const ANONYMOUS_MIN_AGE_MS = 60_000
 
@@ -67,6 +69,7 @@ function signed(description: string, parsed: FeedSetting, http: Http, means: Fee
   return makeSignedFeed({
     description,
     source: sourceOf(parsed, http),
+    branch: parsed.kind === 'github' ? branchSource(parsed, http) : null,
     target,
     anchor,
     store,
@@ -90,6 +93,14 @@ function sourceOf(parsed: FeedSetting, http: Http): Source {
     default:
       return parsed satisfies never
   }
+}
+
+/** The files of the branch with the metadata. Without a token by the web host, which leads to the files and costs no quota of the API. */
+function branchSource({ api, web, repository }: Github, http: Http): Pick<Source, 'file'> {
+  // in full: a release of that name has a tag
+  const ref = `refs/heads/${METADATA_FOLDER}`
+  if (!http.authorized) return webSource(`${web}/${repository}/raw/${ref}/`, http)
+  return fileSource(`${api}/repos/${repository}/contents/`, `?ref=${ref}`, http)
 }
 
 function unsigned(description: string, parsed: FeedSetting, http: Http, means: FeedMeans): Feed {
@@ -119,7 +130,7 @@ function unsigned(description: string, parsed: FeedSetting, http: Http, means: F
 }
 
 function tokenFor(
-  { api, web, repository }: Extract<FeedSetting, { kind: 'github' }>,
+  { api, web, repository }: Github,
   environment: Readonly<Record<string, string | undefined>>,
 ): { value: string; bases: string[] } | null {
   const value = tokenNames(api)

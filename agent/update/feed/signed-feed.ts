@@ -11,16 +11,20 @@ import { refreshMetadata } from '../trust/refresh.ts'
 import { MANIFEST_NAME, TEXT_MAX_BYTES } from '../trust/release-texts.ts'
 import { releasesOf, trustReport, type SignedRelease } from '../trust/signed-releases.ts'
 import { assessSigned, usableOf, type Judgement } from '../trust/usable.ts'
+import { metadataIn, TIMESTAMP_NAME } from './metadata.ts'
 import { notesBetween } from './notes.ts'
 import { newestUsable, type OnPassedOver } from './newest.ts'
 import type { Source } from './source.ts'
 
 export const METADATA_FOLDER = 'verified'
-const TIMESTAMP_NAME = 'timestamp.json'
+/** what an answer of the branch could have made good */
+const OUTDATED = ['metadata_missing', 'metadata_expired', 'metadata_older']
 
 export interface SignedOptions {
   description: string
   source: Source
+  /** where the metadata may be besides: the files of a branch; null: nowhere */
+  branch: Pick<Source, 'file'> | null
   target: Target
   anchor: Anchor
   store: KnownStore
@@ -33,14 +37,16 @@ const PATIENCE_MS = 30_000
 const PATIENCE_EVERY_MS = 1_000
 
 export function makeSignedFeed(options: SignedOptions): Feed {
-  const { description, source, target, anchor, store, patienceMs = PATIENCE_MS, onPassedOver } = options
+  const { description, source, branch, target, anchor, store, patienceMs = PATIENCE_MS, onPassedOver } = options
 
   const refresh = async (signal: AbortSignal | undefined): Promise<SignedRelease[]> => {
-    const file = (name: string, maxBytes: number): Promise<Buffer | null> =>
-      source.file(`${METADATA_FOLDER}/${name}`, maxBytes, signal)
+    const { read: file, failure } = metadataIn(
+      (name, maxBytes) => source.file(`${METADATA_FOLDER}/${name}`, maxBytes, signal),
+      branch === null ? null : (name, maxBytes) => branch.file(name, maxBytes, signal),
+    )
     const read = async (name: string, maxBytes: number): Promise<Buffer | null> => {
       let found = await file(name, maxBytes)
-      if (name !== TIMESTAMP_NAME || found !== null) return found
+      if (name !== TIMESTAMP_NAME || found !== null || failure() !== null) return found
       // To replace an asset, GitHub removes it first: wait. A feed that was never signed has no root either: do not wait.
       if ((await file('1.root.json', maxBytes)) === null) return null
       for (let waited = 0; found === null && waited < patienceMs; waited += PATIENCE_EVERY_MS) {
@@ -49,7 +55,10 @@ export function makeSignedFeed(options: SignedOptions): Feed {
       }
       return found
     }
-    const known = await refreshMetadata({ anchor, service: target.service, store, read })
+    const known = await refreshMetadata({ anchor, service: target.service, store, read }).catch((error: unknown) => {
+      const isOutdated = error instanceof BatonError && OUTDATED.includes(error.code)
+      throw isOutdated ? (failure() ?? error) : error
+    })
     return releasesOf(known.files.targets ?? '')
   }
 

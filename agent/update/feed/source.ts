@@ -110,6 +110,22 @@ export function assetSource(releases: string, http: Http): Source {
   }
 }
 
+/** Files by GitHub's contents API, at `<base><path><query>`. */
+export function fileSource(base: string, query: string, http: Http): Pick<Source, 'file'> {
+  return {
+    async file(path, maxBytes, signal) {
+      try {
+        const accept = 'application/vnd.github.raw+json'
+        const request = { url: `${base}${path}${query}`, maxBytes, accept, failure: 'check_failed', signal } as const
+        return (await http.file(request))?.content ?? null
+      } catch (error) {
+        if (error instanceof BatonError && error.code === 'release_not_found') return null
+        throw error
+      }
+    },
+  }
+}
+
 export function folderSource(folder: string): Source {
   return {
     url: (path) => pathToFileURL(join(folder, path)).href,
