@@ -12,16 +12,21 @@ import type { Operation, Status } from '../agent/words/state.ts'
 import { equal, is, match, ok } from './assert.ts'
 import { journalOf } from './fixtures/evidence.ts'
 import { type Install, install } from './fixtures/install.ts'
-import { programRelease, publishTo, type TestRelease, textRelease, unpack } from './fixtures/releases.ts'
+import { programRelease, publishTo, releases, type TestRelease, textRelease, unpack } from './fixtures/releases.ts'
 import { KEPT_TAG, keptPath } from './fixtures/wire/make.ts'
+import { bootWithFeed } from './lab/managed.ts'
+import { noHosts } from './lab/systemd.ts'
 import { startLoad } from './lab/load.ts'
 import { WebSocket } from './lab/ws.ts'
 import { suite } from './suite.ts'
 
 const test = suite('wire', { timeoutMs: 120_000 })
+const onHost = suite('wire: a host', { skip: noHosts, timeoutMs: 240_000 })
 const APP = join(import.meta.dirname, 'fixtures/wire/app.ts')
 const KINDS = ['one-at-a-time', 'together']
 const WORD = 'BATON_SAY_WIRES'
+/** where app.ts reads its words, in a text that is kept */
+const ARGUMENTS = /=""\]=process\.argv\.slice\(2\)/
 
 test('two releases switch if they speak one version of the wire, and this kit still speaks every version that is kept', async () => {
   is(whyNoSwitch([1], [1]), null)
@@ -102,11 +107,46 @@ test('a rollback to a release that does not say it is refused too, and the servi
 
 test.run()
 
+onHost.long(
+  'the stopped way, by the command: a dry run refuses as the service does; stopped, both directions go',
+  async () => {
+    await using host = await bootWithFeed(async (out) => {
+      await publishTo(out, [...(await releases([{ tag: 'v1.0.0' }])), await kept(1, 'v1.1.0', WORD)])
+    })
+    await host.install()
+    const refuses = async (to: string, ...words: string[]) => {
+      const { code, stderr } = await host.cli(...words)
+      is(code, 7, stderr)
+      match(
+        stderr,
+        new RegExp(`${to} cannot take over from \\S+ while it serves: it was built with a kit that is older`),
+      )
+      match(stderr, new RegExp(`stop\`, then \`(beacon )?${words[0]}`))
+    }
+    const goes = async (...words: string[]) => {
+      const { code, stderr } = await host.cli(...words)
+      is(code, 0, stderr)
+    }
+    await refuses('v1.1.0', 'upgrade', '--release', 'v1.1.0', '--dry-run', '--rehearse')
+    await refuses('v1.1.0', 'upgrade', '--release', 'v1.1.0')
+    await goes('stop')
+    await goes('upgrade', '--release', 'v1.1.0', '-y')
+    is((await host.status()).instance.version, 'v1.1.0')
+    await goes('stop')
+    await goes('rollback', '-y')
+    is((await host.status()).instance.version, 'v1.0.0')
+    await refuses('v1.1.0', 'rollback', '--dry-run')
+  },
+)
+onHost.run()
+
 /** What is kept for a version of the wire, with this tag. `without`: a word that it then does not know. */
 async function kept(wire: number, tag: string, without?: string): Promise<TestRelease> {
   const text = brotliDecompressSync(await readFile(keptPath(wire))).toString()
-  ok(text.includes(KEPT_TAG) && text.includes(WORD))
-  return await textRelease(tag, text.replaceAll(KEPT_TAG, tag).replaceAll(without ?? KEPT_TAG, 'BATON_SAID_NOTHING'))
+  ok(text.includes(KEPT_TAG) && text.includes(WORD) && ARGUMENTS.test(text))
+  const said = text.replaceAll(KEPT_TAG, tag).replaceAll(without ?? KEPT_TAG, 'BATON_SAID_NOTHING')
+  // a unit starts it with `serve` before the words that it knows
+  return await textRelease(tag, said.replace(ARGUMENTS, '$&.filter((one) => one !== "serve")'))
 }
 
 interface Serving extends AsyncDisposable {

@@ -14,8 +14,22 @@ export async function refuseOtherWire(
   tag: string,
   words: string,
 ): Promise<void> {
-  if (!serves) return
-  const why = whyNoSwitch(WIRES, await readWires(executable))
+  if (serves) await refuseUnlike(WIRES, current, executable, tag, words)
+}
+
+/** In a command, for a dry run: throws what the service would. A release that does not say what it speaks does not refuse any. */
+export async function foreseeOtherWire(
+  { places, current }: Pick<ManagedInstall, 'places' | 'current'>,
+  executable: string,
+  tag: string,
+  words: string,
+): Promise<void> {
+  const own = await readWires(places.executable)
+  if (own !== null) await refuseUnlike(own, current, executable, tag, words)
+}
+
+async function refuseUnlike(own: readonly number[], current: string, executable: string, tag: string, words: string) {
+  const why = whyNoSwitch(own, await readWires(executable))
   if (why === null) return
   throw blameless('refused', `${tag} cannot take over from ${current} while it serves: ${why}`, {
     hint: `nothing has changed: \`${ownCommand('stop')}\`, then \`${ownCommand(words)}\`, which starts it again`,

@@ -6,6 +6,7 @@ import {
   assertDatabaseThere,
   assertRoom,
   assertWritable,
+  foreseeOtherWire,
   makeDisk,
   knownRehearsal,
   makeJournal,
@@ -82,6 +83,7 @@ export async function foresee(receipt: Receipt, request: Operate, outside: Outsi
     if (backup === null) throw noBackup(places)
     if (request.restoreState) outside.note(whatBecomes(await snapshotFor(data, null)))
     else refuseNewerSchema({ current: from }, (await journal.read()).history)
+    if (status !== null) await foreseeOtherWire({ places, current: from }, places.backup, backup, 'rollback')
     const next = foreseeSwitch('rollback', status, request.restoreState ? 'one-at-a-time' : null, null)
     return { would: 'rolled_back', from, to: backup, sha256: null, switch: next, rehearsal: null }
   }
@@ -106,7 +108,9 @@ export async function foresee(receipt: Receipt, request: Operate, outside: Outsi
     return foreseeSwitch('update', status, asked, request.restoreState ? null : rehearsal)
   }
   const next = foreseen(known)
-  const rehearsal = request.rehearse ? await rehearseAhead(receipt, request, release, feed, outside) : known
+  const rehearsal = request.rehearse
+    ? await rehearseAhead(receipt, request, release, feed, status !== null, outside)
+    : known
   return {
     would: 'updated',
     from,

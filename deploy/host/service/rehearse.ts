@@ -4,6 +4,7 @@
 // executable, what that has unpacked and the copy; if this process is killed, the next start or the next operation removes them.
 
 import {
+  foreseeOtherWire,
   type ManagedInstall,
   makeDownload,
   makeVerify,
@@ -27,12 +28,13 @@ import { installOf } from './offline.ts'
 import type { Outside } from './outside.ts'
 import type { Operate } from './request.ts'
 
-/** Null if the service keeps no database. Throws what the update would throw: verify_failed, one_way, and locked. */
+/** Null if the service keeps no database. Throws what the update would throw: verify_failed, one_way, locked, and refused if it `serves`. */
 export async function rehearseAhead(
   receipt: Receipt,
   { who, oneWay }: Pick<Operate, 'who' | 'oneWay'>,
   release: Release,
   feed: ManagedInstall['feed'],
+  serves: boolean,
   outside: Outside,
 ): Promise<Rehearsal | null> {
   const install = await installOf(receipt, feed, outside)
@@ -43,7 +45,7 @@ export async function rehearseAhead(
     () => process.exit(EXIT.unexpected),
   )
   try {
-    return await tryRelease(install, release, oneWay, abort.signal, outside)
+    return await tryRelease(install, release, { oneWay, serves }, abort.signal, outside)
   } catch (cause) {
     throw abort.signal.aborted ? (abort.signal.reason as BatonError) : cause
   } finally {
@@ -54,7 +56,7 @@ export async function rehearseAhead(
 async function tryRelease(
   install: ManagedInstall,
   release: Release,
-  oneWay: boolean,
+  { oneWay, serves }: { oneWay: boolean; serves: boolean },
   signal: AbortSignal,
   outside: Outside,
 ): Promise<Rehearsal | null> {
@@ -71,6 +73,7 @@ async function tryRelease(
   await using candidate = await download(release, signal)
   outside.stage('verify')
   await makeVerify({ service, disk })(candidate, release, signal)
+  if (serves) await foreseeOtherWire(install, candidate.path, release.tag, `upgrade --release ${release.tag}`)
   const startedAt = new Date().toISOString()
   const operation = newOperation({ id: 'a dry run', kind: 'update', from: current, to: release.tag, startedAt })
   await rehearse({ install, operation, release, candidate: candidate.path, oneWay, signal })
