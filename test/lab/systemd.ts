@@ -96,7 +96,7 @@ export async function bootHost({ netns, prepare, env = {}, like }: BootOptions =
 export async function eventually<T>(
   what: string,
   probe: () => Promise<T | null | false>,
-  timeoutMs = 15_000,
+  timeoutMs = 60_000, // a busy machine needs it
 ): Promise<T> {
   const deadline = Date.now() + timeoutMs
   let last: unknown
