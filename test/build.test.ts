@@ -143,7 +143,7 @@ files('a clone keeps what it has bundled until a source changes, and makes anew 
   for (const name of ['agent/one.ts', 'deploy/two.ts', 'package.json', 'package-lock.json'])
     await writeFile(join(project, name), name)
   let made = 0
-  const sources = new Set([join(project, 'agent/one.ts'), join(project, 'node_modules/citty/index.js')])
+  const sources = new Set([join(project, 'agent/one.ts'), join(project, 'node_modules/zx/index.js')])
   const bundled = async (from = sources) => {
     const make = async () => ({ script: Buffer.from(`${++made}`), sources: from })
     const { script, sources: said } = await keptBundle('own', make, cloneIn(project))

@@ -397,7 +397,7 @@ test('a deploy script that cannot run says in one line what to do', async () => 
   }
   for (const name of ['deploy-container.sh', 'deploy-systemd.sh', 'deploy-fleet.sh'])
     match(await said(name), /^3 error: expected the packages of this checkout in .*npm ci --ignore-scripts\)\n$/)
-  await mkdir(join(folder, 'node_modules/citty'), { recursive: true })
+  await mkdir(join(folder, 'node_modules/zx'), { recursive: true })
   match(
     await said('deploy-container.sh'),
     /^3 error: expected Node 24 or newer, got none; run: .*, which brings one\n$/,

@@ -25,8 +25,6 @@ export interface Surroundings {
    * the program must be ended. `shared`: the terminal's Ctrl-C reaches it, and it gets SIGTERM first.
    */
   group: 'own' | 'own, left' | 'shared'
-  /** passes its output on as it comes */
-  show?: boolean
 }
 
 export interface Ran {
@@ -46,7 +44,7 @@ const PIPES_MS = 500
 
 /** Rejects with the error of the kernel if the program cannot be started, else never. */
 export async function runBounded(command: readonly string[], about: Surroundings & Bounds): Promise<Ran> {
-  const { cwd, env, input, signal, group, show, timeMs, answer } = about
+  const { cwd, env, input, signal, group, timeMs, answer } = about
   const [file = '', ...args] = command
   const ran: Ran = { code: null, signal: null, stopped: null, answer: '', said: '' }
   const over = Promise.withResolvers<void>()
@@ -78,12 +76,12 @@ export async function runBounded(command: readonly string[], about: Surroundings
     after(PIPES_MS, () => setImmediate(over.resolve)) // once more after what has come meanwhile is read
   })
   child.once('close', () => over.resolve())
-  listen(child.stdio[2] as Readable, show === true ? process.stderr : null, (text) => {
+  listen(child.stdio[2] as Readable, (text) => {
     const said = ran.said + text
     ran.said = 'first' in about.said ? said.slice(0, about.said.first) : said.slice(-about.said.last)
   })
   if (answer !== undefined) {
-    listen(child.stdio[answer.fd] as Readable, show === true ? process.stdout : null, (text) => {
+    listen(child.stdio[answer.fd] as Readable, (text) => {
       ran.answer = (ran.answer + text).slice(0, answer.max + 1)
       if (ran.answer.length > answer.max) stop('too much')
     })
@@ -105,12 +103,11 @@ export async function runBounded(command: readonly string[], about: Surroundings
   }
 }
 
-function listen(stream: Readable, show: NodeJS.WriteStream | null, add: (text: string) => void): void {
+function listen(stream: Readable, add: (text: string) => void): void {
   stream
     .on('error', () => {})
     .setEncoding('utf8')
     .on('data', add)
-  if (show !== null) stream.pipe(show, { end: false })
 }
 
 const living = new Set<ChildProcess>()

@@ -6,7 +6,7 @@ run_here() {
   script=$1
   shift
   root=$here/..
-  if [ ! -d "$root/node_modules/citty" ]; then
+  if [ ! -d "$root/node_modules/zx" ]; then
     echo "error: expected the packages of this checkout in $root/node_modules; run: (cd '$root' && npm ci --ignore-scripts)" >&2
     exit 3
   fi

@@ -1,10 +1,9 @@
-// Runs the programs that this host has: a command is an array of arguments, and no shell reads it.
+// The one importer of zx: only of its core, because the rest adds 360 kB of YAML, globs and prompts to every executable.
+// A command is an array of arguments. They are quoted here for `sh`, which every host has; zx's own quoting is bash's.
 // Must hold: no error message contains a text of `secrets`; a failed command throws with what it wrote to stderr.
 
 import { spawn } from 'node:child_process'
-import { access, constants, stat } from 'node:fs/promises'
 import { constants as os } from 'node:os'
-import { delimiter, join } from 'node:path'
 import { BatonError, EXIT } from '../../agent/words.ts'
 
 export interface CommandResult {
@@ -29,44 +28,52 @@ export interface CommandOptions {
 }
 
 const TIMEOUT_MS = 15 * 60_000
-const OUTPUT_MAX = 64 * 1024 * 1024
-const SAID_MAX = 1024 * 1024
-/** what a shell would end with: https://pubs.opengroup.org/onlinepubs/9799919799/utilities/V3_chap02.html#tag_19_08_02 */
-const NOT_STARTED: Readonly<Record<string, [number, string]>> = {
-  ENOENT: [127, 'not found'],
-  EACCES: [126, 'permission denied'],
-}
+/** how long a command may take to end after SIGTERM */
+const KILL_MS = 5000
 
 /** Runs `command` and waits for it. Throws BatonError unexpected if it fails or cannot be started. */
 export async function run(command: readonly string[], options: CommandOptions = {}): Promise<CommandResult> {
-  const { runBounded } = await import('../../agent/install.ts') // many commands of this kit start no program
-  const { cwd, env, input, timeoutMs = TIMEOUT_MS, allowFailure = false, show = false, secrets = [] } = options
-  const fails = (how: string) => new BatonError('unexpected', hide(`\`${formatCommand(command)}\` ${how}`, secrets))
-  try {
-    const ran = await runBounded(command, {
-      ...(cwd === undefined ? {} : { cwd }),
-      env: { ...process.env, ...env },
-      ...(input === undefined ? {} : { input }),
-      timeMs: timeoutMs,
-      answer: { fd: 1, max: OUTPUT_MAX },
-      said: { last: SAID_MAX },
-      group: 'shared',
-      show,
-    })
-    if (ran.stopped === 'too much') throw fails(`wrote more than ${OUTPUT_MAX} bytes`)
-    if (ran.code !== 0 && !allowFailure) {
-      const ended = ran.signal === null ? `ended with ${ran.code}` : `was ended by ${ran.signal}`
-      const said = (ran.said.trim() || ran.answer.trim()).split('\n').slice(-5).join(' · ').slice(0, 1000)
-      throw fails(`${ended}${said === '' ? '' : `: ${said}`}`)
-    }
-    return { exitCode: ran.code ?? 1, stdout: ran.answer, stderr: ran.said }
-  } catch (cause) {
-    const [exitCode, why] = NOT_STARTED[(cause as NodeJS.ErrnoException).code ?? ''] ?? [null, '']
-    if (exitCode === null) throw cause
-    const stderr = `${command[0]}: ${why}`
-    if (!allowFailure) throw fails(`ended with ${exitCode}: ${stderr}`)
-    return { exitCode, stdout: '', stderr }
+  const { $: zx } = await import('zx/core') // 10 ms of a command's start, and many start no program
+  // a ZX_ variable of the environment could set each option that is not set here
+  const shell = zx({
+    shell: '/bin/sh',
+    // the program takes the shell's place, so that a signal reaches it
+    prefix: 'exec ',
+    postfix: '',
+    quote: quoted,
+    cwd: options.cwd ?? process.cwd(),
+    env: Object.fromEntries(
+      Object.entries({ ...process.env, ...options.env }).filter(([, value]) => value !== undefined),
+    ),
+    stdio: [options.input === undefined ? 'ignore' : 'pipe', 'pipe', 'pipe'],
+    ...(options.input === undefined ? {} : { input: options.input }),
+    timeout: options.timeoutMs ?? TIMEOUT_MS,
+    timeoutSignal: 'SIGTERM',
+    killSignal: 'SIGTERM',
+    // zx's own kill looks for child processes with ps(1), which a small host may not have
+    kill: async (_pid, signal) => {
+      running.child?.kill(signal)
+      setTimeout(() => running.child?.kill('SIGKILL'), KILL_MS).unref()
+    },
+    nothrow: true,
+    quiet: true,
+    verbose: false,
+    detached: false,
+    preferLocal: false,
+  })
+  const running = shell`${[...command]}`
+  if (options.show) {
+    running.stdout.pipe(process.stdout, { end: false })
+    running.stderr.pipe(process.stderr, { end: false })
   }
+  const { exitCode, signal, stdout, stderr } = await running
+  if (exitCode !== 0 && options.allowFailure !== true) {
+    const ended = signal === null ? `ended with ${exitCode}` : `was ended by ${signal}`
+    const said = (stderr.trim() || stdout.trim()).split('\n').slice(-5).join(' · ').slice(0, 1000)
+    const message = `\`${formatCommand(command)}\` ${ended}${said === '' ? '' : `: ${said}`}`
+    throw new BatonError('unexpected', hide(message, options.secrets ?? []))
+  }
+  return { exitCode: exitCode ?? 1, stdout, stderr }
 }
 
 /**
@@ -95,15 +102,8 @@ export async function runInPlace(
 
 /** Absolute path of a program on PATH, or null. */
 export async function findProgram(name: string): Promise<string | null> {
-  for (const folder of (process.env['PATH'] ?? '').split(delimiter)) {
-    const path = join(folder, name)
-    const isProgram = await access(path, constants.X_OK)
-      .then(() => stat(path))
-      .then((found) => found.isFile())
-      .catch(() => false)
-    if (folder !== '' && isProgram) return path
-  }
-  return null
+  const { which } = await import('zx/core')
+  return await which(name, { nothrow: true })
 }
 
 /** The command as a person would type it: for plans, messages and `--dry-run`. */
