@@ -153,9 +153,7 @@ async function handOverTo(
   const { places, stateDirectory, journal } = install
   const { turn, listeners, carries } = serving
   const command = ownCommand(install)
-  await replaceThis({
-    ...settings,
-    ...settings.update,
+  const ours = {
     command,
     image: { ...command, file: places.backup },
     executable: places.executable,
@@ -163,11 +161,7 @@ async function handOverTo(
     listeners,
     carries,
     tag: to,
-    operation,
-    journal,
     report,
-    given: ownValues().given,
-    whyNotAlone: ownStart() === null ? NO_FIRST_CODE : null,
     onDrain: life.drain,
     onResume: life.resume,
     onAccepting: () => void beginProbation(install, settings.update.probationMs),
@@ -176,7 +170,9 @@ async function handOverTo(
     close,
     passTurn: turn.pass,
     takeTurn: turn.take,
-  })
+  }
+  const whyNotAlone = ownStart() === null ? NO_FIRST_CODE : null
+  await replaceThis(ours, { settings, operation, journal, given: ownValues().given, whyNotAlone })
 }
 
 /** The successor died after this process had closed its state. The previous executable is in place again: start it. */

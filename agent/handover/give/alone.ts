@@ -8,61 +8,22 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { blameless, lateBy } from '../../words/blame.ts'
 import { BatonError, EXIT, reasonOf } from '../../words/errors.ts'
-import type { Busy } from '../../words/bounds.ts'
-import type { HandoverReport } from '../../words/state.ts'
-import { type ExpectedPause, pauseFault } from '../../words/pause.ts'
-import type { Ability, Holding, Leaving, ProcessName } from '../../words/wire.ts'
+import { pauseFault } from '../../words/pause.ts'
+import type { Leaving } from '../../words/wire.ts'
 import { endAll, signalAll, startedWith } from '../../sockets/process.ts'
-import type { Command } from '../../sockets/start-with.ts'
-import { type Listener, namesOf } from '../../sockets/listeners.ts'
+import { namesOf } from '../../sockets/listeners.ts'
 import { spareNames } from '../../sockets/clearing.ts'
 import { keptDatagrams } from '../../sockets/datagrams.ts'
 import { notifySystemd } from '../../sockets/systemd.ts'
 import { ticketsOf } from '../../sockets/tickets.ts'
-import type { Log } from '../../log.ts'
-import type { Carries } from '../carry/carry.ts'
 import { took } from '../moments.ts'
 import { privateServer } from '../private.ts'
 import { type DoorHolder, spawnHolder } from './child.ts'
 import { makeGiving } from './giving.ts'
+import type { SwitchOptions } from './options.ts'
 import { ownIllness } from './probe.ts'
 import { type QuietOptions, serveAgain, settle, comeToRest } from './quiet.ts'
 import { aborted, notePause, switchFailure, toldToStop } from './trial.ts'
-
-export interface AloneOptions extends Omit<
-  Holding,
-  'channel' | 'listeners' | 'old' | 'children' | 'values' | 'command' | 'pauseMaxMs'
-> {
-  /** starts the holder, from this release's executable, which the swap has moved to `.backup` */
-  image: Command
-  /** starts the release whose executable is in place */
-  command: Command
-  listeners: Listener[]
-  carries: Carries
-  report: HandoverReport
-  drainMs: number
-  quietMs: number
-  holdMs: number
-  busy: Busy
-  /** how long clients will have to wait; null: not known */
-  expected: ExpectedPause | null
-  log: Log
-  onDrain(): void
-  onResume(): void
-  /** called with what the switch waits for, one sentence */
-  onWait(message: string): void
-  couldUpdate(): Promise<Ability>
-  /** writes to the disk that `holder` owns the operation once this process is gone */
-  nameHolder(holder: ProcessName): Promise<void>
-  /** descriptor of the file for the values in memory; null: there is none */
-  values: number | null
-  /** fills that file; never throws */
-  writeValues(): void
-  /** aborts when an operator or a supervisor wants this process to end */
-  leaving: AbortSignal
-  /** the author's last hook, within its time limit; afterwards this process cannot serve any more */
-  close(): Promise<void>
-}
 
 /** how long children may take to end after SIGTERM */
 const CHILDREN_MS = 500
@@ -74,7 +35,7 @@ const LEAVING_MS = 5000
  * Never resolves if all goes well: this process exits. Rejects with restart_failed or busy when this process serves again;
  * the error is blameless (`words/blame.ts`) if it says nothing about the release.
  */
-export async function handOverAlone(options: AloneOptions): Promise<never> {
+export async function handOverAlone(options: SwitchOptions): Promise<never> {
   const { tag, leaving } = options
   const here: Here = {
     options,
@@ -108,7 +69,7 @@ export async function handOverAlone(options: AloneOptions): Promise<never> {
 }
 
 interface Here {
-  options: AloneOptions
+  options: SwitchOptions
   /** in `performance.now()` */
   began: number
   /** aborts, with the reason, when this process must serve on */
@@ -123,10 +84,10 @@ interface Here {
 /** Resolves when the successor waits at its gate. */
 async function introduce(here: Here): Promise<DoorHolder> {
   const { options, stop } = here
-  const { expected, holdMs, kind, tag, log } = options
+  const { holdMs, kind, tag, log } = options
   stop.signal.throwIfAborted()
   // a release that starts slowly must not bar the way back from it
-  const fault = kind === 'update' ? pauseFault(expected, holdMs) : null
+  const fault = kind === 'update' ? pauseFault(await options.expected(), holdMs) : null
   if (fault !== null) throw fault
   const holder = spawnHolder(options.image, [...options.listeners, ...keptDatagrams()], toldTo(options), options.values)
   here.holder = holder
@@ -194,7 +155,7 @@ async function leave(
   return process.exit(EXIT.done)
 }
 
-function toldTo(options: AloneOptions): Parameters<typeof spawnHolder>[2] {
+function toldTo(options: SwitchOptions): Parameters<typeof spawnHolder>[2] {
   const { service, tag, from, operationId, kind, command, executable, stateDirectory, healthPath } = options
   const { readyMs, hangMs, probationMs, drainMaxMs, stopMs } = options
   // the works that only one process may do have `stopMs` to stop, and then `onStop` has as long
@@ -204,7 +165,7 @@ function toldTo(options: AloneOptions): Parameters<typeof spawnHolder>[2] {
 }
 
 /** Resolves when the holder has reported that the successor waits at its gate. */
-async function becomesReady(holder: DoorHolder, { readyMs, tag }: AloneOptions, signal: AbortSignal): Promise<void> {
+async function becomesReady(holder: DoorHolder, { readyMs, tag }: SwitchOptions, signal: AbortSignal): Promise<void> {
   const late = sleep(readyMs, undefined, { ref: false }).then(() => {
     throw lateBy('interrupted', `it did not begin within ${readyMs} ms`, readyMs)
   })

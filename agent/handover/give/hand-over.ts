@@ -4,73 +4,82 @@ import { openUnnamed } from '../../disk/disk.ts'
 import type { Journal } from '../../disk/journal.ts'
 import { updateDirectory } from '../../disk/places.ts'
 import { readMark } from '../../disk/state-mark.ts'
+import type { Settings } from '../../settings.ts'
 import { closeDescriptor } from '../../sockets/libc.ts'
 import { BatonError } from '../../words/errors.ts'
 import type { Operation } from '../../words/state.ts'
 import { expectedPause, lastPause } from '../../words/pause.ts'
-import type { Switch } from '../../words/switch.ts'
 import { writeValues } from '../values-file.ts'
-import { type AloneOptions, handOverAlone } from './alone.ts'
-import { handOver, type HandoverOptions, MustBeAlone } from './predecessor.ts'
+import { handOverAlone } from './alone.ts'
+import type { Ours, SwitchOptions } from './options.ts'
+import { handOver, MustBeAlone } from './predecessor.ts'
 
-/** options that `replaceThis` fills in */
-type Own = 'values' | 'onWait' | 'writeValues' | 'note' | 'expected' | 'nameHolder' | 'kind' | 'from' | 'operationId'
-
-export interface SwitchOptions extends Omit<HandoverOptions & AloneOptions, Own> {
-  /** the kind of switch that this release asks for */
-  switch: Switch
-  /** why a switch one at a time is impossible here; null if it is possible */
-  whyNotAlone: string | null
-  /** what the author hands over, by key */
-  given: ReadonlyMap<string, () => unknown>
+/** The operation that the switch is a part of, and what the author has said. */
+export interface SwitchFor {
+  settings: Settings
   operation: Operation
   journal: Journal
+  /** what the author hands over, by key */
+  given: ReadonlyMap<string, () => unknown>
+  /** why a switch one at a time is impossible here; null if it is possible */
+  whyNotAlone: string | null
 }
 
 /** As `handOver`, and as `handOverAlone` if either of the two releases must be the only process. */
-export async function replaceThis(options: SwitchOptions): Promise<'stopped'> {
-  const { journal, operation, tag, whyNotAlone, given, log } = options
-  const began = performance.now()
-  const { id: operationId, kind, from } = operation
+export async function replaceThis(ours: Ours, { whyNotAlone, ...about }: SwitchFor): Promise<'stopped'> {
+  const { tag, stateDirectory } = ours
   // the file ends with the processes that have it open
-  const values = openUnnamed(updateDirectory(options.stateDirectory))
-  const warn = (message: string) => log({ event: 'warning', message })
-  const shared = {
-    ...options,
-    operationId,
-    kind,
-    from,
-    values,
-    onWait: (message: string) => void (operation.waits = message),
-    writeValues: () => void (values !== null && writeValues(values, given, warn)),
-    note: async () => {
-      operation.durations.restart = Math.round(performance.now() - began) // the successor ends the operation, and cannot know this
-      await journal.change((state) => void (state.operation = structuredClone(operation)))
-    },
-  }
+  const values = openUnnamed(updateDirectory(stateDirectory))
+  const options = optionsOf(ours, about, values)
   try {
     // two releases that cannot share the database must not live at once
-    const hasOwnData = readMark(options.stateDirectory)?.operationId === operationId
+    const hasOwnData = readMark(stateDirectory)?.operationId === options.operationId
     if (options.switch === 'together' && !hasOwnData) {
       try {
-        return await handOver(shared)
+        return await handOver(options)
       } catch (cause) {
         if (!(cause instanceof MustBeAlone)) throw cause // else it has begun nothing
       }
     }
     if (whyNotAlone !== null)
       throw new BatonError('restart_failed', `${tag} must be the only process, and ${whyNotAlone}`)
-    return await handOverAlone({
-      ...shared,
-      expected: expectedPause(lastPause((await journal.read()).history), operation.rehearsal ?? null),
-      nameHolder: async (holder) => {
-        await journal.change((state) => {
-          state.operation = structuredClone(operation)
-          state.holder = holder
-        })
-      },
-    })
+    return await handOverAlone(options)
   } finally {
     if (values !== null) closeDescriptor(values)
+  }
+}
+
+function optionsOf(
+  ours: Ours,
+  { settings, operation, journal, given }: Omit<SwitchFor, 'whyNotAlone'>,
+  values: number | null,
+): SwitchOptions {
+  const began = performance.now()
+  const { id, kind, from } = operation
+  const { service, switch: asked, healthPath, busy, log } = settings
+  const said = { service, switch: asked, healthPath, busy, log }
+  const { stallMs: _ofDownloads, ...limits } = settings.update
+  const warn = (message: string) => log({ event: 'warning', message })
+  return {
+    ...ours,
+    ...said,
+    ...limits,
+    operationId: id,
+    kind,
+    from,
+    values,
+    expected: async () => expectedPause(lastPause((await journal.read()).history), operation.rehearsal ?? null),
+    onWait: (message) => void (operation.waits = message),
+    async note() {
+      operation.durations.restart = Math.round(performance.now() - began) // the successor ends the operation, and cannot know this
+      await journal.change((state) => void (state.operation = structuredClone(operation)))
+    },
+    async nameHolder(holder) {
+      await journal.change((state) => {
+        state.operation = structuredClone(operation)
+        state.holder = holder
+      })
+    },
+    writeValues: () => void (values !== null && writeValues(values, given, warn)),
   }
 }

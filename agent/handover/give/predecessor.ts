@@ -10,17 +10,15 @@
 // this process is killed.
 
 import { reasonOf } from '../../words/errors.ts'
-import type { HandoverReport } from '../../words/state.ts'
-import type { Carries } from '../carry/carry.ts'
 import { rejected, spawnSuccessor, type Successor } from './child.ts'
-import type { Command } from '../../sockets/start-with.ts'
 import { drain } from './connections.ts'
 import { type Giving, makeGiving } from './giving.ts'
-import { type Listener, namesOf, stopAccepting } from '../../sockets/listeners.ts'
+import { namesOf, stopAccepting } from '../../sockets/listeners.ts'
 import { spareNames } from '../../sockets/clearing.ts'
 import { keptDatagrams } from '../../sockets/datagrams.ts'
 import { listenAgain, turnAway } from '../../sockets/spare.ts'
 import { privateServer } from '../private.ts'
+import type { SwitchOptions } from './options.ts'
 import { ownIllness } from './probe.ts'
 import {
   aborted,
@@ -39,47 +37,17 @@ import { took } from '../moments.ts'
 import { notifySystemd } from '../../sockets/systemd.ts'
 import { ticketsOf } from '../../sockets/tickets.ts'
 
-export interface HandoverOptions extends Omit<TrialOptions, 'isOldWell'> {
-  command: Command
-  listeners: Listener[]
-  operationId: string
-  drainMs: number
-  drainMaxMs: number
-  probationMs: number
-  /** the author's hook: end what cannot move */
-  onDrain: () => void
-  /** the author's hook: this process serves on */
-  onResume: () => void
-  /** called when the successor accepts connections: its probation begins */
-  onAccepting?: () => void
-  /** connections in the middle of something that the author has registered */
-  carries: Carries
-  /** filled in as the handover goes on; also right if it fails */
-  report: HandoverReport
-  /** descriptor of the file for the values in memory; null: there is none */
-  values: number | null
-  /** fills that file; never throws */
-  writeValues(): void
-  /** `passTurn` stops the work that only one process may do; `takeTurn` starts it again */
-  passTurn(): Promise<void>
-  takeTurn(): Promise<void>
-  /** aborts when an operator or a supervisor wants this process to end */
-  leaving: AbortSignal
-  /** the author's last hook, within its time limit; afterwards this process cannot serve any more */
-  close(): Promise<void>
-}
-
 /** The new release must be the only process of the service: it has exited before its application began, and this process serves. */
 export class MustBeAlone extends Error {}
 
-type Context = HandoverOptions & TrialOptions
+type Context = SwitchOptions & TrialOptions
 
 /**
  * Never resolves if all goes well: this process exits. Resolves if an operator or a supervisor stopped the successor while it served:
  * then the service should end. Rejects with restart_failed, probation_failed or cannot_update_further when this process serves again;
  * the error is blameless (`words/blame.ts`) if it says nothing about the release.
  */
-export async function handOver(given: HandoverOptions): Promise<'stopped'> {
+export async function handOver(given: SwitchOptions): Promise<'stopped'> {
   const { listeners, log, report, tag } = given
   const began = performance.now()
   const own = privateServer(listeners, given)
@@ -100,7 +68,7 @@ export async function handOver(given: HandoverOptions): Promise<'stopped'> {
     took('claimed')
     for (const listener of listeners) if (successor.has(listener.key)) stopAccepting(listener)
     took('let go')
-    options.onAccepting?.()
+    options.onAccepting()
     const stood = stand(successor, giving, options, (draining) => (here.draining = draining), abandon.signal)
     if ((await Promise.race([stood, aborted(options.leaving).then(() => 'leaving' as const)])) === 'leaving') {
       // The successor serves, and goes on alone with its probation. It gets the connections that are still here.
@@ -185,12 +153,7 @@ async function stand(
 }
 
 /** Gives this process's connections to the successor, or ends them. */
-async function move(
-  successor: Successor,
-  giving: Giving,
-  options: HandoverOptions,
-  signal: AbortSignal,
-): Promise<void> {
+async function move(successor: Successor, giving: Giving, options: SwitchOptions, signal: AbortSignal): Promise<void> {
   const { listeners, report, log } = options
   for (const listener of listeners) {
     if (successor.has(listener.key)) stopAccepting(listener)
@@ -206,7 +169,7 @@ async function move(
 }
 
 /** Ends this process, unless the successor has died at the last moment: then it rejects. */
-async function leave(successor: Successor, options: HandoverOptions): Promise<never> {
+async function leave(successor: Successor, options: SwitchOptions): Promise<never> {
   options.writeValues()
   spareNames(namesOf(options.listeners))
   await Promise.race([options.close(), successor.gone.then(rejected)])
