@@ -1,11 +1,19 @@
 // `before` of baton.config.json: what a start script runs before the application runs in every start and every switch, where it belongs.
 
-import { readFile, rm, writeFile } from 'node:fs/promises'
+import { mkdir, readFile, rm, writeFile } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
+import { DatabaseSync } from 'node:sqlite'
+import { judge } from '../agent/install.ts'
+import { createProgress } from '../deploy/lib/progress.ts'
+import { releaseFromSource } from '../deploy/make/from-source.ts'
 import { PROJECT } from '../deploy/make/place.ts'
-import { equal, is, match } from './assert.ts'
+import { parseProject } from '../deploy/make/project.ts'
+import { conductHere } from '../deploy/make/rehearse-here.ts'
+import { equal, is, match, throws, withCode } from './assert.ts'
 import { type Adopted, adopted } from './fixtures/adopted.ts'
+import { unpackLedger } from './lab/ledger.ts'
 import { eventually } from './lab/systemd.ts'
+import { temporary } from './lab/temporary.ts'
 import { suite } from './suite.ts'
 
 const test = suite('before', { timeoutMs: 200_000 })
@@ -89,6 +97,62 @@ test('its time counts to `readyMs`, and a release that is given up leaves none b
   const { outcome, error } = await ends
   is(outcome, 'reverted')
   match(error?.message ?? '', 'it was not ready within 3000 ms')
+})
+
+/** A service whose data `before` migrates: a release runs what stands here in place of MIGRATION. */
+const KEEPS = `import { DatabaseSync } from 'node:sqlite'
+  import { appendFileSync } from 'node:fs'
+  const state = process.env.STATE_DIRECTORY
+  const database = new DatabaseSync(state + '/shop.db', { timeout: 5000 })
+  if (process.argv[2] === 'migrate') {
+    database.exec('CREATE TABLE IF NOT EXISTS notes(id INTEGER PRIMARY KEY, text TEXT)')
+    appendFileSync(state + '/log', 'TAG ' + (process.cwd() === import.meta.dirname) + '\\n')
+    MIGRATION
+  } else {
+    await import('${join(PROJECT, 'agent/adapters/auto.ts')}')
+    const { createServer } = await import('node:http')
+    const insert = database.prepare("INSERT INTO notes(text) VALUES ('of TAG')")
+    createServer((request, response) => {
+      if (request.method === 'POST') insert.run()
+      response.end(JSON.stringify(database.prepare('SELECT * FROM notes').all()))
+    }).listen(process.env.PORT, process.env.HOST)
+  }`
+
+test('a rehearsal runs it on the copy: a migration there opens the way back or closes it, and one that fails is told by its words', async () => {
+  await using home = await temporary('before-rehearsed')
+  const [folder, feed] = [join(home.path, 'app'), join(home.path, 'feed')]
+  await mkdir(folder)
+  await writeFile(join(folder, 'package.json'), '{ "name": "shop", "type": "module" }')
+  const requests = [{ path: '/' }, { method: 'POST', path: '/' }]
+  const config = { service: 'shop', entry: 'server.js', healthPath: '/', database: 'shop.db', rehearse: { requests } }
+  const made = async (tag: string, migration: string) => {
+    await writeFile(join(folder, 'server.js'), KEEPS.replaceAll('TAG', tag).replace('MIGRATION', migration))
+    const project = parseProject({ ...config, before: [['server.js', 'migrate']] }, folder)
+    const progress = createProgress({ quiet: true })
+    await releaseFromSource({ project, tag, feed, copies: join(folder, '.baton'), progress })
+    const path = join(home.path, tag)
+    await unpackLedger(feed, tag, path)
+    return path
+  }
+  const present = await made('v1.0.0', '')
+  const tried = async (tag: string, migration: string) => {
+    const state = join(home.path, `data-${tag}`)
+    await mkdir(state)
+    const database = new DatabaseSync(join(state, 'shop.db'))
+    database.exec("CREATE TABLE notes(id INTEGER PRIMARY KEY, text TEXT); INSERT INTO notes(text) VALUES ('a'), ('b')")
+    database.close()
+    const candidate = await made(tag, migration)
+    const report = await conductHere({ present, candidate, database: 'shop.db', state, startMs: 30_000 })
+    const log = (await readFile(join(state, 'log'), 'utf8')).trim().split('\n')
+    return { log, judge: () => judge(report, { from: 'v1.0.0', to: tag }) }
+  }
+  const adds = await tried('v1.1.0', "database.exec('ALTER TABLE notes ADD COLUMN colour TEXT')")
+  equal([adds.judge().verdict, adds.log], ['open', ['v1.0.0 true', 'v1.1.0 true', 'v1.0.0 true']])
+  const drops = await tried('v1.2.0', "database.exec('DELETE FROM notes WHERE id = 1')")
+  is(drops.judge().verdict, 'one_way')
+  const fails = await tried('v1.3.0', "throw new Error('no room for the index')")
+  const failure = throws(() => fails.judge(), withCode('verify_failed'))
+  match(failure.message, /v1\.3\.0 fails on a copy of the data: .*no room for the index/)
 })
 
 test.run()

@@ -11,10 +11,11 @@ import { PROJECT } from '../deploy/make/place.ts'
 import { parseProject, type Project } from '../deploy/make/project.ts'
 import { updateReleases } from '../deploy/make/release-folder.ts'
 import { formatLargest, largestOf } from '../deploy/make/sizes.ts'
+import { setUp } from '../deploy/make/set-up.ts'
 import { databasesFor } from '../deploy/make/source-start.ts'
 import { readNodeCommand, readStart } from '../deploy/make/start-script.ts'
 import { howToEmbed } from '../deploy/make/trial-start.ts'
-import { equal, is, match, not, rejects } from './assert.ts'
+import { equal, is, match, not, rejects, withCode } from './assert.ts'
 import { processesNaming } from './fixtures/adopted.ts'
 import { suite } from './suite.ts'
 import { temporary } from './lab/temporary.ts'
@@ -365,9 +366,9 @@ test('what a start script gives to its program becomes `args`: a port and a host
 
 test('nothing of a start script is lost: what stands before and behind the program, its variables, and what calls it', () => {
   const of = (start: string, others: Record<string, string> = {}) => {
-    const { node, before, after, through, runner, environment, lostVariables } =
+    const { node, folder, before, after, through, runner, environment, lostVariables } =
       readStart({ ...others, start }, 'start') ?? {}
-    const said = { before, after, through, runner, environment, lostVariables }
+    const said = { folder: folder === '.' ? null : folder, before, after, through, runner, environment, lostVariables }
     const kept = Object.entries(said).filter(([, value]) => value !== null && Object.keys(value ?? {}).length > 0)
     return { program: node?.program ?? null, ...Object.fromEntries(kept) }
   }
@@ -385,6 +386,7 @@ test('nothing of a start script is lost: what stands before and behind the progr
   equal(of('node s.js', { prestart: 'node migrate.js' }), { program: 's.js', before: ['node migrate.js'] })
   equal(of('node w.js & cd server && dotenv -e .env -- node --env-file .env s.js; echo over'), {
     program: 'server/s.js',
+    folder: 'server',
     before: ['node w.js &'],
     after: ['; echo over'],
     through: 'dotenv -e .env --',
@@ -406,6 +408,24 @@ test('nothing of a start script is lost: what stands before and behind the progr
   })
   equal(of('npm start'), { program: null })
   equal(of('concurrently "node a.js" "node b.js"'), { program: null })
+})
+
+test('init names a folder in which the start script starts the application, and refuses one that is a package of its own', async () => {
+  await using shop = await packageWith({
+    scripts: { start: 'npm run migrate && cd server && node index.js', migrate: 'node m.js' },
+  })
+  await shop.write('server/index.js', '')
+  await shop.write('m.js', '')
+  const { files, notes } = planInit(detect(shop.path))
+  const { entry, before } = JSON.parse(files[0]?.content ?? '') as Record<string, unknown>
+  equal([entry, before], ['server/index.js', [['m.js']]])
+  match(notes[0] ?? '', 'not kept of the start script: `cd server`')
+  await shop.write('server/package.json', '{ "dependencies": { "fastify": "5.0.0" } }')
+  const print = { say: () => {}, print: () => {} }
+  const flags = { service: null, starts: false, yes: true, json: false, dryRun: false }
+  const refused = await rejects(async () => await setUp(shop.path, flags, print), withCode('refused'))
+  match(refused.message, 'starts the application in server, a package of its own')
+  equal((await readdir(shop.path)).includes('baton.config.json'), false)
 })
 
 test('init takes the variables of a start script, and names first of all what no install runs', async () => {

@@ -75,7 +75,10 @@ export interface Detected {
   version: string | null
 }
 
-export interface StartRest extends Pick<StartScript, 'before' | 'after' | 'through' | 'runner' | 'lostVariables'> {
+export interface StartRest extends Pick<
+  StartScript,
+  'folder' | 'before' | 'after' | 'through' | 'runner' | 'lostVariables'
+> {
   /** its variables: name -> text, with `{port}` and `{host}` */
   environment: Record<string, string>
   /** its command, if the entry is another file than the one that it names, or no file of it was understood; else null */
@@ -302,14 +305,17 @@ function restOf(
   { framework, made, brought, entry, build }: Pick<Detected, 'framework' | 'made' | 'brought' | 'entry' | 'build'>,
 ): StartRest {
   const script = chosenStart(scripts)
-  if (script === null)
-    return { before: [], after: [], through: null, runner: null, lostVariables: [], environment: {}, unread: null }
-  const { command, before, after, through, runner, lostVariables, environment } = script
+  if (script === null) {
+    const none = { through: null, runner: null, lostVariables: [], environment: {}, unread: null }
+    return { folder: '.', before: [], after: [], ...none }
+  }
+  const { command, before, folder: start, after, through, runner, lostVariables, environment } = script
   const [first] = startCommands(folder, scripts)
   const isKnown = framework === 'next' || framework === 'nest' || made !== null || brought !== null
   const isRead = isKnown || (entry !== null && fileOf(folder, first?.program ?? null) === entry)
   const filled = Object.entries(environment).map(([name, text]) => [name, filledVariable(name, text)])
   return {
+    folder: start,
     // a build makes its files once, and no start does
     before: before.filter((text) => build === null || !/^(?:npm|pnpm|yarn|bun)(?: run)? build$/.test(text)),
     after,

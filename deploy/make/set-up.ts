@@ -15,6 +15,7 @@ import { packagesOf } from './packages.ts'
 import { formatPatch, type InitPlan, patched, planInit, startEnvironment } from './init.ts'
 import { CONFIG, readProject } from './project.ts'
 import type { SourceStart } from './source-start.ts'
+import { readJson } from './source-text.ts'
 
 export interface SetUpFlags {
   /** its name; null: package.json's */
@@ -48,6 +49,8 @@ export async function setUp(folder: string, flags: SetUpFlags, { say, print }: O
   const found = { ...detect(folder), ...named(flags.service, configured) }
   if (found.foreignRuntime !== null && configured === null)
     throw otherRuntime(found.foreignRuntime, 'its start script or its sources need that')
+  const { folder: inner } = found.start
+  if (configured === null && inner !== '.' && isPackage(join(folder, inner))) throw ownPackage(inner)
   if (entry !== null && isBrought(entry)) found.brought ??= broughtBy(folder, null, entry)
   if (entry !== null) {
     const first = sourceOf(folder, entry) ?? entry
@@ -88,6 +91,18 @@ export async function setUp(folder: string, flags: SetUpFlags, { say, print }: O
 function otherRuntime(name: string, why: string): BatonError {
   return new BatonError('refused', `expected an application of Node.js, found one of ${name}: ${why}`, {
     hint: 'a release holds Node 26 and runs the application in it: a `start` script such as `node server.js` says that it runs there',
+  })
+}
+
+/** Whether it has packages of its own: a release of the folder around it would lack them. */
+function isPackage(folder: string): boolean {
+  const path = join(folder, 'package.json')
+  return existsSync(path) && Object.keys(recordOf(recordOf(readJson(path))['dependencies'])).length > 0
+}
+
+function ownPackage(folder: string): BatonError {
+  return new BatonError('refused', `the start script starts the application in ${folder}, a package of its own`, {
+    hint: `\`cd ${folder} && npx baton init\` sets it up there; what the start script does besides belongs into the start script there`,
   })
 }
 

@@ -15,8 +15,12 @@ const WITHOUT_FLAG =
 
 /** What the start script does beside what an install does: first of all notes, since a migration may be among it. */
 export function notesOfStart({ start, entry, before: kept }: Detected, configured: Configured): string[] {
-  const { before, after, through, runner, lostVariables, environment, unread } = start
+  const { before, folder, after, through, runner, lostVariables, environment, unread } = start
   const notes: string[] = []
+  if (folder !== '.')
+    notes.push(
+      `not kept of the start script: \`cd ${folder}\`. An install starts the application in its state directory, or with \`"cwd": "app"\` in the release's folder: what it reads by a path from ${folder} needs \`import.meta.dirname\` (docs/adopt.md)`,
+    )
   if (before.length > 0)
     notes.push(
       `the start script runs ${inCode(before)} before the application, and an install does not: what prepares data, such as a migration, belongs into \`before\`, as a file of the release and its arguments, where every start and every rehearsal has it; what only makes files belongs into \`build\`. No release has a command of a development package`,

@@ -32,6 +32,8 @@ export interface StartScript {
   node: NodeCommand | null
   /** runs the file in place of `node` and starts it again, such as pm2-runtime; null: none does */
   runner: { name: string; options: string[] } | null
+  /** where the script goes before it starts that, as a path in the project's folder: `cd server && …`; `.`: it stays */
+  folder: string
   /** commands that run before it or beside it, those of a `prestart` too */
   before: string[]
   /** what stands behind it, such as `| pino-pretty` */
@@ -102,6 +104,7 @@ export function readStart(scripts: Readonly<Record<string, string>>, name: strin
     command: chosen.text,
     node: found === null ? null : { ...found.node, program: isHere ? program : posix.join(folder, program) },
     runner: found?.runner ?? null,
+    folder,
     before,
     after: steps.slice(at).flatMap(({ joint }, i) => {
       const next = steps[at + i + 1]
