@@ -14,7 +14,8 @@ import { updateDirectory } from '../../disk/places.ts'
 import { isTag, type Tag } from '../../words/release.ts'
 import { badEntry } from '../../words/state.ts'
 import { rolloutFrom } from '../../words/schedule.ts'
-import { isCount, isObject, isSha256, parsedJson } from '../../words/untrusted.ts'
+import { isFlag, isMs, isText, listOf, orNull, shape, textLike } from '../../words/shapes.ts'
+import { isCount, isSha256, parsedJson } from '../../words/untrusted.ts'
 import type { Offered } from './next.ts'
 import { rankOf } from './rank.ts'
 
@@ -194,74 +195,34 @@ function pathOf(stateDirectory: string): string {
 /** Null if any member is not valid. */
 export function parseMemory(text: string): Remembered | null {
   const value = parsedJson(text)
-  if (!isObject(value) || value['format'] !== 1) return null
-  const { id, marks, asked, attempt, told, toldWaits, hookProblem } = value
-  const offer = value['offer'] === null ? null : offerFrom(value['offer'])
-  const isWhole =
-    typeof id === 'string' &&
-    /^[0-9a-f]{32}$/.test(id) &&
-    isTexts(marks) &&
-    isObject(asked) &&
-    (asked['at'] === null || isMs(asked['at'])) &&
-    isMs(asked['next']) &&
-    isTextOrNull(asked['problem']) &&
-    isCount(asked['failures']) &&
-    offer !== undefined &&
-    Array.isArray(value['passed']) &&
-    value['passed'].every((one) => isObject(one) && isTag(one['tag']) && typeof one['why'] === 'string') &&
-    (attempt === null || isAttempt(attempt)) &&
-    isCount(value['failures']) &&
-    typeof value['wasReverted'] === 'boolean' &&
-    Array.isArray(value['never']) &&
-    value['never'].every(isNever) &&
-    isTextOrNull(told) &&
-    isTexts(toldWaits) &&
-    Array.isArray(value['letters']) &&
-    value['letters'].every(isLetter) &&
-    isTextOrNull(hookProblem)
-  return isWhole ? (value as unknown as Remembered) : null
+  return isMemory(value) ? (value as Remembered) : null
 }
 
-function offerFrom(value: unknown): Offered | undefined {
-  if (!isObject(value)) return undefined
-  const { tag, sha256, publishedAt, seenAt, rollout, bytes, again } = value
-  if (!isTag(tag) || !isSha256(sha256) || !isMs(seenAt) || !(publishedAt === null || isMs(publishedAt)))
-    return undefined
-  if (!isCount(bytes) || !(again === undefined || typeof again === 'string')) return undefined
-  if (rollout !== null && rolloutFrom(rollout) === null) return undefined
-  return value as unknown as Offered
-}
+const isTexts = listOf(isText, 64)
 
-function isAttempt(value: unknown): boolean {
-  if (!isObject(value)) return false
-  const { id, tag, sha256, at, isOpen } = value
-  return typeof id === 'string' && isTag(tag) && isSha256(sha256) && isMs(at) && typeof isOpen === 'boolean'
-}
-
-function isNever(value: unknown): boolean {
-  return (
-    isObject(value) &&
-    isTag(value['tag']) &&
-    isSha256(value['sha256']) &&
-    (value['from'] === null || isTag(value['from'])) &&
-    typeof value['why'] === 'string'
-  )
-}
-
-function isLetter(value: unknown): boolean {
-  if (!isObject(value)) return false
-  const { text, tries, at } = value
-  return typeof text === 'string' && text.length <= LETTER_MAX && isCount(tries) && isMs(at)
-}
-
-function isTexts(value: unknown): value is string[] {
-  return Array.isArray(value) && value.length <= 64 && value.every((one) => typeof one === 'string')
-}
-
-function isTextOrNull(value: unknown): value is string | null {
-  return value === null || typeof value === 'string'
-}
-
-function isMs(value: unknown): value is number {
-  return typeof value === 'number' && Number.isFinite(value)
-}
+const isMemory = shape({
+  format: (value) => value === 1,
+  id: textLike(/^[0-9a-f]{32}$/),
+  marks: isTexts,
+  asked: shape({ at: orNull(isMs), next: isMs, problem: orNull(isText), failures: isCount }),
+  offer: orNull(
+    shape({
+      tag: isTag,
+      sha256: isSha256,
+      publishedAt: orNull(isMs),
+      seenAt: isMs,
+      rollout: orNull((value) => rolloutFrom(value) !== null),
+      bytes: isCount,
+      again: (value) => value === undefined || isText(value),
+    }),
+  ),
+  passed: listOf(shape({ tag: isTag, why: isText })),
+  attempt: orNull(shape({ id: isText, tag: isTag, sha256: isSha256, at: isMs, isOpen: isFlag })),
+  failures: isCount,
+  wasReverted: isFlag,
+  never: listOf(shape({ tag: isTag, sha256: isSha256, from: orNull(isTag), why: isText })),
+  told: orNull(isText),
+  toldWaits: isTexts,
+  letters: listOf(shape({ text: (value) => isText(value) && value.length <= LETTER_MAX, tries: isCount, at: isMs })),
+  hookProblem: orNull(isText),
+})

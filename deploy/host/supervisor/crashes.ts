@@ -1,7 +1,19 @@
 // What a supervisor knows of the ends of the service that nobody has asked for, and one sentence about them.
 
 import { type FileHandle, open, rm } from 'node:fs/promises'
-import { isCount, isObject, isTime, lineOf, parsedJson, plainOf, readSmall } from '../../../agent/install.ts'
+import {
+  isCount,
+  isFlag,
+  isText,
+  isTime,
+  lineOf,
+  orNull,
+  parsedJson,
+  plainOf,
+  readSmall,
+  shape,
+  textLike,
+} from '../../../agent/install.ts'
 
 export interface Crashes {
   /** since a person, or a command, has started the service */
@@ -59,18 +71,24 @@ export function isLooping({ crashes }: Seen): boolean {
 export async function readCrashes(path: string): Promise<CrashFile | null> {
   const text = await readSmall(path, FILE_MAX_BYTES).catch(() => null)
   const file = text === null ? null : parsedJson(text)
-  if (!isObject(file) || !isObject(file['crashes'])) return null
-  const { count, isLooping: looping, at, code, signal, said } = file['crashes']
-  const isWell =
-    isCount(count) &&
-    (at === null || isTime(at)) &&
-    (code === null || isCount(code)) &&
-    (signal === null || (typeof signal === 'string' && /^SIG[A-Z0-9]{2,8}$/.test(signal))) &&
-    (said === null || typeof said === 'string')
-  if (!isWell) return null
-  const crashes = { count, isLooping: looping === true, at, code, signal, said: said === null ? null : plainOf(said) }
-  return { crashes, isGivenUp: file['isGivenUp'] === true }
+  if (!isCrashFile(file)) return null
+  const { crashes, isGivenUp } = file as CrashFile
+  const { count, isLooping, at, code, signal, said } = crashes
+  const plain = { count, isLooping, at, code, signal, said: said === null ? null : plainOf(said) }
+  return { crashes: plain, isGivenUp }
 }
+
+const isCrashFile = shape({
+  crashes: shape({
+    count: isCount,
+    isLooping: isFlag,
+    at: orNull(isTime),
+    code: orNull(isCount),
+    signal: orNull(textLike(/^SIG[A-Z0-9]{2,8}$/)),
+    said: orNull(isText),
+  }),
+  isGivenUp: isFlag,
+})
 
 /** The service has been started or stopped on purpose: nothing of before counts. */
 export async function forgetCrashes(path: string): Promise<void> {
