@@ -215,9 +215,10 @@ async function publish(out: string, tags: readonly string[], habit: Habit, kind:
 
 /** A script is CommonJS, which cannot wait at its top. */
 function asFunction(text: string): string {
-  const imports = /^(?:import .*\n)*/.exec(text)?.[0] ?? ''
-  const auto = `import '${join(PROJECT, 'agent/adapters/auto.ts')}'\n`
-  return `${auto}${imports}void (async () => {\n${text.slice(imports.length)}\n})()`
+  const isImport = (line: string) => line.startsWith('import ')
+  const lines = text.split('\n')
+  const imports = [`import '${join(PROJECT, 'agent/adapters/auto.ts')}'`, ...lines.filter(isImport)]
+  return [...imports, 'void (async () => {', ...lines.filter((line) => !isImport(line)), '})()'].join('\n')
 }
 
 async function loadOn(): Promise<Load> {

@@ -56,6 +56,11 @@ export interface HandoverReport {
   pausesMs?: number[]
   /** One at a time: the author's hooks took as long as `stopMs` allows, so `pauseMs` is made of that limit. Absent: they did not. */
   limitHit?: true
+  /**
+   * One at a time: no release started behind the sockets that were held for it, so they were let go, and clients were refused until one
+   * listened again. Absent: they were not.
+   */
+  letGo?: true
 }
 
 export const NO_HANDOVER: Readonly<HandoverReport> = {

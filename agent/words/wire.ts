@@ -156,6 +156,8 @@ export interface Holding {
   stopMs: number
   /** milliseconds after which an old process that reads no more must be gone */
   pauseMaxMs: number
+  /** whether the last switch had to let the sockets go before any release started */
+  letsGo: boolean
 }
 
 export const HOLDING = 'BATON_HOLDING'

@@ -19,12 +19,14 @@ interface Paused {
   /** see HandoverReport */
   pauseMs?: number | null
   pausesMs?: readonly number[]
+  letGo?: true
 }
 
 /** `nobody was served for 108 ms, then for 95 ms`; null: nobody had to wait, as far as it is known. */
-export function formatPause({ pauseMs, pausesMs }: Paused): string | null {
+export function formatPause({ pauseMs, pausesMs, letGo }: Paused): string | null {
   if (pauseMs === null || pauseMs === undefined) return null
-  return `nobody was served for ${(pausesMs ?? [pauseMs]).map((ms) => `${ms} ms`).join(', then for ')}`
+  const refused = letGo ? ', and refused for a part of it' : ''
+  return `nobody was served for ${(pausesMs ?? [pauseMs]).map((ms) => `${ms} ms`).join(', then for ')}${refused}`
 }
 
 interface Moved {

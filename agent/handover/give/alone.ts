@@ -89,7 +89,8 @@ async function introduce(here: Here): Promise<DoorHolder> {
   // a release that starts slowly must not bar the way back from it
   const fault = kind === 'update' ? pauseFault(await options.expected(), holdMs) : null
   if (fault !== null) throw fault
-  const holder = spawnHolder(options.image, [...options.listeners, ...keptDatagrams()], toldTo(options), options.values)
+  const told = toldTo(options, await options.letsGo())
+  const holder = spawnHolder(options.image, [...options.listeners, ...keptDatagrams()], told, options.values)
   here.holder = holder
   // a dead holder says nothing about the new release
   void holder.gone.then((why) =>
@@ -155,13 +156,13 @@ async function leave(
   return process.exit(EXIT.done)
 }
 
-function toldTo(options: SwitchOptions): Parameters<typeof spawnHolder>[2] {
+function toldTo(options: SwitchOptions, letsGo: boolean): Parameters<typeof spawnHolder>[2] {
   const { service, tag, from, operationId, kind, command, executable, stateDirectory, healthPath } = options
   const { readyMs, hangMs, probationMs, drainMaxMs, stopMs } = options
   // the works that only one process may do have `stopMs` to stop, and then `onStop` has as long
   const pauseMaxMs = options.quietMs + 2 * stopMs + LEAVING_MS
   const limits = { readyMs, hangMs, probationMs, drainMaxMs, stopMs, pauseMaxMs }
-  return { service, tag, from, operationId, kind, command, executable, stateDirectory, healthPath, ...limits }
+  return { service, tag, from, operationId, kind, command, executable, stateDirectory, healthPath, letsGo, ...limits }
 }
 
 /** Resolves when the holder has reported that the successor waits at its gate. */

@@ -69,6 +69,7 @@ function optionsOf(
     from,
     values,
     expected: async () => expectedPause(lastPause((await journal.read()).history), operation.rehearsal ?? null),
+    letsGo: async () => hasLetGo((await journal.read()).history),
     onWait: (message) => void (operation.waits = message),
     async note() {
       operation.durations.restart = Math.round(performance.now() - began) // the successor ends the operation, and cannot know this
@@ -82,4 +83,9 @@ function optionsOf(
     },
     writeValues: () => void (values !== null && writeValues(values, given, warn)),
   }
+}
+
+/** Whether the last switch in which nobody was served had to let the sockets go. `history`: newest first */
+function hasLetGo(history: readonly Operation[]): boolean {
+  return history.find(({ handover }) => handover?.pauseMs !== undefined)?.handover?.letGo === true
 }

@@ -50,6 +50,8 @@ export interface SwitchOptions extends Ours, Said {
   kind: Kind
   /** how long clients will have to wait; null: not known */
   expected(): Promise<ExpectedPause | null>
+  /** whether the last switch had to let the held sockets go before any release started */
+  letsGo(): Promise<boolean>
   /** called with what the switch waits for, one sentence */
   onWait(message: string): void
   /** writes the report to the disk, so that the successor finds it */

@@ -6,13 +6,14 @@
 //   -> open the gate -> hello -> probe -> accept -> ready -> give connections -> probation -> commit -> exit
 //   on a failure before the old process pauses: say why, and exit; the old process serves
 //   on a failure after it is gone: kill the successor, put the old executable back, start it, give it the connections
+//   if neither starts behind the held sockets: let them go (docs/decisions/0032)
 //
 // Must hold: the gate opens only when no process of the old release is left; if this process dies, at any moment, the successor goes on.
 
 import { Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { makeDisk } from '../../disk/disk.ts'
-import { beginsProbation, type Journal, makeJournal } from '../../disk/journal.ts'
+import { beginsProbation, makeJournal } from '../../disk/journal.ts'
 import { foreignHolder } from '../../disk/sqlite-locks.ts'
 import { type Lock, takeLock } from '../../disk/lock.ts'
 import { placesOf } from '../../disk/places.ts'
@@ -26,18 +27,11 @@ import { letGo } from '../../sockets/store.ts'
 import { notifySystemd } from '../../sockets/systemd.ts'
 import { decide } from '../../update/decide.ts'
 import { hasBackup, takeBack } from '../../update/steps/swap.ts'
-import { type Blame, blameless, blameOf, isBlameless } from '../../words/blame.ts'
-import { type BatonError, EXIT, reasonOf } from '../../words/errors.ts'
+import { blameless, blameOf, isBlameless } from '../../words/blame.ts'
+import { EXIT, reasonOf } from '../../words/errors.ts'
 import { type HandoverReport, NO_HANDOVER } from '../../words/state.ts'
-import {
-  type FromHolder,
-  type Holding,
-  HOLDING,
-  type Leaving,
-  type ProcessName,
-  type ToHolder,
-} from '../../words/wire.ts'
-import { type Channel, channelOver } from '../channel.ts'
+import { type FromHolder, type Holding, HOLDING, type ToHolder } from '../../words/wire.ts'
+import { channelOver } from '../channel.ts'
 import { rejected, spawnSuccessor, type Successor } from '../give/child.ts'
 import {
   aborted,
@@ -54,30 +48,12 @@ import {
 } from '../give/trial.ts'
 import { ALIVE_EVERY_MS, lifeOf } from '../heartbeat.ts'
 import { took } from '../moments.ts'
-import { makePassing, type Passing } from './passing.ts'
+import { type Failed, type Hold, note, restartMs, trialOf } from './hold.ts'
+import { makePassing } from './passing.ts'
 
 const log = logToStdout
 const LOOK_EVERY_MS = 1
 const [LOCK_MS, GONE_MS] = [10_000, 5000]
-const UNKNOWN = { problem: 'it is gone', feed: false }
-
-interface Hold {
-  holding: Holding
-  up: Channel<FromHolder, ToHolder>
-  passing: Passing
-  report: HandoverReport
-  journal: Journal
-  /** the old process's last message; null if it was killed before it sent one */
-  left: Leaving | null
-  /** processes that the old application had started when this process last looked */
-  children: ProcessName[]
-  /** in `performance.now()`: when the old process stopped reading; null while it serves */
-  pausedAt: number | null
-  /** in `performance.now()`: since when a successor in probation answers nobody, if that is why it fails; else null */
-  silentSince: number | null
-  /** aborts when this process gets a signal to stop, or the old process drops it */
-  stop: AbortController
-}
 
 /** Resolves to the exit code. */
 export async function hold(): Promise<number> {
@@ -91,6 +67,7 @@ export async function hold(): Promise<number> {
   const report: HandoverReport = { ...NO_HANDOVER }
   const own: Hold = {
     holding,
+    places: listeners,
     up,
     passing: makePassing(report, up.tell),
     report,
@@ -120,6 +97,7 @@ export async function hold(): Promise<number> {
   took('old is gone')
   await using _lock = await lockOf(holding)
   took('locked')
+  Object.assign(report, own.left?.report ?? { moved: own.passing.size() })
   return await handOn(successor, own)
 }
 
@@ -227,9 +205,8 @@ async function lockOf({ stateDirectory }: Holding): Promise<Lock> {
 
 /** Call it once no process of the old release lives. Resolves to the exit code. */
 async function handOn(successor: Successor, own: Hold): Promise<number> {
-  const { holding, passing, report, stop, left } = own
+  const { holding, passing, report, stop } = own
   const { tag, probationMs } = holding
-  Object.assign(report, left?.report ?? { moved: passing.size() })
   const trial = trialOf(own)
   successor.also(passing.hear)
   let isReady = false
@@ -257,8 +234,37 @@ async function handOn(successor: Successor, own: Hold): Promise<number> {
     // A stop of the whole service reaches the successor too. If the signal came to this process alone, the successor goes on without it.
     if (isReady && stop.signal.aborted) return EXIT.done
     if (stop.signal.aborted || (await successor.isStopping())) return await giveUp(successor, own)
+    const isLate = blameOf(cause).hadMs !== undefined // clients have waited long enough
+    if (holding.letsGo && report.letGo === undefined && !isReady && !isLate && !isBlameless(cause))
+      return await handOn(await beginAnew(cause, successor, own), own)
     return await putBack(cause, successor, own, isReady)
   }
+}
+
+/** The new release once more, without the sockets: the last switch has shown that this application does not start behind them. */
+async function beginAnew(cause: unknown, failed: Successor, own: Hold): Promise<Successor> {
+  const { tag } = own.holding
+  warn(`starting ${tag}: ${await whyOf(cause, failed)}${await lastWordsOf(failed)}`)
+  await clearAway(failed, own)
+  await letThemGo(own, tag)
+  const anew = begin(own.holding)
+  log({ event: 'successor', pid: anew.pid, tag, doing: 'spawned' })
+  return anew
+}
+
+/** Ends a release that has failed, and all that it has started. */
+async function clearAway(failed: Successor, { holding, passing }: Hold): Promise<void> {
+  await failed.end()
+  await endWhatIsLeft({ holding, children: await endAll(process.pid, [], 0) })
+  passing.takeBack()
+}
+
+/** From now on nobody holds the sockets: `tag` binds anew. */
+async function letThemGo(own: Hold, tag: string): Promise<void> {
+  for (const { key, spare } of own.holding.listeners) await letGo(key, { accept: spare, spare: null })
+  own.holding = { ...own.holding, listeners: [] }
+  own.report.letGo = true
+  warn(`the sockets are let go, and ${tag} is started as on its first day: clients are refused until it serves`)
 }
 
 /** Throws a blameless error if the database is about to be exchanged and another process has it open. */
@@ -272,44 +278,8 @@ async function refuseForeign({ stateDirectory, operationId }: Holding): Promise<
   })
 }
 
-async function ready(successor: Successor, trial: TrialOptions, { left, holding }: Hold): Promise<void> {
-  await becomeReady(successor, trial, left?.tickets ?? [], (hello) => listensWhere(holding.listeners, hello))
-}
-
-function trialOf(own: Hold): TrialOptions {
-  const { service, tag, healthPath, readyMs, hangMs } = own.holding
-  return {
-    service,
-    tag,
-    healthPath,
-    readyMs,
-    hangMs,
-    log,
-    isOldWell: () => Promise.resolve(true),
-    excused: own.left?.illness ?? null,
-    couldUpdate: () => Promise.resolve(own.left?.ability ?? UNKNOWN),
-    note: () => note(own),
-    silent: (since) => (own.silentSince = since),
-  }
-}
-
-type Failed = Blame & { code: BatonError['code']; message: string }
-
-/** Writes the report and the durations to the journal, for the process that ends the operation. */
-async function note(own: Hold, failed?: Failed) {
-  await own.journal.change(({ operation, probation }) => {
-    if (operation !== null) {
-      operation.handover = own.report
-      operation.durations.restart = restartMs(own)
-    }
-    if (probation !== null && failed !== undefined) probation.failed = failed
-  })
-}
-
-/** Milliseconds since the restart stage began; since the pause if the old process was killed before it sent that time. */
-function restartMs({ left, pausedAt }: Hold): number {
-  const sinceMs = performance.now() - (pausedAt ?? performance.now())
-  return Math.round(left === null ? sinceMs : left.restartMs - left.pausedMs + sinceMs)
+async function ready(successor: Successor, trial: TrialOptions, { left, places }: Hold): Promise<void> {
+  await becomeReady(successor, trial, left?.tickets ?? [], (hello) => listensWhere(places, hello))
 }
 
 /** Ends the successor, which may serve already, and leaves the operation to the next start. */
@@ -328,42 +298,40 @@ async function giveUp(successor: Successor, { holding, stop, passing }: Hold): P
 
 /** Puts the old release back after the new one has failed: restores its executable, starts it, gives it the connections. */
 async function putBack(cause: unknown, successor: Successor, own: Hold, wasReady: boolean): Promise<number> {
-  const { holding, passing, report } = own
-  const { tag, from, kind, executable } = holding
+  const { report } = own
+  const { tag, from, kind, executable } = own.holding
   // whoever had come to a new release that hangs has waited since then
   const failedAt = wasReady ? (own.silentSince ?? performance.now()) : (own.pausedAt ?? performance.now())
   const reason = await whyOf(cause, successor)
   log({ event: 'reverting', message: reason })
   took('reverting')
   await notifySystemd([`MAINPID=${process.pid}`, `STATUS=reverting from ${tag}`])
-  await successor.end()
-  await endWhatIsLeft({ holding, children: await endAll(process.pid, [], 0) })
+  await clearAway(successor, own)
   took('ended')
-  passing.takeBack()
   const what = wasReady ? 'probation_failed' : 'restart_failed'
   const failure = await switchFailure(what, tag, reason, cause, successor)
   const places = placesOf(executable)
   const failed = { code: failure.code, message: failure.message, ...blameOf(failure) }
   const seen = { asks: 'holder', kind, stage: 'restart', failed, failures: 0, inPlace: 'new', alive: 'nobody' } as const
-  const hasMark = readMark(holding.stateDirectory) !== null
+  const hasMark = readMark(own.holding.stateDirectory) !== null
   const { disk } = decide({ ...seen, hasBackup: await hasBackup(places), hasMark })
   await takeBack(makeDisk(), places, disk)
   took('put back')
   await note(own, failed).catch(warn)
   log({ event: 'taken_back', takenBack: report.takenBack, cut: report.cut })
 
-  if (await startAgain(holding, own, failed, failedAt)) return EXIT.done
+  if (await startAgain(own, failed, failedAt)) return EXIT.done
+  if (report.letGo) return EXIT.down
   // that release has run before: it may be the sockets that keep it from starting
-  for (const { key, spare } of holding.listeners) await letGo(key, { accept: spare, spare: null })
-  warn(`the sockets are let go, and ${from} is started as on its first day: clients are refused until it serves`)
-  const why = `${failed.message}; ${from} too started only once the held sockets were let go, so this is not held against ${tag}`
+  await letThemGo(own, from)
+  const why = `${failed.message}; ${from} too started only once the held sockets were let go, so this is not held against ${tag}: the next switch lets them go for it too`
   const excused = { ...failed, message: why, isBlameless: true }
-  return (await startAgain({ ...holding, listeners: [] }, own, excused, failedAt)) ? EXIT.done : EXIT.down
+  return (await startAgain(own, excused, failedAt)) ? EXIT.done : EXIT.down
 }
 
 /** Starts the old release, and commits to it. False if it does not serve: then it is ended. */
-async function startAgain(holding: Holding, own: Hold, failed: Failed, failedAt: number): Promise<boolean> {
-  const { passing, report } = own
+async function startAgain(own: Hold, failed: Failed, failedAt: number): Promise<boolean> {
+  const { holding, places, passing, report } = own
   const { from, readyMs } = holding
   const again = begin(holding)
   again.also(passing.hear)
@@ -373,7 +341,7 @@ async function startAgain(holding: Holding, own: Hold, failed: Failed, failedAt:
   let isReady = false
   try {
     // nobody would find it on another port, as good as it may be there
-    listensWhere(own.holding.listeners, await Promise.race([again.heard('hello'), late]))
+    listensWhere(places, await Promise.race([again.heard('hello'), late]))
     await again.tell({ type: 'accept', tickets: own.left?.tickets ?? [] })
     await Promise.race([again.heard('ready'), late])
     isReady = true

@@ -183,6 +183,7 @@ export const zh = {
   'tried.rows': '{n} 行，',
   'handover.ms': '切换用时 {ms}。',
   'handover.pause': '其中 {ms}没有提供服务。',
+  'handover.refused': '其间有一段时间拒绝了新连接。',
   'handover.moved': '移交连接 {moved} 个，切断 {cut} 个。',
   'handover.carried': '移交连接 {moved} 个，其中 {carried} 个正在使用；切断 {cut} 个。',
   'handover.ended': '通知重新连接 {ended} 个。',
