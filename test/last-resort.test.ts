@@ -108,7 +108,7 @@ test('a broken release of such an application is held against it, and the old on
   await well(back)
 })
 
-test('whom nobody supervises: after an update that fails such an application serves on its own port, and again when it is started', async () => {
+test.long('whom nobody supervises: after an update that fails such an application serves on its own port, and again when it is started', async () => {
   const text = `import { createServer } from 'node:http'
 ${asks['another process']}
 if (isTaken) { console.error('the port is in use'); process.exit(1) }
