@@ -1,3 +1,4 @@
+// @deadlineMs 600000
 // An application that ends if its port is in use, and asks in ways that nobody can answer for it: the kernel's own table, and another
 // process. Behind sockets that a manager or a predecessor holds, it would never start again. So the sockets are let go before anybody
 // gives up.
@@ -13,7 +14,7 @@ import { stranger } from './fixtures/stranger.ts'
 import { eventually } from './lab/systemd.ts'
 import { suite } from './suite.ts'
 
-const test = suite('last resort', { timeoutMs: 120_000 })
+const test = suite('last resort', { timeoutMs: 240_000 })
 const ADAPTER = join(PROJECT, 'agent/adapters/auto.ts')
 
 const asks = {
