@@ -63,9 +63,13 @@ export async function containerKeeper(path: string, options: BorrowOptions & { i
         return await bind(listener, spec)
       }
       sparesNew(listener.server, leaving)
-      await listenOn(one, loan, warn)
-      all.push(one)
+      // first, since the application may ask itself as soon as it hears that it listens
       one.inside = await listenInside(one, warn)
+      await listenOn(one, loan, warn).catch((cause: unknown) => {
+        one.inside?.close()
+        throw cause
+      })
+      all.push(one)
     },
   }
 }
