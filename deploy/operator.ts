@@ -24,6 +24,11 @@ export async function runOperator(argv: readonly string[]): Promise<number> {
     return await healthcheck(BUILD, rest, process.env)
   }
   if (first === 'backup' && rest[0] === '--snapshot') {
+    const order = process.env['BATON_STATE_ORDER']
+    if (order !== undefined) {
+      const { stateHere } = await import('./container/state-here.ts')
+      return await stateHere(order, process.env)
+    }
     const { snapshotHere } = await import('./container/snapshot-here.ts')
     return await snapshotHere(process.env)
   }

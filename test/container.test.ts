@@ -300,8 +300,11 @@ test('reads the arguments, and refuses what it cannot do', () => {
   throws(() => parseContainerSettings(['--release', 'latest', '--rollback']), withCode('invalid_tag'))
   throws(
     () => parseContainerSettings(['--release', 'latest', '--status']),
-    /--release, --rollback, --status and --clean/,
+    /--release, --rollback, --status, --restore-state and --clean/,
   )
+  const restore = parseContainerSettings(['--restore-state', 'app.db.v1.2.3.x'])
+  equal([restore?.act, restore?.copy], ['restore', 'app.db.v1.2.3.x'])
+  throws(() => parseContainerSettings(['--restore-state', 'x', '--rollback']), /--restore-state and --clean/)
   throws(() => parseContainerSettings(['--release', 'latest', '--digest', 'sha256:12']), /--digest/)
   equal(parseContainerSettings(['--release', 'latest'])?.container, null)
   const back = parseContainerSettings(['--rollback', '--release', 'v1.0.0'])

@@ -11,6 +11,7 @@
 // process is killed at any moment, the next start goes on. A start does all this synchronously: nothing else may run meanwhile.
 // A command that exchanges the database by hand names itself in the mark first, and only then looks for other processes. A start
 // waits as long as that command lives. So if a command and a start begin at the same time, one sees the other.
+// In a container there is no operation: the mark names the containers that it is for, and no other follows it.
 // A power cut leaves incomplete copies under hidden names only (`incoming`); the end of the operation removes them.
 
 import { existsSync, mkdirSync, readFileSync, realpathSync, renameSync, rmSync, writeFileSync } from 'node:fs'
@@ -48,6 +49,10 @@ export interface StateMark {
   moving: { aside: string; step: 'moving' | 'placing' } | null
   /** a command that exchanges the database by hand: no release begins while it lives. Null or absent: no command */
   by?: ProcessName | null
+  /** in a container: the ids of those that follow the mark, instead of the operation's releases; none once it is over */
+  containers?: readonly string[]
+  /** in a container, once it is over: how many rows lie aside only; null: not counted */
+  rows?: number | null
 }
 
 const MARK_MAX_BYTES = 16 * 1024
@@ -64,16 +69,26 @@ export function readMark(stateDirectory: string): StateMark | null {
   }
 }
 
-/** Gives the release `tag` its own data. Null: nothing was exchanged. Throws if it fails: the application must not begin on other data. */
-export function ownState(stateDirectory: string, tag: string, look: SetLook = () => {}): StateMark['exchanged'] {
+/**
+ * Gives the release `tag` its own data. Null: nothing was exchanged. Throws if it fails: the application must not begin on other data.
+ * `container`: finds the id of this one.
+ */
+export function ownState(
+  stateDirectory: string,
+  tag: string,
+  look: SetLook = () => {},
+  container: () => string | null = () => null,
+): StateMark['exchanged'] {
   if (!existsSync(markPath(stateDirectory))) return null
   const write = (next: StateMark) => writeDurably(markPath(stateDirectory), JSON.stringify(next), look)
   const found = readUnheld(stateDirectory)
   if (found !== null && found.moving !== null) exchangeSets(stateDirectory, found, write, look) // finish what has begun
   const mark = found?.moving === null ? found : readMark(stateDirectory)
-  if (mark === null || !isInForce(stateDirectory, mark)) return null
+  if (mark === null || !isInForce(stateDirectory, mark, container)) return null
   if (mark.other === null && mark.next === tag) keep(stateDirectory, mark, write, look)
-  if (mark.other?.tag !== tag || mark.owner === tag) return null
+  // a container's own release may take another copy of its data, once
+  const isOwn = mark.owner === tag && (mark.containers?.length !== 1 || mark.exchanged !== null)
+  if (mark.other?.tag !== tag || isOwn) return null
   exchangeSets(stateDirectory, mark, write, look)
   return readMark(stateDirectory)?.exchanged ?? null
 }
@@ -184,8 +199,13 @@ function exchangeSets(stateDirectory: string, mark: StateMark, write: (mark: Sta
   write({ ...mark, owner: other.tag, other: { tag: owner, path: moving.aside }, exchanged, moving: null })
 }
 
-/** A mark counts for the operation in the journal, until that has succeeded. */
-function isInForce(stateDirectory: string, { operationId }: StateMark): boolean {
+/** A mark counts for the operation in the journal, until that has succeeded; or for the containers that it names. */
+function isInForce(
+  stateDirectory: string,
+  { operationId, containers }: StateMark,
+  container: () => string | null,
+): boolean {
+  if (containers !== undefined) return containers.includes(container() ?? '')
   try {
     const journal = JSON.parse(readFileSync(journalPath(stateDirectory), 'utf8')) as {
       operation: { id: string; outcome: string | null } | null

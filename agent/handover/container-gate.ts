@@ -36,9 +36,14 @@ export function waitAtContainerGate({ tag }: { tag: string }): void {
 function gateHere(folder: string): string | null {
   const gates = filesIn(folder).filter((name) => name.startsWith(containerGate('')))
   if (gates.length === 0) return null
-  const id = containerIdIn(readFileSync('/proc/self/mountinfo', 'utf8'), hostname())
+  const id = containerHere()
   if (id === null) throw new Error(`there are gates in ${folder}, and this container's id is not known`)
   return gates.find((name) => name === containerGate(id)) ?? null
+}
+
+/** The id of the container in which this process is; null if it is not known. */
+export function containerHere(): string | null {
+  return containerIdIn(readFileSync('/proc/self/mountinfo', 'utf8'), hostname())
 }
 
 function filesIn(folder: string): string[] {

@@ -6,6 +6,7 @@ import { basename, join } from 'node:path'
 import { newestCopy } from '../disk/copies.ts'
 import { markPath, snapshotDirectory } from '../disk/places.ts'
 import { rowsBetween } from '../disk/copy-database.ts'
+import type { Disk } from '../disk/disk.ts'
 import type { JournalState } from '../disk/journal.ts'
 import { imageOf, type ManagedInstall } from '../disk/managed-install.ts'
 import { leftByMark, ownState, readMark, type StateMark } from '../disk/state-mark.ts'
@@ -66,9 +67,56 @@ export async function markRestore(install: ManagedInstall, { id, kind, from, to 
   })
 }
 
+/** The state of a service in a container, which is no managed install. */
+export interface OwnState {
+  disk: Disk
+  stateDirectory: string
+  database: string
+}
+
+/** For a container and the one that is to follow it: each has its own data until `settleContainers`. As `markUpdate`. */
+export async function markContainers(
+  state: OwnState,
+  { containers, owner, next }: Required<Pick<StateMark, 'containers' | 'owner' | 'next'>>,
+): Promise<void> {
+  await writeMark(state, { operationId: 'container', owner, next, other: null, containers })
+}
+
+/** At its next start, this container takes the copy at `path` instead of its data, which go aside. */
+export async function markContainerRestore(
+  state: OwnState,
+  { container, tag, path }: { container: string; tag: string; path: string },
+): Promise<void> {
+  await writeMark(state, {
+    operationId: 'container',
+    owner: tag,
+    next: null,
+    other: { tag, path },
+    containers: [container],
+  })
+}
+
+/** The containers' switch is over: the mark means nothing any more. It stays if it tells what was exchanged; null: nothing. */
+export async function settleContainers(
+  { disk, stateDirectory }: Pick<OwnState, 'disk' | 'stateDirectory'>,
+  executable: string,
+): Promise<StateMoved | null> {
+  const mark = readMark(stateDirectory)
+  if (mark?.containers === undefined || mark.moving !== null) return null
+  for (const path of leftByMark(stateDirectory, mark)) await disk.remove(path)
+  if (mark.exchanged === null) {
+    await disk.remove(markPath(stateDirectory))
+    return null
+  }
+  const { aside, restored } = mark.exchanged
+  const rows = mark.rows ?? (await rowsBetween(executable, { more: aside, than: restored }))
+  await disk.writeWhole(markPath(stateDirectory), JSON.stringify({ ...mark, containers: [], rows }), 0o600)
+  return { aside, restored, rows }
+}
+
 async function writeMark(
-  { disk, stateDirectory, database }: ManagedInstall,
-  mark: Pick<StateMark, 'operationId' | 'owner' | 'next' | 'other'>,
+  { disk, stateDirectory, database }: Pick<ManagedInstall, 'disk' | 'stateDirectory' | 'database'>,
+  mark: Pick<StateMark, 'operationId' | 'owner' | 'next' | 'other' | 'containers'>,
 ): Promise<void> {
   if (database === null) return
   const file = await realpath(database).catch(() => database)

@@ -18,6 +18,7 @@ import {
   formatDeployEvent,
   type ContainerReport,
 } from './report.ts'
+import { restoreState } from './restore.ts'
 import { resolveName } from './survey.ts'
 import { finishSwitch } from './switch.ts'
 import { retire } from './switcher.ts'
@@ -56,6 +57,11 @@ const COMMAND = {
       type: 'boolean',
       default: false,
       description: 'show what runs, what ran before, its health, and what is left over',
+    },
+    'restore-state': {
+      type: 'string',
+      valueHint: 'name',
+      description: 'put this copy of the database in its place, the present one aside, and restart the container',
     },
     clean: {
       type: 'boolean',
@@ -116,12 +122,14 @@ const INNER = {
   },
 } as const satisfies CommandLine
 
-type Act = 'deploy' | 'status' | 'clean' | 'finish' | 'undo'
+type Act = 'deploy' | 'status' | 'restore' | 'clean' | 'finish' | 'undo'
 
 export interface ContainerSettings extends Omit<ContainerRequest, 'container'> {
   container: string | null
   act: Act
   successor: string
+  /** for `restore`: name of the copy */
+  copy: string
   engine: EngineChoice
   json: boolean
   quiet: boolean
@@ -136,10 +144,12 @@ export function parseContainerSettings(argv: readonly string[]): ContainerSettin
   const release = way ?? values.release ?? null
   if (way !== null && (values.release !== undefined || rollback)) throw usage('expected --hold or --no-hold alone')
   if (values['holder-image'] !== undefined && way !== 'hold') throw usage('expected --holder-image with --hold only')
-  const acts = (['status', 'clean', 'finish', 'undo'] as const).filter((act) => values[act])
+  const copy = values['restore-state']
+  const acts: Act[] = (['status', 'clean', 'finish', 'undo'] as const).filter((act) => values[act])
+  if (copy !== undefined) acts.push('restore')
   const act: Act = acts[0] ?? 'deploy'
   if (acts.length > 1 || (act !== 'deploy' && (rollback || release !== null)))
-    throw usage('expected one of --release, --rollback, --status and --clean')
+    throw usage('expected one of --release, --rollback, --status, --restore-state and --clean')
   if (act === 'deploy' && release === null && !rollback) throw usage('expected --release or --rollback')
   if (way === null && release !== null && (rollback || release !== 'latest') && !isTag(release)) {
     const expected = rollback ? 'a tag' : '`latest` or a tag'
@@ -158,6 +168,7 @@ export function parseContainerSettings(argv: readonly string[]): ContainerSettin
   if (digest !== null && values.feed !== undefined) throw usage('expected either --digest or --feed')
   return {
     act,
+    copy: copy ?? '',
     successor: values.successor ?? '',
     container: values.container ?? null,
     release: rollback ? null : release,
@@ -213,8 +224,8 @@ export async function deployContainer(argv: readonly string[]): Promise<number> 
           ? await deploy(settings, given)
           : act === 'status'
             ? await tell(settings, given)
-            : act === 'clean'
-              ? await clean(settings, given)
+            : act === 'clean' || act === 'restore'
+              ? await alone(settings, given)
               : await doSwitch(settings, given)
       if (end.error !== null) printError(end.error)
       return endEvent(container ?? '', end).exit
@@ -230,10 +241,13 @@ export async function deployContainer(argv: readonly string[]): Promise<number> 
   }
 }
 
-async function clean(settings: ContainerSettings, given: ContainerArguments): Promise<ContainerEnd> {
+/** An act that is no deployment, under the same lock. */
+async function alone(settings: ContainerSettings, given: ContainerArguments): Promise<ContainerEnd> {
   const name = await resolveName(settings.container, given.engine)
   await using _ = await lockContainer(given.engine.socketPath, name)
-  const end = await cleanUp(name, toolsOf(given))
+  const tools = toolsOf(given)
+  const { act, copy } = settings
+  const end = act === 'clean' ? await cleanUp(name, tools) : await restoreState(name, copy, settings, tools)
   await given.report(endEvent(name, end))
   return end
 }

@@ -125,7 +125,7 @@ export async function passTurn(id: string): Promise<void> {
 }
 
 /** What an image of the kit says; null: it is not known whether its first code waits. */
-function switchIn(image: ImageInspection): Switch | null {
+export function switchIn(image: ImageInspection): Switch | null {
   const said = labelsOf(image)[IMAGE_LABELS.switch]
   return SWITCHES.find((one) => one === said) ?? null
 }

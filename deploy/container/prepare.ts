@@ -1,7 +1,6 @@
 // The part of a deployment before the old container is touched: finds the image, refuses what would be lost, creates a successor
 // and proves that it equals the old container. Must hold: every exit that is not success leaves nothing of the successor.
 
-import { join } from 'node:path/posix'
 import { BatonError } from '../../agent/words.ts'
 import { formatDuration } from '../lib/progress.ts'
 import { type Composed, composeFor, composeProjectOf, refuseScaled } from './compose.ts'
@@ -12,6 +11,7 @@ import { holdLines, type HoldPlan, holdWayOf, makeHolder, planHold, withVolume }
 import { type ContainerInspection, type ImageInspection, isSame, nameOf } from './inspection.ts'
 import { asItWas, type Job, type JobOrigin, type Site } from './job.ts'
 import * as move from './moves.ts'
+import { markData, onHost } from './own-data.ts'
 import { predict } from './predict.ts'
 import { rehearseInContainer, removeCage } from './rehearsal.ts'
 import { digestIn, namesFor, ORIGIN_LABEL, repositoryIn, rollbackTag } from './reference.ts'
@@ -97,13 +97,6 @@ async function backTo(
   }
 }
 
-/** Where the engine's host has a path of the container; null: on no mount. */
-function onHost({ Mounts }: ContainerInspection, path: string): string | null {
-  const inside = Mounts.filter(({ Destination }) => path.startsWith(`${Destination}/`))
-  const [nearest] = inside.toSorted((a, b) => b.Destination.length - a.Destination.length)
-  return nearest === undefined ? null : join(nearest.Source, path.slice(nearest.Destination.length))
-}
-
 async function howPlanned(old: Replaced, image: ImageInspection, { engine, program }: Tools): Promise<Replacing> {
   if (program === null) return 'stopped'
   const { Config } = old.container
@@ -165,8 +158,12 @@ export async function prepare(
     await provesSame(job, await withVolume(container, held, engine), oldImage, target.image, tools)
     const images = { present: oldImage, candidate: target.image }
     const tried = copy === null ? null : await rehearseInContainer(job, { images, copy }, request, tools)
-    if (copy !== null && tried?.verdict === 'one_way')
+    if (copy !== null && tried?.verdict === 'one_way') {
       job.oneWay = { reason: tried.reason, copy: here ?? copy.path, rows: tried.rows }
+      const why = await markData(job, target.image, engine)
+      if (why !== null)
+        await report({ event: 'warning', message: `if it fails, the data stay as it leaves them: ${why}` })
+    }
     await step(tools, 'keep', `${origin.repository}:${rollbackTag(origin.name)}`)
     await move.again(engine, () => engine.tag(container.Image, origin.repository, rollbackTag(origin.name)))
     if (origin.restart.Name === 'no' || origin.restart.Name === '') {

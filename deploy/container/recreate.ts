@@ -8,6 +8,7 @@ import { check } from './health.ts'
 import { type ContainerInspection, nameOf } from './inspection.ts'
 import { type Job, type JobOrigin, type OneWay, parseOrigin, type Site, type Unfinished, unfinishedAt } from './job.ts'
 import * as move from './moves.ts'
+import { lastExchange } from './own-data.ts'
 import type { Engine } from './engine/engine.ts'
 import { plan, planEvent, prepare } from './prepare.ts'
 import { removePrograms } from './program.ts'
@@ -69,12 +70,12 @@ async function fromTheTop(
   const job = await prepare(prepared, request, tools)
   const end = await doSwitch(job, { undo: null }, request, tools)
   const isBack = end.outcome === 'reverted' || end.error?.code === 'undo_failed'
-  if (job.oneWay !== undefined && isBack)
+  if (job.oneWay !== undefined && isBack && end.stateMoved === null)
     await tools.report({ event: 'warning', message: dataLeft(origin, job.oneWay) })
   return end.image === target.image.Id ? { ...end, digest: target.digest } : end
 }
 
-/** Unlike on a host, no database is exchanged: the old release is back on data that it may not be able to work on. */
+/** Where no database was exchanged: the old release is back on data that it may not be able to work on. */
 function dataLeft({ version, release }: JobOrigin, { reason, copy, rows }: OneWay): string {
   const count = rows === null ? '' : `, ${rows} rows`
   return `the data are as ${version ?? release} has left them, with no way back: ${reason}; as they were before, without what was written since${count}: ${copy}; "Roll back" in docs/guides/container.md puts them in place`
@@ -95,6 +96,7 @@ export async function containerStatus(name: string, { engine }: Pick<Tools, 'eng
   const own = main === null || image === null || claims(image).length > 0 ? null : parseOrigin(main)
   const origin = unfinished?.job.origin ?? own
   const { well: healthy } = await check(main, null, engine)
+  const stateMoved = main === null || inFlight !== null ? null : await lastExchange(main, engine)
   const to = image === null ? null : versionOf(image)
   const serving = {
     to,
@@ -103,7 +105,7 @@ export async function containerStatus(name: string, { engine }: Pick<Tools, 'eng
     startedAt: main?.State.StartedAt ?? null,
   }
   const left = inFlight === null ? (await leftOver(name, site, engine)).map(nameOf) : []
-  return ended('status', { from: origin?.from ?? null, ...serving, healthy, inFlight, left })
+  return ended('status', { from: origin?.from ?? null, ...serving, healthy, stateMoved, inFlight, left })
 }
 
 /** What a run that was killed before its switch has left. */

@@ -4,20 +4,26 @@
 // before the engine has seen the old one's end.
 
 import { existsSync } from 'node:fs'
+import { BatonError } from '../../agent/words.ts'
 import type { Engine } from './engine/engine.ts'
 import { GATES, howToReplace, keepTurn, makeGate, passTurn, type Replacing } from './gate.ts'
 import { carryVolume } from './hold.ts'
 import type { Job } from './job.ts'
 import * as move from './moves.ts'
+import { exchangeMark } from './own-data.ts'
 import { type Limits, refuseStopped, type Tools } from './request.ts'
 import { imageOfContainer } from './survey.ts'
 
 /** Says how it was done. Throws BatonError restart_failed if the new container does not come as far as its gate; interrupted. */
 export async function replace(job: Job, limits: Limits, tools: Pick<Tools, 'engine' | 'stop'>): Promise<Replacing> {
   const { engine } = tools
+  const mark = await exchangeMark(job, engine)
+  if (mark?.isBack === true)
+    throw new BatonError('restart_failed', 'the engine was away: the old release has begun again, on its own data')
   if (existsSync(GATES)) await carryVolume(GATES)
   await move.passName(job, engine)
-  const how = await howNow(job, engine)
+  const now = await howNow(job, engine)
+  const how = now === 'together' && mark !== null ? 'one-at-a-time' : now // they cannot share the data
   if (how === 'together') await keepTurn(job.successor)
   if (how === 'one-at-a-time') return await afterWaiting(job, limits, tools)
   if (how === 'stopped') {

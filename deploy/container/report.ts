@@ -1,7 +1,16 @@
 // The events of a deployment: one typed union, and one formatter for people. `--json` prints the events as they are.
 // Must hold: the last line is `result`, or `error` with the code; its `exit` is the process's exit code.
 
-import { BatonError, type ErrorCode, EXIT, MEANINGS, type Outcome } from '../../agent/words.ts'
+import { basename } from 'node:path'
+import {
+  BatonError,
+  type ErrorCode,
+  EXIT,
+  formatLeft,
+  MEANINGS,
+  type Outcome,
+  type StateMoved,
+} from '../../agent/words.ts'
 import { formatBytes, formatDuration } from '../lib/progress.ts'
 import { formatDifference, type Difference } from './difference.ts'
 import type { Unfinished } from './job.ts'
@@ -69,6 +78,11 @@ export interface ContainerEnd {
   snapshot: string | null
   /** the same copy as the engine's host has it; null: it is on no mount */
   snapshotOnHost: string | null
+  /**
+   * the data of a release with no way back were exchanged for those of before, and lie aside; for `status`: by the last switch. Paths as
+   * the engine's host has them. Null: nothing was exchanged
+   */
+  stateMoved: StateMoved | null
   /** whether what runs now passes its health check; null if not checked */
   healthy: boolean | null
   /** if going back failed: whether the service answers nevertheless; null if unknown or not asked */
@@ -107,6 +121,7 @@ const NOTHING: Omit<ContainerEnd, 'outcome'> = {
   illMs: null,
   snapshot: null,
   snapshotOnHost: null,
+  stateMoved: null,
   healthy: null,
   serves: null,
   inFlight: null,
@@ -172,7 +187,7 @@ export function formatDeployEvent(event: DeployEvent): string[] {
 }
 
 function formatEnd(event: EndEvent): string[] {
-  const { outcome, container, downMs, downMeasured, illMs, snapshot, snapshotOnHost, healthy } = event
+  const { outcome, container, downMs, downMeasured, illMs, snapshot, snapshotOnHost, stateMoved, healthy } = event
   const told = outcome.replaceAll('_', ' ')
   if (outcome === 'planned')
     return [`${told}: ${container} would be ${event.would?.replaceAll('_', ' ')}, nothing has changed`]
@@ -185,6 +200,7 @@ function formatEnd(event: EndEvent): string[] {
         : `; left over: ${event.left.join(', ')}, which the next deployment or \`--clean\` removes`
     return [
       `${container} runs ${event.to ?? 'an image that does not tell its version'}, ${healthy ? 'healthy' : 'not healthy'}${backup}${busy}${left}`,
+      ...(stateMoved === null ? [] : [`  ${formatMoved(stateMoved)}`]),
     ]
   }
   if (outcome === 'failed') return [`${told}: ${container} ${formatFailed(event)}`]
@@ -201,7 +217,12 @@ function formatEnd(event: EndEvent): string[] {
     ...(snapshot === null
       ? []
       : [`  the database as it was before: ${snapshotOnHost ?? `${snapshot} in the container`}`]),
+    ...(stateMoved === null ? [] : [`  ${formatMoved(stateMoved)}`]),
   ]
+}
+
+function formatMoved(moved: StateMoved): string {
+  return `the data are those of before; ${formatLeft(moved)}; \`--status\` shows it, and \`--restore-state ${basename(moved.aside)}\` brings it back`
 }
 
 /** Never calls a service down that was not asked. */

@@ -21,7 +21,7 @@ export interface ContainerSnapshot {
 }
 
 /** The command; null if the image names none. Throws BatonError refused if the label cannot be read. */
-export function snapshotCommand(image: ImageInspection): string[] | null {
+export function snapshotCommand(image: Pick<ImageInspection, 'Config'> | ContainerInspection): string[] | null {
   const label = labelsOf(image)[IMAGE_LABELS.snapshot]
   if (label === undefined || label === '') return null
   try {

@@ -2,13 +2,14 @@
 // process may be killed anywhere: names and one label say how far it got, and `finishSwitch` goes on from there.
 // Must hold: every exit that is not success puts the old container back.
 
-import { asBatonError, BatonError, reasonOf, untilWell } from '../../agent/words.ts'
+import { asBatonError, BatonError, reasonOf, type StateMoved, untilWell } from '../../agent/words.ts'
 import { formatDuration } from '../lib/progress.ts'
 import { type Engine, isAway } from './engine/engine.ts'
 import { becomesHealthy, check, standsAgain, standsProbation } from './health.ts'
 import { nameOf } from './inspection.ts'
 import { type Job, type JobOrigin, parseOrigin, unfinishedAt } from './job.ts'
 import * as move from './moves.ts'
+import { settleData } from './own-data.ts'
 import { type OutageWatch, watchOutage } from './outage.ts'
 import { namesFor, rollbackTag } from './reference.ts'
 import { passTurn, type Replacing } from './gate.ts'
@@ -70,12 +71,28 @@ export async function switchOver(job: Job, limits: Limits, tools: Switching): Pr
     // the new container serves and has proved itself; only its restart policy and a name are left to set
     await report({ event: 'warning', message: `committing: ${reasonOf(cause)}; run it again to finish` })
   }
+  const stateMoved = await settled(job.successor, tools)
   return ended(origin.kind === 'rollback' ? 'rolled_back' : 'updated', {
     ...facts(job),
     to,
     healthy: true,
+    stateMoved,
     ...(await outage.end()),
   })
+}
+
+/** The mark of a release with no way back is over. If that fails, only these two containers would still follow it. */
+async function settled(
+  id: string,
+  { engine, report }: Pick<Switching, 'engine' | 'report'>,
+): Promise<StateMoved | null> {
+  try {
+    return await settleData(id, engine)
+  } catch (cause) {
+    if (isAway(cause)) throw cause
+    await report({ event: 'warning', message: `asking where the data lie: ${reasonOf(cause)}` })
+    return null
+  }
 }
 
 /** A healthy container may accept nothing from its holder: its image lacks the kit, or the container lacks the group. Throws then. */
@@ -125,9 +142,10 @@ async function goBack(
       const message = `\`${origin.name}\` is not healthy now, ${origin.healthy ? 'but it answers; it was healthy before' : 'and was not before either'}`
       await report({ event: 'warning', message })
     }
+    const stateMoved = await settled(predecessor, tools)
     await tidy(job, predecessor, tools)
     const { image } = origin
-    return ended('reverted', { ...facts(job), image, healthy, error: cause, ...(await outage.end()) })
+    return ended('reverted', { ...facts(job), image, healthy, error: cause, stateMoved, ...(await outage.end()) })
   } catch (second) {
     if (isAway(second)) return await gaveUp(job, second, outage)
     const serves = await isServing(job, outage, engine)
@@ -181,20 +199,22 @@ export async function finishSwitch(
 ): Promise<ContainerEnd> {
   const { engine } = tools
   const unfinished = unfinishedAt(await surveyContainer(name, engine))
-  if (unfinished === null || unfinished.job.successor !== successor) return await asItEnded(name, successor, engine)
+  if (unfinished === null || unfinished.job.successor !== successor) return await asItEnded(name, successor, tools)
   const { at, job } = unfinished
   if (!undo && at !== 'reverting') return await switchOver(job, limits, tools)
   return await revert(job, new BatonError('interrupted', 'it was asked to go back'), limits, tools)
 }
 
-async function asItEnded(name: string, successor: string, engine: Engine): Promise<ContainerEnd> {
+async function asItEnded(name: string, successor: string, tools: Switching): Promise<ContainerEnd> {
+  const { engine } = tools
   const container = await engine.container(successor)
   const origin = container === null ? null : parseOrigin(container)
   if (container !== null && origin !== null && nameOf(container) === name) {
     const job = { origin, predecessor: origin.predecessor, successor, image: container.Image }
     await move.commit(job, engine)
+    const stateMoved = await settled(successor, tools)
     const outcome = origin.kind === 'rollback' ? 'rolled_back' : 'updated'
-    return ended(outcome, { ...facts(job), to: origin.version ?? origin.release, healthy: true })
+    return ended(outcome, { ...facts(job), to: origin.version ?? origin.release, healthy: true, stateMoved })
   }
   const error = new BatonError('interrupted', 'the new container is not there any more, the old one was put back')
   return ended('reverted', { from: origin?.from ?? null, to: origin?.version ?? origin?.release ?? null, error })

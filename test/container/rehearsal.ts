@@ -3,17 +3,19 @@
 import { spawn } from 'node:child_process'
 import { mkdirSync, writeFileSync } from 'node:fs'
 import { once } from 'node:events'
-import { join } from 'node:path'
+import { basename, join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { buildImage } from '../../deploy/image.ts'
 import { prepareBase } from '../../deploy/make/base.ts'
+import { type DeployEvent, formatDeployEvent } from '../../deploy/container/report.ts'
 import { createProgress } from '../../deploy/lib/progress.ts'
+import { run } from '../../deploy/lib/shell.ts'
 import { equal, is, match, ok } from '../assert.ts'
 import { labFolder, openLab, publishBase } from '../lab/docker.ts'
 import { buildLedgers, REQUESTS } from '../lab/ledger.ts'
 import { MIGRATIONS } from '../lab/migrations.ts'
 import { suite } from '../suite.ts'
-import { deployIn, healthy, until } from './probe.ts'
+import { deployIn, healthy, statusIn, until } from './probe.ts'
 
 const { skip, engine, registry, close } = await openLab()
 const test = suite('container rehearsal', { timeoutMs: 240_000, skip })
@@ -90,21 +92,48 @@ test('no way back: it ends with 7 and the container as it was, until a person al
   is((await deployIn(engine, { ...rollback, rehearse: false })).outcome, 'rolled_back')
 })
 
-test('a release with no way back that was allowed, and dies: it is said where the data are as they were before', async () => {
-  migrate(`${MIGRATIONS['deletes']?.text}\n${MIGRATIONS['dies later']?.text}`)
+test('a release with no way back that was allowed, and dies: the old one starts on the data of before, and what it left lies aside', async () => {
+  migrate(MIGRATIONS['renamed and dies']?.text ?? '')
   sql(`PRAGMA user_version = ${++schema}`)
-  is(sql('SELECT count(*) AS n FROM notes WHERE id = 2'), 1)
-  const ended = await deployTo('v1.1.0', { oneWay: true, probationMs: 4000 })
-  equal([ended.outcome, ended.from, sql('SELECT count(*) AS n FROM notes WHERE id = 2')], ['reverted', 'v1.0.0', 0])
-  const said = ended.events.flatMap((event) => (event.event === 'warning' ? event.message : [])).join('\n')
-  match(said, /^the data are as v1\.1\.0 has left them, with no way back: 1 rows of notes are gone/m)
-  const copy = /as they were before, without what was written since, \d+ rows: (\/\S+);/.exec(said)?.[1] ?? ''
-  ok(copy.startsWith(join(place, 'update/snapshots/ledger.db.v1.0.0.')), said)
-  equal([ended.snapshotOnHost, ended.snapshot], [copy, copy.replace(place, STATE)])
-  const before = new DatabaseSync(copy, { readOnly: true })
-  is(before.prepare('SELECT count(*) AS n FROM notes WHERE id = 2').get()?.['n'], 1)
-  before.close()
-  sql("INSERT INTO notes(id, author, text) VALUES (2, 1, 'second')")
+  sql("INSERT INTO notes(id, author, text) VALUES (40, 1, 'before')")
+  const { Id } = await engine.inspect(NAME)
+  const ended = await deployTo('v1.1.0', { oneWay: true, probationMs: 20_000 })
+  equal([ended.outcome, ended.healthy, (await engine.inspect(NAME)).Id], ['reverted', true, Id], ended.error?.message)
+  is(sql('SELECT text FROM notes WHERE id = 40'), 'before') // `no such column` on what the new one has left
+  const { aside = '', restored = '', rows } = ended.stateMoved ?? {}
+  ok(aside.startsWith(join(place, 'update/aside/ledger.db.v1.1.0.')), aside)
+  ok(restored.startsWith(join(place, 'update/snapshots/ledger.db.v1.0.0.')), restored)
+  is(rows, 0)
+  const [, , line = ''] = formatDeployEvent(ended.events.at(-1) as DeployEvent).slice(-3)
+  match(
+    line,
+    `no row was added since; the database that gave way is ${aside}; \`--status\` shows it, and \`--restore-state`,
+  )
+  ok(!ended.events.some((event) => event.event === 'warning' && event.message.includes('no way back')))
+
+  // told, as long as it is there, and brought back by its name
+  const status = await statusIn(engine, NAME)
+  equal(status.stateMoved, ended.stateMoved)
+  migrate('')
+  const words = [process.execPath, ...process.execArgv, MAIN, '--container', NAME, '--json', '--restore-state']
+  const restore = async (name: string) =>
+    await run([...words, name], { env: { ...process.env, ...engine.environment }, allowFailure: true })
+  const unknown = await restore('ledger.db.v9.9.9.x')
+  match(unknown.stderr, new RegExp(`expected the name of a copy of the database, which are: .*${basename(aside)}`))
+  equal((await engine.inspect(NAME)).State.StartedAt, status.startedAt)
+  sql("INSERT INTO notes(id, author, text) VALUES (41, 1, 'since')")
+  const back = await restore(basename(restored))
+  equal([back.exitCode, back.exitCode === 0 ? '' : back.stderr], [0, ''])
+  equal(
+    [sql('SELECT count(*) AS n FROM notes WHERE id = 41'), sql('SELECT text FROM notes WHERE id = 40')],
+    [0, 'before'],
+  )
+  const told = await statusIn(engine, NAME)
+  equal([told.containerId, told.stateMoved?.rows, told.healthy], [Id, 1, true])
+  migrate('')
+  sql('DELETE FROM notes WHERE id = 40')
+  await deployTo('v1.1.0').then(({ outcome, stateMoved }) => equal([outcome, stateMoved], ['updated', null]))
+  is((await deployIn(engine, { container: NAME, release: null, probationMs: 200 })).outcome, 'rolled_back')
 })
 
 test('a migration that fails is refused with its last words; with `--rehearse never` it is found out by the switch', async () => {

@@ -19,6 +19,8 @@ export interface ContainerCalls {
   /** Waits for as long as the container's own stop timeout says. */
   stop(container: string, timeoutSeconds: number | null): Promise<void>
   signal(container: string, signal: 'SIGINT'): Promise<void>
+  /** Stops and starts it, in one call of the engine: a killed caller leaves no container stopped. */
+  restart(container: string, timeoutSeconds: number | null): Promise<void>
   rename(container: string, name: string): Promise<void>
   setRestartPolicy(container: string, policy: RestartPolicy): Promise<void>
   /** Never removes its named volumes. `force`: also a container that runs, and its unnamed volumes. */
@@ -49,8 +51,16 @@ export interface ContainerCalls {
   writeFile(container: string, folder: string, name: string, text: string): Promise<void>
   /** A file of at most `maxBytes`; null if it is not there, no file, or larger. */
   readFile(container: string, path: string, maxBytes: number): Promise<Buffer | null>
-  /** Runs a command in the container; returns its exit code and the end of its output. Throws if it could not be started. */
-  exec(container: string, command: readonly string[], timeoutMs: number): Promise<{ exitCode: number; output: string }>
+  /**
+   * Runs a command in the container, with these variables beside its own; returns its exit code and the end of its output. Throws if it
+   * could not be started.
+   */
+  exec(
+    container: string,
+    command: readonly string[],
+    timeoutMs: number,
+    environment?: Readonly<Record<string, string>>,
+  ): Promise<{ exitCode: number; output: string }>
 }
 
 export interface Volume {
@@ -89,10 +99,8 @@ export function containerCalls(connection: Connection, kind: 'docker' | 'podman'
         body: { Container, Force: true },
       })),
     start: async (id) => await act(id, 'start'),
-    async stop(id, timeoutSeconds) {
-      const timeoutMs = ((timeoutSeconds ?? STOP_DEFAULT_SECONDS) + 60) * 1000
-      await act(id, `stop${timeoutSeconds === null ? '' : `?t=${timeoutSeconds}`}`, { timeoutMs })
-    },
+    stop: async (id, timeoutSeconds) => await act(id, ...within('stop', timeoutSeconds)),
+    restart: async (id, timeoutSeconds) => await act(id, ...within('restart', timeoutSeconds)),
     signal: async (id, signal) => await act(id, `kill?signal=${signal}`),
     rename: async (id, name) => await act(id, `rename?name=${encodeURIComponent(name)}`),
     // podman before 5 has no such call; but it never restarts a container that was stopped, whatever the policy
@@ -120,8 +128,15 @@ export function containerCalls(connection: Connection, kind: 'docker' | 'podman'
       return (list ?? []).map(({ Path }) => Path)
     },
     ...fileCalls(connection),
-    exec: async (id, command, timeoutMs) => await exec(connection, id, command, timeoutMs),
+    exec: async (id, command, timeoutMs, environment = {}) =>
+      await exec(connection, id, command, { timeoutMs, environment }),
   }
+}
+
+/** A call that waits for the end of the container's process. */
+function within(what: string, seconds: number | null): [string, { timeoutMs: number }] {
+  const timeoutMs = ((seconds ?? STOP_DEFAULT_SECONDS) + 60) * 1000
+  return [`${what}${seconds === null ? '' : `?t=${seconds}`}`, { timeoutMs }]
 }
 
 type FileCalls = Pick<ContainerCalls, 'sizeOf' | 'copyFile' | 'makeFolder' | 'writeFile' | 'readFile'>
@@ -174,8 +189,14 @@ function fileCalls({ call, open }: Connection): FileCalls {
   }
 }
 
-async function exec({ call, open }: Connection, id: string, command: readonly string[], timeoutMs: number) {
-  const body = { Cmd: command, AttachStdout: true, AttachStderr: true }
+async function exec(
+  { call, open }: Connection,
+  id: string,
+  command: readonly string[],
+  { timeoutMs, environment }: { timeoutMs: number; environment: Readonly<Record<string, string>> },
+) {
+  const Env = Object.entries(environment).map(([name, value]) => `${name}=${value}`)
+  const body = { Cmd: command, Env, AttachStdout: true, AttachStderr: true }
   const { Id } = (await call('POST', `/containers/${id}/exec`, { body })) as { Id: string }
   const signal = AbortSignal.timeout(timeoutMs)
   const response = await open('POST', `/exec/${Id}/start`, { body: { Detach: false, Tty: false }, signal })

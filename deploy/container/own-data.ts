@@ -1,0 +1,150 @@
+// The data of a release with no way back that a person has allowed (`--one-way`). If it fails, the old release cannot work on what it has
+// made of them. So both containers follow a mark in the state directory, as the two releases of a host do (agent/disk/state-mark.ts):
+// the new one copies the data before its application's first line, when the old one has ended, and the old one, put back, takes
+// them again before its own first line. What the new one has left is put aside. Also `--restore-state`.
+// Must hold: the mark names both containers, and no other follows it; whoever goes on with a switch finds it in the volume.
+
+import { posix } from 'node:path'
+import { plainOf } from '../../agent/install.ts'
+import { BatonError, reasonOf, type StateMoved } from '../../agent/words.ts'
+import { type Engine, isAway } from './engine/engine.ts'
+import { switchIn } from './gate.ts'
+import { type ContainerInspection, type ImageInspection, isSame, labelsOf } from './inspection.ts'
+import type { Job } from './job.ts'
+import { again } from './moves.ts'
+import { IMAGE_LABELS } from './reference.ts'
+import { snapshotCommand } from './snapshot.ts'
+
+/** Variable with a `StateOrder` as JSON, for the command that copies the database. */
+export const STATE_ORDER = 'BATON_STATE_ORDER'
+
+export type StateOrder =
+  | { do: 'mark'; containers: string[]; next: string }
+  | { do: 'settle' }
+  | { do: 'restore'; name: string; container: string }
+
+export interface StateAnswer {
+  /** what the switch that is over has exchanged; null: nothing */
+  moved: StateMoved | null
+}
+
+const ORDER_MS = 60_000
+const MARK_MAX_BYTES = 16 * 1024
+
+/**
+ * From now on each of the two containers has its own data, until `settle`. Null; or why that cannot be, and nothing is exchanged then.
+ */
+export async function markData(
+  { origin, predecessor, successor }: Job,
+  candidate: ImageInspection,
+  engine: Engine,
+): Promise<string | null> {
+  const [old, next] = [await engine.container(predecessor), await engine.container(successor)]
+  if (old === null || next === null || origin.version === null) return 'it does not say its version'
+  if (switchIn(candidate) === null || !isSame(next.Config.Entrypoint, candidate.Config?.Entrypoint))
+    return 'the new release does not begin with the code of this kit'
+  try {
+    await order(old, { do: 'mark', containers: [predecessor, successor], next: origin.version }, engine)
+    return null
+  } catch (cause) {
+    if (isAway(cause)) throw cause
+    return reasonOf(cause)
+  }
+}
+
+/** What the mark of this switch says; null: there is none. `isBack`: the old release has begun again, and has its own data. */
+export async function exchangeMark(
+  { origin, predecessor, successor }: Pick<Job, 'origin' | 'predecessor' | 'successor'>,
+  engine: Engine,
+): Promise<{ isBack: boolean } | null> {
+  for (const id of [predecessor, successor]) {
+    const container = await engine.container(id)
+    const mark = container === null ? null : await readMark(container, engine)
+    if (mark === null || !mark.containers.includes(successor)) continue
+    return { isBack: mark.exchanged !== null && mark.owner === origin.from }
+  }
+  return null
+}
+
+/** The switch is over, and this container serves. Resolves to what was exchanged, with paths as the engine's host has them. */
+export async function settleData(id: string, engine: Engine): Promise<StateMoved | null> {
+  const container = await engine.container(id)
+  const mark = container === null ? null : await readMark(container, engine)
+  if (container === null || mark?.containers.includes(id) !== true) return null
+  const { moved } = await order(container, { do: 'settle' }, engine)
+  return moved === null ? null : onHostOf(container, moved)
+}
+
+/** At its next start the container takes this copy of its data. Throws BatonError not_found, refused. */
+export async function orderRestore(container: ContainerInspection, name: string, engine: Engine): Promise<void> {
+  await order(container, { do: 'restore', name, container: container.Id }, engine)
+}
+
+/** What was exchanged by the last switch or restore of this container; null: nothing, or that is not there any more. */
+export async function lastExchange(container: ContainerInspection, engine: Engine): Promise<StateMoved | null> {
+  const mark = await readMark(container, engine)
+  if (mark === null || mark.exchanged === null || mark.containers.length > 0) return null
+  const { aside, restored } = mark.exchanged
+  const isThere = (await engine.sizeOf(container.Id, aside)) !== null
+  return isThere ? onHostOf(container, { aside, restored, rows: mark.rows }) : null
+}
+
+/** Where the engine's host has a path of the container; null: on no mount. Pure. */
+export function onHost({ Mounts }: ContainerInspection, path: string): string | null {
+  const inside = Mounts.filter(({ Destination }) => path.startsWith(`${Destination}/`))
+  const [nearest] = inside.toSorted((a, b) => b.Destination.length - a.Destination.length)
+  return nearest === undefined ? null : posix.join(nearest.Source, path.slice(nearest.Destination.length))
+}
+
+function onHostOf(container: ContainerInspection, { aside, restored, rows = null }: StateMoved): StateMoved {
+  const place = (path: string) => onHost(container, path) ?? path
+  return { aside: place(aside), restored: place(restored), rows }
+}
+
+interface Mark {
+  containers: string[]
+  owner: string
+  exchanged: { aside: string; restored: string } | null
+  rows: number | null
+}
+
+/** The container may have written anything there. */
+async function readMark(container: ContainerInspection, engine: Engine): Promise<Mark | null> {
+  const state = labelsOf(container)[IMAGE_LABELS.state]
+  if (state === undefined) return null
+  const text = await again(engine, () =>
+    engine.readFile(container.Id, posix.join(state, 'update/state.json'), MARK_MAX_BYTES),
+  )
+  const said = text === null ? null : parsedMark(text.toString())
+  if (said === null || !Array.isArray(said.containers)) return null
+  const { aside, restored } = said.exchanged ?? {}
+  const isWhole = typeof aside === 'string' && typeof restored === 'string'
+  const rows = typeof said.rows === 'number' ? said.rows : null
+  const exchanged = isWhole ? { aside: plainOf(aside), restored: plainOf(restored) } : null
+  return { containers: said.containers, owner: String(said.owner), exchanged, rows }
+}
+
+function parsedMark(text: string): Partial<Mark> | null {
+  try {
+    return JSON.parse(text) as Partial<Mark> | null
+  } catch {
+    return null
+  }
+}
+
+/** Throws if the release in the container does not know the order, or cannot carry it out. */
+async function order(container: ContainerInspection, what: StateOrder, engine: Engine): Promise<StateAnswer> {
+  const command = snapshotCommand(container)
+  if (command === null) throw new BatonError('refused', 'its image does not say how to copy its database')
+  const environment = { [STATE_ORDER]: JSON.stringify(what) }
+  const { exitCode, output } = await again(engine, () => engine.exec(container.Id, command, ORDER_MS, environment))
+  const last = output.trim().split('\n').at(-1) ?? ''
+  if (exitCode !== 0) throw new BatonError('refused', plainOf(last).slice(0, 500))
+  try {
+    const answer = JSON.parse(last) as StateAnswer
+    if (answer.moved !== undefined) return answer
+  } catch {
+    // told below
+  }
+  throw new BatonError('refused', 'the release in the container is older than that')
+}

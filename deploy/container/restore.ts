@@ -1,0 +1,45 @@
+// `--restore-state NAME`: a copy of the database takes the place of the container's data, which go aside. The container's own release does
+// it at its start (own-data.ts), so it is restarted once.
+// Must hold: nothing is removed; a kill at any point leaves the container running or being started by the engine, on one of the two.
+
+import { BatonError, untilWell } from '../../agent/words.ts'
+import { check } from './health.ts'
+import { unfinishedAt } from './job.ts'
+import { again } from './moves.ts'
+import { orderRestore, settleData } from './own-data.ts'
+import { containerStatus } from './recreate.ts'
+import type { ContainerEnd } from './report.ts'
+import type { Limits, Tools } from './request.ts'
+import { surveyContainer } from './survey.ts'
+import { refuseBusy } from './switcher.ts'
+
+/** Resolves to the status then. Throws BatonError refused, not_found, locked; restart_failed if the container is not well with that copy. */
+export async function restoreState(
+  name: string,
+  copy: string,
+  { healthTimeoutMs }: Limits,
+  { engine, report }: Pick<Tools, 'engine' | 'report'>,
+): Promise<ContainerEnd> {
+  const site = await surveyContainer(name, engine)
+  refuseBusy(site.switcher, name)
+  const { main } = site
+  if (main === null || unfinishedAt(site) !== null || !main.State.Running)
+    throw new BatonError('refused', `expected \`${name}\` to run, and no deployment of it to be under way`, {
+      hint: `\`--status\` says more; a deployment that was cut short is finished by running it again`,
+    })
+  await orderRestore(main, copy, engine)
+  await report({ event: 'note', message: `\`${name}\` is restarted, and takes ${copy} at its start` })
+  const seconds = main.Config['StopTimeout']
+  await again(engine, () => engine.restart(main.Id, typeof seconds === 'number' ? seconds : null))
+  const look = async () => {
+    const { well, said } = await check(await engine.container(main.Id), null, engine)
+    return well ? null : said
+  }
+  const late = await untilWell(look, healthTimeoutMs)
+  if (late !== null)
+    throw new BatonError('restart_failed', `\`${name}\` is not well on ${copy}: ${late}`, {
+      hint: `what was there lies aside: \`docker logs ${name}\` names it, and \`--restore-state\` takes that name too`,
+    })
+  await settleData(main.Id, engine)
+  return await containerStatus(name, { engine })
+}
