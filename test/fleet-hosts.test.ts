@@ -42,7 +42,7 @@ test('the hosts have no Python', async () => {
     is(stdout, '')
   }
 })
-// the same with hosts of which only the answers are there: fleet.test.ts, fleet-answers.test.ts, fleet-resume.test.ts
+// the same with hosts of which only the answers are there: fleet.test.ts, fleet-answers.test.ts, fleet-killed.test.ts
 test.long('what is wrong with a host is in the table before anything is changed', async () => {
   await scenarios.lookFindsThem(fleet)
 })
@@ -66,7 +66,7 @@ test.long(
   },
 )
 test.long('a release that is good on three hosts and bad from the fourth on: its wave is taken back', async () => {
-  startBeside(scenarios.killedAndResumed(fleet, WAY, scenarios.part(fleet, 5, 3)))
+  startBeside(scenarios.killedAndAgain(fleet, WAY, scenarios.part(fleet, 5, 3)))
   await scenarios.badFromTheFourth(fleet, WAY, scenarios.part(fleet, 0, 5))
 })
 test.long('the controller is killed in the second wave, and goes on: no host is updated twice', async () => {

@@ -1,21 +1,17 @@
 // A fleet hears of a release with no way back: the command of a host, through the script that is sent to it and the collection's
 // own Python, without Ansible.
 
-import { execFile, spawnSync } from 'node:child_process'
-import { mkdir, symlink } from 'node:fs/promises'
-import { join } from 'node:path'
-import { promisify } from 'node:util'
+import { spawnSync } from 'node:child_process'
 import { oneWayFault, type Rehearsal } from '../agent/words/rehearsal.ts'
 import { reportOf } from '../agent/words/report.ts'
 import { newOperation } from '../agent/update/operation.ts'
 import { equal, is, match } from './assert.ts'
-import { makeStubFleet, type StubFleet } from './lab/stub-fleet.ts'
+import { heard, makeStubFleet } from './lab/stub-fleet.ts'
 import { suite } from './suite.ts'
 
 const noPython = spawnSync('python3', ['--version']).status === 0 ? null : 'needs Python'
 const test = suite('fleet: one way', { skip: noPython })
 
-const FLEET = join(import.meta.dirname, '../deploy/fleet')
 const UPGRADE = 'upgrade --release v1.1.0 --json'
 const TRIED: Rehearsal = {
   verdict: 'one_way',
@@ -29,13 +25,13 @@ const TRIED: Rehearsal = {
 test('no way back is a failed host: it says why, ends with 7, and runs what it ran', async () => {
   await using fleet = await makeStubFleet(1)
   await fleet.set('h1', 'ends', 'one_way')
-  const row = await heard(fleet, UPGRADE, 'moved(calls, "v1.1.0")')
+  const row = await heard(fleet, 'h1', UPGRADE, 'moved(calls, "v1.1.0")')
   equal([row['outcome'], row['exit'], row['from'], row['to']], ['failed', 7, 'v1.0.0', 'v1.1.0'])
   match(
     String(row['why']),
     /^v1\.1\.0 changes the data so that there is no way back: v1\.0\.0 ended with 1; nothing has/,
   )
-  const seen = await heard(fleet, 'status --json', 'looked(calls, "managed")')
+  const seen = await heard(fleet, 'h1', 'status --json', 'looked(calls, "managed")')
   equal([seen['running'], seen['refused'], seen['inFlight']], ['v1.0.0', null, null])
   equal(seen['lastOperation'], {
     id: row['operationId'],
@@ -67,14 +63,14 @@ test('the report of an operation with its rehearsal fits the schema, after a mov
   await using fleet = await makeStubFleet(1)
   const says = (line: object) => `cat <<'END'\n${JSON.stringify(line)}\nEND\n`
   await fleet.set('h1', 'says-move', `${says({ event: 'error', code, message, hint, ...end })}exit 7\n`)
-  const row = await heard(fleet, UPGRADE, 'moved(calls, "v1.1.0")')
+  const row = await heard(fleet, 'h1', UPGRADE, 'moved(calls, "v1.1.0")')
   equal([row['outcome'], row['exit'], row['operationId']], ['failed', 7, 'o'])
   is(String(row['why']), `${message} (hint: ${hint ?? ''})`.slice(0, 300))
 
   const instance = { id: 'i', pid: 7, startedAt: '2026-11-21T08:00:00Z' }
   const status = { event: 'result', running: 'v1.0.0', installed: 'v1.0.0', instance, operation, exit: 0 }
   await fleet.set('h1', 'says-status', says(status))
-  const seen = await heard(fleet, 'status --json', 'looked(calls, "managed")')
+  const seen = await heard(fleet, 'h1', 'status --json', 'looked(calls, "managed")')
   equal([seen['running'], seen['refused']], ['v1.0.0', null])
   is((seen['lastOperation'] as { outcome: string }).outcome, 'failed')
 })
@@ -85,28 +81,12 @@ test('a look tells how a rehearsal there has ended, if the host knows; any other
   const dry = 'upgrade --release v1.1.0 --dry-run --json'
   const says = (line: object) => `cat <<'END'\n${JSON.stringify(line)}\nEND\n`
   await fleet.set('h1', 'says-plan', says({ ...would, rehearsal: { ...TRIED, verdict: 'open' } }))
-  equal((await heard(fleet, dry, 'looked(calls, "managed")'))['rehearsal'], { verdict: 'open', reason: TRIED.reason })
+  equal((await heard(fleet, 'h1', dry, 'looked(calls, "managed")'))['rehearsal'], {
+    verdict: 'open',
+    reason: TRIED.reason,
+  })
   await fleet.set('h1', 'says-plan', says(would))
-  is((await heard(fleet, dry, 'looked(calls, "managed")'))['rehearsal'], null)
+  is((await heard(fleet, 'h1', dry, 'looked(calls, "managed")'))['rehearsal'], null)
 })
-
-/** What the collection makes of one call of the host's command. */
-async function heard(fleet: StubFleet, verb: string, expression: string): Promise<Record<string, unknown>> {
-  const run = promisify(execFile)
-  const place = join(fleet.folder, 'python', 'ansible_collections', 'baton')
-  await mkdir(place, { recursive: true })
-  await symlink(FLEET, join(place, 'fleet')).catch(() => {}) // it is there from the call before
-  const script = join(FLEET, 'plugins/modules/release.sh')
-  const { stdout } = await run('sh', [script, join(fleet.folder, 'h1/beacon'), verb])
-  const program = `
-import json, sys
-from ansible_collections.baton.fleet.plugins.module_utils.answers import looked, moved, parse
-said, verb = sys.argv[1:]
-calls = parse(said, "", 0, [verb])
-print(json.dumps(${expression}))`
-  const env = { ...process.env, PYTHONPATH: join(fleet.folder, 'python'), PYTHONDONTWRITEBYTECODE: '1' }
-  const judged = await run('python3', ['-c', program, stdout, verb], { env })
-  return JSON.parse(judged.stdout) as Record<string, unknown>
-}
 
 test.run()

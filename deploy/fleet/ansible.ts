@@ -1,28 +1,27 @@
-// Starts ansible-playbook with Baton's collection, and follows the report that it writes. Must never break: overwrites none of
-// the operator's own Ansible settings; puts no variable into the arguments of a process.
+// Starts ansible-playbook with Baton's collection. Must never break: overwrites none of the operator's own Ansible settings but what
+// is written to stdout; puts no variable into the arguments of a process.
 
 import { spawn } from 'node:child_process'
-import { type FileHandle, open, mkdir, readFile, rm, stat, symlink, writeFile } from 'node:fs/promises'
+import { mkdir, readFile, symlink, writeFile } from 'node:fs/promises'
 import { homedir } from 'node:os'
 import { dirname, join } from 'node:path'
-import { BatonError, reasonOf } from '../../agent/words.ts'
-import { printLine } from '../lib/printer.ts'
+import { BatonError } from '../../agent/words.ts'
 import { findProgram, run } from '../lib/shell.ts'
 import { temporaryFolder } from '../lib/trusted.ts'
-import { type FleetEvent, followRun, type HostResult } from './events.ts'
 import type { Variables } from './settings.ts'
 
+/** How a run ended, in the callback's words. */
 export interface FleetEnd {
-  /** the playbook's last event; null if it did not get that far */
-  result: HostResult | null
-  exitCode: number | null
-  /** a signal told this process, or Ansible, to end */
-  interrupted: boolean
+  exit: number
+  why: string | null
+  hint: string | null
+  /** lines about the hosts that a person has to look at, the worst last */
+  look: string[]
 }
 
 const PROGRAM = 'ansible-playbook'
+const PLAYBOOK = join(import.meta.dirname, 'playbooks/waves.yml')
 const OLDEST = [2, 14] as const
-const POLL_MS = 100
 /** from the first signal to SIGKILL */
 const GRACE_MS = 15_000
 /** how often Ansible is asked to end */
@@ -32,7 +31,7 @@ const SETTINGS = [
   ['ANSIBLE_FORKS', 'forks', '200'],
   // notice a dead link within a quarter of a minute, not when TCP gives up
   ['ANSIBLE_SSH_EXTRA_ARGS', 'ssh_extra_args', '-o ServerAliveInterval=3 -o ServerAliveCountMax=3'],
-  ['ANSIBLE_RETRY_FILES_ENABLED', 'retry_files_enabled', 'False'],
+  ['ANSIBLE_RETRY_FILES_ENABLED', 'retry_files_enabled', 'True'],
   ['ANSIBLE_LOCALHOST_WARNING', 'localhost_warning', 'False'],
   // a host that is listed twice in a file is a mistake; by default the last one would count
   ['ANSIBLE_DUPLICATE_YAML_DICT_KEY', 'duplicate_dict_key', 'error'],
@@ -64,14 +63,16 @@ export async function expectNewEnough(program: string): Promise<void> {
   })
 }
 
-/** Runs the playbook to its end. `said` gets each event of the report. */
+/**
+ * Runs the playbook. Its output goes to this process's own. The end is null if Ansible did not get that far: `interrupted`, or with
+ * an exit code of its own.
+ */
 export async function runPlaybook(
   program: string,
   variables: Variables,
-  { report, log, lockSeconds }: { report: string; log: string; lockSeconds: number },
-  said: (event: FleetEvent) => void,
-): Promise<FleetEnd> {
-  const draw = safely(said)
+  flags: readonly string[],
+  { report, show, lockSeconds }: { report: string; show: 'lines' | 'json' | 'nothing'; lockSeconds: number },
+): Promise<{ end: FleetEnd | null; exitCode: number | null; interrupted: boolean }> {
   await using work = await temporaryFolder('baton-fleet-')
   await mkdir(join(work.path, 'ansible_collections', 'baton'), { recursive: true })
   await symlink(import.meta.dirname, join(work.path, 'ansible_collections', 'baton', 'fleet'))
@@ -79,79 +80,42 @@ export async function runPlaybook(
   const vars = join(work.path, 'vars.json')
   await writeFile(vars, JSON.stringify(variables), { mode: 0o600 })
   await mkdir(dirname(report), { recursive: true })
-  const begin = await stat(report).then(
-    ({ size }) => size,
-    () => 0,
-  )
-  const args = ['baton.fleet.waves', '--inventory', variables.fleet_inventory, '--extra-vars', `@${vars}`]
-  await using output = await openLog(log)
-  const child = spawn(program, [...args, ...variables.fleet_ansible_flags], {
-    env: { ...process.env, ...(await environment(work.path, report, lockSeconds)) },
-    stdio: ['inherit', output.fd, output.fd],
+  const end = join(work.path, 'end.json')
+  const child = spawn(program, [PLAYBOOK, '--extra-vars', `@${vars}`, ...flags], {
+    env: {
+      ...process.env,
+      ...(await environment(work.path, report)),
+      BATON_FLEET_REPORT: report,
+      BATON_FLEET_SHOW: show,
+      BATON_FLEET_SCREEN: '3',
+      BATON_FLEET_END: end,
+      BATON_FLEET_PARENT: String(process.pid),
+      BATON_FLEET_LOCK_SECONDS: String(lockSeconds),
+    },
+    // programs read stdout: what Ansible says of its own goes elsewhere then
+    stdio: ['inherit', { lines: 1, json: 2, nothing: 'ignore' as const }[show], 2, 1],
     // a separate process group: this process passes Ctrl-C on, once
     detached: true,
   })
   const stopped = passSignals(child.pid)
-  const read = followRun(report, begin)
-  let result: HostResult | null = null
-  let ours = false
-  const take = async () => {
-    for (const event of await read()) {
-      // another operator's run may still be writing to the same file
-      if (event.event === 'run') ours = event.options['fleet_run_id'] === variables['fleet_run_id']
-      if (!ours) continue
-      draw(event)
-      if (event.event === 'result') result = event
-    }
-  }
-  const end = new Promise<number | null>((resolve, reject) => {
+  const exitCode = await new Promise<number | null>((resolve, reject) => {
     child.once('error', reject)
     child.once('exit', (code) => resolve(code))
   })
-  let exitCode: number | null | undefined
-  void end.then((code) => (exitCode = code)).catch(() => (exitCode = null))
-  while (exitCode === undefined) {
-    await new Promise((resolve) => setTimeout(resolve, POLL_MS))
-    await take()
+  const text = await readFile(end, 'utf8').catch(() => null)
+  return {
+    end: text === null ? null : (JSON.parse(text) as FleetEnd),
+    exitCode,
+    interrupted: stopped() || exitCode === 99 || exitCode === null,
   }
-  await end
-  await take()
-  return { result, exitCode, interrupted: stopped() || exitCode === 99 || exitCode === null }
-}
-
-/** Drawing must decide nothing: if it fails, hosts are moved and taken back all the same. */
-function safely(said: (event: FleetEvent) => void): (event: FleetEvent) => void {
-  let broken = false
-  // the reader of the output may go away
-  for (const stream of [process.stdout, process.stderr]) stream.on('error', () => (broken = true))
-  return (event) => {
-    if (broken) return
-    try {
-      said(event)
-    } catch (cause) {
-      broken = true
-      printLine(`\nnote: progress can no longer be shown (${reasonOf(cause)}); the run goes on`, process.stderr)
-    }
-  }
-}
-
-/** Opens the log of this run and drops the one before. If operators share its folder, the group may read and write it. */
-async function openLog(path: string): Promise<FileHandle> {
-  await rm(path, { force: true })
-  // not through a link that another user of the folder has made in between
-  const file = await open(path, 'wx', 0o600)
-  const [folder, own] = [await stat(dirname(path)), await file.stat()]
-  if ((folder.mode & 0o020) !== 0 && folder.gid === own.gid) await file.chmod(0o660)
-  return file
 }
 
 /** Environment variables for Ansible. A setting of `SETTINGS` is in it only if the operator has not given one. */
-async function environment(work: string, report: string, lockSeconds: number): Promise<Record<string, string>> {
+async function environment(work: string, report: string): Promise<Record<string, string>> {
   const own = process.env
   const said = await configuration()
   const collections = own['ANSIBLE_COLLECTIONS_PATH'] ?? own['ANSIBLE_COLLECTIONS_PATHS'] ?? said('collections_paths?')
   const fallback = '~/.ansible/collections:/usr/share/ansible/collections'
-  const callbacks = own['ANSIBLE_CALLBACKS_ENABLED'] ?? said('callbacks_enabled')
   const unsaid = SETTINGS.filter(([name, key]) => !own[name] && said(key) === null)
   return {
     ...Object.fromEntries(unsaid.map(([name, , value]) => [name, value])),
@@ -159,10 +123,10 @@ async function environment(work: string, report: string, lockSeconds: number): P
     // the plugins are in this repository: Python must not write there
     PYTHONDONTWRITEBYTECODE: '1',
     ANSIBLE_COLLECTIONS_PATH: `${work}:${collections ?? fallback}`,
-    ANSIBLE_CALLBACKS_ENABLED: ['baton.fleet.report', callbacks].filter(Boolean).join(','),
-    BATON_FLEET_REPORT: report,
-    BATON_FLEET_PARENT: String(process.pid),
-    BATON_FLEET_LOCK_SECONDS: String(lockSeconds),
+    ANSIBLE_STDOUT_CALLBACK: 'baton.fleet.report',
+    // the playbook's own name would put it among the plugins: beside the report, for `--limit @FILE`
+    ANSIBLE_RETRY_FILES_SAVE_PATH:
+      own['ANSIBLE_RETRY_FILES_SAVE_PATH'] ?? said('retry_files_save_path') ?? dirname(report),
   }
 }
 

@@ -4,13 +4,12 @@
 import { spawn, type ChildProcess } from 'node:child_process'
 import { readFile, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { readLines, type FleetEvent } from '../../deploy/fleet/events.ts'
 import { PROJECT } from '../../deploy/make/place.ts'
 import type { Status } from '../../agent/words.ts'
 import { publishTo, releases, type ReleaseSpec } from '../fixtures/releases.ts'
 import type { LoadOptions, Totals } from './load.ts'
 import { SERVICE } from './managed.ts'
-import { type Moved, outcomeOf } from './stub-fleet.ts'
+import { type FleetEvent, linesOf, type Moved, outcomeOf } from './stub-fleet.ts'
 import { bootRoom, inTurns, type Room, type RoomHost } from './network.ts'
 import type { Ran } from './systemd.ts'
 
@@ -85,10 +84,9 @@ async function install(host: RoomHost, feed: string, probationMs: number): Promi
 function fleetOf(room: Room, feed: string, off: () => Promise<void>): Fleet {
   const script = join(PROJECT, 'deploy/deploy-fleet.sh')
   const reportPath = (report: string) => join(room.folder, `${report}.jsonl`)
-  const events = async (report: string) => readLines(await readFile(reportPath(report), 'utf8').catch(() => '')).events
+  const events = async (report: string) => linesOf(await readFile(reportPath(report), 'utf8').catch(() => ''))
   const start: Fleet['start'] = (report, ...args) => {
-    const named = args.includes('--resume') ? [] : ['--inventory', fleet.inventory]
-    const command = [script, ...named, '--report', reportPath(report), '--json', ...args]
+    const command = [script, '--inventory', fleet.inventory, '--report', reportPath(report), '--json', ...args]
     const child = spawn('nsenter', [...room.prefix.slice(1), ...command], {
       env: { ...process.env, ...ANSIBLE },
       stdio: ['ignore', 'pipe', 'pipe'],

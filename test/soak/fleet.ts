@@ -55,12 +55,12 @@ export async function soakFleet(hosts: number, say: (line: string) => Promise<vo
     step('passes its probation, fails the gate of Prometheus in wave 2', () =>
       scenarios.prometheusSaysNo(fleet, WAY, scenarios.part(fleet, ten + 3, 3)),
     ),
-    step('killed in the second wave, and resumed', () =>
-      scenarios.killedAndResumed(fleet, WAY, scenarios.part(fleet, ten + 6, 4)),
+    step('killed in the second wave, and the same command again', () =>
+      scenarios.killedAndAgain(fleet, WAY, scenarios.part(fleet, ten + 6, 4)),
     ),
   ])
   await step('the controller killed in each way at each step', async () => {
-    const code = await runLong('fleet-resume')
+    const code = await runLong('fleet-killed')
     if (code !== 0) throw new Error(`it ended with ${code}`)
   })
   return broken === 0 ? 0 : 1

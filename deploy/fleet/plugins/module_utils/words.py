@@ -1,9 +1,10 @@
-# The words of a run: which outcomes are good, what each exit code says, and how a host's row is shown. Pure.
+# The words of a run: which outcomes are good, and what each exit code says.
 
 from __future__ import annotations
 
 GOOD = ("updated", "up_to_date", "rolled_back")
-BAD = ("reverted", "restarted", "failed", "busy", "down", "unknown")
+# outcomes of hosts that are not as they should be, the worst last
+NOT_WELL = ("refused", "busy", "failed", "restarted", "gone", "unknown", "stuck", "down")
 # the exit codes of all of Baton's commands: a test compares them with the one table
 EXIT = {
     "done": 0,
@@ -17,16 +18,3 @@ EXIT = {
     "reverted": 8,
     "down": 9,
 }
-
-
-def stop(why, code):
-    return {"why": why, "exit": code}
-
-
-def public(row):
-    return {key: row.get(key) for key in ("wave", "from", "to", "now", "outcome", "ms", "why", "exit")}
-
-
-def names(hosts, most=8):
-    more = f" and {len(hosts) - most} more" if len(hosts) > most else ""
-    return ", ".join(hosts[:most]) + more
