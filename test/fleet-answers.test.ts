@@ -170,6 +170,38 @@ test('an answer to the move that is none stops the run, and all go back, also wh
   is(STEERS.test(stdout) || STEERS.test(stderr), false)
 })
 
+test('a host that vanishes in its move is asked again: its wave is taken back with it, or it has moved', async () => {
+  for (const share of isLong ? ['0', '50'] : ['0']) {
+    await using fleet = await makeStubFleet(3)
+    // a link that breaks after the move of h2, and stays down for as many calls as `silent` has lines
+    const link = `#!/bin/sh
+for line; do :; done
+d=${fleet.folder}/h2
+case $line in
+  *h2/beacon*)
+    if [ -s $d/silent ]; then sed -i 1d $d/silent; exit 255; fi
+    sh -c "$line"; code=$?
+    case $line in *--dry-run*) ;; *upgrade*) [ -e $d/silent ] || { echo 1 >$d/silent; exit 255; } ;; esac
+    exit $code ;;
+esac
+exec sh -c "$line"
+`
+    await writeFile(join(fleet.folder, 'link'), link, { mode: 0o755 })
+    const inventory = JSON.parse(await readFile(fleet.inventory, 'utf8')) as { all: { vars: Record<string, unknown> } }
+    inventory.all.vars = { ansible_connection: 'ssh', ansible_ssh_executable: join(fleet.folder, 'link') }
+    await writeFile(fleet.inventory, JSON.stringify(inventory))
+    const { code, rows, stderr } = await fleet.move(...TO, '--waves', '1,100%', '--max-fail-percentage', share)
+    if (share === '0') {
+      equal([code, rows['h2']?.outcome, rows['h3']?.outcome], [4, 'taken_back', 'taken_back'], stderr)
+      match(stderr, 'h2 gone: it vanished in the middle of its move')
+      equal(await fleet.running(), ['v1.1.0', 'v1.0.0', 'v1.0.0'])
+    } else {
+      equal([code, rows['h2']?.outcome], [0, 'updated'], stderr)
+      equal(await fleet.running(), ['v1.1.0', 'v1.1.0', 'v1.1.0'])
+    }
+  }
+})
+
 test('a host that dies in the soak and is there again at its end is no good one', async () => {
   const signs = [
     ['pid', '8'],

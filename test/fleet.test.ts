@@ -166,7 +166,7 @@ test('a share of a wave may fail, as max_fail_percentage has it; a wave without 
   equal(result?.look, ['h3'])
   const judged = (share: number, ...outcomes: string[]) => {
     const rows = Object.fromEntries(outcomes.map((outcome, i) => [`h${i}`, { outcome, why: '', exit: 8 }]))
-    return python('judge', '_verdict(given[0], given[1])', [rows, { max_fail_percentage: share }])
+    return python('judge', 'verdict(given[0], given[1])', [rows, { max_fail_percentage: share }])
   }
   is(await judged(50, 'reverted', 'updated'), null)
   not.equal(await judged(49, 'reverted', 'updated'), null)

@@ -135,7 +135,7 @@ def _too_many(bad, hosts, options):
 def judge_moves(rows, moved, options):
     """Judges after every host of the wave had its turn. `moved`: by host; None: it vanished. Returns the rows and a stop or None."""
     rows = {host: _moved(it, moved[host]) for host, it in rows.items()}
-    return rows, _verdict(rows, options)
+    return rows, verdict(rows, options)
 
 
 def _moved(it, got):
@@ -149,7 +149,7 @@ def _moved(it, got):
 def judge_soak(rows, still, gate, options):
     """Judges after the soak: does each host still run what it should, and does the gate agree? `gate`: why not, or None."""
     rows = {host: _soaked(it, still[host], options) for host, it in rows.items()}
-    return rows, stop(gate, EXIT["reverted"]) if gate else _verdict(rows, options)
+    return rows, stop(gate, EXIT["reverted"]) if gate else verdict(rows, options)
 
 
 def _soaked(it, now, options):
@@ -184,7 +184,7 @@ def _found_again(it, now, options):
     return {**it, "outcome": "unknown", "why": f"{it['why']}; it runs {now['running']}"}
 
 
-def _verdict(rows, options):
+def verdict(rows, options):
     # a host that vanished is asked again after the soak
     bad = [host for host, it in rows.items() if it["outcome"] not in GOOD]
     if not _too_many(bad, rows, options):
