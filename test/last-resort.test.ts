@@ -109,26 +109,29 @@ test('a broken release of such an application is held against it, and the old on
   await well(back)
 })
 
-test.long('whom nobody supervises: after an update that fails such an application serves on its own port, and again when it is started', async () => {
-  const text = `import { createServer } from 'node:http'
+test.long(
+  'whom nobody supervises: after an update that fails such an application serves on its own port, and again when it is started',
+  async () => {
+    const text = `import { createServer } from 'node:http'
 ${asks['another process']}
 if (isTaken) { console.error('the port is in use'); process.exit(1) }
 createServer((request, response) => response.end('TAG ' + process.pid)).listen(Number(process.env.PORT), process.env.HOST)`
-  await using it = await stranger({ text, config: { switch: 'one-at-a-time' }, isSupervised: false })
-  await it.release('v1.1.0', text)
-  const who = async () => (await it.get('/')).split(' ') as [string, string]
-  const [, first] = await who()
-  is((await it.operate('/admin/update', { tag: 'v1.1.0' })).outcome, 'reverted')
-  const [tag, second] = await who()
-  equal([tag, second === first], ['v1.0.0', false])
-  is((await it.operate('/admin/update', { tag: 'v1.1.0' })).outcome, 'updated')
-  const [after, third] = await who()
-  is(after, 'v1.1.0')
-  await it.kill(Number(third))
-  equal((await who())[0], 'v1.1.0')
-  is((await it.operate('/admin/update/rollback')).outcome, 'rolled_back')
-  equal((await who())[0], 'v1.0.0')
-})
+    await using it = await stranger({ text, config: { switch: 'one-at-a-time' }, isSupervised: false })
+    await it.release('v1.1.0', text)
+    const who = async () => (await it.get('/')).split(' ') as [string, string]
+    const [, first] = await who()
+    is((await it.operate('/admin/update', { tag: 'v1.1.0' })).outcome, 'reverted')
+    const [tag, second] = await who()
+    equal([tag, second === first], ['v1.0.0', false])
+    is((await it.operate('/admin/update', { tag: 'v1.1.0' })).outcome, 'updated')
+    const [after, third] = await who()
+    is(after, 'v1.1.0')
+    await it.kill(Number(third))
+    equal((await who())[0], 'v1.1.0')
+    is((await it.operate('/admin/update/rollback')).outcome, 'rolled_back')
+    equal((await who())[0], 'v1.0.0')
+  },
+)
 
 test.run()
 
