@@ -46,6 +46,7 @@ export async function releaseFromSource({ project, tag, copies, feed, progress }
     __BATON_OPERATOR__: (await ourText('operator')).toString(),
     __BATON_ENTRY__: join(copy, project.entry),
     __BATON_FOLDER__: copy,
+    __BATON_CWD__: project.cwd,
     __BATON_PRELOAD__: preload === null ? '' : join(copy, PRELOAD),
   }
   const lines = Object.entries(constants).map(([name, value]) => `const ${name} = ${JSON.stringify(value)}`)

@@ -306,6 +306,7 @@ createServer((request, response) => {
   {
     name: 'exits on SIGHUP, so that whoever runs it starts it again',
     text: () => `process.on('SIGHUP', () => process.exit(0))\n${SERVE}`,
+    after: (host) => comesAgain(host, 'SIGHUP'),
   },
   {
     name: 'writes its pid, and refuses to start beside a process of that pid',
@@ -443,10 +444,23 @@ server${LISTEN}`,
     name: 'ends on an exception that nobody catches',
     text: () => `process.on('uncaughtException', (error) => { console.error(error); process.exit(1) })
 ${HTTP}createServer((request, response) => {
-  if (request.url === '/crash') setTimeout(() => { throw new Error('a bug') })
+  if (request.url === '/crash') throw new Error('a bug')
   response.end('TAG ' + process.pid)
 })${LISTEN}`,
     broken: (text) => `${text}\nsetTimeout(() => { throw new Error('DATABASE_URL is not set') }, 200)`,
+    after: (host) => comesAgain(host, () => host.get('/crash').catch(() => {})),
+  },
+  {
+    name: 'finds its files by the folder that it starts in (express.static)',
+    config: { cwd: 'app' },
+    files: { 'public/greeting': 'hello' },
+    text: () => `import { readFileSync } from 'node:fs'
+${HTTP}createServer((request, response) => {
+  response.end('TAG ' + process.pid + ' ' + readFileSync('public/greeting'))
+})${LISTEN}`,
+    async serves(host) {
+      match(await host.get('/'), / hello$/)
+    },
   },
   {
     name: 'does a job every 100 ms, which no two processes may do',
@@ -481,6 +495,21 @@ server.requestTimeout = 0
 server${LISTEN}`,
   },
 ]
+
+/** The process that serves ends in this way, and another one of the same release serves. */
+async function comesAgain(host: Stranger, how: NodeJS.Signals | (() => Promise<unknown>)): Promise<void> {
+  const [tag, pid] = (await host.get('/')).split(' ')
+  await host.kill(Number(pid), how)
+  const now = await until(
+    'another process',
+    async () => {
+      const said = (await host.get('/').catch(() => '')).split(' ')
+      return said[1] !== undefined && said[1] !== pid && said
+    },
+    30_000,
+  )
+  is(now[0], tag)
+}
 
 /** Such a release as `text` that ends with an error before it listens, as for want of a setting. */
 export function failing(text: string): string {

@@ -11,6 +11,8 @@ import type { OwnWords } from './release.ts'
 
 declare const __BATON_RELEASE__: string
 declare const __BATON_OPERATOR__: string
+/** `app`: the application starts in its own folder; `keep`: where it is started */
+declare const __BATON_CWD__: 'keep' | 'app'
 /** absolute paths; the last one is empty if nothing is loaded before the application */
 declare const __BATON_ENTRY__: string
 declare const __BATON_FOLDER__: string
@@ -35,6 +37,7 @@ beginRelease({
     process.argv = [process.execPath, __BATON_ENTRY__, ...own]
     process.execArgv = flags // `fork` puts these in front of its script
     const modules = process.getBuiltinModule('node:module') as typeof Module & { runMain(main: string): void }
+    if (__BATON_CWD__ === 'app') process.chdir(__BATON_FOLDER__)
     const begin = () => modules.runMain(__BATON_ENTRY__)
     if (__BATON_PRELOAD__ === '') begin()
     else afterPreload(__BATON_PRELOAD__, begin)
