@@ -114,7 +114,7 @@ test.long(
   },
 )
 
-test('a flag in text is no more than a flag', async () => {
+test.long('a flag in text is no more than a flag', async () => {
   await using fleet = await makeStubFleet(2)
   await ownCollection(fleet, 'fleet.jsonl')
   const book = '- hosts: all\n  gather_facts: false\n  roles: [{role: baton.fleet.release, fleet_soak: 0}]\n'

@@ -47,10 +47,7 @@ const BACK: Step = { at: 'the stop', is: (event) => event.event === 'stop' }
 const ways = Object.keys(WAYS)
 const turns = isLong
   ? FORWARD.flatMap((step) => ways.map((way) => ({ step, way })))
-  : [
-      { step: IN_THE_SECOND, way: 'kill -9 of Ansible' },
-      { step: FORWARD[2] ?? IN_THE_SECOND, way: 'kill -9 of deploy-fleet.sh' },
-    ]
+  : [{ step: IN_THE_SECOND, way: 'kill -9 of Ansible' }]
 const ARGS = ['--release', 'latest', '--waves', '1,100%', '--soak', '1s']
 
 for (const { step, way } of turns) {
