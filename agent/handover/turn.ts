@@ -2,9 +2,9 @@
 // The turn passes to the new process at half the probation, and comes back if that process fails.
 // Must hold: the old process's `stop` has settled, or is out of time, before the new one's `start` is called.
 
-import { setTimeout as sleep } from 'node:timers/promises'
 import { reasonOf } from '../words/errors.ts'
 import { TRIAL } from '../words/wire.ts'
+import { inTime } from '../words/in-time.ts'
 
 /**
  * `only`: no other process of the service lives. `old`, `new`: two live, in a switch together. `rehearsal`: this process was started
@@ -28,11 +28,8 @@ const STOP_LEAST_MS = 100
 
 /** Calls an author's function and waits for it at most `ms`. Never rejects. */
 export async function bounded(act: Act, ms: number, failed: (why: string) => void): Promise<void> {
-  const late = sleep(ms, undefined, { ref: false }).then(() => {
-    throw new Error(`expected it to settle within ${ms} ms`)
-  })
   try {
-    await Promise.race([(async () => act())(), late])
+    await inTime(ms, (async () => act())(), () => new Error(`expected it to settle within ${ms} ms`))
   } catch (cause) {
     failed(reasonOf(cause))
   }

@@ -4,6 +4,7 @@
 import { startMsAfter } from '../../agent/update/rehearsal/budget.ts'
 import { UPDATE_BOUNDS } from '../../agent/words/bounds.ts'
 import type { Operation, Status } from '../../agent/words/state.ts'
+import { inTime } from '../../agent/words/in-time.ts'
 import { type Client, follow, silenceFor } from '../../deploy/host/service/client.ts'
 import { equal, is, match, ok, rejects, withCode } from '../assert.ts'
 import { suite } from '../suite.ts'
@@ -36,6 +37,16 @@ test('a service that is silent for less than it may is waited for; beyond that i
   const silent = { status: async () => null } as Partial<Client> as Client
   const fault = await rejects(follow(silent, 'x', { stage: () => {}, bytes: () => {} }, 300), withCode('service_down'))
   match(fault.message, /nobody has answered for/)
+})
+
+test('what is awaited under a limit gives what it gives, or its own fault; beyond the limit it is late, and a later fault is not heard', async () => {
+  const late = () => new Error('late')
+  is(await inTime(60_000, Promise.resolve(1), late), 1)
+  await rejects(inTime(60_000, Promise.reject(new Error('ill')), late), /ill/)
+  const work = Promise.withResolvers<number>()
+  await rejects(inTime(10, work.promise, late), /late/)
+  work.reject(new Error('ill')) // nobody awaits it: unheard, it would end this process
+  await new Promise(setImmediate)
 })
 
 test.run()

@@ -10,6 +10,7 @@ import { blameless, lateBy } from '../../words/blame.ts'
 import { BatonError, EXIT, reasonOf } from '../../words/errors.ts'
 import { pauseFault } from '../../words/pause.ts'
 import type { Leaving } from '../../words/wire.ts'
+import { inTime } from '../../words/in-time.ts'
 import { endAll, signalAll, startedWith } from '../../sockets/process.ts'
 import { namesOf } from '../../sockets/listeners.ts'
 import { spareNames } from '../../sockets/clearing.ts'
@@ -167,15 +168,9 @@ function toldTo(options: SwitchOptions, letsGo: boolean): Parameters<typeof spaw
 
 /** Resolves when the holder has reported that the successor waits at its gate. */
 async function becomesReady(holder: DoorHolder, { readyMs, tag }: SwitchOptions, signal: AbortSignal): Promise<void> {
-  const late = sleep(readyMs, undefined, { ref: false }).then(() => {
-    throw lateBy('interrupted', `it did not begin within ${readyMs} ms`, readyMs)
-  })
-  late.catch(() => {})
+  const late = () => lateBy('interrupted', `it did not begin within ${readyMs} ms`, readyMs)
   const stopped = aborted(signal).then((reason) => Promise.reject(reason as Error))
-  stopped.catch(() => {})
-  const heard = holder.heard('waiting')
-  heard.catch(() => {}) // `stopped` knows why
-  const waiting = await Promise.race([heard, late, stopped])
+  const waiting = await Promise.race([inTime(readyMs, holder.heard('waiting'), late), stopped])
   if (waiting.tag !== tag) throw new Error(`expected ${tag}, it says it is ${waiting.tag}`)
 }
 

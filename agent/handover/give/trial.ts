@@ -9,6 +9,7 @@ import { type Child, rejected, type Successor } from './child.ts'
 import { watch } from '../heartbeat.ts'
 import { isDatagrams } from '../../sockets/datagrams.ts'
 import { untilWell } from '../../words/until-well.ts'
+import { inTime } from '../../words/in-time.ts'
 import type { Ability, Tickets, ToPredecessor } from '../../words/wire.ts'
 import { probe, type ProbeOptions, type ProbeVerdict } from './probe.ts'
 import { took } from '../moments.ts'
@@ -62,15 +63,7 @@ export async function becomeReady(
     await successor.heard('ready')
     took('ready')
   }
-  const over = new AbortController()
-  const late = sleep(readyMs, undefined, { signal: over.signal }).then(() => {
-    throw lateFault(last.verdict, readyMs)
-  })
-  try {
-    await Promise.race([steps(), late])
-  } finally {
-    over.abort()
-  }
+  await inTime(readyMs, steps(), () => lateFault(last.verdict, readyMs))
 }
 
 /**
@@ -102,8 +95,8 @@ function lateFault(verdict: ProbeVerdict, readyMs: number): Error {
 export async function provesItself(successor: Successor, { couldUpdate, tag }: TrialOptions): Promise<void> {
   await successor.tell({ type: 'prove' })
   took('asked to prove')
-  const late = sleep(PROVE_MS, undefined, { ref: false }).then(() => rejected(`it did not say whether it could update`))
-  const next = await Promise.race([successor.heard('proved'), late])
+  const silent = () => new Error('it did not say whether it could update')
+  const next = await inTime(PROVE_MS, successor.heard('proved'), silent)
   if (next.problem === null && next.feed) return
   const own = await couldUpdate()
   const why = own.problem === null ? next.problem : null

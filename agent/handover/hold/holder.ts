@@ -31,6 +31,7 @@ import { blameless, blameOf, isBlameless } from '../../words/blame.ts'
 import { EXIT, reasonOf } from '../../words/errors.ts'
 import { type HandoverReport, NO_HANDOVER } from '../../words/state.ts'
 import { type FromHolder, type Holding, HOLDING, type ToHolder } from '../../words/wire.ts'
+import { inTime } from '../../words/in-time.ts'
 import { channelOver } from '../channel.ts'
 import { rejected, spawnSuccessor, type Successor } from '../give/child.ts'
 import {
@@ -337,13 +338,14 @@ async function startAgain(own: Hold, failed: Failed, failedAt: number): Promise<
   again.also(passing.hear)
   again.open()
   log({ event: 'successor', pid: again.pid, tag: from, doing: 'spawned' })
-  const late = sleep(readyMs, undefined, { ref: false }).then(() => rejected(`${from} was not ready in time`))
   let isReady = false
   try {
-    // nobody would find it on another port, as good as it may be there
-    listensWhere(places, await Promise.race([again.heard('hello'), late]))
-    await again.tell({ type: 'accept', tickets: own.left?.tickets ?? [] })
-    await Promise.race([again.heard('ready'), late])
+    const served = async () => {
+      listensWhere(places, await again.heard('hello')) // nobody would find it on another port, as good as it may be there
+      await again.tell({ type: 'accept', tickets: own.left?.tickets ?? [] })
+      await again.heard('ready')
+    }
+    await inTime(readyMs, served(), () => new Error(`${from} was not ready in time`))
     isReady = true
     await notifySystemd([`MAINPID=${again.pid}`, `STATUS=serving ${from}`])
     await passing.passTo(again)

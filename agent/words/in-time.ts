@@ -1,0 +1,12 @@
+// The one time limit of what is awaited. Must hold: the limit alone keeps no process alive, and leaves no timer behind.
+
+/** Settles as `work` does; throws `fault()` if that takes longer than `ms`. Nothing ends the work. */
+export async function inTime<T>(ms: number, work: Promise<T>, fault: () => Error): Promise<T> {
+  const late = Promise.withResolvers<never>()
+  const timer = setTimeout(() => late.reject(fault()), ms).unref()
+  try {
+    return await Promise.race([work, late.promise])
+  } finally {
+    clearTimeout(timer)
+  }
+}
