@@ -51,6 +51,8 @@ export interface StateMark {
   by?: ProcessName | null
   /** in a container: the ids of those that follow the mark, instead of the operation's releases; none once it is over */
   containers?: readonly string[]
+  /** in a container, once it is over: the ids of those that have followed it */
+  ended?: readonly string[]
   /** in a container, once it is over: how many rows lie aside only; null: not counted */
   rows?: number | null
 }

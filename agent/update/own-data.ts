@@ -110,7 +110,11 @@ export async function settleContainers(
   }
   const { aside, restored } = mark.exchanged
   const rows = mark.rows ?? (await rowsBetween(executable, { more: aside, than: restored }))
-  await disk.writeWhole(markPath(stateDirectory), JSON.stringify({ ...mark, containers: [], rows }), 0o600)
+  await disk.writeWhole(
+    markPath(stateDirectory),
+    JSON.stringify({ ...mark, containers: [], ended: mark.containers, rows }),
+    0o600,
+  )
   return { aside, restored, rows }
 }
 

@@ -66,11 +66,16 @@ export async function exchangeMark(
   return null
 }
 
-/** The switch is over, and this container serves. Resolves to what was exchanged, with paths as the engine's host has them. */
-export async function settleData(id: string, engine: Engine): Promise<StateMoved | null> {
+/**
+ * What `one` of the mark's containers was in is over, and `id` serves. Resolves to what was exchanged, with paths as the engine's host has
+ * them, also if an earlier run, which was killed then, has settled it.
+ */
+export async function settleData(id: string, one: string, engine: Engine): Promise<StateMoved | null> {
   const container = await engine.container(id)
   const mark = container === null ? null : await readMark(container, engine)
-  if (container === null || mark?.containers.includes(id) !== true) return null
+  if (container === null || mark === null) return null
+  if (mark.ended.includes(one)) return await lastExchange(container, engine)
+  if (!mark.containers.includes(one)) return null
   const { moved } = await order(container, { do: 'settle' }, engine)
   return moved === null ? null : onHostOf(container, moved)
 }
@@ -103,6 +108,7 @@ function onHostOf(container: ContainerInspection, { aside, restored, rows = null
 
 interface Mark {
   containers: string[]
+  ended: string[]
   owner: string
   exchanged: { aside: string; restored: string } | null
   rows: number | null
@@ -121,7 +127,8 @@ async function readMark(container: ContainerInspection, engine: Engine): Promise
   const isWhole = typeof aside === 'string' && typeof restored === 'string'
   const rows = typeof said.rows === 'number' ? said.rows : null
   const exchanged = isWhole ? { aside: plainOf(aside), restored: plainOf(restored) } : null
-  return { containers: said.containers, owner: String(said.owner), exchanged, rows }
+  const ended = Array.isArray(said.ended) ? said.ended : []
+  return { containers: said.containers, ended, owner: String(said.owner), exchanged, rows }
 }
 
 function parsedMark(text: string): Partial<Mark> | null {

@@ -40,6 +40,6 @@ export async function restoreState(
     throw new BatonError('restart_failed', `\`${name}\` is not well on ${copy}: ${late}`, {
       hint: `what was there lies aside: \`docker logs ${name}\` names it, and \`--restore-state\` takes that name too`,
     })
-  await settleData(main.Id, engine)
+  await settleData(main.Id, main.Id, engine)
   return await containerStatus(name, { engine })
 }

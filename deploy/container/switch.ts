@@ -71,7 +71,7 @@ export async function switchOver(job: Job, limits: Limits, tools: Switching): Pr
     // the new container serves and has proved itself; only its restart policy and a name are left to set
     await report({ event: 'warning', message: `committing: ${reasonOf(cause)}; run it again to finish` })
   }
-  const stateMoved = await settled(job.successor, tools)
+  const stateMoved = await settled(job.successor, job.successor, tools)
   return ended(origin.kind === 'rollback' ? 'rolled_back' : 'updated', {
     ...facts(job),
     to,
@@ -84,10 +84,11 @@ export async function switchOver(job: Job, limits: Limits, tools: Switching): Pr
 /** The mark of a release with no way back is over. If that fails, only these two containers would still follow it. */
 async function settled(
   id: string,
+  successor: string,
   { engine, report }: Pick<Switching, 'engine' | 'report'>,
 ): Promise<StateMoved | null> {
   try {
-    return await settleData(id, engine)
+    return await settleData(id, successor, engine)
   } catch (cause) {
     if (isAway(cause)) throw cause
     await report({ event: 'warning', message: `asking where the data lie: ${reasonOf(cause)}` })
@@ -142,7 +143,7 @@ async function goBack(
       const message = `\`${origin.name}\` is not healthy now, ${origin.healthy ? 'but it answers; it was healthy before' : 'and was not before either'}`
       await report({ event: 'warning', message })
     }
-    const stateMoved = await settled(predecessor, tools)
+    const stateMoved = await settled(predecessor, job.successor, tools)
     await tidy(job, predecessor, tools)
     const { image } = origin
     return ended('reverted', { ...facts(job), image, healthy, error: cause, stateMoved, ...(await outage.end()) })
@@ -212,12 +213,18 @@ async function asItEnded(name: string, successor: string, tools: Switching): Pro
   if (container !== null && origin !== null && nameOf(container) === name) {
     const job = { origin, predecessor: origin.predecessor, successor, image: container.Image }
     await move.commit(job, engine)
-    const stateMoved = await settled(successor, tools)
+    const stateMoved = await settled(successor, successor, tools)
     const outcome = origin.kind === 'rollback' ? 'rolled_back' : 'updated'
     return ended(outcome, { ...facts(job), to: origin.version ?? origin.release, healthy: true, stateMoved })
   }
   const error = new BatonError('interrupted', 'the new container is not there any more, the old one was put back')
-  return ended('reverted', { from: origin?.from ?? null, to: origin?.version ?? origin?.release ?? null, error })
+  const stateMoved = origin === null ? null : await settled(origin.predecessor, successor, tools)
+  return ended('reverted', {
+    from: origin?.from ?? null,
+    to: origin?.version ?? origin?.release ?? null,
+    error,
+    stateMoved,
+  })
 }
 
 /** Sets the tag that keeps an image back to what it named before this job, if that is known. */
