@@ -78,15 +78,16 @@ export async function run(command: readonly string[], options: CommandOptions = 
 
 /**
  * Runs `command` in this process's place: with its terminal and its environment, for as long as it likes. Passes `signals` on, which a
- * sender who knows only this process means for it. Resolves to its exit code; 128 and more: a signal has ended it, as a shell says it.
+ * sender who knows only this process means for it; `passTo`: how, if they are for another process than this child. Resolves to its exit code; 128 and more: a signal has ended it, as a shell says it.
  */
 export async function runInPlace(
   [file = '', ...args]: readonly string[],
   options: { cwd?: string; env?: NodeJS.ProcessEnv; uid?: number; gid?: number; detached?: boolean } = {},
   signals: readonly NodeJS.Signals[] = [],
+  passTo?: (signal: NodeJS.Signals) => void,
 ): Promise<number> {
   const child = spawn(file, args, { ...options, stdio: 'inherit' })
-  const pass = (signal: NodeJS.Signals) => void child.kill(signal)
+  const pass = passTo ?? ((signal: NodeJS.Signals) => void child.kill(signal))
   for (const signal of signals) process.on(signal, pass)
   try {
     return await new Promise<number>((resolve, reject) => {

@@ -1,4 +1,4 @@
-// Starts a command's worker in a transient unit with the service's sandbox. Whatever the worker starts, above all the service's
+// Starts a command's worker, or a word of the application, in a transient unit with the service's sandbox. Whatever the worker starts, above all the service's
 // own executable, can do no more than the service can, and ends when the command ends.
 // Must hold: no value from an environment file appears in an argument or a property, which everybody can read.
 
@@ -7,10 +7,11 @@ import { readFile } from 'node:fs/promises'
 import { isAbsolute } from 'node:path'
 import { nearestExisting } from '../../../agent/install.ts'
 import { findProgram, run } from '../../lib/shell.ts'
-import type { Identity } from '../place/identity.ts'
+import { idOf, type Identity } from '../place/identity.ts'
 import { trustIn } from '../../lib/trusted.ts'
-import { parseShow } from '../supervisor/systemd.ts'
+import { parseShow, showUnit } from '../supervisor/systemd.ts'
 import { spawnWatched, type Worker } from './drop.ts'
+import { environmentFiles, parseEnvironment } from './environment.ts'
 
 /** What the transient unit takes from the service. */
 export interface Sandbox {
@@ -61,7 +62,6 @@ export async function startConfined(
 ): Promise<Worker> {
   const { service, unit, places } = sandbox
   const name = `baton-${service}-command-${process.pid}-${++count}.service`
-  const { texts, isKnown } = await unitAsItIs(service)
   const properties = [
     'WorkingDirectory=/',
     'KillSignal=SIGKILL', // ends at once what is left after the command
@@ -73,9 +73,7 @@ export async function startConfined(
     ...[...BASE, ...Object.entries(environment).map(([key, value]) => `${key}=${value}`)].map(
       (pair) => `Environment=${JSON.stringify(pair)}`,
     ),
-    ...[unit, ...(withDropIns ? texts : [])].flatMap(sandboxOf).filter(isKnown),
-    'CapabilityBoundingSet=',
-    'AmbientCapabilities=',
+    ...(await wallsOf(service, unit, withDropIns)),
     // the worker must see the directories that an install makes while it runs
     `ReadWritePaths=${(await Promise.all(places.map(nearestExisting))).map((path) => `-${path}`).join(' ')}`,
     // an installer's program lies below /tmp, and PrivateTmp= gives a service another /tmp
@@ -91,6 +89,57 @@ export async function startConfined(
     end: () => ask(['--signal=SIGKILL'], true),
     endRest: async () => {}, // systemd has ended the rest
   }
+}
+
+export interface Word {
+  service: string
+  /** text of the unit as an install writes it */
+  unit: string
+  user: string
+  stateDirectory: string
+  /** beside what the unit has; nothing secret */
+  environment: Readonly<Record<string, string>>
+  /** whether stdin, stdout and stderr are a terminal: the word then has one of its own */
+  hasTerminal: boolean
+}
+
+/** a shell between: systemd-run says 0 of a word that a signal has ended, and a shell says 128 and more */
+const AS_A_SHELL = `trap : HUP INT TERM; /usr/bin/env "$@"; exit $?`
+
+/** The command that runs a word of the application within the service's walls, and the unit in which it runs. */
+export async function confineWord(program: readonly string[], word: Word): Promise<{ name: string; words: string[] }> {
+  const { service, unit, user, stateDirectory, environment, hasTerminal } = word
+  const name = `baton-${service}-word-${process.pid}.service`
+  const { UMask = '0077', ...shown } = await showUnit('system', `${service}.service`, OF_UNIT)
+  const properties = [
+    `WorkingDirectory=${stateDirectory}`,
+    `User=${user}`,
+    `Group=${(await idOf(user)).gid}`,
+    `UMask=${UMask}`,
+    ...(await wallsOf(service, unit, true)).filter((one) => !/^Environment(?:File)?=/.test(one)),
+    `ReadWritePaths=-${stateDirectory}`,
+    // as systemd has read them: it has expanded what a unit's text may hold
+    ...Object.entries(parseEnvironment(shown['Environment'] ?? '')).map(
+      ([key, value]) => `Environment=${JSON.stringify(`${key}=${value}`)}`,
+    ),
+    ...environmentFiles(shown['EnvironmentFiles'] ?? '').map((path) => `EnvironmentFile=-${path}`),
+  ]
+  const flags = ['--quiet', hasTerminal ? '--pty' : '--pipe', '--wait', '--collect', `--unit=${name}`]
+  const own = Object.entries(environment).map(([key, value]) => `${key}=${value}`)
+  const command = ['/bin/sh', '-c', AS_A_SHELL, 'sh', ...own, ...program].map((one) => one.replaceAll('$', '$$$$')) // systemd expands $
+  return {
+    name,
+    words: ['systemd-run', ...flags, ...properties.map((one) => `--property=${one}`), '--', ...command],
+  }
+}
+
+const OF_UNIT = ['UMask', 'Environment', 'EnvironmentFiles']
+
+/** The sandbox's settings, and the environment, as the unit and the operator's drop-ins have them. No capability is among them. */
+export async function wallsOf(service: string, unit: string, withDropIns: boolean): Promise<string[]> {
+  const { texts, isKnown } = await unitAsItIs(service)
+  const found = [unit, ...(withDropIns ? texts : [])].flatMap(sandboxOf).filter(isKnown)
+  return [...found, 'CapabilityBoundingSet=', 'AmbientCapabilities=']
 }
 
 /**

@@ -1,10 +1,12 @@
 // Runs a word of the application that an operator has typed, such as `shop create-admin`, as a part of the install: with the service's
-// environment, as its user, in its state directory. Else such a tool works on other data than the service, and succeeds.
+// environment, as its user, in its state directory. Else such a tool works on other data than the service, and succeeds. If root types it and
+// the service has a unit, it runs within that unit's walls.
 // Must hold: root runs no line of the application. It starts a process that has become the service's user, gives it nothing of its own
 // environment but the terminal's kind, and no terminal that it controls.
 
 import { access, constants, readFile } from 'node:fs/promises'
 import { dirname } from 'node:path'
+import { isatty } from 'node:tty'
 import {
   ownExecutable,
   readSystemReceipt,
@@ -15,7 +17,8 @@ import {
 } from '../../../agent/install.ts'
 import { asBatonError, BatonError, MEANINGS } from '../../../agent/words.ts'
 import { printError, printLine } from '../../lib/printer.ts'
-import { runInPlace } from '../../lib/shell.ts'
+import { run, runInPlace } from '../../lib/shell.ts'
+import { canConfine, confineWord } from '../boundary/confine.ts'
 import {
   environmentFiles,
   parseEnvironment,
@@ -25,6 +28,7 @@ import {
 import { isCrossing } from '../boundary/open.ts'
 import { idOf, isRoot } from '../place/identity.ts'
 import { layoutOfReceipt } from '../place/layout.ts'
+import { serviceUnit } from '../place/unit.ts'
 import { showUnit } from '../supervisor/systemd.ts'
 import { personOf } from './context.ts'
 
@@ -47,18 +51,38 @@ async function runIn(receipt: Receipt, argv: readonly string[]): Promise<number>
   const { executable, stateDirectory, configPath, node } = receipt
   const crossing = await isCrossing(receipt)
   if (!crossing) await assertReads(receipt, argv)
+  const own = {
+    ...(node === undefined ? {} : { BATON_NODE: node }),
+    STATE_DIRECTORY: stateDirectory,
+    [WORD]: configPath,
+  }
+  const command = [executable, '--', ...argv]
+  if (crossing && receipt.supervisor !== 'none' && (await canConfine())) return await runInWalls(receipt, command, own)
   const options = {
     cwd: stateDirectory,
     env: {
       ...(crossing ? await environmentFromRoot(receipt) : { ...process.env, ...(await environmentOfUnit(receipt)) }),
-      ...(node === undefined ? {} : { BATON_NODE: node }),
-      STATE_DIRECTORY: stateDirectory,
-      [WORD]: configPath,
+      ...own,
     },
     // a session of its own: what is no longer root's cannot type into root's terminal
     ...(crossing ? { ...(await idOf(receipt.user)), detached: true } : {}),
   }
-  return await runInPlace([executable, '--', ...argv], options, ['SIGINT', 'SIGTERM', 'SIGHUP'])
+  return await runInPlace(command, options, SIGNALS)
+}
+
+const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const
+
+async function runInWalls(receipt: Receipt, command: string[], own: Record<string, string>): Promise<number> {
+  const { service, user, stateDirectory } = receipt
+  const { TERM } = process.env
+  const environment = { ...own, ...(TERM === undefined ? {} : { TERM }) }
+  const unit = serviceUnit(layoutOfReceipt(receipt, personOf(process.env)))
+  const hasTerminal = [0, 1, 2].every((fd) => isatty(fd))
+  const { name, words } = await confineWord(command, { service, unit, user, stateDirectory, environment, hasTerminal })
+  // without a terminal of its own, systemd-run must not get the keys of ours: the word would outlive it
+  const pass = (signal: NodeJS.Signals) =>
+    void run(['systemctl', 'kill', `--signal=${signal}`, name], { allowFailure: true }).catch(() => {})
+  return await runInPlace(words, { cwd: '/', detached: !hasTerminal }, SIGNALS, pass)
 }
 
 /** Only the service's user can read what the service is started with. */
