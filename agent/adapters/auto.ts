@@ -171,7 +171,8 @@ function takeListening(state: State, first: Promise<Agent | null>, served: (agen
     const isHeard = typeof heard === 'function'
     if (isHeard) this.once('listening', heard as () => void)
     const spec: Wanted = { server: this, args: isHeard ? args.slice(0, -1) : args, ...where }
-    const isPort = isAwaited && !speaksHttp(this) && where.path === undefined
+    const mayAsk = !speaksHttp(this) || this.listenerCount('request') === 0 // it answers nobody
+    const isPort = isAwaited && mayAsk && where.path === undefined
     if (isPort && (questions.isLeft(where) || (!begun && isUnused(where))))
       void asks(this, where).then((isOpen) => isOpen && take(spec))
     else if (isPort && !begun && where.port !== 0 && isIP(where.host ?? '') > 0) listenPlainly(spec) // Node says why it cannot

@@ -494,6 +494,16 @@ server.keepAliveTimeout = 0
 server.requestTimeout = 0
 server${LISTEN}`,
   },
+  {
+    name: 'asks by an HTTP server whether its port is free, and closes it as soon as that listens',
+    text: () => `${HTTP}const [port, host] = [Number(process.env.PORT), process.env.HOST]
+await new Promise((resolve, reject) => {
+  const probe = createServer()
+  probe.once('error', reject)
+  probe.listen(port, host, () => probe.close(resolve))
+})
+${ANSWER}${LISTEN}`,
+  },
 ]
 
 /** The process that serves ends in this way, and another one of the same release serves. */
