@@ -44,6 +44,24 @@ for (const [at, { habit, kind, isSupervised }] of CASES.entries()) {
   })
 }
 
+test('the old release is not waited for longer than readyMs after a broken one: it serves as it is, and the update is reverted', async () => {
+  const text = `import { existsSync, writeFileSync } from 'node:fs'
+import { createServer } from 'node:http'
+createServer((request, response) => {
+  response.writeHead(request.url === '/healthz' && existsSync('ill') ? 503 : 200).end('TAG ' + process.pid)
+}).listen(Number(process.env.PORT), process.env.HOST)`
+  await using host = await stranger({ text, config: { switch: 'one-at-a-time' }, update: { readyMs: 3000 } })
+  const first = await until('an answer', () => who(host, 'v1.0.0', null))
+  await host.release(
+    'v1.1.0',
+    text.replace('createServer((', `writeFileSync('ill', '')\nthrow new Error('no')\ncreateServer((`),
+  )
+  const broken = await host.operate('/admin/update', { tag: 'v1.1.0' })
+  is(broken.outcome, 'reverted', JSON.stringify(broken.error))
+  match(broken.error?.message ?? '', /Error: no/)
+  is((await until('an answer', () => who(host, 'v1.0.0', first.pid))).tag, 'v1.0.0')
+})
+
 test.run()
 
 async function lives({ habit, kind, isSupervised }: Case): Promise<void> {
@@ -81,13 +99,12 @@ async function lives({ habit, kind, isSupervised }: Case): Promise<void> {
   const back = await host.operate('/admin/update/rollback')
   is(back.outcome, 'rolled_back', JSON.stringify(back.error))
   const third = await well('v1.0.0', second)
-  if (habit.isCold) equal(await load.stop(), NOTHING)
   await host.release('v1.2.0', (habit.broken ?? failing)(text))
   const broken = await host.operate('/admin/update', { tag: 'v1.2.0' })
   is(broken.outcome, 'reverted', JSON.stringify(broken.error))
   const fourth = await well('v1.0.0', null)
   if (kind === 'together') is(fourth, third)
-  if (!habit.isCold) equal(await load.stop(), NOTHING)
+  equal(await load.stop(), NOTHING)
   await host.kill(fourth)
   await well('v1.0.0', fourth)
   await habit.after?.(host)

@@ -24,8 +24,6 @@ export interface Habit extends Pick<StrangerOptions, 'update' | 'files' | 'schem
   config?: object
   /** Behind held sockets it listens on another port: that is never good, and it comes back to its own */
   misplaces?: true
-  /** One at a time, the release that comes back after a broken one answers 503 until it is warm, as after a plain restart. */
-  isCold?: true
   /** It cannot be updated while it runs: what the refusal says. */
   refuses?: RegExp
   /** only the long form runs it: another test holds what is special about it */
@@ -80,7 +78,6 @@ const ofGroup: NonNullable<Habit['serves']> = async (_host, { pid, extra }) =>
 export const MANY: Habit = {
   name: 'asks for its port in two ways, joins a group, is ready when it has asked itself, and answers 503 until it is warm',
   isLong: true,
-  isCold: true,
   update: { readyMs: 8000 },
   text: (extra) => `import { createSocket } from 'node:dgram'
 import { connect, createServer as createPlain } from 'node:net'
@@ -168,7 +165,6 @@ ${SERVE}`,
   },
   {
     name: 'warms up and answers 503 until then',
-    isCold: true,
     text: () => `${HTTP}let isReady = false
 setTimeout(() => (isReady = true), 1500)
 createServer((request, response) => {

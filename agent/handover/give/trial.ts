@@ -67,6 +67,21 @@ export async function becomeReady(
 }
 
 /**
+ * Resolves when a release that ran before is as well as it was, so that no client meets it while it warms up. Also after `forMs`, when it ends
+ * and when `ends` aborts: it serves as it is.
+ */
+export async function untilWarm(again: Successor, options: TrialOptions, forMs: number, ends: AbortSignal) {
+  const look = async () => {
+    if (ends.aborted || !again.isAlive()) return null
+    const verdict = await probe(again.takeQuestion, options)
+    return verdict.is === 'well' ? null : verdict.why
+  }
+  const why = await untilWell(look, forMs, Math.min(options.hangMs, NOT_YET_MS))
+  if (why !== null) options.log({ event: 'warning', message: `${options.tag} serves again, but is not well: ${why}` })
+  took('probed')
+}
+
+/**
  * Throws if a process listens nowhere where the one before it did: whoever knows that place would not reach it. Ports and paths count, not
  * addresses: those may change.
  */

@@ -46,6 +46,7 @@ import {
   type TrialOptions,
   whyOf,
   lastWordsOf,
+  untilWarm,
 } from '../give/trial.ts'
 import { ALIVE_EVERY_MS, lifeOf } from '../heartbeat.ts'
 import { took } from '../moments.ts'
@@ -340,17 +341,18 @@ async function startAgain(own: Hold, failed: Failed, failedAt: number): Promise<
   log({ event: 'successor', pid: again.pid, tag: from, doing: 'spawned' })
   let isReady = false
   try {
-    const served = async () => {
-      listensWhere(places, await again.heard('hello')) // nobody would find it on another port, as good as it may be there
-      await again.tell({ type: 'accept', tickets: own.left?.tickets ?? [] })
-      await again.heard('ready')
-    }
-    await inTime(readyMs, served(), () => new Error(`${from} was not ready in time`))
+    const trial = { ...trialOf(own), tag: from, note: () => note(own, failed).catch(warn) }
+    const late = () => new Error(`${from} was not ready in time`)
+    const warmBy = performance.now() + readyMs
+    listensWhere(places, await inTime(readyMs, again.heard('hello'), late)) // nobody would find it on another port
+    await untilWarm(again, trial, warmBy - performance.now(), own.stop.signal)
+    const serves = again.tell({ type: 'accept', tickets: own.left?.tickets ?? [] }).then(() => again.heard('ready'))
+    await inTime(readyMs, serves, late)
     isReady = true
     await notifySystemd([`MAINPID=${again.pid}`, `STATUS=serving ${from}`])
     await passing.passTo(again)
     notePause(report, failedAt) // if the new release had been ready, this is a second pause
-    await commitTo(again, { ...trialOf(own), tag: from, note: () => note(own, failed).catch(warn) })
+    await commitTo(again, trial)
     took('started again')
     return true
   } catch (second) {
