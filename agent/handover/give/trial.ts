@@ -78,7 +78,6 @@ export async function untilWarm(again: Successor, options: TrialOptions, forMs: 
   }
   const why = await untilWell(look, forMs, Math.min(options.hangMs, NOT_YET_MS))
   if (why !== null) options.log({ event: 'warning', message: `${options.tag} serves again, but is not well: ${why}` })
-  took('probed')
 }
 
 /**
