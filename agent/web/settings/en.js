@@ -188,7 +188,7 @@ export const en = {
   'tried.rows': 'rows: {n}; ',
   'handover.ms': 'Switched in {ms}.',
   'handover.pause': 'Nobody was served for {ms}.',
-  'handover.refused': 'For a part of it new connections were refused.',
+  'handover.refused': 'New connections were refused for a part of it.',
   'handover.moved': '{moved} connections moved, {cut} cut.',
   'handover.carried': '{moved} connections moved, {carried} of them in the middle of something; {cut} cut.',
   'handover.ended': '{ended} asked to reconnect.',

@@ -77,13 +77,13 @@ const leftOf = ({ stateMoved, outcome }) =>
 /** What happened to the connections; nothing if there was no handover. */
 function handoverOf({ handover, outcome }) {
   if (handover === null) return []
-  const { moved, carried = 0, takenBack = 0, ended = 0, cut, switchMs, pauseMs, pausesMs = [pauseMs], letGo } = handover
+  const { moved, carried = 0, takenBack = 0, ended = 0, cut, switchMs, pauseMs, pausesMs = [pauseMs] } = handover
   const done = succeeded(outcome)
   if (!done && moved + takenBack + ended + cut === 0 && pauseMs === undefined) return []
   return [
     done ? t('handover.ms', { ms: duration(switchMs) }) : '',
     pauseMs !== undefined ? t('handover.pause', { ms: pausesMs.map(duration).join(' + ') }) : '',
-    letGo ? t('handover.refused') : '',
+    handover.letGo ? t('handover.refused') : '',
     t(carried > 0 ? 'handover.carried' : 'handover.moved', { moved, carried, cut }),
     ended > 0 ? t('handover.ended', { ended }) : '',
     takenBack > 0 ? t('handover.back', { takenBack }) : '',

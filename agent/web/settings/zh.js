@@ -11,7 +11,7 @@ export const zh = {
   copied: '已复制',
 
   'gate.title': '管理员令牌',
-  'gate.text': '即本服务的配置项 `dashboard.password`。令牌只保留到此标签页关闭为止。',
+  'gate.text': '即配置项 `dashboard.password`。令牌只保留到此标签页关闭。',
   'gate.token': '令牌',
   'gate.enter': '继续',
   'gate.wrong': '令牌不正确。',
@@ -21,7 +21,7 @@ export const zh = {
 
   waiting: '正在联系服务……',
   'silence.short': '已有 {time}没有应答，正在重试。',
-  'silence.busy': '已有 {time}没有应答，正在重试；操作不依赖此页面，仍在继续。',
+  'silence.busy': '已有 {time}没有应答，正在重试；操作仍在继续。',
   'silence.long': '已有 {time}没有应答，请到主机上查看日志。此页面会继续尝试。',
 
   'unmanaged.lead': '这不是托管安装，无法自行更新。',
@@ -183,7 +183,7 @@ export const zh = {
   'tried.rows': '{n} 行，',
   'handover.ms': '切换用时 {ms}。',
   'handover.pause': '其中 {ms}没有提供服务。',
-  'handover.refused': '其间有一段时间拒绝了新连接。',
+  'handover.refused': '其间拒绝过连接。',
   'handover.moved': '移交连接 {moved} 个，切断 {cut} 个。',
   'handover.carried': '移交连接 {moved} 个，其中 {carried} 个正在使用；切断 {cut} 个。',
   'handover.ended': '通知重新连接 {ended} 个。',
@@ -244,7 +244,7 @@ export const zh = {
   'error.too_late': '已开始替换，无法取消。',
   'error.metadata_missing': '发布源没有签名。',
   'error.metadata_expired': '发布源的签名已过期。',
-  'error.metadata_older': '发布源给出的内容比以前更旧：可能是旧副本，也可能是攻击。',
+  'error.metadata_older': '发布源的内容比以前更旧：可能是旧副本或攻击。',
   'error.metadata_mixed': '发布源混用了不同版本的签名。',
   'error.metadata_invalid': '无法读取发布源的签名。',
   'error.signature_missing': '签名缺失或错误。',
