@@ -62,6 +62,8 @@ export interface ContainerState {
   Status: string
   Running: boolean
   Paused?: boolean
+  /** it has ended, and the engine waits before it starts it again; `Running` is true then */
+  Restarting?: boolean
   ExitCode: number
   OOMKilled?: boolean
   Error?: string

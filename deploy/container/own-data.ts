@@ -6,7 +6,7 @@
 
 import { posix } from 'node:path'
 import { plainOf } from '../../agent/install.ts'
-import { BatonError, reasonOf, type StateMoved } from '../../agent/words.ts'
+import { BatonError, reasonOf, type StateMoved, untilWell } from '../../agent/words.ts'
 import { type Engine, isAway } from './engine/engine.ts'
 import { switchIn } from './gate.ts'
 import { type ContainerInspection, type ImageInspection, isSame, labelsOf } from './inspection.ts'
@@ -29,6 +29,8 @@ export interface StateAnswer {
 }
 
 const ORDER_MS = 60_000
+/** how long the engine may take to start a container that has ended; its pause doubles with each end */
+const STARTED_MS = 30_000
 const MARK_MAX_BYTES = 16 * 1024
 
 /**
@@ -76,8 +78,28 @@ export async function settleData(id: string, one: string, engine: Engine): Promi
   if (container === null || mark === null) return null
   if (mark.ended.includes(one)) return await lastExchange(container, engine)
   if (!mark.containers.includes(one)) return null
-  const { moved } = await order(container, { do: 'settle' }, engine)
+  let answer: StateAnswer | null = null
+  // the container may end here too, and the engine starts it once more: its answer counts from a start that it has outlived
+  const startOf = async () => {
+    const { Running, Restarting, StartedAt } = (await engine.container(id))?.State ?? {}
+    return Running === true && Restarting !== true ? StartedAt : null
+  }
+  const late = await untilWell(async () => {
+    const start = await startOf()
+    try {
+      answer = await order(container, { do: 'settle' }, engine)
+      return null
+    } catch (cause) {
+      if (isAway(cause) || (start !== null && start === (await startOf()))) throw cause
+      return reasonOf(cause)
+    }
+  }, STARTED_MS)
+  const { moved } = answer ?? fail(late)
   return moved === null ? null : onHostOf(container, moved)
+}
+
+function fail(why: string | null): never {
+  throw new BatonError('refused', why ?? 'it does not answer')
 }
 
 /** At its next start the container takes this copy of its data. Throws BatonError not_found, refused. */
