@@ -30,11 +30,14 @@ import {
   parseReference,
   repositoryIn,
 } from '../deploy/container/reference.ts'
+import { PACKAGES } from '../deploy/container/program.ts'
 import { rehearseInContainer } from '../deploy/container/rehearsal.ts'
 import type { DeployEvent } from '../deploy/container/report.ts'
 import type { Tools } from '../deploy/container/request.ts'
 import { watchOutage } from '../deploy/container/outage.ts'
 import { candidateSockets } from '../deploy/container/engine/socket.ts'
+import { loadEsbuild } from '../deploy/make/bundle.ts'
+import { PROJECT } from '../deploy/make/place.ts'
 import { snapshotIn, takeSnapshot } from '../deploy/container/snapshot.ts'
 import { predict } from '../deploy/container/predict.ts'
 import { specify } from '../deploy/container/specification.ts'
@@ -551,6 +554,31 @@ test('an engine that says of itself that it is not well, or loses the same act e
 
 test('says plainly that there is no engine', async () => {
   match((await rejects(connectEngine('/nonexistent/engine.sock'), withCode('unsupported_host'))).message, /nonexistent/)
+})
+
+test('the image of the deploying program has each package that its sources can import, but those of signatures, which no switch reads', async () => {
+  const { build } = await loadEsbuild(PROJECT)
+  const { metafile } = await build({
+    absWorkingDir: PROJECT,
+    entryPoints: ['deploy/deploy-container.ts'],
+    outdir: 'unwritten',
+    bundle: true,
+    write: false,
+    splitting: true,
+    format: 'esm',
+    platform: 'node',
+    packages: 'external',
+    metafile: true,
+    logLevel: 'silent',
+  })
+  const imported = Object.values(metafile.inputs).flatMap(({ imports }) => imports.filter(({ external }) => external))
+  const names = imported.map(({ path }) => /^(?:@[^/]+\/)?[^/]+/.exec(path)?.[0] ?? '')
+  const needed = new Set(names.filter((name) => !name.startsWith('node:') && !/^(?:tuf-js|@tufjs)/.test(name)))
+  ok(needed.size > 2)
+  equal(
+    [...needed].filter((name) => !PACKAGES.includes(name)),
+    [],
+  )
 })
 
 test.run()

@@ -18,7 +18,7 @@ import type { Program } from './request.ts'
 const REPOSITORY = 'baton-switch'
 const ROOT = join(import.meta.dirname, '../..')
 /** packages that this program's sources import before they know which command to run */
-const PACKAGES = ['citty', 'node-fetch-native', 'undici']
+export const PACKAGES = ['citty', 'node-fetch-native', 'undici', 'zx']
 const NODE_FLAGS = ['--disable-warning=ExperimentalWarning']
 
 /** Throws BatonError unsupported_host if this program cannot run in a container of this engine. */
