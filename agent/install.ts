@@ -24,7 +24,8 @@ export { type Lock, takeLock } from './disk/lock.ts'
 export type { LogEvent } from './log.ts'
 export { type InstallOptions, type ManagedInstall, openInstall } from './disk/managed-install.ts'
 export { begin, newOperation, type OperationRequest, type Restart } from './update/operation.ts'
-export { asideDirectory, placesOf, snapshotDirectory } from './disk/places.ts'
+export { asideDirectory, markPath, placesOf, snapshotDirectory } from './disk/places.ts'
+export { MARK_MAX_BYTES } from './disk/state-mark.ts'
 export { descendantsOf, isAlive, signalAll, startedWith, startTimeOf } from './sockets/process.ts'
 export {
   readReceiptBeside,

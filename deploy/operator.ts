@@ -3,6 +3,7 @@
 
 import { BUILD } from '../agent/service/build.ts'
 import { variableName } from '../agent/service/config.ts'
+import { STATE_ORDER } from './container/state-order.ts'
 
 /** Runs the command and resolves to its exit code. Each command loads only what it needs. */
 export async function runOperator(argv: readonly string[]): Promise<number> {
@@ -24,7 +25,7 @@ export async function runOperator(argv: readonly string[]): Promise<number> {
     return await healthcheck(BUILD, rest, process.env)
   }
   if (first === 'backup' && rest[0] === '--snapshot') {
-    const order = process.env['BATON_STATE_ORDER']
+    const order = process.env[STATE_ORDER]
     if (order !== undefined) {
       const { stateHere } = await import('./container/state-here.ts')
       return await stateHere(order, process.env)

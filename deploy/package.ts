@@ -232,7 +232,10 @@ async function writeTypes(): Promise<void> {
   await rm(join(LIB, 'types'), { recursive: true })
 }
 
-/** A page of the documentation as the package has it. Pure: without the links and pictures that lead to none of `packed`: their texts stay. `page` and `packed`: paths below the package. */
+/**
+ * Pure: a page of the documentation as the package has it, without the links and pictures that lead to none of `packed`: their texts
+ * stay. `page` and `packed`: paths below the package.
+ */
 function packedPage(text: string, page: string, packed: readonly string[]): string {
   return text.replaceAll(/!?\[([^\]]*)\]\(([^)\s]+)\)/g, (whole, said: string, target: string) => {
     const [path = ''] = target.split('#')

@@ -39,12 +39,7 @@ for (const kind of ['one-at-a-time', 'together'] as const)
       `${kind}: an application that asks ${where} whether its port is free serves again after an update, which fails, and after a kill`,
       async () => {
         await using it = await adopted(application(look), { switch: kind })
-        const well = async (before = 0) =>
-          await eventually(
-            'an answer',
-            async () => ((await pidOf(it)) ?? before) !== before && (await pidOf(it)),
-            30_000,
-          )
+        const well = answeringAnew(it)
         const first = await well()
         process.kill(first, 'SIGKILL')
         const second = await well(first)
@@ -64,9 +59,8 @@ for (const kind of ['one-at-a-time', 'together'] as const)
 
 test('a switch that has shown it lets the sockets go in the next ones: such an application is updated and rolled back while it runs, on its own port', async () => {
   await using it = await adopted(application(asks['another process']), { switch: 'one-at-a-time' })
-  const well = async (before: number) =>
-    await eventually('an answer', async () => ((await pidOf(it)) ?? before) !== before && (await pidOf(it)), 30_000)
-  const first = await well(0)
+  const well = answeringAnew(it)
+  const first = await well()
   const shown = await it.operate('/admin/update', { tag: 'v1.1.0' })
   is(shown.outcome, 'reverted')
   match(shown.error?.message ?? '', /not held against v1\.1\.0: the next switch lets them go for it too/)
@@ -91,9 +85,8 @@ test('a switch that has shown it lets the sockets go in the next ones: such an a
 
 test('a broken release of such an application is held against it, and the old one serves again on its port', async () => {
   await using it = await adopted(application(asks['another process']), { switch: 'one-at-a-time' })
-  const well = async (before: number) =>
-    await eventually('an answer', async () => ((await pidOf(it)) ?? before) !== before && (await pidOf(it)), 30_000)
-  const first = await well(0)
+  const well = answeringAnew(it)
+  const first = await well()
   is((await it.operate('/admin/update', { tag: 'v1.1.0' })).outcome, 'reverted')
   const again = await well(first)
   await it.release('v1.2.0', `throw new Error('DATABASE_URL is not set')`)
@@ -137,6 +130,12 @@ test.run()
 
 async function log(it: Adopted): Promise<string> {
   return await readFile(join(it.configPath, '../../../.local/state/shop/run/shop.log'), 'utf8')
+}
+
+/** Resolves to the process that answers once it is another one than `before`. */
+function answeringAnew(it: Adopted): (before?: number) => Promise<number> {
+  return async (before = 0) =>
+    await eventually('an answer', async () => ((await pidOf(it)) ?? before) !== before && (await pidOf(it)), 30_000)
 }
 
 async function pidOf({ port }: Adopted): Promise<number | null> {

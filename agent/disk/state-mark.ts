@@ -57,7 +57,7 @@ export interface StateMark {
   rows?: number | null
 }
 
-const MARK_MAX_BYTES = 16 * 1024
+export const MARK_MAX_BYTES = 16 * 1024
 /** how long a start waits for a command: less than systemd allows a start to take */
 const [WAIT_MAX_MS, LOOK_EVERY_MS] = [60_000, 20]
 

@@ -31,7 +31,11 @@ export function makeAdmin(
     if (!whole.startsWith(prefix)) return false
     const path = whole.slice(prefix.length)
     if (path !== '' && !path.startsWith('/')) return false
-    const answered = (routes ??= load()).then((answer) => answer(path, request, response))
+    routes ??= load().catch((cause: unknown) => {
+      routes = null // the next request tries again
+      throw cause
+    })
+    const answered = routes.then((answer) => answer(path, request, response))
     answered.catch((cause: unknown) => response.destroy(cause instanceof Error ? cause : undefined))
     return true
   }

@@ -1,6 +1,7 @@
 // What an application asks about its own port before it listens: is it free? It asks by a connection (tcp-port-used), or by a server that
-// it closes as soon as that listens (get-port, detect-port, portfinder), for HTTP too, if that has no handler yet. Behind sockets that a predecessor leaves or a manager holds,
-// the kernel would answer that the port is taken, by this very service. The answer here is what a first start would get.
+// it closes as soon as that listens (get-port, detect-port, portfinder), for HTTP too, if that has no handler yet. Behind sockets that a
+// predecessor leaves or a manager holds, the kernel would answer that the port is taken, by this very service. The answer here is what a
+// first start would get.
 // Must hold: a question touches no socket, so no client that waits is accepted by it; a server that stays open listens.
 
 import net, { isIP, isIPv6, type Server, Socket } from 'node:net'

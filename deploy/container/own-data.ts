@@ -5,7 +5,7 @@
 // Must hold: the mark names both containers, and no other follows it; whoever goes on with a switch finds it in the volume.
 
 import { posix } from 'node:path'
-import { plainOf } from '../../agent/install.ts'
+import { isObject, MARK_MAX_BYTES, markPath, parsedJson, plainOf } from '../../agent/install.ts'
 import { BatonError, reasonOf, type StateMoved, untilWell } from '../../agent/words.ts'
 import { type Engine, isAway } from './engine/engine.ts'
 import { switchIn } from './gate.ts'
@@ -14,24 +14,11 @@ import type { Job } from './job.ts'
 import { again } from './moves.ts'
 import { IMAGE_LABELS } from './reference.ts'
 import { snapshotCommand } from './snapshot.ts'
-
-/** Variable with a `StateOrder` as JSON, for the command that copies the database. */
-export const STATE_ORDER = 'BATON_STATE_ORDER'
-
-export type StateOrder =
-  | { do: 'mark'; containers: string[]; next: string }
-  | { do: 'settle' }
-  | { do: 'restore'; name: string; container: string }
-
-export interface StateAnswer {
-  /** what the switch that is over has exchanged; null: nothing */
-  moved: StateMoved | null
-}
+import { STATE_ORDER, type StateAnswer, type StateOrder } from './state-order.ts'
 
 const ORDER_MS = 60_000
 /** how long the engine may take to start a container that has ended; its pause doubles with each end */
 const STARTED_MS = 30_000
-const MARK_MAX_BYTES = 16 * 1024
 
 /**
  * From now on each of the two containers has its own data, until `settle`. Null; or why that cannot be, and nothing is exchanged then.
@@ -78,28 +65,8 @@ export async function settleData(id: string, one: string, engine: Engine): Promi
   if (container === null || mark === null) return null
   if (mark.ended.includes(one)) return await lastExchange(container, engine)
   if (!mark.containers.includes(one)) return null
-  let answer: StateAnswer | null = null
-  // the container may end here too, and the engine starts it once more: its answer counts from a start that it has outlived
-  const startOf = async () => {
-    const { Running, Restarting, StartedAt } = (await engine.container(id))?.State ?? {}
-    return Running === true && Restarting !== true ? StartedAt : null
-  }
-  const late = await untilWell(async () => {
-    const start = await startOf()
-    try {
-      answer = await order(container, { do: 'settle' }, engine)
-      return null
-    } catch (cause) {
-      if (isAway(cause) || (start !== null && start === (await startOf()))) throw cause
-      return reasonOf(cause)
-    }
-  }, STARTED_MS)
-  const { moved } = answer ?? fail(late)
+  const { moved } = await orderOutlived(container, { do: 'settle' }, engine)
   return moved === null ? null : onHostOf(container, moved)
-}
-
-function fail(why: string | null): never {
-  throw new BatonError('refused', why ?? 'it does not answer')
 }
 
 /** At its next start the container takes this copy of its data. Throws BatonError not_found, refused. */
@@ -140,11 +107,10 @@ interface Mark {
 async function readMark(container: ContainerInspection, engine: Engine): Promise<Mark | null> {
   const state = labelsOf(container)[IMAGE_LABELS.state]
   if (state === undefined) return null
-  const text = await again(engine, () =>
-    engine.readFile(container.Id, posix.join(state, 'update/state.json'), MARK_MAX_BYTES),
-  )
-  const said = text === null ? null : parsedMark(text.toString())
-  if (said === null || !Array.isArray(said.containers)) return null
+  const text = await again(engine, () => engine.readFile(container.Id, markPath(state), MARK_MAX_BYTES))
+  const found = text === null ? null : parsedJson(text.toString())
+  if (!isObject(found) || !Array.isArray(found['containers'])) return null
+  const said: Partial<Mark> & Pick<Mark, 'containers'> = { ...found, containers: found['containers'] as string[] }
   const { aside, restored } = said.exchanged ?? {}
   const isWhole = typeof aside === 'string' && typeof restored === 'string'
   const rows = typeof said.rows === 'number' ? said.rows : null
@@ -153,12 +119,26 @@ async function readMark(container: ContainerInspection, engine: Engine): Promise
   return { containers: said.containers, ended, owner: String(said.owner), exchanged, rows }
 }
 
-function parsedMark(text: string): Partial<Mark> | null {
-  try {
-    return JSON.parse(text) as Partial<Mark> | null
-  } catch {
-    return null
+/** As `order`. The container may end meanwhile, and the engine starts it once more: it is asked again once it has started. */
+async function orderOutlived(container: ContainerInspection, what: StateOrder, engine: Engine): Promise<StateAnswer> {
+  const startOf = async () => {
+    const { Running, Restarting, StartedAt } = (await engine.container(container.Id))?.State ?? {}
+    return Running === true && Restarting !== true ? StartedAt : null
   }
+  const answers: StateAnswer[] = []
+  const late = await untilWell(async () => {
+    const start = await startOf()
+    try {
+      answers.push(await order(container, what, engine))
+      return null
+    } catch (cause) {
+      if (isAway(cause) || (start !== null && start === (await startOf()))) throw cause
+      return reasonOf(cause)
+    }
+  }, STARTED_MS)
+  const [answer] = answers
+  if (answer === undefined) throw new BatonError('refused', late ?? '')
+  return answer
 }
 
 /** Throws if the release in the container does not know the order, or cannot carry it out. */
@@ -169,11 +149,7 @@ async function order(container: ContainerInspection, what: StateOrder, engine: E
   const { exitCode, output } = await again(engine, () => engine.exec(container.Id, command, ORDER_MS, environment))
   const last = output.trim().split('\n').at(-1) ?? ''
   if (exitCode !== 0) throw new BatonError('refused', plainOf(last).slice(0, 500))
-  try {
-    const answer = JSON.parse(last) as StateAnswer
-    if (answer.moved !== undefined) return answer
-  } catch {
-    // told below
-  }
+  const answer = parsedJson(last)
+  if (isObject(answer) && answer['moved'] !== undefined) return { moved: answer['moved'] as StateMoved | null }
   throw new BatonError('refused', 'the release in the container is older than that')
 }

@@ -17,7 +17,7 @@ import { readSettings } from '../../agent/service/config.ts'
 import { asBatonError, BatonError, EXIT, MEANINGS } from '../../agent/words.ts'
 import { printError, printJson } from '../lib/printer.ts'
 import { join } from 'node:path'
-import type { StateAnswer, StateOrder } from './own-data.ts'
+import type { StateAnswer, StateOrder } from './state-order.ts'
 
 export async function stateHere(order: string, environment: NodeJS.ProcessEnv): Promise<number> {
   try {

@@ -78,7 +78,8 @@ export async function run(command: readonly string[], options: CommandOptions = 
 
 /**
  * Runs `command` in this process's place: with its terminal and its environment, for as long as it likes. Passes `signals` on, which a
- * sender who knows only this process means for it; `passTo`: how, if they are for another process than this child. Resolves to its exit code; 128 and more: a signal has ended it, as a shell says it.
+ * sender who knows only this process means for it; `passTo`: how, if they are for another process than this child. Resolves to its exit
+ * code; 128 and more: a signal has ended it, as a shell says it.
  */
 export async function runInPlace(
   [file = '', ...args]: readonly string[],

@@ -2,16 +2,14 @@
 // broken release, and a kill of each process. It is as good as after a plain restart: on its own port, and heard by its group.
 
 import { join } from 'node:path'
-import { createProgress } from '../../deploy/lib/progress.ts'
-import { buildImage } from '../../deploy/image.ts'
-import { prepareBase } from '../../deploy/make/base.ts'
 import { parseProject } from '../../deploy/make/project.ts'
 import { equal, match, ok } from '../assert.ts'
 import { buildTags } from '../fixtures/quiet-build.ts'
-import { labFolder, openLab, publishBase } from '../lab/docker.ts'
+import { labFolder, openLab } from '../lab/docker.ts'
 import { isLong, suite } from '../suite.ts'
 import { command, heldBefore } from './cutting.ts'
 import { BORROWS, logsOf } from './held-service.ts'
+import { scriptImages } from './images.ts'
 import { until } from './probe.ts'
 
 const { skip, engine, registry, close } = await openLab()
@@ -24,14 +22,10 @@ let repository = ''
 test.before(async () => {
   repository = `${registry.host}/field`
   const dist = join(labFolder(), 'dist')
-  const { executable: node } = await prepareBase()
-  const base = await publishBase(registry.host, { '/bin/sh': '/bin/sh', '/usr/local/bin/node': node })
   const about = { service: 'field', kind: 'script', entry: 'field.js', healthPath: '/health' }
   const tags = ['v1.0.0', 'v1.1.0', ...(isLong ? ['v1.2.0'] : [])]
   await buildTags({ project: parseProject(about, join(import.meta.dirname, '../fixtures/field')), out: dist }, tags)
-  const options = { dist, repository, base, arch: process.arch, push: true, revision: '', source: '' }
-  const progress = createProgress({ quiet: true })
-  for (const tag of tags) await buildImage({ ...options, tag, progress, environment: engine.environment })
+  await scriptImages(engine, registry, { dist, repository, tags })
 })
 test.after(close)
 

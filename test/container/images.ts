@@ -2,7 +2,10 @@
 
 import { copyFile, cp, mkdtemp, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
+import { buildImage } from '../../deploy/image.ts'
+import { createProgress } from '../../deploy/lib/progress.ts'
 import { run } from '../../deploy/lib/shell.ts'
+import { prepareBase } from '../../deploy/make/base.ts'
 import { PROJECT } from '../../deploy/make/place.ts'
 import { madeOnce, publishTo, releases } from '../fixtures/releases.ts'
 import { labFolder, type LabEngine, publishBase, type Registry } from '../lab/docker.ts'
@@ -23,6 +26,19 @@ export async function serviceImages({ docker, environment }: LabEngine, { host, 
   await cp(kept, data, { recursive: true })
   await docker('pull', '-q', `${repository}:holder`)
   return repository
+}
+
+/** Publishes images of the releases of scripts in `dist`, on a base that has Node and a shell. Only Node is large, and is packed once. */
+export async function scriptImages(
+  { environment }: LabEngine,
+  { host }: Registry,
+  { dist, repository, tags }: { dist: string; repository: string; tags: readonly string[] },
+): Promise<void> {
+  const { executable: node } = await prepareBase()
+  const base = await publishBase(host, { '/bin/sh': '/bin/sh', '/usr/local/bin/node': node })
+  const about = { dist, repository, base, arch: process.arch, push: true, revision: '', source: '' }
+  const progress = createProgress({ quiet: true })
+  for (const tag of tags) await buildImage({ ...about, tag, progress, environment })
 }
 
 /** Makes an image of another one, with more lines of a Dockerfile, and publishes it. `busybox` is there to be copied. */

@@ -6,19 +6,17 @@ import { mkdir, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { createProgress } from '../../deploy/lib/progress.ts'
 import { run } from '../../deploy/lib/shell.ts'
-import { buildImage } from '../../deploy/image.ts'
-import { prepareBase } from '../../deploy/make/base.ts'
 import type { EndEvent } from '../../deploy/container/report.ts'
 import { equal, is, match, ok } from '../assert.ts'
 import { engineGate } from '../lab/engine-gate.ts'
-import { labFolder, ofCompose, openLab, publishBase } from '../lab/docker.ts'
+import { labFolder, ofCompose, openLab } from '../lab/docker.ts'
 import { buildLedgers, REQUESTS } from '../lab/ledger.ts'
 import { MIGRATIONS } from '../lab/migrations.ts'
 import { suite } from '../suite.ts'
 import { command } from './cutting.ts'
 import { BORROWS } from './held-service.ts'
+import { scriptImages } from './images.ts'
 import { healthy, until } from './probe.ts'
 
 const { skip, engine, registry, close } = await openLab()
@@ -30,12 +28,9 @@ let schema = 0
 test.before(async () => {
   repository = `${registry.host}/ledger`
   const dist = join(labFolder(), 'dist')
-  const { executable: node } = await prepareBase()
-  const base = await publishBase(registry.host, { '/bin/sh': '/bin/sh', '/usr/local/bin/node': node })
-  await buildLedgers(dist, ['v1.0.0', 'v1.1.0'], { service: 'ledger', rehearse: { requests: REQUESTS } })
-  const about = { dist, repository, base, arch: process.arch, push: true, revision: '', source: '' }
-  const progress = createProgress({ quiet: true })
-  for (const tag of ['v1.0.0', 'v1.1.0']) await buildImage({ ...about, tag, progress, environment: engine.environment })
+  const tags = ['v1.0.0', 'v1.1.0']
+  await buildLedgers(dist, tags, { service: 'ledger', rehearse: { requests: REQUESTS } })
+  await scriptImages(engine, registry, { dist, repository, tags })
 })
 test.after(close)
 

@@ -5,16 +5,14 @@ import { mkdirSync, writeFileSync } from 'node:fs'
 import { once } from 'node:events'
 import { basename, join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
-import { buildImage } from '../../deploy/image.ts'
-import { prepareBase } from '../../deploy/make/base.ts'
 import { type DeployEvent, formatDeployEvent } from '../../deploy/container/report.ts'
-import { createProgress } from '../../deploy/lib/progress.ts'
 import { run } from '../../deploy/lib/shell.ts'
 import { equal, is, match, ok } from '../assert.ts'
-import { labFolder, openLab, publishBase } from '../lab/docker.ts'
+import { labFolder, openLab } from '../lab/docker.ts'
 import { buildLedgers, REQUESTS } from '../lab/ledger.ts'
 import { MIGRATIONS } from '../lab/migrations.ts'
 import { suite } from '../suite.ts'
+import { scriptImages } from './images.ts'
 import { deployIn, healthy, statusIn, until } from './probe.ts'
 
 const { skip, engine, registry, close } = await openLab()
@@ -28,18 +26,13 @@ let schema = 100
 
 test.before(async () => {
   repository = `${registry.host}/ledger`
-  // scripts: only the Node that runs them is large, and that is packed once
   const dist = join(labFolder(), 'dist')
-  const { executable: node } = await prepareBase()
-  const base = await publishBase(registry.host, { '/bin/sh': '/bin/sh', '/usr/local/bin/node': node })
   const tags = ['v1.0.0', 'v1.1.0']
   await buildLedgers(dist, tags, {
     service: NAME,
     rehearse: { requests: REQUESTS, files: ['uploads/a', 'absent'] },
   })
-  const about = { dist, repository, base, arch: process.arch, push: true, revision: '', source: '' }
-  const progress = createProgress({ quiet: true })
-  for (const tag of tags) await buildImage({ ...about, tag, progress, environment: engine.environment })
+  await scriptImages(engine, registry, { dist, repository, tags })
   const options = ['--restart', 'always', '--health-interval', '20s', '-v', `rows:${STATE}`]
   await engine.docker('run', '-d', '--name', NAME, ...options, `${repository}:v1.0.0`)
   await healthy(engine, NAME)

@@ -86,6 +86,16 @@ export function discardBody(response: Response): void {
   response.body.destroy()
 }
 
+/** Null if there is no such thing. */
+export async function ifThere<T>(answer: Promise<T>): Promise<T | null> {
+  try {
+    return await answer
+  } catch (error) {
+    if (error instanceof BatonError && error.code === 'release_not_found') return null
+    throw error
+  }
+}
+
 /** The error for an unwanted answer: release_not_found for 404 and 410, rate_limited, else `failure`. */
 export async function refusalOf(reply: Reply, failure: ErrorCode): Promise<BatonError> {
   const { url, response } = reply

@@ -10,6 +10,7 @@ import { isObject, isTime, quoted } from '../../words/untrusted.ts'
 import { trustReport } from '../trust/signed-releases.ts'
 import { assess, listingOf, ruledOut, unusable, usableOf } from '../trust/usable.ts'
 import type { Judgement } from '../trust/usable.ts'
+import { ifThere } from './answer.ts'
 import type { Http } from './http.ts'
 import { notesBetween } from './notes.ts'
 import { newestUsable } from './newest.ts'
@@ -155,13 +156,8 @@ function makeAsk(
 function makeText(http: Http): Text {
   return async (url, signal) => {
     const accept = 'application/octet-stream'
-    try {
-      const answer = await http.file({ url, maxBytes: TEXT_MAX_BYTES, accept, failure: 'check_failed', signal })
-      return answer?.content.toString() ?? null
-    } catch (error) {
-      if (error instanceof BatonError && error.code === 'release_not_found') return null
-      throw error
-    }
+    const request = { url, maxBytes: TEXT_MAX_BYTES, accept, failure: 'check_failed', signal } as const
+    return (await ifThere(http.file(request)))?.content.toString() ?? null
   }
 }
 

@@ -10,6 +10,7 @@ import type { ErrorCode } from '../../words/errors.ts'
 import { isTag } from '../../words/release.ts'
 import type { Bytes, Tag } from '../../words/release.ts'
 import { isObject } from '../../words/untrusted.ts'
+import { ifThere } from './answer.ts'
 import type { Http } from './http.ts'
 
 const LIST_MAX_BYTES = 8 * 1024 * 1024
@@ -78,19 +79,14 @@ export function assetSource(releases: string, http: Http): Source {
     signal: AbortSignal | undefined,
   ): Promise<string | null> => {
     const [tag = '', name] = path.split('/').map(decodeURIComponent)
-    try {
-      const request = { url: `${releases}/tags/${tag}`, maxBytes: LIST_MAX_BYTES, failure, signal } as const
-      const answer = await http.json({ ...request, accept: 'application/vnd.github+json' })
-      const assets = isObject(answer?.value) ? answer.value['assets'] : null
-      const found = (Array.isArray(assets) ? (assets as unknown[]) : []).find(
-        (asset) => isObject(asset) && asset['name'] === name && asset['state'] !== 'open',
-      )
-      const url = isObject(found) ? (found['url'] ?? found['browser_download_url']) : null // Forgejo and Gitea have the second only
-      return typeof url === 'string' ? url : null
-    } catch (error) {
-      if (error instanceof BatonError && error.code === 'release_not_found') return null
-      throw error
-    }
+    const request = { url: `${releases}/tags/${tag}`, maxBytes: LIST_MAX_BYTES, failure, signal } as const
+    const answer = await ifThere(http.json({ ...request, accept: 'application/vnd.github+json' }))
+    const assets = isObject(answer?.value) ? answer.value['assets'] : null
+    const found = (Array.isArray(assets) ? (assets as unknown[]) : []).find(
+      (asset) => isObject(asset) && asset['name'] === name && asset['state'] !== 'open',
+    )
+    const url = isObject(found) ? (found['url'] ?? found['browser_download_url']) : null // Forgejo and Gitea have the second only
+    return typeof url === 'string' ? url : null
   }
   return {
     url: (path) => `${releases}/${path}`,
@@ -114,14 +110,9 @@ export function assetSource(releases: string, http: Http): Source {
 export function fileSource(base: string, query: string, http: Http): Pick<Source, 'file'> {
   return {
     async file(path, maxBytes, signal) {
-      try {
-        const accept = 'application/vnd.github.raw+json'
-        const request = { url: `${base}${path}${query}`, maxBytes, accept, failure: 'check_failed', signal } as const
-        return (await http.file(request))?.content ?? null
-      } catch (error) {
-        if (error instanceof BatonError && error.code === 'release_not_found') return null
-        throw error
-      }
+      const accept = 'application/vnd.github.raw+json'
+      const request = { url: `${base}${path}${query}`, maxBytes, accept, failure: 'check_failed', signal } as const
+      return (await ifThere(http.file(request)))?.content ?? null
     },
   }
 }

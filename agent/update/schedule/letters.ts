@@ -122,9 +122,10 @@ async function run(
   }).catch((cause: unknown) => `it does not start: ${reasonOf(cause)}`)
   process.removeListener('exit', sweep)
   // the first look does not see a process that was just forked or is loading its program: look again
-  for (let round = 0; sweep() > 0 || round < 2; round++) {
-    if (round > SWEEPS_MAX) break
+  sweep()
+  for (let round = 0; round < SWEEPS_MAX; round++) {
     await sleep(SWEEP_EVERY_MS)
+    if (sweep() === 0 && round > 0) break
   }
   if (typeof ran === 'string') return ran
   const fault = faultOf(ran, timeMs)

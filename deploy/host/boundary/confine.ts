@@ -1,5 +1,5 @@
-// Starts a command's worker, or a word of the application, in a transient unit with the service's sandbox. Whatever the worker starts, above all the service's
-// own executable, can do no more than the service can, and ends when the command ends.
+// Starts a command's worker, or a word of the application, in a transient unit with the service's sandbox. Whatever the worker starts,
+// above all the service's own executable, can do no more than the service can, and ends when the command ends.
 // Must hold: no value from an environment file appears in an argument or a property, which everybody can read.
 
 import { existsSync } from 'node:fs'

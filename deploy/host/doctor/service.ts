@@ -4,7 +4,7 @@
 import { stat } from 'node:fs/promises'
 import { createServer } from 'node:net'
 import { exists, installedTag, ownCommand, type Receipt } from '../../../agent/install.ts'
-import { type NextSwitch, reasonOf } from '../../../agent/words.ts'
+import { type NextSwitch, PASSWORD_USUAL_MIN, reasonOf } from '../../../agent/words.ts'
 import { onlyOneCanHave } from '../../lib/only-one.ts'
 import { listensEverywhere } from '../../lib/open-files.ts'
 import { BORNE, formatPause, isBorne } from '../../lib/switch.ts'
@@ -13,9 +13,6 @@ import { connect } from '../service/client.ts'
 import { type Access, readAccess } from '../service/configuration.ts'
 import type { Outside } from '../service/outside.ts'
 import { failure, type Finding, ok, type Wrong, type Subject, warning, wrongOf } from './finding.ts'
-
-/** a shorter one can be guessed */
-const PASSWORD_MIN = 16
 
 export async function checkExecutable({ receipt }: Subject): Promise<Finding[]> {
   const install = `\`${ownCommand('install')}\``
@@ -67,10 +64,10 @@ export async function checkConfiguration({ receipt }: Subject, outside: Outside)
           'set one and restart the service',
         ),
       token !== null &&
-        token.length < PASSWORD_MIN &&
+        token.length < PASSWORD_USUAL_MIN &&
         warning(
           'configuration',
-          `dashboard.password has fewer than ${PASSWORD_MIN} characters: it can be guessed`,
+          `dashboard.password has fewer than ${PASSWORD_USUAL_MIN} characters: it can be guessed`,
           'choose a longer one and restart the service',
         ),
       ...unknown.map(({ name, expected }) =>

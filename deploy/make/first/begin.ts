@@ -150,7 +150,7 @@ function refuseMisplaced({ service }: OwnWords, argv: readonly string[], meant: 
 /** Before the application opens its database: gives this release its own data, if an operation has left another's there. */
 function takeOwnState({ tag }: OwnWords, stateDirectory: string): void {
   try {
-    const moved = stateDirectory === '' ? null : ownState(stateDirectory, tag, () => {}, containerHere)
+    const moved = stateDirectory === '' ? null : ownState(stateDirectory, tag, undefined, containerHere)
     if (moved !== null)
       process.stderr.write(`baton: ${tag} has the data of ${moved.restored} back; what was there is ${moved.aside}\n`)
   } catch (cause) {
