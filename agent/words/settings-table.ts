@@ -95,7 +95,8 @@ const UPDATE: Readonly<Record<string, Setting>> = {
   readyMs: time(
     'readyMs',
     'how long a new release may take until it serves; an hour at most, for a long migration. Its trial on a copy, systemd and the ' +
-      'commands wait as long. One at a time, clients wait that long for a release that never does: lower it to what your start needs',
+      'commands wait as long. One at a time, clients wait that long for a release that never does, and ' +
+      'as long again for the old one, started again, to be as well as it was: lower it to what your start needs',
   ),
   drainMaxMs: time(
     'drainMaxMs',
