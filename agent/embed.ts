@@ -71,7 +71,7 @@ export async function embed(options: EmbedOptions = {}): Promise<Agent> {
     startedAt: new Date().toISOString(),
   })
   const executable = settings.executable === undefined ? ownExecutable() : settings.executable
-  const lacksFirstCode = settings.switch === 'one-at-a-time' && ownStart() === null
+  const lacksFirstCode = settings.order === 'stop-first' && ownStart() === null
   const management = await decideManagement(service, executable, { lacksFirstCode })
   if (settings.password !== null && settings.password.length < PASSWORD_USUAL_MIN) {
     log({
@@ -102,7 +102,7 @@ export async function embed(options: EmbedOptions = {}): Promise<Agent> {
     only: turn.only,
     get role() {
       if (isRehearsal()) return 'rehearsal'
-      if (serving.handingOver !== null && settings.switch === 'together') return 'old'
+      if (serving.handingOver !== null && settings.order === 'start-first') return 'old'
       return serving.isSecond && inheritance?.gate === undefined ? 'new' : 'only'
     },
     serve: (listeners) => serve(listeners, { settings, install, inheritance, store, serving, life }),

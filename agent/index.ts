@@ -26,4 +26,4 @@ export {
   type VersionReport,
 } from './words/state.ts'
 export { reportOf, type OperationReport } from './words/report.ts'
-export type { NextSwitch, Switch } from './words/switch.ts'
+export type { NextSwitch, Order } from './words/order.ts'

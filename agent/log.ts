@@ -26,7 +26,7 @@ export type LogEvent =
       message: string | null
     }
   | { event: 'successor'; pid: number; tag: string; doing: 'spawned' | 'accepting' | 'committed' }
-  /** the process that keeps the sockets in a switch one at a time */
+  /** the process that keeps the sockets in a stop-first switch */
   | { event: 'holder'; pid: number; tag: string }
   | { event: 'drained'; moved: number; carried: number; ended: number; cut: number }
   | { event: 'reverting'; message: string }

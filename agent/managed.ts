@@ -106,7 +106,7 @@ export async function openOwnInstall(
     return replacedByHand && isSingleExecutable() && process.platform === 'linux' ? '/proc/self/exe' : null
   }
   const { stallMs, readyMs, holdMs } = settings.update
-  const next = { kind: settings.switch, holdMs }
+  const next = { order: settings.order, holdMs }
   const own = {
     service,
     executable,

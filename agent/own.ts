@@ -10,7 +10,7 @@ import type { Configuration, Listen } from './words/configuration.ts'
 import { nodeFiles } from './words/later.ts'
 import { type Anchor, type ReleaseKind, serviceName } from './words/release.ts'
 import type { Rehearse } from './words/rehearsal.ts'
-import type { Switch } from './words/switch.ts'
+import type { Order } from './words/order.ts'
 
 export interface OwnRelease {
   service: string
@@ -29,7 +29,7 @@ export interface OwnRelease {
   servers: number | null
   /** the root of its signed feed; null: not signed */
   trust: Anchor | null
-  switch: Switch
+  order: Order
   /** `baton`: operators type `baton` before a command, every other first word is the application's. Null: the command comes first */
   commands: 'baton' | null
   /** where the author wants the endpoints and the panel, such as `/_baton`; '' for `/admin` and `/web` */
@@ -99,7 +99,7 @@ const NOTHING_SAID: Readonly<Required<OwnRelease>> = {
   database: null,
   servers: null,
   trust: null,
-  switch: 'one-at-a-time',
+  order: 'stop-first',
   commands: null,
   basePath: '',
   onStop: null,

@@ -8,7 +8,7 @@ import { BatonError } from './words/errors.ts'
 import { type Log, logToStdout } from './log.ts'
 import { ownRelease, ownStart } from './own.ts'
 import { isService, isTag, SERVICE_MAX, type Anchor } from './words/release.ts'
-import { type Switch, SWITCHES } from './words/switch.ts'
+import { type Order, ORDERS } from './words/order.ts'
 
 export interface UpdateSettings {
   /** milliseconds that a successor must prove itself before it is committed; 0 to 3,600,000, default 30,000 */
@@ -28,9 +28,9 @@ export interface UpdateSettings {
   stopMs?: number
   /** milliseconds of silence after which a successor in probation counts as hung; 500 to 600,000, default 5,000 */
   hangMs?: number
-  /** one at a time: milliseconds that requests may take to end once nothing new is read; 0 to 600,000, default 2,000 */
+  /** stop-first: milliseconds that requests may take to end once nothing new is read; 0 to 600,000, default 2,000 */
   quietMs?: number
-  /** one at a time: an update that is expected to make clients wait longer is refused; 100 to 600,000, default 15,000 */
+  /** stop-first: an update that is expected to make clients wait longer is refused; 100 to 600,000, default 15,000 */
   holdMs?: number
 }
 
@@ -71,12 +71,12 @@ export interface EmbedOptions {
   trust?: Anchor | null
   update?: UpdateSettings
   /**
-   * `one-at-a-time`: no two processes of this application ever live at once; `together`: two releases may serve side by side for a
-   * while. Default: the release's, which is `one-at-a-time` unless its author said otherwise
+   * `stop-first`: no two processes of this application ever live at once; `start-first`: two releases may serve side by side for a
+   * while. Default: the release's, which is `stop-first` unless its author said otherwise
    */
-  switch?: Switch
+  order?: Order
   /**
-   * one at a time: what becomes of requests that still run after three attempts to find a quiet moment. `cut`: they are closed and
+   * stop-first: what becomes of requests that still run after three attempts to find a quiet moment. `cut`: they are closed and
    * counted; `give-up`: the update ends with the code `busy`. Default: `update.busy` of the installer's configuration, or `cut`
    */
   busy?: Busy
@@ -104,7 +104,7 @@ export interface Settings {
   readonly basePath: string
   readonly trust: Anchor | null
   readonly update: Readonly<Required<UpdateSettings>>
-  readonly switch: Switch
+  readonly order: Order
   readonly busy: Busy
   readonly onDrain: () => void
   readonly onResume: () => void
@@ -143,8 +143,8 @@ export function readSettings(options: EmbedOptions = {}): Settings {
   const trustedProxy = options.trustedProxy ?? null
   const proxyFault = trustedProxy === null ? null : trustedProxyFault(trustedProxy)
   expect(proxyFault === null, `\`trustedProxy\`: ${proxyFault}`)
-  const { switch: switched = ownRelease().switch } = options
-  expect(SWITCHES.includes(switched), `\`switch\`: expected ${SWITCHES.join(' or ')}, got ${show(switched)}`)
+  const { order = ownRelease().order } = options
+  expect(ORDERS.includes(order), `\`order\`: expected ${ORDERS.join(' or ')}, got ${show(order)}`)
   const busy = readBusy(options.busy, expect)
   const update = readUpdateSettings(options.update, expect)
   if (faults.length > 0) throw new BatonError('invalid_settings', faults.join('; '))
@@ -161,7 +161,7 @@ export function readSettings(options: EmbedOptions = {}): Settings {
     basePath,
     trust: options.trust === undefined ? ownRelease().trust : options.trust,
     update: Object.freeze(update),
-    switch: switched,
+    order,
     busy,
     onDrain: options.onDrain ?? (() => {}),
     onResume: options.onResume ?? (() => {}),

@@ -117,7 +117,7 @@ export function publicUrl(text: string): string {
 }
 
 interface Built extends ImageOptions {
-  manifest: Pick<ReleaseManifest, 'service' | 'healthPath' | 'port' | 'switch'>
+  manifest: Pick<ReleaseManifest, 'service' | 'healthPath' | 'port' | 'order'>
   /** whether the first code of the release waits for the end of an old container */
   waits: boolean
   /** stage of container/Dockerfile; null: the holder's, which has one */
@@ -138,7 +138,7 @@ export function buildCommand(docker: string, options: Built, context: string): s
     CONFIG_VARIABLE: variableName(manifest.service),
     PORT: portOf(manifest),
     HEALTH_PATH: manifest.healthPath === undefined ? '/healthz' : (manifest.healthPath ?? '/'),
-    SWITCH: waits ? (manifest.switch ?? 'one-at-a-time') : '',
+    ORDER: waits ? (manifest.order ?? 'stop-first') : '',
     DEPLOY_IMAGE: `${options.repository}:deploy`,
     ...(options.base === null ? {} : { BASE: options.base }),
   }

@@ -166,8 +166,8 @@ test('an application that sets its title is one process through a switch, and a 
   const text = `${AUTO}import { createServer } from 'node:http'
     process.title = 'shop'
     createServer((request, response) => response.end(String(process.pid))).listen(Number(process.env.PORT), process.env.HOST)`
-  for (const kind of ['one-at-a-time', 'together']) {
-    await using it = await adopted(text, { switch: kind })
+  for (const kind of ['stop-first', 'start-first']) {
+    await using it = await adopted(text, { order: kind })
     is((await it.operate('/admin/update', { tag: 'v1.1.0' })).outcome, 'updated')
     const pids = new Set<unknown>()
     // longer than a supervisor takes to start a service that it believes dead
@@ -194,7 +194,7 @@ test('an operation needs no file of its own release any more once it has begun: 
     const file = ['${first}', '${second}'].find((path) => existsSync(path))
     await import(file)
     createServer((request, response) => ${HELLO}).listen(Number(process.env.PORT), process.env.HOST)`
-  await using it = await adopted(text, { switch: 'together' }) // the old one serves through the whole of it
+  await using it = await adopted(text, { order: 'start-first' }) // the old one serves through the whole of it
   const gone = async (name: string) => await rename(join(folder, name), join(folder, `${name}-gone`))
   is((await it.operate('/admin/update', { tag: 'v1.1.0' }, () => gone('first'))).outcome, 'updated')
   const reverted = await it.operate('/admin/update/rollback', null, () => gone('second'))

@@ -1,5 +1,5 @@
 // @deadlineMs 600000
-// A switch one at a time in which one of its three processes is killed or stopped, at each step that it takes: in CI at
+// A stop-first switch in which one of its three processes is killed or stopped, at each step that it takes: in CI at
 // some of them, in `npm run soak -- --long` at all.
 
 import { setTimeout as sleep } from 'node:timers/promises'

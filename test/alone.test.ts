@@ -1,5 +1,5 @@
 // @deadlineMs 600000
-// A switch one at a time: an application that was written for one process is never two, and nobody is refused.
+// A stop-first switch: an application that was written for one process is never two, and nobody is refused.
 
 import { execFile } from 'node:child_process'
 import { writeFile } from 'node:fs/promises'
@@ -42,7 +42,7 @@ test('under load, forth and back: two processes never live at once, nobody is re
   equal(said, [...begins(old), ...ends(old), ...begins(next), ...ends(next), ...begins(old)])
 })
 
-test('a release that must be the only one replaces one that would live beside it, and goes back: one at a time, both ways', async () => {
+test('a release that must be the only one replaces one that would live beside it, and goes back: stop-first, both ways', async () => {
   await using world = await openWorld({}, false, { TOGETHER: '1' })
   const load = world.load()
   await sleep(100)
@@ -247,7 +247,7 @@ async function atGate(given: Pick<Inheritance, 'predecessor' | 'gate'>): Promise
   const inheritance = { ...given, channel: { messages: 7, packets: 8 }, hangMs: 1000, listeners: [] }
   const gate = new URL('../agent/handover/gate.ts', import.meta.url).href
   const code = `import { waitAtGate } from '${gate}'
-    waitAtGate({ tag: 'v1.1.0', switch: 'one-at-a-time' })
+    waitAtGate({ tag: 'v1.1.0', order: 'stop-first' })
     process.stdout.write('began')`
   const env = { ...process.env, [INHERITANCE]: JSON.stringify(inheritance) }
   const args = ['--input-type=module', '--eval', code]

@@ -49,7 +49,7 @@ const MIGRATES = `import { appendFileSync, existsSync, readFileSync, writeFileSy
   }`
 const BEFORE = { before: [['server.js', 'migrate', '{stateDirectory}']] }
 
-test('one at a time: it runs when the old process has ended, and at a rollback and a crash too; one that fails puts the old release back', async () => {
+test('stop-first: it runs when the old process has ended, and at a rollback and a crash too; one that fails puts the old release back', async () => {
   await using it = await adopted(MIGRATES, BEFORE)
   const { log, state } = await placesOf(it)
   is((await it.operate('/admin/update')).outcome, 'updated')
@@ -78,7 +78,7 @@ test('one at a time: it runs when the old process has ended, and at a rollback a
 })
 
 test('together: it runs while the old process serves', async () => {
-  await using it = await adopted(MIGRATES, { ...BEFORE, switch: 'together' })
+  await using it = await adopted(MIGRATES, { ...BEFORE, order: 'start-first' })
   is((await it.operate('/admin/update')).outcome, 'updated')
   is((await (await placesOf(it)).log()).at(-1), 'v1.1.0 after v1.0.0 serves true true')
 })

@@ -91,7 +91,7 @@ test('the waits of a switch are those of its own second, the worst of all of the
   assert.equal([waits.lost, waits.requests], [1, 30])
 })
 
-test('compares one at a time with each other round by round, and counts what each has lost', () => {
+test('compares stop-first with each other round by round, and counts what each has lost', () => {
   const turn = (longestMs: number, lost = 0) => ({
     switchMs: 100,
     steadyLongestMs: 2,
@@ -111,7 +111,7 @@ test('compares one at a time with each other round by round, and counts what eac
   const results = resultsOf(peer('baton', {}))
   if (results.handover !== undefined) results.handover.result.pairs = { rate: 500, rounds: 3, peers }
   assert.match(table(results, []), /in turns: 3 switches each, an open loop of 500 requests\/s/)
-  assert.match(markdown(results, []), /### One at a time[\s\S]*\| socket \| 1500 \| 4 \|/)
+  assert.match(markdown(results, []), /### Stop-first[\s\S]*\| socket \| 1500 \| 4 \|/)
 })
 
 test('in the docs a short run never takes the place of a long one, and leaves the other parts as they were', () => {

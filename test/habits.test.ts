@@ -11,7 +11,7 @@ import { startLoad } from './lab/load.ts'
 import { isLong, suite } from './suite.ts'
 
 const test = suite('habits', { timeoutMs: 120_000 })
-const KINDS = ['one-at-a-time', 'together'] as const
+const KINDS = ['stop-first', 'start-first'] as const
 
 /** What a test runs: in CI each application with one kind of switch, in the long form with each, and with and without a supervision. */
 interface Case {
@@ -50,7 +50,7 @@ import { createServer } from 'node:http'
 createServer((request, response) => {
   response.writeHead(request.url === '/healthz' && existsSync('ill') ? 503 : 200).end('TAG ' + process.pid)
 }).listen(Number(process.env.PORT), process.env.HOST)`
-  await using host = await stranger({ text, config: { switch: 'one-at-a-time' }, update: { readyMs: 3000 } })
+  await using host = await stranger({ text, config: { order: 'stop-first' }, update: { readyMs: 3000 } })
   const first = await until('an answer', () => who(host, 'v1.0.0', null))
   await host.release(
     'v1.1.0',
@@ -67,7 +67,7 @@ test.run()
 async function lives({ habit, kind, isSupervised }: Case): Promise<void> {
   const extra = await freePort()
   const text = habit.text(extra)
-  const config = { switch: kind, ...habit.config }
+  const config = { order: kind, ...habit.config }
   await using host = await stranger({ ...habit, text, config, isSupervised })
   const well = async (tag: string, not: number | null) => {
     const now = await until(`${tag} to answer`, () => who(host, tag, not), 30_000)
@@ -90,7 +90,7 @@ async function lives({ habit, kind, isSupervised }: Case): Promise<void> {
     is(updated.outcome, 'reverted')
     match(updated.error?.message ?? '', /it listens on none of .*:\d+, but on .*:\d+/)
     const again = await well('v1.0.0', null)
-    if (kind === 'together') equal([again, await load.stop()], [first, NOTHING])
+    if (kind === 'start-first') equal([again, await load.stop()], [first, NOTHING])
     await host.kill(again)
     return void (await well('v1.0.0', again))
   }
@@ -103,7 +103,7 @@ async function lives({ habit, kind, isSupervised }: Case): Promise<void> {
   const broken = await host.operate('/admin/update', { tag: 'v1.2.0' })
   is(broken.outcome, 'reverted', JSON.stringify(broken.error))
   const fourth = await well('v1.0.0', null)
-  if (kind === 'together') is(fourth, third)
+  if (kind === 'start-first') is(fourth, third)
   equal(await load.stop(), NOTHING)
   await host.kill(fourth)
   await well('v1.0.0', fourth)

@@ -95,7 +95,7 @@ test('the build says what it serves, and what the configuration says otherwise',
   match(aboutScheme('https', 'http').join(), '`scheme` is "https", so an install would name https:// for its panel')
 })
 
-test('HTTPS, one at a time: built, asked and updated; clients lose no request and resume their sessions', async () => {
+test('HTTPS, stop-first: built, asked and updated; clients lose no request and resume their sessions', async () => {
   await using home = await adopted(AUTO + HTTPS, { scheme: 'https' })
   const project = parseProject({ service: 'shop', entry: 'server.js', healthPath: '/healthz' }, PROJECT)
   const { line, warnings } = await tryOut(project, executableOf(home))
@@ -129,11 +129,11 @@ test.run()
 const page = suite('https: a page', { timeoutMs: 120_000, skip: NO_BROWSER })
 
 for (const [name, text, kind, end] of [
-  ['HTTPS', HTTPS, 'one-at-a-time', ''],
-  ['HTTP/2', HTTP2, 'together', '; a request that never ends is cut, and counted'],
+  ['HTTPS', HTTPS, 'stop-first', ''],
+  ['HTTP/2', HTTP2, 'start-first', '; a request that never ends is cut, and counted'],
 ] as const) {
   page(`a page that is open over ${name} in a browser sees an answer to each request, ${kind}${end}`, async () => {
-    await using home = await adopted(AUTO + text, { switch: kind }, { update: { drainMs: 1000 } })
+    await using home = await adopted(AUTO + text, { order: kind }, { update: { drainMs: 1000 } })
     await using browser = await launch()
     await using watched = await openPage(browser, { ignoreHTTPSErrors: true })
     await watched.page.goto(`https://localhost:${home.port}/`)

@@ -32,13 +32,13 @@ const application = (look: string) => `import '${ADAPTER}'
   if (isTaken) { console.error('the port is in use'); process.exit(1) }
   createServer((request, response) => response.end(String(process.pid))).listen(Number(process.env.PORT), process.env.HOST)`
 
-for (const kind of ['one-at-a-time', 'together'] as const)
+for (const kind of ['stop-first', 'start-first'] as const)
   for (const [where, look] of Object.entries(asks)) {
-    const register = kind === 'one-at-a-time' && where !== 'another process' ? test : test.long // the others have no step that it lacks
+    const register = kind === 'stop-first' && where !== 'another process' ? test : test.long // the others have no step that it lacks
     register(
       `${kind}: an application that asks ${where} whether its port is free serves again after an update, which fails, and after a kill`,
       async () => {
-        await using it = await adopted(application(look), { switch: kind })
+        await using it = await adopted(application(look), { order: kind })
         const well = answeringAnew(it)
         const first = await well()
         process.kill(first, 'SIGKILL')
@@ -48,8 +48,8 @@ for (const kind of ['one-at-a-time', 'together'] as const)
         is(outcome, 'reverted')
         match(error?.message ?? '', /the port is in use/)
         const third = await well()
-        ok(kind === 'together' ? third === second : third !== second)
-        if (kind === 'one-at-a-time')
+        ok(kind === 'start-first' ? third === second : third !== second)
+        if (kind === 'stop-first')
           match(await log(it), /the sockets are let go, and v1\.0\.0 is started as on its first day/)
         process.kill(third, 'SIGKILL')
         await well(third)
@@ -58,7 +58,7 @@ for (const kind of ['one-at-a-time', 'together'] as const)
   }
 
 test('a switch that has shown it lets the sockets go in the next ones: such an application is updated and rolled back while it runs, on its own port', async () => {
-  await using it = await adopted(application(asks['another process']), { switch: 'one-at-a-time' })
+  await using it = await adopted(application(asks['another process']), { order: 'stop-first' })
   const well = answeringAnew(it)
   const first = await well()
   const shown = await it.operate('/admin/update', { tag: 'v1.1.0' })
@@ -84,7 +84,7 @@ test('a switch that has shown it lets the sockets go in the next ones: such an a
 })
 
 test('a broken release of such an application is held against it, and the old one serves again on its port', async () => {
-  await using it = await adopted(application(asks['another process']), { switch: 'one-at-a-time' })
+  await using it = await adopted(application(asks['another process']), { order: 'stop-first' })
   const well = answeringAnew(it)
   const first = await well()
   is((await it.operate('/admin/update', { tag: 'v1.1.0' })).outcome, 'reverted')
@@ -109,7 +109,7 @@ test.long(
 ${asks['another process']}
 if (isTaken) { console.error('the port is in use'); process.exit(1) }
 createServer((request, response) => response.end('TAG ' + process.pid)).listen(Number(process.env.PORT), process.env.HOST)`
-    await using it = await stranger({ text, config: { switch: 'one-at-a-time' }, isSupervised: false })
+    await using it = await stranger({ text, config: { order: 'stop-first' }, isSupervised: false })
     await it.release('v1.1.0', text)
     const who = async () => (await it.get('/')).split(' ') as [string, string]
     const [, first] = await who()

@@ -149,7 +149,7 @@ const REFUSERS: Record<string, { text: string; config?: object; said: string; hi
     text: `import { DatabaseSync } from 'node:sqlite'
       globalThis.lock = new DatabaseSync('lock.db')
       globalThis.lock.exec('pragma locking_mode = exclusive; create table if not exists one (is_here); begin exclusive')\n`,
-    config: { switch: 'together', database: 'lock.db' },
+    config: { order: 'start-first', database: 'lock.db' },
     said: 'database is locked',
     hint: 'have `onStop` remove that',
   },
@@ -191,7 +191,7 @@ const SWITCHED: Record<string, { text: string; config?: object; waited: RegExp }
       (await import('node:http')).createServer(() => {}).listen('own.sock')\n${SERVE}`,
     waited: /waited/,
   },
-  'lives as two for a while': { text: SERVE, config: { switch: 'together' }, waited: /its slowest answer took/ },
+  'lives as two for a while': { text: SERVE, config: { order: 'start-first' }, waited: /its slowest answer took/ },
   'has joined a group': { text: GROUP + SERVE, waited: /waited/ },
   'has 200 MB in memory, and needs a second to end': {
     text: `globalThis.all = Buffer.alloc(200e6, 1)\nprocess.on('SIGTERM', () => setTimeout(() => process.exit(0), 1000))\n${SERVE}`,
@@ -214,7 +214,7 @@ test('a release that can be switched says in one line how long its clients waite
   await Promise.all(all.slice(3).map(tried))
 
   const child = `import { spawn } from 'node:child_process'\nspawn('sleep', ['600'], { stdio: 'ignore' })\n`
-  await using it = await built(AUTO + child + SERVE, { switch: 'together' })
+  await using it = await built(AUTO + child + SERVE, { order: 'start-first' })
   const { warnings } = await tryOut(it.project, it.path)
   match(warnings.join(), 'after a switch the process sleep of before was left')
 })

@@ -1,5 +1,5 @@
 // Applications that were written for one process, and know nothing of a switch: a mailer with a clock, a service that registers itself
-// elsewhere, sessions in memory. One at a time, as `init` sets them up. (A database that only one may open: fixtures/only.ts.)
+// elsewhere, sessions in memory. Stop-first, as `init` sets them up. (A database that only one may open: fixtures/only.ts.)
 
 import { readFile } from 'node:fs/promises'
 import { createServer } from 'node:http'

@@ -58,15 +58,15 @@ async function pidOn(port: number): Promise<string> {
   return said().trim()
 }
 
-for (const kind of ['one-at-a-time', 'together'] as const) {
+for (const kind of ['stop-first', 'start-first'] as const) {
   // together, a port that nobody has at half the probation is shut, and that is a quarter of a second here
-  for (const late of [0, kind === 'together' ? 600 : 1500]) {
-    const register = late > 0 === (kind === 'one-at-a-time') ? test : test.long // in CI each kind, and one that is late
+  for (const late of [0, kind === 'start-first' ? 600 : 1500]) {
+    const register = late > 0 === (kind === 'stop-first') ? test : test.long // in CI each kind, and one that is late
     register(
       `${kind}: a server that is not HTTP and listens ${late} ms late is handed over, there and back`,
       async () => {
         const port = await freePort()
-        await using it = await adopted(withLines(port, { late }), { switch: kind })
+        await using it = await adopted(withLines(port, { late }), { order: kind })
         while ((await pidOn(port).catch(() => '')) === '') await sleep(20)
         const first = await pidOn(port)
         is(first, String((await ask(it.port, 'GET', '/', null)).body))
@@ -93,7 +93,7 @@ for (const kind of ['one-at-a-time', 'together'] as const) {
   test(`${kind}: a release that cannot have a port fails, though it swallows the error`, async () => {
     const port = await freePort()
     const other = await freePort()
-    await using it = await adopted(withLines(port), { switch: kind })
+    await using it = await adopted(withLines(port), { order: kind })
     await using taken = createServer().listen(other, '127.0.0.1')
     await once(taken, 'listening')
     await it.release('v1.1.0', withLines(other, { late: 1500, handler: `lines.on('error', () => {})` }))
@@ -101,12 +101,12 @@ for (const kind of ['one-at-a-time', 'together'] as const) {
     const { outcome, error } = await it.operate('/admin/update', { tag: 'v1.1.0' })
     is(outcome, 'reverted')
     match(error?.message ?? '', new RegExp(`listening on 127.0.0.1:${other}: .*EADDRINUSE`))
-    if (kind === 'together') is(await pidOn(port), before)
+    if (kind === 'start-first') is(await pidOn(port), before)
     else is(await pidOn(port), String((await ask(it.port, 'GET', '/', null)).body))
   })
 }
 
-for (const kind of ['one-at-a-time', 'together'] as const) {
+for (const kind of ['stop-first', 'start-first'] as const) {
   test(`${kind}: a UDP socket is handed over, and every datagram is answered once`, async () => {
     const port = await freePort()
     const text = `${AUTO}import { createServer } from 'node:http'
@@ -114,7 +114,7 @@ for (const kind of ['one-at-a-time', 'together'] as const) {
       createServer((request, response) => response.end(String(process.pid))).listen(Number(process.env.PORT), process.env.HOST)
       const socket = createSocket('udp4').bind(${port}, '127.0.0.1')
       socket.on('message', (text, { port, address }) => socket.send(text + ' ' + process.pid, port, address))`
-    await using it = await adopted(text, { switch: kind })
+    await using it = await adopted(text, { order: kind })
     const client = createSocket('udp4')
     const heard = new Map<number, string[]>()
     client.on('message', (text) => {
@@ -244,7 +244,7 @@ test('an application that closes a server and listens again, with another one, h
 
 test('a release that has a port no more does not wait for it, and its clients are refused in the end', async () => {
   const port = await freePort()
-  await using it = await adopted(withLines(port), { switch: 'together' })
+  await using it = await adopted(withLines(port), { order: 'start-first' })
   await it.release('v1.1.0', withLines(port).replace(/setTimeout\(\(\) => lines.*/, ''))
   is((await it.operate('/admin/update', { tag: 'v1.1.0' })).outcome, 'updated')
   equal(await pidOn(port).catch((error: NodeJS.ErrnoException) => error.code), 'ECONNREFUSED')

@@ -24,8 +24,8 @@ const TELLS = `import { embed } from '${join(PROJECT, 'agent/index.ts')}'
   })
   await agent.serve([{ server, port: Number(process.env.PORT), host: process.env.HOST }])`
 
-test('in a switch one at a time there is never but one: no process says anything else', async () => {
-  await using it = await adopted(TELLS, { switch: 'one-at-a-time' })
+test('in a stop-first switch there is never but one: no process says anything else', async () => {
+  await using it = await adopted(TELLS, { order: 'stop-first' })
   is((await it.operate('/admin/update', { tag: 'v1.1.0' })).outcome, 'updated')
   is((await answerOf(it)).role, 'only')
   is((await it.operate('/admin/update/rollback')).outcome, 'rolled_back')
@@ -33,8 +33,8 @@ test('in a switch one at a time there is never but one: no process says anything
   equal(await rolesSeen(it), ['v1.0.0 only', 'v1.1.0 only'])
 })
 
-test('in a switch together the new process says so until the old one is gone, and from then on that it is the only one', async () => {
-  await using it = await adopted(TELLS, { switch: 'together' })
+test('in a start-first switch the new process says so until the old one is gone, and from then on that it is the only one', async () => {
+  await using it = await adopted(TELLS, { order: 'start-first' })
   is((await answerOf(it)).role, 'only')
   is((await it.operate('/admin/update', { tag: 'v1.1.0' })).outcome, 'updated')
   await eventually('the only one', async () => (await answerOf(it)).role === 'only', 20_000)
@@ -46,7 +46,7 @@ test('in a switch together the new process says so until the old one is gone, an
 })
 
 test('if the old process dies in the probation, the new one is the only one at once, before its probation is over', async () => {
-  await using it = await adopted(TELLS, { switch: 'together' }, { update: { probationMs: 600_000 } })
+  await using it = await adopted(TELLS, { order: 'start-first' }, { update: { probationMs: 600_000 } })
   const old = await answerOf(it)
   is((await ask(it.port, 'POST', '/admin/update', it.password, { tag: 'v1.1.0' })).status, 202)
   await eventually('the new one', async () => (await answerOf(it)).role === 'new', 60_000)

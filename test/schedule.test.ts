@@ -524,7 +524,13 @@ test('the way back is offered to who runs a withdrawn release; what was done by 
   const rules = { policy: USUAL, limits: {}, own: {}, faults: [], onOutcome: null }
   const journal: JournalState = { format: 1, operation: null, history: [], bad: [], probation: null }
   const trust = { signed: true, withdrawn: [{ tag: 'v1.0.1', why: 'eats data' }] }
-  const known = { rules, journal, trust, next: { kind: 'together', holdMs: 1 } as const, memory: newMemory([], NOON) }
+  const known = {
+    rules,
+    journal,
+    trust,
+    next: { order: 'start-first', holdMs: 1 } as const,
+    memory: newMemory([], NOON),
+  }
   equal(
     waitingFor(known, 'v1.0.1', null).map(({ says }) => says),
     ['v1.0.1, which runs here, was withdrawn: eats data; `rollback` is the way back'],

@@ -10,10 +10,10 @@
 // `npm run soak -- --days`: ten hosts that go by themselves, three scripted nights, and what their operators read in the morning.
 // `npm run soak -- --long`: the tests that do only some of their cases in CI do all of them: each step, each byte.
 // `npm run soak -- --carry [--switches 20] [--followers 500] [--only switches|idle|kills]`: WebSockets, streams and idle connections.
-// `npm run soak -- --one [--switches 20] [--reverts 8] [--kills 15] [--supervised]`: switches one at a time, of an application that notices a second
+// `npm run soak -- --one [--switches 20] [--reverts 8] [--kills 15] [--supervised]`: stop-first switches, of an application that notices a second
 // process: forth and back, releases that go wrong, processes that are killed, stopped and told to stop at random instants.
-// `npm run soak -- --one --clients [--switches 34]`: switches one at a time under clients of every kind.
-// `npm run soak -- --one --thinkers [--switches 20] [--followers 500]`: switches one at a time of an application of 300 MB, under keep-alive
+// `npm run soak -- --one --clients [--switches 34]`: stop-first switches under clients of every kind.
+// `npm run soak -- --one --thinkers [--switches 20] [--followers 500]`: stop-first switches of an application of 300 MB, under keep-alive
 // clients that think about as long as the server keeps their connections.
 // `--docs` with --faults, --clients and --door: the figures go into docs/faults.md; with --attacks into SECURITY.md,
 // with --fleet into docs/guides/fleet.md. Exit code 1 where a promise was broken.

@@ -1,4 +1,4 @@
-// What an operator and an author are told of the kind of a switch: before it by `init`, `build`, both doctors, `status` and a dry run;
+// What an operator and an author are told of the order of a switch: before it by `init`, `build`, both doctors, `status` and a dry run;
 // after it by the result, the status and the history.
 
 import { type ChildProcess, spawn } from 'node:child_process'
@@ -9,7 +9,7 @@ import type { Operation, Status } from '../agent/words/state.ts'
 import { UPDATE_BOUNDS } from '../agent/words/bounds.ts'
 import { expectedPause, lastPause, pauseFault } from '../agent/words/pause.ts'
 import type { Rehearsal, Verdict } from '../agent/words/rehearsal.ts'
-import { type Switch, switchOf } from '../agent/words/switch.ts'
+import { type Order, orderOf } from '../agent/words/order.ts'
 import { formatForeseen } from '../deploy/host/commands/move.ts'
 import { alone, besideEachOther } from '../deploy/host/doctor/service.ts'
 import { foreseeSwitch } from '../deploy/host/service/foresee.ts'
@@ -31,9 +31,9 @@ import { temporary } from './lab/temporary.ts'
 const test = suite('words of a switch', { timeoutMs: 120_000 })
 const ONLY = join(import.meta.dirname, 'fixtures/only.ts')
 
-test('if either release asks for one at a time it is that; what one does not say is not known', () => {
-  const [one, two] = ['one-at-a-time', 'together'] as const
-  const cases: [Switch | null, Switch | null, Switch | null][] = [
+test('if either release asks for stop-first it is that; what one does not say is not known', () => {
+  const [one, two] = ['stop-first', 'start-first'] as const
+  const cases: [Order | null, Order | null, Order | null][] = [
     [one, one, one],
     [one, two, one],
     [two, one, one],
@@ -43,10 +43,10 @@ test('if either release asks for one at a time it is that; what one does not say
     [two, null, null],
     [null, two, null],
   ]
-  for (const [mine, others, both] of cases) is(switchOf(mine, others), both, `${mine}, ${others}`)
+  for (const [mine, others, both] of cases) is(orderOf(mine, others), both, `${mine}, ${others}`)
 })
 
-test('the last pause is that of the newest switch one at a time; longer than `holdMs` allows is refused', () => {
+test('the last pause is that of the newest stop-first switch; longer than `holdMs` allows is refused', () => {
   const handed = (outcome: string, pauseMs?: number) => ({
     outcome,
     handover: pauseMs === undefined ? {} : { pauseMs },
@@ -93,41 +93,41 @@ test('the expected pause is the longer one of the last and of what a trial of th
   not(/rollback/.test(fault?.hint ?? ''))
 })
 
-test('a dry run says the kind, what it cannot know, and throws what the service would refuse', () => {
+test('a dry run says the order, what it cannot know, and throws what the service would refuse', () => {
   const status = (next: Status['switch']) => ({ switch: next }) as Status
-  const alone = { kind: 'one-at-a-time', expectedMs: 110, holdMs: 10_000 } as const
-  const together = { ...alone, kind: 'together' } as const
-  const said = (next: Status['switch'], asked: Switch | null, tried: Rehearsal | null = null) =>
+  const alone = { order: 'stop-first', expectedMs: 110, holdMs: 10_000 } as const
+  const together = { ...alone, order: 'start-first' } as const
+  const said = (next: Status['switch'], asked: Order | null, tried: Rehearsal | null = null) =>
     formatForeseen(foreseeSwitch('update', status(next), asked, tried), 'v1.1.0')
-  is(said(alone, null), 'the switch: one at a time; clients would wait about 110 ms (as in the last switch)')
-  is(said(together, 'one-at-a-time'), said(alone, 'together'))
+  is(said(alone, null), 'the switch: stop-first; clients would wait about 110 ms (as in the last switch)')
+  is(said(together, 'stop-first'), said(alone, 'start-first'))
   match(said({ ...alone, expectedMs: null }, null), /not known before the first one/)
-  is(said(together, 'together'), 'the switch: together, so nobody would wait')
-  match(said(together, null), /not known which kind, v1\.1\.0 says it only when it starts; if one at a time, clients/)
+  is(said(together, 'start-first'), 'the switch: start-first, so nobody would wait')
+  match(said(together, null), /not known which order, v1\.1\.0 says it only when it starts; if stop-first, clients/)
   match(said({ ...together, holdMs: 100 }, null), /`holdMs` allows 100, so it would be refused/)
   match(said({ ...together, expectedMs: null }, null), /only when it starts$/)
-  const unknown = { kind: null, expectedMs: null, shownBy: null, holdMs: null }
-  equal(foreseeSwitch('update', status(undefined), 'together', null), unknown)
-  match(formatForeseen(foreseeSwitch('update', null, 'together', null), 'v1.1.0'), /^nobody is served now/)
+  const unknown = { order: null, expectedMs: null, shownBy: null, holdMs: null }
+  equal(foreseeSwitch('update', status(undefined), 'start-first', null), unknown)
+  match(formatForeseen(foreseeSwitch('update', null, 'start-first', null), 'v1.1.0'), /^nobody is served now/)
   const slow: Rehearsal = { verdict: 'open', reason: '', rows: 1, copyMs: 9, migrationMs: 9000, tookMs: 9100 }
-  match(said(alone, null, slow), /one at a time; clients would wait about 9000 ms \(as in the trial on a copy/)
+  match(said(alone, null, slow), /stop-first; clients would wait about 9000 ms \(as in the trial on a copy/)
   match(said({ ...together, holdMs: 8000 }, null, slow), /9000 ms .*`holdMs` allows 8000, so it would be refused/)
-  is(said(together, 'together', slow), 'the switch: together, so nobody would wait')
+  is(said(together, 'start-first', slow), 'the switch: start-first, so nobody would wait')
   const tooShort = status({ ...alone, holdMs: 8000 })
   throws(() => foreseeSwitch('update', tooShort, null, slow), withCode('refused'))
   is(foreseeSwitch('rollback', tooShort, null, null)?.expectedMs, 110)
   for (const next of [alone, together])
-    throws(() => foreseeSwitch('update', status({ ...next, holdMs: 100 }), 'one-at-a-time', null), withCode('refused'))
-  is(foreseeSwitch('update', status({ ...together, holdMs: 100 }), 'together', null)?.kind, 'together')
+    throws(() => foreseeSwitch('update', status({ ...next, holdMs: 100 }), 'stop-first', null), withCode('refused'))
+  is(foreseeSwitch('update', status({ ...together, holdMs: 100 }), 'start-first', null)?.order, 'start-first')
 })
 
 test('doctor compares the last pause with `holdMs` and with what balancers and webhook senders bear', () => {
-  const next = { kind: 'one-at-a-time', expectedMs: 108, holdMs: 10_000 } as const
+  const next = { order: 'stop-first', expectedMs: 108, holdMs: 10_000 } as const
   const short = alone(next)
   is(short.level, 'ok')
   is(
     short.message,
-    'one at a time; in the last good one nobody was served for 108 ms, and `holdMs` allows 10000; load balancers and webhook senders bear 3 to 10 s',
+    'stop-first; in the last good one nobody was served for 108 ms, and `holdMs` allows 10000; load balancers and webhook senders bear 3 to 10 s',
   )
   is(alone({ ...next, expectedMs: 3000 }).level, 'warning')
   is(alone({ ...next, expectedMs: null }).level, 'ok')
@@ -161,19 +161,19 @@ test('the trial start of a build names it where two are to live at once, and say
     require('node:dgram').createSocket('udp4').bind(0, '127.0.0.1', () =>
       require('node:http').createServer((request, response) => response.end('ok')).listen(listen.port, '127.0.0.1'))`
   await writeFile(path, program, { mode: 0o755 })
-  const project = (kind: Switch) =>
+  const project = (kind: Order) =>
     ({
       service: 'svc',
       healthPath: '/',
       servers: 1,
       database: null,
-      switch: kind,
+      order: kind,
       check: { environment: {} },
     }) as Project
-  const { warnings } = await tryOut(project('together'), path)
+  const { warnings } = await tryOut(project('start-first'), path)
   is(warnings.length, 1)
-  match(warnings[0] ?? '', /^`switch` is "together", but only one process can have UDP port \d+$/)
-  equal((await tryOut(project('one-at-a-time'), path)).warnings, [])
+  match(warnings[0] ?? '', /^`order` is "start-first", but only one process can have UDP port \d+$/)
+  equal((await tryOut(project('stop-first'), path)).warnings, [])
 })
 
 test('init explains the choice in two sentences and writes it; a second run changes nothing and explains nothing', async () => {
@@ -182,10 +182,10 @@ test('init explains the choice in two sentences and writes it; a second run chan
   await writeFile(file('package.json'), JSON.stringify({ name: 'shop', main: 'server.js' }))
   await writeFile(file('server.js'), `require('node:http')\n`)
   const { files, notes } = planInit(detect(room.path))
-  is((JSON.parse(files[0]?.content ?? '') as Project).switch, 'one-at-a-time')
+  is((JSON.parse(files[0]?.content ?? '') as Project).order, 'stop-first')
   is(
     notes
-      .filter((note) => /one-at-a-time|together/.test(note))
+      .filter((note) => /stop-first|together/.test(note))
       .join(' ')
       .split(/\.(?: |$)/).length - 1,
     2,
@@ -204,50 +204,48 @@ test('init explains the choice in two sentences and writes it; a second run chan
     return stdout + stderr
   }
   match(await init(), /no timer, bot or lock is ever there twice/)
-  const chosen = (await readFile(file('baton.config.json'), 'utf8')).replace('one-at-a-time', 'together')
+  const chosen = (await readFile(file('baton.config.json'), 'utf8')).replace('stop-first', 'start-first')
   await writeFile(file('baton.config.json'), chosen)
   const again = await init()
   match(again, /nothing to write/)
-  not(/one-at-a-time/.test(again))
+  not(/stop-first/.test(again))
   is(await readFile(file('baton.config.json'), 'utf8'), chosen)
-  const about = async () => (await examineProject(room.path)).find(({ check }) => check === 'switch')?.message ?? ''
-  match(await about(), /^switch together: two processes of it live at once/)
-  await writeFile(file('baton.config.json'), chosen.replace('together', 'one-at-a-time'))
-  match(await about(), /^switch one at a time: .* bear 3 to 10 s$/)
+  const about = async () => (await examineProject(room.path)).find(({ check }) => check === 'order')?.message ?? ''
+  match(await about(), /^order: start-first, two processes of it live at once/)
+  await writeFile(file('baton.config.json'), chosen.replace('start-first', 'stop-first'))
+  match(await about(), /^order: stop-first, .* bear 3 to 10 s$/)
 })
 
-test('on a host: status, dry run, result and doctor tell the kind and the pause, and a pause too long is refused', async () => {
+test('on a host: status, dry run, result and doctor tell the order and the pause, and a pause too long is refused', async () => {
   const [old, next] = [await programRelease('v1.0.0', ONLY), await programRelease('v1.1.0', ONLY)]
   await using home = await install({ release: old, update: { quietMs: 500, probationMs: 500, holdMs: 60_000 } })
   await publishTo(home.receipt.feed, [old, next])
   await home.start()
   const status = async () => (await home.api('GET', '/admin/update/status')).body as Status
-  equal((await status()).switch, { kind: 'one-at-a-time', expectedMs: null, holdMs: 60_000, readyMs: 10_000 })
+  equal((await status()).switch, { order: 'stop-first', expectedMs: null, holdMs: 60_000, readyMs: 10_000 })
   match(await told(home, ['upgrade', '--dry-run']), /not known before the first one/)
 
   const result = await told(home, ['upgrade'])
   const pauseMs = (await status()).history[0]?.handover?.pauseMs ?? 0
   ok(pauseMs > 0)
   match(result, new RegExp(`v1\\.1\\.0 is in place, it was v1\\.0\\.0, .*, nobody was served for ${pauseMs} ms`))
-  equal((await status()).switch, { kind: 'one-at-a-time', expectedMs: pauseMs, holdMs: 60_000, readyMs: 10_000 })
+  equal((await status()).switch, { order: 'stop-first', expectedMs: pauseMs, holdMs: 60_000, readyMs: 10_000 })
   const shown = await told(home, ['status'])
-  match(shown, new RegExp(`switch +one at a time; in the last good one nobody was served for ${pauseMs} ms`))
+  match(shown, new RegExp(`switch +stop-first; in the last good one nobody was served for ${pauseMs} ms`))
   match(
     shown,
     new RegExp(`last +update v1\\.0\\.0 to v1\\.1\\.0: updated at \\S+, nobody was served for ${pauseMs} ms`),
   )
-  const wait = new RegExp(
-    `the switch: one at a time; clients would wait about ${pauseMs} ms \\(as in the last switch\\)`,
-  )
+  const wait = new RegExp(`the switch: stop-first; clients would wait about ${pauseMs} ms \\(as in the last switch\\)`)
   match(await told(home, ['rollback', '--dry-run']), wait)
   const json = (await told(home, ['rollback', '--dry-run', '--json'])).trim().split('\n').at(-1) ?? ''
   equal((JSON.parse(json) as { switch: unknown }).switch, {
-    kind: 'one-at-a-time',
+    order: 'stop-first',
     expectedMs: pauseMs,
     shownBy: 'last-switch',
     holdMs: 60_000,
   })
-  match(await told(home, ['doctor'], null), new RegExp(`switch +one at a time; in the last good one .* ${pauseMs} ms`))
+  match(await told(home, ['doctor'], null), new RegExp(`switch +stop-first; in the last good one .* ${pauseMs} ms`))
 
   const journal = join(home.stateDirectory, 'update/journal.json')
   const pretend = async () =>

@@ -1,5 +1,5 @@
 // @deadlineMs 600000
-// A switch one at a time under systemd, by an executable that `baton build` makes: the main process moves to the holder and on, two
+// A stop-first switch under systemd, by an executable that `baton build` makes: the main process moves to the holder and on, two
 // processes of the application never live at once, and whoever is killed, the service is there again.
 
 import { readFile } from 'node:fs/promises'

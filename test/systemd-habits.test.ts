@@ -29,7 +29,7 @@ import { temporary } from './lab/temporary.ts'
 import { isLong, suite } from './suite.ts'
 
 const test = suite('systemd: habits', { skip: noHosts, timeoutMs: 450_000 })
-const KINDS = ['one-at-a-time', 'together'] as const
+const KINDS = ['stop-first', 'start-first'] as const
 const [EXTRA, STEPS] = [5300, '/var/lib/beacon/steps']
 const PROBATION_MS = 700
 const about = { service: 'beacon', kind: 'script', entry: 'server.js', healthPath: '/healthz' }
@@ -78,7 +78,7 @@ for (const [at, { habit, kind }] of CASES.entries()) {
     equal({ lost, closed, errors }, { lost: 0, closed: 0, errors: {} })
     is((await operate('', { tag: broken })).outcome, 'reverted')
     const reverted = await well(first)
-    if (kind === 'together') is(reverted, back)
+    if (kind === 'start-first') is(reverted, back)
     is((await host.show('NRestarts'))['NRestarts'], '0')
     const through = await loadOn()
     await host.ok('systemctl', 'kill', '--signal=KILL', '--kill-who=main', 'beacon')
@@ -147,7 +147,7 @@ interface Service {
 
 function stepsOf(kind: Kind): [role: 'app' | 'holder', steps: readonly HandoverStep[], isBroken: boolean][] {
   const at = HOLDER_STEPS.indexOf('reverting')
-  if (kind === 'together')
+  if (kind === 'start-first')
     return [
       ['app', [...PREDECESSOR_STEPS, ...SUCCESSOR_STEPS], false],
       ['app', REVERT_STEPS, true],
@@ -203,7 +203,7 @@ async function installed(habit: Habit, tag: string): Promise<Service> {
 async function publish(out: string, tags: readonly string[], habit: Habit, kind: Kind): Promise<void> {
   await using made = await temporary('habit')
   await symlink(join(PROJECT, 'node_modules'), join(made.path, 'node_modules'))
-  const config = { ...about, switch: kind, ...habit.config }
+  const config = { ...about, order: kind, ...habit.config }
   const project = parseProject(config, made.path)
   const text = habit.text(EXTRA)
   for (const tag of tags) {

@@ -77,7 +77,7 @@ test('back by two releases with the data of then, while it runs and while it is 
   is((await host.ask('POST', '', { state: 'snapshot' })).status, 400)
   const foretold = await host.cli('state', 'back', '--to', tagAt(LAST - 2), '--dry-run')
   is(foretold.code, 0, foretold.stderr)
-  match(foretold.stdout + foretold.stderr, /the switch: one at a time/)
+  match(foretold.stdout + foretold.stderr, /the switch: stop-first/)
   await serves(LAST)
   for (const isStopped of [false, true]) {
     if (isStopped) is((await host.cli('stop')).code, 0)

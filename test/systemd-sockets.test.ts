@@ -32,7 +32,7 @@ http {
 }
 `
 
-for (const kind of ['together', 'one-at-a-time'] as const)
+for (const kind of ['start-first', 'stop-first'] as const)
   for (const preserved of [false, true])
     test(`${kind}, RuntimeDirectoryPreserve=${preserved ? 'restart' : 'no'}: nginx reaches the service after an update, a rollback, a kill, a restart, and a stop and a start`, async () => {
       await using made = await temporary('unix-socket')
@@ -44,7 +44,7 @@ for (const kind of ['together', 'one-at-a-time'] as const)
           kind: 'bundle',
           entry: 'server.js',
           healthPath: '/',
-          switch: kind,
+          order: kind,
           environment,
         }
         await buildTags({ project: parseProject(config, made.path), out }, ['v1.0.0', 'v1.1.0'])
@@ -112,12 +112,12 @@ const ASKS = `import '${join(PROJECT, 'agent/adapters/auto.ts')}'
   if (isTaken) { console.error('the port is in use'); process.exit(1) }
   createServer((request, response) => response.end(String(process.pid))).listen(Number(process.env.PORT), process.env.HOST)`
 
-for (const kind of ['one-at-a-time', 'together'] as const)
+for (const kind of ['stop-first', 'start-first'] as const)
   test(`${kind}: an application that finds its own port taken, in a way that nobody foresees, serves again after a kill, a restart and an update`, async () => {
     await using made = await temporary('last-resort')
     await writeFile(join(made.path, 'server.js'), ASKS)
     await using host = await bootWithFeed(async (out) => {
-      const config = { service: 'shop', kind: 'bundle', entry: 'server.js', healthPath: '/', switch: kind }
+      const config = { service: 'shop', kind: 'bundle', entry: 'server.js', healthPath: '/', order: kind }
       await buildTags({ project: parseProject(config, made.path), out }, ['v1.0.0', 'v1.1.0'])
     })
     await host.ok('sh', join(host.feed, 'v1.0.0/install.sh'), '--feed', host.feed, '--release', 'v1.0.0', '-y')
@@ -137,7 +137,7 @@ for (const kind of ['one-at-a-time', 'together'] as const)
     const third = await well(second)
     const upgrade = await host.run(['shop', 'upgrade', '-y'])
     const fourth = await well(null)
-    is(fourth === third, kind === 'together', upgrade.stderr)
+    is(fourth === third, kind === 'start-first', upgrade.stderr)
     match(await host.ok('shop', 'status'), 'v1.0.0')
     await host.ok('systemctl', 'reset-failed', 'shop') // seven starts in two minutes are more than a unit has
     await host.ok('systemctl', 'kill', '--signal=KILL', '--kill-who=main', 'shop')

@@ -55,16 +55,16 @@ function application(path: string, { clear, more = '' }: Ways): string {
     createServer(answer).listen(Number(process.env.PORT), process.env.HOST)`
 }
 
-for (const kind of ['one-at-a-time', 'together'] as const)
+for (const kind of ['stop-first', 'start-first'] as const)
   for (const [way, given] of Object.entries(ways)) {
-    const isShort = (kind === 'together') === !way.includes('promises') && !way.includes('another process')
+    const isShort = (kind === 'start-first') === !way.includes('promises') && !way.includes('another process')
     const register = isShort ? test : test.long // in CI the usual ways, and each kind
     register(
       `${kind}: an application that ${way} is updated, rolled back, gets a broken release, and is killed: its path leads to it`,
       async () => {
         await using folder = await socketFolder()
         const { path } = folder
-        await using it = await adopted(application(path, given), { switch: kind })
+        await using it = await adopted(application(path, given), { order: kind })
         const well = async () => {
           const pid = await eventually('an answer', () => pidOf(it), 30_000)
           is(await pidAt(path), pid)
@@ -84,7 +84,7 @@ for (const kind of ['one-at-a-time', 'together'] as const)
         await it.release('v1.2.0', broken)
         is((await it.operate('/admin/update', { tag: 'v1.2.0' })).outcome, 'reverted')
         const fourth = await well()
-        if (kind === 'together') is(fourth, third)
+        if (kind === 'start-first') is(fourth, third)
         const { answered, refused } = await client.stop()
         ok(answered > 20, `${answered} answered`)
         if (isKept) equal(refused, [])
@@ -102,7 +102,7 @@ test('a socket whose folder was emptied while no process lived is bound anew, an
     'const server',
     `await new Promise((resolve) => setTimeout(resolve, 500))\nconst server`,
   )
-  await using it = await adopted(text, { switch: 'together' })
+  await using it = await adopted(text, { order: 'start-first' })
   for (let crashes = 0; crashes < 2; crashes++) {
     const pid = await eventually('an answer', () => pidOf(it), 30_000)
     is(await pidAt(path), pid)
@@ -117,18 +117,18 @@ test('a socket whose folder was emptied while no process lived is bound anew, an
   is(await pidAt(path), await pidOf(it))
 })
 
-for (const kind of ['together', 'one-at-a-time'] as const) {
-  const register = kind === 'together' ? test : test.long
+for (const kind of ['start-first', 'stop-first'] as const) {
+  const register = kind === 'start-first' ? test : test.long
   register(
     `${kind}: a folder that somebody empties while the service runs: after a release that fails, clients find the old one there`,
     async () => {
       await using folder = await socketFolder()
       const { path } = folder
       const text = application(path, { clear: '' })
-      await using it = await adopted(text, { switch: kind })
+      await using it = await adopted(text, { order: kind })
       const early = text.replace('const server', 'process.exit(3)\nconst server')
       const late = `${text}\nsetTimeout(() => process.exit(3), 200)`
-      const ends = [early, late].slice(0, kind === 'together' ? 2 : 1)
+      const ends = [early, late].slice(0, kind === 'start-first' ? 2 : 1)
       for (const [at, broken] of ends.entries()) {
         await eventually('an answer', () => pidOf(it), 30_000)
         await eventually('its own permissions', async () => ((await stat(path)).mode & 0o777) === 0o666)
@@ -155,7 +155,7 @@ for (const kind of ['together', 'one-at-a-time'] as const) {
 test('a path that another process has taken meanwhile is not taken from it', async () => {
   await using folder = await socketFolder()
   const { path } = folder
-  await using it = await adopted(application(path, { clear: '' }), { switch: 'together' })
+  await using it = await adopted(application(path, { clear: '' }), { order: 'start-first' })
   const pid = await eventually('an answer', () => pidOf(it), 30_000)
   await unlink(path)
   const other = createOther(path)

@@ -62,12 +62,12 @@ async function openOne(port: number): Promise<{ ended: Promise<Ended> }> {
   return { ended }
 }
 
-for (const kind of ['one-at-a-time', 'together'] as const) {
+for (const kind of ['stop-first', 'start-first'] as const) {
   for (const [maker, text] of Object.entries(MADE_BY)) {
-    const isShort = (kind === 'together') === (maker === 'hand')
+    const isShort = (kind === 'start-first') === (maker === 'hand')
     const register = isShort ? test : test.long
     register(`${kind}: each WebSocket that ${maker} made ends with 1012`, async () => {
-      await using it = await adopted(AUTO + text + LISTEN, { switch: kind })
+      await using it = await adopted(AUTO + text + LISTEN, { order: kind })
       const open = await Promise.all(Array.from({ length: CLIENTS }, async () => await openOne(it.port)))
       await sleep(300)
       const { outcome, handover } = await it.operate('/admin/update', { tag: 'v1.1.0' })
@@ -114,7 +114,7 @@ test('server-sent events that nobody has registered: a switch waits for none of 
     ok(/^(data: \d+\n\n)+/.test(heard), heard.slice(0, 80))
 })
 
-for (const kind of ['one-at-a-time', 'together'] as const) {
+for (const kind of ['stop-first', 'start-first'] as const) {
   test(`${kind}: answers that the author names as endless hold nothing up and are not cut, and a slow one beside them is whole`, async () => {
     const text = `import '${join(PROJECT, 'agent/adapters/auto.ts')}'
       import { createServer } from 'node:http'
@@ -125,7 +125,7 @@ for (const kind of ['one-at-a-time', 'together'] as const) {
         const timer = setInterval(() => response.write('{}\\n'), 5)
         response.on('close', () => clearInterval(timer))
       }).listen(Number(process.env.PORT), process.env.HOST)`
-    await using it = await adopted(text, { switch: kind, endless: ['/poll', '/:name/feed?*live=yes*'] })
+    await using it = await adopted(text, { order: kind, endless: ['/poll', '/:name/feed?*live=yes*'] })
     const ask = async (path: string) => {
       const asked = fetch(`http://127.0.0.1:${it.port}${path}`).then((response) => response.text())
       return await asked.catch(() => 'it ended short')

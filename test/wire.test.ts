@@ -23,7 +23,7 @@ import { suite } from './suite.ts'
 const test = suite('wire', { timeoutMs: 120_000 })
 const onHost = suite('wire: a host', { skip: noHosts, timeoutMs: 240_000 })
 const APP = join(import.meta.dirname, 'fixtures/wire/app.ts')
-const KINDS = ['one-at-a-time', 'together']
+const KINDS = ['stop-first', 'start-first']
 const WORD = 'BATON_SAY_WIRES'
 /** where app.ts reads its words, in a text that is kept */
 const ARGUMENTS = /=""\]=process\.argv\.slice\(2\)/
@@ -80,7 +80,7 @@ for (const wire of WIRES)
 test('a release that does not say what it speaks is refused for a switch, by name and with the way, in both directions', async () => {
   const older = await kept(1, 'v1.1.0', WORD)
   const today = await programRelease('v1.0.0', APP)
-  await using it = await serving(today, older, 'one-at-a-time')
+  await using it = await serving(today, older, 'stop-first')
   const before = (await it.status()).instance.id
   const refused = await it.carryOut('/admin/update', 'v1.1.0')
   equal([refused.outcome, refused.error?.code, refused.stage], ['failed', 'refused', 'verify'])
@@ -95,7 +95,7 @@ test('a release that does not say what it speaks is refused for a switch, by nam
 test('a rollback to a release that does not say it is refused too, and the service goes on', async () => {
   // as if an update of a stopped service had brought today's release
   const [older, today] = [await kept(1, 'v1.0.0', WORD), await programRelease('v1.1.0', APP)]
-  await using it = await serving(today, older, 'one-at-a-time')
+  await using it = await serving(today, older, 'stop-first')
   await unpack(older, it.home.backup)
   const refused = await it.carryOut('/admin/update/rollback', 'v1.0.0')
   equal([refused.outcome, refused.error?.code], ['failed', 'refused'])
@@ -161,7 +161,7 @@ async function serving(first: TestRelease, next: TestRelease, kind: string): Pro
   const update = { quietMs: 1000, probationMs: 500, holdMs: 60_000, drainMs: 2000 }
   const home = await install({ release: first, update })
   await publishTo(home.receipt.feed, [first, next])
-  await home.start({ WIRE_SWITCH: kind })
+  await home.start({ WIRE_SWITCH: kind === 'start-first' ? 'together' : '' }) // the word of the executable that is kept
   return {
     home,
     port: home.port ?? 0,

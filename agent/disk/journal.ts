@@ -20,7 +20,7 @@ export interface JournalState {
   history: Operation[]
   bad: BadRelease[]
   probation: Probation | null
-  /** the holder of a switch one at a time, which owns the operation and its lock while no process of the service does; absent: none */
+  /** the holder of a stop-first switch, which owns the operation and its lock while no process of the service does; absent: none */
   holder?: ProcessName
   /** the last rehearsals that took place, newest first; absent: none */
   tried?: TriedRelease[]

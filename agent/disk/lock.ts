@@ -81,7 +81,7 @@ async function tryLock(disk: Disk, stateDirectory: string, who: string): Promise
   }
   try {
     database.exec('PRAGMA busy_timeout = 0; PRAGMA journal_mode = MEMORY; BEGIN EXCLUSIVE')
-    // In a switch one at a time the old process drops the lock when it exits. The holder in the journal owns the lock from then on.
+    // In a stop-first switch the old process drops the lock when it exits. The holder in the journal owns the lock from then on.
     if (isHeldByAnother(await holderIn(stateDirectory))) {
       database.close()
       return null

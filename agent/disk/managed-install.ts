@@ -4,7 +4,7 @@
 import { UPDATE_BOUNDS } from '../words/bounds.ts'
 import { type Disk, makeDisk } from './disk.ts'
 import type { OpenFeed } from '../words/release.ts'
-import type { NextSwitch } from '../words/switch.ts'
+import type { NextSwitch } from '../words/order.ts'
 import { type Journal, makeJournal } from './journal.ts'
 import type { Log } from '../log.ts'
 import type { Receipt } from './receipt.ts'
@@ -25,7 +25,7 @@ export interface ManagedInstall {
   /** milliseconds that a release may take until it serves */
   readonly readyMs: number
   /** how the release that serves asks to be replaced; null: none serves */
-  readonly next: Pick<NextSwitch, 'kind' | 'holdMs'> | null
+  readonly next: Pick<NextSwitch, 'holdMs' | 'order'> | null
   /** null: an operation without an installer, as in a test */
   readonly receipt: Pick<Receipt, 'supervisor' | 'configPath'> | null
   readonly log: Log

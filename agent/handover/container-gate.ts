@@ -1,4 +1,4 @@
-// A switch of containers one at a time, in the first code of a release: the new container waits here, before its application's first
+// A stop-first switch of containers, in the first code of a release: the new container waits here, before its application's first
 // line, until the command that replaces the old container reports that container's end (deploy/container/gate.ts).
 // Must hold: the application begins only after the gate has opened. If the gate closes instead, the old container may live: throw.
 

@@ -1,9 +1,9 @@
-// A switch one at a time, in the first code of a release: the successor waits here until no process of the old release is left,
+// A stop-first switch, in the first code of a release: the successor waits here until no process of the old release is left,
 // before the application's first line.
 // Must hold: the application does not begin while a process of the old release can still hold a lock, a port or a file.
 
 import { readSync, writeSync } from 'node:fs'
-import type { Switch } from '../words/switch.ts'
+import type { Order } from '../words/order.ts'
 import { type Gate, HOLDING, type ToPredecessor } from '../words/wire.ts'
 import { neverBlock } from '../sockets/libc.ts'
 import { riskAgain, riskMost } from '../sockets/memory.ts'
@@ -23,7 +23,7 @@ export function isHolder(): boolean {
  * then. Blocks the thread, since nothing else may run before. If this release must be the only process and its predecessor would
  * live beside it, this process exits.
  */
-export function waitAtGate({ tag, switch: switched }: { tag: string; switch: Switch }): boolean {
+export function waitAtGate({ tag, order }: { tag: string; order: Order }): boolean {
   const inheritance = inheritanceHere(isGone)
   if (inheritance === null) return true
   const { channel, gate, predecessor, hangMs, memoryRisk } = inheritance
@@ -36,11 +36,11 @@ export function waitAtGate({ tag, switch: switched }: { tag: string; switch: Swi
   if (memoryRisk !== undefined) riskMost() // before its first line: the old process serves
   const say = (body: ToPredecessor) => void writeSync(channel.messages, `${JSON.stringify({ body })}\n`)
   if (gate === undefined) {
-    if (switched === 'together') return false
+    if (order === 'start-first') return false
     say({ type: 'alone' })
     process.exit(0)
   }
-  say({ type: 'waiting', tag, switch: switched })
+  say({ type: 'waiting', tag })
   if (!isOpened(gate, hangMs)) {
     // The holder is dead or hangs. This process has the sockets too, so it goes on without the holder.
     signalAll([predecessor], 'SIGKILL')

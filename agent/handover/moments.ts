@@ -22,10 +22,10 @@ export const PREDECESSOR_STEPS = [
   'closed',
 ] as const
 
-/** The old process's steps in a switch one at a time. */
+/** The old process's steps in a stop-first switch. */
 export const ALONE_STEPS = ['spawned', 'waiting', 'named', 'quiet', 'settled', 'claimed', 'closed', 'left'] as const
 
-/** The holder's steps in a switch one at a time. */
+/** The holder's steps in a stop-first switch. */
 export const HOLDER_STEPS = [
   'held',
   'said waiting',

@@ -7,7 +7,7 @@ import { TRIAL } from '../words/wire.ts'
 import { inTime } from '../words/in-time.ts'
 
 /**
- * `only`: no other process of the service lives. `old`, `new`: two live, in a switch together. `rehearsal`: this process was started
+ * `only`: no other process of the service lives. `old`, `new`: two live, in a start-first switch. `rehearsal`: this process was started
  * only to be tried, at the end of a build or on a copy of the data.
  */
 export type ProcessRole = 'only' | 'old' | 'new' | 'rehearsal'

@@ -12,8 +12,8 @@ export interface Memory {
    */
   handOver(key: string, value: () => unknown): void
   /**
-   * The value that the previous process left under this key; undefined if it left none. In a switch one at a time it resolves at once;
-   * in a switch together, when the old process has ended. So do not await it before `listen()` there: the old process waits for this one
+   * The value that the previous process left under this key; undefined if it left none. In a stop-first switch it resolves at once;
+   * in a start-first switch, when the old process has ended. So do not await it before `listen()` there: the old process waits for this one
    * to serve, and the update would be reverted.
    */
   inherited(key: string): Promise<unknown>

@@ -52,7 +52,7 @@ export async function main(
     update,
     database,
     healthPath: '/healthz',
-    switch: 'together', // its store is SQLite, which two processes may use at once
+    order: 'start-first', // its store is SQLite, which two processes may use at once
     ...(busy === null ? {} : { busy }),
     ...(executable === null ? {} : { executable }),
     onDrain: () => app.drain(),

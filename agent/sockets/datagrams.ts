@@ -1,5 +1,5 @@
 // Hands UDP sockets to the next process: datagrams that arrive while no process lives wait in the kernel. Beside its own descriptor
-// a process keeps a spare of the same socket, which the next process inherits. In a switch together, each datagram reaches one of the
+// a process keeps a spare of the same socket, which the next process inherits. In a start-first switch, each datagram reaches one of the
 // two processes. Behind a holder in another container, the holder keeps the sockets instead (lent-datagrams.ts).
 // Must hold: an application that closes its socket frees the port.
 

@@ -2,7 +2,7 @@
 // and each gives its sockets through this one interface; serving.ts asks the one that this process has.
 //
 //   the manager     systemd, or the supervision without it (descriptor-store.ts)   held in its store          store.ts
-//   the conductor   the old process; one at a time, the holder                     inherited from it          handover/take/successor.ts
+//   the conductor   the old process; stop-first, the holder                     inherited from it          handover/take/successor.ts
 //   a container     beside this one (container/holder/holder.c)                    lent over a connection     lent.ts
 //   nobody          the first start                                                bound by this process      store.ts
 //

@@ -20,7 +20,7 @@ import {
 } from '../words/state.ts'
 import { keptCopies } from './kept-copies.ts'
 import { expectedPause, lastPause } from '../words/pause.ts'
-import type { NextSwitch } from '../words/switch.ts'
+import type { NextSwitch } from '../words/order.ts'
 import { knownRehearsal } from './rehearsal/rehearse.ts'
 import { scheduleReport } from './schedule/say.ts'
 import { installedTag } from './version.ts'

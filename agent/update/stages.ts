@@ -20,7 +20,7 @@ import {
   whyAgain,
 } from '../words/state.ts'
 import { expectedPause, lastPause, pauseFault } from '../words/pause.ts'
-import { switchOf } from '../words/switch.ts'
+import { orderOf } from '../words/order.ts'
 import { refuseOtherWire } from './other-wire.ts'
 import { markRestore, markUpdate } from './own-data.ts'
 import { knownRehearsal, refuseKnownOneWay, rehearse, type ToRehearse } from './rehearsal/rehearse.ts'
@@ -144,8 +144,8 @@ async function choose(
  */
 async function refuseLongPause({ next, journal }: ManagedInstall, release: Release, rehearsal: Rehearsal | null) {
   // a release that gets a copy of the database cannot live beside the one that has the other
-  const isAlone = rehearsal?.verdict === 'one_way' ? 'one-at-a-time' : (release.switch ?? null)
-  if (next === null || switchOf(next.kind, isAlone) !== 'one-at-a-time') return
+  const isAlone = rehearsal?.verdict === 'one_way' ? 'stop-first' : (release.order ?? null)
+  if (next === null || orderOf(next.order, isAlone) !== 'stop-first') return
   const fault = pauseFault(expectedPause(lastPause((await journal.read()).history), rehearsal), next.holdMs)
   if (fault !== null) throw fault
 }

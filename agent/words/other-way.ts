@@ -29,7 +29,7 @@ export const ROUTES: Record<Unmanaged, string> = {
   foreign_receipt:
     'update the executable that the receipt names, or run `install.sh` to make this one a managed install',
   first_code:
-    'build the service with `baton build`, or say `switch: "together"` if two processes of it may live at once, then replace the executable and restart (docs/guides/manual-binary.md)',
+    'build the service with `baton build`, or say `order: "start-first"` if two processes of it may live at once, then replace the executable and restart (docs/guides/manual-binary.md)',
   node: 'replace the executable by one that is built on Node 26.1 or later, and restart (docs/guides/manual-binary.md)',
 }
 

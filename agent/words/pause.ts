@@ -1,11 +1,11 @@
-// How long nobody is served in a switch one at a time: the last time, the next time, and what is too long. Pure.
+// How long nobody is served in a stop-first switch: the last time, the next time, and what is too long. Pure.
 
 import { blameless } from './blame.ts'
 import type { BatonError } from './errors.ts'
 import type { Rehearsal } from './rehearsal.ts'
 
 /**
- * How long nobody was served in the last switch one at a time, in milliseconds; null: not known. `history`: newest first. A switch in
+ * How long nobody was served in the last stop-first switch, in milliseconds; null: not known. `history`: newest first. A switch in
  * which a hook used up its time limit says how long the limit is, not how long the next switch takes: it counts only if the one before
  * did too.
  */
@@ -32,7 +32,7 @@ export interface ExpectedPause {
 }
 
 /**
- * What the next switch one at a time is expected to take; null: not known. `lastMs`: see `lastPause`. A rehearsal has measured how long the
+ * What the next stop-first switch is expected to take; null: not known. `lastMs`: see `lastPause`. A rehearsal has measured how long the
  * release takes to start, its migration included, and how long a copy takes; a release with no way back copies the database before it
  * starts. Clients wait for both.
  */
@@ -56,7 +56,7 @@ const WAYS: Readonly<Record<ExpectedPause['shownBy'], string>> = {
   trial: WHEN_NOBODY,
 }
 
-/** Why a switch one at a time is refused before anything stops; null: it is not. */
+/** Why a stop-first switch is refused before anything stops; null: it is not. */
 export function pauseFault(expected: ExpectedPause | null, holdMs: number): BatonError | null {
   if (expected === null || expected.expectedMs <= holdMs) return null
   const { expectedMs, shownBy } = expected

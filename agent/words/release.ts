@@ -4,7 +4,7 @@
 import { BatonError } from './errors.ts'
 import type { ReleaseNotes, TrustReport } from './state.ts'
 import type { RolloutStep } from './schedule.ts'
-import type { Switch } from './switch.ts'
+import type { Order } from './order.ts'
 
 /** `vX.Y.Z`, no leading zeros, each number at most nine digits. */
 export type Tag = string
@@ -31,7 +31,7 @@ export interface Release extends ReleaseNotes {
   /** schema number of the state that this release writes (`PRAGMA user_version`); null if it does not say */
   schema: number | null
   /** how it replaces another; absent if it does not say */
-  switch?: Switch
+  order?: Order
   /** steps of a staged release: from when on which share of the hosts installs it by itself; absent: all at once. Signed feeds only */
   rollout?: RolloutStep[]
   /** its container image, if the feed is signed and the maintainer has named the image: pull `repository@digest` */
@@ -104,7 +104,7 @@ export interface ReleaseManifest {
   notes: string
   publishedAt: string | null
   /** absent: not built by Baton, or the reference service */
-  switch?: Switch
+  order?: Order
   /** only for an author's application, as are the next three */
   kind?: ReleaseKind
   healthPath?: string | null

@@ -88,14 +88,14 @@ export const LISTENER = {
 const UPDATE: Readonly<Record<string, Setting>> = {
   probationMs: time(
     'probationMs',
-    'how long a new release must prove itself. Together, the connections that were there before stay with the old process in the ' +
+    'how long a new release must prove itself. Start-first, the connections that were there before stay with the old process in the ' +
       'first half of it, so a release that dies at once takes none of them with it',
   ),
   drainMs: time('drainMs', 'how long connections that cannot move may take to end'),
   readyMs: time(
     'readyMs',
     'how long a new release may take until it serves; an hour at most, for a long migration. Its trial on a copy, systemd and the ' +
-      'commands wait as long. One at a time, clients wait that long for a release that never does, and ' +
+      'commands wait as long. Stop-first, clients wait that long for a release that never does, and ' +
       'as long again for the old one, started again, to be as well as it was: lower it to what your start needs',
   ),
   drainMaxMs: time(
@@ -104,7 +104,7 @@ const UPDATE: Readonly<Record<string, Setting>> = {
   ),
   stopMs: time(
     'stopMs',
-    "how long the author's `onStop` may take before the process exits anyway. One at a time, clients wait for it",
+    "how long the author's `onStop` may take before the process exits anyway. Stop-first, clients wait for it",
   ),
   hangMs: time(
     'hangMs',
@@ -116,7 +116,7 @@ const UPDATE: Readonly<Record<string, Setting>> = {
   ),
   quietMs: time(
     'quietMs',
-    'one at a time: how long requests may take to end once nothing new is read. If they do not, the old process serves on and ' +
+    'stop-first: how long requests may take to end once nothing new is read. If they do not, the old process serves on and ' +
       'tries again 10 s later, three times in all; a rollback tries once',
   ),
   busy: {
@@ -124,13 +124,13 @@ const UPDATE: Readonly<Record<string, Setting>> = {
     enum: BUSY,
     default: BUSY[0],
     description:
-      'one at a time: what happens after the last try. `cut`: the requests that still run are closed, and counted as `cut`. ' +
+      'stop-first: what happens after the last try. `cut`: the requests that still run are closed, and counted as `cut`. ' +
       '`give-up`: the update ends as `failed` with the code `busy` (exit 7), nothing was switched, and no release is blamed. A ' +
       'rollback always cuts',
   },
   holdMs: time(
     'holdMs',
-    'one at a time: an update that is expected to make clients wait longer is refused before anything stops (`refused`, exit 7; a ' +
+    'stop-first: an update that is expected to make clients wait longer is refused before anything stops (`refused`, exit 7; a ' +
       'dry run and `doctor` say so before). A rollback never is. The expectation is the pause of the last switch that succeeded, ' +
       'or what a trial of this very release has measured if that is longer; where neither is known, nothing is refused; a switch in which `onStop` used up `stopMs` counts only if the one before did too. It does not end a pause that turns out longer: `onStop` is bounded by `stopMs`, ' +
       'the start by `readyMs`. After a release that started slowly, raise it, or roll back first',

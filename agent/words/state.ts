@@ -6,7 +6,7 @@ import { BatonError, type ErrorCode } from './errors.ts'
 import type { ExpectedPause } from './pause.ts'
 import type { Rehearsal } from './rehearsal.ts'
 import type { Mode, PolicyFile } from './schedule.ts'
-import type { NextSwitch } from './switch.ts'
+import type { NextSwitch } from './order.ts'
 
 /** The stages of an operation, in order. A rollback has `swap` and `restart` only. */
 export const STAGES = ['check', 'download', 'verify', 'swap', 'restart'] as const
@@ -47,17 +47,17 @@ export interface HandoverReport {
   /** milliseconds from the start of the restart stage until the successor accepted connections */
   switchMs: number
   /**
-   * Milliseconds in which nobody was served; of several such times the longest. One at a time: from the end of reading to the new process's
-   * `ready`, or until the old one read again; a new process that hung in probation is a part of the second. Together: from the last answer
+   * Milliseconds in which nobody was served; of several such times the longest. Stop-first: from the end of reading to the new process's
+   * `ready`, or until the old one read again; a new process that hung in probation is a part of the second. Start-first: from the last answer
    * of a new process that hung until the old one had everything back. Absent: nobody had to wait.
    */
   pauseMs?: number
   /** each of these times, in their order; absent: none, or the release is older than this */
   pausesMs?: number[]
-  /** One at a time: the author's hooks took as long as `stopMs` allows, so `pauseMs` is made of that limit. Absent: they did not. */
+  /** Stop-first: the author's hooks took as long as `stopMs` allows, so `pauseMs` is made of that limit. Absent: they did not. */
   limitHit?: true
   /**
-   * One at a time: no release started behind the sockets that were held for it, so they were let go, and clients were refused until one
+   * Stop-first: no release started behind the sockets that were held for it, so they were let go, and clients were refused until one
    * listened again. Absent: they were not.
    */
   letGo?: true
@@ -94,7 +94,7 @@ export interface Operation {
   bytes: number
   /** filled in by the restart stage */
   handover: HandoverReport | null
-  /** one at a time: what the switch waited for last, one sentence; absent: it did not have to wait */
+  /** stop-first: what the switch waited for last, one sentence; absent: it did not have to wait */
   waits?: string
   /** what trying the release on a copy of the data has shown; absent: not tried yet, or the service keeps no database */
   rehearsal?: Rehearsal
@@ -318,7 +318,7 @@ export interface VersionReport {
   state: { database: string; schema: number | null } | null
   /** releases newer than `running` that are skipped because they failed here; newest first */
   skipped: Skipped[]
-  /** how long clients would wait for `latest` in a switch one at a time; absent: not known */
+  /** how long clients would wait for `latest` in a stop-first switch; absent: not known */
   pause?: ExpectedPause
   trust: TrustReport
   checkedAt: string

@@ -1,8 +1,7 @@
 // The messages between predecessor and successor on their channel, and what the predecessor hands the successor at its start. In a
-// switch one at a time a holder stands between the two: it has a channel to each.
+// stop-first switch a holder stands between the two: it has a channel to each.
 
 import type { HandoverReport, Kind } from './state.ts'
-import type { Switch } from './switch.ts'
 
 /**
  * The versions of these messages that this release speaks, as the old process, the holder and the new one. What an older side ignores, an
@@ -103,8 +102,8 @@ export type ToSuccessor =
   | { type: 'commit' }
 
 export type ToPredecessor =
-  /** it waits at its gate; `switch`: what its release asks for */
-  | { type: 'waiting'; tag: string; switch: Switch }
+  /** it waits at its gate */
+  | { type: 'waiting'; tag: string }
   /** the successor must be the only process, but the predecessor would live beside it: the successor has begun nothing, and exits */
   | { type: 'alone' }
   /** the keys of all its listeners. The predecessor can give it no other */

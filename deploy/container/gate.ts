@@ -11,9 +11,9 @@ import {
   containerGate,
   containerTurn,
   gateGreeting,
-  type Switch,
-  SWITCHES,
-  switchOf,
+  type Order,
+  ORDERS,
+  orderOf,
   untilWell,
 } from '../../agent/words.ts'
 import type { Engine } from './engine/engine.ts'
@@ -30,7 +30,7 @@ const [LOOK_MS, GREETING_MAX_BYTES] = [20, 200]
 const STOP_MAX_SECONDS = 30
 
 /** How a container is replaced. `stopped`: the new one is started when the old one has ended. */
-export type Replacing = Switch | 'stopped'
+export type Replacing = Order | 'stopped'
 
 /** A container and its image. */
 export interface Replaced {
@@ -51,7 +51,7 @@ export async function howToReplace(old: Replaced, next: Replaced, engine: Engine
   // another program than the image's may begin at once
   if (asked === null || !isSame(next.container.Config.Entrypoint, next.image.Config?.Entrypoint)) return 'stopped'
   if ((await holderOf(old.container, engine)) === null) return 'stopped'
-  return switchOf(switchIn(old.image) ?? 'one-at-a-time', asked) ?? 'stopped'
+  return orderOf(switchIn(old.image) ?? 'stop-first', asked) ?? 'stopped'
 }
 
 export interface ContainerGate {
@@ -125,9 +125,9 @@ export async function passTurn(id: string): Promise<void> {
 }
 
 /** What an image of the kit says; null: it is not known whether its first code waits. */
-export function switchIn(image: ImageInspection): Switch | null {
-  const said = labelsOf(image)[IMAGE_LABELS.switch]
-  return SWITCHES.find((one) => one === said) ?? null
+export function switchIn(image: ImageInspection): Order | null {
+  const said = labelsOf(image)[IMAGE_LABELS.order]
+  return ORDERS.find((one) => one === said) ?? null
 }
 
 function hasOwnAddress({ NetworkSettings, Config }: ContainerInspection): boolean {

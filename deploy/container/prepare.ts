@@ -261,8 +261,8 @@ function labelled(origin: JobOrigin): Record<string, string> {
 
 const REPLACING: Record<Replacing, string> = {
   stopped: 'stop the old one, start the new one',
-  'one-at-a-time': 'start the new one, which waits in its first code, stop the old one, and let the new one begin',
-  together: 'start the new one, and stop the old one at the end of the probation',
+  'stop-first': 'start the new one, which waits in its first code, stop the old one, and let the new one begin',
+  'start-first': 'start the new one, and stop the old one at the end of the probation',
 }
 
 function planLines(

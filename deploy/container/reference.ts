@@ -107,6 +107,6 @@ export const IMAGE_LABELS = {
   /** JSON array: a command that copies the database to a file that it chooses, and prints its path */
   snapshot: 'baton.snapshot',
   /** which switch it asks for; a container of an image that says so waits at its gate (gate.ts) */
-  switch: 'baton.switch',
+  order: 'baton.order',
   version: 'org.opencontainers.image.version',
 } as const

@@ -23,9 +23,9 @@ export async function replace(job: Job, limits: Limits, tools: Pick<Tools, 'engi
   if (existsSync(GATES)) await carryVolume(GATES)
   await move.passName(job, engine)
   const now = await howNow(job, engine)
-  const how = now === 'together' && mark !== null ? 'one-at-a-time' : now // they cannot share the data
-  if (how === 'together') await keepTurn(job.successor)
-  if (how === 'one-at-a-time') return await afterWaiting(job, limits, tools)
+  const how = now === 'start-first' && mark !== null ? 'stop-first' : now // they cannot share the data
+  if (how === 'start-first') await keepTurn(job.successor)
+  if (how === 'stop-first') return await afterWaiting(job, limits, tools)
   if (how === 'stopped') {
     await leaveAlone(job, engine)
     await move.passPorts(job.origin, engine, { back: false })
@@ -63,5 +63,5 @@ async function afterWaiting(job: Job, limits: Limits, tools: Pick<Tools, 'engine
     throw cause
   }
   await gate.open()
-  return 'one-at-a-time'
+  return 'stop-first'
 }

@@ -47,7 +47,7 @@ export async function switchOver(job: Job, limits: Limits, tools: Switching): Pr
     await step(tools, 'health', `at most ${formatDuration(limits.healthTimeoutMs)}`)
     const asked = { answers: outage.answers, again }
     await becomesHealthy(job, limits, tools, asked)
-    const isBeside = (how as Replacing) === 'together'
+    const isBeside = (how as Replacing) === 'start-first'
     if (outage.isHeld() && !isBeside) await answersItsDoor(job, limits, outage, engine)
     if (limits.probationMs > 0) {
       await step(tools, 'probation', formatDuration(limits.probationMs))

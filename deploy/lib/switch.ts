@@ -1,6 +1,6 @@
 // Formats a switch and a rehearsal for people. Pure.
 
-import { formatRehearsal, type Rehearsal, type Switch } from '../../agent/words.ts'
+import { formatRehearsal, type Rehearsal } from '../../agent/words.ts'
 
 /** what most load balancers and webhook senders bear before they give a request up, milliseconds */
 const BORNE_MS = [3000, 10_000] as const
@@ -9,10 +9,6 @@ export const BORNE = `load balancers and webhook senders bear ${BORNE_MS[0] / 10
 
 export function isBorne(pauseMs: number): boolean {
   return pauseMs < BORNE_MS[0]
-}
-
-export function formatSwitch(kind: Switch): string {
-  return kind === 'together' ? 'together' : 'one at a time'
 }
 
 interface Paused {

@@ -103,7 +103,7 @@ export async function buildApplication(options: ApplicationOptions): Promise<Bui
     unpackedBytes,
     service,
     schema,
-    about: { kind, healthPath, port, ...base, switch: project.switch },
+    about: { kind, healthPath, port, ...base, order: project.order },
   })
   return { ...published, warnings, packages, contents }
 }
@@ -125,9 +125,9 @@ export async function makeFirst({ build, folder }: Project, progress: ProgressRe
 }
 
 export function wordsOf(project: Project, tag: string, commit: string | null, trust: OwnWords['trust']): OwnWords {
-  const { service, kind, healthPath, database, servers, switch: switched, environment, args, nodeFlags } = project
+  const { service, kind, healthPath, database, servers, order, environment, args, nodeFlags } = project
   const { commands, basePath, scheme, onStop, endless, rehearse, state, before } = project
-  const own = { service, tag, commit, kind, healthPath, database, servers, switch: switched, commands, basePath, trust }
+  const own = { service, tag, commit, kind, healthPath, database, servers, order, commands, basePath, trust }
   // left out if they are not set: such a release keeps the bytes that it had before these settings existed
   const said = Object.fromEntries(
     Object.entries({ scheme, onStop, endless, rehearse, state, before: before.length === 0 ? null : before }).filter(

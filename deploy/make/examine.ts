@@ -102,13 +102,13 @@ const CHECKS: Record<string, Check> = {
     const { message, hint } = aboutMoving(file, args)
     return ['warn', message, hint]
   },
-  switch: async ({ switch: kind }) =>
-    kind === 'together'
+  order: async ({ order }) =>
+    order === 'start-first'
       ? [
           'good',
-          'switch together: two processes of it live at once; `build` starts one, and names what only one can have',
+          'order: start-first, two processes of it live at once; `build` starts one, and names what only one can have',
         ]
-      : ['good', `switch one at a time: clients wait until the new process is there; ${BORNE}`],
+      : ['good', `order: stop-first, clients wait until the new process is there; ${BORNE}`],
   health: async ({ healthPath }) =>
     healthPath === null
       ? ['warn', 'no `healthPath`: a release proves that it runs, not that it is well', 'name a route that answers 2xx']

@@ -66,7 +66,7 @@ export async function releaseFromSource({ project, tag, copies, feed, progress }
     publishedAt: null,
     force: true,
     progress,
-    about: { kind: 'script', healthPath, port, ...base, switch: project.switch },
+    about: { kind: 'script', healthPath, port, ...base, order: project.order },
   })
 }
 

@@ -40,8 +40,8 @@ export interface Findings {
 export const PACKAGE = 'baton-kit'
 
 const SWITCH_NOTES = [
-  '`switch` is one-at-a-time: the old process has ended before the new one begins, so no timer, bot or lock is ever there twice, and clients wait for that moment.',
-  'If two processes of the application may live at once, say `together`: then nobody waits (docs/adopt.md).',
+  '`order` is stop-first: the old process has ended before the new one begins, so no timer, bot or lock is ever there twice, and clients wait for that moment.',
+  'If two processes of the application may live at once, say `start-first`: then nobody waits (docs/adopt.md).',
 ]
 
 /** `foreign`: the note about packages that exclude Node 26; null for none. */
@@ -134,7 +134,7 @@ function configOf(found: Detected, shown: SourceStart | null): Record<string, un
     $schema: `./node_modules/${PACKAGE}/config.schema.json`,
     service: found.service,
     entry: found.entry ?? 'server.js',
-    switch: 'one-at-a-time',
+    order: 'stop-first',
     ...(found.build === null ? {} : { build: found.build }),
     ...(isNext
       ? {

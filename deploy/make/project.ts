@@ -11,8 +11,8 @@ import {
   type ReleaseKind,
   SERVICE_MAX,
   serviceName,
-  type Switch,
-  SWITCHES,
+  type Order,
+  ORDERS,
 } from '../../agent/words.ts'
 import { isBelow, number, oneOf, type Read, record, shownValue, textOr, texts } from './reading.ts'
 import { rehearseFrom } from './rehearse-setting.ts'
@@ -45,7 +45,7 @@ export interface Project {
   port: number
   database: string | null
   servers: number | null
-  switch: Switch
+  order: Order
   /** `baton`: the kit's commands need the word `baton` before them; null: they are first words */
   commands: 'baton' | null
   /** where a first install puts the endpoints and the panel: '' or such as `/_baton` */
@@ -216,7 +216,7 @@ const PARTS: { [Key in Exclude<keyof Project, 'folder'>]: Read<Project[Key]> } =
   },
   servers: (value, name, faults) =>
     value === undefined || value === null ? null : number(1, 16, 1)(value, name, faults),
-  switch: oneOf(SWITCHES, 'one-at-a-time'),
+  order: oneOf(ORDERS, 'stop-first'),
   commands: (value, name, faults) =>
     value === undefined || value === null ? null : oneOf(COMMANDS, 'baton')(value, name, faults),
   basePath(value, name, faults) {

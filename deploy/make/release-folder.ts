@@ -35,7 +35,7 @@ export interface PublishOptions {
   /** the list of what the executable holds: see sbom.ts; absent: none */
   bill?: string
   /** further fields of release.json, for images and installs */
-  about?: Pick<ReleaseManifest, 'kind' | 'healthPath' | 'port' | 'basePath' | 'switch'>
+  about?: Pick<ReleaseManifest, 'kind' | 'healthPath' | 'port' | 'basePath' | 'order'>
 }
 
 export interface PublishedRelease {

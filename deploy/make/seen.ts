@@ -130,7 +130,7 @@ export function sentencesOfCwd(
 export function sentencesOfThreads(listens: readonly string[]): string[] {
   if (listens.length === 0) return []
   return [
-    `a worker thread listens (${listens.join(', ')}): an update hands over what the main thread listens on and no more, so clients of that are refused while it starts again, and in a switch together the new process finds the port in use. Listen in the main thread, and give the work to the worker`,
+    `a worker thread listens (${listens.join(', ')}): an update hands over what the main thread listens on and no more, so clients of that are refused while it starts again, and in a start-first switch the new process finds the port in use. Listen in the main thread, and give the work to the worker`,
   ]
 }
 

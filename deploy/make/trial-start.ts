@@ -299,11 +299,11 @@ export function howToEmbed(folder: string, entry: string): string {
 }
 
 /** What this start shows that two processes cannot have at once, if two are to live at once. */
-async function againstTogether({ switch: kind, servers }: Project, pid: number, port: number): Promise<string[]> {
-  if (kind !== 'together') return []
+async function againstTogether({ order, servers }: Project, pid: number, port: number): Promise<string[]> {
+  if (order !== 'start-first') return []
   const against = await onlyOneCanHave(pid, servers === null ? null : { port, servers })
   if (against.length === 0) return []
-  return [`\`switch\` is "together", but only one process can have ${against.join(', ')}`]
+  return [`\`order\` is "start-first", but only one process can have ${against.join(', ')}`]
 }
 
 /** Pure. `seen`: absolute paths. */

@@ -111,7 +111,7 @@ export function hintFor(said: string): string {
   if (/EADDRINUSE|address already in use|\bport\b.*\b(in use|taken|busy|occupied|not (free|available))/i.test(said))
     return `while it starts, its port is held for it, so that clients wait instead of being refused: if it asks in another process whether the port is free, leave that to \`listen\`, which fails if it is not; ${leave}`
   if (/pid[ -]?file|\.pid\b|already running|another (instance|process)|\block(ed|file)?\b/i.test(said))
-    return `it seems to refuse a start because of what the process before has left, or in a switch together still has: have \`onStop\` remove that, or let a start take over what belongs to no process any more; ${leave}`
+    return `it seems to refuse a start because of what the process before has left, or in a start-first switch still has: have \`onStop\` remove that, or let a start take over what belongs to no process any more; ${leave}`
   return leave
 }
 
@@ -125,7 +125,7 @@ async function endOf(trial: SwitchTrial, id: string, status: () => Promise<Statu
   let found: Operation | null = null
   const late = await untilWell(
     async () => {
-      const now = await status().catch(() => null) // one at a time, nobody answers for a moment
+      const now = await status().catch(() => null) // stop-first, nobody answers for a moment
       found = now?.operation ?? null
       if (found?.id === id && found.outcome !== null) return null
       if (now === null && startedWith(trial.state).length === 0) throw failed(trial, await lastReason(trial))

@@ -29,7 +29,7 @@ test('have a default for all that is not asked for, and are frozen', () => {
     quietMs: 2_000,
     holdMs: 15_000,
   })
-  equal([settings.switch, settings.busy], ['one-at-a-time', 'cut'])
+  equal([settings.order, settings.busy], ['stop-first', 'cut'])
   equal([settings.database, settings.healthPath, settings.basePath], [null, null, ''])
   ok(Object.isFrozen(settings) && Object.isFrozen(settings.update))
   settings.onDrain()

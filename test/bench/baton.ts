@@ -90,7 +90,7 @@ export async function baton(): Promise<Peer> {
 /** The same service, of which no two processes may live at once. */
 export async function batonAlone(): Promise<Peer> {
   const releases = await buildReleases('bench-releases-alone', join(PROJECT, 'test/bench/service-alone.ts'), 'fast')
-  return peerOf('baton-one', 'Baton, one at a time', releases)
+  return peerOf('baton-one', 'Baton, stop-first', releases)
 }
 
 function peerOf(id: string, title: string, releases: Releases): Peer {

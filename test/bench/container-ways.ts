@@ -81,7 +81,7 @@ export async function replacingWays(ground: Ground): Promise<ReplacingWay[]> {
       to: (tag) => anew('hand', () => start('hand', tag, published(8303))),
     },
     {
-      name: 'a holder, `deploy-container.sh`: one at a time, the new container waits in its first code',
+      name: 'a holder, `deploy-container.sh`: stop-first, the new container waits in its first code',
       port: 8311,
       begin: () => held('door', 8311),
       to: ordered('door'),
@@ -93,9 +93,9 @@ export async function replacingWays(ground: Ground): Promise<ReplacingWay[]> {
       to: ordered('older'),
     },
     {
-      name: '… together',
+      name: '… start-first',
       port: 8316,
-      begin: async () => held('twice', 8316, await switching(engine, repository, 'together')),
+      begin: async () => held('twice', 8316, await switching(engine, repository, 'start-first')),
       to: ordered('twice'),
     },
     { name: 'a holder, `docker-compose up -d`', port: 8312, begin: () => heldProject('v1.0.0'), to: heldProject },

@@ -81,7 +81,7 @@ export interface HandoverOptions {
   isolated: boolean
   /** more peers than `peers.ts` knows: Baton itself */
   more: (tools: Tools) => Promise<Entry[]>
-  /** Baton one at a time */
+  /** Baton stop-first */
   alone: () => Promise<Peer>
   say: (line: string) => void
 }
@@ -89,7 +89,7 @@ export interface HandoverOptions {
 const SHORT = { switches: 6, quietSwitches: 6, starts: 7, drainMs: 2000, steadyMs: 1000, minRequests: 0, think: 40 }
 const LONG = { ...SHORT, switches: 20, quietSwitches: 12, starts: 15, minRequests: 1_000_000, think: 10 }
 type Scale = typeof SHORT
-/** the id of Baton one at a time: with `--only` it stands for the pairs */
+/** the id of Baton stop-first: with `--only` it stands for the pairs */
 const ALONE = 'baton-one'
 const WARM_UP_MS = 1000
 const AFTER_SWITCH_MS = 300

@@ -118,8 +118,8 @@ function waitsMarkdown(peers: PeerResult[]): string[] {
 function pairsMarkdown(pairs: PairsResult): string[] {
   const { rounds, rate } = pairs
   return [
-    '### One at a time',
-    `The same service, switched together and one at a time, and its peer without the agent behind a socket that systemd holds: ${rounds} switches each, in turns, under an open loop of ${rate} requests/s. The longest wait is that of each second around a switch (its median and its worst), beside that of a second without one. The last column is the median of the ratios of each round. *Go* is the request to Baton, and the command to systemd. ms:`,
+    '### Stop-first',
+    `The same service, switched together and stop-first, and its peer without the agent behind a socket that systemd holds: ${rounds} switches each, in turns, under an open loop of ${rate} requests/s. The longest wait is that of each second around a switch (its median and its worst), beside that of a second without one. The last column is the median of the ratios of each round. *Go* is the request to Baton, and the command to systemd. ms:`,
     markdownTable(pairRows(pairs)),
   ]
 }

@@ -31,7 +31,7 @@ export interface PairFigures {
   longestMs: { median: number; worst: number }
   steadyLongestMs: number
   switchMs: number
-  /** the median of the ratios of each round: the longest wait one at a time over this peer's */
+  /** the median of the ratios of each round: the longest wait stop-first over this peer's */
   ratio: number
 }
 

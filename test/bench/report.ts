@@ -57,7 +57,7 @@ export function withComparison(readme: string, { handover }: Results): string {
     ...(isWaitKnown ? [`longest wait at ${COMPARED_RATE} requests/s (without a switch)`] : []),
     'new version answers after',
   ]
-  const about = `${switches} switches under load, each peer under at least ${least.toLocaleString('en')} requests (\`${handover.command}\`). Baton's switch is the kind *together*:`
+  const about = `${switches} switches under load, each peer under at least ${least.toLocaleString('en')} requests (\`${handover.command}\`). Baton's switch is *start-first*:`
   return readme.replace(COMPARISON, () => `\n${about}\n\n${markdownTable([head, ...rows])}\n\n`)
 }
 

@@ -8,10 +8,10 @@ import { BUILD } from '../../agent/service/build.ts'
 import { readSettings } from '../../agent/service/config.ts'
 import { createHandler } from '../../agent/service/handler.ts'
 import { openStore } from '../../agent/service/store.ts'
-import type { Switch } from '../../agent/words/switch.ts'
+import type { Order } from '../../agent/words/order.ts'
 import { addEcho } from './echo.ts'
 
-export async function serve(argv: readonly string[], switched: Switch): Promise<void> {
+export async function serve(argv: readonly string[], order: Order): Promise<void> {
   const settings = readSettings(BUILD.service, argv, process.env)
   const { password, feed, stateDirectory, update } = settings
   const database = join(stateDirectory, `${BUILD.service}.db`)
@@ -29,7 +29,7 @@ export async function serve(argv: readonly string[], switched: Switch): Promise<
     update,
     database,
     healthPath: '/healthz',
-    switch: switched,
+    order,
     onStop: () => store.close(),
   })
   await agent.serve(settings.listeners.map((listener) => ({ server, ...listener })))

@@ -1,4 +1,4 @@
-// What the bench runs as Baton, one at a time: the same service behind the first code of a release. A holder never loads the service,
+// What the bench runs as Baton, stop-first: the same service behind the first code of a release. A holder never loads the service,
 // and a successor loads it when its gate is open, so what clients wait for is what they would wait for.
 
 import { BUILD } from '../../agent/service/build.ts'
@@ -11,6 +11,6 @@ void beginAs({
   executable: process.execPath,
   serve: async () => {
     const { serve } = await import('./serve.ts')
-    await serve(process.argv.slice(2), 'one-at-a-time')
+    await serve(process.argv.slice(2), 'stop-first')
   },
 })

@@ -10,7 +10,7 @@ const PROGRAM = 'BENCH_TOLD'
 const TIME_MS = 1000
 
 const program = JSON.parse(process.env[PROGRAM] ?? '[]') as string[]
-void serve(process.argv.slice(2), 'together').then(tell)
+void serve(process.argv.slice(2), 'start-first').then(tell)
 
 async function tell(): Promise<void> {
   const leaving = new AbortController().signal

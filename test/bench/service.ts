@@ -5,4 +5,4 @@ import { serve } from './serve.ts'
 
 const argv = process.argv.slice(2)
 if (argv[0] === '--version') process.stdout.write(`${BUILD.service} ${BUILD.tag}\n`)
-else void serve(argv, 'together')
+else void serve(argv, 'start-first')

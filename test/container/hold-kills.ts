@@ -28,8 +28,8 @@ import { healthy, until } from './probe.ts'
 
 const { skip, engine, registry, close } = await openLab()
 const test = suite('container hold kills', { timeoutMs: 300_000, skip })
-type Kind = 'one at a time' | 'together'
-const KINDS: Kind[] = ['one at a time', 'together']
+type Kind = 'stop-first' | 'start-first'
+const KINDS: Kind[] = ['stop-first', 'start-first']
 const VICTIMS = [
   'the command',
   'the switcher',
@@ -66,9 +66,9 @@ const rows = new Map<HeldService, string[]>()
 test.before(async () => {
   const { address } = await cable()
   const repository = await serviceImages(engine, registry)
-  services['one at a time'] = await heldService(engine, { name: 'alone', port: 8250, repository, address })
-  const twice = await switching(engine, repository, 'together')
-  services.together = await heldService(engine, { name: 'both', port: 8251, repository: twice, address })
+  services['stop-first'] = await heldService(engine, { name: 'alone', port: 8250, repository, address })
+  const twice = await switching(engine, repository, 'start-first')
+  services['start-first'] = await heldService(engine, { name: 'both', port: 8251, repository: twice, address })
 })
 
 for (const kill of kills)
@@ -78,7 +78,7 @@ for (const kill of kills)
     const to = old === 'v1.0.0' ? 'v1.1.0' : 'v1.0.0'
     // else the last change but one is the removal of what the deployment before has kept
     await engine.docker('rm', '-f', `${service.app}-baton-previous`).catch(() => null)
-    const overlaps = kill.kind === 'together' ? null : await watchDatabase(engine, service.app)
+    const overlaps = kill.kind === 'start-first' ? null : await watchDatabase(engine, service.app)
     const clients = await strictClients(service, await cable())
     const { code, out } = await killed(kill, service, to)
     const seen = await clients.stop()
@@ -170,7 +170,7 @@ function clean({ kind, n, victim, signal }: Kill, seen: Seen): void {
   if (victim === 'the engine' || victim === 'the holder') return
   equal(seen.refused, 0, JSON.stringify(seen.errors))
   const serves =
-    victim === 'the old application' || (victim === 'the new application' && (kind === 'together' || n > BOTH_LIVE))
+    victim === 'the old application' || (victim === 'the new application' && (kind === 'start-first' || n > BOTH_LIVE))
   if (!serves) return whole(seen)
   // the engine starts an old one again that ends by itself, and the stop that was held may come before that hears a signal: then it
   // is killed with what it has accepted since

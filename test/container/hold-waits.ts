@@ -1,4 +1,4 @@
-// A container behind a holder, replaced by the command: one at a time, the new one waits in its first code until the engine has seen
+// A container behind a holder, replaced by the command: stop-first, the new one waits in its first code until the engine has seen
 // the old one's end; together, both serve for a while. What fails before that leaves the old container as it was, never stopped.
 
 import { readdir } from 'node:fs/promises'
@@ -23,12 +23,12 @@ test.before(async () => {
   both = await heldService(engine, {
     name: 'both',
     port: 8231,
-    repository: await switching(engine, repository, 'together'),
+    repository: await switching(engine, repository, 'start-first'),
     address,
   })
 })
 
-test('one at a time: the new one waits in its first code, its application begins after the old one’s end, nobody is refused', async () => {
+test('stop-first: the new one waits in its first code, its application begins after the old one’s end, nobody is refused', async () => {
   const service = alone as HeldService
   const overlaps = await watchDatabase(engine, service.app)
   const seen = await underLoad(engine, service, ROUNDS, async (round) => {
@@ -38,7 +38,7 @@ test('one at a time: the new one waits in its first code, its application begins
     equal(old.Id, before.Id)
     ok(now.State.StartedAt < old.State.FinishedAt, `${now.State.StartedAt}, ${old.State.FinishedAt}`)
   })
-  tell('one at a time', seen)
+  tell('stop-first', seen)
   whole(seen)
   const { looks, most } = await overlaps.stop()
   ok(looks > 10, String(looks))
@@ -59,7 +59,7 @@ const UNFIT: [string, string, RegExp][] = [
 // hold.ts has releases that fail later
 for (const [i, [what, lines, said]] of UNFIT.entries())
   test.long(
-    `one at a time: a new one that does not come as far (${what}) is put away, and the old one was never stopped`,
+    `stop-first: a new one that does not come as far (${what}) is put away, and the old one was never stopped`,
     async () => {
       const service = alone as HeldService
       const tag = `v1.9.${i}`
@@ -85,7 +85,7 @@ for (const [i, [what, lines, said]] of UNFIT.entries())
     },
   )
 
-test('one at a time: kill -9 of what does the switch, while the new one waits: that ends by itself, and the switch is finished', async () => {
+test('stop-first: kill -9 of what does the switch, while the new one waits: that ends by itself, and the switch is finished', async () => {
   const service = alone as HeldService
   const to = (await tagOf(service.app)) === 'v1.0.0' ? 'v1.1.0' : 'v1.0.0'
   const overlaps = await watchDatabase(engine, service.app)
@@ -114,7 +114,7 @@ test('one at a time: kill -9 of what does the switch, while the new one waits: t
 })
 
 test.long(
-  'one at a time: an application in its holder’s own network knows no gate: it is started after the old one’s end',
+  'stop-first: an application in its holder’s own network knows no gate: it is started after the old one’s end',
   async () => {
     const service = await heldService(engine, { name: 'inside', port: 8232, repository, address })
     await engine.docker('rm', '-f', service.app)
@@ -147,7 +147,7 @@ test('together: both serve on one socket through the probation, and nobody waits
     ok(Date.parse(old.State.FinishedAt) - Date.parse(now.State.StartedAt) > 1000)
     equal(await gates(service), [])
   })
-  tell('together', seen)
+  tell('start-first', seen)
   whole(seen)
 })
 

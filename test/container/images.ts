@@ -60,7 +60,7 @@ export async function switching(engine: LabEngine, repository: string, kind: str
     await derivedImage(engine, {
       from: `${repository}:${tag}`,
       reference: `${own}:${tag}`,
-      lines: `LABEL baton.switch=${JSON.stringify(kind)}`,
+      lines: `LABEL baton.order=${JSON.stringify(kind)}`,
     })
   await engine.docker('tag', `${repository}:holder`, `${own}:holder`)
   return own

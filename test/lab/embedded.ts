@@ -12,7 +12,7 @@ export function databasePath(stateDirectory: string): string {
 /** `own`: the hooks of the service, and how it is switched if that is not together. */
 export async function embedAgent(
   { password, feed, stateDirectory, update }: Settings,
-  own: Pick<EmbedOptions, 'onDrain' | 'onStop' | 'switch'>,
+  own: Pick<EmbedOptions, 'onDrain' | 'onStop' | 'order'>,
 ): Promise<Agent> {
   return await embed({
     ...BUILD,
@@ -23,7 +23,7 @@ export async function embedAgent(
     update,
     database: databasePath(stateDirectory),
     healthPath: '/healthz',
-    switch: 'together',
+    order: 'start-first',
     ...own,
   })
 }

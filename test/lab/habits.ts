@@ -12,7 +12,7 @@ import { until } from '../fixtures/evidence.ts'
 import { makeCertificate } from './certificate.ts'
 import { WebSocket } from './ws.ts'
 
-export type Kind = 'one-at-a-time' | 'together'
+export type Kind = 'stop-first' | 'start-first'
 
 export interface Habit extends Pick<StrangerOptions, 'update' | 'files' | 'scheme'> {
   /** the application: "an application that …" */
@@ -40,7 +40,7 @@ const ANSWER = `createServer((request, response) => response.end('TAG ' + proces
 const LISTEN = `.listen(Number(process.env.PORT), process.env.HOST)`
 const HTTP = `import { createServer } from 'node:http'\n`
 const SERVE = `${HTTP}${ANSWER}${LISTEN}\n`
-const ALONE = ['one-at-a-time'] as const
+const ALONE = ['stop-first'] as const
 /** tcp-port-used */
 const ASK_BY_CONNECTING = `const isUsed = await new Promise((resolve, reject) => {
   const client = connect({ port, host: '127.0.0.1' })

@@ -313,10 +313,10 @@ test('the question says what is particular: an older release, the snapshot, the 
   assertQuiet(watched)
 })
 
-test('one at a time: the question says how long nobody is served, the card who comes back, the outcome and the history how long it was', async () => {
+test('stop-first: the question says how long nobody is served, the card who comes back, the outcome and the history how long it was', async () => {
   await using stub = await served()
-  const kind = 'one-at-a-time'
-  stub.world.status.switch = { kind, expectedMs: 110, holdMs: 10_000 }
+  const order = 'stop-first'
+  stub.world.status.switch = { order, expectedMs: 110, holdMs: 10_000 }
   await using watched = await openPage(browser)
   const { page } = watched
   await signIn(page, stub.url, TOKEN)

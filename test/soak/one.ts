@@ -1,4 +1,4 @@
-// `npm run soak -- --one [--switches 20] [--reverts 8] [--kills 15] [--supervised]`: switches one at a time, of an application that notices a second
+// `npm run soak -- --one [--switches 20] [--reverts 8] [--kills 15] [--supervised]`: stop-first switches, of an application that notices a second
 // process, under about 200 requests a second. One line for each round, the totals last. The three numbers in a row of the totals
 // are those of the switches, the reverts and the kills; where nobody was left to answer, what clients saw is not among them.
 

@@ -1,4 +1,4 @@
-// The old process's part of a switch one at a time. The holder, a process of the old executable, keeps the sockets and the connections
+// The old process's part of a stop-first switch. The holder, a process of the old executable, keeps the sockets and the connections
 // while no process of the application lives, and starts the new release once this process is gone.
 //
 //   spawn the holder -> it spawns the successor, which waits at its gate -> a quiet moment -> give everything -> onStop -> exit

@@ -1,4 +1,4 @@
-// Replaces this process by a process of the executable that is now in place: together for a while, or one at a time.
+// Replaces this process by a process of the executable that is now in place: start-first or stop-first.
 
 import { openUnnamed } from '../../disk/disk.ts'
 import type { Journal } from '../../disk/journal.ts'
@@ -21,7 +21,7 @@ export interface SwitchFor {
   journal: Journal
   /** what the author hands over, by key */
   given: ReadonlyMap<string, () => unknown>
-  /** why a switch one at a time is impossible here; null if it is possible */
+  /** why a stop-first switch is impossible here; null if it is possible */
   whyNotAlone: string | null
 }
 
@@ -34,7 +34,7 @@ export async function replaceThis(ours: Ours, { whyNotAlone, ...about }: SwitchF
   try {
     // two releases that cannot share the database must not live at once
     const hasOwnData = readMark(stateDirectory)?.operationId === options.operationId
-    if (options.switch === 'together' && !hasOwnData) {
+    if (options.order === 'start-first' && !hasOwnData) {
       try {
         return await handOver(options)
       } catch (cause) {
@@ -56,8 +56,8 @@ function optionsOf(
 ): SwitchOptions {
   const began = performance.now()
   const { id, kind, from } = operation
-  const { service, switch: asked, healthPath, busy, log } = settings
-  const said = { service, switch: asked, healthPath, busy, log }
+  const { service, order, healthPath, busy, log } = settings
+  const said = { service, order, healthPath, busy, log }
   const { stallMs: _ofDownloads, ...limits } = settings.update
   const warn = (message: string) => log({ event: 'warning', message })
   return {

@@ -41,7 +41,7 @@ export interface Ours {
 }
 
 /** what an author has said, and what an operator has changed */
-type Said = Pick<Settings, 'service' | 'switch' | 'healthPath' | 'busy' | 'log'> & Omit<Settings['update'], 'stallMs'>
+type Said = Pick<Settings, 'service' | 'order' | 'healthPath' | 'busy' | 'log'> & Omit<Settings['update'], 'stallMs'>
 
 export interface SwitchOptions extends Ours, Said {
   /** of the release that serves */

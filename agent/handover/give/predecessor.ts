@@ -1,4 +1,4 @@
-// The predecessor's part of a switch together. At any moment one or two processes of the service exist, and one of them accepts.
+// The predecessor's part of a start-first switch. At any moment one or two processes of the service exist, and one of them accepts.
 // From the spawn to the exit, either process may die and the other goes on: this process takes everything back if the successor
 // dies, and the successor goes on alone if this process dies.
 //

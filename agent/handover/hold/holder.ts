@@ -1,4 +1,4 @@
-// The holder of a switch one at a time: a process of the old executable that never loads the application. It keeps the listening
+// The holder of a stop-first switch: a process of the old executable that never loads the application. It keeps the listening
 // sockets and the connections while no process of the application lives, starts the new release when the old process is gone, and
 // watches it through its probation. If the new release fails, the holder puts the old one back.
 //

@@ -205,7 +205,7 @@ function linkTo(options: ConductorOptions): Link {
 }
 
 /**
- * One at a time: the inherited socket on the same port if this release asks for another address and one of the two addresses includes
+ * Stop-first: the inherited socket on the same port if this release asks for another address and one of the two addresses includes
  * the other. The socket keeps its address until a start that inherits nothing. Without this, a changed address would fail here, and
  * again on the way back.
  */
@@ -215,7 +215,7 @@ function atOtherAddress(
   { inheritance, listeners }: ConductorOptions,
 ): InheritedListener | undefined {
   const [host, port] = hostAndPort(key)
-  // together, both sockets are open for a while, and the new address is served at once
+  // start-first, both sockets are open for a while, and the new address is served at once
   if (inheritance.gate === undefined || !isTcp || port === '0') return undefined
   const found = [...byKey.values()].filter((one) => {
     const [other, itsPort] = hostAndPort(one.key)

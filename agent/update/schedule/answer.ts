@@ -2,7 +2,7 @@
 
 import type { ManagedInstall } from '../../disk/managed-install.ts'
 import type { PolicyReport } from '../../words/state.ts'
-import type { NextSwitch } from '../../words/switch.ts'
+import type { NextSwitch } from '../../words/order.ts'
 import { rulesOf, writeOwn } from './policy-files.ts'
 import { scheduleReport } from './say.ts'
 

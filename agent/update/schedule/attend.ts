@@ -36,7 +36,7 @@ export type StartAlone = (asked: Omit<OperationRequest, 'who'>) => Promise<unkno
 
 export interface Attended {
   install: ManagedInstall
-  settings: Pick<Settings, 'service' | 'switch' | 'update'>
+  settings: Pick<Settings, 'service' | 'order' | 'update'>
   /** the schedule's own feed: it passes over other releases than an operation does */
   feed: OpenFeed
   leaving: AbortSignal
@@ -143,7 +143,7 @@ async function remembered({ install, now }: Attended): Promise<Remembered> {
 
 async function knownNow({ install, settings }: Attended, memory: Remembered): Promise<ScheduleKnown> {
   const [rules, journal, trust] = await Promise.all([rulesOf(install), journalNow(install), install.feed.trust()])
-  return { rules, memory, journal, trust, next: { kind: settings.switch, holdMs: settings.update.holdMs } }
+  return { rules, memory, journal, trust, next: { order: settings.order, holdMs: settings.update.holdMs } }
 }
 
 /** The journal, without an operation that nobody carries out: a killed process has left it, or its end could not be written. */

@@ -9,7 +9,7 @@ import { ownRelease } from '../../own.ts'
 import { expectedPause, lastPause, pauseFault } from '../../words/pause.ts'
 import type { Rehearsal } from '../../words/rehearsal.ts'
 import type { TrustReport } from '../../words/state.ts'
-import type { NextSwitch } from '../../words/switch.ts'
+import type { NextSwitch } from '../../words/order.ts'
 import { operatorsUpdate } from '../operator.ts'
 import { cageOf } from '../rehearsal/ask-cage.ts'
 import { LEFT } from './ask.ts'
@@ -48,7 +48,7 @@ export async function asksOf(install: PersonAsked, known: PersonAskedWith): Prom
   const data = await aboutData(install, policy, tried, offer)
   if (data !== null) return data
   const expected = expectedPause(lastPause(journal.history), tried)
-  const pause = next.kind === 'one-at-a-time' ? pauseFault(expected, next.holdMs) : null
+  const pause = next.order === 'stop-first' ? pauseFault(expected, next.holdMs) : null
   return pause === null ? await aboutRoom(install, offer, waits) : waits(pause.message)
 }
 

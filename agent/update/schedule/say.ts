@@ -2,7 +2,7 @@
 
 import type { JournalState } from '../../disk/journal.ts'
 import type { Operation, OwnDeed, ScheduleReport, TrustReport } from '../../words/state.ts'
-import type { NextSwitch } from '../../words/switch.ts'
+import type { NextSwitch } from '../../words/order.ts'
 import { compareTags } from '../../words/release.ts'
 import { factsOf, leftBehind, tookMsOf } from './facts.ts'
 import { corrected, type Remembered, newMemory, readMemory } from './memory.ts'

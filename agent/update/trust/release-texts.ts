@@ -4,7 +4,7 @@
 
 import { createHash } from 'node:crypto'
 import { isService, isTag, type ReleaseManifest } from '../../words/release.ts'
-import { SWITCHES } from '../../words/switch.ts'
+import { ORDERS } from '../../words/order.ts'
 import { isCount, isFileName, isObject, isSha256, isSize, isTime, parsedJson, quoted } from '../../words/untrusted.ts'
 
 export const SUMS_NAME = 'SHA256SUMS'
@@ -68,7 +68,7 @@ export function parseManifest(text: string): { manifest: ReleaseManifest } | { w
   if (text.length > TEXT_MAX_BYTES) return refused(`expected at most ${TEXT_MAX_BYTES} bytes`)
   const value = parsedJson(text)
   if (!isObject(value)) return refused(`expected a JSON object, got ${quoted(text)}`)
-  const { format, service, tag, schema = null, notes = '', publishedAt = null, assets, switch: switched } = value
+  const { format, service, tag, schema = null, notes = '', publishedAt = null, assets, order } = value
   if (format !== 1) return refused(`expected format 1, got ${quoted(format)}`)
   if (!isService(service)) return refused(`\`service\`: expected a name, got ${quoted(service)}`)
   if (!isTag(tag)) return refused(`\`tag\`: expected vX.Y.Z, got ${quoted(tag)}`)
@@ -87,8 +87,8 @@ export function parseManifest(text: string): { manifest: ReleaseManifest } | { w
     known.push(asset)
   }
   const manifest = { format, service, tag, schema, notes: notes.slice(0, NOTES_MAX_CHARS), publishedAt, assets: known }
-  const isKnown = SWITCHES.some((one) => one === switched)
-  return { manifest: { ...manifest, ...(isKnown ? { switch: switched } : {}) } as ReleaseManifest }
+  const isKnown = ORDERS.some((one) => one === order)
+  return { manifest: { ...manifest, ...(isKnown ? { order } : {}) } as ReleaseManifest }
 }
 
 type Entry = ReleaseManifest['assets'][number]

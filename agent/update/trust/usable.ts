@@ -98,7 +98,7 @@ export function assess(listing: Listing, texts: ReleaseTexts, target: Target): J
         },
         others: [],
         schema: announced?.schema ?? null,
-        ...(announced?.switch === undefined ? {} : { switch: announced.switch }),
+        ...(announced?.order === undefined ? {} : { order: announced.order }),
         image: null,
       },
     }

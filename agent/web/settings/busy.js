@@ -77,9 +77,9 @@ function downloadOf(progress) {
     .join('  ·  ')
 }
 
-/** Whether the switch is one at a time, as far as the answering process knows. */
+/** Whether the switch is stop-first, as far as the answering process knows. */
 const isAlone = (status, { handover }) =>
-  status.switch?.kind === 'one-at-a-time' || (handover ?? {}).pauseMs !== undefined
+  status.switch?.order === 'stop-first' || (handover ?? {}).pauseMs !== undefined
 
 function servingOf(phase, from, to, alone) {
   if (phase === 'unconfirmed') return ''

@@ -60,7 +60,7 @@ export function particulars(to, status, report) {
   if (before !== null && after !== null)
     points.push({ kind: before === after ? 'schema.same' : 'schema', before, after })
   if (report?.state) points.push({ kind: 'snapshot', database: report.state.database })
-  if (status.switch?.kind === 'one-at-a-time') points.push(pausePoint(to, status.switch, report))
+  if (status.switch?.order === 'stop-first') points.push(pausePoint(to, status.switch, report))
   if (report?.trust?.signed === false && status.backup !== to) points.push({ kind: 'unsigned' })
   return points
 }

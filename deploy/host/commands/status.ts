@@ -14,7 +14,7 @@ import {
   reportOf,
 } from '../../../agent/words.ts'
 import { installedTag, ownCommand } from '../../../agent/install.ts'
-import { formatPause, formatSwitch } from '../../lib/switch.ts'
+import { formatPause } from '../../lib/switch.ts'
 import { supervisorOf } from '../boundary/open.ts'
 import { formatCrashes } from '../supervisor/crashes.ts'
 import type { Supervisor, SupervisorState } from '../supervisor/supervisor.ts'
@@ -112,9 +112,9 @@ function deedLine({ from, to, outcome, at, pauseMs, error }: OwnDeed): string {
   return error === null ? `${what}, ${waited}` : `${what} (${error.message})`
 }
 
-function switchLine({ kind, expectedMs }: NextSwitch): string {
+function switchLine({ order, expectedMs }: NextSwitch): string {
   const pause = formatPause({ pauseMs: expectedMs })
-  return `${formatSwitch(kind)}${kind === 'together' || pause === null ? '' : `; in the last good one ${pause}`}`
+  return `${order}${order === 'start-first' || pause === null ? '' : `; in the last good one ${pause}`}`
 }
 
 function trustLines({ signed, metadata, warning }: Look['trust']): string[] {

@@ -119,9 +119,9 @@ export async function checkSwitch({ receipt }: Subject): Promise<Finding[]> {
   const next = status?.switch
   if (status === null || next === undefined) {
     const why = status === null ? 'no service answers' : `${status.instance.version} does not say it`
-    return [ok('switch', `which kind is not known: ${why}`)]
+    return [ok('switch', `which order is not known: ${why}`)]
   }
-  return [next.kind === 'together' ? besideEachOther(await onlyOneCanHave(status.instance.pid)) : alone(next)]
+  return [next.order === 'start-first' ? besideEachOther(await onlyOneCanHave(status.instance.pid)) : alone(next)]
 }
 
 /** Pure. */
@@ -130,9 +130,9 @@ export function alone({ expectedMs, holdMs }: NextSwitch): Finding {
   if (expectedMs === null || pause === null)
     return ok(
       'switch',
-      `one at a time; how long nobody is served is not known before the first one, \`holdMs\` is ${holdMs}`,
+      `stop-first; how long nobody is served is not known before the first one, \`holdMs\` is ${holdMs}`,
     )
-  const said = `one at a time; in the last good one ${pause}, and \`holdMs\` allows ${holdMs}`
+  const said = `stop-first; in the last good one ${pause}, and \`holdMs\` allows ${holdMs}`
   if (expectedMs > holdMs) {
     return failure(
       'switch',
@@ -150,10 +150,10 @@ export function alone({ expectedMs, holdMs }: NextSwitch): Finding {
 
 /** Pure. `against`: what only one process can have. */
 export function besideEachOther(against: readonly string[]): Finding {
-  if (against.length === 0) return ok('switch', 'together: two processes of it live at once, and nobody waits')
+  if (against.length === 0) return ok('switch', 'start-first: two processes of it live at once, and nobody waits')
   return warning(
     'switch',
-    `together, but only one process can have ${against.join(', ')}`,
-    'its author may choose `"switch": "one-at-a-time"` in baton.config.json',
+    `start-first, but only one process can have ${against.join(', ')}`,
+    'its author may choose `"order": "stop-first"` in baton.config.json',
   )
 }

@@ -44,7 +44,7 @@ export interface Watcher {
 
 const SNAPSHOT = { state: 'snapshot' }
 const POLL_MS = 200
-/** how long the service may stay silent before it counts as down; a switch one at a time is silent while the new release starts */
+/** how long the service may stay silent before it counts as down; a stop-first switch is silent while the new release starts */
 const SILENCE_MS = 90_000
 /** what a switch takes beside the starts of two releases */
 const AROUND_MS = 30_000

@@ -33,8 +33,8 @@ import {
   type Rehearsal,
   type Release,
   type Status,
-  type Switch,
-  switchOf,
+  type Order,
+  orderOf,
 } from '../../../agent/words.ts'
 import { formatCrashes } from '../supervisor/crashes.ts'
 import { connect } from './client.ts'
@@ -59,7 +59,7 @@ export interface Foreseen {
 
 export interface ForeseenSwitch extends Pick<NextSwitch, 'expectedMs'> {
   /** null: not known */
-  kind: Switch | null
+  order: Order | null
   /** null: not known */
   shownBy: ExpectedPause['shownBy'] | null
   /** null: not known */
@@ -84,7 +84,7 @@ export async function foresee(receipt: Receipt, request: Operate, outside: Outsi
     if (request.restoreState) outside.note(whatBecomes(await snapshotFor(data, null)))
     else refuseNewerSchema({ current: from }, (await journal.read()).history)
     if (status !== null) await foreseeOtherWire({ places, current: from }, places.backup, backup, 'rollback')
-    const next = foreseeSwitch('rollback', status, request.restoreState ? 'one-at-a-time' : null, null)
+    const next = foreseeSwitch('rollback', status, request.restoreState ? 'stop-first' : null, null)
     return { would: 'rolled_back', from, to: backup, sha256: null, switch: next, rehearsal: null }
   }
   await tellOfBad(receipt, act.tag, outside)
@@ -104,7 +104,7 @@ export async function foresee(receipt: Receipt, request: Operate, outside: Outsi
   await assertRoomOf(receipt, release)
   const foreseen = (rehearsal: Rehearsal | null) => {
     const isAlone = request.restoreState || rehearsal?.verdict === 'one_way' // the two releases cannot share the data
-    const asked = isAlone ? 'one-at-a-time' : (release.switch ?? null)
+    const asked = isAlone ? 'stop-first' : (release.order ?? null)
     return foreseeSwitch('update', status, asked, request.restoreState ? null : rehearsal)
   }
   const next = foreseen(known)
@@ -139,17 +139,17 @@ function whatBecomes({ path }: { path: string }): string {
 export function foreseeSwitch(
   act: Kind,
   status: Status | null,
-  asked: Switch | null,
+  asked: Order | null,
   rehearsal: Rehearsal | null,
 ): ForeseenSwitch | null {
   if (status === null) return null
-  const { kind = null, expectedMs: lastMs = null, holdMs = null } = status.switch ?? {}
+  const { order = null, expectedMs: lastMs = null, holdMs = null } = status.switch ?? {}
   const expected = expectedPause(lastMs, rehearsal)
   // a release that starts slowly must not bar the way back from it
   const fault = act === 'rollback' || holdMs === null ? null : pauseFault(expected, holdMs)
-  const both = switchOf(kind, asked)
-  if (both === 'one-at-a-time' && fault !== null) throw fault
-  return { kind: both, expectedMs: expected?.expectedMs ?? null, shownBy: expected?.shownBy ?? null, holdMs }
+  const both = orderOf(order, asked)
+  if (both === 'stop-first' && fault !== null) throw fault
+  return { order: both, expectedMs: expected?.expectedMs ?? null, shownBy: expected?.shownBy ?? null, holdMs }
 }
 
 /** The release that the check stage would find. It looks for a named tag even if that tag is in place already. */

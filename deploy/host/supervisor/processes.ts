@@ -16,7 +16,7 @@ const LOOK_MS = 50
 /**
  * Ids of this service's living processes: same executable and same configuration, or noted by its supervision; same user, and the
  * same namespaces as this process, since a container on this host may run another service at the same path. Oldest first. A process
- * that holds the sockets in a switch one at a time is one of them: it runs from the backup executable, and for moments it is the
+ * that holds the sockets in a stop-first switch is one of them: it runs from the backup executable, and for moments it is the
  * only one.
  */
 export async function servicePids(receipt: Receipt): Promise<number[]> {

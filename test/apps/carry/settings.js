@@ -13,7 +13,7 @@ export const settings = {
   feed: FEED,
   stateDirectory: STATE,
   healthPath: '/healthz',
-  switch: 'together', // no state but a database, and the tests are about two processes
+  order: 'start-first', // no state but a database, and the tests are about two processes
   update: { probationMs: 800, drainMs: 10_000, hangMs: 5000, readyMs: 20_000 },
 }
 

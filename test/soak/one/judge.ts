@@ -1,4 +1,4 @@
-// What a soak of switches one at a time must find. Pure.
+// What a soak of stop-first switches must find. Pure.
 // Must hold: while the release is sound, and while a bad one is not ready, clients lose nothing. Whoever dies takes with it what it
 // had received, and no more.
 

@@ -1,4 +1,4 @@
-// The processes of a switch one at a time, as this host shows them: the old one, the holder and the new one. Reads only.
+// The processes of a stop-first switch, as this host shows them: the old one, the holder and the new one. Reads only.
 
 import { readFileSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'

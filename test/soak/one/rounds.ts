@@ -1,4 +1,4 @@
-// The rounds of the soak of switches one at a time, on one service: switches forth and back, releases that go wrong, and processes
+// The rounds of the soak of stop-first switches, on one service: switches forth and back, releases that go wrong, and processes
 // that are hit at random instants of a switch.
 // Must hold: nothing is judged before the service has settled; no process is left at the end.
 

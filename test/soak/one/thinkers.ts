@@ -1,4 +1,4 @@
-// Switches one at a time of a large application, under keep-alive clients that think about as long as the server keeps their
+// Switches stop-first of a large application, under keep-alive clients that think about as long as the server keeps their
 // connections: each switch meets connections in the last moments of their idle time. Node keeps them 6 s, and tells clients 5 s.
 // Must hold: no connection is reset, which means that a request was there and unread. A request that crosses the end of an idle time is
 // lost without a switch too: it is told, and not judged.

@@ -1,4 +1,4 @@
-// The clients of the soak of switches one at a time: fresh connections, keep-alive connections, rows that are written, and
+// The clients of the soak of stop-first switches: fresh connections, keep-alive connections, rows that are written, and
 // WebSockets whose numbers must come back. About 200 requests a second. What happens between two marks is told apart.
 // Must hold: nothing is sent twice; what has no whole, right answer is lost.
 
