@@ -99,7 +99,7 @@ install.sh [install|upgrade|rollback [TAG]|cancel|status|check|uninstall|doctor|
   --no-service           without systemd
   --no-start             start nothing
   --health-url URL       must answer 2xx too before a release counts as good
-  --one-way              for upgrade: to a release after which there is no way back, too
+  --allow-irreversible              for upgrade: to a release after which there is no way back, too
   -n, --dry-run          print the plan, change nothing
   --rehearse             for upgrade --dry-run: try the release on a copy of the data
   --json                 one JSON object a line
@@ -130,9 +130,9 @@ read_arguments() {
       --feed=*) feed=${1#*=} named_feed=1 ;;
       --prefix=*) prefix=${1#*=} ;;
       --clone=*) clone=${1#*=} ;;
-      --state-dir=* | --listen=* | --run-as=* | --confirm=* | --health-url=* | --health-timeout=* | --lock-timeout=* | --hold=*) ;;
+      --state-dir=* | --listen=* | --run-as=* | --confirm=* | --health-url=* | --health-timeout=* | --lock-timeout=* | --pause-until=*) ;;
       --release | --feed | --clone | --prefix | --state-dir | --listen | --run-as | --confirm | --health-url | \
-        --health-timeout | --lock-timeout | --hold)
+        --health-timeout | --lock-timeout | --pause-until)
         [ $# -ge 2 ] || die 2 "expected a value after $1"
         case $1 in
           --release) release=$2 ;;
@@ -146,8 +146,8 @@ read_arguments() {
       --system) scope=system ;;
       -q | --quiet | --json) quiet=1 ;;
       -h | --help) command=help ;;
-      -n | --dry-run | -y | --yes | -v | --verbose | --service | --no-service | --start | --no-start | --one-way | \
-        --restore-state | --rehearse | --release-hold | --check | --purge) ;;
+      -n | --dry-run | -y | --yes | -v | --verbose | --service | --no-service | --start | --no-start | --allow-irreversible | \
+        --restore-state | --rehearse | --unpause | --check | --purge) ;;
       # the executable reads the other flags, and refuses those that it does not know
       -*) stranger=${stranger:-${1%%=*}} ;;
       *) [ -n "$command" ] || command=$1 ;;

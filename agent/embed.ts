@@ -24,7 +24,7 @@ import type { Instance } from './words/state.ts'
 import { nodeCrypto } from './words/later.ts'
 import { makeUpdater, unmanagedUpdater } from './updater.ts'
 
-export interface Agent extends Pick<Carries, 'carry' | 'carried'>, Memory, Pick<Turn, 'only'> {
+export interface Agent extends Pick<Carries, 'carry' | 'carried'>, Memory, Pick<Turn, 'singleton'> {
   /** whether another process of the service lives at this moment, and which of the two this one is */
   readonly role: ProcessRole
   /** this process, as the status endpoint shows it */
@@ -99,7 +99,7 @@ export async function embed(options: EmbedOptions = {}): Promise<Agent> {
     carried: carries.carried,
     handOver,
     inherited,
-    only: turn.only,
+    singleton: turn.singleton,
     get role() {
       if (isRehearsal()) return 'rehearsal'
       if (serving.handingOver !== null && settings.order === 'start-first') return 'old'

@@ -37,7 +37,7 @@ export interface OwnRelease {
   /** `SIGTERM`: what the application does on that signal is its `onStop`; absent or null: an update calls none of it */
   onStop?: 'SIGTERM' | null
   /** URLPatterns of the paths whose answers never end by themselves; absent: none */
-  endless?: readonly string[] | null
+  longLivedPaths?: readonly string[] | null
   /** what its author says about rehearsals; absent or null: nothing */
   rehearse?: Rehearse | null
   /** `none`: its author declares that it keeps nothing on the host that a release could change. Absent or null: nothing is said */
@@ -103,7 +103,7 @@ const NOTHING_SAID: Readonly<Required<OwnRelease>> = {
   commands: null,
   basePath: '',
   onStop: null,
-  endless: null,
+  longLivedPaths: null,
   rehearse: null,
   state: null,
 }

@@ -311,7 +311,7 @@ async function rehearse(values: Values): Promise<void> {
   const done = await rehearseRelease({ ...asked, project, out: outOf(values, project), progress })
   if (values['json'] === true) printJson(done)
   else say(formatRehearsed(done))
-  if (done.verdict !== 'open') process.exitCode = MEANINGS.refused.exit
+  if (done.verdict !== 'reversible') process.exitCode = MEANINGS.refused.exit
 }
 
 async function dev(values: Values): Promise<void> {

@@ -6,7 +6,7 @@ import { resolve } from 'node:path'
 import { asBatonError, BatonError, EXIT, MEANINGS } from '../agent/words.ts'
 import { BUILD } from '../agent/service/build.ts'
 import { expectNewEnough, findAnsible, runPlaybook } from './fleet/ansible.ts'
-import { ansibleFlagsOf, holdOf, variablesOf } from './fleet/settings.ts'
+import { ansibleFlagsOf, pauseOf, variablesOf } from './fleet/settings.ts'
 import { asksForHelp, type CommandLine, OUTPUT_FLAGS, parseFlags, usageOf, type Values } from './lib/flags.ts'
 import { printError, printJson, printLine } from './lib/printer.ts'
 
@@ -31,8 +31,12 @@ const COMMAND = {
     'after-host': { type: 'string', valueHint: 'command', description: "run here after each host's turn" },
     service: { type: 'string', valueHint: 'name', default: BUILD.service, description: 'which service' },
     check: { type: 'boolean', alias: 'n', default: false, description: 'look and plan, or say what runs where' },
-    hold: { type: 'string', valueHint: 'day', description: 'move nothing; no host updates by itself before that day' },
-    'release-hold': { type: 'boolean', default: false, description: 'move nothing; end that hold' },
+    'pause-until': {
+      type: 'string',
+      valueHint: 'day',
+      description: 'move nothing; no host updates by itself before that day',
+    },
+    unpause: { type: 'boolean', default: false, description: 'move nothing; end that pause' },
     report: { type: 'string', valueHint: 'file', description: 'file of the report (fleet-SERVICE.jsonl)' },
     ...OUTPUT_FLAGS,
   },
@@ -63,7 +67,7 @@ async function main(argv: readonly string[]): Promise<number> {
 }
 
 async function move(values: Values<typeof COMMAND.args>, more: readonly string[]): Promise<number> {
-  const isCheck = values.check || holdOf(values) !== '' || more.some((flag) => flag === '--check' || flag === '-C')
+  const isCheck = values.check || pauseOf(values) !== '' || more.some((flag) => flag === '--check' || flag === '-C')
   const variables = variablesOf(values, isCheck)
   const flags = ansibleFlagsOf(values, isCheck, more)
   await expectInventory(flags[1] ?? '')

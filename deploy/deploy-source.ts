@@ -55,7 +55,7 @@ const COMMAND = {
       description: 'for a first install: with a systemd service',
       negativeDescription: 'for a first install: without systemd',
     },
-    'one-way': {
+    'allow-irreversible': {
       type: 'boolean',
       default: false,
       description: 'also a release after which there is no way back',
@@ -143,7 +143,7 @@ async function main(argv: readonly string[]): Promise<number> {
       service,
       release: tag,
       rollback: false,
-      oneWay: values['one-way'],
+      allowIrreversible: values['allow-irreversible'],
       feed: dist,
       healthUrl: values['health-url'] ?? null,
       healthTimeout: values['health-timeout'],

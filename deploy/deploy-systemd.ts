@@ -28,7 +28,7 @@ const COMMAND = {
     rollback: { type: 'boolean', default: false, description: 'back to the backup executable' },
     feed: { type: 'string', valueHint: 'feed', description: 'for a first install: where releases are found' },
     service: { type: 'string', valueHint: 'name', description: 'which service (the one that is installed here)' },
-    'one-way': {
+    'allow-irreversible': {
       type: 'boolean',
       default: false,
       description: 'also a release after which there is no way back',
@@ -58,7 +58,7 @@ async function main(argv: readonly string[]): Promise<number> {
         service,
         release: parseRelease(values.release ?? null),
         rollback: values.rollback,
-        oneWay: values['one-way'],
+        allowIrreversible: values['allow-irreversible'],
         feed: values.feed ?? null,
         healthUrl: values['health-url'] ?? null,
         healthTimeout: values['health-timeout'],

@@ -1,4 +1,4 @@
-// The publisher's entry point: `npm run trust -- init | sign | refresh | rotate | withdraw | pull | push | verify | show`.
+// The publisher's entry point: `npm run trust -- init | sign | refresh | rotate | yank | pull | push | verify | show`.
 
 import { runTrust } from './trust/main.ts'
 

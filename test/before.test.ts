@@ -147,9 +147,9 @@ test('a rehearsal runs it on the copy: a migration there opens the way back or c
     return { log, judge: () => judge(report, { from: 'v1.0.0', to: tag }) }
   }
   const adds = await tried('v1.1.0', "database.exec('ALTER TABLE notes ADD COLUMN colour TEXT')")
-  equal([adds.judge().verdict, adds.log], ['open', ['v1.0.0 true', 'v1.1.0 true', 'v1.0.0 true']])
+  equal([adds.judge().verdict, adds.log], ['reversible', ['v1.0.0 true', 'v1.1.0 true', 'v1.0.0 true']])
   const drops = await tried('v1.2.0', "database.exec('DELETE FROM notes WHERE id = 1')")
-  is(drops.judge().verdict, 'one_way')
+  is(drops.judge().verdict, 'irreversible')
   const fails = await tried('v1.3.0', "throw new Error('no room for the index')")
   const failure = throws(() => fails.judge(), withCode('verify_failed'))
   match(failure.message, /v1\.3\.0 fails on a copy of the data: .*no room for the index/)

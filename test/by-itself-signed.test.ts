@@ -67,11 +67,11 @@ const SPOILT: Record<string, [RegExp, (signed: SignedDist) => Promise<void>]> = 
     /signed by none of the keys/,
     (signed) => signed.publish({ signers: { targets: [makeSigner()] } }),
   ],
-  withdrawn: [
+  yanked: [
     /^$/,
     async (signed) =>
       await signed.publish({
-        targets: await targetsOf(signed.dist.dir, 'svc', { 'v1.0.1': { withdrawn: 'eats data' } }),
+        targets: await targetsOf(signed.dist.dir, 'svc', { 'v1.0.1': { yanked: 'eats data' } }),
       }),
   ],
   expired: [/has expired/, (signed) => signed.publish({ edit: { timestamp: (file) => void (file.expires = PAST) } })],

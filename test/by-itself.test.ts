@@ -165,7 +165,7 @@ interface Bad {
 
 /**
  * Of the twelve bad shapes that must change no host. Below: a disk that is too small. In systemd-by-itself.test.ts: a migration that breaks,
- * that drops rows, that cannot be undone. In by-itself-signed.test.ts: a wrong signature, withdrawn, expired metadata.
+ * that drops rows, that cannot be undone. In by-itself-signed.test.ts: a wrong signature, yanked, expired metadata.
  */
 const BAD: Bad[] = [
   {

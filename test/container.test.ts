@@ -520,7 +520,7 @@ test('a rehearsal copies no more than the database had when it was looked at', a
     await rehearseInContainer(
       { origin, predecessor: 'one', successor: 'two', image: 'new' } as Job,
       { images: { present: image('old'), candidate: image('new') }, copy: { path: '/state/copy', files: [] } },
-      { rehearse: true, oneWay: false, healthTimeoutMs: 1000 },
+      { rehearse: true, allowIrreversible: false, healthTimeoutMs: 1000 },
       tools as unknown as Tools,
     )
     match(notes.join('\n'), 'has more than the 69632 bytes')

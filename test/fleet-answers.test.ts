@@ -55,23 +55,23 @@ test('where no host can use the newest release, nothing is moved and the reason 
   equal(stop, { why: `no host could tell what the latest release is: ${problem.why}`, exit: 5 })
 })
 
-test('--hold and --release-hold move nothing, and the look says which hosts go by themselves', async () => {
+test('--pause-until and --unpause move nothing, and the look says which hosts go by themselves', async () => {
   await using fleet = await makeStubFleet(3)
-  await fleet.set('h1', 'schedule', '{"mode":"minor","heldUntil":null,"says":"x"}')
-  await fleet.set('h2', 'schedule', '{"mode":"notify","heldUntil":null}')
+  await fleet.set('h1', 'schedule', '{"mode":"minor","pausedUntil":null,"says":"x"}')
+  await fleet.set('h2', 'schedule', '{"mode":"notify","pausedUntil":null}')
   await fleet.set('h3', 'old', 'yes')
-  const held = await fleet.move('--hold', '2099-12-27')
-  match(held.stdout, /"host": "h1".*"byItself": "minor, held until 2099-12-27T/)
+  const held = await fleet.move('--pause-until', '2099-12-27')
+  match(held.stdout, /"host": "h1".*"byItself": "minor, paused until 2099-12-27T/)
   match(held.stdout, /"host": "h3".*"refused": \{"why": "unknown flag", "exit": 2\}/)
-  const ended = await fleet.move('--release-hold')
+  const ended = await fleet.move('--unpause')
   match(ended.stdout, /"host": "h1".*"byItself": "minor"/)
   for (const wrong of isLong
     ? [
-        ['--hold', 'soon'],
-        ['--hold', '2099-12-27', '--release-hold'],
-        ['--hold', '2099-12-27', '--release', 'v1.1.0'],
+        ['--pause-until', 'soon'],
+        ['--pause-until', '2099-12-27', '--unpause'],
+        ['--pause-until', '2099-12-27', '--release', 'v1.1.0'],
       ]
-    : [['--hold', 'soon']])
+    : [['--pause-until', 'soon']])
     is((await fleet.move(...wrong)).code, 2, wrong.join(' '))
 })
 

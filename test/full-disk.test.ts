@@ -180,7 +180,7 @@ test('full in the middle of the copy for a rehearsal: not tried, with the reason
       const operation = newOperation(known)
       const release = await from.byTag('v1.1.0')
       const on = { ...install, disk }
-      await rehearse({ install: on, operation, release, candidate, oneWay: false, signal: undefined })
+      await rehearse({ install: on, operation, release, candidate, allowIrreversible: false, signal: undefined })
       is(operation.rehearsal?.verdict, 'not_tried')
       match(operation.rehearsal?.reason ?? '', /disk (is|I\/O)|full|ENOSPC|no space/i)
       equal(readdirSync(cage), [])

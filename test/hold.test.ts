@@ -1,4 +1,4 @@
-// What `--hold` makes of a container, and what `--no-hold` makes of it again. On a real engine: test/container/hold-moves.ts.
+// What `--keep-port` makes of a container, and what `--no-keep-port` makes of it again. On a real engine: test/container/hold-moves.ts.
 
 import { parseContainerSettings } from '../deploy/container/command.ts'
 import { behindHolder, holderFor, withoutHolder } from '../deploy/container/hold.ts'
@@ -77,15 +77,15 @@ test('an image cannot say what a holder took', () => {
   throws(() => refuseClaims(image, 'beacon:holder'), withCode('refused'))
 })
 
-test('--hold and --no-hold stand alone', () => {
-  equal(parseContainerSettings(['--container', 'app', '--hold'])?.release, 'hold')
-  equal(parseContainerSettings(['--container', 'app', '--no-hold'])?.release, 'no-hold')
-  equal(parseContainerSettings(['--hold', '--holder-image', 'x/y:1'])?.holder, 'x/y:1')
+test('--keep-port and --no-keep-port stand alone', () => {
+  equal(parseContainerSettings(['--container', 'app', '--keep-port'])?.release, 'hold')
+  equal(parseContainerSettings(['--container', 'app', '--no-keep-port'])?.release, 'no-hold')
+  equal(parseContainerSettings(['--keep-port', '--holder-image', 'x/y:1'])?.holder, 'x/y:1')
   for (const more of [['--release', 'latest'], ['--rollback'], ['--status']])
-    throws(() => parseContainerSettings(['--hold', ...more]), withCode('invalid_request'))
+    throws(() => parseContainerSettings(['--keep-port', ...more]), withCode('invalid_request'))
   match(
-    throws(() => parseContainerSettings(['--no-hold', '--holder-image', 'x'])).message,
-    /--holder-image with --hold only/,
+    throws(() => parseContainerSettings(['--no-keep-port', '--holder-image', 'x'])).message,
+    /--holder-image with --keep-port only/,
   )
   throws(() => parseContainerSettings(['--release', 'hold']), withCode('invalid_tag'))
 })

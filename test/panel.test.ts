@@ -183,7 +183,7 @@ const status = (some: Partial<Status>): Status => ({
   instance: old,
   backup: null,
   unproven: null,
-  trust: { signed: false, metadata: [], withdrawn: [], warning: null },
+  trust: { signed: false, metadata: [], yanked: [], warning: null },
   history: [],
   ...some,
 })

@@ -55,33 +55,33 @@ const OPEN = {
 /** Migrations after which it does not, or nobody knows. */
 const NOT_OPEN = {
   'a table renamed': [
-    'one_way',
+    'irreversible',
     'database.exec("ALTER TABLE notes RENAME TO entries"); breaks.select = "SELECT * FROM entries"; breaks.insert = "INSERT INTO entries(text) VALUES (?)"',
   ],
   'a column renamed': [
-    'one_way',
+    'irreversible',
     'database.exec("ALTER TABLE notes RENAME COLUMN text TO body"); breaks.select = "SELECT * FROM notes"; breaks.insert = "INSERT INTO notes(body) VALUES (?)"',
   ],
   'a column dropped': [
-    'one_way',
+    'irreversible',
     'database.exec("ALTER TABLE notes DROP COLUMN text"); breaks.select = "SELECT * FROM notes"; breaks.insert = "INSERT INTO notes(author) VALUES (length(?) * 0 + 1)"',
   ],
-  'rows dropped': ['one_way', 'database.exec("DELETE FROM notes WHERE id % 10 = 0")'],
-  'one row dropped, as many as the requests add': ['one_way', 'database.exec("DELETE FROM notes WHERE id = 7")'],
+  'rows dropped': ['irreversible', 'database.exec("DELETE FROM notes WHERE id % 10 = 0")'],
+  'one row dropped, as many as the requests add': ['irreversible', 'database.exec("DELETE FROM notes WHERE id = 7")'],
   'a table dropped': [
-    'one_way',
+    'irreversible',
     'database.exec("PRAGMA foreign_keys = OFF; DROP TABLE notes"); breaks.select = "SELECT 1"; breaks.insert = "INSERT INTO authors(name) VALUES (?)"',
   ],
   'writes refused by a trigger': [
-    'one_way',
+    'irreversible',
     `database.exec("CREATE TRIGGER t BEFORE INSERT ON notes BEGIN SELECT RAISE(ABORT, 'new writers only'); END"); breaks.writes = false`,
   ],
   'writes refused by a column that needs a value': [
-    'one_way',
+    'irreversible',
     `database.exec("PRAGMA foreign_keys = OFF; CREATE TABLE n2(id INTEGER PRIMARY KEY, author INTEGER, text TEXT NOT NULL, owner TEXT NOT NULL); INSERT INTO n2 SELECT id, author, text, 'x' FROM notes; DROP TABLE notes; ALTER TABLE n2 RENAME TO notes")`,
   ],
   'writes refused by a unique index': [
-    'one_way',
+    'irreversible',
     `database.exec("DELETE FROM notes WHERE text = 'note of v1.0.0'; CREATE UNIQUE INDEX u ON notes(text); INSERT INTO notes(author, text) VALUES (1, 'note of v1.0.0')")`,
   ],
   'a table made anew by copying': [
@@ -123,7 +123,7 @@ const migrates = (what: string) => (SHORT.has(what) ? test : test.long)
 for (const [what, migration] of Object.entries(OPEN)) {
   migrates(what)(`open: ${what}`, async () => {
     const report = await rehearsed(migration)
-    equal(judge(report, TAGS), { verdict: 'open', reason: 'v1.0.0 reads and writes the data that v1.1.0 leaves' })
+    equal(judge(report, TAGS), { verdict: 'reversible', reason: 'v1.0.0 reads and writes the data that v1.1.0 leaves' })
     ok((report.rows ?? 0) >= ROWS)
   })
 }
@@ -138,9 +138,9 @@ for (const [what, [verdict, migration]] of Object.entries(NOT_OPEN)) {
 }
 
 const LARGE: Record<string, [verdict: string, migration: string]> = {
-  'an index': ['open', OPEN['an index']],
-  'rows that are written': ['open', OPEN['rows that are written']],
-  'one row dropped': ['one_way', NOT_OPEN['one row dropped, as many as the requests add'][1]],
+  'an index': ['reversible', OPEN['an index']],
+  'rows that are written': ['reversible', OPEN['rows that are written']],
+  'one row dropped': ['irreversible', NOT_OPEN['one row dropped, as many as the requests add'][1]],
   'a table made anew by copying': ['unproven', NOT_OPEN['a table made anew by copying'][1]],
 }
 
@@ -156,7 +156,7 @@ for (const rows of isLong ? [1_000_000, 2_000_000] : [])
 if (isLong)
   test('a migration of 20 s is waited for', async () => {
     const report = await rehearsed('return new Promise((resolve) => setTimeout(resolve, 20_000))', 60_000)
-    is(judge(report, TAGS).verdict, 'open')
+    is(judge(report, TAGS).verdict, 'reversible')
     ok((report.candidate?.ms ?? 0) >= 20_000)
   })
 
@@ -208,7 +208,7 @@ test('without a request that writes it is unproven; with the word of the author 
   const silent = { ...report, presentAgain: { ...(report.presentAgain ?? fail()), writes: 0 } }
   is(judge(silent, TAGS).verdict, 'unproven')
   is(judge({ ...report, difference: 'the table notes was made anew' }, TAGS).verdict, 'unproven')
-  is(judge({ ...report, difference: 'the table notes was made anew', reversible: true }, TAGS).verdict, 'open')
+  is(judge({ ...report, difference: 'the table notes was made anew', reversible: true }, TAGS).verdict, 'reversible')
 })
 
 test('a report that a release has forged is no report: no member is believed', () => {
@@ -236,7 +236,7 @@ test('once a candidate has begun, a trial that ends or takes too long is never *
   }
   is(judge({ ...EMPTY, phase: 'no-room' }, TAGS).verdict, 'not_tried')
   const cut = { ...EMPTY, phase: 'present-again', present: { ...GOOD }, candidate: { ...GOOD } } as const
-  is(judge(cut, TAGS).verdict, 'one_way')
+  is(judge(cut, TAGS).verdict, 'irreversible')
 })
 
 test('another database among `rehearse.files` is named, since it does not go back; a release that damages it fails', async () => {
@@ -249,7 +249,7 @@ test('another database among `rehearse.files` is named, since it does not go bac
   const well = await rehearsed('', 20_000, made)
   equal(well.others, ['more/other.db'])
   equal(judge(well, TAGS), {
-    verdict: 'open',
+    verdict: 'reversible',
     reason: 'v1.0.0 reads and writes the data that v1.1.0 leaves',
     hint: 'more/other.db is a database too: a way back with the data leaves what lies there as it is',
   })
@@ -264,7 +264,7 @@ test('another database among `rehearse.files` is named, since it does not go bac
   const name = "state + '/more/' + String(i).padStart(3, '0') + '.db'"
   const copies = `for (let i = 0; i < 60; i++) require('node:fs').copyFileSync(state + '/more/other.db', ${name})`
   const more = await rehearsed(copies, 20_000, made)
-  equal([judge(more, TAGS).verdict, more.others], ['open', ['more/other.db']], 'a release may add databases')
+  equal([judge(more, TAGS).verdict, more.others], ['reversible', ['more/other.db']], 'a release may add databases')
 })
 
 test('a release knows that it is rehearsed, and starts nothing that only one process may do', async () => {
@@ -290,7 +290,7 @@ test('`baton rehearse` tries the newest release of a folder on a database, which
   const flags = ['--folder', project, '--out', join(home, 'feed'), '--from', 'v1.0.0', '--data', data]
   const { stdout } = await run([...baton, ...flags, '--json'], { timeoutMs: 60_000 })
   const { verdict, to, report } = JSON.parse(stdout) as { verdict: string; to: string; report: Report }
-  equal([verdict, to, report.rows], ['open', 'v1.1.0', 52 + 1])
+  equal([verdict, to, report.rows], ['reversible', 'v1.1.0', 52 + 1])
   equal(await readFile(data), before)
   const wrong = await run([...baton, '--folder', project, '--from', 'v1.0.0'], { allowFailure: true })
   is(wrong.exitCode, 2, wrong.stderr)

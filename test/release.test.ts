@@ -334,7 +334,7 @@ test('where nothing but drafts and prereleases is published there is no latest, 
 
 test('says why where releases are published and none can be used, rather than that all is up to date', async () => {
   const listed = ['v1.0.0', 'v1.1.0'].map((tag) => ({ tag, draft: false, prerelease: false }))
-  const asked = (listings: typeof listed, verdict: { why: string; withdrawn?: true }) =>
+  const asked = (listings: typeof listed, verdict: { why: string; yanked?: true }) =>
     newestUsable(
       listings,
       () => false,
@@ -344,7 +344,7 @@ test('says why where releases are published and none can be used, rather than th
   const { release, problem } = await asked(listed, { why: 'it has no SHA256SUMS' })
   assert.equal([release, problem?.code], [null, 'release_unusable'])
   assert.is(problem?.message, 'v1.1.0 cannot be used: it has no SHA256SUMS (nor can 1 other)')
-  assert.match((await asked(listed, { why: 'it was withdrawn', withdrawn: true })).problem?.message ?? '', 'withdrawn')
+  assert.match((await asked(listed, { why: 'it was yanked', yanked: true })).problem?.message ?? '', 'yanked')
   assert.equal(await asked([], { why: '' }), { release: null, problem: null })
 })
 

@@ -1,5 +1,5 @@
 // What the schedule costs a feed: what has not changed costs no bytes, a service that is restarted in a loop asks once, and a feed that
-// is away is asked less and less. And what it hears from a signed feed: steps, withdrawals, expiry.
+// is away is asked less and less. And what it hears from a signed feed: steps, yanks, expiry.
 
 import { createHash } from 'node:crypto'
 import { execFile } from 'node:child_process'
@@ -81,7 +81,7 @@ test('the second question to an unchanged feed, signed or not, brings no byte; a
   await using feed = labFeed(server.url, { trust: signed.anchor })
   is((await askFeed(feed, newMemory([], NOW), ASKED, NOW)).offer?.tag, 'v1.1.0')
   await signed.publish({
-    targets: await targetsOf(signed.dist.dir, 'beacon', { 'v1.1.0': { withdrawn: 'eats data' } }),
+    targets: await targetsOf(signed.dist.dir, 'beacon', { 'v1.1.0': { yanked: 'eats data' } }),
   })
   const after = await askFeed(feed, newMemory([], NOW), ASKED, NOW)
   equal([after.offer, after.asked.problem], [null, null])

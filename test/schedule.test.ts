@@ -343,9 +343,9 @@ test('what it waits for is one sentence with a time, to the minute', () => {
   is(said({ offer: null, left: 'v1.0.1 is newer, and so' }).says, 'v1.0.1 is newer, and so')
   is(said({ problem: 'it is away' }).says, 'the feed: it is away')
   is(said({ askAt: NOON }).do, 'ask')
-  const held = said({}, { holdUntil: Date.parse('2026-12-24T00:00Z') })
+  const held = said({}, { pauseUntil: Date.parse('2026-12-24T00:00Z') })
   equal([held.at, held.says], [Date.parse('2026-12-24T02:00Z'), 'v1.0.1 goes by itself: updates are held'])
-  const far = said({}, { holdUntil: Date.parse('9999-12-31T23:59:59Z') })
+  const far = said({}, { pauseUntil: Date.parse('9999-12-31T23:59:59Z') })
   equal([far.at, far.says], [Date.parse('+010000-01-01T02:00Z'), 'v1.0.1 goes by itself: updates are held'])
   const young = said({ offer: { ...OFFER, publishedAt: NOON } }, { minAgeMs: 3 * DAY, hours: [] })
   equal([young.at, young.says], [NOON + 3 * DAY, 'v1.0.1 goes by itself: v1.0.1 is young: 3 days have to pass'])
@@ -360,12 +360,12 @@ test('what it waits for is one sentence with a time, to the minute', () => {
 test('a release that somebody went back from, or that failed here, is told until the feed has been asked about it', () => {
   const went = { outcome: 'rolled_back', from: 'v1.1.0', to: 'v1.0.0' } as Operation
   const failed = { tag: 'v1.2.0', sha256: null, reason: 'it exits', at: '' }
-  const told = (history: Operation[], bad = [failed], passed: string[] = [], withdrawn: string[] = []) =>
+  const told = (history: Operation[], bad = [failed], passed: string[] = [], yanked: string[] = []) =>
     leftBehind({
       running: 'v1.0.0',
       journal: { history, bad },
       memory: { passed: passed.map((tag) => ({ tag, why: '' })) },
-      trust: { withdrawn: withdrawn.map((tag) => ({ tag, why: '' })) },
+      trust: { yanked: yanked.map((tag) => ({ tag, why: '' })) },
     })
   is(told([went], []), 'v1.1.0 is newer, and somebody went back from it here')
   is(told([went]), 'v1.2.0 is newer, and it failed here')
@@ -419,14 +419,14 @@ test('the panel can only tighten: mode, hours, age, hold and skip, never what is
     mode: 'minor',
     hours: '02:00-05:00',
     minAgeHours: 24,
-    holdUntil: '2026-12-01',
+    pauseUntil: '2026-12-01',
     skip: 'v1.0.1',
     allow: ['unproven'],
   })
   const own = (value: object) => readPolicy(value, 'UTC', false)
   equal(tightened(limits, own({}).policy), limits)
-  const wide = tightened(limits, own({ mode: 'all', minAgeHours: 1, holdUntil: '2026-11-01' }).policy)
-  equal([wide.mode, wide.minAgeMs, wide.holdUntil], ['minor', DAY, Date.parse('2026-12-01T00:00Z')])
+  const wide = tightened(limits, own({ mode: 'all', minAgeHours: 1, pauseUntil: '2026-11-01' }).policy)
+  equal([wide.mode, wide.minAgeMs, wide.pauseUntil], ['minor', DAY, Date.parse('2026-12-01T00:00Z')])
   const tight = tightened(limits, own({ mode: 'notify', hours: '04:00-08:00', skip: 'v1.0.2' }).policy)
   equal([tight.mode, tight.skip, tight.allow], ['notify', ['v1.0.1', 'v1.0.2'], ['unproven']])
   const [opening] = openings(tight.hours, NOON)
@@ -463,9 +463,9 @@ test('a policy of any shape is read without an exception, and one that is not un
     { mode: 'all', minAgeHours: 1e99 },
     { mode: 'all', minAgeHours: '1' },
     { mode: 'all', jitterMinutes: 0.5 },
-    { mode: 'all', holdUntil: 'tomorrow' },
-    { mode: 'all', holdUntil: '2026-02-30' },
-    { mode: 'all', holdUntil: {} },
+    { mode: 'all', pauseUntil: 'tomorrow' },
+    { mode: 'all', pauseUntil: '2026-02-30' },
+    { mode: 'all', pauseUntil: {} },
     { mode: 'all', skip: 'v1' },
     { mode: 'all', skip: ['v1.0.0'] },
     { mode: 'all', __proto__: { x: 1 }, constructor: 1 },
@@ -488,11 +488,11 @@ test('a policy of any shape is read without an exception, and one that is not un
 
 test('what needs a person never goes alone: one way always, unproven and untried only as a patch that is allowed', () => {
   const none = { allow: [], isStateless: false }
-  const verdict = (is: 'open' | 'one_way' | 'unproven' | 'not_tried') => ({ verdict: is, reason: 'so' })
-  is(whyNotAlone(none, 'v1.0.0', 'v2.0.0', verdict('open')), null)
+  const verdict = (is: 'reversible' | 'irreversible' | 'unproven' | 'not_tried') => ({ verdict: is, reason: 'so' })
+  is(whyNotAlone(none, 'v1.0.0', 'v2.0.0', verdict('reversible')), null)
   const all = { allow: ['unproven', 'untried', 'unsigned'] as const, isStateless: true }
   is(
-    whyNotAlone(all, 'v1.0.0', 'v1.0.1', verdict('one_way')),
+    whyNotAlone(all, 'v1.0.0', 'v1.0.1', verdict('irreversible')),
     'v1.0.1 waits for you: its migration cannot be undone: so',
   )
   is(whyNotAlone({ ...none, allow: ['unproven'] }, 'v1.0.0', 'v1.0.1', verdict('unproven')), null)
@@ -520,10 +520,10 @@ test('a memory that is damaged in any member is none, and a clone of a disk is a
   ok(newMemory([], NOON).id !== newMemory([], NOON).id)
 })
 
-test('the way back is offered to who runs a withdrawn release; what was done by itself ends where somebody asked', () => {
+test('the way back is offered to who runs a yanked release; what was done by itself ends where somebody asked', () => {
   const rules = { policy: USUAL, limits: {}, own: {}, faults: [], onOutcome: null }
   const journal: JournalState = { format: 1, operation: null, history: [], bad: [], probation: null }
-  const trust = { signed: true, withdrawn: [{ tag: 'v1.0.1', why: 'eats data' }] }
+  const trust = { signed: true, yanked: [{ tag: 'v1.0.1', why: 'eats data' }] }
   const known = {
     rules,
     journal,
@@ -533,7 +533,7 @@ test('the way back is offered to who runs a withdrawn release; what was done by 
   }
   equal(
     waitingFor(known, 'v1.0.1', null).map(({ says }) => says),
-    ['v1.0.1, which runs here, was withdrawn: eats data; `rollback` is the way back'],
+    ['v1.0.1, which runs here, was yanked: eats data; `rollback` is the way back'],
   )
   equal(waitingFor(known, 'v1.0.0', null), [])
   const own = (id: string) => ({ ...ended(id, 'v1.0.0', 'v1.0.1', 'updated', NOON), by: 'schedule' as const })

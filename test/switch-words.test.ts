@@ -77,11 +77,11 @@ test('the expected pause is the longer one of the last and of what a trial of th
     [null, null, null],
     [104, null, { expectedMs: 104, shownBy: 'last-switch' }],
     [104, tried('not_tried', null), { expectedMs: 104, shownBy: 'last-switch' }],
-    [104, tried('open', 25_193), { expectedMs: 25_193, shownBy: 'trial' }],
+    [104, tried('reversible', 25_193), { expectedMs: 25_193, shownBy: 'trial' }],
     [null, tried('unproven', 25_193), { expectedMs: 25_193, shownBy: 'trial' }],
-    [null, tried('one_way', 500), { expectedMs: 530, shownBy: 'trial' }],
-    [520, tried('one_way', 500, null), { expectedMs: 520, shownBy: 'last-switch' }],
-    [900, tried('open', 500), { expectedMs: 900, shownBy: 'last-switch' }],
+    [null, tried('irreversible', 500), { expectedMs: 530, shownBy: 'trial' }],
+    [520, tried('irreversible', 500, null), { expectedMs: 520, shownBy: 'last-switch' }],
+    [900, tried('reversible', 500), { expectedMs: 900, shownBy: 'last-switch' }],
   ]
   for (const [last, rehearsal, expected] of cases)
     equal(expectedPause(last, rehearsal), expected, JSON.stringify([last, rehearsal]))
@@ -109,7 +109,7 @@ test('a dry run says the order, what it cannot know, and throws what the service
   const unknown = { order: null, expectedMs: null, shownBy: null, holdMs: null }
   equal(foreseeSwitch('update', status(undefined), 'start-first', null), unknown)
   match(formatForeseen(foreseeSwitch('update', null, 'start-first', null), 'v1.1.0'), /^nobody is served now/)
-  const slow: Rehearsal = { verdict: 'open', reason: '', rows: 1, copyMs: 9, migrationMs: 9000, tookMs: 9100 }
+  const slow: Rehearsal = { verdict: 'reversible', reason: '', rows: 1, copyMs: 9, migrationMs: 9000, tookMs: 9100 }
   match(said(alone, null, slow), /stop-first; clients would wait about 9000 ms \(as in the trial on a copy/)
   match(said({ ...together, holdMs: 8000 }, null, slow), /9000 ms .*`holdMs` allows 8000, so it would be refused/)
   is(said(together, 'start-first', slow), 'the switch: start-first, so nobody would wait')

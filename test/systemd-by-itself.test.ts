@@ -15,7 +15,7 @@ import { suite } from './suite.ts'
 const test = suite('systemd: by itself', { skip: noHosts, timeoutMs: 240_000 })
 const STATE = '/var/lib/beacon'
 const LEDGER = `${STATE}/ledger.db`
-const ONE_WAY = `database.exec("ALTER TABLE notes RENAME COLUMN text TO body"); breaks.select = "SELECT * FROM notes";
+const IRREVERSIBLE = `database.exec("ALTER TABLE notes RENAME COLUMN text TO body"); breaks.select = "SELECT * FROM notes";
   breaks.insert = "INSERT INTO notes(author, body) VALUES (1, ?)"`
 const AUTO = { mode: 'minor', allow: ['unsigned'] }
 /** one way is never among what an operator can allow, not even for a patch */
@@ -76,7 +76,7 @@ test('by default a new release is told, and nothing goes', async () => {
 for (const [what, auto, code, why] of [
   ['breaks', AUTO, "throw new Error('half-way')", /fails on a copy of the data/],
   ['drops rows', AUTO, "database.exec('DELETE FROM notes')", /its migration cannot be undone|no way back/],
-  ['is one-way', ALL, ONE_WAY, /changes the data so that there is no way back/],
+  ['is irreversible', ALL, IRREVERSIBLE, /changes the data so that there is no way back/],
   [
     'changes values',
     AUTO,
@@ -87,7 +87,8 @@ for (const [what, auto, code, why] of [
   ['wants a value', ALL, textOf('a column that needs a value'), /changes the data so that there is no way back/],
   ['renames and dies', ALL, textOf('renamed and dies'), /changes the data so that there is no way back/],
 ] as const) {
-  const register = code === ONE_WAY || !Object.values(MIGRATIONS).some(({ text }) => text === code) ? test : test.long
+  const register =
+    code === IRREVERSIBLE || !Object.values(MIGRATIONS).some(({ text }) => text === code) ? test : test.long
   register(`a release whose migration ${what} on the copy changes nothing`, async () => {
     const before = (await host.status()).history.length
     await migrate(code)
@@ -105,7 +106,7 @@ test('an older one whose way back is open goes by itself; the end of the status 
   await again(AUTO)
   const { instance, history, schedule } = await until('gone', ({ instance: { version } }) => version !== 'v1.0.0')
   equal([instance.version, history[0]?.outcome, history[0]?.by], ['v1.0.1', 'updated', 'schedule'])
-  is(history[0]?.rehearsal?.verdict, 'open')
+  is(history[0]?.rehearsal?.verdict, 'reversible')
   ok(schedule?.waits.includes('v2.0.0 waits for you: the policy goes no further than minor'))
   const said = await host.cli('status')
   match(said.stdout, /by itself {2}v1\.0\.0 to v1\.0\.1: updated at .*\n/)
@@ -113,15 +114,15 @@ test('an older one whose way back is open goes by itself; the end of the status 
   match(said.stdout, /\nfor you {4}v2\.0\.0 waits for you: .*\n(for you {4}.*\n)*$/)
 })
 
-test('a hold keeps it from going by itself, and its end lets it go; a day that is none is refused', async () => {
-  const held = await host.cli('upgrade', '--hold', '2099-12-27')
+test('a pause keeps it from going by itself, and its end lets it go; a day that is none is refused', async () => {
+  const held = await host.cli('upgrade', '--pause-until', '2099-12-27')
   is(held.code, 0, held.stderr)
   match(held.stdout, /^nothing goes by itself before 2099-12-2\d/)
-  ok((await host.status()).schedule?.heldUntil?.startsWith('2099-12-2'))
-  is((await host.cli('upgrade', '--hold', 'soon')).code, 2)
-  is((await host.cli('upgrade', '--hold', '2099-12-27', '--release-hold')).code, 2)
-  match((await host.cli('upgrade', '--release-hold')).stdout, /^there is no hold/)
-  is((await host.status()).schedule?.heldUntil, null)
+  ok((await host.status()).schedule?.pausedUntil?.startsWith('2099-12-2'))
+  is((await host.cli('upgrade', '--pause-until', 'soon')).code, 2)
+  is((await host.cli('upgrade', '--pause-until', '2099-12-27', '--unpause')).code, 2)
+  match((await host.cli('upgrade', '--unpause')).stdout, /^there is no pause/)
+  is((await host.status()).schedule?.pausedUntil, null)
 })
 
 test('who writes in the state directory reaches nothing of root: no link is followed, and no terminal obeys', async () => {
@@ -131,7 +132,7 @@ test('who writes in the state directory reaches nothing of root: no link is foll
   await host.ok('runuser', '-u', 'beacon', '--', 'ln', '-sf', victim, policy)
   const linked = await host.cli('status')
   match(linked.stdout, /for you {4}`update\/policy.json`: .*: nothing goes by itself/)
-  const held = await host.cli('upgrade', '--hold', '2099-12-27')
+  const held = await host.cli('upgrade', '--pause-until', '2099-12-27')
   not.match(linked.stdout + held.stdout + held.stderr, /of root alone/)
   is(await host.ok('cat', victim), '{"mode": "of root alone"}')
   await host.ok('runuser', '-u', 'beacon', '--', 'rm', policy)

@@ -108,8 +108,8 @@ test('the second night: a release that breaks is put back on the hosts of its fi
   }
 })
 
-test('the last night: the older one goes, past one that was withdrawn; one whose migration cannot be undone asks, and changes nothing', async () => {
-  await days.trust(at(2, 12), 'withdraw', 'v1.2.0', '--why', 'dies', '--dir', days.feed)
+test('the last night: the older one goes, past one that was yanked; one whose migration cannot be undone asks, and changes nothing', async () => {
+  await days.trust(at(2, 12), 'yank', 'v1.2.0', '--why', 'dies', '--dir', days.feed)
   await days.publish(at(2, 13), 'v2.0.0')
   const brave = ranked.at(-1)
   ok(brave !== undefined)
@@ -134,10 +134,10 @@ test('the last night: the older one goes, past one that was withdrawn; one whose
   await reads(brave, [...nightsOf(brave), ...lines], [...reportsAfterTwo(brave), 'failed v2.0.0'])
   const asked = await brave.run([SERVICE, 'upgrade'], { env: BY_CLOCK })
   is(asked.code, 7)
-  match(asked.stderr, `error: v2.0.0 ${why}\nhint: only a person can allow it: \`upgrade --one-way\``)
+  match(asked.stderr, `error: v2.0.0 ${why}\nhint: only a person can allow it: \`upgrade --allow-irreversible\``)
   is((await statusOf(brave)).instance.version, afterTwo(brave))
   is(await brave.ok('runuser', '-u', SERVICE, '--', 'sqlite3', LEDGER, 'SELECT text FROM notes'), 'kept\n')
-  const gone = await brave.run([SERVICE, 'upgrade', '--one-way'], { env: BY_CLOCK })
+  const gone = await brave.run([SERVICE, 'upgrade', '--allow-irreversible'], { env: BY_CLOCK })
   is(gone.code, 0, gone.stderr)
   is((await statusOf(brave)).instance.version, 'v2.0.0')
 })

@@ -28,12 +28,12 @@ for (const [at, to] of WAY.entries()) {
   const from = WAY[at - 1] ?? 1
   test(`from schema ${from} to ${to}: open, and either release serves every row, before and after`, async () => {
     is(await write(), await count())
-    is((await upgrade(to)).verdict, 'open')
+    is((await upgrade(to)).verdict, 'reversible')
     is(await write(), await count())
     is((await host.cli('rollback', '-y')).code, 0)
     await serves(to - 1)
     is(await write(), await count())
-    is((await upgrade(to)).verdict, 'open')
+    is((await upgrade(to)).verdict, 'reversible')
     is(await write(), await count())
   })
 
@@ -47,7 +47,7 @@ for (const [at, to] of WAY.entries()) {
     written += (await count()) - all
     is(await userVersion(), to) // it had been there and back before this update
     is(await write(), await count())
-    is((await upgrade(to)).verdict, 'open')
+    is((await upgrade(to)).verdict, 'reversible')
   })
 }
 
@@ -56,7 +56,7 @@ test('the last step has no way back: a person allows it, and only the data of be
   is(refused.code, 7, refused.stderr)
   match(refused.stderr, /there is no way back: v1\.5\.0 does not start on the data that v1\.6\.0 leaves/)
   await serves(LAST - 1)
-  is((await upgrade(LAST, '--one-way')).verdict, 'one_way')
+  is((await upgrade(LAST, '--allow-irreversible')).verdict, 'irreversible')
   const before = await count()
   is(await write(), await count())
   is((await host.cli('rollback', '-y')).code, 7)
@@ -67,7 +67,7 @@ test('the last step has no way back: a person allows it, and only the data of be
 })
 
 test('back by two releases with the data of then, while it runs and while it is stopped; without a copy of them nothing changes', async () => {
-  is((await upgrade(LAST, '--one-way')).verdict, 'one_way')
+  is((await upgrade(LAST, '--allow-irreversible')).verdict, 'irreversible')
   await write() // a row that the older data have not
   const newest = await count()
   const none = await host.cli('state', 'back', '--to', tagAt(1), '-y')
@@ -102,7 +102,7 @@ test.long('from the oldest to the newest in one jump, and back', async () => {
   const before = await count()
   const refused = await host.deploy('--release', tagAt(LAST))
   is(refused.code, 7, refused.stderr)
-  const { code, stdout, stderr } = await host.deploy('--release', tagAt(LAST), '--one-way')
+  const { code, stdout, stderr } = await host.deploy('--release', tagAt(LAST), '--allow-irreversible')
   is(code, 0, stderr)
   match(stdout, /^tried on a copy of your data: .*, there is no way back: v1\.1\.0 does not start/m)
   is(await userVersion(), LAST)

@@ -45,7 +45,7 @@ for (const [what, { text, verdict, exit, foretold = exit, allowed }] of Object.e
     else await back(before)
     if (allowed === undefined) return
 
-    const word = await host.cli('upgrade', ...TO, '-y', '--one-way', '--json')
+    const word = await host.cli('upgrade', ...TO, '-y', '--allow-irreversible', '--json')
     is(word.code, allowed, word.stdout)
     if (allowed !== 0) equal(await look(), before)
     else await back(before)
@@ -58,7 +58,7 @@ test('a foreign reader while there is no way back: put off, nobody is blamed, no
   const script = `import sqlite3, time; c = sqlite3.connect('${DATABASE}'); c.execute('SELECT 1 FROM notes').fetchone(); open('${STATE}/is-open', 'w'); time.sleep(45)`
   const reader = host.run(['timeout', '45', 'python3', '-c', script], { user: 'beacon' })
   await eventually('the reader', async () => (await host.run(['test', '-e', `${STATE}/is-open`])).code === 0)
-  const { code, stdout } = await host.cli('upgrade', ...TO, '-y', '--one-way', '--json')
+  const { code, stdout } = await host.cli('upgrade', ...TO, '-y', '--allow-irreversible', '--json')
   is(code, 8, stdout)
   match(stdout, /python3\S* \(pid \d+\) has \/var\/lib\/beacon\/ledger\.db open/)
   equal(await look(), before)

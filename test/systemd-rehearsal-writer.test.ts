@@ -93,7 +93,7 @@ const CASES: Record<string, Case> = {
   },
   'rows dropped, and a person allows it': {
     migration: 'database.exec("DELETE FROM notes WHERE id % 2 = 0")',
-    flags: ['--one-way'],
+    flags: ['--allow-irreversible'],
     code: 0,
     outcome: 'updated',
     said: /there is no way back/,
@@ -101,7 +101,7 @@ const CASES: Record<string, Case> = {
   'rows dropped, a person allows it, and the release dies': {
     migration: `database.exec('DELETE FROM notes WHERE id % 2 = 0')
       if (!about.isRehearsal) setTimeout(() => process.exit(9), 700)`,
-    flags: ['--one-way'],
+    flags: ['--allow-irreversible'],
     code: 8,
     outcome: 'reverted',
     said: /v1\.0\.0/,

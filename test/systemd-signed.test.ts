@@ -121,31 +121,28 @@ test("where nothing runs root's own command holds to the same signatures", async
 })
 
 // in CI test/trust-publisher.test.ts pushes there, and its hosts follow
-test.long(
-  "over GitHub's API: pushed, installed, updated; what is withdrawn there is not offered any more",
-  async () => {
-    await using hub = await host.serve({ dir: await hubFolder(), writeToken: 'sesame' })
-    await trustThere('push', hub.feed, '--dir', host.folder)
-    const install = (...args: string[]) =>
-      host.run(['sh', '/srv/feed/v1.0.0/install.sh', '-y', '--feed', hub.feed, ...args])
-    const first = await install()
-    is(first.code, 0, first.stderr)
-    await setUpdate(host, { probationMs: 500 })
-    await host.ok('systemctl', 'restart', 'beacon')
-    is((await host.cli('upgrade')).code, 0)
-    is((await host.status()).instance.version, 'v1.1.0')
-    is((await host.cli('rollback')).code, 0)
+test.long("over GitHub's API: pushed, installed, updated; what is yanked there is not offered any more", async () => {
+  await using hub = await host.serve({ dir: await hubFolder(), writeToken: 'sesame' })
+  await trustThere('push', hub.feed, '--dir', host.folder)
+  const install = (...args: string[]) =>
+    host.run(['sh', '/srv/feed/v1.0.0/install.sh', '-y', '--feed', hub.feed, ...args])
+  const first = await install()
+  is(first.code, 0, first.stderr)
+  await setUpdate(host, { probationMs: 500 })
+  await host.ok('systemctl', 'restart', 'beacon')
+  is((await host.cli('upgrade')).code, 0)
+  is((await host.status()).instance.version, 'v1.1.0')
+  is((await host.cli('rollback')).code, 0)
 
-    await trust('withdraw', 'v1.1.0', '--why', 'loses rows', '--dir', host.folder)
-    await trustThere('push', hub.feed, '--dir', host.folder)
-    const { stdout } = await host.cli('upgrade', '--release', 'v1.1.0', '--json')
-    equal(eventsIn(stdout).at(-1)?.['code'], 'withdrawn')
-    const check = await host.cli('check')
-    is(check.code, 0) // whoever signs the feed has said so
-    match(check.stdout, /^latest +v1\.0\.0\nwithdrawn +v1\.1\.0: loses rows$/m)
-    not.match(await host.ok('journalctl', '--no-pager'), 'sesame')
-  },
-)
+  await trust('yank', 'v1.1.0', '--why', 'loses rows', '--dir', host.folder)
+  await trustThere('push', hub.feed, '--dir', host.folder)
+  const { stdout } = await host.cli('upgrade', '--release', 'v1.1.0', '--json')
+  equal(eventsIn(stdout).at(-1)?.['code'], 'yanked')
+  const check = await host.cli('check')
+  is(check.code, 0) // whoever signs the feed has said so
+  match(check.stdout, /^latest +v1\.0\.0\nyanked +v1\.1\.0: loses rows$/m)
+  not.match(await host.ok('journalctl', '--no-pager'), 'sesame')
+})
 
 test.run()
 

@@ -192,16 +192,16 @@ test('a release that was signed and has changed is signed again only when that i
   assert.is(await it.host(await rootOf(it)), 'v1.0.0')
 })
 
-test('withdraw and its undo; the reason reaches the host', async () => {
+test('yank and its undo; the reason reaches the host', async () => {
   await using it = await maintainer(['v1.0.0', 'v1.1.0'])
   await it.run(`init --service beacon --dir ${it.dist}`)
   await it.run(`sign ${it.dist}`)
-  await it.run(`withdraw v1.1.0 --why "eats data" --dir ${it.dist}`)
+  await it.run(`yank v1.1.0 --why "eats data" --dir ${it.dist}`)
   assert.is(await it.host(await rootOf(it)), 'v1.0.0')
-  assert.match(await it.run(`verify --dir ${it.dist}`), /withdrawn v1\.1\.0: eats data/)
-  await it.run(`withdraw v1.1.0 --undo --dir ${it.dist}`)
+  assert.match(await it.run(`verify --dir ${it.dist}`), /yanked v1\.1\.0: eats data/)
+  await it.run(`yank v1.1.0 --undo --dir ${it.dist}`)
   assert.is(await it.host(await rootOf(it)), 'v1.1.0')
-  assert.match(await it.run(`withdraw v9.9.9 --why "never was" --dir ${it.dist}`), /exit 4$/)
+  assert.match(await it.run(`yank v9.9.9 --why "never was" --dir ${it.dist}`), /exit 4$/)
 })
 
 test('a rollout is signed once, as times and shares; whoever asks by hand gets the release at once', async () => {
@@ -328,7 +328,7 @@ test('GitHub: pushed and pulled through the API, timestamp.json replaced last; h
   )
   await using feed = labFeed(server.feed, { trust: { root, builtAt: null }, environment })
   assert.is((await feed.latest(() => false)).release?.tag, 'v1.0.0')
-  await it.run(`withdraw v1.0.0 --why "eats data" --dir ${it.dist}`)
+  await it.run(`yank v1.0.0 --why "eats data" --dir ${it.dist}`)
   server.requests.length = 0
   await it.run(`push ${server.feed} --dir ${it.dist}`, environment)
   const writes = server.requests
@@ -338,7 +338,7 @@ test('GitHub: pushed and pulled through the API, timestamp.json replaced last; h
     writes.map((line) => line.replace(/\d+/, 'N')),
     ['POST name=N.snapshot.json', 'POST name=N.targets.json', 'POST name=timestamp.json.next', 'DELETE N', 'PATCH N'],
   )
-  await assert.rejects(() => feed.byTag('v1.0.0'), assert.withCode('withdrawn'))
+  await assert.rejects(() => feed.byTag('v1.0.0'), assert.withCode('yanked'))
   const other = join(it.home, 'pulled')
   assert.match(await it.run(`pull ${server.feed} --dir ${other}`, environment), /^fetched /)
   assert.equal(
@@ -403,7 +403,7 @@ for (const [what, token] of [
     const { it, server, push, latest } = at
     await using state = await stateFolder()
     assert.is(await latest(state.path), 'v1.1.0')
-    await it.run(`withdraw v1.1.0 --why "loses rows" --dir ${it.dist}`)
+    await it.run(`yank v1.1.0 --why "loses rows" --dir ${it.dist}`)
     server.requests.length = 0
     const said = await push()
     assert.match(said, /published .*1\.root\.json.*, timestamp\.json\n$/)
@@ -448,7 +448,7 @@ test('GitHub: an older branch is no way back, and a branch that does not answer 
   await using state = await stateFolder()
   assert.match(await push(), /published/) // the branch, as old as the release
   server.faults.immutable = false
-  await it.run(`withdraw v1.1.0 --why "loses rows" --dir ${it.dist}`)
+  await it.run(`yank v1.1.0 --why "loses rows" --dir ${it.dist}`)
   // beside the releases, by hand
   for (const name of await readdir(join(it.dist, 'verified')))
     await writeFile(join(at.hub.dir, 'verified', name), await readFile(join(it.dist, 'verified', name)))
@@ -542,7 +542,7 @@ test('a wrong command line ends with 2, and says what there is', async () => {
   for (const line of [
     'bless',
     'rotate all',
-    'withdraw v1.0.0',
+    'yank v1.0.0',
     'sign --image nginx:latest',
     'init --service x --root-keys 1',
   ])

@@ -360,13 +360,13 @@ const ATTACKS: Record<string, Attack> = {
     tag: 'v1.2.0',
     expected: /^release_unusable .*release\.json is of v1\.0\.0, expected v1\.2\.0/,
   },
-  'rollback of a target: a release that was withdrawn': {
+  'rollback of a target: a release that was yanked': {
     act: async (it) => {
-      const custom = { 'v0.9.0': { withdrawn: 'lets anybody in' } }
+      const custom = { 'v0.9.0': { yanked: 'lets anybody in' } }
       await it.publish({ targets: await targetsOf(it.dist.dir, 'beacon', custom) })
     },
     tag: 'v0.9.0',
-    expected: /^withdrawn .*v0\.9\.0 was withdrawn: lets anybody in/,
+    expected: /^yanked .*v0\.9\.0 was yanked: lets anybody in/,
   },
   'extraneous dependencies: targets outside of a release': {
     act: async (it) => {
@@ -819,15 +819,15 @@ test('what expires within a third of its life is warned of, and what has expired
   assert.match((await host.feed(it.dist.dir).trust()).warning ?? '', /^snapshot\.json expires in [45] days, on 20/)
 })
 
-test('a release is withdrawn: the next lower one is the latest, and it is said why', async () => {
+test('a release is yanked: the next lower one is the latest, and it is said why', async () => {
   await using it = await makeSignedDist(['v1.0.0', 'v1.1.0', 'v1.2.0'])
-  await it.publish({ targets: await targetsOf(it.dist.dir, 'beacon', { 'v1.2.0': { withdrawn: 'eats data' } }) })
+  await it.publish({ targets: await targetsOf(it.dist.dir, 'beacon', { 'v1.2.0': { yanked: 'eats data' } }) })
   await using host = await makeHost(it.anchor)
   const passed: string[] = []
   await using feed = host.feed(it.dist.dir, { onPassedOver: (tag, why) => void passed.push(`${tag}: ${why}`) })
   assert.is((await feed.latest(() => false)).release?.tag, 'v1.1.0')
-  assert.equal(passed, ['v1.2.0: it was withdrawn: eats data'])
-  assert.equal((await feed.trust()).withdrawn, [{ tag: 'v1.2.0', why: 'eats data' }])
+  assert.equal(passed, ['v1.2.0: it was yanked: eats data'])
+  assert.equal((await feed.trust()).yanked, [{ tag: 'v1.2.0', why: 'eats data' }])
 })
 
 test('notes are those that were signed, and an address that nobody has signed is not shown', async () => {

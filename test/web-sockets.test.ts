@@ -125,7 +125,7 @@ for (const kind of ['stop-first', 'start-first'] as const) {
         const timer = setInterval(() => response.write('{}\\n'), 5)
         response.on('close', () => clearInterval(timer))
       }).listen(Number(process.env.PORT), process.env.HOST)`
-    await using it = await adopted(text, { order: kind, endless: ['/poll', '/:name/feed?*live=yes*'] })
+    await using it = await adopted(text, { order: kind, longLivedPaths: ['/poll', '/:name/feed?*live=yes*'] })
     const ask = async (path: string) => {
       const asked = fetch(`http://127.0.0.1:${it.port}${path}`).then((response) => response.text())
       return await asked.catch(() => 'it ended short')

@@ -28,7 +28,7 @@ import type { StopReason } from '../settings.ts'
 import { attach } from './attach.ts'
 import { takeSignalHandlers } from './on-signal.ts'
 
-export interface Auto extends Pick<Agent, 'carry' | 'carried' | 'only'>, Memory {
+export interface Auto extends Pick<Agent, 'carry' | 'carried' | 'singleton'>, Memory {
   /** resolves once the first servers of this process serve; never if none listens, or if one finds its port taken */
   readonly agent: Promise<Agent>
   /** Registers `act`, which is called when this process stops accepting: there the author ends what cannot move. */
@@ -87,10 +87,10 @@ export function carryAll(server: WebSocketServerLike, { state = () => undefined 
   server.on('connection', (ws, request) => carry(request, { ws, state: () => state(ws, request) }))
 }
 /**
- * As `agent.only`, `agent.handOver` and `agent.inherited` of docs/guides/memory.md. For the main thread of the service: in a worker or a
- * child `only` never starts its work, `handOver` hands nothing over, and `inherited` gives undefined.
+ * As `agent.singleton`, `agent.handOver` and `agent.inherited` of docs/guides/memory.md. For the main thread of the service: in a worker or a
+ * child `singleton` never starts its work, `handOver` hands nothing over, and `inherited` gives undefined.
  */
-export const only: Auto['only'] = (...work) => auto.only(...work)
+export const singleton: Auto['singleton'] = (...work) => auto.singleton(...work)
 export const handOver: Auto['handOver'] = (key, value) => auto.handOver(key, value)
 export const inherited: Auto['inherited'] = (key) => auto.inherited(key)
 export const onDrain: Auto['onDrain'] = (act) => auto.onDrain(act)
@@ -110,7 +110,7 @@ function install(): State {
     stops: [],
     carry: (request, options) => state.embedded?.carry(request, options),
     carried: (request) => state.embedded?.carried(request),
-    only: (...work) => void agent.then((ready) => ready.only(...work)),
+    singleton: (...work) => void agent.then((ready) => ready.singleton(...work)),
     handOver: (key, value) => ownValues().handOver(key, value),
     // a worker has a copy of the environment, but the values are the main thread's, and nobody tells a worker when they are complete
     inherited: async (key) => (isMainThread ? await ownValues().inherited(key) : undefined),
@@ -126,7 +126,7 @@ function install(): State {
 
 /** `first` resolves to the agent of the servers that listen first; to null if they could not and the application goes on. */
 function takeListening(state: State, first: Promise<Agent | null>, served: (agent: Agent | null) => void): void {
-  const held = heldUntil(first)
+  const held = pausedUntil(first)
   const { servers: most } = ownRelease()
   const gathered: Wanted[] = []
   const taken = new WeakSet<Server>()
@@ -182,7 +182,7 @@ function takeListening(state: State, first: Promise<Agent | null>, served: (agen
 }
 
 /** Keys of the sockets that are held for this process, which lets them go if it ends before it serves. */
-function heldUntil(first: Promise<Agent | null>): string[] {
+function pausedUntil(first: Promise<Agent | null>): string[] {
   const held = keepHeldSockets()
   const serves = letGoUnlessServing(held, storedNameOf)
   void first.then((agent) => agent !== null && serves())

@@ -16,7 +16,7 @@ type Act = () => void | Promise<void>
 
 export interface Turn {
   /** Registers work: `start` is called when this process gets the turn, `stop` when it loses the turn or ends. */
-  only(name: string, start: Act, stop: Act): void
+  singleton(name: string, start: Act, stop: Act): void
   /** Gives this process the turn. Never rejects. */
   take(): Promise<void>
   /** Takes the turn away. Resolves when all work has stopped, or after `stopMs` for all of it together. Never rejects. */
@@ -50,7 +50,7 @@ export function makeTurn(stopMs: number, warn: (message: string) => void): Turn 
   // one after the other: the turn may come back while `pass` still runs
   const queue = (act: () => Promise<void>): Promise<void> => (last = last.then(act))
   return {
-    only: (name, start, stop) => {
+    singleton: (name, start, stop) => {
       works.push({ name, start, stop })
       if (isOurs) void queue(() => call(name, 'start', start))
     },

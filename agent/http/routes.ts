@@ -12,10 +12,10 @@ import type { Operation, PolicyReport, Status, VersionReport } from '../words/st
 /** The actions behind the endpoints. Every method throws BatonError with the code of its refusal. */
 export interface Updater {
   /**
-   * `oneWay`: a person allows a release with no way back; if it is false, throws one_way for a release that is known to have none.
+   * `allowIrreversible`: a person allows a release with no way back; if it is false, throws irreversible for a release that is known to have none.
    * `restoreState`: also puts the newest snapshot that the named release has left in the place of the database
    */
-  update(tag: string | null, allowed: { oneWay: boolean; restoreState: boolean }): Promise<Operation>
+  update(tag: string | null, allowed: { allowIrreversible: boolean; restoreState: boolean }): Promise<Operation>
   /** `restoreState`: also puts the snapshot that the update took in the place of the database */
   rollback(restoreState: boolean): Promise<Operation>
   /** Ends the operation in flight with nothing changed. Throws too_late if there is none or its swap has begun. */
@@ -87,7 +87,7 @@ export function makeRoutes(
 }
 
 /** Whether the field `name` is `only`. Throws invalid_request if it is anything but `only`, false or absent. */
-function is(fields: Fields, name: 'oneWay' | 'state', only: true | 'snapshot'): boolean {
+function is(fields: Fields, name: 'allowIrreversible' | 'state', only: true | 'snapshot'): boolean {
   const value = fields[name]
   if (value === undefined || value === false || value === only) return value === only
   throw new BatonError('invalid_request', `expected ${only} in \`${name}\``)
@@ -106,13 +106,13 @@ function makeEndpoints(prefix: string, updater: Updater): ReadonlyMap<string, En
   const update = async (fields: Fields) =>
     accepted(
       await updater.update(fields['tag'] === undefined ? null : parseTag(fields['tag']), {
-        oneWay: is(fields, 'oneWay', true),
+        allowIrreversible: is(fields, 'allowIrreversible', true),
         restoreState: is(fields, 'state', 'snapshot'),
       }),
     )
   const rollback = async (fields: Fields) => accepted(await updater.rollback(is(fields, 'state', 'snapshot')))
   return new Map<string, Endpoint>([
-    ['', { POST: [['tag', 'oneWay', 'state'], update] }],
+    ['', { POST: [['tag', 'allowIrreversible', 'state'], update] }],
     ['/check', { POST: [[], async () => ok(await updater.check())] }],
     ['/status', { GET: (request) => updater.status(waitOf(request)) }],
     ['/operations', { GET: async () => ({ operations: await updater.operations() }) }],

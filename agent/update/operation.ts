@@ -16,7 +16,7 @@ import { readMark } from '../disk/state-mark.ts'
 import { decide, type Decision, type Situation } from './decide.ts'
 import { clearTemporaries, closeInterrupted, sweep } from './ending.ts'
 import { dropMark, giveOwnData, movedIn, tellMoved, refuseNewerSchema, snapshotFor } from './own-data.ts'
-import { refuseKnownOneWay } from './rehearsal/rehearse.ts'
+import { refuseKnownIrreversible } from './rehearsal/rehearse.ts'
 import { keepReserve } from '../disk/reserve.ts'
 import type { Alone } from './schedule/proven.ts'
 import { makeStages, type Stages } from './stages.ts'
@@ -35,7 +35,7 @@ export interface Asked {
   /** update: a tag, or null for the latest; rollback: null */
   tag: string | null
   /** a person allows a release with no way back; absent: not allowed */
-  oneWay?: boolean
+  allowIrreversible?: boolean
   /** also restores the newest snapshot of the release that the operation moves to; an update then names a tag */
   restoreState?: boolean
   /** the service asks by itself, by its operator's rules; absent: a person asks */
@@ -130,17 +130,20 @@ export async function begin(install: ManagedInstall, request: OperationRequest, 
 }
 
 /**
- * Refuses what cannot succeed, before anything begins. Throws one_way if an earlier rehearsal has shown that this release has no way
+ * Refuses what cannot succeed, before anything begins. Throws irreversible if an earlier rehearsal has shown that this release has no way
  * back, and schema_newer if one has shown that for the release that runs. Asks the feed only after such a rehearsal for this tag.
  */
-async function refuseAtOnce(install: ManagedInstall, { kind, tag, oneWay, restoreState }: Asked): Promise<void> {
+async function refuseAtOnce(
+  install: ManagedInstall,
+  { kind, tag, allowIrreversible, restoreState }: Asked,
+): Promise<void> {
   const { tried = [], history } = await install.journal.read()
   if (restoreState === true) await snapshotFor(install, tagOfState(kind, tag))
   else if (kind === 'rollback') refuseNewerSchema(install, history)
-  if (kind === 'rollback' || tag === null || oneWay === true || restoreState === true) return
-  if (!tried.some((one) => one.to === tag && one.rehearsal.verdict === 'one_way')) return
+  if (kind === 'rollback' || tag === null || allowIrreversible === true || restoreState === true) return
+  if (!tried.some((one) => one.to === tag && one.rehearsal.verdict === 'irreversible')) return
   const release = await install.feed.byTag(tag).catch(() => null) // the operation will say why
-  if (release !== null) await refuseKnownOneWay(install, release)
+  if (release !== null) await refuseKnownIrreversible(install, release)
 }
 
 /** Tag of the release whose snapshot to restore; null: the backup executable's. */
@@ -190,7 +193,7 @@ interface Conduct {
 async function conduct({ install, request, operation, restart, lock, signal }: Conduct): Promise<Finished> {
   let open = false
   const stages = makeStages(install, operation, {
-    oneWay: request.oneWay === true,
+    allowIrreversible: request.allowIrreversible === true,
     restoreState: request.restoreState === true,
     alone: request.alone ?? null,
     async restart(to) {

@@ -18,7 +18,7 @@ import { installedTag } from './version.ts'
 /** Throws schema_newer if the last update has shown that the release before it cannot work on the present data. */
 export function refuseNewerSchema({ current }: Pick<ManagedInstall, 'current'>, history: readonly Operation[]): void {
   const last = history.find(({ outcome }) => outcome === 'updated' || outcome === 'rolled_back')
-  if (last?.outcome !== 'updated' || last.to !== current || last.rehearsal?.verdict !== 'one_way') return
+  if (last?.outcome !== 'updated' || last.to !== current || last.rehearsal?.verdict !== 'irreversible') return
   throw new BatonError(
     'schema_newer',
     `${last.from} cannot work on the data that ${current} has changed: ${last.rehearsal.reason}`,

@@ -23,7 +23,7 @@ import { expectedPause, lastPause, pauseFault } from '../words/pause.ts'
 import { orderOf } from '../words/order.ts'
 import { refuseOtherWire } from './other-wire.ts'
 import { markRestore, markUpdate } from './own-data.ts'
-import { knownRehearsal, refuseKnownOneWay, rehearse, type ToRehearse } from './rehearsal/rehearse.ts'
+import { knownRehearsal, refuseKnownIrreversible, rehearse, type ToRehearse } from './rehearsal/rehearse.ts'
 import { makeCheck } from './steps/check.ts'
 import { makeDownload } from './steps/download.ts'
 import { assertDatabaseThere, snapshot } from './steps/snapshot.ts'
@@ -47,7 +47,7 @@ export interface Stages {
 
 interface StagesOptions {
   restart(to: string): Promise<void>
-  oneWay: boolean
+  allowIrreversible: boolean
   /** restores data that the release itself has left: it has worked on them, so there is no rehearsal */
   restoreState: boolean
   /** null: a person asked for the operation */
@@ -58,7 +58,7 @@ interface StagesOptions {
 export function makeStages(
   install: ManagedInstall,
   operation: Operation,
-  { restart, oneWay, restoreState, alone }: StagesOptions,
+  { restart, allowIrreversible, restoreState, alone }: StagesOptions,
 ): Stages {
   const { journal, feed } = install
   const { enter, leave } = makeClock(install, operation)
@@ -77,7 +77,7 @@ export function makeStages(
       state = await journal.read()
       await assertWritable(install.places.directory)
       const release = await check(tag, signal)
-      if (release !== null) await choose(release, install, operation, oneWay || restoreState, alone)
+      if (release !== null) await choose(release, install, operation, allowIrreversible || restoreState, alone)
       return release
     },
     async download(release, signal) {
@@ -89,7 +89,7 @@ export function makeStages(
       await enter('verify')
       try {
         await verify(candidate, release, signal)
-        const toTry = { install, operation, release, candidate: candidate.path, oneWay, signal }
+        const toTry = { install, operation, release, candidate: candidate.path, allowIrreversible, signal }
         if (!restoreState) await tryFirst(toTry, alone)
       } catch (cause) {
         // a shortage of this host says nothing about the release
@@ -118,19 +118,19 @@ export function makeStages(
 
 /**
  * Notes the release that the update moves to. Throws refused if the database to snapshot is missing or the feed's bytes have changed,
- * and one_way if the release is known to have no way back and `oneWay` is false.
+ * and irreversible if the release is known to have no way back and `allowIrreversible` is false.
  */
 async function choose(
   release: Release,
   install: ManagedInstall,
   operation: Operation,
-  oneWay: boolean,
+  allowIrreversible: boolean,
   alone: StagesOptions['alone'],
 ): Promise<void> {
   ;[operation.to, operation.sha256] = [release.tag, release.asset.sha256]
   if (alone !== null && release.asset.sha256 !== alone.sha256)
     throw blameless('refused', `${release.tag} has other bytes in the feed than when it was chosen`)
-  if (!oneWay) await refuseKnownOneWay(install, release)
+  if (!allowIrreversible) await refuseKnownIrreversible(install, release)
   await refuseLongPause(install, release, await knownRehearsal(install, release))
   await assertDatabaseThere(install.database, install.stateDirectory)
   const again = whyAgain((await install.journal.read()).bad, release.tag, release.asset.sha256, install.readyMs)
@@ -144,7 +144,7 @@ async function choose(
  */
 async function refuseLongPause({ next, journal }: ManagedInstall, release: Release, rehearsal: Rehearsal | null) {
   // a release that gets a copy of the database cannot live beside the one that has the other
-  const isAlone = rehearsal?.verdict === 'one_way' ? 'stop-first' : (release.order ?? null)
+  const isAlone = rehearsal?.verdict === 'irreversible' ? 'stop-first' : (release.order ?? null)
   if (next === null || orderOf(next.order, isAlone) !== 'stop-first') return
   const fault = pauseFault(expectedPause(lastPause((await journal.read()).history), rehearsal), next.holdMs)
   if (fault !== null) throw fault
@@ -229,7 +229,7 @@ function makeSwapOf(
         // A rollback goes on without a snapshot: the full disk that prevents it may be the reason for the rollback.
         install.log({ event: 'warning', message: `rolling back without a snapshot: ${reasonOf(cause)}` })
       }
-      if (operation.rehearsal?.verdict === 'one_way') await markUpdate(install, operation)
+      if (operation.rehearsal?.verdict === 'irreversible') await markUpdate(install, operation)
       if (restoreState) await markRestore(install, operation)
     },
     backupTag: () => installedTag(places.backup),

@@ -2,7 +2,7 @@
 // Must hold: nothing from the service becomes markup (page.js, notes.js), the token is never in a URL (endpoints.js), polling never
 // stops for good (polling.js), and the page claims nothing that it has not seen (follow.js).
 
-import { askAgain, askNamed, askOffered, askRollback, cancel, hold } from './settings/actions.js'
+import { askAgain, askNamed, askOffered, askRollback, cancel, pause } from './settings/actions.js'
 import { memory } from './settings/memory.js'
 import { announce, onUse, put, ui } from './settings/page.js'
 import { askToken, check, followNow, look, poll, wake } from './settings/polling.js'
@@ -51,7 +51,7 @@ onUse(ui.update, askOffered)
 onUse(ui.again, askAgain)
 onUse(ui.rollback, askRollback)
 onUse(ui.cancel, cancel)
-onUse(ui.hold, hold)
+onUse(ui.pause, pause)
 onUse(ui.copy, copyCommand)
 ui.rules.addEventListener('toggle', openRules)
 ui.pick.addEventListener('submit', (event) => {

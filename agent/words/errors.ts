@@ -67,7 +67,7 @@ export const MEANINGS = {
   threshold_not_met: means(502, EXIT.verification, 'too few trusted keys have signed the feed'),
   root_unreachable: means(502, EXIT.verification, "the feed's current keys cannot be verified from this executable"),
   clock_wrong: means(500, EXIT.verification, 'the clock of this host is wrong'),
-  withdrawn: means(502, EXIT.verification, 'the release was withdrawn'),
+  yanked: means(502, EXIT.verification, 'the release was yanked'),
   not_signed: means(502, EXIT.verification, 'the release is not signed'),
   // stages
   check_failed: means(502, EXIT.network, 'the check failed'),
@@ -81,7 +81,7 @@ export const MEANINGS = {
   probation_failed: means(500, EXIT.reverted, 'the successor failed in probation'),
   cannot_update_further: means(500, EXIT.reverted, 'the new version cannot install later updates'),
   undo_failed: means(500, EXIT.down, 'putting the previous executable back failed too'),
-  one_way: means(409, EXIT.refused, 'there is no way back'),
+  irreversible: means(409, EXIT.refused, 'there is no way back'),
   schema_newer: means(409, EXIT.refused, 'the data are too new for the backup'),
   busy: means(409, EXIT.refused, 'requests did not end in time'),
   cancelled: means(409, EXIT.refused, 'the operation was cancelled'),

@@ -4,9 +4,9 @@
 import { blameless } from './blame.ts'
 import type { BatonError } from './errors.ts'
 
-export const VERDICTS = ['open', 'one_way', 'unproven', 'not_tried'] as const
+export const VERDICTS = ['reversible', 'irreversible', 'unproven', 'not_tried'] as const
 /**
- * What a rehearsal says about the way back. `open`: the present release works on the data that the new one has changed. `one_way`:
+ * What a rehearsal says about the way back. `reversible`: the present release works on the data that the new one has changed. `irreversible`:
  * it does not. `unproven`: it starts there, but nothing shows that it works. `not_tried`: there was no rehearsal.
  */
 export type Verdict = (typeof VERDICTS)[number]
@@ -81,8 +81,8 @@ export function triedBefore(
 
 /** What a verdict says of the way back. */
 export const WAY_BACK: Readonly<Record<Exclude<Verdict, 'not_tried'>, string>> = {
-  open: 'the way back is open',
-  one_way: 'there is no way back',
+  reversible: 'the way back is open',
+  irreversible: 'there is no way back',
   unproven: 'the way back is not proved',
 }
 
@@ -90,14 +90,18 @@ export const WAY_BACK: Readonly<Record<Exclude<Verdict, 'not_tried'>, string>> =
 export function formatRehearsal({ verdict, reason, rows, tookMs }: Rehearsal): string {
   if (verdict === 'not_tried') return `not tried on a copy of your data: ${reason}`
   const what = [...(rows === null ? [] : [formatRows(rows)]), formatSeconds(tookMs), WAY_BACK[verdict]].join(', ')
-  return `tried on a copy of your data: ${what}${verdict === 'open' ? '' : `: ${reason}`}`
+  return `tried on a copy of your data: ${what}${verdict === 'reversible' ? '' : `: ${reason}`}`
 }
 
 /** The refusal of a release with no way back if no person has allowed it. `to`: its tag. */
-export function oneWayFault(to: string, { reason }: Rehearsal): BatonError {
-  return blameless('one_way', `${to} changes the data so that there is no way back: ${reason}; nothing has changed`, {
-    hint: 'only a person can allow it: `upgrade --one-way`, `{"oneWay": true}`, or the checkbox in the panel',
-  })
+export function irreversibleFault(to: string, { reason }: Rehearsal): BatonError {
+  return blameless(
+    'irreversible',
+    `${to} changes the data so that there is no way back: ${reason}; nothing has changed`,
+    {
+      hint: 'only a person can allow it: `upgrade --allow-irreversible`, `{"allowIrreversible": true}`, or the checkbox in the panel',
+    },
+  )
 }
 
 function formatRows(rows: number): string {

@@ -63,7 +63,7 @@ export interface Feed {
   /** for messages and receipts: `github:owner/name`, `https://…/`, `/folder` */
   readonly description: string
   /**
-   * The newest usable release: not a draft, not a prerelease, not withdrawn, with this install's asset and its checksum, and not
+   * The newest usable release: not a draft, not a prerelease, not yanked, with this install's asset and its checksum, and not
    * one that `skip` rejects.
    * Throws BatonError check_failed, rate_limited.
    */

@@ -30,7 +30,7 @@ export interface PolicyFile {
   /** how far hosts are spread after the moment at which all of them could update; 0 to 1440 */
   jitterMinutes?: number
   /** a day (`2026-12-27`, in the zone) or a time with an offset: the service installs nothing by itself before it */
-  holdUntil?: string
+  pauseUntil?: string
   /** a tag that the service never installs by itself */
   skip?: string
   allow?: Allowance[]

@@ -178,7 +178,7 @@ const UPDATE: Readonly<Record<string, Setting>> = {
         maximum: 1440,
         description: 'how far hosts are spread after the moment at which all of them could update',
       },
-      holdUntil: {
+      pauseUntil: {
         type: 'string',
         maxLength: 40,
         description: 'a day or a time: nothing is installed by itself before it',

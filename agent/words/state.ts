@@ -37,7 +37,7 @@ export interface HandoverReport {
   takenBack: number
   /**
    * connections that were ended as their kind foresees, so that their clients come back: WebSockets by a close frame with 1012,
-   * and, unless the author has registered them, server-sent events and answers of `endless`
+   * and, unless the author has registered them, server-sent events and answers of `longLivedPaths`
    */
   ended: number
   /** other connections that were closed: still open at the drain deadline, or impossible to carry */
@@ -209,8 +209,8 @@ export interface TrustReport {
   signed: boolean
   /** the metadata files that were verified last */
   metadata: { role: 'root' | 'targets' | 'snapshot' | 'timestamp'; version: number; expiresAt: string }[]
-  /** releases that the maintainer has withdrawn */
-  withdrawn: { tag: string; why: string }[]
+  /** releases that the maintainer has yanked */
+  yanked: { tag: string; why: string }[]
   /** one sentence: what expires soon or has expired; null if nothing does */
   warning: string | null
 }
@@ -238,7 +238,7 @@ export interface ScheduleReport {
   /** what it waits for, one sentence */
   says: string
   /** ISO 8601, UTC: the service begins no update by itself before this time; a person may. Null: there is no hold, or it is over */
-  heldUntil: string | null
+  pausedUntil: string | null
   /** what waits for a person, one sentence each */
   waits: string[]
   /** operations since a person last asked for one here, newest first, at most five */

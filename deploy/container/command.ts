@@ -42,7 +42,7 @@ const COMMAND = {
       default: false,
       description: 'back to the image that ran before; with --release: to that one',
     },
-    hold: {
+    'keep-port': {
       type: 'boolean',
       description:
         'put it behind a holder, which keeps its ports while it is recreated; refuses clients once, for a second',
@@ -91,7 +91,7 @@ const COMMAND = {
     },
     'health-timeout': { ...SECONDS, default: '60', description: 'how long it may take to become healthy' },
     probation: { ...SECONDS, default: '30', description: 'how long it must stay healthy before the old one ends' },
-    'one-way': {
+    'allow-irreversible': {
       type: 'boolean',
       default: false,
       description: 'allow a release with no way back from what it does to the data',
@@ -139,11 +139,13 @@ export interface ContainerSettings extends Omit<ContainerRequest, 'container'> {
 export function parseContainerSettings(argv: readonly string[]): ContainerSettings | null {
   if (asksForHelp(argv)) return null
   const values = parseFlags(argv, INNER)
-  const { rollback, engine, digest = null, hold } = values
-  const way: HoldWay | null = hold === undefined ? null : hold ? 'hold' : 'no-hold'
+  const { rollback, engine, digest = null, 'keep-port': keeps } = values
+  const way: HoldWay | null = keeps === undefined ? null : keeps ? 'hold' : 'no-hold'
   const release = way ?? values.release ?? null
-  if (way !== null && (values.release !== undefined || rollback)) throw usage('expected --hold or --no-hold alone')
-  if (values['holder-image'] !== undefined && way !== 'hold') throw usage('expected --holder-image with --hold only')
+  if (way !== null && (values.release !== undefined || rollback))
+    throw usage('expected --keep-port or --no-keep-port alone')
+  if (values['holder-image'] !== undefined && way !== 'hold')
+    throw usage('expected --holder-image with --keep-port only')
   const copy = values['restore-state']
   const acts: Act[] = (['status', 'clean', 'finish', 'undo'] as const).filter((act) => values[act])
   if (copy !== undefined) acts.push('restore')
@@ -182,7 +184,7 @@ export function parseContainerSettings(argv: readonly string[]): ContainerSettin
     healthTimeoutMs: secondsOf('--health-timeout', values['health-timeout']),
     probationMs: secondsOf('--probation', values.probation),
     withShared: values['with-shared'],
-    oneWay: values['one-way'],
+    allowIrreversible: values['allow-irreversible'],
     rehearse: values.rehearse === 'auto',
     dryRun: values['dry-run'],
     json: values.json,

@@ -50,10 +50,10 @@ export interface Job {
   /** id of the image that the successor must run */
   image: string
   /** a person has allowed a release with no way back; only the process that has tried it knows */
-  oneWay?: OneWay
+  irreversible?: Irreversible
 }
 
-export interface OneWay {
+export interface Irreversible {
   /** why there is no way back from what the new release does to the data */
   reason: string
   /** where the data are as they were before, as the engine's host has it if it does */

@@ -1,4 +1,4 @@
-// The data of a release with no way back that a person has allowed (`--one-way`). If it fails, the old release cannot work on what it has
+// The data of a release with no way back that a person has allowed (`--allow-irreversible`). If it fails, the old release cannot work on what it has
 // made of them. So both containers follow a mark in the state directory, as the two releases of a host do (agent/disk/state-mark.ts):
 // the new one copies the data before its application's first line, when the old one has ended, and the old one, put back, takes
 // them again before its own first line. What the new one has left is put aside. Also `--restore-state`.

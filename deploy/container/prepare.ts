@@ -129,7 +129,7 @@ export function planEvent(
 /** Creates the successor while the old container still serves. */
 export async function prepare(
   { container, oldImage, target, origin, source, composed, snapshot, held }: Prepared,
-  request: Pick<ContainerRequest, 'rehearse' | 'oneWay' | 'healthTimeoutMs'>,
+  request: Pick<ContainerRequest, 'rehearse' | 'allowIrreversible' | 'healthTimeoutMs'>,
   tools: Tools,
 ): Promise<Job> {
   const { engine, report } = tools
@@ -158,8 +158,8 @@ export async function prepare(
     await provesSame(job, await withVolume(container, held, engine), oldImage, target.image, tools)
     const images = { present: oldImage, candidate: target.image }
     const tried = copy === null ? null : await rehearseInContainer(job, { images, copy }, request, tools)
-    if (copy !== null && tried?.verdict === 'one_way') {
-      job.oneWay = { reason: tried.reason, copy: here ?? copy.path, rows: tried.rows }
+    if (copy !== null && tried?.verdict === 'irreversible') {
+      job.irreversible = { reason: tried.reason, copy: here ?? copy.path, rows: tried.rows }
       const why = await markData(job, target.image, engine)
       if (why !== null)
         await report({ event: 'warning', message: `if it fails, the data stay as it leaves them: ${why}` })
@@ -276,10 +276,10 @@ function planLines(
   const kept = origin.ofCompose
     ? `remove ${names.predecessor}, as compose does`
     : `rename ${names.predecessor} ${names.previous}, and remove what had that name`
-  const oneWay =
+  const allowIrreversible =
     origin.kind === 'rollback'
       ? 'a release that cannot work on it ends here'
-      : request.oneWay
+      : request.allowIrreversible
         ? 'a release with no way back is allowed'
         : 'a release with no way back ends here'
   return [
@@ -290,7 +290,7 @@ function planLines(
     `create ${names.successor} from ${target.reference}, and compare the two inspections`,
     ...(snapshot === null || !request.rehearse
       ? []
-      : [`try it on the copy of the database, in ${names.cage}, without a network: ${oneWay}`]),
+      : [`try it on the copy of the database, in ${names.cage}, without a network: ${allowIrreversible}`]),
     `tag the present image ${origin.repository}:${rollbackTag(origin.name)}, so that a prune leaves it`,
     `in the container ${names.switcher}, which the engine starts again if it is cut: rename ${origin.name} ${names.predecessor} and ${names.successor} ${origin.name}; ${REPLACING[how]}`,
     `wait until it is healthy${says} (at most ${formatDuration(request.healthTimeoutMs)})${probation}; on any failure put the old one back`,

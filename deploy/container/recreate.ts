@@ -6,7 +6,15 @@ import { BatonError, reasonOf } from '../../agent/words.ts'
 import { followSwitcher, isAtWork, makeSwitcher, refuseBusy } from './switcher.ts'
 import { check } from './health.ts'
 import { type ContainerInspection, nameOf } from './inspection.ts'
-import { type Job, type JobOrigin, type OneWay, parseOrigin, type Site, type Unfinished, unfinishedAt } from './job.ts'
+import {
+  type Job,
+  type JobOrigin,
+  type Irreversible,
+  parseOrigin,
+  type Site,
+  type Unfinished,
+  unfinishedAt,
+} from './job.ts'
 import * as move from './moves.ts'
 import { lastExchange } from './own-data.ts'
 import type { Engine } from './engine/engine.ts'
@@ -70,13 +78,13 @@ async function fromTheTop(
   const job = await prepare(prepared, request, tools)
   const end = await doSwitch(job, { undo: null }, request, tools)
   const isBack = end.outcome === 'reverted' || end.error?.code === 'undo_failed'
-  if (job.oneWay !== undefined && isBack && end.stateMoved === null)
-    await tools.report({ event: 'warning', message: dataLeft(origin, job.oneWay) })
+  if (job.irreversible !== undefined && isBack && end.stateMoved === null)
+    await tools.report({ event: 'warning', message: dataLeft(origin, job.irreversible) })
   return end.image === target.image.Id ? { ...end, digest: target.digest } : end
 }
 
 /** Where no database was exchanged: the old release is back on data that it may not be able to work on. */
-function dataLeft({ version, release }: JobOrigin, { reason, copy, rows }: OneWay): string {
+function dataLeft({ version, release }: JobOrigin, { reason, copy, rows }: Irreversible): string {
   const count = rows === null ? '' : `, ${rows} rows`
   return `the data are as ${version ?? release} has left them, with no way back: ${reason}; as they were before, without what was written since${count}: ${copy}; "Roll back" in docs/guides/container.md puts them in place`
 }

@@ -16,7 +16,14 @@ import {
   type Report,
 } from '../../agent/install.ts'
 import { REHEARSAL_REPORT, REHEARSAL_REQUEST, startMsAfter, wholeMsOf } from '../../agent/install.ts'
-import { BatonError, formatRehearsal, oneWayFault, reasonOf, type Rehearsal, untilWell } from '../../agent/words.ts'
+import {
+  BatonError,
+  formatRehearsal,
+  irreversibleFault,
+  reasonOf,
+  type Rehearsal,
+  untilWell,
+} from '../../agent/words.ts'
 import { TAR_EXTRA_BYTES } from '../lib/tar.ts'
 import { type Engine, isAway } from './engine/engine.ts'
 import { type CreateBody, type ImageInspection, labelsOf } from './inspection.ts'
@@ -38,14 +45,18 @@ export interface OnCopy {
 }
 
 /**
- * Resolves to what was found of an update; null: nothing was tried. Throws verify_failed if the release fails on the copy, and one_way if
- * it leaves no way back and `oneWay` does not allow that. For a rollback: schema_newer if the present release works on the copy, and the
+ * Resolves to what was found of an update; null: nothing was tried. Throws verify_failed if the release fails on the copy, and irreversible if
+ * it leaves no way back and `allowIrreversible` does not allow that. For a rollback: schema_newer if the present release works on the copy, and the
  * one that would come back does not.
  */
 export async function rehearseInContainer(
   { origin, predecessor, successor }: Job,
   { images, copy }: OnCopy,
-  { rehearse, oneWay, healthTimeoutMs }: Pick<ContainerRequest, 'rehearse' | 'oneWay' | 'healthTimeoutMs'>,
+  {
+    rehearse,
+    allowIrreversible,
+    healthTimeoutMs,
+  }: Pick<ContainerRequest, 'rehearse' | 'allowIrreversible' | 'healthTimeoutMs'>,
   tools: Tools,
 ): Promise<Rehearsal | null> {
   const { report } = tools
@@ -62,9 +73,9 @@ export async function rehearseInContainer(
   const tookMs = Math.round(performance.now() - began)
   const rehearsal: Rehearsal = { ...NOTHING_YET, ...judged(found, tags), tookMs }
   await report({ event: 'note', message: formatRehearsal(rehearsal) })
-  if (rehearsal.verdict !== 'one_way' || oneWay) return rehearsal
-  const { code, message } = oneWayFault(tags.to, rehearsal)
-  throw new BatonError(code, message, { hint: 'only a person can allow it: `--one-way`' })
+  if (rehearsal.verdict !== 'irreversible' || allowIrreversible) return rehearsal
+  const { code, message } = irreversibleFault(tags.to, rehearsal)
+  throw new BatonError(code, message, { hint: 'only a person can allow it: `--allow-irreversible`' })
 }
 
 /** The note about it. Throws schema_newer. A trial that could not be made does not stop a rollback. */

@@ -26,7 +26,7 @@ export interface ContainerRequest extends Limits {
   /** in a compose project: the next `up` may also move other services that use the same variable */
   withShared: boolean
   /** a release with no way back from what it does to the data is allowed */
-  oneWay: boolean
+  allowIrreversible: boolean
   /** false: the release is not tried on a copy of the data */
   rehearse: boolean
   dryRun: boolean

@@ -13,7 +13,7 @@ export interface SignedImage {
 }
 
 /**
- * `release`: `latest` or a tag. Throws not_signed, release_not_found, release_unusable, withdrawn and the feed's other errors.
+ * `release`: `latest` or a tag. Throws not_signed, release_not_found, release_unusable, yanked and the feed's other errors.
  */
 export async function signedImage({ feed, root }: SignedBy, service: string, release: string): Promise<SignedImage> {
   const trust = root === null ? {} : { trust: { root: await rootOf(root), builtAt: null } }

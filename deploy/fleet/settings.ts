@@ -22,8 +22,8 @@ export interface FleetArguments {
   'allow-downgrade': boolean
   service: string
   check: boolean
-  hold?: string | undefined
-  'release-hold': boolean
+  'pause-until'?: string | undefined
+  unpause: boolean
 }
 
 export type Variables = Record<`fleet_${string}`, string | number | boolean | readonly (string | number)[]>
@@ -36,14 +36,14 @@ const UNITS = { s: 1, m: 60, h: 3600 } as const
 /** A variable is there only if its flag is: the role has the other values. */
 export function variablesOf(given: FleetArguments, isCheck: boolean): Variables {
   const { release = '', rollback } = given
-  const hold = holdOf(given)
-  if (release === '' && !rollback && !isCheck && hold === '')
+  const pause = pauseOf(given)
+  if (release === '' && !rollback && !isCheck && pause === '')
     throw usage('expected --release or --rollback; --check by itself says what runs where')
   if (release !== '' && release !== 'latest' && !isTag(release))
     throw new BatonError('invalid_tag', `expected \`latest\` or a tag of the form vX.Y.Z, got ${quote(release)}`)
   if (release === 'latest' && rollback) throw usage('a rollback goes to a tag, or with none to each backup')
   const variables: Variables = { fleet_release: release, fleet_rollback: rollback, fleet_service: given.service }
-  if (hold !== '') variables.fleet_hold = hold
+  if (pause !== '') variables.fleet_pause = pause
   if (given.waves !== undefined) variables.fleet_waves = wavesOf(given.waves)
   if (given['on-failure'] !== undefined) variables.fleet_on_failure = policyOf(given['on-failure'])
   if (given['allow-downgrade']) variables.fleet_allow_downgrade = true
@@ -70,15 +70,15 @@ export function ansibleFlagsOf(given: FleetArguments, isCheck: boolean, more: re
   ]
 }
 
-/** What hosts do by themselves is held until a day, or the hold ends; '' if neither is asked for. Nothing else is done then. */
-export function holdOf({ hold, 'release-hold': ends, release, rollback }: FleetArguments): string {
-  if (hold === undefined && !ends) return ''
-  if (hold !== undefined && ends) throw usage('expected --hold or --release-hold, got both')
+/** What hosts do by themselves is paused until a day, or the pause ends; '' if neither is asked for. Nothing else is done then. */
+export function pauseOf({ 'pause-until': day, unpause: ends, release, rollback }: FleetArguments): string {
+  if (day === undefined && !ends) return ''
+  if (day !== undefined && ends) throw usage('expected --pause-until or --unpause, got both')
   if (release !== undefined || rollback)
-    throw usage('--hold and --release-hold move nothing: they go without a release')
-  if (hold === undefined) return 'end'
-  if (/^\d{4}-\d\d-\d\d$/.test(hold)) return hold
-  throw usage(`expected a day such as 2026-12-27 in --hold, got ${quote(hold)}`)
+    throw usage('--pause-until and --unpause move nothing: they go without a release')
+  if (day === undefined) return 'end'
+  if (/^\d{4}-\d\d-\d\d$/.test(day)) return day
+  throw usage(`expected a day such as 2026-12-27 in --pause-until, got ${quote(day)}`)
 }
 
 /** Seconds from `90`, `30s`, `5m`, `1h`. */

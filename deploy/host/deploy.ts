@@ -23,7 +23,7 @@ export interface Deployment {
   release: string | null
   rollback: boolean
   /** a person allows a release with no way back */
-  oneWay: boolean
+  allowIrreversible: boolean
   /** for a first install; null: install.sh builds this clone */
   feed: string | null
   healthUrl: string | null
@@ -110,14 +110,14 @@ async function firstInstall(deployment: Deployment, report: HostReport): Promise
   return ended
 }
 
-function flagsOf({ healthUrl, healthTimeout, lockTimeout, dryRun, oneWay }: Deployment): string[] {
+function flagsOf({ healthUrl, healthTimeout, lockTimeout, dryRun, allowIrreversible }: Deployment): string[] {
   return [
     ...(healthUrl === null ? [] : ['--health-url', healthUrl]),
     '--health-timeout',
     healthTimeout,
     '--lock-timeout',
     lockTimeout,
-    ...(oneWay ? ['--one-way'] : []),
+    ...(allowIrreversible ? ['--allow-irreversible'] : []),
     ...(dryRun ? ['--dry-run'] : []),
   ]
 }

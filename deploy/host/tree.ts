@@ -49,8 +49,8 @@ const RELEASE = {
   release: { type: 'string', valueHint: 'tag|latest', description: 'the release to move to' },
 } as const satisfies Flags
 
-const ONE_WAY = {
-  'one-way': {
+const IRREVERSIBLE = {
+  'allow-irreversible': {
     type: 'boolean',
     description:
       'also if this release cannot work on the data that the new one leaves: no rollback without the snapshot',
@@ -58,8 +58,12 @@ const ONE_WAY = {
 } as const satisfies Flags
 
 const HOLD = {
-  hold: { type: 'string', valueHint: 'day', description: 'move nothing; nothing goes by itself before that day' },
-  'release-hold': { type: 'boolean', description: 'move nothing; end that hold' },
+  'pause-until': {
+    type: 'string',
+    valueHint: 'day',
+    description: 'move nothing; nothing goes by itself before that day',
+  },
+  unpause: { type: 'boolean', description: 'move nothing; end that pause' },
 } as const satisfies Flags
 
 const REHEARSE = {
@@ -113,10 +117,10 @@ const WORDS: readonly Word[] = [
   {
     name: 'upgrade',
     description: 'move to a newer release',
-    args: { ...ACTING, ...RELEASE, ...ONE_WAY, ...REHEARSE, ...HOLD },
-    act(context, { hold, 'release-hold': ends }) {
-      const until = typeof hold === 'string' ? hold : null
-      if (until !== null && ends === true) throw usage('expected `--hold` or `--release-hold`, got both')
+    args: { ...ACTING, ...RELEASE, ...IRREVERSIBLE, ...REHEARSE, ...HOLD },
+    act(context, { 'pause-until': day, unpause: ends }) {
+      const until = typeof day === 'string' ? day : null
+      if (until !== null && ends === true) throw usage('expected `--pause-until` or `--unpause`, got both')
       return until === null && ends !== true ? upgrade(context) : holdCommand(context, until)
     },
   },
@@ -284,7 +288,7 @@ function contextFrom(values: Values, build: HostProgram, about: { command: strin
     flags: {
       said,
       release: text('release') ?? null,
-      oneWay: values['one-way'] === true,
+      allowIrreversible: values['allow-irreversible'] === true,
       restoreState: values['restore-state'] === true,
       rehearse: values['rehearse'] === true,
       dryRun: values['dry-run'] === true,

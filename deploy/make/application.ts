@@ -126,13 +126,18 @@ export async function makeFirst({ build, folder }: Project, progress: ProgressRe
 
 export function wordsOf(project: Project, tag: string, commit: string | null, trust: OwnWords['trust']): OwnWords {
   const { service, kind, healthPath, database, servers, order, environment, args, nodeFlags } = project
-  const { commands, basePath, scheme, onStop, endless, rehearse, state, before } = project
+  const { commands, basePath, scheme, onStop, longLivedPaths, rehearse, state, before } = project
   const own = { service, tag, commit, kind, healthPath, database, servers, order, commands, basePath, trust }
   // left out if they are not set: such a release keeps the bytes that it had before these settings existed
   const said = Object.fromEntries(
-    Object.entries({ scheme, onStop, endless, rehearse, state, before: before.length === 0 ? null : before }).filter(
-      ([, value]) => value !== null,
-    ),
+    Object.entries({
+      scheme,
+      onStop,
+      longLivedPaths,
+      rehearse,
+      state,
+      before: before.length === 0 ? null : before,
+    }).filter(([, value]) => value !== null),
   )
   return { ...own, environment, args, nodeFlags: nodeFlags.filter((flag) => !isPreload(flag)), ...said }
 }

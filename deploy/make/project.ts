@@ -53,7 +53,7 @@ export interface Project {
   /** `SIGTERM`: what the application does on that signal is its `onStop` */
   onStop: 'SIGTERM' | null
   /** patterns of paths, as of URLPattern, whose answers never end by themselves: a switch waits for none of them */
-  endless: string[] | null
+  longLivedPaths: string[] | null
   feed: string | null
   /** path, inside the folder, of the root.json that the feed is signed by */
   root: string | null
@@ -227,7 +227,7 @@ const PARTS: { [Key in Exclude<keyof Project, 'folder'>]: Read<Project[Key]> } =
   },
   onStop: (value, name, faults) =>
     value === undefined || value === null ? null : oneOf(SIGNALS, 'SIGTERM')(value, name, faults),
-  endless(value, name, faults) {
+  longLivedPaths(value, name, faults) {
     if (value === undefined || value === null) return null
     const patterns = texts(value, name, faults)
     const bad = patterns.find((pattern) => !pattern.startsWith('/') || !isPattern(pattern))

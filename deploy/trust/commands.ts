@@ -102,17 +102,16 @@ export async function refresh(context: TrustContext): Promise<void> {
   if (isDue && !isAtHand) context.say(`warning: targets expire on ${targets.expires} and their key is not here`)
 }
 
-export async function withdraw(context: TrustContext, tag: string, why: string | null): Promise<void> {
+export async function yank(context: TrustContext, tag: string, why: string | null): Promise<void> {
   const change = await changeOf(context)
   const path = `${parseTag(tag)}/release.json`
   const targets = structuredClone(change.repository.targets.targets)
   const target = targets[path]
-  if (target === undefined)
-    throw new BatonError('release_not_found', `${tag} is not signed: there is nothing to withdraw`)
-  if (why === null) delete target.custom.withdrawn
-  else target.custom.withdrawn = why
+  if (target === undefined) throw new BatonError('release_not_found', `${tag} is not signed: there is nothing to yank`)
+  if (why === null) delete target.custom.yanked
+  else target.custom.yanked = why
   await signTargets(change, targets)
-  context.say(why === null ? `${tag} may be installed again` : `withdrew ${tag}: ${why}`)
+  context.say(why === null ? `${tag} may be installed again` : `yanked ${tag}: ${why}`)
 }
 
 export interface Rollout {
@@ -192,7 +191,7 @@ async function kept({ say }: TrustContext, folder: string, files: readonly KeyFi
 export interface Shown {
   service: string
   roles: { role: Role; version: number; expiresAt: string; signedAt: string; threshold: number; keys: string[] }[]
-  releases: { tag: string; withdrawn: string | null; image: string | null; rollout: RolloutStep[] | null }[]
+  releases: { tag: string; yanked: string | null; image: string | null; rollout: RolloutStep[] | null }[]
 }
 
 export async function show(context: TrustContext): Promise<Shown> {
@@ -211,9 +210,9 @@ export async function show(context: TrustContext): Promise<Shown> {
       return { role, version, expiresAt: expires, signedAt: String(signedAt), threshold, keys: keyids.map(named) }
     }),
     releases: Object.entries(targets.targets).map(([path, { custom }]) => {
-      const { withdrawn = null, image, rollout = null } = custom
+      const { yanked = null, image, rollout = null } = custom
       const named = image === undefined ? null : `${image.repository}@${image.digest}`
-      return { tag: path.split('/')[0] ?? path, withdrawn, image: named, rollout }
+      return { tag: path.split('/')[0] ?? path, yanked, image: named, rollout }
     }),
   }
 }

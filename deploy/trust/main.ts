@@ -144,7 +144,7 @@ const WORDS: readonly Word[] = [
     },
   },
   {
-    name: 'withdraw',
+    name: 'yank',
     description: 'keep every host from installing this release',
     args: {
       tag: { type: 'positional', description: 'the release, such as v1.1.0' },
@@ -158,7 +158,7 @@ const WORDS: readonly Word[] = [
       if (undo === (why !== null)) throw usage('expected `--why TEXT` or `--undo`')
       if (why !== null && !/^[\x20-\x7e]{1,200}$/.test(why))
         throw usage('expected at most 200 plain characters in --why')
-      return commands.withdraw(context, String(values['tag']), why)
+      return commands.yank(context, String(values['tag']), why)
     },
   },
   {
@@ -284,7 +284,7 @@ function told({ feed, root, latest, image, trust, passedOver, problem }: Verifie
       ({ role, version, expiresAt }) => `  ${role.padEnd(10)} version ${version}, expires ${expiresAt}`,
     ),
     ...passedOver.map(({ tag, why }) => `  not using ${tag}: ${why}`),
-    ...trust.withdrawn.map(({ tag, why }) => `  withdrawn ${tag}: ${why}`),
+    ...trust.yanked.map(({ tag, why }) => `  yanked ${tag}: ${why}`),
     problem === null ? `  latest     ${latest ?? 'none'}${image === null ? '' : `, ${image}`}` : null,
     trust.warning === null ? null : `warning: ${trust.warning}`,
     problem === null ? null : `refused: ${problem.message} (${problem.code})`,
@@ -303,9 +303,9 @@ function toldShown({ service, roles, releases }: commands.Shown): string {
       `  ${role.padEnd(10)} version ${version}, expires ${expiresAt}, ${threshold} of ${keys.length}: ${keys.join(', ')}`,
     )
   }
-  for (const { tag, withdrawn, image, rollout } of releases) {
+  for (const { tag, yanked, image, rollout } of releases) {
     const steps = rollout?.map(({ at, percent }) => `${percent} % from ${at}`).join(', ')
-    const more = [...(withdrawn === null ? [] : [`withdrawn: ${withdrawn}`]), ...(image === null ? [] : [image])]
+    const more = [...(yanked === null ? [] : [`yanked: ${yanked}`]), ...(image === null ? [] : [image])]
     lines.push(`  ${[tag, ...more, ...(steps === undefined ? [] : [steps])].join(', ')}`)
   }
   return lines.map((line) => `${line}\n`).join('')

@@ -14,7 +14,7 @@ export interface TargetFile {
   hashes: { sha256: string }
   custom: {
     service: string
-    withdrawn?: string
+    yanked?: string
     image?: { repository: string; digest: string }
     rollout?: RolloutStep[]
   }

@@ -30,7 +30,7 @@ const STATUS: Status = {
   instance: INSTANCE,
   backup: null,
   unproven: null,
-  trust: { signed: false, metadata: [], withdrawn: [], warning: null },
+  trust: { signed: false, metadata: [], yanked: [], warning: null },
   history: [],
 }
 
@@ -59,7 +59,8 @@ async function served(updater: Partial<Updater> = {}, basePath = ''): Promise<Se
     return Promise.reject(new BatonError('no_backup', 'there is none'))
   }
   const all: Updater = {
-    update: (tag, { oneWay, restoreState }) => note('update', tag, oneWay, ...(restoreState ? ['its data'] : [])),
+    update: (tag, { allowIrreversible, restoreState }) =>
+      note('update', tag, allowIrreversible, ...(restoreState ? ['its data'] : [])),
     rollback: () => note('rollback'),
     cancel: () => note('cancel'),
     check: () => note('check'),
@@ -200,18 +201,22 @@ test('a status that is waited for says how long at most, and what the client has
 
 test('a person may allow a release with no way back; without that word nobody has, and another type is refused', async () => {
   await using service = await served()
-  for (const body of ['{"tag":"v1.2.3"}', '{"tag":"v1.2.3","oneWay":false}', '{"tag":"v1.2.3","oneWay":true}'])
+  for (const body of [
+    '{"tag":"v1.2.3"}',
+    '{"tag":"v1.2.3","allowIrreversible":false}',
+    '{"tag":"v1.2.3","allowIrreversible":true}',
+  ])
     await service.ask('POST', '/admin/update', body)
   equal(service.asked, [
     ['update', 'v1.2.3', false],
     ['update', 'v1.2.3', false],
     ['update', 'v1.2.3', true],
   ])
-  for (const oneWay of ['"true"', '1', 'null']) {
-    const answer = await service.ask('POST', '/admin/update', `{"oneWay":${oneWay}}`)
+  for (const allowIrreversible of ['"true"', '1', 'null']) {
+    const answer = await service.ask('POST', '/admin/update', `{"allowIrreversible":${allowIrreversible}}`)
     conforms({ method: 'POST', path: '/admin/update', ...answer })
-    is(answer.status, 400, oneWay)
-    match(answer.body, 'expected true in `oneWay`')
+    is(answer.status, 400, allowIrreversible)
+    match(answer.body, 'expected true in `allowIrreversible`')
   }
   is(service.asked.length, 3)
 })

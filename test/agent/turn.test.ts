@@ -11,7 +11,7 @@ test('works that do not stop have `stopMs` together, and each is asked', async (
   const asked: string[] = []
   const turn = makeTurn(STOP_MS, () => {})
   for (const name of ['jobs', 'mail', 'clock'])
-    turn.only(
+    turn.singleton(
       name,
       () => {},
       () => {

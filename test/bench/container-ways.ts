@@ -35,7 +35,7 @@ const REQUEST = {
   digest: null,
   signedBy: null,
   withShared: false,
-  oneWay: false,
+  allowIrreversible: false,
   rehearse: false, // it is over before clients can notice anything
   repository: null,
   healthTimeoutMs: 60_000,

@@ -93,7 +93,7 @@ export function goalsOf({ handover, carry, update, overhead, fleet, state }: Res
 /** how much longer than without a rehearsal, or than what it is made of, a wait may be */
 const OVER_MS = 250
 
-function stateGoals({ beside, oneWay }: StateResult): Goal[] {
+function stateGoals({ beside, irreversible }: StateResult): Goal[] {
   const writers = beside.map(({ mode, mebibytes, copyingMs, startingMs, steadyMs, refused }) => {
     const more = Math.round(Math.max(copyingMs, startingMs) - steadyMs)
     return {
@@ -102,7 +102,7 @@ function stateGoals({ beside, oneWay }: StateResult): Goal[] {
       met: more <= OVER_MS && refused === 0,
     }
   })
-  const switches = oneWay.map(({ rows, longestMs, copyMs, migrationMs, lost, closed }) => ({
+  const switches = irreversible.map(({ rows, longestMs, copyMs, migrationMs, lost, closed }) => ({
     goal: `a switch with no way back, ${rows.toLocaleString('en')} rows: the longest wait at most copy, migration, start and ${OVER_MS} ms; none lost or closed`,
     got: `${longestMs.median} ms of ${copyMs + migrationMs + OVER_MS}, lost ${lost}, closed ${closed}`,
     met: longestMs.median <= copyMs + migrationMs + OVER_MS && lost + closed === 0,

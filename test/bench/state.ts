@@ -30,7 +30,7 @@ export interface Beside {
   refused: number
 }
 
-export interface OneWaySwitches {
+export interface IrreversibleSwitches {
   rows: number
   switches: number
   requests: number
@@ -46,7 +46,7 @@ export interface StateResult {
   rate: number
   beside: Beside[]
   /** empty where there is no systemd */
-  oneWay: OneWaySwitches[]
+  irreversible: IrreversibleSwitches[]
   markdown: string
 }
 
@@ -71,12 +71,12 @@ export async function run({ long, say }: { long: boolean; say: (line: string) =>
     say(`state: a rehearsal of ${mebibytes} MiB beside a writer (${mode})`)
     beside.push(await measureBeside(folder, mode, mebibytes, long ? 5 : 3))
   }
-  const oneWay: OneWaySwitches[] = []
+  const irreversible: IrreversibleSwitches[] = []
   if (noHosts !== null) say(`state: no switches: this machine ${noHosts}`)
   else
     for (const rows of long ? [1_000_000, 2_000_000] : [100_000])
-      oneWay.push(await measureOneWay(rows, long ? 10 : 3, say))
-  const result = { rate: RATE, beside, oneWay }
+      irreversible.push(await measureIrreversible(rows, long ? 10 : 3, say))
+  const result = { rate: RATE, beside, irreversible }
   return { ...result, markdown: markdownOf(result) }
 }
 
@@ -136,7 +136,11 @@ function fillTo(path: string, bytes: number): void {
   database.close()
 }
 
-async function measureOneWay(rows: number, switches: number, say: (line: string) => void): Promise<OneWaySwitches> {
+async function measureIrreversible(
+  rows: number,
+  switches: number,
+  say: (line: string) => void,
+): Promise<IrreversibleSwitches> {
   say(`state: ${switches} switches with no way back, ${rows.toLocaleString('en')} rows`)
   const from = tagAt(LAST - 1)
   await using host = await bootWithFeed(async (out) => await buildHistory(out, [LAST - 1, LAST], 'bundle'))
@@ -145,7 +149,7 @@ async function measureOneWay(rows: number, switches: number, say: (line: string)
     insert into quota (token_id, used, units, created_at) select 'token ' || (i % 100), i, i, '2026-11-21T08:00:00.000Z' from n`)
   const { listen } = JSON.parse(await host.ok('cat', '/etc/beacon/config.json')) as { listen: { port: number } }
   const about = { port: listen.port, path: '/healthz', rate: RATE, connections: CONNECTIONS, hangMs: 120_000 }
-  await moved(host, 'upgrade', '--release', tagAt(LAST), '--one-way') // rehearses, and warms up
+  await moved(host, 'upgrade', '--release', tagAt(LAST), '--allow-irreversible') // rehearses, and warms up
   await moved(host, 'rollback', '--restore-state')
   const load = await spawnOpenLoad({ ...about, through: await host.network() })
   const [copies, migrations]: [number[], number[]] = [[], []]
@@ -153,7 +157,7 @@ async function measureOneWay(rows: number, switches: number, say: (line: string)
     await sleep(1000)
     await forget(host)
     load.mark('switch')
-    const { rehearsal } = await moved(host, 'upgrade', '--release', tagAt(LAST), '--one-way')
+    const { rehearsal } = await moved(host, 'upgrade', '--release', tagAt(LAST), '--allow-irreversible')
     load.mark(null)
     copies.push(rehearsal?.copyMs ?? 0)
     migrations.push(rehearsal?.migrationMs ?? 0)
@@ -191,7 +195,7 @@ function round(ms: number): number {
   return Math.round(ms * 10) / 10
 }
 
-function markdownOf({ beside, oneWay }: Omit<StateResult, 'markdown'>): string {
+function markdownOf({ beside, irreversible }: Omit<StateResult, 'markdown'>): string {
   const parts = [
     `An application writes ${RATE} rows a second, in transactions of what is due, while a release is tried on a copy: SQLite copies the database in a process of its own, then three starts of real releases on the copy. Here no cage keeps their share of the processors small. The longest wait of a row counts from the moment at which it was due; medians of the rounds, beside as long a time without a rehearsal. With a rollback journal a database of more than ${ROLLBACK_MEBIBYTES} MiB is not tried while somebody writes to it.`,
     markdownTable([
@@ -221,7 +225,7 @@ function markdownOf({ beside, oneWay }: Omit<StateResult, 'markdown'>): string {
       ]),
     ]),
   ]
-  if (oneWay.length === 0) return parts.join('\n\n')
+  if (irreversible.length === 0) return parts.join('\n\n')
   parts.push(
     `A switch to a release with no way back (the last step of the reference service's history), on a host with systemd, under an open loop of ${RATE} requests a second: the old process ends, the database is copied exactly, the new one migrates and starts. *Made of* is what the rehearsal before each switch has measured, under the same load, for the copy, and for the start of the new release with its migration; medians.`,
     markdownTable([
@@ -237,7 +241,7 @@ function markdownOf({ beside, oneWay }: Omit<StateResult, 'markdown'>): string {
         'migration and start',
         'times',
       ],
-      ...oneWay.map((one) => [
+      ...irreversible.map((one) => [
         one.rows.toLocaleString('en'),
         String(one.switches),
         String(one.requests),

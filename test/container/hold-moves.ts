@@ -1,4 +1,4 @@
-// `deploy-container.sh --hold` and `--no-hold` on a real engine: what moves, what is refused, and what a kill leaves.
+// `deploy-container.sh --keep-port` and `--no-keep-port` on a real engine: what moves, what is refused, and what a kill leaves.
 
 import { mkdir, readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
@@ -36,7 +36,7 @@ test.before(async () => {
   await publish(registry.host, 'beacon', ['v1.2.3'], probeImage('v1.2.3'))
 })
 
-test('--hold moves an ordinary container behind a holder and --no-hold out again, with all that it had', async () => {
+test('--keep-port moves an ordinary container behind a holder and --no-keep-port out again, with all that it had', async () => {
   await engine.docker('network', 'create', '--subnet', '172.31.77.0/24', 'own')
   const given = ['--network', 'own', '--network-alias', 'shop', '--ip', '172.31.77.7', '--label', 'traefik.enable=true']
   const more = ['--label', 'mine=1', '--group-add', '77', '--restart', 'unless-stopped']
@@ -114,7 +114,7 @@ test('a volume of an older holder, which ran as nobody, is given to the holderâ€
   match(await readFile(`/proc/${Pid}/status`, 'utf8'), /^Uid:\t65531\t65531\t65531\t65531$/m)
 
   if (!isLong) return
-  // what an earlier `--no-hold` has left
+  // what an earlier `--no-keep-port` has left
   await ordinaryService(engine, { name: 'again', port: 8207, repository, address })
   await engine.docker('volume', 'create', 'again-hold')
   await writeFile(join(await place('again'), 'socket'), '')
@@ -125,7 +125,7 @@ test('a volume of an older holder, which ran as nobody, is given to the holderâ€
   await engine.docker('rm', '-f', 'again', 'again-holder', 'again-baton-previous')
 })
 
-test('--hold refuses by name what cannot be held, and changes nothing', async () => {
+test('--keep-port refuses by name what cannot be held, and changes nothing', async () => {
   const cases: [string, string[], RegExp][] = [
     ['host', ['--network', 'host'], /in the hostâ€™s network \(--network host\)/],
     ['shared', ['--network', `container:${held.app}`], /shares the network of/],
@@ -171,7 +171,7 @@ test('--hold refuses by name what cannot be held, and changes nothing', async ()
 })
 
 test.long(
-  'HTTP, lines and datagrams of one container: `--hold` moves all in; recreated in each way, nothing is refused and nothing lost',
+  'HTTP, lines and datagrams of one container: `--keep-port` moves all in; recreated in each way, nothing is refused and nothing lost',
   async () => {
     const three = await threeKinds(engine, registry)
     const ports = { address, http: 8250, lines: 8251, datagrams: 8252 }
@@ -223,7 +223,7 @@ async function composedThree(three: string, holder: string, published: string[])
 }
 
 test.long(
-  '--hold and --no-hold that are killed before any of their changes are finished or undone by the next run',
+  '--keep-port and --no-keep-port that are killed before any of their changes are finished or undone by the next run',
   async () => {
     await ordinaryService(engine, { name: 'cut', port: 8206, repository, address })
     for (const release of ['hold', 'no-hold']) {

@@ -64,7 +64,7 @@ export const QUICK: Omit<ContainerRequest, 'container' | 'release'> = {
   healthTimeoutMs: 60_000,
   probationMs: 300,
   withShared: false,
-  oneWay: false,
+  allowIrreversible: false,
   rehearse: true,
   dryRun: false,
 }

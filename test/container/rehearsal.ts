@@ -68,12 +68,12 @@ test('no way back: it ends with 7 and the container as it was, until a person al
       database.exec("DELETE FROM notes WHERE id = 1; ALTER TABLE notes RENAME COLUMN text TO body")`)
   const before = (await engine.inspect(NAME)).Id
   const refused = await faultOf(deployTo('v1.1.0'))
-  is(refused.code, 'one_way')
+  is(refused.code, 'irreversible')
   match(refused.message, /there is no way back: 1 rows of notes are gone; nothing has changed/)
   is((await engine.inspect(NAME)).Id, before)
   is(sql('SELECT count(*) AS n FROM notes'), 2)
   await nothingLeft()
-  const allowed = await deployTo('v1.1.0', { oneWay: true })
+  const allowed = await deployTo('v1.1.0', { allowIrreversible: true })
   equal([allowed.outcome, sql('SELECT count(*) AS n FROM notes')], ['updated', 1])
   const { Id } = await engine.inspect(NAME)
   const rollback = { container: NAME, release: null, probationMs: 200 }
@@ -90,7 +90,7 @@ test('a release with no way back that was allowed, and dies: the old one starts 
   sql(`PRAGMA user_version = ${++schema}`)
   sql("INSERT INTO notes(id, author, text) VALUES (40, 1, 'before')")
   const { Id } = await engine.inspect(NAME)
-  const ended = await deployTo('v1.1.0', { oneWay: true, probationMs: 20_000 })
+  const ended = await deployTo('v1.1.0', { allowIrreversible: true, probationMs: 20_000 })
   equal([ended.outcome, ended.healthy, (await engine.inspect(NAME)).Id], ['reverted', true, Id], ended.error?.message)
   is(sql('SELECT text FROM notes WHERE id = 40'), 'before') // `no such column` on what the new one has left
   const { aside = '', restored = '', rows } = ended.stateMoved ?? {}
@@ -151,12 +151,13 @@ for (const [what, { text, verdict }] of Object.entries(MIGRATIONS))
       'code' in ended ? ended.code : ended.outcome,
       (await engine.inspect(NAME)).Id === before[0],
     ]
-    if (verdict === 'fails' || verdict === 'one_way') {
-      equal([code, isThere], [verdict === 'fails' ? 'verify_failed' : 'one_way', true], JSON.stringify(ended))
+    if (verdict === 'fails' || verdict === 'irreversible') {
+      equal([code, isThere], [verdict === 'fails' ? 'verify_failed' : 'irreversible', true], JSON.stringify(ended))
       equal(sql('SELECT count(*) || max(text) FROM notes'), before[1])
     } else {
       is(code, what === 'dies later' ? 'reverted' : 'updated', JSON.stringify(ended))
-      if ('events' in ended) match(notesOf(ended), verdict === 'open' ? 'the way back is open' : 'values changed in')
+      if ('events' in ended)
+        match(notesOf(ended), verdict === 'reversible' ? 'the way back is open' : 'values changed in')
     }
     await nothingLeft()
     if (code === 'updated')

@@ -67,13 +67,20 @@ const install: ManagedInstall = {
   next: null,
   log: (event) => {
     // a rehearsal needs systemd; what it would have said
-    if (event.event === 'operation' && event.stage === 'swap' && operation !== null) operation.rehearsal = ONE_WAY
+    if (event.event === 'operation' && event.stage === 'swap' && operation !== null) operation.rehearsal = IRREVERSIBLE
   },
   runningImage: () => Promise.resolve(null),
   serves: false,
   receipt: null,
 }
-const ONE_WAY = { verdict: 'one_way', reason: 'a test', rows: 1, copyMs: 1, migrationMs: 1, tookMs: 1 } as const
+const IRREVERSIBLE = {
+  verdict: 'irreversible',
+  reason: 'a test',
+  rows: 1,
+  copyMs: 1,
+  migrationMs: 1,
+  tookMs: 1,
+} as const
 let operation: Operation | null = null
 
 /** A release is started: its first code, its migration, a row that it acknowledges. Throws if it cannot work on the data. */
@@ -94,7 +101,7 @@ function serve(tag: string): void {
 }
 
 async function conduct(kind: 'update' | 'rollback', open = false): Promise<void> {
-  const asked = kind === 'update' ? { tag: 'v1.1.0', oneWay: true } : { tag: null, restoreState: true }
+  const asked = kind === 'update' ? { tag: 'v1.1.0', allowIrreversible: true } : { tag: null, restoreState: true }
   const running = await begin(install, { kind, who: 'a test', ...asked }, (to) => {
     serve(to)
     return options.isGood ? Promise.resolve({ open }) : Promise.reject(new Error('it fails on purpose'))

@@ -24,11 +24,11 @@ export const MIGRATIONS: Readonly<Record<string, Migration>> = {
   additive: {
     text: `if (!database.prepare("SELECT 1 FROM pragma_table_info('notes') WHERE name = 'colour'").get())
       database.exec('ALTER TABLE notes ADD COLUMN colour TEXT')`,
-    verdict: 'open',
+    verdict: 'reversible',
     exit: 0,
     goes: true,
   },
-  renamed: { text: RENAMED, verdict: 'one_way', exit: 7, allowed: 0, goes: false },
+  renamed: { text: RENAMED, verdict: 'irreversible', exit: 7, allowed: 0, goes: false },
   'fails midway': {
     text: `database.exec('ALTER TABLE notes ADD COLUMN half TEXT'); throw new Error('half-way')`,
     verdict: 'fails',
@@ -37,7 +37,7 @@ export const MIGRATIONS: Readonly<Record<string, Migration>> = {
   },
   deletes: {
     text: `database.exec('DELETE FROM notes WHERE id % 2 = 0')`,
-    verdict: 'one_way',
+    verdict: 'irreversible',
     exit: 7,
     allowed: 0,
     goes: false,
@@ -50,7 +50,7 @@ export const MIGRATIONS: Readonly<Record<string, Migration>> = {
   },
   slow: {
     text: 'return new Promise((resolve) => setTimeout(resolve, 20_000))',
-    verdict: 'open',
+    verdict: 'reversible',
     exit: 7,
     goes: false,
   },
@@ -58,11 +58,11 @@ export const MIGRATIONS: Readonly<Record<string, Migration>> = {
     text: `if (!database.prepare("SELECT 1 FROM pragma_table_info('notes') WHERE name = 'owner'").get())
       database.exec("PRAGMA foreign_keys = OFF; CREATE TABLE n2(id INTEGER PRIMARY KEY, author INTEGER, text TEXT NOT NULL, owner TEXT NOT NULL); INSERT INTO n2 SELECT id, author, text, 'x' FROM notes; DROP TABLE notes; ALTER TABLE n2 RENAME TO notes")
       breaks.insert = "INSERT INTO notes(author, text, owner) VALUES (1, ?, 'x')"`,
-    verdict: 'one_way',
+    verdict: 'irreversible',
     exit: 7,
     allowed: 0,
     goes: false,
   },
-  'dies later': { text: DIES, verdict: 'open', exit: 8, foretold: 0, goes: true },
-  'renamed and dies': { text: `${RENAMED}\n${DIES}`, verdict: 'one_way', exit: 7, allowed: 8, goes: false },
+  'dies later': { text: DIES, verdict: 'reversible', exit: 8, foretold: 0, goes: true },
+  'renamed and dies': { text: `${RENAMED}\n${DIES}`, verdict: 'irreversible', exit: 7, allowed: 8, goes: false },
 }

@@ -1,7 +1,7 @@
 // The document agrees with the code's words, and the check of answers against the document refuses wrong ones.
 
 import { EXIT, MEANINGS } from '../../agent/words/errors.ts'
-import { oneWayFault, type Rehearsal, VERDICTS } from '../../agent/words/rehearsal.ts'
+import { irreversibleFault, type Rehearsal, VERDICTS } from '../../agent/words/rehearsal.ts'
 import { HISTORY_MAX, OUTCOMES, STAGES } from '../../agent/words/state.ts'
 import { newOperation } from '../../agent/update/operation.ts'
 import { equal, is, throws } from '../assert.ts'
@@ -18,7 +18,7 @@ const BEGUN = { id: 'a', kind: 'update', from: 'v1.0.0', to: null, startedAt: '2
 const { rehearsal: _, stateMoved: __, ...NEW } = newOperation(BEGUN)
 const OPERATION: Fields = { ...NEW, error: null, handover: null, progress: null, durations: {} }
 const TRIED: Rehearsal = {
-  verdict: 'one_way',
+  verdict: 'irreversible',
   reason: 'v1.0.0 ended with 1: no such column: body',
   hint: 'expand first, contract in a later release',
   rows: 1042,
@@ -28,7 +28,7 @@ const TRIED: Rehearsal = {
 }
 const ENDED: Fields = { ...OPERATION, to: 'v1.1.0', stage: 'restart', finishedAt: '2026-11-21T09:00:09Z' }
 const INSTANCE: Fields = { id: 'i', pid: 42, version: 'v1.0.0', startedAt: '2026-11-21T08:00:00Z' }
-const TRUST: Fields = { signed: false, metadata: [], withdrawn: [], warning: null }
+const TRUST: Fields = { signed: false, metadata: [], yanked: [], warning: null }
 const STATUS: Fields = {
   state: 'idle',
   operation: null,
@@ -121,10 +121,10 @@ test('accepts what is documented', () => {
     const rehearsal = { ...TRIED, verdict, ...(verdict === 'not_tried' ? none : {}) }
     conforms(status({ operation: { ...ENDED, outcome: 'updated', rehearsal } }))
   }
-  const { code, message, hint } = oneWayFault('v1.1.0', TRIED)
+  const { code, message, hint } = irreversibleFault('v1.1.0', TRIED)
   const fault = { code, message, ...(hint === null ? {} : { hint }) }
   conforms(status({ operation: { ...ENDED, outcome: 'failed', error: fault, rehearsal: { ...TRIED } } }))
-  conforms(refused('one_way'))
+  conforms(refused('irreversible'))
   conforms(started({}))
   conforms(started({}, { location: '/base/admin/update/status' }))
   conforms({ ...refused('update_in_flight'), path: '/base/admin/update?token=x' })

@@ -7,7 +7,7 @@ import { suite } from '../suite.ts'
 import { type Browser, comesTrue, launch, NO_BROWSER, openPage, signIn } from './browser.ts'
 import { assertQuiet, finish, served, shown, startUpdate, textOf } from './scripted.ts'
 import { MARKDOWN, STATES } from './states.ts'
-import { oneWayFault } from '../../agent/words/rehearsal.ts'
+import { irreversibleFault } from '../../agent/words/rehearsal.ts'
 import { instance, NO_WAY_BACK, operation, rehearsed, report, secondsAgo, TOKEN } from './stub.ts'
 
 const test = suite('panel, the card', { timeoutMs: 120_000, skip: NO_BROWSER })
@@ -66,7 +66,7 @@ test('whether releases are signed, until when, and what is wrong with it', async
     [{ signed: true, metadata: [] }, 'Signed releases only.'],
   ] as const) {
     await using stub = await served()
-    stub.world.report = report({ trust: { withdrawn: [], warning: null, ...trust, metadata: [...trust.metadata] } })
+    stub.world.report = report({ trust: { yanked: [], warning: null, ...trust, metadata: [...trust.metadata] } })
     await using watched = await openPage(browser)
     await signIn(watched.page, stub.url, TOKEN)
     await shown(watched.page, '#trust', text)
@@ -525,22 +525,22 @@ test('the rules that are opened again stay hidden until they are there, so a lat
   assertQuiet(watched)
 })
 
-test('a hold is the panel’s own: it ends there and the other rules stay; one of the configuration stays, and it says so', async () => {
+test('a pause is the panel’s own: it ends there and the other rules stay; one of the configuration stays, and it says so', async () => {
   await using stub = await served()
   const skip = 'v1.1.7'
   stub.world.policy = { skip }
   await using watched = await openPage(browser)
   const { page } = watched
   await STATES.find(({ name }) => name === 'by-itself-held')?.reach(page, stub)
-  assert.equal(Object.keys(stub.world.policy).toSorted(), ['holdUntil', 'skip'])
-  await page.click('#hold')
-  await shown(page, '#hold', 'Hold for a week')
+  assert.equal(Object.keys(stub.world.policy).toSorted(), ['pauseUntil', 'skip'])
+  await page.click('#pause')
+  await shown(page, '#pause', 'Pause for a week')
   assert.equal(stub.world.policy, { skip })
   assert.is(await textOf(page, '#notice'), '')
-  stub.world.limits = { holdUntil: '2026-12-27' }
-  await page.click('#hold')
-  await shown(page, '#hold', 'End the hold')
-  await page.click('#hold')
+  stub.world.limits = { pauseUntil: '2026-12-27' }
+  await page.click('#pause')
+  await shown(page, '#pause', 'End the pause')
+  await page.click('#pause')
   await page.waitForSelector('#notice:not([hidden])')
   assert.match(await textOf(page, '#notice'), /^The configuration of this host holds updates until Dec 27, 2026, .*\.$/)
   assert.equal(stub.world.policy, { skip })
@@ -562,7 +562,7 @@ test('no way back: by keyboard alone a person says that they know, and that is s
   running.rehearsal = NO_WAY_BACK
   running.stage = 'verify'
   finish(stub, running, 'failed')
-  const { code, message } = oneWayFault('v1.1.0', NO_WAY_BACK)
+  const { code, message } = irreversibleFault('v1.1.0', NO_WAY_BACK)
   running.error = { code, message }
   await shown(
     page,
@@ -582,7 +582,7 @@ test('no way back: by keyboard alone a person says that they know, and that is s
 
   await page.focus('#dismiss')
   await page.keyboard.press('Tab')
-  assert.is(await page.evaluate('document.activeElement.id'), 'oneWay')
+  assert.is(await page.evaluate('document.activeElement.id'), 'allowIrreversible')
   await page.keyboard.press('Space')
   assert.is(await box.isChecked(), true)
   await page.keyboard.press('Tab')
@@ -593,7 +593,7 @@ test('no way back: by keyboard alone a person says that they know, and that is s
   await page.keyboard.press('Tab')
   await page.keyboard.press('Enter')
   await page.waitForSelector('#busy:not([hidden])')
-  assert.equal(sent, [{ tag: 'v1.1.0' }, { tag: 'v1.1.0', oneWay: true }])
+  assert.equal(sent, [{ tag: 'v1.1.0' }, { tag: 'v1.1.0', allowIrreversible: true }])
 
   const again = stub.world.status.operation
   if (again === null) throw new Error('nothing was started')
@@ -627,7 +627,7 @@ test('no way back, refused at once: what a person says about one release is not 
   )
   assert.is(await page.isVisible('#busy'), false)
   assert.match(await textOf(page, '#noWayText'), /^v1\.0\.0 does not work on the data that v1\.5\.0 leaves\. /)
-  await page.check('#oneWay')
+  await page.check('#allowIrreversible')
   await page.click('#update')
   assert.is(await page.locator('#confirmPoints li.alarm').count(), 0)
   await page.click('#no')
@@ -635,15 +635,15 @@ test('no way back, refused at once: what a person says about one release is not 
   await page.locator('#confirmPoints li.alarm').waitFor()
   await page.click('#yes')
   await page.waitForSelector('#busy:not([hidden])')
-  assert.equal(sent, [{ tag: 'v1.5.0' }, { tag: 'v1.5.0', oneWay: true }])
+  assert.equal(sent, [{ tag: 'v1.5.0' }, { tag: 'v1.5.0', allowIrreversible: true }])
   const running = stub.world.status.operation
   if (running === null) throw new Error('nothing was started')
   finish(stub, running, 'failed')
-  const { code, message } = oneWayFault('v1.5.0', NO_WAY_BACK)
+  const { code, message } = irreversibleFault('v1.5.0', NO_WAY_BACK)
   running.error = { code, message }
   await shown(page, '#outcomeReason', `There is no way back from this release: ${message}`)
   assert.is(await page.inputValue('#tag'), 'v1.5.0', 'it can be sent again')
-  assert.is(await page.isChecked('#oneWay'), false)
+  assert.is(await page.isChecked('#allowIrreversible'), false)
   assertQuiet(watched)
 })
 

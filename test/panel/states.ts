@@ -2,7 +2,7 @@
 
 import type { ScheduleReport, Status, VersionReport } from '../../agent/words/state.ts'
 import { comesTrue, type Page } from './browser.ts'
-import { oneWayFault } from '../../agent/words/rehearsal.ts'
+import { irreversibleFault } from '../../agent/words/rehearsal.ts'
 import { idle, instance, NO_WAY_BACK, operation, rehearsed, report, secondsAgo, type Stub, TOKEN } from './stub.ts'
 
 export interface State {
@@ -69,7 +69,7 @@ const schedule = (some: Partial<ScheduleReport> = {}): ScheduleReport => ({
   policy: 'minor, mon to fri 02:00-05:00 Europe/Berlin, 3 days after a release, without v1.1.7',
   next: '2026-11-24T01:17:00Z',
   says: 'v1.1.0 goes by itself',
-  heldUntil: null,
+  pausedUntil: null,
   waits: [],
   since: [],
   ...some,
@@ -164,19 +164,19 @@ export const STATES: readonly State[] = [
     name: 'by-itself-held',
     async reach(page, stub) {
       await enter(page, stub, { schedule: schedule({ says: 'v1.1.0 goes by itself: updates are held' }) })
-      const before = await page.textContent('#hold')
-      await page.click('#hold')
-      await comesTrue(page, `document.querySelector('#hold').textContent !== ${JSON.stringify(before)}`)
+      const before = await page.textContent('#pause')
+      await page.click('#pause')
+      await comesTrue(page, `document.querySelector('#pause').textContent !== ${JSON.stringify(before)}`)
     },
   },
   {
     name: 'by-itself-held-by-the-operator',
     async reach(page, stub) {
-      const heldUntil = '2026-12-27T00:00:00.000Z'
-      stub.world.limits = { holdUntil: heldUntil }
+      const pausedUntil = '2026-12-27T00:00:00.000Z'
+      stub.world.limits = { pauseUntil: pausedUntil }
       const says = 'v1.1.0 goes by itself: updates are held'
-      await enter(page, stub, { schedule: schedule({ says, heldUntil, next: heldUntil }) })
-      await page.click('#hold')
+      await enter(page, stub, { schedule: schedule({ says, pausedUntil, next: pausedUntil }) })
+      await page.click('#pause')
       await page.waitForSelector('#notice:not([hidden])')
     },
   },
@@ -193,7 +193,7 @@ export const STATES: readonly State[] = [
       const error = { code: 'restart_failed', message: 'v1.1.0 exited with code 3 in its probation' } as const
       const did = operation('update', { outcome: 'reverted', by: 'schedule', finishedAt: secondsAgo(40_000), error })
       const waits = [
-        'v1.0.0, which runs here, was withdrawn: it loses rows on a full disk; `rollback` is the way back',
+        'v1.0.0, which runs here, was yanked: it loses rows on a full disk; `rollback` is the way back',
         `v1.1.0 waits for you: it failed here: ${error.message}`,
         'the last 3 attempts by itself failed, the last one with v1.1.0: the history says why',
         'the feed: https://releases.example.org/beacon/verified/timestamp.json: expected an answer within 30 s, got none',
@@ -225,7 +225,7 @@ export const STATES: readonly State[] = [
         { role: 'timestamp', version: 7, expiresAt: new Date(Date.now() + 86_400_000 * 20).toISOString() },
       ]
       await enter(page, stub, {}, {
-        trust: { signed: true, metadata, withdrawn: [], warning: null },
+        trust: { signed: true, metadata, yanked: [], warning: null },
       } as Partial<VersionReport>)
     },
   },
@@ -237,7 +237,7 @@ export const STATES: readonly State[] = [
         stub,
         {},
         {
-          trust: { signed: false, metadata: [], withdrawn: [], warning: null },
+          trust: { signed: false, metadata: [], yanked: [], warning: null },
         },
       )
     },
@@ -268,7 +268,7 @@ export const STATES: readonly State[] = [
     async reach(page, stub) {
       const skipped = [{ ...FAILED, tag: 'v0.8.0' }]
       const more = {
-        trust: { signed: false, metadata: [], withdrawn: [], warning: null },
+        trust: { signed: false, metadata: [], yanked: [], warning: null },
         state: { database: 'beacon.db', schema: 4 },
       }
       await enter(page, stub, { backup: 'v0.9.0' }, { skipped, ...more })
@@ -354,10 +354,10 @@ export const STATES: readonly State[] = [
   {
     name: 'no-way-back',
     async reach(page, stub) {
-      const { code, message } = oneWayFault('v1.1.0', NO_WAY_BACK)
+      const { code, message } = irreversibleFault('v1.1.0', NO_WAY_BACK)
       const error = { code, message }
       await enter(page, stub, ended({ outcome: 'failed', stage: 'verify', error, rehearsal: NO_WAY_BACK }))
-      await page.check('#oneWay')
+      await page.check('#allowIrreversible')
     },
   },
   {

@@ -8,7 +8,7 @@ import { makePanel } from '../../agent/web/panel.ts'
 import { makeAdmin } from '../../agent/http/admin.ts'
 import { readPolicy } from '../../agent/update/schedule/policy.ts'
 import type { PolicyFile } from '../../agent/words/schedule.ts'
-import { oneWayFault, type Rehearsal } from '../../agent/words/rehearsal.ts'
+import { irreversibleFault, type Rehearsal } from '../../agent/words/rehearsal.ts'
 import { type Instance, type Kind, type Operation, type Status, type VersionReport } from '../../agent/words/state.ts'
 import { newOperation } from '../../agent/update/operation.ts'
 
@@ -70,9 +70,10 @@ export async function serveStub({
     return started
   }
   const updater = {
-    update: async (tag: string | null, { oneWay }: { oneWay: boolean }) => {
+    update: async (tag: string | null, { allowIrreversible }: { allowIrreversible: boolean }) => {
       const { noWayBack } = world
-      if (noWayBack !== null && tag === noWayBack.tag && !oneWay) throw oneWayFault(tag, noWayBack.rehearsal)
+      if (noWayBack !== null && tag === noWayBack.tag && !allowIrreversible)
+        throw irreversibleFault(tag, noWayBack.rehearsal)
       return begin('update', tag)
     },
     rollback: async () => {
@@ -96,8 +97,8 @@ export async function serveStub({
         world.policy = own as PolicyFile
       }
       if (world.status.schedule === undefined) throw new BatonError('not_found', 'there is no schedule')
-      const heldUntil = world.limits.holdUntil ?? world.policy.holdUntil ?? null
-      const schedule = { ...world.status.schedule, heldUntil }
+      const pausedUntil = world.limits.pauseUntil ?? world.policy.pauseUntil ?? null
+      const schedule = { ...world.status.schedule, pausedUntil }
       world.status = { ...world.status, schedule }
       return { limits: world.limits, own: world.policy, faults: [], schedule }
     },
@@ -151,16 +152,16 @@ export function operation(kind: Kind, some: Partial<Operation>): Operation {
   return { ...newOperation(known), ...some }
 }
 
-const UNSIGNED = { signed: false, metadata: [], withdrawn: [], warning: null }
+const UNSIGNED = { signed: false, metadata: [], yanked: [], warning: null }
 
 /** `some`: what is other than in one whose way back is open. */
 export function rehearsed(some: Partial<Rehearsal> = {}): Rehearsal {
-  const open = { verdict: 'open', reason: 'v1.0.0 reads and writes the data that v1.1.0 leaves' } as const
+  const open = { verdict: 'reversible', reason: 'v1.0.0 reads and writes the data that v1.1.0 leaves' } as const
   return { ...open, rows: 1042, copyMs: 31, migrationMs: 512, tookMs: 1870, ...some }
 }
 
 export const NO_WAY_BACK = rehearsed({
-  verdict: 'one_way',
+  verdict: 'irreversible',
   reason: 'v1.0.0 does not start on the data that v1.1.0 leaves: no such column: body',
 })
 

@@ -1,5 +1,5 @@
 // Answers that never end by themselves, and whose clients ask again: server-sent events, and the paths that the author names in
-// `endless`, such as a package's long polls. A switch waits for none of them.
+// `longLivedPaths`, such as a package's long polls. A switch waits for none of them.
 
 import type { IncomingMessage } from 'node:http'
 import type { Socket } from 'node:net'
@@ -24,7 +24,7 @@ export function isNamedEndless(socket: Socket): boolean {
 let patterns: URLPattern[] | null = null
 
 function isNamed({ url = '', originalUrl = url }: IncomingMessage & { originalUrl?: string }): boolean {
-  patterns ??= (ownRelease().endless ?? []).flatMap(patternOf)
+  patterns ??= (ownRelease().longLivedPaths ?? []).flatMap(patternOf)
   return patterns.some((pattern) => pattern.test(originalUrl, ANYWHERE)) // a router of Express removes its own path from `url`
 }
 

@@ -16,7 +16,7 @@ const CANDIDATES_MAX = 8
 const SKIPPED_MAX = 24
 
 /**
- * A withdrawn release is no problem if an older one can be used: the maintainer has signed the withdrawal. If no older one can be
+ * A yanked release is no problem if an older one can be used: the maintainer has signed the yank. If no older one can be
  * used, it is a problem: a service that finds no release at all must not report that it is up to date.
  */
 export async function newestUsable<Listed extends Pick<Listing, 'tag' | 'draft' | 'prerelease'>>(
@@ -26,7 +26,7 @@ export async function newestUsable<Listed extends Pick<Listing, 'tag' | 'draft' 
   onPassedOver: OnPassedOver,
 ): Promise<Newest> {
   const published = newestFirst(listed.filter(({ draft, prerelease }) => !draft && !prerelease))
-  const withdrawn: string[] = []
+  const yanked: string[] = []
   const unusable: string[] = []
   let skipped = 0
   for (const listing of published) {
@@ -46,10 +46,10 @@ export async function newestUsable<Listed extends Pick<Listing, 'tag' | 'draft' 
       continue
     }
     onPassedOver(tag, verdict.why)
-    const reasons = verdict.withdrawn === true ? withdrawn : unusable
+    const reasons = verdict.yanked === true ? yanked : unusable
     reasons.push(`${tag} cannot be used: ${verdict.why}`)
   }
-  return { release: null, problem: problemOf([...unusable, ...withdrawn]) }
+  return { release: null, problem: problemOf([...unusable, ...yanked]) }
 }
 
 function problemOf([newest, ...others]: readonly string[]): BatonError | null {

@@ -63,7 +63,7 @@ export function makeSignedFeed(options: SignedOptions): Feed {
   }
 
   const judge = async (signed: SignedRelease, signal: AbortSignal | undefined): Promise<Judgement> => {
-    if (signed.withdrawn !== null) return { why: `it was withdrawn: ${signed.withdrawn}`, withdrawn: true }
+    if (signed.yanked !== null) return { why: `it was yanked: ${signed.yanked}`, yanked: true }
     const max = Math.min(signed.sizeBytes, TEXT_MAX_BYTES)
     const file = await source.file(`${signed.tag}/${MANIFEST_NAME}`, max, signal).catch((error: unknown) => {
       if (error instanceof BatonError && error.members['maxBytes'] === max) return 'longer' as const
@@ -95,8 +95,8 @@ export function makeSignedFeed(options: SignedOptions): Feed {
       const tag = parseTag(value)
       const signed = (await refresh(signal)).find((release) => release.tag === tag)
       if (signed === undefined) throw await unsigned(tag, signal)
-      if (signed.withdrawn !== null) {
-        throw new BatonError('withdrawn', `${tag} was withdrawn: ${signed.withdrawn}`, { hint: 'name another release' })
+      if (signed.yanked !== null) {
+        throw new BatonError('yanked', `${tag} was yanked: ${signed.yanked}`, { hint: 'name another release' })
       }
       return usableOf(tag, await judge(signed, signal))
     },

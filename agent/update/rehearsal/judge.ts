@@ -1,5 +1,5 @@
 // Turns the report of the cage into a verdict. Pure.
-// Must hold: `open` only if the present release has written to the migrated copy; any doubt makes it `unproven` or worse.
+// Must hold: `reversible` only if the present release has written to the migrated copy; any doubt makes it `unproven` or worse.
 
 import { blameless, hindranceOf, lateBy } from '../../words/blame.ts'
 import { BatonError } from '../../words/errors.ts'
@@ -72,14 +72,14 @@ function verdictOf(report: Report, { from, to }: Tags): Judged {
     throw lateMs === undefined ? failed(to, failure) : tooLate(to, failure, lateMs)
   }
   if (damage !== null) throw failed(to, `after its migration ${damage}`)
-  if (lost !== null) return { verdict: 'one_way', reason: lost }
+  if (lost !== null) return { verdict: 'irreversible', reason: lost }
   if (presentAgain === null || presentAgain.failure !== null) {
     const why = presentAgain?.failure ?? 'the cage ended'
-    return { verdict: 'one_way', reason: `${from} does not start on the data that ${to} leaves: ${why}` }
+    return { verdict: 'irreversible', reason: `${from} does not start on the data that ${to} leaves: ${why}` }
   }
   if (presentAgain.refused !== null) {
     return {
-      verdict: 'one_way',
+      verdict: 'irreversible',
       reason: `${from} does not work on the data that ${to} leaves: ${presentAgain.refused}`,
     }
   }
@@ -96,7 +96,7 @@ function verdictOf(report: Report, { from, to }: Tags): Judged {
       reason: `${from} starts on the data that ${to} leaves, and its author names no request that writes`,
     }
   }
-  return { verdict: 'open', reason: `${from} reads and writes the data that ${to} leaves` }
+  return { verdict: 'reversible', reason: `${from} reads and writes the data that ${to} leaves` }
 }
 
 /** The candidate failed for want of something that its trial has less of than a service: that says nothing about the release. */

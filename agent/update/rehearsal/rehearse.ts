@@ -10,7 +10,13 @@ import { mebibytes, roomIn } from '../../disk/disk.ts'
 import { imageOf, type ManagedInstall } from '../../disk/managed-install.ts'
 import { BatonError, type ErrorCode, reasonOf } from '../../words/errors.ts'
 import type { Release } from '../../words/release.ts'
-import { oneWayFault, type Rehearsal, REHEARSE_MODES, type RehearseMode, triedBefore } from '../../words/rehearsal.ts'
+import {
+  irreversibleFault,
+  type Rehearsal,
+  REHEARSE_MODES,
+  type RehearseMode,
+  triedBefore,
+} from '../../words/rehearsal.ts'
 import type { Operation } from '../../words/state.ts'
 import { quoted } from '../../words/untrusted.ts'
 import { operatorsUpdate } from '../operator.ts'
@@ -31,16 +37,16 @@ export interface ToRehearse {
   /** path of the verified executable */
   candidate: string
   /** a person allows a release with no way back */
-  oneWay: boolean
+  allowIrreversible: boolean
   signal: AbortSignal | undefined
 }
 
 /**
  * Rehearses the release and notes the result in the operation; does nothing if the service keeps no database. Throws verify_failed if
- * the release fails on the copy, and one_way if there is no way back and `oneWay` is false.
+ * the release fails on the copy, and irreversible if there is no way back and `allowIrreversible` is false.
  */
 export async function rehearse(what: ToRehearse): Promise<void> {
-  const { install, operation, release, oneWay } = what
+  const { install, operation, release, allowIrreversible } = what
   const { database, journal } = install
   if (database === null || ((await stat(database).catch(() => null))?.size ?? 0) === 0) return
   const wish = await operatorsMode(install)
@@ -60,15 +66,15 @@ export async function rehearse(what: ToRehearse): Promise<void> {
     const entry = { ...asked, to: release.tag, rehearsal }
     await journal.change((state) => void (state.tried = [entry, ...(state.tried ?? [])]))
   }
-  if (rehearsal.verdict === 'one_way' && !oneWay) throw oneWayFault(release.tag, rehearsal)
+  if (rehearsal.verdict === 'irreversible' && !allowIrreversible) throw irreversibleFault(release.tag, rehearsal)
 }
 
 type Knows = Pick<ManagedInstall, 'database' | 'journal' | 'current' | 'places' | 'runningImage'>
 
-/** Throws one_way if the release is known to have no way back from the data as they are. Copies and starts nothing. */
-export async function refuseKnownOneWay(install: Knows, release: Release): Promise<void> {
+/** Throws irreversible if the release is known to have no way back from the data as they are. Copies and starts nothing. */
+export async function refuseKnownIrreversible(install: Knows, release: Release): Promise<void> {
   const known = await knownRehearsal(install, release)
-  if (known?.verdict === 'one_way') throw oneWayFault(release.tag, known)
+  if (known?.verdict === 'irreversible') throw irreversibleFault(release.tag, known)
 }
 
 /** What is known of the release on the data as they are; null: nothing. */

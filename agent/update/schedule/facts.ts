@@ -50,7 +50,7 @@ interface NewerKnown {
   running: Tag
   journal: Pick<JournalState, 'history' | 'bad'>
   memory: Pick<Remembered, 'passed'>
-  trust: Pick<TrustReport, 'withdrawn'>
+  trust: Pick<TrustReport, 'yanked'>
 }
 
 /**
@@ -58,7 +58,7 @@ interface NewerKnown {
  * the feed's last answer says more.
  */
 export function leftBehind({ running, journal: { history, bad }, memory, trust }: NewerKnown): string | null {
-  const told = [...memory.passed, ...trust.withdrawn].map(({ tag }) => tag)
+  const told = [...memory.passed, ...trust.yanked].map(({ tag }) => tag)
   const isNews = (tag: string) => compareTags(tag, running) > 0 && !told.includes(tag)
   const known = [
     ...leftIn(history).map((tag) => ({ tag, why: LEFT })),

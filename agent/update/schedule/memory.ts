@@ -150,7 +150,7 @@ export function settled(memory: Remembered, { operation, history, bad }: Journal
   if (outcome === 'updated' || outcome === 'up_to_date') return { ...closed, failures: 0, wasReverted: false }
   const error = end?.error ?? null
   const failed = { ...closed, failures: memory.failures + 1, wasReverted: outcome === 'reverted' }
-  const isAboutFrom = error?.code === 'one_way'
+  const isAboutFrom = error?.code === 'irreversible'
   // what says nothing about the release, and what was only late, is tried again
   const entry = badEntry(bad, tag, sha256)
   const isBlamed = entry !== null && entry.hadMs === undefined

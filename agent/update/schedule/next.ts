@@ -110,7 +110,7 @@ function keptBy({ minAgeMs }: Pick<Policy, 'minAgeMs'>, id: string, offered: Dat
 function earliest(policy: Policy, facts: ScheduleFacts, offer: Offered, now: number): Moment {
   const moments: Moment[] = [
     ...keptBy(policy, facts.id, offer, now),
-    { at: policy.holdUntil ?? -Infinity, why: 'updates are held' },
+    { at: policy.pauseUntil ?? -Infinity, why: 'updates are held' },
     {
       at: againAt(facts),
       why: `the last ${facts.failures === 1 ? 'attempt' : count(facts.failures, 'attempt')} failed`,

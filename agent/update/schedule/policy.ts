@@ -22,7 +22,7 @@ export interface Policy {
   minAgeMs: number
   jitterMs: number
   /** epoch milliseconds; null: nothing is held */
-  holdUntil: number | null
+  pauseUntil: number | null
   skip: readonly Tag[]
   allow: readonly Allowance[]
 }
@@ -36,7 +36,7 @@ export interface PolicyRead {
 export const MIN_AGE_MAX_HOURS = 8760
 export const JITTER_MAX_MINUTES = 1440
 const HOUR_MS = 3_600_000
-const FIELDS = ['mode', 'days', 'hours', 'zone', 'minAgeHours', 'jitterMinutes', 'holdUntil', 'skip']
+const FIELDS = ['mode', 'days', 'hours', 'zone', 'minAgeHours', 'jitterMinutes', 'pauseUntil', 'skip']
 
 /** The policy if the operator sets none: reports new releases. */
 export const USUAL: Policy = Object.freeze({
@@ -44,7 +44,7 @@ export const USUAL: Policy = Object.freeze({
   hours: [],
   minAgeMs: 0,
   jitterMs: 0,
-  holdUntil: null,
+  pauseUntil: null,
   skip: [],
   allow: [],
 })
@@ -65,7 +65,7 @@ export function readPolicy(value: unknown, zone: string, isLimit: boolean): Poli
     hours: hoursFrom(value, at, faults),
     minAgeMs: HOUR_MS * numberFrom(value['minAgeHours'], 'minAgeHours', MIN_AGE_MAX_HOURS, faults),
     jitterMs: 60_000 * numberFrom(value['jitterMinutes'], 'jitterMinutes', JITTER_MAX_MINUTES, faults),
-    holdUntil: holdFrom(value['holdUntil'], at, faults),
+    pauseUntil: holdFrom(value['pauseUntil'], at, faults),
     skip: skipFrom(value['skip'], faults),
     allow: isLimit ? listFrom(ALLOWANCES, value['allow'] ?? [], 'allow', faults) : [],
   }
@@ -74,13 +74,13 @@ export function readPolicy(value: unknown, zone: string, isLimit: boolean): Poli
 
 /** The limits, tightened by what the panel has written. */
 export function tightened(limits: Policy, own: Policy): Policy {
-  const [one, other] = [limits.holdUntil, own.holdUntil]
+  const [one, other] = [limits.pauseUntil, own.pauseUntil]
   return {
     mode: lower(limits.mode, own.mode),
     hours: [...limits.hours, ...own.hours],
     minAgeMs: Math.max(limits.minAgeMs, own.minAgeMs),
     jitterMs: Math.max(limits.jitterMs, own.jitterMs),
-    holdUntil: one === null ? other : Math.max(one, other ?? one),
+    pauseUntil: one === null ? other : Math.max(one, other ?? one),
     skip: [...limits.skip, ...own.skip],
     allow: limits.allow,
   }
@@ -181,7 +181,7 @@ function holdFrom(value: unknown, zone: string, faults: string[]): number | null
       // the fault is added below
     }
   }
-  faults.push(`expected a day such as \`2026-12-27\` or a time with an offset in \`holdUntil\`, got ${quoted(value)}`)
+  faults.push(`expected a day such as \`2026-12-27\` or a time with an offset in \`pauseUntil\`, got ${quoted(value)}`)
   return null
 }
 

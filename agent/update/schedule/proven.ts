@@ -20,8 +20,8 @@ export function whyNotAlone(
   to: Tag,
   rehearsal: Pick<Rehearsal, 'verdict' | 'reason'> | undefined,
 ): string | null {
-  if (rehearsal?.verdict === 'open') return null
-  if (rehearsal?.verdict === 'one_way')
+  if (rehearsal?.verdict === 'reversible') return null
+  if (rehearsal?.verdict === 'irreversible')
     return `${to} waits for you: its migration cannot be undone: ${rehearsal.reason}`
   if (isStateless) return null
   const wanted = rehearsal?.verdict === 'unproven' ? 'unproven' : 'untried'

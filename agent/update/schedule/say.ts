@@ -21,7 +21,7 @@ export interface ScheduleKnown {
   rules: Rules
   memory: Remembered
   journal: JournalState
-  trust: Pick<TrustReport, 'signed' | 'withdrawn'>
+  trust: Pick<TrustReport, 'signed' | 'yanked'>
   next: Omit<NextSwitch, 'expectedMs'>
 }
 
@@ -51,15 +51,15 @@ export async function whatNow(
 export function waitingFor({ rules, memory, trust }: ScheduleKnown, running: string, asks: string | null): Waiting[] {
   const { faults, policy } = rules
   const { passed, offer, hookProblem } = memory
-  const out = trust.withdrawn.find(({ tag }) => tag === running)
+  const out = trust.yanked.find(({ tag }) => tag === running)
   const isOff = policy.mode === 'off'
   return [
     ...(out === undefined
       ? []
       : [
           {
-            key: `withdrawn ${running}`,
-            says: `${running}, which runs here, was withdrawn: ${out.why}; \`rollback\` is the way back`,
+            key: `yanked ${running}`,
+            says: `${running}, which runs here, was yanked: ${out.why}; \`rollback\` is the way back`,
           },
         ]),
     ...(asks === null || isOff ? [] : [{ key: `asks ${offer?.sha256}`, says: asks }]),
@@ -98,14 +98,14 @@ export async function scheduleReport(
     policy: formatPolicy(rules.policy),
     next: at === null ? null : minuteOf(Math.max(at, now)),
     says: decided.says,
-    heldUntil: heldUntil(rules.policy, now),
+    pausedUntil: pausedUntil(rules.policy, now),
     waits: waitingFor(whole, install.current, asks).map(({ says }) => says),
     since: deedsIn(known.journal.history),
   }
 }
 
-function heldUntil({ holdUntil }: Policy, now: number): string | null {
-  return holdUntil === null || holdUntil <= now ? null : new Date(holdUntil).toISOString()
+function pausedUntil({ pauseUntil }: Policy, now: number): string | null {
+  return pauseUntil === null || pauseUntil <= now ? null : new Date(pauseUntil).toISOString()
 }
 
 /** What the service did by itself since a person last asked for an operation. `history`: newest first. */

@@ -1,4 +1,4 @@
-// Reads verified metadata: which releases exist, which were withdrawn, and when the metadata expires. Pure.
+// Reads verified metadata: which releases exist, which were yanked, and when the metadata expires. Pure.
 
 import { isTag } from '../../words/release.ts'
 import type { Tag } from '../../words/release.ts'
@@ -15,7 +15,7 @@ export interface SignedRelease {
   sha256: string
   service: unknown
   /** why it must not be installed any more; null: it may be installed */
-  withdrawn: string | null
+  yanked: string | null
   /** the container image of the release */
   image: { repository: string; digest: string } | null
   /** steps of a staged release: from when on which share of the hosts installs it by itself; null: all at once */
@@ -39,19 +39,15 @@ export function releasesOf(targets: string): SignedRelease[] {
   return Object.entries(signed.targets).flatMap(([path, { length, hashes, custom = {} }]) => {
     const [tag = '', name] = path.split('/')
     if (!isTag(tag) || name !== 'release.json') return []
-    const { service, withdrawn, image, rollout } = custom
+    const { service, yanked, image, rollout } = custom
     return [
       {
         tag,
         sizeBytes: length,
         sha256: hashes.sha256,
         service,
-        withdrawn:
-          typeof withdrawn === 'string'
-            ? withdrawn.slice(0, WHY_MAX_CHARS)
-            : withdrawn === undefined
-              ? null
-              : 'no reason given',
+        yanked:
+          typeof yanked === 'string' ? yanked.slice(0, WHY_MAX_CHARS) : yanked === undefined ? null : 'no reason given',
         image: imageOf(image),
         rollout: rollout === undefined ? null : (rolloutFrom(rollout) ?? NOBODY),
       },
@@ -68,7 +64,7 @@ function imageOf(value: unknown): SignedRelease['image'] {
 
 /** `known` null: this executable was built without a root. */
 export function trustReport(known: Known | null, now: Date): TrustReport {
-  if (known === null) return { signed: false, metadata: [], withdrawn: [], warning: null }
+  if (known === null) return { signed: false, metadata: [], yanked: [], warning: null }
   const { targets } = known.files
   const metadata: TrustReport['metadata'] = []
   const warnings: { at: number; text: string }[] = []
@@ -89,8 +85,8 @@ export function trustReport(known: Known | null, now: Date): TrustReport {
   return {
     signed: true,
     metadata,
-    withdrawn: (targets === undefined ? [] : releasesOf(targets)).flatMap(({ tag, withdrawn }) =>
-      withdrawn === null ? [] : [{ tag, why: withdrawn }],
+    yanked: (targets === undefined ? [] : releasesOf(targets)).flatMap(({ tag, yanked }) =>
+      yanked === null ? [] : [{ tag, why: yanked }],
     ),
     warning: first?.text ?? null,
   }

@@ -18,10 +18,10 @@ import type { SignedRelease } from './signed-releases.ts'
 import { quoted } from '../../words/untrusted.ts'
 
 /**
- * Either the release, or exactly why it cannot be used: one clause that follows `v1.1.0 cannot be used: `. `withdrawn`: the
- * maintainer has signed the withdrawal.
+ * Either the release, or exactly why it cannot be used: one clause that follows `v1.1.0 cannot be used: `. `yanked`: the
+ * maintainer has signed the yank.
  */
-export type Judgement = { release: Release } | { why: string; withdrawn?: true }
+export type Judgement = { release: Release } | { why: string; yanked?: true }
 
 /** The names of this target's assets, the preferred one first: zstd is a quarter smaller than gzip. */
 export function assetNames({ service, os, arch }: Target): { name: string; compression: 'zstd' | 'gzip' }[] {

@@ -1,4 +1,4 @@
-// The operator's actions: update, roll back, cancel, hold. Update and rollback ask first, and name what is particular this time.
+// The operator's actions: update, roll back, cancel, pause. Update and rollback ask first, and name what is particular this time.
 // Must hold: the page sends exactly what the operator agreed to.
 
 import { call } from './endpoints.js'
@@ -12,17 +12,17 @@ import { state } from './state.js'
 import { ago, duration, minute, now, problemText, sentences, t, withoutStop } from './words.js'
 
 /** `tag` null: a rollback. `typed`: the operator typed the tag. */
-async function start(tag, { typed = false, oneWay = false } = {}) {
+async function start(tag, { typed = false, allowIrreversible = false } = {}) {
   state.starting = true
   state.notice = ''
   const before = state.status.instance.id
   render()
-  // an older service does not know `oneWay`: send it only if it is true
-  const wanted = oneWay ? { tag, oneWay } : { tag }
+  // an older service does not know `allowIrreversible`: send it only if it is true
+  const wanted = allowIrreversible ? { tag, allowIrreversible } : { tag }
   const answer = tag === null ? await call('POST', '/rollback') : await call('POST', '', wanted)
   state.starting = false
   state.starts += 1
-  state.refused = answer.code === 'one_way' ? tag : null
+  state.refused = answer.code === 'irreversible' ? tag : null
   if (answer.kind === 'ok') {
     state.tagTyped = typed ? tag : null
     memory.set('typed', state.tagTyped)
@@ -60,19 +60,20 @@ export async function cancel() {
   void poll()
 }
 
-/** Holds updates by itself for a week, or ends the hold. Keeps the panel's other rules. A hold in the configuration stays. */
-export async function hold() {
-  const isHeld = state.status.schedule.heldUntil !== null
+/** Pauses updates by itself for a week, or ends the pause. Keeps the panel's other rules. A pause in the configuration stays. */
+export async function pause() {
+  const isHeld = state.status.schedule.pausedUntil !== null
   let answer = await call('GET', '/policy')
   if (answer.kind === 'ok') {
-    const { holdUntil: _, ...others } = answer.body.own
-    const week = { holdUntil: new Date(now() + 7 * 86_400_000).toISOString() }
+    const { pauseUntil: _, ...others } = answer.body.own
+    const week = { pauseUntil: new Date(now() + 7 * 86_400_000).toISOString() }
     answer = await call('POST', '/policy', { policy: isHeld ? others : { ...others, ...week } })
   }
   if (answer.kind === 'ok') {
     const { schedule } = answer.body
     state.status = { ...state.status, schedule }
-    state.notice = isHeld && schedule.heldUntil !== null ? t('alone.kept', { time: minute(schedule.heldUntil) }) : ''
+    state.notice =
+      isHeld && schedule.pausedUntil !== null ? t('alone.kept', { time: minute(schedule.pausedUntil) }) : ''
   } else {
     sayRefused(answer)
   }
@@ -104,13 +105,16 @@ function pointItem({ kind, at, why, ms, ...vars }) {
 function askUpdate(to, typed = false) {
   const { status, report } = state
   const from = status.instance.version
-  const oneWay = ui.oneWay.checked && to === noWayBack(status, state.refused)
-  const points = [...(oneWay ? [{ kind: 'one_way', from, to }] : []), ...particulars(to, status, report)]
+  const allowIrreversible = ui.allowIrreversible.checked && to === noWayBack(status, state.refused)
+  const points = [
+    ...(allowIrreversible ? [{ kind: 'irreversible', from, to }] : []),
+    ...particulars(to, status, report),
+  ]
   const act = () => {
-    ui.oneWay.checked = false // the consent counts once
-    void start(to, { typed, oneWay })
+    ui.allowIrreversible.checked = false // the consent counts once
+    void start(to, { typed, allowIrreversible })
   }
-  const text = sentences(t('ask.update.text', { from, to }), oneWay ? '' : t('ask.back', { from }))
+  const text = sentences(t('ask.update.text', { from, to }), allowIrreversible ? '' : t('ask.back', { from }))
   ask(t('ask.update', { to }), text, points, t('update.to', { to }), act)
 }
 

@@ -39,7 +39,7 @@ export function offerOf(status, report) {
 
 /** Tag of the release with no way back that was refused last: a request (`refused`) or the last operation; null if none. */
 export const noWayBack = ({ operation, instance }, refused) => {
-  const tag = refused ?? (operation?.error?.code === 'one_way' ? operation.to : null)
+  const tag = refused ?? (operation?.error?.code === 'irreversible' ? operation.to : null)
   return tag === instance.version ? null : tag
 }
 

@@ -60,7 +60,7 @@ function textKey({ instance }, { operation, outcome, followed }) {
 
 /** The reason of a failure; '' if `triedOf` gives it. */
 const reasonOf = ({ error, rehearsal }, outcome) =>
-  error === null || outcome === 'cancelled' || (error.code === 'one_way' && rehearsal) ? '' : because(error)
+  error === null || outcome === 'cancelled' || (error.code === 'irreversible' && rehearsal) ? '' : because(error)
 
 /** What the rehearsal has shown; '' if there was none. */
 function triedOf({ rehearsal }) {

@@ -10,7 +10,7 @@ import { isBusy, state } from './state.js'
 import { because, duration, problemText, t } from './words.js'
 
 /** errors that a wrongly typed tag causes: nothing has begun */
-const MISTYPED = ['release_not_found', 'release_unusable', 'not_signed', 'withdrawn', 'invalid_tag']
+const MISTYPED = ['release_not_found', 'release_unusable', 'not_signed', 'yanked', 'invalid_tag']
 
 let timer = 0
 let polling = null
@@ -138,11 +138,11 @@ function backToField({ id, to, outcome, error }) {
   if (typed === null) return
   state.tagTyped = null
   memory.set('typed', null)
-  const isOneWay = error?.code === 'one_way'
-  if (outcome !== 'failed' || to !== typed || !(isOneWay || MISTYPED.includes(error?.code))) return
+  const isIrreversible = error?.code === 'irreversible'
+  if (outcome !== 'failed' || to !== typed || !(isIrreversible || MISTYPED.includes(error?.code))) return
   ui.other.open = true
   ui.tag.value = typed
-  if (isOneWay) return
+  if (isIrreversible) return
   memory.set('dismissed', id)
   state.tagProblem = t(error.code === 'release_not_found' ? 'other.missing' : `error.${error.code}`, { tag: typed })
   setTimeout(() => ui.tag.focus())

@@ -68,13 +68,13 @@ function renderCard(status) {
 function renderSchedule({ schedule }) {
   show(ui.alone, schedule !== undefined)
   if (schedule === undefined) return
-  const { mode, policy, next, says, waits, heldUntil } = schedule
+  const { mode, policy, next, says, waits, pausedUntil } = schedule
   // do not repeat what the list below says
   const then = next === null || waits.includes(says) ? '' : t('alone.next', { time: minute(next), says })
   putCode(ui.aloneText, sentences(`${policy}.`, then))
   renderWaits(waits)
-  show(ui.hold, mode !== 'off' && mode !== 'notify')
-  put(ui.hold, t(heldUntil === null ? 'alone.hold' : 'alone.go'))
+  show(ui.pause, mode !== 'off' && mode !== 'notify')
+  put(ui.pause, t(pausedUntil === null ? 'alone.pause' : 'alone.go'))
 }
 
 /** Changes an item only if its text changes: a person may be copying it. */

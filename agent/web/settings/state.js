@@ -38,7 +38,7 @@ export const state = {
   notice: '',
   tagTyped: memory.get('typed'), // the tag that the operator typed for the operation in flight
   tagProblem: '',
-  refused: null, // tag of the release that the service has refused with one_way
+  refused: null, // tag of the release that the service has refused with irreversible
   follow: memory.get('follow'),
   phase: null, // what `judge` made of the last answer
   since: {}, // phase -> when it was first seen, milliseconds of performance.now()

@@ -74,10 +74,10 @@ function offerNote(kind, report) {
 /** Shows the checkbox for a release with no way back. Clears it for another release: the consent is for one release. */
 function renderNoWay(to, from) {
   show(ui.noWay, to !== null)
-  const text = t('point.one_way', { from, to })
+  const text = t('point.irreversible', { from, to })
   if (ui.noWayText.textContent === text) return
   ui.noWayText.textContent = text
-  ui.oneWay.checked = false
+  ui.allowIrreversible.checked = false
 }
 
 function renderFailed(failed, operation) {
@@ -93,13 +93,12 @@ function renderFailed(failed, operation) {
 }
 
 /**
- * Shows whether releases are signed, and what is wrong with the signatures; first of all, that the running release was withdrawn.
+ * Shows whether releases are signed, and what is wrong with the signatures; first of all, that the running release was yanked.
  */
 function renderTrust(trust, running) {
   const ends = (trust?.metadata ?? []).map(({ expiresAt }) => expiresAt).toSorted()[0]
-  const withdrawn = (trust?.withdrawn ?? []).find(({ tag }) => tag === running)
-  const warning =
-    withdrawn === undefined ? (trust?.warning ?? '') : t('trust.withdrawn', { tag: running, why: withdrawn.why })
+  const yanked = (trust?.yanked ?? []).find(({ tag }) => tag === running)
+  const warning = yanked === undefined ? (trust?.warning ?? '') : t('trust.yanked', { tag: running, why: yanked.why })
   const text = () => {
     if (!trust || warning !== '') return warning
     if (!trust.signed) return t('trust.none')

@@ -19,7 +19,7 @@ export interface HostFlags {
   said: Said
   release: string | null
   /** a person allows a release with no way back */
-  oneWay: boolean
+  allowIrreversible: boolean
   restoreState: boolean
   rehearse: boolean
   dryRun: boolean

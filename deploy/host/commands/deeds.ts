@@ -85,8 +85,8 @@ export interface Done {
 }
 
 export function requestFor({ flags }: Context, who: string, request: Pick<Operate, 'kind' | 'tag'>): Operate {
-  const { oneWay, restoreState, rehearse, lockTimeoutMs, healthTimeoutMs, healthUrl } = flags
-  return { ...request, oneWay, restoreState, rehearse, who, lockTimeoutMs, healthTimeoutMs, healthUrl }
+  const { allowIrreversible, restoreState, rehearse, lockTimeoutMs, healthTimeoutMs, healthUrl } = flags
+  return { ...request, allowIrreversible, restoreState, rehearse, who, lockTimeoutMs, healthTimeoutMs, healthUrl }
 }
 
 /** Throws the error of an operation that did not succeed. Its members say how far the operation came. */

@@ -50,13 +50,13 @@ export async function cancelCommand(context: Context): Promise<number> {
   return EXIT.done
 }
 
-/** `upgrade --hold DAY` and `--release-hold`: a person's own commands still work. `until` null: ends the hold. */
+/** `upgrade --pause-until DAY` and `--unpause`: a person's own commands still work. `until` null: ends the pause. */
 export async function holdCommand(context: Context, until: string | null): Promise<number> {
   const located = await locate(context)
   await using open = await sideOf(context, located)
   const { schedule } = await open.side.hold({ receipt: located.receipt, until })
-  const { heldUntil } = schedule
-  const said = heldUntil === null ? 'there is no hold' : `nothing goes by itself before ${heldUntil}`
+  const { pausedUntil } = schedule
+  const said = pausedUntil === null ? 'there is no pause' : `nothing goes by itself before ${pausedUntil}`
   const nothing = { from: null, to: null, operationId: null, operation: null }
   context.report.result({ ...nothing, outcome: 'held', schedule, exit: EXIT.done }, [said, ...scheduleLines(schedule)])
   return EXIT.done

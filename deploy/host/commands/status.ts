@@ -131,7 +131,7 @@ function offerLines({ latest, updateAvailable, skipped, problem, trust }: Offer,
   return [
     `latest     ${latest ?? `unknown: ${problem?.message ?? 'the feed has no release'}`}${updateAvailable ? `, \`${ownCommand('upgrade')}\` installs it` : ''}`,
     ...(latest === null || problem === null ? [] : [`problem    ${problem.message}`]),
-    ...trust.withdrawn.filter(isNews).map(({ tag, why }) => `withdrawn  ${tag}: ${why}`),
+    ...trust.yanked.filter(isNews).map(({ tag, why }) => `yanked     ${tag}: ${why}`),
     ...skipped.map(({ tag, why, at }) => `skipped    ${tag}: ${why} (${at}); naming it tries it again`),
   ]
 }

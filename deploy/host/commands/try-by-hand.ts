@@ -55,9 +55,9 @@ export async function backupAndTry(build: Build, argv: readonly string[], enviro
     const rehearsal = await tryOn(what)
     printLine(formatRehearsal(rehearsal))
     if (rehearsal.hint !== undefined) printLine(`hint: ${rehearsal.hint}`)
-    if (rehearsal.verdict !== 'one_way') return 0
+    if (rehearsal.verdict !== 'irreversible') return 0
     throw new BatonError(
-      'one_way',
+      'irreversible',
       'nothing has changed; after this release the present one cannot come back without the copy',
     )
   } catch (cause) {

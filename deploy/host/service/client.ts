@@ -24,8 +24,8 @@ export interface Client {
   /** null if the service does not answer */
   status(): Promise<Status | null>
   check(): Promise<VersionReport>
-  /** `oneWay`: a person allows a release with no way back; `restoreState`: with the data that the named release has left */
-  update(tag: string | null, allowed: { oneWay: boolean; restoreState: boolean }): Promise<Operation>
+  /** `allowIrreversible`: a person allows a release with no way back; `restoreState`: with the data that the named release has left */
+  update(tag: string | null, allowed: { allowIrreversible: boolean; restoreState: boolean }): Promise<Operation>
   /** `restoreState`: with the data of before the update */
   rollback(restoreState: boolean): Promise<Operation>
   /** Cancels the operation in flight and returns it; follow it to its end. Throws too_late after the swap. */
@@ -85,11 +85,11 @@ export function connect({ address, basePath, token }: Access): Client {
       return expected(answer, 200) as Status
     },
     check: async () => expected(await ask('/check', 'POST', undefined, 60_000), 200) as VersionReport,
-    update: async (tag, { oneWay, restoreState }) => {
+    update: async (tag, { allowIrreversible, restoreState }) => {
       // an older service refuses a field that it does not know
       const body = {
         ...(tag === null ? {} : { tag }),
-        ...(oneWay ? { oneWay } : {}),
+        ...(allowIrreversible ? { allowIrreversible } : {}),
         ...(restoreState ? SNAPSHOT : {}),
       }
       return operationIn(expected(await ask('', 'POST', body), 202))

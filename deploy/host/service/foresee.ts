@@ -27,7 +27,7 @@ import {
   expectedPause,
   type Kind,
   latestFor,
-  oneWayFault,
+  irreversibleFault,
   type NextSwitch,
   pauseFault,
   type Rehearsal,
@@ -100,10 +100,10 @@ export async function foresee(receipt: Receipt, request: Operate, outside: Outsi
   const install = { database, journal, current: from, places, runningImage: async () => null }
   if (request.restoreState) outside.note(whatBecomes(await snapshotFor(data, release.tag)))
   const known = request.restoreState ? null : await knownRehearsal(install, release)
-  if (known?.verdict === 'one_way' && !request.oneWay) throw oneWayFault(release.tag, known)
+  if (known?.verdict === 'irreversible' && !request.allowIrreversible) throw irreversibleFault(release.tag, known)
   await assertRoomOf(receipt, release)
   const foreseen = (rehearsal: Rehearsal | null) => {
-    const isAlone = request.restoreState || rehearsal?.verdict === 'one_way' // the two releases cannot share the data
+    const isAlone = request.restoreState || rehearsal?.verdict === 'irreversible' // the two releases cannot share the data
     const asked = isAlone ? 'stop-first' : (release.order ?? null)
     return foreseeSwitch('update', status, asked, request.restoreState ? null : rehearsal)
   }

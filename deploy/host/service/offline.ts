@@ -69,13 +69,17 @@ export async function carryOutHere(
     }
     return {}
   }
-  const { who, kind, tag, oneWay, restoreState } = request
+  const { who, kind, tag, allowIrreversible, restoreState } = request
   // look again under the lock: its last holder may have changed what is installed, and may be starting it
   const prepare = async () => {
     wasDown = isCrashed(await makeWay(receipt, supervisor, client))
     install.current = await tagInPlace(receipt.stateDirectory, receipt.executable)
   }
-  const running = await begin(install, { kind, tag, oneWay, restoreState, who, refusal: 'locked', prepare }, restart)
+  const running = await begin(
+    install,
+    { kind, tag, allowIrreversible, restoreState, who, refusal: 'locked', prepare },
+    restart,
+  )
   const cancel = () => void running.cancel(cancellation('a signal'))
   const interrupts = heedInterrupts(cancel, () => process.exit(EXIT.unexpected))
   const timer = setInterval(() => {

@@ -28,10 +28,10 @@ import { installOf } from './offline.ts'
 import type { Outside } from './outside.ts'
 import type { Operate } from './request.ts'
 
-/** Null if the service keeps no database. Throws what the update would throw: verify_failed, one_way, locked, and refused if it `serves`. */
+/** Null if the service keeps no database. Throws what the update would throw: verify_failed, irreversible, locked, and refused if it `serves`. */
 export async function rehearseAhead(
   receipt: Receipt,
-  { who, oneWay }: Pick<Operate, 'who' | 'oneWay'>,
+  { who, allowIrreversible }: Pick<Operate, 'who' | 'allowIrreversible'>,
   release: Release,
   feed: ManagedInstall['feed'],
   serves: boolean,
@@ -45,7 +45,7 @@ export async function rehearseAhead(
     () => process.exit(EXIT.unexpected),
   )
   try {
-    return await tryRelease(install, release, { oneWay, serves }, abort.signal, outside)
+    return await tryRelease(install, release, { allowIrreversible, serves }, abort.signal, outside)
   } catch (cause) {
     throw abort.signal.aborted ? (abort.signal.reason as BatonError) : cause
   } finally {
@@ -56,7 +56,7 @@ export async function rehearseAhead(
 async function tryRelease(
   install: ManagedInstall,
   release: Release,
-  { oneWay, serves }: { oneWay: boolean; serves: boolean },
+  { allowIrreversible, serves }: { allowIrreversible: boolean; serves: boolean },
   signal: AbortSignal,
   outside: Outside,
 ): Promise<Rehearsal | null> {
@@ -76,6 +76,6 @@ async function tryRelease(
   if (serves) await foreseeOtherWire(install, candidate.path, release.tag, `upgrade --release ${release.tag}`)
   const startedAt = new Date().toISOString()
   const operation = newOperation({ id: 'a dry run', kind: 'update', from: current, to: release.tag, startedAt })
-  await rehearse({ install, operation, release, candidate: candidate.path, oneWay, signal })
+  await rehearse({ install, operation, release, candidate: candidate.path, allowIrreversible, signal })
   return operation.rehearsal ?? null
 }

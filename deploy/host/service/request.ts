@@ -7,7 +7,7 @@ export interface Operate {
   /** update: a tag, or null for the latest release; rollback: a tag, or null for the backup executable */
   tag: string | null
   /** a person allows a release with no way back */
-  oneWay: boolean
+  allowIrreversible: boolean
   /** with the data that the release has left, as its newest snapshot has them */
   restoreState: boolean
   /** a dry run of an update: with the rehearsal */

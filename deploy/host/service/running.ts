@@ -29,6 +29,6 @@ export async function holdUpdates(receipt: Receipt, until: string | null): Promi
   const client = connect(await readAccess(receipt.configPath))
   if ((await client.status()) === null)
     throw new BatonError('service_down', `${receipt.service} does not answer: nothing goes by itself meanwhile`)
-  const { holdUntil: _, ...own } = (await client.policy()).own
-  return await client.policy(until === null ? own : { ...own, holdUntil: until })
+  const { pauseUntil: _, ...own } = (await client.policy()).own
+  return await client.policy(until === null ? own : { ...own, pauseUntil: until })
 }

@@ -63,10 +63,13 @@ const INTERNAL_IN_IMAGES = new Set(['healthcheck', 'backup\0--snapshot'])
 export const OPERATOR_FLAGS: Readonly<Record<string, boolean>> = {
   ...flags(
     false,
-    'system user json quiet verbose dry-run yes one-way release-hold rehearse restore-state service start',
+    'system user json quiet verbose dry-run yes allow-irreversible unpause rehearse restore-state service start',
   ),
   ...flags(false, 'no-service no-start check purge supervise given-up'),
-  ...flags(true, 'prefix release hold state-dir feed listen run-as to confirm health-url health-timeout lock-timeout'),
+  ...flags(
+    true,
+    'prefix release pause-until state-dir feed listen run-as to confirm health-url health-timeout lock-timeout',
+  ),
   '-q': false,
   '-v': false,
   '-n': false,

@@ -24,7 +24,7 @@ from ansible_collections.baton.fleet.plugins.module_utils.schema import TAG, cle
 from ansible_collections.baton.fleet.plugins.module_utils.words import EXIT, GOOD
 
 COMMAND = re.compile(r"^[A-Za-z0-9_./-]+\Z")
-HOLD = re.compile(r"^(end|\d{4}-\d\d-\d\d)\Z", re.ASCII)
+PAUSE = re.compile(r"^(end|\d{4}-\d\d-\d\d)\Z", re.ASCII)
 IMAGE = re.compile(r"^[a-z0-9][A-Za-z0-9_./:@-]{0,254}\Z")
 SECONDS_MAX = 86400
 POLL_SECONDS = 1
@@ -329,12 +329,12 @@ class ActionModule(ActionBase):
 
     def _verbs_to_hold(self):
         """Holds what hosts do by themselves, or ends that. A container does nothing by itself."""
-        hold = str(self._said("hold", "") or "")
-        if not hold or self.route == "container":
+        pause = str(self._said("pause", "") or "")
+        if not pause or self.route == "container":
             return []
-        if not HOLD.match(hold):
-            raise AnsibleActionFail(f"hold: expected a day such as 2026-12-27, or end, got {hold[:40]!r}")
-        return ["upgrade --release-hold --json" if hold == "end" else f"upgrade --hold {hold} --json"]
+        if not PAUSE.match(pause):
+            raise AnsibleActionFail(f"pause: expected a day such as 2026-12-27, or end, got {pause[:40]!r}")
+        return ["upgrade --unpause --json" if pause == "end" else f"upgrade --pause-until {pause} --json"]
 
     def _status(self):
         """Asks no feed and no registry."""

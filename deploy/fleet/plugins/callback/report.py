@@ -62,7 +62,7 @@ options:
 ACTION = "baton.fleet.release"
 POLL_SECONDS = 0.01
 # how a host's rehearsal of the release has ended
-TRIED = {"open": "the way back is open", "one_way": "there is no way back", "unproven": "the way back is not proved"}
+TRIED = {"reversible": "the way back is open", "irreversible": "there is no way back", "unproven": "the way back is not proved"}
 
 
 class CallbackModule(CallbackBase):

@@ -152,8 +152,8 @@ def by_itself(schedule):
     mode = (schedule or {}).get("mode")
     if mode not in ("patch", "minor", "all"):
         return None
-    held = schedule.get("heldUntil")
-    return f"{mode}, held until {held}" if held else mode
+    held = schedule.get("pausedUntil")
+    return f"{mode}, paused until {held}" if held else mode
 
 
 def _problem(check, offered):
@@ -192,7 +192,7 @@ def _refusal(calls, status, doctor, dry, check):
             why = f"{finding.get('check')}: {finding.get('message')}{hint}"
             return {"why": why, "exit": doctor.exit or EXIT["refused"]}
     for call in calls:
-        if "hold" in call.verb and call.exit != 0:
+        if "pause" in call.verb and call.exit != 0:
             return {"why": call.why, "exit": call.exit}
     # a host that is locked may take part: when its turn comes, it waits for the other operation
     if dry and dry.exit not in (0, EXIT["locked"]):

@@ -6,7 +6,7 @@ import type { AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { Receipt } from '../agent/disk/receipt.ts'
-import { formatRehearsal, oneWayFault, type Rehearsal } from '../agent/words/rehearsal.ts'
+import { formatRehearsal, irreversibleFault, type Rehearsal } from '../agent/words/rehearsal.ts'
 import { type Operation, type Status } from '../agent/words/state.ts'
 import { type OperationReport } from '../agent/words/report.ts'
 import { newOperation } from '../agent/update/operation.ts'
@@ -14,26 +14,26 @@ import { runCommand } from '../deploy/host/tree.ts'
 import { equal, is, match, not } from './assert.ts'
 import { suite } from './suite.ts'
 
-const test = suite('one way', { timeoutMs: 30_000 })
+const test = suite('irreversible', { timeoutMs: 30_000 })
 
 const TRIED: Rehearsal = {
-  verdict: 'open',
+  verdict: 'reversible',
   reason: 'v1.0.0 answered 2 of 2 requests as it should',
   rows: 1_200_000,
   copyMs: 310,
   migrationMs: 900,
   tookMs: 4200,
 }
-const NO_WAY: Rehearsal = { ...TRIED, verdict: 'one_way', reason: 'v1.0.0 ended with 1: no such column: body' }
-const FAULT = oneWayFault('v1.1.0', NO_WAY)
+const NO_WAY: Rehearsal = { ...TRIED, verdict: 'irreversible', reason: 'v1.0.0 ended with 1: no such column: body' }
+const FAULT = irreversibleFault('v1.1.0', NO_WAY)
 
-test('without `--one-way` the word is not sent, so that an older service is not asked what it does not know', async () => {
+test('without `--allow-irreversible` the word is not sent, so that an older service is not asked what it does not know', async () => {
   await using service = await serve(TRIED)
   await told(service, ['upgrade'])
   await told(service, ['upgrade', '--release', 'v1.1.0'])
-  await told(service, ['upgrade', '--release', 'v1.1.0', '--one-way'])
-  await told(service, ['upgrade', '--one-way'])
-  equal(service.sent, [{}, { tag: 'v1.1.0' }, { tag: 'v1.1.0', oneWay: true }, { oneWay: true }])
+  await told(service, ['upgrade', '--release', 'v1.1.0', '--allow-irreversible'])
+  await told(service, ['upgrade', '--allow-irreversible'])
+  equal(service.sent, [{}, { tag: 'v1.1.0' }, { tag: 'v1.1.0', allowIrreversible: true }, { allowIrreversible: true }])
 })
 
 test('the result of an upgrade says how the rehearsal went and what to do about it; so does a status', async () => {
@@ -66,8 +66,8 @@ test('no way back and nobody allows it: 7, why, and who can; refused at once or 
     match(text, `hint: ${FAULT.hint}\n`)
     const [line = ''] = (await told(service, ['upgrade', '--json'], 7)).split('\n').filter((one) => /"error"/.test(one))
     const { code, exit, outcome } = JSON.parse(line) as Record<string, unknown>
-    equal([code, exit, outcome], ['one_way', 7, how === 'refuses' ? null : 'failed'])
-    match(await told(service, ['upgrade', '--one-way']), `, there is no way back: ${NO_WAY.reason}\n`)
+    equal([code, exit, outcome], ['irreversible', 7, how === 'refuses' ? null : 'failed'])
+    match(await told(service, ['upgrade', '--allow-irreversible']), `, there is no way back: ${NO_WAY.reason}\n`)
   }
 })
 
@@ -81,9 +81,9 @@ test('`--rehearse` is a word of a dry run: an upgrade rehearses by itself', asyn
 
 test('only an upgrade takes the word, and its usage says what it means', async () => {
   await using service = await serve(TRIED)
-  match(await told(service, ['upgrade', '--help']), /--one-way .*no rollback without the snapshot/)
+  match(await told(service, ['upgrade', '--help']), /--allow-irreversible .*no rollback without the snapshot/)
   for (const word of ['rollback', 'install', 'status']) {
-    match(await told(service, [word, '--one-way'], 2), 'there is no flag "--one-way" here')
+    match(await told(service, [word, '--allow-irreversible'], 2), 'there is no flag "--allow-irreversible" here')
   }
   equal(service.sent, [])
 })
@@ -98,7 +98,7 @@ interface Served extends AsyncDisposable {
 
 /** A service that updates to v1.1.0 at once; `how`: what it does if that has no way back and nobody allows it. */
 async function serve(rehearsal: Rehearsal | null, how: 'refuses' | 'finds out' = 'refuses'): Promise<Served> {
-  const folder = await mkdtemp(join(tmpdir(), 'baton-one-way-'))
+  const folder = await mkdtemp(join(tmpdir(), 'baton-irreversible-'))
   const sent: unknown[] = []
   let version = 'v1.0.0'
   let operation: Operation | null = null
@@ -108,14 +108,15 @@ async function serve(rehearsal: Rehearsal | null, how: 'refuses' | 'finds out' =
     instance: { id: version, pid: 42, version, startedAt: '2026-11-21T08:00:00Z' },
     backup: null,
     unproven: null,
-    trust: { signed: false, metadata: [], withdrawn: [], warning: null },
+    trust: { signed: false, metadata: [], yanked: [], warning: null },
     history: [],
   })
-  const update = (body: { oneWay?: boolean }): [number, unknown] => {
+  const update = (body: { allowIrreversible?: boolean }): [number, unknown] => {
     sent.push(body)
-    const refused = rehearsal?.verdict === 'one_way' && body.oneWay !== true
+    const refused = rehearsal?.verdict === 'irreversible' && body.allowIrreversible !== true
     const { code, message, hint } = FAULT
-    if (refused && how === 'refuses') return [409, { type: 'urn:baton:problem:one_way', code, detail: message, hint }]
+    if (refused && how === 'refuses')
+      return [409, { type: 'urn:baton:problem:irreversible', code, detail: message, hint }]
     const known = { id: String(sent.length), kind: 'update', from: 'v1.0.0', to: 'v1.1.0' } as const
     const begun = newOperation({ ...known, startedAt: '2026-11-21T09:00:00Z' })
     const tried = rehearsal === null ? {} : { rehearsal }
@@ -129,7 +130,7 @@ async function serve(rehearsal: Rehearsal | null, how: 'refuses' | 'finds out' =
     let text = ''
     request.setEncoding('utf8').on('data', (part: string) => (text += part))
     request.on('end', () => {
-      const body = JSON.parse(text || '{}') as { oneWay?: boolean }
+      const body = JSON.parse(text || '{}') as { allowIrreversible?: boolean }
       const [code, answer] = request.method === 'POST' ? update(body) : [200, status()]
       response.writeHead(code, { 'content-type': 'application/json' }).end(JSON.stringify(answer))
     })

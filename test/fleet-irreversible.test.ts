@@ -2,7 +2,7 @@
 // own Python, without Ansible.
 
 import { spawnSync } from 'node:child_process'
-import { oneWayFault, type Rehearsal } from '../agent/words/rehearsal.ts'
+import { irreversibleFault, type Rehearsal } from '../agent/words/rehearsal.ts'
 import { reportOf } from '../agent/words/report.ts'
 import { newOperation } from '../agent/update/operation.ts'
 import { equal, is, match } from './assert.ts'
@@ -10,11 +10,11 @@ import { heard, makeStubFleet } from './lab/stub-fleet.ts'
 import { suite } from './suite.ts'
 
 const noPython = spawnSync('python3', ['--version']).status === 0 ? null : 'needs Python'
-const test = suite('fleet: one way', { skip: noPython })
+const test = suite('fleet: irreversible', { skip: noPython })
 
 const UPGRADE = 'upgrade --release v1.1.0 --json'
 const TRIED: Rehearsal = {
-  verdict: 'one_way',
+  verdict: 'irreversible',
   reason: 'v1.0.0 does not start on the data that v1.1.0 leaves: no such column: body',
   rows: 1042,
   copyMs: 31,
@@ -24,7 +24,7 @@ const TRIED: Rehearsal = {
 
 test('no way back is a failed host: it says why, ends with 7, and runs what it ran', async () => {
   await using fleet = await makeStubFleet(1)
-  await fleet.set('h1', 'ends', 'one_way')
+  await fleet.set('h1', 'ends', 'irreversible')
   const row = await heard(fleet, 'h1', UPGRADE, 'moved(calls, "v1.1.0")')
   equal([row['outcome'], row['exit'], row['from'], row['to']], ['failed', 7, 'v1.0.0', 'v1.1.0'])
   match(
@@ -43,7 +43,7 @@ test('no way back is a failed host: it says why, ends with 7, and runs what it r
 })
 
 test('the report of an operation with its rehearsal fits the schema, after a move and in a look', async () => {
-  const { code, message, hint } = oneWayFault('v1.1.0', TRIED)
+  const { code, message, hint } = irreversibleFault('v1.1.0', TRIED)
   const begun = newOperation({
     id: 'o',
     kind: 'update',
@@ -80,9 +80,9 @@ test('a look tells how a rehearsal there has ended, if the host knows; any other
   const would = { event: 'result', outcome: 'planned', would: 'updated', from: 'v1.0.0', to: 'v1.1.0', exit: 0 }
   const dry = 'upgrade --release v1.1.0 --dry-run --json'
   const says = (line: object) => `cat <<'END'\n${JSON.stringify(line)}\nEND\n`
-  await fleet.set('h1', 'says-plan', says({ ...would, rehearsal: { ...TRIED, verdict: 'open' } }))
+  await fleet.set('h1', 'says-plan', says({ ...would, rehearsal: { ...TRIED, verdict: 'reversible' } }))
   equal((await heard(fleet, 'h1', dry, 'looked(calls, "managed")'))['rehearsal'], {
-    verdict: 'open',
+    verdict: 'reversible',
     reason: TRIED.reason,
   })
   await fleet.set('h1', 'says-plan', says(would))

@@ -20,7 +20,7 @@ import { scriptImages } from './images.ts'
 import { healthy, until } from './probe.ts'
 
 const { skip, engine, registry, close } = await openLab()
-const test = suite('container one way', { timeoutMs: 300_000, skip })
+const test = suite('container irreversible', { timeoutMs: 300_000, skip })
 const STATE = '/var/lib/ledger'
 let repository = ''
 let schema = 0
@@ -155,7 +155,7 @@ async function begun(name: string): Promise<Service> {
 }
 
 function deployed(socketPath: string, name: string) {
-  return command(socketPath, name, 'v1.1.0', ['--one-way', '--probation', '20'])
+  return command(socketPath, name, 'v1.1.0', ['--allow-irreversible', '--probation', '20'])
 }
 
 /** The old container serves, alone, on its own data; those of the new one are told, and lie aside. */
