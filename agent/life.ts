@@ -77,8 +77,11 @@ export function makeLife(settings: Settings, serving: Serving): Life {
     const { bidFarewell } = await import('./handover/give/farewell.ts')
     const farewell = bidFarewell({ listeners, carries, isHeld: keeper?.ownsQueue === true })
     await farewell.announce()
-    for (const listener of listeners) closeListener(listener)
+    // an author may end connections in `onDrain`: of a server that does not speak HTTP, nobody else can
+    for (const listener of listeners) if (!listener.isHttp) closeListener(listener)
     hooks.drain()
+    await farewell.endEndless()
+    for (const listener of listeners) closeListener(listener)
     const [parted] = await Promise.all([farewell.finish(settings.update.drainMs), keeper?.leave?.()])
     if (Object.values(parted).some((count) => count > 0)) log({ event: 'parted', ...parted })
   }

@@ -4,6 +4,7 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { get } from 'node:http'
+import { connect } from 'node:net'
 import { join } from 'node:path'
 import { equal, is, match } from './assert.ts'
 import { type HolderGround, holderGround, noHolder, watched } from './fixtures/container-holder.ts'
@@ -45,7 +46,7 @@ for (const isHeld of [false, true])
     const [codes, texts] = await ended
     equal(new Set(codes), new Set([1012]))
     for (const text of texts) match(text, /^(id: \d+\ndata: \d+\n\n)+$/)
-    const waiting = isHeld ? body(port, '/') : null
+    const waiting = isHeld ? bodyOfNext(port, app.pid) : null
     await slow
     equal(order, ['endless', 'slow'], app.said())
     is(await app.ended, 0)
@@ -54,6 +55,21 @@ for (const isHeld of [false, true])
     if (waiting === null) return
     using next = start(port, ground)
     is(await waiting, String(next.pid))
+  })
+
+for (const isHeld of [false, true])
+  test(`${isHeld ? 'behind a holder' : 'by itself'}: while a WebSocket's client does not agree to its end, new clients are answered`, async () => {
+    await using ground = await holderGround()
+    const port = await freePort()
+    if (isHeld) await ground.start(String(port))
+    using app = start(port, isHeld ? ground : null)
+    await until('it to serve', () => app.said().includes('ready'))
+    const { told } = await asleep(port)
+    process.kill(app.pid, 'SIGTERM')
+    await told
+    is(await body(port, '/'), String(app.pid))
+    is(await app.ended, 0)
+    match(app.said(), 'parted: 1 connections without an end asked to reconnect, ')
   })
 
 test.run()
@@ -74,6 +90,20 @@ async function webSocket(port: number): Promise<{ closed: Promise<number> }> {
   return { closed }
 }
 
+/** A WebSocket that is open; the promise within resolves when its server has sent a close frame, to which nobody answers. */
+async function asleep(port: number): Promise<{ told: Promise<void> }> {
+  const socket = connect(port, '127.0.0.1')
+  const words = ['GET / HTTP/1.1', 'Host: x', 'Connection: Upgrade', 'Upgrade: websocket', 'Sec-WebSocket-Version: 13']
+  socket.write(`${words.join('\r\n')}\r\nSec-WebSocket-Key: ${'A'.repeat(22)}==\r\n\r\n`)
+  await once(socket, 'data')
+  socket.on('error', () => {}) // it is cut in the end
+  return {
+    told: new Promise((resolve) => {
+      socket.on('data', (bytes: Buffer) => bytes.includes('service restart') && resolve())
+    }),
+  }
+}
+
 /** Resolves when the first bytes are there; `heard`: all that came until the end. */
 function stream(port: number): Promise<{ heard: Promise<string> }> {
   return new Promise((resolve, reject) => {
@@ -91,9 +121,18 @@ function stream(port: number): Promise<{ heard: Promise<string> }> {
   })
 }
 
+/** Asks until it is another process that answers: a request waits for that once the former one accepts no more. */
+async function bodyOfNext(port: number, former: number): Promise<string> {
+  for (;;) {
+    const text = await body(port, '/')
+    if (text !== String(former)) return text
+  }
+}
+
 function body(port: number, path: string): Promise<string> {
   return new Promise((resolve, reject) => {
-    const request = get({ host: '127.0.0.1', port, path, agent: false }, (answer) => {
+    const signal = AbortSignal.timeout(20_000)
+    const request = get({ host: '127.0.0.1', port, path, agent: false, signal }, (answer) => {
       let text = ''
       answer.setEncoding('utf8').on('data', (part: string) => (text += part))
       answer.on('end', () => resolve(text)).on('error', reject)

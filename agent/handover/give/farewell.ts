@@ -1,9 +1,11 @@
 // What becomes of the connections of a process that stops and has no successor to give them to: `docker stop`, a shutdown, a
-// supervisor's stop. First every answer says that it is the last on its connection, while new clients are still accepted. Then:
+// supervisor's stop. While new clients are still accepted, first every answer says that it is the last on its connection, then what has no
+// end is ended. When nothing is accepted any more:
 //
 //   a request             is answered, within `drainMs`
-//   what has no end       a WebSocket, a stream of events, an answer that the author names as endless or has registered: ended at once.
-//                         Its client comes back by itself, so it must delay nobody. A WebSocket gets 1012, a stream ends between two events
+//   what has no end       a WebSocket, a stream of events, an answer that the author names as endless or has registered. Its client comes
+//                         back by itself, and may be slow to agree: nobody else waits for it. A WebSocket gets 1012, a stream ends between
+//                         two events. One that has come meanwhile is ended now
 //   between two requests  closed once its client has had time to ask again; if a request crosses that end, it is counted as lost
 //   another protocol      closed PLAIN_MS after `onDrain`: only its author can ask such a client to end
 //   never asked           closed NEVER_ASKED_MS after it was accepted: until then its request is on the way
@@ -41,6 +43,8 @@ export interface Farewell {
    * what it holds.
    */
   announce(): Promise<void>
+  /** Ends what has no end by now. Goes on accepting, so that no new client waits for those that are slow to agree. */
+  endEndless(): Promise<void>
   /** Lets requests finish, and ends everything else. Call it when nothing is accepted any more. */
   finish(drainMs: number): Promise<Parted>
 }
@@ -103,13 +107,19 @@ export function bidFarewell(options: FarewellOptions): Farewell {
       }
       await shutDoor(listeners)
     },
+    async endEndless() {
+      for (const listener of listeners) follow(listener, carries)
+      const known = listeners.flatMap((listener) => endlessOf(listener, carries))
+      for (; known.some((socket) => isAwaited(socket, state)); await sleep(LOOK_EVERY_MS)) endNow(known, state)
+    },
     async finish(drainMs) {
       const began = uptimeMs()
       const until = began + drainMs
       for (const listener of listeners) follow(listener, carries)
       for (; ; await sleep(LOOK_EVERY_MS)) {
         for (const listener of listeners) {
-          endEndless(listener, state)
+          endNow(endlessOf(listener, carries), state)
+          endStreams(listener, state)
           endIdle(listener, state)
           if (!listener.isHttp && uptimeMs() - began >= PLAIN_MS) endPlain(listener, state)
         }
@@ -138,14 +148,19 @@ function isAwaited(socket: Socket, { endedAt }: State): boolean {
   return !socket.destroyed && uptimeMs() - at < (socket.writableLength > 0 ? WRITING_MS : CLOSING_MS)
 }
 
-function endEndless(listener: Listener, { carries, endedAt, parted }: State): void {
-  for (const socket of listener.sockets) {
-    if (endedAt.has(socket) || socket.destroyed || !hasNoEnd(listener, socket, carries) || !mayEnd(socket)) continue
+/** Each that may end now: a stream may not inside of an event. */
+function endNow(sockets: readonly Socket[], { carries, endedAt, parted }: State): void {
+  for (const socket of sockets) {
+    if (endedAt.has(socket) || socket.destroyed || !streamOn(socket).every(mayEndNow)) continue
     endedAt.set(socket, uptimeMs())
     parted.ended++
     cut(socket, carries, { ended: 0, cut: 0 })
   }
-  for (const stream of [...listener.sessions].flatMap(streamsOf)) {
+}
+
+/** HTTP/2 has its own streams. */
+function endStreams({ sessions }: Listener, { parted }: State): void {
+  for (const stream of [...sessions].flatMap(streamsOf)) {
     if (stream.closed || !isEventStream(stream.sentHeaders?.['content-type'])) continue
     parted.ended++
     stream.close()
@@ -197,14 +212,12 @@ function streamOn(socket: Socket): ServerResponse[] {
   return response !== null && isOfEvents(response) ? [response] : []
 }
 
-/** HTTP/2 has its own streams. Only its author knows how to end a connection of a server that does not speak HTTP. */
-function hasNoEnd({ movable, sessions }: Listener, socket: Socket, carries: Carries): boolean {
-  if (carries.entries().has(socket) || isEndless(socket)) return true
-  return isUpgraded(socket) && (movable || (sessions.size === 0 && isWebSocket(socket)))
-}
-
-function mayEnd(socket: Socket): boolean {
-  return streamOn(socket).every(mayEndNow)
+/** Only its author knows how to end a connection of a server that does not speak HTTP. */
+function endlessOf({ sockets, movable, sessions }: Listener, carries: Carries): Socket[] {
+  return [...sockets].filter((socket) => {
+    if (carries.entries().has(socket) || isEndless(socket)) return true
+    return isUpgraded(socket) && (movable || (sessions.size === 0 && isWebSocket(socket)))
+  })
 }
 
 function isEventStream(type: unknown): boolean {
