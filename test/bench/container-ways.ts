@@ -8,7 +8,7 @@ import { deploy } from '../../deploy/container/command.ts'
 import type { Engine } from '../../deploy/container/engine/engine.ts'
 import { programInImage } from '../../deploy/container/program.ts'
 import { findProgram, run } from '../../deploy/lib/shell.ts'
-import { BORROWS, heldService } from '../container/held-service.ts'
+import { BORROWS, heldService, RARE_CHECK } from '../container/held-service.ts'
 import { switching } from '../container/images.ts'
 import { healthy } from '../container/probe.ts'
 import { labFolder, type LabEngine, ofCompose } from '../lab/docker.ts'
@@ -48,7 +48,7 @@ export async function replacingWays(ground: Ground): Promise<ReplacingWay[]> {
   const start: Start = (name, tag, options) => {
     const usual = ['--restart', 'always', '-v', `${name.replace(/-.*/, '')}-rows:/var/lib/beacon`]
     const image = `${repository}:${tag}`
-    return engine.docker('run', '-d', '--name', name, ...usual, ...options, '--health-interval', '500ms', image)
+    return engine.docker('run', '-d', '--name', name, ...usual, ...options, ...RARE_CHECK, image)
   }
   const published = (port: number) => ['-p', `${address}:${port}:8080`]
   const ordered = (container: string) => (release: string) =>
@@ -204,7 +204,7 @@ async function project({ engine, repository, address }: Ground, name: string, po
   const door = `  door: { image: '${repository}:holder', command: ['8080'], restart: always, ${published}, volumes: ['hold:/run/hold'] }\n`
   const borrows = `environment: { BATON_HOLDER: /run/hold/socket }\n    group_add: ['65531']`
   const volumes = `volumes: ['rows:/var/lib/beacon'${isHeld ? `, 'hold:/run/hold:ro'` : ''}]`
-  const file = `services:\n${isHeld ? door : ''}  beacon:\n    image: ${repository}:\${TAG}\n    restart: always\n    ${isHeld ? borrows : published}\n    ${volumes}\n    healthcheck: { interval: 500ms }\nvolumes: { rows: {}, hold: {} }\n`
+  const file = `services:\n${isHeld ? door : ''}  beacon:\n    image: ${repository}:\${TAG}\n    restart: always\n    ${isHeld ? borrows : published}\n    ${volumes}\n    healthcheck: { interval: 20s }\nvolumes: { rows: {}, hold: {} }\n`
   await writeFile(join(folder, 'compose.yaml'), file)
   return async (tag: string) => {
     await writeFile(join(folder, '.env'), `TAG=${tag}\n`)

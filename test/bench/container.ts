@@ -90,7 +90,8 @@ function markdownOf(ways: Way[], rounds: number): string {
     ...rowsOf(false, () => []),
     '',
     `The same with ${OPEN_EACH} WebSockets and ${OPEN_EACH} streams of events open, whose clients come back 200 ms after an end: how these ended, and the`,
-    'gap of the clients that open a connection for each request, as medians without and with what is open, which took turns.',
+    'gap of the clients that open a connection for each request, as medians (and ranges) without and with what is open, which took turns. Where',
+    'both containers serve there is no gap: it is the slowest request, and the first WebSocket makes the new process load what it needs for it.',
     '',
     '| way | refused | failed | closed | median gap | range | WebSockets, by close code | streams: between two events, inside, reset | fresh requests, without and with |',
     '|---|---|---|---|---|---|---|---|---|',
@@ -99,8 +100,9 @@ function markdownOf(ways: Way[], rounds: number): string {
 }
 
 function ratioOf(without: Switch[], open: Switch[]): string {
-  const [before, after] = [without, open].map((all) => median(all.map(({ freshMs }) => freshMs))) as [number, number]
-  return `${Math.round(before)} ms, ${Math.round(after)} ms: ${(after / before).toFixed(2)} times`
+  const [before, after] = [without, open].map((all) => all.map(({ freshMs }) => freshMs)) as [number[], number[]]
+  const told = (ms: number[]) => `${Math.round(median(ms))} ms (${Math.min(...ms)} to ${Math.max(...ms)})`
+  return `${told(before)}, ${told(after)}: ${(median(after) / median(before)).toFixed(2)} times`
 }
 
 function endsOf(switches: Switch[]): string[] {
@@ -131,6 +133,7 @@ async function measure(file: string, rounds: number): Promise<void> {
       const isOpen = Math.floor(round / 2) % 2 === 1
       results[i]?.switches.push(await switchUnderLoad(way, address, tag, isOpen))
     }
+    if (process.env['RAW']) await writeFile(process.env['RAW'], JSON.stringify(results)) // RAWTEMP
   }
   client.close()
   await writeFile(file, JSON.stringify(results))

@@ -13,7 +13,7 @@ import { healthy } from './probe.ts'
 
 export const SMALL = ['--read-only', '--cap-drop', 'ALL', '--security-opt', 'no-new-privileges']
 /** each check starts the executable in the container: where several stand beside each other that takes much of the processor */
-const RARE_CHECK = ['--health-interval', '20s']
+export const RARE_CHECK = ['--health-interval', '20s']
 /** what lets an application have the sockets, but for the volume */
 export const BORROWS = ['--group-add', '65531', '-e', 'BATON_HOLDER=/run/hold/socket']
 

@@ -100,7 +100,8 @@ export async function runInLab(
     env: { ...process.env, BATON_LAB: folder, BATON_LAB_REASON: reason ?? '', BATON_LAB_MEMORY: memory ?? '' },
   })
   const stop = (): void => void child.kill('SIGTERM')
-  for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.once(signal, stop)
+  // before the listeners of whoever asks for a lab: they may end this process
+  for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.prependOnceListener(signal, stop)
   const timer = setTimeout(stop, deadlineMs)
   const code = await new Promise<number>((resolve) => child.once('exit', (exit) => resolve(exit ?? 1)))
   clearTimeout(timer)
