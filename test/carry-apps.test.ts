@@ -99,7 +99,7 @@ test('Express: events and a body of known length go through an update without a 
 })
 
 test('the chat room of the guide, word for word: everybody has every line once and in order, over an update and a rollback', async () => {
-  const guide = await readFile(join(PROJECT, 'docs', 'guides', 'carry.md'), 'utf8')
+  const guide = await readFile(join(PROJECT, 'docs', 'author', 'websockets.md'), 'utf8')
   const [, room = ''] = /^## An example: a chat room\n.*?```ts\n(.*?)```/ms.exec(guide) ?? []
   const around = await readFile(join(folder, 'chat-around.js'), 'utf8')
   await writeFile(

@@ -17,9 +17,9 @@ import { temporary } from './lab/temporary.ts'
 const ROOT = join(import.meta.dirname, '..')
 const test = suite('configuration')
 
-test('settings.schema.json and docs/settings.md are what `npm run settings` writes', () => {
+test('settings.schema.json and docs/reference/settings.md are what `npm run settings` writes', () => {
   is(readFileSync(join(ROOT, 'settings.schema.json'), 'utf8'), settingsSchema())
-  is(readFileSync(join(ROOT, 'docs/settings.md'), 'utf8'), settingsPage())
+  is(readFileSync(join(ROOT, 'docs/reference/settings.md'), 'utf8'), settingsPage())
 })
 
 test('what is valid is kept, what is not is named and left out, what nobody knows is named', () => {

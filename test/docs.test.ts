@@ -73,7 +73,7 @@ test('what install.sh, the fleet, every usage and every page say of exit codes i
   const tables = markdown.flatMap(({ path, text }) =>
     Array.from(text.matchAll(/^\| exit \|.*\n\|[-|]+\n((?:\|.*\n)+)/gm), ([, rows = '']) => [path, rows]),
   )
-  equal(tables.map(([path]) => path).toSorted(), ['docs/guides/container.md', 'docs/guides/managed-install.md'])
+  equal(tables.map(([path]) => path).toSorted(), ['docs/operator/container.md', 'docs/operator/install.md'])
   for (const [path, rows = ''] of tables) {
     const said = rows
       .trimEnd()
@@ -85,7 +85,7 @@ test('what install.sh, the fleet, every usage and every page say of exit codes i
 
 test('the comparison in the README is what the bench has measured', () => {
   const readme = readFileSync(join(ROOT, 'README.md'), 'utf8')
-  const measured = JSON.parse(readFileSync(join(ROOT, 'docs/performance.json'), 'utf8')) as Results
+  const measured = JSON.parse(readFileSync(join(ROOT, 'docs/about/performance.json'), 'utf8')) as Results
   match(readme, /^\| Baton \| 0 \| 0 \|/m)
   is(withComparison(readme, measured), readme)
 })

@@ -246,7 +246,7 @@ test('a host twice in a file, no host at all, no inventory, no Ansible: each is 
 })
 
 test.long('the commands of the guide are understood as they stand, with the inventory that it shows', async () => {
-  const guide = await readFile(join(import.meta.dirname, '../docs/guides/fleet.md'), 'utf8')
+  const guide = await readFile(join(import.meta.dirname, '../docs/operator/fleet.md'), 'utf8')
   const [inventory = ''] = Array.from(guide.matchAll(/```yaml\n([\s\S]*?)```/g), ([, text = '']) => text)
   const blocks = Array.from(guide.matchAll(/```sh\n([\s\S]*?)```/g), ([, text = '']) => text)
   const commands = blocks.filter((block) => /^deploy\/deploy-fleet\.sh/m.test(block) && !block.includes('@'))

@@ -24,7 +24,7 @@ const REPOSITORY = 'https://git.example/baton.git'
 test('managed install', async () => {
   await using host = await bootWithReleases([{ tag: 'v1.0.0' }, { tag: 'v1.1.0' }])
   const url = await serveFeed(host)
-  const { output } = await follow(host, 'managed-install.md', (text) =>
+  const { output } = await follow(host, 'install.md', (text) =>
     quicker(
       text.replaceAll(RELEASES, url).replaceAll('deploy/deploy-systemd.sh', join(PROJECT, 'deploy/deploy-systemd.sh')),
       /^curl .* -y$/gm,
@@ -38,7 +38,7 @@ test('managed install', async () => {
 test.long('managed install, by somebody else than root', async () => {
   await using host = await bootWithReleases([{ tag: 'v1.0.0' }, { tag: 'v1.1.0' }])
   const url = await serveFeed(host)
-  const page = await readFile(join(PROJECT, 'docs/guides/managed-install.md'), 'utf8')
+  const page = await readFile(join(PROJECT, 'docs/operator/install.md'), 'utf8')
   await host.ok('useradd', '--create-home', 'someone')
   const own = quicker(shellBelow(page, OWN).replaceAll(RELEASES, url), /^curl .* -y$/gm, '$HOME/.config').replaceAll(
     /^beacon (stop|start)$/gm,
@@ -53,7 +53,7 @@ test.long('managed install, by somebody else than root', async () => {
 test('a binary that you start yourself', async () => {
   await using host = await bootWithReleases([{ tag: 'v1.0.0' }, { tag: 'v1.1.0' }])
   const url = await serveFeed(host)
-  const { output, blocks } = await follow(host, 'manual-binary.md', (text) => text.replaceAll(RELEASES, url))
+  const { output, blocks } = await follow(host, 'by-hand.md', (text) => text.replaceAll(RELEASES, url))
   const versions = [...output.matchAll(/"tag":"(v[0-9.]+)"/g)].map(([, tag]) => tag)
   equal(versions, ['v1.0.0', 'v1.1.0'])
   is(blocks.filter(({ language }) => language !== 'sh').length, 1) // Windows
@@ -105,7 +105,7 @@ async function buildShop(): Promise<string> {
 /** How to follow parts of move.md there, and to ask the shop. */
 async function mover(host: FeedHost) {
   const url = await serveFeed(host)
-  const text = (await readFile(join(PROJECT, 'docs/guides/move.md'), 'utf8')).replaceAll(SHOP_RELEASES, url)
+  const text = (await readFile(join(PROJECT, 'docs/operator/move.md'), 'utf8')).replaceAll(SHOP_RELEASES, url)
   const steps = async (...headings: string[]) => {
     for (const heading of headings) await obey(host, heading, shellBelow(text, heading))
   }
@@ -268,7 +268,7 @@ async function follow(
   page: string,
   filled: (text: string) => string,
 ): Promise<{ output: string; blocks: Block[] }> {
-  const whole = await readFile(join(PROJECT, 'docs/guides', page), 'utf8')
+  const whole = await readFile(join(PROJECT, 'docs/operator', page), 'utf8')
   const [text = ''] = whole.split(new RegExp(`^##+ ${OWN}$`, 'm'))
   const blocks = [...text.matchAll(/^```(\w+)\n([\s\S]*?)^```$/gm)].map(([, language = '', body = '']) => ({
     language,

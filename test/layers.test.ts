@@ -104,8 +104,8 @@ test('what is compiled when a feed is first asked imports nothing of ours: it wo
 })
 
 test('every file that the map and the recipes name is there, and the map fits 60 lines', () => {
-  const map = readFileSync(join(ROOT, 'docs/architecture.md'), 'utf8')
-  const recipes = readFileSync(join(ROOT, 'docs/extend.md'), 'utf8')
+  const map = readFileSync(join(ROOT, 'docs/contributing/architecture.md'), 'utf8')
+  const recipes = readFileSync(join(ROOT, 'docs/contributing/extend.md'), 'utf8')
   ok(map.split('\n').length <= 61)
   const named = [...(map + recipes).matchAll(/`([\w./-]+\.ts)`/g)].map(([, name]) => name ?? '')
   equal(named.length > 30, true)

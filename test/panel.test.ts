@@ -22,7 +22,7 @@ import { instance, operation, secondsAgo } from './panel/stub.ts'
 import { suite } from './suite.ts'
 import { temporary } from './lab/temporary.ts'
 
-/** what the page may weigh on the wire; docs/panel.md tells what it does weigh */
+/** what the page may weigh on the wire; docs/operator/update.md tells what it does weigh */
 const WIRE_MAX_BYTES = 34 * 1024
 
 const http = suite('panel, over http')
@@ -287,7 +287,7 @@ page('every word is there in each language, with the same gaps, and every word t
     for (const key of [`stage.${stage}`, ...(stage === 'download' ? [] : [`detail.${stage}`])])
       assert.ok(key in en, key)
   for (const outcome of OUTCOMES) for (const key of [`outcome.${outcome}`, `text.${outcome}`]) assert.ok(key in en, key)
-  const api = readFileSync(join(PROJECT, 'docs/api/openapi.json'), 'utf8')
+  const api = readFileSync(join(PROJECT, 'docs/reference/openapi.json'), 'utf8')
   const reasons = JSON.parse(/"enum": (\[\s*"windows",[^\]]*\])/.exec(api)?.[1] ?? '[]') as string[]
   assert.ok(reasons.length >= 7)
   for (const reason of reasons) for (const key of [`reason.${reason}`, `route.${reason}`]) assert.ok(key in en, key)
@@ -320,7 +320,7 @@ page('what is left out of the parser of release notes, nothing in it refers to',
   assert.equal(served.match(rules), null)
 })
 
-page('weighs as little as docs/panel.md says, compressed by gzip, whatever is opened in it', async () => {
+page('weighs as little as docs/operator/update.md says, compressed by gzip, whatever is opened in it', async () => {
   const sizes = Object.entries(await panelAssets()).map(([name, text]) => ({
     name,
     plain: Buffer.byteLength(text),
@@ -348,11 +348,11 @@ page('weighs as little as docs/panel.md says, compressed by gzip, whatever is op
   }
   assert.equal(sizes.map(({ name }) => name).toSorted(), [...PAGE, ...PAGE_LATER].toSorted())
   assert.ok(most.gzip <= WIRE_MAX_BYTES, `${most.gzip}`)
-  const docs = readFileSync(join(PROJECT, 'docs/panel.md'), 'utf8')
+  const docs = readFileSync(join(PROJECT, 'docs/operator/update.md'), 'utf8')
   for (const { name, gzip } of [visit, most, whole]) {
     const told = new RegExp(`^\\| ${name}[^|]*\\|[^|]*\\| \\**([\\d,]+)`, 'm').exec(docs)?.[1]
     const off = Math.abs(Number(told?.replace(',', '')) - gzip) / gzip
-    assert.ok(off < 0.02, `${name}: docs/panel.md says ${told}, it is ${gzip}`)
+    assert.ok(off < 0.02, `${name}: docs/operator/update.md says ${told}, it is ${gzip}`)
   }
 })
 

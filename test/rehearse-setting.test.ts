@@ -90,7 +90,7 @@ test('all faults are told at once', () => {
 })
 
 test('the example of the guide is taken as it stands', async () => {
-  const guide = await readFile(join(import.meta.dirname, '../docs/guides/state.md'), 'utf8')
+  const guide = await readFile(join(import.meta.dirname, '../docs/author/migrations.md'), 'utf8')
   const [, example = ''] = /```json\n([^`]*)```/.exec(guide) ?? []
   const { rehearse } = JSON.parse(example) as { rehearse: Rehearse }
   equal(parse(rehearse).rehearse, rehearse)

@@ -1,4 +1,4 @@
-// Every way to ask wrongly. Each answer is as documented (docs/api/openapi.json), no request is answered with a 5xx but the
+// Every way to ask wrongly. Each answer is as documented (docs/reference/openapi.json), no request is answered with a 5xx but the
 // documented 501, and nothing that is secret, or that somebody took for the secret, gets into what the service says.
 
 import { spawn } from 'node:child_process'

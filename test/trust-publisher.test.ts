@@ -553,7 +553,7 @@ test('a wrong command line ends with 2, and says what there is', async () => {
 
 /** The `trust` commands of a section of the guide. */
 async function commandsOf(title: string): Promise<string[]> {
-  const guide = await readFile(join(import.meta.dirname, '..', 'docs', 'guides', 'trust.md'), 'utf8')
+  const guide = await readFile(join(import.meta.dirname, '..', 'docs', 'author', 'signing.md'), 'utf8')
   const section = guide.split('\n## ').find((one) => one.startsWith(`${title}\n`)) ?? ''
   const [, block = ''] = /```sh\n([\s\S]*?)```/.exec(section) ?? []
   return block.split('\n').flatMap((line) => /^npm run -s trust -- (.*)$/.exec(line)?.[1] ?? [])

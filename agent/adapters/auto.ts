@@ -79,7 +79,7 @@ const shared = globalThis as { [STATE]?: State }
 
 const auto: State = (shared[STATE] ??= install())
 export const agent: Promise<Agent> = auto.agent
-/** As `agent.carry` of docs/guides/carry.md. Does nothing in a worker or a child, which hands nothing over. */
+/** As `agent.carry` of docs/author/websockets.md. Does nothing in a worker or a child, which hands nothing over. */
 export const carry: Auto['carry'] = (request, options) => auto.carry(request, options)
 export const carried: Auto['carried'] = (request) => auto.carried(request)
 /** Registers every WebSocket of a `ws` server, as `carry` does one. `state`: what the next process's `carried(request)` gives. */
@@ -87,7 +87,7 @@ export function carryAll(server: WebSocketServerLike, { state = () => undefined 
   server.on('connection', (ws, request) => carry(request, { ws, state: () => state(ws, request) }))
 }
 /**
- * As `agent.singleton`, `agent.handOver` and `agent.inherited` of docs/guides/memory.md. For the main thread of the service: in a worker or a
+ * As `agent.singleton`, `agent.handOver` and `agent.inherited` of docs/author/background-work.md. For the main thread of the service: in a worker or a
  * child `singleton` never starts its work, `handOver` hands nothing over, and `inherited` gives undefined.
  */
 export const singleton: Auto['singleton'] = (...work) => auto.singleton(...work)

@@ -4,7 +4,7 @@
 // A release that really must break older readers raises `minimumReader`. An older release then refuses the file and says why.
 //
 // This service is at step 2. The later steps are examples, one for each kind of change that authors ask about.
-// docs/guides/state.md shows them, and test/history.test.ts rehearses each of them.
+// docs/author/migrations.md shows them, and test/history.test.ts rehearses each of them.
 
 /** One step of the schema. Step n (from 1) brings `PRAGMA user_version` from n-1 to n. */
 export interface SchemaStep {

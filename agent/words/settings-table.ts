@@ -1,5 +1,5 @@
 // The settings of an installed service: every member of its `config.json`, as a JSON Schema. `configuration.ts` reads the file by it,
-// and `npm run settings` makes settings.schema.json and docs/settings.md from it.
+// and `npm run settings` makes settings.schema.json and docs/reference/settings.md from it.
 
 import { BUSY, UPDATE_BOUNDS } from './bounds.ts'
 import { REHEARSE_MODES } from './rehearsal.ts'
@@ -145,7 +145,7 @@ const UPDATE: Readonly<Record<string, Setting>> = {
   auto: {
     type: 'object',
     isCheckedLater: true,
-    description: 'what the service may do by itself (guides/unattended.md)',
+    description: 'what the service may do by itself (docs/operator/automatic.md)',
     properties: {
       mode: {
         type: 'string',
@@ -255,7 +255,7 @@ export const SETTINGS = {
     stateDirectory: path(
       "where the service's data is; default: the installer's, `$STATE_DIRECTORY`, or the user's own",
     ),
-    feed: path("where releases come from (guides/feeds.md); default: the receipt's"),
+    feed: path("where releases come from (docs/operator/feeds.md); default: the receipt's"),
     update: { type: 'object', properties: UPDATE },
   },
 } as const satisfies Setting

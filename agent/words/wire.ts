@@ -5,7 +5,7 @@ import type { HandoverReport, Kind } from './state.ts'
 
 /**
  * The versions of these messages that this release speaks, as the old process, the holder and the new one. What an older side ignores, an
- * optional member or one more message, is no new version: docs/extend.md.
+ * optional member or one more message, is no new version: docs/contributing/extend.md.
  */
 export const WIRES: readonly number[] = [1]
 

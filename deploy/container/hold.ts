@@ -106,7 +106,10 @@ export async function refuseUnheld(container: ContainerInspection, engine: Engin
     refuse('is podman’s, with which this was not tried', 'a systemd socket unit holds a port there')
   const project = composeProjectOf(container)
   if (project !== null)
-    refuse(`belongs to the compose project ${project.name}`, 'write the holder into its file: docs/guides/container.md')
+    refuse(
+      `belongs to the compose project ${project.name}`,
+      'write the holder into its file: docs/operator/container.md',
+    )
   if (mode === 'host')
     refuse('is in the host’s network (--network host), where nothing is published', 'start it with -p')
   if (mode.startsWith('container:'))

@@ -41,7 +41,7 @@ export const PACKAGE = 'baton-kit'
 
 const SWITCH_NOTES = [
   '`order` is stop-first: the old process has ended before the new one begins, so no timer, bot or lock is ever there twice, and clients wait for that moment.',
-  'If two processes of the application may live at once, say `start-first`: then nobody waits (docs/adopt.md).',
+  'If two processes of the application may live at once, say `start-first`: then nobody waits (docs/author/adopt.md).',
 ]
 
 /** `foreign`: the note about packages that exclude Node 26; null for none. */
@@ -90,7 +90,7 @@ export function planInit(
   notes.push(...notesOfConflicts(found, configured))
   if (found.natives.length > 0)
     notes.push(
-      `native addons (${found.natives.join(', ')}): build on each platform that you release for; \`baton doctor\` says whether they fit Node 26 (docs/addons.md)`,
+      `native addons (${found.natives.join(', ')}): build on each platform that you release for; \`baton doctor\` says whether they fit Node 26 (docs/author/packages.md)`,
     )
   if (foreign !== null) notes.push(foreign)
   if (found.github === null)
@@ -246,7 +246,7 @@ function isOfPackage(entry: unknown): boolean {
 
 function noteOfBrought({ name, package: from, file }: Brought): string {
   const runs = name === null ? file : `\`${name}\` of the package ${from}`
-  return `the start script runs ${runs}, and nothing in node_modules is edited: ${AROUND} loads it after the agent. What the package says of its host, its port and its folder for data belongs into \`args\` or \`environment\` (docs/adopt.md)`
+  return `the start script runs ${runs}, and nothing in node_modules is edited: ${AROUND} loads it after the agent. What the package says of its host, its port and its folder for data belongs into \`args\` or \`environment\` (docs/author/adopt.md)`
 }
 
 function notesOfUploads({ dataVariables }: Detected, configured: Findings['configured']): string[] {

@@ -1,4 +1,4 @@
-// The setting `rehearse`: what an author says about trying a release on a copy of the data (docs/guides/state.md). Pure.
+// The setting `rehearse`: what an author says about trying a release on a copy of the data (docs/author/migrations.md). Pure.
 // Must hold: it stays small, since it travels in every release and is read before each update.
 
 import { normalize } from 'node:path'

@@ -5,7 +5,7 @@ import { LISTENER, type Setting, SETTINGS } from '../../agent/words.ts'
 const INTRODUCTION = `# Settings of an installed service
 
 The members of \`config.json\`, which install.sh names and \`<service> doctor\` checks. They count from the next start; \`update.rehearse\`,
-\`update.auto\` and \`update.onOutcome\` are read when they are needed. Editors know them by [settings.schema.json](../settings.schema.json).
+\`update.auto\` and \`update.onOutcome\` are read when they are needed. Editors know them by [settings.schema.json](../../settings.schema.json).
 \`npm run settings\` makes both from \`agent/words/settings-table.ts\`, by which the file is also read. Other members may be the application's.
 
 | | default | expected | |
@@ -41,7 +41,7 @@ function schemaOf(setting: Setting): object {
   }
 }
 
-/** Content of docs/settings.md. */
+/** Content of docs/reference/settings.md. */
 export function settingsPage(): string {
   return `${INTRODUCTION}${rowsOf(SETTINGS, '').join('\n')}\n`
 }

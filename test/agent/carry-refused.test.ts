@@ -1,4 +1,4 @@
-// What cannot be carried is told why (1012), counted once, and said in the log: every row of the table in docs/guides/carry.md
+// What cannot be carried is told why (1012), counted once, and said in the log: every row of the table in docs/author/websockets.md
 // that is not held elsewhere (compression with context takeover: test/carry-apps.test.ts).
 
 import type { IncomingMessage } from 'node:http'

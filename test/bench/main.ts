@@ -1,6 +1,6 @@
 // `npm run bench [-- handover|carry|update|overhead|trust|container|fleet|state|told|start …] [--json] [--long] [--only peer,peer]
 // [--current] [--docs]` measures, and prints a table (with `--json` one JSON object last). `--current`: the container's part on a current
-// engine. With `--docs` it writes docs/performance.md, its charts and the README's table too. Must hold: nothing else writes them, and a
+// engine. With `--docs` it writes docs/about/performance.md, its charts and the README's table too. Must hold: nothing else writes them, and a
 // short run never takes the place of a long one there.
 
 import { readFile, rm, writeFile } from 'node:fs/promises'
@@ -169,7 +169,7 @@ function readArguments(argv: string[]): Arguments | null {
 
 /** The last results of the parts that are not run now. */
 async function earlier(): Promise<Results> {
-  const text = await readFile(join(PROJECT, 'docs', 'performance.json'), 'utf8').catch(() => '{}')
+  const text = await readFile(join(PROJECT, 'docs', 'about', 'performance.json'), 'utf8').catch(() => '{}')
   return JSON.parse(text) as Results
 }
 

@@ -1,4 +1,4 @@
-// docs/performance.md, written from the results. Pure.
+// docs/about/performance.md, written from the results. Pure.
 
 import { type Goal, WHY_MISSED } from './goals.ts'
 import { type HandoverResult, LOADS, type PeerResult } from './handover.ts'

@@ -34,7 +34,7 @@ export interface Peer {
   id: string
   title: string
   version: string
-  /** how it is configured, for docs/performance.md */
+  /** how it is configured, for docs/about/performance.md */
   configuration: string
   /** a C server: comparable in what it loses, not in how fast it starts */
   native: boolean

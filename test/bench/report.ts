@@ -1,4 +1,4 @@
-// Writes what was measured into the docs: docs/performance.md with its numbers and charts, and the comparison in the README.
+// Writes what was measured into the docs: docs/about/performance.md with its numbers and charts, and the comparison in the README.
 
 import { readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
@@ -13,12 +13,12 @@ import type { Waits } from './waits.ts'
 
 export async function writeDocs(results: Results, goals: Goal[]): Promise<string[]> {
   const files: Record<string, string> = {
-    'docs/performance.md': markdown(results, goals),
-    'docs/performance.json': `${JSON.stringify(results, null, 2)}\n`,
+    'docs/about/performance.md': markdown(results, goals),
+    'docs/about/performance.json': `${JSON.stringify(results, null, 2)}\n`,
   }
   for (const [name, chart] of Object.entries(charts(results))) {
-    files[`docs/performance-${name}.svg`] = drawChart(chart, 'light')
-    files[`docs/performance-${name}-dark.svg`] = drawChart(chart, 'dark')
+    files[`docs/about/performance-${name}.svg`] = drawChart(chart, 'light')
+    files[`docs/about/performance-${name}-dark.svg`] = drawChart(chart, 'dark')
   }
   const readme = await readFile(join(PROJECT, 'README.md'), 'utf8')
   files['README.md'] = withComparison(readme, results)

@@ -1,4 +1,4 @@
-// What the bench has measured, as docs/performance.json keeps it, and how its numbers are written.
+// What the bench has measured, as docs/about/performance.json keeps it, and how its numbers are written.
 
 import type { CarryResult } from './carry.ts'
 import type { HandoverResult } from './handover.ts'
@@ -17,7 +17,7 @@ export interface Section<T> {
 }
 
 export interface ContainerResult {
-  /** for docs/performance.md, below a heading of its own */
+  /** for docs/about/performance.md, below a heading of its own */
   markdown: string
 }
 
@@ -35,7 +35,7 @@ export interface FleetResult {
   markdown: string
 }
 
-/** What docs/performance.json keeps: a run of one part leaves the others as they were. */
+/** What docs/about/performance.json keeps: a run of one part leaves the others as they were. */
 export interface Results {
   handover?: Section<HandoverResult>
   update?: Section<UpdateResult>

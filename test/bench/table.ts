@@ -67,7 +67,7 @@ function waitRows(peers: PeerResult[]): string[][] {
   ]
 }
 
-/** Also of docs/performance.md. */
+/** Also of docs/about/performance.md. */
 export function pairRows({ peers }: PairsResult): string[][] {
   const one = peers[0]?.title ?? ''
   return [
@@ -78,7 +78,7 @@ export function pairRows({ peers }: PairsResult): string[][] {
   ]
 }
 
-/** Also of docs/performance.md. */
+/** Also of docs/about/performance.md. */
 export function carryRows({ clients, routes }: CarryResult): string[][] {
   const titles = { baton: 'Baton, up to 32 descriptors a packet', ipc: 'Node IPC, four at once' }
   return [

@@ -14,7 +14,7 @@ import { median, medianRatio } from './statistics.ts'
 export interface ToldResult {
   rounds: number
   rows: { what: string; requestsPerSecond: number; p99Ms: number; ratio: number }[]
-  /** for docs/performance.md */
+  /** for docs/about/performance.md */
   markdown: string
 }
 

@@ -27,7 +27,7 @@ export interface TrustResult {
   rounds: number
   unsigned: Check
   signed: Check
-  /** for docs/performance.md */
+  /** for docs/about/performance.md */
   markdown: string
 }
 

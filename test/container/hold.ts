@@ -243,7 +243,7 @@ async function composed(name: string, port: number) {
 
 /** The file of the guide. */
 async function composeFile(port: number): Promise<string> {
-  const page = await readFile(join(import.meta.dirname, '../../docs/guides/container.md'), 'utf8')
+  const page = await readFile(join(import.meta.dirname, '../../docs/operator/container.md'), 'utf8')
   const file = /^```yaml\n(services:\n {2}door:[^]*?)^```$/m.exec(page)?.[1] ?? ''
   return file.replaceAll('registry.example/beacon', repository).replace("'8080:8080'", `'${address}:${port}:8080'`)
 }

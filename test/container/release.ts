@@ -38,8 +38,8 @@ test.before(async () => {
 })
 
 // the first, since in the long form it makes the images that the others run
-test(`the guide: every command of docs/guides/container.md${isLong ? '' : ', but for the builds, a holder and compose,'} does what the page says`, async () => {
-  const whole = await readFile(join(ROOT, 'docs/guides/container.md'), 'utf8')
+test(`the guide: every command of docs/operator/container.md${isLong ? '' : ', but for the builds, a holder and compose,'} does what the page says`, async () => {
+  const whole = await readFile(join(ROOT, 'docs/operator/container.md'), 'utf8')
   const sections = whole.split(/^(?=## )/m)
   const page = sections.filter((text) => !LATER.some((title) => text.startsWith(`## ${title}\n`))).join('')
   equal(sections.length - page.split(/^(?=## )/m).length, LATER.length)

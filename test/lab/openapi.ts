@@ -1,4 +1,4 @@
-// Checks answers against docs/api/openapi.json: status, headers, media type and body. The only importer of ajv.
+// Checks answers against docs/reference/openapi.json: status, headers, media type and body. The only importer of ajv.
 // Must never pass an answer that the document does not describe: it refuses everything that it does not know.
 
 import { readFileSync } from 'node:fs'
@@ -24,7 +24,9 @@ type Node = { [key: string]: Json }
 
 const METHODS = ['get', 'post', 'put', 'patch', 'delete', 'head', 'options', 'trace']
 
-const document = JSON.parse(readFileSync(join(import.meta.dirname, '../../docs/api/openapi.json'), 'utf8')) as Node
+const document = JSON.parse(
+  readFileSync(join(import.meta.dirname, '../../docs/reference/openapi.json'), 'utf8'),
+) as Node
 const conformsToDocument = conformance(document)
 
 /** Throws an Error with the expected and the found, if the answer is not as documented. */

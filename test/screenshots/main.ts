@@ -24,7 +24,7 @@ import { temporary } from '../lab/temporary.ts'
 
 const ROOT = join(import.meta.dirname, '../..')
 
-/** what README.md and docs/panel.md show */
+/** what README.md and docs/operator/update.md show */
 const PUBLISHED = ['offer-light', 'download-dark', 'reverted-phone', 'probation-chinese', 'unmanaged-light']
 const HOST = 'beacon.example.org'
 const PORT = 8080

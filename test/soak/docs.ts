@@ -5,7 +5,7 @@ import { join } from 'node:path'
 import { PROJECT } from '../../deploy/make/place.ts'
 
 /** Replaces what stands in `section` of a page of the repository. Throws where the page has no such section. */
-export async function writeSection(section: string, markdown: string, page = 'docs/faults.md'): Promise<void> {
+export async function writeSection(section: string, markdown: string, page = 'docs/about/faults.md'): Promise<void> {
   const path = join(PROJECT, page)
   const [begin, end] = [`<!-- ${section} -->`, `<!-- /${section} -->`]
   const text = await readFile(path, 'utf8')

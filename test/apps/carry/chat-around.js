@@ -1,4 +1,4 @@
-// What stands around the chat room of docs/guides/carry.md, which the test puts in.
+// What stands around the chat room of docs/author/websockets.md, which the test puts in.
 
 import { createServer } from 'node:http'
 import { join } from 'node:path'
