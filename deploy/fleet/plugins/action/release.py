@@ -1,17 +1,14 @@
-# Asks one host to look, to move, to soak or to go back, and decides between these steps. Runs on the controller; the host runs
-# plugins/modules/release.sh and nothing else. If a host cannot be reached, Ansible itself reports it (UNREACHABLE).
+# What the tasks of the playbook do: they ask one host to look, to move, to soak or to go back (plugin_utils/host.py), and decide between
+# these steps (module_utils/judge.py). Runs on the controller.
 # What is known of a host is what Ansible has registered of it: `fleet_seen`, `fleet_plan`, `fleet_moved`, `fleet_judged`. This file
 # reads that, and the role's variables, by itself. Reason: Ansible compiles a template in a task anew for every host, and twelve of
 # them took longer than all else that the controller does for a host.
-# Must never break: `move` and `back` name the tag, so that asking twice is the same as asking once; a wave that cannot be judged is
-# a bad one.
+# Must never break: a wave that cannot be judged is a bad one.
 
 from __future__ import annotations
 
 import os
-import re
 import shlex
-import signal
 import subprocess
 import time
 
@@ -19,22 +16,11 @@ from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 from ansible_collections.baton.fleet.plugins.module_utils import judge
-from ansible_collections.baton.fleet.plugins.module_utils.answers import alive, looked, moved, parse, settled, silent
 from ansible_collections.baton.fleet.plugins.module_utils.schema import TAG, clean
 from ansible_collections.baton.fleet.plugins.module_utils.words import EXIT, GOOD
+from ansible_collections.baton.fleet.plugins.plugin_utils.host import SECONDS_MAX, Host
 
-COMMAND = re.compile(r"^[A-Za-z0-9_./-]+\Z")
-PAUSE = re.compile(r"^(end|\d{4}-\d\d-\d\d)\Z", re.ASCII)
-IMAGE = re.compile(r"^[a-z0-9][A-Za-z0-9_./:@-]{0,254}\Z")
-SECONDS_MAX = 86400
-POLL_SECONDS = 1
-# in a soak, a host is asked about every SAMPLE_SECONDS, and at most SAMPLES_MAX times
-SAMPLE_SECONDS = 5
-SAMPLES_MAX = 20
-# a service may be slow to answer once; after this many silences in a row it is down
-SILENCES = 3
 HOOK_SECONDS = 600
-SCRIPT = os.path.join(os.path.dirname(__file__), "..", "modules", "release.sh")
 
 
 class ActionModule(ActionBase):
@@ -60,48 +46,29 @@ class ActionModule(ActionBase):
         return {**result, "changed": False, **answer}
 
     def read(self):
-        self.asked = str(self._said("release", "") or "")
+        self.asked = str(self.said("release", "") or "")
         self.to = str(self.args.pop("to", "") or "") or self.asked
         for tag in (self.asked, self.to):
             if tag not in ("", "latest") and not TAG.match(tag):
                 raise AnsibleActionFail(f"release: expected `latest` or a tag of the form vX.Y.Z, got {tag[:40]!r}")
-        self.command = self._word("command", "beacon", COMMAND)
-        self.route = self._said("route", self.vars.get("route", "host")) or "host"
-        if self.route not in ("host", "container"):
-            raise AnsibleActionFail(f"route: expected host or container, got {self.route!r}")
-        if self.route == "container":
-            self.container = self._word("container", self.command, COMMAND)
-            self.image = self._word("image", "", IMAGE)
-            self.socket = self._word("engine_socket", "/var/run/docker.sock", COMMAND)
-            self.probation = self._number("container_probation", 30)
-        self.lock_timeout = self._number("lock_timeout", 600)
-        self.health_timeout = self._number("health_timeout", 60)
-        self.again_timeout = self._number("again_timeout", 30)
-        self.answer_timeout = self._number("answer_timeout", 600) or SECONDS_MAX
-        self.on_failure = self._said("on_failure", "wave")
+        self.on_failure = self.said("on_failure", "wave")
         if self.on_failure not in ("fleet", "wave", "none"):
             raise AnsibleActionFail(f"on_failure: expected fleet, wave or none, got {self.on_failure!r}")
         self.options = {
             "asked": self.asked,
-            "rollback": boolean(self._said("rollback", False)),
-            "allow_downgrade": boolean(self._said("allow_downgrade", False)),
-            "max_fail_percentage": self._number("max_fail_percentage", 0, 100),
+            "rollback": boolean(self.said("rollback", False)),
+            "allow_downgrade": boolean(self.said("allow_downgrade", False)),
+            "max_fail_percentage": self.number("max_fail_percentage", 0, 100),
             "check": self.is_check,
         }
         self.rollback = self.options["rollback"]
+        self.at = Host(self)
 
     # ---- before anything is done
 
     def look(self):
         """Finds what runs, what the host would take, and what would be in the way. Changes nothing."""
-        calls = self.call(*self._verbs_to_look())
-        seen = looked(calls, self.route)
-        if not seen["refused"] and self.rollback and not self.to:
-            self.to = seen["backup"] or ""
-            if self.to:
-                seen = looked(calls + self.call(self._dry_run()), self.route)
-            else:
-                seen["refused"] = judge.stop("there is no backup executable to go back to", EXIT["refused"])
+        seen, self.to = self.at.look(self.to)
         return self._seen(seen)
 
     def name(self):
@@ -110,7 +77,7 @@ class ActionModule(ActionBase):
         mine = self._known().get("fleet_seen") or {}
         if not self.to or not mine.get("seen") or mine["seen"]["refused"]:
             return None
-        return self._seen(looked(self.call(self._status(), self._dry_run()), self.route))
+        return self._seen(self.at.look_again(self.to))
 
     def plan(self):
         """Once for all hosts: which of them move. Fails if nothing may be changed."""
@@ -135,13 +102,13 @@ class ActionModule(ActionBase):
         if self.is_check:
             return {"changed": True, "moved": None}
         if self.rollback:
-            return self._between_hooks("host", self._verb("rollback"))
+            return self._between_hooks("host", self.at.rollback)
         # the look may be hours old
-        ahead = judge.newer(looked(self.call(self._status()), self.route), self.to, self.options)
+        ahead = judge.newer(self.at.now(), self.to, self.options)
         if ahead:
             why = f"it is at {ahead} by now, which is newer than {self.to}: `--allow-downgrade` takes it there"
             return self._outcome("host", {"outcome": "failed", **judge.stop(why, EXIT["refused"]), "ms": 0})
-        return self._between_hooks("host", self._verb("upgrade"))
+        return self._between_hooks("host", self.at.upgrade)
 
     def judge(self):
         """Once for the wave: after its moves, and again after the soak, then with the gate. Decides which hosts go back."""
@@ -164,7 +131,7 @@ class ActionModule(ActionBase):
             why = f"the wave cannot be judged: {type(error).__name__}: {clean(error)}"
             rows = {host: row if row["outcome"] else {**row, "outcome": "unknown", **judge.stop(why, 1)} for host, row in rows.items()}
             stop = judge.stop(why, EXIT["unexpected"])
-        seconds = self._number("soak", 300)
+        seconds = self.number("soak", 300)
         step = "good" if soaked else "soak"
         event = {"event": "wave", "wave": wave, "step": step, "hosts": batch, **({"seconds": seconds} if step == "soak" else {})}
         if stop:
@@ -178,9 +145,7 @@ class ActionModule(ActionBase):
         row = self._known_row("fleet_judged")
         if not row or self._known()["fleet_judged"]["stop"] or row["outcome"] not in (*GOOD, "gone", "unknown"):
             return None
-        self.to = row["to"]
-        before, still = self._soaked(row, self._known()["fleet_judged"]["soakUntil"])
-        return {"still": still or settled(self._until_idle(0 if row["outcome"] in GOOD else self.again_timeout), before)}
+        return {"still": self.at.soak(row, self._known()["fleet_judged"]["soakUntil"])}
 
     def verdict(self):
         """Fails on every host of a wave that was not good, and on each host that is not good itself."""
@@ -198,8 +163,8 @@ class ActionModule(ActionBase):
             return {"failed": True, "msg": "it does not go back"}
         self.to = row["from"]
         try:
-            self._until_idle(self.again_timeout)
-            done = self._between_hooks("back", self._verb("rollback"))["moved"]
+            self.at.until_idle(self.at.again_timeout)
+            done = self._between_hooks("back", self.at.back)["moved"]
         except AnsibleConnectionFailure:
             done = None
         now = judge.is_back(row, done)
@@ -243,148 +208,23 @@ class ActionModule(ActionBase):
 
     # ---- how
 
-    def call(self, *verbs, seconds=None):
-        """One call on the host for each verb, all in one connection. A host that is silent for too long has answered nothing."""
-        command = self.command
-        if self.route == "container":
-            command = f"docker run --rm -v {self.socket}:/var/run/docker.sock {self.image}"
-        with open(SCRIPT, encoding="utf-8") as file:
-            script = file.read()
-        words = ["sh", "-s", "--", command, *verbs]
-        data = script.encode()
-        if not self._connection.has_pipelining:
-            words, data = ["sh", "-c", script, "sh", command, *verbs], None
-        line = " ".join(shlex.quote(word) for word in words)
-        seconds = seconds or self.answer_timeout
-        before = signal.signal(signal.SIGALRM, _too_long)
-        signal.alarm(seconds)
-        try:
-            answer = self._low_level_execute_command(line, in_data=data)
-        except TooLong:
-            return silent(verbs, seconds)
-        finally:
-            signal.alarm(0)
-            signal.signal(signal.SIGALRM, before)
-        return parse(answer["stdout"], answer["stderr"], answer["rc"], verbs)
-
-    def _soaked(self, row, until):
-        """
-        Returns the process that must still serve, and the answer that ends the soak early, or None. The whole wave's soak ends at
-        one time. If the wave has more hosts than Ansible has forks, hosts of a later turn are compared only with their move.
-        """
-        before = row.get("alive")
-        step = max(SAMPLE_SECONDS, (until - time.monotonic()) / SAMPLES_MAX)
-        parent = os.getppid()
-        due = before is None
-        while (left := until - time.monotonic()) > 0:
-            still = self._sample(before) if due and row["outcome"] in GOOD else {}
-            before, due = before or still.get("alive"), True
-            if still.get("bad"):
-                return before, still["bad"]
-            self._sleep(min(step, left), parent)
-        return before, None
-
-    def _sample(self, before):
-        """One look in the middle of a soak. Judges only a host that answers; a silent one is asked at the end."""
-        for _ in range(SILENCES):
-            try:
-                status = self.call(self._status())[-1]
-            except AnsibleConnectionFailure:
-                return {}
-            now = settled(status, before)
-            if not now["busy"] and (now["restarted"] or now["running"] not in (None, self.to)):
-                return {"bad": now}
-            if now["running"] or not now["known"]:
-                return {"alive": alive(status)}
-            time.sleep(POLL_SECONDS)
-        return {"bad": now}
-
-    def _sleep(self, seconds, parent):
-        """Sleeps; ends at once if the run was killed."""
-        deadline = time.monotonic() + seconds
-        while (left := deadline - time.monotonic()) > 0:
-            if os.getppid() != parent:
-                raise KeyboardInterrupt
-            time.sleep(min(POLL_SECONDS, left))
-
     def _seen(self, seen):
         seen["to"] = None if self.to in ("", "latest") else self.to
         # in a check: whether a move would change this host; a look changes nothing
         would = seen["would"] not in (None, "up_to_date") and not seen["refused"] and not judge.newer(seen, self.to, self.options)
         return {"changed": self.is_check and would, "fleet": {"event": "seen", "host": self.host, **seen}, "seen": seen}
 
-    def _verbs_to_look(self):
-        """If the tag is known already, the same connection also asks what the host would take."""
-        # a check without a release asks what runs where
-        if not self.to and not self.rollback:
-            return [*self._verbs_to_hold(), self._status()]
-        verbs = [self._status(), *(["doctor --json"] if self.route == "host" else [])]
-        if TAG.match(self.to):
-            return [*verbs, self._dry_run()]
-        if self.rollback or self.to != "latest":
-            return verbs
-        if self.route == "host":
-            return [*verbs, "status --check --json"]
-        return [*verbs, f"deploy --container {self.container} --release latest --dry-run --json"]
-
-    def _verbs_to_hold(self):
-        """Holds what hosts do by themselves, or ends that. A container does nothing by itself."""
-        pause = str(self._said("pause", "") or "")
-        if not pause or self.route == "container":
-            return []
-        if not PAUSE.match(pause):
-            raise AnsibleActionFail(f"pause: expected a day such as 2026-12-27, or end, got {pause[:40]!r}")
-        return ["upgrade --unpause --json" if pause == "end" else f"upgrade --pause-until {pause} --json"]
-
-    def _status(self):
-        """Asks no feed and no registry."""
-        return "status --json" if self.route == "host" else f"deploy --container {self.container} --status --json"
-
-    def _dry_run(self):
-        verb = "rollback" if self.rollback else "upgrade"
-        return self._verb(verb, "--dry-run")
-
-    def _verb(self, verb, *flags):
-        if not TAG.match(self.to):
-            raise AnsibleActionFail(f"to: expected a tag of the form vX.Y.Z, got {self.to[:40]!r}")
-        end = ["--json", *flags]
-        if self.route == "container":
-            way = ["--rollback"] if verb == "rollback" else []
-            words = ["deploy", "--container", self.container, *way, "--release", self.to]
-            words += ["--health-timeout", str(self.health_timeout), "--probation", str(self.probation)]
-        else:
-            words = [verb, self.to] if verb == "rollback" else [verb, "--release", self.to]
-            words += ["--lock-timeout", str(self.lock_timeout), "--health-timeout", str(self.health_timeout)]
-        return " ".join(words + end)
-
-    def _between_hooks(self, event, verb):
+    def _between_hooks(self, event, move):
         began = time.monotonic()
         try:
-            refusal = self._hook("before", self._said("before_host", ""))
-            done = {"outcome": "failed", **judge.stop(refusal, EXIT["refused"])} if refusal else self._moved(verb, event == "back")
+            refusal = self._hook("before", self.said("before_host", ""))
+            done = {"outcome": "failed", **judge.stop(refusal, EXIT["refused"])} if refusal else move(self.to)
         finally:
             # even if the hook before the host has failed halfway
-            refusal = self._hook("after", self._said("after_host", ""))
+            refusal = self._hook("after", self.said("after_host", ""))
         if refusal and done["outcome"] in GOOD:
             done.update(outcome="failed", why=f"{done['outcome']}, but {refusal}", exit=1)
         return self._outcome(event, {**done, "ms": round((time.monotonic() - began) * 1000)})
-
-    def _moved(self, verb, for_sure):
-        """A managed install waits for its lock by itself. The container tool answers `busy` at once, so this waits for it."""
-        deadline = time.monotonic() + self.lock_timeout
-        while True:
-            # the process that serves now must still serve after the soak
-            calls = self.call(verb, self._status(), seconds=SECONDS_MAX)
-            done = {**moved(calls, self.to), "alive": alive(calls[-1])}
-            if done["outcome"] != "busy" or self.route == "host" or time.monotonic() > deadline:
-                break
-            time.sleep(POLL_SECONDS)
-        now = settled(calls[-1])
-        if not for_sure or done["outcome"] not in GOOD or now["running"] == self.to:
-            return done
-        # `up_to_date` only says what is installed, not what runs
-        outcome = "unknown" if now["running"] else "down"
-        return {**done, "outcome": outcome, **judge.stop(now["why"] or f"it runs {now['running']}", EXIT["down"])}
 
     def _outcome(self, event, done):
         good = done["outcome"] in GOOD
@@ -392,28 +232,12 @@ class ActionModule(ActionBase):
         row = {"event": event, "host": self.host, **{key: value for key, value in done.items() if key != "alive"}}
         return {"changed": changed, "failed": not good, "fleet": row, "moved": done, "msg": f"{done['outcome']}: {done.get('why') or ''}"}
 
-    def _until_idle(self, reach_seconds=0):
-        deadline = time.monotonic() + self.lock_timeout
-        reach = time.monotonic() + reach_seconds
-        while True:
-            try:
-                calls = self.call(self._status())
-            except AnsibleConnectionFailure:
-                if time.monotonic() > reach:
-                    raise
-                time.sleep(POLL_SECONDS)
-                continue
-            status = calls[-1]
-            if not status.busy or time.monotonic() > deadline:
-                return status
-            time.sleep(POLL_SECONDS)
-
     def _gate(self, wave, batch):
         """Why the gate says no, or None."""
         addresses = [str(self._known(host).get("ansible_host", "")) for host in batch]
         release = self._known()["fleet_plan"]["release"]
         told = {"RELEASE": release, "WAVE": str(wave), "HOSTS": " ".join(batch), "ADDRESSES": " ".join(addresses)}
-        refusal = self._run("the gate", self._said("gate", ""), told, self._number("gate_timeout", 900))
+        refusal = self._run("the gate", self.said("gate", ""), told, self.number("gate_timeout", 900))
         return refusal and f"the gate said no: {refusal}"
 
     def _hook(self, when, command):
@@ -436,31 +260,30 @@ class ActionModule(ActionBase):
         said = [line for line in [*ran.stdout.splitlines(), *ran.stderr.splitlines()] if line.strip()]
         return f"{what} ended with {ran.returncode}: {clean(' · '.join(said[-3:])) or 'it said nothing'}"
 
-    def _said(self, name, default):
+    def run_there(self, script, words):
+        """Runs a shell script on the host, with these words; returns Ansible's answer."""
+        on_stdin = self._connection.has_pipelining
+        command = ["sh", "-s", "--", *words] if on_stdin else ["sh", "-c", script, "sh", *words]
+        line = " ".join(shlex.quote(word) for word in command)
+        return self._low_level_execute_command(line, in_data=script.encode() if on_stdin else None)
+
+    def said(self, name, default):
         """The task's argument, else the role's variable, else the default."""
         if name in self.args:
             return self.args[name]
         return self._templar.template(self.vars.get(f"fleet_{name}", default))
 
-    def _word(self, name, default, form):
-        value = str(self._said(name, "") or default)
+    def word(self, name, default, form):
+        value = str(self.said(name, "") or default)
         if not form.match(value):
             raise AnsibleActionFail(f"{name}: expected {form.pattern}, got {value[:40]!r}")
         return value
 
-    def _number(self, name, default, most=SECONDS_MAX):
+    def number(self, name, default, most=SECONDS_MAX):
         try:
-            value = int(self._said(name, default))
+            value = int(self.said(name, default))
         except (TypeError, ValueError):
             value = -1
         if not 0 <= value <= most:
             raise AnsibleActionFail(f"{name}: expected 0 to {most}")
         return value
-
-
-class TooLong(BaseException):
-    """Not an Exception: a connection would turn an Exception into another error."""
-
-
-def _too_long(*_):
-    raise TooLong
