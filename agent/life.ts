@@ -44,8 +44,11 @@ export function startedServing(carries: Carries, turn: Turn, isSettling: boolean
 
 export interface Life {
   isStopping(): boolean
-  /** Stops accepting, lets requests in flight finish, ends what has no end, and exits with code 0. A second call does nothing. */
-  stop(reason: string): Promise<void>
+  /**
+   * Stops accepting, lets requests in flight finish, ends what has no end, and exits with code 0. A second call does nothing. With another
+   * `code` it ends in failure: the manager keeps the sockets, and clients wait for the next process.
+   */
+  stop(reason: string, code?: number): Promise<void>
   /** aborts when this process is asked to stop */
   leaving: AbortSignal
   /** Calls the author's `onDrain`. Never throws. */
@@ -72,11 +75,11 @@ export function makeLife(settings: Settings, serving: Serving): Life {
     await hooks.close(reason)
     return process.exit(code)
   }
-  const part = async (listeners: readonly Listener[]): Promise<void> => {
+  const part = async (listeners: readonly Listener[], isFailure: boolean): Promise<void> => {
     const { keeper, carries } = serving
     const { bidFarewell } = await import('./handover/give/farewell.ts')
     const farewell = bidFarewell({ listeners, carries, isHeld: keeper?.ownsQueue === true })
-    await farewell.announce()
+    if (!isFailure) await farewell.announce()
     // an author may end connections in `onDrain`: of a server that does not speak HTTP, nobody else can
     for (const listener of listeners) if (!listener.isHttp) closeListener(listener)
     hooks.drain()
@@ -85,7 +88,7 @@ export function makeLife(settings: Settings, serving: Serving): Life {
     const [parted] = await Promise.all([farewell.finish(settings.update.drainMs), keeper?.leave?.()])
     if (Object.values(parted).some((count) => count > 0)) log({ event: 'parted', ...parted })
   }
-  const stop = async (reason: string): Promise<void> => {
+  const stop = async (reason: string, code: number = EXIT.done): Promise<void> => {
     if (leaving.signal.aborted) return
     log({ event: 'stopping', signal: reason })
     serving.keeper?.stopping?.()
@@ -93,10 +96,10 @@ export function makeLife(settings: Settings, serving: Serving): Life {
     const before = [...serving.listeners] // an author who closes the servers at the same signal takes them out of the list
     // If a successor serves already, this process exits at the end of the handover, once it has given its connections away.
     await serving.handingOver
-    await part([...new Set([...before, ...serving.listeners])]).catch((cause: unknown) =>
+    await part([...new Set([...before, ...serving.listeners])], code !== EXIT.done).catch((cause: unknown) =>
       log({ event: 'warning', message: `stopping: ${reasonOf(cause)}` }),
     )
-    await leave(EXIT.done, 'stop')
+    await leave(code, 'stop')
   }
   const heedSignals = (): void => {
     let firstAt: number | null = null

@@ -10,7 +10,9 @@ import { lacksReserve } from './disk/reserve.ts'
 import { beginsProbation, isIdle } from './disk/journal.ts'
 import { markPath, updateDirectory } from './disk/places.ts'
 import type { Lock } from './disk/lock.ts'
-import { reasonOf } from './words/errors.ts'
+import { EXIT, reasonOf } from './words/errors.ts'
+import type { Life, Serving } from './life.ts'
+import type { Settings } from './settings.ts'
 import type { Probation } from './words/state.ts'
 
 /** A probation to complete, with its lock. */
@@ -42,39 +44,67 @@ export async function recoverUnderLock(install: ManagedInstall, waitMs = 500): P
   }
 }
 
-/** Commits the probation after `probationMs`. If the service is stopping by then, the next start continues the probation. */
+/** The process that proves itself. */
+interface Alone {
+  settings: Settings
+  serving: Serving
+  life: Life
+}
+
+/**
+ * Commits the probation after `probationMs`, once this process is well; `isProved`: at once, since its conductor found it well. If it is not
+ * well within `readyMs`, the release has failed. If the service is stopping by then, the next start continues the probation.
+ */
 export async function proveAlone(
   install: ManagedInstall,
   { probation, lock }: OpenProbation,
-  probationMs: number,
-  isStopping: () => boolean,
+  { settings, serving, life }: Alone,
+  isProved = false,
 ): Promise<void> {
   const { to, sha256, operationId } = probation
+  const { probationMs, readyMs } = settings.update
+  const endsInFailure = () => {
+    if (!life.isStopping()) process.exitCode ||= EXIT.unexpected
+  }
   try {
-    const { noteTag, settleProbation, sweep } = await loadEnding(lock)
+    const { failProbation, illnessAlone, noteTag, privateServer, settleProbation, sweep } = await loadEnding(lock)
     {
       await using _lock = lock
-      if (probationMs > 0) await beginProbation(install, probationMs)
-      await sleep(probationMs)
+      if (!isProved) {
+        process.on('exit', endsInFailure) // an application that ends with 0 was not stopped on purpose
+        await beginProbation(install, probationMs)
+        await sleep(probationMs)
+      }
+      const own = privateServer(serving.listeners, settings)
+      const why = isProved ? null : await illnessAlone(own, { ...settings, ...settings.update }, life.isStopping)
       const state = await install.journal.read()
-      if (isStopping() || state.probation?.operationId !== operationId) return
-      await settleProbation(install)
-      await sweep(install)
+      if (life.isStopping() || state.probation?.operationId !== operationId) return
+      if (why === null) {
+        await settleProbation(install)
+        await sweep(install)
+      } else if (await failProbation(install, `it was not well within ${readyMs} ms: ${why}`, readyMs)) {
+        await life.stop(`a failed probation: ${why}`, EXIT.unexpected)
+      }
     }
     await noteTag(install, { tag: to, sha256 }) // without the lock: it may have to read the whole executable
   } catch (cause) {
     install.log({ event: 'warning', message: `ending the probation of ${to}: ${reasonOf(cause)}` })
+  } finally {
+    process.off('exit', endsInFailure)
   }
 }
 
 /** Loads all code that ends a probation, while this release's files certainly exist. Releases the lock if that fails. */
 async function loadEnding(lock: Lock) {
   try {
-    const [{ settleProbation, sweep }, { noteTag }] = await Promise.all([
+    const [ending, { noteTag }, { illnessAlone }, { privateServer }] = await Promise.all([
       import('./update/ending.ts'),
       import('./update/installed.ts'),
+      import('./handover/give/probe.ts'),
+      import('./handover/private.ts'),
+      import('./handover/give/farewell.ts'),
     ])
-    return { settleProbation, sweep, noteTag }
+    return { ...ending, noteTag, illnessAlone, privateServer }
   } catch (cause) {
     await lock.release()
     throw cause

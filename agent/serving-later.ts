@@ -72,18 +72,14 @@ export async function serveMore(specs: ListenerSpec[], options: ServeOptions): P
 }
 
 /** Ends the operation that has started this process. */
-export async function endOperation(
-  ending: Ending,
-  install: ManagedInstall,
-  { settings, serving, life }: ServeOptions,
-): Promise<void> {
+export async function endOperation(ending: Ending, install: ManagedInstall, options: ServeOptions): Promise<void> {
+  const { settings, serving } = options
   // If the predecessor has committed, the probation is complete; if not, it continues now.
   if (ending === 'orphaned') {
     const message = 'the predecessor is gone without a commit; probation goes on alone'
     settings.log({ event: 'warning', message })
   }
   const open = await recoverUnderLock(install, LETTING_GO_MS)
-  const leftMs = ending === 'committed' ? 0 : settings.update.probationMs
-  if (open !== null) await proveAlone(install, open, leftMs, life.isStopping)
+  if (open !== null) await proveAlone(install, open, options, ending === 'committed')
   serving.isSettling = false
 }

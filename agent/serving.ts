@@ -68,7 +68,7 @@ async function goOnAlone({ gone }: Keeper, open: OpenProbation | null, options: 
   await notifySystemd([`MAINPID=${process.pid}`, 'READY=1', `STATUS=serving ${settings.tag}`])
   if (install === null) return
   if (ending !== null) void (await later()).endOperation(ending, install, options)
-  else if (open !== null) void proveAlone(install, open, settings.update.probationMs, life.isStopping)
+  else if (open !== null) void proveAlone(install, open, options)
 }
 
 /** Loaded only by a start that needs it: most do not. */

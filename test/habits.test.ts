@@ -23,7 +23,8 @@ interface Case {
 const CASES = HABITS.filter((one) => isLong || one.isLong !== true).flatMap((habit, at): Case[] => {
   const kinds = habit.kinds ?? KINDS
   const all = kinds.flatMap((kind) => [true, false].map((isSupervised) => ({ habit, kind, isSupervised })))
-  return isLong ? all : all.filter(({ kind, isSupervised }) => isSupervised && kind === kinds[at % kinds.length])
+  const isInCi = ({ kind, isSupervised }: Case) => (isSupervised ? kind === kinds[at % kinds.length] : habit.isBare)
+  return isLong ? all : all.filter(isInCi)
 })
 
 /** Two run at once: most of the time of one is waiting. */

@@ -22,7 +22,7 @@ import { equal, is, ok } from './assert.ts'
 import { FAULTS_FILE } from './fixtures/at-steps.ts'
 import { buildQuietly } from './fixtures/quiet-build.ts'
 import { failing, type Habit, HABITS, type Kind, MANY } from './lab/habits.ts'
-import { type Load, spawnLoad } from './lab/load.ts'
+import { spawnLoad, type Totals } from './lab/load.ts'
 import { bootWithFeed, type FeedHost, put } from './lab/managed.ts'
 import { eventually, noHosts } from './lab/systemd.ts'
 import { temporary } from './lab/temporary.ts'
@@ -32,6 +32,8 @@ const test = suite('systemd: habits', { skip: noHosts, timeoutMs: 450_000 })
 const KINDS = ['stop-first', 'start-first'] as const
 const [EXTRA, STEPS] = [5300, '/var/lib/beacon/steps']
 const PROBATION_MS = 700
+/** long enough to fall ill in it, a second and a half after it was well */
+const [ILL_PROBATION_MS, ILL_AFTER_MS] = [4000, 2500]
 const about = { service: 'beacon', kind: 'script', entry: 'server.js', healthPath: '/healthz' }
 /** what a row of the table has by itself, in the long form; `MANY` has all of these at once */
 const ROWS = [
@@ -46,8 +48,17 @@ const CASES = [
   MANY,
   ...(isLong ? ROWS.flatMap((row) => HABITS.find(({ name }) => name.includes(row)) ?? []) : []),
 ].flatMap((habit) => KINDS.slice(0, isLong ? 2 : 1).map((kind) => ({ habit, kind })))
-/** of which release number a case has v<number>.0.0, v<number>.1.0 and, broken, v<number>.2.0 */
-const tagsOf = (at: number) => [0, 1, 2].map((minor) => `v${at + 1}.${minor}.0`) as [string, string, string]
+/** of which release number a case has v<number>.0.0 and v<number>.1.0, both good, and those of `BROKEN` */
+const tagsOf = (at: number) => [0, 1, 2, 3, 4].map((minor) => `v${at + 1}.${minor}.0`) as Tags
+type Tags = [first: string, second: string, broken: string, fallsIll: string, ends: string]
+const same = (text: string) => text
+const neverWell = MANY.broken ?? same
+/** what becomes of `MANY` in its later releases */
+const BROKEN = [
+  neverWell,
+  (text: string) => `${text}\nsetTimeout(() => (isWarm = false), ${ILL_AFTER_MS})`,
+  (text: string) => `${neverWell(text)}\nsetTimeout(() => process.exit(0), 3000)`,
+]
 
 let host: FeedHost
 
@@ -65,11 +76,11 @@ test.after(async () => await host.off())
 
 for (const [at, { habit, kind }] of CASES.entries()) {
   const register = at === 0 ? test : test.long
-  const [first, second, broken] = tagsOf(at)
+  const [first, second, broken, fallsIll, ends] = tagsOf(at)
   register(`${kind}: an application that ${habit.name}: update, rollback, a broken release, and a kill`, async () => {
     const { operate, well } = await installed(habit, first)
     const started = await well(first)
-    const load = await loadOn()
+    await using load = await loadOn()
     is((await operate('', { tag: second })).outcome, 'updated')
     const updated = await well(second, started)
     is((await operate('/rollback')).outcome, 'rolled_back')
@@ -80,36 +91,40 @@ for (const [at, { habit, kind }] of CASES.entries()) {
     const reverted = await well(first)
     if (kind === 'start-first') is(reverted, back)
     is((await host.show('NRestarts'))['NRestarts'], '0')
-    const through = await loadOn()
+    await using through = await loadOn()
     await host.ok('systemctl', 'kill', '--signal=KILL', '--kill-who=main', 'beacon')
     await well(first, reverted)
-    is((await through.stop()).lostBy.connect, 0)
+    is((await through.stop()).refused, 0)
     is((await host.show('NRestarts'))['NRestarts'], '1')
   })
 
   if (habit !== MANY) continue
-  for (const [role, steps, isBroken] of stepsOf(kind))
+  for (const [role, steps, isBroken] of stepsOf(kind)) {
+    // start-first, one that never gets well has never served: nothing is taken back
+    const bad = kind === 'start-first' ? fallsIll : broken
     test.long(
       `${kind}: \`kill -9\` of the ${role} at each step of ${isBroken ? 'a revert' : 'an update'}: it is there again, on its port`,
       async () => {
-        const service = await installed(habit, first)
+        const service = await installed(habit, first, bad === fallsIll && isBroken ? ILL_PROBATION_MS : PROBATION_MS)
         await service.well(first)
         for (const step of steps) {
           const from = (await host.status()).instance.version
-          const to = isBroken ? broken : from === first ? second : first
+          const to = isBroken ? bad : from === first ? second : first
           await host.ok('systemctl', 'reset-failed', 'beacon') // the start limit is for one that always dies
           const faults = `${STEPS}.${role}`
           await put(host, faults, JSON.stringify([{ step, signal: 'SIGKILL' }]))
           await host.ok('chown', 'beacon:beacon', faults)
-          const load = await loadOn()
+          await using load = await loadOn()
           const ended = await service.operate('', { tag: to })
           const where = `${role} at \`${step}\`: ${ended.outcome}, ${ended.error?.message}`
           is((await host.ok('cat', faults)).trim(), '[]', `${where}: it did not happen`)
+          if (isBroken) is(ended.outcome, 'reverted', where)
           await afterwards(service, ended, from, to, where)
-          is((await load.stop()).lostBy.connect, 0, where)
+          is((await load.stop()).refused, 0, where)
         }
       },
     )
+  }
   test.long(
     `${kind}: a process of the unit is killed at any moment of a switch: it is there again, on its port`,
     async () => {
@@ -120,7 +135,7 @@ for (const [at, { habit, kind }] of CASES.entries()) {
         const to = kill % 4 === 3 ? broken : from === first ? second : first
         await host.ok('systemctl', 'reset-failed', 'beacon')
         const afterMs = Math.round(Math.random() * 3500)
-        const load = await loadOn()
+        await using load = await loadOn()
         const ended = await service.operate('', { tag: to }, async () => {
           await sleep(afterMs)
           const pids = (await host.ok('cat', '/sys/fs/cgroup/system.slice/beacon.service/cgroup.procs'))
@@ -130,8 +145,24 @@ for (const [at, { habit, kind }] of CASES.entries()) {
         })
         const where = `after ${afterMs} ms: ${ended.outcome}, ${ended.error?.message}`
         await afterwards(service, ended, from, to, where)
-        is((await load.stop()).lostBy.connect, 0, where)
+        is((await load.stop()).refused, 0, where)
       }
+    },
+  )
+  if (kind === 'start-first') continue
+  test.long(
+    `${kind}: a release on probation that nobody watches and that ends with 0 is put back at its second end`,
+    async () => {
+      const service = await installed(habit, first)
+      await service.well(first)
+      await host.ok('systemctl', 'reset-failed', 'beacon')
+      const faults = `${STEPS}.holder`
+      await put(host, faults, JSON.stringify([{ step: 'opened', signal: 'SIGKILL' }]))
+      await host.ok('chown', 'beacon:beacon', faults)
+      const ended = await service.operate('', { tag: ends })
+      equal([(await host.ok('cat', faults)).trim(), ended.outcome], ['[]', 'reverted'], ended.error?.message)
+      await service.well(first)
+      is((await host.show('NRestarts'))['NRestarts'], '2')
     },
   )
 }
@@ -169,9 +200,9 @@ async function afterwards(service: Service, ended: Operation, from: string, to: 
 }
 
 /** A new install of this release. */
-async function installed(habit: Habit, tag: string): Promise<Service> {
+async function installed(habit: Habit, tag: string, probationMs = PROBATION_MS): Promise<Service> {
   await host.run(['beacon', 'uninstall', '--purge', '-y', '--confirm', 'beacon'])
-  await host.install({ probationMs: PROBATION_MS, drainMs: 3000, quietMs: 500, ...habit.update }, tag)
+  await host.install({ probationMs, drainMs: 3000, quietMs: 500, ...habit.update }, tag)
   return {
     async operate(path, body = {}, then = async () => {}) {
       const begun = await host.ask('POST', path, body)
@@ -199,15 +230,16 @@ async function installed(habit: Habit, tag: string): Promise<Service> {
   }
 }
 
-/** A release for each tag; the last one is broken. They are scripts, which are small: a switch that is killed takes most of its time then. */
-async function publish(out: string, tags: readonly string[], habit: Habit, kind: Kind): Promise<void> {
+/** A release for each tag that a case uses. They are scripts, which are small: a switch that is killed takes most of its time then. */
+async function publish(out: string, tags: Tags, habit: Habit, kind: Kind): Promise<void> {
   await using made = await temporary('habit')
   await symlink(join(PROJECT, 'node_modules'), join(made.path, 'node_modules'))
   const config = { ...about, order: kind, ...habit.config }
   const project = parseProject(config, made.path)
   const text = habit.text(EXTRA)
-  for (const tag of tags) {
-    const given = tag === tags.at(-1) ? (habit.broken ?? failing)(text) : text
+  const broken = habit === MANY ? BROKEN.slice(0, isLong ? undefined : 1) : [habit.broken ?? failing]
+  for (const [at, change] of [same, same, ...broken].entries()) {
+    const [tag = '', given] = [tags[at], change(text)]
     await writeFile(join(made.path, 'server.js'), asFunction(given).replaceAll('TAG', tag))
     await buildQuietly({ project, out, tag })
   }
@@ -221,11 +253,32 @@ function asFunction(text: string): string {
   return [...imports, 'void (async () => {', ...lines.filter((line) => !isImport(line)), '})()'].join('\n')
 }
 
-async function loadOn(): Promise<Load> {
-  const load = await spawnLoad(
-    { mode: 'fresh', clients: 2, port: 8080, thinkMs: [20, 60], hangMs: 20_000 },
-    { prefix: await host.network() },
-  )
-  await eventually('load', () => Promise.resolve(load.snapshot().ok > 5))
-  return load
+interface Kept {
+  lost: number
+  closed: number
+  errors: Record<string, number>
+  /** requests that got no connection */
+  refused: number
+}
+
+/** Clients that open a connection for each request, and one that keeps its own, which a switch hands on. */
+async function loadOn(): Promise<{ stop(): Promise<Kept> } & AsyncDisposable> {
+  const prefix = await host.network()
+  const common = { port: 8080, thinkMs: [20, 60] as [number, number], hangMs: 20_000 }
+  const loads = await Promise.all([
+    spawnLoad({ ...common, mode: 'fresh', clients: 2 }, { prefix }),
+    spawnLoad({ ...common, mode: 'keepalive', clients: 1, afterClose: 'reopen' }, { prefix }),
+  ])
+  await eventually('load', () => Promise.resolve(loads.every((load) => load.snapshot().ok > 5)))
+  const stop = async () => {
+    const all = await Promise.all(loads.map(async (load) => await load.stop()))
+    const sum = (of: (one: Totals) => number) => all.reduce((total, one) => total + of(one), 0)
+    return {
+      lost: sum((one) => one.lost),
+      closed: sum((one) => one.closed),
+      errors: Object.assign({}, ...all.map((one) => one.errors)) as Kept['errors'],
+      refused: sum((one) => one.lostBy.connect),
+    }
+  }
+  return { stop, [Symbol.asyncDispose]: async () => void (await stop()) }
 }

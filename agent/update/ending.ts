@@ -10,8 +10,10 @@ import { foldersOf, imageOf, type ManagedInstall } from '../disk/managed-install
 import { finishOperation, type JournalState } from '../disk/journal.ts'
 import { readMark } from '../disk/state-mark.ts'
 import { updateDirectory } from '../disk/places.ts'
+import { ownCommand } from '../own.ts'
 import { keepReserve } from '../disk/reserve.ts'
 import { startTimeOf } from '../sockets/process.ts'
+import { hasSupervisor } from '../sockets/systemd.ts'
 import type { Operation, Probation, StateMoved } from '../words/state.ts'
 import { sweepUnpacked } from '../disk/sweep.ts'
 import { reasonOf } from '../words/errors.ts'
@@ -76,6 +78,27 @@ export async function settleProbation(install: ManagedInstall): Promise<void> {
     code: null,
     message: null,
   })
+}
+
+/**
+ * The release on probation, which serves alone, has failed: it was not well in the `hadMs` that it had. True: this process has to end in
+ * failure, so that the rescue counts that, and puts the other release back. False: nobody would start it again, or there is no other one.
+ * Then it serves on, unproven, and the operation has failed.
+ */
+export async function failProbation(install: ManagedInstall, why: string, hadMs: number): Promise<boolean> {
+  const hasOther = await hasBackup(install.places)
+  const isRescued = hasSupervisor() && hasOther
+  await install.journal.change(({ probation }) => {
+    if (probation === null) return
+    const { to, from } = probation
+    const rest = hasOther
+      ? `nobody supervises it, and \`${ownCommand('rollback')}\` puts ${from} back`
+      : 'there is no backup executable'
+    const message = isRescued ? why : `${to} serves on, unproven: ${why}; ${rest}`
+    probation.failed = { code: 'probation_failed', message, isBlameless: false, hadMs }
+  })
+  if (!isRescued) await closeInterrupted(install)
+  return isRescued
 }
 
 /** For the next operation: ends one that no process is at any more. */

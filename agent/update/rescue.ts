@@ -47,20 +47,22 @@ export async function rescue(receipt: Receipt, { failed, reason, hadMs }: Rescue
   const places = placesOf(receipt.executable)
   const { operation, probation } = await journal.read()
   if (probation === null) return { did: 'nothing', why: 'no release is on probation' }
-  const { from, to, kind, failures } = probation
-  const said = last.said === null ? '' : `, after it wrote: ${last.said}`
-  const message = `${to} failed ${failures + 1} times in probation: ${reason}${said}`
+  const { from, to, kind, failures, failed: how = { message: reason, hadMs } } = probation
+  const said = last.said === null || how === probation.failed ? '' : `, after it wrote: ${last.said}`
+  const message = `${to} failed ${failures + 1} times in probation: ${how.message}${said}`
   const failure = orHindered(
-    hadMs === undefined ? new BatonError('probation_failed', message) : lateBy('probation_failed', message, hadMs),
+    how.hadMs === undefined
+      ? new BatonError('probation_failed', message)
+      : lateBy('probation_failed', message, how.hadMs),
     to,
-    { ...last, how: reason },
+    { ...last, how: how.message },
   )
   const installed = await installedTag(places.executable).catch(() => to)
   const hasOther = await hasBackup(places)
   const inPlace = await inPlaceOf(places, installed, probation)
   const {
     outcome,
-    disk: how,
+    disk: back,
     blame,
   } = decide({
     asks: 'rescue',
@@ -78,10 +80,14 @@ export async function rescue(receipt: Receipt, { failed, reason, hadMs }: Rescue
     // the update was killed before it put the new executable there, so the release on probation has not failed
     if (inPlace === 'old' && installed === to) return { did: 'nothing', why: `the ${to} of before is installed` }
     if (inPlace === 'old' || inPlace === 'other') return { did: 'nothing', why: `${installed} is installed, not ${to}` }
-    const state = await journal.change((now) => void (now.probation !== null && now.probation.failures++))
+    const state = await journal.change(({ probation: counted }) => {
+      if (counted === null) return
+      counted.failures++
+      delete counted.failed // another start may fail in another way
+    })
     return { did: 'counted', failures: state.probation?.failures ?? 0 }
   }
-  await takeBack(disk, places, how)
+  await takeBack(disk, places, back)
   await clearLeftovers(disk, places)
   const { code, message: told } = failure
   await journal.change((now) => finishOperation(now, { outcome, error: { code, message: told }, to, blame }))

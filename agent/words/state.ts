@@ -146,7 +146,7 @@ export interface Probation {
   sha256: string | null
   /** how often the service has ended in failure since then, counted by the rescue */
   failures: number
-  /** why the holder put the previous release back, which then ends the operation; absent: it did not */
+  /** why the holder put the previous release back, which then ends the operation; or why the one on probation ended itself; absent: neither */
   failed?: Blame & { code: ErrorCode; message: string }
 }
 

@@ -28,6 +28,8 @@ export interface Habit extends Pick<StrangerOptions, 'update' | 'files' | 'schem
   refuses?: RegExp
   /** only the long form runs it: another test holds what is special about it */
   isLong?: true
+  /** CI too runs it without a supervision */
+  isBare?: true
   /** default: both */
   kinds?: readonly Kind[]
   /** Throws unless this part of the application serves. `pid`: the process that answers on the port of the service */
@@ -171,6 +173,7 @@ createServer((request, response) => {
   response.writeHead(isReady ? 200 : 503).end('TAG ' + process.pid)
 })${LISTEN}`,
     update: { readyMs: 6000 },
+    isBare: true,
     broken: (text) => text.replace('1500', '1e6'),
   },
   {

@@ -4,6 +4,7 @@
 import type { Server } from 'node:http'
 import type { Socket } from 'node:net'
 import { reasonOf } from '../../words/errors.ts'
+import { untilWell } from '../../words/until-well.ts'
 import { type PrivateAnswer, ask } from '../private.ts'
 import { PROBE_PATH, type ProbeAnswer } from '../../words/wire.ts'
 
@@ -23,6 +24,9 @@ export interface ProbeOptions {
 }
 
 type Health = Pick<ProbeOptions, 'healthPath' | 'readyMs' | 'hangMs'>
+
+/** most time between two questions to a release that is not ready yet: while it is asked, clients may wait */
+export const NOT_YET_MS = 200
 
 /**
  * `wrong`: another release answers. `ill`: only the successor failed; while it starts, that may be *not yet*. `both`: the old release failed too, so this says nothing
@@ -50,6 +54,13 @@ export async function ownIllness(own: Server, health: Health) {
     return true
   }
   return await examineHealth(askOwn, health).then(() => null, reasonOf)
+}
+
+/** For a process that nobody watches: why it is not well within `readyMs`; null: it is, or `isOver`. */
+export async function illnessAlone(own: Server, health: Health, isOver: () => boolean): Promise<string | null> {
+  const { readyMs, hangMs } = health
+  const look = async () => (isOver() ? null : await ownIllness(own, health))
+  return await untilWell(look, readyMs, Math.min(hangMs, NOT_YET_MS))
 }
 
 async function whoAnswers(take: (far: Socket) => boolean, options: ProbeOptions): Promise<ProbeAnswer> {

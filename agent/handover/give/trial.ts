@@ -11,7 +11,7 @@ import { isDatagrams } from '../../sockets/datagrams.ts'
 import { untilWell } from '../../words/until-well.ts'
 import { inTime } from '../../words/in-time.ts'
 import type { Ability, Tickets, ToPredecessor } from '../../words/wire.ts'
-import { probe, type ProbeOptions, type ProbeVerdict } from './probe.ts'
+import { NOT_YET_MS, probe, type ProbeOptions, type ProbeVerdict } from './probe.ts'
 import { took } from '../moments.ts'
 
 export interface TrialOptions extends ProbeOptions {
@@ -28,8 +28,6 @@ export interface TrialOptions extends ProbeOptions {
 const BOTH_ILL_ROUNDS = 12
 const FAILURES_ALLOWED = 2
 const LOOK_MOST_MS = 1000
-/** most time between two questions to a release that is not ready yet: while it is asked, clients may wait */
-const NOT_YET_MS = 200
 /** how long a successor may take to say whether it could update: a feed may be slow */
 const PROVE_MS = 60_000
 
