@@ -133,8 +133,14 @@ test('a kind that has no files refuses what a file of the release would do', () 
     /kind `app` for `--import=\.\/a\.mjs`/,
   )
   throws(() => parseProject({ ...config, before: [['a.js']] }, '/'), /kind `app` for `before`/)
-  throws(() => parseProject({ ...config, kind: 'app', before: ['a.js'] }, '/'), /expected at most 8 commands/)
-  throws(() => parseProject({ ...config, kind: 'app', before: [['../a.js']] }, '/'), /expected at most 8 commands/)
+  throws(
+    () => parseProject({ ...config, kind: 'app', before: ['a.js'] }, '/'),
+    /expected a file of the release and its arguments, .* in `before\[0\]`/,
+  )
+  throws(
+    () => parseProject({ ...config, kind: 'app', before: [['../a.js']] }, '/'),
+    /expected a file of the release .* in `before`, got/,
+  )
 })
 
 test('an install unpacks the application before its start, whose time it is not', async () => {

@@ -5,7 +5,7 @@ import { join } from 'node:path'
 import type { Rehearse } from '../agent/words/rehearsal.ts'
 import { wordsOf } from '../deploy/make/application.ts'
 import { parseProject } from '../deploy/make/project.ts'
-import { equal, is, match, throws } from './assert.ts'
+import { equal, is, ok, throws } from './assert.ts'
 import { suite } from './suite.ts'
 
 const test = suite('the setting `rehearse`')
@@ -47,24 +47,50 @@ const request = (some: object) => ({ requests: [{ path: '/', ...some }] })
 
 for (const [what, rehearse, fault] of [
   ['no object', 'always', 'expected an object in `rehearse`, got "always"'],
-  ['an unknown member', { moed: 'auto' }, 'unknown setting `moed` in `rehearse`, expected one of mode, requests,'],
+  ['an unknown member', { moed: 'auto' }, 'unknown setting `rehearse.moed`, expected one of mode, requests,'],
   ['another mode', { mode: 'sometimes' }, 'expected auto or always or never in `rehearse.mode`, got "sometimes"'],
-  ['requests that are no list', { requests: {} }, 'expected a list of at most 32 requests in `rehearse.requests`'],
-  ['too many requests', { requests: Array.from({ length: 33 }, () => ({ path: '/' })) }, 'at most 32 requests'],
-  ['a request without a path', { requests: [{ method: 'POST' }] }, 'expected a `path` in every request of'],
-  ['a path without a slash', request({ path: 'notes' }), 'a path such as `/notes` in `rehearse.requests.path`'],
+  ['requests that are no list', { requests: {} }, 'expected a list of at most 32 in `rehearse.requests`'],
+  ['too many requests', { requests: Array.from({ length: 33 }, () => ({ path: '/' })) }, 'a list of at most 32'],
+  ['a request without a path', { requests: [{ method: 'POST' }] }, 'expected `path` in `rehearse.requests[0]`'],
+  [
+    'a path without a slash',
+    request({ path: 'notes' }),
+    'a path such as `/notes`, at most 2048 characters in `rehearse.requests[0].path`',
+  ],
   ['a path that names a host', request({ path: '//elsewhere/x' }), 'a path such as `/notes`'],
   ['a path with a blank', request({ path: '/a b' }), 'a path such as `/notes`'],
-  ['an unknown member of a request', request({ code: 201 }), 'unknown setting `code` in `rehearse.requests`'],
-  ['another method', request({ method: 'post' }), 'or DELETE in `rehearse.requests.method`, got "post"'],
-  ['a status that is none', request({ status: 99 }), 'expected 100 to 599 in `rehearse.requests.status`, got 99'],
-  ['a body for GET', request({ body: {} }), 'expected no body for GET / in `rehearse.requests`'],
+  ['an unknown member of a request', request({ code: 201 }), 'unknown setting `rehearse.requests[0].code`'],
+  ['another method', request({ method: 'post' }), 'or DELETE in `rehearse.requests[0].method`, got "post"'],
+  [
+    'a status that is none',
+    request({ status: 99 }),
+    'a whole number from 100 to 599 in `rehearse.requests[0].status`, got 99',
+  ],
+  [
+    'a body for GET',
+    request({ body: {} }),
+    'expected a `method` that has a body, such as POST, in `rehearse.requests[0].body`, got "GET"',
+  ],
   ['a body too large', request({ method: 'PUT', body: 'x'.repeat(16_383) }), 'expected JSON of at most 16384 bytes'],
-  ['a header of two lines', request({ headers: { a: 'b\r\nc: d' } }), 'expected headers with texts'],
+  [
+    'a header of two lines',
+    request({ headers: { a: 'b\r\nc: d' } }),
+    'expected text of one line in `rehearse.requests[0].headers.a`',
+  ],
+  [
+    'a header of another name',
+    request({ headers: { 'a b': 'c' } }),
+    'expected names of headers in `rehearse.requests[0].headers`',
+  ],
   ['headers too large', request({ headers: { a: 'b'.repeat(5000) } }), 'expected at most 4096 bytes'],
-  ['SQL too long', { prepare: '-'.repeat(16_385) }, 'expected SQL of at most 16384 bytes in `rehearse.prepare`'],
-  ['SQL that is no text', { prepare: ['DELETE'] }, 'expected SQL of at most'],
-  ['too many files', { files: Array.from({ length: 17 }, (_, at) => `f${at}`) }, 'expected at most 16 paths'],
+  ['SQL too long', { prepare: '-'.repeat(16_385) }, 'expected SQL, at most 16384 characters in `rehearse.prepare`'],
+  ['SQL of too many bytes', { prepare: 'é'.repeat(8193) }, 'expected SQL of at most 16384 bytes in `rehearse.prepare`'],
+  ['SQL that is no text', { prepare: ['DELETE'] }, 'expected SQL, at most'],
+  [
+    'too many files',
+    { files: Array.from({ length: 17 }, (_, at) => `f${at}`) },
+    'expected a list of at most 16 in `rehearse.files`',
+  ],
   ['a file elsewhere', { files: ['../other'] }, 'expected paths inside the state directory'],
   ['a file by its whole path', { files: ['/etc/passwd'] }, 'expected paths inside the state directory'],
   ['the whole state directory', { files: ['uploads/..'] }, 'other than `update` and all of it'],
@@ -83,7 +109,8 @@ test('all faults are told at once', () => {
     parse({ mode: 'no', requests: [{ path: 'x', status: 1 }], files: ['..'] })
   } catch (error) {
     const { message } = error as Error
-    for (const name of ['mode', 'requests.path', 'requests.status', 'files']) match(message, `\`rehearse.${name}\``)
+    for (const name of ['mode', 'requests[0].path', 'requests[0].status', 'files'])
+      ok(message.includes(`\`rehearse.${name}\``), message)
     return
   }
   throw new Error('expected it to be refused')
@@ -95,17 +122,6 @@ test('the example of the guide is taken as it stands', async () => {
   const { rehearse } = JSON.parse(example) as { rehearse: Rehearse }
   equal(parse(rehearse).rehearse, rehearse)
   equal(Object.keys(rehearse), Object.keys(WHOLE))
-})
-
-test('config.schema.json names the same members', async () => {
-  const text = await readFile(join(import.meta.dirname, '../config.schema.json'), 'utf8')
-  interface Shape {
-    properties: Record<string, Shape>
-    items: Shape
-  }
-  const { rehearse } = (JSON.parse(text) as Shape).properties
-  equal(Object.keys(rehearse?.properties ?? {}), Object.keys(WHOLE))
-  equal(Object.keys(rehearse?.properties['requests']?.items.properties ?? {}), Object.keys(WHOLE.requests?.[0] ?? {}))
 })
 
 test.run()

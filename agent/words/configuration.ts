@@ -1,12 +1,11 @@
 // The one reader of an installed service's `config.json`: the service, the first code of an application and the commands use it.
 // Pure: text in, settings and faults out.
-// Must hold: no message repeats a value of `dashboard`, which holds the password.
+// Must hold: no message repeats a value of `dashboard`, which holds the password (`table.ts`).
 
 import { type Busy, CONFIGURATION_MAX_BYTES, type UPDATE_BOUNDS } from './bounds.ts'
-import { type Setting, SETTINGS } from './settings-table.ts'
-import { isObject, parsedJson, quoted } from './untrusted.ts'
-
-const NAME_MAX = 40
+import { SETTINGS } from './settings-table.ts'
+import { type Faults, keep, kindOf } from './table.ts'
+import { isObject, parsedJson } from './untrusted.ts'
 
 /** `path` is a unix socket. */
 export interface Listen {
@@ -30,14 +29,11 @@ export interface Configuration {
   update?: { [K in keyof typeof UPDATE_BOUNDS]?: number } & { busy?: Busy } & Record<string, unknown>
 }
 
-export interface Reading {
+export interface Reading extends Faults {
   /** false: the text is no JSON object, or too long; `faults` says which */
   isRead: boolean
+  /** without what `faults` names */
   configuration: Configuration
-  /** one sentence for each member that is not as the table says; it is left out of `configuration` */
-  faults: string[]
-  /** members that the table does not have, such as `update.probationMS` */
-  unknown: { name: string; expected: string[] }[]
 }
 
 /** Any text: what is not valid is a fault. */
@@ -51,9 +47,9 @@ export function readConfiguration(text: string): Reading {
   if (!isObject(value)) return { ...none, faults: [`expected an object, got ${kindOf(value)}`] }
   const { listen } = value
   const isOne = listen !== undefined && listen !== null && !Array.isArray(listen)
-  const reading = { faults: [] as string[], unknown: [] as Reading['unknown'] }
+  const reading: Faults = { faults: [], unknown: [] }
   const kept = keep(SETTINGS, isOne ? { ...value, listen: [listen] } : value, '', reading) as Partial<Configuration>
-  const listeners = (kept.listen ?? []).filter((one) => one !== undefined)
+  const { listen: listeners = [] } = kept
   for (const [at, { path, host, port }] of listeners.entries()) {
     if (path !== undefined && (host ?? port) !== undefined)
       reading.faults.push(`expected either \`path\` or \`host\` and \`port\` in \`listen[${at}]\``)
@@ -65,61 +61,4 @@ export function readConfiguration(text: string): Reading {
     faults: reading.faults.map(named),
     unknown: reading.unknown.map(({ name, expected }) => ({ name: named(name), expected })),
   }
-}
-
-/** The valid part of a value; undefined if nothing of it is. */
-function keep(setting: Setting, value: unknown, name: string, reading: Pick<Reading, 'faults' | 'unknown'>): unknown {
-  const fault = faultOf(setting, value)
-  if (fault !== null) {
-    reading.faults.push(`${fault} in \`${name}\`, got ${name.startsWith('dashboard') ? kindOf(value) : quoted(value)}`)
-    return undefined
-  }
-  if ('isCheckedLater' in setting) return value
-  if (setting.type === 'array')
-    return (value as unknown[]).map((one, at) => keep(setting.items, one, `${name}[${at}]`, reading))
-  if (setting.type !== 'object') return value
-  const { properties } = setting
-  const before = reading.faults.length
-  const below = (key: string) => (name === '' ? key : `${name}.${key.slice(0, NAME_MAX)}`)
-  const kept: [string, unknown][] = []
-  for (const [key, member] of Object.entries(value as object)) {
-    const known = Object.hasOwn(properties, key) ? properties[key] : undefined
-    if (known === undefined) reading.unknown.push({ name: below(key), expected: Object.keys(properties) })
-    else if (member !== null) kept.push([key, keep(known, member, below(key), reading)])
-  }
-  const missing = (setting.required ?? []).filter((key) => kept.every(([have]) => have !== key))
-  for (const key of missing) reading.faults.push(`expected \`${key}\` in \`${name}\``)
-  if (setting.required !== undefined && reading.faults.length > before) return undefined
-  return Object.fromEntries(kept.filter(([, member]) => member !== undefined))
-}
-
-/** What was expected of the value itself; null if it is that. The members of an object or a list are another question. */
-function faultOf(setting: Setting, value: unknown): string | null {
-  if ('isCheckedLater' in setting) return null
-  switch (setting.type) {
-    case 'object':
-      return isObject(value) ? null : 'expected an object'
-    case 'array': {
-      const { minItems, maxItems } = setting
-      const isFit = Array.isArray(value) && value.length >= minItems && value.length <= maxItems
-      return isFit ? null : `expected a list of ${minItems} to ${maxItems}`
-    }
-    case 'integer': {
-      const { minimum, maximum } = setting
-      const isFit = Number.isInteger(value) && Number(value) >= minimum && Number(value) <= maximum
-      return isFit ? null : `expected a whole number from ${minimum} to ${maximum}`
-    }
-    case 'string': {
-      const { minLength = 0, maxLength = Infinity, pattern = '', form = 'text', enum: choices } = setting
-      if (choices !== undefined) return choices.some((one) => one === value) ? null : `expected ${choices.join(' or ')}`
-      const isFit = typeof value === 'string' && value.length >= minLength && value.length <= maxLength
-      if (isFit && new RegExp(pattern, 'u').test(value)) return null
-      return Number.isFinite(maxLength) ? `expected ${form}, at most ${maxLength} characters` : `expected ${form}`
-    }
-  }
-}
-
-function kindOf(value: unknown): string {
-  if (typeof value === 'string') return 'another text'
-  return value === null ? 'null' : Array.isArray(value) ? 'a list' : typeof value
 }

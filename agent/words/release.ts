@@ -159,7 +159,7 @@ export interface ListedFile {
 /** How a release is made: a folder inside an executable, one bundle inside an executable, or a bundle without one. */
 export type ReleaseKind = 'app' | 'bundle' | 'script'
 
-const TAG = /^v(0|[1-9][0-9]{0,8})\.(0|[1-9][0-9]{0,8})\.(0|[1-9][0-9]{0,8})$/
+export const TAG = /^v(0|[1-9][0-9]{0,8})\.(0|[1-9][0-9]{0,8})\.(0|[1-9][0-9]{0,8})$/
 
 export function isTag(value: unknown): value is Tag {
   return typeof value === 'string' && TAG.test(value)

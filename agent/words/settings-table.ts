@@ -1,33 +1,11 @@
 // The settings of an installed service: every member of its `config.json`, as a JSON Schema. `configuration.ts` reads the file by it,
-// and `npm run settings` makes settings.schema.json and docs/reference/settings.md from it.
+// `policy.ts` the rules of the schedule in it, and `npm run settings` makes settings.schema.json and docs/reference/settings.md from it.
 
 import { BUSY, UPDATE_BOUNDS } from './bounds.ts'
 import { REHEARSE_MODES } from './rehearsal.ts'
+import { TAG } from './release.ts'
 import { ALLOWANCES, DAYS, MODES } from './schedule.ts'
-
-/** The part of JSON Schema that the table uses. `null` counts as absent everywhere. */
-export type Setting = { description?: string } & (
-  | {
-      type: 'object'
-      properties: Readonly<Record<string, Setting>>
-      required?: readonly string[]
-      /** the reader of `config.json` does not check this member: the code that uses it does */
-      isCheckedLater?: true
-    }
-  | { type: 'array'; items: Setting; minItems: number; maxItems: number; isCheckedLater?: true }
-  | {
-      type: 'string'
-      minLength?: number
-      maxLength?: number
-      pattern?: string
-      /** what `pattern` says, for a person */
-      form?: string
-      enum?: readonly string[]
-      default?: string
-      isCheckedLater?: true
-    }
-  | { type: 'integer'; minimum: number; maximum: number; default?: number }
-)
+import type { Setting } from './table.ts'
 
 export const LISTENERS_MAX = 16
 
@@ -81,6 +59,69 @@ export const LISTENER = {
       properties: { key: path('path of a PEM file'), cert: path('path of a PEM file, the whole chain') },
       required: ['key', 'cert'],
       description: 'makes it https, in a service that reads it',
+    },
+  },
+} as const satisfies Setting
+
+/** `update.auto`, and without `allow` the panel's `update/policy.json`. */
+export const RULES = {
+  type: 'object',
+  description: 'what the service may do by itself (docs/operator/automatic.md)',
+  properties: {
+    mode: {
+      type: 'string',
+      enum: MODES,
+      default: 'notify',
+      description: 'which releases the service installs by itself',
+    },
+    days: {
+      type: 'array',
+      items: { type: 'string', enum: DAYS },
+      minItems: 1,
+      maxItems: 7,
+      description: 'default: every day',
+    },
+    hours: {
+      type: 'string',
+      pattern: '^\\d\\d:\\d\\d-\\d\\d:\\d\\d$',
+      form: 'hours such as `02:00-05:00`',
+      description: '`22:00-05:00` is over midnight; default: the whole day',
+    },
+    zone: {
+      type: 'string',
+      pattern: '^[A-Za-z][A-Za-z0-9_+/-]{1,63}$',
+      form: 'a time zone such as `Europe/Berlin`',
+      description: "an IANA name; default: the host's",
+    },
+    minAgeHours: {
+      type: 'integer',
+      minimum: 0,
+      maximum: 8760,
+      description: 'how long ago a release must have been published',
+    },
+    jitterMinutes: {
+      type: 'integer',
+      minimum: 0,
+      maximum: 1440,
+      description: 'how far hosts are spread after the moment at which all of them could update',
+    },
+    pauseUntil: {
+      type: 'string',
+      pattern: '^\\d{4}-\\d\\d-\\d\\d',
+      form: 'a day such as `2026-12-27` or a time with an offset',
+      description: 'nothing is installed by itself before it',
+    },
+    skip: {
+      type: 'string',
+      pattern: TAG.source,
+      form: 'a tag of the form vX.Y.Z',
+      description: 'a tag that is never installed by itself',
+    },
+    allow: {
+      type: 'array',
+      items: { type: 'string', enum: ALLOWANCES },
+      maxItems: ALLOWANCES.length,
+      description: 'what may be installed by itself beyond the rule',
     },
   },
 } as const satisfies Setting
@@ -142,57 +183,7 @@ const UPDATE: Readonly<Record<string, Setting>> = {
     isCheckedLater: true,
     description: 'whether a release is tried on a copy of the data first; `auto`: if the database has at most 1 GiB',
   },
-  auto: {
-    type: 'object',
-    isCheckedLater: true,
-    description: 'what the service may do by itself (docs/operator/automatic.md)',
-    properties: {
-      mode: {
-        type: 'string',
-        enum: MODES,
-        default: 'notify',
-        description: 'which releases the service installs by itself',
-      },
-      days: {
-        type: 'array',
-        items: { type: 'string', enum: DAYS },
-        minItems: 1,
-        maxItems: 7,
-        description: 'default: every day',
-      },
-      hours: {
-        type: 'string',
-        maxLength: 11,
-        description: '`02:00-05:00`, over midnight too; default: the whole day',
-      },
-      zone: { type: 'string', maxLength: 64, description: "an IANA name; default: the host's" },
-      minAgeHours: {
-        type: 'integer',
-        minimum: 0,
-        maximum: 8760,
-        description: 'how long ago a release must have been published',
-      },
-      jitterMinutes: {
-        type: 'integer',
-        minimum: 0,
-        maximum: 1440,
-        description: 'how far hosts are spread after the moment at which all of them could update',
-      },
-      pauseUntil: {
-        type: 'string',
-        maxLength: 40,
-        description: 'a day or a time: nothing is installed by itself before it',
-      },
-      skip: { type: 'string', maxLength: 64, description: 'a tag that is never installed by itself' },
-      allow: {
-        type: 'array',
-        items: { type: 'string', enum: ALLOWANCES },
-        minItems: 0,
-        maxItems: ALLOWANCES.length,
-        description: 'what may be installed by itself beyond the rule',
-      },
-    },
-  },
+  auto: { ...RULES, isCheckedLater: true },
   onOutcome: {
     type: 'array',
     items: { type: 'string', maxLength: 4096 },

@@ -1,21 +1,22 @@
-// Reads an author's `baton.config.json`, once, and reports every fault at once. `config.schema.json` describes the same file for
-// editors.
+// Reads an author's `baton.config.json`, once, and reports every fault at once. `config.schema.json` is the table by which it is read, and
+// describes the file for editors; here is what no schema says.
 
 import { existsSync } from 'node:fs'
 import { readFile } from 'node:fs/promises'
-import { join, normalize } from 'node:path'
+import { isAbsolute, join, normalize } from 'node:path'
 import {
   BatonError,
+  type Faults,
+  keep,
+  type Order,
+  quoted,
   reasonOf,
   type Rehearse,
   type ReleaseKind,
-  SERVICE_MAX,
   serviceName,
-  type Order,
-  ORDERS,
+  type Setting,
 } from '../../agent/words.ts'
-import { isBelow, number, oneOf, type Read, record, shownValue, textOr, texts } from './reading.ts'
-import { rehearseFrom } from './rehearse-setting.ts'
+import SCHEMA from '../../config.schema.json' with { type: 'json' }
 
 export interface Project {
   /** absolute path of the application */
@@ -74,17 +75,21 @@ export interface Project {
 export const CONFIG = 'baton.config.json'
 /** folder that `baton build` writes; it never goes into a release */
 export const RELEASES_FOLDER = 'releases'
-const COMMANDS = ['baton'] as const
-const SIGNALS = ['SIGTERM'] as const
-const KINDS: readonly ReleaseKind[] = ['app', 'bundle', 'script']
-export const ENVIRONMENT = {
-  PORT: '{port}',
-  HOST: '{host}',
-  STATE_DIRECTORY: '{stateDirectory}',
-  NODE_ENV: 'production',
-}
+export const ENVIRONMENT = SCHEMA.properties.environment.default
+/** what is required is among the rules below: then all faults are told at once */
+const TABLE = { ...SCHEMA, required: [] } as Setting
+const { $schema: _, ...PROPERTIES } = SCHEMA.properties
+const USUAL = Object.fromEntries(
+  Object.entries<Setting>(PROPERTIES as Record<string, Setting>).map(([key, { default: usual = null }]) => [
+    key,
+    usual,
+  ]),
+) as unknown as Project
+const [BODY_MAX_BYTES, HEADERS_MAX_BYTES, PREPARE_MAX_BYTES] = [16_384, 4096, 16_384]
+/** the whole state directory, and the folder of it that is Baton's own */
+const BATONS = /^(\.|update)(\/|$)/
+const WITHOUT_BODY: readonly string[] = ['GET', 'HEAD']
 
-const [FLAGS_MAX, ENDLESS_MAX, BEFORE_MAX] = [32, 32, 8]
 /** a single executable ignores these, or would do something else than serve, or (--inspect) open a debugger in every command */
 const NOT_KEPT =
   /^--(loader|experimental-loader|env-file|env-file-if-exists|watch|watch-.*|test|test-.*|eval|print|check|run|interactive|inspect|inspect-.*|version|help)(=|$)/
@@ -123,150 +128,89 @@ export async function readProject(folder: string): Promise<Project> {
 
 /** Pure. */
 export function parseProject(value: unknown, folder: string): Project {
-  const faults: string[] = []
-  const fields = record(value, 'the file', faults)
-  const known = ['$schema', ...Object.keys(PARTS)]
-  for (const key of Object.keys(fields)) {
-    if (!known.includes(key))
-      faults.push(`unknown setting \`${key.slice(0, 40)}\`, expected one of ${known.join(', ')}`)
+  const { faults, unknown }: Faults = { faults: [], unknown: [] }
+  const given = keep(TABLE, value, '', { faults, unknown }) as (Partial<Project> & { $schema?: string }) | undefined
+  const { $schema: __, ...kept } = given ?? {}
+  for (const { name, expected } of unknown)
+    faults.push(`unknown setting \`${name}\`, expected one of ${expected.join(', ')}`)
+  const project = { ...USUAL, ...kept, folder }
+  const refuse: Refuse = (name, expected, got) => {
+    if (!faults.some((one) => one.includes(`\`${name}\``)))
+      faults.push(`expected ${expected} in \`${name}\`, got ${quoted(got)}`)
   }
-  const project = { folder } as Record<string, unknown>
-  for (const [key, read] of Object.entries(PARTS)) project[key] = read(fields[key], `\`${key}\``, faults)
-  if (project['state'] === 'none' && project['database'] !== null)
-    faults.push('expected no `database` if `state` is `none`')
-  for (const name of project['kind'] === 'app' ? [] : onlyOfFolders(project as Pick<Project, 'before' | 'nodeFlags'>))
+  refuseParts(project, refuse)
+  if (project.rehearse !== null) refuseRehearsal(project.rehearse, refuse)
+  if (project.state === 'none' && project.database !== null) faults.push('expected no `database` if `state` is `none`')
+  for (const name of project.kind === 'app' ? [] : onlyOfFolders(project))
     faults.push(`expected the kind \`app\` for ${name}: any other has no files to run`)
   if (faults.length > 0) throw new BatonError('invalid_settings', `${CONFIG} is not valid: ${faults.join('; ')}`)
-  return project as unknown as Project
+  const { entry, exclude, check } = project
+  return {
+    ...project,
+    entry: normalize(entry),
+    exclude: [...exclude, RELEASES_FOLDER],
+    before: project.before.map(([file = '', ...words]) => [normalize(file), ...words]),
+    check: { ...USUAL.check, ...check },
+  }
 }
 
 function onlyOfFolders({ before, nodeFlags }: Pick<Project, 'before' | 'nodeFlags'>): string[] {
   return [...(before.length > 0 ? ['`before`'] : []), ...nodeFlags.filter(isPreload).map((flag) => `\`${flag}\``)]
 }
 
-const PARTS: { [Key in Exclude<keyof Project, 'folder'>]: Read<Project[Key]> } = {
-  service(value, name, faults) {
-    if (typeof value === 'string' && value === serviceName(value)) return value
-    faults.push(
-      `expected a name such as \`shop\` (a-z, 0-9, -, at most ${SERVICE_MAX}) in ${name}, got ${shownValue(value)}`,
-    )
-    return ''
-  },
-  kind: oneOf(KINDS, 'app'),
-  entry(value, name, faults) {
-    if (typeof value === 'string' && isBelow(value)) return normalize(value)
-    faults.push(`expected a path inside the folder in ${name}, got ${shownValue(value)}`)
-    return ''
-  },
-  build: textOr(null),
-  include(value, name, faults) {
-    if (value === undefined) return { '': '.' }
-    const include = record(value, name, faults)
-    for (const [to, from] of Object.entries(include)) {
-      if ((to !== '' && !isBelow(to)) || typeof from !== 'string' || (from !== '.' && !isBelow(from)))
-        faults.push(`expected paths inside the folder in ${name}, got ${shownValue({ [to]: from })}`)
-    }
-    return include as Record<string, string>
-  },
-  exclude: (value, name, faults) => [...texts(value, name, faults), RELEASES_FOLDER],
-  trace: (value, name, faults) => {
-    if (value !== undefined && typeof value !== 'boolean') faults.push(`expected true or false in ${name}`)
-    return value === true
-  },
-  cwd: oneOf(['keep', 'app'] as const, 'keep'),
-  environment(value, name, faults) {
-    return value === undefined ? ENVIRONMENT : variablesIn(value, name, faults)
-  },
-  args: texts,
-  before(value, name, faults) {
-    const commands = (value === undefined || value === null ? [] : value) as string[][]
-    const isCommand = (one: unknown[]) =>
-      Array.isArray(one) && one.every((word) => typeof word === 'string') && isBelow(one[0] ?? '')
-    if (Array.isArray(commands) && commands.length <= BEFORE_MAX && commands.every(isCommand))
-      return commands.map(([file = '', ...words]) => [normalize(file), ...words])
-    faults.push(
-      `expected at most ${BEFORE_MAX} commands such as \`["scripts/migrate.js", "--all"]\`, a file of the release and its arguments, in ${name}, got ${shownValue(value)}`,
-    )
-    return []
-  },
-  nodeFlags(value, name, faults) {
-    const flags = texts(value, name, faults)
-    const bad = flags.find((flag) => !isKeptFlag(flag))
-    if (bad !== undefined)
-      faults.push(
-        `expected flags of Node such as \`--enable-source-maps\` that an executable obeys in ${name}, got ${shownValue(bad)}`,
-      )
-    if (flags.length > FLAGS_MAX) faults.push(`expected at most ${FLAGS_MAX} flags in ${name}, got ${flags.length}`)
-    return flags
-  },
-  healthPath(value, name, faults) {
-    if (value === undefined || value === null) return null
-    if (typeof value === 'string' && /^\/[!-~]*$/.test(value)) return value
-    faults.push(`expected a path such as \`/healthz\` in ${name}, got ${shownValue(value)}`)
-    return null
-  },
-  scheme: (value, name, faults) =>
-    value === undefined || value === null ? null : oneOf(['http', 'https'] as const, 'http')(value, name, faults),
-  port: number(0, 65535, 8080),
-  database: (value, name, faults) => {
-    if (value === undefined || value === null) return null
-    if (typeof value === 'string' && isBelow(value)) return value
-    faults.push(`expected a path inside the state directory in ${name}, got ${shownValue(value)}`)
-    return null
-  },
-  servers: (value, name, faults) =>
-    value === undefined || value === null ? null : number(1, 16, 1)(value, name, faults),
-  order: oneOf(ORDERS, 'stop-first'),
-  commands: (value, name, faults) =>
-    value === undefined || value === null ? null : oneOf(COMMANDS, 'baton')(value, name, faults),
-  basePath(value, name, faults) {
-    if (value === undefined || value === '') return ''
-    if (typeof value === 'string' && /^(\/[A-Za-z0-9._~-]+)+$/.test(value)) return value
-    faults.push(`expected a path such as \`/_baton\` in ${name}, got ${shownValue(value)}`)
-    return ''
-  },
-  onStop: (value, name, faults) =>
-    value === undefined || value === null ? null : oneOf(SIGNALS, 'SIGTERM')(value, name, faults),
-  longLivedPaths(value, name, faults) {
-    if (value === undefined || value === null) return null
-    const patterns = texts(value, name, faults)
-    const bad = patterns.find((pattern) => !pattern.startsWith('/') || !isPattern(pattern))
-    if (bad !== undefined)
-      faults.push(
-        `expected paths such as \`/feeds/:name?*live=*\`, as of URLPattern, in ${name}, got ${shownValue(bad)}`,
-      )
-    if (patterns.length > ENDLESS_MAX)
-      faults.push(`expected at most ${ENDLESS_MAX} paths in ${name}, got ${patterns.length}`)
-    return patterns
-  },
-  feed: textOr(null),
-  root: textOr(null),
-  publish: textOr(null),
-  image: textOr(null),
-  check(value, name, faults) {
-    const { environment, ...others } = value === undefined ? { environment: {} } : record(value, name, faults)
-    if (Object.keys(others).length > 0) faults.push(`expected \`environment\` in ${name}, got ${shownValue(others)}`)
-    return { environment: variablesIn(environment ?? {}, `\`environment\` of ${name}`, faults) }
-  },
-  schema: (value, name, faults) =>
-    value === undefined || value === null ? null : number(0, 1e9, 0)(value, name, faults),
-  rehearse: (value, name, faults) => (value === undefined || value === null ? null : rehearseFrom(value, name, faults)),
-  state: (value, name, faults) =>
-    value === undefined || value === null ? null : oneOf(['none'] as const, 'none')(value, name, faults),
+/** Once for each `name`, as a message names it. */
+type Refuse = (name: string, expected: string, got: unknown) => void
+
+function refuseParts(project: Project, refuse: Refuse): void {
+  const { service, entry, include, before, nodeFlags, database, longLivedPaths } = project
+  const { form } = SCHEMA.properties.service
+  const [command, flag, path] = [
+    SCHEMA.properties.before,
+    SCHEMA.properties.nodeFlags,
+    SCHEMA.properties.longLivedPaths,
+  ]
+  if (service !== serviceName(service ?? '')) refuse('service', form, service)
+  if (!isBelow(entry)) refuse('entry', 'a path inside the folder', entry)
+  for (const [to, from] of Object.entries(include)) {
+    if ((to !== '' && !isBelow(to)) || (from !== '.' && !isBelow(from)))
+      refuse('include', 'paths inside the folder', { [to]: from })
+  }
+  for (const got of before) if (!isBelow(got[0] ?? null)) refuse('before', command.items.form, got)
+  for (const got of nodeFlags) if (!isKeptFlag(got)) refuse('nodeFlags', flag.items.form, got)
+  if (database !== null && !isBelow(database)) refuse('database', 'a path inside the state directory', database)
+  for (const got of longLivedPaths ?? []) if (!isPattern(got)) refuse('longLivedPaths', path.items.form, got)
 }
 
-function variablesIn(value: unknown, name: string, faults: string[]): Record<string, string> {
-  const variables = record(value, name, faults)
-  for (const [variable, text] of Object.entries(variables)) {
-    if (!/^[A-Za-z_][A-Za-z0-9_]*$/.test(variable) || typeof text !== 'string')
-      faults.push(`expected variables with texts in ${name}, got ${shownValue({ [variable]: text })}`)
+/** It stays small, since it travels in every release and is read before each update. */
+function refuseRehearsal({ requests = [], prepare = '', files = [] }: Rehearse, refuse: Refuse): void {
+  for (const [at, { method = 'GET', body, headers }] of requests.entries()) {
+    const [name, size, headersSize] = [`rehearse.requests[${at}]`, bytesOf(body), bytesOf(headers)]
+    if (body !== undefined && WITHOUT_BODY.includes(method))
+      refuse(`${name}.body`, 'a `method` that has a body, such as POST,', method)
+    if (size > BODY_MAX_BYTES) refuse(`${name}.body`, `JSON of at most ${BODY_MAX_BYTES} bytes`, size)
+    if (headersSize > HEADERS_MAX_BYTES) refuse(`${name}.headers`, `at most ${HEADERS_MAX_BYTES} bytes`, headersSize)
   }
-  return variables as Record<string, string>
+  const bytes = Buffer.byteLength(prepare)
+  if (bytes > PREPARE_MAX_BYTES) refuse('rehearse.prepare', `SQL of at most ${PREPARE_MAX_BYTES} bytes`, bytes)
+  for (const got of files) {
+    if (!isBelow(got) || BATONS.test(normalize(got)))
+      refuse('rehearse.files', 'paths inside the state directory, other than `update` and all of it,', got)
+  }
+}
+
+function bytesOf(value: unknown): number {
+  return value === undefined ? 0 : Buffer.byteLength(JSON.stringify(value))
+}
+
+/** Whether a relative path stays inside its folder. */
+function isBelow(path: string | null): boolean {
+  if (path === null || path === '' || isAbsolute(path) || path.includes('\0')) return false
+  return !normalize(path).split('/').includes('..')
 }
 
 function isPattern(text: string): boolean {
   try {
-    return new URLPattern(text, 'http://localhost') instanceof URLPattern
+    return text.startsWith('/') && new URLPattern(text, 'http://localhost') instanceof URLPattern
   } catch (cause) {
     return !(cause instanceof TypeError) // an old Node has no URLPattern, and takes any
   }

@@ -28,10 +28,12 @@ export function settingsSchema(): string {
 }
 
 function schemaOf(setting: Setting): object {
-  const { form: _, isCheckedLater: __, ...rest } = setting as Setting & { form?: string; isCheckedLater?: true }
+  const { form: _, isCheckedLater: __, ...rest } = setting
   if (rest.type === 'array') return { ...rest, items: schemaOf(rest.items) }
   if (rest.type !== 'object') return rest
-  const properties = Object.fromEntries(Object.entries(rest.properties).map(([name, one]) => [name, schemaOf(one)]))
+  const properties = Object.fromEntries(
+    Object.entries(rest.properties ?? {}).map(([name, one]) => [name, schemaOf(one)]),
+  )
   const isListener = setting === LISTENER
   return {
     ...rest,
@@ -51,7 +53,7 @@ function rowsOf(setting: Setting, name: string): string[] {
   if (setting.type === 'array' && setting.items.type === 'object')
     return [rowOf(setting, name), ...rowsOf({ ...setting.items, description: '' }, `${name}[]`)]
   if (setting.type !== 'object') return [rowOf(setting, name)]
-  const rows = Object.entries(setting.properties).flatMap(([key, one]) =>
+  const rows = Object.entries(setting.properties ?? {}).flatMap(([key, one]) =>
     rowsOf(one, name === '' ? key : `${name}.${key}`),
   )
   return setting.description === undefined || setting.description === '' ? rows : [rowOf(setting, name), ...rows]
@@ -59,23 +61,27 @@ function rowsOf(setting: Setting, name: string): string[] {
 
 function rowOf(setting: Setting, name: string): string {
   const { description = '' } = setting
-  const normal = 'default' in setting && setting.default !== '' ? `\`${setting.default}\`` : ''
+  const { default: usual = '' } = setting
+  const normal = usual === '' ? '' : `\`${String(usual)}\``
   return `| \`${name}\` | ${normal} | ${expectedOf(setting).replaceAll('|', '\\|')} | ${description.replaceAll('|', '\\|')} |`
 }
 
 function expectedOf(setting: Setting): string {
+  if (setting.enum !== undefined) return setting.enum.map((one) => `\`${String(one)}\``).join(', ')
   switch (setting.type) {
     case 'integer': {
       const unit = setting.maximum >= 600_000 ? ' ms' : ''
       return `${setting.minimum.toLocaleString('en')} to ${setting.maximum.toLocaleString('en')}${unit}`
     }
     case 'string':
-      return setting.enum?.map((one) => `\`${one}\``).join(', ') ?? setting.form ?? 'text'
+      return setting.form ?? 'text'
     case 'array':
-      return setting.items.type === 'string' && setting.items.enum !== undefined
+      return setting.items.enum !== undefined
         ? `list of ${expectedOf(setting.items)}`
-        : `list of ${setting.minItems} to ${setting.maxItems}`
+        : `list of ${setting.minItems ?? 0} to ${setting.maxItems ?? 'any number'}`
     case 'object':
-      return 'object'
+    case 'boolean':
+    case undefined:
+      return setting.type ?? 'anything'
   }
 }

@@ -44,8 +44,8 @@ export async function rulesOf(install: Ruled): Promise<Rules> {
     all.slice(0, 3).map((fault) => `${where}: ${fault}: nothing goes by itself`)
   return {
     policy: tightened(limits.policy, own.policy),
-    limits: limits.faults.length === 0 ? (update?.['auto'] ?? {}) : {},
-    own: own.faults.length === 0 ? (written as PolicyFile) : {},
+    limits: limits.file,
+    own: own.file,
     faults: [
       ...said('`update.auto` of the configuration', limits.faults),
       ...said('`update/policy.json`', own.faults),
@@ -58,7 +58,7 @@ export async function rulesOf(install: Ruled): Promise<Rules> {
 /** Writes what the panel wants. Throws invalid_request with every fault; then nothing has changed. */
 export async function writeOwn(install: Ruled & Pick<ManagedInstall, 'disk'>, value: unknown): Promise<void> {
   if (typeof Temporal === 'undefined') throw new BatonError('refused', NO_CALENDAR)
-  const { policy, faults } = readPolicy(value, Temporal.Now.timeZoneId(), false)
+  const { policy, file, faults } = readPolicy(value, Temporal.Now.timeZoneId(), false)
   if (faults.length > 0) throw new BatonError('invalid_request', faults.join('; '))
   const { limits } = await rulesOf(install)
   const operators = readPolicy(limits, Temporal.Now.timeZoneId(), true).policy
@@ -69,7 +69,7 @@ export async function writeOwn(install: Ruled & Pick<ManagedInstall, 'disk'>, va
     })
   }
   await install.disk.makeDirectory(updateDirectory(install.stateDirectory), 0o700)
-  await install.disk.writeWhole(ownPath(install), `${JSON.stringify(value, null, 2)}\n`, 0o600)
+  await install.disk.writeWhole(ownPath(install), `${JSON.stringify(file, null, 2)}\n`, 0o600)
 }
 
 async function readOwn(install: Ruled): Promise<unknown> {

@@ -2,9 +2,10 @@
 // Must hold: with a policy that is not valid the service installs nothing by itself; the panel's policy can only tighten the limits.
 
 import type { Tag } from '../../words/release.ts'
-import { isTag } from '../../words/release.ts'
-import { type Allowance, ALLOWANCES, type Day, DAYS, type Mode, MODES } from '../../words/schedule.ts'
-import { isObject, isTime, quoted } from '../../words/untrusted.ts'
+import { type Allowance, ALLOWANCES, type Day, DAYS, type Mode, MODES, type PolicyFile } from '../../words/schedule.ts'
+import { RULES } from '../../words/settings-table.ts'
+import { type Faults, keep } from '../../words/table.ts'
+import { isTime, quoted } from '../../words/untrusted.ts'
 
 /** Days and hours. `from`, `to`: minutes of the day; if `to` is not after `from`, it is on the next day. */
 export interface OpenHours {
@@ -29,14 +30,15 @@ export interface Policy {
 
 export interface PolicyRead {
   policy: Policy
+  /** as it was written; empty if it is not valid */
+  file: PolicyFile
   /** what is not valid; then the service installs nothing by itself */
   faults: string[]
 }
 
-export const MIN_AGE_MAX_HOURS = 8760
-export const JITTER_MAX_MINUTES = 1440
 const HOUR_MS = 3_600_000
-const FIELDS = ['mode', 'days', 'hours', 'zone', 'minAgeHours', 'jitterMinutes', 'pauseUntil', 'skip']
+const FAULTS_MAX = 8
+const { allow: _, ...OWN } = RULES.properties
 
 /** The policy if the operator sets none: reports new releases. */
 export const USUAL: Policy = Object.freeze({
@@ -51,25 +53,27 @@ export const USUAL: Policy = Object.freeze({
 
 /** `value`: parsed JSON. `zone`: the host's. `isLimit`: the operator's policy, which may have `allow`. */
 export function readPolicy(value: unknown, zone: string, isLimit: boolean): PolicyRead {
-  const faults: string[] = []
-  if (!isObject(value)) return { policy: USUAL, faults: [`expected an object, got ${quoted(value)}`] }
-  const fields = isLimit ? [...FIELDS, 'allow'] : FIELDS
-  for (const key of Object.keys(value)) {
-    if (!fields.includes(key)) faults.push(`unknown \`${key.slice(0, 40)}\`, expected one of ${fields.join(', ')}`)
-    if (faults.length > 8) break
-  }
-  const at = zoneFrom(value['zone'], zone, faults)
-  const unsaid = isLimit ? 'notify' : 'all' // without a mode the panel's policy tightens nothing
+  const reading: Faults = { faults: [], unknown: [] }
+  const file = keep(isLimit ? RULES : { ...RULES, properties: OWN }, value, '', reading) as PolicyFile | undefined
+  const strange = reading.unknown.map(
+    ({ name, expected }) => `unknown \`${name}\`, expected one of ${expected.join(', ')}`,
+  )
+  const faults = [...reading.faults, ...strange].slice(0, FAULTS_MAX)
+  if (file === undefined) return { policy: USUAL, file: {}, faults }
+  const { mode = isLimit ? 'notify' : 'all' } = file // without a mode the panel's policy tightens nothing
+  const at = zoneFrom(file, zone, faults)
   const policy: Policy = {
-    mode: oneOf(MODES, value['mode'], unsaid, 'mode', faults),
-    hours: hoursFrom(value, at, faults),
-    minAgeMs: HOUR_MS * numberFrom(value['minAgeHours'], 'minAgeHours', MIN_AGE_MAX_HOURS, faults),
-    jitterMs: 60_000 * numberFrom(value['jitterMinutes'], 'jitterMinutes', JITTER_MAX_MINUTES, faults),
-    pauseUntil: holdFrom(value['pauseUntil'], at, faults),
-    skip: skipFrom(value['skip'], faults),
-    allow: isLimit ? listFrom(ALLOWANCES, value['allow'] ?? [], 'allow', faults) : [],
+    mode,
+    hours: hoursFrom(file, at, faults),
+    minAgeMs: HOUR_MS * (file.minAgeHours ?? 0),
+    jitterMs: 60_000 * (file.jitterMinutes ?? 0),
+    pauseUntil: pauseFrom(file, at, faults),
+    skip: file.skip === undefined ? [] : [file.skip],
+    allow: ALLOWANCES.filter((one) => file.allow?.includes(one)),
   }
-  return { policy: faults.length === 0 ? policy : { ...policy, mode: lower(policy.mode, 'notify') }, faults }
+  return faults.length === 0
+    ? { policy, file, faults }
+    : { policy: { ...policy, mode: lower(mode, 'notify') }, file: {}, faults }
 }
 
 /** The limits, tightened by what the panel has written. */
@@ -118,48 +122,21 @@ function lower(one: Mode, other: Mode): Mode {
   return MODES.indexOf(one) < MODES.indexOf(other) ? one : other
 }
 
-function oneOf<T extends string>(all: readonly T[], value: unknown, unsaid: T, name: string, faults: string[]): T {
-  const found = value === undefined ? unsaid : all.find((one) => one === value)
-  if (found !== undefined) return found
-  faults.push(`expected ${all.join(', ')} in \`${name}\`, got ${quoted(value)}`)
-  return all[0] as T
-}
-
-/** In the order of `all`, each once. */
-function listFrom<T extends string>(all: readonly T[], value: unknown, name: string, faults: string[]): T[] {
-  const given: unknown[] = Array.isArray(value) ? value.slice(0, 2 * all.length) : []
-  if (!Array.isArray(value) || given.length < value.length || !given.every((one) => all.includes(one as T)))
-    faults.push(`expected a list of ${all.join(', ')} in \`${name}\`, got ${quoted(value)}`)
-  return all.filter((one) => given.includes(one))
-}
-
-function numberFrom(value: unknown, name: string, most: number, faults: string[]): number {
-  if (value === undefined) return 0
-  if (typeof value === 'number' && Number.isInteger(value) && value >= 0 && value <= most) return value
-  faults.push(`expected a whole number from 0 to ${most} in \`${name}\`, got ${quoted(value)}`)
-  return 0
-}
-
-function hoursFrom(value: Record<string, unknown>, zone: string, faults: string[]): OpenHours[] {
-  const { days: named, hours } = value
-  if (named === undefined && hours === undefined) return []
-  const days = named === undefined ? DAYS : listFrom(DAYS, named, 'days', faults)
-  if (days.length === 0 && Array.isArray(named) && named.length === 0)
-    faults.push('expected at least one day in `days`, got none')
-  if (hours === undefined) return [{ days, from: 0, to: 1440, zone }]
-  const [, ...parts] = (typeof hours === 'string' ? /^(\d\d):(\d\d)-(\d\d):(\d\d)$/.exec(hours) : null) ?? []
-  const [h1 = 99, m1 = 99, h2 = 99, m2 = 99] = parts.map(Number)
+function hoursFrom({ days, hours }: PolicyFile, zone: string, faults: string[]): OpenHours[] {
+  if (days === undefined && hours === undefined) return []
+  const open = { days: DAYS.filter((one) => days?.includes(one) ?? true), zone } // in their order, each once
+  if (hours === undefined) return [{ ...open, from: 0, to: 1440 }]
+  const [h1 = 99, m1 = 99, h2 = 99, m2 = 99] = hours.split(/[:-]/).map(Number)
   const [from, to] = [h1 * 60 + m1, h2 * 60 + m2]
-  if (from < 1440 && to <= 1440 && from !== to && m1 < 60 && m2 < 60) return [{ days, from, to, zone }]
-  faults.push(`expected hours such as \`02:00-05:00\` in \`hours\`, got ${quoted(hours)}`)
+  if (from < 1440 && to <= 1440 && from !== to && m1 < 60 && m2 < 60) return [{ ...open, from, to }]
+  faults.push(`expected ${RULES.properties.hours.form} in \`hours\`, got ${quoted(hours)}`)
   return []
 }
 
 /** A name of the IANA database; not an offset, which has no summer time. */
-function zoneFrom(value: unknown, usual: string, faults: string[]): string {
-  if (value === undefined) return usual
-  if (typeof value === 'string' && /^[A-Za-z][A-Za-z0-9_+/-]{1,63}$/.test(value) && isZone(value)) return value
-  faults.push(`expected a time zone such as \`Europe/Berlin\` in \`zone\`, got ${quoted(value)}`)
+function zoneFrom({ zone }: PolicyFile, usual: string, faults: string[]): string {
+  if (zone === undefined || isZone(zone)) return zone ?? usual
+  faults.push(`expected ${RULES.properties.zone.form} in \`zone\`, got ${quoted(zone)}`)
   return usual
 }
 
@@ -171,23 +148,15 @@ function isZone(name: string): boolean {
   }
 }
 
-function holdFrom(value: unknown, zone: string, faults: string[]): number | null {
-  if (value === undefined || value === null) return null
-  if (isTime(value)) return Date.parse(value)
-  if (typeof value === 'string' && /^\d{4}-\d\d-\d\d$/.test(value)) {
-    try {
-      return Temporal.PlainDate.from(value, { overflow: 'reject' }).toZonedDateTime(zone).epochMilliseconds
-    } catch {
-      // the fault is added below
-    }
+function pauseFrom({ pauseUntil }: PolicyFile, zone: string, faults: string[]): number | null {
+  if (pauseUntil === undefined) return null
+  if (isTime(pauseUntil)) return Date.parse(pauseUntil)
+  try {
+    if (/^\d{4}-\d\d-\d\d$/.test(pauseUntil))
+      return Temporal.PlainDate.from(pauseUntil, { overflow: 'reject' }).toZonedDateTime(zone).epochMilliseconds
+  } catch {
+    // the fault is added below
   }
-  faults.push(`expected a day such as \`2026-12-27\` or a time with an offset in \`pauseUntil\`, got ${quoted(value)}`)
+  faults.push(`expected ${RULES.properties.pauseUntil.form} in \`pauseUntil\`, got ${quoted(pauseUntil)}`)
   return null
-}
-
-function skipFrom(value: unknown, faults: string[]): Tag[] {
-  if (value === undefined || value === null) return []
-  if (isTag(value)) return [value]
-  faults.push(`expected a tag of the form vX.Y.Z in \`skip\`, got ${quoted(value)}`)
-  return []
 }
