@@ -6,7 +6,7 @@ import { doAsOrdered } from '../agent/first.ts'
 import { BUILD } from '../agent/service/build.ts'
 import { waitForOldContainer } from './make/first/old-container.ts'
 
-async function run(argv: readonly string[]): Promise<void> {
+async function main(argv: readonly string[]): Promise<void> {
   const [first = 'serve'] = argv
   if (first === '--version') {
     process.stdout.write(`${BUILD.service} ${BUILD.tag}\n`)
@@ -24,4 +24,4 @@ async function run(argv: readonly string[]): Promise<void> {
   await serve(argv)
 }
 
-void run(process.argv.slice(2))
+void main(process.argv.slice(2))

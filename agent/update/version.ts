@@ -85,7 +85,7 @@ async function runPatiently(
 ): Promise<Ran> {
   for (let tries = 1; ; tries++) {
     try {
-      return await run(path, variables, timeoutMs, signal)
+      return await runOnce(path, variables, timeoutMs, signal)
     } catch (error) {
       if (error instanceof BatonError) throw error
       const code = error instanceof Error && 'code' in error ? error.code : null
@@ -102,7 +102,7 @@ async function runPatiently(
   }
 }
 
-async function run(
+async function runOnce(
   path: string,
   variables: NodeJS.ProcessEnv,
   timeoutMs: number,

@@ -161,7 +161,7 @@ async function rehearseIn(state: string, request: CageRequest, tell: (more: Part
   const failure = own?.prepare === undefined ? null : prepareDatabase(path, own.prepare)
   if (failure !== null) return tell({ present: { ms: null, failure, refused: null, requests: 0, writes: 0 } })
   const asCopied = contentsNow(path)
-  const first = await run(about(present, own))
+  const first = await tryOnCopy(about(present, own))
   tell({ present: first })
   if (first.failure !== null) return
   const before = lookAtDatabase(path)
@@ -171,7 +171,7 @@ async function rehearseIn(state: string, request: CageRequest, tell: (more: Part
   tell({ phase: 'candidate', rows: sum(before), others: Object.keys(others) })
   // look before the requests: rows that they write must not hide rows that the migration has lost, nor pass for values that it has changed
   const migrated: { contents: Contents | null } = { contents: null }
-  const second = await run(about(candidate, other), () => void (migrated.contents = contentsNow(path)))
+  const second = await tryOnCopy(about(candidate, other), () => void (migrated.contents = contentsNow(path)))
   tell({ candidate: second })
   if (second.failure !== null) return
   const after = lookAtDatabase(path)
@@ -183,7 +183,7 @@ async function rehearseIn(state: string, request: CageRequest, tell: (more: Part
       : compared(before, { ...after, rows: fewest(rows, after.rows), values }, itself)
   const damage = damagedOf(others, await lookAgainAt(state, Object.keys(others)))
   tell({ ...difference, ...(damage !== null && { damage }), phase: 'present-again' })
-  tell({ presentAgain: await run(about(present, own)) })
+  tell({ presentAgain: await tryOnCopy(about(present, own)) })
 }
 
 /** Puts the copy at the database's path, and returns that path. */
@@ -240,7 +240,7 @@ interface About {
 }
 
 /** Starts a release on the copy, sends it the author's requests, and ends it and its children. `onWell`: called before the requests. */
-async function run({ executable, rehearse, state, startMs }: About, onWell: () => void = () => {}): Promise<Run> {
+async function tryOnCopy({ executable, rehearse, state, startMs }: About, onWell: () => void = () => {}): Promise<Run> {
   const requests = rehearse?.requests ?? []
   const about = { requests: requests.length, writes: requests.filter(isWrite).length }
   const port = await freePort()

@@ -79,7 +79,7 @@ export async function sendLetters(
   let left = memory
   for (const due of memory.letters.filter(({ at }) => at <= now()).slice(0, SENT_AT_ONCE)) {
     if (leaving.aborted) return left
-    const fault = await run(program, due.text, leaving, timeMs)
+    const fault = await tellProgram(program, due.text, leaving, timeMs)
     if (leaving.aborted) return left // the next process sends it again
     const others = left.letters.filter((one) => one !== due)
     const pause = AGAIN_MS[due.tries]
@@ -97,7 +97,7 @@ export async function sendLetters(
 let count = 0
 
 /** Why the program did not take the report; null: it did. */
-async function run(
+async function tellProgram(
   program: readonly string[],
   text: string,
   leaving: AbortSignal,

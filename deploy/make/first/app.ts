@@ -21,7 +21,7 @@ beginRelease({
     const { directory, fresh } = unpacked()
     return `${fresh ? 'unpacked' : 'found'} ${directory}`
   },
-  application: (own) => run(unpacked(), own),
+  application: (own) => runApplication(unpacked(), own),
   program: () => {
     const folder = join(unpacked().directory, 'app')
     return { folder, command: (file) => [process.execPath, join(folder, file)] }
@@ -39,7 +39,7 @@ function unpacked(): Unpacked {
   })
 }
 
-function run({ directory }: Unpacked, own: readonly string[]): void {
+function runApplication({ directory }: Unpacked, own: readonly string[]): void {
   const app = join(directory, 'app')
   const entry = join(app, release.archive?.entry ?? '')
   // `fork(file)`, `cluster` and `spawn(process.execPath, [file])` name a file of the application: act as `node` for them
