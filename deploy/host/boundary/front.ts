@@ -7,7 +7,7 @@ import { closeSync, constants, openSync } from 'node:fs'
 import { BatonError, reasonOf } from '../../../agent/words.ts'
 import { heedInterrupts } from '../service/interrupts.ts'
 import { HOST_STAGES, type Outside } from '../service/outside.ts'
-import { type Side, SIDE_NAMES } from '../service/side.ts'
+import type { Side } from '../service/side.ts'
 import type { Identity } from '../place/identity.ts'
 import { assertTrusted, trustIn } from '../../lib/trusted.ts'
 import type { Supervisor } from '../supervisor/supervisor.ts'
@@ -147,9 +147,10 @@ async function greet(worker: Worker, hello: Hello, options: FrontOptions): Promi
     const what = `the process of the service's user did not come up: ${said.trim() || 'it said nothing'}`
     throw new BatonError('unexpected', what, { cause })
   }
-  const side = Object.fromEntries(
-    SIDE_NAMES.map((name) => [name, (parameter: unknown) => call(name, parameter ?? null)]),
-  ) as unknown as Side
+  const side = new Proxy({} as Side, {
+    // whoever awaits it would call `then`
+    get: (_, name) => (name === 'then' ? undefined : (parameter: unknown) => call(String(name), parameter ?? null)),
+  })
   return { side, close }
 }
 

@@ -6,7 +6,7 @@
 import type { Receipt } from '../../../agent/install.ts'
 import { asBatonError } from '../../../agent/words.ts'
 import { isRefusal } from '../../lib/refusal.ts'
-import { makeSide, SIDE_NAMES } from '../service/side.ts'
+import { makeSide } from '../service/side.ts'
 import type { Outside } from '../service/outside.ts'
 import { detachedWords } from '../supervisor/detached.ts'
 import { systemdWords } from '../supervisor/systemd.ts'
@@ -39,8 +39,7 @@ export async function work(inUnit: boolean): Promise<number> {
     hello: (told) => void (feedFolder = (told as Hello).feedFolder),
     ping: () => null,
   }
-  for (const name of SIDE_NAMES) {
-    const act = side[name] as (parameter: unknown) => Promise<unknown>
+  for (const [name, act] of Object.entries(side) as [string, (parameter: unknown) => Promise<unknown>][]) {
     handlers[name] = async (parameter) => {
       try {
         return await act(parameter)

@@ -96,29 +96,3 @@ export function makeSide(outside: Outside, own: { path: string }): Side {
     supervisorStop: (receipt) => detached(receipt).stop(),
   }
 }
-
-/** Every name of `Side`, for the code that passes calls on. */
-export const SIDE_NAMES = Object.keys({
-  survey: 0,
-  makeDirectory: 0,
-  lock: 0,
-  unlock: 0,
-  place: 0,
-  unpack: 0,
-  remove: 0,
-  empty: 0,
-  removeDirectory: 0,
-  operate: 0,
-  foresee: 0,
-  look: 0,
-  cancel: 0,
-  hold: 0,
-  listState: 0,
-  restoreCopy: 0,
-  cleanState: 0,
-  waitHealthy: 0,
-  examine: 0,
-  supervisorState: 0,
-  supervisorStart: 0,
-  supervisorStop: 0,
-} satisfies Record<keyof Side, 0>) as (keyof Side)[]
