@@ -91,7 +91,7 @@ export async function embed(options: EmbedOptions = {}): Promise<Agent> {
       ? unmanagedUpdater(management as Extract<typeof management, { managed: false }>, tag, latestOf(settings))
       : makeUpdater({ install, settings, instance, serving, life })
   const admin = makeAdmin(settings, updater)
-  const panel = makePanel({ basePath })
+  const panel = makePanel({ basePath, service, passwordHeader: settings.passwordHeader })
   return {
     instance,
     handle: (request, response) => admin(request, response) || panel(request, response),

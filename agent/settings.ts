@@ -3,7 +3,7 @@
 import { homedir } from 'node:os'
 import { isAbsolute, join } from 'node:path'
 import { type TrustedProxy, trustedProxyFault } from './http/client-address.ts'
-import { BUSY, type Busy, UPDATE_BOUNDS } from './words/bounds.ts'
+import { BUSY, type Busy, PASSWORD_HEADERS, type PasswordHeader, UPDATE_BOUNDS } from './words/bounds.ts'
 import { BatonError } from './words/errors.ts'
 import { type Log, logToStdout } from './log.ts'
 import { ownRelease, ownStart } from './own.ts'
@@ -65,6 +65,11 @@ export interface EmbedOptions {
   executable?: string | null
   /** proxies that may name the client's address, for the throttle of wrong passwords; default: none */
   trustedProxy?: TrustedProxy | null
+  /**
+   * `x-baton-authorization`: the password may come in this header too, behind a proxy that uses `Authorization` itself. Default: the
+   * setting `dashboard.passwordHeader`, or `authorization`
+   */
+  passwordHeader?: PasswordHeader
   /** prefix of every path of the agent, such as `/tools`; default: none */
   basePath?: string
   /** the root of the signed feed; default: the release's, or null: not signed */
@@ -101,6 +106,7 @@ export interface Settings {
   readonly healthPath: string | null
   readonly executable: string | null | undefined
   readonly trustedProxy: TrustedProxy | null
+  readonly passwordHeader: PasswordHeader
   readonly basePath: string
   readonly trust: Anchor | null
   readonly update: Readonly<Required<UpdateSettings>>
@@ -145,7 +151,10 @@ export function readSettings(options: EmbedOptions = {}): Settings {
   expect(proxyFault === null, `\`trustedProxy\`: ${proxyFault}`)
   const { order = ownRelease().order } = options
   expect(ORDERS.includes(order), `\`order\`: expected ${ORDERS.join(' or ')}, got ${show(order)}`)
-  const busy = readBusy(options.busy, expect)
+  const { dashboard, update: configured } = ownStart()?.configuration ?? {}
+  const busy = readOne(BUSY, ['busy', options.busy], ['update.busy', configured?.['busy']], expect)
+  const header = ['dashboard.passwordHeader', dashboard?.passwordHeader] as const
+  const passwordHeader = readOne(PASSWORD_HEADERS, ['passwordHeader', options.passwordHeader], header, expect)
   const update = readUpdateSettings(options.update, expect)
   if (faults.length > 0) throw new BatonError('invalid_settings', faults.join('; '))
   return Object.freeze({
@@ -158,6 +167,7 @@ export function readSettings(options: EmbedOptions = {}): Settings {
     healthPath,
     executable: options.executable,
     trustedProxy,
+    passwordHeader,
     basePath,
     trust: options.trust === undefined ? ownRelease().trust : options.trust,
     update: Object.freeze(update),
@@ -188,12 +198,17 @@ function readUpdateSettings(
   return Object.fromEntries(keys.map((key) => [key, read(key)])) as Required<UpdateSettings>
 }
 
-function readBusy(given: unknown, expect: (holds: boolean, fault: string) => void): Busy {
-  const configured: unknown = ownStart()?.configuration?.update?.['busy']
-  const [name, value] = given === undefined ? ['update.busy', configured ?? BUSY[0]] : ['busy', given]
-  const busy = BUSY.find((one) => one === value)
-  expect(busy !== undefined, `\`${name}\`: expected ${BUSY.join(' or ')}, got ${show(value)}`)
-  return busy ?? BUSY[0]
+/** What the author gives, else what the operator has configured, else the first. */
+function readOne<T extends string>(
+  all: readonly [T, ...T[]],
+  given: readonly [name: string, value: unknown],
+  configured: readonly [name: string, value: unknown],
+  expect: (holds: boolean, fault: string) => void,
+): T {
+  const [name, value] = given[1] === undefined ? configured : given
+  const found = value === undefined ? all[0] : all.find((one) => one === value)
+  expect(found !== undefined, `\`${name}\`: expected ${all.join(' or ')}, got ${show(value)}`)
+  return found ?? all[0]
 }
 
 type Defaulted = 'service' | 'tag' | 'password' | 'feed' | 'stateDirectory' | 'healthPath' | 'database' | 'basePath'

@@ -385,7 +385,7 @@ function failed(cause: unknown, json: boolean): number {
   const message = `${error.message}${error.message.endsWith(why) ? '' : why}`
   const { exit } = MEANINGS[error.code]
   if (json) printJson({ event: 'error', code: error.code, message, hint: error.hint, exit })
-  else printError({ message, hint: error.hint })
+  else printError({ code: error.code, message, hint: error.hint })
   return exit
 }
 

@@ -90,7 +90,7 @@ test('a request that does not end: the switch waits and tries again, then cuts i
   await until('the first attempt', async () => /it tries again in 10 s/.test(await world.home.output()), 90_000)
   is((await ask(world.port, 'GET', '/', null)).body, 'v1.0.0')
   const { operation } = (await world.home.api('GET', '/admin/update/status')).body as Status
-  match(operation?.waits ?? '', /1 requests? .*did not end within 200 ms|it tries again in 10 s/)
+  match(operation?.waits?.[0]?.says ?? '', /1 requests? .*did not end within 200 ms|it tries again in 10 s/)
   const done = await world.home.settled(60_000)
   is(done.outcome, 'updated')
   is(done.handover?.cut, 1)

@@ -53,11 +53,14 @@ test('a release from which somebody went back does not come again by itself', as
   await it.remember((memory) => Object.assign(memory, { offer: null, asked: { ...memory.asked, next: 1e15 } }))
   await it.start()
   const said = await it.until('idle', ({ state }) => state === 'idle')
-  is(said.schedule?.says, 'v1.0.1 is newer, and somebody went back from it here')
+  is(said.schedule?.now.says, 'v1.0.1 is newer, and somebody went back from it here')
   await restartedTwice(it)
   const { instance, schedule, history } = await it.until('idle', ({ state }) => state === 'idle')
   equal([instance.version, history.length], ['v1.0.0', 2])
-  equal(schedule?.waits, ['v1.0.1 waits for you: somebody went back from it here'])
+  equal(
+    schedule?.waits.map(({ code, says }) => [code, says]),
+    [['went_back', 'v1.0.1 waits for you: somebody went back from it here']],
+  )
   equal(schedule?.since, [])
 })
 
@@ -71,11 +74,7 @@ test('a release that is put back is never tried again by itself', async () => {
   await it.stop()
   await it.remember((memory) => void (memory.asked.next = 0))
   await it.start()
-  const after = await it.until(
-    'the feed was asked again',
-    ({ schedule }) => schedule?.says === 'there is no newer release',
-    20_000,
-  )
+  const after = await it.until('the feed was asked again', ({ schedule }) => schedule?.now.code === 'current', 20_000)
   is(after.instance.version, 'v1.0.0')
   is(after.history.length, 1)
   equal(
@@ -100,12 +99,12 @@ test('a release that was late goes by itself again once there is more time for i
   }
   await restarted()
   const same = await it.until('the feed was asked', ({ schedule }) => (schedule?.waits.length ?? 0) > 0)
-  match(same.schedule?.waits.join() ?? '', /^v1\.0\.1 waits for you: it failed here: .*not ready within 1500 ms/)
+  match(same.schedule?.waits[0]?.says ?? '', /^v1\.0\.1 waits for you: it failed here: .*not ready within 1500 ms/)
   await it.rule({ readyMs: 2500 })
   await restarted()
   const again = 'it was not ready here within 1.5 s, and has 2.5 s now'
   const says = `v1.0.1 goes by itself: the last attempt failed; ${again}`
-  equal((await it.until('it goes again', ({ schedule }) => schedule?.says === says)).schedule?.waits, [])
+  equal((await it.until('it goes again', ({ schedule }) => schedule?.now.says === says)).schedule?.waits, [])
   await it.stop()
   await it.remember(({ attempt }) => void (attempt !== null && (attempt.at -= 2 * 24 * 3_600_000)))
   await it.start()
@@ -221,8 +220,8 @@ test('bad releases change no host without a person: each ends where it began, an
     is(status.history.length, 1, `${what}: ${JSON.stringify(status.history)}`)
     const { never } = await it.memory()
     if (waits === null) equal(never, [], what)
-    else match(never[0]?.why ?? '', waits, `${what}: ${JSON.stringify(never)}`)
-    const told = status.schedule?.waits.join() ?? ''
+    else match(never[0]?.why.says ?? '', waits, `${what}: ${JSON.stringify(never)}`)
+    const told = status.schedule?.waits[0]?.says ?? ''
     match(told, /^v1\.0\.1 waits for you: it failed here/, `${what}: ${told}`)
   })
   const ends = await Promise.allSettled(turns) // none is left behind if another fails
@@ -241,7 +240,7 @@ async function restartedTwice(it: Awaited<ReturnType<typeof byItself>>): Promise
       if (times === 1) memory.failures = 0 // however long it was ago
     })
     await it.start()
-    await it.until('a look', ({ schedule }) => schedule !== undefined && schedule.says !== 'it asks the feed')
+    await it.until('a look', ({ schedule }) => schedule !== undefined && schedule.now.code !== 'asks_feed')
   }
 }
 
@@ -274,7 +273,7 @@ test('a release for which the disk has no room waits, says so, and goes once the
     await writeFile(ballast, Buffer.alloc(8 * 1024 ** 2))
     await it.start()
     const says = /^v1\.0\.1 waits for you: expected \d+ MiB free in /
-    const { history } = await it.until('it waits', ({ schedule }) => says.test(schedule?.waits[0] ?? ''))
+    const { history } = await it.until('it waits', ({ schedule }) => says.test(schedule?.waits[0]?.says ?? ''))
     is(history.length, 0)
     await rm(ballast)
     await it.until('nothing waits any more', ({ schedule }) => schedule?.waits.length === 0)

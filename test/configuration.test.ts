@@ -17,7 +17,7 @@ import { temporary } from './lab/temporary.ts'
 const ROOT = join(import.meta.dirname, '..')
 const test = suite('configuration')
 
-test('settings.schema.json and docs/reference/settings.md are what `npm run settings` writes', () => {
+test('settings.schema.json and docs/reference/settings.md are what `npm run pages` writes', () => {
   is(readFileSync(join(ROOT, 'settings.schema.json'), 'utf8'), settingsSchema())
   is(readFileSync(join(ROOT, 'docs/reference/settings.md'), 'utf8'), settingsPage())
 })

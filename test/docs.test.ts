@@ -2,8 +2,9 @@
 
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { dirname, join, relative } from 'node:path'
-import { EXIT, EXITS } from '../agent/words.ts'
+import { errorAddress, type ErrorCode, ERRORS_PAGE, EXIT, EXITS, MEANINGS } from '../agent/words.ts'
 import { usageOf } from '../deploy/lib/flags.ts'
+import { ENTRIES, errorsPage } from '../deploy/make/errors-page.ts'
 import { equal, is, match, ok } from './assert.ts'
 import { withComparison } from './bench/report.ts'
 import type { Results } from './bench/results.ts'
@@ -80,6 +81,17 @@ test('what install.sh, the fleet, every usage and every page say of exit codes i
       .split('\n')
       .map((row) => row.split('|').slice(1, 3).join('').trim().replaceAll(/\s+/g, ' '))
     equal(said, line, path)
+  }
+})
+
+test('docs/reference/errors.md is what `npm run pages` writes, and has for each code a cause and what to do', () => {
+  const page = readFileSync(join(ROOT, ERRORS_PAGE), 'utf8')
+  is(page, errorsPage())
+  equal(Object.keys(ENTRIES), Object.keys(MEANINGS))
+  for (const code of Object.keys(MEANINGS) as ErrorCode[]) {
+    const { cause, fix } = ENTRIES[code]
+    for (const text of [cause, fix]) ok(/^[A-Z`].{20,250}\.$/.test(text), `${code}: ${text}`)
+    ok(leadsSomewhere('README.md', errorAddress(code)), code)
   }
 })
 

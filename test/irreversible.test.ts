@@ -116,7 +116,7 @@ async function serve(rehearsal: Rehearsal | null, how: 'refuses' | 'finds out' =
     const refused = rehearsal?.verdict === 'irreversible' && body.allowIrreversible !== true
     const { code, message, hint } = FAULT
     if (refused && how === 'refuses')
-      return [409, { type: 'urn:baton:problem:irreversible', code, detail: message, hint }]
+      return [409, { type: 'docs/reference/errors.md#irreversible', code, detail: message, hint }]
     const known = { id: String(sent.length), kind: 'update', from: 'v1.0.0', to: 'v1.1.0' } as const
     const begun = newOperation({ ...known, startedAt: '2026-11-21T09:00:00Z' })
     const tried = rehearsal === null ? {} : { rehearsal }

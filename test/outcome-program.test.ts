@@ -12,6 +12,7 @@ import { sendLetters, withNews } from '../agent/update/schedule/letters.ts'
 import { newMemory, parseMemory, type Remembered } from '../agent/update/schedule/memory.ts'
 import { rulesOf } from '../agent/update/schedule/policy-files.ts'
 import { type Operation } from '../agent/words/state.ts'
+import type { Wait } from '../agent/words/waits.ts'
 import { newOperation } from '../agent/update/operation.ts'
 import { startedWith } from '../agent/sockets/process.ts'
 import { equal, is, match, ok } from './assert.ts'
@@ -88,7 +89,7 @@ test('what has ended is told once, with its report; the past of an install is no
 })
 
 test('what waits for a person is told when something new does, not each time a figure in it changes', () => {
-  const waiting = (says: string) => ({ ...ABOUT, waiting: [{ key: 'asks x', says }] })
+  const waiting = (says: string) => ({ ...ABOUT, waiting: [{ key: 'asks x', code: 'room' as const, says }] })
   const quiet = withNews(
     { ...newMemory([], NOW), told: 'a' },
     journal(ended('a')),
@@ -145,7 +146,11 @@ test('a report of any length is one that the memory can keep, and a program that
       outcome: 'failed',
       error: { code: 'verify_failed', message: long(chars), hint: long(chars) },
     }
-    const waiting = Array.from({ length: 16 }, (_, n) => ({ key: `passed ${n}`, says: long(chars) }))
+    const waiting = Array.from({ length: 16 }, (_, n) => ({
+      key: `passed ${n}`,
+      code: 'failed' as const,
+      says: long(chars),
+    }))
     const memory = withNews(
       { ...newMemory([], NOW), told: 'a' },
       journal(failed, ended('a')),
@@ -153,7 +158,7 @@ test('a report of any length is one that the memory can keep, and a program that
       NOW,
     )
     ok(parseMemory(JSON.stringify(memory)) !== null, `${chars} characters`)
-    const { report, waits } = JSON.parse(memory.letters[0]?.text ?? '') as { report: Operation; waits: string[] }
+    const { report, waits } = JSON.parse(memory.letters[0]?.text ?? '') as { report: Operation; waits: Wait[] }
     equal([report.id, report.outcome, waits.length], ['b', 'failed', 16])
     const { after } = await sent(memory, ['/bin/true'])
     equal([after.letters, after.hookProblem], [[], null])

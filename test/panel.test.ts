@@ -13,6 +13,7 @@ import { MEANINGS } from '../agent/words/errors.ts'
 import { makePanel } from '../agent/web/panel.ts'
 import { CONTENT_SECURITY_POLICY } from '../agent/web/panel-send.ts'
 import { OUTCOMES, STAGES, type Status } from '../agent/words/state.ts'
+import { WAIT_CODES } from '../agent/words/waits.ts'
 import { PAGE, PAGE_LATER, readAssets, typeOf, webAssets } from '../agent/web/assets.ts'
 import { begin, delayOf, join as follow, judge, measure, POLL } from '../agent/web/settings/follow.js'
 import { bundle, NOT_LEXED, panelAssets } from '../deploy/make/bundle.ts'
@@ -23,7 +24,7 @@ import { suite } from './suite.ts'
 import { temporary } from './lab/temporary.ts'
 
 /** what the page may weigh on the wire; docs/operator/update.md tells what it does weigh */
-const WIRE_MAX_BYTES = 34 * 1024
+const WIRE_MAX_BYTES = 36 * 1024
 
 const http = suite('panel, over http')
 
@@ -286,11 +287,21 @@ page('every word is there in each language, with the same gaps, and every word t
   for (const stage of STAGES)
     for (const key of [`stage.${stage}`, ...(stage === 'download' ? [] : [`detail.${stage}`])])
       assert.ok(key in en, key)
-  for (const outcome of OUTCOMES) for (const key of [`outcome.${outcome}`, `text.${outcome}`]) assert.ok(key in en, key)
+  for (const outcome of OUTCOMES) {
+    const isDone = outcome === 'updated' || outcome === 'rolled_back'
+    for (const key of [`outcome.${outcome}`, isDone ? 'text.done' : `text.${outcome}`]) assert.ok(key in en, key)
+  }
   const api = readFileSync(join(PROJECT, 'docs/reference/openapi.json'), 'utf8')
   const reasons = JSON.parse(/"enum": (\[\s*"windows",[^\]]*\])/.exec(api)?.[1] ?? '[]') as string[]
   assert.ok(reasons.length >= 7)
   for (const reason of reasons) for (const key of [`reason.${reason}`, `route.${reason}`]) assert.ok(key in en, key)
+  // these are shown in another way: by the offer, by the mode, with their time, as an operation, and in the log
+  const otherwise = 'available current not_asked off goes in_flight asks_feed goes_now requests'.split(' ')
+  const waits = WAIT_CODES.filter((code) => !otherwise.includes(code))
+  assert.equal(
+    waits.filter((code) => !zh[`wait.${code}`]),
+    [],
+  )
   const ofStages = Object.entries(MEANINGS).filter(([, { status }]) => status >= 500)
   const told = ofStages
     .map(([code]) => code)
@@ -365,7 +376,7 @@ interface Answer {
 }
 
 async function serve(basePath: string): Promise<AsyncDisposable & { port: number }> {
-  const panel = makePanel({ basePath })
+  const panel = makePanel({ basePath, service: 'beacon', passwordHeader: 'authorization' })
   const server = createServer((req, res) => {
     if (!panel(req, res)) res.writeHead(418).end()
   })

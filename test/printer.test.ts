@@ -1,6 +1,7 @@
 // What the commands write to a terminal of what others have written: applications, containers, feeds, names of files.
 
 import { formatDeployEvent } from '../deploy/container/report.ts'
+import { BatonError } from '../agent/words.ts'
 import { printable, printError, printJson, printLine } from '../deploy/lib/printer.ts'
 import { createProgress } from '../deploy/lib/progress.ts'
 import { equal, not, ok } from './assert.ts'
@@ -43,6 +44,13 @@ test('no line of an error can be taken for a line of the command, and a hint com
   equal(
     written((to) => printError(error, to)),
     'error: copying abcde f g h i \n  updated: app runs v9.9.9\nhint: look at it\n',
+  )
+})
+
+test('an error without a hint of its own names the entry of its code', () => {
+  equal(
+    written((to) => printError(new BatonError('check_failed', 'no answer'), to)),
+    'error: no answer\nhint: docs/reference/errors.md#check_failed says what causes this and what to do\n',
   )
 })
 

@@ -16,6 +16,7 @@ import {
 import { type ScheduleFacts, isWithin, next, type Offered } from '../agent/update/schedule/next.ts'
 import { rankOf, turnIn } from '../agent/update/schedule/rank.ts'
 import { whyNotAlone } from '../agent/update/schedule/proven.ts'
+import { forPerson, type Wait } from '../agent/words/waits.ts'
 import { type JournalState, markBad } from '../agent/disk/journal.ts'
 import type { Operation, Outcome } from '../agent/words/state.ts'
 import { newOperation } from '../agent/update/operation.ts'
@@ -231,7 +232,7 @@ function live({ zone, rules, seed, from, jumpMs }: World) {
   return { done, asks, running, rule, jumps, published }
 }
 
-const asksOf = ({ offer, never }: Remembered): string | null =>
+const asksOf = ({ offer, never }: Remembered): Wait | null =>
   never.find(({ sha256 }) => sha256 === offer?.sha256)?.why ?? null
 
 const shaOf = (tag: string): string => Buffer.from(tag).toString('hex').padEnd(64, '0')
@@ -335,19 +336,26 @@ test('what it waits for is one sentence with a time, to the minute', () => {
   const go = policy({ mode: 'patch', hours: '02:00-05:00' })
   const said = (facts: Partial<ScheduleFacts>, rule: object = {}, now = NOON) =>
     next({ ...go, ...rule }, { ...FACTS, ...facts }, now)
-  equal(said({}), { do: 'nothing', at: Date.parse('2026-11-24T02:00Z'), says: 'v1.0.1 goes by itself' })
+  const goes = { code: 'goes', says: 'v1.0.1 goes by itself', tag: 'v1.0.1', because: [] }
+  equal(said({}), { do: 'nothing', at: Date.parse('2026-11-24T02:00Z'), ...goes })
   is(said({}, {}, Date.parse('2026-11-24T02:00Z')).do, 'update')
   is(said({}, { mode: 'off' }).at, null)
-  is(said({ asks: 'v1.0.1 waits for you: so' }).says, 'v1.0.1 waits for you: so')
+  const { says, code, tag } = said({ asks: forPerson('room', 'v1.0.1', 'so') })
+  equal([says, code, tag], ['v1.0.1 waits for you: so', 'room', 'v1.0.1'])
   is(said({ offer: null }).says, 'there is no newer release')
-  is(said({ offer: null, left: 'v1.0.1 is newer, and so' }).says, 'v1.0.1 is newer, and so')
+  const left = { code: 'left', says: 'v1.0.1 is newer, and so', tag: 'v1.0.1' } as const
+  is(said({ offer: null, left }).says, 'v1.0.1 is newer, and so')
   is(said({ problem: 'it is away' }).says, 'the feed: it is away')
   is(said({ askAt: NOON }).do, 'ask')
   const held = said({}, { pauseUntil: Date.parse('2026-12-24T00:00Z') })
-  equal([held.at, held.says], [Date.parse('2026-12-24T02:00Z'), 'v1.0.1 goes by itself: updates are held'])
+  equal([held.at, held.says], [Date.parse('2026-12-24T02:00Z'), 'v1.0.1 goes by itself: updates are paused'])
   const far = said({}, { pauseUntil: Date.parse('9999-12-31T23:59:59Z') })
-  equal([far.at, far.says], [Date.parse('+010000-01-01T02:00Z'), 'v1.0.1 goes by itself: updates are held'])
+  equal([far.at, far.says], [Date.parse('+010000-01-01T02:00Z'), 'v1.0.1 goes by itself: updates are paused'])
   const young = said({ offer: { ...OFFER, publishedAt: NOON } }, { minAgeMs: 3 * DAY, hours: [] })
+  equal(
+    young.because?.map(({ code: one, tag: of, hours }) => [one, of, hours]),
+    [['young', 'v1.0.1', 72]],
+  )
   equal([young.at, young.says], [NOON + 3 * DAY, 'v1.0.1 goes by itself: v1.0.1 is young: 3 days have to pass'])
   const failed = said({ failures: 1, lastAt: NOON, wasReverted: true }, { hours: [] })
   equal([failed.at, failed.says], [NOON + DAY, 'v1.0.1 goes by itself: the last attempt failed'])
@@ -364,12 +372,12 @@ test('a release that somebody went back from, or that failed here, is told until
     leftBehind({
       running: 'v1.0.0',
       journal: { history, bad },
-      memory: { passed: passed.map((tag) => ({ tag, why: '' })) },
+      memory: { passed: passed.map((one) => ({ tag: one, why: forPerson('failed', one, 'so') })) },
       trust: { yanked: yanked.map((tag) => ({ tag, why: '' })) },
     })
-  is(told([went], []), 'v1.1.0 is newer, and somebody went back from it here')
-  is(told([went]), 'v1.2.0 is newer, and it failed here')
-  is(told([went], [failed], ['v1.2.0']), 'v1.1.0 is newer, and somebody went back from it here')
+  is(told([went], [])?.says, 'v1.1.0 is newer, and somebody went back from it here')
+  is(told([went])?.says, 'v1.2.0 is newer, and it failed here')
+  is(told([went], [failed], ['v1.2.0'])?.says, 'v1.1.0 is newer, and somebody went back from it here')
   is(told([], [failed], [], ['v1.2.0']), null)
   is(told([{ ...went, from: 'v0.9.0' }], []), null)
 })
@@ -492,14 +500,20 @@ test('what needs a person never goes alone: one way always, unproven and untried
   is(whyNotAlone(none, 'v1.0.0', 'v2.0.0', verdict('reversible')), null)
   const all = { allow: ['unproven', 'untried', 'unsigned'] as const, isStateless: true }
   is(
-    whyNotAlone(all, 'v1.0.0', 'v1.0.1', verdict('irreversible')),
+    whyNotAlone(all, 'v1.0.0', 'v1.0.1', verdict('irreversible'))?.says,
     'v1.0.1 waits for you: its migration cannot be undone: so',
   )
   is(whyNotAlone({ ...none, allow: ['unproven'] }, 'v1.0.0', 'v1.0.1', verdict('unproven')), null)
-  match(whyNotAlone({ ...none, allow: ['unproven'] }, 'v1.0.0', 'v1.1.0', verdict('unproven')) ?? '', /not proved/)
-  match(whyNotAlone({ ...none, allow: ['unproven'] }, 'v1.0.0', 'v1.0.1', verdict('not_tried')) ?? '', /not tried/)
+  match(
+    whyNotAlone({ ...none, allow: ['unproven'] }, 'v1.0.0', 'v1.1.0', verdict('unproven'))?.says ?? '',
+    /not proved/,
+  )
+  match(
+    whyNotAlone({ ...none, allow: ['unproven'] }, 'v1.0.0', 'v1.0.1', verdict('not_tried'))?.says ?? '',
+    /not tried/,
+  )
   is(whyNotAlone({ ...none, allow: ['untried'] }, 'v1.0.0', 'v1.0.1', verdict('not_tried')), null)
-  match(whyNotAlone(none, 'v1.0.0', 'v1.0.1', undefined) ?? '', /does not declare that it keeps no state/)
+  match(whyNotAlone(none, 'v1.0.0', 'v1.0.1', undefined)?.says ?? '', /does not declare that it keeps no state/)
   is(whyNotAlone({ allow: [], isStateless: true }, 'v1.0.0', 'v2.0.0', undefined), null)
 })
 

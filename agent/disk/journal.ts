@@ -10,6 +10,7 @@ import { withReserve } from './reserve.ts'
 import { badEntry, type BadRelease, HISTORY_MAX, NO_HANDOVER, type Operation, type Probation } from '../words/state.ts'
 import type { Blame } from '../words/blame.ts'
 import type { TriedRelease } from '../words/rehearsal.ts'
+import { compareTags, isTag } from '../words/release.ts'
 import { isObject, parsedJson } from '../words/untrusted.ts'
 import type { ProcessName } from '../words/wire.ts'
 
@@ -111,9 +112,9 @@ export function finishOperation(
 ): void {
   const operation = state.operation
   if (operation === null || operation.outcome !== null) return
-  operation.outcome = end.outcome
-  operation.error = end.error
   if (end.to !== undefined && end.to !== null) operation.to = end.to
+  operation.outcome = end.outcome === 'updated' && isOlder(operation) ? 'rolled_back' : end.outcome
+  operation.error = end.error
   if (end.handover !== undefined) operation.handover = end.handover
   operation.finishedAt = new Date().toISOString()
   state.history.unshift(structuredClone(operation))
@@ -122,9 +123,14 @@ export function finishOperation(
   if (operation.to === null) return
   if (end.blame !== undefined && end.blame !== null) {
     markBad(state, operation.to, operation.sha256, operation.error?.message ?? `${end.outcome}`, end.blame)
-  } else if (operation.outcome === 'updated') {
+  } else if (end.outcome === 'updated') {
     state.bad = without(state.bad, operation.to, operation.sha256)
   }
+}
+
+/** Whether it leads to an older release: whatever brings it there, for a person it is a rollback. */
+function isOlder({ from, to }: Operation): boolean {
+  return isTag(from) && isTag(to) && compareTags(to, from) < 0
 }
 
 /** Notes that the release on probation serves from now on. */

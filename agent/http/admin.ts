@@ -6,12 +6,14 @@ import type { Log } from '../log.ts'
 import { pathOf } from './answer.ts'
 import type { TrustedProxy } from './client-address.ts'
 import type { Updater } from './routes.ts'
+import type { PasswordHeader } from '../words/bounds.ts'
 
 /** As in `settings.ts`, checked. */
 export interface AdminSettings {
   readonly basePath: string
   readonly password: string | null
   readonly trustedProxy: TrustedProxy | null
+  readonly passwordHeader: PasswordHeader
   readonly log: Log
 }
 

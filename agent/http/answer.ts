@@ -2,7 +2,7 @@
 // body within a bound, and the problem document of a refusal (RFC 9457).
 
 import type { IncomingMessage, ServerResponse } from 'node:http'
-import { BatonError, MEANINGS } from '../words/errors.ts'
+import { errorAddress, BatonError, MEANINGS } from '../words/errors.ts'
 import { nodeCrypto } from '../words/later.ts'
 
 export interface Answer {
@@ -54,7 +54,7 @@ export function problemOf(error: BatonError): Answer {
   const { status, title } = MEANINGS[error.code]
   const { code, message: detail, hint, members } = error
   const body = {
-    type: `urn:baton:problem:${code}`,
+    type: errorAddress(code),
     title,
     status,
     detail,

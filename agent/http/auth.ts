@@ -1,8 +1,9 @@
-// Decides which requests may pass: a bearer token, compared in constant time. Slows down an address that keeps failing, but never
-// the right token. Never keeps or logs the token, and never puts it into an error.
+// Decides which requests may pass: the password as a bearer token, compared in constant time. Slows down an address that keeps failing,
+// but never the right password. Never keeps or logs the password, and never puts it into an error.
 
 import type { IncomingMessage } from 'node:http'
 import { clientAddresses, type TrustedProxy } from './client-address.ts'
+import { PASSWORD_HEADERS, type PasswordHeader } from '../words/bounds.ts'
 import { BatonError } from '../words/errors.ts'
 import { nodeCrypto } from '../words/later.ts'
 
@@ -23,11 +24,19 @@ export interface GuardOptions {
   password: string | null
   /** null: the connection's address is the client's */
   trustedProxy?: TrustedProxy | null
+  /** see PASSWORD_HEADERS; default `authorization` */
+  passwordHeader?: PasswordHeader
   /** milliseconds of a monotonic clock */
   now?: () => number
 }
 
-export function makeGuard({ password, trustedProxy = null, now = () => performance.now() }: GuardOptions): Guard {
+export function makeGuard({
+  password,
+  trustedProxy = null,
+  passwordHeader = 'authorization',
+  now = () => performance.now(),
+}: GuardOptions): Guard {
+  const read = passwordHeader === 'authorization' ? [passwordHeader] : PASSWORD_HEADERS
   let expected: Buffer | null = null // made for the first request with a token
   const addressOf = clientAddresses(trustedProxy)
   /** address -> when all its failures are forgotten */
@@ -45,7 +54,7 @@ export function makeGuard({ password, trustedProxy = null, now = () => performan
     }
     // Checks the token first: a client with the right token gets through even if it shares its address, behind a proxy or on this
     // host, with a client that guesses.
-    if (isBearer(request.headers.authorization, () => (expected ??= digest(password)))) return
+    if (read.some((name) => isBearer([request.headers[name]].flat()[0], () => (expected ??= digest(password))))) return
     const [address, at] = [addressOf(request), now()]
     const forgiven = debts.get(address) ?? at
     const waitMs = forgiven - at - (FAILURES_AT_ONCE - 1) * FAILURE_FORGOTTEN_MS
@@ -59,11 +68,20 @@ export function makeGuard({ password, trustedProxy = null, now = () => performan
     // The address that failed last goes to the end: many other addresses do not push out one that goes on guessing.
     if (!debts.delete(address) && debts.size >= ADDRESSES_MAX) forgetOldest(debts)
     debts.set(address, Math.max(forgiven, at) + FAILURE_FORGOTTEN_MS)
-    throw new BatonError(
-      'unauthorized',
-      `expected the header \`Authorization: Bearer <token>\` with the setting \`dashboard.password\`, got ${request.headers.authorization === undefined ? 'none' : 'another'}`,
-    )
+    throw unauthorized(request, read)
   }
+}
+
+function unauthorized({ headers }: Asking, read: readonly string[]): BatonError {
+  const got = read.every((name) => headers[name] === undefined) ? 'none' : 'another'
+  const isProxys = /^(?!bearer )/i.test(headers.authorization ?? 'bearer ')
+  return new BatonError(
+    'unauthorized',
+    `expected the header \`Authorization: Bearer <password>\` with the setting \`dashboard.password\`, got ${got}`,
+    isProxys && read.length === 1
+      ? { hint: 'a proxy uses `Authorization` itself: set `dashboard.passwordHeader`', members: { isProxys } }
+      : {},
+  )
 }
 
 function isBearer(authorization: string | undefined, expected: () => Buffer): boolean {

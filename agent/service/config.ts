@@ -5,7 +5,14 @@
 import { readFileSync } from 'node:fs'
 import { homedir } from 'node:os'
 import { isAbsolute, join, resolve } from 'node:path'
-import { BatonError, type Configuration, type Listen, readConfiguration, reasonOf } from '../words.ts'
+import {
+  BatonError,
+  type Configuration,
+  type Listen,
+  type PasswordHeader,
+  readConfiguration,
+  reasonOf,
+} from '../words.ts'
 import { ownRelease } from '../first.ts'
 import { type Busy, socketPathFault, type TrustedProxy, type UpdateSettings } from '../index.ts'
 
@@ -21,6 +28,7 @@ export interface Settings {
   password: string | null
   /** the proxy that may name a client's address; the agent checks this value */
   trustedProxy: TrustedProxy | null
+  passwordHeader: PasswordHeader
   /** prefix of the agent's routes: '' or '/something' */
   basePath: string
   listeners: readonly Listener[]
@@ -78,6 +86,7 @@ export function parseSettings(text: string, context: Context): Readonly<Settings
     configPath: context.configPath,
     password: dashboard.password === undefined || dashboard.password === '' ? null : dashboard.password,
     trustedProxy: dashboard.trustedProxy ?? null,
+    passwordHeader: dashboard.passwordHeader ?? 'authorization',
     basePath: basePath === '/' ? '' : basePath,
     listeners,
     stateDirectory:

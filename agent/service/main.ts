@@ -36,7 +36,7 @@ export async function main(
   const { build, openStore, executable, log } = { ...PARTS, ...parts }
   const settings = readSettings(build.service, argv, environment)
   const database = join(settings.stateDirectory, `${build.service}.db`)
-  const { password, trustedProxy, feed, stateDirectory, basePath, update, busy } = settings
+  const { password, trustedProxy, passwordHeader, feed, stateDirectory, basePath, update, busy } = settings
   const store = openStore(database)
   const tail = createTail(store)
   const live = createLive(store, tail, () => agent)
@@ -46,6 +46,7 @@ export async function main(
     ...build,
     password,
     trustedProxy,
+    passwordHeader,
     feed,
     stateDirectory,
     basePath,

@@ -10,7 +10,7 @@ import type { Running } from './operation.ts'
 const LOOK_EVERY_MS = 100
 
 /** At most so long. `isNew`: whether the client has not seen this status yet. */
-export interface Wait {
+export interface LongPoll {
   mostMs: number
   isNew(status: Status): boolean
 }
@@ -24,7 +24,7 @@ export async function changed(
   { stateDirectory }: Pick<ManagedInstall, 'stateDirectory'>,
   running: () => Running | null,
   status: () => Promise<Status>,
-  wait: Wait | null,
+  wait: LongPoll | null,
   leaving: AbortSignal,
 ): Promise<Status> {
   if (wait === null) return await status()

@@ -19,6 +19,7 @@ import { dropMark, giveOwnData, movedIn, tellMoved, refuseNewerSchema, snapshotF
 import { refuseKnownIrreversible } from './rehearsal/rehearse.ts'
 import { keepReserve } from '../disk/reserve.ts'
 import type { Alone } from './schedule/proven.ts'
+import type { Release } from '../words/release.ts'
 import { makeStages, type Stages } from './stages.ts'
 import { type Kind, type Operation, type Outcome, type Stage } from '../words/state.ts'
 import { hasBackup, noBackup } from './steps/swap.ts'
@@ -28,6 +29,8 @@ import { rollBack, update } from './story.ts'
 const LETTING_GO_MS = 2000
 const LETTING_GO_EVERY_MS = 20
 const [OUTCOME_TRIES, OUTCOME_EVERY_MS] = [20, 500]
+/** how long a person waits to hear that the feed has no such tag */
+const NAMED_MS = 5000
 
 /** What a person or the service asks for. */
 export interface Asked {
@@ -130,20 +133,30 @@ export async function begin(install: ManagedInstall, request: OperationRequest, 
 }
 
 /**
- * Refuses what cannot succeed, before anything begins. Throws irreversible if an earlier rehearsal has shown that this release has no way
- * back, and schema_newer if one has shown that for the release that runs. Asks the feed only after such a rehearsal for this tag.
+ * Refuses what cannot succeed, before anything begins. Throws release_not_found for a tag that the feed does not have, irreversible if an
+ * earlier rehearsal has shown that this release has no way back, and schema_newer if one has shown that for the release that runs.
  */
 async function refuseAtOnce(
   install: ManagedInstall,
-  { kind, tag, allowIrreversible, restoreState }: Asked,
+  { kind, tag, allowIrreversible, restoreState, alone }: Asked,
 ): Promise<void> {
-  const { tried = [], history } = await install.journal.read()
+  const { history } = await install.journal.read()
   if (restoreState === true) await snapshotFor(install, tagOfState(kind, tag))
   else if (kind === 'rollback') refuseNewerSchema(install, history)
-  if (kind === 'rollback' || tag === null || allowIrreversible === true || restoreState === true) return
-  if (!tried.some((one) => one.to === tag && one.rehearsal.verdict === 'irreversible')) return
-  const release = await install.feed.byTag(tag).catch(() => null) // the operation will say why
-  if (release !== null) await refuseKnownIrreversible(install, release)
+  if (kind === 'rollback' || tag === null || alone !== undefined || tag === install.current) return
+  const release = await namedRelease(install, tag)
+  if (release !== null && allowIrreversible !== true && restoreState !== true)
+    await refuseKnownIrreversible(install, release)
+}
+
+/** Null: the feed does not say it soon, or it cannot be used. The operation asks again, and says why. Throws release_not_found. */
+async function namedRelease({ feed }: ManagedInstall, tag: string): Promise<Release | null> {
+  try {
+    return await feed.byTag(tag, AbortSignal.timeout(NAMED_MS))
+  } catch (cause) {
+    if (cause instanceof BatonError && cause.code === 'release_not_found') throw cause
+    return null
+  }
 }
 
 /** Tag of the release whose snapshot to restore; null: the backup executable's. */
@@ -229,7 +242,8 @@ async function conduct({ install, request, operation, restart, lock, signal }: C
     await lock.release()
   }
   const isDone = outcome === 'updated' || outcome === 'rolled_back'
-  return { outcome, to, error, placed: isDone ? stages.placed() : null }
+  // the journal's word: to an older release it is a rollback
+  return { outcome: operation.outcome ?? outcome, to, error, placed: isDone ? stages.placed() : null }
 }
 
 interface ToEnd {
@@ -304,10 +318,18 @@ async function writeOutcome(
   // set together, and only now: a status must never show an error without its outcome; the report is made from this object
   if (moved !== null) operation.stateMoved = moved
   operation.error = state.operation?.error ?? told
-  operation.outcome = outcome
+  operation.outcome = state.operation?.outcome ?? outcome
   operation.finishedAt = state.operation?.finishedAt ?? null
   const [code, message] = [told?.code ?? null, told?.message ?? null]
-  log({ event: 'finished', id: operation.id, kind: operation.kind, outcome, to: operation.to, code, message })
+  log({
+    event: 'finished',
+    id: operation.id,
+    kind: operation.kind,
+    outcome: operation.outcome,
+    to: operation.to,
+    code,
+    message,
+  })
   await dropMark(install)
   if (outcome === 'updated' || outcome === 'rolled_back') await sweep(install)
 }

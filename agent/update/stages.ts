@@ -156,7 +156,7 @@ async function tryFirst(what: ToRehearse, alone: Alone | null): Promise<void> {
   const { install, operation, release } = what
   await refuseLongPause(install, release, operation.rehearsal ?? null)
   const why = alone === null ? null : whyNotAlone(alone, operation.from, release.tag, operation.rehearsal)
-  if (why !== null) throw blameless('refused', why, { hint: `a person may: \`${ownCommand('upgrade')}\`` })
+  if (why !== null) throw blameless('refused', why.says, { hint: `a person may: \`${ownCommand('upgrade')}\`` })
 }
 
 async function assertCanGoBack(install: ManagedInstall): Promise<void> {
@@ -179,6 +179,7 @@ function makeDownloadOf(install: ManagedInstall, operation: Operation): Steps['d
     feed,
     disk,
     partialPath: places.partial,
+    installedPath: places.executable,
     stallMs,
     alsoNeeds: () => needsBeside(install),
     onProgress: (progress: Progress) => void (operation.progress = progress),
@@ -236,7 +237,10 @@ function makeSwapOf(
     async enterProbation(to) {
       operation.to = to
       // Only the operation that installed the backup knows the sha256 under which it was published.
-      const brought = (await journal.read()).history.find((one) => one.outcome === 'updated' && one.to === to)
+      const isDone = ({ outcome }: Operation) => outcome === 'updated' || outcome === 'rolled_back'
+      const brought = (await journal.read()).history.find(
+        (one) => one.kind === 'update' && isDone(one) && one.to === to,
+      )
       if (operation.kind === 'rollback') operation.sha256 = brought?.sha256 ?? null
       const { id: operationId, kind, from } = operation
       const since = new Date().toISOString()

@@ -1,8 +1,8 @@
 // Starts the page: connects each click to its action, and asks the first question.
-// Must hold: nothing from the service becomes markup (page.js, notes.js), the token is never in a URL (endpoints.js), polling never
+// Must hold: nothing from the service becomes markup (page.js, notes.js), the password is never in a URL (endpoints.js), polling never
 // stops for good (polling.js), and the page claims nothing that it has not seen (follow.js).
 
-import { askAgain, askNamed, askOffered, askRollback, cancel, pause } from './settings/actions.js'
+import { askAgain, askNamed, askOffered, askRollback, cancel, pause, skip, turn } from './settings/actions.js'
 import { memory } from './settings/memory.js'
 import { announce, onUse, put, ui } from './settings/page.js'
 import { askToken, check, followNow, look, poll, wake } from './settings/polling.js'
@@ -15,7 +15,7 @@ import { language, otherLanguage, speak } from './settings/words.js'
 ui.gate.addEventListener('submit', (event) => {
   event.preventDefault()
   const token = ui.token.value
-  // a header cannot carry these characters, so no token has them
+  // a header cannot carry these characters, so no password has them
   if (/[\0\r\n]/.test(token)) {
     state.gate = 'gate.wrong'
     return render()
@@ -52,6 +52,8 @@ onUse(ui.again, askAgain)
 onUse(ui.rollback, askRollback)
 onUse(ui.cancel, cancel)
 onUse(ui.pause, pause)
+onUse(ui.skip, skip)
+ui.auto.addEventListener('change', turn)
 onUse(ui.copy, copyCommand)
 ui.rules.addEventListener('toggle', openRules)
 ui.pick.addEventListener('submit', (event) => {

@@ -1,5 +1,12 @@
 // The numbers of `update` that a service reads when it starts.
 
+/**
+ * The header that carries the password of the endpoints. The second one is for a proxy that uses `Authorization` itself; then both count,
+ * and the panel sends the second one alone.
+ */
+export const PASSWORD_HEADERS = ['authorization', 'x-baton-authorization'] as const
+export type PasswordHeader = (typeof PASSWORD_HEADERS)[number]
+
 /** Lowest, highest, default; milliseconds. */
 export const UPDATE_BOUNDS = {
   probationMs: [0, 3_600_000, 30_000],

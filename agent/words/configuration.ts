@@ -2,7 +2,7 @@
 // Pure: text in, settings and faults out.
 // Must hold: no message repeats a value of `dashboard`, which holds the password (`table.ts`).
 
-import { type Busy, CONFIGURATION_MAX_BYTES, type UPDATE_BOUNDS } from './bounds.ts'
+import { type Busy, CONFIGURATION_MAX_BYTES, type PasswordHeader, type UPDATE_BOUNDS } from './bounds.ts'
 import { SETTINGS } from './settings-table.ts'
 import { type Faults, keep, kindOf } from './table.ts'
 import { isObject, parsedJson } from './untrusted.ts'
@@ -20,7 +20,11 @@ export interface Listen {
 
 /** What stands in the file and is valid. */
 export interface Configuration {
-  dashboard?: { password?: string; trustedProxy?: { from: string[]; header: string } }
+  dashboard?: {
+    password?: string
+    passwordHeader?: PasswordHeader
+    trustedProxy?: { from: string[]; header: string }
+  }
   /** at least one; default: `127.0.0.1:8080` */
   listen: Listen[]
   basePath?: string

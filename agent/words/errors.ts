@@ -71,7 +71,7 @@ export const MEANINGS = {
   not_signed: means(502, EXIT.verification, 'the release is not signed'),
   // stages
   check_failed: means(502, EXIT.network, 'the check failed'),
-  release_not_found: means(502, EXIT.network, 'the release was not found'),
+  release_not_found: means(404, EXIT.network, 'the release was not found'),
   release_unusable: means(502, EXIT.verification, 'the release cannot be used'),
   rate_limited: means(502, EXIT.network, 'the feed refuses more requests for now'),
   download_failed: means(502, EXIT.network, 'the download failed'),
@@ -92,6 +92,14 @@ export const MEANINGS = {
 } satisfies Record<string, Meaning>
 
 export type ErrorCode = keyof typeof MEANINGS
+
+/** the page that tells of each code what causes it and what to do, in the project and in its package */
+export const ERRORS_PAGE = 'docs/reference/errors.md'
+
+/** The address of the code's entry: the `type` of a problem document (RFC 9457). */
+export function errorAddress(code: ErrorCode): string {
+  return `${ERRORS_PAGE}#${code}`
+}
 
 export interface Details {
   cause?: unknown

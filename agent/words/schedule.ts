@@ -36,6 +36,18 @@ export interface PolicyFile {
   allow?: Allowance[]
 }
 
+/** The rules in force: the operator's, tightened by the panel's. */
+export interface PolicyInForce {
+  /** one line in English: `patch, mon to fri 02:00-05:00 Europe/Berlin, 3 days after a release` */
+  says: string
+  /** an update may begin while all of these are open; empty: always */
+  hours: { days: Day[]; from: string; to: string; zone: string }[]
+  minAgeHours: number
+  /** tags that are never installed by itself */
+  skip: string[]
+  allow: Allowance[]
+}
+
 /** A step of a staged release: from `at` on (ISO 8601, UTC) this share of the hosts may install it by itself. */
 export interface RolloutStep {
   at: string

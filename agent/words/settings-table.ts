@@ -1,7 +1,7 @@
 // The settings of an installed service: every member of its `config.json`, as a JSON Schema. `configuration.ts` reads the file by it,
-// `policy.ts` the rules of the schedule in it, and `npm run settings` makes settings.schema.json and docs/reference/settings.md from it.
+// `policy.ts` the rules of the schedule in it, and `npm run pages` makes settings.schema.json and docs/reference/settings.md from it.
 
-import { BUSY, UPDATE_BOUNDS } from './bounds.ts'
+import { BUSY, PASSWORD_HEADERS, UPDATE_BOUNDS } from './bounds.ts'
 import { REHEARSE_MODES } from './rehearsal.ts'
 import { TAG } from './release.ts'
 import { ALLOWANCES, DAYS, MODES } from './schedule.ts'
@@ -205,7 +205,15 @@ export const SETTINGS = {
           maxLength: 1024,
           pattern: '^[!-~]*$',
           form: 'visible ASCII characters without spaces',
-          description: 'the admin bearer token; without one the update endpoints are closed (403)',
+          description:
+            'what the panel asks for, and `Authorization: Bearer`; without one the update endpoints are closed (403)',
+        },
+        passwordHeader: {
+          type: 'string',
+          enum: PASSWORD_HEADERS,
+          default: PASSWORD_HEADERS[0],
+          description:
+            'behind a proxy that uses `Authorization` itself (nginx `auth_basic`, Authelia): `x-baton-authorization` is read too, and the panel sends it alone',
         },
         trustedProxy: {
           type: 'object',

@@ -5,8 +5,9 @@ import type { Blame } from './blame.ts'
 import { BatonError, type ErrorCode } from './errors.ts'
 import type { ExpectedPause } from './pause.ts'
 import type { Rehearsal } from './rehearsal.ts'
-import type { Mode, PolicyFile } from './schedule.ts'
+import type { Mode, PolicyFile, PolicyInForce } from './schedule.ts'
 import type { NextSwitch } from './order.ts'
+import type { Wait } from './waits.ts'
 
 /** The stages of an operation, in order. A rollback has `swap` and `restart` only. */
 export const STAGES = ['check', 'download', 'verify', 'swap', 'restart'] as const
@@ -94,8 +95,8 @@ export interface Operation {
   bytes: number
   /** filled in by the restart stage */
   handover: HandoverReport | null
-  /** stop-first: what the switch waited for last, one sentence; absent: it did not have to wait */
-  waits?: string
+  /** stop-first: what the switch has waited for; absent: it did not have to wait */
+  waits?: Wait[]
   /** what trying the release on a copy of the data has shown; absent: not tried yet, or the service keeps no database */
   rehearsal?: Rehearsal
   /** the database was exchanged for a snapshot; absent: it was not */
@@ -231,16 +232,19 @@ export interface OwnDeed {
 /** What the service does by itself, did, and waits for. */
 export interface ScheduleReport {
   mode: Mode
-  /** the policy in one line: `patch, mon to fri 02:00-05:00 Europe/Berlin, 3 days after a release` */
-  policy: string
+  /** the mode that the operator's configuration allows at most */
+  most: Mode
+  policy: PolicyInForce
   /** ISO 8601, UTC, a whole minute: when it acts or looks next; null: never */
   next: string | null
-  /** what it waits for, one sentence */
-  says: string
+  /** what it waits for */
+  now: Wait
+  /** ISO 8601, UTC: when the feed has answered the schedule last; null: it has not yet */
+  askedAt: string | null
   /** ISO 8601, UTC: the service begins no update by itself before this time; a person may. Null: there is no hold, or it is over */
   pausedUntil: string | null
-  /** what waits for a person, one sentence each */
-  waits: string[]
+  /** what waits for a person */
+  waits: Wait[]
   /** operations since a person last asked for one here, newest first, at most five */
   since: OwnDeed[]
 }

@@ -58,7 +58,7 @@ function jsonReport(about: Record<string, unknown>): HostReport {
     result: (object) => printJson({ event: 'result', ...about, ...object }),
     failed({ code, message, hint }, end = {}) {
       printJson({ event: 'error', ...about, code, message, hint, ...end, exit: MEANINGS[code].exit })
-      printError({ message, hint })
+      printError({ code, message, hint })
     },
   }
 }

@@ -6,7 +6,7 @@ const INTRODUCTION = `# Settings of an installed service
 
 The members of \`config.json\`, which install.sh names and \`<service> doctor\` checks. They count from the next start; \`update.rehearse\`,
 \`update.auto\` and \`update.onOutcome\` are read when they are needed. Editors know them by [settings.schema.json](../../settings.schema.json).
-\`npm run settings\` makes both from \`agent/words/settings-table.ts\`, by which the file is also read. Other members may be the application's.
+\`npm run pages\` makes both from \`agent/words/settings-table.ts\`, by which the file is also read. Other members may be the application's.
 
 | | default | expected | |
 |---|---|---|---|

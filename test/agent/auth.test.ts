@@ -58,6 +58,25 @@ test('refuses everything else, and never shows what it was', () => {
   }
 })
 
+test('a header of its own counts only where the setting says so, and then beside the other one', () => {
+  const asking = (headers: Record<string, string>) => ({ headers, socket: { remoteAddress: HERE } })
+  const [own, proxys] = [`Bearer ${PASSWORD}`, 'Basic YTpi']
+  const strict = makeGuard({ password: PASSWORD })
+  const { hint } = throws(
+    () => strict(asking({ authorization: proxys, 'x-baton-authorization': own })),
+    withCode('unauthorized'),
+  ) as BatonError
+  is(hint, 'a proxy uses `Authorization` itself: set `dashboard.passwordHeader`')
+  const both = makeGuard({ password: PASSWORD, passwordHeader: 'x-baton-authorization' })
+  both(asking({ authorization: proxys, 'x-baton-authorization': own }))
+  both(asking({ authorization: own }))
+  for (const headers of [{}, { authorization: proxys }, { 'x-baton-authorization': proxys }] as Record<
+    string,
+    string
+  >[])
+    throws(() => both(asking(headers)), withCode('unauthorized'))
+})
+
 test('compares sums of one length, by timingSafeEqual and by nothing else', async () => {
   const source = await readFile(new URL('../../agent/http/auth.ts', import.meta.url), 'utf8')
   const comparing = /function isBearer[\s\S]*?\n}\n/.exec(source)?.[0] ?? ''

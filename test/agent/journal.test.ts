@@ -157,6 +157,14 @@ test('a release is bad from its revert until it has been updated to', () => {
   equal(end('6', 'reverted', null), [])
 })
 
+test('what leads to an older release is a rollback, whatever brings it there, and clears what was held against that one', () => {
+  const state = structuredClone(EMPTY)
+  markBad(state, 'v0.9.0', null, 'it died')
+  state.operation = operation('1', 'v0.9.0')
+  finishOperation(state, { outcome: 'updated', error: null })
+  equal([state.operation.outcome, state.history[0]?.outcome, state.bad], ['rolled_back', 'rolled_back', []])
+})
+
 test('the same tag with other bytes is another release: only what failed here is bad', () => {
   const state = structuredClone(EMPTY)
   markBad(state, 'v1.1.0', 'a'.repeat(64), 'a hostile one')

@@ -71,7 +71,7 @@ async function served(updater: Partial<Updater> = {}, basePath = ''): Promise<Se
     ...updater,
   }
   const log = (event: LogEvent) => void events.push(event)
-  const routes = makeAdmin({ basePath, password: TOKEN, trustedProxy: null, log }, all)
+  const routes = makeAdmin({ basePath, password: TOKEN, trustedProxy: null, passwordHeader: 'authorization', log }, all)
   const server: Server = createServer((incoming, response) => {
     if (routes(incoming, response)) return
     others.push(incoming.url ?? '')

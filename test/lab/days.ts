@@ -167,9 +167,9 @@ async function lookAt(host: Host, now: number): Promise<void> {
     async () => {
       await sleep(LOOK_EVERY_MS)
       const [status, memory] = await Promise.all([statusOf(host), memoryOf(host)])
-      last = [status.state, status.schedule?.says, memory.asked, memory.letters]
+      last = [status.state, status.schedule?.now.says, memory.asked, memory.letters]
       const { state, schedule } = status
-      const isDue = schedule === undefined || / goes now$|it asks the feed|is in flight/.test(schedule.says)
+      const isDue = schedule === undefined || / goes now$|it asks the feed|is in flight/.test(schedule.now.says)
       return state === 'idle' && (memory.asked.at ?? 0) >= now && !isDue && memory.letters.length === 0
     },
     180_000,

@@ -3,6 +3,7 @@
 import { EXIT, MEANINGS } from '../../agent/words/errors.ts'
 import { irreversibleFault, type Rehearsal, VERDICTS } from '../../agent/words/rehearsal.ts'
 import { HISTORY_MAX, OUTCOMES, STAGES } from '../../agent/words/state.ts'
+import { WAIT_CODES } from '../../agent/words/waits.ts'
 import { newOperation } from '../../agent/update/operation.ts'
 import { equal, is, throws } from '../assert.ts'
 import { suite } from '../suite.ts'
@@ -15,7 +16,7 @@ const STATUS_HEADERS = { ...JSON_HEADERS, ETag: '"5f"' }
 const PROBLEM_HEADERS = { 'content-type': 'application/problem+json', 'cache-control': 'no-store' }
 
 const BEGUN = { id: 'a', kind: 'update', from: 'v1.0.0', to: null, startedAt: '2026-11-21T09:00:00.000Z' } as const
-const { rehearsal: _, stateMoved: __, ...NEW } = newOperation(BEGUN)
+const { rehearsal: _, stateMoved: __, waits: ___, ...NEW } = newOperation(BEGUN)
 const OPERATION: Fields = { ...NEW, error: null, handover: null, progress: null, durations: {} }
 const TRIED: Rehearsal = {
   verdict: 'irreversible',
@@ -60,7 +61,7 @@ const refused = (code: keyof typeof MEANINGS, over: Partial<Answer> = {}, header
   path: '/admin/update',
   status: MEANINGS[code].status,
   headers: { ...PROBLEM_HEADERS, ...headers },
-  body: { type: `urn:baton:problem:${code}`, title: 't', status: MEANINGS[code].status, code, detail: 'why' },
+  body: { type: `docs/reference/errors.md#${code}`, title: 't', status: MEANINGS[code].status, code, detail: 'why' },
   ...over,
 })
 
@@ -73,10 +74,11 @@ test('the document is sound: references, examples, refusals, schemas', () => {
 test('finds what is wrong with a document', () => {
   const broken = apiDocument()
   const text = JSON.stringify(broken)
-  const faults = (from: string, to: string): string => faultsOf(JSON.parse(text.replace(from, to)) as Fields).join('\n')
+  const faults = (from: string | RegExp, to: string): string =>
+    faultsOf(JSON.parse(text.replace(from, to)) as Fields).join('\n')
   is(faults('#/components/schemas/Tag', '#/components/schemas/Gone').includes('schemas/Gone'), true)
   is(faults('"operationId":"startRollback"', '"operationId":"startUpdate"').includes('taken'), true)
-  is(faults('"totalBytes":31457280', '"totalBytes":-1').includes('example'), true)
+  is(faults(/"totalBytes":\d+/, '"totalBytes":-1').includes('example'), true)
   is(faults('"429":', '"418":').includes('no 429'), true)
 })
 
@@ -86,6 +88,7 @@ test("speaks the code's words", () => {
   equal(documentedAt(...schemas, 'Operation', 'properties', 'stage', 'enum'), [...STAGES])
   equal(documentedAt(...schemas, 'Operation', 'properties', 'outcome', 'enum'), [null, ...OUTCOMES])
   equal(documentedAt(...schemas, 'Status', 'properties', 'history', 'maxItems'), HISTORY_MAX)
+  equal(documentedAt(...schemas, 'Wait', 'properties', 'code', 'enum'), [...WAIT_CODES])
   equal(documentedAt(...schemas, 'Rehearsal', 'properties', 'verdict', 'enum'), [...VERDICTS])
 })
 

@@ -6,7 +6,7 @@ import * as assert from '../assert.ts'
 import { suite } from '../suite.ts'
 import { type Browser, comesTrue, launch, NO_BROWSER, openPage, signIn } from './browser.ts'
 import { assertQuiet, finish, served, shown, startUpdate, textOf } from './scripted.ts'
-import { MARKDOWN, STATES } from './states.ts'
+import { MARKDOWN, schedule, STATES } from './states.ts'
 import { irreversibleFault } from '../../agent/words/rehearsal.ts'
 import { instance, NO_WAY_BACK, operation, rehearsed, report, secondsAgo, TOKEN } from './stub.ts'
 
@@ -37,7 +37,7 @@ test('no password is set: it says what to do instead of asking for one', async (
   await using watched = await openPage(browser)
   const { page } = watched
   await page.goto(`${stub.url}/web/settings.html`)
-  await comesTrue(page, `document.getElementById('gateText').textContent.startsWith('No token is set')`)
+  await comesTrue(page, `document.getElementById('gateText').textContent.startsWith('No password is set')`)
   assert.is(await page.isVisible('#token'), false)
   assertQuiet(watched)
 })
@@ -57,19 +57,21 @@ test('installed and running differ: it says which one takes over at the next res
 
 test('whether releases are signed, until when, and what is wrong with it', async () => {
   const signed = { role: 'timestamp' as const, version: 7, expiresAt: '2098-11-22T12:00:00Z' }
-  for (const [trust, text] of [
-    [{ signed: false, metadata: [] }, 'Not signed: releases are checked against their sums only.'],
+  for (const [trust, text, where] of [
+    [{ signed: false, metadata: [] }, 'Not signed: releases are checked against their sums only.', '#signed'],
     [
       { signed: true, metadata: [signed], warning: 'timestamp.json expires in 3 days' },
       'timestamp.json expires in 3 days',
+      '#trust',
     ],
-    [{ signed: true, metadata: [] }, 'Signed releases only.'],
+    [{ signed: true, metadata: [] }, 'Signed releases only.', '#signed'],
   ] as const) {
     await using stub = await served()
     stub.world.report = report({ trust: { yanked: [], warning: null, ...trust, metadata: [...trust.metadata] } })
     await using watched = await openPage(browser)
     await signIn(watched.page, stub.url, TOKEN)
-    await shown(watched.page, '#trust', text)
+    if (where === '#signed') await watched.page.click('#about summary')
+    await shown(watched.page, where, text)
     assertQuiet(watched)
   }
 })
@@ -283,7 +285,7 @@ test('one version where running, installed and latest agree; which process answe
   assert.equal(await page.locator('#versions strong:visible').allTextContents(), ['v1.0.0'])
   assert.not.match(await page.innerText('main'), /process \d|instance/)
   await page.click('#about summary')
-  assert.match(await page.innerText('#instance'), /^v1\.0\.0 answers: process \d+, instance i\d+c0f/)
+  assert.match(await page.innerText('#instance'), /^v1\.0\.0, process \d+, instance i\d+c0f/)
   stub.world.report = report()
   await page.click('#check')
   await shown(page, '#runningName', 'Running')
@@ -321,13 +323,13 @@ test('stop-first: the question says how long nobody is served, the card who come
   const { page } = watched
   await signIn(page, stub.url, TOKEN)
   await page.click('#update')
-  await shown(page, '#confirmPoints li', 'Nobody is served for about 110 ms, as in the last switch.')
+  await shown(page, '#confirmPoints li', 'Requests will wait about 110 ms, as in the last update.')
   await page.click('#no')
   for (const [expectedMs, says] of [
-    [8000, 'Nobody is served for about 8 s, as in the trial on a copy of your data.'],
+    [8000, 'Requests will wait about 8 s, as in the trial on a copy of your data.'],
     [
       25_000,
-      'Nobody would be served for about 25 s, as in the trial on a copy of your data. holdMs allows less, so it is refused before anything stops.',
+      'Requests would wait about 25 s, as in the trial on a copy of your data. holdMs allows less, so it is refused before anything stops.',
     ],
   ] as const) {
     stub.world.report = report({ pause: { expectedMs, shownBy: 'trial' } })
@@ -340,25 +342,21 @@ test('stop-first: the question says how long nobody is served, the card who come
   stub.world.status.switch.expectedMs = null
   await page.reload()
   const running = await startUpdate(page, stub)
-  const unknown = 'Nobody is served for a moment: the old process ends before the new one begins.'
+  const unknown = 'Requests will wait a moment: the old process ends before the new one begins.'
   assert.ok((await page.locator('#confirmPoints li').allTextContents()).includes(unknown))
   await shown(page, '#serving', 'v1.0.0 keeps serving, and ends before v1.1.0 begins.')
   running.stage = 'restart'
   const unproven = { tag: 'v1.1.0', since: secondsAgo(3), until: secondsAgo(-27) }
   stub.world.status = { ...stub.world.status, instance: instance('v1.1.0', secondsAgo(3)), unproven, backup: 'v1.0.0' }
-  await shown(
-    page,
-    '#serving',
-    'Watched: its process, its heartbeat, its health. If it fails, v1.0.0 is started again.',
-  )
+  await shown(page, '#serving', 'Monitoring v1.1.0: process, heartbeat, health. If it fails, v1.0.0 is started again.')
   running.handover = { moved: 3, carried: 0, takenBack: 0, ended: 0, cut: 0, switchMs: 914, pauseMs: 108 }
   finish(stub, running, 'updated')
   await shown(
     page,
     '#outcomeText',
-    'v1.1.0 answers and has proved itself. v1.0.0 is kept as a backup. Switched in 914 ms. Nobody was served for 108 ms. 3 connections moved, 0 cut.',
+    'v1.1.0 is running and healthy. v1.0.0 is kept as a backup. Switched in 914 ms. Requests waited 108 ms. 3 connections moved, 0 cut.',
   )
-  assert.match(await textOf(page, '#history li:first-child'), /Nobody was served for 108 ms · 3 connections moved/)
+  assert.match(await textOf(page, '#history li:first-child'), /Requests waited 108 ms · 3 connections moved/)
   assertQuiet(watched)
 })
 
@@ -394,7 +392,7 @@ test('an update can be cancelled before the swap, by keyboard too, and the end i
   await comesTrue(page, `cancel.textContent === 'Cancelling …' || !cancel.checkVisibility()`)
   finish(stub, running, 'cancelled')
   await shown(page, '#outcomeTitle', 'Cancelled')
-  await shown(page, '#outcomeText', 'Nothing has changed, v1.0.0 was serving all the time.')
+  await shown(page, '#outcomeText', 'Nothing has changed, v1.0.0 is still running.')
   assert.equal(asked, ['POST'])
   assert.is(await page.evaluate('document.activeElement.id'), 'outcomeTitle')
   const next = await startUpdate(page, stub)
@@ -406,10 +404,10 @@ test('an update can be cancelled before the swap, by keyboard too, and the end i
 test('the result and the history say how the release did on a copy of the data', async () => {
   const why = 'v1.0.0 starts on the data that v1.1.0 leaves, and its author names no request that writes'
   for (const [rehearsal, line] of [
-    [rehearsed(), 'Tried on a copy of the data (rows: 1,042; 2 s): the way back is open.'],
+    [rehearsed(), 'Tried on a copy of the data (rows: 1,042; 2 s): it can be rolled back.'],
     [
       rehearsed({ verdict: 'unproven', reason: why, rows: null }),
-      `Tried on a copy of the data (2 s): the way back is not proved: ${why}.`,
+      `Tried on a copy of the data (2 s): whether it can be rolled back is not proved: ${why}.`,
     ],
     [
       rehearsed({ verdict: 'not_tried', reason: '`rehearse` is `never`' }),
@@ -438,7 +436,7 @@ test('in Chinese too; and what is to be done about it stands behind it', async (
   await STATES.find(({ name }) => name === 'not-tried')?.reach(page, stub)
   const why = 'there is no /var/lib/beacon-rehearse, so the units are older than rehearsals'
   const hint = 'run install.sh of a newer release once, as root: it writes the units'
-  await shown(page, '#outcomeReason', `没有在数据副本上试用：${why}。${hint}`)
+  await shown(page, '#outcomeReason', `没有在数据副本上试用。${why}${hint}`)
   assertQuiet(watched)
 })
 
@@ -456,7 +454,7 @@ test('the rules: what the configuration allows at most, each kept over a change 
     'As configured: patches and minor releases',
     'patches',
     'nothing, new releases are shown',
-    'nothing, and nobody is told',
+    'nothing',
   ])
   assert.is(await page.inputValue('#ruleSkip'), 'v1.1.7')
   await page.selectOption('#ruleMode', 'patch')
@@ -542,9 +540,121 @@ test('a pause is the panel’s own: it ends there and the other rules stay; one 
   await shown(page, '#pause', 'End the pause')
   await page.click('#pause')
   await page.waitForSelector('#notice:not([hidden])')
-  assert.match(await textOf(page, '#notice'), /^The configuration of this host holds updates until Dec 27, 2026, .*\.$/)
+  assert.match(
+    await textOf(page, '#notice'),
+    /^The configuration of this host pauses updates until Dec 27, 2026, .*\.$/,
+  )
   assert.equal(stub.world.policy, { skip })
   assertQuiet(watched)
+})
+
+test('automatic updates are a switch where the operator allows them: off is a rule of the panel, on is what the operator allows', async () => {
+  await using stub = await served()
+  stub.world.policy = { hours: '02:00-05:00', mode: 'patch' }
+  await using watched = await openPage(browser)
+  const { page } = watched
+  await STATES.find(({ name }) => name === 'by-itself')?.reach(page, stub)
+  const box = page.getByRole('switch', { name: 'Automatic updates' })
+  assert.is(await box.isChecked(), true)
+  await box.uncheck()
+  await comesTrue(
+    page,
+    "/^Off\\. New releases are shown here\\. Next check: Nov 24, 2026, [^a-z]*\\.$/.test(document.querySelector('#aloneText').textContent)",
+  )
+  assert.equal(stub.world.policy, { hours: '02:00-05:00', mode: 'notify' })
+  await box.check()
+  await comesTrue(
+    page,
+    "document.querySelector('#aloneText').textContent.startsWith('Installed automatically: patches and')",
+  )
+  assert.equal(stub.world.policy, { hours: '02:00-05:00' })
+  assertQuiet(watched)
+  await using another = await openPage(browser)
+  await STATES.find(({ name }) => name === 'by-itself-notify')?.reach(another.page, stub)
+  assert.is(await another.page.isVisible('#auto'), false, 'the operator does not allow them')
+})
+
+test('a version that is skipped is not offered, and is again once somebody wants it; other rules stay', async () => {
+  await using stub = await served()
+  stub.world.policy = { mode: 'minor' }
+  await using watched = await openPage(browser)
+  const { page } = watched
+  await STATES.find(({ name }) => name === 'skipped')?.reach(page, stub)
+  assert.equal(stub.world.policy, { mode: 'minor', skip: 'v1.1.0' })
+  await shown(page, '#offerNote', 'You skip v1.1.0.')
+  await page.click('#skip')
+  await page.waitForSelector('#update:not([hidden])')
+  assert.equal(stub.world.policy, { mode: 'minor' })
+  assertQuiet(watched)
+})
+
+test('it has the name of the service, a link back to it, and says in green that it is up to date, when it looked and looks next', async () => {
+  await using stub = await served()
+  await using watched = await openPage(browser)
+  const { page } = watched
+  const later = new Date(Date.now() + 86_400_000 * 3).toISOString()
+  const now = { code: 'current', says: 'there is no newer release' } as const
+  stub.world.status = { ...stub.world.status, schedule: schedule({ now, next: later }) }
+  stub.world.report = report({ latest: 'v1.0.0', updateAvailable: false })
+  await signIn(page, stub.url, TOKEN)
+  await comesTrue(page, "document.querySelector('#check').getAttribute('aria-disabled') === 'false'")
+  assert.is(await textOf(page, 'h1'), 'beacon')
+  assert.match(await page.title(), /^Updates · beacon$/)
+  assert.is(await page.evaluate("document.querySelector('#host').href"), `${stub.url}/`)
+  assert.is(await page.innerText('#current'), 'Up to date')
+  assert.match(
+    await textOf(page, '#offerNote'),
+    /^Checked just now\. Next check: \w{3} \d+, 20\d\d, .*\d\.?( [AP]M)?\.$/,
+  )
+  const [good, accent] = await page.evaluate<[string, string]>(
+    "[getComputedStyle(document.querySelector('#current')).color, getComputedStyle(document.querySelector('.icon')).backgroundColor]",
+  )
+  assert.is(good, accent)
+  assertQuiet(watched)
+})
+
+test('nothing is downloaded where the release is on the disk already, and the offer says so', async () => {
+  await using stub = await served()
+  await using watched = await openPage(browser)
+  await STATES.find(({ name }) => name === 'restart-missing')?.reach(watched.page, stub)
+  await shown(watched.page, '#update', 'Update to v1.1.0')
+  await shown(watched.page, '#offerNote', 'no download: v1.1.0 is in place')
+  assertQuiet(watched)
+})
+
+test('an unknown tag is told at its field, and nothing has begun', async () => {
+  await using stub = await served()
+  stub.world.missing = 'v9.9.9'
+  await using watched = await openPage(browser)
+  const { page } = watched
+  await signIn(page, stub.url, TOKEN)
+  await page.click('#other summary')
+  await page.fill('#tag', 'v9.9.9')
+  await page.click('#tagGo')
+  await page.click('#yes')
+  await shown(page, '#tagProblem', 'The feed has no release v9.9.9.')
+  assert.is(await page.inputValue('#tag'), 'v9.9.9')
+  assert.is(await page.isVisible('#outcome'), false)
+  assert.is(await page.evaluate('document.activeElement.id'), 'tag')
+  assertQuiet(watched)
+})
+
+test('a login in front of the service is told as such, whether it answers or redirects, and the page goes on by itself', async () => {
+  await using stub = await served()
+  await using watched = await openPage(browser)
+  const { page } = watched
+  await signIn(page, stub.url, TOKEN)
+  for (const login of [401, 302] as const) {
+    stub.world.login = login
+    await page.waitForSelector('#silence:not([hidden])')
+    assert.match(
+      await textOf(page, '#silence'),
+      /^A login in front of the service has answered, not the service itself\. Log in there/,
+    )
+    assert.is(await page.isVisible('#gate'), false, 'the password is not wrong')
+    stub.world.login = null
+    await page.waitForSelector('#silence', { state: 'hidden' })
+  }
 })
 
 test('no way back: by keyboard alone a person says that they know, and that is sent with this tag, once', async () => {
@@ -567,17 +677,17 @@ test('no way back: by keyboard alone a person says that they know, and that is s
   await shown(
     page,
     '#outcomeReason',
-    `Tried on a copy of the data (rows: 1,042; 2 s): there is no way back: ${NO_WAY_BACK.reason}.`,
+    `Tried on a copy of the data (rows: 1,042; 2 s): it cannot be rolled back: ${NO_WAY_BACK.reason}.`,
   )
   const means =
     'v1.0.0 does not work on the data that v1.1.0 leaves. Going back means restoring the snapshot: what was written since is lost.'
   await shown(page, '#noWayText', means)
 
-  const box = page.getByRole('checkbox', { name: 'I know that there is no way back' })
+  const box = page.getByRole('checkbox', { name: 'I understand this update cannot be rolled back' })
   assert.is(await box.getAttribute('aria-describedby'), 'noWayText')
-  await page.getByText('I know that there is no way back').click()
+  await page.getByText('I understand this update cannot be rolled back').click()
   assert.is(await box.isChecked(), true, 'the label is bound')
-  await page.getByText('I know that there is no way back').click()
+  await page.getByText('I understand this update cannot be rolled back').click()
   assert.is(await box.isChecked(), false)
 
   await page.focus('#dismiss')
@@ -621,10 +731,7 @@ test('no way back, refused at once: what a person says about one release is not 
   await page.fill('#tag', 'v1.5.0')
   await page.press('#tag', 'Enter')
   await page.click('#yes')
-  await comesTrue(
-    page,
-    `notice.textContent.startsWith('There is no way back from this release. v1.5.0 changes the data')`,
-  )
+  await comesTrue(page, `notice.textContent.startsWith('This release cannot be rolled back. v1.5.0 changes the data')`)
   assert.is(await page.isVisible('#busy'), false)
   assert.match(await textOf(page, '#noWayText'), /^v1\.0\.0 does not work on the data that v1\.5\.0 leaves\. /)
   await page.check('#allowIrreversible')
@@ -641,7 +748,7 @@ test('no way back, refused at once: what a person says about one release is not 
   finish(stub, running, 'failed')
   const { code, message } = irreversibleFault('v1.5.0', NO_WAY_BACK)
   running.error = { code, message }
-  await shown(page, '#outcomeReason', `There is no way back from this release: ${message}`)
+  await shown(page, '#outcomeReason', `This release cannot be rolled back: ${message}`)
   assert.is(await page.inputValue('#tag'), 'v1.5.0', 'it can be sent again')
   assert.is(await page.isChecked('#allowIrreversible'), false)
   assertQuiet(watched)

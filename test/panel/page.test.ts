@@ -206,7 +206,7 @@ test('the token changes while the page is open: it asks again and then goes on w
   await page.route('**/admin/update/status', async (route) => {
     await route.fulfill({ status: 401, contentType: 'application/problem+json', body: '{"code":"unauthorized"}' })
   })
-  await shown(page, '#gateProblem', 'The token is no longer accepted. Please enter it again.')
+  await shown(page, '#gateProblem', 'The password is no longer accepted. Please enter it again.')
   await page.unrouteAll()
   await page.fill('#token', TOKEN)
   await page.press('#token', 'Enter')
@@ -256,7 +256,7 @@ test('after a rollback nothing is up to date until the feed was asked again, and
   await using watched = await openPage(browser)
   const { page } = watched
   await signIn(page, stub.url, TOKEN)
-  await shown(page, '#offerNote', 'This is the newest release. Checked just now.')
+  await shown(page, '#offerNote', 'Checked just now.')
   await page.click('#rollback')
   await page.click('#yes')
   await page.waitForSelector('#busy:not([hidden])')

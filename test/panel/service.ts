@@ -9,6 +9,7 @@ import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Receipt } from '../../agent/disk/receipt.ts'
 import type { UpdateSettings } from '../../agent/settings.ts'
+import type { PasswordHeader } from '../../agent/words/bounds.ts'
 import type { Status } from '../../agent/words/state.ts'
 import { freePort } from '../fixtures/install.ts'
 import { publishTo, type TestRelease, unpack } from '../fixtures/releases.ts'
@@ -24,8 +25,10 @@ export interface InstallOptions {
   basePath?: string
   /** default: any free one */
   port?: number
-  managed?: boolean
+  /** `foreign`: its receipt names another executable */
+  managed?: boolean | 'foreign'
   update?: UpdateSettings
+  passwordHeader?: PasswordHeader
 }
 
 export interface Service extends AsyncDisposable {
@@ -41,7 +44,7 @@ export interface Service extends AsyncDisposable {
 }
 
 export async function installService(options: InstallOptions): Promise<Service> {
-  const { releases, notes, basePath = '', managed = true, update = {} } = options
+  const { releases, notes, basePath = '', managed = true, update = {}, passwordHeader = 'authorization' } = options
   const [first] = releases
   if (first === undefined) throw new Error('expected a release to install')
   const home = await mkdtemp(join(tmpdir(), 'baton-panel-'))
@@ -59,7 +62,7 @@ export async function installService(options: InstallOptions): Promise<Service> 
   const receipt: Receipt = {
     format: 1,
     service: 'beacon',
-    executable,
+    executable: managed === 'foreign' ? `${executable}.other` : executable,
     scope: 'user',
     supervisor: 'none',
     user: 'test',
@@ -69,9 +72,9 @@ export async function installService(options: InstallOptions): Promise<Service> 
     installedAt: new Date().toISOString(),
     options: {},
   }
-  if (managed) await writeFile(join(home, 'app', 'receipt.json'), JSON.stringify(receipt))
+  if (managed !== false) await writeFile(join(home, 'app', 'receipt.json'), JSON.stringify(receipt))
   const config = {
-    dashboard: { password: TOKEN },
+    dashboard: { password: TOKEN, passwordHeader },
     listen: { host: '127.0.0.1', port },
     stateDirectory,
     feed: feed.feed,

@@ -3,6 +3,7 @@
 import type { ScheduleReport, Status, VersionReport } from '../../agent/words/state.ts'
 import { comesTrue, type Page } from './browser.ts'
 import { irreversibleFault } from '../../agent/words/rehearsal.ts'
+import { forPerson, type Wait } from '../../agent/words/waits.ts'
 import { idle, instance, NO_WAY_BACK, operation, rehearsed, report, secondsAgo, type Stub, TOKEN } from './stub.ts'
 
 export interface State {
@@ -64,11 +65,23 @@ const ended = (some: Parameters<typeof operation>[1], more: Partial<Status> = {}
   ...more,
 })
 
-const schedule = (some: Partial<ScheduleReport> = {}): ScheduleReport => ({
+const goes = (...because: Wait[]): Wait => ({ code: 'goes', says: 'v1.1.0 goes by itself', tag: 'v1.1.0', because })
+const PAUSED: Wait = { code: 'paused', says: 'updates are paused' }
+const NO_RULES = { says: '', hours: [], minAgeHours: 0, skip: [], allow: [] }
+
+export const schedule = (some: Partial<ScheduleReport> = {}): ScheduleReport => ({
   mode: 'minor',
-  policy: 'minor, mon to fri 02:00-05:00 Europe/Berlin, 3 days after a release, without v1.1.7',
+  most: 'minor',
+  policy: {
+    says: 'minor, mon to fri 02:00-05:00 Europe/Berlin, 3 days after a release, without v1.1.7',
+    hours: [{ days: ['mon', 'tue', 'wed', 'thu', 'fri'], from: '02:00', to: '05:00', zone: 'Europe/Berlin' }],
+    minAgeHours: 72,
+    skip: ['v1.1.7'],
+    allow: [],
+  },
   next: '2026-11-24T01:17:00Z',
-  says: 'v1.1.0 goes by itself',
+  now: goes(),
+  askedAt: secondsAgo(300),
   pausedUntil: null,
   waits: [],
   since: [],
@@ -138,11 +151,12 @@ export const STATES: readonly State[] = [
   {
     name: 'by-itself-waits',
     async reach(page, stub) {
-      const why =
-        'v1.2.0 waits for you: its migration cannot be undone: v1.0.0 does not start on the data that v1.2.0 leaves: exit code 1'
-      const waits = [why, 'v2.0.0 waits for you: the policy goes no further than minor']
+      const reason = 'v1.0.0 does not start on the data that v1.2.0 leaves: exit code 1'
+      const why = forPerson('irreversible', 'v1.2.0', `its migration cannot be undone: ${reason}`, { why: reason })
+      const beyond = forPerson('beyond', 'v2.0.0', 'the policy goes no further than minor', { mode: 'minor' })
+      const waits = [why, beyond]
       const did = operation('update', { outcome: 'updated', by: 'schedule', finishedAt: secondsAgo(40_000) })
-      await enter(page, stub, { schedule: schedule({ says: why, waits }), history: [did, ...HISTORY] })
+      await enter(page, stub, { schedule: schedule({ now: why, waits }), history: [did, ...HISTORY] })
     },
   },
   {
@@ -163,7 +177,7 @@ export const STATES: readonly State[] = [
   {
     name: 'by-itself-held',
     async reach(page, stub) {
-      await enter(page, stub, { schedule: schedule({ says: 'v1.1.0 goes by itself: updates are held' }) })
+      await enter(page, stub, { schedule: schedule({ now: goes(PAUSED) }) })
       const before = await page.textContent('#pause')
       await page.click('#pause')
       await comesTrue(page, `document.querySelector('#pause').textContent !== ${JSON.stringify(before)}`)
@@ -174,17 +188,45 @@ export const STATES: readonly State[] = [
     async reach(page, stub) {
       const pausedUntil = '2026-12-27T00:00:00.000Z'
       stub.world.limits = { pauseUntil: pausedUntil }
-      const says = 'v1.1.0 goes by itself: updates are held'
-      await enter(page, stub, { schedule: schedule({ says, pausedUntil, next: pausedUntil }) })
+      await enter(page, stub, { schedule: schedule({ now: goes(PAUSED), pausedUntil, next: pausedUntil }) })
       await page.click('#pause')
       await page.waitForSelector('#notice:not([hidden])')
     },
   },
   {
+    name: 'by-itself-turned-off',
+    async reach(page, stub) {
+      await enter(page, stub, { schedule: schedule() })
+      await page.uncheck('#auto')
+      await page.waitForSelector('#auto:not(:checked)')
+      await page.waitForSelector('#pause', { state: 'hidden' })
+    },
+  },
+  {
+    name: 'skipped',
+    async reach(page, stub) {
+      await enter(page, stub, { schedule: schedule() })
+      await page.click('#skip')
+      await page.waitForSelector('#update', { state: 'hidden' })
+    },
+  },
+  {
+    name: 'restart-missing',
+    reach: async (page, stub) => await enter(page, stub, {}, { installed: 'v1.1.0' }),
+  },
+  {
+    name: 'behind-a-login',
+    async reach(page, stub) {
+      await enter(page, stub, {})
+      stub.world.login = 401
+      await page.waitForSelector('#silence:not([hidden])')
+    },
+  },
+  {
     name: 'by-itself-step',
     async reach(page, stub) {
-      const says = "v1.1.0 goes by itself: the publisher lets v1.1.0 go in steps, and this host's turn has not come"
-      await enter(page, stub, { schedule: schedule({ says }) })
+      const says = "the publisher lets v1.1.0 go in steps, and this host's turn has not come"
+      await enter(page, stub, { schedule: schedule({ now: goes({ code: 'staged', says, tag: 'v1.1.0' }) }) })
     },
   },
   {
@@ -192,30 +234,47 @@ export const STATES: readonly State[] = [
     async reach(page, stub) {
       const error = { code: 'restart_failed', message: 'v1.1.0 exited with code 3 in its probation' } as const
       const did = operation('update', { outcome: 'reverted', by: 'schedule', finishedAt: secondsAgo(40_000), error })
-      const waits = [
-        'v1.0.0, which runs here, was yanked: it loses rows on a full disk; `rollback` is the way back',
-        `v1.1.0 waits for you: it failed here: ${error.message}`,
-        'the last 3 attempts by itself failed, the last one with v1.1.0: the history says why',
-        'the feed: https://releases.example.org/beacon/verified/timestamp.json: expected an answer within 30 s, got none',
-        '`update/policy.json`: expected hours such as `02:00-05:00` in `hours`, got "25:00-99:99": nothing goes by itself',
-        '`update.onOutcome`: it ended with exit code 67, saying "sendmail: fatal: no such user"; it was given up',
+      const feed =
+        'https://releases.example.org/beacon/verified/timestamp.json: expected an answer within 30 s, got none'
+      const rules =
+        '`update/policy.json`: expected hours such as `02:00-05:00` in `hours`, got "25:00-99:99": nothing goes by itself'
+      const report = 'it ended with exit code 67, saying "sendmail: fatal: no such user"; it was given up'
+      const lost = 'it loses rows on a full disk'
+      const waits: Wait[] = [
+        {
+          code: 'yanked',
+          says: `v1.0.0, which runs here, was yanked: ${lost}; \`rollback\` is the way back`,
+          tag: 'v1.0.0',
+          why: lost,
+        },
+        forPerson('failed', 'v1.1.0', `it failed here: ${error.message}`, { why: error.message }),
+        {
+          code: 'failures',
+          says: 'the last 3 attempts by itself failed, the last one with v1.1.0: the history says why',
+          count: 3,
+          tag: 'v1.1.0',
+        },
+        { code: 'feed', says: `the feed: ${feed}`, why: feed },
+        { code: 'rules', says: rules, why: rules },
+        { code: 'report', says: `\`update.onOutcome\`: ${report}`, why: report },
       ]
-      const says = 'there is no newer release'
-      await enter(page, stub, { schedule: schedule({ says, waits }), history: [did, ...HISTORY] })
+      const now: Wait = { code: 'current', says: 'there is no newer release' }
+      await enter(page, stub, { schedule: schedule({ now, waits }), history: [did, ...HISTORY] })
     },
   },
   {
     name: 'by-itself-off',
     async reach(page, stub) {
-      const says = 'updates by itself are off'
-      await enter(page, stub, { schedule: schedule({ mode: 'off', policy: 'off', next: null, says }) })
+      const now: Wait = { code: 'off', says: 'updates by itself are off' }
+      await enter(page, stub, { schedule: schedule({ mode: 'off', most: 'all', policy: NO_RULES, next: null, now }) })
     },
   },
   {
     name: 'by-itself-notify',
     async reach(page, stub) {
-      const says = 'v1.1.0 waits for you: the policy only reports releases'
-      await enter(page, stub, { schedule: schedule({ mode: 'notify', policy: 'notify', says, waits: [says] }) })
+      const now: Wait = { code: 'available', says: 'v1.1.0 is available', tag: 'v1.1.0' }
+      const rules = { mode: 'notify', most: 'notify', policy: NO_RULES } as const
+      await enter(page, stub, { schedule: schedule({ ...rules, now, waits: [now] }) })
     },
   },
   {

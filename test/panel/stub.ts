@@ -7,7 +7,7 @@ import { BatonError } from '../../agent/words/errors.ts'
 import { makePanel } from '../../agent/web/panel.ts'
 import { makeAdmin } from '../../agent/http/admin.ts'
 import { readPolicy } from '../../agent/update/schedule/policy.ts'
-import type { PolicyFile } from '../../agent/words/schedule.ts'
+import { MODES, type PolicyFile } from '../../agent/words/schedule.ts'
 import { irreversibleFault, type Rehearsal } from '../../agent/words/rehearsal.ts'
 import { type Instance, type Kind, type Operation, type Status, type VersionReport } from '../../agent/words/state.ts'
 import { newOperation } from '../../agent/update/operation.ts'
@@ -21,8 +21,12 @@ export interface World {
   unmanaged: ({ detail: string; reason: string; route: string } & Record<string, string | null>) | null
   /** true: every connection is reset */
   down: boolean
+  /** a proxy in front of the service answers its endpoints with this status instead; null: there is none */
+  login: 302 | 401 | null
   /** the tag of a release with no way back, and why; an update to it is refused unless a person allows it. Null: there is none */
   noWayBack: { tag: string; rehearsal: Rehearsal } | null
+  /** a tag that the feed does not have; null: it has all */
+  missing: string | null
   /** what the operator's file says of updates by itself */
   limits: PolicyFile
   /** what the panel has written of it */
@@ -56,7 +60,9 @@ export async function serveStub({
     report: report(),
     unmanaged: null,
     down: false,
+    login: null,
     noWayBack: null,
+    missing: null,
     limits: {},
     policy: {},
     onStart: () => {},
@@ -71,7 +77,8 @@ export async function serveStub({
   }
   const updater = {
     update: async (tag: string | null, { allowIrreversible }: { allowIrreversible: boolean }) => {
-      const { noWayBack } = world
+      const { noWayBack, missing } = world
+      if (tag !== null && tag === missing) throw new BatonError('release_not_found', `the feed has no release ${tag}`)
       if (noWayBack !== null && tag === noWayBack.tag && !allowIrreversible)
         throw irreversibleFault(tag, noWayBack.rehearsal)
       return begin('update', tag)
@@ -98,7 +105,20 @@ export async function serveStub({
       }
       if (world.status.schedule === undefined) throw new BatonError('not_found', 'there is no schedule')
       const pausedUntil = world.limits.pauseUntil ?? world.policy.pauseUntil ?? null
-      const schedule = { ...world.status.schedule, pausedUntil }
+      const { mode = world.status.schedule.most } = world.limits
+      const wanted = world.policy.mode ?? mode
+      const lower = MODES.indexOf(wanted) < MODES.indexOf(mode) ? wanted : mode
+      const skip = [world.limits.skip, world.policy.skip].filter((tag) => tag !== undefined)
+      const policy = { ...world.status.schedule.policy, skip }
+      const { now } = world.status.schedule
+      const available = { code: 'available', says: 'v1.1.0 is available', tag: 'v1.1.0' } as const
+      const schedule = {
+        ...world.status.schedule,
+        pausedUntil,
+        mode: lower,
+        policy,
+        now: lower === 'notify' ? available : now,
+      }
       world.status = { ...world.status, schedule }
       return { limits: world.limits, own: world.policy, faults: [], schedule }
     },
@@ -109,12 +129,20 @@ export async function serveStub({
       throw new BatonError('not_managed', detail, { members })
     },
   }
-  const panel = makePanel({ basePath })
-  const routes = makeAdmin({ basePath, password, trustedProxy: null, log: () => {} }, updater)
+  const panel = makePanel({ basePath, service: 'beacon', passwordHeader: 'authorization' })
+  const routes = makeAdmin(
+    { basePath, password, trustedProxy: null, passwordHeader: 'authorization', log: () => {} },
+    updater,
+  )
   const sockets = new Set<Socket>()
   const server = createServer((req, res) => {
     if (world.down) {
       req.socket.resetAndDestroy()
+      return
+    }
+    const { login } = world
+    if (login !== null && req.url?.includes('/admin/') === true) {
+      res.writeHead(login, { 'content-type': 'text/html', location: 'https://login.example.org/' }).end('<h1>401</h1>')
       return
     }
     if (req.url?.includes('/admin/') === true) asked.push(`${req.method} ${req.url.slice(basePath.length)}`)

@@ -206,7 +206,7 @@ test('a wrong token is refused, the right one is kept for this tab and is in no 
   for (const wrong of ['wrong', 'ünïcode', `${TOKEN}x`]) {
     await page.fill('#token', wrong)
     await page.press('#token', 'Enter')
-    await shown(page, '#gateProblem', 'This is not the token.')
+    await shown(page, '#gateProblem', 'Wrong password.')
     await comesTrue(page, `document.activeElement.id === 'token'`)
     assert.is(await page.getAttribute('#token', 'aria-invalid'), 'true')
   }

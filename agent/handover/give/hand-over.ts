@@ -70,7 +70,7 @@ function optionsOf(
     values,
     expected: async () => expectedPause(lastPause((await journal.read()).history), operation.rehearsal ?? null),
     letsGo: async () => hasLetGo((await journal.read()).history),
-    onWait: (message) => void (operation.waits = message),
+    onWait: (says) => void (operation.waits = [{ code: 'requests', says, why: says }]),
     async note() {
       operation.durations.restart = Math.round(performance.now() - began) // the successor ends the operation, and cannot know this
       await journal.change((state) => void (state.operation = structuredClone(operation)))

@@ -4,7 +4,7 @@
 // If a folder on disk has no releases.json, its `vX.Y.Z` subfolders are its releases.
 
 import { BatonError } from '../../words/errors.ts'
-import { isTag, parseTag } from '../../words/release.ts'
+import { compareTags, isTag, parseTag } from '../../words/release.ts'
 import type { Feed, Tag, Target } from '../../words/release.ts'
 import { TEXT_MAX_BYTES, readReleaseTexts } from '../trust/release-texts.ts'
 import { isObject, parsedJson, quoted } from '../../words/untrusted.ts'
@@ -30,6 +30,7 @@ interface Listed {
 }
 
 const LIST_NAME = 'releases.json'
+const SHOWN_MAX = 3
 
 export function makeStaticFeed({ description, source, target, onPassedOver }: StaticOptions): Feed {
   const text = async (path: string, signal: AbortSignal | undefined): Promise<string | null> =>
@@ -59,8 +60,10 @@ export function makeStaticFeed({ description, source, target, onPassedOver }: St
     },
     async byTag(value, signal) {
       const tag = parseTag(value)
-      const listed = (await list(signal)).find((entry) => entry.tag === tag)
-      if (listed === undefined) throw new BatonError('release_not_found', `${description} has no release ${tag}`)
+      const all = await list(signal)
+      const listed = all.find((entry) => entry.tag === tag)
+      if (listed === undefined)
+        throw new BatonError('release_not_found', `${description} has no release ${tag}`, newestOf(all))
       return usableOf(tag, await judge(listed, signal))
     },
     async notes(range, signal) {
@@ -68,6 +71,13 @@ export function makeStaticFeed({ description, source, target, onPassedOver }: St
     },
     bytes: (asset, from, validator, signal) => source.bytes(asset.url, from, validator, signal),
   }
+}
+
+/** For a person who has typed a tag that is not there. */
+function newestOf(all: readonly Listed[]): { hint?: string } {
+  const tags = all.filter(({ draft, prerelease }) => !draft && !prerelease).map(({ tag }) => tag)
+  const newest = tags.toSorted((one, other) => compareTags(other, one)).slice(0, SHOWN_MAX)
+  return newest.length === 0 ? {} : { hint: `the newest there: ${newest.join(', ')}` }
 }
 
 /** The entries of releases.json. Leaves out entries whose tag is not vX.Y.Z. Throws BatonError check_failed. */

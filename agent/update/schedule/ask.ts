@@ -5,6 +5,7 @@ import { reasonOf } from '../../words/errors.ts'
 import { compareTags, type Feed, type Release, type Skip, type Tag } from '../../words/release.ts'
 import { badEntry, type BadRelease, stillBad, whyAgain } from '../../words/state.ts'
 import { isTime } from '../../words/untrusted.ts'
+import { forPerson, type Wait } from '../../words/waits.ts'
 import { askAgainAt, type Remembered } from './memory.ts'
 import { freeAt, isWithin, type Offered } from './next.ts'
 import type { Policy } from './policy.ts'
@@ -42,7 +43,7 @@ export async function askFeed(
     if (compareTags(tag, running) <= 0) return false
     const why = whyPassed(release, memory, asking)
     if (why !== null) {
-      if (why !== '' && passed.length < PASSED_MAX) passed.push({ tag, why: `${tag} waits for you: ${why}` })
+      if (why !== 'skipped' && passed.length < PASSED_MAX) passed.push({ tag, why })
       return true
     }
     if (policy.mode === 'notify') return false
@@ -74,20 +75,23 @@ export async function askFeed(
   }
 }
 
-/** Why to pass over a release, so that an older one may be chosen; null: choose it. '': the operator skips it, so report nothing. */
+/** Why to pass over a release, so that an older one may be chosen; null: choose it. `skipped`: the operator's wish, which nobody reports. */
 function whyPassed(
   { tag, asset }: Release,
   { never }: Remembered,
   { running, policy, bad, readyMs, left }: FeedAsking,
-): string | null {
-  if (policy.skip.includes(tag)) return ''
+): Wait | 'skipped' | null {
+  if (policy.skip.includes(tag)) return 'skipped'
   const failed = badEntry(stillBad(bad, readyMs), tag, asset.sha256)
-  if (failed !== null) return `it failed here: ${failed.reason}`
+  if (failed !== null) return forPerson('failed', tag, `it failed here: ${failed.reason}`, { why: failed.reason })
   if (policy.mode === 'notify') return null
-  if (left.includes(tag)) return LEFT
+  if (left.includes(tag)) return forPerson('went_back', tag, LEFT)
   const again = never.find((one) => one.sha256 === asset.sha256 && (one.from ?? running) === running)
-  if (again !== undefined) return again.why.replace(`${tag} waits for you: `, '')
-  return isWithin(policy.mode, running, tag) ? null : `the policy goes no further than ${policy.mode}`
+  if (again !== undefined) return again.why
+  const { mode } = policy
+  return isWithin(mode, running, tag)
+    ? null
+    : forPerson('beyond', tag, `the policy goes no further than ${mode}`, { mode })
 }
 
 function offerOf(

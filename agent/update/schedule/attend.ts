@@ -10,6 +10,7 @@ import type { ManagedInstall } from '../../disk/managed-install.ts'
 import type { Settings } from '../../settings.ts'
 import { BatonError, reasonOf } from '../../words/errors.ts'
 import type { OpenFeed } from '../../words/release.ts'
+import type { Wait } from '../../words/waits.ts'
 import type { OperationRequest } from '../operation.ts'
 import { openFeed } from '../feed/open.ts'
 import { askFeed } from './ask.ts'
@@ -159,7 +160,7 @@ async function journalNow({ journal, disk, stateDirectory }: ManagedInstall): Pr
 async function told(
   { install, now, leaving, settings }: Attended,
   known: ScheduleKnown,
-  asks: string | null,
+  asks: Wait | null,
 ): Promise<Remembered> {
   const { disk, stateDirectory, current } = install
   const { onOutcome } = known.rules

@@ -3,6 +3,7 @@
 import type { JournalState } from '../../disk/journal.ts'
 import type { Operation, TrustReport } from '../../words/state.ts'
 import { compareTags, type Tag } from '../../words/release.ts'
+import type { Wait } from '../../words/waits.ts'
 import { LEFT } from './ask.ts'
 import type { ScheduleFacts } from './next.ts'
 import type { Remembered } from './memory.ts'
@@ -15,8 +16,8 @@ export interface FactsSeen {
   running: Tag
   isInFlight: boolean
   /** see ScheduleFacts */
-  asks: string | null
-  left: string | null
+  asks: Wait | null
+  left: Wait | null
   tookMs: number
 }
 
@@ -54,18 +55,20 @@ interface NewerKnown {
 }
 
 /**
- * One sentence about the newest release that this host has left or that failed here; null: there is none. Leaves out releases of which
- * the feed's last answer says more.
+ * The newest release that this host has left or that failed here; null: there is none. Leaves out releases of which the feed's last
+ * answer says more.
  */
-export function leftBehind({ running, journal: { history, bad }, memory, trust }: NewerKnown): string | null {
+export function leftBehind({ running, journal: { history, bad }, memory, trust }: NewerKnown): Wait | null {
   const told = [...memory.passed, ...trust.yanked].map(({ tag }) => tag)
   const isNews = (tag: string) => compareTags(tag, running) > 0 && !told.includes(tag)
   const known = [
-    ...leftIn(history).map((tag) => ({ tag, why: LEFT })),
-    ...bad.map(({ tag }) => ({ tag, why: 'it failed here' })),
+    ...leftIn(history).map((tag) => ({ code: 'left' as const, tag, why: LEFT })),
+    ...bad.map(({ tag }) => ({ code: 'failed_here' as const, tag, why: 'it failed here' })),
   ].filter(({ tag }) => isNews(tag))
   const [newest] = known.toSorted((one, other) => compareTags(other.tag, one.tag))
-  return newest === undefined ? null : `${newest.tag} is newer, and ${newest.why}`
+  if (newest === undefined) return null
+  const { code, tag, why } = newest
+  return { code, says: `${tag} is newer, and ${why}`, tag }
 }
 
 /** Milliseconds that the last good update took, from check to commit. `history`: newest first. */

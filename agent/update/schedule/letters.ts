@@ -35,7 +35,7 @@ export function withNews(
   const last = history.findIndex(({ id }) => id === memory.told)
   // send nothing about the past to a program that was just configured
   const news = memory.told === null ? [] : history.slice(0, last === -1 ? history.length : last)
-  const common = { service, host: hostname(), running, waits: waiting.map(({ says }) => says) }
+  const common = { service, host: hostname(), running, waits: waiting.map(({ key: _, ...wait }) => wait) }
   const letter = (event: object): Letter => ({ text: fitted({ ...event, ...common }), tries: 0, at: now })
   const keys = waiting.map(({ key }) => key)
   const isNew = keys.some((key) => !memory.toldWaits.includes(key))

@@ -16,6 +16,7 @@ import { badEntry } from '../../words/state.ts'
 import { rolloutFrom } from '../../words/schedule.ts'
 import { isFlag, isMs, isText, listOf, orNull, shape, textLike } from '../../words/shapes.ts'
 import { isCount, isSha256, parsedJson } from '../../words/untrusted.ts'
+import { forPerson, isWait, type Wait } from '../../words/waits.ts'
 import type { Offered } from './next.ts'
 import { rankOf } from './rank.ts'
 
@@ -36,8 +37,7 @@ export interface Never {
   sha256: string
   /** null: any release */
   from: Tag | null
-  /** one sentence */
-  why: string
+  why: Wait
 }
 
 /** A report that the operator's program has not taken yet. */
@@ -58,8 +58,8 @@ export interface Remembered {
   /** questions to the feed, epoch milliseconds; `at` null: never answered; `problem`: why there was no usable answer */
   asked: { at: number | null; next: number; problem: string | null; failures: number }
   offer: Offered | null
-  /** newer releases that wait for a person, and why, one sentence each; newest first */
-  passed: { tag: Tag; why: string }[]
+  /** newer releases that wait for a person, and why; newest first */
+  passed: { tag: Tag; why: Wait }[]
   attempt: Attempt | null
   /** attempts in a row that did not succeed, and whether the last one was put back */
   failures: number
@@ -156,8 +156,10 @@ export function settled(memory: Remembered, { operation, history, bad }: Journal
   const isBlamed = entry !== null && entry.hadMs === undefined
   if (error === null || !(isAboutFrom || isBlamed)) return failed
   const what = outcome === 'reverted' ? 'it was put back here' : 'it was not installed'
-  const said = isAboutFrom ? error.message.replace(`${tag} `, 'it ') : `${what}: ${error.message}`
-  const why = error.message.startsWith(`${tag} waits for you`) ? error.message : `${tag} waits for you: ${said}`
+  const { message } = error
+  const why = isAboutFrom
+    ? forPerson('irreversible', tag, message.replace(`${tag} `, 'it '), { why: message })
+    : forPerson('failed', tag, `${what}: ${message}`, { why: message })
   const never = { tag, sha256, from: isAboutFrom ? running : null, why }
   return { ...failed, never: [never, ...memory.never.filter((one) => one.sha256 !== sha256)] }
 }
@@ -216,11 +218,11 @@ const isMemory = shape({
       again: (value) => value === undefined || isText(value),
     }),
   ),
-  passed: listOf(shape({ tag: isTag, why: isText })),
+  passed: listOf(shape({ tag: isTag, why: isWait })),
   attempt: orNull(shape({ id: isText, tag: isTag, sha256: isSha256, at: isMs, isOpen: isFlag })),
   failures: isCount,
   wasReverted: isFlag,
-  never: listOf(shape({ tag: isTag, sha256: isSha256, from: orNull(isTag), why: isText })),
+  never: listOf(shape({ tag: isTag, sha256: isSha256, from: orNull(isTag), why: isWait })),
   told: orNull(isText),
   toldWaits: isTexts,
   letters: listOf(shape({ text: (value) => isText(value) && value.length <= LETTER_MAX, tries: isCount, at: isMs })),

@@ -5,6 +5,7 @@
 import { compareTags } from '../../words/release.ts'
 import type { Tag } from '../../words/release.ts'
 import type { Mode, RolloutStep } from '../../words/schedule.ts'
+import type { Wait } from '../../words/waits.ts'
 import { openings, type Opening } from './hours.ts'
 import { rankOf, turnIn } from './rank.ts'
 import { count, type Policy } from './policy.ts'
@@ -31,10 +32,10 @@ export interface ScheduleFacts {
   id: string
   /** the newest release that the policy could let the service install by itself; null: none */
   offer: Offered | null
-  /** why the offer waits for a person, one sentence; null: it does not */
-  asks: string | null
+  /** why the offer waits for a person; null: it does not */
+  asks: Wait | null
   /** see `leftBehind` */
-  left: string | null
+  left: Wait | null
   /** why the feed gave no usable answer; null: it did */
   problem: string | null
   /** when the feed is asked next */
@@ -48,12 +49,11 @@ export interface ScheduleFacts {
   tookMs: number
 }
 
-export interface Next {
+/** What to do, and what it waits for. */
+export interface Next extends Wait {
   do: 'nothing' | 'ask' | 'update'
   /** when to look again, epoch milliseconds; null: never */
   at: number | null
-  /** what it waits for, one sentence */
-  says: string
 }
 
 const HOUR_MS = 3_600_000
@@ -64,12 +64,15 @@ const BUSY_MS = 60_000
 
 export function next(policy: Policy, facts: ScheduleFacts, now: number): Next {
   const { offer, askAt, running } = facts
-  if (policy.mode === 'off') return { do: 'nothing', at: null, says: 'updates by itself are off' }
-  if (facts.isInFlight) return { do: 'nothing', at: now + BUSY_MS, says: 'an operation is in flight' }
-  if (now >= askAt) return { do: 'ask', at: now, says: 'it asks the feed' }
-  const looks = (says: string): Next => ({ do: 'nothing', at: askAt, says })
-  if (facts.problem !== null) return looks(`the feed: ${facts.problem}`)
-  if (offer === null || compareTags(offer.tag, running) <= 0) return looks(facts.left ?? 'there is no newer release')
+  if (policy.mode === 'off') return { do: 'nothing', at: null, code: 'off', says: 'updates by itself are off' }
+  if (facts.isInFlight)
+    return { do: 'nothing', at: now + BUSY_MS, code: 'in_flight', says: 'an operation is in flight' }
+  if (now >= askAt) return { do: 'ask', at: now, code: 'asks_feed', says: 'it asks the feed' }
+  const looks = (wait: Wait): Next => ({ do: 'nothing', at: askAt, ...wait })
+  const { problem } = facts
+  if (problem !== null) return looks({ code: 'feed', says: `the feed: ${problem}`, why: problem })
+  if (offer === null || compareTags(offer.tag, running) <= 0)
+    return looks(facts.left ?? { code: 'current', says: 'there is no newer release' })
   if (facts.asks !== null) return looks(facts.asks)
   const { at, why } = earliest(policy, facts, offer, now)
   if (at === Infinity) return looks(why)
@@ -86,7 +89,7 @@ export function isWithin(mode: Mode, from: Tag, to: Tag): boolean {
 
 interface Moment {
   at: number
-  why: string
+  why: Wait
 }
 
 type Dated = Pick<Offered, 'tag' | 'publishedAt' | 'seenAt' | 'rollout'>
@@ -101,8 +104,23 @@ function keptBy({ minAgeMs }: Pick<Policy, 'minAgeMs'>, id: string, offered: Dat
   const born = publishedAt !== null && publishedAt <= now ? publishedAt : seenAt
   const turn = rollout === null ? -Infinity : turnIn(rollout, rankOf(id, tag))
   return [
-    { at: born + minAgeMs, why: `${tag} is young: ${formatHours(minAgeMs)} have to pass` },
-    { at: turn ?? Infinity, why: `the publisher lets ${tag} go in steps, and this host's turn has not come` },
+    {
+      at: born + minAgeMs,
+      why: {
+        code: 'young',
+        says: `${tag} is young: ${formatHours(minAgeMs)} have to pass`,
+        tag,
+        hours: Math.round(minAgeMs / HOUR_MS),
+      },
+    },
+    {
+      at: turn ?? Infinity,
+      why: {
+        code: 'staged',
+        says: `the publisher lets ${tag} go in steps, and this host's turn has not come`,
+        tag,
+      },
+    },
   ]
 }
 
@@ -110,10 +128,15 @@ function keptBy({ minAgeMs }: Pick<Policy, 'minAgeMs'>, id: string, offered: Dat
 function earliest(policy: Policy, facts: ScheduleFacts, offer: Offered, now: number): Moment {
   const moments: Moment[] = [
     ...keptBy(policy, facts.id, offer, now),
-    { at: policy.pauseUntil ?? -Infinity, why: 'updates are held' },
+    { at: policy.pauseUntil ?? -Infinity, why: { code: 'paused', says: 'updates are paused' } },
     {
       at: againAt(facts),
-      why: `the last ${facts.failures === 1 ? 'attempt' : count(facts.failures, 'attempt')} failed`,
+      why: {
+        code: 'failures',
+        says: `the last ${facts.failures === 1 ? 'attempt' : count(facts.failures, 'attempt')} failed`,
+        count: facts.failures,
+        tag: offer.tag,
+      },
     },
   ]
   return moments.reduce((late, one) => (one.at > late.at ? one : late))
@@ -133,11 +156,14 @@ function goes(policy: Policy, facts: ScheduleFacts, offer: Offered, since: Momen
     if (at === null) continue
     const open = Math.max(now, at)
     if (open > latestIn(opening, facts)) continue
-    if (at <= now) return { do: 'update', at: now, says: `${tag} goes now` }
-    const whys = [...(since.at > now ? [since.why] : []), ...(again === undefined ? [] : [again])]
-    return { do: 'nothing', at, says: [`${tag} goes by itself`, whys.join('; ')].filter(Boolean).join(': ') }
+    if (at <= now) return { do: 'update', at: now, code: 'goes_now', says: `${tag} goes now`, tag }
+    const late: Wait[] = again === undefined ? [] : [{ code: 'again', says: again, tag, why: again }]
+    const because = since.at > now ? [since.why, ...late] : late
+    const says = [`${tag} goes by itself`, because.map((one) => one.says).join('; ')].filter(Boolean).join(': ')
+    return { do: 'nothing', at, code: 'goes', says, tag, because }
   }
-  return { do: 'nothing', at: facts.askAt, says: `${tag} never goes by itself: its hours have no minute in common` }
+  const says = `${tag} never goes by itself: its hours have no minute in common`
+  return { do: 'nothing', at: facts.askAt, code: 'never_open', says, tag }
 }
 
 /** When the update begins in this opening; null: not in this one. */

@@ -10,6 +10,7 @@ import { expectedPause, lastPause, pauseFault } from '../../words/pause.ts'
 import type { Rehearsal } from '../../words/rehearsal.ts'
 import type { TrustReport } from '../../words/state.ts'
 import type { NextSwitch } from '../../words/order.ts'
+import { forPerson, type Wait } from '../../words/waits.ts'
 import { operatorsUpdate } from '../operator.ts'
 import { cageOf } from '../rehearsal/ask-cage.ts'
 import { LEFT } from './ask.ts'
@@ -32,16 +33,15 @@ export interface PersonAskedWith {
   next: Omit<NextSwitch, 'expectedMs'>
 }
 
-/** One sentence; null: nothing is known yet that needs a person. */
-export async function asksOf(install: PersonAsked, known: PersonAskedWith): Promise<string | null> {
+/** Null: nothing is known yet that needs a person. */
+export async function asksOf(install: PersonAsked, known: PersonAskedWith): Promise<Wait | null> {
   const { policy, memory, journal, trust, next } = known
   const { offer } = memory
   if (offer === null) return null
   const { tag, sha256 } = offer
-  const waits = (why: string) => `${tag} waits for you: ${why}`
-  if (policy.mode === 'notify') return waits('the policy only reports releases')
-  if (!trust.signed && !policy.allow.includes('unsigned')) return waits('the feed is not signed')
-  if (leftIn(journal.history).includes(tag)) return waits(LEFT)
+  if (policy.mode === 'notify') return { code: 'available', says: `${tag} is available`, tag }
+  if (!trust.signed && !policy.allow.includes('unsigned')) return forPerson('unsigned', tag, 'the feed is not signed')
+  if (leftIn(journal.history).includes(tag)) return forPerson('went_back', tag, LEFT)
   const never = memory.never.find((one) => one.sha256 === sha256 && (one.from ?? install.current) === install.current)
   if (never !== undefined) return never.why
   const tried = triedOf(install, journal, offer)
@@ -49,7 +49,8 @@ export async function asksOf(install: PersonAsked, known: PersonAskedWith): Prom
   if (data !== null) return data
   const expected = expectedPause(lastPause(journal.history), tried)
   const pause = next.order === 'stop-first' ? pauseFault(expected, next.holdMs) : null
-  return pause === null ? await aboutRoom(install, offer, waits) : waits(pause.message)
+  if (pause !== null) return forPerson('pause', tag, pause.message, { why: pause.message })
+  return await aboutRoom(install, offer)
 }
 
 /** The arguments of `whyNotAlone` for this process's own release. */
@@ -67,7 +68,7 @@ async function aboutData(
   { allow }: Pick<Policy, 'allow'>,
   tried: Rehearsal | null,
   { tag }: Offered,
-): Promise<string | null> {
+): Promise<Wait | null> {
   const { service, current, database, receipt, stateDirectory } = install
   const alone = aloneUnder(allow)
   if (tried !== null) return whyNotAlone(alone, current, tag, tried)
@@ -78,13 +79,14 @@ async function aboutData(
   return reason === null ? null : whyNotAlone(alone, current, tag, { verdict: 'not_tried', reason })
 }
 
-async function aboutRoom(install: PersonAsked, offer: Offered, waits: (why: string) => string): Promise<string | null> {
+async function aboutRoom(install: PersonAsked, offer: Offered): Promise<Wait | null> {
   const { directory } = install.places
   try {
     const own = { directory, bytes: offer.bytes, what: 'the executable', isLittle: false }
     await assertRoom([own, ...(await needsBeside(install))])
     return null
   } catch (cause) {
-    return waits(reasonOf(cause))
+    const why = reasonOf(cause)
+    return forPerson('room', offer.tag, why, { why })
   }
 }

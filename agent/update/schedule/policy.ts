@@ -2,7 +2,16 @@
 // Must hold: with a policy that is not valid the service installs nothing by itself; the panel's policy can only tighten the limits.
 
 import type { Tag } from '../../words/release.ts'
-import { type Allowance, ALLOWANCES, type Day, DAYS, type Mode, MODES, type PolicyFile } from '../../words/schedule.ts'
+import {
+  type Allowance,
+  ALLOWANCES,
+  type Day,
+  DAYS,
+  type Mode,
+  MODES,
+  type PolicyFile,
+  type PolicyInForce,
+} from '../../words/schedule.ts'
 import { RULES } from '../../words/settings-table.ts'
 import { type Faults, keep } from '../../words/table.ts'
 import { isTime, quoted } from '../../words/untrusted.ts'
@@ -87,6 +96,18 @@ export function tightened(limits: Policy, own: Policy): Policy {
     pauseUntil: one === null ? other : Math.max(one, other ?? one),
     skip: [...limits.skip, ...own.skip],
     allow: limits.allow,
+  }
+}
+
+/** The policy as a client gets it. */
+export function policyInForce(policy: Policy): PolicyInForce {
+  const { hours, minAgeMs, skip, allow } = policy
+  return {
+    says: formatPolicy(policy),
+    hours: hours.map(({ days, from, to, zone }) => ({ days: [...days], from: clock(from), to: clock(to), zone })),
+    minAgeHours: minAgeMs / HOUR_MS,
+    skip: [...skip],
+    allow: [...allow],
   }
 }
 

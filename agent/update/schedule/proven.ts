@@ -4,6 +4,7 @@
 import type { Rehearsal } from '../../words/rehearsal.ts'
 import type { Tag } from '../../words/release.ts'
 import type { Allowance } from '../../words/schedule.ts'
+import { forPerson, type Wait } from '../../words/waits.ts'
 import { isWithin } from './next.ts'
 
 export interface Alone {
@@ -13,20 +14,22 @@ export interface Alone {
   isStateless: boolean
 }
 
-/** Null: the service may install it. Else why it waits for a person, one sentence. `rehearsal` undefined: there was none. */
+/** Null: the service may install it. Else why it waits for a person. `rehearsal` undefined: there was none. */
 export function whyNotAlone(
   { allow, isStateless }: Alone,
   from: Tag,
   to: Tag,
   rehearsal: Pick<Rehearsal, 'verdict' | 'reason'> | undefined,
-): string | null {
+): Wait | null {
   if (rehearsal?.verdict === 'reversible') return null
+  const asks = (code: 'irreversible' | 'unproven' | 'untried', what: string, why: string) =>
+    forPerson(code, to, `${what}: ${why}`, { why })
   if (rehearsal?.verdict === 'irreversible')
-    return `${to} waits for you: its migration cannot be undone: ${rehearsal.reason}`
+    return asks('irreversible', 'its migration cannot be undone', rehearsal.reason)
   if (isStateless) return null
   const wanted = rehearsal?.verdict === 'unproven' ? 'unproven' : 'untried'
   if (allow.includes(wanted) && isWithin('patch', from, to)) return null
-  if (rehearsal?.verdict === 'unproven') return `${to} waits for you: the way back is not proved: ${rehearsal.reason}`
+  if (rehearsal?.verdict === 'unproven') return asks('unproven', 'the way back is not proved', rehearsal.reason)
   const why = rehearsal?.reason ?? 'there was nothing to copy, and its author does not declare that it keeps no state'
-  return `${to} waits for you: it was not tried on a copy of your data: ${why}`
+  return asks('untried', 'it was not tried on a copy of your data', why)
 }

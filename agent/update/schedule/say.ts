@@ -4,17 +4,20 @@ import type { JournalState } from '../../disk/journal.ts'
 import type { Operation, OwnDeed, ScheduleReport, TrustReport } from '../../words/state.ts'
 import type { NextSwitch } from '../../words/order.ts'
 import { compareTags } from '../../words/release.ts'
+import type { Wait } from '../../words/waits.ts'
 import { factsOf, leftBehind, tookMsOf } from './facts.ts'
 import { corrected, type Remembered, newMemory, readMemory } from './memory.ts'
 import { next, type Next } from './next.ts'
 import { type PersonAsked, asksOf } from './person.ts'
-import { formatPolicy, type Policy } from './policy.ts'
+import { type Policy, policyInForce, USUAL } from './policy.ts'
 import { type Rules, rulesOf } from './policy-files.ts'
 
 const DEEDS_MAX = 5
 /** how many questions in a row the feed may leave without an answer, and how many attempts may fail, before the report says so */
 const TROUBLES_MAX = 2
 const MINUTE_MS = 60_000
+/** nothing is known of newer releases yet */
+const NOT_ASKED: Wait = { code: 'not_asked', says: 'the feed has not been asked yet' }
 
 /** Everything that a decision rests on. */
 export interface ScheduleKnown {
@@ -26,9 +29,8 @@ export interface ScheduleKnown {
 }
 
 /** A thing that waits for a person. `key` identifies it, and stays the same if only figures in the sentence change. */
-export interface Waiting {
+export interface Waiting extends Wait {
   key: string
-  says: string
 }
 
 /** What to do now, and why the release that is on offer waits for a person, if it does. */
@@ -36,7 +38,7 @@ export async function whatNow(
   install: PersonAsked,
   known: ScheduleKnown,
   now: number,
-): Promise<{ decided: Next; asks: string | null }> {
+): Promise<{ decided: Next; asks: Wait | null }> {
   const { rules, memory, journal } = known
   const { operation, history } = journal
   const asks = await asksOf(install, { ...known, policy: rules.policy })
@@ -48,7 +50,7 @@ export async function whatNow(
 }
 
 /** What waits for a person, most urgent first. */
-export function waitingFor({ rules, memory, trust }: ScheduleKnown, running: string, asks: string | null): Waiting[] {
+export function waitingFor({ rules, memory, trust }: ScheduleKnown, running: string, asks: Wait | null): Waiting[] {
   const { faults, policy } = rules
   const { passed, offer, hookProblem } = memory
   const out = trust.yanked.find(({ tag }) => tag === running)
@@ -59,22 +61,35 @@ export function waitingFor({ rules, memory, trust }: ScheduleKnown, running: str
       : [
           {
             key: `yanked ${running}`,
+            code: 'yanked' as const,
             says: `${running}, which runs here, was yanked: ${out.why}; \`rollback\` is the way back`,
+            tag: running,
+            why: out.why,
           },
         ]),
-    ...(asks === null || isOff ? [] : [{ key: `asks ${offer?.sha256}`, says: asks }]),
+    ...(asks === null || isOff ? [] : [{ key: `asks ${offer?.sha256}`, ...asks }]),
     ...(isOff ? [] : passed)
       .filter(({ tag }) => compareTags(tag, running) > 0 && tag !== offer?.tag)
-      .map(({ tag, why }) => ({ key: `passed ${tag}`, says: why })),
-    ...(isLasting(memory) && !isOff ? [{ key: 'feed', says: `the feed: ${memory.asked.problem}` }] : []),
-    ...(memory.failures > TROUBLES_MAX && !isOff ? [{ key: 'failures', says: failuresIn(memory) }] : []),
-    ...faults.map((says) => ({ key: says, says })),
-    ...(hookProblem === null ? [] : [{ key: 'hook', says: `\`update.onOutcome\`: ${hookProblem}` }]),
+      .map(({ tag, why }) => ({ key: `passed ${tag}`, ...why })),
+    ...(isLasting(memory) && !isOff ? [feedProblem(memory.asked.problem ?? '')] : []),
+    ...(memory.failures > TROUBLES_MAX && !isOff ? [failuresIn(memory)] : []),
+    ...faults.map((says) => ({ key: says, code: 'rules' as const, says, why: says })),
+    ...(hookProblem === null ? [] : [reportProblem(hookProblem)]),
   ]
 }
 
-function failuresIn({ failures, attempt }: Remembered): string {
-  return `the last ${failures} attempts by itself failed, the last one with ${attempt?.tag}: the history says why`
+function feedProblem(why: string): Waiting {
+  return { key: 'feed', code: 'feed', says: `the feed: ${why}`, why }
+}
+
+function reportProblem(why: string): Waiting {
+  return { key: 'hook', code: 'report', says: `\`update.onOutcome\`: ${why}`, why }
+}
+
+function failuresIn({ failures: count, attempt }: Remembered): Waiting {
+  const tag = attempt?.tag ?? ''
+  const says = `the last ${count} attempts by itself failed, the last one with ${tag}: the history says why`
+  return { key: 'failures', code: 'failures', says, count, tag }
 }
 
 /** Whether the feed's problem is worth a report: it lasts, or the feed answers with something that cannot be used. */
@@ -92,14 +107,18 @@ export async function scheduleReport(
   const memory = corrected(read ?? newMemory([], now), now)
   const whole = { ...known, rules, memory }
   const { decided, asks } = await whatNow(install, whole, now)
-  const at = read === null && decided.do === 'nothing' ? null : decided.at
+  const { do: act, at: decidedAt, ...present } = decided
+  const at = read === null && act === 'nothing' ? null : decidedAt
+  const { at: askedAt } = memory.asked
   return {
     mode: rules.policy.mode,
-    policy: formatPolicy(rules.policy),
+    most: rules.limits.mode ?? USUAL.mode,
+    policy: policyInForce(rules.policy),
     next: at === null ? null : minuteOf(Math.max(at, now)),
-    says: decided.says,
+    now: askedAt === null && present.code === 'current' ? NOT_ASKED : present,
+    askedAt: askedAt === null ? null : new Date(askedAt).toISOString(),
     pausedUntil: pausedUntil(rules.policy, now),
-    waits: waitingFor(whole, install.current, asks).map(({ says }) => says),
+    waits: waitingFor(whole, install.current, asks).map(({ key: _, ...wait }) => wait),
     since: deedsIn(known.journal.history),
   }
 }

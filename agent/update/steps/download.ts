@@ -3,7 +3,8 @@
 // asset. A power cut or a kill leaves a `.partial`, which nothing ever runs; the next start or the next download replaces it.
 
 import { createHash } from 'node:crypto'
-import type { FileHandle } from 'node:fs/promises'
+import { createReadStream } from 'node:fs'
+import { type FileHandle, stat } from 'node:fs/promises'
 import { dirname } from 'node:path'
 import { PassThrough } from 'node:stream'
 import type { Transform } from 'node:stream'
@@ -18,12 +19,15 @@ import { assertRoom, type Need, needsOfAsset } from '../../disk/room.ts'
 import type { Progress } from '../../words/state.ts'
 import type { Candidate, Steps } from '../story.ts'
 import { within } from '../rethrow.ts'
+import { sha256OfFile } from './verify.ts'
 
 export interface DownloadOptions {
   feed: Pick<Feed, 'bytes'>
   disk: Disk
   /** where the executable is unpacked: in the directory in which it will be renamed */
   partialPath: string
+  /** the installed executable: if it is the release's already, it is copied, and nothing is downloaded */
+  installedPath?: string
   /** the download ends a connection that brings less than PACE_MIN_BYTES in this time, and opens another */
   stallMs: number
   /** the room that the later steps need; checked before the first byte */
@@ -60,7 +64,8 @@ export function makeDownload(options: DownloadOptions): Steps['download'] {
       await disk.remove(partialPath) // do not overwrite: the earlier file may still run, or be a link
       const file = await disk.create(partialPath, 0o600)
       try {
-        const assetSha256 = await unpack(asset, file, options, signal)
+        const own = await alreadyHere(asset, options.installedPath)
+        const assetSha256 = own === null ? await unpack(asset, file, options, signal) : await copied(own, asset, file)
         await disk.flush(file, partialPath)
         return candidate(assetSha256)
       } catch (error) {
@@ -77,6 +82,22 @@ export function makeDownload(options: DownloadOptions): Steps['download'] {
   function candidate(assetSha256: string): Candidate {
     return { path: partialPath, assetSha256, [Symbol.asyncDispose]: () => disk.remove(partialPath) }
   }
+}
+
+/** The installed executable if it is the one in the asset: somebody has put it there, and only a restart is missing. Else null. */
+async function alreadyHere({ executable }: Asset, path: string | undefined): Promise<string | null> {
+  if (executable === null || path === undefined) return null
+  const size = await stat(path).then(
+    (found) => found.size,
+    () => null,
+  )
+  return size === executable.sizeBytes && (await sha256OfFile(path)) === executable.sha256 ? path : null
+}
+
+/** Resolves to the sum of the asset: `verify` compares the executable with its own sum once more. */
+async function copied(path: string, asset: Asset, file: FileHandle): Promise<string> {
+  for await (const chunk of createReadStream(path)) await writeWhole(file, chunk as Buffer)
+  return asset.sha256
 }
 
 /** Sends the asset's bytes through the decompressor into `file`. Resolves to the sha256 of what came over the wire. */

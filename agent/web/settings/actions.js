@@ -4,12 +4,13 @@
 import { call } from './endpoints.js'
 import { begin } from './follow.js'
 import { memory } from './memory.js'
-import { noWayBack, offerOf, particulars } from './offer.js'
+import { isSkipped, noWayBack, offerOf, particulars } from './offer.js'
 import { make, put, putCode, ui } from './page.js'
 import { followNow, poll, settle, take } from './polling.js'
 import { render } from './render.js'
+import { changeRules } from './rules.js'
 import { state } from './state.js'
-import { ago, duration, minute, now, problemText, sentences, t, withoutStop } from './words.js'
+import { ago, duration, minute, now, problemText, sentences, t, withWhy } from './words.js'
 
 /** `tag` null: a rollback. `typed`: the operator typed the tag. */
 async function start(tag, { typed = false, allowIrreversible = false } = {}) {
@@ -30,6 +31,9 @@ async function start(tag, { typed = false, allowIrreversible = false } = {}) {
     state.status = { ...state.status, state: 'in_flight', operation: answer.body }
     settle()
     ui.tag.value = ''
+  } else if (typed && answer.code === 'release_not_found') {
+    state.tagProblem = t('other.missing', { tag })
+    ui.tag.focus()
   } else {
     sayRefused(answer)
   }
@@ -39,7 +43,7 @@ async function start(tag, { typed = false, allowIrreversible = false } = {}) {
 
 /** @param {import('./endpoints.js').Answer} answer */
 function sayRefused(answer) {
-  if (answer.kind === 'down') state.notice = t('notice.lost')
+  if (answer.kind !== 'problem') state.notice = t('notice.lost')
   else if (answer.status === 401 || answer.status === 501) take(answer)
   else state.notice = answer.code === 'update_in_flight' ? t('notice.taken') : problemText(answer)
 }
@@ -60,23 +64,31 @@ export async function cancel() {
   void poll()
 }
 
-/** Pauses updates by itself for a week, or ends the pause. Keeps the panel's other rules. A pause in the configuration stays. */
+/** Pauses automatic updates for a week, or ends the pause. A pause in the configuration stays. */
 export async function pause() {
-  const isHeld = state.status.schedule.pausedUntil !== null
-  let answer = await call('GET', '/policy')
-  if (answer.kind === 'ok') {
-    const { pauseUntil: _, ...others } = answer.body.own
-    const week = { pauseUntil: new Date(now() + 7 * 86_400_000).toISOString() }
-    answer = await call('POST', '/policy', { policy: isHeld ? others : { ...others, ...week } })
-  }
-  if (answer.kind === 'ok') {
-    const { schedule } = answer.body
-    state.status = { ...state.status, schedule }
-    state.notice =
-      isHeld && schedule.pausedUntil !== null ? t('alone.kept', { time: minute(schedule.pausedUntil) }) : ''
-  } else {
-    sayRefused(answer)
-  }
+  const isPaused = state.status.schedule.pausedUntil !== null
+  const until = new Date(now() + 7 * 86_400_000).toISOString()
+  await rule('pauseUntil', isPaused ? null : until)
+  const { pausedUntil } = state.status.schedule
+  if (isPaused && pausedUntil !== null && state.notice === '')
+    state.notice = t('alone.kept', { time: minute(pausedUntil) })
+  render()
+}
+
+/** Turns automatic updates off, or on as far as the operator allows. */
+export const turn = () => rule('mode', ui.auto.checked ? null : 'notify')
+
+/** Skips the release that is on offer, or offers it again. One that the configuration skips stays skipped. */
+export function skip() {
+  const { tag } = offerOf(state.status, state.report)
+  return rule('skip', isSkipped(state.status, tag) ? null : tag)
+}
+
+/** Sets one of the panel's rules; null removes it. */
+async function rule(name, value) {
+  state.notice = ''
+  const answer = await changeRules((own) => ({ ...own, [name]: value }))
+  if (answer.kind !== 'ok') sayRefused(answer)
   render()
 }
 
@@ -96,8 +108,8 @@ function ask(title, text, points, yes, act) {
 }
 
 function pointItem({ kind, at, why, ms, ...vars }) {
-  const item = make('li', /^(bad|down|one)/.test(kind) ? 'alarm' : '')
-  putCode(item, t(`point.${kind}`, { ...vars, time: ago(at), wait: duration(ms ?? 0), why: withoutStop(why ?? '') }))
+  const item = make('li', /^(bad|down|irr)/.test(kind) ? 'alarm' : '')
+  putCode(item, withWhy(t(`point.${kind}`, { ...vars, time: ago(at), wait: duration(ms ?? 0) }), why))
   return item
 }
 
@@ -114,7 +126,11 @@ function askUpdate(to, typed = false) {
     ui.allowIrreversible.checked = false // the consent counts once
     void start(to, { typed, allowIrreversible })
   }
-  const text = sentences(t('ask.update.text', { from, to }), allowIrreversible ? '' : t('ask.back', { from }))
+  const isThere = report?.installed === to
+  const text = sentences(
+    t(isThere ? 'ask.restart.text' : 'ask.update.text', { from, to }),
+    allowIrreversible ? '' : t('ask.back', { from }),
+  )
   ask(t('ask.update', { to }), text, points, t('update.to', { to }), act)
 }
 

@@ -1,10 +1,17 @@
-// Asks the service. Must hold: the token is in a header and nowhere else; every request ends.
+// Asks the service. Must hold: the password is in a header and nowhere else; every request ends.
 
 import { POLL } from './follow.js'
 import { state } from './state.js'
 import { setClock } from './words.js'
 
-/** @typedef {{ kind: 'ok' | 'problem' | 'down', status?: number, code?: string, body?: any, retryMs?: number }} Answer */
+/**
+ * `foreign`: somebody between this page and the service asks for a login of their own.
+ * @typedef {{ kind: 'ok' | 'problem' | 'down' | 'foreign', status?: number, code?: string, body?: any, retryMs?: number }} Answer
+ */
+
+const LOGINS = [401, 403, 407, 511]
+/** the setting `dashboard.passwordHeader`, which the service has written into the page */
+const header = document.querySelector('meta[name=header]').getAttribute('content')
 
 /** the last answer, so that an idle service need not send it again */
 let last = { token: null, etag: null, body: null }
@@ -31,7 +38,7 @@ export async function call(method, path, body, more = {}) {
   const limit = AbortSignal.timeout(method === 'GET' ? POLL.timeoutMs : 60000)
   // a header is bytes: send letters beyond ASCII as UTF-8
   const token = state.token === null ? '' : String.fromCharCode(...new TextEncoder().encode(state.token))
-  const headers = token === '' ? {} : { authorization: `Bearer ${token}` }
+  const headers = token === '' ? {} : { [header]: `Bearer ${token}` }
   if (body !== undefined) headers['content-type'] = 'application/json'
   if (known !== null) headers['if-none-match'] = known
   try {
@@ -40,18 +47,29 @@ export async function call(method, path, body, more = {}) {
       headers,
       ...(body === undefined ? {} : { body: JSON.stringify(body) }),
       cache: 'no-store',
-      redirect: 'error',
+      redirect: 'manual',
       signal: abort === undefined ? limit : AbortSignal.any([limit, abort]),
     })
     const { status } = response
     setClock(response.headers.get('date'))
+    if (response.type === 'opaqueredirect') return { kind: 'foreign' }
     const text = await response.text()
     if (status === 304 && known !== null) return { kind: 'ok', status }
-    const value = JSON.parse(text)
+    const value = parsed(text)
+    if (LOGINS.includes(status) && typeof value?.code !== 'string') return { kind: 'foreign' }
+    if (value === undefined) return { kind: 'down' }
     if (response.ok) return { kind: 'ok', body: value, etag: response.headers.get('etag') }
     const seconds = Number(value.retryAfterSeconds ?? response.headers.get('retry-after') ?? 30)
     return { kind: 'problem', status, code: value.code, body: value, retryMs: (seconds || 30) * 1000 }
   } catch {
     return { kind: 'down' }
+  }
+}
+
+function parsed(text) {
+  try {
+    return JSON.parse(text)
+  } catch {
+    return undefined
   }
 }

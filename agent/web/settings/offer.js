@@ -24,7 +24,8 @@ export function installedOf(status, report) {
 
 /**
  * What the last check means:
- * `kind` `update` (to `tag`), `return` (the same, but `tag` is the backup: nothing to download), `current`, `unknown`;
+ * `kind` `update` (to `tag`), `restart` (the same, but `tag` is on the disk already), `return` (the same, but `tag` is the backup: nothing
+ * to download either), `current`, `unknown`;
  * `failed`: the newest release that failed here and is newer than all that is offered, or null.
  */
 export function offerOf(status, report) {
@@ -32,10 +33,21 @@ export function offerOf(status, report) {
   const { latest, running, updateAvailable, skipped = [] } = report
   const best = latest !== null && compareTags(latest, running) > 0 ? latest : running
   const failed = skipped.find(({ tag }) => compareTags(tag, best) > 0) ?? null
-  if (updateAvailable && latest !== null)
-    return { kind: status.backup === latest ? 'return' : 'update', tag: latest, failed }
+  if (updateAvailable && latest !== null) return { kind: kindOf(latest, status, report), tag: latest, failed }
   return { kind: latest === null || failed !== null ? 'unknown' : 'current', tag: null, failed }
 }
+
+function kindOf(tag, { backup }, { installed }) {
+  if (backup === tag) return 'return'
+  return installed === tag ? 'restart' : 'update'
+}
+
+/**
+ * Whether a rule says that this release is never installed by itself, nor offered.
+ * @param {Partial<import('../../words/state.ts').Status>} status
+ * @param {string | null} tag
+ */
+export const isSkipped = ({ schedule }, tag) => tag !== null && schedule?.policy?.skip?.includes(tag) === true
 
 /** Tag of the release with no way back that was refused last: a request (`refused`) or the last operation; null if none. */
 export const noWayBack = ({ operation, instance }, refused) => {
@@ -65,7 +77,7 @@ export function particulars(to, status, report) {
   return points
 }
 
-const badPoint = (why, at) => ({ kind: why === '' ? 'bad' : 'bad.why', why, at })
+const badPoint = (why, at) => ({ kind: 'bad', why, at })
 
 /** How long nobody would be served: as the last switch has shown, or a trial of this release that took longer. */
 function pausePoint(to, { expectedMs, holdMs }, report) {

@@ -5,7 +5,21 @@ import { memory } from './memory.js'
 import { compareTags } from './offer.js'
 import { announce, icon, make, put, putCode, show, ui } from './page.js'
 import { state } from './state.js'
-import { ago, because, bytes, duration, language, moment, now, sentences, t, withoutStop } from './words.js'
+import {
+  ago,
+  because,
+  bytes,
+  duration,
+  joined,
+  language,
+  moment,
+  now,
+  said,
+  sentences,
+  t,
+  withoutStop,
+  withWhy,
+} from './words.js'
 
 const ICONS = { updated: 'done', rolled_back: 'done', up_to_date: 'same', cancelled: 'same', reverted: 'back' }
 const KINDS = { updated: '', rolled_back: '', up_to_date: 'plain', cancelled: 'plain' }
@@ -24,7 +38,7 @@ export function renderOutcome(status, busy) {
   put(ui.outcomeText, sentences(t(textKey(status, told), vars), kept, ...handoverOf(operation)))
   putCode(
     ui.outcomeReason,
-    sentences(reasonOf(operation, outcome), leftOf(operation), triedOf(operation), operation.rehearsal?.hint ?? ''),
+    sentences(reasonOf(operation, outcome), leftOf(operation), triedOf(operation), said(operation.rehearsal?.hint)),
   )
   ui.outcome.className = KINDS[outcome] ?? 'bad'
   ui.outcomeIcon.setAttribute('href', `#i-${ICONS[outcome] ?? 'fail'}`)
@@ -55,6 +69,7 @@ function outcomeOf({ operation, instance }) {
 function textKey({ instance }, { operation, outcome, followed }) {
   if (outcome === 'reverted' && operation.kind === 'rollback') return 'text.reverted.rollback'
   const unbroken = followed && instance.id === state.follow.instanceId
+  if (succeeded(outcome)) return 'text.done'
   return outcome === 'failed' && !unbroken ? 'text.failed.other' : `text.${outcome}`
 }
 
@@ -67,7 +82,7 @@ function triedOf({ rehearsal }) {
   if (!rehearsal) return ''
   const { verdict, reason: why, rows, tookMs } = rehearsal
   const counted = rows === null ? '' : t('tried.rows', { n: rows.toLocaleString(language) })
-  return t(`tried.${verdict}`, { why, what: counted + duration(tookMs) })
+  return withWhy(t(`tried.${verdict}`, { what: counted + duration(tookMs) }), verdict === 'reversible' ? '' : why)
 }
 
 /** Where a rollback with the data has put those of before; a failure says it in its reason. */
@@ -122,11 +137,11 @@ function historyItem(operation) {
     reasonOf(operation, outcome),
     withoutStop(leftOf(operation)),
     withoutStop(triedOf(operation)),
-    operation.by ? t('alone') : '',
+    operation.by ? t('history.alone') : '',
     finishedAt === null ? '' : t('took', { time: duration(Date.parse(finishedAt) - Date.parse(startedAt)) }),
     ...handoverOf(operation).slice(1).map(withoutStop),
-  ].filter((part) => part !== '')
+  ]
   const reason = make('p', 'reason')
-  putCode(reason, more.join(' · '))
+  putCode(reason, joined(more, ' · '))
   return make('li', KINDS[outcome] ?? 'bad', icon(ICONS[outcome] ?? 'fail', 'icon'), what, time, reason)
 }

@@ -13,13 +13,18 @@ export function put(element, text) {
 
 const SUM = /\b([0-9a-f]{32,})\b/
 
-/** Shows text in which `backticks` and sums become code. */
+/** Shows text in which `backticks` and sums become code. Each line after the first is what the service has said, in English. */
 export function putCode(element, text) {
   if (element.dataset.text === text) return element
   element.dataset.text = text
-  const parts = text.split('`').flatMap((part, index) => (index % 2 === 1 ? make('code', '', part) : withSums(part)))
-  element.replaceChildren(...parts)
+  const [own, ...said] = text.split('\n')
+  element.replaceChildren(...withCode(own), ...said.map((line) => make('span', 'said', ...withCode(line))))
+  for (const line of element.querySelectorAll('.said')) line.lang = 'en'
   return element
+}
+
+function withCode(text) {
+  return text.split('`').flatMap((part, index) => (index % 2 === 1 ? make('code', '', part) : withSums(part)))
 }
 
 /** Makes code of each sum, which may break after every eight digits and is copied without the breaks. */

@@ -32,7 +32,8 @@ export async function poll() {
   }
   const gap = performance.now() - lastPollAt
   lastPollAt = performance.now()
-  if (answer.kind === 'down' || !understood(answer)) {
+  state.foreign = answer.kind === 'foreign'
+  if (!understood(answer)) {
     state.failures += 1
     state.failingMs += Math.min(gap, POLL.gapMaxMs)
   } else {
@@ -50,7 +51,8 @@ export async function poll() {
  * @param {import('./endpoints.js').Answer} answer
  */
 function understood({ kind, status }) {
-  return kind === 'ok' || [401, 403, 501].includes(status) || (status === 429 && state.status === null)
+  if (kind !== 'problem') return kind === 'ok'
+  return [401, 403, 501].includes(status) || (status === 429 && state.status === null)
 }
 
 function plan() {
@@ -78,7 +80,8 @@ export function wake() {
 /** Puts the service's answer into the state. */
 export function take(answer) {
   if (answer.kind === 'problem') {
-    if (answer.status === 401) return askToken(state.status === null ? 'gate.wrong' : 'gate.again')
+    const wrong = answer.body.isProxys ? 'foreign' : 'gate.wrong'
+    if (answer.status === 401) return askToken(state.status === null ? wrong : 'gate.again')
     if (answer.status === 429) return askToken('gate.slow', { time: duration(answer.retryMs) })
     state.closed = answer.code === 'no_password'
     state.unmanaged = answer.status === 501 ? answer.body : null
@@ -171,7 +174,7 @@ export async function check(quietly) {
   render()
   const answer = await call('POST', '/check')
   state.checking = false
-  checkAgain ||= answer.kind === 'down'
+  checkAgain ||= answer.kind !== 'ok' && answer.kind !== 'problem'
   if (answer.kind === 'ok') {
     state.report = answer.body
     const { latest, updateAvailable, problem } = answer.body

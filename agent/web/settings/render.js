@@ -6,8 +6,8 @@ import { renderHistory, renderOutcome } from './outcome.js'
 import { announce, keepFocus, make, put, putCode, show, tell, ui } from './page.js'
 import { isBusy, isSilent, state } from './state.js'
 import { renderUnmanaged } from './unmanaged.js'
-import { renderActions, renderVersions } from './versions.js'
-import { duration, minute, sentences, t } from './words.js'
+import { ACTS, nextCheck, renderActions, renderVersions } from './versions.js'
+import { age, dayName, DAYS, duration, joined, sentences, soon, t, waiting } from './words.js'
 
 export function render() {
   const focused = document.activeElement
@@ -31,7 +31,7 @@ export function render() {
 
 /** The form that asks for the token, and says why. */
 function renderGate() {
-  put(ui.gateProblem, state.gate === '' ? '' : t(state.gate, state.gateVars))
+  putCode(ui.gateProblem, state.gate === '' ? '' : t(state.gate, state.gateVars))
   putCode(ui.gateText, t(state.closed ? 'gate.none' : 'gate.text'))
   for (const one of [ui.token.parentElement, ui.gate.querySelector('label')]) show(one, !state.closed)
   ui.token.toggleAttribute('aria-invalid', false)
@@ -39,10 +39,11 @@ function renderGate() {
 }
 
 function renderSilence() {
-  const { failingMs } = state
-  const key = failingMs >= POLL.silentAfterMs ? 'silence.long' : isBusy() ? 'silence.busy' : 'silence.short'
-  const silence = isSilent() ? t(key, { time: duration(failingMs) }) : ''
-  put(ui.waitingText, silence || t('waiting'))
+  const { failingMs, foreign } = state
+  const long = failingMs >= POLL.silentAfterMs ? 'silence.long' : isBusy() ? 'silence.busy' : 'silence.short'
+  const key = foreign ? 'foreign' : long
+  const silence = foreign || isSilent() ? t(key, { time: duration(failingMs) }) : ''
+  putCode(ui.waitingText, silence || t('waiting'))
   tell(ui.silence, silence)
   if (silence !== '') announce(silence, key)
 }
@@ -61,20 +62,60 @@ function renderCard(status) {
   renderSchedule(status)
   renderHistory(status)
   const title = busy && phase !== null ? phaseTitle(phase.operation) : t('settings')
-  document.title = `${title} · ${location.host}`
+  document.title = `${title} · ${ui.service.textContent}`
 }
 
 /** What the service does by itself, when next, and what waits for a person. */
 function renderSchedule({ schedule }) {
   show(ui.alone, schedule !== undefined)
   if (schedule === undefined) return
-  const { mode, policy, next, says, waits, pausedUntil } = schedule
-  // do not repeat what the list below says
-  const then = next === null || waits.includes(says) ? '' : t('alone.next', { time: minute(next), says })
-  putCode(ui.aloneText, sentences(`${policy}.`, then))
-  renderWaits(waits)
-  show(ui.pause, mode !== 'off' && mode !== 'notify')
+  const { mode, most, waits, pausedUntil } = schedule
+  const isOn = isAutomatic(mode)
+  show(ui.auto, isAutomatic(most))
+  ui.auto.checked = isOn
+  const closed = isAutomatic(most) ? '' : t('alone.closed')
+  putCode(ui.aloneText, sentences(isOn ? rulesText(schedule) : t(`alone.${mode}`), closed, nextText(schedule)))
+  // the offer above says what is available
+  renderWaits(waits.filter(({ code }) => code !== 'available'))
+  show(ui.pause, isOn)
   put(ui.pause, t(pausedUntil === null ? 'alone.pause' : 'alone.go'))
+}
+
+const isAutomatic = (mode) => mode !== undefined && mode !== 'off' && mode !== 'notify'
+
+function rulesText({ mode, policy }) {
+  const { hours = [], minAgeHours = 0, skip = [], allow = [] } = policy
+  const open = hours.map(({ days, from, to, zone }) => `${daysText(days)} ${from}–${to} (${zone})`.trim())
+  const parts = [
+    t(`mode.${mode}`),
+    ...open,
+    minAgeHours > 0 ? t('alone.age', { time: age(minAgeHours) }) : '',
+    skip.length > 0 ? t('alone.without', { tags: skip.join(', ') }) : '',
+    ...allow.map((one) => t(`alone.${one}`)),
+  ]
+  return t('alone.on', { what: joined(parts, t('comma')) })
+}
+
+/** '' for every day. */
+function daysText(days) {
+  if (days.length === DAYS.length) return ''
+  const [first, last] = [days[0], days.at(-1)]
+  const isRow = days.length > 2 && DAYS.indexOf(last) - DAYS.indexOf(first) === days.length - 1
+  return isRow ? `${dayName(first)}–${dayName(last)}` : days.map(dayName).join(t('comma'))
+}
+
+/** what the rest of the page shows already */
+const SHOWN = [undefined, 'off', 'current', 'not_asked', 'available', ...ACTS]
+
+/** What comes next, and when; does not repeat what is shown already. */
+function nextText(schedule) {
+  const { now, next, waits } = schedule
+  if (now?.code === 'goes') {
+    const because = now.because.length > 0 ? joined(now.because.map(waiting), t('comma')) : ''
+    return sentences(t('alone.goes', { tag: now.tag, time: soon(next) }), because)
+  }
+  const told = SHOWN.includes(now?.code) || waits.some(({ says }) => says === now?.says)
+  return sentences(told ? '' : waiting(now), ui.current.hidden || ui.actions.hidden ? nextCheck(schedule) : '')
 }
 
 /** Changes an item only if its text changes: a person may be copying it. */
@@ -82,5 +123,5 @@ function renderWaits(waits) {
   const { children } = ui.aloneWaits
   while (children.length > waits.length) ui.aloneWaits.lastChild.remove()
   while (children.length < waits.length) ui.aloneWaits.append(make('li', 'note'))
-  waits.forEach((says, index) => putCode(children[index], says))
+  waits.forEach((wait, index) => putCode(children[index], waiting(wait)))
 }

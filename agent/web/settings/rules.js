@@ -5,12 +5,9 @@ import { call } from './endpoints.js'
 import { make, onUse, put, show, ui } from './page.js'
 import { render } from './render.js'
 import { state } from './state.js'
-import { language, problemText, t } from './words.js'
+import { dayName, DAYS, problemText, t } from './words.js'
 
 const MODES = ['off', 'notify', 'patch', 'minor', 'all']
-const DAYS = ['mon', 'tue', 'wed', 'thu', 'fri', 'sat', 'sun']
-/** a Monday, for the names of the days */
-const MONDAY = Date.UTC(2024, 0, 1)
 
 /** counts the questions: only the answer to the last one fills the form */
 let asked = 0
@@ -23,7 +20,7 @@ export async function openRules() {
   const answer = await call('GET', '/policy')
   if (question !== asked) return
   show(ui.rulesForm, answer.kind === 'ok')
-  put(ui.ruleProblem, answer.kind === 'problem' ? problemText(answer) : answer.kind === 'down' ? t('notice.lost') : '')
+  put(ui.ruleProblem, answer.kind === 'problem' ? problemText(answer) : answer.kind === 'ok' ? '' : t('notice.lost'))
   if (answer.kind !== 'ok') return
   const { own, limits } = answer.body
   const most = limits.mode ?? 'notify'
@@ -36,13 +33,12 @@ export async function openRules() {
     }),
   )
   ui.ruleMode.value = modes.includes(own.mode) ? own.mode : ''
-  const name = new Intl.DateTimeFormat(language, { weekday: 'short', timeZone: 'UTC' })
   ui.ruleDays.replaceChildren(
     ui.ruleDays.firstElementChild,
-    ...DAYS.map((day, at) => {
+    ...DAYS.map((day) => {
       const box = make('input', '')
       Object.assign(box, { type: 'checkbox', value: day, checked: (own.days ?? DAYS).includes(day) })
-      return make('label', '', box, name.format(MONDAY + at * 86_400_000))
+      return make('label', '', box, dayName(day))
     }),
   )
   ui.ruleHours.value = own.hours ?? ''
@@ -61,16 +57,28 @@ function written(own) {
     minAgeHours: age === '' || Number.isNaN(Number(age)) ? age : Number(age),
     skip: ui.ruleSkip.value.trim(),
   }
-  return Object.fromEntries(Object.entries({ ...own, ...said }).filter(([, value]) => value !== ''))
+  return { ...own, ...said }
+}
+
+/**
+ * Changes the panel's rules, and keeps the others. `edit` makes the new ones of the present ones; null and '' take a rule away.
+ * @param {(own: import('../../words/schedule.ts').PolicyFile) => object} edit
+ */
+export async function changeRules(edit) {
+  let answer = await call('GET', '/policy')
+  if (answer.kind === 'ok') {
+    const said = Object.entries(edit(answer.body.own)).filter(([, value]) => value !== null && value !== '')
+    answer = await call('POST', '/policy', { policy: Object.fromEntries(said) })
+  }
+  if (answer.kind === 'ok') state.status = { ...state.status, schedule: answer.body.schedule }
+  return answer
 }
 
 async function saveRules() {
-  let answer = await call('GET', '/policy')
-  if (answer.kind === 'ok') answer = await call('POST', '/policy', { policy: written(answer.body.own) })
+  const answer = await changeRules(written)
   const isSaved = answer.kind === 'ok'
-  put(ui.ruleProblem, isSaved ? '' : answer.kind === 'down' ? t('notice.lost') : problemText(answer))
+  put(ui.ruleProblem, isSaved ? '' : answer.kind === 'problem' ? problemText(answer) : t('notice.lost'))
   if (!isSaved) return
-  state.status = { ...state.status, schedule: answer.body.schedule }
   state.notice = t('rules.saved')
   ui.rules.open = false
   render()

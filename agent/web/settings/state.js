@@ -20,7 +20,7 @@ const UNCONFIRMED_MS = 20000
  *   tagTyped: string | null, tagProblem: string, refused: string | null,
  *   follow: Follow | null, phase: Judged | null, since: Record<string, number>,
  *   samples: { at: number, bytes: number }[], speed: Speed | null,
- *   failures: number, failingMs: number, allHistory: boolean, wasBusy: boolean, assetsOf: string | null,
+ *   foreign: boolean, failures: number, failingMs: number, allHistory: boolean, wasBusy: boolean, assetsOf: string | null,
  * }}
  */
 export const state = {
@@ -44,6 +44,7 @@ export const state = {
   since: {}, // phase -> when it was first seen, milliseconds of performance.now()
   samples: [],
   speed: null,
+  foreign: false, // the last answer was that of a login in front of the service
   failures: 0,
   failingMs: 0,
   allHistory: false,

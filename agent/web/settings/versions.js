@@ -1,10 +1,10 @@
 // Shows the three versions, what is offered, what failed here, and the way back.
 
 import { renderNotes } from './notes.js'
-import { installedOf, isOld, noWayBack, offerOf } from './offer.js'
+import { installedOf, isOld, isSkipped, noWayBack, offerOf } from './offer.js'
 import { enable, put, putCode, show, tell, ui } from './page.js'
 import { isBusy, isSilent, state } from './state.js'
-import { ago, because, bytes, day, sentences, t } from './words.js'
+import { ago, because, bytes, day, said, sentences, soon, t, withWhy } from './words.js'
 
 export function renderVersions(status, report) {
   const { instance } = status
@@ -27,7 +27,7 @@ export function renderVersions(status, report) {
   enable(ui.check, !state.checking && !isBusy() && !isSilent())
 }
 
-const isOffered = (kind) => kind === 'update' || kind === 'return'
+const isOffered = (kind) => ['update', 'restart', 'return'].includes(kind)
 
 /** Says nothing if the check is older than the last change, nor that there is no release while another check runs. */
 function latestNote(status, report, kind, failed) {
@@ -46,14 +46,18 @@ export function renderActions(status, report) {
   const installed = installedOf(status, report) ?? instance.version
   const apart = installed !== instance.version && !state.checking
   tell(ui.mismatch, apart ? t('mismatch', { installed, running: instance.version }) : '')
+  const skipped = isSkipped(status, tag)
   show(ui.offer, offered || kind === 'current')
-  show(ui.update, offered)
+  show(ui.current, kind === 'current')
+  show(ui.update, offered && !skipped)
   put(ui.update, offered ? t(kind === 'return' ? 'return.to' : 'update.to', { to: tag }) : '')
-  put(ui.offerNote, offerNote(kind, report))
+  put(ui.offerNote, skipped ? t('skipped', { tag }) : offerNote(kind, status, report))
+  show(ui.skip, offered && status.schedule !== undefined)
+  put(ui.skip, t(skipped ? 'skip.end' : 'skip'))
   renderFailed(failed, status.operation)
   renderNoWay(noWayBack(status, state.refused), instance.version)
   tell(ui.problem, report?.problem && !state.checking ? because(report.problem) : '')
-  renderNotes(offered ? report : null, instance.version)
+  renderNotes(offered && !skipped ? report : null, instance.version)
   renderTrust(report?.trust ?? status.trust, instance.version)
   put(ui.tagProblem, state.tagProblem)
   ui.tag.setAttribute('aria-invalid', String(state.tagProblem !== ''))
@@ -61,14 +65,26 @@ export function renderActions(status, report) {
   show(ui.backup, backup !== null && kind !== 'return')
   put(ui.backupText, backup === null ? '' : t('rollback.text', { to: backup }))
   put(ui.rollback, backup === null ? '' : t('rollback.to', { to: backup }))
-  for (const button of [ui.update, ui.again, ui.rollback, ui.tagGo]) enable(button, !state.starting && !isSilent())
+  for (const button of [ui.update, ui.skip, ui.again, ui.rollback, ui.tagGo])
+    enable(button, !state.starting && !isSilent())
 }
 
-function offerNote(kind, report) {
+function offerNote(kind, { schedule }, report) {
   if (kind === 'return') return t('return.offer')
+  if (kind === 'restart') return t('restart.offer', { to: report.latest })
   if (kind === 'update')
     return report.release?.sizeBytes ? t('update.offer', { size: bytes(report.release.sizeBytes) }) : ''
-  return sentences(t('current'), t('checked', { time: ago(report?.checkedAt) }))
+  const checked = [report?.checkedAt ?? '', schedule?.askedAt ?? ''].toSorted().at(-1)
+  return sentences(t('checked', { time: ago(checked) }), nextCheck(schedule))
+}
+
+/** what the service waits for while something goes on */
+export const ACTS = ['in_flight', 'asks_feed', 'goes_now']
+
+/** When the service asks its feed next by itself; '' if it does something else next. */
+export function nextCheck(schedule) {
+  const looks = schedule?.next && ![...ACTS, 'goes'].includes(schedule.now?.code)
+  return looks ? t('alone.next', { time: soon(schedule.next) }) : ''
 }
 
 /** Shows the checkbox for a release with no way back. Clears it for another release: the consent is for one release. */
@@ -98,12 +114,7 @@ function renderFailed(failed, operation) {
 function renderTrust(trust, running) {
   const ends = (trust?.metadata ?? []).map(({ expiresAt }) => expiresAt).toSorted()[0]
   const yanked = (trust?.yanked ?? []).find(({ tag }) => tag === running)
-  const warning = yanked === undefined ? (trust?.warning ?? '') : t('trust.yanked', { tag: running, why: yanked.why })
-  const text = () => {
-    if (!trust || warning !== '') return warning
-    if (!trust.signed) return t('trust.none')
-    return ends === undefined ? t('trust.signed') : t('trust.until', { time: day(ends) })
-  }
-  tell(ui.trust, text())
-  ui.trust.classList.toggle('alarm', warning !== '')
+  tell(ui.trust, yanked === undefined ? said(trust?.warning) : withWhy(t('trust.yanked', { tag: running }), yanked.why))
+  const signed = ends === undefined ? t('trust.signed') : t('trust.until', { time: day(ends) })
+  put(ui.signed, trust?.signed ? signed : t('trust.none'))
 }

@@ -52,21 +52,43 @@ export function t(key, vars = {}) {
 /** The words for the key, '' if there are none. */
 export const ifAny = (key, vars = {}) => (key in words ? t(key, vars) : '')
 
-export const sentences = (...all) => all.filter((one) => one !== '').join(language === 'zh' ? '' : ' ')
+export const sentences = (...all) => joined(all, language === 'zh' ? '' : ' ')
+
+/** One text of all; what the service has said in its own words comes last. */
+export function joined(all, between) {
+  const lines = all.map((one) => one.split('\n'))
+  const own = lines.map(([first]) => first).filter((one) => one !== '')
+  return [own.join(between), ...lines.flatMap(([, ...said]) => said)].join('\n')
+}
+
+/** What the service says in its own words, which are English. */
+export const said = (text) => (language === 'en' || !text ? (text ?? '') : `\n${text}`)
+
+/** A sentence of the page, and what the service says of it: in English one sentence, else a line of its own. */
+export function withWhy(text, why) {
+  if (!why || text === '') return text || why || ''
+  return language === 'en' ? `${withoutStop(text)}: ${withoutStop(why)}.` : `${text}\n${why}`
+}
 
 export const withoutStop = (text) => text.replace(STOP, '')
 
 const errorText = (code) => t(`error.${code}` in words ? `error.${code}` : 'error.unexpected')
 
 /** The page's sentence for the code, then the service's own words. */
-export const because = ({ code, message }) =>
-  [withoutStop(errorText(code)), message].filter(Boolean).join(language === 'zh' ? '：' : ': ')
+export const because = ({ code, message }) => withoutStop(withWhy(withoutStop(errorText(code)), message))
+
+/** What is waited for, in the page's words; a code that it does not know in the service's. */
+export function waiting(wait) {
+  const own = ifAny(`wait.${wait.code}`, { ...wait, mode: t(`mode.${wait.mode}`), time: age(wait.hours ?? 0) })
+  return own === '' ? (wait.says ?? wait) : withWhy(own, wait.why)
+}
 
 /**
  * A problem document as text: the page's sentence, the detail, and the hint.
  * @param {import('./endpoints.js').Answer} answer
  */
-export const problemText = ({ code, body }) => [errorText(code), body.detail, body.hint].filter(Boolean).join(' ')
+export const problemText = ({ code, body }) =>
+  [errorText(code), body.detail, body.hint].filter(Boolean).join(language === 'en' ? ' ' : '\n')
 
 /** `unit` false: without the unit. `scale`: the number that decides the unit. */
 export function bytes(count, scale = count, unit = true) {
@@ -95,6 +117,27 @@ export const day = (iso) => new Intl.DateTimeFormat(language, { dateStyle: 'medi
 
 export const minute = (iso) =>
   new Intl.DateTimeFormat(language, { dateStyle: 'medium', timeStyle: 'short' }).format(new Date(iso))
+
+export const DAYS = ['mon', 'tue', 'wed', 'thu', 'fri', 'sat', 'sun']
+/** a Monday */
+const MONDAY = Date.UTC(2024, 0, 1)
+
+export const dayName = (name) =>
+  new Intl.DateTimeFormat(language, { weekday: 'short', timeZone: 'UTC' }).format(
+    MONDAY + DAYS.indexOf(name) * 86_400_000,
+  )
+
+/** Whole days as days. */
+export function age(hours) {
+  const [unit, n] = hours % 24 === 0 ? ['day', hours / 24] : ['hour', hours]
+  return new Intl.NumberFormat(language, { style: 'unit', unit, unitDisplay: 'long' }).format(n)
+}
+
+/** Today only the time. */
+export const soon = (iso) =>
+  new Date(iso).toDateString() === new Date(now()).toDateString()
+    ? new Intl.DateTimeFormat(language, { timeStyle: 'short' }).format(new Date(iso))
+    : minute(iso)
 
 export const moment = (iso) =>
   new Intl.DateTimeFormat(language, { dateStyle: 'medium', timeStyle: 'medium' }).format(new Date(iso))

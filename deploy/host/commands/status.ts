@@ -97,12 +97,12 @@ function crashLines({ crashes, word }: SupervisorState, logCommand: string): str
 /** The end of a status: what the service did by itself since a person's last operation, what is next, what waits for a person. */
 export function scheduleLines(schedule: ScheduleReport | null): string[] {
   if (schedule === null) return []
-  const { policy, next, says, waits, since } = schedule
-  const isAsked = waits.includes(says)
+  const { policy, next, now, waits, since } = schedule
+  const isAsked = waits.some(({ says }) => says === now.says)
   return [
     ...since.toReversed().map((deed) => `by itself  ${deedLine(deed)}`),
-    `by itself  ${policy}${isAsked ? '' : `; ${says}`}${next === null ? '' : `; next ${next.replace(/:00Z$/, 'Z')}`}`,
-    ...waits.map((one) => `for you    ${one}`),
+    `by itself  ${policy.says}${isAsked ? '' : `; ${now.says}`}${next === null ? '' : `; next ${next.replace(/:00Z$/, 'Z')}`}`,
+    ...waits.map(({ says }) => `for you    ${says}`),
   ]
 }
 

@@ -131,7 +131,8 @@ export async function follow(client: Client, id: string, watcher: Watcher, silen
       if (operation.stage !== stage) watcher.stage((stage = operation.stage))
       if (stage === 'download' && operation.progress !== null)
         watcher.bytes(operation.progress.bytes, operation.progress.totalBytes)
-      if (operation.waits !== undefined && operation.waits !== waits) watcher.note?.((waits = operation.waits))
+      const said = operation.waits?.at(-1)?.says ?? null
+      if (said !== null && said !== waits) watcher.note?.((waits = said))
       if (operation.outcome !== null) return operation
     }
     tell(performance.now() - lastAnswer)

@@ -112,7 +112,7 @@ export async function foresee(receipt: Receipt, request: Operate, outside: Outsi
     ? await rehearseAhead(receipt, request, release, feed, status !== null, outside)
     : known
   return {
-    would: 'updated',
+    would: compareTags(release.tag, from) < 0 ? 'rolled_back' : 'updated',
     from,
     to: release.tag,
     sha256,

@@ -1,9 +1,12 @@
-// `npm run settings`: writes settings.schema.json and docs/reference/settings.md from the one table of settings.
+// `npm run pages`: writes every page and schema that is made from a table.
 
 import { writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
+import { ERRORS_PAGE } from '../agent/words.ts'
+import { errorsPage } from './make/errors-page.ts'
 import { settingsPage, settingsSchema } from './make/settings-page.ts'
 import { PROJECT } from './make/place.ts'
 
 await writeFile(join(PROJECT, 'settings.schema.json'), settingsSchema())
 await writeFile(join(PROJECT, 'docs', 'reference', 'settings.md'), settingsPage())
+await writeFile(join(PROJECT, ERRORS_PAGE), errorsPage())

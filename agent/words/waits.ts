@@ -1,0 +1,65 @@
+// What the service or an operation waits for, and what waits for a person: one type for both. Pure.
+
+import type { Mode } from './schedule.ts'
+import { isObject } from './untrusted.ts'
+
+/** A client that speaks another language has its own words for each; the members below are what they name. */
+export const WAIT_CODES = [
+  // the service, by itself
+  'off',
+  'in_flight',
+  'asks_feed',
+  'feed', // why
+  'not_asked',
+  'current',
+  'left', // tag
+  'failed_here', // tag
+  'goes', // tag, because
+  'goes_now', // tag
+  'never_open', // tag
+  // an update waits until
+  'young', // tag, hours
+  'staged', // tag
+  'paused',
+  'failures', // count, tag
+  'again', // tag, why
+  // a person is asked
+  'available', // tag
+  'unsigned', // tag
+  'went_back', // tag
+  'failed', // tag, why
+  'beyond', // tag, mode
+  'irreversible', // tag, why
+  'unproven', // tag, why
+  'untried', // tag, why
+  'pause', // tag, why
+  'room', // tag, why
+  'yanked', // tag, why
+  'rules', // why
+  'report', // why
+  // an operation
+  'requests', // why
+] as const
+export type WaitCode = (typeof WAIT_CODES)[number]
+
+export interface Wait {
+  code: WaitCode
+  /** one sentence in English, for a client that has none of its own */
+  says: string
+  tag?: string
+  mode?: Mode
+  count?: number
+  hours?: number
+  /** what somebody else has said: an error's message, a publisher's reason */
+  why?: string
+  because?: Wait[]
+}
+
+/** A release that waits for a person. */
+export function forPerson(code: WaitCode, tag: string, why: string, more: Partial<Wait> = {}): Wait {
+  return { code, says: `${tag} waits for you: ${why}`, tag, ...more }
+}
+
+export function isWait(value: unknown): boolean {
+  return isObject(value) && WAIT_CODES.some((code) => code === value['code']) && typeof value['says'] === 'string'
+}
