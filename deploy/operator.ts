@@ -17,8 +17,8 @@ export async function runOperator(argv: readonly string[]): Promise<number> {
     return await runWord(BUILD.service, rest)
   }
   if (first === 'as-service' && rest[0] === 'in-cage') {
-    const { conduct } = await import('../agent/install.ts')
-    process.exit(await conduct())
+    const { perform } = await import('../agent/install.ts')
+    process.exit(await perform())
   }
   if (first === 'healthcheck') {
     const { healthcheck } = await import('../agent/service/healthcheck.ts')

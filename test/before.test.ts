@@ -8,7 +8,7 @@ import { createProgress } from '../deploy/lib/progress.ts'
 import { releaseFromSource } from '../deploy/make/from-source.ts'
 import { PROJECT } from '../deploy/make/place.ts'
 import { parseProject } from '../deploy/make/project.ts'
-import { conductHere } from '../deploy/make/rehearse-here.ts'
+import { performHere } from '../deploy/make/rehearse-here.ts'
 import { equal, is, match, throws, withCode } from './assert.ts'
 import { type Adopted, adopted } from './fixtures/adopted.ts'
 import { unpackLedger } from './lab/ledger.ts'
@@ -142,7 +142,7 @@ test('a rehearsal runs it on the copy: a migration there opens the way back or c
     database.exec("CREATE TABLE notes(id INTEGER PRIMARY KEY, text TEXT); INSERT INTO notes(text) VALUES ('a'), ('b')")
     database.close()
     const candidate = await made(tag, migration)
-    const report = await conductHere({ present, candidate, database: 'shop.db', state, startMs: 30_000 })
+    const report = await performHere({ present, candidate, database: 'shop.db', state, startMs: 30_000 })
     const log = (await readFile(join(state, 'log'), 'utf8')).trim().split('\n')
     return { log, judge: () => judge(report, { from: 'v1.0.0', to: tag }) }
   }

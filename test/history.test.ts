@@ -9,7 +9,7 @@ import { DatabaseSync } from 'node:sqlite'
 import { HISTORY } from '../agent/service/schema.ts'
 import { openStore, type Store } from '../agent/service/store.ts'
 import { judge } from '../agent/update/rehearsal/judge.ts'
-import { conductHere } from '../deploy/make/rehearse-here.ts'
+import { performHere } from '../deploy/make/rehearse-here.ts'
 import { equal, is, match, ok, throws } from './assert.ts'
 import { buildHistory, fillHistory, STEPS, tagAt, unpackHistory } from './lab/history.ts'
 import { suite } from './suite.ts'
@@ -116,7 +116,7 @@ async function rehearsed(from: number, to: number) {
   const database = 'beacon.db'
   await fillHistory(join(state, database), from, ROWS)
   const [present, candidate] = [executableAt(from), executableAt(to)]
-  const report = await conductHere({ present, candidate, database, state, startMs: 60_000 })
+  const report = await performHere({ present, candidate, database, state, startMs: 60_000 })
   return { report, state, judged: judge(report, { from: tagAt(from), to: tagAt(to) }) }
 }
 

@@ -135,7 +135,7 @@ test('what changes the disk in agent/ is disk.ts', () => {
     'agent/disk/state-mark.ts', // at once, in the first code of a release
     'agent/disk/database-set.ts', // the same
     'agent/sockets/memory.ts', // a value of this process in /proc
-    'agent/update/rehearsal/conduct.ts', // in the cage, whose folder systemd empties
+    'agent/update/rehearsal/perform.ts', // in the cage, whose folder systemd empties
   ])
   const changing =
     /\b(appendFile|chmod|chown|copyFile|cp|link|mkdir|mkdtemp|rename|rm|rmdir|symlink|truncate|unlink|utimes|writeFile)(Sync)?\b/

@@ -1,5 +1,5 @@
 // @deadlineMs 600000
-// The rehearsal without its cage: the conductor starts real releases on a copy, and what they do to it leads to a verdict.
+// The rehearsal without its cage: the performer starts real releases on a copy, and what they do to it leads to a verdict.
 // test/systemd-rehearsal.test.ts has the cage. In CI the database has 1,000 rows, in `npm run soak -- --long` 100,000, and some of the
 // migrations are tried at 1 and 2 million too, and with a rollback journal.
 
@@ -7,7 +7,7 @@ import { mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promis
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
-import { conductHere } from '../deploy/make/rehearse-here.ts'
+import { performHere } from '../deploy/make/rehearse-here.ts'
 import { foreseeFull } from '../agent/update/rehearsal/filling.ts'
 import { judge, refuseLate } from '../agent/update/rehearsal/judge.ts'
 import { blameOf, isBlameless } from '../agent/words/blame.ts'
@@ -270,7 +270,7 @@ test('another database among `rehearse.files` is named, since it does not go bac
 test('a release knows that it is rehearsed, and starts nothing that only one process may do', async () => {
   const folder = await cageFolder('')
   await writeFile(join(folder, 'note-role'), '')
-  await conducted(folder)
+  await performed(folder)
   is(await readFile(join(folder, 'role-v1.1.0'), 'utf8'), 'rehearsal')
   is(await readFile(join(folder, 'role-v1.0.0'), 'utf8'), 'rehearsal')
   ok(!(await readdir(folder)).includes('update'))
@@ -323,9 +323,9 @@ test('a release that fills the disk is foreseen by its speed; one that writes a 
   match(throws(() => judge(full, TAGS), withCode('refused')).message, /would have filled the disk/)
 })
 
-test('the conductor ends when its request is gone', async () => {
+test('the performer ends when its request is gone', async () => {
   const folder = await cageFolder('return new Promise((resolve) => setTimeout(resolve, 60_000))')
-  const ended = conducted(folder)
+  const ended = performed(folder)
   await new Promise((resolve) => setTimeout(resolve, 2000))
   await rm(join(folder, '.rehearsal-request.json'))
   await rejects(ended, (error) => /exit code 0 from ledger-v1\.0\.0, got 1/.test(String(error)))
@@ -355,7 +355,7 @@ async function rehearsed(
 ): Promise<Report> {
   const folder = await cageFolder(migration)
   await change(folder)
-  const report = await conducted(folder, startMs)
+  const report = await performed(folder, startMs)
   await rm(folder, { recursive: true, force: true })
   return report
 }
@@ -376,8 +376,8 @@ async function fillAnew(folder: string, rows: number, journal: 'WAL' | 'DELETE')
   if (journal === 'DELETE') await writeFile(join(folder, 'rollback-journal'), '')
 }
 
-async function conducted(state: string, startMs = 20_000): Promise<Report> {
-  return await conductHere({ present, candidate, database: 'ledger.db', state, startMs })
+async function performed(state: string, startMs = 20_000): Promise<Report> {
+  return await performHere({ present, candidate, database: 'ledger.db', state, startMs })
 }
 
 async function unpacked(feed: string, tag: string): Promise<string> {

@@ -125,7 +125,7 @@ export async function begin(install: ManagedInstall, request: OperationRequest, 
       abort.abort(reason)
       return true
     }
-    return { operation, cancel, done: conduct({ install, request, operation, restart, lock, signal: abort.signal }) }
+    return { operation, cancel, done: carryOut({ install, request, operation, restart, lock, signal: abort.signal }) }
   } catch (cause) {
     await lock.release()
     throw asBatonError(cause, 'refused', 'writing the operation to the journal')
@@ -194,7 +194,7 @@ const CODES: Record<Stage, ErrorCode> = {
   restart: 'restart_failed',
 }
 
-interface Conduct {
+interface CarryOut {
   install: ManagedInstall
   request: OperationRequest
   operation: Operation
@@ -203,7 +203,7 @@ interface Conduct {
   signal: AbortSignal
 }
 
-async function conduct({ install, request, operation, restart, lock, signal }: Conduct): Promise<Finished> {
+async function carryOut({ install, request, operation, restart, lock, signal }: CarryOut): Promise<Finished> {
   let open = false
   const stages = makeStages(install, operation, {
     allowIrreversible: request.allowIrreversible === true,

@@ -1,6 +1,6 @@
 // Tries a release on a copy of the data before the old container is stopped: in a container of the present image with the copy that was
 // just made of the database, no network, no capability and nothing else of the service's. The present release's own executable
-// conducts, as on a host (agent/update/rehearsal/conduct.ts); the candidate's is taken out of its image.
+// performs it, as on a host (agent/update/rehearsal/perform.ts); the candidate's is taken out of its image.
 // For a rollback it finds out whether the release that comes back works on the present data.
 // Must hold: the service's volumes are not mounted there; every failure but the release's own is `not_tried`; it always removes the
 // container and its copy. A kill leaves them until the next deployment of the service.
@@ -114,7 +114,7 @@ interface Trial {
   healthTimeoutMs: number
 }
 
-/** What the conductor has reported, or why there is no report. */
+/** What the performer has reported, or why there is no report. */
 interface Found {
   report?: Report
   reason?: string
@@ -147,7 +147,7 @@ async function tryInContainer({ healthTimeoutMs, ...trial }: Trial, { engine, st
     const late = await stillRuns(cage, wholeMsOf(startMs), { engine, stop })
     if (late !== null) return not(late)
     const text = await engine.readFile(cage, posix.join(state, REHEARSAL_REPORT), REPORT_MAX_BYTES)
-    if (text === null) return not(`${tags.from} cannot conduct a rehearsal: it is older than that`)
+    if (text === null) return not(`${tags.from} cannot perform a rehearsal: it is older than that`)
     return { copyMs, report: readReportOf(JSON.parse(text.toString()) as Record<string, unknown>) }
   } catch (cause) {
     if (isAway(cause) || (cause instanceof BatonError && cause.code === 'interrupted')) throw cause

@@ -2,65 +2,48 @@
 // process may be killed anywhere: names and one label say how far it got, and `finishSwitch` goes on from there.
 // Must hold: every exit that is not success puts the old container back.
 
+import { conduct } from '../../agent/install.ts'
 import { asBatonError, BatonError, reasonOf, type StateMoved, untilWell } from '../../agent/words.ts'
-import { formatDuration } from '../lib/progress.ts'
 import { type Engine, isAway } from './engine/engine.ts'
-import { becomesHealthy, check, standsAgain, standsProbation } from './health.ts'
+import { forward, type Switching } from './ground.ts'
+import { check, standsAgain } from './health.ts'
 import { nameOf } from './inspection.ts'
 import { type Job, type JobOrigin, parseOrigin, unfinishedAt } from './job.ts'
 import * as move from './moves.ts'
 import { settleData } from './own-data.ts'
 import { type OutageWatch, watchOutage } from './outage.ts'
 import { namesFor, rollbackTag } from './reference.ts'
-import { passTurn, type Replacing } from './gate.ts'
-import { leaveAlone, replace } from './replace.ts'
+import { passTurn } from './gate.ts'
 import { type ContainerEnd, ended } from './report.ts'
-import { type Limits, step, type Tools } from './request.ts'
+import type { Limits } from './request.ts'
 import { surveyContainer } from './survey.ts'
 
 /** lines shown of a failed successor's log */
 const LOG_LINES = 20
-/** how long a healthy container may take to answer through its holder; each try waits a second for its answer */
-const DOOR_MS = 10_000
 /** how long both are asked before the service is called down: on a busy host one answer may be late */
 const ASKED_MS = 3000
 
-export type Switching = Pick<Tools, 'engine' | 'report' | 'stop'>
-
 export async function switchOver(job: Job, limits: Limits, tools: Switching): Promise<ContainerEnd> {
+  const outage = await watchOutage(await tools.engine.container(job.predecessor), tools.engine)
+  const { endOld, ...steps } = forward({ job, limits, tools, outage })
+  return await conduct<ContainerEnd>({
+    ...steps,
+    leaving: null, // a signal to stop is heeded between two acts (`refuseStopped`), and puts the old container back
+    async commit() {
+      await endOld()
+      return await commit(job, tools, outage)
+    },
+    async putBack(cause) {
+      const error = asBatonError(cause, 'restart_failed', `switching to ${toOf(job)}`)
+      return isAway(cause) ? await gaveUp(job, cause, outage) : await goBack(job, error, limits, { tools, outage })
+    },
+  })
+}
+
+/** Nothing is put back any more: the new container serves, and has proved itself. */
+async function commit(job: Job, tools: Switching, outage: OutageWatch): Promise<ContainerEnd> {
   const { engine, report } = tools
   const { origin } = job
-  const to = origin.version ?? origin.release
-  const outage = await watchOutage(await engine.container(job.predecessor), engine)
-  let how: Replacing = 'stopped'
-  const again = async (): Promise<void> => {
-    how = await replace(job, limits, tools)
-    await outage.follow(job.successor)
-  }
-  try {
-    await step(
-      tools,
-      'switch',
-      `the old container is ${namesFor(origin.name).predecessor} until the new one has proved itself`,
-    )
-    await again()
-    await step(tools, 'health', `at most ${formatDuration(limits.healthTimeoutMs)}`)
-    const asked = { answers: outage.answers, again }
-    await becomesHealthy(job, limits, tools, asked)
-    const isBeside = (how as Replacing) === 'start-first'
-    if (outage.isHeld() && !isBeside) await answersItsDoor(job, limits, outage, engine)
-    if (limits.probationMs > 0) {
-      await step(tools, 'probation', formatDuration(limits.probationMs))
-      await standsProbation(job, limits, tools, asked)
-    }
-    if (isBeside) {
-      await leaveAlone(job, engine)
-      await answersItsDoor(job, limits, outage, engine)
-    }
-  } catch (cause) {
-    const error = asBatonError(cause, 'restart_failed', `switching to ${to}`)
-    return isAway(cause) ? await gaveUp(job, cause, outage) : await goBack(job, error, limits, { tools, outage })
-  }
   const kept = origin.ofCompose
     ? 'compose keeps no old container, its image has a tag'
     : `the old container is kept as ${namesFor(origin.name).previous}`
@@ -68,17 +51,21 @@ export async function switchOver(job: Job, limits: Limits, tools: Switching): Pr
   try {
     await move.commit(job, engine)
   } catch (cause) {
-    // the new container serves and has proved itself; only its restart policy and a name are left to set
+    // only its restart policy and a name are left to set
     await report({ event: 'warning', message: `committing: ${reasonOf(cause)}; run it again to finish` })
   }
   const stateMoved = await settled(job.successor, job.successor, tools)
   return ended(origin.kind === 'rollback' ? 'rolled_back' : 'updated', {
     ...facts(job),
-    to,
+    to: toOf(job),
     healthy: true,
     stateMoved,
     ...(await outage.end()),
   })
+}
+
+function toOf({ origin }: Job): string {
+  return origin.version ?? origin.release
 }
 
 /** The mark of a release with no way back is over. If that fails, only these two containers would still follow it. */
@@ -94,27 +81,6 @@ async function settled(
     await report({ event: 'warning', message: `asking where the data lie: ${reasonOf(cause)}` })
     return null
   }
-}
-
-/** A healthy container may accept nothing from its holder: its image lacks the kit, or the container lacks the group. Throws then. */
-async function answersItsDoor(
-  { successor }: Job,
-  { healthTimeoutMs }: Limits,
-  { answers }: OutageWatch,
-  engine: Engine,
-): Promise<void> {
-  if (answers === null) return
-  const look = async () => {
-    if (await answers()) return null
-    const { Running, ExitCode } = (await engine.container(successor))?.State ?? {}
-    if (Running === true) return 'the new container is healthy, but does not answer through its holder'
-    throw new BatonError('restart_failed', `the new container ended with ${ExitCode ?? 'nothing'}`)
-  }
-  const late = await untilWell(look, Math.min(healthTimeoutMs, DOOR_MS))
-  if (late === null) return
-  throw new BatonError('restart_failed', late, {
-    hint: 'is the kit in it, and can it read the socket of BATON_HOLDER? `docker logs` of both says more',
-  })
 }
 
 /** Puts the old container back. The successor is kept, stopped, for its logs. */

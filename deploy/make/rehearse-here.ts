@@ -13,7 +13,7 @@ import {
   UPDATE_BOUNDS,
 } from '../../agent/install.ts'
 import { BatonError, parseTag, reasonOf } from '../../agent/words.ts'
-import { conductBy, type Conducted } from '../lib/conduct.ts'
+import { performBy, type Performed } from '../lib/perform.ts'
 import type { ProgressReport } from '../lib/progress.ts'
 import { temporaryPlace } from '../lib/trusted.ts'
 import { provideNode } from './node.ts'
@@ -83,14 +83,14 @@ export async function rehearseRelease(options: RehearseOptions): Promise<Rehears
   await unpackRelease(options, from, present)
   const to = await unpackRelease(options, options.to, candidate)
   progress.stage('start')
-  const report = await conductHere({ present, candidate, database, state, startMs })
+  const report = await performHere({ present, candidate, database, state, startMs })
   progress.end('done')
   return { from, to, report, ...judge(report, { from, to }) }
 }
 
-/** Starts the conductor of `present` on the copy, without a cage, and resolves to its report. */
-export async function conductHere(what: Conducted): Promise<Report> {
-  return await conductBy([what.present, 'as-service', 'in-cage'], what, { BATON_NODE: await provideNode() })
+/** Starts the performer of `present` on the copy, without a cage, and resolves to its report. */
+export async function performHere(what: Performed): Promise<Report> {
+  return await performBy([what.present, 'as-service', 'in-cage'], what, { BATON_NODE: await provideNode() })
 }
 
 /** `-wal` and `-journal` belong to a database. */

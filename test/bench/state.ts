@@ -7,7 +7,7 @@ import { DatabaseSync } from 'node:sqlite'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { copyDatabase } from '../../agent/disk/copy-database.ts'
 import type { Operation } from '../../agent/words/state.ts'
-import { conductHere } from '../../deploy/make/rehearse-here.ts'
+import { performHere } from '../../deploy/make/rehearse-here.ts'
 import { buildHistory, fillHistory, STEPS, tagAt, unpackHistory } from '../lab/history.ts'
 import { bootWithFeed, eventsIn, type FeedHost } from '../lab/managed.ts'
 import { spawnOpenLoad } from '../lab/open-load.ts'
@@ -103,7 +103,7 @@ async function measureBeside(
     await copyDatabase(path, to, { executable: present, here: false })
     copies.push(performance.now() - began)
     writer.mark('starting')
-    const report = await conductHere({ present, candidate, database: 'beacon.db', state, startMs: 120_000 })
+    const report = await performHere({ present, candidate, database: 'beacon.db', state, startMs: 120_000 })
     whole.push(performance.now() - began)
     if (report.presentAgain?.failure !== null) throw new Error(`the rehearsal ended with ${JSON.stringify(report)}`)
     writer.mark('steady') // as long as the rehearsal

@@ -12,7 +12,7 @@ import { expectedPause, lastPause } from '../../words/pause.ts'
 import { writeValues } from '../values-file.ts'
 import { handOverAlone } from './alone.ts'
 import type { Ours, SwitchOptions } from './options.ts'
-import { handOver, MustBeAlone } from './predecessor.ts'
+import { handOver, MustBeAlone } from './start-first.ts'
 
 /** The operation that the switch is a part of, and what the author has said. */
 export interface SwitchFor {
@@ -26,7 +26,7 @@ export interface SwitchFor {
 }
 
 /** As `handOver`, and as `handOverAlone` if either of the two releases must be the only process. */
-export async function replaceThis(ours: Ours, { whyNotAlone, ...about }: SwitchFor): Promise<'stopped'> {
+export async function replaceThis(ours: Ours, { whyNotAlone, ...about }: SwitchFor): Promise<void> {
   const { tag, stateDirectory } = ours
   // the file ends with the processes that have it open
   const values = openUnnamed(updateDirectory(stateDirectory))

@@ -3,10 +3,11 @@
 import type { Journal } from '../../disk/journal.ts'
 import { logToStdout } from '../../log.ts'
 import type { Blame } from '../../words/blame.ts'
-import type { BatonError } from '../../words/errors.ts'
+import { type BatonError, reasonOf } from '../../words/errors.ts'
 import type { HandoverReport } from '../../words/state.ts'
 import type { FromHolder, Holding, Leaving, ProcessName, ToHolder } from '../../words/wire.ts'
 import type { Channel } from '../channel.ts'
+import { spawnSuccessor, type Successor } from '../give/child.ts'
 import type { TrialOptions } from '../give/trial.ts'
 import type { Passing } from './passing.ts'
 
@@ -31,6 +32,12 @@ export interface Hold {
   silentSince: number | null
   /** aborts when this process gets a signal to stop, or the old process drops it */
   stop: AbortController
+}
+
+/** Starts a release behind the sockets that are held; it waits at its gate. */
+export function spawnFor(holding: Holding): Successor {
+  const { command, listeners, old, values = null } = holding
+  return spawnSuccessor(command, listeners, holding, { gate: old, values })
 }
 
 export function trialOf(own: Hold): TrialOptions {
@@ -67,4 +74,8 @@ export async function note(own: Hold, failed?: Failed) {
 export function restartMs({ left, pausedAt }: Hold): number {
   const sinceMs = performance.now() - (pausedAt ?? performance.now())
   return Math.round(left === null ? sinceMs : left.restartMs - left.pausedMs + sinceMs)
+}
+
+export function warn(cause: unknown): void {
+  logToStdout({ event: 'warning', message: reasonOf(cause) })
 }

@@ -1,8 +1,8 @@
 // The folder of a rehearsal, and its cage: the systemd unit in which the releases run on the copy. systemd starts the cage when a
 // request appears in the folder (deploy/host/place/cage.ts writes the units).
-// Must hold: no release ever writes to the folder: the cage sees it read-only, and the conductor, its first process, copies what lies there
-// into a file system of the cage's own. The conductor reports over a connection that no other process of the cage can have: this
-// process accepts one, before a release runs. Its end is the end of the cage; if this side ends it, the conductor exits.
+// Must hold: no release ever writes to the folder: the cage sees it read-only, and the performer, its first process, copies what lies there
+// into a file system of the cage's own. The performer reports over a connection that no other process of the cage can have: this
+// process accepts one, before a release runs. Its end is the end of the cage; if this side ends it, the performer exits.
 // Power cut: the copy stays in the folder until the next start or rehearsal removes it.
 
 import { readdir, stat } from 'node:fs/promises'
@@ -66,15 +66,15 @@ export interface CageRequest {
   candidate: string
   /** relative to the state directory; null: the database of the present release */
   database: string | null
-  /** name of the copy in the folder, which the conductor moves to the database's path first; absent: it is there already */
+  /** name of the copy in the folder, which the performer moves to the database's path first; absent: it is there already */
   copy?: string
   /** milliseconds that each start of a release may take until it is healthy */
   startMs: number
 }
 
-/** How a request ended. `report`: the last that the conductor has said. */
+/** How a request ended. `report`: the last that the performer has said. */
 export type CageEnd =
-  /** the conductor has ended */
+  /** the performer has ended */
   | { is: 'reported'; report: Record<string, unknown> }
   /** it took longer than it may */
   | { is: 'late'; report: Record<string, unknown> }
@@ -96,12 +96,12 @@ export async function askCage(
     await new Promise<void>((resolve, reject) => server.once('error', reject).listen(path, resolve))
     server.maxConnections = 1
     await disk.writeNote(join(folder, REHEARSAL_REQUEST), JSON.stringify(request), 0o600)
-    const conductor = await within(met, BEGIN_MS, signal)
+    const performer = await within(met, BEGIN_MS, signal)
     signal?.throwIfAborted()
-    if (conductor === null) return { is: 'not-begun' }
+    if (performer === null) return { is: 'not-begun' }
     server.close() // nobody else can connect from now on, and no release runs yet
     await disk.remove(path)
-    return await heard(conductor, mostMs, signal)
+    return await heard(performer, mostMs, signal)
   } finally {
     server.close()
     void met.then((late) => late.destroy()).catch(() => {})
@@ -115,17 +115,17 @@ export async function emptyCage({ folder, disk }: Cage): Promise<void> {
   for (const name of await readdir(folder)) await disk.removeFolder(join(folder, name))
 }
 
-/** Takes the conductor's reports until it has ended; the first word lets it begin. Ends it if that takes too long. */
-async function heard(conductor: Socket, mostMs: number, signal: AbortSignal | undefined): Promise<CageEnd> {
+/** Takes the performer's reports until it has ended; the first word lets it begin. Ends it if that takes too long. */
+async function heard(performer: Socket, mostMs: number, signal: AbortSignal | undefined): Promise<CageEnd> {
   let report: Record<string, unknown> = {}
-  const ended = new Promise<true>((resolve) => conductor.once('close', () => resolve(true)).on('error', () => {}))
-  createInterface({ input: conductor }).on('line', (line) => {
+  const ended = new Promise<true>((resolve) => performer.once('close', () => resolve(true)).on('error', () => {}))
+  createInterface({ input: performer }).on('line', (line) => {
     const said = line.length <= REPORT_MAX_BYTES ? parsedJson(line) : null
     if (isObject(said)) report = said
   })
-  conductor.write('begin\n')
+  performer.write('begin\n')
   const isEnded = await within(ended, mostMs, signal)
-  conductor.destroy()
+  performer.destroy()
   signal?.throwIfAborted()
   return { is: isEnded === null ? 'late' : 'reported', report }
 }

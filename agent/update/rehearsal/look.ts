@@ -1,4 +1,4 @@
-// Looks at the copy of a database, in the cage. Only the conductor calls this: no application runs in its process.
+// Looks at the copy of a database, in the cage. Only the performer calls this: no application runs in its process.
 
 import type { DatabaseSync } from 'node:sqlite'
 import { reasonOf } from '../../words/errors.ts'

@@ -1,9 +1,9 @@
-// The report of the conductor in the cage, and its reader. A release has run in the same folder, so the reader checks every member.
+// The report of the performer in the cage, and its reader. A release has run in the same folder, so the reader checks every member.
 
 import { isCount, isObject } from '../../words/untrusted.ts'
 
 /**
- * The steps of the conductor. If the conductor is killed, the report shows the step that it was in.
+ * The steps of the performer. If the performer is killed, the report shows the step that it was in.
  * `full`: it ended, as the disk filled.
  * `no-room`: it could not begin, since there is no file system of limited size for it.
  */

@@ -1,5 +1,5 @@
 // `<executable> backup FILE --try NEW`: copies the database to FILE, and tries the executable NEW on a copy of that, for somebody who
-// replaces the file without an installer. The present executable conducts, as on a host with systemd (agent/update/rehearsal/).
+// replaces the file without an installer. The present executable performs it, as on a host with systemd (agent/update/rehearsal/).
 // Must hold: the service and its data are not touched; the releases see the copy in the place of the state directory, no process and no
 // network of the host. This is weaker than systemd's cage: the releases can write every other file that this user can write. If the
 // kernel allows no namespaces, nothing is tried. The copy of the copy is always removed.
@@ -23,11 +23,11 @@ import { backup } from '../../../agent/service/backup.ts'
 import type { Build } from '../../../agent/service/build.ts'
 import { type Environment, readSettings } from '../../../agent/service/config.ts'
 import { asBatonError, BatonError, formatRehearsal, MEANINGS, reasonOf, type Rehearsal } from '../../../agent/words.ts'
-import { conductBy } from '../../lib/conduct.ts'
+import { performBy } from '../../lib/perform.ts'
 import { printError, printLine } from '../../lib/printer.ts'
 import { temporaryFolder } from '../../lib/trusted.ts'
 
-/** What unshare runs: its arguments are the copy, the state directory, and the conductor's words. */
+/** What unshare runs: its arguments are the copy, the state directory, and the performer's words. */
 const INSIDE = 'ip link set lo up && mount --bind "$1" "$2" && cd "$2" && shift 2 && exec "$@"'
 const WALLS = [
   '--user',
@@ -116,7 +116,7 @@ async function tryOn({ service, stateDirectory, copy, candidate }: ByHandTrial):
     const words = [folder.path, stateDirectory, present, 'as-service', 'in-cage']
     const command = ['unshare', ...WALLS, '/bin/sh', '-c', INSIDE, 'sh', ...words]
     const { BATON_NODE } = process.env
-    const report = await conductBy(command, what, BATON_NODE === undefined ? {} : { BATON_NODE })
+    const report = await performBy(command, what, BATON_NODE === undefined ? {} : { BATON_NODE })
     return ended({ ...judge(report, tags), rows: report.rows, copyMs, migrationMs: report.candidate?.ms ?? null })
   } catch (cause) {
     if (cause instanceof BatonError && cause.code === 'verify_failed') throw cause

@@ -80,13 +80,13 @@ WantedBy=multi-user.target
  *   own loopback, and `SupplementaryGroups=` none of the groups that an operator has given the user.
  * - The state directory is a file system of limited size and files, made for each trial: in memory if the copy is small beside what is free,
  *   else on a loop device whose file has no name. Once the cage has begun, only the cage has it, so it goes with the last process
- *   there. If neither is possible, the conductor finds a folder that is not its own, and nothing is tried. Both temporary folders are
+ *   there. If neither is possible, the performer finds a folder that is not its own, and nothing is tried. Both temporary folders are
  *   in memory.
  * - No `ProtectSystem=`: systemd 252 takes its read-only `/` instead of the empty one. Everything bound is read-only by itself.
  * - `DeviceAllow=` is for the loop device that root makes. The cage has no node of one, and can make none.
  * - `LimitNPROC=` counts inside the user namespace. The `Limit…=` settings hold on a host without cgroup controllers, too.
  * - `ConditionPathExists=`: without it, the removal of the request would start a second cage.
- * - The folder with the copy is read-only there: the conductor copies it, and reports over a socket in it.
+ * - The folder with the copy is read-only there: the performer copies it, and reports over a socket in it.
  */
 export function cageUnit(layout: Layout, systemdVersion: number): string {
   const { service, executable, user, stateDirectory, directory } = layout

@@ -1,6 +1,6 @@
-// The conductor: the program that systemd starts in the cage. It runs the present release's executable, without the application. It
+// The performer: the program that systemd starts in the cage. It runs the present release's executable, without the application. It
 // starts the present release on the copy, then the candidate, then the present release again, and reports.
-// Must hold: after a release has run, the conductor trusts no file in the folder; it exits as soon as its request is gone, the
+// Must hold: after a release has run, the performer trusts no file in the folder; it exits as soon as its request is gone, the
 // connection to the service ends, or the disk is about to be full; when it exits, everything in the cage ends, because it is the first
 // process there. No release can look into it or write to it, though all are of one user.
 
@@ -51,14 +51,14 @@ const [WORDS_MAX, ANSWER_MS, POLL_MS, WATCH_MS] = [300, 10_000, 50, 20]
 const READS = ['GET', 'HEAD', 'OPTIONS']
 
 /** The working directory is the state directory, with the copy in its place. Resolves to the exit code. */
-export async function conduct(): Promise<number> {
+export async function perform(): Promise<number> {
   standAlone()
   const state = process.cwd()
   const folder = process.env[REHEARSAL_FOLDER]
-  return folder === undefined ? await conductFor(besideUs(state)) : await conductFor(await inOwnRoom(state, folder))
+  return folder === undefined ? await performIn(besideUs(state)) : await performIn(await inOwnRoom(state, folder))
 }
 
-/** Where the conductor works, and whom it reports to. */
+/** Where the performer works, and whom it reports to. */
 interface Ground {
   state: string
   request: CageRequest
@@ -125,7 +125,7 @@ async function ended(service: Socket): Promise<void> {
   await new Promise<void>((resolve) => service.end(resolve))
 }
 
-async function conductFor(ground: Ground): Promise<number> {
+async function performIn(ground: Ground): Promise<number> {
   const report: Partial<Report> = { phase: 'begun' }
   const tell = (more: Partial<Report>) => ground.say(Object.assign(report, more))
   let isFull = false

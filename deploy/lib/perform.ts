@@ -1,4 +1,4 @@
-// Starts the conductor of a release (agent/update/rehearsal/conduct.ts) on a copy of the data, without systemd's cage.
+// Starts the performer of a release (agent/update/rehearsal/perform.ts) on a copy of the data, without systemd's cage.
 
 import { readFile, writeFile } from 'node:fs/promises'
 import { basename, join } from 'node:path'
@@ -12,7 +12,7 @@ import {
 } from '../../agent/install.ts'
 import { BatonError, reasonOf } from '../../agent/words.ts'
 
-export interface Conducted {
+export interface Performed {
   /** absolute paths of the executables */
   present: string
   candidate: string
@@ -24,10 +24,10 @@ export interface Conducted {
   startMs: number
 }
 
-/** `command`: the program and the arguments that start the conductor in `state`. Throws unexpected if it has not reported. */
-export async function conductBy(
+/** `command`: the program and the arguments that start the performer in `state`. Throws unexpected if it has not reported. */
+export async function performBy(
   command: readonly string[],
-  { present, candidate, database, state, startMs }: Conducted,
+  { present, candidate, database, state, startMs }: Performed,
   environment: NodeJS.ProcessEnv,
 ): Promise<Report> {
   await writeFile(join(state, REHEARSAL_REQUEST), JSON.stringify({ do: 'rehearse', candidate, database, startMs }))
@@ -46,7 +46,7 @@ export async function conductBy(
       'unexpected',
       `rehearsing: expected exit code 0 from ${basename(present)}, got ${code}: ${said.trim()}`,
       {
-        hint: 'a release that was built before there were rehearsals cannot conduct one',
+        hint: 'a release that was built before there were rehearsals cannot perform one',
       },
     )
   }

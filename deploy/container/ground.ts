@@ -1,0 +1,170 @@
+// Two containers as the ground of a switch (agent/handover/conduct.ts): the new one takes the old one's place beside it, right after its
+// end, or started after its end. Each step may be repeated, by another run too, and then does only what is missing.
+// Must hold: unless the images of both say that two containers may serve at once, the application of the new one has begun nothing
+// before the engine has seen the old one's end.
+
+import { existsSync } from 'node:fs'
+import type { Ground } from '../../agent/install.ts'
+import { BatonError, type Order, untilWell } from '../../agent/words.ts'
+import { formatDuration } from '../lib/progress.ts'
+import type { Engine } from './engine/engine.ts'
+import { type ContainerGate, GATES, howToReplace, keepTurn, makeGate, passTurn, type Replacing } from './gate.ts'
+import { becomesHealthy, standsProbation } from './health.ts'
+import { carryVolume } from './hold.ts'
+import type { Job } from './job.ts'
+import * as move from './moves.ts'
+import type { OutageWatch } from './outage.ts'
+import { exchangeMark } from './own-data.ts'
+import { namesFor } from './reference.ts'
+import { type Limits, refuseStopped, step, type Tools } from './request.ts'
+import { imageOfContainer } from './survey.ts'
+
+/** how long a healthy container may take to answer through its holder; each try waits a second for its answer */
+const DOOR_MS = 10_000
+
+export type Switching = Pick<Tools, 'engine' | 'report' | 'stop'>
+
+/** Two containers, and who looks at them. */
+export interface Between {
+  job: Job
+  limits: Limits
+  tools: Switching
+  outage: OutageWatch
+}
+
+/** How to go forward. Its steps throw BatonError: restart_failed, probation_failed, interrupted. */
+export type Forward = Pick<Ground<never>, 'start' | 'retire' | 'begin' | 'claim' | 'hand' | 'prove'> & {
+  /** The old one has ended, in whatever order. */
+  endOld(): Promise<void>
+}
+
+export function forward(between: Between): Forward {
+  const { job, limits, tools, outage } = between
+  let place = takingPlace(between)
+  const again = async (): Promise<void> => {
+    place = takingPlace(between)
+    if ((await place.start()) === 'stop-first') await place.retire()
+    await place.begin()
+    await outage.follow(job.successor)
+  }
+  const asked = { answers: outage.answers, again }
+  let isOnProbation = false
+  return {
+    async start() {
+      const old = namesFor(job.origin.name).predecessor
+      await step(tools, 'switch', `the old container is ${old} until the new one has proved itself`)
+      return await place.start()
+    },
+    retire: async () => await place.retire(),
+    async begin() {
+      await place.begin()
+      await outage.follow(job.successor)
+      await step(tools, 'health', `at most ${formatDuration(limits.healthTimeoutMs)}`)
+      await becomesHealthy(job, limits, tools, asked)
+    },
+    async claim() {
+      if (outage.isHeld() && place.how() !== 'start-first') await answersItsDoor(between)
+    },
+    hand: async () => {}, // the holder keeps what clients have open, or nobody does
+    async prove() {
+      const { probationMs } = limits
+      if (probationMs <= 0) return
+      if (!isOnProbation) await step(tools, 'probation', formatDuration(probationMs))
+      const spanMs = place.order() === 'start-first' ? probationMs / 2 : probationMs
+      isOnProbation = true
+      await standsProbation(job, { ...limits, probationMs: spanMs }, tools, asked)
+    },
+    async endOld() {
+      if (place.how() !== 'start-first') return
+      await leaveAlone(job, tools.engine)
+      await answersItsDoor(between)
+    },
+  }
+}
+
+/** How the new container takes the old one's place, by what the engine shows now. */
+function takingPlace({ job, limits, tools }: Between) {
+  const { engine } = tools
+  let how: Replacing = 'stopped'
+  let gate: ContainerGate | null = null
+  const order = (): Order => (how === 'start-first' ? 'start-first' : 'stop-first')
+  const orPutAway = async (act: () => Promise<void>): Promise<void> => {
+    try {
+      await act()
+    } catch (cause) {
+      // stop it before its gate goes: without a gate, a new container that has not reached it would begin beside the old one
+      await move.ensureStopped(job.successor, 0, engine).finally(async () => await gate?.[Symbol.asyncDispose]())
+      throw cause
+    }
+  }
+  return {
+    how: () => how,
+    order,
+    async start(): Promise<Order> {
+      const mark = await exchangeMark(job, engine)
+      if (mark?.isBack === true)
+        throw new BatonError('restart_failed', 'the engine was away: the old release has begun again, on its own data')
+      if (existsSync(GATES)) await carryVolume(GATES)
+      await move.passName(job, engine)
+      const now = await howNow(job, engine)
+      how = now === 'start-first' && mark !== null ? 'stop-first' : now // they cannot share the data
+      if (how === 'start-first') await keepTurn(job.successor)
+      if (how === 'stop-first') {
+        await move.ensureStopped(job.successor, 0, engine) // it waits for an earlier run, which is gone
+        const waitsAt = (gate = await makeGate(job.successor))
+        await orPutAway(async () => {
+          await move.ensureRunning(job.successor, engine)
+          await waitsAt.arrival(job, limits, tools)
+        })
+      }
+      return order()
+    },
+    /** Start-first, the old one stays until the new one has proved itself (`endOld`). */
+    async retire(): Promise<void> {
+      if (how === 'start-first') return
+      if (how === 'stopped') {
+        await leaveAlone(job, engine)
+        return await move.passPorts(job.origin, engine, { back: false })
+      }
+      await orPutAway(async () => {
+        await move.endOld(job.predecessor, engine)
+        refuseStopped(tools.stop) // an application that has just begun may not handle a stop yet
+      })
+    },
+    async begin(): Promise<void> {
+      if (gate === null) return await move.ensureRunning(job.successor, engine)
+      await gate.open()
+      await gate[Symbol.asyncDispose]()
+    },
+  }
+}
+
+/** Only the switcher has the gates. */
+async function howNow({ origin, predecessor, successor }: Job, engine: Engine): Promise<Replacing> {
+  const [old, next] = [await engine.container(predecessor), await engine.container(successor)]
+  if (old === null || next === null || origin.hold !== undefined || !existsSync(GATES)) return 'stopped'
+  const [before, after] = [await imageOfContainer(old, engine), await imageOfContainer(next, engine)]
+  return await howToReplace({ container: old, image: before }, { container: next, image: after }, engine)
+}
+
+/** The old container ends, and the new one is the only one. */
+async function leaveAlone({ predecessor, successor }: Job, engine: Engine): Promise<void> {
+  await move.endOld(predecessor, engine)
+  await passTurn(successor)
+}
+
+/** A healthy container may accept nothing from its holder: its image lacks the kit, or the container lacks the group. Throws then. */
+async function answersItsDoor({ job, limits, tools, outage: { answers } }: Between): Promise<void> {
+  if (answers === null) return
+  const look = async () => {
+    if (await answers()) return null
+    const { Running, ExitCode } = (await tools.engine.container(job.successor))?.State ?? {}
+    if (Running === true) return 'the new container is healthy, but does not answer through its holder'
+    throw new BatonError('restart_failed', `the new container ended with ${ExitCode ?? 'nothing'}`)
+  }
+  const late = await untilWell(look, Math.min(limits.healthTimeoutMs, DOOR_MS))
+  if (late === null) return
+  throw new BatonError('restart_failed', late, {
+    hint: 'is the kit in it, and can it read the socket of BATON_HOLDER? `docker logs` of both says more',
+  })
+}
