@@ -2,8 +2,8 @@
 // Must hold: it is over a moment after `timeMs` at the latest, whatever the program and what it has started do; it keeps no more of
 // the output than `answer` and `said` allow; a program in its own group does not outlive this process.
 
-import { type ChildProcess, spawn } from 'node:child_process'
 import type { Readable } from 'node:stream'
+import { spawn, type Spawned } from './spawn.ts'
 
 export interface Bounds {
   timeMs: number
@@ -86,7 +86,7 @@ export async function runBounded(command: readonly string[], about: Surroundings
       if (ran.answer.length > answer.max) stop('too much')
     })
   }
-  child.stdin?.on('error', () => {}).end(input) // it need not read
+  if (input !== undefined) child.stdio[0]?.on('error', () => {}).end(input) // it need not read
   const leave = () => stop('called off')
   if (group !== 'shared') outlives(child)
   after(timeMs, () => stop('late'))
@@ -110,18 +110,18 @@ function listen(stream: Readable, add: (text: string) => void): void {
     .on('data', add)
 }
 
-const living = new Set<ChildProcess>()
+const living = new Set<Spawned>()
 let isWatched = false
 
 /** Ends it when this process ends. */
-function outlives(child: ChildProcess): void {
+function outlives(child: Spawned): void {
   living.add(child)
   if (isWatched) return
   isWatched = true
   process.once('exit', () => living.forEach(killGroup))
 }
 
-function killGroup({ pid }: ChildProcess): void {
+function killGroup({ pid }: Spawned): void {
   try {
     if (pid !== undefined) process.kill(-pid, 'SIGKILL')
   } catch {

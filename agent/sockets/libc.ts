@@ -83,6 +83,11 @@ export function duplicate(fd: number): number | null {
   return copy >= 0 ? copy : null
 }
 
+/** A second descriptor of the same file, of at least this number, which no child inherits. Throws if none is left. */
+export function duplicateFrom(fd: number, least: number): number {
+  return callChecked('fcntl', fd, F_DUPFD_CLOEXEC, least)
+}
+
 /** Sets close-on-exec: an inherited descriptor must not leak into the service's children, which would hold the port. */
 export function keepFromChildren(fd: number): void {
   if (LINUX && hasLibc()) callLibc('fcntl', fd, F_SETFD, FD_CLOEXEC)
@@ -139,6 +144,15 @@ export function socketPair(): [Socket, Socket] {
     first.destroy()
     closeSync(far)
     throw error
+  }
+}
+
+/** More functions, for a caller that can do without; null if this Node or this C library lacks one of them. */
+export function libcTable(symbols: object): Functions | null {
+  try {
+    return ffi().dlopen(null, symbols).functions
+  } catch {
+    return null
   }
 }
 

@@ -1,7 +1,6 @@
 // Starts a process for a handover, the successor or the holder, with the listening sockets and a channel; reads its messages and its
 // signs of life; kills it if it must not go on.
 
-import { type ChildProcess, spawn } from 'node:child_process'
 import type { Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { blameless, KILLED_FOR_MEMORY, KNOWS_NO_SWITCH } from '../../words/blame.ts'
@@ -10,6 +9,7 @@ import { descendantsOf, isAlive, startTimeOf } from '../../sockets/process.ts'
 import { type Channel, channelOver } from '../channel.ts'
 import { memoryKills, memoryRisk } from '../../sockets/memory.ts'
 import { environmentAtStart } from '../../sockets/environment.ts'
+import { spawn, type Spawned } from '../../sockets/spawn.ts'
 import type { Command } from '../../sockets/start-with.ts'
 import { descriptorOf, stopReading } from '../../sockets/internals.ts'
 import { ALIVE_EVERY_MS, type Heartbeat, lifeOf } from '../heartbeat.ts'
@@ -169,7 +169,7 @@ export function spawnHolder(
 }
 
 interface Started<Said, Heard extends Message> extends Child<Said, Heard> {
-  process: ChildProcess
+  process: Spawned
   /** the last message of this type; null if none has come */
   cameOf<T extends Heard['type']>(type: T): Extract<Heard, { type: T }> | null
   /** Resolves when no more messages can come. Call it once the process is gone. */
@@ -191,8 +191,8 @@ function spawnChild<Said extends Message, Heard extends Message>(
     detached: true,
   })
   closeDescriptor(farPackets)
-  const messages = (child.stdio as ChildProcess['stdio'] | undefined)?.[MESSAGES] as Socket | undefined
-  if (messages === undefined) {
+  const messages = (child.stdio as Spawned['stdio'] | undefined)?.[MESSAGES] ?? null
+  if (messages === null) {
     child.on('error', () => {}) // if no descriptor is left, Node starts nothing and there are no streams
     packets.close()
     throw blameless('interrupted', 'no process can be started: are any descriptors left?') // the fault of this host, not of the release
@@ -201,7 +201,7 @@ function spawnChild<Said extends Message, Heard extends Message>(
 }
 
 function follow<Said extends Message, Heard extends Message>(
-  child: ChildProcess,
+  child: Spawned,
   channel: Channel<Said, Heard>,
 ): Started<Said, Heard> {
   const pid = child.pid ?? 0

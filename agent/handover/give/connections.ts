@@ -6,7 +6,7 @@
 
 import type { IncomingMessage, Server as HttpServer, ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
-import { setTimeout as sleep } from 'node:timers/promises'
+import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promises'
 import { askToClose } from '../../sockets/closing.ts'
 import { reasonOf } from '../../words/errors.ts'
 import { type Carries, type Entry, whyNever } from '../carry/carry.ts'
@@ -78,12 +78,13 @@ export async function drain(options: DrainOptions): Promise<void> {
   followWebSockets(listeners, carries)
   const overdue = makeDeadline(listeners, carries, limits)
   const carrier = makeCarrier(movable, giving, carries, options.report, warn)
+  const pace = { atOnce: 1 }
   let idleRounds = 0
   try {
     while (!signal.aborted) {
       let given = carrier.look(signal)
       for (const why of giving.refusals()) warn(why)
-      for (const listener of movable) given += await moveIdle(listener, giving, signal)
+      for (const listener of movable) given += await moveIdle(listener, giving, signal, pace)
       if (signal.aborted || (giving.isEmpty() && listeners.every(({ sockets }) => sockets.size === 0))) break
       for (const socket of overdue()) {
         const entry = carries.entries().get(socket)
@@ -152,22 +153,35 @@ function endsOnlyByItsEnd(socket: Socket): boolean {
   return response !== null && response.headersSent && framingOf(response) === 'until closed'
 }
 
-/** Gives all connections between two requests, some at a time, while this process serves the rest. Resolves to their number. */
-export async function moveIdle(listener: Listener, giving: Giving, signal: AbortSignal): Promise<number> {
+/**
+ * Gives all connections between two requests, some at a time, while this process serves the rest. Resolves to their number. `pace`: slow
+ * first, for both processes run this code once in their lives: one connection, then twice as many once those are adopted, and so on.
+ */
+export async function moveIdle(
+  listener: Listener,
+  giving: Giving,
+  signal: AbortSignal,
+  pace: { atOnce: number } = { atOnce: DESCRIPTORS_MAX },
+): Promise<number> {
   let given = 0
   const idle = idleConnections(listener.server as HttpServer, listener.sockets).map((socket) => ({
     socket,
     bytesRead: socket.bytesRead,
   }))
-  for (let from = 0; from < idle.length; from += DESCRIPTORS_MAX) {
-    while (!giving.hasRoom() && !signal.aborted) await giving.changed()
+  for (let from = 0; from < idle.length;) {
+    const { atOnce } = pace
+    const isSlow = atOnce < DESCRIPTORS_MAX
+    while (!(isSlow ? giving.isEmpty() : giving.hasRoom()) && !signal.aborted) await giving.changed()
+    if (isSlow) await nextTurn()
     if (signal.aborted) return given
     // Other connections were given since these were chosen: check these again in the tick in which they are given.
     const still = idle
-      .slice(from, from + DESCRIPTORS_MAX)
+      .slice(from, from + atOnce)
       .filter(({ socket, bytesRead }) => socket.bytesRead === bytesRead && isQuiet(socket))
       .map(({ socket }) => socket)
     if (still.length > 0 && giving.move(listener, still)) given += still.length
+    from += atOnce
+    pace.atOnce = Math.min(DESCRIPTORS_MAX, atOnce * 2)
   }
   return given
 }

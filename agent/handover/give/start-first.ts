@@ -14,6 +14,7 @@
 // This process ends inside the switch. After the commit the successor does what remains to be done on the disk, as it also does if
 // this process is killed.
 
+import { setTimeout as sleep } from 'node:timers/promises'
 import { reasonOf } from '../../words/errors.ts'
 import { conduct } from '../conduct.ts'
 import { rejected, spawnSuccessor, type Successor } from './child.ts'
@@ -41,6 +42,10 @@ import {
 import { took } from '../moments.ts'
 import { notifySystemd } from '../../sockets/systemd.ts'
 import { ticketsOf } from '../../sockets/tickets.ts'
+
+const BREATH_MS = 2
+/** This process serves meanwhile: between two steps it does what has come. */
+const breathe = () => sleep(BREATH_MS)
 
 /** The new release must be the only process of the service: it has exited before its application began, and this process serves. */
 export class MustBeAlone extends Error {}
@@ -74,6 +79,7 @@ interface Next {
  * the error is blameless (`words/blame.ts`) if it says nothing about the release.
  */
 export async function handOver(given: SwitchOptions): Promise<void> {
+  await breathe()
   const own = privateServer(given.listeners, given)
   const isOldWell = async () => (await ownIllness(own, given)) === null
   const here: Here = {
@@ -88,7 +94,7 @@ export async function handOver(given: SwitchOptions): Promise<void> {
   const there = (): Next => here.next ?? rejected('it was not started')
   await conduct<void>({
     leaving: { signal: given.leaving, leave: (hasServed) => leave(here, hasServed) },
-    start: async () => start(here),
+    start: () => start(here),
     begin: () => begin(here, there()),
     claim: () => claim(here, there()),
     prove: () => prove(here, there()),
@@ -99,8 +105,10 @@ export async function handOver(given: SwitchOptions): Promise<void> {
   })
 }
 
-function start(here: Here): 'start-first' {
+async function start(here: Here): Promise<'start-first'> {
   const { options } = here
+  await breathe()
+  options.leaving.throwIfAborted() // `leave` has been called: nobody would end what is started now
   const { listeners, report, tag, log } = options
   const successor = spawnSuccessor(options.command, [...listeners, ...keptDatagrams()], options, options)
   const next: Next = {
@@ -114,6 +122,7 @@ function start(here: Here): 'start-first' {
   successor.also(next.giving.hear)
   log({ event: 'successor', pid: successor.pid, tag, doing: 'spawned' })
   took('spawned')
+  await breathe()
   return 'start-first'
 }
 
@@ -123,6 +132,7 @@ async function begin({ options }: Here, { successor }: Next): Promise<void> {
 }
 
 async function claim({ options, began }: Here, { successor }: Next): Promise<void> {
+  await breathe()
   const { listeners, report, tag, log } = options
   log({ event: 'successor', pid: successor.pid, tag, doing: 'accepting' })
   report.switchMs = Math.round(performance.now() - began)
@@ -130,6 +140,7 @@ async function claim({ options, began }: Here, { successor }: Next): Promise<voi
   took('claimed')
   for (const listener of listeners) if (successor.has(listener.key)) stopAccepting(listener)
   took('let go')
+  await breathe()
   options.onAccepting()
 }
 
@@ -148,7 +159,9 @@ async function prove(here: Here, { successor }: Next): Promise<void> {
 /** Begins to give this process's connections to the successor, or to end them. */
 async function hand(here: Here, { successor, giving, abandon }: Next): Promise<void> {
   const { options } = here
+  await breathe()
   await options.passTurn()
+  await breathe()
   await successor.tell({ type: 'turn' })
   here.draining = move(successor, giving, options, abandon.signal)
   here.draining.catch(() => {}) // `prove` and `leave` wait for it
