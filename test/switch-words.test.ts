@@ -185,7 +185,7 @@ test('init explains the choice in two sentences and writes it; a second run chan
   is((JSON.parse(files[0]?.content ?? '') as Project).order, 'stop-first')
   is(
     notes
-      .filter((note) => /stop-first|together/.test(note))
+      .filter((note) => /stop-first|start-first/.test(note))
       .join(' ')
       .split(/\.(?: |$)/).length - 1,
     2,

@@ -9,6 +9,7 @@ import { containerIdIn } from '../own.ts'
 import { closeDescriptor } from '../sockets/libc.ts'
 import { connectTo } from '../sockets/packets.ts'
 import { containerGate, gateGreeting, HOLDER } from '../words/lent.ts'
+import { loadUsual } from './warm.ts'
 
 /** The message, and a mark in the executable of every release that has this gate: deploy/image.ts looks for it. */
 export const GATE_MARK = 'the command that replaces the old container is gone'
@@ -24,6 +25,7 @@ export function waitAtContainerGate({ tag }: { tag: string }): void {
   if (name === null) return
   const fd = connectTo(join(dirname(holder), name))
   try {
+    loadUsual()
     writeSync(fd, gateGreeting(tag))
     if (readSync(fd, Buffer.alloc(1)) === 1) return
   } finally {

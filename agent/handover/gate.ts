@@ -10,6 +10,7 @@ import { riskAgain, riskMost } from '../sockets/memory.ts'
 import { isGone, signalAll } from '../sockets/process.ts'
 import { inheritanceHere } from './inheritance.ts'
 import { keepInheritance } from './keep-inheritance.ts'
+import { loadUsual } from './warm.ts'
 
 const [LOOK_EVERY_MS, LOOK_AT_OLD_MS] = [1, 100]
 
@@ -40,6 +41,7 @@ export function waitAtGate({ tag, order }: { tag: string; order: Order }): boole
     say({ type: 'alone' })
     process.exit(0)
   }
+  loadUsual()
   say({ type: 'waiting', tag })
   if (!isOpened(gate, hangMs)) {
     // The holder is dead or hangs. This process has the sockets too, so it goes on without the holder.

@@ -1,5 +1,5 @@
 // `npm run bench [-- handover|carry|update|overhead|trust|container|fleet|state|told|start …] [--json] [--long] [--only peer,peer]
-// [--current] [--docs]` measures, and prints a table (with `--json` one JSON object last). `--current`: the container's part on a current
+// [--current] [--memory MB] [--docs]` measures, and prints a table (with `--json` one JSON object last). `--current`: the container's part on a current
 // engine. With `--docs` it writes docs/about/performance.md, its charts and the README's table too. Must hold: nothing else writes them, and a
 // short run never takes the place of a long one there.
 
@@ -48,7 +48,7 @@ const INSIDE = '--inside'
 const MEASURED = join(CACHE, 'measured.json')
 const SHORT_MS = 30 * 60_000
 const LONG_MS = 4 * 3_600_000
-const USAGE = `usage: npm run bench [-- ${PARTS.join('|')} ...] [--json] [--long] [--only peer,peer] [--against FOLDER] [--current] [--docs]\n`
+const USAGE = `usage: npm run bench [-- ${PARTS.join('|')} ...] [--json] [--long] [--only peer,peer] [--against FOLDER] [--current] [--memory MB] [--docs]\n`
 
 async function main(argv: string[]): Promise<number> {
   const parsed = readArguments(argv)
@@ -153,13 +153,15 @@ function readArguments(argv: string[]): Arguments | null {
         docs: { type: 'boolean', default: false },
         against: { type: 'string' },
         current: { type: 'boolean', default: false },
+        memory: { type: 'string' },
       },
     })
     const parts = PARTS.filter((part) => positionals.length === 0 || positionals.includes(part))
     if (positionals.some((name) => !PARTS.includes(name as Part))) return null
     const only = values.only.split(',').filter(Boolean)
-    // a comparison with some left out, or of an engine that the docs do not compare
-    if (values.docs && (only.length > 0 || values.current)) return null
+    // a comparison with some left out, of an engine that the docs do not compare, or of a service that is larger
+    if (values.docs && (only.length > 0 || values.current || values.memory !== undefined)) return null
+    if (values.memory !== undefined) process.env['BENCH_MEMORY_MB'] = String(Number(values.memory)) // services inherit it
     const { json, long, docs, against = null, current } = values
     return { parts, json, long, only, docs, against, current }
   } catch {

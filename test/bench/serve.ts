@@ -11,6 +11,9 @@ import { openStore } from '../../agent/service/store.ts'
 import type { Order } from '../../agent/words/order.ts'
 import { addEcho } from './echo.ts'
 
+/** megabytes that the service keeps: what a switch costs a large one (`bench -- handover --memory 1500`) */
+const ballast = Array.from({ length: Number(process.env['BENCH_MEMORY_MB'] ?? 0) }, () => Buffer.alloc(1 << 20, 1))
+
 export async function serve(argv: readonly string[], order: Order): Promise<void> {
   const settings = readSettings(BUILD.service, argv, process.env)
   const { password, feed, stateDirectory, update } = settings
@@ -30,7 +33,10 @@ export async function serve(argv: readonly string[], order: Order): Promise<void
     database,
     healthPath: '/healthz',
     order,
-    onStop: () => store.close(),
+    onStop: () => {
+      ballast.length = 0
+      return store.close()
+    },
   })
   await agent.serve(settings.listeners.map((listener) => ({ server, ...listener })))
 }
