@@ -210,9 +210,7 @@ class ActionModule(ActionBase):
 
     def _seen(self, seen):
         seen["to"] = None if self.to in ("", "latest") else self.to
-        # in a check: whether a move would change this host; a look changes nothing
-        would = seen["would"] not in (None, "up_to_date") and not seen["refused"] and not judge.newer(seen, self.to, self.options)
-        return {"changed": self.is_check and would, "fleet": {"event": "seen", "host": self.host, **seen}, "seen": seen}
+        return {"fleet": {"event": "seen", "host": self.host, **seen}, "seen": seen}
 
     def _between_hooks(self, event, move):
         began = time.monotonic()
