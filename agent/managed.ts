@@ -47,7 +47,7 @@ export async function decideManagement(
   }
   if (environment[TRIAL] === '1') return refuse('source', 'only a trial')
   if (platform === 'win32') return refuse('windows')
-  // A handover goes from one process to one. Each of several would want to be the only one (docs/author/adopt.md).
+  // A handover goes from one process to one. Each of several would want to be the only one (docs/about/limits.md).
   if (isOneOfMany()) return refuse('cluster')
   // The image sets this variable. A host that happens to be a container may still be a managed install, by its receipt.
   if (environment['BATON_CONTAINER'] === '1') return refuse('container')

@@ -21,14 +21,20 @@ const SHOP_RELEASES = 'https://releases.example/shop'
 const OWN = 'As an ordinary user'
 const REPOSITORY = 'https://git.example/baton.git'
 
-test('managed install', async () => {
+test('managed install, with an update and a rollback', async () => {
   await using host = await bootWithReleases([{ tag: 'v1.0.0' }, { tag: 'v1.1.0' }])
   const url = await serveFeed(host)
-  const { output } = await follow(host, 'install.md', (text) =>
-    quicker(
-      text.replaceAll(RELEASES, url).replaceAll('deploy/deploy-systemd.sh', join(PROJECT, 'deploy/deploy-systemd.sh')),
-      /^curl .* -y$/gm,
-    ),
+  const { output } = await follow(
+    host,
+    'install.md',
+    (text) =>
+      quicker(
+        text
+          .replaceAll(RELEASES, url)
+          .replaceAll('deploy/deploy-systemd.sh', join(PROJECT, 'deploy/deploy-systemd.sh')),
+        /^curl .* -y$/gm,
+      ),
+    { page: 'update.md', before: 'Change the unit' },
   )
   match(output, 'beacon v1.1.0 is in place, it was v1.0.0')
   match(output, '/var/lib/beacon/beacon.db')
@@ -262,13 +268,20 @@ interface Block {
   text: string
 }
 
-/** Runs the page's shell commands in one shell that stops at the first that fails. */
+/** Runs the page's shell commands in one shell that stops at the first that fails; `between`: those of another page, at that heading. */
 async function follow(
   host: FeedHost,
   page: string,
   filled: (text: string) => string,
+  between?: { page: string; before: string },
 ): Promise<{ output: string; blocks: Block[] }> {
-  const whole = await readFile(join(PROJECT, 'docs/operator', page), 'utf8')
+  const read = async (name: string) => await readFile(join(PROJECT, 'docs/operator', name), 'utf8')
+  let whole = await read(page)
+  if (between !== undefined) {
+    const parts = whole.split(`\n## ${between.before}\n`)
+    is(parts.length, 2, between.before)
+    whole = parts.join(`\n${await read(between.page)}\n`)
+  }
   const [text = ''] = whole.split(new RegExp(`^##+ ${OWN}$`, 'm'))
   const blocks = [...text.matchAll(/^```(\w+)\n([\s\S]*?)^```$/gm)].map(([, language = '', body = '']) => ({
     language,

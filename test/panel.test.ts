@@ -23,7 +23,7 @@ import { instance, operation, secondsAgo } from './panel/stub.ts'
 import { suite } from './suite.ts'
 import { temporary } from './lab/temporary.ts'
 
-/** what the page may weigh on the wire; docs/operator/update.md tells what it does weigh */
+/** what the page may weigh on the wire; docs/contributing/panel.md tells what it does weigh */
 const WIRE_MAX_BYTES = 36 * 1024
 
 const http = suite('panel, over http')
@@ -331,7 +331,7 @@ page('what is left out of the parser of release notes, nothing in it refers to',
   assert.equal(served.match(rules), null)
 })
 
-page('weighs as little as docs/operator/update.md says, compressed by gzip, whatever is opened in it', async () => {
+page('weighs as little as docs/contributing/panel.md says, compressed by gzip, whatever is opened in it', async () => {
   const sizes = Object.entries(await panelAssets()).map(([name, text]) => ({
     name,
     plain: Buffer.byteLength(text),
@@ -359,11 +359,11 @@ page('weighs as little as docs/operator/update.md says, compressed by gzip, what
   }
   assert.equal(sizes.map(({ name }) => name).toSorted(), [...PAGE, ...PAGE_LATER].toSorted())
   assert.ok(most.gzip <= WIRE_MAX_BYTES, `${most.gzip}`)
-  const docs = readFileSync(join(PROJECT, 'docs/operator/update.md'), 'utf8')
+  const docs = readFileSync(join(PROJECT, 'docs/contributing/panel.md'), 'utf8')
   for (const { name, gzip } of [visit, most, whole]) {
     const told = new RegExp(`^\\| ${name}[^|]*\\|[^|]*\\| \\**([\\d,]+)`, 'm').exec(docs)?.[1]
     const off = Math.abs(Number(told?.replace(',', '')) - gzip) / gzip
-    assert.ok(off < 0.02, `${name}: docs/operator/update.md says ${told}, it is ${gzip}`)
+    assert.ok(off < 0.02, `${name}: docs/contributing/panel.md says ${told}, it is ${gzip}`)
   }
 })
 

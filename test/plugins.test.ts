@@ -1,4 +1,4 @@
-// Plugins that an application installs at run time, into its state directory: what docs/author/plugins.md says of them. A real
+// Plugins that an application installs at run time, into its state directory: what docs/author/packages.md says of them. A real
 // executable, a real npm, an update and a rollback.
 
 import { copyFile, mkdir, readdir, readFile, writeFile } from 'node:fs/promises'

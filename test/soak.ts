@@ -15,8 +15,8 @@
 // `npm run soak -- --one --clients [--switches 34]`: stop-first switches under clients of every kind.
 // `npm run soak -- --one --thinkers [--switches 20] [--followers 500]`: stop-first switches of an application of 300 MB, under keep-alive
 // clients that think about as long as the server keeps their connections.
-// `--docs` with --faults, --clients and --door: the figures go into docs/about/faults.md; with --attacks into SECURITY.md,
-// with --fleet into docs/operator/fleet.md. Exit code 1 where a promise was broken.
+// `--docs` with --faults, --clients, --door and --fleet: the figures go into docs/about/faults.md; with --attacks into SECURITY.md.
+// Exit code 1 where a promise was broken.
 
 import { spawnSync } from 'node:child_process'
 import { mkdtemp, readFile, rm } from 'node:fs/promises'
@@ -75,9 +75,7 @@ if (values.fleet) {
     process.stdout.write(`${line}\n`)
     const text = `\`\`\`\n${said.join('\n')}\n\`\`\``
     // as it happens, one after the other
-    return (written = written.then(() =>
-      values.docs ? writeSection('fleet', text, 'docs/operator/fleet.md') : undefined,
-    ))
+    return (written = written.then(() => (values.docs ? writeSection('fleet', text) : undefined)))
   })
   process.exit(code)
 }

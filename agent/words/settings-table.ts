@@ -254,7 +254,7 @@ export const SETTINGS = {
     stateDirectory: path(
       "where the service's data is; default: the installer's, `$STATE_DIRECTORY`, or the user's own",
     ),
-    feed: path("where releases come from (docs/operator/feeds.md); default: the receipt's"),
+    feed: path("where releases come from (docs/operator/update.md); default: the receipt's"),
     update: { type: 'object', properties: UPDATE },
   },
 } as const satisfies Setting

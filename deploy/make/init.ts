@@ -41,7 +41,7 @@ export const PACKAGE = 'baton-kit'
 
 const SWITCH_NOTES = [
   '`order` is stop-first: the old process has ended before the new one begins, so no timer, bot or lock is ever there twice, and clients wait for that moment.',
-  'If two processes of the application may live at once, say `start-first`: then nobody waits (docs/author/adopt.md).',
+  'If two processes of the application may live at once, say `start-first`: then nobody waits (docs/author/order.md).',
 ]
 
 /** `foreign`: the note about packages that exclude Node 26; null for none. */
@@ -246,7 +246,7 @@ function isOfPackage(entry: unknown): boolean {
 
 function noteOfBrought({ name, package: from, file }: Brought): string {
   const runs = name === null ? file : `\`${name}\` of the package ${from}`
-  return `the start script runs ${runs}, and nothing in node_modules is edited: ${AROUND} loads it after the agent. What the package says of its host, its port and its folder for data belongs into \`args\` or \`environment\` (docs/author/adopt.md)`
+  return `the start script runs ${runs}, and nothing in node_modules is edited: ${AROUND} loads it after the agent. What the package says of its host, its port and its folder for data belongs into \`args\` or \`environment\` (docs/author/order.md)`
 }
 
 function notesOfUploads({ dataVariables }: Detected, configured: Findings['configured']): string[] {

@@ -1,6 +1,6 @@
 // `npm run apps:timings [-- NAME]`: what an adopted application costs, beside plain Node in its folder, and whether two folders that were
 // installed apart give the same bytes. Prints one JSON object. Exit code 1 where a goal is missed (`--no-goals`: never).
-// `--docs`: the figures go into docs/author/adopt.md.
+// `--docs`: the figures go into docs/about/services.md.
 
 import { spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
@@ -72,7 +72,7 @@ try {
     emptyMs: Math.round(median(empty)),
   }
   process.stdout.write(`${JSON.stringify(figures)}\n`)
-  if (process.argv.includes('--docs')) await writeSection('timings', sentenceOf(figures), 'docs/author/adopt.md')
+  if (process.argv.includes('--docs')) await writeSection('timings', sentenceOf(figures), 'docs/about/services.md')
   const { startRatio, versionMs, buildMs } = GOALS
   const kept = figures.startRatio <= startRatio && figures.versionMs <= versionMs && figures.buildMs <= buildMs
   if (!figures.sameBytes || (!kept && !process.argv.includes('--no-goals'))) process.exitCode = 1

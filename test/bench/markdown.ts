@@ -75,8 +75,7 @@ function handoverMarkdown(section: Section<HandoverResult>): string[] {
     `${carried ? 'Baton carries a WebSocket to the next process if its author registers it (two lines). ' : ''}The Node services close a WebSocket with a close frame 1012 (service restart), the proxies cut it at the drain deadline. Its *lost* messages crossed that close. "Go" is the moment of the order (for Baton: the request), measured without load, like the bare start: one process of the same executable from spawn to its first answer. For Baton the restart stage alone, without the journal, the snapshot of the database and the exchange of the files, which the others have done before "go", takes ${restartOf(peers)}. *Resets* are what the kernel sent under load (\`TcpOutRsts\` of a network namespace in which nothing else runs), by servers and clients together.`,
     ...waitsMarkdown(peers),
     ...(pairs === undefined ? [] : pairsMarkdown(pairs)),
-    '### How each peer is configured',
-    peers.map(({ title, version, configuration }) => `- **${title}** (${version}). ${configuration}`).join('\n'),
+    `[performance.json](performance.json) has how each peer is configured, and \`test/bench/peers.ts\` and \`proxies.ts\` do it: ${peers.map(({ title, version }) => `${title} (${version})`).join(', ')}.`,
     ...(missing.length === 0
       ? []
       : [missing.map(({ title, command }) => `- missing: ${title}: \`${command}\``).join('\n')]),

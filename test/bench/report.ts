@@ -28,10 +28,14 @@ export async function writeDocs(results: Results, goals: Goal[]): Promise<string
 
 const COMPARISON = /(?<=<!-- comparison: written by `npm run bench` -->\n).*(?=<!-- end of the comparison -->)/s
 
+/** Those of the README; the page of the performance has all. */
+const COMPARED: ReadonlySet<string> = new Set(['baton', 'pm2', 'nginx', 'haproxy', 'socket', 'restart'])
+
 /** The README with its table of the handover's result, where there is one. Pure. */
 export function withComparison(readme: string, { handover }: Results): string {
   if (handover === undefined) return readme
-  const { peers, switches, carried = false } = handover.result
+  const { switches, carried = false } = handover.result
+  const peers = handover.result.peers.filter(({ id }) => COMPARED.has(id))
   const isWaitKnown = peers.some(({ waits }) => waitsAt(waits) !== null)
   const rows = peers.map((peer) => {
     const { fresh, keepalive, stream, websocket } = peer.loads
@@ -45,7 +49,6 @@ export function withComparison(readme: string, { handover }: Results): string {
       ...(isWaitKnown
         ? [waits === null ? '' : `${waits.switchLongestMs.median} ms (${waits.steadyLongestMs.median})`]
         : []),
-      `${peer.quietSwitchMs} ms`,
     ]
   })
   const least = Math.min(...peers.map(({ loads }) => LOADS.reduce((sum, load) => sum + loads[load].requests, 0)))
@@ -55,7 +58,6 @@ export function withComparison(readme: string, { handover }: Results): string {
     'connections closed',
     ...(carried ? ['WebSockets closed'] : []),
     ...(isWaitKnown ? [`longest wait at ${COMPARED_RATE} requests/s (without a switch)`] : []),
-    'new version answers after',
   ]
   const about = `${switches} switches under load, each peer under at least ${least.toLocaleString('en')} requests (\`${handover.command}\`). Baton's switch is *start-first*:`
   return readme.replace(COMPARISON, () => `\n${about}\n\n${markdownTable([head, ...rows])}\n\n`)

@@ -51,7 +51,7 @@ const KNOWLEDGE = {
 } as const satisfies Record<string, Knowledge>
 
 export type Service = keyof typeof KNOWLEDGE
-/** Those of the table in docs/author/adopt.md. */
+/** Those of the table in docs/about/services.md. */
 export const SERVICES = (Object.keys(KNOWLEDGE) as Service[]).filter((name) => name !== 'y-websocket')
 /** Those whose clients hold a WebSocket that nobody has registered, and come back by themselves. */
 export const SOCKET_SERVICES: readonly Service[] = ['socket.io', 'y-websocket', 'node-red']
@@ -179,7 +179,7 @@ export function faultsOfReal({ service, outcomes, seen, stopped }: RealAdopted):
   return faults
 }
 
-/** In Markdown, for a person and for docs/author/adopt.md. */
+/** In Markdown, for a person and for docs/about/services.md. */
 export function tableOf(all: readonly RealAdopted[]): string {
   const rows = all.map(({ service, changed, settings, buildMs, executableBytes, pausesMs, seen, beside }) => [
     service,

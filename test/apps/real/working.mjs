@@ -1,5 +1,5 @@
 // What the clients by fetch have in common: how long they work, and which failures count. It is copied beside each client.mjs.
-// A request that ends with the process of the broken release, at most one of each client, is not lost but noted: docs/author/adopt.md says so.
+// A request that ends with the process of the broken release, at most one of each client, is not lost but noted: docs/about/services.md says so.
 
 import { setTimeout as sleep } from 'node:timers/promises'
 

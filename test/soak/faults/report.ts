@@ -91,3 +91,28 @@ export function markdownOf({ lines, worlds, broken }: FaultsReport): string {
   )
   return [...head, ...rows, '', ...rest, '', `broken promises: ${broken.length}`, ...broken].join('\n')
 }
+
+/** What the page keeps of it: a row for each signal. */
+export function summaryOf({ lines, worlds, broken }: FaultsReport, late: readonly string[]): string {
+  const head = [
+    '| signal | trials | updated | reverted | failed | started again | longest time back, ms |',
+    '| --- | --: | --: | --: | --: | --: | --: |',
+  ]
+  const rows = [...new Set(lines.map(({ signal }) => signal))].map((signal) => {
+    const of = lines.filter((line) => line.signal === signal)
+    const sum = (count: (line: Line) => number) => of.reduce((total, line) => total + count(line), 0)
+    const longest = Math.max(...of.map(({ backMs }) => backMs?.longest ?? 0))
+    const counts = [
+      sum(({ trials }) => trials),
+      sum(({ updated }) => updated),
+      sum(({ reverted }) => reverted),
+      sum(({ failed }) => failed),
+      sum(({ startedAgain }) => startedAgain),
+    ]
+    return `| ${signal} | ${counts.join(' | ')} | ${longest} |`
+  })
+  const sum = (count: (one: FaultsReport['worlds'][number]) => number) =>
+    worlds.reduce((total, one) => total + count(one), 0)
+  const told = `Rows acknowledged ${sum((one) => one.rowsAcknowledged)}, missing ${sum((one) => one.rowsMissing)}, doubled ${sum((one) => one.rowsDoubled)}; broken promises ${broken.length}, late ${late.length}.`
+  return [...head, ...rows, '', told, ...broken].join('\n')
+}

@@ -1,7 +1,7 @@
 // `npm run soak -- --faults N`: each step once, and N random instants, for each signal and each side, on each ground.
 
 import { type Ground, type GroundName, openGround } from './ground.ts'
-import { lateIn, markdownOf, reportOf } from './report.ts'
+import { lateIn, markdownOf, reportOf, summaryOf } from './report.ts'
 import { atEachStep, atRandom, nameOf, runWorld, type World } from './run.ts'
 import type { Plan, Side, Trial } from './trial.ts'
 import { writeSection } from '../docs.ts'
@@ -33,7 +33,7 @@ export async function soakFaults(
     const late = lateIn(worlds)
     const page = `${markdownOf(report)}\n\nlate: ${late.length}\n${late.join('\n')}`.trim()
     process.stdout.write(how.isJson ? `${JSON.stringify({ ...report, late })}\n` : `${page}\n\n`)
-    if (how.isWritten) await writeSection(`faults ${name}`, page)
+    if (how.isWritten) await writeSection(`faults ${name}`, summaryOf(report, late))
     isWell &&= report.broken.length === 0 && late.length === 0
   }
   return isWell ? 0 : 1

@@ -4,7 +4,7 @@
 // Until stdin ends; then all is read once more, and one line of JSON is printed.
 // lost: requests and syncs without their right answer. doubled: transactions or messages that are there twice, or that the server's own
 // merkle tree has counted twice. missing: acknowledged transactions, messages and files that are not there.
-// A request that ends with the process of the broken release, at most one of each client, is not lost but noted: docs/author/adopt.md says so.
+// A request that ends with the process of the broken release, at most one of each client, is not lost but noted: docs/about/services.md says so.
 
 import { fork } from 'node:child_process'
 import { randomBytes, randomUUID } from 'node:crypto'

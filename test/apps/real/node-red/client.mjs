@@ -1,7 +1,7 @@
 // Clients of Node-RED: one deploys a flow by the admin API (as the editor does) again and again, four call what the flow serves, without
 // a second try, and one is connected to `/red/comms` by WebSocket as the editor is. Until stdin ends; then one line of JSON.
 // lost: requests without their right answer. doubled: not counted. missing: the last acknowledged deployment is not what is there.
-// A request that ends with the process of the broken release, at most one of each client, is not lost but noted: docs/author/adopt.md says so.
+// A request that ends with the process of the broken release, at most one of each client, is not lost but noted: docs/about/services.md says so.
 
 import { setTimeout as sleep } from 'node:timers/promises'
 import WebSocket from 'ws'

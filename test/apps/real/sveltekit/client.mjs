@@ -2,7 +2,7 @@
 // row; now and then the front page and a script of the build. Without a second try, until stdin ends; then all rows are read once more, and
 // one line of JSON is printed.
 // lost: requests without their right answer. doubled: rows that are there twice. missing: acknowledged rows that are not there.
-// A request that ends with the process of the broken release, at most one of each client, is not lost but noted: docs/author/adopt.md says so.
+// A request that ends with the process of the broken release, at most one of each client, is not lost but noted: docs/about/services.md says so.
 
 import { setTimeout as sleep } from 'node:timers/promises'
 
