@@ -1,0 +1,122 @@
+// The words that a user of Baton meets, and the page of them. Pure.
+// Must hold: each is explained by words of every day or by another word of the table, and they are at most 25, so that they can be learnt.
+
+export const WORDS_MAX = 25
+
+interface Explained {
+  word: string
+  /** one sentence or two */
+  means: string
+  /** below docs/: where more is said */
+  page?: string
+}
+
+export const GLOSSARY: readonly Explained[] = [
+  { word: 'service', means: 'the application that serves, and that Baton updates' },
+  { word: 'executable', means: 'the one file that runs the service: Node and the application inside' },
+  {
+    word: 'release',
+    means: 'one version of a service as it is published, named by its tag, such as `v1.2.0`',
+    page: 'author/publishing.md',
+  },
+  { word: 'asset', means: 'the compressed executable of a release for one platform' },
+  {
+    word: 'feed',
+    means: 'where releases are found: a GitHub repository, or a folder by URL or path',
+    page: 'operator/update.md#where-releases-come-from',
+  },
+  {
+    word: 'managed install',
+    means: 'an install that `install.sh` has made; only such a one can replace its own executable',
+    page: 'operator/install.md',
+  },
+  {
+    word: 'state directory',
+    means:
+      'the folder with the database and all else that an update keeps; nothing ever deletes it but `uninstall --purge`',
+    page: 'author/application.md#what-it-is-given',
+  },
+  { word: 'update', means: 'to move a service to another release', page: 'operator/update.md' },
+  {
+    word: 'roll back',
+    means: 'to put the executable back that the last update replaced; a person asks for it',
+    page: 'operator/update.md',
+  },
+  { word: 'operation', means: 'one update or one rollback, from its request to its outcome' },
+  {
+    word: 'order',
+    means: 'of a switch from one process to the next: stop-first or start-first',
+    page: 'author/order.md',
+  },
+  {
+    word: 'stop-first',
+    means: 'the old process has ended before the new one begins; clients wait',
+    page: 'author/order.md',
+  },
+  { word: 'start-first', means: 'both processes live for a while; nobody waits', page: 'author/order.md' },
+  { word: 'pause', means: 'the time in which nobody is served in a stop-first switch' },
+  {
+    word: 'health',
+    means: 'what the release answers at `healthPath`: 2xx is well',
+    page: 'author/application.md',
+  },
+  {
+    word: 'probation',
+    means: 'the time, 30 seconds by default, in which a new release must prove itself',
+    page: 'operator/update.md',
+  },
+  {
+    word: 'reverted',
+    means: 'the new release failed before or in its probation, and the old one serves again, by itself',
+    page: 'operator/troubleshooting.md',
+  },
+  {
+    word: 'trial on a copy',
+    means:
+      'the new release is started on a copy of the data before anything changes, and then the present one on what that left',
+    page: 'author/migrations.md',
+  },
+  {
+    word: 'reversible, irreversible',
+    means: 'what a trial says: the present release can, or cannot, work on the data that the new one leaves',
+    page: 'author/migrations.md',
+  },
+  { word: 'snapshot', means: 'the copy of the database that an update makes before it changes anything' },
+  {
+    word: 'automatic updates',
+    means: 'updates that nobody asks for, within the limits of the operator',
+    page: 'operator/automatic.md',
+  },
+  {
+    word: 'carried',
+    means: 'of a WebSocket or a stream: it goes on in the next process, because its author has registered it',
+    page: 'author/websockets.md',
+  },
+  {
+    word: 'holder',
+    means: 'what keeps the ports while no process of the application lives: a small process, or a small container',
+    page: 'operator/container.md#nobody-is-refused',
+  },
+  { word: 'signed', means: 'of a feed: hosts believe only what its keys vouch for', page: 'author/signing.md' },
+  {
+    word: 'yank',
+    means: 'to take a published release back: no host moves to it any more',
+    page: 'author/signing.md#a-release-is-bad',
+  },
+]
+
+/** Content of docs/reference/glossary.md. */
+export function glossaryPage(): string {
+  const rows = GLOSSARY.map(({ word, means, page }) => {
+    const linked = page === undefined ? word : `[${word}](../${page})`
+    return `| ${linked} | ${means} |`
+  })
+  return `# Glossary
+
+The words of these pages, of the commands and of the panel. [deploy/make/glossary.ts](../../deploy/make/glossary.ts) has the table.
+
+| | |
+|---|---|
+${rows.join('\n')}
+`
+}

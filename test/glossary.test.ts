@@ -1,0 +1,65 @@
+// The words that users meet are few: the glossary is made from its table, and the words that these have replaced are nowhere a user looks.
+
+import { readdirSync, readFileSync, statSync } from 'node:fs'
+import { join } from 'node:path'
+import { GLOSSARY, glossaryPage, WORDS_MAX } from '../deploy/make/glossary.ts'
+import { equal, is, ok } from './assert.ts'
+import { suite } from './suite.ts'
+
+const ROOT = join(import.meta.dirname, '..')
+
+/** What a word was called once. A decision may tell the history, and a test may feed an old word to a parser. */
+const OLD: readonly (readonly [name: string, pattern: RegExp])[] = [
+  ['one-at-a-time (stop-first)', /one-at-a-time/],
+  ['together (start-first)', /["'`]together["'`]/],
+  ['one way (irreversible)', /\bone_way\b|\boneWay\b|--one-way\b/],
+  ['holdUntil (pauseUntil)', /\bholdUntil\b/],
+  ['--hold (--keep-port, --pause-until)', /(?<!soak -- )--(?:no-|release-)?hold\b/],
+  ['endless (longLivedPaths)', /["'`]endless["'`]|\bendless\??:/],
+  ['withdrawn (yanked)', /\bwithdraw(?:n|s|al|ing)?\b/i],
+]
+const test = suite('glossary')
+
+test('docs/reference/glossary.md is what `npm run settings` writes, and fits in a head', () => {
+  is(readFileSync(join(ROOT, 'docs/reference/glossary.md'), 'utf8'), glossaryPage())
+  ok(GLOSSARY.length <= WORDS_MAX, `got ${GLOSSARY.length}`)
+  is(new Set(GLOSSARY.map(({ word }) => word)).size, GLOSSARY.length)
+})
+
+test('help, messages, schemas, the API, the panel and the pages have none of the old words', () => {
+  const read = ['agent', 'deploy', 'container', 'docs', 'install.sh', 'install.ts', 'README.md', 'CONTRIBUTING.md']
+    .concat('SECURITY.md', 'llms.txt', 'config.schema.json', 'settings.schema.json', '.github/workflows')
+    .flatMap(textsOf)
+    .filter(({ path }) => !/^docs\/decisions\/|performance\.json$/.test(path))
+  ok(read.length > 300)
+  equal(foundIn(read, OLD), [])
+})
+
+test('an old word is found where one is', () => {
+  const text = `"order": 'together', --one-way, "holdUntil", container --hold, { endless: [] }, withdrawn`
+  equal(foundIn([{ path: 'x', text }], OLD).length, OLD.length - 1)
+  equal(foundIn([{ path: 'x', text: 'npm run soak -- --hold, --keep-port, held together' }], OLD), [])
+})
+
+test.run()
+
+interface Text {
+  path: string
+  text: string
+}
+
+function foundIn(texts: readonly Text[], words: typeof OLD): string[] {
+  return texts.flatMap(({ path, text }) =>
+    words.flatMap(([name, pattern]) => {
+      // the name of a decision's file tells what it was called then
+      const lines = text.split('\n').findIndex((line) => pattern.test(line.replaceAll(/decisions\/[\w-]+\.md/g, '')))
+      return lines < 0 ? [] : [`${path}:${lines + 1}: ${name}`]
+    }),
+  )
+}
+
+function textsOf(path: string): Text[] {
+  const whole = join(ROOT, path)
+  if (statSync(whole).isDirectory()) return readdirSync(whole).flatMap((name) => textsOf(`${path}/${name}`))
+  return /\.(?:png|svg|ico|woff2?)$/.test(path) ? [] : [{ path, text: readFileSync(whole, 'utf8') }]
+}
