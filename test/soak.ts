@@ -15,7 +15,8 @@
 // `npm run soak -- --one --clients [--switches 34]`: stop-first switches under clients of every kind.
 // `npm run soak -- --one --thinkers [--switches 20] [--followers 500]`: stop-first switches of an application of 300 MB, under keep-alive
 // clients that think about as long as the server keeps their connections.
-// `--docs` with --faults, --clients, --door and --fleet: the figures go into docs/about/faults.md; with --attacks into SECURITY.md.
+// `--docs` with --faults, --clients and --fleet: the figures go into docs/about/faults.md; with --door into decision 0023, with
+// --attacks into SECURITY.md.
 // Exit code 1 where a promise was broken.
 
 import { spawnSync } from 'node:child_process'
@@ -110,7 +111,7 @@ if (values.door) {
   const { soakDoor } = await import('./soak/door.ts')
   const table = await soakDoor()
   process.stdout.write(`${table}\n`)
-  if (values.docs) await writeSection('door', table)
+  if (values.docs) await writeSection('door', table, 'docs/decisions/0023-somebody-holds-the-door.md')
   process.exit(0)
 }
 

@@ -14,7 +14,7 @@ export function markdown(results: Results, goals: Goal[]): string {
   const parts = [
     '# Performance',
     '<!-- Written by `npm run bench -- --docs`; the numbers are in performance.json. Do not edit. -->',
-    'Every number here comes from one command, side by side, in one run, on one machine: `npm run bench`, or one part of it with `npm run bench -- handover|carry|update|overhead|trust|container|fleet|state|told|start` (`--long` for at least a million requests a peer, `--json` for one JSON object last; `--docs` writes this page, where a short run never takes the place of a long one). Peers that are not on the machine are fetched into `.cache/bench`; nothing is installed, everything listens on loopback, every process is ended.',
+    'Every section comes from one run of one command, which stands below it (`--long`: at least a million requests a peer). Peers that are not on the machine are fetched into `.cache/bench`; nothing is installed. `--docs` writes this page, where a short run never takes the place of a long one.',
     ...machines(results),
     '## Goals',
     markdownTable([
@@ -55,7 +55,7 @@ function handoverMarkdown(section: Section<HandoverResult>): string[] {
   )
   return [
     '## Handover',
-    `Each peer is switched there and back between two versions, ${switches} times, under four loads at once: ${LOADS.map((load) => `${clients[load]} clients on ${NAMES[load]}`).join(', ')}. The clients are raw sockets that never retry (\`test/lab/load.ts\`): a request without a whole, right answer is *lost*; a connection that the server ends while its client wants to keep it is *closed*, and then replaced, so that every switch meets the same load. A stream is 15 events in 1.5 s. Every peer has ${drainMs} ms to drain.`,
+    `Each peer is switched there and back between two versions, ${switches} times, under four loads at once: ${LOADS.map((load) => `${clients[load]} clients on ${NAMES[load]}`).join(', ')}. The clients never retry (\`test/lab/load.ts\`): a request without a whole, right answer is *lost*; a connection that the server ends while its client wants to keep it is *closed*. Every peer has ${drainMs} ms to drain.`,
     picture('losses', 'Lost requests and closed connections by peer'),
     markdownTable([
       [
@@ -72,7 +72,7 @@ function handoverMarkdown(section: Section<HandoverResult>): string[] {
       ],
       ...summary,
     ]),
-    `${carried ? 'Baton carries a WebSocket to the next process if its author registers it (two lines). ' : ''}The Node services close a WebSocket with a close frame 1012 (service restart), the proxies cut it at the drain deadline. Its *lost* messages crossed that close. "Go" is the moment of the order (for Baton: the request), measured without load, like the bare start: one process of the same executable from spawn to its first answer. For Baton the restart stage alone, without the journal, the snapshot of the database and the exchange of the files, which the others have done before "go", takes ${restartOf(peers)}. *Resets* are what the kernel sent under load (\`TcpOutRsts\` of a network namespace in which nothing else runs), by servers and clients together.`,
+    `${carried ? 'Baton carries a WebSocket to the next process if its author registers it (two lines). ' : ''}The Node services close a WebSocket with 1012, the proxies cut it at the drain deadline. "Go" is the moment of the order (for Baton: the request), measured without load, like the bare start: one process of the same executable until its first answer. For Baton the restart stage alone, without what the others have done before "go", takes ${restartOf(peers)}. *Resets* are what the kernel sent under load (\`TcpOutRsts\`).`,
     ...waitsMarkdown(peers),
     ...(pairs === undefined ? [] : pairsMarkdown(pairs)),
     `[performance.json](performance.json) has how each peer is configured, and \`test/bench/peers.ts\` and \`proxies.ts\` do it: ${peers.map(({ title, version }) => `${title} (${version})`).join(', ')}.`,
@@ -102,7 +102,7 @@ function waitsMarkdown(peers: PeerResult[]): string[] {
   ]
   return [
     '### Waiting',
-    `32 keep-alive connections ask at a steady rate (an open loop, \`test/lab/open-load.ts\`). A wait counts from the moment at which its request was due, so waiting for a connection counts too. Each pair is the second around a switch / a second without one, ms: the longest wait (its median and its worst over all switches), and p99.9. \`performance.json\` has other rates, the stalls with both processors full, and the number of requests of each peer.`,
+    `32 keep-alive connections ask at a steady rate (an open loop). A wait counts from the moment at which its request was due. Each pair is the second around a switch / a second without one, ms: the longest wait (its median and its worst over all switches), and p99.9. \`performance.json\` has other rates.`,
     picture('stall', 'Longest wait of a client during a switch by peer'),
     markdownTable([
       ['', 'requests/s', 'lost', 'closed', 'longest wait', 'worst', 'p99.9'],
@@ -118,7 +118,7 @@ function pairsMarkdown(pairs: PairsResult): string[] {
   const { rounds, rate } = pairs
   return [
     '### Stop-first',
-    `The same service, switched together and stop-first, and its peer without the agent behind a socket that systemd holds: ${rounds} switches each, in turns, under an open loop of ${rate} requests/s. The longest wait is that of each second around a switch (its median and its worst), beside that of a second without one. The last column is the median of the ratios of each round. *Go* is the request to Baton, and the command to systemd. ms:`,
+    `The same service, switched start-first and stop-first, and its peer without the agent behind a socket that systemd holds: ${rounds} switches each, in turns, under an open loop of ${rate} requests/s. The longest wait is that of each second around a switch (its median and its worst), beside that of a second without one. The last column is the median of the ratios of each round. *Go* is the request to Baton, and the command to systemd. ms:`,
     markdownTable(pairRows(pairs)),
   ]
 }
@@ -149,7 +149,7 @@ function updateMarkdown(section: Section<UpdateResult>): string[] {
   ]
   return [
     '## Update',
-    `1 GiB of random bytes, not compressed, served from loopback by ${servedBy}; ${rounds} interleaved rounds, medians. Baton's download stage sums while it streams, bounds, reports progress and flushes to the disk; against it what a person would type.`,
+    `1 GiB of random bytes, not compressed, served from loopback by ${servedBy}; ${rounds} interleaved rounds, medians. Baton's download stage also sums, reports progress and flushes to the disk; against it what a person would type.`,
     ...(curl === null ? [] : [picture('download', 'Time to download, verify and write 1 GiB')]),
     markdownTable([
       ['', 'time', 'peak memory'],
