@@ -17,10 +17,12 @@ const OLD: readonly (readonly [name: string, pattern: RegExp])[] = [
   ['--hold (--keep-port, --pause-until)', /(?<!soak -- )--(?:no-|release-)?hold\b/],
   ['endless (longLivedPaths)', /["'`]endless["'`]|\bendless\??:/],
   ['withdrawn (yanked)', /\bwithdraw(?:n|s|al|ing)?\b/i],
-]
+] /** A bearer token is what HTTP calls the password, and a feed has real ones. In the panel there is only the password. */
+const PANEL: typeof OLD = [['token (password)', /\btokens?\b/i]]
+
 const test = suite('glossary')
 
-test('docs/reference/glossary.md is what `npm run settings` writes, and fits in a head', () => {
+test('docs/reference/glossary.md is what `npm run pages` writes, and fits in a head', () => {
   is(readFileSync(join(ROOT, 'docs/reference/glossary.md'), 'utf8'), glossaryPage())
   ok(GLOSSARY.length <= WORDS_MAX, `got ${GLOSSARY.length}`)
   is(new Set(GLOSSARY.map(({ word }) => word)).size, GLOSSARY.length)
@@ -33,6 +35,11 @@ test('help, messages, schemas, the API, the panel and the pages have none of the
     .filter(({ path }) => !/^docs\/decisions\/|performance\.json$/.test(path))
   ok(read.length > 300)
   equal(foundIn(read, OLD), [])
+  const panel = read
+    .filter(({ path }) => /^agent\/web\/settings\/(?:en|zh)\.js$/.test(path))
+    .map(({ path, text }) => ({ path, text: text.replaceAll(/^ *'[\w.]+':/gm, '') }))
+  is(panel.length, 2)
+  equal(foundIn(panel, PANEL), [])
 })
 
 test('an old word is found where one is', () => {

@@ -127,7 +127,7 @@ export const ENTRIES: Readonly<Record<ErrorCode, Entry>> = {
   },
   release_not_found: {
     cause: 'The feed has no release with this tag. A private repository looks empty without a token.',
-    fix: 'Check the tag, and the setting `feed`. [feeds.md](../operator/feeds.md) tells about tokens.',
+    fix: 'Check the tag, and the setting `feed`. [Where releases come from](../operator/update.md#where-releases-come-from) tells about tokens.',
   },
   release_unusable: {
     cause: 'The release has no executable for this platform, or lacks a checksum, or its texts contradict each other.',
@@ -135,7 +135,7 @@ export const ENTRIES: Readonly<Record<ErrorCode, Entry>> = {
   },
   rate_limited: {
     cause: 'The feed answers no more requests for now. GitHub allows 60 an hour without a token.',
-    fix: 'Wait until the time in the message, or give the service a token ([feeds.md](../operator/feeds.md)).',
+    fix: 'Wait until the time in the message, or give the service a token ([Where releases come from](../operator/update.md#where-releases-come-from)).',
   },
   download_failed: {
     cause: 'The download broke off again and again, brought nothing for too long, or the disk is full.',
