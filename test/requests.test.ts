@@ -496,7 +496,7 @@ async function answers501(other: Install, why: string): Promise<void> {
     is(answer.status, 501, why)
     const problem = answer.body as { reason: string; route: string; hint: string; detail: string }
     is(problem.reason, why)
-    match(problem.route, /docs\/guides\/|install\.sh/)
+    match(problem.route, /docs\/operator\/|install\.sh/)
     is(problem.hint, problem.route)
     ok(problem.detail.length > 20, problem.detail)
     const closed = await ask(other.port ?? 0, method, path, null)

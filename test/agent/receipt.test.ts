@@ -90,7 +90,7 @@ managed('with a receipt that names this very executable, and only then', async (
     const why = async (own: string | null = executable, environment = {}, platform: NodeJS.Platform = 'linux') => {
       const management = await decideManagement('beacon', own, { environment, platform })
       if (management.managed) return 'managed'
-      match(management.route, /docs\/guides|install\.sh/)
+      match(management.route, /docs\/operator|install\.sh/)
       ok(management.reason.length > 20, management.reason)
       return management.why
     }
