@@ -265,7 +265,7 @@ test.long('a host that goes down in a soak ends it there and then', async () => 
   // it was asked while the soak went on, and is not called down for being silent once
   is((await fleet.events()).at(-1)?.event, 'wave')
   const { code, rows, stderr } = await done
-  equal([code, rows['h2']?.outcome], [9, 'untouched'])
+  equal([code, rows['h1']?.outcome, rows['h2']?.outcome], [8, 'taken_back', 'untouched'], stderr)
   match(stderr, 'h1 down: in the soak: the service is down')
 })
 
