@@ -20,6 +20,8 @@ const service = product.filter(({ path }) => path.startsWith('agent/service/'))
 const others = product.filter((file) => !service.includes(file))
 const docs = ['docs', 'README.md', 'CONTRIBUTING.md'].flatMap(read).filter(({ path }) => path.endsWith('.md'))
 const guides = docs.filter(({ path }) => !path.startsWith('docs/decisions/'))
+/** made from tables, to look things up in */
+const reference = guides.filter(({ path }) => path.startsWith('docs/reference/'))
 const alone = importedOnce(others)
 const small = alone.filter(({ lines }) => lines < SMALL_LINES)
 
@@ -32,7 +34,10 @@ for (const part of ['agent', 'deploy', 'container']) {
   say(`  ${part}`, `${count(linesOf(files))} lines in ${files.length} files`)
 }
 say('one importer', `${alone.length} files, ${small.length} of them under ${SMALL_LINES} lines`)
-say('docs', `${count(wordsOf(guides))} words, and decisions ${count(wordsOf(docs) - wordsOf(guides))}`)
+say(
+  'docs',
+  `${count(wordsOf(guides))} words, ${count(wordsOf(reference))} of them reference, and decisions ${count(wordsOf(docs) - wordsOf(guides))}`,
+)
 if (process.argv.includes('--files')) {
   for (const { path, by, lines } of small.toSorted((a, b) => a.lines - b.lines)) {
     process.stdout.write(`${String(lines).padStart(4)}  ${path}  ${by}\n`)
