@@ -258,17 +258,19 @@ class CallbackModule(CallbackBase):
 
     def _end(self, code, why, hint=None):
         self._give({"exit": code, "why": why, "hint": hint, "look": [], "hosts": []})
-        if not self.get_option("end"):
-            self._display.error(why, wrap_text=False)
         raise SystemExit(code)
 
     def _give(self, result):
-        """For deploy-fleet.ts: the exit code, and what comes last on the screen."""
+        """For deploy-fleet.ts: the exit code, and what comes last on the screen. For a playbook of one's own, this is what comes last."""
         by_name = {it["host"]: it for it in result["hosts"]}
         look = [_line(host, by_name[host]) for host in result["look"]]
         if self.get_option("end"):
             with open(self.get_option("end"), "w", encoding="utf-8") as file:
                 json.dump({"exit": result["exit"], "why": result["why"], "hint": result.get("hint"), "look": look}, file)
+        elif result["why"]:
+            self._display.error(result["why"], wrap_text=False)
+            for line in look:
+                self._display.display(line, stderr=True)
 
     def _alive(self):
         if self.parent and os.getppid() != self.parent:
