@@ -4,4 +4,4 @@
 import { join } from 'node:path'
 import { inCurrentLab } from './lab/docker.ts'
 
-await inCurrentLab(join(import.meta.dirname, 'container/cut.ts'))
+await inCurrentLab(join(import.meta.dirname, 'container/cut.ts'), { deadlineMs: 1_800_000 })

@@ -42,6 +42,7 @@ import { snapshotIn, takeSnapshot } from '../deploy/container/snapshot.ts'
 import { predict } from '../deploy/container/predict.ts'
 import { specify } from '../deploy/container/specification.ts'
 import { temporary } from './lab/temporary.ts'
+import { until } from './fixtures/evidence.ts'
 
 const test = suite('container, pure')
 const DIGEST = `sha256:${'a'.repeat(64)}`
@@ -361,7 +362,8 @@ test('tells the id of the own container from what the engine mounts there, else 
 })
 
 test('measures how long nobody answered: HTTP where a port speaks it, else a connection, and nothing where none is open', async () => {
-  const server = createServer((_, response) => response.end('well'))
+  let status = 200
+  const server = createServer((_, response) => response.writeHead(status).end())
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
   const { port } = server.address() as AddressInfo
   const container = (labels: Record<string, string>) =>
@@ -382,6 +384,16 @@ test('measures how long nobody answered: HTTP where a port speaks it, else a con
   const { downMs, downMeasured } = await watch.end()
   equal(downMeasured, `GET /healthz on port ${port} every 10 ms, from its own network`)
   ok((downMs ?? 0) > 0)
+  // clients are answered while it is ill
+  const second = await watchOutage(
+    container({ 'baton.port': `${port}`, 'baton.health-path': '/healthz' }),
+    {} as Engine,
+  )
+  status = 503
+  await until('it to be ill', async () => (await second.answers?.()) === false)
+  status = 200
+  const ended = await second.end()
+  equal([ended.downMs, (ended.illMs ?? 0) > 0], [0, true])
   server.closeAllConnections()
   await new Promise((resolve) => server.close(resolve))
 })
