@@ -7,7 +7,7 @@ import { announce, keepFocus, make, put, putCode, show, tell, ui } from './page.
 import { isBusy, isSilent, state } from './state.js'
 import { renderUnmanaged } from './unmanaged.js'
 import { ACTS, nextCheck, renderActions, renderVersions } from './versions.js'
-import { age, dayName, DAYS, duration, joined, sentences, soon, t, waiting } from './words.js'
+import { age, dayName, DAYS, duration, joined, sentences, soon, stopped, t, waiting } from './words.js'
 
 export function render() {
   const focused = document.activeElement
@@ -115,7 +115,7 @@ function nextText(schedule) {
     return sentences(t('alone.goes', { tag: now.tag, time: soon(next) }), because)
   }
   const told = SHOWN.includes(now?.code) || waits.some(({ says }) => says === now?.says)
-  return sentences(told ? '' : waiting(now), ui.current.hidden || ui.actions.hidden ? nextCheck(schedule) : '')
+  return sentences(told ? '' : stopped(waiting(now)), ui.current.hidden || ui.actions.hidden ? nextCheck(schedule) : '')
 }
 
 /** Changes an item only if its text changes: a person may be copying it. */

@@ -67,10 +67,11 @@ export const said = (text) => (language === 'en' || !text ? (text ?? '') : `\n${
 /** A sentence of the page, and what the service says of it: in English one sentence, else a line of its own. */
 export function withWhy(text, why) {
   if (!why || text === '') return text || why || ''
-  return language === 'en' ? `${withoutStop(text)}: ${withoutStop(why)}.` : `${text}\n${why}`
+  return language === 'en' ? stopped(`${withoutStop(text)}: ${why}`) : `${text}\n${why}`
 }
 
 export const withoutStop = (text) => text.replace(STOP, '')
+export const stopped = (text) => (language === 'en' ? `${withoutStop(text)}.` : text)
 
 const errorText = (code) => t(`error.${code}` in words ? `error.${code}` : 'error.unexpected')
 

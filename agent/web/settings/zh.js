@@ -24,7 +24,7 @@ export const zh = {
   'silence.busy': '已有 {time}没有应答，正在重试；操作仍在继续。',
   'silence.long': '已有 {time}没有应答，请到主机上查看日志。此页面会继续尝试。',
   foreign:
-    '应答的是服务前面的登录程序，而不是服务本身。请在那里登录，然后刷新此页面。如果它自己使用 `Authorization`，请设置 `dashboard.passwordHeader`。',
+    '应答的是服务前面的登录程序。请在那里登录，然后刷新此页面。如果它自己使用 `Authorization`，请设置 `dashboard.passwordHeader`。',
 
   'unmanaged.lead': '这不是托管安装，无法自行更新。',
   'unmanaged.instead': '请这样更新',
@@ -93,7 +93,7 @@ export const zh = {
   'alone.on': '自动安装：{what}。',
   'alone.off': '已关闭，此主机不会自行查找新版本。',
   'alone.notify': '已关闭，新版本显示在这里。',
-  'alone.closed': '如需启用，请在此主机的配置中设置 `update.auto`。',
+  'alone.closed': '由此主机配置中的 `update.auto` 决定。',
   'alone.goes': '计划于 {time} 安装 {tag}。',
   'alone.age': '发布满 {time}',
   'alone.without': '{tags} 除外',
