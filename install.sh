@@ -5,10 +5,12 @@
 # release, verifies it and runs it. The commands themselves are inside the executable.
 #
 #   curl -fsSL https://…/install.sh | sh                      install (asks on the terminal; -y does not ask)
-#   install.sh [install] [--release TAG|latest] [--feed FEED] [--user|--system] [--prefix DIR] [--state-dir DIR]
+#   install.sh [install] [TAG|latest] [--feed FEED] [--user|--system] [--prefix DIR] [--state-dir DIR]
 #              [--listen HOST:PORT] [--no-service] [--no-start] [-n|--dry-run] [--json] [-y] [-q] [-v]
 #   install.sh --clone DIR [...]                           build a release from that clone, and install it
-#   install.sh upgrade | rollback [TAG] | cancel | status | check | uninstall | doctor | start | stop
+#   install.sh upgrade [TAG] | rollback [TAG] | cancel | status | check | releases | logs | start | stop | restart | state |
+#              doctor | uninstall
+#   --release TAG is the same as TAG, for scripts
 #
 # The install.sh of a release fetches only that release, by the sha256 in this file. Once verified, the executable itself handles
 # other releases, the latest one and the feed's signatures.
@@ -16,9 +18,7 @@
 # have made the working folder. As root the script neither runs nor believes anything that anybody but root can change.
 #
 # FEED: https://host/path/ · http://127.0.0.1:PORT/path/ (plain http to this host only) · /folder · github:OWNER/NAME
-# Exit: 0 done or nothing to do · 1 unexpected · 2 usage · 3 unsupported host · 4 network or release not found ·
-#       5 verification failed, nothing changed · 6 locked · 7 refused · 8 the new version failed, the previous one is
-#       running · 9 the service is down
+# Exit codes: `install.sh help exit-codes`
 #
 # Safe if the download is cut short: the whole script is one compound command, which a shell runs only after its closing brace.
 {
@@ -44,33 +44,24 @@ main() {
   read_arguments "$@"
   case $command in
     help)
-      usage
+      case " $* " in
+        *' exit-codes '*) exit_codes ;;
+        *' --all '*) usage all ;;
+        *) usage first ;;
+      esac
       exit 0
       ;;
     install) ;;
     *)
       # every other command needs an existing install, except doctor
-      if find_installed; then exec "$installed" "$@"; fi
+      if find_installed; then run_command "$installed" "$@"; fi
       [ "$command" = doctor ] || no_install
       ;;
   esac
   detect_host
   choose_temporary
   choose_feed
-  if [ -n "$clone" ]; then
-    # the executable has no --clone: pass it the clone's feed instead
-    skip=
-    for word in "$@"; do
-      shift
-      case $skip$word in
-        skip*) skip= ;;
-        --clone) skip=skip ;;
-        --clone=*) ;;
-        *) set -- "$@" "$word" ;;
-      esac
-    done
-    set -- "$@" --feed "$feed"
-  fi
+  [ -n "$feed" ] || [ -z "$stranger" ] || no_flag
   [ -n "$feed" ] || die 2 "expected a feed, got none" "name one with \`--feed\`, a clone with \`--clone\`, or run the install.sh of a release"
   check_feed
   check_target
@@ -78,7 +69,9 @@ main() {
   if [ -n "$BATON_TAG" ]; then tag=$BATON_TAG; else resolve_tag; fi
   say "$service $tag for $os $arch from $feed"
   fetch_executable
-  BATON_DEFAULT_FEED=$feed "$scratch/$service" ${explicit_command:+install} "$@"
+  export BATON_DEFAULT_FEED="$feed"
+  # in a process of its own: the folder is removed after the command
+  (run_command "$scratch/$service" "$@")
   code=$?
   [ "$code" -ne 126 ] || die 7 "expected to run programs in $scratch" "set TMPDIR to a place that is not mounted noexec"
   exit "$code"
@@ -86,26 +79,73 @@ main() {
 
 usage() {
   cat <<'TEXT'
-install.sh [install|upgrade|rollback [TAG]|cancel|status|check|uninstall|doctor|start|stop] [flags]
+install.sh [install] [TAG|latest] [flags]     install a release (the one this script came with, else latest)
+install.sh COMMAND [flags]                    a command of the install that is here, as `SERVICE COMMAND`:
+  upgrade [TAG]  rollback [TAG]  cancel  status  check  releases  logs  start  stop  restart  state  doctor  uninstall
 
-  --release TAG|latest   what to install (default: the release this script came with, else latest)
   --feed FEED            https://host/path/, http://127.0.0.1:PORT/path/, /folder, github:OWNER/NAME
-  --clone DIR            build it from this clone, whose dist/ is the feed; not with the script of a release
-  --user | --system      for this user, or for the host (default: the host when run as root)
-  --prefix DIR           directory of the executable
+  --user                 for this user (default for root: the host)
   --state-dir DIR        directory of the database, which no command removes
   --listen HOST:PORT     where the service listens, for a first install; `:PORT`: at every address
-  --run-as USER          user of a system service
   --no-service           without systemd
-  --no-start             start nothing
-  --health-url URL       must answer 2xx too before a release counts as good
-  --allow-irreversible              for upgrade: to a release after which there is no way back, too
   -n, --dry-run          print the plan, change nothing
-  --rehearse             for upgrade --dry-run: try the release on a copy of the data
-  --json                 one JSON object a line
   -y, --yes              do not ask
-  -q, --quiet   -v, --verbose   -h, --help
+  --json                 one JSON object a line
 TEXT
+  case $1 in
+    all)
+      cat <<'TEXT'
+  --release TAG|latest   the same as TAG, for scripts
+  --clone DIR            build it from this clone, whose dist/ is the feed; not with the script of a release
+  --system               for the whole host
+  --prefix DIR           directory of the executable
+  --run-as USER          user of a system service
+  --no-start             start nothing
+  -q, --quiet            say nothing but errors
+  -v, --verbose          say more
+
+`SERVICE COMMAND --help` has the flags of a command, once it is installed
+TEXT
+      ;;
+    *) printf '\n%s\n' "\`--help --all\` shows more flags; \`help exit-codes\` says what the exit codes mean" ;;
+  esac
+}
+
+exit_codes() {
+  cat <<'TEXT'
+A command ends with
+
+  0  done or nothing to do
+  1  unexpected
+  2  usage
+  3  unsupported host
+  4  network or release not found
+  5  verification failed, nothing changed
+  6  locked
+  7  refused
+  8  the new version failed, the previous one is running
+  9  the service is down
+TEXT
+}
+
+# Runs a command of an executable in this process's place. Two flags are this script's own: the executable has no --clone, and takes
+# a release as a word.
+run_command() {
+  program=$1
+  shift
+  skip=
+  for word in "$@"; do
+    shift
+    case $skip$word in
+      skip*) skip= ;;
+      --clone | --release) skip=skip ;;
+      --clone=* | --release=*) ;;
+      *) set -- "$@" "$word" ;;
+    esac
+  done
+  [ -z "$flagged" ] || set -- "$@" "$flagged"
+  [ -z "$clone" ] || set -- "$@" --feed "$feed"
+  exec "$program" ${implied:+install} "$@"
 }
 
 # Flags beat environment. This script reads BEACON_INSTALL_FEED, _RELEASE, _PREFIX and _SCOPE; the executable reads the rest.
@@ -120,22 +160,24 @@ read_environment() {
 read_arguments() {
   command=
   quiet=
-  explicit_command=1
+  implied=
+  flagged=
+  worded=
   clone=
   named_feed=
   stranger=
   while [ $# -gt 0 ]; do
     case $1 in
-      --release=*) release=${1#*=} ;;
+      --release=*) flagged=${1#*=} ;;
       --feed=*) feed=${1#*=} named_feed=1 ;;
       --prefix=*) prefix=${1#*=} ;;
       --clone=*) clone=${1#*=} ;;
-      --state-dir=* | --listen=* | --run-as=* | --confirm=* | --health-url=* | --health-timeout=* | --lock-timeout=* | --pause-until=*) ;;
+      --state-dir=* | --listen=* | --run-as=* | --confirm=* | --health-url=* | --health-timeout=* | --lock-timeout=* | --pause-until=* | --lines=*) ;;
       --release | --feed | --clone | --prefix | --state-dir | --listen | --run-as | --confirm | --health-url | \
-        --health-timeout | --lock-timeout | --pause-until)
+        --health-timeout | --lock-timeout | --pause-until | --lines)
         [ $# -ge 2 ] || die 2 "expected a value after $1"
         case $1 in
-          --release) release=$2 ;;
+          --release) flagged=$2 ;;
           --feed) feed=$2 named_feed=1 ;;
           --prefix) prefix=$2 ;;
           --clone) clone=$2 ;;
@@ -147,21 +189,28 @@ read_arguments() {
       -q | --quiet | --json) quiet=1 ;;
       -h | --help) command=help ;;
       -n | --dry-run | -y | --yes | -v | --verbose | --service | --no-service | --start | --no-start | --allow-irreversible | \
-        --restore-state | --rehearse | --unpause | --check | --purge) ;;
+        --restore-state | --rehearse | --unpause | --purge | -f | --follow | --all) ;;
       # the executable reads the other flags, and refuses those that it does not know
       -*) stranger=${stranger:-${1%%=*}} ;;
-      *) [ -n "$command" ] || command=$1 ;;
+      *)
+        if [ -z "$command" ] && { [ "$1" = latest ] || is_tag "$1"; }; then
+          command=install implied=1 worded=$1
+        elif [ -z "$command" ]; then
+          command=$1
+        elif [ "$command" = install ]; then
+          worded=${worded:-$1}
+        fi
+        ;;
     esac
     shift
   done
   case $command in
-    '') command=install ;;
-    install | doctor) explicit_command= ;;
-    upgrade | rollback | cancel | status | check | uninstall | start | stop | help) ;;
+    '') command=install implied=1 ;;
+    install | doctor | upgrade | rollback | cancel | status | check | releases | logs | start | stop | restart | state | uninstall | help) ;;
     *)
       # this may be the value of a flag that is not known here
       [ -z "$stranger" ] || no_flag
-      die 2 "expected install, upgrade, rollback, cancel, status, check, uninstall, doctor, start or stop, got $command"
+      die 2 "there is no command $command here" "there are install, upgrade, rollback, cancel, status, check, releases, logs, start, stop, restart, state, doctor and uninstall"
       ;;
   esac
   # the executable of this script's own release knows no other ones either: say so before it is fetched
@@ -169,7 +218,8 @@ read_arguments() {
   [ -z "$clone" ] || [ -z "$named_feed" ] || die 2 "expected \`--clone\` or \`--feed\`, got both"
   [ -z "$clone" ] || [ -z "$BATON_TAG" ] ||
     die 2 "expected the install.sh of a clone for \`--clone\`, this is the one of $service $BATON_TAG" "run the clone's own"
-  release=${release:-${BATON_TAG:-latest}}
+  [ -z "$flagged" ] || [ -z "$worded" ] || die 2 "expected one release, got $worded and --release $flagged"
+  release=${flagged:-${worded:-${release:-${BATON_TAG:-latest}}}}
   [ "$release" = latest ] || is_tag "$release" || die 2 "expected a tag of the form vX.Y.Z or latest, got $release"
 }
 
@@ -364,7 +414,7 @@ build_from_clone() {
   fi
   if [ ! -d "$clone/dist/$release" ]; then
     say "building $release from $clone"
-    (cd "$clone" && npm run build -- --tag "$release" --compress fast >&2) || die 1 "npm run build failed in $clone"
+    (cd "$clone" && npm run build -- "$release" --compress fast >&2) || die 1 "npm run build failed in $clone"
   fi
   feed=$clone/dist
 }

@@ -18,7 +18,7 @@ export {
   BEFORE,
   COMMAND,
   noteRelease,
-  ownCommand,
+  ownWords,
   ownDatabase,
   type OwnRelease,
   ownRelease,

@@ -4,7 +4,7 @@
 
 import { existsSync, readFileSync } from 'node:fs'
 import { hostname } from 'node:os'
-import { dirname, join, resolve } from 'node:path'
+import { basename, dirname, join, resolve } from 'node:path'
 import type * as Sea from 'node:sea'
 import type { Configuration, Listen } from './words/configuration.ts'
 import { nodeFiles } from './words/later.ts'
@@ -171,9 +171,17 @@ export const BEFORE = 'BATON_BEFORE'
  */
 export const COMMAND = 'BATON_COMMAND'
 
-/** What a person types behind the executable's name for an operator's command in this release: `upgrade`, or `baton upgrade`. */
-export function ownCommand(words: string): string {
+/** The arguments of an operator's command in this release: `upgrade`, or `baton upgrade`. */
+export function ownWords(words: string): string {
   return ownRelease().commands === 'baton' ? `baton ${words}` : words
+}
+
+/** What a person types for an operator's command of this release: `shop upgrade`, or `shop baton upgrade`. */
+export function ownCommand(words: string): string {
+  const { service, kind } = ownRelease()
+  // the reference service has no record of its release: its command is its file
+  const path = kind === 'source' ? (ownExecutable() ?? 'install.sh') : service
+  return `${basename(path).replace(/\.backup$/, '')} ${ownWords(words)}`
 }
 
 /** Null if none of Baton's first code has run: from source, or in a program that Baton did not build. */

@@ -7,219 +7,87 @@ import { existsSync } from 'node:fs'
 import { writeFile } from 'node:fs/promises'
 import { join, resolve } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import { asBatonError, BatonError, EXIT, isTag, MEANINGS, reasonOf } from '../agent/words.ts'
+import { asBatonError, BatonError, MEANINGS, reasonOf } from '../agent/words.ts'
+import { GROUNDS, OWN_WORDS, SCRIPT_WORDS } from './make/author-words.ts'
 import { detect } from './make/detect.ts'
 import { COMPRESSIONS } from './make/pack.ts'
 import { IS_PACKAGED, ownVersion } from './make/place.ts'
 import { isRightMajor, runUnderNode } from './make/node.ts'
-import { folderFeed, imageFlags, initFlags, rehearseFlags, systemdFlags, trustFlags } from './make/own-flags.ts'
+import { fleetFlags, folderFeed, hostFlags, imageFlags, trustFlags } from './make/own-flags.ts'
 import { type Project, readProject, RELEASES_FOLDER } from './make/project.ts'
 import { setUp } from './make/set-up.ts'
 import { exitAtOnce } from './make/temporary.ts'
-import {
-  asksForHelp,
-  type CommandLine,
-  type Flags,
-  OUTPUT_FLAGS,
-  parseFlags,
-  SCRIPT_FLAGS,
-  tagFault,
-  unknownCommand,
-  usageOf,
-} from './lib/flags.ts'
+import { parseFlags, tagOf } from './lib/flags.ts'
+import { type Commands, commandOf, printHelp } from './lib/help.ts'
 import { printError, printJson, printLine } from './lib/printer.ts'
 import { createProgress, formatBytes } from './lib/progress.ts'
 
 type Values = Record<string, unknown>
 
-interface Word extends CommandLine {
-  /** needs Node 26 */
-  heavy: boolean
-  act(values: Values): Promise<void>
+const ACTS: Record<keyof typeof OWN_WORDS, (values: Values) => Promise<void>> = {
+  init,
+  dev,
+  build,
+  publish,
+  rebuild,
+  rehearse,
+  doctor: examine,
 }
+/** These start on any Node that the package supports. */
+const LIGHT: readonly string[] = ['init']
 
-const FOLDER = {
-  folder: { type: 'string', valueHint: 'dir', default: '.', description: 'the application' },
-} as const satisfies Flags
-const TAG = { tag: { type: 'string', valueHint: 'vX.Y.Z', description: 'the release' } } as const satisfies Flags
-const OUT = {
-  out: { type: 'string', valueHint: 'dir', description: `where release folders are (${RELEASES_FOLDER}/)` },
-} as const satisfies Flags
-
-const BUILD = {
-  ...FOLDER,
-  ...TAG,
-  ...OUT,
-  kind: {
-    type: 'string',
-    valueHint: 'kind',
-    description: 'app, bundle or script, instead of what the configuration says',
-  },
-  feed: { type: 'string', valueHint: 'feed', description: 'where installs look for the next release' },
-  notes: { type: 'string', valueHint: 'text|file', description: 'release notes' },
-  compress: { type: 'string', valueHint: 'effort', default: 'normal', description: COMPRESSIONS.join(', ') },
-  make: { type: 'boolean', default: true, description: 'run `build` first', negativeDescription: 'do not run `build`' },
-  check: {
-    type: 'boolean',
-    default: true,
-    description: 'start it, and switch it to itself once',
-    negativeDescription: 'do not start it',
-  },
-  force: { type: 'boolean', default: false, description: 'replace a different release of the same tag' },
-  ...SCRIPT_FLAGS,
-} as const satisfies Flags
-
-const YES = { yes: { type: 'boolean', alias: 'y', default: false, description: 'do not ask' } } as const satisfies Flags
-
-const WORDS: readonly Word[] = [
-  {
-    name: 'init',
-    description: 'look at the application, write its configuration and the one line that embeds the agent',
-    args: { ...FOLDER, ...initFlags, ...YES, ...SCRIPT_FLAGS },
-    heavy: false,
-    act: init,
-  },
-  {
-    name: 'dev',
-    description: 'serve from source; move under load to what you save, or publish into its feed',
-    args: {
-      ...FOLDER,
-      port: { type: 'string', valueHint: 'number', description: 'where it listens (default: PORT, else `port`)' },
-      watch: {
-        type: 'boolean',
-        default: true,
-        description: 'follow files',
-        negativeDescription: 'follow the feed only',
-      },
-    },
-    heavy: true,
-    act: dev,
-  },
-  { name: 'build', description: 'make a release', args: BUILD, heavy: true, act: build },
-  {
-    name: 'publish',
-    description: 'copy a release to the place where installs find it',
-    args: {
-      ...FOLDER,
-      ...TAG,
-      ...OUT,
-      to: { type: 'string', valueHint: 'target', description: '/folder, user@host:/folder or github:owner/name' },
-      ...OUTPUT_FLAGS,
-    },
-    heavy: true,
-    act: publish,
-  },
-  {
-    name: 'rebuild',
-    description: 'build native addons anew, for the Node that goes into a release',
-    args: { ...FOLDER, ...SCRIPT_FLAGS },
-    heavy: true,
-    act: rebuild,
-  },
-  {
-    name: 'rehearse',
-    description: 'try a release on a copy of data, then the previous release on the data that it leaves',
-    args: { ...FOLDER, ...OUT, ...rehearseFlags, ...OUTPUT_FLAGS },
-    heavy: true,
-    act: rehearse,
-  },
-  {
-    name: 'doctor',
-    description: 'say what would fail, before it does',
-    args: { ...FOLDER, ...OUTPUT_FLAGS },
-    heavy: true,
-    act: async (values) => {
-      const { examineProject } = await import('./make/examine.ts')
-      const findings = await examineProject(folderOf(values))
-      if (values['json'] === true) printJson({ findings })
-      else
-        for (const { level, message, hint } of findings)
-          say(`${level.padEnd(5)} ${message}${hint === null ? '' : `\n      ${hint}`}`)
-      if (findings.some(({ level }) => level === 'bad')) process.exitCode = 7
-    },
-  },
-]
-
-/** what comes after `deploy` */
-const GROUNDS: readonly CommandLine[] = [
-  { name: 'systemd', description: 'install or upgrade on this host, with systemd', args: {} },
-  { name: 'source', description: 'build a tag of this repository, and deploy that', args: {} },
-  { name: 'container', description: 'a container of this Docker engine', args: {} },
-]
-
-interface Script {
-  name: string
-  rest: readonly string[]
-}
-
-/** Commands that are separate scripts and read their own flags. */
-const SCRIPTS: Record<string, { description: string; file(argv: readonly string[]): Script | Promise<Script> }> = {
-  image: {
-    description: 'make and push the container image of a release',
-    file: async (argv) => ({ name: 'image', rest: [...(await imageFlags()), ...argv] }),
-  },
-  deploy: {
-    description: 'deploy a release: `deploy systemd …`, `deploy source …`, `deploy container …`',
-    async file([where = '', ...rest]) {
-      if (where === 'systemd') return { name: 'deploy-systemd', rest: [...(await systemdFlags()), ...rest] }
-      if (where === 'source' || where === 'container') return { name: `deploy-${where}`, rest }
-      throw unknownCommand(
-        where,
-        GROUNDS.map(({ name }) => name),
-      )
-    },
-  },
-  trust: {
-    description: 'sign what is published',
-    file: async ([word, ...rest]) => ({
-      name: 'trust',
-      rest: word === undefined ? [] : [word, ...(await trustFlags(word)), ...rest],
-    }),
-  },
-}
-
-const TREE: CommandLine = {
+const TREE: Commands = {
   name: 'baton',
   description: 'makes a Node service that updates itself while it serves',
-  args: {},
+  commands: [
+    ...Object.values(OWN_WORDS),
+    ...Object.entries(SCRIPT_WORDS).map(([name, description]) => ({ name, description, args: {} })),
+  ],
+  version: async () => `baton ${await ownVersion()}`,
+}
+
+const DEPLOY: Commands = {
+  name: 'baton deploy',
+  description: SCRIPT_WORDS.deploy,
+  commands: Object.entries(GROUNDS).map(([name, { description }]) => ({ name, description, args: {} })),
 }
 
 async function main(argv: readonly string[]): Promise<number> {
-  const isHelp = argv[0] === 'help'
-  const [first = '', ...rest] = isHelp ? [...argv.slice(1), '--help'] : argv
+  // `help trust sign` is `trust help sign`
+  const [first = '', ...rest] = argv[0] === 'help' ? [argv[1] ?? '', 'help', ...argv.slice(2)] : argv
   try {
-    if (argv.length === 1 && (first === '--version' || first === '-v')) {
-      printLine(`baton ${await ownVersion()}`)
-      return EXIT.done
-    }
-    if (first === 'deploy' && ['--help', '-h'].includes(rest[0] ?? '')) {
-      const deploy = { name: 'deploy', description: 'deploy a release', args: {} }
-      process.stdout.write(await usageOf(deploy, TREE, GROUNDS))
-      return EXIT.done
-    }
-    const script = Object.hasOwn(SCRIPTS, first) ? SCRIPTS[first] : undefined
-    if (script !== undefined) {
-      const { name, rest: own } = await script.file(rest)
-      return await runScript(name, own)
-    }
-    const word = WORDS.find(({ name }) => name === first)
-    if (argv.length === 0 || first === '--help' || first === '-h' || (word !== undefined && asksForHelp(rest))) {
-      const others = Object.entries(SCRIPTS).map(([name, { description }]) => ({ name, description, args: {} }))
-      process.stdout.write(
-        await (word === undefined ? usageOf(TREE, undefined, [...WORDS, ...others]) : usageOf(word, TREE)),
-      )
-      return first === '' ? 2 : 0
-    }
-    if (word === undefined) {
-      throw unknownCommand(first, [...WORDS.map(({ name }) => name), ...Object.keys(SCRIPTS)])
-    }
-    const values = parseFlags(rest, word) as Values
-    if (word.heavy && !isRightMajor()) return await runUnderNode(fileURLToPath(import.meta.url), argv)
-    await word.act(values)
+    if (Object.hasOwn(SCRIPT_WORDS, first)) return await runScriptWord(first as keyof typeof SCRIPT_WORDS, rest)
+    const found = await commandOf(argv, TREE)
+    if ('text' in found) return printHelp(found.text, found.exit)
+    const { word } = found
+    const values = parseFlags(found.rest, word) as Values
+    if (!LIGHT.includes(word.name) && !isRightMajor()) return await runUnderNode(fileURLToPath(import.meta.url), argv)
+    await ACTS[word.name as keyof typeof ACTS](values)
     return Number(process.exitCode ?? 0)
   } catch (cause) {
     return failed(cause, argv.includes('--json'))
   }
+}
+
+/** What the configuration says goes in front of what was typed: the last one of a repeated flag counts. Who asks for help gets only that. */
+async function runScriptWord(word: keyof typeof SCRIPT_WORDS, argv: readonly string[]): Promise<number> {
+  const behind = (flags: string[], typed: readonly string[]) =>
+    typed[0] === 'help' ? [...typed] : [...flags, ...typed]
+  const [first = '', ...rest] = argv
+  if (word === 'image') return await runScript('image', behind(await imageFlags(), argv))
+  if (word === 'trust') {
+    const isCommand = first !== '' && first !== 'help' && !first.startsWith('-')
+    return await runScript('trust', isCommand ? [first, ...(await trustFlags(first)), ...rest] : argv)
+  }
+  // `deploy help host` is `deploy host help`
+  const [asked = ''] = rest
+  const [ground = '', ...typed] = first === 'help' && Object.hasOwn(GROUNDS, asked) ? [asked, first] : argv
+  if (!Object.hasOwn(GROUNDS, ground)) {
+    const found = await commandOf(argv, DEPLOY)
+    return 'text' in found ? printHelp(found.text, found.exit) : MEANINGS.unexpected.exit
+  }
+  const flags = ground === 'host' ? await hostFlags() : ground === 'fleet' ? await fleetFlags() : []
+  return await runScript(GROUNDS[ground as keyof typeof GROUNDS].program, behind(flags, typed))
 }
 
 async function init(values: Values): Promise<void> {
@@ -251,7 +119,7 @@ async function build(values: Values): Promise<void> {
     )
   const options = {
     project: { ...project, kind: kind ?? project.kind },
-    tag: tagOf(values),
+    tag: tagOf(values['tag']),
     out: outOf(values, project),
     feed: typeof values['feed'] === 'string' ? values['feed'] : (project.feed ?? folderFeed(project)),
     notes: await readNotes(typeof values['notes'] === 'string' ? values['notes'] : ''),
@@ -279,7 +147,7 @@ async function build(values: Values): Promise<void> {
     if (values['quiet'] === true) return
     for (const { name, sizeBytes } of release.files) say(`  ${name.padEnd(32)} ${formatBytes(sizeBytes).padStart(9)}`)
     const to = options.project.publish === null ? ' --to <folder, user@host:/folder or github:owner/name>' : ''
-    say(`\nnext: npx baton publish --tag ${release.tag}${to}`)
+    say(`\nnext: npx baton publish ${release.tag}${to}`)
   } catch (error) {
     progress.end('failed')
     throw error
@@ -314,6 +182,16 @@ async function rehearse(values: Values): Promise<void> {
   if (done.verdict !== 'reversible') process.exitCode = MEANINGS.refused.exit
 }
 
+async function examine(values: Values): Promise<void> {
+  const { examineProject } = await import('./make/examine.ts')
+  const findings = await examineProject(folderOf(values))
+  if (values['json'] === true) printJson({ findings })
+  else
+    for (const { level, message, hint } of findings)
+      say(`${level.padEnd(7)} ${message}${hint === null ? '' : `\n        ${hint}`}`)
+  if (findings.some(({ level }) => level === 'problem')) process.exitCode = MEANINGS.refused.exit
+}
+
 async function dev(values: Values): Promise<void> {
   const project = await projectOf(values)
   const [where, said] = values['port'] === undefined ? ['PORT', process.env['PORT']] : ['--port', values['port']]
@@ -337,13 +215,13 @@ async function publish(values: Values): Promise<void> {
     const target = /^(\/|github:|[^/]+:)/.test(to) ? to : resolve(project.folder, to)
     const where = await sendRelease({
       from: outOf(values, project),
-      tag: tagOf(values),
+      tag: tagOf(values['tag']),
       service: project.service,
       to: target,
       signed: project.root !== null,
       progress,
     })
-    if (values['json'] === true) printJson({ tag: tagOf(values), where })
+    if (values['json'] === true) printJson({ tag: tagOf(values['tag']), where })
     else if (project.root !== null && target.startsWith('github:')) say(`\nnext: npx baton trust push ${target}`)
   } catch (error) {
     progress.end('failed')
@@ -354,8 +232,8 @@ async function publish(values: Values): Promise<void> {
 // ---- parts
 
 function folderOf(values: Values): string {
-  const { folder } = values
-  return resolve(typeof folder === 'string' ? folder : '.')
+  const { dir } = values
+  return resolve(typeof dir === 'string' ? dir : '.')
 }
 
 async function projectOf(values: Values): Promise<Project> {
@@ -364,12 +242,6 @@ async function projectOf(values: Values): Promise<Project> {
 
 function outOf(values: Values, project: Project): string {
   return typeof values['out'] === 'string' ? resolve(values['out']) : join(project.folder, RELEASES_FOLDER)
-}
-
-function tagOf(values: Values): string {
-  const tag = values['tag']
-  if (isTag(tag)) return tag
-  throw new BatonError('invalid_request', tagFault(tag))
 }
 
 /** Runs a script beside this file, which reads its own arguments. */

@@ -1,4 +1,4 @@
-// Builds one release of the reference service: `npm run build -- --tag v1.2.0` -> dist/v1.2.0/ and dist/releases.json. This file
+// Builds one release of the reference service: `npm run build -- v1.2.0` -> dist/v1.2.0/ and dist/releases.json. This file
 // reads the arguments; the work is in make/release.ts. Other authors use `baton build`.
 
 import { existsSync } from 'node:fs'
@@ -12,27 +12,44 @@ import { publicationTime, readNotes } from './make/publication.ts'
 import { assetName, RELEASES } from './make/release-folder.ts'
 import { type BuildOptions, type BuiltRelease, buildRelease, DEFAULT_ENTRY, DEFAULT_SERVICE } from './make/release.ts'
 import { exitAtOnce } from './make/temporary.ts'
-import { asksForHelp, type CommandLine, parseFlags, SCRIPT_FLAGS, tagFault, usageOf } from './lib/flags.ts'
+import { type CommandLine, parseFlags, SCRIPT_FLAGS } from './lib/flags.ts'
+import { helpFor, printHelp } from './lib/help.ts'
 import { printError } from './lib/printer.ts'
 import { createProgress, formatBytes } from './lib/progress.ts'
 
-const COMMAND = {
+export const COMMAND = {
   name: 'npm run build --',
   description: 'builds a release of the reference service',
   args: {
-    tag: { type: 'string', valueHint: 'tag', description: 'the release to build, vX.Y.Z' },
+    tag: { type: 'positional', required: false, description: 'the release to build, such as v1.1.0' },
     out: { type: 'string', valueHint: 'dir', default: 'dist', description: 'where release folders go' },
-    service: { type: 'string', valueHint: 'name', default: DEFAULT_SERVICE, description: 'name of the service' },
+    service: {
+      type: 'string',
+      advanced: true,
+      valueHint: 'name',
+      default: DEFAULT_SERVICE,
+      description: 'name of the service',
+    },
     feed: {
       type: 'string',
       valueHint: 'feed',
       description: 'where installs look for the next release; put into install.sh',
     },
-    root: { type: 'string', valueHint: 'file', description: 'root.json that the feed is signed by' },
+    root: { type: 'string', advanced: true, valueHint: 'file', description: 'root.json that the feed is signed by' },
     notes: { type: 'string', valueHint: 'text|file', description: 'release notes' },
     compress: { type: 'string', valueHint: 'effort', default: 'normal', description: COMPRESSIONS.join(', ') },
-    entry: { type: 'string', valueHint: 'file', description: 'main module of the executable (deploy/executable.ts)' },
-    schema: { type: 'string', valueHint: 'number', description: "number of the state's schema, for release.json" },
+    entry: {
+      type: 'string',
+      advanced: true,
+      valueHint: 'file',
+      description: 'main module of the executable (deploy/executable.ts)',
+    },
+    schema: {
+      type: 'string',
+      advanced: true,
+      valueHint: 'number',
+      description: "number of the state's schema, for release.json",
+    },
     force: { type: 'boolean', default: false, description: 'replace a different release of the same tag' },
     ...SCRIPT_FLAGS,
   },
@@ -51,7 +68,7 @@ async function readOptions(argv: readonly string[], environment: NodeJS.ProcessE
   const effort = COMPRESSIONS.find((one) => one === values.compress)
   const entry = values.entry === undefined ? DEFAULT_ENTRY : resolve(values.entry)
   const faults: string[] = []
-  if (!isTag(values.tag)) faults.push(tagFault(values.tag))
+  if (!isTag(values.tag)) faults.push(`expected a tag of the form vX.Y.Z, got ${JSON.stringify(values.tag ?? '')}`)
   if (!isService(values.service))
     faults.push(`expected a name such as \`beacon\` in --service, got ${JSON.stringify(values.service)}`)
   if (effort === undefined)
@@ -88,10 +105,8 @@ function plan({ tag, service, out, effort, entry, publishedAt }: Options): strin
 
 async function runBuild(argv: readonly string[]): Promise<number> {
   try {
-    if (asksForHelp(argv)) {
-      process.stdout.write(await usageOf(COMMAND))
-      return 0
-    }
+    const help = await helpFor(argv, COMMAND)
+    if (help !== null) return printHelp(help)
     const { options, values } = await readOptions(argv, process.env)
     if (values['dry-run']) {
       process.stdout.write(values.json ? `${JSON.stringify(options)}\n` : `${plan(options)}\n`)

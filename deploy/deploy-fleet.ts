@@ -2,42 +2,100 @@
 // fleet/playbooks/waves.yml, the decisions in fleet/plugins/module_utils/judge.py.
 
 import { stat } from 'node:fs/promises'
-import { resolve } from 'node:path'
-import { asBatonError, BatonError, EXIT, MEANINGS } from '../agent/words.ts'
+import { join, resolve } from 'node:path'
+import { asBatonError, BatonError, MEANINGS } from '../agent/words.ts'
 import { BUILD } from '../agent/service/build.ts'
 import { expectNewEnough, findAnsible, runPlaybook } from './fleet/ansible.ts'
 import { ansibleFlagsOf, pauseOf, variablesOf } from './fleet/settings.ts'
-import { asksForHelp, type CommandLine, OUTPUT_FLAGS, parseFlags, usageOf, type Values } from './lib/flags.ts'
+import { IS_PACKAGED, PROJECT } from './make/place.ts'
+import {
+  type CommandLine,
+  DURATION,
+  OUTPUT_FLAGS,
+  parseFlags,
+  RELEASE_FLAGS,
+  type Values,
+  WAITING_FLAGS,
+} from './lib/flags.ts'
+import { helpFor, printHelp } from './lib/help.ts'
 import { printError, printJson, printLine } from './lib/printer.ts'
 
-const COMMAND = {
-  name: 'deploy-fleet.sh',
+/** Without its default, which the role has: it would beat a variable of the inventory. */
+const waiting = (flag: 'lock-timeout' | 'health-timeout') => {
+  const { default: normal, description, ...rest } = WAITING_FLAGS[flag]
+  return { ...rest, description: `${description} (${normal})` }
+}
+
+export const COMMAND = {
+  name: IS_PACKAGED ? 'baton deploy fleet' : 'deploy-fleet.sh',
   description: 'moves the hosts of an inventory to a release, in waves, and takes them back if it fails',
   args: {
-    release: { type: 'string', valueHint: 'tag|latest', description: 'release to move to' },
-    rollback: { type: 'boolean', default: false, description: 'back to --release, or to each backup executable' },
+    ...RELEASE_FLAGS,
+    rollback: { type: 'boolean', default: false, description: 'back to that release, or to each backup executable' },
     inventory: { type: 'string', alias: 'i', valueHint: 'file', description: "Ansible's inventory of the hosts" },
     limit: { type: 'string', valueHint: 'pattern', description: 'only these hosts of it' },
     waves: { type: 'string', valueHint: '1,10%,…', description: 'hosts of each wave (1,10%,50%,100%)' },
-    soak: { type: 'string', valueHint: '5m', description: 'how long a wave must go on running it (5m)' },
+    soak: { ...DURATION, description: 'how long a wave must go on running it (5m)' },
     gate: { type: 'string', valueHint: 'command', description: 'run after each wave; must exit with 0' },
-    'on-failure': { type: 'string', valueHint: 'fleet|wave|none', description: 'which hosts go back (wave)' },
-    'max-fail-percentage': { type: 'string', valueHint: 'share', description: 'of a wave that may fail (0)' },
-    throttle: { type: 'string', valueHint: 'hosts', description: 'of a wave that move at a time (all)' },
-    'allow-downgrade': { type: 'boolean', default: false, description: 'also on hosts that run a newer release' },
-    'lock-timeout': { type: 'string', valueHint: '10m', description: 'wait for an operation in flight (10m)' },
-    'health-timeout': { type: 'string', valueHint: '60s', description: 'wait for a new version to answer (60s)' },
-    'before-host': { type: 'string', valueHint: 'command', description: "run here before each host's turn" },
-    'after-host': { type: 'string', valueHint: 'command', description: "run here after each host's turn" },
-    service: { type: 'string', valueHint: 'name', default: BUILD.service, description: 'which service' },
+    'on-failure': {
+      type: 'string',
+      advanced: true,
+      valueHint: 'fleet|wave|none',
+      description: 'which hosts go back (wave)',
+    },
+    'max-fail-percentage': {
+      type: 'string',
+      advanced: true,
+      valueHint: 'share',
+      description: 'of a wave that may fail (0)',
+    },
+    throttle: {
+      type: 'string',
+      advanced: true,
+      valueHint: 'hosts',
+      description: 'of a wave that move at a time (all)',
+    },
+    'allow-downgrade': {
+      type: 'boolean',
+      advanced: true,
+      default: false,
+      description: 'also on hosts that run a newer release',
+    },
+    'lock-timeout': waiting('lock-timeout'),
+    'health-timeout': waiting('health-timeout'),
+    'before-host': {
+      type: 'string',
+      advanced: true,
+      valueHint: 'command',
+      description: "run here before each host's turn",
+    },
+    'after-host': {
+      type: 'string',
+      advanced: true,
+      valueHint: 'command',
+      description: "run here after each host's turn",
+    },
+    service: {
+      type: 'string',
+      advanced: true,
+      valueHint: 'name',
+      default: BUILD.service,
+      description: 'which service',
+    },
     check: { type: 'boolean', alias: 'n', default: false, description: 'look and plan, or say what runs where' },
     'pause-until': {
       type: 'string',
+      advanced: true,
       valueHint: 'day',
       description: 'move nothing; no host updates by itself before that day',
     },
-    unpause: { type: 'boolean', default: false, description: 'move nothing; end that pause' },
-    report: { type: 'string', valueHint: 'file', description: 'file of the report (fleet-SERVICE.jsonl)' },
+    unpause: { type: 'boolean', advanced: true, default: false, description: 'move nothing; end that pause' },
+    report: {
+      type: 'string',
+      advanced: true,
+      valueHint: 'file',
+      description: 'file of the report (fleet-SERVICE.jsonl)',
+    },
     ...OUTPUT_FLAGS,
   },
 } as const satisfies CommandLine
@@ -52,10 +110,8 @@ async function main(argv: readonly string[]): Promise<number> {
   const own = argv.slice(0, end)
   const json = own.includes('--json')
   try {
-    if (asksForHelp(own)) {
-      process.stdout.write(`${await usageOf(COMMAND)}what follows -- is for ansible-playbook\n`)
-      return EXIT.done
-    }
+    const help = await helpFor(own, COMMAND)
+    if (help !== null) return printHelp(`${help}what follows -- is for ansible-playbook\n`)
     return await move(parseFlags(own, COMMAND), argv.slice(end + 1))
   } catch (cause) {
     const { code, message, hint } = asBatonError(cause, 'unexpected', 'moving a fleet')
@@ -75,7 +131,12 @@ async function move(values: Values<typeof COMMAND.args>, more: readonly string[]
   const report = resolve(values.report ?? `fleet-${values.service}.jsonl`)
   const show = values.json ? 'json' : values.quiet ? 'nothing' : 'lines'
   const lockSeconds = Number(variables.fleet_lock_timeout ?? LOCK_SECONDS)
-  const { end, exitCode, interrupted } = await runPlaybook(program, variables, flags, { report, show, lockSeconds })
+  const { end, exitCode, interrupted } = await runPlaybook(program, variables, flags, {
+    collection: IS_PACKAGED ? join(PROJECT, 'lib/fleet') : join(PROJECT, 'deploy/fleet'),
+    report,
+    show,
+    lockSeconds,
+  })
   if (end !== null) {
     if (end.why !== null) printError({ message: end.why, hint: end.hint })
     // the last lines on the screen
@@ -102,4 +163,4 @@ async function expectInventory(inventory: string): Promise<void> {
   })
 }
 
-process.exitCode = await main(process.argv.slice(2))
+if (import.meta.main) process.exitCode = await main(process.argv.slice(2))

@@ -5,7 +5,7 @@ import { createHash } from 'node:crypto'
 import { existsSync } from 'node:fs'
 import { readFile, realpath, symlink } from 'node:fs/promises'
 import { join, resolve } from 'node:path'
-import { asBatonError, BatonError, EXIT, MEANINGS, parseTag, reasonOf } from '../agent/words.ts'
+import { asBatonError, BatonError, compareTags, EXIT, isTag, MEANINGS, parseTag, reasonOf } from '../agent/words.ts'
 import { BUILD } from '../agent/service/build.ts'
 import { detect } from './make/detect.ts'
 import { IS_PACKAGED, PROJECT } from './make/place.ts'
@@ -17,22 +17,23 @@ import { run } from './lib/shell.ts'
 import { rehearsalLines } from './lib/switch.ts'
 import { assertTrusted, temporaryFolder } from './lib/trusted.ts'
 import {
-  asksForHelp,
   type CommandLine,
+  durationOf,
   parseFlags,
+  RELEASE_FLAGS,
+  releaseIn,
   SCRIPT_FLAGS,
-  secondsOf,
   usage,
-  usageOf,
   WAITING_FLAGS,
 } from './lib/flags.ts'
+import { helpFor, printHelp } from './lib/help.ts'
 
-const COMMAND = {
+export const COMMAND = {
   name: IS_PACKAGED ? 'baton deploy source' : 'deploy-source.sh',
   description: 'builds a tag from source and deploys it to this host',
   args: {
-    ref: { type: 'string', valueHint: 'tag', description: 'tag to build and deploy, such as v1.1.0' },
-    folder: {
+    ...RELEASE_FLAGS,
+    dir: {
       type: 'string',
       valueHint: 'dir',
       description: 'clone of the service (this one; with `baton` the working directory)',
@@ -41,27 +42,24 @@ const COMMAND = {
       type: 'string',
       valueHint: 'name',
       default: 'origin',
+      advanced: true,
       description: 'where to fetch it from; `none` fetches nothing',
     },
     'verify-signature': {
       type: 'boolean',
       default: false,
+      advanced: true,
       description: 'the tag must be signed by a key that git trusts',
     },
     'build-only': { type: 'boolean', default: false, description: 'build and verify, deploy nothing' },
     listen: { type: 'string', valueHint: 'host:port', description: 'for a first install: where the service listens' },
-    service: {
-      type: 'boolean',
-      description: 'for a first install: with a systemd service',
-      negativeDescription: 'for a first install: without systemd',
-    },
+    service: { type: 'boolean', negativeDescription: 'for a first install: without systemd' },
     'allow-irreversible': {
       type: 'boolean',
       default: false,
       description: 'also a release after which there is no way back',
     },
     ...WAITING_FLAGS,
-    'lock-timeout': { ...WAITING_FLAGS['lock-timeout'], default: '60' },
     ...SCRIPT_FLAGS,
   },
 } as const satisfies CommandLine
@@ -125,19 +123,18 @@ async function main(argv: readonly string[]): Promise<number> {
   const about = { command: 'deploy', service: BUILD.service }
   let report = makeReport({ json: argv.includes('--json'), quiet: false, verbose: false, about })
   try {
-    if (asksForHelp(argv)) {
-      process.stdout.write(await usageOf(COMMAND))
-      return EXIT.done
-    }
+    const help = await helpFor(argv, COMMAND)
+    if (help !== null) return printHelp(help)
     const values = parseFlags(argv, COMMAND)
-    if (process.geteuid?.() === 0) await assertRootsClone(resolve(values.folder ?? (IS_PACKAGED ? '.' : PROJECT)))
-    const source = await sourceAt(values.folder)
+    if (process.geteuid?.() === 0) await assertRootsClone(resolve(values.dir ?? (IS_PACKAGED ? '.' : PROJECT)))
+    const source = await sourceAt(values.dir)
     const { service, dist } = source
     about.service = service
     report = makeReport({ json: values.json, quiet: values.quiet, verbose: false, about })
-    if (values.ref === undefined) throw usage('expected --ref')
-    const tag = parseTag(values.ref)
-    for (const flag of ['health-timeout', 'lock-timeout'] as const) secondsOf(`--${flag}`, values[flag])
+    const release = releaseIn(values)
+    if (release === null) throw usage('expected a release, such as v1.1.0 or latest')
+    const tag = release === 'latest' ? await newestTag(source.folder, values.remote) : parseTag(release)
+    for (const flag of ['health-timeout', 'lock-timeout'] as const) durationOf(`--${flag}`, values[flag])
     const dryRun = values['dry-run']
     const deployment: Deployment = {
       service,
@@ -202,6 +199,18 @@ async function main(argv: readonly string[]): Promise<number> {
   }
 }
 
+/** The newest tag of a release that the remote has, or with `none` the clone. */
+async function newestTag(folder: string, remote: string): Promise<string> {
+  const command = remote === 'none' ? ['tag', '--list'] : ['ls-remote', '--tags', '--refs', remote]
+  const { stdout } = await run(['git', '-C', folder, ...command]).catch((cause: unknown) => {
+    throw new BatonError('release_not_found', `asking ${remote} for its tags: ${reasonOf(cause)}`, { cause })
+  })
+  const tags = stdout.split('\n').map((line) => line.replace(/^.*refs\/tags\//, ''))
+  const newest = tags.filter(isTag).toSorted(compareTags).at(-1)
+  if (newest !== undefined) return newest
+  throw new BatonError('release_not_found', `${remote === 'none' ? folder : remote} has no tag of the form vX.Y.Z`)
+}
+
 /**
  * Throws BatonError refused if anybody but root can change the clone or anything in it: its scripts, and the hooks and the configuration of its git,
  * are about to run as root. `install.sh --clone` asks the same.
@@ -240,7 +249,7 @@ function buildSteps({
   if (signed) commit([...git, 'verify-tag', tag])
   commit([...git, 'worktree', 'add', '--quiet', '--detach', worktree, `refs/tags/${tag}`])
   steps.push(at(install))
-  const flags = ['--tag', tag, '--out', dist, '--feed', dist, '--force', '--compress', 'fast', '--quiet']
+  const flags = [tag, '--out', dist, '--feed', dist, '--force', '--compress', 'fast', '--quiet']
   steps.push(at([...build, ...flags]))
   return steps
 }
@@ -290,4 +299,4 @@ async function verify({ dist, tag }: Build): Promise<void> {
   }
 }
 
-process.exitCode = await main(process.argv.slice(2))
+if (import.meta.main) process.exitCode = await main(process.argv.slice(2))

@@ -10,21 +10,22 @@ import { deployHere, type DeployEnd, theServiceHere } from './host/deploy.ts'
 import { makeReport } from './host/report.ts'
 import { rehearsalLines } from './lib/switch.ts'
 import {
-  asksForHelp,
   type CommandLine,
+  durationOf,
   parseFlags,
+  RELEASE_FLAGS,
+  releaseIn,
   SCRIPT_FLAGS,
-  secondsOf,
   usage,
-  usageOf,
   WAITING_FLAGS,
 } from './lib/flags.ts'
+import { helpFor, printHelp } from './lib/help.ts'
 
-const COMMAND = {
-  name: IS_PACKAGED ? 'baton deploy systemd' : 'deploy-systemd.sh',
+export const COMMAND = {
+  name: IS_PACKAGED ? 'baton deploy host' : 'deploy-systemd.sh',
   description: 'deploys a release to this host, and goes back if it is not healthy',
   args: {
-    release: { type: 'string', valueHint: 'tag|latest', description: 'release to deploy' },
+    ...RELEASE_FLAGS,
     rollback: { type: 'boolean', default: false, description: 'back to the backup executable' },
     feed: { type: 'string', valueHint: 'feed', description: 'for a first install: where releases are found' },
     service: { type: 'string', valueHint: 'name', description: 'which service (the one that is installed here)' },
@@ -34,7 +35,7 @@ const COMMAND = {
       description: 'also a release after which there is no way back',
     },
     ...WAITING_FLAGS,
-    'lock-timeout': { ...WAITING_FLAGS['lock-timeout'], default: '60' },
+    'health-url': { ...WAITING_FLAGS['health-url'], advanced: false },
     ...SCRIPT_FLAGS,
   },
 } as const satisfies CommandLine
@@ -43,20 +44,20 @@ async function main(argv: readonly string[]): Promise<number> {
   const about = { command: 'deploy', service: BUILD.service }
   let report = makeReport({ json: argv.includes('--json'), quiet: false, verbose: false, about })
   try {
-    if (asksForHelp(argv)) {
-      process.stdout.write(await usageOf(COMMAND))
-      return EXIT.done
-    }
+    const help = await helpFor(argv, COMMAND)
+    if (help !== null) return printHelp(help)
     const values = parseFlags(argv, COMMAND)
     const service = values.service ?? (await theServiceHere(BUILD.service))
     about.service = service
     report = makeReport({ json: values.json, quiet: values.quiet, verbose: false, about })
-    if ((values.release === undefined) === !values.rollback) throw usage('expected either --release or --rollback')
-    for (const flag of ['health-timeout', 'lock-timeout'] as const) secondsOf(`--${flag}`, values[flag])
+    const release = releaseIn(values)
+    if ((release === null) === !values.rollback)
+      throw usage('expected either a release, such as v1.1.0 or latest, or --rollback')
+    for (const flag of ['health-timeout', 'lock-timeout'] as const) durationOf(`--${flag}`, values[flag])
     const ended = await deployHere(
       {
         service,
-        release: parseRelease(values.release ?? null),
+        release: parseRelease(release),
         rollback: values.rollback,
         allowIrreversible: values['allow-irreversible'],
         feed: values.feed ?? null,
@@ -85,4 +86,4 @@ function linesOf(service: string, { outcome, from, to, operation }: DeployEnd): 
   ]
 }
 
-process.exitCode = await main(process.argv.slice(2))
+if (import.meta.main) process.exitCode = await main(process.argv.slice(2))

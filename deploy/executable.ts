@@ -8,7 +8,7 @@ import { waitForOldContainer } from './make/first/old-container.ts'
 
 async function main(argv: readonly string[]): Promise<void> {
   const [first = 'serve'] = argv
-  if (first === '--version') {
+  if (first === '--version' || first === '-v') {
     process.stdout.write(`${BUILD.service} ${BUILD.tag}\n`)
     await doAsOrdered()
     return

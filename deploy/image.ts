@@ -1,4 +1,4 @@
-// Builds and pushes the container image of a release: `npm run image -- --tag v1.2.0 --repository registry.example/beacon --push`.
+// Builds and pushes the container image of a release: `npm run image -- v1.2.0 --repository registry.example/beacon --push`.
 // dist/<tag> -> verified and unpacked context -> build -> run it once -> tags vX.Y.Z and latest -> push. It also makes two more
 // images: one updates containers of the service (tags vX.Y.Z-deploy and deploy), the other holds their sockets while they are
 // recreated (vX.Y.Z-holder and holder).
@@ -23,7 +23,8 @@ import {
 import { GATE_MARK } from '../agent/first.ts'
 import { variableName } from '../agent/service/config.ts'
 import { IS_PACKAGED, PROJECT } from './make/place.ts'
-import { asksForHelp, type CommandLine, parseFlags, usageOf } from './lib/flags.ts'
+import { type CommandLine, parseFlags, tagOf } from './lib/flags.ts'
+import { helpFor, printHelp } from './lib/help.ts'
 import { printError } from './lib/printer.ts'
 import { createProgress, type ProgressReport } from './lib/progress.ts'
 import { fillHolderContext } from './make/holder-image.ts'
@@ -104,7 +105,7 @@ async function readBuilt(folder: string, name: string, tag: string): Promise<str
     if (cause.code !== 'ENOENT' && cause.code !== 'ENOTDIR') throw cause
     throw new BatonError('release_not_found', `there is no release ${tag} in ${folder}: it has no ${name}`, {
       cause,
-      hint: `build it first: \`${IS_PACKAGED ? 'baton build' : 'npm run build --'} --tag ${tag}\``,
+      hint: `build it first: \`${IS_PACKAGED ? 'baton build' : 'npm run build --'} ${tag}\``,
     })
   })
 }
@@ -223,31 +224,37 @@ async function findDocker(): Promise<string> {
 
 // ---- the command line
 
-const COMMAND = {
+export const COMMAND = {
   name: IS_PACKAGED ? 'baton image' : 'npm run image --',
   description:
     'makes the images of a release: the service, and beside it `deploy`, which updates its containers, and `holder`, which holds their sockets',
   args: {
-    tag: { type: 'string', valueHint: 'vX.Y.Z', required: true, description: 'the release; it was built before' },
+    tag: { type: 'positional', required: false, description: 'the release, such as v1.1.0; it was built before' },
     repository: { type: 'string', valueHint: 'name', required: true, description: 'such as registry.example/beacon' },
     push: {
       type: 'boolean',
       default: false,
-      description: 'push; also `latest`, `deploy` and `holder`, unless dist has a newer release',
+      description: 'push; also `latest`, `deploy` and `holder`, unless there is a newer release',
     },
-    dist: { type: 'string', valueHint: 'dir', default: 'dist', description: 'where release folders are' },
+    out: { type: 'string', valueHint: 'dir', default: 'dist', description: 'where release folders are' },
     feed: { type: 'string', valueHint: 'feed', description: 'where the panel learns which release is the newest' },
-    base: { type: 'string', valueHint: 'image', description: 'base image, with glibc, libstdc++ and libatomic' },
+    base: {
+      type: 'string',
+      advanced: true,
+      valueHint: 'image',
+      description: 'base image, with glibc, libstdc++ and libatomic',
+    },
     arch: {
       type: 'string',
       valueHint: 'x64|arm64',
-      default: process.arch,
-      description: "the executable's architecture",
+      advanced: true,
+      description: "the executable's architecture (this machine's)",
     },
-    'without-holder': {
+    holder: {
       type: 'boolean',
-      default: false,
-      description: 'no image that holds the sockets, which needs a C compiler',
+      default: true,
+      advanced: true,
+      negativeDescription: 'no image that holds the sockets, which needs a C compiler',
     },
   },
 } as const satisfies CommandLine
@@ -255,22 +262,20 @@ const COMMAND = {
 async function main(argv: string[]): Promise<number> {
   const progress = createProgress()
   try {
-    if (asksForHelp(argv)) {
-      process.stdout.write(await usageOf(COMMAND))
-      return EXIT.done
-    }
+    const help = await helpFor(argv, COMMAND)
+    if (help !== null) return printHelp(help)
     const values = parseFlags(argv, COMMAND)
     const git = async (...args: string[]) =>
       (await run(['git', ...args], { cwd: PROJECT, allowFailure: true })).stdout.trim()
     await buildImage({
-      tag: values.tag,
+      tag: tagOf(values.tag),
       repository: values.repository,
       push: values.push,
       feed: values.feed ?? null,
-      dist: resolve(values.dist),
+      dist: resolve(values.out),
       base: values.base ?? null,
-      arch: values.arch,
-      holder: !values['without-holder'],
+      arch: values.arch ?? process.arch,
+      holder: values.holder,
       revision: await git('rev-parse', 'HEAD'),
       source: publicUrl(await git('config', '--get', 'remote.origin.url')),
       progress,

@@ -42,8 +42,11 @@ export async function runOperator(argv: readonly string[]): Promise<number> {
     return await backup(BUILD, rest, await environmentOfInstall())
   }
   if (first === 'deploy') {
-    const { deployContainer } = await import('./container/command.ts')
-    return await deployContainer(rest)
+    const [{ ownWords }, { deployContainer }] = await Promise.all([
+      import('../agent/install.ts'),
+      import('./container/command.ts'),
+    ])
+    return await deployContainer(rest, `${BUILD.service} ${ownWords('deploy')}`)
   }
   const { runCommand } = await import('./host/tree.ts')
   return await runCommand(argv, BUILD)

@@ -11,7 +11,8 @@ import { bundleOurScript, KIT_PACKAGES, kitPackages } from './make/application.t
 import { type BuildOptions, loadEsbuild, panelAssets, type Plugin } from './make/bundle.ts'
 import { nodePackages } from './make/node.ts'
 import { PROJECT } from './make/place.ts'
-import { asksForHelp, type CommandLine, parseFlags, usageOf } from './lib/flags.ts'
+import { type CommandLine, parseFlags } from './lib/flags.ts'
+import { helpFor, printHelp } from './lib/help.ts'
 import { printError } from './lib/printer.ts'
 import { run } from './lib/shell.ts'
 
@@ -40,6 +41,7 @@ const COMMANDS = {
   'deploy-systemd': 'deploy/deploy-systemd.ts',
   'deploy-container': 'deploy/deploy-container.ts',
   'deploy-source': 'deploy/deploy-source.ts',
+  'deploy-fleet': 'deploy/deploy-fleet.ts',
 }
 
 /**
@@ -149,6 +151,12 @@ await build({
   target: 'node26',
 })
 
+// Ansible reads the collection from files
+await cp(join(PROJECT, 'deploy/fleet'), join(LIB, 'fleet'), {
+  recursive: true,
+  filter: (path) => !/\.(?:ts|md)$|__pycache__/.test(path),
+})
+
 await writeTypes()
 await writeRest()
 await mkdir(out, { recursive: true })
@@ -157,10 +165,8 @@ process.stdout.write((await run(packing, { cwd: PACKAGE })).stdout)
 
 /** The folder for the packed file; ends this process where none is to be made. */
 async function readOut(argv: readonly string[]): Promise<string> {
-  if (asksForHelp(argv)) {
-    process.stdout.write(await usageOf(COMMAND))
-    process.exit(0)
-  }
+  const help = await helpFor(argv, COMMAND)
+  if (help !== null) process.exit(printHelp(help))
   try {
     return resolve(parseFlags(argv, COMMAND).out)
   } catch (cause) {

@@ -35,13 +35,13 @@ test('an update is refused while rows are kept under another name than the relea
 
   const doctor = await it.word('doctor', '--user')
   match(doctor.stdout + doctor.stderr, /warning.*orders\.db is not there/)
-  const dry = await it.word('upgrade', '--user', '--dry-run', '--release', 'v1.1.0')
+  const dry = await it.word('upgrade', '--user', '--dry-run', 'v1.1.0')
   is(dry.exitCode, 7, dry.stderr)
   match(dry.stderr, 'the update would go on without a snapshot')
   match(dry.stderr, /^hint: if it has another name, link it there/m)
 
   await it.word('stop', '--user', '-q')
-  const offline = await it.word('upgrade', '--user', '-y', '--release', 'v1.1.0')
+  const offline = await it.word('upgrade', '--user', '-y', 'v1.1.0')
   is(offline.exitCode, 7, offline.stderr)
   match(offline.stderr, 'the update would go on without a snapshot')
   is((await it.word('start', '--user', '-q')).exitCode, 0)

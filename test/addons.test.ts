@@ -112,7 +112,7 @@ release('each package is said to work, or what it was built for, or why it canno
   )
 
   const found = (await examineProject(shop.path)).find(({ check }) => check === 'addons')
-  is(found?.level, 'bad')
+  is(found?.level, 'problem')
   match(found?.message ?? '', 'old 1.0.0 is built for ABI 115')
 })
 
@@ -133,7 +133,7 @@ release('a package whose addons lie in packages of their own, one for each platf
 
 release('the build refuses an addon for another Node before it packs anything', async () => {
   await using shop = await makeShop({ other: { 'build/Release/a.node': FOR_ABI(115), 'binding.gyp': null } })
-  const built = await baton(shop.path, {}, 'build', '--tag', 'v1.0.0', '--json')
+  const built = await baton(shop.path, {}, 'build', 'v1.0.0', '--json')
   is(built.exitCode, 5, built.stderr)
   const { message, hint } = JSON.parse(built.stdout) as { message: string; hint: string }
   match(message, /^native addons: other 1.0.0 is built for ABI 115, expected \d+ \(Node 26\./)
@@ -144,7 +144,7 @@ release('the build refuses an addon for another Node before it packs anything', 
 release('what was built and does not start is told by the addon that is missing, and what builds it', async () => {
   await using shop = await makeShop({ unbuilt: { 'binding.gyp': null } })
   await writeFile(join(shop.path, 'server.js'), `throw new Error('no bindings')`)
-  const built = await baton(shop.path, {}, 'build', '--tag', 'v1.0.0', '--json')
+  const built = await baton(shop.path, {}, 'build', 'v1.0.0', '--json')
   is(built.exitCode, 5, built.stderr)
   const { message, hint } = JSON.parse(built.stdout) as { message: string; hint: string }
   match(message, 'no bindings')
@@ -157,9 +157,9 @@ release('one script has no addons: doctor and build say whose are left out', asy
   const found = (await examineProject(shop.path)).find(({ check }) => check === 'addons')
   equal(
     [found?.level, found?.message],
-    ['warn', 'kind script packs no native addons, and these packages have some: other'],
+    ['warning', 'kind script packs no native addons, and these packages have some: other'],
   )
-  const built = await baton(shop.path, {}, 'build', '--tag', 'v1.0.0', '--no-check')
+  const built = await baton(shop.path, {}, 'build', 'v1.0.0', '--no-check')
   is(built.exitCode, 0, built.stderr)
   match(built.stderr, 'warning: kind script packs no native addons')
 })
@@ -232,7 +232,7 @@ if (skip === null) {
         ['npm rebuild other@1.0.0 stubborn@1.0.0 --ignore-scripts=false'],
       )
       equal(planned.packages.map(({ name, verdict }) => [name, verdict]).toSorted(), [
-        ['good', 'works'],
+        ['ok', 'works'],
         ['other', 'other-abi'],
         ['stubborn', 'other-abi'],
       ])
@@ -277,7 +277,7 @@ rest('packages whose `engines` leave Node 26 out are named; what says nothing, o
     /on Node 26\.\S+, which `engines` of fussy 2\.0\.0 \(20\.x\) leaves out/,
   )
   const found = (await examineProject(shop.path)).find(({ check }) => check === 'engines')
-  equal([found?.level, /fussy 2\.0\.0/.test(found?.message ?? '')], ['warn', true])
+  equal([found?.level, /fussy 2\.0\.0/.test(found?.message ?? '')], ['warning', true])
   const said = await baton(shop.path, {}, 'init', '--dry-run')
   match(said.stderr, /note: .*fussy 2\.0\.0 \(20\.x\)/)
 })

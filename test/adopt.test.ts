@@ -102,9 +102,9 @@ test('doctor says that a release does not hold the package where it is for devel
     await writeFile(join(folder, 'package.json'), JSON.stringify({ main: 'server.js', ...manifest }))
     return (await examineProject(folder)).find(({ check }) => check === 'agent')
   }
-  is((await agentOf({ dependencies: { 'baton-kit': '0.1.0' } }))?.level, 'good')
+  is((await agentOf({ dependencies: { 'baton-kit': '0.1.0' } }))?.level, 'ok')
   const dev = await agentOf({ devDependencies: { 'baton-kit': '0.1.0' } })
-  is(dev?.level, 'bad')
+  is(dev?.level, 'problem')
   match(dev?.hint ?? '', /--save-prod/)
 })
 
@@ -334,7 +334,7 @@ test('`baton dev`: what is saved serves, what cannot start is taken back, and Ct
     ...tsx,
     join(PROJECT, 'deploy/baton.ts'),
     'dev',
-    '--folder',
+    '--dir',
     folder,
     '--port',
     String(port),

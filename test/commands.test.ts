@@ -163,7 +163,7 @@ test('an update to a release with `commands` changes the words of the command, a
   match((await it.typed('status', '--user')).stdout, /^the application’s: status --user $/m)
   match((await it.typed('start')).stdout, /^the application’s: start $/m)
   match((await it.typed('baton', 'status', '--user')).stdout, /v1\.1\.0/)
-  match((await it.typed('baton')).stdout, /shop baton/)
+  match((await it.typed('baton')).stderr, /shop baton/)
   match((await it.word('status', '--user')).stdout, /v1\.1\.0/, 'install.sh, which knows no release')
   const doctor = (await it.typed('baton', 'doctor', '--user')).stdout
   match(doctor, /v1\.0\.0/, 'the backup')
@@ -319,7 +319,7 @@ hosted.long(
     match(await host.ok('sh', installer, 'status'), /v1\.0\.0/)
 
     // v1.1.0 is on probation: every process dies, and it does not start again
-    const moving = host.run(['shop', 'baton', 'upgrade', '--release', 'v1.1.0', '-y'])
+    const moving = host.run(['shop', 'baton', 'upgrade', 'v1.1.0', '-y'])
     const serves = async (tag: string) => (await host.run(['curl', '-fsS', 'http://127.0.0.1:8080/'])).stdout === tag
     await eventually('v1.1.0', async () => await serves('v1.1.0'), 30_000)
     await host.ok('touch', '/var/lib/shop/dies')

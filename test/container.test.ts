@@ -296,15 +296,20 @@ test('finds the image of a service in what compose prints, and sets one variable
 })
 
 test('reads the arguments, and refuses what it cannot do', () => {
-  const good = parseContainerSettings(['--container', 'app', '--release', 'v1.2.3', '--probation', '1.5'])
+  const good = parseContainerSettings(['--container', 'app', '--release', 'v1.2.3', '--probation', '1500ms'])
   equal([good?.release, good?.probationMs, good?.healthTimeoutMs, good?.engine], ['v1.2.3', 1500, 60_000, 'auto'])
   equal(parseContainerSettings(['--container', 'app', '--rollback'])?.release, null)
-  equal(parseContainerSettings(['--help']), null)
-  throws(() => parseContainerSettings(['--container', 'app']), /--release or --rollback/)
+  equal(parseContainerSettings(['latest', '--container', 'app']).release, 'latest')
+  equal(parseContainerSettings(['--rollback', 'v1.0.0']).backTo, 'v1.0.0')
+  throws(() => parseContainerSettings(['v1.0.0', '--release', 'v1.0.0']), /expected one release/)
+  throws(
+    () => parseContainerSettings(['--container', 'app']),
+    /expected a release, such as v1.1.0 or latest, or --rollback/,
+  )
   throws(() => parseContainerSettings(['--release', 'latest', '--rollback']), withCode('invalid_tag'))
   throws(
     () => parseContainerSettings(['--release', 'latest', '--status']),
-    /--release, --rollback, --status, --restore-state and --clean/,
+    /expected one of a release, --rollback, --status, --restore-state and --clean/,
   )
   const restore = parseContainerSettings(['--restore-state', 'app.db.v1.2.3.x'])
   equal([restore?.act, restore?.copy], ['restore', 'app.db.v1.2.3.x'])
@@ -315,7 +320,7 @@ test('reads the arguments, and refuses what it cannot do', () => {
   equal([back?.release, back?.backTo], [null, 'v1.0.0'])
   throws(() => parseContainerSettings(['--container', 'app', '--release', '1.2.3']), withCode('invalid_tag'))
   throws(
-    () => parseContainerSettings(['--container', 'app', '--release', 'latest', '--probation', '-1']),
+    () => parseContainerSettings(['--container', 'app', '--release', 'latest', '--probation', '60']),
     withCode('invalid_request'),
   )
   throws(

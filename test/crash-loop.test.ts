@@ -78,13 +78,13 @@ test('the supervisor has given the old version up: a release that dies in the sa
 
   // longer than this test may take: only the supervisor can end the wait
   await writeFile(join(state, 'dies'), 'at once')
-  const started = await it.word('start', '--user', '-q', '--health-timeout', '600')
+  const started = await it.word('start', '--user', '-q', '--health-timeout', '600s')
   is(started.exitCode, 9, started.stdout)
   match(started.stderr, /expected v1\.0\.0 to answer: nothing starts it again; it has ended by itself 6 times/)
   match(started.stderr, CRASHES)
 
   await rm(join(state, 'dies'))
-  const same = await it.word('upgrade', '--user', '-y', '--release', 'v1.0.0')
+  const same = await it.word('upgrade', '--user', '-y', 'v1.0.0')
   is(same.exitCode, 0, same.stderr)
   match(same.stderr + same.stdout, /v1\.0\.0 is in place, but shop was down: starting it/)
   is((await statusOf(it)).word, 'active', 'nothing to do ends well only if the service answers')
@@ -179,7 +179,7 @@ hosted.long(
     const dry = await host.run(['shop', 'upgrade', '--dry-run'])
     match(dry.stdout + dry.stderr, /shop does not run at present .*: failed\): it has ended by itself/)
 
-    const moved = await host.run(['shop', 'upgrade', '-y', '-q', '--health-timeout', '100'])
+    const moved = await host.run(['shop', 'upgrade', '-y', '-q', '--health-timeout', '100s'])
     is(moved.code, 9, moved.stderr)
     match(moved.stderr, /v1\.0\.0 was down before, too, so v1\.1\.0 is not remembered as failed/)
     await host.ok('shop', 'stop') // which systemd may be about to start again

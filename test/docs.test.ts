@@ -3,7 +3,8 @@
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { dirname, join, relative } from 'node:path'
 import { errorAddress, type ErrorCode, ERRORS_PAGE, EXIT, EXITS, MEANINGS } from '../agent/words.ts'
-import { usageOf } from '../deploy/lib/flags.ts'
+import { helpFor } from '../deploy/lib/help.ts'
+import { run } from '../deploy/lib/shell.ts'
 import { ENTRIES, errorsPage } from '../deploy/make/errors-page.ts'
 import { equal, is, match, ok } from './assert.ts'
 import { withComparison } from './bench/report.ts'
@@ -57,12 +58,14 @@ test('every file that a page names is there', () => {
   equal(missing, [])
 })
 
-test('what install.sh, the fleet, every usage and every page say of exit codes is the one table of them', async () => {
+test('what install.sh, the fleet, `help exit-codes` and every page say of exit codes is the one table of them', async () => {
   const read = (path: string): string => readFileSync(join(ROOT, path), 'utf8')
   const line = Object.entries(EXITS).map(([code, means]) => `${code} ${means}`)
-  const [, header = ''] = /^# Exit: (.*(?:\n# {7}.*)*)/m.exec(read('install.sh')) ?? []
-  equal(header.replaceAll(/\s*\n# */g, ' ').split(' · '), line)
-  match(await usageOf({ name: 'x', description: 'x', args: {} }), line.join(' · '))
+  const rows = (text: string) =>
+    Array.from(text.matchAll(/^ {2}(\d) {2}(.+)$/gm), ([, code, means]) => `${code} ${means}`)
+  const script = await run(['sh', join(ROOT, 'install.sh'), 'help', 'exit-codes'])
+  equal(rows(script.stdout), line)
+  equal(rows((await helpFor(['help', 'exit-codes'], { name: 'x', description: 'x', args: {} })) ?? ''), line)
 
   const [, python = ''] = /^EXIT = (\{[^}]*\})/m.exec(read('deploy/fleet/plugins/module_utils/words.py')) ?? []
   const snake = Object.entries(EXIT).map(([name, code]) => [
@@ -72,11 +75,11 @@ test('what install.sh, the fleet, every usage and every page say of exit codes i
   equal(JSON.parse(python.replace(/,\s*\}/, '}')), Object.fromEntries(snake))
 
   const tables = markdown.flatMap(({ path, text }) =>
-    Array.from(text.matchAll(/^\| exit \|.*\n\|[-|]+\n((?:\|.*\n)+)/gm), ([, rows = '']) => [path, rows]),
+    Array.from(text.matchAll(/^\| exit \|.*\n\|[-|]+\n((?:\|.*\n)+)/gm), ([, table = '']) => [path, table]),
   )
-  equal(tables.map(([path]) => path).toSorted(), ['docs/operator/container.md', 'docs/operator/update.md'])
-  for (const [path, rows = ''] of tables) {
-    const said = rows
+  equal(tables.map(([path]) => path).toSorted(), ['docs/operator/container.md', 'docs/reference/cli.md'])
+  for (const [path, table = ''] of tables) {
+    const said = table
       .trimEnd()
       .split('\n')
       .map((row) => row.split('|').slice(1, 3).join('').trim().replaceAll(/\s+/g, ' '))

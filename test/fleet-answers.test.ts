@@ -210,7 +210,7 @@ test('a host that dies in the soak and is there again at its end is no good one'
   ] as const
   for (const [name, value] of isLong ? signs : signs.slice(1, 2)) {
     await using fleet = await makeStubFleet(2)
-    const { done } = fleet.start('--release', 'v1.1.0', '--waves', '1', '--soak', '2')
+    const { done } = fleet.start('--release', 'v1.1.0', '--waves', '1', '--soak', '2s')
     await soaking(fleet)
     await fleet.set('h1', name, value)
     const { code, rows, stderr } = await done
@@ -246,7 +246,7 @@ esac
   await writeFile(fleet.inventory, JSON.stringify({ all: { hosts: { c1 } } }))
   const path = process.env['PATH']
   process.env['PATH'] = `${bin}:${path}`
-  const { done } = fleet.start('--release', 'v1.1.0', '--soak', '2')
+  const { done } = fleet.start('--release', 'v1.1.0', '--soak', '2s')
   process.env['PATH'] = path
   await soaking(fleet)
   await fleet.set('h1', 'started', '2026-01-01T00:00:09.1Z')
@@ -257,7 +257,7 @@ esac
 
 test.long('a host that goes down in a soak ends it there and then', async () => {
   await using fleet = await makeStubFleet(2)
-  const { done } = fleet.start('--release', 'v1.1.0', '--waves', '1', '--soak', '60')
+  const { done } = fleet.start('--release', 'v1.1.0', '--waves', '1', '--soak', '60s')
   await soaking(fleet)
   await fleet.set('h1', 'asked', '')
   await fleet.set('h1', 'down', '9')

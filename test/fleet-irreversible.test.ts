@@ -12,7 +12,7 @@ import { suite } from './suite.ts'
 const noPython = spawnSync('python3', ['--version']).status === 0 ? null : 'needs Python'
 const test = suite('fleet: irreversible', { skip: noPython })
 
-const UPGRADE = 'upgrade --release v1.1.0 --json'
+const UPGRADE = 'upgrade v1.1.0 --json'
 const TRIED: Rehearsal = {
   verdict: 'irreversible',
   reason: 'v1.0.0 does not start on the data that v1.1.0 leaves: no such column: body',
@@ -78,7 +78,7 @@ test('the report of an operation with its rehearsal fits the schema, after a mov
 test('a look tells how a rehearsal there has ended, if the host knows; any other text is no verdict', async () => {
   await using fleet = await makeStubFleet(1)
   const would = { event: 'result', outcome: 'planned', would: 'updated', from: 'v1.0.0', to: 'v1.1.0', exit: 0 }
-  const dry = 'upgrade --release v1.1.0 --dry-run --json'
+  const dry = 'upgrade v1.1.0 --dry-run --json'
   const says = (line: object) => `cat <<'END'\n${JSON.stringify(line)}\nEND\n`
   await fleet.set('h1', 'says-plan', says({ ...would, rehearsal: { ...TRIED, verdict: 'reversible' } }))
   equal((await heard(fleet, 'h1', dry, 'looked(calls, "managed")'))['rehearsal'], {

@@ -55,7 +55,7 @@ for (const { step, way } of turns) {
     await using fleet = await makeStubFleet(3)
     for (const host of fleet.names) await fleet.set(host, 'delay', '0.5')
     await interrupted(fleet, step, way, ARGS)
-    const { code, stderr } = await fleet.move(...ARGS, '--lock-timeout', '60')
+    const { code, stderr } = await fleet.move(...ARGS, '--lock-timeout', '60s')
     is(code, 0, stderr)
     equal(await fleet.running(), ['v1.1.0', 'v1.1.0', 'v1.1.0'])
     for (const host of fleet.names) equal(await fleet.done(host), ['upgrade v1.1.0'], host)
@@ -75,7 +75,7 @@ test('killed while it takes a wave back: what is said to go back goes back, and 
     '0',
     ...gate,
   ])
-  const { code, stderr } = await fleet.move('--rollback', '--release', 'v1.0.0', '--soak', '0', '--lock-timeout', '60')
+  const { code, stderr } = await fleet.move('--rollback', '--release', 'v1.0.0', '--soak', '0', '--lock-timeout', '60s')
   is(code, 0, stderr)
   equal(await fleet.running(), ['v1.0.0', 'v1.0.0', 'v1.0.0'])
   for (const host of fleet.names) equal(await fleet.done(host), ['upgrade v1.1.0', 'rollback v1.0.0'], host)
@@ -108,7 +108,7 @@ test.long('a report has one writer: a second run on it ends with 6', async () =>
   await fleet.set('h1', 'delay', '25')
   const first = fleet.start('--release', 'v1.1.0', '--soak', '0')
   await eventually('the first one at it', async () => (await fleet.events()).some(wave(1, 'begin')), 60_000)
-  const second = await fleet.move('--release', 'v1.1.0', '--soak', '0', '--lock-timeout', '2')
+  const second = await fleet.move('--release', 'v1.1.0', '--soak', '0', '--lock-timeout', '2s')
   is(second.code, 6)
   match(second.stderr, 'another run is writing to')
   is((await first.done).code, 0)

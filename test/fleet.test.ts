@@ -74,7 +74,7 @@ test('`latest` is one tag for all; who remembers it as bad is left out, or stops
 test('what the look finds stops the run before anything is changed', async () => {
   await using fleet = await makeStubFleet(4)
   await fleet.set('h1', 'down', '9')
-  const damaged = { check: 'database', level: 'failure', message: '/var/lib/beacon/beacon.db is damaged' }
+  const damaged = { check: 'database', level: 'problem', message: '/var/lib/beacon/beacon.db is damaged' }
   await fleet.set('h2', 'findings', JSON.stringify([damaged]))
   const refusal = { event: 'error', message: 'v1.1.0 has no asset for linux-riscv64', exit: 4 }
   await fleet.set('h3', 'refusal', JSON.stringify(refusal))

@@ -80,7 +80,7 @@ test('the update, its dry run and doctor say the same of the room: too little by
   await disk.leave(needed - 100_000)
   const short = `expected ${Math.ceil(needed / MIB)} MiB free in`
   match((await rejects(dryRun(home), withCode('refused'))).message, short)
-  match(await doctor(home), /^failure not enough space: /)
+  match(await doctor(home), /^problem not enough space: /)
   is((await home.api('POST', '/admin/update')).status, 202)
   const failed = await home.settled()
   equal([failed.outcome, failed.error?.code, failed.stage], ['failed', 'refused', 'download'])

@@ -76,7 +76,7 @@ test('from source', async () => {
         .replaceAll(REPOSITORY, '/srv/baton.git')
         // the host has no registry; the packages are the ones of this very lock file
         .replaceAll('npm ci --ignore-scripts', `ln -sfn ${PROJECT}/node_modules node_modules`),
-      /^deploy\/deploy-source\.sh --ref v1\.0\.0$/gm,
+      /^deploy\/deploy-source\.sh --release v1\.0\.0$/gm,
     ),
   )
   match(output, 'beacon v1.0.0 is running')

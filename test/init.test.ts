@@ -250,7 +250,7 @@ test('a server that a package brings gets a file around it, and its arguments ar
     is(served.stdout.trim(), 'served mine true')
     match((await initIn(wiki.path, '--yes')).stderr, 'nothing to write: it is set up already')
     const agent = (await examineProject(wiki.path)).find(({ check }) => check === 'agent')
-    equal([agent?.level, agent?.message], ['good', 'baton.server.mjs embeds the agent'])
+    equal([agent?.level, agent?.message], ['ok', 'baton.server.mjs embeds the agent'])
   }
 })
 
@@ -268,11 +268,11 @@ test('what forks workers of node:cluster is named: in a package whose command th
   match(stderr, `note: ${named}, and a service of several processes is served, but cannot be updated: write a`)
   const about = async () => (await examineProject(wiki.path)).find(({ check }) => check === 'processes')
   const found = await about()
-  equal([found?.level, found?.message.startsWith(named)], ['warn', true])
+  equal([found?.level, found?.message.startsWith(named)], ['warning', true])
   match(found?.hint ?? '', '"A command that starts a cluster"')
 
   await wiki.write('baton.server.mjs', `import 'baton-kit/auto'\nimport './node_modules/wiki-server/lib/server.js'\n`)
-  is((await about())?.level, 'good')
+  is((await about())?.level, 'ok')
   not((await initIn(wiki.path, '--yes')).stderr.includes('forks workers'))
 
   await using own = await folderWith(forks.replace("require('./server.js')", 'undefined'))
@@ -295,7 +295,7 @@ test('an application that makes its own folder the working folder is named, with
     /note: changes the working folder: lib\/start\.js calls chdir .* install \.\/rules\.json, data\/shop\.json in `args`, and every other .*: take the call away: `import\.meta\.dirname`/,
   )
   const found = await folder()
-  equal([found?.level, found?.message.includes('./rules.json, data/shop.json in `args`')], ['warn', true])
+  equal([found?.level, found?.message.includes('./rules.json, data/shop.json in `args`')], ['warning', true])
   match(found?.hint ?? '', '{stateDirectory}')
 
   await own.write('lib/start.js', '')
@@ -309,7 +309,7 @@ test('an application that makes its own folder the working folder is named, with
     match((await folder())?.message ?? '', /^changes the working folder: server\.js /, how)
   }
   await own.write('server.js', entry(`process.chdir(process.env.DATA_DIR)`))
-  is((await folder())?.level, 'good')
+  is((await folder())?.level, 'ok')
   not((await initIn(own.path, '--yes')).stderr.includes('working folder'))
 })
 
@@ -688,7 +688,7 @@ async function folderWith(text: string, type = 'commonjs') {
 
 async function initIn(path: string, ...flags: string[]) {
   const tsx = ['--import', import.meta.resolve('tsx')]
-  const command = [process.execPath, ...tsx, join(PROJECT, 'deploy/baton.ts'), 'init', '--folder', path]
+  const command = [process.execPath, ...tsx, join(PROJECT, 'deploy/baton.ts'), 'init', '--dir', path]
   return await run([...command, ...flags], { env: { OWN_SECRET: 'of the developer' } })
 }
 

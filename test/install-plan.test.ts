@@ -3,6 +3,7 @@
 import { readdir, readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { readConfiguration } from '../agent/words.ts'
+import { quietly } from './fixtures/quietly.ts'
 import { suite } from './suite.ts'
 import { equal, is, match, not, ok, throws, withCode } from './assert.ts'
 import type { Receipt } from '../agent/disk/receipt.ts'
@@ -408,15 +409,15 @@ test('doctor reads a unit as systemd does: the deepest rule about a path wins', 
   }
   const levels = (unit: Record<string, string>) => judgeUnit({ ...good, ...unit }, receipt()).map(({ level }) => level)
   equal(levels({}), ['ok'])
-  equal(levels({ ReadWritePaths: '' }), ['failure'])
+  equal(levels({ ReadWritePaths: '' }), ['problem'])
   equal(levels({ ReadWritePaths: '', ProtectSystem: 'full' }), ['ok'])
   equal(levels({ ReadOnlyPaths: '/opt/beacon' }), ['ok']) // equally deep: what is opened stays open
-  equal(levels({ ReadWritePaths: '/opt', ReadOnlyPaths: '/opt/beacon' }), ['failure'])
-  equal(levels({ StateDirectory: '' }), ['failure'])
-  equal(levels({ MemoryDenyWriteExecute: 'yes' }), ['failure'])
-  equal(levels({ NotifyAccess: 'main' }), ['failure'])
+  equal(levels({ ReadWritePaths: '/opt', ReadOnlyPaths: '/opt/beacon' }), ['problem'])
+  equal(levels({ StateDirectory: '' }), ['problem'])
+  equal(levels({ MemoryDenyWriteExecute: 'yes' }), ['problem'])
+  equal(levels({ NotifyAccess: 'main' }), ['problem'])
   equal(levels({ KillMode: 'control-group', Type: 'simple' }), ['warning', 'warning'])
-  equal(levels({ LoadState: 'not-found' }), ['failure'])
+  equal(levels({ LoadState: 'not-found' }), ['problem'])
 })
 
 test('a mount point with a blank in its name, and mounts on top of each other', () => {
@@ -466,9 +467,13 @@ test('every wrong use of the command line ends with 2 and changes nothing', asyn
   const wrong = [
     ['instal'],
     ['install', '--force'],
-    ['install', 'v1.0.0'],
+    ['install', '--feed'],
     ['install', '--release'],
-    ['upgrade', '--release', '1.0'],
+    ['upgrade', '1.0'],
+    ['upgrade', '--release', 'v1.1.0'],
+    ['upgrade', 'v1.1.0', 'v1.2.0'],
+    ['status', '--check'],
+    ['upgrade', '--health-timeout', '60'],
     ['install', '--system', '--user'],
     ['install', '--listen', 'nowhere'],
     ['install', '--no-json'],
@@ -531,22 +536,6 @@ function receipt(more: Partial<Receipt> = {}): Receipt {
     installedAt: '2026-01-01T00:00:00.000Z',
     options: {},
     ...more,
-  }
-}
-
-async function quietly(work: () => Promise<number>): Promise<{ code: number; stderr: string }> {
-  const [out, error] = [process.stdout.write, process.stderr.write]
-  let stderr = ''
-  process.stdout.write = () => true
-  process.stderr.write = (text) => {
-    stderr += String(text)
-    return true
-  }
-  try {
-    return { code: await work(), stderr }
-  } finally {
-    process.stdout.write = out
-    process.stderr.write = error
   }
 }
 

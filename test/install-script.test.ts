@@ -85,7 +85,10 @@ for (const [shell = '', ...before] of ALL_SHELLS) {
   inShell('a shell that install.sh must work in says the usage', () => {
     const { status, stdout } = spawnSync(shell, [...before, SCRIPT, '--help'], { encoding: 'utf8' })
     is(status, 0)
-    match(stdout, /--release/)
+    match(stdout, /install\.sh \[install\] \[TAG\|latest\]/)
+    is((stdout.match(/^ {2}(-\w, )?--[a-z-]+/gm) ?? []).length, 8)
+    const all = spawnSync(shell, [...before, SCRIPT, '--help', '--all'], { encoding: 'utf8' })
+    match(all.stdout, /^ {2}--release TAG\|latest +the same as TAG/m)
   })
   inShell.run()
 }
@@ -182,7 +185,23 @@ test('in each shell it fetches, verifies and runs the release, with the argument
 test('without a command it installs; the exit code of what it runs is its own', async () => {
   await using dist = await sayingDist(['v1.0.0'], 'exit 8')
   const { code, stdout } = await installSh(['--release', 'v1.0.0', '--feed', `file://${dist.dir}`])
-  equal([code, stdout.split(' (')[0]], [8, `v1.0.0 ran: install --release v1.0.0 --feed file://${dist.dir}`])
+  equal([code, stdout.split(' (')[0]], [8, `v1.0.0 ran: install --feed file://${dist.dir} v1.0.0`])
+})
+
+test('a release is a word of its own, with and without `install` before it; two are refused before anything is fetched', async () => {
+  await using dist = await sayingDist(['v1.0.0', 'v2.0.0'])
+  for (const [words, ran] of [
+    [['v1.0.0'], 'v1.0.0 ran: install v1.0.0'],
+    [['install', 'v1.0.0', '-y'], 'v1.0.0 ran: install v1.0.0 -y'],
+    [['latest', '-y'], 'v2.0.0 ran: install latest -y'],
+    [['-q', '--release=v1.0.0'], 'v1.0.0 ran: install -q'],
+  ] as const) {
+    const { stdout, stderr } = await installSh([...words, '--feed', dist.dir])
+    const flagged = words[1] === '--release=v1.0.0' ? ' v1.0.0' : ''
+    is(stdout, `${ran} --feed ${dist.dir}${flagged} (${dist.dir})\n`, stderr)
+  }
+  const both = await installSh(['install', 'v1.0.0', '--release', 'v2.0.0', '--feed', 'http://127.0.0.1:9/'])
+  equal([both.code, both.stderr], [2, 'error: expected one release, got v1.0.0 and --release v2.0.0\n'])
 })
 
 fetching('every form of feed, by curl and by wget', async () => {
@@ -253,7 +272,7 @@ fetching(
       equal([ran.code, ran.left], [0, []], ran.stderr)
       is(
         ran.stdout,
-        `v1.0.0 ran: install ${[...flags, '-y'].join(' ')} --feed ${server.staticUrl} (${server.staticUrl})\n`,
+        `v1.0.0 ran: install -y --feed ${[server.staticUrl, ...flags.slice(1)].join(' ')} (${server.staticUrl})\n`,
       )
       equal(
         server.requests.map(({ path }) => path),
@@ -402,6 +421,7 @@ test('usage: unknown commands, tags and missing values end with 2; help with 0',
     is((await installSh(args)).code, 2, args.join(' '))
   }
   is((await installSh([])).code, 2) // no feed
+  match((await installSh(['--hlep'])).stderr, /^error: there is no flag --hlep here\n/)
   const unknown = /^error: there is no flag --port here\nhint: there are --release, .*--listen/
   for (const args of [
     ['--port', '18989'],
@@ -414,11 +434,15 @@ test('usage: unknown commands, tags and missing values end with 2; help with 0',
   const script = await bakedFor('')
   const { code, stderr } = await installSh(['install', '--port', '18989', '--feed', 'http://127.0.0.1:9/'], { script })
   equal([code, unknown.test(stderr)], [2, true], stderr)
-  match((await installSh(['--help'])).stdout, 'upgrade|rollback')
+  match((await installSh(['--help'])).stdout, 'upgrade [TAG]  rollback [TAG]')
+  match(
+    (await installSh(['upgarde'])).stderr,
+    /^error: there is no command upgarde here\nhint: there are install, upgrade, /,
+  )
 })
 
 test('a command for an install that is not there ends with 7', async () => {
-  for (const flags of [[], ['--lock-timeout', '5', '--health-timeout', '5']]) {
+  for (const flags of [[], ['--lock-timeout', '5s', '--health-timeout', '5s']]) {
     // the value of a flag is not taken for the command
     const { code, stderr } = await installSh([...flags, 'upgrade', '--prefix', '/nowhere'])
     is(code, 7, stderr)
@@ -496,7 +520,7 @@ test('`--clone` builds that clone and hands its dist on as the feed; a release h
     [0, `v1.0.0 ran: install -n -q --feed ${clone}/dist (${clone}/dist)\n`],
     built.stderr,
   )
-  match(await readFile(join(place.path, 'ran'), 'utf8'), '--tag v1.0.0')
+  match(await readFile(join(place.path, 'ran'), 'utf8'), ' v1.0.0')
   is((await installSh([`--clone=${clone}`, '--feed', dist.dir])).code, 2)
   is((await installSh(['--clone', place.path])).code, 2)
   const script = await bakedFor(dist.dir)

@@ -30,8 +30,8 @@ const FAULT = irreversibleFault('v1.1.0', NO_WAY)
 test('without `--allow-irreversible` the word is not sent, so that an older service is not asked what it does not know', async () => {
   await using service = await serve(TRIED)
   await told(service, ['upgrade'])
-  await told(service, ['upgrade', '--release', 'v1.1.0'])
-  await told(service, ['upgrade', '--release', 'v1.1.0', '--allow-irreversible'])
+  await told(service, ['upgrade', 'v1.1.0'])
+  await told(service, ['upgrade', 'v1.1.0', '--allow-irreversible'])
   await told(service, ['upgrade', '--allow-irreversible'])
   equal(service.sent, [{}, { tag: 'v1.1.0' }, { tag: 'v1.1.0', allowIrreversible: true }, { allowIrreversible: true }])
 })
@@ -75,7 +75,7 @@ test('`--rehearse` is a word of a dry run: an upgrade rehearses by itself', asyn
   await using service = await serve(TRIED)
   match(await told(service, ['upgrade', '--rehearse'], 2), 'expected `--dry-run` beside `--rehearse`')
   match(await told(service, ['upgrade', '--help']), /--rehearse .*copy of the data/)
-  match(await told(service, ['rollback', '--dry-run', '--rehearse'], 2), 'there is no flag "--rehearse" here')
+  match(await told(service, ['rollback', '--dry-run', '--rehearse'], 2), 'there is no flag `--rehearse` here')
   equal(service.sent, [])
 })
 
@@ -83,7 +83,7 @@ test('only an upgrade takes the word, and its usage says what it means', async (
   await using service = await serve(TRIED)
   match(await told(service, ['upgrade', '--help']), /--allow-irreversible .*no rollback without the snapshot/)
   for (const word of ['rollback', 'install', 'status']) {
-    match(await told(service, [word, '--allow-irreversible'], 2), 'there is no flag "--allow-irreversible" here')
+    match(await told(service, [word, '--allow-irreversible'], 2), 'there is no flag `--allow-irreversible` here')
   }
   equal(service.sent, [])
 })

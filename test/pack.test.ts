@@ -1,5 +1,6 @@
 // The package, judged from the packed file.
 
+import { existsSync } from 'node:fs'
 import { readdir, readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { PROJECT } from '../deploy/make/place.ts'
@@ -16,6 +17,10 @@ test('loads everywhere, by import and by require, with the types that it has, an
   const folder = made.path
   const { faults, imported, sizeBytes } = await checkPack(folder)
   equal(faults, [])
+  const kit = join(folder, 'app/node_modules/baton-kit/lib')
+  const fleet = await run([process.execPath, join(kit, 'esm/baton.js'), 'deploy', 'fleet', '--help'])
+  match(fleet.stdout, /baton deploy fleet \[OPTIONS\] \[TAG\]/)
+  ok(existsSync(join(kit, 'fleet/playbooks/waves.yml')))
   ok(imported.length >= 28, imported.join('\n'))
   ok(imported.some((line) => line.endsWith(' import baton-kit'))) // the main export is that of an author
   ok(sizeBytes < 4_000_000, `${sizeBytes} bytes`)
@@ -44,7 +49,7 @@ test('`npm run pack -- --help` prints its usage, and a flag that it does not kno
   is(help.stderr, '')
   const unknown = await pack('--where', 'x')
   is(unknown.exitCode, 2)
-  is(unknown.stderr, 'error: there is no flag "--where" here\nhint: there are --out; see --help\n')
+  is(unknown.stderr, 'error: there is no flag `--where` here\nhint: there are --out; see --help\n')
 })
 
 test.run()

@@ -156,20 +156,16 @@ test('an image of a release that nobody has built is refused in a sentence', asy
     [
       process.execPath,
       join(import.meta.dirname, '../deploy/image.ts'),
-      '--tag',
       'v9.9.9',
       '--repository',
       'x',
-      '--dist',
+      '--out',
       tmpdir(),
     ],
     { allowFailure: true },
   )
   equal([exitCode, stderr.includes('ENOENT')], [4, false], stderr)
-  match(
-    stderr,
-    /^error: there is no release v9\.9\.9 in .*\nhint: build it first: `npm run build -- --tag v9\.9\.9`\n$/m,
-  )
+  match(stderr, /^error: there is no release v9\.9\.9 in .*\nhint: build it first: `npm run build -- v9\.9\.9`\n$/m)
 })
 
 test.run()

@@ -23,7 +23,7 @@ const OUTSIDER = `
   console.log('here')
   process.stdin.once('data', async () => {
     try {
-      await takeLock(makeDisk(), folder, 'install.sh upgrade')
+      await takeLock(makeDisk(), folder, 'beacon upgrade')
       console.log('taken')
     } catch (error) {
       console.log(error.code)

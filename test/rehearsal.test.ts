@@ -287,12 +287,12 @@ test('`baton rehearse` tries the newest release of a folder on a database, which
   const config = { service: 'ledger', kind: 'script', entry: 'ledger.js', healthPath: '/health', database: 'ledger.db' }
   await writeFile(join(project, 'baton.config.json'), JSON.stringify(config))
   const baton = [process.execPath, '--import', 'tsx', join(import.meta.dirname, '../deploy/baton.ts'), 'rehearse']
-  const flags = ['--folder', project, '--out', join(home, 'feed'), '--from', 'v1.0.0', '--data', data]
+  const flags = ['--dir', project, '--out', join(home, 'feed'), '--from', 'v1.0.0', '--data', data]
   const { stdout } = await run([...baton, ...flags, '--json'], { timeoutMs: 60_000 })
   const { verdict, to, report } = JSON.parse(stdout) as { verdict: string; to: string; report: Report }
   equal([verdict, to, report.rows], ['reversible', 'v1.1.0', 52 + 1])
   equal(await readFile(data), before)
-  const wrong = await run([...baton, '--folder', project, '--from', 'v1.0.0'], { allowFailure: true })
+  const wrong = await run([...baton, '--dir', project, '--from', 'v1.0.0'], { allowFailure: true })
   is(wrong.exitCode, 2, wrong.stderr)
 })
 

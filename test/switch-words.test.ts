@@ -132,7 +132,7 @@ test('doctor compares the last pause with `holdMs` and with what balancers and w
   is(alone({ ...next, expectedMs: 3000 }).level, 'warning')
   is(alone({ ...next, expectedMs: null }).level, 'ok')
   const long = alone({ ...next, expectedMs: 10_001 })
-  is(long.level, 'failure')
+  is(long.level, 'problem')
   match(long.message, /every update would be refused/)
   is(besideEachOther([]).level, 'ok')
   const against = besideEachOther(['UDP port 53', 'the lock on /x'])
@@ -198,7 +198,7 @@ test('init explains the choice in two sentences and writes it; a second run chan
       join(PROJECT, 'deploy/baton.ts'),
       'init',
       '--yes',
-      '--folder',
+      '--dir',
       room.path,
     ])
     return stdout + stderr
@@ -257,7 +257,7 @@ test('on a host: status, dry run, result and doctor tell the order and the pause
   await pretend()
   const refusal = /clients would have to wait about 60001 ms, and `holdMs` allows 60000/
   match(await told(home, ['upgrade', '--dry-run'], 7), refusal)
-  match(await told(home, ['doctor'], null), /failure +switch .*every update would be refused/)
+  match(await told(home, ['doctor'], null), /problem +switch .*every update would be refused/)
   const before = await status()
   match(await told(home, ['upgrade'], 7), refusal)
   const after = await status()

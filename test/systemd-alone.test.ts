@@ -32,7 +32,7 @@ test.after(async () => await host.off())
 
 test('forth and back under load: nothing is lost, nobody is refused, and systemd starts nothing', async () => {
   const load = await startLoad()
-  const moved = await host.cli('upgrade', '--release', 'v1.1.0', '-y')
+  const moved = await host.cli('upgrade', 'v1.1.0', '-y')
   is(moved.code, 0, moved.stderr)
   is((await host.status()).instance.version, 'v1.1.0')
   const { MainPID } = await host.show('MainPID')
@@ -49,7 +49,7 @@ test('forth and back under load: nothing is lost, nobody is refused, and systemd
 test('a release that dies in its probation: the holder puts the old one back, and the unit never ends', async () => {
   await host.ok('touch', `${STATE}/dies`)
   const load = await startLoad()
-  const { code, stderr } = await host.cli('upgrade', '--release', 'v1.2.0', '-y')
+  const { code, stderr } = await host.cli('upgrade', 'v1.2.0', '-y')
   is(code, 8, stderr)
   match(stderr, /v1\.2\.0 failed in probation: it exited with code 7/)
   notRefused(await load.stop())

@@ -167,7 +167,7 @@ test('what it starts in a session of its own, without an environment, is still t
   const before = await eventually('one that has left', someHidden, 60_000)
   for (const pid of before) match(await host.ok('cat', `/proc/${pid}/cgroup`), /\/beacon\.service\n$/)
   // the schedule may be rehearsing the next release by then
-  const back = await host.cli('rollback', '--lock-timeout', '60')
+  const back = await host.cli('rollback', '--lock-timeout', '60s')
   is(back.code, 0, back.stderr)
   const after = await hidden()
   const left = before.filter((pid) => after.includes(pid))

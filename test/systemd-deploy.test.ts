@@ -41,7 +41,7 @@ test('deploy-systemd.sh installs, upgrades, goes back by itself where the health
     '--health-url',
     'http://127.0.0.1:8080/nothing-here',
     '--health-timeout',
-    '2',
+    '2s',
   )
   is(bad.code, 8, bad.stderr)
   match(bad.stderr, 'v1.0.0 is running again')
@@ -59,7 +59,7 @@ test('deploy-systemd.sh installs, upgrades, goes back by itself where the health
 
 test('deploy-systemd.sh ends with 9 where neither the new release nor the previous one runs', async () => {
   const path = '/etc/systemd/system/beacon.service.d/never.conf'
-  const deploy = (...args: string[]) => host.deploy('--release', 'v1.1.0', '--health-timeout', '5', ...args)
+  const deploy = (...args: string[]) => host.deploy('--release', 'v1.1.0', '--health-timeout', '5s', ...args)
   is((await host.cli('stop')).code, 0)
   await put(host, path, '[Service]\nExecStartPre=/bin/false\n')
   await host.ok('systemctl', 'daemon-reload')
@@ -77,7 +77,7 @@ test('deploy-systemd.sh ends with 9 where neither the new release nor the previo
   is(again.code, 0, again.stderr)
   is((await host.status()).instance.version, 'v1.1.0')
   // the release is in place already, and what the operator asks for in its name does not answer
-  const same = await deploy('--health-url', 'http://127.0.0.1:8080/nothing-here', '--health-timeout', '1')
+  const same = await deploy('--health-url', 'http://127.0.0.1:8080/nothing-here', '--health-timeout', '1s')
   is(same.code, 9, same.stderr)
   is((await host.cli('stop')).code, 0)
   const stopped = await deploy()
@@ -120,7 +120,7 @@ test.long(
 
 function fromSource(...args: string[]): Promise<Ran> {
   const bare = 'mount -t tmpfs tmpfs /run/systemd && exec "$0" "$@"' // systemctl finds nobody to ask
-  const script = ['/root/clone/deploy/deploy-source.sh', '--ref', 'v0.1.0', '--remote', 'none']
+  const script = ['/root/clone/deploy/deploy-source.sh', '--release', 'v0.1.0', '--remote', 'none']
   return host.run(['unshare', '--mount', 'sh', '-c', bare, ...script, ...args])
 }
 

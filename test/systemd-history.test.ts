@@ -52,7 +52,7 @@ for (const [at, to] of WAY.entries()) {
 }
 
 test('the last step has no way back: a person allows it, and only the data of before lead back', async () => {
-  const refused = await host.cli('upgrade', '--release', tagAt(LAST), '-y')
+  const refused = await host.cli('upgrade', tagAt(LAST), '-y')
   is(refused.code, 7, refused.stderr)
   match(refused.stderr, /there is no way back: v1\.5\.0 does not start on the data that v1\.6\.0 leaves/)
   await serves(LAST - 1)
@@ -70,18 +70,18 @@ test('back by two releases with the data of then, while it runs and while it is 
   is((await upgrade(LAST, '--allow-irreversible')).verdict, 'irreversible')
   await write() // a row that the older data have not
   const newest = await count()
-  const none = await host.cli('state', 'back', '--to', tagAt(1), '-y')
+  const none = await host.cli('state', 'back', tagAt(1), '-y')
   is(none.code, 7, none.stderr)
   match(none.stderr, /expected a snapshot of beacon\.db for v1\.1\.0 in/)
   is((await host.cli('state', 'back', '-y')).code, 2)
   is((await host.ask('POST', '', { state: 'snapshot' })).status, 400)
-  const foretold = await host.cli('state', 'back', '--to', tagAt(LAST - 2), '--dry-run')
+  const foretold = await host.cli('state', 'back', tagAt(LAST - 2), '--dry-run')
   is(foretold.code, 0, foretold.stderr)
   match(foretold.stdout + foretold.stderr, /the switch: stop-first/)
   await serves(LAST)
   for (const isStopped of [false, true]) {
     if (isStopped) is((await host.cli('stop')).code, 0)
-    const { code, stdout, stderr } = await host.cli('state', 'back', '--to', tagAt(LAST - 2), '-y', '--json')
+    const { code, stdout, stderr } = await host.cli('state', 'back', tagAt(LAST - 2), '-y', '--json')
     is(code, 0, stderr)
     await serves(LAST - 2)
     ok((await userVersion()) < LAST)
@@ -126,7 +126,7 @@ async function begin(): Promise<void> {
 }
 
 async function upgrade(to: number, ...more: string[]) {
-  const { code, stdout, stderr } = await host.cli('upgrade', '--release', tagAt(to), '-y', '--json', ...more)
+  const { code, stdout, stderr } = await host.cli('upgrade', tagAt(to), '-y', '--json', ...more)
   is(code, 0, stderr)
   await serves(to)
   is(await userVersion(), to)

@@ -68,7 +68,7 @@ async function worksOnLowPort(): Promise<void> {
   equal([status.code, /v1\.0\.0/.test(status.stdout)], [0, true], status.stderr)
   const doctor = await host.cli('doctor')
   is(doctor.code, 0, doctor.stdout)
-  const upgrade = await host.cli('upgrade', '--release', 'v1.1.0', '-y')
+  const upgrade = await host.cli('upgrade', 'v1.1.0', '-y')
   is(upgrade.code, 0, upgrade.stderr)
   not.match(upgrade.stderr, 'drop-ins')
   is((await host.status()).instance.version, 'v1.1.0')

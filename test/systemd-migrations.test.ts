@@ -16,7 +16,7 @@ const test = suite('systemd: migrations', { skip: noHosts, timeoutMs: 180_000 })
 const STATE = '/var/lib/beacon'
 const DATABASE = `${STATE}/ledger.db`
 const ROWS = 2000
-const TO = ['--release', 'v1.1.0']
+const TO = ['v1.1.0']
 
 let host: FeedHost
 let schema = 100

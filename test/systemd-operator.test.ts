@@ -80,8 +80,8 @@ test('a dry run ends with the code that the command would have, and changes noth
     return [code, would ?? why, from ?? null, to ?? null]
   }
   equal(await plan('upgrade'), [0, 'updated', 'v1.0.0', 'v1.1.0'])
-  equal(await plan('upgrade', '--release', 'v1.0.0'), [0, 'up_to_date', 'v1.0.0', 'v1.0.0'])
-  equal((await plan('upgrade', '--release', 'v9.9.9')).slice(0, 2), [4, 'release_not_found'])
+  equal(await plan('upgrade', 'v1.0.0'), [0, 'up_to_date', 'v1.0.0', 'v1.0.0'])
+  equal((await plan('upgrade', 'v9.9.9')).slice(0, 2), [4, 'release_not_found'])
   equal((await plan('rollback')).slice(0, 2), [7, 'no_backup'])
   equal(await plan('rollback', 'v1.1.0'), [0, 'updated', 'v1.0.0', 'v1.1.0'])
   is(await changed(), before)
@@ -104,7 +104,7 @@ test('doctor, check and a dry run ask with the environment of the service: a pri
   await host.ok('systemctl', 'daemon-reload')
   const without = await host.cli('doctor')
   is(without.code, 4, without.stdout)
-  match(without.stdout, /^failure +feed .*certificate/m)
+  match(without.stdout, /^problem +feed .*certificate/m)
   match(without.stdout, /systemctl edit beacon.*Environment=NODE_EXTRA_CA_CERTS=FILE/)
   await useFeed(host.feed)
 })
@@ -117,7 +117,7 @@ test('cancelled from another shell in the middle of its download: nothing is cha
   await eventually('some bytes', async () => ((await host.status()).operation?.progress?.bytes ?? 0) > 0)
   const id = (await host.status()).operation?.id
 
-  const second = await host.cli('upgrade', '--json')
+  const second = await host.cli('upgrade', '--json', '--lock-timeout', '0')
   is(second.code, 6)
   match(second.stderr, /the service is busy: update from v1\.0\.0 to v1\.1\.0, in the download stage, since 20/)
   equal(eventsIn(second.stdout).at(-1)?.['operationId'] ?? null, id)
@@ -222,7 +222,7 @@ test('an executable in a folder that has become read-only, and a full state dire
     '! cat /dev/zero > /var/lib/beacon/full 2>/dev/null',
   ]
   await host.ok('sh', '-c', fill.join(' && '))
-  const full = await host.cli('upgrade', '--release', 'v1.1.0')
+  const full = await host.cli('upgrade', 'v1.1.0')
   equal([full.code, /no space|full/.test(full.stderr)], [7, true], full.stderr)
   await host.ok('umount', '/var/lib/beacon')
   is((await host.cli('start')).code, 0)

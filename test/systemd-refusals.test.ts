@@ -122,9 +122,9 @@ test('for a user with a systemd manager: upgrade and rollback hand over there to
   const started = await ada('/srv/beacon', 'install', '-y', '--start')
   is(started.code, 0, started.stderr)
   const beacon = '/home/ada/.local/bin/beacon'
-  const upgraded = await ada(beacon, 'upgrade', '--release', 'v1.1.0')
+  const upgraded = await ada(beacon, 'upgrade', 'v1.1.0')
   is(upgraded.code, 0, upgraded.stderr)
-  is((await ada(beacon, 'upgrade', '--release', 'v1.2.0')).code, 8)
+  is((await ada(beacon, 'upgrade', 'v1.2.0')).code, 8)
   const shown = await ada('systemctl', '--user', 'show', 'beacon', '--property=NRestarts', '--property=ActiveState')
   match(shown.stdout, 'NRestarts=0')
   match(shown.stdout, 'ActiveState=active')
@@ -135,7 +135,7 @@ test('for a user with a systemd manager: upgrade and rollback hand over there to
 
 test('not started: what had no chance to prove itself is not called bad when the next operation begins', async () => {
   is((await install('--no-service', '--no-start')).code, 0)
-  for (const words of ['upgrade --release v1.1.0', 'upgrade --release v1.2.0', 'rollback']) {
+  for (const words of ['upgrade v1.1.0', 'upgrade v1.2.0', 'rollback']) {
     const { code, stderr } = await host.cli(...words.split(' '))
     is(code, 0, stderr)
   }
@@ -158,20 +158,20 @@ test('without systemd: upgrade, revert, restart after a death, rollback and stop
   const owners = await host.ok('sh', '-c', 'ps -eo user:20,args | grep "^[a-z]* */opt/beacon/beacon" | sort')
   match(owners, /^beacon +\/opt\/beacon\/beacon serve/)
   match(owners, /^beacon +\/opt\/beacon\/beacon start --supervise$/m)
-  const upgraded = await host.cli('upgrade', '--release', 'v1.1.0')
+  const upgraded = await host.cli('upgrade', 'v1.1.0')
   is(upgraded.code, 0, upgraded.stderr)
-  const reverted = await host.cli('upgrade', '--release', 'v1.2.0', '--json')
+  const reverted = await host.cli('upgrade', 'v1.2.0', '--json')
   is(reverted.code, 8, reverted.stderr)
   const { event, outcome, from, to, operationId } = eventsIn(reverted.stdout).at(-1) ?? {}
   equal(
     [event, outcome, from, to, operationId],
     ['error', 'reverted', 'v1.1.0', 'v1.2.0', (await host.status()).operation?.id],
   )
-  match((await host.cli('upgrade', '--release', 'v1.2.0', '-n')).stderr, 'v1.2.0 has failed here before')
+  match((await host.cli('upgrade', 'v1.2.0', '-n')).stderr, 'v1.2.0 has failed here before')
   for (const flags of [[], ['-n']]) {
     const { code, stderr } = await host.cli('upgrade', ...flags)
     is(code, 0, stderr)
-    match(stderr, /v1\.2\.0 is newer, but failed here at .*: .*; `--release v1\.2\.0` tries it again/)
+    match(stderr, /v1\.2\.0 is newer, but failed here at .*: .*; `beacon upgrade v1\.2\.0` tries it again/)
   }
   const { pid } = (await host.status()).instance
   const prefix = await host.network()
@@ -196,7 +196,7 @@ test('without systemd: upgrade, revert, restart after a death, rollback and stop
   is(rolledBack.code, 0, rolledBack.stderr)
   is((await host.cli('stop')).code, 0)
   is((await host.run(['pgrep', '-f', '^/opt/beacon/beacon'])).stdout, '')
-  is((await host.cli('upgrade', '--release', 'v1.1.0')).code, 0)
+  is((await host.cli('upgrade', 'v1.1.0')).code, 0)
   is((await host.status()).instance.version, 'v1.1.0')
   is(await host.ok('find', '/opt/beacon', '/var/lib/beacon', '!', '-user', 'beacon'), '')
   is((await host.cli('uninstall', '--purge', '--confirm', 'beacon', '-y')).code, 0)
@@ -213,7 +213,7 @@ test('a checksum that is not the one of the release ends an upgrade with 5, and 
   await setUpdate(host, SHORT)
   is((await install('--feed', '/srv/bad', '--start')).code, 0)
   const before = await host.ok('sha256sum', '/opt/beacon/beacon')
-  const { code, stderr } = await host.cli('upgrade', '--release', 'v1.1.0')
+  const { code, stderr } = await host.cli('upgrade', 'v1.1.0')
   is(code, 5, stderr)
   is(await host.ok('sha256sum', '/opt/beacon/beacon'), before)
   equal((await host.ok('ls', '-A', '/opt/beacon')).trim().split('\n'), ['beacon'])

@@ -128,7 +128,7 @@ for (const [at, [what, { migration, flags = [], code, outcome, said, mayLose = f
     await put(on, `${STATE}/migration.js`, migration)
     await on.sql(`PRAGMA user_version = ${at + 1}`, LIVE) // so that it is not known from before
     await using writer = await startWriter(on)
-    const upgrade = ['beacon', 'upgrade', '--release', 'v1.1.0', '-y', ...flags, '--health-timeout', '60']
+    const upgrade = ['beacon', 'upgrade', 'v1.1.0', '-y', ...flags, '--health-timeout', '60s']
     // a trial waits for a release that hangs for a minute, and longer where the copy took long
     const ended = await on.run(upgrade, { timeoutMs: 600_000 })
     is(ended.code, code, ended.stderr)

@@ -40,7 +40,7 @@ test('the way back is open: the update says so, with rows and seconds, and nothi
       if (database.prepare("SELECT count(*) AS n FROM authors WHERE name = 'lease'").get().n !== 0) throw new Error('a lease')
     }
     database.exec('ALTER TABLE notes ADD COLUMN colour TEXT')`)
-  const { code, stdout, stderr } = await host.cli('upgrade', '--release', 'v1.1.0', '-y', '--json')
+  const { code, stdout, stderr } = await host.cli('upgrade', 'v1.1.0', '-y', '--json')
   is(code, 0, stderr)
   const { rehearsal } = operationIn(stdout)
   is(rehearsal?.verdict, 'reversible', JSON.stringify(rehearsal))
@@ -55,7 +55,7 @@ test.long('a dry run rehearses beside the running service, says how it went, and
   await migrate('database.exec("ALTER TABLE notes ADD COLUMN shade TEXT")')
   const before = await look()
   const files = await host.ok('find', '/opt/beacon', '-printf', '%p %s\\n')
-  const dry = ['upgrade', '--dry-run', '--json', '--release']
+  const dry = ['upgrade', '--dry-run', '--json']
   const { code, stdout, stderr } = await host.cli(...dry, 'v1.1.0', '--rehearse')
   is(code, 0, stderr)
   const end = eventsIn(stdout).at(-1) as { rehearsal?: Rehearsal; would?: string; outcome?: string }
@@ -74,7 +74,7 @@ test.long('a dry run rehearses beside the running service, says how it went, and
   const no = await host.cli(...dry, 'v1.3.0', '--rehearse')
   is(no.code, 7, no.stdout)
   match(no.stderr + no.stdout, /v1\.3\.0 changes the data so that there is no way back: 1 rows of notes are gone/)
-  const allowed = await host.cli('upgrade', '--dry-run', '--release', 'v1.3.0', '--rehearse', '--allow-irreversible')
+  const allowed = await host.cli('upgrade', '--dry-run', 'v1.3.0', '--rehearse', '--allow-irreversible')
   is(allowed.code, 0, allowed.stderr)
   match(allowed.stderr + allowed.stdout, /tried on a copy of your data: .*, there is no way back/)
   match(allowed.stderr + allowed.stdout, /the switch: stop-first/)
@@ -102,17 +102,17 @@ test.long('a dry run rehearses beside the running service, says how it went, and
 test('no way back: the update ends with 7 and nothing changed, and is refused at once afterwards, until a person allows it', async () => {
   await migrate(`database.exec('DELETE FROM notes WHERE id % 2 = 0')`)
   const before = await look()
-  const first = await host.cli('upgrade', '--release', 'v1.2.0', '-y')
+  const first = await host.cli('upgrade', 'v1.2.0', '-y')
   is(first.code, 7, first.stderr)
   match(
     first.stderr,
     /v1\.2\.0 changes the data so that there is no way back: \d{5} rows of notes are gone; nothing has changed/,
   )
   equal(await look(), before)
-  const foretold = await host.cli('upgrade', '--release', 'v1.2.0', '--dry-run')
+  const foretold = await host.cli('upgrade', 'v1.2.0', '--dry-run')
   is(foretold.code, 7, foretold.stdout)
   match(foretold.stderr, /v1\.2\.0 changes the data so that there is no way back/)
-  is((await host.cli('upgrade', '--release', 'v1.2.0', '--dry-run', '--allow-irreversible')).code, 0)
+  is((await host.cli('upgrade', 'v1.2.0', '--dry-run', '--allow-irreversible')).code, 0)
   const again = await host.ask('POST', '', { tag: 'v1.2.0' })
   is(again.status, 409, again.body)
   is((JSON.parse(again.body) as { code: string }).code, 'irreversible')
@@ -147,7 +147,7 @@ test('no way back, and the release fails in its probation: the old one has its d
     if (process.env.BATON_TRIAL !== '1') setTimeout(() => process.exit(9), 400)`)
   await sql("INSERT INTO notes(author, text) VALUES (1, 'the last row')")
   const { rows } = await look()
-  const { code, stdout } = await host.cli('upgrade', '--release', 'v1.2.0', '-y', '--allow-irreversible', '--json')
+  const { code, stdout } = await host.cli('upgrade', 'v1.2.0', '-y', '--allow-irreversible', '--json')
   is(code, 8, stdout)
   is((await host.status()).instance.version, 'v1.0.0')
   is((await look()).rows, rows)
@@ -155,7 +155,10 @@ test('no way back, and the release fails in its probation: the old one has its d
   ok(Number(await sqlIn(stateMoved?.aside ?? '', 'SELECT count(*) FROM notes')) < ROWS * 0.6)
   is(stateMoved?.rows, 2, error?.message)
   match(error?.message ?? '', `; 2 rows that were written since lie in ${stateMoved?.aside}`)
-  match(error?.hint ?? '', '`state list` shows it; `stop`, then `state restore NAME`, brings it back')
+  match(
+    error?.hint ?? '',
+    '`beacon state list` shows it; `beacon stop`, then `beacon state restore NAME`, brings it back',
+  )
   match(stdout, 'state restore NAME')
 })
 
@@ -165,7 +168,7 @@ test.long('somebody else has the database open: a release with no way back is pu
   const script = `import sqlite3, time; c = sqlite3.connect('${STATE}/ledger.db'); c.execute('SELECT 1 FROM notes').fetchone(); open('${STATE}/is-open', 'w'); time.sleep(60)`
   const other = host.run(['timeout', '60', 'python3', '-c', script], { user: 'beacon' })
   await eventually('the other process', async () => (await host.run(['test', '-e', `${STATE}/is-open`])).code === 0)
-  const { code, stderr } = await host.cli('upgrade', '--release', 'v1.2.0', '-y', '--allow-irreversible')
+  const { code, stderr } = await host.cli('upgrade', 'v1.2.0', '-y', '--allow-irreversible')
   is(code, 8, stderr)
   match(stderr, /python3\S* \(pid \d+\) has \/var\/lib\/beacon\/ledger\.db open/)
   equal((await look()).rows, before.rows)
@@ -178,7 +181,7 @@ test.long('somebody else has the database open: a release with no way back is pu
 test('a migration that fails: verify_failed with its last words, and nothing has changed', async () => {
   await migrate(`database.exec("ALTER TABLE notes ADD COLUMN half TEXT"); throw new Error('half-way')`)
   const before = await look()
-  const { code, stderr } = await host.cli('upgrade', '--release', 'v1.3.0', '-y')
+  const { code, stderr } = await host.cli('upgrade', 'v1.3.0', '-y')
   is(code, 5, stderr)
   match(stderr, /v1\.3\.0 fails on a copy of the data: it ended with exit code 1, saying \\?"Error: half-way/)
   equal(await look(), before)
@@ -200,7 +203,7 @@ test('a hostile release reaches nothing outside of the copy', async () => {
   await put(host, `${STATE}/live.pid`, MainPID)
   await migrate(await readFile(join(import.meta.dirname, 'fixtures', 'ledger', 'hostile.js'), 'utf8'))
   const before = await look()
-  const { code, stderr } = await host.cli('upgrade', '--release', 'v1.3.0', '-y')
+  const { code, stderr } = await host.cli('upgrade', 'v1.3.0', '-y')
   is(code, 5, stderr)
   match(stderr, /saying \\?"Error: tried \d\d, through: none/)
   equal(await look(), before)
@@ -232,7 +235,7 @@ for (const [what, text] of Object.entries(CLUMSY)) {
       await migrate(text.replace('await_()', 'return new Promise(() => setInterval(() => {}, 1000))'))
       await put(host, `${STATE}/case`, what) // so that it is not known from before
       const before = await look()
-      const { code, stderr } = await host.cli('upgrade', '--release', 'v1.3.0', '-y', '--health-timeout', '120')
+      const { code, stderr } = await host.cli('upgrade', 'v1.3.0', '-y', '--health-timeout', '120s')
       const status = await host.status()
       ok(code === 5 || code === 7, `${code}: ${stderr}`)
       match(stderr, /on a copy of (the|your) data/)
@@ -295,7 +298,7 @@ test.long('without its path unit it is not tried: the update says so and goes on
   await migrate('')
   await sql('PRAGMA user_version = 5') // so that it is not known from before
   await host.ok('systemctl', 'stop', 'beacon-rehearse.path')
-  const { code, stdout, stderr } = await host.cli('upgrade', '--release', 'v1.1.0', '-y', '--json')
+  const { code, stdout, stderr } = await host.cli('upgrade', 'v1.1.0', '-y', '--json')
   is(code, 0, stderr)
   const { rehearsal } = operationIn(stdout)
   is(rehearsal?.verdict, 'not_tried')
@@ -310,12 +313,12 @@ test('the service is stopped: the command rehearses too, and a release with no w
   await migrate(`database.exec('DELETE FROM notes WHERE id % 2 = 0')`)
   is((await host.cli('stop')).code, 0)
   const rows = await sql('SELECT count(*), max(id) FROM notes')
-  const refused = await host.cli('upgrade', '--release', 'v1.2.0', '-y')
+  const refused = await host.cli('upgrade', 'v1.2.0', '-y')
   is(refused.code, 7, refused.stderr)
   match(refused.stderr, /v1\.2\.0 changes the data so that there is no way back/)
   is(await sql('SELECT count(*), max(id) FROM notes'), rows)
   await emptied()
-  const done = await host.cli('upgrade', '--release', 'v1.2.0', '-y', '--allow-irreversible')
+  const done = await host.cli('upgrade', 'v1.2.0', '-y', '--allow-irreversible')
   is(done.code, 0, done.stderr)
   ok((await sql('SELECT count(*), max(id) FROM notes')) !== rows)
   await migrate('')

@@ -56,7 +56,7 @@ test(
       const from = (await host.status()).instance.version
       const to = from === 'v1.0.0' ? 'v1.1.0' : 'v1.0.0'
       const load = await startWriting()
-      const upgrade = host.run(['beacon', 'upgrade', '--release', to], { timeoutMs: 30_000 }).catch(() => null)
+      const upgrade = host.run(['beacon', 'upgrade', to], { timeoutMs: 30_000 }).catch(() => null)
       // the ten points: by stage where the disk changes, spread over the rest
       await pointOf(i)
       const stage = await host.status().then(
@@ -93,7 +93,7 @@ test(
 )
 
 async function upgradeAndKillBoth(): Promise<void> {
-  const upgrade = host.run(['beacon', 'upgrade', '--release', 'v1.3.0'])
+  const upgrade = host.run(['beacon', 'upgrade', 'v1.3.0'])
   await eventually('the successor', async () => {
     const { instance, operation } = await host.status()
     return instance.version === 'v1.3.0' && operation?.stage === 'restart'

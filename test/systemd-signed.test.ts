@@ -26,9 +26,9 @@ test.before(async () => {
     await trust('init', '--service', 'beacon', '--dir', made)
     for (const tag of ['v1.0.0', 'v1.1.0']) {
       const root = join(made, 'verified', '1.root.json')
-      await script('deploy/build.ts', '--tag', tag, '--root', root, '--out', made, '--compress', 'fast', '--quiet')
+      await script('deploy/build.ts', tag, '--root', root, '--out', made, '--compress', 'fast', '--quiet')
     }
-    await trust('sign', made)
+    await trust('sign', '--dir', made)
     // what somebody else puts in their place
     await publishTo(
       join(made, 'other'),
@@ -42,7 +42,7 @@ test.after(async () => {
 })
 
 test('install.sh fetches its own release by its own sum; another one is verified by the executable, or not installed', async () => {
-  const asked = ['install', '-y', '--no-start', '--json', '--release']
+  const asked = ['install', '-y', '--no-start', '--json']
   const genuine = await covered('v1.1.0', 'other/v1.1.0')
   const refused = await host.installer('v1.0.0', ...asked, 'v1.1.0')
   is(refused.code, 5, refused.stderr)
@@ -65,7 +65,7 @@ test('without a root it says `not signed` wherever an operator looks, once in th
   const said = (await host.ok('journalctl', '-u', 'beacon', '-o', 'cat', '--no-pager')).split('\n')
   is(said.filter((line) => line.includes('not signed')).length, 1)
 
-  is((await host.cli('upgrade', '--release', 'v1.0.0')).code, 0)
+  is((await host.cli('upgrade', 'v1.0.0')).code, 0)
   is((await host.status()).trust.signed, true)
   // root's own command is root's to renew, and has the root from then on
   match((await host.cli('status')).stdout, /^command +v0\.9\.0, `install\.sh` renews it/m)
@@ -79,7 +79,7 @@ test('over a folder: what is signed is installed, what is not is refused with 5 
   await host.ok('mkdir', '/srv/feed/nothing')
   {
     await using _tampered = await covered('v1.1.0', 'other/v1.1.0')
-    const { code, stdout } = await host.cli('upgrade', '--release', 'v1.1.0', '--json')
+    const { code, stdout } = await host.cli('upgrade', 'v1.1.0', '--json')
     is(code, 5, stdout)
     is(eventsIn(stdout).at(-1)?.['code'], 'release_unusable')
   }
@@ -95,7 +95,7 @@ test('over a folder: what is signed is installed, what is not is refused with 5 
   }
   {
     await host.ok('cp', '-a', '/srv/feed/other/v9.9.9', '/srv/feed/v9.9.9')
-    equal(eventsIn((await host.cli('upgrade', '--release', 'v9.9.9', '--json')).stdout).at(-1)?.['code'], 'not_signed')
+    equal(eventsIn((await host.cli('upgrade', 'v9.9.9', '--json')).stdout).at(-1)?.['code'], 'not_signed')
   }
   is(await host.ok('sha256sum', EXECUTABLE), before)
   is((await host.cli('upgrade')).code, 0)
@@ -113,7 +113,7 @@ test("where nothing runs root's own command holds to the same signatures", async
   is((await host.cli('stop')).code, 0)
   {
     await using _tampered = await covered('v1.1.0', 'other/v1.1.0')
-    is((await host.cli('upgrade', '--release', 'v1.1.0')).code, 5)
+    is((await host.cli('upgrade', 'v1.1.0')).code, 5)
   }
   is((await host.cli('upgrade')).code, 0)
   is((await host.status()).instance.version, 'v1.1.0')
@@ -136,7 +136,7 @@ test.long("over GitHub's API: pushed, installed, updated; what is yanked there i
 
   await trust('yank', 'v1.1.0', '--why', 'loses rows', '--dir', host.folder)
   await trustThere('push', hub.feed, '--dir', host.folder)
-  const { stdout } = await host.cli('upgrade', '--release', 'v1.1.0', '--json')
+  const { stdout } = await host.cli('upgrade', 'v1.1.0', '--json')
   equal(eventsIn(stdout).at(-1)?.['code'], 'yanked')
   const check = await host.cli('check')
   is(check.code, 0) // whoever signs the feed has said so

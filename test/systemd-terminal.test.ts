@@ -42,7 +42,7 @@ test('yes installs, and each step is drawn', async () => {
 test('NO_COLOR: lines are redrawn, without a colour; no terminal: plain lines', async () => {
   await setUpdate(host, { probationMs: 1000 })
   await host.ok('systemctl', 'restart', 'beacon')
-  const drawn = await atTerminal('NO_COLOR=1 beacon upgrade --release v1.1.0', '')
+  const drawn = await atTerminal('NO_COLOR=1 beacon upgrade v1.1.0', '')
   is(drawn.code, 0, drawn.stdout)
   match(drawn.stdout, `${ESCAPE}[2K`)
   for (const colour of ['31', '32', '33', '36']) not.match(drawn.stdout, `${ESCAPE}[${colour}m`)

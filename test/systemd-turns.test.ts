@@ -18,14 +18,14 @@ test.before(async () => {
 })
 test.after(async () => await host.off())
 
-test('the panel is first: a shell ends with 6, a deployment waits as long as it may', async () => {
+test('the panel is first: who gives up at once ends with 6, who does not waits', async () => {
   const { status, body } = await host.ask('POST', '', { tag: 'v1.1.0' })
   is(status, 202, body)
   // all at once: on a busy machine they need seconds to begin
   const [shell, hasty, patient] = await Promise.all([
-    host.cli('upgrade', '--release', 'v1.1.0'),
+    host.cli('upgrade', 'v1.1.0', '--lock-timeout', '0'),
     host.deploy('--release', 'v1.1.0', '--lock-timeout', '0'),
-    host.deploy('--release', 'v1.1.0', '--lock-timeout', '60', '--json'),
+    host.deploy('--release', 'v1.1.0', '--json'),
   ])
   is(shell.code, 6, shell.stderr)
   match(shell.stderr, /update .* since 20\d\d-/)
@@ -40,7 +40,7 @@ test('the panel is first: a shell ends with 6, a deployment waits as long as it 
 })
 
 test('a shell is first: the panel is told 409, and since when', async () => {
-  const shell = host.cli('upgrade', '--release', 'v1.2.0')
+  const shell = host.cli('upgrade', 'v1.2.0')
   const inFlight = await eventually('an operation in flight', async () => {
     const now = await host.status()
     return now.state === 'in_flight' && now.operation
@@ -66,20 +66,20 @@ test.long(
     is((await host.cli('stop')).code, 0)
     await put(host, SLOW_START, '[Service]\nExecStartPre=/bin/sleep 12\n')
     await host.ok('systemctl', 'daemon-reload')
-    const first = host.cli('upgrade', '--release', 'v1.1.0')
+    const first = host.cli('upgrade', 'v1.1.0')
     await eventually(
       'the service starting',
       async () => (await host.show('ActiveState'))['ActiveState'] === 'activating',
     )
-    const patient = host.deploy('--release', 'v1.1.0', '--lock-timeout', '60')
-    const second = await host.cli('upgrade', '--release', 'v1.1.0')
+    const patient = host.deploy('--release', 'v1.1.0', '--lock-timeout', '60s')
+    const second = await host.cli('upgrade', 'v1.1.0', '--lock-timeout', '0')
     is(second.code, 6, second.stderr)
-    match(second.stderr, /held by install\.sh upgrade \(pid \d+\) since 20\d\d-/)
+    match(second.stderr, /held by beacon upgrade \(pid \d+\) since 20\d\d-/)
     const { code, stderr } = await first
     is(code, 0, stderr)
     const waited = await patient
     is(waited.code, 0, waited.stderr)
-    match(waited.stderr, 'waiting: an operation is in flight: the lock is held by install.sh upgrade')
+    match(waited.stderr, 'waiting: an operation is in flight: the lock is held by beacon upgrade')
     equal(await host.show('ActiveState', 'NRestarts'), { ActiveState: 'active', NRestarts: '0' })
     is((await host.status()).instance.version, 'v1.1.0')
     is(await host.ok(EXECUTABLE, '--version'), 'beacon v1.1.0\n')

@@ -84,7 +84,7 @@ test('init, sign, verify: from no keys to a host that finds the latest', async (
   assert.is((await readdir(keys)).length, 6)
   for (const name of await readdir(keys)) assert.is((await stat(join(keys, name))).mode & 0o777, 0o600)
   assert.is(await it.host(await rootOf(it)), 'none')
-  assert.match(await it.run(`sign ${it.dist}`), /^signed v1\.[01]\.0, v1\.[01]\.0\n$/)
+  assert.match(await it.run(`sign --dir ${it.dist}`), /^signed v1\.[01]\.0, v1\.[01]\.0\n$/)
   assert.is(await it.host(await rootOf(it)), 'v1.1.0')
   const said = await it.run(`verify --dir ${it.dist}`)
   assert.match(said, /root {7}version 1, expires 20\d\d-/)
@@ -94,7 +94,7 @@ test('init, sign, verify: from no keys to a host that finds the latest', async (
 
 test('nothing that is secret is said or written in the clear', async () => {
   await using it = await maintainer(['v1.0.0'])
-  const said = [await it.run(`init --service beacon --dir ${it.dist}`), await it.run(`sign ${it.dist}`)].join('')
+  const said = [await it.run(`init --service beacon --dir ${it.dist}`), await it.run(`sign --dir ${it.dist}`)].join('')
   assert.not.match(said, new RegExp(PASSPHRASE))
   const keys = join(it.home, '.config', 'baton', 'keys', 'beacon')
   for (const name of await readdir(keys)) {
@@ -104,7 +104,7 @@ test('nothing that is secret is said or written in the clear', async () => {
     // PKCS 8 of Ed25519 begins so, whatever the key
     assert.not.match(text, /302e020100300506032b6570/)
   }
-  const wrong = await it.run(`refresh ${it.dist}`, { BATON_TRUST_PASSPHRASE: 'not the one' })
+  const wrong = await it.run(`refresh --dir ${it.dist}`, { BATON_TRUST_PASSPHRASE: 'not the one' })
   assert.match(wrong, /^error: the key `(snapshot|timestamp)-1` .* does not open with this passphrase\nexit 7$/)
 })
 
@@ -124,17 +124,23 @@ test('a key opens with its passphrase and with no other, and not where its file 
 
 test('refused with nothing written: too few keys, no keys, a release that is not what its release.json says', async () => {
   await using it = await maintainer(['v1.0.0'])
-  assert.match(await it.run(`sign ${it.dist}`), /there is no root, this feed is not signed\nhint: .*init.*\nexit 7$/)
+  assert.match(
+    await it.run(`sign --dir ${it.dist}`),
+    /there is no root, this feed is not signed\nhint: .*init.*\nexit 7$/,
+  )
   await it.run(`init --service beacon --dir ${it.dist}`)
   const before = (await readdir(join(it.dist, 'verified'))).toSorted()
   assert.match(await it.run(`init --service beacon --dir ${it.dist}`), /it is signed already/)
   const away = join(it.home, 'away')
   await mkdir(away)
-  assert.match(await it.run(`sign ${it.dist} --keys ${away}`), /targets needs 1 more keys, got 0\nhint: .*\nexit 5$/)
+  assert.match(
+    await it.run(`sign --dir ${it.dist} --keys ${away}`),
+    /targets needs 1 more keys, got 0\nhint: .*\nexit 5$/,
+  )
   const name = `beacon-${process.platform}-${process.arch}.zst`
   const bytes = await readFile(join(it.dist, 'v1.0.0', name))
   await writeFile(join(it.dist, 'v1.0.0', name), Buffer.from(bytes).fill(0, 4, 5))
-  assert.match(await it.run(`sign ${it.dist}`), /v1\.0\.0 is not signed: sha256 of beacon-.*\nexit 5$/)
+  assert.match(await it.run(`sign --dir ${it.dist}`), /v1\.0\.0 is not signed: sha256 of beacon-.*\nexit 5$/)
   assert.equal((await readdir(join(it.dist, 'verified'))).toSorted(), before)
 })
 
@@ -172,7 +178,7 @@ test('new keys are left only where a root names them: refused, in the way of ano
   assert.match(await it.run(`rotate targets --dir ${it.dist}`), /writing .*timestamp\.json/)
   assert.ok((await all(keys)).includes('targets-2.json'))
   await rm(join(verified, '.timestamp.json.tmp'), { recursive: true })
-  assert.match(await it.run(`sign ${it.dist}`), /^signed v1\.0\.0\n$/)
+  assert.match(await it.run(`sign --dir ${it.dist}`), /^signed v1\.0\.0\n$/)
   assert.is(await it.host(await rootOf(it)), 'v1.0.0')
   assert.match(await it.run(`rotate snapshot --dir ${it.dist}`), /snapshot-1: these keys sign nothing any more/)
 })
@@ -180,22 +186,22 @@ test('new keys are left only where a root names them: refused, in the way of ano
 test('a release that was signed and has changed is signed again only when that is said', async () => {
   await using it = await maintainer(['v1.0.0'])
   await it.run(`init --service beacon --dir ${it.dist}`)
-  await it.run(`sign ${it.dist}`)
+  await it.run(`sign --dir ${it.dist}`)
   const path = join(it.dist, 'v1.0.0', 'release.json')
   await writeFile(path, (await readFile(path, 'utf8')).replace('What is new', 'What was new'))
   assert.match(
-    await it.run(`sign ${it.dist}`),
+    await it.run(`sign --dir ${it.dist}`),
     /v1\.0\.0 was signed with another release\.json\nhint: .*--again\nexit 7$/,
   )
   assert.is(await it.host(await rootOf(it)), 'release_unusable')
-  assert.match(await it.run(`sign ${it.dist} --again`), /signed v1\.0\.0/)
+  assert.match(await it.run(`sign --dir ${it.dist} --again`), /signed v1\.0\.0/)
   assert.is(await it.host(await rootOf(it)), 'v1.0.0')
 })
 
 test('yank and its undo; the reason reaches the host', async () => {
   await using it = await maintainer(['v1.0.0', 'v1.1.0'])
   await it.run(`init --service beacon --dir ${it.dist}`)
-  await it.run(`sign ${it.dist}`)
+  await it.run(`sign --dir ${it.dist}`)
   await it.run(`yank v1.1.0 --why "eats data" --dir ${it.dist}`)
   assert.is(await it.host(await rootOf(it)), 'v1.0.0')
   assert.match(await it.run(`verify --dir ${it.dist}`), /yanked v1\.1\.0: eats data/)
@@ -207,7 +213,7 @@ test('yank and its undo; the reason reaches the host', async () => {
 test('a rollout is signed once, as times and shares; whoever asks by hand gets the release at once', async () => {
   await using it = await maintainer(['v1.0.0', 'v1.1.0'])
   await it.run(`init --service beacon --dir ${it.dist}`)
-  await it.run(`sign ${it.dist}`)
+  await it.run(`sign --dir ${it.dist}`)
   const began = Date.now()
   const said = await it.run(`rollout v1.1.0 --percent 5,25,100 --every 12h --dir ${it.dist}`)
   assert.match(said, /v1\.1\.0 goes to 5 % from .*Z on, 25 % from .*Z on, 100 % from .*Z on/)
@@ -247,13 +253,13 @@ test('a rollout is signed once, as times and shares; whoever asks by hand gets t
 test('keys from the environment, as CI has them: snapshot and timestamp are enough for a refresh', async () => {
   await using it = await maintainer(['v1.0.0'])
   await it.run(`init --service beacon --dir ${it.dist}`)
-  await it.run(`sign ${it.dist}`)
+  await it.run(`sign --dir ${it.dist}`)
   const keys = join(it.home, '.config', 'baton', 'keys', 'beacon')
   const secret = (
     await Promise.all(['snapshot-1', 'timestamp-1'].map((one) => readFile(join(keys, `${one}.json`), 'utf8')))
   ).join('')
   const nowhere = join(it.home, 'nowhere')
-  const said = await it.run(`refresh ${it.dist} --keys ${nowhere}`, { BATON_TRUST_KEYS: secret })
+  const said = await it.run(`refresh --dir ${it.dist} --keys ${nowhere}`, { BATON_TRUST_KEYS: secret })
   assert.is(said, 'signed snapshot and timestamp\n')
   assert.is(await it.host(await rootOf(it)), 'v1.0.0')
 })
@@ -261,7 +267,7 @@ test('keys from the environment, as CI has them: snapshot and timestamp are enou
 test('for hosts without a network: what is signed holds as long as is said', async () => {
   await using it = await maintainer(['v1.0.0'])
   await it.run(`init --service beacon --dir ${it.dist}`)
-  await it.run(`sign ${it.dist} --offline-days 400`)
+  await it.run(`sign --dir ${it.dist} --offline 400d`)
   const { timestamp, snapshot, targets } = await readRepository(it.dist)
   for (const { expires } of [timestamp, snapshot, targets])
     assert.ok(Date.parse(expires) > Date.now() + 399 * 86_400_000)
@@ -270,13 +276,13 @@ test('for hosts without a network: what is signed holds as long as is said', asy
 test('every moment of publishing is whole for a reader: timestamp.json comes last', async () => {
   await using it = await maintainer(['v1.0.0'])
   await it.run(`init --service beacon --dir ${it.dist}`)
-  await it.run(`sign ${it.dist}`)
+  await it.run(`sign --dir ${it.dist}`)
   const root = await rootOf(it)
   const folder = join(it.dist, 'verified')
   const before = new Map<string, Buffer>()
   for (const name of await readdir(folder)) before.set(name, await readFile(join(folder, name)))
   await it.add('v1.1.0')
-  await it.run(`sign ${it.dist}`)
+  await it.run(`sign --dir ${it.dist}`)
   const fresh = (await readdir(folder)).filter((name) => !before.has(name)).toSorted()
   const timestamp = await readFile(join(folder, 'timestamp.json'))
   const all = new Map<string, Buffer>()
@@ -299,8 +305,8 @@ test('every moment of publishing is whole for a reader: timestamp.json comes las
 test('old files go, and those that a reader may still ask for stay', async () => {
   await using it = await maintainer(['v1.0.0'])
   await it.run(`init --service beacon --dir ${it.dist}`)
-  await it.run(`sign ${it.dist}`)
-  for (let turn = 0; turn < 10; turn++) await it.run(`refresh ${it.dist}`)
+  await it.run(`sign --dir ${it.dist}`)
+  for (let turn = 0; turn < 10; turn++) await it.run(`refresh --dir ${it.dist}`)
   const names = await readdir(join(it.dist, 'verified'))
   assert.is(names.filter((name) => name.endsWith('.snapshot.json')).length, 8)
   assert.is(await it.host(await rootOf(it)), 'v1.0.0')
@@ -311,7 +317,7 @@ async function signedForGitHub() {
   await using all = new AsyncDisposableStack()
   const it = all.use(await maintainer(['v1.0.0']))
   await it.run(`init --service beacon --dir ${it.dist}`)
-  await it.run(`sign ${it.dist}`)
+  await it.run(`sign --dir ${it.dist}`)
   const hub = all.use(await makeDist(['v1.0.0']))
   const server = all.use(await releaseServer({ dir: hub.dir, writeToken: 'sesame', quota: 0, token: 'sesame' }))
   const environment = { GH_ENTERPRISE_TOKEN: 'sesame' }
@@ -364,7 +370,7 @@ async function branched({ token = null as string | null, before = true } = {}) {
   await using all = new AsyncDisposableStack()
   const it = all.use(await maintainer(['v1.0.0', 'v1.1.0']))
   await it.run(`init --service beacon --dir ${it.dist}`)
-  await it.run(`sign ${it.dist}`)
+  await it.run(`sign --dir ${it.dist}`)
   const hub = all.use(await makeDist(['v1.0.0', 'v1.1.0']))
   const quota = token === null ? 1000 : 0
   const options = { dir: hub.dir, writeToken: 'sesame', quota, ...(token === null ? {} : { token }) }
@@ -414,7 +420,7 @@ for (const [what, token] of [
     )
     assert.is(await latest(state.path), 'v1.0.0')
     assert.is(await latest(), 'v1.0.0', 'a host that has seen nothing')
-    await it.run(`refresh ${it.dist}`)
+    await it.run(`refresh --dir ${it.dist}`)
     const root = await readFile(join(it.dist, 'verified', '1.root.json'))
     await rm(join(it.dist, 'verified', '1.root.json')) // what is on the branch only stays there
     server.requests.length = 0
@@ -456,7 +462,7 @@ test('GitHub: an older branch is no way back, and a branch that does not answer 
   server.faults.branchStatus = 429
   assert.is(await latest(state.path), 'v1.0.0', 'the branch is not needed')
   delete server.faults.branchStatus
-  await it.run(`refresh ${it.dist}`)
+  await it.run(`refresh --dir ${it.dist}`)
   assert.match(await push(), /published/)
   assert.is(await latest(state.path), 'v1.0.0')
   server.faults.branchStatus = 429
@@ -472,7 +478,7 @@ test('GitHub: of two pushes at once to the branch the later one is refused, and 
   const { it, server, push, latest } = at
   await push()
   const there = server.branches.history('verified')[0] ?? ''
-  await it.run(`refresh ${it.dist}`)
+  await it.run(`refresh --dir ${it.dist}`)
   const write = server.branches.write.bind(server.branches)
   server.branches.write = (method, path, body) => {
     // somebody else is first
@@ -509,7 +515,7 @@ test('GitHub: a push that fails at any write leaves the timestamp of before, or 
     [/DELETE/, ['timestamp.json', 'timestamp.json.next']],
     [/PATCH/, ['timestamp.json.next']],
   ] as const) {
-    await it.run(`refresh ${it.dist}`)
+    await it.run(`refresh --dir ${it.dist}`)
     server.faults.refusedWrites = refusedWrites
     assert.match(await push(), /exit 4$/)
     assert.equal((await timestamp()).toSorted(), [...left])
@@ -524,7 +530,7 @@ test('GitHub: a push that fails at any write leaves the timestamp of before, or 
 test('GitHub: a host that asks in the moment between deleting and uploading waits', async () => {
   await using it = await maintainer(['v1.0.0'])
   await it.run(`init --service beacon --dir ${it.dist}`)
-  await it.run(`sign ${it.dist}`)
+  await it.run(`sign --dir ${it.dist}`)
   const root = await rootOf(it)
   await using server = await releaseServer({ dir: it.dist })
   const timestamp = await readFile(join(it.dist, 'verified', 'timestamp.json'))

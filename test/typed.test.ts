@@ -1,8 +1,22 @@
-// What somebody types at the commands: a word or a flag with a typo is told which one was meant, and help is where it is looked for.
+// What somebody types at the commands: a word or a flag with a typo is told which one was meant, and help is where it is looked for. One
+// grammar: a release is a word of its own, a duration has its unit, and the first help shows the few flags that are set.
 
 import { join } from 'node:path'
 import { EXIT } from '../agent/words.ts'
-import { type Flags, parseFlags, unknownCommand } from '../deploy/lib/flags.ts'
+import {
+  durationOf,
+  durationText,
+  type Flags,
+  parseFlags,
+  releaseIn,
+  shownOf,
+  unknownCommand,
+} from '../deploy/lib/flags.ts'
+import { helpFor } from '../deploy/lib/help.ts'
+import { confirmPurge, type Context } from '../deploy/host/commands/context.ts'
+import { PROGRAMS } from '../deploy/command-tables.ts'
+import { runCommand } from '../deploy/host/tree.ts'
+import { quietly } from './fixtures/quietly.ts'
 import { run } from '../deploy/lib/shell.ts'
 import { PROJECT } from '../deploy/make/place.ts'
 import type { BatonError } from '../agent/words.ts'
@@ -10,6 +24,7 @@ import { equal, is, match, throws } from './assert.ts'
 import { suite } from './suite.ts'
 
 const test = suite('typed', { timeoutMs: 60_000 })
+const RELEASE_HINT = 'the release is a word of its own, without a flag: `v1.2.0`'
 const FLAGS = {
   release: { type: 'string', description: '' },
   'dry-run': { type: 'boolean', alias: 'n', description: '' },
@@ -23,6 +38,32 @@ test('the flag that was meant is named if it is plain; else all are', () => {
   is(hintFor('--dryrun'), 'did you mean `--dry-run`? see --help')
   for (const other of ['--tag', '--no', '-x', `--${'r'.repeat(100_000)}`])
     is(hintFor(other), 'there are --release, --dry-run, --yes; see --help', other.slice(0, 20))
+})
+
+test('a release is a word of its own: who types it as a flag is told so, and two are refused', () => {
+  const args = { tag: { type: 'positional', required: false }, ...FLAGS, release: undefined } as unknown as Flags
+  delete (args as Record<string, unknown>)['release']
+  is(parseFlags(['v1.2.0', '-y'], { args })['tag'], 'v1.2.0')
+  for (const typed of [['--release', 'v1.2.0'], ['--release=v1.2.0'], ['--tag', 'v1.2.0']]) {
+    const { message, hint } = throws(() => parseFlags(typed, { args })) as BatonError
+    match(message, /^there is no flag `--(release|tag)` here$/)
+    is(hint, RELEASE_HINT)
+  }
+  is((throws(() => parseFlags(['--relase', 'v1.2.0'], { args })) as BatonError).hint, RELEASE_HINT)
+  is((throws(() => parseFlags(['v1.2.0', 'v1.3.0'], { args })) as BatonError).message, 'expected a flag, got "v1.3.0"')
+  equal([releaseIn({ tag: 'latest' }), releaseIn({ release: 'v1.0.0' }), releaseIn({})], ['latest', 'v1.0.0', null])
+  throws(() => releaseIn({ tag: 'v1.0.0', release: 'v1.1.0' }), /expected one release, got "v1\.0\.0" and --release/)
+})
+
+test('a duration has its unit, but for 0, and is told back as it is typed', () => {
+  const good = { 0: 0, '0s': 0, '300ms': 300, '30s': 30_000, '5m': 300_000, '2h': 7_200_000, '1d': 86_400_000 }
+  for (const [text, ms] of Object.entries(good)) {
+    is(durationOf('--soak', text), ms, text)
+    is(durationOf('--soak', durationText(ms)), ms, text)
+  }
+  for (const bad of ['60', '1.5s', '-1s', '5 m', '5min', '25h', 'soon', '', '9999999s'])
+    throws(() => durationOf('--soak', bad), /^expected a time such as 30s, 5m or 2h in --soak, at most 1d, got "/)
+  throws(() => durationOf('--offline', '1h', { least: 86_400_000, most: 10 * 86_400_000 }), /--offline, 1d to 10d, got/)
 })
 
 test('the command that was meant is named if it is plain; else all are', () => {
@@ -49,16 +90,112 @@ test('baton: its version, help for a command in both ways, help of `deploy`, and
   ])
   match(long[1], /--to=<target>/)
   equal(short, long)
-  match(deploy[1], /systemd +install or upgrade on this host/)
+  for (const ground of ['host', 'source', 'container', 'fleet']) match(deploy[1], new RegExp(`^ +${ground}  `, 'm'))
   equal([long[0], deploy[0]], [EXIT.done, EXIT.done])
-  for (const words of [['publsh'], ['help', 'publsh'], ['deploy', 'contaner'], ['publish', '--flder', 'x']]) {
+  const wrong = [
+    ['publsh'],
+    ['publsh', '--help'],
+    ['help', 'publsh'],
+    ['deploy', 'contaner'],
+    ['publish', '--dri', 'x'],
+  ]
+  for (const words of wrong) {
     const [exitCode, said] = await baton(...words)
     is(exitCode, EXIT.usage, said)
     match(
       said,
-      /^error: there is no (command|flag) "[-a-z]+" here\nhint: did you mean `(publish|container|--folder)`\? see --help\n$/,
+      /^error: there is no (command "\w+"|flag `--\w+`) here\nhint: did you mean `(publish|container|--dir)`\? see --help\n$/,
     )
   }
+  const [nothing, ground, none] = await Promise.all([baton(), baton('deploy'), baton('help', 'exit-codes')])
+  equal([nothing[0], ground[0], none[0]], [EXIT.usage, EXIT.usage, EXIT.done])
+  match(none[1], /^ {2}8 {2}the new version failed/m)
+  const [host, deployHelp, trust] = await Promise.all([
+    baton('help', 'deploy', 'host'),
+    baton('deploy', 'host', '--help'),
+    baton('help', 'trust', 'sign'),
+  ])
+  equal([host, trust[0]], [deployHelp, EXIT.done])
+  match(host[1], /\[OPTIONS\] \[TAG\]/)
+})
+
+test('the command of a service: help in each way, exit codes, its version, and what is not there', async () => {
+  const service = async (...argv: string[]) => await quietly(() => runCommand(argv, { service: 'shop', tag: 'v1.1.0' }))
+  const [help, same, all] = [
+    await service('help', 'upgrade'),
+    await service('upgrade', '--help'),
+    await service('upgrade', '--help', '--all'),
+  ]
+  equal([help.code, help.stderr, same.stdout], [EXIT.done, '', help.stdout])
+  match(help.stdout, /upgrade \[OPTIONS\] \[TAG\]/)
+  match(help.stdout, /`--help --all` shows \d+ more flags; `help exit-codes` says what the exit codes mean\n$/)
+  is(/--lock-timeout|exit:/.test(help.stdout), false, help.stdout)
+  match(all.stdout, /--lock-timeout=<30s\|5m\|2h>.*0: give up at once.*10m/)
+  match((await service('help', 'exit-codes')).stdout, /^ {2}6 {2}locked$/m)
+  for (const asked of ['--version', '-v']) is((await service(asked)).stdout, 'shop v1.1.0\n')
+  for (const [typed, meant] of [
+    ['upgarde', 'upgrade'],
+    ['relases', 'releases'],
+    ['log', 'logs'],
+    ['retsart', 'restart'],
+  ]) {
+    const { code, stdout, stderr } = await service(typed ?? '', '--help')
+    equal([code, stdout], [EXIT.usage, ''])
+    is(stderr, `error: there is no command "${typed}" here\nhint: did you mean \`${meant}\`? see --help\n`)
+  }
+  const nothing = await service()
+  equal([nothing.code, nothing.stdout, /COMMANDS/.test(nothing.stderr)], [EXIT.usage, '', true])
+})
+
+test('the first help of a command has at most eight flags, and `--help --all` each', async () => {
+  const commands = PROGRAMS.flatMap((program) => program.commands.map((one) => ({ ...one, program: program.name })))
+  is(commands.length > 30, true, String(commands.length))
+  for (const { program, name, args } of commands) {
+    const rows = (all: boolean) => Object.entries(shownOf(args, all)).filter(([, { type }]) => type !== 'positional')
+    is(
+      rows(false).length <= 8,
+      true,
+      `${program} ${name}: ${rows(false)
+        .map(([flag]) => flag)
+        .join()}`,
+    )
+    is(rows(true).length, Object.values(args).filter(({ type }) => type !== 'positional').length, name)
+  }
+  const one = { name: 'x', description: 'x', args: { now: { type: 'boolean', negativeDescription: 'later' } } } as const
+  match((await helpFor(['--help'], one)) ?? '', /--no-now +later/)
+})
+
+test('one grammar: no command has a release, a folder or a duration in another form, and each waits as long for a lock', () => {
+  for (const { name: program, commands } of PROGRAMS) {
+    for (const { name, args } of commands) {
+      const where = `${program} ${name}`
+      equal(
+        Object.keys(args).filter((flag) => /^(folder|ref|tag-|.*-days$)/.test(flag)),
+        [],
+        where,
+      )
+      if ('release' in args) equal([args['tag']?.type, args['release']?.advanced], ['positional', true], where)
+      for (const [flag, it] of Object.entries(args)) {
+        if (flag === 'tag') is(it.type, 'positional', where)
+        if (/timeout|probation|soak|every|expiry|offline/.test(flag))
+          match(it.valueHint ?? '', /^\d+[smhd]/, `${where} --${flag}`)
+        if (flag === 'lock-timeout')
+          match(`${String(it.default)} ${it.description}`, /^(10m .*give up at once|.*give up at once \(10m\))$/)
+      }
+    }
+  }
+})
+
+test('`uninstall --purge -y` asks nobody: it says what to add', () => {
+  const context = { service: 'shop', flags: { yes: true, confirm: null } } as unknown as Context
+  const { code, message, hint } = throws(() => confirmPurge(context)) as BatonError
+  equal([code, message], ['refused', '--purge removes the database of shop, which -y does not answer for'])
+  is(hint, 'add `--confirm shop`')
+  confirmPurge({ service: 'shop', flags: { yes: true, confirm: 'shop' } } as unknown as Context)
+  throws(
+    () => confirmPurge({ service: 'shop', flags: { yes: true, confirm: 'beacon' } } as unknown as Context),
+    /expected the name shop/,
+  )
 })
 
 test.run()

@@ -88,7 +88,7 @@ test('a release that does not say what it speaks is refused for a switch, by nam
     refused.error?.message ?? '',
     /^v1\.1\.0 cannot take over from v1\.0\.0 while it serves: it was built with a kit/,
   )
-  match(refused.error?.hint ?? '', /`stop`, then `upgrade --release v1\.1\.0`, which starts it again/)
+  match(refused.error?.hint ?? '', /`\w+ stop`, then `\w+ upgrade v1\.1\.0`, which starts it again/)
   equal([(await it.status()).instance.id, (await journalOf(it.home)).bad], [before, []])
 })
 
@@ -100,7 +100,7 @@ test('a rollback to a release that does not say it is refused too, and the servi
   const refused = await it.carryOut('/admin/update/rollback', 'v1.0.0')
   equal([refused.outcome, refused.error?.code], ['failed', 'refused'])
   match(refused.error?.message ?? '', /^v1\.0\.0 cannot take over from v1\.1\.0 while it serves/)
-  match(refused.error?.hint ?? '', /`stop`, then `rollback`/)
+  match(refused.error?.hint ?? '', /`\w+ stop`, then `\w+ rollback`/)
   const { instance, state } = await it.status()
   equal([instance.version, state], ['v1.1.0', 'idle'])
 })
@@ -121,16 +121,16 @@ onHost.long(
         stderr,
         new RegExp(`${to} cannot take over from \\S+ while it serves: it was built with a kit that is older`),
       )
-      match(stderr, new RegExp(`stop\`, then \`(beacon )?${words[0]}`))
+      match(stderr, new RegExp(`beacon stop\`, then \`beacon ${words[0]}`))
     }
     const goes = async (...words: string[]) => {
       const { code, stderr } = await host.cli(...words)
       is(code, 0, stderr)
     }
-    await refuses('v1.1.0', 'upgrade', '--release', 'v1.1.0', '--dry-run', '--rehearse')
-    await refuses('v1.1.0', 'upgrade', '--release', 'v1.1.0')
+    await refuses('v1.1.0', 'upgrade', 'v1.1.0', '--dry-run', '--rehearse')
+    await refuses('v1.1.0', 'upgrade', 'v1.1.0')
     await goes('stop')
-    await goes('upgrade', '--release', 'v1.1.0', '-y')
+    await goes('upgrade', 'v1.1.0', '-y')
     is((await host.status()).instance.version, 'v1.1.0')
     await goes('stop')
     await goes('rollback', '-y')

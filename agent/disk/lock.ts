@@ -15,7 +15,7 @@ import type { ProcessName } from '../words/wire.ts'
 
 export interface Holder {
   pid: number
-  /** `the service`, `install.sh upgrade`, … */
+  /** `the service`, `shop upgrade`, … */
   who: string
   /** ISO 8601, UTC */
   since: string

@@ -12,7 +12,7 @@ export async function assertWritable(directory: string): Promise<void> {
     const found = isReadOnly ? 'it is on a read-only file system' : reasonOf(cause)
     throw new BatonError('refused', `expected to be able to write in ${directory}, where the executable is: ${found}`, {
       cause,
-      hint: '`install.sh doctor` says what a service needs there',
+      hint: '`doctor` of its command says what a service needs there',
     })
   }
 }

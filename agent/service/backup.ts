@@ -7,7 +7,7 @@ import { dirname, join, resolve } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { pipeline } from 'node:stream/promises'
 import { BatonError, MEANINGS, reasonOf } from '../words.ts'
-import { ownCommand, ownDatabase } from '../first.ts'
+import { ownDatabase, ownWords } from '../first.ts'
 import type { Build } from './build.ts'
 import { type Environment, readSettings } from './config.ts'
 
@@ -16,7 +16,7 @@ export async function backup(build: Build, argv: readonly string[], environment:
   try {
     if (target === '' || (target.startsWith('-') && target !== '-')) {
       throw new BatonError('invalid_settings', 'expected a file to write, or `-` for stdout', {
-        hint: `\`${build.service} ${ownCommand('backup /path/to/copy.db')}\``,
+        hint: `\`${build.service} ${ownWords('backup /path/to/copy.db')}\``,
       })
     }
     const { stateDirectory } = readSettings(build.service, rest, environment)

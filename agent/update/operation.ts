@@ -54,7 +54,7 @@ export interface AloneRequest extends Alone {
 }
 
 export interface OperationRequest extends Asked {
-  /** name of the lock's holder: `the service`, `install.sh upgrade` */
+  /** name of the lock's holder: `the service`, `shop upgrade` */
   who: string
   /** error code if the lock is held; default update_in_flight */
   refusal?: ErrorCode

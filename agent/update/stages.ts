@@ -169,7 +169,7 @@ function makeVerifyOf(install: ManagedInstall): Steps['verify'] {
   const verify = makeVerify(install)
   return async (candidate, release, signal) => {
     await verify(candidate, release, signal)
-    await refuseOtherWire(install, candidate.path, release.tag, `upgrade --release ${release.tag}`)
+    await refuseOtherWire(install, candidate.path, release.tag, `upgrade ${release.tag}`)
   }
 }
 

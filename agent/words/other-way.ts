@@ -22,7 +22,7 @@ export const REASONS: Partial<Record<Unmanaged, string>> = {
 export const ROUTES: Record<Unmanaged, string> = {
   windows: 'download the new release asset, replace the executable, restart the process (docs/operator/by-hand.md)',
   container: 'pull the new image, then recreate the container, from its host (docs/operator/container.md)',
-  source: 'pull the source, rebuild and restart: `deploy-source.sh --ref <tag>` (docs/operator/from-source.md)',
+  source: 'pull the source, rebuild and restart: `deploy-source.sh --release <tag>` (docs/operator/from-source.md)',
   cluster: 'restart the service as a whole with the new executable, or serve from one process',
   no_receipt:
     'download the new release asset, replace the executable, restart the process, or run `install.sh` for a managed install (docs/operator/by-hand.md)',

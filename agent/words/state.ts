@@ -282,7 +282,7 @@ export interface Status {
 
 export const COPIES_MAX = 20
 
-/** A copy of the database that an update has left. `state back --to TAG` takes the newest snapshot of that release. */
+/** A copy of the database that an update has left. `state back TAG` takes the newest snapshot of that release. */
 export interface StateCopy {
   /** for `state restore` */
   name: string

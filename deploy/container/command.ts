@@ -22,12 +22,21 @@ import { restoreState } from './restore.ts'
 import { resolveName } from './survey.ts'
 import { finishSwitch } from './switch.ts'
 import { retire } from './switcher.ts'
-import { asksForHelp, type CommandLine, parseFlags, SCRIPT_FLAGS, secondsOf, usage, usageOf } from '../lib/flags.ts'
+import {
+  type CommandLine,
+  DURATION,
+  durationOf,
+  parseFlags,
+  RELEASE_FLAGS,
+  releaseIn,
+  SCRIPT_FLAGS,
+  usage,
+} from '../lib/flags.ts'
+import { helpFor, printHelp } from '../lib/help.ts'
 import { printError, printJson, printLine } from '../lib/printer.ts'
 import { createProgress } from '../lib/progress.ts'
 
-const SECONDS = { type: 'string', valueHint: 'seconds' } as const
-const COMMAND = {
+export const COMMAND = {
   name: 'deploy-container.sh',
   description: 'deploys a release to a container, and goes back if it is not healthy',
   args: {
@@ -36,11 +45,11 @@ const COMMAND = {
       valueHint: 'name',
       description: 'name or id of the container, or label=KEY=VALUE (the only one of a service)',
     },
-    release: { type: 'string', valueHint: 'tag|latest', description: 'release to deploy' },
+    ...RELEASE_FLAGS,
     rollback: {
       type: 'boolean',
       default: false,
-      description: 'back to the image that ran before; with --release: to that one',
+      description: 'back to the image that ran before, or to that of the release',
     },
     'keep-port': {
       type: 'boolean',
@@ -49,6 +58,7 @@ const COMMAND = {
       negativeDescription: 'take it out again; refuses clients once, for a second',
     },
     'holder-image': {
+      advanced: true,
       type: 'string',
       valueHint: 'image',
       description: "image of the holder (the tag `holder` in the container's own repository)",
@@ -59,50 +69,82 @@ const COMMAND = {
       description: 'show what runs, what ran before, its health, and what is left over',
     },
     'restore-state': {
+      advanced: true,
       type: 'string',
       valueHint: 'name',
       description: 'put this copy of the database in its place, the present one aside, and restart the container',
     },
     clean: {
+      advanced: true,
       type: 'boolean',
       default: false,
       description: 'remove leftovers of cut runs, the container of a failed release, and the images of this program',
     },
     image: {
+      advanced: true,
       type: 'string',
       valueHint: 'repository',
       description: "where the release is (the container's own repository)",
     },
     pull: {
+      advanced: true,
       type: 'string',
       valueHint: 'always|missing|never',
       default: 'always',
       description:
         'whether the registry is asked: never takes the image that is here, missing asks only if there is none',
     },
-    digest: { type: 'string', valueHint: 'sha256:…', description: 'the image must be this one, whatever its tag says' },
-    feed: { type: 'string', valueHint: 'feed', description: 'signed feed that says which image the release is' },
-    root: { type: 'string', valueHint: 'file', description: 'root.json that verifies the feed (the one built in)' },
+    digest: {
+      advanced: true,
+      type: 'string',
+      valueHint: 'sha256:…',
+      description: 'the image must be this one, whatever its tag says',
+    },
+    feed: {
+      advanced: true,
+      type: 'string',
+      valueHint: 'feed',
+      description: 'signed feed that says which image the release is',
+    },
+    root: {
+      advanced: true,
+      type: 'string',
+      valueHint: 'file',
+      description: 'root.json that verifies the feed (the one built in)',
+    },
     engine: {
+      advanced: true,
       type: 'string',
       valueHint: 'docker|podman|auto',
       default: 'auto',
       description: 'auto: DOCKER_HOST, then Docker, then podman',
     },
-    'health-timeout': { ...SECONDS, default: '60', description: 'how long it may take to become healthy' },
-    probation: { ...SECONDS, default: '30', description: 'how long it must stay healthy before the old one ends' },
+    'health-timeout': {
+      ...DURATION,
+      default: '60s',
+      advanced: true,
+      description: 'how long it may take to become healthy',
+    },
+    probation: {
+      ...DURATION,
+      default: '30s',
+      advanced: true,
+      description: 'how long it must stay healthy before the old one ends',
+    },
     'allow-irreversible': {
       type: 'boolean',
       default: false,
       description: 'allow a release with no way back from what it does to the data',
     },
     rehearse: {
+      advanced: true,
       type: 'string',
       valueHint: 'auto|never',
       default: 'auto',
       description: 'whether a release is tried on a copy of the data first',
     },
     'with-shared': {
+      advanced: true,
       type: 'boolean',
       default: false,
       description: 'for compose: also if another service uses the same variable, and moves with the next `up`',
@@ -135,15 +177,14 @@ export interface ContainerSettings extends Omit<ContainerRequest, 'container'> {
   quiet: boolean
 }
 
-/** Throws BatonError invalid_request, invalid_tag. Null if the arguments ask for help. */
-export function parseContainerSettings(argv: readonly string[]): ContainerSettings | null {
-  if (asksForHelp(argv)) return null
+/** Throws BatonError invalid_request, invalid_tag. */
+export function parseContainerSettings(argv: readonly string[]): ContainerSettings {
   const values = parseFlags(argv, INNER)
   const { rollback, engine, digest = null, 'keep-port': keeps } = values
   const way: HoldWay | null = keeps === undefined ? null : keeps ? 'hold' : 'no-hold'
-  const release = way ?? values.release ?? null
-  if (way !== null && (values.release !== undefined || rollback))
-    throw usage('expected --keep-port or --no-keep-port alone')
+  const named = releaseIn(values)
+  const release = way ?? named
+  if (way !== null && (named !== null || rollback)) throw usage('expected --keep-port or --no-keep-port alone')
   if (values['holder-image'] !== undefined && way !== 'hold')
     throw usage('expected --holder-image with --keep-port only')
   const copy = values['restore-state']
@@ -151,8 +192,9 @@ export function parseContainerSettings(argv: readonly string[]): ContainerSettin
   if (copy !== undefined) acts.push('restore')
   const act: Act = acts[0] ?? 'deploy'
   if (acts.length > 1 || (act !== 'deploy' && (rollback || release !== null)))
-    throw usage('expected one of --release, --rollback, --status, --restore-state and --clean')
-  if (act === 'deploy' && release === null && !rollback) throw usage('expected --release or --rollback')
+    throw usage('expected one of a release, --rollback, --status, --restore-state and --clean')
+  if (act === 'deploy' && release === null && !rollback)
+    throw usage('expected a release, such as v1.1.0 or latest, or --rollback')
   if (way === null && release !== null && (rollback || release !== 'latest') && !isTag(release)) {
     const expected = rollback ? 'a tag' : '`latest` or a tag'
     const got = JSON.stringify(String(release).slice(0, 40))
@@ -181,8 +223,8 @@ export function parseContainerSettings(argv: readonly string[]): ContainerSettin
     pull,
     signedBy: values.feed === undefined ? null : { feed: values.feed, root: values.root ?? null },
     engine,
-    healthTimeoutMs: secondsOf('--health-timeout', values['health-timeout']),
-    probationMs: secondsOf('--probation', values.probation),
+    healthTimeoutMs: durationOf('--health-timeout', values['health-timeout']),
+    probationMs: durationOf('--probation', values.probation),
     withShared: values['with-shared'],
     allowIrreversible: values['allow-irreversible'],
     rehearse: values.rehearse === 'auto',
@@ -207,14 +249,13 @@ export async function deploy(
   return end
 }
 
-export async function deployContainer(argv: readonly string[]): Promise<number> {
+/** `name`: the command as it was typed, for its help. */
+export async function deployContainer(argv: readonly string[], name: string): Promise<number> {
   let settings: ContainerSettings | null = null
   try {
+    const help = await helpFor(argv, { ...COMMAND, name })
+    if (help !== null) return printHelp(help)
     settings = parseContainerSettings(argv)
-    if (settings === null) {
-      process.stdout.write(await usageOf(COMMAND))
-      return EXIT.done
-    }
     const { act, container } = settings
     const engine = await connectEngine(await findSocket(settings.engine, process.env))
     const report = reporter(settings)

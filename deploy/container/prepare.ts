@@ -59,7 +59,7 @@ export async function plan(
   if (request.release === 'latest' && site.failed?.Image === target.image.Id) {
     const where = `see \`docker logs ${nameOf(site.failed)}\``
     throw new BatonError('refused', `${target.version ?? 'this image'} has failed here before (${where})`, {
-      hint: 'name its tag with --release to try it again',
+      hint: 'its tag tries it again',
     })
   }
   const origin = originOf(container, oldImage, target, request)

@@ -9,7 +9,7 @@ import { mkdir, readdir, stat, symlink } from 'node:fs/promises'
 import { isSea } from 'node:sea'
 import { dirname, join } from 'node:path'
 import { BatonError } from '../../agent/words.ts'
-import { ownCommand, ownContainerId } from '../../agent/install.ts'
+import { ownContainerId, ownWords } from '../../agent/install.ts'
 import { run } from '../lib/shell.ts'
 import { temporaryFolder } from '../lib/trusted.ts'
 import type { Engine } from './engine/engine.ts'
@@ -28,7 +28,7 @@ export async function programInImage(engine: Engine): Promise<Program> {
   if (self !== null) {
     const mounted = self.Mounts.find(({ Destination }) => samePath(Destination, engine.socketPath))
     const entrypoint = isSea()
-      ? [process.execPath, ...ownCommand('deploy').split(' ')]
+      ? [process.execPath, ...ownWords('deploy').split(' ')]
       : [process.execPath, ...NODE_FLAGS, ...process.argv.slice(1, 2)]
     return { image: self.Image, entrypoint, socket: mounted?.Source ?? engine.socketPath }
   }
@@ -43,7 +43,7 @@ export async function programInImage(engine: Engine): Promise<Program> {
   if ((await engine.image(reference)) === null) await importFiles(files, tag, engine)
   await removePrograms(engine, reference)
   const entrypoint = isSea()
-    ? ['/baton/program', ...ownCommand('deploy').split(' ')]
+    ? ['/baton/program', ...ownWords('deploy').split(' ')]
     : ['/baton/program', ...NODE_FLAGS, '/baton/deploy/deploy-container.ts']
   return { image: reference, entrypoint, socket: engine.socketPath }
 }

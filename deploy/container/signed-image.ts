@@ -28,7 +28,7 @@ export async function signedImage({ feed, root }: SignedBy, service: string, rel
   if (signed && found.image !== null) return { tag: found.tag, ...found.image }
   const what = signed ? `names no image of ${found.tag}` : 'is not signed, or no root is known to check it with'
   throw new BatonError('not_signed', `${open.description} ${what}`, {
-    hint: signed ? 'its maintainer signs one with `baton trust sign DIR --image`' : 'name the root with --root FILE',
+    hint: signed ? 'its maintainer signs one with `baton trust sign --image`' : 'name the root with --root FILE',
   })
 }
 

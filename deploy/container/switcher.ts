@@ -11,6 +11,7 @@ import { GATES } from './gate.ts'
 import { volumeOfHolder } from './hold.ts'
 import type { ContainerInspection, CreateBody, Mount } from './inspection.ts'
 import type { Job } from './job.ts'
+import { durationText } from '../lib/flags.ts'
 import { again } from './moves.ts'
 import { namesFor } from './reference.ts'
 import { type DeployEvent, type EndEvent, type ContainerEnd, ended, endedOf } from './report.ts'
@@ -39,8 +40,8 @@ export async function makeSwitcher(
   const flags = {
     container: origin.name,
     successor: job.successor,
-    'health-timeout': healthTimeoutMs / 1000,
-    probation: probationMs / 1000,
+    'health-timeout': durationText(healthTimeoutMs),
+    probation: durationText(probationMs),
   }
   const args = Object.entries(flags).map(([flag, value]) => `--${flag}=${value}`)
   const both = [await engine.container(job.predecessor), await engine.container(job.successor)]

@@ -20,7 +20,6 @@ export interface FleetEnd {
 }
 
 const PROGRAM = 'ansible-playbook'
-const PLAYBOOK = join(import.meta.dirname, 'playbooks/waves.yml')
 const OLDEST = [2, 14] as const
 /** from the first signal to SIGKILL */
 const GRACE_MS = 15_000
@@ -64,24 +63,29 @@ export async function expectNewEnough(program: string): Promise<void> {
 }
 
 /**
- * Runs the playbook. Its output goes to this process's own. The end is null if Ansible did not get that far: `interrupted`, or with
+ * Runs the playbook of the folder with Baton's collection. Its output goes to this process's own. The end is null if Ansible did not get that far: `interrupted`, or with
  * an exit code of its own.
  */
 export async function runPlaybook(
   program: string,
   variables: Variables,
   flags: readonly string[],
-  { report, show, lockSeconds }: { report: string; show: 'lines' | 'json' | 'nothing'; lockSeconds: number },
+  {
+    collection,
+    report,
+    show,
+    lockSeconds,
+  }: { collection: string; report: string; show: 'lines' | 'json' | 'nothing'; lockSeconds: number },
 ): Promise<{ end: FleetEnd | null; exitCode: number | null; interrupted: boolean }> {
   await using work = await temporaryFolder('baton-fleet-')
   await mkdir(join(work.path, 'ansible_collections', 'baton'), { recursive: true })
-  await symlink(import.meta.dirname, join(work.path, 'ansible_collections', 'baton', 'fleet'))
+  await symlink(collection, join(work.path, 'ansible_collections', 'baton', 'fleet'))
   // a gate may hold a password: not in argv, and readable by nobody else
   const vars = join(work.path, 'vars.json')
   await writeFile(vars, JSON.stringify(variables), { mode: 0o600 })
   await mkdir(dirname(report), { recursive: true })
   const end = join(work.path, 'end.json')
-  const child = spawn(program, [PLAYBOOK, '--extra-vars', `@${vars}`, ...flags], {
+  const child = spawn(program, [join(collection, 'playbooks/waves.yml'), '--extra-vars', `@${vars}`, ...flags], {
     env: {
       ...process.env,
       ...(await environment(work.path, report)),

@@ -2,11 +2,12 @@
 
 import { resolve } from 'node:path'
 import { BatonError, isTag } from '../../agent/words.ts'
-import { usage } from '../lib/flags.ts'
+import { durationOf, releaseIn, usage } from '../lib/flags.ts'
 
 export interface FleetArguments {
   inventory?: string | undefined
   limit?: string | undefined
+  tag?: string | undefined
   release?: string | undefined
   rollback: boolean
   waves?: string | undefined
@@ -28,17 +29,16 @@ export interface FleetArguments {
 
 export type Variables = Record<`fleet_${string}`, string | number | boolean | readonly (string | number)[]>
 
-const SECONDS_MAX = 86_400
 const HOSTS_MAX = 100_000
 const WAVES_MAX = 100
-const UNITS = { s: 1, m: 60, h: 3600 } as const
 
 /** A variable is there only if its flag is: the role has the other values. */
 export function variablesOf(given: FleetArguments, isCheck: boolean): Variables {
-  const { release = '', rollback } = given
+  const { rollback } = given
+  const release = releaseIn(given) ?? ''
   const pause = pauseOf(given)
   if (release === '' && !rollback && !isCheck && pause === '')
-    throw usage('expected --release or --rollback; --check by itself says what runs where')
+    throw usage('expected a release or --rollback; --check by itself says what runs where')
   if (release !== '' && release !== 'latest' && !isTag(release))
     throw new BatonError('invalid_tag', `expected \`latest\` or a tag of the form vX.Y.Z, got ${quote(release)}`)
   if (release === 'latest' && rollback) throw usage('a rollback goes to a tag, or with none to each backup')
@@ -48,7 +48,7 @@ export function variablesOf(given: FleetArguments, isCheck: boolean): Variables 
   if (given['on-failure'] !== undefined) variables.fleet_on_failure = policyOf(given['on-failure'])
   if (given['allow-downgrade']) variables.fleet_allow_downgrade = true
   for (const name of ['soak', 'lock-timeout', 'health-timeout'] as const)
-    if (given[name] !== undefined) variables[variable(name)] = durationOf(`--${name}`, given[name])
+    if (given[name] !== undefined) variables[variable(name)] = Math.ceil(durationOf(`--${name}`, given[name]) / 1000)
   for (const [name, most] of [['throttle', HOSTS_MAX] as const, ['max-fail-percentage', 99] as const])
     if (given[name] !== undefined) variables[variable(name)] = numberOf(`--${name}`, given[name], most)
   for (const name of ['gate', 'before-host', 'after-host'] as const)
@@ -71,22 +71,15 @@ export function ansibleFlagsOf(given: FleetArguments, isCheck: boolean, more: re
 }
 
 /** What hosts do by themselves is paused until a day, or the pause ends; '' if neither is asked for. Nothing else is done then. */
-export function pauseOf({ 'pause-until': day, unpause: ends, release, rollback }: FleetArguments): string {
+export function pauseOf(given: FleetArguments): string {
+  const { 'pause-until': day, unpause: ends, rollback } = given
   if (day === undefined && !ends) return ''
   if (day !== undefined && ends) throw usage('expected --pause-until or --unpause, got both')
-  if (release !== undefined || rollback)
+  if (releaseIn(given) !== null || rollback)
     throw usage('--pause-until and --unpause move nothing: they go without a release')
   if (day === undefined) return 'end'
   if (/^\d{4}-\d\d-\d\d$/.test(day)) return day
   throw usage(`expected a day such as 2026-12-27 in --pause-until, got ${quote(day)}`)
-}
-
-/** Seconds from `90`, `30s`, `5m`, `1h`. */
-function durationOf(flag: string, text: string): number {
-  const [, digits = '', unit = 's'] = /^(\d{1,5})([smh]?)$/.exec(text) ?? []
-  const seconds = Number(digits) * UNITS[(unit || 's') as keyof typeof UNITS]
-  if (digits !== '' && seconds <= SECONDS_MAX) return seconds
-  throw usage(`expected a time such as 90, 30s, 5m or 1h in ${flag}, at most a day, got ${quote(text)}`)
 }
 
 function wavesOf(text: string): (string | number)[] {

@@ -8,6 +8,7 @@ import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { COMMAND, readReceiptBeside, readSystemReceipt, type Receipt, SYSTEM_DIRECTORY } from '../../agent/install.ts'
 import { BatonError, type ErrorCode, EXIT, MEANINGS, type OperationReport, serviceName } from '../../agent/words.ts'
+import { durationOf } from '../lib/flags.ts'
 import { defaultsFrom, personOf } from './commands/context.ts'
 import { worstOf } from './doctor/finding.ts'
 import { checkSupervisor } from './doctor/host.ts'
@@ -27,7 +28,7 @@ export interface Deployment {
   /** for a first install; null: install.sh builds this clone */
   feed: string | null
   healthUrl: string | null
-  /** seconds, as they were typed */
+  /** durations, as they were typed */
   healthTimeout: string
   lockTimeout: string
   /** passed to install.sh for a first install */
@@ -82,7 +83,7 @@ export async function deployHere(deployment: Deployment, report: HostReport): Pr
   }
   const layout = layoutOfReceipt(receipt, personOf(process.env))
   const command = [layout.program, `--${receipt.scope}`]
-  const word = rollback ? ['rollback'] : ['upgrade', '--release', release ?? 'latest']
+  const word = rollback ? ['rollback'] : ['upgrade', release ?? 'latest']
   const ended = await runCommand(command, [...word, ...flagsOf(deployment)], report)
   if (dryRun || ended.outcome !== 'up_to_date' || receipt.options['start'] === false) return ended
   // a deployment ends with a running service, even if the release was in place already and the service was stopped
@@ -96,14 +97,14 @@ async function firstInstall(deployment: Deployment, report: HostReport): Promise
     throw new BatonError('invalid_request', `expected the name of a service, got ${JSON.stringify(service)}`)
   // without a feed, install.sh builds the release from this clone
   const from = feed === null ? ['--clone', CLONE] : ['--feed', feed]
-  const flags = ['install', '-y', '--release', release ?? 'latest', ...from]
+  const flags = ['install', release ?? 'latest', '-y', ...from]
   if (dryRun) flags.push('--dry-run')
   // with a feed, the script must know the name of the service
   const named = (await readFile(INSTALLER, 'utf8')).replace(/^BATON_SERVICE=$/m, `BATON_SERVICE=${service}`)
   const [script, text] = feed === null ? [[INSTALLER], null] : [['-s', '--'], named]
   const ended = await runJson(['/bin/sh', ...script, ...flags, ...installFlags, '--json'], report, text)
   if (!dryRun && healthUrl !== null) {
-    await askUntilWell(healthUrl, Number(healthTimeout) * 1000).catch((cause: unknown) => {
+    await askUntilWell(healthUrl, durationOf('--health-timeout', healthTimeout)).catch((cause: unknown) => {
       throw new BatonError('service_down', cause instanceof Error ? cause.message : String(cause), { cause })
     })
   }

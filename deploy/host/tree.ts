@@ -1,21 +1,20 @@
 // The commands of a managed install. `deploy/executable.ts` runs them inside the executable, `install.ts` from a clone.
 // Must hold: every command ends with an exit code of the table in agent/words/errors.ts; nothing is thrown.
 
-import { ownCommand } from '../../agent/install.ts'
-import { asBatonError, EXIT, MEANINGS } from '../../agent/words.ts'
+import { ownWords } from '../../agent/install.ts'
+import { asBatonError, MEANINGS } from '../../agent/words.ts'
 import {
-  asksForHelp,
   type CommandLine,
+  durationOf,
   type Flags,
   OUTPUT_FLAGS,
   parseFlags,
   SCRIPT_FLAGS,
-  secondsOf,
-  unknownCommand,
   usage,
-  usageOf,
   WAITING_FLAGS,
+  YES,
 } from '../lib/flags.ts'
+import { commandOf, printHelp } from '../lib/help.ts'
 import { isRefusal } from '../lib/refusal.ts'
 import { work } from './boundary/worker.ts'
 import { IN_UNIT, WORKER } from './boundary/drop.ts'
@@ -23,31 +22,38 @@ import type { Context } from './commands/context.ts'
 import { endOf } from './commands/deeds.ts'
 import { doctor } from './commands/doctor.ts'
 import { install } from './commands/install.ts'
+import { logs } from './commands/logs.ts'
+import { releases } from './commands/releases.ts'
 import { stateCommand } from './commands/state.ts'
 import { cancelCommand, holdCommand, rollback, upgrade } from './commands/move.ts'
-import { rescueHere, start, stop, superviseHere } from './commands/running.ts'
+import { rescueHere, restart, start, stop, superviseHere } from './commands/running.ts'
 import { status } from './commands/status.ts'
 import { uninstall } from './commands/uninstall.ts'
 import { checked } from './place/choices.ts'
 import { withOpener } from './service/opener.ts'
 import { makeReport, type HostReport } from './report.ts'
 
-const VERBOSE = { verbose: { type: 'boolean', alias: 'v', description: 'say more' } } as const satisfies Flags
+const VERBOSE = {
+  verbose: { type: 'boolean', alias: 'v', advanced: true, description: 'say more' },
+} as const satisfies Flags
 
 const PLACE = {
-  system: { type: 'boolean', description: 'for the whole host (the default for root)' },
-  user: { type: 'boolean', description: 'for this user' },
-  prefix: { type: 'string', valueHint: 'dir', description: 'directory of the executable' },
+  system: { type: 'boolean', advanced: true, description: 'for the whole host (the default for root)' },
+  user: { type: 'boolean', advanced: true, description: 'for this user' },
+  prefix: { type: 'string', valueHint: 'dir', advanced: true, description: 'directory of the executable' },
 } as const satisfies Flags
-
-const YES = { yes: { type: 'boolean', alias: 'y', description: 'do not ask' } } as const satisfies Flags
 
 const LOOKING = { ...PLACE, ...OUTPUT_FLAGS, ...VERBOSE } as const satisfies Flags
-const ACTING = { ...PLACE, ...SCRIPT_FLAGS, ...VERBOSE, ...YES, ...WAITING_FLAGS } as const satisfies Flags
-
-const RELEASE = {
-  release: { type: 'string', valueHint: 'tag|latest', description: 'the release to move to' },
+/** `--yes` is taken by each command that changes something, so that a script need not know which ones ask */
+const ACTING = {
+  ...PLACE,
+  ...SCRIPT_FLAGS,
+  ...VERBOSE,
+  yes: { ...YES.yes, advanced: true },
+  ...WAITING_FLAGS,
 } as const satisfies Flags
+
+const TAG = { type: 'positional', required: false } as const
 
 const IRREVERSIBLE = {
   'allow-irreversible': {
@@ -61,9 +67,10 @@ const HOLD = {
   'pause-until': {
     type: 'string',
     valueHint: 'day',
+    advanced: true,
     description: 'move nothing; nothing goes by itself before that day',
   },
-  unpause: { type: 'boolean', description: 'move nothing; end that pause' },
+  unpause: { type: 'boolean', advanced: true, description: 'move nothing; end that pause' },
 } as const satisfies Flags
 
 const REHEARSE = {
@@ -82,18 +89,23 @@ const RESTORE_STATE = {
 
 const INSTALL = {
   ...ACTING,
-  ...RELEASE,
-  'state-dir': { type: 'string', valueHint: 'dir', description: 'directory of the database, which no command removes' },
+  ...YES,
+  user: { ...PLACE.user, advanced: false },
+  tag: { ...TAG, description: 'the release: latest, or a tag such as v1.1.0 (the one that install.sh came with)' },
   feed: { type: 'string', valueHint: 'feed', description: 'https://host/path/, /folder or github:owner/name' },
   listen: {
     type: 'string',
     valueHint: 'host:port',
     description: 'where the service listens, for a first install; `:port`: at every address',
   },
-  'run-as': { type: 'string', valueHint: 'user', description: 'user of a system service' },
-  service: { type: 'boolean', description: 'with a systemd service', negativeDescription: 'without systemd' },
-  start: { type: 'boolean', description: 'start the service', negativeDescription: 'start nothing' },
+  'state-dir': { type: 'string', valueHint: 'dir', description: 'directory of the database, which no command removes' },
+  'run-as': { type: 'string', valueHint: 'user', advanced: true, description: 'user of a system service' },
+  service: { type: 'boolean', negativeDescription: 'without systemd' },
+  start: { type: 'boolean', advanced: true, negativeDescription: 'start nothing' },
 } as const satisfies Flags
+
+/** a flag of `install` that a look at an install takes too */
+const asked = <Flag extends object>(flag: Flag) => ({ ...flag, advanced: true })
 
 type Values = Record<string, unknown>
 
@@ -116,23 +128,27 @@ const WORDS: readonly Word[] = [
   },
   {
     name: 'upgrade',
-    description: 'move to a newer release',
-    args: { ...ACTING, ...RELEASE, ...IRREVERSIBLE, ...REHEARSE, ...HOLD },
+    description: 'move to the latest release, or to the one that is named',
+    args: {
+      tag: { ...TAG, description: 'the release, such as v1.1.0 (latest)' },
+      ...ACTING,
+      ...IRREVERSIBLE,
+      ...REHEARSE,
+      ...HOLD,
+    },
     act(context, { 'pause-until': day, unpause: ends }) {
       const until = typeof day === 'string' ? day : null
+      if (until === null && ends !== true) return upgrade(context)
       if (until !== null && ends === true) throw usage('expected `--pause-until` or `--unpause`, got both')
-      return until === null && ends !== true ? upgrade(context) : holdCommand(context, until)
+      if (context.flags.release !== null) throw usage('expected no release beside `--pause-until` and `--unpause`')
+      return holdCommand(context, until)
     },
   },
   {
     name: 'rollback',
-    description: 'bring the backup executable back, or a release by its tag',
-    args: {
-      ...ACTING,
-      ...RESTORE_STATE,
-      tag: { type: 'positional', required: false, description: 'a release, such as v1.0.0' },
-    },
-    act: (context, { tag }) => rollback(context, typeof tag === 'string' ? tag : null),
+    description: 'bring the backup executable back, or the release that is named',
+    args: { tag: { ...TAG, description: 'the release, such as v1.0.0 (the backup)' }, ...ACTING, ...RESTORE_STATE },
+    act: (context) => rollback(context, context.flags.release),
   },
   {
     name: 'cancel',
@@ -143,60 +159,35 @@ const WORDS: readonly Word[] = [
   {
     name: 'status',
     description: 'what is installed and running',
-    args: {
-      ...LOOKING,
-      check: { type: 'boolean', default: false, description: 'ask the feed for the latest release too' },
-    },
-    act: (context, { check }) => status(context, check === true),
+    args: LOOKING,
+    act: (context) => status(context, false),
   },
   {
     name: 'check',
-    description: 'ask the feed what there is, and change nothing',
+    description: 'the same, and ask the feed what is the latest',
     args: LOOKING,
     act: (context) => status(context, true),
   },
   {
-    name: 'state',
-    description:
-      'the copies of the database that updates have left; `state restore NAME` takes one back, `state back --to TAG` a release with its data, `state clean` removes what was put aside',
-    args: {
-      ...ACTING,
-      act: { type: 'positional', required: false, description: 'list, restore, clean or back' },
-      copy: { type: 'positional', required: false, description: 'a name of the list' },
-      to: { type: 'string', valueHint: 'tag', description: 'for back: the release, such as v1.0.0' },
-    },
-    act: (context, { act = 'list', copy = null, to = null }) => {
-      if (act !== 'back') return stateCommand(context, String(act), typeof copy === 'string' ? copy : null)
-      if (typeof to !== 'string') throw usage('expected `--to TAG` beside `state back`')
-      return rollback({ ...context, flags: { ...context.flags, restoreState: true } }, to)
-    },
+    name: 'releases',
+    description: 'what the feed has: what is running here, installed, kept as a backup, bad, yanked',
+    args: LOOKING,
+    act: (context) => releases(context),
   },
   {
-    name: 'uninstall',
-    description: 'remove the install; the state directory stays',
+    name: 'logs',
+    description: 'what the service has written, as its supervisor has it',
     args: {
-      ...ACTING,
-      purge: { type: 'boolean', description: 'remove the state and the configuration too' },
-      confirm: { type: 'string', valueHint: 'service', description: 'the name that --purge asks for' },
+      ...PLACE,
+      follow: { type: 'boolean', alias: 'f', default: false, description: 'go on as it writes, until Ctrl-C' },
+      lines: { type: 'string', valueHint: 'number', default: '50', description: 'how many of the last lines' },
     },
-    act: (context) => uninstall(context),
-  },
-  {
-    name: 'doctor',
-    description: 'say what would fail, before it does',
-    args: {
-      ...LOOKING,
-      feed: INSTALL.feed,
-      service: INSTALL.service,
-      'state-dir': INSTALL['state-dir'],
-      'run-as': INSTALL['run-as'],
-    },
-    act: (context) => doctor(context),
+    act: (context, { follow, lines }) => logs(context, follow === true, String(lines)),
   },
   {
     name: 'start',
     description: 'start the service',
-    args: { ...ACTING, supervise: { type: 'boolean', description: 'stay, as its supervisor' } },
+    args: { ...ACTING, supervise: { type: 'boolean', advanced: true, description: 'stay, as its supervisor' } },
     act: (context, { supervise }) => (supervise === true ? superviseHere(context) : start(context)),
   },
   {
@@ -204,6 +195,54 @@ const WORDS: readonly Word[] = [
     description: 'let the service drain and stop',
     args: ACTING,
     act: (context) => stop(context),
+  },
+  {
+    name: 'restart',
+    description: 'let the service drain, and start it again',
+    args: ACTING,
+    act: (context) => restart(context),
+  },
+  {
+    name: 'state',
+    description: 'list, take back or remove the copies of the database that updates have left',
+    args: {
+      act: {
+        type: 'positional',
+        required: false,
+        description: 'list; restore NAME; back TAG, which is a release with its data; clean, what was put aside',
+      },
+      which: { type: 'positional', required: false, description: 'a name of the list, or a release' },
+      ...ACTING,
+    },
+    act: (context, { act = 'list', which }) => {
+      const named = typeof which === 'string' ? which : null
+      if (act !== 'back') return stateCommand(context, String(act), named)
+      if (named === null) throw usage('expected a release, as in `state back v1.0.0`')
+      return rollback({ ...context, flags: { ...context.flags, restoreState: true } }, named)
+    },
+  },
+  {
+    name: 'doctor',
+    description: 'say what would fail, before it does',
+    args: {
+      ...LOOKING,
+      feed: asked(INSTALL.feed),
+      service: asked(INSTALL.service),
+      'state-dir': asked(INSTALL['state-dir']),
+      'run-as': INSTALL['run-as'],
+    },
+    act: (context) => doctor(context),
+  },
+  {
+    name: 'uninstall',
+    description: 'remove the install; the state directory stays',
+    args: {
+      ...ACTING,
+      ...YES,
+      purge: { type: 'boolean', description: 'remove the state and the configuration too' },
+      confirm: { type: 'string', valueHint: 'service', description: 'the name that --purge asks for' },
+    },
+    act: (context) => uninstall(context),
   },
   {
     name: 'rescue',
@@ -224,6 +263,9 @@ const WORDS: readonly Word[] = [
   },
 ]
 
+/** What may be typed, hidden words too. */
+export const COMMANDS: readonly CommandLine[] = WORDS
+
 /** Every first word that is a command, hidden ones too. */
 export const COMMAND_WORDS: readonly string[] = WORDS.map(({ name }) => name)
 
@@ -232,31 +274,24 @@ export const COMMAND_FLAGS: Readonly<Flags> = Object.fromEntries(WORDS.flatMap((
 
 /** Runs one command and returns its exit code; never throws. */
 export async function runCommand(argv: readonly string[], build: HostProgram): Promise<number> {
-  const [first = '', ...rest] = argv
-  const named = first === 'help' ? (rest[0] ?? '') : first
-  const word = WORDS.find(({ name }) => name === named)
-  const tree: CommandLine = {
-    name: `${build.service} ${ownCommand('')}`.trim(),
-    description: `installs and keeps up to date: ${build.service} ${build.tag}`,
-    args: {},
-  }
-  if (named === '' || (word !== undefined && first === 'help') || asksForHelp(argv)) {
-    process.stdout.write(word === undefined ? await usageOf(tree, undefined, WORDS) : await usageOf(word, tree))
-    return EXIT.done
-  }
-  const about = { command: first, service: build.service }
+  const { service, tag } = build
+  const about = { command: argv[0] ?? '', service }
   let report: HostReport = makeReport({ json: argv.includes('--json'), quiet: false, verbose: false, about })
   try {
-    if (word === undefined) {
-      const names = WORDS.filter(({ hidden }) => hidden !== true).map(({ name }) => name)
-      throw unknownCommand(named, names)
-    }
+    const found = await commandOf(argv, {
+      name: `${service} ${ownWords('')}`.trim(),
+      description: `installs and keeps up to date: ${service} ${tag}`,
+      commands: WORDS,
+      version: async () => `${service} ${tag}`,
+    })
+    if ('text' in found) return printHelp(found.text, found.exit)
+    const { word, rest } = found
     const values: Values = parseFlags(rest, word)
     const context = contextFrom(values, build, about)
     report = context.report
     return await word.act(context, values, rest)
   } catch (cause) {
-    const error = await withOpener(asBatonError(cause, isRefusal(cause) ? 'refused' : 'unexpected', first))
+    const error = await withOpener(asBatonError(cause, isRefusal(cause) ? 'refused' : 'unexpected', about.command))
     report.failed(error, endOf(error))
     return MEANINGS[error.code].exit
   }
@@ -287,7 +322,7 @@ function contextFrom(values: Values, build: HostProgram, about: { command: strin
     }),
     flags: {
       said,
-      release: text('release') ?? null,
+      release: text('tag') ?? null,
       allowIrreversible: values['allow-irreversible'] === true,
       restoreState: values['restore-state'] === true,
       rehearse: values['rehearse'] === true,
@@ -295,10 +330,9 @@ function contextFrom(values: Values, build: HostProgram, about: { command: strin
       yes: values['yes'] === true,
       confirm: text('confirm') ?? null,
       purge: values['purge'] === true,
-      check: values['check'] === true,
       healthUrl: text('health-url') ?? null,
-      lockTimeoutMs: secondsOf('--lock-timeout', text('lock-timeout') ?? '0'),
-      healthTimeoutMs: secondsOf('--health-timeout', text('health-timeout') ?? '60'),
+      lockTimeoutMs: durationOf('--lock-timeout', text('lock-timeout') ?? '0'),
+      healthTimeoutMs: durationOf('--health-timeout', text('health-timeout') ?? '60s'),
     },
   }
 }

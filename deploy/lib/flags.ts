@@ -1,11 +1,13 @@
-// Parses the arguments of the commands in deploy/, and prints their usage. The one importer of citty. `serve`, `healthcheck` and
+// Parses the arguments of the commands in deploy/, and draws their usage. The one importer of citty. `serve`, `healthcheck` and
 // `backup` of the reference service read their own.
 // Must hold: an argument that a command line does not know is a usage error (exit code 2); nothing is guessed.
 
-import { BatonError, EXITS } from '../../agent/words.ts'
-import { type ArgsDef, defineCommand, type ParsedArgs, parseArgs, renderUsage } from 'citty'
+import { BatonError, isTag } from '../../agent/words.ts'
+import { type ArgDef, defineCommand, type ParsedArgs, parseArgs, renderUsage } from 'citty'
+import { suggestion } from './suggestion.ts'
 
-export type Flags = ArgsDef
+/** `advanced`: nobody would set it at first, so it stands under `--help --all` only. */
+export type Flags = Record<string, ArgDef & { advanced?: boolean }>
 export type Values<T extends Flags> = ParsedArgs<T>
 
 /** One command line: a script's own, or one of a program's commands. */
@@ -17,12 +19,16 @@ export interface CommandLine<T extends Flags = Flags> {
   hidden?: boolean
 }
 
-const SECONDS_MAX = 86_400
+/** the form of each duration that is typed */
+export const DURATION = { type: 'string', valueHint: '30s|5m|2h' } as const
+
+const UNIT_MS: Readonly<Record<string, number>> = { ms: 1, s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000 }
+const DAY_MS = 86_400_000
 
 /** for every command that prints its progress */
 export const OUTPUT_FLAGS = {
   json: { type: 'boolean', default: false, description: 'one JSON object a line on stdout' },
-  quiet: { type: 'boolean', alias: 'q', default: false, description: 'say nothing but errors' },
+  quiet: { type: 'boolean', alias: 'q', default: false, advanced: true, description: 'say nothing but errors' },
 } as const satisfies Flags
 
 /** for every deploy script */
@@ -31,22 +37,44 @@ export const SCRIPT_FLAGS = {
   'dry-run': { type: 'boolean', alias: 'n', default: false, description: 'print the plan and change nothing' },
 } as const satisfies Flags
 
+export const YES = {
+  yes: { type: 'boolean', alias: 'y', default: false, description: 'do not ask' },
+} as const satisfies Flags
+
 /** for commands that move a service to another release */
 export const WAITING_FLAGS = {
-  'health-url': { type: 'string', valueHint: 'url', description: 'must answer 2xx too, asked from probation on' },
-  'health-timeout': {
+  'health-url': {
     type: 'string',
-    valueHint: 'seconds',
-    default: '60',
+    valueHint: 'url',
+    advanced: true,
+    description: 'must answer 2xx too, asked from probation on',
+  },
+  'health-timeout': {
+    ...DURATION,
+    default: '60s',
+    advanced: true,
     description: 'how long the new version may take to answer',
   },
   'lock-timeout': {
-    type: 'string',
-    valueHint: 'seconds',
-    default: '0',
-    description: 'how long to wait for an operation in flight',
+    ...DURATION,
+    default: '10m',
+    advanced: true,
+    description: 'how long to wait for an operation in flight; 0: give up at once',
   },
 } as const satisfies Flags
+
+/** the release that a deployment is for: a word of its own, or a flag for scripts */
+export const RELEASE_FLAGS = {
+  tag: { type: 'positional', required: false, description: 'the release: latest, or a tag such as v1.1.0' },
+  release: { type: 'string', valueHint: 'tag|latest', advanced: true, description: 'the release, as a flag' },
+} as const satisfies Flags
+
+/** The release that is named, in either form. Throws BatonError invalid_request if both are there. */
+export function releaseIn({ tag, release }: { tag?: string | undefined; release?: string | undefined }): string | null {
+  if (tag !== undefined && release !== undefined)
+    throw usage(`expected one release, got ${JSON.stringify(tag)} and --release`)
+  return tag ?? release ?? null
+}
 
 /** Whether help is asked for; arguments after `--` are for another program. */
 export function asksForHelp(argv: readonly string[]): boolean {
@@ -73,33 +101,70 @@ export function parseFlags<T extends Flags>(
   }
 }
 
-/** The text of `--help`. `parent`: the program that `command` belongs to; `commands`: the commands of `command` itself. */
+interface Usage {
+  /** the program that the command belongs to */
+  parent?: Pick<CommandLine, 'name' | 'description'>
+  /** of the command itself */
+  commands?: readonly CommandLine[]
+  /** advanced flags too */
+  all?: boolean
+}
+
+/** The text of `--help`. */
 export async function usageOf(
   command: CommandLine,
-  parent?: CommandLine,
-  commands: readonly CommandLine[] = [],
+  { parent, commands = [], all = false }: Usage = {},
 ): Promise<string> {
   const define = ({ name, description, args, hidden = false }: CommandLine) =>
-    defineCommand({ meta: { name, description, hidden }, args })
+    defineCommand({ meta: { name, description, hidden }, args: shownOf(args, all) })
   const words = Object.fromEntries(commands.map((word) => [word.name, define(word)]))
   const own = { ...define(command), ...(commands.length === 0 ? {} : { subCommands: words }) }
-  const text = await renderUsage(own, parent === undefined ? undefined : define(parent))
-  const exits = Object.entries(EXITS).map(([code, meaning]) => `${code} ${meaning}`)
+  const text = await renderUsage(own, parent === undefined ? undefined : define({ ...parent, args: {} }))
+  const hidden = Object.keys(command.args).length - Object.keys(shownOf(command.args, all)).length
+  const more = hidden === 0 ? [] : [`\`--help --all\` shows ${hidden} more flag${hidden === 1 ? '' : 's'}`]
   // citty colours whatever it writes to
   const coloured = process.stdout.isTTY && !process.env['NO_COLOR']
-  return `${coloured ? text : plain(text)}\nexit: ${exits.join(' · ')}\n`
+  const end = [...more, '`help exit-codes` says what the exit codes mean'].join('; ')
+  return `${(coloured ? text : plain(text)).trimEnd()}\n\n${end}\n`
 }
 
-/** Milliseconds from seconds: 0 to 86,400 with at most three decimals. Throws BatonError invalid_request. */
-export function secondsOf(flag: string, text: string): number {
-  const seconds = Number(text)
-  if (/^\d{1,5}(\.\d{1,3})?$/.test(text) && seconds <= SECONDS_MAX) return Math.round(seconds * 1000)
-  throw usage(`expected 0 to ${SECONDS_MAX} seconds in ${flag}, got ${JSON.stringify(text.slice(0, 40))}`)
+/** The flags as they are shown. One that is only ever taken back (`--no-service`) has no description, and is shown by that name. */
+export function shownOf(args: Flags, all: boolean): Flags {
+  const rows = Object.entries(args).filter(([, { advanced }]) => all || advanced !== true)
+  return Object.fromEntries(
+    rows.map(([name, flag]) => {
+      if ('negativeDescription' in flag && flag.description === undefined)
+        return [`no-${name}`, { type: 'boolean', description: flag.negativeDescription ?? '' }]
+      const { default: normal, ...rest } = flag
+      return [name, normal === false ? rest : flag]
+    }),
+  )
 }
 
-/** The message for a missing or malformed `--tag`. */
-export function tagFault(tag: unknown): string {
-  return `expected a tag of the form vX.Y.Z in --tag, ${tag === undefined ? 'which is not there' : `got ${JSON.stringify(tag)}`}`
+/** Milliseconds from `30s`, `5m`, `2h`, also `300ms` and `7d`, or 0. Throws BatonError invalid_request if more than `most` or less than `least`. */
+export function durationOf(flag: string, value: unknown, { least = 0, most = DAY_MS } = {}): number {
+  const text = typeof value === 'string' ? value : ''
+  const [, count = '', unit = ''] = /^(\d{1,6})(ms|s|m|h|d)$/.exec(text) ?? []
+  const ms = text === '0' ? 0 : count === '' ? Number.NaN : Number(count) * (UNIT_MS[unit] ?? 0)
+  if (ms >= least && ms <= most) return ms
+  const bounds = least === 0 ? `at most ${durationText(most)}` : `${durationText(least)} to ${durationText(most)}`
+  throw usage(`expected a time such as 30s, 5m or 2h in ${flag}, ${bounds}, got ${JSON.stringify(text.slice(0, 40))}`)
+}
+
+/** The shortest form that `durationOf` reads. */
+export function durationText(ms: number): string {
+  const [unit = 'ms', size = 1] = Object.entries(UNIT_MS).findLast(([, one]) => ms >= one && ms % one === 0) ?? []
+  return ms === 0 ? '0' : `${ms / size}${unit}`
+}
+
+/** A release that must be named. Throws BatonError invalid_request, invalid_tag. */
+export function tagOf(value: unknown): string {
+  if (isTag(value)) return value
+  if (value === undefined) throw usage('expected the tag of a release, such as v1.0.0')
+  throw new BatonError(
+    'invalid_tag',
+    `expected a tag of the form vX.Y.Z, got ${JSON.stringify(String(value).slice(0, 40))}`,
+  )
 }
 
 export function usage(message: string, hint = 'see --help'): BatonError {
@@ -109,34 +174,6 @@ export function usage(message: string, hint = 'see --help'): BatonError {
 /** A first word that is none of `commands`. */
 export function unknownCommand(word: string, commands: readonly string[]): BatonError {
   return usage(`there is no command ${JSON.stringify(word.slice(0, 40))} here`, suggestion(word, commands))
-}
-
-/** The hint for a word that is none of `known`: the one that was meant, if that is plain, else all. */
-function suggestion(word: string, known: readonly string[]): string {
-  const near = word.length > TYPED_MAX ? [] : known.map((one) => ({ one, faults: faultsBetween(word, one) }))
-  const [best] = near.toSorted((a, b) => a.faults - b.faults)
-  if (best !== undefined && best.faults <= FAULTS_MAX && best.faults < best.one.replace(/^-+/, '').length / 2)
-    return `did you mean \`${best.one}\`? see --help`
-  return `there are ${known.filter((one) => !/^-[^-]/.test(one)).join(', ')}; see --help`
-}
-
-const [FAULTS_MAX, TYPED_MAX] = [2, 40]
-
-/** How many letters of one word are missing, too many, wrong or exchanged with their neighbour, to make the other of it. */
-function faultsBetween(one: string, other: string): number {
-  const rows = Array.from({ length: one.length + 1 }, (_, i) =>
-    Array.from({ length: other.length + 1 }, (__, j) => i || j),
-  )
-  const at = (i: number, j: number) => rows[i]?.[j] ?? Infinity
-  for (let i = 1; i <= one.length; i++) {
-    for (let j = 1; j <= other.length; j++) {
-      const isSame = one[i - 1] === other[j - 1]
-      const isExchanged = one[i - 1] === other[j - 2] && one[i - 2] === other[j - 1]
-      const ways = [at(i - 1, j) + 1, at(i, j - 1) + 1, at(i - 1, j - 1) + (isSame ? 0 : 1)]
-      rows[i]![j] = Math.min(...ways, isExchanged ? at(i - 2, j - 2) + 1 : Infinity)
-    }
-  }
-  return at(one.length, other.length)
 }
 
 /** citty accepts and ignores unknown flags; here they are an error. */
@@ -162,12 +199,26 @@ function refuseUnknown(argv: readonly string[], args: Flags): void {
       continue
     }
     const type = types.get(name)
-    if (type === undefined)
-      throw usage(`there is no flag ${JSON.stringify(name.slice(0, 40))} here`, suggestion(name, [...types.keys()]))
+    if (type === undefined) throw unknownFlag(argument, argv[i + 1], args, [...types.keys()])
     if (type === 'boolean' && argument.includes('=')) throw usage(`expected no value for \`${name}\``)
     if (type !== 'boolean' && !argument.includes('=') && ++i >= argv.length)
       throw usage(`expected a value for \`${name}\``)
   }
+}
+
+/** A release is a word of its own, and who has typed it as a flag is told so. */
+function unknownFlag(argument: string, next: string | undefined, args: Flags, known: readonly string[]): BatonError {
+  const [name = '', value = next] = argument.split('=', 2)
+  const asFlag = args['tag']?.type === 'positional' ? ['--release', '--tag'] : []
+  const shown = Object.keys(shownOf(args, false)).filter((flag) => args[flag]?.type !== 'positional')
+  const listed = shown.map((flag) => `--${flag}`)
+  const hint = suggestion(name, [...known, ...asFlag], listed)
+  const tag = isTag(value) || value === 'latest' ? value : 'v1.1.0'
+  const isRelease = asFlag.some((flag) => !known.includes(flag) && hint.includes(`\`${flag}\``))
+  return usage(
+    `there is no flag \`${name.slice(0, 40)}\` here`,
+    isRelease ? `the release is a word of its own, without a flag: \`${tag}\`` : hint,
+  )
 }
 
 function plain(text: string): string {

@@ -165,7 +165,7 @@ export const ENTRIES: Readonly<Record<ErrorCode, Entry>> = {
   },
   undo_failed: {
     cause: 'An update failed, and the old version could not be put back.',
-    fix: 'Look at the host: `status` and the log. `install.sh upgrade --release TAG` installs a release over it.',
+    fix: 'Look at the host: `status` and the log. `install.sh upgrade TAG` installs a release over it.',
   },
   irreversible: {
     cause: 'On a copy of the data, the present version did not work with what the new one had changed.',

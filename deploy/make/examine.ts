@@ -3,6 +3,7 @@
 import { lstat, readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { BatonError, reasonOf } from '../../agent/words.ts'
+import type { Level } from '../lib/level.ts'
 import { formatBytes } from '../lib/progress.ts'
 import { findProgram } from '../lib/shell.ts'
 import { BORNE } from '../lib/switch.ts'
@@ -18,7 +19,7 @@ import { commitOf } from './publication.ts'
 
 export interface AuthorFinding {
   check: string
-  level: 'good' | 'warn' | 'bad'
+  level: Level
   message: string
   hint: string | null
 }
@@ -31,23 +32,23 @@ const LARGE_BYTES = 256e6
 const MEMORY_PER_BYTE = 11.5
 
 const CHECKS: Record<string, Check> = {
-  node: async () => ['good', `Node 26 for the executable: ${await provideNode()}`],
+  node: async () => ['ok', `Node 26 for the executable: ${await provideNode()}`],
   async files(project) {
-    if (project.kind !== 'app') return ['good', `kind ${project.kind} packs ${project.entry}`]
+    if (project.kind !== 'app') return ['ok', `kind ${project.kind} packs ${project.entry}`]
     const files = await filesOf(project)
     const hasEntry = files.some(({ path }) => path === project.entry)
     const bytes = (await Promise.all(files.map(({ source }) => lstat(source)))).reduce((sum, { size }) => sum + size, 0)
     const said = `${files.length} files go into the release`
     if (hasEntry && bytes > LARGE_BYTES)
       return [
-        'warn',
+        'warning',
         `${said}, ${formatBytes(bytes)}: building it takes about ${Math.ceil((bytes * MEMORY_PER_BYTE) / 1e9)} GB of memory, and each update brings all of it`,
         'leave out with `exclude` what the application can fetch into its state directory',
       ]
     return hasEntry
-      ? ['good', said]
+      ? ['ok', said]
       : [
-          'bad',
+          'problem',
           `the entry ${project.entry} is not among the files of the release`,
           'run `build`, or mend `entry` and `include`',
         ]
@@ -55,79 +56,87 @@ const CHECKS: Record<string, Check> = {
   async links(project) {
     const said = project.kind === 'app' ? formatLinksOut(await linksOut(await filesOf(project))) : null
     return said === null
-      ? ['good', 'no link leads out of the release']
-      : ['warn', said, 'copy what they point to, or name it in `include` or `exclude`']
+      ? ['ok', 'no link leads out of the release']
+      : ['warning', said, 'copy what they point to, or name it in `include` or `exclude`']
   },
   async addons(project) {
     if (project.kind !== 'app') {
       const left = formatLeftOut(project.kind, detect(project.folder).natives)
-      return left === null ? ['good', 'no native addons'] : ['warn', left, '`"kind": "app"`']
+      return left === null ? ['ok', 'no native addons'] : ['warning', left, '`"kind": "app"`']
     }
     const report = await examineAddons(await filesOf(project))
     const odd = report.packages.filter(({ verdict }) => verdict !== 'works')
     const said = (odd.length > 0 ? odd : report.packages).map((one) => formatAddons(one, report.node)).join('; ')
-    const isBad = odd.some(({ verdict }) => verdict === 'other-abi' || verdict === 'fails')
+    const isProblem = odd.some(({ verdict }) => verdict === 'other-abi' || verdict === 'fails')
     const message = said === '' ? 'no native addons' : `native addons: ${said}`
-    return [isBad ? 'bad' : odd.length > 0 ? 'warn' : 'good', message, addonHint(report) ?? undefined]
+    return [isProblem ? 'problem' : odd.length > 0 ? 'warning' : 'ok', message, addonHint(report) ?? undefined]
   },
   async engines({ folder }) {
     const foreign = await foreignEngines(folder)
     return foreign === null
-      ? ['good', 'no package says that it does not run on Node 26']
-      : ['warn', foreign, 'many run all the same: `build` starts the release once']
+      ? ['ok', 'no package says that it does not run on Node 26']
+      : ['warning', foreign, 'many run all the same: `build` starts the release once']
   },
   async agent({ folder, kind, entry }) {
     const { source, devPackages } = detect(folder)
     const late = faultOfDevPackage(devPackages)
-    if (kind === 'app' && late !== null) return ['bad', late.message, late.hint]
+    if (kind === 'app' && late !== null) return ['problem', late.message, late.hint]
     const path = isBrought(entry) ? null : (sourceOf(folder, entry) ?? source)
     const text = path === null ? '' : await readFile(join(folder, path), 'utf8')
     return text.includes(`${PACKAGE}/`)
-      ? ['good', `${path ?? ''} embeds the agent`]
+      ? ['ok', `${path ?? ''} embeds the agent`]
       : [
-          'warn',
+          'warning',
           'the entry does not import the agent',
           '`baton init` adds the line; without it the service is installed, but never updates itself',
         ]
   },
   async processes({ folder, entry }) {
     const file = forkingFile(folder, sourceOf(folder, entry) ?? entry)
-    if (file === null) return ['good', 'one process: nothing was found that forks workers of node:cluster']
+    if (file === null) return ['ok', 'one process: nothing was found that forks workers of node:cluster']
     const { message, hint } = aboutForks(file)
-    return ['warn', message, hint]
+    return ['warning', message, hint]
   },
   async folder({ folder, entry, args }) {
     const file = movingFile(folder, sourceOf(folder, entry) ?? entry)
-    if (file === null) return ['good', 'nothing was found that changes the working folder to its own']
+    if (file === null) return ['ok', 'nothing was found that changes the working folder to its own']
     const { message, hint } = aboutMoving(file, args)
-    return ['warn', message, hint]
+    return ['warning', message, hint]
   },
   order: async ({ order }) =>
     order === 'start-first'
       ? [
-          'good',
+          'ok',
           'order: start-first, two processes of it live at once; `build` starts one, and names what only one can have',
         ]
-      : ['good', `order: stop-first, clients wait until the new process is there; ${BORNE}`],
+      : ['ok', `order: stop-first, clients wait until the new process is there; ${BORNE}`],
   health: async ({ healthPath }) =>
     healthPath === null
-      ? ['warn', 'no `healthPath`: a release proves that it runs, not that it is well', 'name a route that answers 2xx']
-      : ['good', `health at ${healthPath}`],
+      ? [
+          'warning',
+          'no `healthPath`: a release proves that it runs, not that it is well',
+          'name a route that answers 2xx',
+        ]
+      : ['ok', `health at ${healthPath}`],
   feed: async ({ feed, publish }) =>
     feed === null && publish === null
-      ? ['good', 'no `feed`: installs look into the folder that their install.sh lies in']
-      : ['good', `installs look at ${feed ?? publish ?? ''}`],
+      ? ['ok', 'no `feed`: installs look into the folder that their install.sh lies in']
+      : ['ok', `installs look at ${feed ?? publish ?? ''}`],
   async commit({ folder }) {
     const commit = await commitOf(folder)
     return commit === null
-      ? ['warn', 'no commit: the release has no date, and cannot be made again byte for byte', '`git init` and commit']
-      : ['good', `commit ${commit.slice(0, 12)}`]
+      ? [
+          'warning',
+          'no commit: the release has no date, and cannot be made again byte for byte',
+          '`git init` and commit',
+        ]
+      : ['ok', `commit ${commit.slice(0, 12)}`]
   },
   async publish({ publish }) {
-    if (publish === null) return ['good', 'no `publish`: the target is named with --to']
+    if (publish === null) return ['ok', 'no `publish`: the target is named with --to']
     const program = !publish.startsWith('github:') && /^[^/]+:/.test(publish) ? 'rsync' : null
-    if (program === null || (await findProgram(program)) !== null) return ['good', `publishes to ${publish}`]
-    return ['bad', `expected \`${program}\` on PATH for ${publish}, found none`, 'install it']
+    if (program === null || (await findProgram(program)) !== null) return ['ok', `publishes to ${publish}`]
+    return ['problem', `expected \`${program}\` on PATH for ${publish}, found none`, 'install it']
   },
 }
 
@@ -139,7 +148,7 @@ export async function examineProject(folder: string): Promise<AuthorFinding[]> {
     return [findingOf('config', error)]
   }
   const findings: AuthorFinding[] = [
-    { check: 'config', level: 'good', message: `${project.service}, kind ${project.kind}`, hint: null },
+    { check: 'config', level: 'ok', message: `${project.service}, kind ${project.kind}`, hint: null },
   ]
   for (const [check, look] of Object.entries(CHECKS)) {
     try {
@@ -153,5 +162,5 @@ export async function examineProject(folder: string): Promise<AuthorFinding[]> {
 }
 
 function findingOf(check: string, error: unknown): AuthorFinding {
-  return { check, level: 'bad', message: reasonOf(error), hint: error instanceof BatonError ? error.hint : null }
+  return { check, level: 'problem', message: reasonOf(error), hint: error instanceof BatonError ? error.hint : null }
 }

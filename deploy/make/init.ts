@@ -318,8 +318,8 @@ jobs:
         with:
           persist-credentials: false
       - run: ${WORKFLOW_INSTALL[packageManager]}
-      - run: npx baton build --tag "$TAG" --compress best
-      - run: npx baton publish --tag "$TAG" --to "github:$GITHUB_REPOSITORY"
+      - run: npx baton build "$TAG" --compress best
+      - run: npx baton publish "$TAG" --to "github:$GITHUB_REPOSITORY"
 `
 }
 

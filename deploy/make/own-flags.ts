@@ -3,7 +3,6 @@
 
 import { existsSync } from 'node:fs'
 import { isAbsolute, join, resolve } from 'node:path'
-import type { Flags } from '../lib/flags.ts'
 import { CONFIG, type Project, readProject, RELEASES_FOLDER } from './project.ts'
 
 async function projectHere(): Promise<Project | null> {
@@ -16,7 +15,7 @@ export async function imageFlags(): Promise<string[]> {
   const { folder, image, feed } = project
   // a container does not have this host's folders
   const seen = feed !== null && !isAbsolute(feed) ? ['--feed', feed] : []
-  return ['--dist', join(folder, RELEASES_FOLDER), ...(image === null ? [] : ['--repository', image]), ...seen]
+  return ['--out', join(folder, RELEASES_FOLDER), ...(image === null ? [] : ['--repository', image]), ...seen]
 }
 
 /** Flags for `baton trust WORD`. */
@@ -27,27 +26,21 @@ export async function trustFlags(word: string): Promise<string[]> {
   return ['--dir', join(folder, RELEASES_FOLDER), ...(word === 'init' ? ['--service', service] : [])]
 }
 
-/** Flags for `baton deploy systemd`. */
-export async function systemdFlags(): Promise<string[]> {
+/** Flags for `baton deploy host`. */
+export async function hostFlags(): Promise<string[]> {
   const project = await projectHere()
   if (project === null) return []
   const feed = project.feed ?? folderFeed(project)
   return ['--service', project.service, ...(feed === null ? [] : ['--feed', feed])]
 }
 
+/** Flags for `baton deploy fleet`. */
+export async function fleetFlags(): Promise<string[]> {
+  const project = await projectHere()
+  return project === null ? [] : ['--service', project.service]
+}
+
 /** An author who publishes into a folder of this host, or to GitHub, has thereby named the feed. Null for other targets. */
 export function folderFeed({ publish }: Project): string | null {
   return publish !== null && (isAbsolute(publish) || publish.startsWith('github:')) ? publish : null
 }
-
-export const initFlags = {
-  service: { type: 'string', valueHint: 'name', description: 'of the service (default: as in package.json)' },
-  try: { type: 'boolean', default: false, description: 'start it once from source, to see its database and its ports' },
-} as const satisfies Flags
-
-export const rehearseFlags = {
-  from: { type: 'string', valueHint: 'vX.Y.Z', description: 'the release that is in use' },
-  to: { type: 'string', valueHint: 'vX.Y.Z', description: 'the release that is tried (the newest)' },
-  data: { type: 'string', valueHint: 'path', description: 'a database, or a state directory: it is copied' },
-  'start-timeout': { type: 'string', valueHint: 'seconds', default: '60', description: 'for each start' },
-} as const satisfies Flags

@@ -34,7 +34,7 @@ export async function sendRelease(options: SendOptions): Promise<string> {
   const sums = await readFile(join(options.from, options.tag, 'SHA256SUMS'), 'utf8').catch(() => null)
   if (sums === null) {
     throw new BatonError('release_not_found', `expected the release ${options.tag} in ${options.from}, found none`, {
-      hint: `\`baton build --tag ${options.tag}\` makes it`,
+      hint: `\`baton build ${options.tag}\` makes it`,
     })
   }
   if (options.signed) await assertSigned(options)

@@ -13,6 +13,7 @@ import {
   UPDATE_BOUNDS,
 } from '../../agent/install.ts'
 import { BatonError, parseTag, reasonOf } from '../../agent/words.ts'
+import { durationOf } from '../lib/flags.ts'
 import { performBy, type Performed } from '../lib/perform.ts'
 import type { ProgressReport } from '../lib/progress.ts'
 import { temporaryPlace } from '../lib/trusted.ts'
@@ -40,24 +41,22 @@ export interface Rehearsed extends Judged {
   report: Report
 }
 
-const START_MAX_SECONDS = 3600
+const START_MAX_MS = 3_600_000
 
 /** What a person has typed. Throws invalid_request, invalid_tag. */
 export function askedIn(
   values: Readonly<Record<string, unknown>>,
 ): Pick<RehearseOptions, 'from' | 'to' | 'data' | 'startMs'> {
-  const { from, to, data, 'start-timeout': timeout } = values
-  const seconds = Number(timeout)
-  if (!(seconds >= 1 && seconds <= START_MAX_SECONDS))
-    throw new BatonError('invalid_request', `expected 1 to ${START_MAX_SECONDS} seconds in --start-timeout`)
+  const { from, tag, data, 'start-timeout': timeout } = values
+  const startMs = durationOf('--start-timeout', timeout, { least: 1000, most: START_MAX_MS })
   if (typeof data !== 'string')
     throw new BatonError('invalid_request', 'expected a database or a state directory in --data')
   if (from === undefined) throw new BatonError('invalid_request', 'expected the release that is in use in --from')
   return {
     from: parseTag(from),
-    to: to === undefined ? null : parseTag(to),
+    to: tag === undefined ? null : parseTag(tag),
     data: resolve(data),
-    startMs: seconds * 1000,
+    startMs,
   }
 }
 

@@ -109,7 +109,7 @@ function ownPackage(folder: string): BatonError {
 function nextStep({ version }: Detected, shown: SourceStart | null): string {
   if (shown?.needsRebuild === true) return 'npx baton rebuild'
   const tag = `v${version ?? ''}`
-  return `npx baton build --tag ${isTag(tag) ? tag : 'v0.1.0'}`
+  return `npx baton build ${isTag(tag) ? tag : 'v0.1.0'}`
 }
 
 /** The name that is asked for, if any. An installed service keeps its own, so a configuration that is there is not changed. */

@@ -5,16 +5,8 @@ import { readdir } from 'node:fs/promises'
 import { delimiter, join, resolve } from 'node:path'
 import { METADATA_FOLDER, type Role, ROLES } from '../../agent/publish.ts'
 import { asBatonError, BatonError, EXIT, MEANINGS, ROLLOUT_STEPS_MAX } from '../../agent/words.ts'
-import {
-  asksForHelp,
-  type CommandLine,
-  type Flags,
-  OUTPUT_FLAGS,
-  parseFlags,
-  unknownCommand,
-  usage,
-  usageOf,
-} from '../lib/flags.ts'
+import { type CommandLine, DURATION, durationOf, type Flags, OUTPUT_FLAGS, parseFlags, usage } from '../lib/flags.ts'
+import { commandOf } from '../lib/help.ts'
 import { printable } from '../lib/printer.ts'
 import * as commands from './commands.ts'
 import { openHub } from './github.ts'
@@ -44,7 +36,7 @@ const PROCESS: Io = {
   work: WORK,
 }
 
-interface Word extends CommandLine {
+interface TrustWord extends CommandLine {
   act(context: commands.TrustContext, values: Values): Promise<unknown>
 }
 
@@ -65,23 +57,25 @@ const SIGNING = {
     valueHint: 'dirs',
     description: 'folders of the keys, with : between; or $BATON_TRUST_KEYS, for CI',
   },
-  'passphrase-file': { type: 'string', valueHint: 'file', description: 'else $BATON_TRUST_PASSPHRASE, else it asks' },
-  'offline-days': {
+  'passphrase-file': {
     type: 'string',
-    valueHint: 'days',
-    description: 'for hosts that get updates on a USB stick: expire after so many days',
+    valueHint: 'file',
+    advanced: true,
+    description: 'else $BATON_TRUST_PASSPHRASE, else it asks',
+  },
+  offline: {
+    ...DURATION,
+    valueHint: '365d',
+    advanced: true,
+    description: 'for hosts that get updates on a USB stick: expire only after so long',
   },
 } as const satisfies Flags
 
-const TREE: CommandLine = {
-  name: 'trust',
-  description: 'signs releases, so that nobody who takes over the feed can run anything on a host',
-  args: {},
-}
+const DAY_MS = 86_400_000
+const DAYS_MAX = 3650
+const expiry = (role: Role): string => `${role}-expiry`
 
-const days = (role: Role): string => `${role}-days`
-
-const WORDS: readonly Word[] = [
+export const TRUST_WORDS: readonly TrustWord[] = [
   {
     name: 'init',
     description: 'make keys, and the root that executables are built with',
@@ -92,7 +86,11 @@ const WORDS: readonly Word[] = [
       'root-threshold': { type: 'string', valueHint: 'n', default: '2', description: 'how many of them must sign' },
       ...Object.fromEntries(
         ROLES.map(
-          (role) => [days(role), { type: 'string', valueHint: 'days', description: `when ${role} expires` }] as const,
+          (role) =>
+            [
+              expiry(role),
+              { ...DURATION, valueHint: '90d', advanced: true, description: `after how long ${role} expires` },
+            ] as const,
         ),
       ),
     },
@@ -101,8 +99,8 @@ const WORDS: readonly Word[] = [
       const rootThreshold = countOf('--root-threshold', values['root-threshold'], rootKeys)
       const own: Partial<Days> = {}
       for (const role of ROLES) {
-        const value = values[days(role)]
-        if (value !== undefined) own[role] = countOf(`--${days(role)}`, value, 3650)
+        const value = values[expiry(role)]
+        if (value !== undefined) own[role] = daysOf(`--${expiry(role)}`, value)
       }
       return commands.init(context, { service: String(values['service']), rootKeys, rootThreshold, days: own })
     },
@@ -111,7 +109,6 @@ const WORDS: readonly Word[] = [
     name: 'sign',
     description: 'sign every release of the folder that is new',
     args: {
-      folder: { type: 'positional', required: false, description: 'the same as --dir' },
       ...SIGNING,
       image: { type: 'string', valueHint: 'name@sha256:…', description: 'container image of these releases' },
       again: { type: 'boolean', default: false, description: 'also a release.json that has changed since' },
@@ -122,7 +119,7 @@ const WORDS: readonly Word[] = [
   {
     name: 'refresh',
     description: 'sign snapshot and timestamp anew, before they expire',
-    args: { folder: { type: 'positional', required: false, description: 'the same as --dir' }, ...SIGNING },
+    args: SIGNING,
     act: (context) => commands.refresh(context),
   },
   {
@@ -168,7 +165,7 @@ const WORDS: readonly Word[] = [
       tag: { type: 'positional', description: 'the release' },
       ...SIGNING,
       percent: { type: 'string', valueHint: '5,25,100', description: 'of all hosts, at each step' },
-      every: { type: 'string', valueHint: '12h', description: 'between two steps: minutes (m), hours (h) or days (d)' },
+      every: { ...DURATION, valueHint: '30m|12h|2d', description: 'between two steps' },
       all: { type: 'boolean', default: false, description: 'take the steps back: all hosts at once' },
     },
     act: (context, values) => commands.rollout(context, String(values['tag']), rolloutOf(values)),
@@ -202,13 +199,14 @@ const WORDS: readonly Word[] = [
         valueHint: 'file',
         description: 'root.json that hosts were built with; default: the oldest',
       },
-      os: { type: 'string', valueHint: 'os', default: process.platform, description: 'of the hosts' },
-      arch: { type: 'string', valueHint: 'arch', default: process.arch, description: 'of the hosts' },
+      os: { type: 'string', valueHint: 'os', advanced: true, description: "of the hosts (this one's)" },
+      arch: { type: 'string', valueHint: 'arch', advanced: true, description: "of the hosts (this one's)" },
     },
     async act({ feed, environment, cwd }, values) {
       const root = typeof values['root'] === 'string' ? resolve(cwd, values['root']) : await oldestRoot(feed)
       const named = typeof values['feed'] === 'string' ? values['feed'] : feed
-      const platform = { os: String(values['os']), arch: String(values['arch']) }
+      const { os = process.platform, arch = process.arch } = values
+      const platform = { os: String(os), arch: String(arch) }
       return await verifyFeed(named, root, platform, environment)
     },
   },
@@ -221,22 +219,19 @@ const WORDS: readonly Word[] = [
 ]
 
 /** Runs one word and returns its exit code; never throws. */
-export async function runTrust(argv: readonly string[], io: Io = PROCESS): Promise<number> {
-  const [first = '', ...rest] = argv
-  const named = first === 'help' ? (rest[0] ?? '') : first
-  const word = WORDS.find(({ name }) => name === named)
-  if (named === '' || (word !== undefined && first === 'help') || asksForHelp(argv)) {
-    io.write(word === undefined ? await usageOf(TREE, undefined, WORDS) : await usageOf(word, TREE))
-    return EXIT.done
-  }
+export async function runTrust(argv: readonly string[], io: Io = PROCESS, name = 'trust'): Promise<number> {
+  const [first = ''] = argv
   const json = argv.includes('--json')
+  const description = 'signs releases, so that nobody who takes over the feed can run anything on a host'
   try {
-    if (word === undefined)
-      throw unknownCommand(
-        named,
-        WORDS.map(({ name }) => name),
-      )
-    const values: Values = parseFlags(rest, word)
+    const found = await commandOf(argv, { name, description, commands: TRUST_WORDS })
+    if ('text' in found) {
+      if (found.exit === EXIT.done) io.write(found.text)
+      else io.complain(found.text)
+      return found.exit
+    }
+    const { word } = found
+    const values: Values = parseFlags(found.rest, word)
     const lines: string[] = []
     const say = (line: string): void => {
       lines.push(line)
@@ -260,18 +255,17 @@ function contextFrom(
   { environment, cwd, work }: Io,
   say: (line: string) => void,
 ): commands.TrustContext {
-  const { folder, dir, keys } = values
+  const { dir, keys, offline } = values
   const path = values['passphrase-file']
-  const offline = values['offline-days']
   return {
-    feed: resolve(cwd, typeof folder === 'string' ? folder : String(dir)),
+    feed: resolve(cwd, String(dir)),
     keyFolders: typeof keys === 'string' ? keys.split(delimiter).map((one) => resolve(cwd, one)) : [],
     keyText: environment['BATON_TRUST_KEYS'] ?? '',
     environment,
     passphrases: passphrases(typeof path === 'string' ? resolve(cwd, path) : null, environment),
     cwd,
     work,
-    offlineDays: offline === undefined ? null : countOf('--offline-days', offline, 3650),
+    offlineDays: offline === undefined ? null : daysOf('--offline', offline),
     now: new Date(),
     say,
   }
@@ -321,8 +315,6 @@ async function oldestRoot(feed: string): Promise<string> {
   })
 }
 
-const UNIT_MS: Record<string, number> = { m: 60_000, h: 3_600_000, d: 86_400_000 }
-
 function rolloutOf({ percent, every, all }: Values): commands.Rollout {
   if ((all === true) === (percent !== undefined)) throw usage('expected `--percent 5,25,100 --every 12h` or `--all`')
   if (all === true) return { percents: [], everyMs: 0 }
@@ -332,11 +324,9 @@ function rolloutOf({ percent, every, all }: Values): commands.Rollout {
     throw usage(
       `expected rising whole numbers up to 100 in --percent, such as 5,25,100, got ${JSON.stringify(percent)}`,
     )
-  const [, count = '0', unit = ''] = /^([1-9]\d{0,3})([mhd])$/.exec(String(every)) ?? []
-  const everyMs = Number(count) * (UNIT_MS[unit] ?? 0)
-  if (percents.length > 1 && everyMs === 0)
-    throw usage(`expected a time such as 12h in --every, got ${JSON.stringify(every)}`)
-  return { percents, everyMs }
+  if (percents.length === 1 && every === undefined) return { percents, everyMs: 0 }
+  if (every === undefined) throw usage('expected the time between two steps in --every, such as 12h')
+  return { percents, everyMs: durationOf('--every', every, { least: 60_000, most: DAYS_MAX * DAY_MS }) }
 }
 
 function imageOf(value: unknown): { repository: string; digest: string } | null {
@@ -345,6 +335,11 @@ function imageOf(value: unknown): { repository: string; digest: string } | null 
   const whole = more.length === 0 && /^[a-z0-9][a-z0-9._:/-]{0,254}$/.test(repository)
   if (whole && /^sha256:[0-9a-f]{64}$/.test(digest)) return { repository, digest }
   throw usage('expected an image by its digest in --image, such as `ghcr.io/owner/name@sha256:…`')
+}
+
+/** Whole days: metadata have no shorter life. */
+function daysOf(flag: string, value: unknown): number {
+  return Math.ceil(durationOf(flag, value, { least: DAY_MS, most: DAYS_MAX * DAY_MS }) / DAY_MS)
 }
 
 function countOf(flag: string, value: unknown, max: number): number {

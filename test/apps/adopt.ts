@@ -100,8 +100,8 @@ export async function addKit(at: Adopter['at'], packed: string): Promise<void> {
 /** Builds a release of what is in the folder, and publishes it. `flags`: more of `baton build`. `buildMs` covers both. */
 export async function release(adopter: Adopter, tag: string, ...flags: string[]) {
   const startedAt = performance.now()
-  const built = await adopter.at('npx', 'baton', 'build', '--tag', tag, '--compress', 'fast', '--json', ...flags)
-  await adopter.at('npx', 'baton', 'publish', '--tag', tag, '--to', feedOf(adopter))
+  const built = await adopter.at('npx', 'baton', 'build', tag, '--compress', 'fast', '--json', ...flags)
+  await adopter.at('npx', 'baton', 'publish', tag, '--to', feedOf(adopter))
   const { service, executable } = JSON.parse(built.stdout) as { service: string; executable: { sizeBytes: number } }
   return { service, executable, buildMs: Math.round(performance.now() - startedAt) }
 }

@@ -24,7 +24,7 @@ async function inContainer(): Promise<Place> {
     ).stdout.trim()
   // the releases are where `baton build` leaves them
   for (const tag of ['v1.0.0', 'v1.1.0'])
-    await baton('image', '--tag', tag, '--repository', repository, '--base', base, '--push')
+    await baton('image', tag, '--repository', repository, '--base', base, '--push')
   const soon = ['--health-interval', '300ms', '--health-start-period', '60s']
   const strict = ['--read-only', '--cap-drop', 'ALL', '--security-opt', 'no-new-privileges']
   await engine.docker('run', '-d', '--name', 'it', '-p', `${PORT}:8080`, ...soon, ...strict, `${repository}:v1.0.0`)
@@ -36,7 +36,7 @@ async function inContainer(): Promise<Place> {
   }
   for (const target of PATHS) await ask(target)
   const deploy = async (...words: string[]) => {
-    const said = await baton('deploy', 'container', '--container', 'it', '--probation', '1', '--json', ...words)
+    const said = await baton('deploy', 'container', '--container', 'it', '--probation', '1s', '--json', ...words)
     return (JSON.parse(said.split('\n').at(-1) ?? '') as { outcome: string }).outcome
   }
   const outcomes = [await deploy('--release', 'latest')]

@@ -1,5 +1,5 @@
 // The second place of an adopted application: a host with a real systemd, installed by root for a user of its own, updated and rolled
-// back under load by the same releases: by its own command, and by `baton deploy systemd` of the packed package.
+// back under load by the same releases: by its own command, and by `baton deploy host` of the packed package.
 
 import { chmod, cp, mkdtemp, rm } from 'node:fs/promises'
 import { join } from 'node:path'
@@ -73,8 +73,8 @@ async function adoptedOn(host: Host, { service, sockets }: Pick<Hosted, 'service
   await operate(service, 'upgrade', '-y')
   await ask('/new.txt')
   await operate(service, 'rollback', '-y')
-  const baton = ['node', `${FEED}/kit/lib/esm/baton.js`, 'deploy', 'systemd', '--service', service]
-  await operate(...baton, '--release', 'v1.1.0')
+  const baton = ['node', `${FEED}/kit/lib/esm/baton.js`, 'deploy', 'host', '--service', service]
+  await operate(...baton, 'v1.1.0')
   await operate(...baton, '--rollback')
   const total = await load.stop()
   const user = (await host.ok('stat', '-c', '%U', `/opt/${service}/.${service}`)).trim()

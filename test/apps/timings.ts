@@ -104,7 +104,7 @@ function sentenceOf(figures: Figures): string {
 
 async function build({ folder, environment }: Adopter, effort: string): Promise<{ sha256: string; ms: number }> {
   const from = performance.now()
-  const command = ['npx', 'baton', 'build', '--tag', 'v1.0.0', '--compress', effort, '--json']
+  const command = ['npx', 'baton', 'build', 'v1.0.0', '--compress', effort, '--json']
   const { stdout } = await run(command, { cwd: folder, env: { ...environment, SOURCE_DATE_EPOCH: EPOCH } })
   const { executable } = JSON.parse(stdout) as { executable: { sha256: string } }
   return { sha256: executable.sha256, ms: performance.now() - from }

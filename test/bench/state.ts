@@ -149,7 +149,7 @@ async function measureIrreversible(
     insert into quota (token_id, used, units, created_at) select 'token ' || (i % 100), i, i, '2026-11-21T08:00:00.000Z' from n`)
   const { listen } = JSON.parse(await host.ok('cat', '/etc/beacon/config.json')) as { listen: { port: number } }
   const about = { port: listen.port, path: '/healthz', rate: RATE, connections: CONNECTIONS, hangMs: 120_000 }
-  await moved(host, 'upgrade', '--release', tagAt(LAST), '--allow-irreversible') // rehearses, and warms up
+  await moved(host, 'upgrade', tagAt(LAST), '--allow-irreversible') // rehearses, and warms up
   await moved(host, 'rollback', '--restore-state')
   const load = await spawnOpenLoad({ ...about, through: await host.network() })
   const [copies, migrations]: [number[], number[]] = [[], []]
@@ -157,7 +157,7 @@ async function measureIrreversible(
     await sleep(1000)
     await forget(host)
     load.mark('switch')
-    const { rehearsal } = await moved(host, 'upgrade', '--release', tagAt(LAST), '--allow-irreversible')
+    const { rehearsal } = await moved(host, 'upgrade', tagAt(LAST), '--allow-irreversible')
     load.mark(null)
     copies.push(rehearsal?.copyMs ?? 0)
     migrations.push(rehearsal?.migrationMs ?? 0)
@@ -186,7 +186,7 @@ async function forget(host: FeedHost): Promise<void> {
 }
 
 async function moved(host: FeedHost, ...words: string[]): Promise<Operation> {
-  const { code, stdout, stderr } = await host.cli(...words, '-y', '--json', '--health-timeout', '300')
+  const { code, stdout, stderr } = await host.cli(...words, '-y', '--json', '--health-timeout', '300s')
   if (code !== 0) throw new Error(`${words.join(' ')} ended with ${code}: ${stderr}`)
   return eventsIn(stdout).at(-1)?.['operation'] as Operation
 }

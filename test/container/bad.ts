@@ -364,7 +364,7 @@ beside('exits with the code of the outcome and prints one JSON object a line', a
   const run = async (...args: string[]) => {
     const child = spawn(
       process.execPath,
-      [...process.execArgv, program, '--container', 'told', '--probation', '0.3', ...args],
+      [...process.execArgv, program, '--container', 'told', '--probation', '300ms', ...args],
       { env },
     )
     let [out, err] = ['', '']

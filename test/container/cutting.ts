@@ -142,7 +142,7 @@ export function command(
 ) {
   const isHold = release === 'hold' || release === 'no-hold'
   const what = release === null ? ['--rollback'] : isHold ? [`--${release}`] : ['--release', release]
-  const args = ['--container', name, ...what, '--json', '--probation', '0.3', ...more]
+  const args = ['--container', name, ...what, '--json', '--probation', '300ms', ...more]
   const child = spawn(process.execPath, ['--disable-warning=ExperimentalWarning', COMMAND, ...args], {
     stdio: ['ignore', 'pipe', 'pipe'],
     env: { ...process.env, DOCKER_HOST: `unix://${socketPath}`, ...environment },

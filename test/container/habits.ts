@@ -75,7 +75,7 @@ for (const [kind, start] of Object.entries(KINDS)) {
 test.run()
 
 async function deployed(release: string | null, expected: number): Promise<string> {
-  const { code, out } = await command(engine.socketPath, NAME, release, ['--probation', '2']).ended
+  const { code, out } = await command(engine.socketPath, NAME, release, ['--probation', '2s']).ended
   equal(code, expected, out)
   return out
 }

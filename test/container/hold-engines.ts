@@ -87,7 +87,7 @@ test('with live-restore, an engine that is killed in the probation of an update 
     child: _,
     ended,
     said,
-  } = command(engine.socketPath, held.app, 'v1.1.0', ['--rehearse', 'never', '--probation', '5'])
+  } = command(engine.socketPath, held.app, 'v1.1.0', ['--rehearse', 'never', '--probation', '5s'])
   await until('the probation', () => said().includes('"step":"probation"'))
   await engine.kill()
   await engine.start({ 'live-restore': 'true' })

@@ -136,7 +136,7 @@ test('together: both serve on one socket through the probation, and nobody waits
     const deployment = command(engine.socketPath, service.app, round % 2 === 0 ? 'v1.1.0' : 'v1.0.0', [
       ...NOT_TRIED,
       '--probation',
-      '1',
+      '1s',
     ])
     await until('both to serve', async () => (await healthyOnes(service.app)) === 2)
     equal((await gates(service)).length, 1, 'the old one has its turn')
@@ -155,7 +155,7 @@ test('together: a new one that dies in the probation is put away, and the old on
   const service = both as HeldService
   const before = await engine.inspect(service.app)
   const to = (await tagOf(service.app)) === 'v1.0.0' ? 'v1.1.0' : 'v1.0.0'
-  const deployment = command(engine.socketPath, service.app, to, [...NOT_TRIED, '--probation', '20'])
+  const deployment = command(engine.socketPath, service.app, to, [...NOT_TRIED, '--probation', '20s'])
   await until('both to serve', async () => (await healthyOnes(service.app)) === 2)
   process.kill((await engine.inspect(service.app)).State.Pid, 'SIGKILL')
   const { code, out } = await deployment.ended

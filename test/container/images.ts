@@ -18,9 +18,9 @@ export async function serviceImages({ docker, environment }: LabEngine, { host, 
   const kept = await madeOnce('images', async (folder) => {
     const base = await publishBase(host)
     const dist = await publishTo(join(labFolder(), 'dist'), made)
-    const flags = ['--dist', dist, '--base', base, '--repository', repository, '--push']
+    const flags = ['--out', dist, '--base', base, '--repository', repository, '--push']
     for (const { tag } of made)
-      await run(['npm', 'run', '-s', 'image', '--', '--tag', tag, ...flags], { cwd: PROJECT, env: environment })
+      await run(['npm', 'run', '-s', 'image', '--', tag, ...flags], { cwd: PROJECT, env: environment })
     await cp(data, folder, { recursive: true })
   })
   await cp(kept, data, { recursive: true })

@@ -155,7 +155,7 @@ async function begun(name: string): Promise<Service> {
 }
 
 function deployed(socketPath: string, name: string) {
-  return command(socketPath, name, 'v1.1.0', ['--allow-irreversible', '--probation', '20'])
+  return command(socketPath, name, 'v1.1.0', ['--allow-irreversible', '--probation', '20s'])
 }
 
 /** The old container serves, alone, on its own data; those of the new one are told, and lie aside. */

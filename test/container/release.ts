@@ -60,7 +60,7 @@ test(`the guide: every command of docs/operator/container.md${isLong ? '' : ', b
     .join('\n')
     .replaceAll('registry.example/beacon', repository)
     .replaceAll('/var/run/docker.sock:', `${engine.socketPath}:`)
-    .replaceAll(build, (line) => (base === null ? '' : line.replace(' --', ` -s -- --dist '${dist}' --base ${base}`)))
+    .replaceAll(build, (line) => (base === null ? '' : line.replace(' --', ` -s -- --out '${dist}' --base ${base}`)))
   // `-e`: the first command that fails ends it; `pipefail`, so that a pipe hides none
   const { exitCode, stderr } = await run(
     ['bash', '-euo', 'pipefail', '-c', `PS4='+ $SECONDS s: '\nset -x\n${script}`],
@@ -176,7 +176,7 @@ test('answers 501 to every update request with a command that works as it is pri
   equal((await deployed('deploy --status --json')).container, 'asked', 'the only container of a service is taken')
   // as it is printed, but for where this lab has its engine; and without half a minute of probation
   const { outcome, container } = await deployed(
-    `${(body['command'] ?? '').split(':deploy ')[1]} --probation 0.5 --json`,
+    `${(body['command'] ?? '').split(':deploy ')[1]} --probation 500ms --json`,
   )
   equal([outcome, container], ['updated', 'asked'])
   equal(await (await fetch('http://127.0.0.1:8090/')).text(), 'beacon v1.1.0\n')
@@ -209,7 +209,7 @@ for (const [what, options, port] of isLong ? VOLUMES : VOLUMES.slice(0, 1)) {
     await writer.reach(50)
     const updated =
       name === 'named'
-        ? await deployed(`deploy --container named --release latest --probation 1 --json`)
+        ? await deployed(`deploy --container named --release latest --probation 1s --json`)
         : await deployIn(engine, { container: name, release: 'latest', probationMs: 1000 })
     equal([updated.outcome, updated.from, updated.to], ['updated', 'v1.0.0', 'v1.1.0'])
     ok((updated.downMs ?? 0) > 0)
@@ -268,7 +268,7 @@ beside.long(
     const compose = (...args: string[]) => run(['docker-compose', ...args], { cwd: folder, env: engine.environment })
     await compose('up', '-d')
     await healthy(engine, name)
-    const words = `deploy --container ${name} --release v1.1.0 --probation 0.5 --json`
+    const words = `deploy --container ${name} --release v1.1.0 --probation 500ms --json`
     const alone = await deployed(words)
     equal(alone.exit, 3)
     match(`${alone.hint}`, new RegExp(`add .-v ${folder}:${folder} -v /usr/libexec`))

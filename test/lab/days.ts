@@ -65,7 +65,7 @@ export async function bootDays(count: number, { tags, migration, rules, start }:
   const publish: Days['publish'] = async (now, tag, ...rollout) => {
     await cp(join(built, tag), join(feed, tag), { recursive: true })
     await updateReleases(feed, SERVICE)
-    await trust(now, 'sign', feed)
+    await trust(now, 'sign', '--dir', feed)
     if (rollout.length > 0) await trust(now, 'rollout', tag, '--dir', feed, ...rollout)
   }
   let clone: Host | null = null

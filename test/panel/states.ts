@@ -506,7 +506,7 @@ Faster completions, and a *quota history* that **no longer forgets**. See [the g
 | \`cacheDays\` | 1 | 7 |
 
 \`\`\`
-beacon upgrade --release v1.3.0
+beacon upgrade v1.3.0
 \`\`\`
 
 > Rolling back to v1.0.x keeps every row.

@@ -68,10 +68,10 @@ test("root's own command and receipt stand where the service's user can change n
 test("strace over every command as root: nothing in the service's places is touched by a process that is root", async () => {
   // in CI each command once: to the running service, and then to the one that is stopped
   const commands = [
-    ['beacon', 'status', '--check'],
+    ['beacon', 'check'],
     ['beacon', 'doctor'],
     ['beacon', 'upgrade', '-n'],
-    ['beacon', 'upgrade', '--release', 'v1.1.0'],
+    ['beacon', 'upgrade', 'v1.1.0'],
     ['beacon', 'stop'],
     ...(isLong
       ? [
@@ -195,7 +195,7 @@ test('an executable of the attacker is never run by root, and who runs it has no
       ['sh', '/srv/feed/v1.0.0/install.sh', 'status'],
       // verified, and of a service that is stopped
       ['beacon', 'stop'],
-      ['sh', '/srv/feed/v1.0.0/install.sh', '-y', '--health-timeout', '2'],
+      ['sh', '/srv/feed/v1.0.0/install.sh', '-y', '--health-timeout', '2s'],
     ],
   )
   match(await host.ok('sh', '-c', 'cat /srv/ran/by /var/lib/beacon/by 2>/dev/null; true'), /^\d+\n/) // it was run, by somebody
@@ -211,9 +211,9 @@ test.long('a planted `.partial` leads no write of root anywhere', async () => {
     "`.partial` is a link to a file of root's",
     'ln -sf /root/victim /opt/beacon/.beacon.partial; rm -f /opt/beacon/.beacon.partial; ln -s /root/victim /opt/beacon/.beacon.partial',
     [
-      ['beacon', 'upgrade', '--release', 'v1.1.0', '--health-timeout', '5'],
+      ['beacon', 'upgrade', 'v1.1.0', '--health-timeout', '5s'],
       ['beacon', 'stop'],
-      ['beacon', 'rollback', '--health-timeout', '5'],
+      ['beacon', 'rollback', '--health-timeout', '5s'],
       ['beacon', 'stop'],
     ],
   )
@@ -280,7 +280,7 @@ test('what root shows of the service holds nothing that a terminal obeys', async
     `printf '%s' '${JSON.stringify(journal)}' > /var/lib/beacon/update/journal.json`,
   )
   await host.ok('sed', '-i', 's#"feed": "/var/lib/beacon/feed", ##', '/etc/beacon/config.json')
-  const { stderr, stdout } = await host.cli('upgrade', '-n', '--release', 'v1.1.0')
+  const { stderr, stdout } = await host.cli('upgrade', '-n', 'v1.1.0')
   match(stderr, 'v1.1.0 has failed here before')
   // oxlint-disable-next-line no-control-regex -- it is what is looked for
   is(/[\u0000-\u0008\u000B-\u001F\u007F-\u009F\u202E]/.test(stderr + stdout), false, JSON.stringify(stderr))

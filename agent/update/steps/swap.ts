@@ -14,6 +14,7 @@
 
 import { type Disk, exists, sameFile } from '../../disk/disk.ts'
 import { asBatonError, BatonError } from '../../words/errors.ts'
+import { ownCommand } from '../../own.ts'
 import type { Places } from '../../disk/places.ts'
 import type { Release } from '../../words/release.ts'
 import type { Decision, InPlace } from '../decide.ts'
@@ -148,7 +149,7 @@ export async function finishExchange(disk: Disk, places: Places): Promise<void> 
 
 export function noBackup(places: Places): BatonError {
   return new BatonError('no_backup', `expected a backup executable at ${places.backup}, found none`, {
-    hint: 'an update leaves one behind; `install.sh rollback <tag>` fetches a named release instead',
+    hint: `an update leaves one behind; \`${ownCommand('rollback TAG')}\` fetches a release by its tag`,
   })
 }
 

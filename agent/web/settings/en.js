@@ -39,7 +39,7 @@ export const en = {
   'route.first_code': 'Build it with `baton build`, replace the executable, restart the process.',
   'route.windows': 'Download the new release asset, replace the executable, restart the process.',
   'route.container': 'Pull the new image, then recreate the container.',
-  'route.source': 'Pull the source, rebuild and restart: `deploy-source.sh --ref <tag>`.',
+  'route.source': 'Pull the source, rebuild and restart: `deploy-source.sh --release <tag>`.',
   'route.node': 'Replace the executable by one that is built on Node 26.1 or later, and restart.',
   'route.cluster': 'Restart the service as a whole with the new executable, or serve from one process.',
   'route.no_receipt':

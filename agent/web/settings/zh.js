@@ -39,7 +39,7 @@ export const zh = {
   'route.first_code': '用 `baton build` 构建，替换可执行文件，然后重启进程。',
   'route.windows': '下载新的发布文件，替换可执行文件，然后重启进程。',
   'route.container': '拉取新镜像，然后重建容器。',
-  'route.source': '拉取源码，重新构建并重启：`deploy-source.sh --ref <tag>`。',
+  'route.source': '拉取源码，重新构建并重启：`deploy-source.sh --release <tag>`。',
   'route.node': '换用基于 Node 26.1 或更高版本构建的可执行文件，然后重启。',
   'route.cluster': '用新的可执行文件整体重启服务，或改为单进程运行。',
   'route.no_receipt': '下载新的发布文件，替换可执行文件并重启进程；或运行 `install.sh` 转为托管安装。',

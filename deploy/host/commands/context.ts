@@ -2,7 +2,7 @@
 
 import { closeSync, openSync, readSync, writeSync } from 'node:fs'
 import { basename, dirname, join } from 'node:path'
-import { ownCommand, type Receipt, SYSTEM_DIRECTORY } from '../../../agent/install.ts'
+import { type Receipt, SYSTEM_DIRECTORY } from '../../../agent/install.ts'
 import { BatonError } from '../../../agent/words.ts'
 import { runInPlace } from '../../lib/shell.ts'
 import { type OpenSide, openSide } from '../boundary/open.ts'
@@ -27,8 +27,6 @@ export interface HostFlags {
   /** the service's name, which answers the question of `uninstall --purge` */
   confirm: string | null
   purge: boolean
-  /** whether to ask the feed too */
-  check: boolean
   healthUrl: string | null
   lockTimeoutMs: number
   healthTimeoutMs: number
@@ -149,14 +147,18 @@ export function confirm({ flags, report }: Context, title: string, steps: readon
   if (!/^y(es)?$/i.test(answer)) throw new BatonError('refused', 'not confirmed, nothing was changed')
 }
 
+/** `-y` does not answer for this: who gives it is not asked, and has to type the name beside it. */
 export function confirmPurge({ service, flags }: Context): void {
-  const typed = flags.confirm ?? askTerminal(`This removes the database of ${service}. Type its name to go on: `)
+  const ask = () => askTerminal(`This removes the database of ${service}. Type its name to go on: `)
+  const typed = flags.confirm ?? (flags.yes ? null : ask())
   if (typed === service) return
-  throw new BatonError(
-    'refused',
-    typed === null ? 'nobody to ask: there is no terminal' : `expected the name ${service}, nothing was changed`,
-    { hint: `\`${ownCommand(`uninstall --purge --confirm ${service}`)}\` names it` },
-  )
+  const why =
+    typed !== null
+      ? `expected the name ${service}, nothing was changed`
+      : flags.yes
+        ? `--purge removes the database of ${service}, which -y does not answer for`
+        : 'nobody to ask: there is no terminal'
+  throw new BatonError('refused', why, { hint: `add \`--confirm ${service}\`` })
 }
 
 /** A clone has no executable to install. So install.sh gets one and runs its `install`; without another feed it builds this clone. */

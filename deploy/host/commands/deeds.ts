@@ -7,11 +7,15 @@ import { isCrossing, type OpenSide, supervisorOf } from '../boundary/open.ts'
 import { idOf } from '../place/identity.ts'
 import { type Carrier, carryOut } from '../plan/apply.ts'
 import type { Step } from '../plan/step.ts'
+import type { Supervisor } from '../supervisor/supervisor.ts'
+import { restartUnit } from '../supervisor/systemd.ts'
 import type { Operate, Operated } from '../service/request.ts'
+import type { Side } from '../service/side.ts'
+import type { HostReport } from '../report.ts'
 import type { Context } from './context.ts'
 
 export interface Deed {
-  /** for the lock, and messages: `install.sh install` */
+  /** for the lock, and messages: `shop upgrade` */
   who: string
   open(): Promise<OpenSide>
   /** ends everything that root has started as the service's user */
@@ -43,15 +47,14 @@ export async function carryOutSteps(context: Context, steps: readonly Step[], de
     },
     say: (step) => report.step(step),
     side,
-    async start() {
-      const { executable, node } = await deed.receipt()
-      // Unpacking ten thousand files may take longer than a start may. A script, which the receipt's `node` runs, unpacks nothing.
-      if (node === undefined) {
-        report.stage('unpack')
-        await (await side()).unpack({ path: executable })
-        report.stage('start')
-      }
+    start: async () => {
+      await prepareStart(await deed.receipt(), await side(), report)
       await (await supervisor()).start()
+    },
+    restart: async () => {
+      const receipt = await deed.receipt()
+      await prepareStart(receipt, await side(), report)
+      await restartBy(await supervisor(), receipt)
     },
     stop: async () => await (await supervisor()).stop(),
     update: (tag) => run({ kind: 'update', tag }),
@@ -76,6 +79,20 @@ export async function carryOutSteps(context: Context, steps: readonly Step[], de
     throw cause
   }
   return done
+}
+
+/** Unpacking ten thousand files may take longer than a start may. A script, which the receipt's `node` runs, unpacks nothing. */
+async function prepareStart({ executable, node }: Receipt, side: Side, report: HostReport): Promise<void> {
+  if (node !== undefined) return
+  report.stage('unpack')
+  await side.unpack({ path: executable })
+  report.stage('start')
+}
+
+async function restartBy(supervisor: Supervisor, receipt: Receipt): Promise<void> {
+  if (receipt.supervisor !== 'none') return await restartUnit(receipt)
+  await supervisor.stop()
+  await supervisor.start()
 }
 
 export interface Done {

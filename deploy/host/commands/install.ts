@@ -2,7 +2,7 @@
 
 import { stat } from 'node:fs/promises'
 import { join } from 'node:path'
-import { ownCommand, ownRelease, type Receipt, sha256OfFile } from '../../../agent/install.ts'
+import { ownRelease, ownWords, type Receipt, sha256OfFile } from '../../../agent/install.ts'
 import { BatonError, EXIT } from '../../../agent/words.ts'
 import { formatPause } from '../../lib/switch.ts'
 import { endCommands, type OpenSide, openSide } from '../boundary/open.ts'
@@ -179,7 +179,7 @@ function told(
   const isRootsOwn = isRoot() && layout.scope === 'user'
   if (fresh && (isRootsOwn || !(environment['PATH'] ?? '').split(':').includes(join(layout.command, '..'))))
     lines.push(
-      `the command is ${layout.command}${isRootsOwn ? `, with --user: \`${layout.command} ${ownCommand('status')} --user\`` : ''}`,
+      `the command is ${layout.command}${isRootsOwn ? `, with --user: \`${layout.command} ${ownWords('status')} --user\`` : ''}`,
     )
   report.result(
     {

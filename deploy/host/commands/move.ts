@@ -1,7 +1,7 @@
 // `upgrade` moves to another release, or keeps the service from updating by itself; `rollback` goes back, `cancel` ends an operation
 // before anything has changed.
 
-import { wayToAside } from '../../../agent/install.ts'
+import { ownCommand, wayToAside } from '../../../agent/install.ts'
 import { BatonError, EXIT, formatLeft, parseTag, SHOWN_BY, type StateMoved } from '../../../agent/words.ts'
 import { fromEnvironment, parseRelease } from '../place/choices.ts'
 import { formatMoved, formatPause, rehearsalLines } from '../../lib/switch.ts'
@@ -20,13 +20,13 @@ export async function upgrade(context: Context): Promise<number> {
       hint: 'an upgrade rehearses by itself, before anything changes',
     })
   }
-  return await move(context, requestFor(context, 'install.sh upgrade', { kind: 'update', tag }))
+  return await move(context, requestFor(context, ownCommand('upgrade'), { kind: 'update', tag }))
 }
 
 /** Brings the backup executable back if no tag is named, or if the backup is that release; else fetches that release. */
 export async function rollback(context: Context, tag: string | null): Promise<number> {
   const wanted = tag === null ? null : parseTag(tag)
-  return await move(context, requestFor(context, 'install.sh rollback', { kind: 'rollback', tag: wanted }))
+  return await move(context, requestFor(context, ownCommand('rollback'), { kind: 'rollback', tag: wanted }))
 }
 
 export async function cancelCommand(context: Context): Promise<number> {

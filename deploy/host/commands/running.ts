@@ -1,44 +1,60 @@
-// `start` and `stop`; and the commands that the supervisor runs as the service's user: `start --supervise` and `rescue`.
+// `start`, `stop` and `restart`; and the commands that the supervisor runs as the service's user: `start --supervise` and `rescue`.
 
 import { ownCommand, type Receipt, receiptFor, rescue, USUAL_START_MS } from '../../../agent/install.ts'
 import { BatonError, EXIT } from '../../../agent/words.ts'
-import { endCommands, supervisorOf } from '../boundary/open.ts'
+import { endCommands, type OpenSide, supervisorOf } from '../boundary/open.ts'
 import { idOf, isRoot } from '../place/identity.ts'
 import type { Step } from '../plan/step.ts'
 import { endLingeringOf } from '../plan/user.ts'
 import { isLooping } from '../supervisor/crashes.ts'
 import { supervise } from '../supervisor/supervise.ts'
 import { readyMsFor } from '../service/configuration.ts'
-import { type Context, locate, sideOf } from './context.ts'
+import { type Context, locate, type Located, sideOf } from './context.ts'
 import { carryOutSteps } from './deeds.ts'
 import { ownFile } from '../place/own.ts'
 
 const NOTHING = { from: null, to: null, operationId: null, operation: null }
 
 export async function start(context: Context): Promise<number> {
-  const { service, report, flags } = context
+  const { service, report } = context
   const located = await locate(context)
-  const { receipt } = located
   await using open = await sideOf(context, located, true)
-  const state = await supervisorOf(receipt, open.side).state()
+  const state = await supervisorOf(located.receipt, open.side).state()
   // a process that lives between two crashes is no service that runs: wait for it
   if (state.active && !isLooping(state)) {
     report.result({ ...NOTHING, outcome: 'running', exit: EXIT.done }, [`${service} is running`])
     return EXIT.done
   }
+  return await begin('start', context, located, open)
+}
+
+/** Starts a service that is stopped. */
+export async function restart(context: Context): Promise<number> {
+  const located = await locate(context)
+  await using open = await sideOf(context, located, true)
+  return await begin('restart', context, located, open)
+}
+
+async function begin(
+  verb: 'start' | 'restart',
+  context: Context,
+  { receipt }: Located,
+  open: OpenSide,
+): Promise<number> {
+  const { service, report, flags } = context
   const { executable, stateDirectory } = receipt
   const tag = (await open.side.survey({ service, executable, stateDirectory })).installed
   if (tag === null) {
-    const hint = `\`${ownCommand('rollback')}\` brings the backup executable back, \`install.sh\` a release`
+    const hint = `\`${ownCommand('rollback')}\` brings the backup executable back, \`${ownCommand('rollback TAG')}\` a release by its tag`
     throw new BatonError('service_down', `${executable} does not run`, { hint })
   }
   const steps: Step[] = [
-    { do: 'start', service },
+    { do: verb, service },
     { do: 'wait-healthy', service, tag },
   ]
   if (flags.dryRun) return foretold(context, steps)
   await carryOutSteps(context, steps, {
-    who: 'install.sh start',
+    who: ownCommand(verb),
     open: async () => open,
     receipt: async () => receipt,
   })
@@ -54,7 +70,7 @@ export async function stop(context: Context): Promise<number> {
   {
     await using open = await sideOf(context, located)
     await carryOutSteps(context, steps, {
-      who: 'install.sh stop',
+      who: ownCommand('stop'),
       open: async () => open,
       receipt: async () => located.receipt,
     })

@@ -2,7 +2,7 @@
 
 import { findId } from '../place/identity.ts'
 import { EXIT } from '../../../agent/words.ts'
-import { exists, rehearsalFolder } from '../../../agent/install.ts'
+import { exists, ownCommand, rehearsalFolder } from '../../../agent/install.ts'
 import type { Layout } from '../place/layout.ts'
 import { gatherFacts } from '../plan/facts.ts'
 import { planUninstall } from '../plan/uninstall.ts'
@@ -10,8 +10,6 @@ import { endCommands } from '../boundary/open.ts'
 import { assertRights, confirm, confirmPurge, type Context, locate, sideOf } from './context.ts'
 import { carryOutSteps } from './deeds.ts'
 import { endLingering } from './running.ts'
-
-const WHO = 'install.sh uninstall'
 
 export async function uninstall(context: Context): Promise<number> {
   const { service, flags, report } = context
@@ -30,9 +28,10 @@ export async function uninstall(context: Context): Promise<number> {
     return EXIT.done
   }
   if (flags.purge) confirmPurge(context)
-  confirm(context, title, steps, WHO)
+  const who = ownCommand('uninstall')
+  confirm(context, title, steps, who)
   const deed = {
-    who: WHO,
+    who,
     open: async () => open,
     end: () => endCommands(receipt),
     receipt: async () => receipt,

@@ -5,7 +5,7 @@ import { dirname, join } from 'node:path'
 import { exists, isDatabase, isWrittenTo, snapshotDirectory } from '../../../agent/install.ts'
 import { reasonOf } from '../../../agent/words.ts'
 import { databaseOf } from '../service/own-database.ts'
-import { failure, type Finding, ok, type Subject, warning } from './finding.ts'
+import { problem, type Finding, ok, type Subject, warning } from './finding.ts'
 
 /** long enough to see a writer that writes twice a second */
 const WATCH_MS = 500
@@ -32,12 +32,12 @@ export async function checkDatabase({ receipt }: Subject): Promise<Finding[]> {
       const said = rows.map((row) => row.integrity_check).join('; ')
       return said === 'ok'
         ? [ok('database', `${path}${await besides(path)}`)]
-        : [failure('database', `${path} is damaged: ${said.slice(0, 300)}`, hint)]
+        : [problem('database', `${path} is damaged: ${said.slice(0, 300)}`, hint)]
     } finally {
       database.close()
     }
   } catch (cause) {
-    return [failure('database', `${path} cannot be read: ${reasonOf(cause)}`, hint)]
+    return [problem('database', `${path} cannot be read: ${reasonOf(cause)}`, hint)]
   }
 }
 

@@ -1,12 +1,12 @@
 // The table of the checks, which say what would fail before anything is downloaded, in the order in which they are reported. An install
-// runs those of the host and of `place`, and stops at the first failure; `doctor` reports them all. Reads only.
+// runs those of the host and of `place`, and stops at the first problem; `doctor` reports them all. Reads only.
 // Must hold: a check that reads the service's files runs as the service's user.
 
 import { reasonOf } from '../../../agent/words.ts'
 import type { Outside } from '../service/outside.ts'
 import { checkDatabase } from './database.ts'
 import { checkClock, checkFeed } from './feed.ts'
-import { failure, type Finding, type Subject } from './finding.ts'
+import { problem, type Finding, type Subject } from './finding.ts'
 import { checkHost, checkRights, checkSandbox, checkSupervisor } from './host.ts'
 import { checkDirectories, checkMounts, checkSpace, checkUpdateSpace } from './places.ts'
 import { checkConfiguration, checkExecutable, checkSwitch } from './service.ts'
@@ -63,7 +63,7 @@ export async function runChecks(subject: Subject, checks: readonly Check[], outs
     try {
       findings.push(...(await look(subject, outside)))
     } catch (cause) {
-      findings.push(failure(title, reasonOf(cause)))
+      findings.push(problem(title, reasonOf(cause)))
     }
   }
   return findings

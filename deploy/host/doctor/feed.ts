@@ -14,14 +14,14 @@ import { dateOf } from '../../lib/http.ts'
 import { feedOf } from '../service/configuration.ts'
 import { badOf } from '../service/operate.ts'
 import type { Outside } from '../service/outside.ts'
-import { failure, type Finding, ok, type Subject, warning, wrongOf } from './finding.ts'
+import { problem, type Finding, ok, type Subject, warning, wrongOf } from './finding.ts'
 
 const CLOCK_TOLERANCE_MS = 5 * 60_000
 
 export async function checkFeed(subject: Subject, outside: Outside): Promise<Finding[]> {
   const offer = await newest(subject, outside)
-  if (offer === null) return [failure('feed', 'no feed is named', 'name one with `--feed`', 'invalid_settings')]
-  const { setting, release, problem, fault, trust, moved } = offer
+  if (offer === null) return [problem('feed', 'no feed is named', 'name one with `--feed`', 'invalid_settings')]
+  const { setting, release, problem: newer, fault, trust, moved } = offer
   if (fault !== null) {
     const code = fault instanceof BatonError ? fault.code : 'check_failed'
     const reason = reasonOf(fault)
@@ -29,12 +29,12 @@ export async function checkFeed(subject: Subject, outside: Outside): Promise<Fin
     const hint = /self.signed|issuer certificate|unable to verify/i.test(reason)
       ? `its authority is not one that comes with Node: \`systemctl edit ${subject.layout.service}\` with \`[Service]\` and \`Environment=NODE_EXTRA_CA_CERTS=FILE\`, then restart it`
       : 'is it reachable from here, for the user and with the environment of the service?'
-    return [failure('feed', `${setting} cannot be used: ${reason}`, hint, code), trustFinding(trust)]
+    return [problem('feed', `${setting} cannot be used: ${reason}`, hint, code), trustFinding(trust)]
   }
   const hint = 'tell its maintainer; if it is a mirror, ask the feed itself'
   const found =
-    problem !== null
-      ? warning('feed', `${setting} has ${release?.tag}, but ${problem.message}`, hint)
+    newer !== null
+      ? warning('feed', `${setting} has ${release?.tag}, but ${newer.message}`, hint)
       : release === null
         ? warning('feed', `${setting} has no release for this host`)
         : offered(setting, release.tag, await failureHere(subject, release))
@@ -43,7 +43,7 @@ export async function checkFeed(subject: Subject, outside: Outside): Promise<Fin
 
 function offered(setting: string, tag: string, bad: BadRelease | null): Finding {
   if (bad === null) return ok('feed', `${setting} has ${tag}`)
-  const hint = 'an update takes the next release; this one only by name, with `--release`'
+  const hint = 'an update takes the next release; this one only by its tag'
   return warning('feed', `${setting} has ${tag}, which failed here on ${bad.at}: ${bad.reason}`, hint)
 }
 
@@ -110,7 +110,7 @@ export async function checkClock({ receipt, feed }: Subject): Promise<Finding[]>
   const theirs = isAsked ? await dateOf(page, 10_000).catch(() => null) : null
   return wrongOf(
     [
-      isBefore && failure('clock', `the clock says ${ours}, before the install of ${receipt.installedAt}`, hint),
+      isBefore && problem('clock', `the clock says ${ours}, before the install of ${receipt.installedAt}`, hint),
       theirs !== null &&
         Math.abs(theirs.getTime() - now) > CLOCK_TOLERANCE_MS &&
         warning('clock', `the clock says ${ours}, the feed's says ${theirs.toISOString()}`, hint),

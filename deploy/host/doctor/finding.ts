@@ -2,16 +2,15 @@
 
 import type { Receipt } from '../../../agent/install.ts'
 import { BatonError, type ErrorCode } from '../../../agent/words.ts'
+import type { Level } from '../../lib/level.ts'
 import type { Layout } from '../place/layout.ts'
-
-export type Level = 'ok' | 'warning' | 'failure'
 
 export interface Finding {
   check: string
   level: Level
   message: string
   hint: string | null
-  /** decides the exit code of a failure */
+  /** decides the exit code of a problem */
   code: ErrorCode
 }
 
@@ -46,18 +45,18 @@ export function warning(check: string, message: string, hint: string | null = nu
   return { check, level: 'warning', message, hint, code: 'unexpected' }
 }
 
-export function failure(
+export function problem(
   check: string,
   message: string,
   hint: string | null = null,
   code: ErrorCode = 'refused',
 ): Finding {
-  return { check, level: 'failure', message, hint, code }
+  return { check, level: 'problem', message, hint, code }
 }
 
-/** The first failure as an error, or null. */
+/** The first problem as an error, or null. */
 export function worstOf(findings: readonly Finding[]): BatonError | null {
-  const worst = findings.find(({ level }) => level === 'failure')
+  const worst = findings.find(({ level }) => level === 'problem')
   if (worst === undefined) return null
   return new BatonError(worst.code, worst.message, worst.hint === null ? {} : { hint: worst.hint })
 }

@@ -6,19 +6,19 @@ import { ownCommand, type Receipt } from '../../../agent/install.ts'
 import { isRoot } from '../place/identity.ts'
 import type { Layout } from '../place/layout.ts'
 import { hasSystemd, showUnit } from '../supervisor/systemd.ts'
-import { failure, type Finding, ok, type Wrong, type Subject, warning, wrongOf } from './finding.ts'
+import { problem, type Finding, ok, type Wrong, type Subject, warning, wrongOf } from './finding.ts'
 
 export async function checkHost(): Promise<Finding[]> {
   const { platform, arch } = process
   if (platform === 'linux' || platform === 'darwin') return [ok('host', `${platform} ${arch}`)]
   const hint = 'see the guide for a manually started binary'
-  return [failure('host', `expected Linux or macOS, got ${platform}`, hint, 'unsupported_host')]
+  return [problem('host', `expected Linux or macOS, got ${platform}`, hint, 'unsupported_host')]
 }
 
 export async function checkRights({ layout }: Pick<Subject, 'layout'>): Promise<Finding[]> {
   if (layout.scope !== 'system' || isRoot()) return []
   const hint = 'use sudo, or install for yourself with `--user`'
-  return [failure('rights', 'expected to run as root for an install for the whole host', hint)]
+  return [problem('rights', 'expected to run as root for an install for the whole host', hint)]
 }
 
 export async function checkSupervisor({
@@ -35,7 +35,7 @@ export async function checkSupervisor({
     scope === 'user'
       ? 'log in anew (or `loginctl enable-linger`), or run it without one: `--no-service`'
       : 'run it without one: `--no-service`'
-  return [failure('supervisor', `expected ${what} on this host, found none`, hint, 'unsupported_host')]
+  return [problem('supervisor', `expected ${what} on this host, found none`, hint, 'unsupported_host')]
 }
 
 /** Asks systemd for the loaded unit, drop-ins included. */
@@ -64,7 +64,7 @@ export function judgeUnit(unit: Readonly<Record<string, string>>, receipt: Recei
   const { service } = receipt
   if (unit['LoadState'] !== 'loaded') {
     const message = `expected the unit ${service}.service, it is ${unit['LoadState'] ?? 'not there'}`
-    return [failure('unit', message, `\`${ownCommand('install')}\` again`, 'service_down')]
+    return [problem('unit', message, `\`${ownCommand('install')}\` again`, 'service_down')]
   }
   const drop = `look for it in \`systemctl cat ${service}\``
   const [type = '', access = '', kill = ''] = ['Type', 'NotifyAccess', 'KillMode'].map((name) => unit[name])
@@ -73,11 +73,11 @@ export function judgeUnit(unit: Readonly<Record<string, string>>, receipt: Recei
     [
       ...judgePaths(unit, receipt, drop),
       unit['MemoryDenyWriteExecute'] === 'yes' &&
-        failure('unit', 'MemoryDenyWriteExecute=yes kills a JIT compiler, and so the service', drop),
+        problem('unit', 'MemoryDenyWriteExecute=yes kills a JIT compiler, and so the service', drop),
       !follows && warning('unit', `Type=${type} does not follow a handover to another process`, drop),
       follows &&
         access !== 'all' &&
-        failure('unit', `NotifyAccess=${access} does not hear the successor; expected all`, drop),
+        problem('unit', `NotifyAccess=${access} does not hear the successor; expected all`, drop),
       kill !== 'mixed' &&
         warning('unit', `KillMode=${kill}: expected mixed, so that a stop lets the main process drain`, drop),
       unit['NeedDaemonReload'] === 'yes' &&
@@ -96,15 +96,15 @@ function judgePaths(unit: Readonly<Record<string, string>>, receipt: Receipt, dr
   const shut = (what: string, path: string, open: readonly string[]): Wrong => {
     const message = `the sandbox of the unit forbids writing in ${path}, where ${what} is`
     const hint = `${drop}; ReadWritePaths= must name the directory, not the file`
-    return depth(closed, path) > depth(open, path) && failure('unit', message, hint)
+    return depth(closed, path) > depth(open, path) && problem('unit', message, hint)
   }
   return [
     shut('the executable', directory, list('ReadWritePaths')),
     shut('the state', receipt.stateDirectory, [...list('ReadWritePaths'), ...state]),
     depth(list('ReadWritePaths'), receipt.executable) > directory.length &&
-      failure('unit', `ReadWritePaths= names the executable itself: its neighbours stay read-only`, drop),
+      problem('unit', `ReadWritePaths= names the executable itself: its neighbours stay read-only`, drop),
     depth(list('NoExecPaths'), directory) >= 0 &&
-      failure('unit', `NoExecPaths= forbids running what is in ${directory}`, drop),
+      problem('unit', `NoExecPaths= forbids running what is in ${directory}`, drop),
   ]
 }
 

@@ -19,7 +19,7 @@ import type { Layout } from '../place/layout.ts'
 import type { Outside } from '../service/outside.ts'
 import { whyNotWritable } from '../service/survey.ts'
 import { newest } from './feed.ts'
-import { failure, type Finding, ok, type Subject, wrongOf } from './finding.ts'
+import { problem, type Finding, ok, type Subject, wrongOf } from './finding.ts'
 
 const ELSEWHERE = 'choose another place with `--prefix` or `--state-dir`'
 
@@ -38,7 +38,7 @@ export async function checkDirectories({ layout, given }: Subject): Promise<Find
     const existing = await nearestExisting(path)
     const found = await lstat(existing)
     if (!found.isDirectory() && !found.isSymbolicLink()) {
-      findings.push(failure(check, `expected a directory at ${existing}, found another file`))
+      findings.push(problem(check, `expected a directory at ${existing}, found another file`))
       continue
     }
     const link = await linkFault(check, path)
@@ -59,13 +59,13 @@ async function linkFault(check: 'directory' | 'state', path: string): Promise<Fi
   if (found?.isSymbolicLink() !== true) return null
   const flag = check === 'directory' ? '--prefix' : '--state-dir'
   const hint = `name the directory that it leads to: \`${flag} ${await realpath(path).catch(() => path)}\``
-  return failure(check, `expected a directory at ${path}, found a link`, hint)
+  return problem(check, `expected a directory at ${path}, found a link`, hint)
 }
 
 function judge(check: string, path: string, uid: number, reason: string, user: string): Finding {
-  if (reason.includes('EROFS')) return failure(check, `${path} is on a read-only file system`, ELSEWHERE)
+  if (reason.includes('EROFS')) return problem(check, `${path} is on a read-only file system`, ELSEWHERE)
   const give = uid === 0 ? `\`chown -R ${user}: ${path}\` gives it to ${user}, or ` : ''
-  return failure(
+  return problem(
     check,
     `expected ${user} to be able to write in ${path}, which belongs to user id ${uid}`,
     `${give}${ELSEWHERE}`,
@@ -94,7 +94,7 @@ export async function checkGiven(layout: Layout): Promise<{ findings: Finding[];
     if (first !== undefined) {
       const hint = `\`chown -R ${layout.user}: ${path}\` gives it to ${layout.user}, or ${ELSEWHERE}`
       findings.push(
-        failure(
+        problem(
           check,
           `expected ${path} to be empty or ${layout.user}'s, found ${join(path, first)}, which is root's`,
           hint,
@@ -119,22 +119,22 @@ export async function checkMounts({ layout: { directory, stateDirectory, executa
   return wrongOf(
     [
       ...existing.map(
-        (path, at) => readOnly[at] && failure('mount', `${path} is on a read-only file system`, ELSEWHERE),
+        (path, at) => readOnly[at] && problem('mount', `${path} is on a read-only file system`, ELSEWHERE),
       ),
       mount?.options.includes('noexec') &&
-        failure(
+        problem(
           'mount',
           `${mount.path} is mounted noexec: nothing in ${directory} would run`,
           'choose another place with `--prefix`',
         ),
       mounts.some(({ path }) => path === executable) &&
-        failure(
+        problem(
           'mount',
           `${executable} is itself a mount point: nothing can be renamed over it`,
           'mount its directory instead',
         ),
       isLink &&
-        failure('mount', `${executable} is a link, it may lead to another file system`, 'put the file itself there'),
+        problem('mount', `${executable} is a link, it may lead to another file system`, 'put the file itself there'),
     ],
     ok('mount', `${mount?.path ?? '/'} allows programs`),
   )
@@ -184,10 +184,10 @@ async function checkRoom({ layout }: Subject, ofExecutable: readonly Need[]): Pr
   return (await roomFor(needs)).map(({ directory: at, freeBytes, neededBytes, freeInodes, neededInodes, what }) => {
     if (freeInodes < neededInodes) {
       const message = `not enough inodes: ${freeInodes} free at ${at}, ${neededInodes} needed for ${what}`
-      return failure('space', message, 'remove some files there; `df -i` counts them')
+      return problem('space', message, 'remove some files there; `df -i` counts them')
     }
     const message = `${mebibytes(freeBytes, Math.floor)} free at ${at}, ${mebibytes(neededBytes)} needed for ${what}`
     const hint = 'make room, or choose another place with `--prefix` or `--state-dir`'
-    return freeBytes >= neededBytes ? ok('space', message) : failure('space', `not enough space: ${message}`, hint)
+    return freeBytes >= neededBytes ? ok('space', message) : problem('space', `not enough space: ${message}`, hint)
   })
 }

@@ -12,7 +12,7 @@ import { findId } from '../place/identity.ts'
 import { connect } from '../service/client.ts'
 import { type Access, readAccess } from '../service/configuration.ts'
 import type { Outside } from '../service/outside.ts'
-import { failure, type Finding, ok, type Wrong, type Subject, warning, wrongOf } from './finding.ts'
+import { problem, type Finding, ok, type Wrong, type Subject, warning, wrongOf } from './finding.ts'
 
 export async function checkExecutable({ receipt }: Subject): Promise<Finding[]> {
   const install = `\`${ownCommand('install')}\``
@@ -25,13 +25,13 @@ export async function checkExecutable({ receipt }: Subject): Promise<Finding[]> 
   const rows: Wrong[] = [
     /^v[0-9]/.test(tag)
       ? ok('executable', `${executable} is ${service} ${tag}`)
-      : failure(
+      : problem(
           'executable',
           `${executable} does not run: ${tag}`,
           `${install} again, or \`${ownCommand('rollback')}\``,
           'service_down',
         ),
-    wanted === null && failure('user', `expected the user ${user}, found none`, `${install} again`),
+    wanted === null && problem('user', `expected the user ${user}, found none`, `${install} again`),
     wanted !== null &&
       owner !== null &&
       owner.uid !== wanted.uid &&
@@ -42,7 +42,7 @@ export async function checkExecutable({ receipt }: Subject): Promise<Finding[]> 
         warning(
           'backup',
           `${backup} does not run: ${reasonOf(backupTag)}`,
-          `\`${ownCommand('rollback <tag>')}\` fetches a release instead`,
+          `\`${ownCommand('rollback TAG')}\` fetches a release instead`,
         ),
   ]
   return wrongOf(rows, null)
@@ -58,7 +58,7 @@ export async function checkConfiguration({ receipt }: Subject, outside: Outside)
       (mode & 0o077) !== 0 &&
         warning('configuration', `${configPath} holds the password and others can read it`, `chmod 600 ${configPath}`),
       token === null &&
-        failure(
+        problem(
           'configuration',
           `no dashboard.password is set in ${configPath}: the update endpoints are closed`,
           'set one and restart the service',
@@ -74,7 +74,7 @@ export async function checkConfiguration({ receipt }: Subject, outside: Outside)
         warning('configuration', `nobody reads \`${name}\` in ${configPath}`, `expected one of ${expected.join(', ')}`),
       ),
       ...faults.map((fault) =>
-        failure(
+        problem(
           'configuration',
           `${configPath}: ${fault}`,
           'the service would not start with it: correct it before the next start',
@@ -92,7 +92,7 @@ async function portRow(receipt: Receipt, address: Access['address'], outside: Ou
   const { active } = await outside.supervisor(receipt).state()
   if (!active && !(await isFree(host, port))) {
     const message = `the service does not run, and something else listens on ${host}:${port}`
-    return failure('port', message, `end it, or change \`listen\` in ${receipt.configPath}`)
+    return problem('port', message, `end it, or change \`listen\` in ${receipt.configPath}`)
   }
   if (!active || isEverywhere || !(await listensEverywhere(port))) return null
   return warning(
@@ -134,7 +134,7 @@ export function alone({ expectedMs, holdMs }: NextSwitch): Finding {
     )
   const said = `stop-first; in the last good one ${pause}, and \`holdMs\` allows ${holdMs}`
   if (expectedMs > holdMs) {
-    return failure(
+    return problem(
       'switch',
       `${said}: every update would be refused`,
       'raise `update.holdMs` in the configuration and restart, or `rollback` first, or stop the service, upgrade it and start it again when nobody is there',

@@ -44,6 +44,7 @@ export interface Carrier {
   removeEmpty(path: string): Promise<void>
   start(): Promise<void>
   stop(): Promise<void>
+  restart(): Promise<void>
   update(to: string | null): Promise<void>
   rollback(to: string | null): Promise<void>
   waitHealthy(tag: string): Promise<void>
@@ -58,6 +59,7 @@ type Of<Do extends Step['do']> = Extract<Step, { do: Do }>
 const POINT_OF_NO_RETURN: readonly Step['do'][] = [
   'start',
   'stop',
+  'restart',
   'update',
   'rollback',
   'wait-healthy',
@@ -65,7 +67,7 @@ const POINT_OF_NO_RETURN: readonly Step['do'][] = [
   'purge',
 ]
 /** release the lock before these: the service takes it itself for an operation, and while it starts */
-const TAKE_THE_LOCK: readonly Step['do'][] = ['start', 'update', 'rollback', 'purge']
+const TAKE_THE_LOCK: readonly Step['do'][] = ['start', 'restart', 'update', 'rollback', 'purge']
 
 /** What is made for the whole host is read by all and written by its owner, whatever umask the command inherited. */
 const OWN_UMASK = 0o022
@@ -81,7 +83,7 @@ export async function carryOut(steps: readonly Step[], carrier: Carrier): Promis
   try {
     for (const step of steps) {
       // the service itself starts with the umask of whoever starts it
-      process.umask(step.do === 'start' ? inherited : OWN_UMASK)
+      process.umask(step.do === 'start' || step.do === 'restart' ? inherited : OWN_UMASK)
       // removing an earlier installer's receipt, in the middle of an install, does not keep a failure from undoing the steps before
       final ||= POINT_OF_NO_RETURN.includes(step.do) && !(step.do === 'remove' && step.path.endsWith('receipt.json'))
       if (TAKE_THE_LOCK.includes(step.do)) await unlock()
@@ -138,6 +140,7 @@ const ACTS: { readonly [Do in Step['do']]: Act<Do> } = {
   run: runProgram,
   start: (_step, carrier) => carrier.start().then(nothing),
   stop: (_step, carrier) => carrier.stop().then(nothing),
+  restart: (_step, carrier) => carrier.restart().then(nothing),
   update: ({ to }, carrier) => carrier.update(to).then(nothing),
   rollback: ({ to }, carrier) => carrier.rollback(to).then(nothing),
   'wait-healthy': ({ tag }, carrier) => carrier.waitHealthy(tag).then(nothing),

@@ -29,6 +29,7 @@ export type Step =
   | { do: 'run'; command: string[]; cwd?: string }
   | { do: 'start'; service: string }
   | { do: 'stop'; service: string }
+  | { do: 'restart'; service: string }
   | { do: 'update'; service: string; to: string | null; from?: string }
   | { do: 'rollback'; service: string; to: string | null; from?: string }
   | { do: 'wait-healthy'; service: string; tag: string }
@@ -76,6 +77,8 @@ export function describe(step: Step): string {
       return `start ${step.service}`
     case 'stop':
       return `stop ${step.service}`
+    case 'restart':
+      return `restart ${step.service}`
     case 'update':
       return `update ${step.service}${from(step.from)} to ${step.to ?? 'the latest release'}: check, download, verify, swap, restart`
     case 'rollback':

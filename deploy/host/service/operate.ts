@@ -32,6 +32,7 @@ import { tellsOfRefusal } from '../../lib/refusal.ts'
 import { type Client, connect, follow, silenceFor, waitForInstance, type Watcher } from './client.ts'
 import { readAccess, readyMsFor } from './configuration.ts'
 import { askUntilWell, type HealthGate, healthGate } from './health.ts'
+import { durationText } from '../../lib/flags.ts'
 import { formatPause } from '../../lib/switch.ts'
 import { bringUp, carryOutHere } from './offline.ts'
 import type { Outside } from './outside.ts'
@@ -106,7 +107,7 @@ export async function tellOfSkipped(
   const newer = (await badOf(receipt)).filter((entry) => compareTags(entry.tag, from) > 0)
   for (const bad of newer)
     outside.note(
-      `${bad.tag} is newer, but failed here at ${bad.at}: ${bad.reason}; \`--release ${bad.tag}\` tries it again`,
+      `${bad.tag} is newer, but failed here at ${bad.at}: ${bad.reason}; \`${ownCommand(`upgrade ${bad.tag}`)}\` tries it again`,
     )
   return [...new Set(newer.map((one) => one.tag))]
 }
@@ -261,7 +262,7 @@ async function withPatience<T>(timeoutMs: number, outside: Outside, work: () => 
     } catch (cause) {
       const held = cause instanceof BatonError && MEANINGS[cause.code].exit === 6
       if (!held || performance.now() > deadline) throw cause
-      if (!told) outside.note(`waiting: ${cause.message}`)
+      if (!told) outside.note(`waiting: ${cause.message}, at most ${durationText(timeoutMs)}`)
       await sleep(500)
     }
   }

@@ -73,7 +73,7 @@ async function tryRelease(
   await using candidate = await download(release, signal)
   outside.stage('verify')
   await makeVerify({ service, disk })(candidate, release, signal)
-  if (serves) await foreseeOtherWire(install, candidate.path, release.tag, `upgrade --release ${release.tag}`)
+  if (serves) await foreseeOtherWire(install, candidate.path, release.tag, `upgrade ${release.tag}`)
   const startedAt = new Date().toISOString()
   const operation = newOperation({ id: 'a dry run', kind: 'update', from: current, to: release.tag, startedAt })
   await rehearse({ install, operation, release, candidate: candidate.path, allowIrreversible, signal })

@@ -12,7 +12,7 @@ export interface Operate {
   restoreState: boolean
   /** a dry run of an update: with the rehearsal */
   rehearse: boolean
-  /** holder of the lock, as others see it: `install.sh upgrade` */
+  /** holder of the lock, as others see it: `shop upgrade` */
   who: string
   lockTimeoutMs: number
   healthTimeoutMs: number

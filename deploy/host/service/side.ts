@@ -14,6 +14,7 @@ import { type Foreseen, foresee } from './foresee.ts'
 import { cancelOperation, holdUpdates } from './running.ts'
 import { look, type Look } from './look.ts'
 import { operate } from './operate.ts'
+import { listReleases, type ListedReleases } from './releases.ts'
 import { waitUntilStable } from './offline.ts'
 import type { Outside } from './outside.ts'
 import type { Operate, Operated } from './request.ts'
@@ -38,6 +39,7 @@ export interface Side {
   operate(what: { receipt: Receipt; request: Operate }): Promise<Operated>
   foresee(what: { receipt: Receipt; request: Operate }): Promise<Foreseen>
   look(what: { receipt: Receipt; check: boolean }): Promise<Look>
+  releases(receipt: Receipt): Promise<ListedReleases>
   cancel(receipt: Receipt): Promise<OperationReport | null>
   hold(what: { receipt: Receipt; until: string | null }): Promise<PolicyReport>
   listState(receipt: Receipt): Promise<StateCopy[]>
@@ -81,6 +83,7 @@ export function makeSide(outside: Outside, own: { path: string }): Side {
     operate: ({ receipt, request }) => operate(receipt, request, inner),
     foresee: ({ receipt, request }) => foresee(receipt, request, inner),
     look: ({ receipt, check }) => look(receipt, check, inner),
+    releases: (receipt) => listReleases(receipt, inner),
     cancel: (receipt) => cancelOperation(receipt, inner),
     hold: ({ receipt, until }) => holdUpdates(receipt, until),
     listState,

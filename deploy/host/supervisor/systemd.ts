@@ -101,13 +101,31 @@ export function crashesFrom(shown: Shown): Crashes | null {
 /** si_code of a process that has ended: sigaction(2) */
 const CLD = { exited: '1', killed: '2', dumped: '3' }
 
+/** systemd keeps the listening sockets meanwhile, which a stop and a start would give away. Throws service_down. */
+export async function restartUnit(receipt: Pick<Receipt, 'service' | 'scope'>): Promise<void> {
+  await begin('restart', receipt)
+}
+
+async function begin(verb: 'start' | 'restart', receipt: Pick<Receipt, 'service' | 'scope'>): Promise<void> {
+  const systemctl = systemctlFor(receipt.scope)
+  const unit = `${receipt.service}.service`
+  await run([...systemctl, 'reset-failed', unit], { allowFailure: true })
+  const { exitCode, stderr } = await run([...systemctl, verb, unit], {
+    allowFailure: true,
+    timeoutMs: START_TIMEOUT_MS,
+  })
+  if (exitCode === 0) return
+  throw new BatonError('service_down', `${verb}ing ${unit}: ${stderr.trim().split('\n')[0] ?? ''}`, {
+    hint: `\`${systemdWords(receipt).logCommand} -n 50\` says why`,
+  })
+}
+
 export function systemdSupervisor(receipt: Pick<Receipt, 'service' | 'scope'>): Supervisor {
   const { service, scope } = receipt
   const systemctl = systemctlFor(scope)
   const unit = `${service}.service`
-  const words = systemdWords(receipt)
   return {
-    ...words,
+    ...systemdWords(receipt),
     async state() {
       const shown = await showUnit(scope, unit, SHOWN)
       const word = wordOf(shown)
@@ -120,17 +138,7 @@ export function systemdSupervisor(receipt: Pick<Receipt, 'service' | 'scope'>): 
         crashes: crashesFrom(shown),
       }
     },
-    async start() {
-      await run([...systemctl, 'reset-failed', unit], { allowFailure: true })
-      const { exitCode, stderr } = await run([...systemctl, 'start', unit], {
-        allowFailure: true,
-        timeoutMs: START_TIMEOUT_MS,
-      })
-      if (exitCode === 0) return
-      throw new BatonError('service_down', `starting ${unit}: ${stderr.trim().split('\n')[0] ?? ''}`, {
-        hint: `\`${words.logCommand} -n 50\` says why`,
-      })
-    },
+    start: () => begin('start', receipt),
     async stop() {
       await run([...systemctl, 'stop', unit], { timeoutMs: START_TIMEOUT_MS })
     },

@@ -23,6 +23,9 @@ export const OPERATOR_WORDS: readonly string[] = [
   'deploy',
   'cancel',
   'check',
+  'releases',
+  'logs',
+  'restart',
   'help',
   'state',
   'as-service', // what root starts as the service's user
@@ -65,14 +68,15 @@ export const OPERATOR_FLAGS: Readonly<Record<string, boolean>> = {
     false,
     'system user json quiet verbose dry-run yes allow-irreversible unpause rehearse restore-state service start',
   ),
-  ...flags(false, 'no-service no-start check purge supervise given-up'),
+  ...flags(false, 'no-service no-start purge supervise given-up follow'),
   ...flags(
     true,
-    'prefix release pause-until state-dir feed listen run-as to confirm health-url health-timeout lock-timeout',
+    'prefix pause-until state-dir feed listen run-as confirm lines health-url health-timeout lock-timeout',
   ),
   '-q': false,
   '-v': false,
   '-n': false,
+  '-f': false,
   '-y': false,
 }
 

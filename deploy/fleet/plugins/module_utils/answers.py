@@ -115,7 +115,7 @@ def in_flight(status):
 def looked(calls, route):
     """What a look has found, in the words of `status --json`. `refused`: why this host cannot take part, or None."""
     status = next((call for call in calls if "status" in call.verb), calls[0])
-    check = next((call for call in calls if call.verb == "status --check --json"), None)
+    check = next((call for call in calls if call.verb == "check --json"), None)
     doctor = next((call for call in calls if call.verb.startswith("doctor")), None)
     dry = next((call for call in reversed(calls) if "--dry-run" in call.verb), None)
     now, offered = status.last or {}, (check.last or {}) if check else {}
@@ -187,7 +187,8 @@ def _refusal(calls, status, doctor, dry, check):
         # doctor checks the space for the newest release; for another release the dry run does, and going back needs none
         if finding.get("check") == "space" and not check:
             continue
-        if finding.get("level") == "failure":
+        # an older host says failure
+        if finding.get("level") in ("problem", "failure"):
             hint = f" (hint: {finding['hint']})" if finding.get("hint") else ""
             why = f"{finding.get('check')}: {finding.get('message')}{hint}"
             return {"why": why, "exit": doctor.exit or EXIT["refused"]}

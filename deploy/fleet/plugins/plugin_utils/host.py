@@ -163,7 +163,7 @@ class Host:
         if self.task.rollback or to != "latest":
             return verbs
         if self.route == "host":
-            return [*verbs, "status --check --json"]
+            return [*verbs, "check --json"]
         return [*verbs, f"deploy --container {self.container} --release latest --dry-run --json"]
 
     def _verbs_to_pause(self):
@@ -188,10 +188,9 @@ class Host:
         if self.route == "container":
             way = ["--rollback"] if verb == "rollback" else []
             words = ["deploy", "--container", self.container, *way, "--release", to]
-            words += ["--health-timeout", str(self.health_timeout), "--probation", str(self.probation)]
+            words += ["--health-timeout", f"{self.health_timeout}s", "--probation", f"{self.probation}s"]
         else:
-            words = [verb, to] if verb == "rollback" else [verb, "--release", to]
-            words += ["--lock-timeout", str(self.lock_timeout), "--health-timeout", str(self.health_timeout)]
+            words = [verb, to, "--lock-timeout", f"{self.lock_timeout}s", "--health-timeout", f"{self.health_timeout}s"]
         return " ".join([*words, "--json", *flags])
 
     def _call(self, *verbs, seconds=None):
