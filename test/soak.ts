@@ -15,8 +15,8 @@
 // `npm run soak -- --one --clients [--switches 34]`: stop-first switches under clients of every kind.
 // `npm run soak -- --one --thinkers [--switches 20] [--followers 500]`: stop-first switches of an application of 300 MB, under keep-alive
 // clients that think about as long as the server keeps their connections.
-// `--docs` with --faults, --clients and --fleet: the figures go into docs/about/faults.md; with --door into decision 0023, with
-// --attacks into SECURITY.md.
+// `--docs` with --faults and --clients: the figures go into docs/about/faults.md; with --door into decision 0023, with --attacks into
+// SECURITY.md.
 // Exit code 1 where a promise was broken.
 
 import { spawnSync } from 'node:child_process'
@@ -62,23 +62,15 @@ const switches = wholeNumber('--switches', values.switches ?? usual, values.one 
 const probationMs = wholeNumber('--probation', values.probation, 0, 60_000)
 if (values.help) {
   process.stdout.write(
-    `usage: npm run soak -- [--switches 200] [--probation 300] [--json] | --fleet [--hosts 20] [--docs] | --faults 100 [--ground alone,supervised,systemd] [--docs] | --clients [--switches 34] [--docs] | --door [--docs] | --attacks [--docs] | --carry [--switches 20] [--followers 500] [--only switches|idle|kills] | --one [--switches 20] [--reverts 8] [--kills 15] [--supervised] [--json] | --one --clients [--switches 34] | --one --thinkers [--switches 20] [--followers 500] | --days | --long | --container-fleet | --hold   (${fileURLToPath(import.meta.url)})\n`,
+    `usage: npm run soak -- [--switches 200] [--probation 300] [--json] | --fleet [--hosts 20] | --faults 100 [--ground alone,supervised,systemd] [--docs] | --clients [--switches 34] [--docs] | --door [--docs] | --attacks [--docs] | --carry [--switches 20] [--followers 500] [--only switches|idle|kills] | --one [--switches 20] [--reverts 8] [--kills 15] [--supervised] [--json] | --one --clients [--switches 34] | --one --thinkers [--switches 20] [--followers 500] | --days | --long | --container-fleet | --hold   (${fileURLToPath(import.meta.url)})\n`,
   )
   process.exit(0)
 }
 
 if (values.fleet) {
   const { soakFleet } = await import('./soak/fleet.ts')
-  const said: string[] = []
-  let written = Promise.resolve()
-  const code = await soakFleet(wholeNumber('--hosts', values.hosts, 14, 40), (line) => {
-    said.push(line)
-    process.stdout.write(`${line}\n`)
-    const text = `\`\`\`\n${said.join('\n')}\n\`\`\``
-    // as it happens, one after the other
-    return (written = written.then(() => (values.docs ? writeSection('fleet', text) : undefined)))
-  })
-  process.exit(code)
+  const say = (line: string) => void process.stdout.write(`${line}\n`)
+  process.exit(await soakFleet(wholeNumber('--hosts', values.hosts, 14, 40), say))
 }
 
 if (values.carry) {

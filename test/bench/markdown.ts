@@ -75,7 +75,7 @@ function handoverMarkdown(section: Section<HandoverResult>): string[] {
     `${carried ? 'Baton carries a WebSocket to the next process if its author registers it (two lines). ' : ''}The Node services close a WebSocket with 1012, the proxies cut it at the drain deadline. "Go" is the moment of the order (for Baton: the request), measured without load, like the bare start: one process of the same executable until its first answer. For Baton the restart stage alone, without what the others have done before "go", takes ${restartOf(peers)}. *Resets* are what the kernel sent under load (\`TcpOutRsts\`).`,
     ...waitsMarkdown(peers),
     ...(pairs === undefined ? [] : pairsMarkdown(pairs)),
-    `[performance.json](performance.json) has how each peer is configured, and \`test/bench/peers.ts\` and \`proxies.ts\` do it: ${peers.map(({ title, version }) => `${title} (${version})`).join(', ')}.`,
+    `[performance.json](performance.json) has the version of each peer and how it is configured, and \`test/bench/peers.ts\` and \`proxies.ts\` do it.`,
     ...(missing.length === 0
       ? []
       : [missing.map(({ title, command }) => `- missing: ${title}: \`${command}\``).join('\n')]),

@@ -17,22 +17,22 @@ const WAY: scenarios.Way = {
 }
 
 /** At least 14 hosts. */
-export async function soakFleet(hosts: number, say: (line: string) => Promise<void>): Promise<number> {
+export async function soakFleet(hosts: number, say: (line: string) => void): Promise<number> {
   let broken = 0
   const step = async (promise: string, work: () => Promise<string | void>): Promise<void> => {
     const begin = performance.now()
     const time = () => `${((performance.now() - begin) / 1000).toFixed(0)} s`
     try {
       const said = await work()
-      await say(`kept    ${promise} (${time()})${said === undefined ? '' : `: ${said}`}`)
+      say(`kept    ${promise} (${time()})${said === undefined ? '' : `: ${said}`}`)
     } catch (error) {
       broken++
-      await say(`broken  ${promise} (${time()}): ${reasonOf(error).slice(0, 2000)}`)
+      say(`broken  ${promise} (${time()}): ${reasonOf(error).slice(0, 2000)}`)
     }
   }
   const begin = performance.now()
   await using fleet = await bootFleet(hosts, scenarios.RELEASES, PROBATION_MS)
-  await say(`${hosts} hosts with v1.0.0, up in ${((performance.now() - begin) / 1000).toFixed(0)} s`)
+  say(`${hosts} hosts with v1.0.0, up in ${((performance.now() - begin) / 1000).toFixed(0)} s`)
   await step('what is wrong with a host is seen before anything is changed', () => scenarios.lookFindsThem(fleet))
   await step('a release that dies after 20 s reverts on the canary, nobody else is asked', () =>
     scenarios.canaryReverts(fleet, WAY),
