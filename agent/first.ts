@@ -1,5 +1,5 @@
 // The door for the first code of a release, which must load next to nothing. It offers what that code needs to note the release
-// and its start, carry out an order, and keep the last words for the predecessor.
+// and its start, carry out an order, keep the last words for the predecessor, and let held sockets go if the start fails.
 
 export { doAsOrdered } from './disk/as-ordered.ts'
 export { ownState } from './disk/state-mark.ts'
@@ -10,6 +10,7 @@ export { keepLastWords, leaveLastWords } from './handover/last-words.ts'
 export { askHere, type LocalPlace, type Protocol, schemeOf } from './sockets/local-request.ts'
 export { type Configuration, readConfiguration } from './words/configuration.ts'
 export { HOLDER } from './words/lent.ts'
+export { letGoUnlessServing } from './sockets/last-resort.ts'
 export { endWithParent } from './sockets/libc.ts'
 export { descendantsOf, startTimeOf } from './sockets/process.ts'
 export { allowLongStart } from './sockets/systemd.ts'

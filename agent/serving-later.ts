@@ -57,13 +57,15 @@ export async function keeperBeside(options: ServeOptions): Promise<Keeper> {
   return await containerKeeper(path, { warn, leaving: life.leaving, id: await ownContainerId() })
 }
 
-/** Has servers listen that the application opens later. */
+/** Has servers listen that the application opens later. One of a successor may take the place of another that its author has closed. */
 export async function serveMore(specs: ListenerSpec[], options: ServeOptions): Promise<void> {
-  const { settings, install, serving } = options
+  const { settings, install, inheritance, serving } = options
+  const bound = await serving.bound
+  if (inheritance === null) await serving.began
   for (const spec of specs) {
     const listener = makeListener(spec, (closed) => freeSocket(closed, serving))
     const mayShare = install === null || serving.freed.has(listener.key)
-    await serving.keeper?.listen(listener, spec, mayShare)
+    await bound?.keeper.listen(listener, spec, mayShare)
     if (!listener.server.listening) continue // it only asked whether its port is free, and its author has closed it
     serving.listeners.push(listener)
     if (!serving.isSecond) void storeSockets([listener])

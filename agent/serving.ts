@@ -4,6 +4,7 @@ import { resolve } from 'node:path'
 import { ownStart } from './own.ts'
 import { type OpenProbation, proveAlone, recoverUnderLock } from './recovery.ts'
 import { ownValues } from './handover/values.ts'
+import { isAsking } from './sockets/asking.ts'
 import { freeSocket, storeSockets } from './sockets/store.ts'
 import { missingParts } from './sockets/internals.ts'
 import type { Keeper } from './sockets/keeper.ts'
@@ -18,9 +19,16 @@ import type { ServeOptions } from './serving-later.ts'
 export async function serve(given: ListenerSpec[], options: ServeOptions): Promise<void> {
   const { serving } = options
   const specs = given.map(asConfigured)
-  if (serving.began !== null) return await serving.began.then(async () => (await later()).serveMore(specs, options))
-  serving.began = serveAll(specs, options)
-  await serving.began
+  if (serving.began !== null) return await (await later()).serveMore(specs, options)
+  const bound = bindAll(specs, options)
+  serving.bound = bound
+  serving.began = bound.then((all) => begin(all, options))
+  try {
+    await serving.began
+  } catch (cause) {
+    serving.began = serving.bound = null // its author may listen elsewhere, or later
+    throw cause
+  }
 }
 
 /** Who may connect to a unix socket is the operator's to say. */
@@ -31,16 +39,28 @@ function asConfigured(spec: ListenerSpec): ListenerSpec {
   return { ...spec, ...mode, ...(said?.group === undefined ? {} : { group: said.group }) }
 }
 
-async function serveAll(specs: ListenerSpec[], options: ServeOptions): Promise<void> {
-  const { settings, install, inheritance, store, serving, life } = options
+interface Bound {
+  keeper: Keeper
+  /** a probation that this start has found */
+  open: OpenProbation | null
+}
+
+async function bindAll(specs: ListenerSpec[], options: ServeOptions): Promise<Bound> {
+  const { install, inheritance, store, serving, life } = options
   const all = specs.map((spec) => [makeListener(spec, (closed) => freeSocket(closed, serving)), spec] as const)
-  serving.listeners = all.map(([listener]) => listener)
+  const bound = serving.listeners.filter(({ server }) => server.listening && !isAsking(server)) // by a call that failed
+  serving.listeners = [...bound, ...all.map(([listener]) => listener)]
   life.heedSignals()
   if (install === null) void import('./handover/give/farewell.ts') // npm may replace the package's files while it serves
   const isFirst = inheritance === null
   const open = isFirst && install !== null ? await recoverUnderLock(install) : null
   const keeper = isFirst && !process.env['BATON_HOLDER'] ? store : await (await later()).keeperBeside(options)
   for (const [listener, spec] of all) await keeper.listen(listener, spec, install === null)
+  return { keeper, open }
+}
+
+async function begin({ keeper, open }: Bound, options: ServeOptions): Promise<void> {
+  const { settings, install, serving } = options
   await keeper.serve()
   serving.keeper = keeper
   const alone = goOnAlone(keeper, open, options)

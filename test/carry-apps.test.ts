@@ -1,15 +1,15 @@
 // WebSockets and streams of applications as their authors write them (test/apps/carry): plain `ws`, Express with `ws`,
 // @fastify/websocket, Hono's node-ws. Each goes through an update and a rollback; the packages are those that npm brings.
 
-import { cp, mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
+import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
 import { get, type IncomingMessage } from 'node:http'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Operation } from '../agent/words/state.ts'
 import { PROJECT } from '../deploy/make/place.ts'
-import { run } from '../deploy/lib/shell.ts'
 import { equal, is, match } from './assert.ts'
+import { bringFrameworks } from './fixtures/frameworks.ts'
 import { type Install, install } from './fixtures/install.ts'
 import { programRelease, publishTo } from './fixtures/releases.ts'
 import { WebSocket } from './lab/ws.ts'
@@ -21,9 +21,7 @@ const CLIENTS = 6
 let folder = ''
 test.before(async () => {
   folder = await mkdtemp(join(tmpdir(), 'baton-carry-apps-'))
-  await cp(join(PROJECT, 'test', 'apps', 'carry'), folder, { recursive: true })
-  const command = ['npm', 'install', '--no-audit', '--no-fund', '--prefer-offline', '--ignore-scripts']
-  await run(command, { cwd: folder, env: { npm_config_cache: join(PROJECT, '.cache', 'npm') } })
+  await bringFrameworks(folder)
   // the agent as it stands here, by the names that the package gives it
   const kit = join(folder, 'node_modules', 'baton-kit')
   await mkdir(kit)

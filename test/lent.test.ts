@@ -13,7 +13,7 @@ import { zstdDecompressSync } from 'node:zlib'
 import { parseProject } from '../deploy/make/project.ts'
 import { turnComes } from '../agent/sockets/lent.ts'
 import { containerTurn } from '../agent/words/lent.ts'
-import { equal, is, match, ok } from './assert.ts'
+import { equal, is, match, not, ok } from './assert.ts'
 import { type HolderGround, holderGround, noHolder, type Started, watched } from './fixtures/container-holder.ts'
 import { until } from './fixtures/evidence.ts'
 import { freePort } from './fixtures/install.ts'
@@ -273,6 +273,27 @@ test('what is no holder is asked again until one answers; a port that it does no
   match(await ask(port), new RegExp(`^${app.pid} `))
   match(await ask(own), new RegExp(`^${app.pid} ${own} `))
   match(app.said(), new RegExp(`the holder at .* not :::${own}: that is this container's own`))
+})
+
+test('a server that is closed again leaves its port to the next one: one that only asked, and one of which the application has another', async () => {
+  await using ground = await holderGround()
+  const ports = [await freePort(), await freePort()]
+  const holder = await ground.start(...ports.map(String))
+  using app = start(ground, ...ports, 'asks')
+  const served = async () => {
+    for (const port of ports) match(await ask(port), new RegExp(`^${app.pid} ${port} `))
+  }
+  await served()
+  for (let round = 1; round <= 2; round++) {
+    process.kill(app.pid, 'SIGUSR2')
+    await until('it to listen again', () => app.said().split('again\n').length > round)
+    await served()
+  }
+  not.match(app.said(), /this container's own/)
+  holder.child.kill('SIGKILL')
+  await holder.ended
+  await ground.start(...ports.map(String))
+  await served()
 })
 
 test('an application that waits for its holder ends at SIGTERM', async () => {

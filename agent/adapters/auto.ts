@@ -6,30 +6,29 @@
 
 import cluster from 'node:cluster'
 import type { IncomingMessage } from 'node:http'
-import { isIP, type ListenOptions as NetListenOptions, Server } from 'node:net'
+import { isIP, Server } from 'node:net'
 import { networkInterfaces } from 'node:os'
 import { isMainThread } from 'node:worker_threads'
-import { type Agent, embed } from '../embed.ts'
-import { EXIT, reasonOf } from '../words/errors.ts'
+import type { Agent } from '../embed.ts'
+import { reasonOf } from '../words/errors.ts'
 import { HOLDER } from '../words/lent.ts'
-import type { InheritedListener } from '../words/wire.ts'
 import { isDatagrams, keepDatagrams } from '../sockets/datagrams.ts'
-import { keyOf, type ListenerSpec, speaksHttp } from '../sockets/listeners.ts'
+import { type ListenerSpec, speaksHttp } from '../sockets/listeners.ts'
 import { spareNames } from '../sockets/clearing.ts'
 import { letGoUnlessServing } from '../sockets/last-resort.ts'
 import { answerQuestions, asks, endQuestion, isUnused, placeIn } from '../sockets/questions.ts'
-import { keepHeldSockets, storedNameOf } from '../sockets/store.ts'
+import { keepHeldSockets } from '../sockets/store.ts'
 import type { WebSocketLike } from '../handover/carry/websocket.ts'
 import { isRehearsal } from '../handover/turn.ts'
 import { inheritanceHere } from '../handover/inheritance.ts'
 import { ownValues, type Memory } from '../handover/values.ts'
 import { ownRelease, ownStart } from '../own.ts'
-import type { StopReason } from '../settings.ts'
-import { attach } from './attach.ts'
+import type { EmbedOptions, StopReason } from '../settings.ts'
 import { takeSignalHandlers } from './on-signal.ts'
+import { type ListenOptions, startWith, type Wanted } from './start.ts'
 
 export interface Auto extends Pick<Agent, 'carry' | 'carried' | 'singleton'>, Memory {
-  /** resolves once the first servers of this process serve; never if none listens, or if one finds its port taken */
+  /** resolves once servers of this process serve; never if none does */
   readonly agent: Promise<Agent>
   /** Registers `act`, which is called when this process stops accepting: there the author ends what cannot move. */
   onDrain(act: () => void): void
@@ -58,20 +57,9 @@ export interface CarryAllOptions {
 
 type Listen = typeof Server.prototype.listen
 
-/** what `listen()` accepts; frameworks pass `false` for what they do not have */
-type ListenOptions = Omit<NetListenOptions, 'port' | 'path'> & { fd?: unknown; port?: unknown; path?: unknown }
-
 type Place = Omit<ListenerSpec, 'server'>
 
-interface Wanted extends ListenerSpec {
-  /** arguments of `listen()`, without the callback */
-  args: unknown[]
-}
-
 const { listen } = Server.prototype
-
-/** how long a successor waits for a server that its predecessor had: this release may no longer have that server */
-const ONE_MORE_MS = 1000
 
 /** one state for each process, even if the package is loaded both as ESM and by require */
 const STATE = Symbol.for('baton.auto')
@@ -99,9 +87,8 @@ export { isRehearsal }
 export const onStop: Auto['onStop'] = (act) => auto.onStop(act)
 
 function install(): State {
-  let begun: (agent: Agent | null) => void = () => {} // not `Promise.withResolvers`: Node 20 serves too, and has none
-  const first = new Promise<Agent | null>((served) => (begun = served))
-  const agent = first.then((served) => served ?? new Promise<never>(() => {}))
+  let served: (agent: Agent) => void = () => {} // not `Promise.withResolvers`: Node 20 serves too, and has none
+  const agent = new Promise<Agent>((resolve) => (served = resolve))
   const state: State = {
     agent,
     embedded: null,
@@ -120,44 +107,43 @@ function install(): State {
   }
   const isChild = !isMainThread || (ownStart()?.isChild === true && !cluster.isWorker)
   if (!isChild && ownRelease().onStop === 'SIGTERM') state.stops.push(takeSignalHandlers())
-  if (!isChild) takeListening(state, first, begun)
+  if (!isChild) takeListening(state, served)
   return state
 }
 
-/** `first` resolves to the agent of the servers that listen first; to null if they could not and the application goes on. */
-function takeListening(state: State, first: Promise<Agent | null>, served: (agent: Agent | null) => void): void {
-  const held = pausedUntil(first)
+/** `served`: called with the agent once servers of this process serve. */
+function takeListening(state: State, served: (agent: Agent) => void): void {
+  letGoUnlessServing()
+  const held = keepHeldSockets()
   const { servers: most } = ownRelease()
-  const gathered: Wanted[] = []
   const taken = new WeakSet<Server>()
-  let begun = false
-  const begin = () => {
-    if (begun) return
-    begun = true
-    void serve(gathered, state).then(served)
-  }
   const left = inheritanceHere()?.listeners ?? []
   const inherited = most === null ? left : []
   const keys = [...held, ...left.filter((one) => !isDatagrams(one)).map(({ key }) => key)]
   const questions = answerQuestions(keys)
   const unspare = spareNames(keys.flatMap((key) => placeIn(key).path ?? []))
   if (most === null || process.env[HOLDER]) keepDatagrams(inherited)
-  const soon = most === null ? whenGathered(inherited, begin) : () => void (gathered.length === most && begin())
+  const start = startWith({
+    most,
+    inherited,
+    hooks: hooksOf(state),
+    embedded: (agent) => (state.embedded = agent),
+    served,
+    plainly: listenPlainly,
+    freed: (server) => taken.delete(server),
+  })
   const take = (spec: Wanted): void => {
     const { server } = spec
     questions.claim(spec)
     if (spec.path !== undefined) unspare(spec.path)
-    const isNext = most === null || gathered.length < most
-    if (!isNext || !isHandedOver(server, spec, most, gathered.length)) {
+    const count = start.count()
+    const isNext = most === null || count < most
+    if (!isNext || !isHandedOver(server, spec, most, count)) {
       if (!isNext && speaksHttp(server)) warnOfOneMore(spec, most ?? 0)
       return listenPlainly(spec)
     }
     taken.add(server)
-    server.once('close', () => taken.delete(server))
-    // serve every later server by itself: if it does not get its port, its author decides, and the others go on
-    if (begun || !speaksHttp(server)) void serveMore(spec, first)
-    else gathered.push(spec)
-    soon(spec)
+    start.add(spec)
   }
   // The first server that listens would begin the takeover, or would be lent the socket of a holder in another container.
   const isAwaited = held.length > 0 || left.length > 0 || Boolean(process.env[HOLDER])
@@ -171,22 +157,15 @@ function takeListening(state: State, first: Promise<Agent | null>, served: (agen
     const isHeard = typeof heard === 'function'
     if (isHeard) this.once('listening', heard as () => void)
     const spec: Wanted = { server: this, args: isHeard ? args.slice(0, -1) : args, ...where }
-    const mayAsk = !speaksHttp(this) || this.listenerCount('request') === 0 // it answers nobody
-    const isPort = isAwaited && mayAsk && where.path === undefined
-    if (isPort && (questions.isLeft(where) || (!begun && isUnused(where))))
-      void asks(this, where).then((isOpen) => isOpen && take(spec))
-    else if (isPort && !begun && where.port !== 0 && isIP(where.host ?? '') > 0) listenPlainly(spec) // Node says why it cannot
+    const isSilent = !speaksHttp(this) || this.listenerCount('request') === 0 // it answers nobody
+    const isPort = isAwaited && where.path === undefined
+    // a server with a handler that only asks gives its place back to a conductor, but a manager's socket would be its own
+    const mayAsk = questions.isLeft(where) ? isSilent || held.length > 0 : isSilent && !start.begun() && isUnused(where)
+    if (isPort && mayAsk) void asks(this, where, isSilent).then((isOpen) => isOpen && take(spec))
+    else if (isPort && isSilent && !start.begun() && where.port !== 0 && isIP(where.host ?? '') > 0) listenPlainly(spec) // Node says why it cannot
     else take(spec)
     return this
   } as Listen
-}
-
-/** Keys of the sockets that are held for this process, which lets them go if it ends before it serves. */
-function pausedUntil(first: Promise<Agent | null>): string[] {
-  const held = keepHeldSockets()
-  const serves = letGoUnlessServing(held, storedNameOf)
-  void first.then((agent) => agent !== null && serves())
-  return held
 }
 
 /** `most`: how many HTTP servers the author wants handed over; null: everything that listens. `before`: how many listen already. */
@@ -194,24 +173,6 @@ function isHandedOver(server: Server, { port, path }: Place, most: number | null
   if (most !== null) return speaksHttp(server)
   if (speaksHttp(server)) return port !== 0 || before === 0 // a further server on "any port" may get another port
   return path === undefined && port !== 0 // a unix socket that is not for HTTP is between a program and its children
-}
-
-/**
- * Returns what to call for each server that listens. The first process begins with the servers of one turn of the event loop. A
- * successor waits for all servers that its predecessor had: the predecessor probes it as soon as it has named its servers.
- */
-function whenGathered(inherited: readonly InheritedListener[], begin: () => void): (spec: ListenerSpec) => void {
-  const expected = new Set(inherited.filter((one) => !isDatagrams(one)).map(({ key }) => key))
-  if (expected.size === 0) return () => void setImmediate(begin)
-  let timer: NodeJS.Timeout | undefined
-  let hasHttp = false // the predecessor probes by HTTP
-  return (spec) => {
-    clearTimeout(timer)
-    expected.delete(keyOf(spec))
-    hasHttp ||= speaksHttp(spec.server)
-    if (expected.size === 0) begin()
-    else if (hasHttp) timer = setTimeout(begin, ONE_MORE_MS)
-  }
 }
 
 /** The extra server does listen, but a successor may find its port taken. */
@@ -228,73 +189,21 @@ function warnOfUncalled(): void {
   )
 }
 
-/** If Baton does not serve, the server listens as Node does. */
-async function serveMore(spec: Wanted, first: Promise<Agent | null>): Promise<void> {
-  const { server } = spec
-  try {
-    const agent = await first
-    if (agent !== null && speaksHttp(server)) attach(agent, server)
-    if (agent === null || cluster.isWorker) listenPlainly(spec)
-    else await agent.serve([spec])
-  } catch (cause) {
-    if (server.listenerCount('error') === 0) fail(heardOf(cause), server, reasonOf(cause))
-    else server.emit('error', heardOf(cause))
-  }
-}
-
-/** If a server cannot listen, it gets an `error` event. If it handles that, the others listen as Node does; the result is null. */
-async function serve(specs: readonly Wanted[], state: State): Promise<Agent | null> {
-  try {
-    const agent = await embed({
-      onDrain: () => together(state.drains),
-      onResume: () => together(state.resumes),
-      onStop: (reason) => {
-        if (reason === 'handover' && state.stops.length === 0) warnOfUncalled()
-        return inTurn(state.stops, reason)
-      },
-    })
-    state.embedded = agent
-    for (const { server } of specs) if (speaksHttp(server)) attach(agent, server)
-    // A worker of node:cluster: its endpoints say why they update nothing, and node:cluster listens.
-    if (cluster.isWorker) for (const spec of specs) listenPlainly(spec)
-    else await agent.serve([...specs])
-    return agent
-  } catch (cause) {
-    // Servers are bound one after the other, so the first that does not listen is the one that failed.
-    const [failed, ...others] = specs.filter(({ server }) => !server.listening)
-    if (failed === undefined || failed.server.listenerCount('error') === 0) {
-      fail(state.embedded === null ? cause : heardOf(cause), failed?.server, reasonOf(cause))
-      return null
-    }
-    for (const other of others) listenPlainly(other)
-    // the application decides what to do about it
-    failed.server.emit('error', state.embedded === null ? cause : heardOf(cause))
-    return null
-  }
-}
-
-/**
- * Fails as Node does, by an `error` event that nobody hears, and not by a rejected promise: many applications log those and go on. One that
- * goes on all the same has the reason in its log, and its exit code says that it has failed.
- */
-function fail(heard: unknown, server: Server | undefined, reason: string): void {
-  process.stderr.write(`baton: ${reason}\n`)
-  process.exitCode = EXIT.unexpected
-  process.nextTick(() => {
-    if (server === undefined) throw heard
-    server.emit('error', heard)
-  })
-}
-
 /** As without Baton. */
 function listenPlainly({ server, args }: Wanted): void {
   endQuestion(server)
   Reflect.apply(listen, server, args)
 }
 
-/** What a server's `error` event gives without Baton, with the code that authors look at. */
-function heardOf(cause: unknown): unknown {
-  return cause instanceof Error && cause.cause instanceof Error ? cause.cause : cause
+function hooksOf(state: State): EmbedOptions {
+  return {
+    onDrain: () => together(state.drains),
+    onResume: () => together(state.resumes),
+    onStop: (reason) => {
+      if (reason === 'handover' && state.stops.length === 0) warnOfUncalled()
+      return inTurn(state.stops, reason)
+    },
+  }
 }
 
 /** Calls all at once: this process gives its connections away meanwhile, and a slow hook must not delay the others. */

@@ -5,22 +5,37 @@
 
 import { writeSync } from 'node:fs'
 import { sendLetter } from './packets.ts'
+import { keyOfName } from './stored-names.ts'
 
-/** `keys`: of the sockets that are held for this process; `nameOf`: under which the manager has each. Returns what to call when it serves. */
-export function letGoUnlessServing(keys: readonly string[], nameOf: (key: string) => string): () => void {
-  const manager = process.env['NOTIFY_SOCKET']
-  if (!manager || keys.length === 0) return () => {}
+/** one for each process, shared by symbol: the first code of a release and the application have each a copy of this file */
+const ARMED = Symbol.for('baton.last-resort')
+const shared = globalThis as { [ARMED]?: () => void }
+
+/**
+ * From now on the end of this process lets go of what the manager holds for it, until `serves` is called. Call it as early as possible: the
+ * application may end in its first line. A second call does nothing. `environment`: the one that names the sockets.
+ */
+export function letGoUnlessServing(environment: NodeJS.ProcessEnv = process.env): void {
+  const { NOTIFY_SOCKET: manager, LISTEN_PID: pid, LISTEN_FDNAMES = '' } = environment
+  if (shared[ARMED] !== undefined || !manager || Number(pid) !== process.pid) return
+  const names = LISTEN_FDNAMES.split(':').filter((name) => keyOfName(name) !== null)
+  if (names.length === 0) return
   const letGo = () => {
     try {
-      for (const key of keys) sendLetter(manager, `FDSTOREREMOVE=1\nFDNAME=${nameOf(key)}`, null)
+      for (const name of names) sendLetter(manager, `FDSTOREREMOVE=1\nFDNAME=${name}`, null)
       writeSync(
         2,
-        `baton: it ended before it served on ${keys.join(', ')}: what was held there is let go, and the next start binds anew\n`,
+        `baton: it ended before it served on ${names.map(keyOfName).join(', ')}: what was held there is let go, and the next start binds anew\n`,
       )
     } catch {
       // the manager is gone too
     }
   }
   process.once('exit', letGo)
-  return () => void process.off('exit', letGo)
+  shared[ARMED] = () => void process.off('exit', letGo)
+}
+
+/** Call it when this process accepts connections. */
+export function serves(): void {
+  shared[ARMED]?.()
 }

@@ -11,7 +11,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { reasonOf } from '../words/errors.ts'
 import { containerTurn } from '../words/lent.ts'
 import type { Keeper } from './keeper.ts'
-import { closeDescriptor } from './libc.ts'
+import { closeDescriptor, duplicate } from './libc.ts'
 import { addressToBind, bind, listen, type Listener, type ListenerSpec, stopAccepting } from './listeners.ts'
 import { finishDatagrams, isOfDatagrams } from './lent-datagrams.ts'
 import { type BorrowOptions, type Loan, loanAt } from './loan.ts'
@@ -21,6 +21,8 @@ const TURN_LOOK_MS = 100
 interface Open {
   listener: Listener
   spec: ListenerSpec
+  /** the holder's name for its socket */
+  name: string
   /** the same server in this container's own network, for its health check; its connections outlive a holder */
   inside: Server | null
   within: WeakSet<Socket>
@@ -32,10 +34,16 @@ interface Open {
  */
 export async function containerKeeper(path: string, options: BorrowOptions & { id: string | null }): Promise<Keeper> {
   const { warn, leaving, id } = options
-  const all: Open[] = []
+  let all: Open[] = []
   let loan = await loanAt(path, options)
   const follow = () => void loan.link.once('close', () => void renew().catch((cause) => warn(reasonOf(cause))))
+  // an author may close a server and listen again: the holder has its socket still
+  const forgetClosed = () => {
+    for (const { listener, inside } of all) if (listener.isClosed) inside?.close()
+    all = all.filter(({ listener }) => !listener.isClosed)
+  }
   const renew = async () => {
+    forgetClosed()
     for (const one of all) letGoOf(one)
     for (const fd of loan.sockets.values()) closeDescriptor(fd)
     loan.sockets.clear()
@@ -55,13 +63,18 @@ export async function containerKeeper(path: string, options: BorrowOptions & { i
     leave: finishDatagrams,
     serve: async () => {},
     async listen(listener, spec) {
-      const one: Open = { listener, spec, inside: null, within: new WeakSet() }
-      if (!listener.isTcp || nameFor(listener, spec, loan) === null) {
-        const names = [...loan.sockets.keys()].filter((name) => !isOfDatagrams(name)).join(', ') || 'nothing more'
+      forgetClosed()
+      const free = [...loan.sockets.keys()].filter(
+        (one) => !isOfDatagrams(one) && !all.some(({ name }) => name === one),
+      )
+      const name = listener.isTcp ? nameFor(listener, spec, free) : null
+      if (name === null) {
+        const names = free.join(', ') || 'nothing more'
         if (listener.isTcp)
           warn(`the holder at ${path} has ${names}, not ${listener.key}: that is this container's own`)
         return await bind(listener, spec)
       }
+      const one: Open = { listener, spec, name, inside: null, within: new WeakSet() }
       sparesNew(listener.server, leaving)
       // first, since the application may ask itself as soon as it hears that it listens
       one.inside = await listenInside(one, warn)
@@ -85,17 +98,15 @@ export async function turnComes(path: string, id: string | null, leaving: AbortS
 }
 
 /** The holder's name for this listener, by its key or its port alone; null: it holds none, or another listener has it. */
-function nameFor({ key }: Listener, { port }: ListenerSpec, { sockets }: Loan): string | null {
-  return [key, String(port)].find((name) => sockets.has(name)) ?? null
+function nameFor({ key }: Listener, { port }: ListenerSpec, free: readonly string[]): string | null {
+  return [key, String(port)].find((name) => free.includes(name)) ?? null
 }
 
-async function listenOn(one: Open, loan: Loan, warn: (message: string) => void): Promise<void> {
-  const name = nameFor(one.listener, one.spec, loan)
-  const fd = loan.sockets.get(name ?? '')
-  if (name === null || fd === undefined) return warn(`the new holder does not hold ${one.listener.key}`)
-  loan.sockets.delete(name)
+async function listenOn({ listener, name }: Open, { sockets }: Loan, warn: (message: string) => void): Promise<void> {
+  const fd = duplicate(sockets.get(name) ?? -1)
+  if (fd === null) return warn(`the new holder does not hold ${listener.key}`)
   // no spare: whatever closes or shuts the spare would act on the holder's socket
-  await listen(one.listener, { accept: fd, spare: null })
+  await listen(listener, { accept: fd, spare: null })
 }
 
 /** The network is gone with the holder: no end of a connection reaches a client or this process, so drop the connections. */

@@ -43,6 +43,8 @@ export interface Listener {
   isShared: boolean
   /** whether it was bound in place of a socket that was held or inherited: the manager may have that one */
   isAnew: boolean
+  /** whether its author has closed the server: it may listen again, as another listener */
+  isClosed: boolean
   /** whether connections can be given to a successor: plain HTTP/1.1 only */
   movable: boolean
   /** whether it speaks HTTP/1.1 or HTTP/2; only its author knows how to end the connections of any other server */
@@ -108,6 +110,7 @@ export function makeListener(spec: ListenerSpec, closed: (listener: Listener) =>
     spare: null,
     isShared: false,
     isAnew: false,
+    isClosed: false,
     movable: server instanceof HttpServer,
     isHttp: speaksHttp(server),
     sockets: new Set(),
@@ -116,7 +119,10 @@ export function makeListener(spec: ListenerSpec, closed: (listener: Listener) =>
   }
   const close = server.close.bind(server)
   server.close = (...given) => {
-    if (server.listening) closed(listener)
+    if (server.listening && !listener.isClosed) {
+      listener.isClosed = true
+      closed(listener)
+    }
     return close(...given)
   }
   const open = (socket: Socket) => {

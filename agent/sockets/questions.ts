@@ -1,12 +1,12 @@
 // What an application asks about its own port before it listens: is it free? It asks by a connection (tcp-port-used), or by a server that
-// it closes as soon as that listens (get-port, detect-port, portfinder), for HTTP too, if that has no handler yet. Behind sockets that a
+// it closes as soon as that listens (get-port, detect-port, portfinder), for HTTP too. Behind sockets that a
 // predecessor leaves or a manager holds, the kernel would answer that the port is taken, by this very service. The answer here is what a
 // first start would get.
 // Must hold: a question touches no socket, so no client that waits is accepted by it; a server that stays open listens.
 
 import net, { isIP, isIPv6, type Server, Socket } from 'node:net'
 import { networkInterfaces } from 'node:os'
-import { setTimeout as sleep } from 'node:timers/promises'
+import { setImmediate as turn, setTimeout as sleep } from 'node:timers/promises'
 import { asking, type Handled, isAsking } from './asking.ts'
 
 export interface AskedPlace {
@@ -55,13 +55,13 @@ const seeming = new Set<AskedPlace>()
 
 /**
  * Tells the application that its server listens, though it does not yet. Resolves to whether the server stays open; then call
- * `endQuestion` before it listens.
+ * `endQuestion` before it listens. `isSilent`: it has no handler, so clients may wait a moment for that; else only for a turn of the loop.
  */
-export async function asks(server: Server, place: AskedPlace): Promise<boolean> {
+export async function asks(server: Server, place: AskedPlace, isSilent: boolean): Promise<boolean> {
   const { host = '', port = 0 } = place
   seemToListen(server, { address: host, family: isIPv6(host) ? 'IPv6' : 'IPv4', port }, () => seeming.delete(place))
   seeming.add(place)
-  await sleep(ASKING_MS)
+  await (isSilent ? sleep(ASKING_MS) : turn())
   seeming.delete(place)
   if (!isAsking(server)) return false
   heardOnce(server)

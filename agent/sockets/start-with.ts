@@ -3,7 +3,7 @@
 import { spawn } from 'node:child_process'
 import { environmentAtStart } from './environment.ts'
 import type { Listener } from './listeners.ts'
-import { storedNameOf } from './store.ts'
+import { storedNameOf } from './stored-names.ts'
 
 /** A listening socket that is held for the next process. */
 export interface HeldSocket {

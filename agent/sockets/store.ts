@@ -8,10 +8,10 @@ import { duplicate, keepFromChildren, refuseClients } from './libc.ts'
 import { LISTEN_VARIABLES } from './environment.ts'
 import type { HeldSockets, Keeper } from './keeper.ts'
 import { bind, type Held, type Listener } from './listeners.ts'
+import { keyOfName, storedNameOf } from './stored-names.ts'
 import { hasSupervisor, notifySystemd, notifyWith } from './systemd.ts'
 
 const FIRST = 3
-const NAME_MAX = 255
 export const WAITING_MAX_MS = 30_000
 /** how long sockets that were held for this process are kept for servers that listen later */
 const UNCLAIMED_MS = 10_000
@@ -57,13 +57,12 @@ export interface StoreOptions {
  * queues for at most `patienceMs`; a start that takes longer refuses them.
  */
 export function storeKeeper({ warn, missed, patienceMs = WAITING_MAX_MS }: StoreOptions): StoreKeeper {
+  const { LISTEN_PID, LISTEN_FDNAMES, NOTIFY_SOCKET } = process.env
   const held = kept ?? heldSockets()
-  const keys = kept === null ? [...held.keys()] : [] // else the adapter does the same, from its first line on
-  const serves =
-    keys.length === 0
-      ? null
-      : import('./last-resort.ts').then(({ letGoUnlessServing }) => letGoUnlessServing(keys, storedNameOf))
   kept = null
+  // armed by the first code of a release, or by the adapter that listens by itself; only a program without both arms it here
+  const lastResort = held.size === 0 ? null : import('./last-resort.ts')
+  void lastResort?.then((last) => last.letGoUnlessServing({ LISTEN_PID, LISTEN_FDNAMES, NOTIFY_SOCKET }))
   const release = async () => {
     clearTimeout(timer)
     const left = [...held]
@@ -99,7 +98,7 @@ export function storeKeeper({ warn, missed, patienceMs = WAITING_MAX_MS }: Store
       isServing = true
       // a server of this process may listen later
       if (held.size > 0) timer = setTimeout(() => void release().then(missed), UNCLAIMED_MS).unref()
-      void serves?.then((end) => end())
+      void lastResort?.then((last) => last.serves())
     },
   }
 }
@@ -144,18 +143,4 @@ export async function letGo(key: string, { accept, spare }: Held): Promise<void>
 /** Makes the manager drop what it holds for this listener. */
 export async function forget(key: string): Promise<void> {
   await notifySystemd(['FDSTOREREMOVE=1', `FDNAME=${storedNameOf(key)}`])
-}
-
-/** A name that systemd accepts: visible ASCII without `:`, at most 255 characters. */
-export function storedNameOf(key: string): string {
-  const name = `baton-${encodeURIComponent(key)}`
-  return name.length <= NAME_MAX ? name : name.slice(0, NAME_MAX)
-}
-
-function keyOfName(name: string): string | null {
-  try {
-    return name.startsWith('baton-') ? decodeURIComponent(name.slice('baton-'.length)) : null
-  } catch {
-    return null
-  }
 }

@@ -3,7 +3,7 @@
 
 import { createSocket } from 'node:dgram'
 import { once } from 'node:events'
-import { readFile } from 'node:fs/promises'
+import { readFile, stat } from 'node:fs/promises'
 import { connect } from 'node:net'
 import { join } from 'node:path'
 import { equal, is, match, ok } from '../assert.ts'
@@ -64,6 +64,13 @@ for (const host of new Set(hosts)) {
     if (!['EADDRNOTAVAIL', 'EINVAL'].includes(error.code)) { port = await tried({ port: 0 }); break }
   }
 }
+`
+const ASK_BY_HTTP = `const [port, host] = [Number(process.env.PORT), process.env.HOST]
+await new Promise((resolve, reject) => {
+  const probe = createServer()
+  probe.once('error', reject)
+  probe.listen(port, host, () => probe.close(resolve))
+})
 `
 /** multicast-dns: it joins when it listens, which an inherited socket does in the same turn */
 const groupAt = (port: number) => `const answer = (socket) =>
@@ -247,17 +254,7 @@ ${HTTP}if (existsSync('shop.sock')) unlinkSync('shop.sock')
 ${ANSWER}.listen('shop.sock')
 ${ANSWER}${LISTEN}`,
     async serves({ home }, { pid, tag }) {
-      const path = join(home.stateDirectory, 'shop.sock')
-      await until('an answer by the socket', async () => {
-        const client = connect(path)
-        const said = new Promise<string>((resolve, reject) => {
-          client.once('error', reject)
-          client.once('connect', () => client.end('GET / HTTP/1.0\r\n\r\n'))
-          let text = ''
-          client.on('data', (part) => (text += part)).once('close', () => resolve(text))
-        })
-        return (await said.catch(String)).endsWith(`${tag} ${pid}`)
-      })
+      await bySocket(join(home.stateDirectory, 'shop.sock'), `${tag} ${pid}`)
     },
   },
   {
@@ -422,12 +419,7 @@ server${LISTEN}`,
     name: 'has a second port for its metrics',
     isLong: true,
     text: (extra) => `${SERVE}${ANSWER}.listen(${extra}, '127.0.0.1')`,
-    async serves(_host, { pid, tag, extra }) {
-      await until(
-        'the metrics',
-        async () => (await (await fetch(`http://127.0.0.1:${extra}`)).text()) === `${tag} ${pid}`,
-      )
-    },
+    serves: async (_host, { pid, tag, extra }) => await secondAnswers(extra, `${tag} ${pid}`),
   },
   {
     name: 'listens late, after other work',
@@ -495,15 +487,131 @@ server${LISTEN}`,
   },
   {
     name: 'asks by an HTTP server whether its port is free, and closes it as soon as that listens',
-    text: () => `${HTTP}const [port, host] = [Number(process.env.PORT), process.env.HOST]
-await new Promise((resolve, reject) => {
-  const probe = createServer()
-  probe.once('error', reject)
-  probe.listen(port, host, () => probe.close(resolve))
+    text: () => `${HTTP}${ASK_BY_HTTP}${ANSWER}${LISTEN}`,
+  },
+  {
+    name: 'asks so by an HTTP server that would answer',
+    config: { servers: 1 },
+    text: () =>
+      `${HTTP}${ASK_BY_HTTP.replace('createServer()', 'createServer((_, response) => response.writeHead(404).end())')}${ANSWER}${LISTEN}`,
+  },
+  {
+    name: 'tries again while its port is taken, as the documentation of Node shows, when it is started first',
+    text: () => `import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { existsSync, writeFileSync } from 'node:fs'
+${HTTP}const [port, host] = [Number(process.env.PORT), process.env.HOST]
+if (!existsSync('started')) {
+  writeFileSync('started', '')
+  const script = 'require("node:net").createServer().listen(' + port + ', "' + host + '", () => console.log()); setTimeout(process.exit, 1000)'
+  await once(spawn(process.execPath, ['-e', script], { stdio: ['ignore', 'pipe', 'inherit'] }).stdout, 'data')
+}
+const server = ${ANSWER}
+server.on('error', (error) => {
+  if (error.code !== 'EADDRINUSE') throw error
+  setTimeout(() => { server.close(); server.listen(port, host) }, 100)
 })
+server.listen(port, host)`,
+  },
+  {
+    name: 'closes its server and listens again at once, with the same one, when it reads its settings again',
+    isLong: true,
+    text: () => `${HTTP}const server = ${ANSWER}
+server${LISTEN}
+process.on('SIGUSR2', () => { server.close(); server${LISTEN} })`,
+    after: reloads,
+  },
+  {
+    name: 'does so with another one, and has one server only',
+    config: { servers: 1 },
+    text: () => `${HTTP}let server = ${ANSWER}${LISTEN}
+process.on('SIGUSR2', () => { server.close(); server = ${ANSWER}${LISTEN} })`,
+    after: reloads,
+  },
+  {
+    name: 'opens its second port when somebody wants it',
+    isLong: true,
+    text: (extra) => `${HTTP}let second = null
+createServer((request, response) => {
+  if (request.url === '/open') second ??= ${ANSWER}.listen(${extra}, '127.0.0.1')
+  response.end('TAG ' + process.pid)
+})${LISTEN}`,
+    async serves(host, { pid, tag, extra }) {
+      await host.get('/open')
+      await secondAnswers(extra, `${tag} ${pid}`)
+    },
+  },
+  {
+    name: 'makes its unix socket writable for everybody as soon as it listens there',
+    isLong: true,
+    text: () => `import { chmodSync, rmSync } from 'node:fs'
+${HTTP}rmSync('shop.sock', { force: true })
+${ANSWER}.listen('shop.sock', () => chmodSync('shop.sock', 0o666))
+${ANSWER}${LISTEN}`,
+    async serves({ home }, { pid, tag }) {
+      const path = join(home.stateDirectory, 'shop.sock')
+      is(((await stat(path)).mode & 0o777).toString(8), '666')
+      await bySocket(path, `${tag} ${pid}`)
+    },
+  },
+  {
+    name: 'says who answers only once its database is there',
+    isLong: true,
+    text: () => `${HTTP}const server = createServer()
+server${LISTEN}
+setTimeout(() => server.on('request', (_, response) => response.end('TAG ' + process.pid)), 400)`,
+  },
+  {
+    name: 'looks whether it is itself who answers on its port, and ends if not',
+    isLong: true,
+    kinds: ALONE,
+    text: () => `import { get } from 'node:http'
+${SERVE}setInterval(() => {
+  get({ port: process.env.PORT, host: process.env.HOST, agent: false }, async (answer) => {
+    if (String(await answer.toArray()) !== 'TAG ' + process.pid) process.exit(1)
+  }).on('error', () => {})
+}, 200)`,
+  },
+  {
+    name: 'says 503 on its port by another server while it starts, and closes that',
+    update: { readyMs: 6000 },
+    text: () => `${HTTP}const starting = createServer((_, response) => response.writeHead(503).end('it starts'))
+starting${LISTEN}
+await new Promise((resolve) => setTimeout(resolve, 700))
+await new Promise((resolve) => starting.close(resolve))
 ${ANSWER}${LISTEN}`,
   },
 ]
+
+async function secondAnswers(port: number, expected: string): Promise<void> {
+  const ask = async () => await (await fetch(`http://127.0.0.1:${port}`, { headers: { connection: 'close' } })).text()
+  await until('the second port', async () => (await ask().catch(() => '')) === expected)
+}
+
+async function bySocket(path: string, expected: string): Promise<void> {
+  await until('an answer by the socket', async () => {
+    const client = connect(path)
+    const said = new Promise<string>((resolve, reject) => {
+      client.once('error', reject)
+      client.once('connect', () => client.end('GET / HTTP/1.0\r\n\r\n'))
+      let text = ''
+      client.on('data', (part) => (text += part)).once('close', () => resolve(text))
+    })
+    return (await said.catch(String)).endsWith(expected)
+  })
+}
+
+/** It reads its settings again, serves, and goes through another update and back. */
+async function reloads(host: Stranger): Promise<void> {
+  const before = await host.get('/')
+  process.kill(Number(before.split(' ')[1]), 'SIGUSR2')
+  await until('it to listen again', async () => (await host.get('/').catch(() => '')) === before)
+  const { outcome, error } = await host.operate('/admin/update', { tag: 'v1.1.0' })
+  is(outcome, 'updated', JSON.stringify(error))
+  match(await host.get('/'), /^v1\.1\.0 /)
+  is((await host.operate('/admin/update/rollback')).outcome, 'rolled_back')
+  match(await host.get('/'), /^v1\.0\.0 /)
+}
 
 /** The process that serves ends in this way, and another one of the same release serves. */
 async function comesAgain(host: Stranger, how: NodeJS.Signals | (() => Promise<unknown>)): Promise<void> {

@@ -3,7 +3,7 @@
 
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { storedNameOf } from '../../agent/sockets/store.ts'
+import { storedNameOf } from '../../agent/sockets/stored-names.ts'
 import { spawnLoad, type Totals } from '../lab/load.ts'
 import { put } from '../lab/managed.ts'
 import { bootHost, eventually, type Host } from '../lab/systemd.ts'

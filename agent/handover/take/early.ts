@@ -3,30 +3,38 @@
 // it hears at once that it listens, and what it asks itself, it answers.
 // Must hold: no client reaches it. Only its own connections come another way, and only over TCP, which any user of this host may use.
 
-import { closeSync } from 'node:fs'
 import { type AddressInfo, BoundSocket, createServer, type Server, Socket, type SocketConstructorOpts } from 'node:net'
 import type { InheritedListener } from '../../words/wire.ts'
-import { isAsking } from '../../sockets/asking.ts'
 import { duplicate } from '../../sockets/libc.ts'
 import { listen, type Listener } from '../../sockets/listeners.ts'
 import { askedBy, endQuestion, heardOnce, overlaps, placeIn, seemToListen } from '../../sockets/questions.ts'
 
-/** Until `accepted` resolves, these servers seem to listen, and a connection of this process to one of them reaches it. */
-export async function seemToServe(
-  inherited: readonly [Listener, InheritedListener][],
-  accepted: Promise<unknown>,
-): Promise<void> {
-  for (const [{ server }, { accept }] of inherited) seemToListen(server, addressBehind(accept))
-  using _own = answerOneself(inherited.map(([listener]) => listener))
-  await accepted
+export interface Seeming extends Disposable {
+  /** From now on its server seems to listen. */
+  add(listener: Listener, inherited: InheritedListener): void
 }
 
-/** The server that seemed to listen listens, unless the application has closed it. */
-export async function listenAtLast(listener: Listener, inherited: InheritedListener): Promise<void> {
-  if (!isAsking(listener.server)) {
-    for (const fd of [inherited.accept, inherited.spare]) closeSync(fd)
-    return
+/**
+ * Until it is disposed of, a connection of this process to a server that seems to listen reaches that. `left`: called if the application
+ * closes one again: another server may have its place.
+ */
+export function seemToServe(left: (listener: Listener, inherited: InheritedListener) => void): Seeming {
+  const listeners = new Set<Listener>()
+  const own = answerOneself(listeners)
+  return {
+    add(listener, inherited) {
+      listeners.add(listener)
+      seemToListen(listener.server, addressBehind(inherited.accept), () => {
+        listeners.delete(listener)
+        left(listener, inherited)
+      })
+    },
+    [Symbol.dispose]: () => own[Symbol.dispose](),
   }
+}
+
+/** The server that seemed to listen listens. */
+export async function listenAtLast(listener: Listener, inherited: InheritedListener): Promise<void> {
   heardOnce(listener.server)
   endQuestion(listener.server)
   await listen(listener, inherited)
@@ -42,7 +50,7 @@ function addressBehind(fd: number): object | null {
   return 'port' in address ? address : null
 }
 
-function answerOneself(listeners: readonly Listener[]): Disposable {
+function answerOneself(listeners: ReadonlySet<Listener>): Disposable {
   const { connect } = Socket.prototype
   const doors = new Map<Listener, Server>()
   const coming = new Set<Socket>()
@@ -53,7 +61,7 @@ function answerOneself(listeners: readonly Listener[]): Disposable {
   }
   function redirected(this: Socket, ...args: unknown[]): Socket {
     const asked = askedBy(args)
-    const own = asked?.port === undefined ? undefined : listeners.find(({ key }) => overlaps(placeIn(key), asked))
+    const own = asked?.port === undefined ? undefined : [...listeners].find(({ key }) => overlaps(placeIn(key), asked))
     if (own === undefined) return Reflect.apply(connect, this, args) as Socket
     const door = doors.get(own) ?? openDoor(own)
     doors.set(own, door)

@@ -31,7 +31,7 @@ import { packetsOn } from '../../sockets/packets.ts'
 import { privateServer } from '../private.ts'
 import { took } from '../moments.ts'
 import { notifySystemd } from '../../sockets/systemd.ts'
-import { listenAtLast, seemToServe } from './early.ts'
+import { listenAtLast, type Seeming, seemToServe } from './early.ts'
 import { makeTaking } from './taking.ts'
 import { takeTickets } from '../../sockets/tickets.ts'
 
@@ -76,7 +76,16 @@ const UNMANAGED = { problem: 'it is not a managed install', feed: false }
 export function conductorKeeper(options: ConductorOptions): Keeper {
   const link = linkTo(options)
   const left = options.inheritance.listeners.filter((one) => !isDatagrams(one)).map((one) => [one.key, one] as const)
-  const own: Own = { options, link, left: new Map(left), inherited: [], accepting: [], isServing: false, isOver: false }
+  const own: Own = {
+    options,
+    link,
+    left: new Map(left),
+    inherited: [],
+    accepting: new Map(),
+    seeming: null,
+    isServing: false,
+    isOver: false,
+  }
   const gone = Promise.withResolvers<Ending>()
   const tellFailures = async (act: () => Promise<void>): Promise<void> => {
     try {
@@ -105,10 +114,12 @@ interface Own {
   link: Link
   /** what it inherits for servers that may listen later, by key */
   left: Map<string, InheritedListener>
-  /** the listeners that this process inherits, each with its descriptors */
+  /** the listeners that this process inherits, each with its descriptors, before it has said hello */
   inherited: [Listener, InheritedListener][]
-  /** for each listener that this process inherits: has it accept there */
-  accepting: (() => Promise<void>)[]
+  /** what has each listener that this process inherits accept */
+  accepting: Map<Listener, () => Promise<void>>
+  /** null before this process has said hello */
+  seeming: Seeming | null
   isServing: boolean
   isOver: boolean
 }
@@ -118,15 +129,19 @@ async function listenFor(listener: Listener, spec: ListenerSpec, own: Own): Prom
   const held = left.get(listener.key) ?? atOtherAddress(listener, left, options) ?? null
   if (held !== null && held.key !== listener.key) keepAddress(listener, held.key, options.log)
   left.delete(held?.key ?? '')
+  const isHeld = held !== null && !own.isServing && (await isNamed(listener, held.accept))
   if (own.isServing) {
     await bind(listener, spec, held, true)
     if (!own.isOver) await sayHello(own, listener)
-  } else if (held !== null && (await isNamed(listener, held.accept))) {
-    own.inherited.push([listener, held])
-    own.accepting.push(() => listenAtLast(listener, held))
+  } else if (held !== null && isHeld) {
+    own.accepting.set(listener, () => listenAtLast(listener, held))
+    if (own.seeming === null) return void own.inherited.push([listener, held])
+    own.seeming.add(listener, held)
+    await sayHello(own, listener)
   } else {
     await bind(listener, spec, null, true) // the predecessor may have the same port at an address that does not overlap
-    if (held !== null) own.accepting.push(async () => void leaveForNew(listener, held))
+    if (held !== null) own.accepting.set(listener, async () => void leaveForNew(listener, held))
+    if (own.seeming !== null) await sayHello(own, listener)
   }
 }
 
@@ -142,9 +157,16 @@ async function takeOver(own: Own): Promise<void> {
   took('said hello')
   link.live()
   // If the predecessor dies now, no other process serves: this process has the sockets, so it goes on alone.
-  await seemToServe(own.inherited, Promise.race([link.accepted, link.lost]))
-  for (const accept of own.accepting) await accept()
+  own.seeming = seemToServe((listener, inherited) => {
+    own.accepting.delete(listener)
+    own.left.set(inherited.key, inherited)
+    void sayHello(own)
+  })
+  for (const one of own.inherited) own.seeming.add(...one)
+  await Promise.race([link.accepted, link.lost])
+  own.seeming[Symbol.dispose]()
   own.isServing = true
+  for (const accept of own.accepting.values()) await accept()
   took('accepting')
   await link.up.tell({ type: 'ready' })
   took('said ready')

@@ -14,6 +14,7 @@ import {
   isHolder,
   keepLastWords,
   leaveLastWords,
+  letGoUnlessServing,
   noteRelease,
   noteStart,
   ownState,
@@ -98,6 +99,7 @@ function start({ release, executable, operator, prepare, application, program }:
   }
   if (path === null && startsService(argv, release.args)) refuseBeside(release, executable)
   keepLastWords()
+  letGoUnlessServing() // `before` too may look whether the port is free
   const configuration = path === null ? null : configurationIn(path)
   noteStart({
     argv,
