@@ -184,7 +184,7 @@ async function asItEnded(name: string, successor: string, tools: Switching): Pro
     return ended(outcome, { ...facts(job), to: origin.version ?? origin.release, healthy: true, stateMoved })
   }
   const error = new BatonError('interrupted', 'the new container is not there any more, the old one was put back')
-  const stateMoved = origin === null ? null : await settled(origin.predecessor, successor, tools)
+  const stateMoved = await settled(origin?.predecessor ?? name, successor, tools)
   return ended('reverted', {
     from: origin?.from ?? null,
     to: origin?.version ?? origin?.release ?? null,

@@ -79,6 +79,20 @@ test('the command killed with -9 in the switch: nobody notices, and a command in
   await gone(name)
 })
 
+test('of the images of the program that does the switch one is kept: another one of an older kit goes with the next deployment', async () => {
+  const programs = async () => {
+    const all = await engine.docker('images', '--format', '{{.Repository}}:{{.Tag}}', 'baton-switch')
+    return all.split('\n').filter(Boolean)
+  }
+  const [program = '', ...more] = await programs()
+  equal(more, [])
+  await engine.docker('tag', program, 'baton-switch:of-an-older-kit')
+  await old('again')
+  const { code, out } = await command(engine.socketPath, 'again', 'v1.1.0').ended
+  equal([code, await programs()], [0, [program]], out)
+  await gone('again')
+})
+
 for (const [i, restart] of (['always', 'no'] as const).entries()) {
   test.long(
     `the engine restarted before one change after another (${i === 0 ? 'even' : 'odd'}), restart policy ${restart}: the update is finished`,

@@ -14,10 +14,10 @@ import { labFolder, ofCompose, openLab } from '../lab/docker.ts'
 import { buildLedgers, REQUESTS } from '../lab/ledger.ts'
 import { MIGRATIONS } from '../lab/migrations.ts'
 import { suite } from '../suite.ts'
-import { command } from './cutting.ts'
+import { command, range } from './cutting.ts'
 import { BORROWS } from './held-service.ts'
 import { scriptImages } from './images.ts'
-import { healthy, until } from './probe.ts'
+import { healthy, statusIn, until } from './probe.ts'
 
 const { skip, engine, registry, close } = await openLab()
 const test = suite('container irreversible', { timeoutMs: 300_000, skip })
@@ -33,6 +33,12 @@ test.before(async () => {
   await scriptImages(engine, registry, { dist, repository, tags })
 })
 test.after(close)
+
+/** the first change that what does the switch makes; before it come the removal of the trial's container, a tag, and what does the switch */
+const FIRST_CHANGE = 5
+/** more than there are, there and back */
+const CHANGES_MAX = 24
+const AT_ONCE = 4
 
 /** Starts v1.0.0; resolves to its container's name. */
 const KINDS: Record<string, (name: string) => Promise<string>> = {
@@ -64,44 +70,58 @@ for (const [kind, start] of Object.entries(KINDS))
     const service = await begun(await start(`of-${kind.replaceAll(' ', '-')}`))
     const { code, out } = await deployed(engine.socketPath, service.name).ended
     equal(code, 8, out)
-    await isBack(service, out)
+    await isBack(service, endIn(out), out)
     await gone(service.name)
   })
 
-/** at most, after the trial's container is started: its removal, the tag that keeps the image, the switcher, and the switch there and back */
-const CHANGES = { plain: 20, 'behind a holder': 20 }
-
-for (const kind of ['plain', 'behind a holder'] as const)
+for (const kind of Object.keys(KINDS))
   test(`${kind}: kill -9 of what does the switch, before each of its changes: the next one finishes, and the data are those of before`, async () => {
     const seen: string[] = []
-    for (let n = 5; n <= CHANGES[kind]; n++) {
-      const service = await begun(await (KINDS[kind] as (name: string) => Promise<string>)(`${kind[0]}${n}`))
-      const gate = await engineGate(engine.socketPath, join(labFolder(), `${kind[0]}${n}.sock`), n)
-      const deployment = deployed(gate.socketPath, service.name)
-      const over = deployment.ended.then(() => true)
-      const isOver = await Promise.race([gate.held.then(() => false), over])
-      if (!isOver) {
-        const { State } = await engine.inspect(`${service.name}-baton-switch`).catch(() => ({ State: {} }))
-        if (State.Running === true) gate.open()
-        else gate.release() // it is about to be made
-        if (State.Running === true) process.kill(State.Pid, 'SIGKILL')
-        seen.push(State.Running === true ? (gate.changes[n - 1] ?? '') : 'nothing')
-      }
+    for (let n = FIRST_CHANGE; n <= CHANGES_MAX && !seen.includes('over'); n++) {
+      const { service, gate, deployment, isOver, isBegun } = await heldAt(kind, 'k', n)
+      if (isBegun) {
+        gate.open()
+        process.kill((await engine.inspect(`${service.name}-baton-switch`)).State.Pid, 'SIGKILL')
+      } else gate.release() // it is about to be made
+      if (!isOver) seen.push(isBegun ? (gate.changes[n - 1] ?? '') : 'nothing')
       const { code, out } = await deployment.ended
       ok(code === 8, `${n} (${gate.changes.join(', ')}): ${out}`)
-      await isBack(service, out)
+      await isBack(service, endIn(out), out)
       await gate.close()
       await gone(service.name)
       if (isOver) seen.push('over')
-      if (isOver) break
     }
     process.stdout.write(`  ${kind}: killed before ${seen.join(', ')}\n`)
     ok(seen.filter((what) => what === 'start').length >= 2 && seen.includes('over'), seen.join(', '))
   })
 
+for (const kind of Object.keys(KINDS))
+  test(`${kind}: the power gone before each change of the switch, the command with it: the old one serves on the data of before`, async () => {
+    const seen: string[] = []
+    for (let n = FIRST_CHANGE; n <= CHANGES_MAX && !seen.includes('over'); n += AT_ONCE) {
+      const all = await Promise.all(range(n, n + AT_ONCE - 1).map((at) => heldAt(kind, 'c', at)))
+      for (const { deployment, isOver } of all) if (!isOver) deployment.child.kill('SIGKILL')
+      await engine.crash()
+      for (const { gate } of all) gate.open()
+      await engine.start()
+      for (const { service, gate, at, isOver, isBegun } of all) {
+        const what = isOver ? 'over' : isBegun ? (gate.changes[at - 1] ?? '') : 'nothing'
+        const said = `${service.name}, cut before ${what} (${gate.changes.join(', ')})`
+        if (isBegun) await until(`${said}: what does the switch is done`, () => isRetired(service))
+        const status = await statusIn(engine, service.name)
+        await isBack(service, isBegun || isOver ? status : null, said)
+        seen.push(what)
+        await gate.close()
+        await gone(service.name)
+      }
+    }
+    process.stdout.write(`  ${kind}: cut before ${seen.join(', ')}\n`)
+    ok(seen.filter((what) => what === 'start').length >= 2 && seen.includes('over'), seen.join(', '))
+  })
+
 test('plain: kill -9 of the old one while it takes its data again: the engine starts it once more, and it goes on', async () => {
   for (const ms of [0, 30, 60, 90, 120, 180, 250]) {
-    const service = await begun(await (KINDS['plain'] as (name: string) => Promise<string>)(`e${ms}`))
+    const service = await begunAs('plain', `e${ms}`)
     const { Id, State } = await engine.inspect(service.name)
     const deployment = deployed(engine.socketPath, service.name)
     await until('its end', async () => !(await engine.inspect(Id)).State.Running)
@@ -119,7 +139,7 @@ test('plain: kill -9 of the old one while it takes its data again: the engine st
     }
     const { out } = await deployment.ended
     await healthy(engine, service.name)
-    await isBack(service, out)
+    await isBack(service, endIn(out), out)
     await gone(service.name)
   }
 })
@@ -154,26 +174,47 @@ async function begun(name: string): Promise<Service> {
   return { name, id, place }
 }
 
+async function begunAs(kind: string, name: string): Promise<Service> {
+  return await begun(await (KINDS[kind] as (name: string) => Promise<string>)(name))
+}
+
+/** A deployment that is held before its change number `at`, by what does the switch if that `isBegun`; `isOver`: it has ended before. */
+async function heldAt(kind: string, prefix: string, at: number) {
+  const service = await begunAs(kind, `${prefix}-${kind[0]}${at}`)
+  const gate = await engineGate(engine.socketPath, join(labFolder(), `${prefix}-${kind[0]}${at}.sock`), at)
+  const deployment = deployed(gate.socketPath, service.name)
+  const isOver = await Promise.race([gate.held.then(() => false), deployment.ended.then(() => true)])
+  const switcher = await engine.inspect(`${service.name}-baton-switch`).catch(() => null)
+  return { service, gate, deployment, at, isOver, isBegun: !isOver && switcher?.State.Running === true }
+}
+
 function deployed(socketPath: string, name: string) {
   return command(socketPath, name, 'v1.1.0', ['--allow-irreversible', '--probation', '20s'])
 }
 
-/** The old container serves, alone, on its own data; those of the new one are told, and lie aside. */
-async function isBack({ name, id, place }: Service, out: string): Promise<void> {
+async function isRetired({ name }: Service): Promise<boolean> {
+  const { State, HostConfig } = await engine.inspect(`${name}-baton-switch`)
+  return State.Running === false && HostConfig.RestartPolicy.Name === 'no'
+}
+
+type Told = Pick<EndEvent, 'stateMoved'>
+
+/** What the command said last. */
+function endIn(out: string): Told {
+  const last = out
+    .trim()
+    .split('\n')
+    .findLast((line) => line.startsWith('{'))
+  return JSON.parse(last ?? '{}') as EndEvent
+}
+
+/** The old container serves, alone, on its own data; those of the new one are told, and lie aside. `told` null: it has never begun. */
+async function isBack({ name, id, place }: Service, told: Told | null, said: string): Promise<void> {
   await healthy(engine, name)
   const now = await engine.inspect(name)
-  equal([now.Id, now.HostConfig.RestartPolicy.Name], [id, 'always'], out)
+  equal([now.Id, now.HostConfig.RestartPolicy.Name], [id, 'always'], said)
   const beside = (await engine.names()).filter((one) => one.startsWith(`${name}-baton-`))
   for (const one of beside) ok(!(await engine.inspect(one)).State.Running || one.endsWith('-switch'), one)
-  const end = JSON.parse(
-    out
-      .trim()
-      .split('\n')
-      .findLast((line) => line.startsWith('{')) ?? '{}',
-  ) as EndEvent
-  const { aside = '', rows } = end.stateMoved ?? {}
-  match(aside, /\/update\/aside\/ledger\.db\.v1\.1\.0\.[^/]+$/, out)
-  is(rows, 0)
   const read = (path: string, query: string) => {
     const database = new DatabaseSync(path)
     try {
@@ -183,10 +224,15 @@ async function isBack({ name, id, place }: Service, out: string): Promise<void> 
     }
   }
   is(read(join(place, 'ledger.db'), 'SELECT text FROM notes WHERE id = 1'), 'mine')
+  if (told === null) return
+  const { aside = '', rows } = told.stateMoved ?? {}
+  match(aside, /\/update\/aside\/ledger\.db\.v1\.1\.0\.[^/]+$/, said)
+  is(rows, 0)
   is(read(aside, 'SELECT body FROM notes WHERE id = 1'), 'mine')
 }
 
 async function gone(name: string): Promise<void> {
   const all = (await engine.names()).filter((one) => one === name || one.startsWith(`${name}-`))
   await engine.docker('rm', '-f', '-v', ...all)
+  await engine.docker('network', 'prune', '-f') // an engine has addresses for some thirty, and each project makes one
 }

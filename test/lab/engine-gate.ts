@@ -7,7 +7,7 @@ import type { Socket } from 'node:net'
 
 export interface EngineGate {
   socketPath: string
-  /** the switch's changes that have arrived, as `rename`, `stop`, … */
+  /** the switch's changes that have arrived, as `rename`, `stop`, `remove`, … */
   readonly changes: readonly string[]
   /** resolves when the chosen change has arrived and is held */
   held: Promise<void>
@@ -50,7 +50,7 @@ export async function engineGate(engineSocket: string, socketPath: string, holdA
       // the deployment itself starts only the container that does the switch
       if (!isSwitching && url.endsWith('/start') && ++starts === 1) isSwitching = true
       else if (isSwitching && !isOpen) {
-        changes.push(/\/(\w+)(?:\?.*)?$/.exec(url)?.[1] ?? '')
+        changes.push(request.method === 'DELETE' ? 'remove' : (/\/(\w+)(?:\?.*)?$/.exec(url)?.[1] ?? ''))
         if (changes.length === holdAt) {
           sendOn = () => pass(request, response)
           return resolve()
