@@ -15,10 +15,10 @@ const test = suite('fleet: hosts', { skip: noHosts ?? netnsProblem() ?? noAnsibl
 const HOSTS = isLong ? 8 : 4
 const WAY: scenarios.Way = {
   waves: isLong ? '1,3,100%' : '1,100%',
-  soak: '1',
+  soak: '1s',
   dies: 'dies-after-1s',
   sickens: 'unhealthy-after-6s',
-  longSoak: '8',
+  longSoak: '8s',
   // as many as the two processors have room for beside the hosts
   load: { clients: 4, thinkMs: [20, 60] },
 }

@@ -11,7 +11,7 @@ import type { JournalState } from '../agent/disk/journal.ts'
 import { sendLetters, withNews } from '../agent/update/schedule/letters.ts'
 import { newMemory, parseMemory, type Remembered } from '../agent/update/schedule/memory.ts'
 import { rulesOf } from '../agent/update/schedule/policy-files.ts'
-import { type Operation } from '../agent/words/state.ts'
+import { formatLeft, type Operation } from '../agent/words/state.ts'
 import type { Wait } from '../agent/words/waits.ts'
 import { newOperation } from '../agent/update/operation.ts'
 import { startedWith } from '../agent/sockets/process.ts'
@@ -86,6 +86,23 @@ test('what has ended is told once, with its report; the past of an install is no
   )
   is(words, 'one word|$HOME|')
   equal(withNews(after, journal(ended('b'), ended('a')), ABOUT, NOW).letters, [])
+})
+
+test('data that gave way are told: how many rows written since lie where, in the message and as members', async () => {
+  const stateMoved = { restored: '/srv/svc/svc.db', aside: '/srv/svc/update/aside/svc.db', rows: 60 }
+  const message = `v1.0.1 failed in probation; ${formatLeft(stateMoved)}`
+  const failed: Operation = {
+    ...ended('b'),
+    outcome: 'reverted',
+    error: { code: 'probation_failed', message },
+    stateMoved,
+  }
+  const file = join(home, 'moved')
+  const memory = withNews({ ...newMemory([], NOW), told: 'a' }, journal(failed, ended('a')), ABOUT, NOW)
+  await sent(memory, [await script('moved', `cat >${file}`)])
+  const { report } = JSON.parse(await readFile(file, 'utf8')) as { report: Operation }
+  equal([report.outcome, report.stateMoved], ['reverted', stateMoved])
+  match(report.error?.message ?? '', '60 rows that were written since lie in /srv/svc/update/aside/svc.db')
 })
 
 test('what waits for a person is told when something new does, not each time a figure in it changes', () => {

@@ -7,6 +7,7 @@ import { get } from 'node:http'
 import { connect } from 'node:net'
 import { join } from 'node:path'
 import { equal, is, match } from './assert.ts'
+import { adopted } from './fixtures/adopted.ts'
 import { type HolderGround, holderGround, noHolder, watched } from './fixtures/container-holder.ts'
 import { until } from './fixtures/evidence.ts'
 import { freePort } from './fixtures/install.ts'
@@ -71,6 +72,22 @@ for (const isHeld of [false, true])
     is(await app.ended, 0)
     match(app.said(), 'parted: 1 connections without an end asked to reconnect, ')
   })
+
+test('`stop` of an install that has an open stream does not wait for `drainMs`: the stream ends between two events', async () => {
+  const text = `import 'baton-kit/auto'
+    import { createServer } from 'node:http'
+    createServer((request, response) => {
+      if (request.url !== '/events') return response.end('here')
+      response.writeHead(200, { 'content-type': 'text/event-stream' })
+      let id = 0
+      const timer = setInterval(() => response.write(\`id: \${++id}\\ndata: \${id}\\n\\n\`), 20)
+      response.on('close', () => clearInterval(timer))
+    }).listen(Number(process.env.PORT), process.env.HOST)`
+  await using it = await adopted(text, {}, { update: { drainMs: 600_000, drainMaxMs: 600_000 } })
+  const { heard } = await stream(it.port)
+  is((await it.word('stop', '--user', '-q')).exitCode, 0)
+  match(await heard, /^(id: \d+\ndata: \d+\n\n)+$/)
+})
 
 test.run()
 

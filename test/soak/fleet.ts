@@ -9,10 +9,10 @@ import { runLong } from './long.ts'
 const PROBATION_MS = 30_000
 const WAY: scenarios.Way = {
   waves: '1,5,100%',
-  soak: '5',
+  soak: '5s',
   dies: 'dies-after-20s',
   sickens: 'unhealthy-after-45s',
-  longSoak: '25',
+  longSoak: '25s',
   load: { clients: 8, thinkMs: [10, 40] },
 }
 
