@@ -1,3 +1,4 @@
+// @long
 // docs/start.md, as somebody would follow it: every command of the page, read from the page, in one shell, with the packed package and
 // nothing else of this repository. `test/apps.test.ts` is its short form: the same commands, with shorter times.
 

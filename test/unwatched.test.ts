@@ -70,7 +70,7 @@ const PROMISES: Record<string, () => Promise<void>> = {
       equal([outcome, error?.code], ['failed', 'probation_failed'])
       match(error?.message ?? '', /^v1\.1\.0 serves on, unproven: it was not well/)
       match(error?.message ?? '', NOT_WELL)
-      match(error?.message ?? '', /nobody supervises it, and `(?:baton )?rollback` puts v1\.0\.0 back$/)
+      match(error?.message ?? '', /nobody supervises it, and `(?:[a-z]+ )?rollback` puts v1\.0\.0 back$/)
       const { instance, unproven } = (await world.home.api('GET', '/admin/update/status')).body as Status
       equal([instance.version, unproven ?? null], ['v1.1.0', null])
       await isHeldAgainst(world.home, 'v1.1.0')

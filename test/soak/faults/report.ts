@@ -56,7 +56,7 @@ function lineOf({ signal, side, at }: Plan, ground: GroundName, trials: Trial[])
     side,
     at: typeof at === 'number' ? 'instants' : 'steps',
     trials: trials.length,
-    updated: count('updated'),
+    updated: count('updated') + count('rolled_back'), // an update to an older release ends as `rolled_back`
     reverted: count('reverted'),
     failed: count('failed'),
     startedAgain: trials.filter(({ isNobodyLeft }) => isNobodyLeft).length,
