@@ -64,7 +64,7 @@ test('a service that has made no database yet is updated: it has kept nothing, o
   await writeFile(join(stateDirectory, 'data/upload.txt'), 'kept')
   is((await it.operate('/admin/update', { tag: 'v1.0.0' })).error?.code, 'refused')
   await writeFile(join(stateDirectory, 'orders.db'), '')
-  is((await it.operate('/admin/update', { tag: 'v1.0.0' })).outcome, 'updated')
+  is((await it.operate('/admin/update', { tag: 'v1.0.0' })).outcome, 'rolled_back')
   equal(await readdir(join(stateDirectory, 'update/snapshots')).catch(() => []), [])
 })
 

@@ -72,7 +72,7 @@ for (const [i, [what, lines, said]] of UNFIT.entries())
         const { code, out } = await command(engine.socketPath, service.app, tag, [
           ...NOT_TRIED,
           '--health-timeout',
-          what === 'hangs' ? '3' : '60',
+          what === 'hangs' ? '3s' : '60s',
         ]).ended
         equal(code, 8, out)
         match(out, said)
