@@ -57,8 +57,11 @@ export function callLibc(name: string, ...values: unknown[]): number {
 /** The same, for functions that return a negative number if they fail. Throws with the error's number. */
 export function callChecked(name: string, ...values: unknown[]): number {
   const result = callLibc(name, ...values)
-  if (result < 0) throw new Error(`${name}: errno ${errno()}`)
-  return result
+  if (result >= 0) return result
+  const number = errno()
+  // the name is that of Node's own errors, by which a lack of this host is known
+  const code = number === 0 ? 'UNKNOWN' : process.getBuiltinModule('node:util').getSystemErrorName(-number)
+  throw Object.assign(new Error(`${name}: ${code}`), { code, errno: -number })
 }
 
 /** Error number of the last call; 0 if it cannot be read. */

@@ -33,7 +33,10 @@ for (const [signal, when] of isLong ? SIGNALS : SIGNALS.slice(0, 2)) {
   beside(`${signal} at the ${when}: ${isFinished ? 'finishes' : 'goes back'}, and says so`, async () => {
     const name = `signal-${signal}-${when}`.toLowerCase()
     const before = await old(name)
-    const { child, said, ended } = command(engine.socketPath, name, 'v1.1.0', ['--probation', isFinished ? '1s' : '20s'])
+    const { child, said, ended } = command(engine.socketPath, name, 'v1.1.0', [
+      '--probation',
+      isFinished ? '1s' : '20s',
+    ])
     await until(`${when} of ${name}`, async () => said().includes(when === 'plan' ? '"plan"' : '"probation"'))
     child.kill(signal)
     const { code, out } = await ended
