@@ -7,6 +7,7 @@ import { get } from 'node:http'
 import { connect } from 'node:net'
 import { join } from 'node:path'
 import { equal, is, match } from './assert.ts'
+import { PROJECT } from '../deploy/make/place.ts'
 import { adopted } from './fixtures/adopted.ts'
 import { type HolderGround, holderGround, noHolder, watched } from './fixtures/container-holder.ts'
 import { until } from './fixtures/evidence.ts'
@@ -74,7 +75,7 @@ for (const isHeld of [false, true])
   })
 
 test('`stop` of an install that has an open stream does not wait for `drainMs`: the stream ends between two events', async () => {
-  const text = `import 'baton-kit/auto'
+  const text = `import '${join(PROJECT, 'agent/adapters/auto.ts')}'
     import { createServer } from 'node:http'
     createServer((request, response) => {
       if (request.url !== '/events') return response.end('here')
@@ -85,7 +86,8 @@ test('`stop` of an install that has an open stream does not wait for `drainMs`: 
     }).listen(Number(process.env.PORT), process.env.HOST)`
   await using it = await adopted(text, {}, { update: { drainMs: 600_000, drainMaxMs: 600_000 } })
   const { heard } = await stream(it.port)
-  is((await it.word('stop', '--user', '-q')).exitCode, 0)
+  const stopped = await it.word('stop', '--user', '-q')
+  is(stopped.exitCode, 0, stopped.stderr)
   match(await heard, /^(id: \d+\ndata: \d+\n\n)+$/)
 })
 

@@ -53,8 +53,6 @@ const SYMBOLS = {
 const [ACTIONS_BYTES, ATTRIBUTES_BYTES, SIGNALS_BYTES] = [128, 512, 128]
 /** spawn.h, sys/wait.h */
 const [SET_SIGNAL_DEFAULTS, SET_SIGNAL_MASK, SET_SESSION, WNOHANG] = [0x04, 0x08, 0x80, 1]
-/** descriptors for the child are copied to here first: no target may be a source that is still needed */
-const ASIDE = 100
 /** SIGCHLD tells when a child has ended; this is for an application that takes all handlers away */
 const LOOK_EVERY_MS = 250
 /** if somebody else has waited for it: exit code 255 */
@@ -83,7 +81,8 @@ class Child extends EventEmitter {
     let fault: Error | null = null
     try {
       const given = options.stdio.map((one, at) => this.#descriptorFor(one, at, opened))
-      const aside = given.map((fd) => keep(opened, duplicateFrom(fd, ASIDE)))
+      // above all that the child gets, so that none is overwritten as the target of another; no higher, for the limit may be low
+      const aside = given.map((fd) => keep(opened, duplicateFrom(fd, given.length)))
       this.pid = start(file, args, options, aside, own)
     } catch (cause) {
       fault = cause as Error
