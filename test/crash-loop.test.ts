@@ -23,7 +23,7 @@ const DIES = `import '${join(PROJECT, 'agent/adapters/auto.ts')}'
   const die = () => { throw new TypeError('the licence has expired') }
   if (existsSync(dies) && readFileSync(dies, 'utf8') === 'at once') die()
   createServer((request, response) => response.end('ok')).listen(Number(process.env.PORT), process.env.HOST, () => {
-    if (existsSync(dies)) setTimeout(die, 300)
+    if (existsSync(dies)) setTimeout(die, 1000) // a start waits up to half a second for the lock of the command that starts it
   })`
 const CRASHES =
   /it has ended by itself (?:once|\d+ times) since it was started, the last time at \d{4}-\S+Z with exit code 1, after it wrote: TypeError: the licence has expired/
