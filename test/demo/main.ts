@@ -159,7 +159,7 @@ async function main(): Promise<void> {
   else draw(summary)
   if (!values.once) {
     say(
-      `\nThe service is up: ${service.url}/web/settings.html\nIts token:         ${service.token}\nCtrl-C ends it and removes everything.`,
+      `\nThe service is up: ${service.url}/web/settings.html\nIts password:      ${service.token}\nCtrl-C ends it and removes everything.`,
     )
     await new Promise(() => setInterval(() => {}, 1 << 30))
   }
