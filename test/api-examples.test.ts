@@ -4,10 +4,10 @@
 import { execFile } from 'node:child_process'
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { setTimeout as sleep } from 'node:timers/promises'
 import { promisify } from 'node:util'
 import type { Status } from '../agent/words/state.ts'
 import { equal, is } from './assert.ts'
+import { until } from './fixtures/evidence.ts'
 import { scriptRelease } from './fixtures/releases.ts'
 import { conforms } from './lab/openapi.ts'
 import { installService, type Service } from './panel/service.ts'
@@ -53,18 +53,18 @@ async function ofManaged(): Promise<Recorded[]> {
   service.feed.throttle(20_000)
   await ask('POST', '', { tag: 'v1.1.0' }, 202, 'started')
   await ask('POST', '', {}, 409, 'Conflict')
-  await until(service, ({ operation }) => (operation?.progress?.bytes ?? 0) > 0)
+  await comesTo(service, ({ operation }) => (operation?.progress?.bytes ?? 0) > 0)
   await ask('GET', '/status', undefined, 200, 'downloading')
   service.feed.throttle(undefined)
-  const updated = await until(service, ({ state, instance }) => state === 'idle' && instance.version === 'v1.1.0')
+  const updated = await comesTo(service, ({ state, instance }) => state === 'idle' && instance.version === 'v1.1.0')
   await ask('GET', '/status', undefined, 200, 'updated')
   await ask('GET', '/operations', undefined, 200, 'all')
   await ask('GET', `/operations/${updated.operation?.id}`, undefined, 200, 'one')
   await ask('POST', '/rollback', undefined, 202, 'started')
-  await until(service, ({ state, instance }) => state === 'idle' && instance.version === 'v1.0.0')
+  await comesTo(service, ({ state, instance }) => state === 'idle' && instance.version === 'v1.0.0')
   service.feed.throttle(20_000)
   await service.ask('POST', '', { tag: 'v1.1.0' })
-  await until(service, ({ operation }) => operation?.stage === 'download')
+  await comesTo(service, ({ operation }) => operation?.stage === 'download')
   await ask('POST', '/cancel', undefined, 200, 'cancelled')
   service.feed.throttle(undefined)
   await service.feed.close()
@@ -111,13 +111,13 @@ function abroad(text: string, { url, feed }: Service): string {
     .replaceAll(/\/[\w./-]*baton-panel-\w+\/app\b/g, '/opt/beacon')
 }
 
-async function until(service: Service, holds: (status: Status) => boolean): Promise<Status> {
-  for (let tries = 0; tries < 1200; tries++) {
+/** The first status that is so. */
+async function comesTo(service: Service, isSo: (status: Status) => boolean): Promise<Status> {
+  const look = async () => {
     const status = await service.status().catch(() => null)
-    if (status !== null && holds(status)) return status
-    await sleep(25)
+    return status !== null && isSo(status) && status
   }
-  throw new Error(`it never came to that: ${JSON.stringify(await service.status())}`)
+  return await until('a status', look, 30_000)
 }
 
 /** The value without what differs from one run to the next. */

@@ -15,7 +15,7 @@ import { WebSocket } from './lab/ws.ts'
 import { suite } from './suite.ts'
 
 const test = suite('carried', { timeoutMs: 120_000 })
-const [WEBSOCKETS, STREAMS, ORDERS] = [24, 24, 2]
+const [WEBSOCKETS, STREAMS, SWITCHES] = [24, 24, 2]
 
 async function managed(
   update: Record<string, number> = {},
@@ -43,7 +43,7 @@ test('numbered messages each way go on over updates and rollbacks: none lost, do
   await using place = await managed({ drainMs: 10_000, hangMs: 5000 })
   const { home, port } = place
   const followers = await startFollowers({ port, websockets: WEBSOCKETS, streams: STREAMS, everyMs: 200 })
-  for (let done = 0; done < ORDERS; done++) {
+  for (let done = 0; done < SWITCHES; done++) {
     const ended = await operate(home, done === 0 ? '/admin/update' : '/admin/update/rollback')
     is(ended.error, null, JSON.stringify(ended))
     is(ended.handover?.carried, WEBSOCKETS + STREAMS, JSON.stringify(ended.handover))

@@ -14,10 +14,12 @@ const OLD: readonly (readonly [name: string, pattern: RegExp])[] = [
   ['together (start-first)', /["'`]together["'`]/],
   ['one way (irreversible)', /\bone_way\b|\boneWay\b|--one-way\b/],
   ['holdUntil (pauseUntil)', /\bholdUntil\b/],
-  ['--hold (--keep-port, --pause-until)', /(?<!soak -- )--(?:no-|release-)?hold\b/],
+  ['--hold (--keep-port, --pause-until)', /--(?:no-|release-)?hold\b/],
   ['endless (longLivedPaths)', /["'`]endless["'`]|\bendless\??:/],
   ['withdrawn (yanked)', /\bwithdraw(?:n|s|al|ing)?\b/i],
-] /** A bearer token is what HTTP calls the password, and a feed has real ones. In the panel there is only the password. */
+  ['--folder, --ref (--dir, a word)', /--(?:folder|ref|dist|without-holder|offline-days|[a-z]+-days)\b/],
+]
+/** A bearer token is what HTTP calls the password, and a feed has real ones. In the panel there is only the password. */
 const PANEL: typeof OLD = [['token (password)', /\btokens?\b/i]]
 
 const test = suite('glossary')
@@ -42,10 +44,21 @@ test('help, messages, schemas, the API, the panel and the pages have none of the
   equal(foundIn(panel, PANEL), [])
 })
 
+test('no test passes an old flag: what only the long form runs would fail there, and nobody would see it before', () => {
+  const flags = OLD.filter(([, pattern]) => pattern.source.includes('--'))
+  const tests = textsOf('test').filter(({ path }) => path !== 'test/glossary.test.ts')
+  ok(flags.length >= 3 && tests.length > 300)
+  equal(foundIn(tests, flags), [])
+})
+
 test('an old word is found where one is', () => {
-  const text = `"order": 'together', --one-way, "holdUntil", container --hold, { endless: [] }, withdrawn`
-  equal(foundIn([{ path: 'x', text }], OLD).length, OLD.length - 1)
-  equal(foundIn([{ path: 'x', text: 'npm run soak -- --hold, --keep-port, held together' }], OLD), [])
+  const text = `one-at-a-time, "order": 'together', --one-way, "holdUntil", container --hold, { endless: [] }, withdrawn, --ref`
+  equal(
+    foundIn([{ path: 'x', text }], OLD),
+    OLD.map(([name]) => `x:1: ${name}`),
+  )
+  equal(foundIn([{ path: 'x', text: 'a wrong token' }], PANEL).length, PANEL.length)
+  equal(foundIn([{ path: 'x', text: 'npm run soak -- --holder, --keep-port, held together' }], OLD), [])
 })
 
 test.run()

@@ -7,7 +7,7 @@ import { until } from './fixtures/evidence.ts'
 import { freePort } from './fixtures/install.ts'
 import { type Stranger, stranger } from './fixtures/stranger.ts'
 import { failing, type Habit, HABITS, type Kind } from './lab/habits.ts'
-import { startLoad } from './lab/load.ts'
+import { asOne, type Loads, startLoad } from './lab/load.ts'
 import { isLong, suite } from './suite.ts'
 
 const test = suite('habits', { timeoutMs: 120_000 })
@@ -117,26 +117,13 @@ async function who(host: Stranger, tag: string, not: number | null): Promise<{ p
   return by === tag && Number(pid) !== not ? { pid: Number(pid), tag } : null
 }
 
-const NOTHING = { lost: 0, closed: 0, errors: {} }
-
-interface Kept {
-  lost: number
-  closed: number
-  errors: Record<string, number>
-}
+const NOTHING = { lost: 0, closed: 0, errors: {}, refused: 0 }
 
 /** A client that opens a connection for each request, and one that keeps its own. */
-function loadOn({ port }: Stranger, { scheme = 'http' }: Habit): { stop(): Promise<Kept> } & AsyncDisposable {
+function loadOn({ port }: Stranger, { scheme = 'http' }: Habit): Loads {
   const thinkMs: [number, number] = [20, 60]
   const modes = scheme === 'http' ? (['fresh', 'keepalive'] as const) : []
-  const loads = modes.map((mode) =>
-    startLoad({ mode, clients: 1, port, thinkMs, hangMs: 20_000, afterClose: 'reopen' }),
+  return asOne(
+    modes.map((mode) => startLoad({ mode, clients: 1, port, thinkMs, hangMs: 20_000, afterClose: 'reopen' })),
   )
-  const stop = async () => {
-    const all = await Promise.all(loads.map(async (load) => await load.stop()))
-    const sum = (of: 'lost' | 'closed') => all.reduce((total, one) => total + one[of], 0)
-    const errors = Object.assign({}, ...all.map((one) => one.errors)) as Kept['errors']
-    return { lost: sum('lost'), closed: sum('closed'), errors }
-  }
-  return { stop, [Symbol.asyncDispose]: async () => void (await stop()) }
 }

@@ -12,6 +12,7 @@ import { type OperationReport } from '../agent/words/report.ts'
 import { newOperation } from '../agent/update/operation.ts'
 import { runCommand } from '../deploy/host/tree.ts'
 import { equal, is, match, not } from './assert.ts'
+import { quietly } from './fixtures/quietly.ts'
 import { suite } from './suite.ts'
 
 const test = suite('irreversible', { timeoutMs: 30_000 })
@@ -171,23 +172,11 @@ async function install(folder: string, port: number): Promise<void> {
 
 /** Everything that the command prints. `code` null: it does not matter. */
 async function told({ folder, back }: Served, argv: string[], code: number | null = 0): Promise<string> {
-  const [out, error] = [process.stdout.write, process.stderr.write]
-  let text = ''
   if (argv[0] === 'upgrade') back()
-  const keep = (some: unknown) => {
-    text += String(some)
-    return true
-  }
-  process.stdout.write = keep
-  process.stderr.write = keep
-  try {
-    const ended = await runCommand([...argv, '--user', '--prefix', folder], { service: 'beacon', tag: 'v1.0.0' })
-    if (code !== null) is(ended, code, text)
-    return text
-  } finally {
-    process.stdout.write = out
-    process.stderr.write = error
-  }
+  const where = ['--user', '--prefix', folder]
+  const ended = await quietly(() => runCommand([...argv, ...where], { service: 'beacon', tag: 'v1.0.0' }))
+  if (code !== null) is(ended.code, code, ended.text)
+  return ended.text
 }
 
 test.run()

@@ -59,7 +59,7 @@ async function pidOn(port: number): Promise<string> {
 }
 
 for (const kind of ['stop-first', 'start-first'] as const) {
-  // together, a port that nobody has at half the probation is shut, and that is a quarter of a second here
+  // start-first, a port that nobody has at half the probation is shut, and that is a quarter of a second here
   for (const late of [0, kind === 'start-first' ? 600 : 1500]) {
     const register = late > 0 === (kind === 'stop-first') ? test : test.long // in CI each kind, and one that is late
     register(

@@ -422,7 +422,7 @@ test('a staged release: the share is as signed, the same hosts are not first eve
   match(next(rule, staged, NOON).says, /in steps, and this host's turn has not come/)
 })
 
-test('the panel can only tighten: mode, hours, age, hold and skip, never what is allowed', () => {
+test('the panel can only tighten: mode, hours, age, pause and skip, never what is allowed', () => {
   const limits = policy({
     mode: 'minor',
     hours: '02:00-05:00',
@@ -494,7 +494,7 @@ test('a policy of any shape is read without an exception, and one that is not un
   is(USUAL.mode, 'notify')
 })
 
-test('what needs a person never goes alone: one way always, unproven and untried only as a patch that is allowed', () => {
+test('what needs a person never goes alone: irreversible always, unproven and untried only as a patch that is allowed', () => {
   const none = { allow: [], isStateless: false }
   const verdict = (is: 'reversible' | 'irreversible' | 'unproven' | 'not_tried') => ({ verdict: is, reason: 'so' })
   is(whyNotAlone(none, 'v1.0.0', 'v2.0.0', verdict('reversible')), null)

@@ -6,7 +6,7 @@
 // `npm run soak -- --door`: what a `.socket` unit and the descriptor store do to clients over restarts and crashes.
 // `npm run soak -- --attacks`: the attacks on the root boundary, 60 s each.
 // `npm run soak -- --container-fleet`: waves over hosts of which some run the container.
-// `npm run soak -- --hold`: a container whose sockets another one holds is recreated 20 times in each way, under strict clients.
+// `npm run soak -- --holder`: a container whose sockets another one holds is recreated 20 times in each way, under strict clients.
 // `npm run soak -- --days`: ten hosts that go by themselves, three scripted nights, and what their operators read in the morning.
 // `npm run soak -- --long`: the tests that do only some of their cases in CI do all of them: each step, each byte.
 // `npm run soak -- --carry [--switches 20] [--followers 500] [--only switches|idle|kills]`: WebSockets, streams and idle connections.
@@ -51,7 +51,7 @@ const { values } = parseArgs({
     supervised: { type: 'boolean', default: false },
     door: { type: 'boolean', default: false },
     'container-fleet': { type: 'boolean', default: false },
-    hold: { type: 'boolean', default: false },
+    holder: { type: 'boolean', default: false },
     json: { type: 'boolean', default: false },
     docs: { type: 'boolean', default: false },
     help: { type: 'boolean', short: 'h', default: false },
@@ -62,7 +62,7 @@ const switches = wholeNumber('--switches', values.switches ?? usual, values.one 
 const probationMs = wholeNumber('--probation', values.probation, 0, 60_000)
 if (values.help) {
   process.stdout.write(
-    `usage: npm run soak -- [--switches 200] [--probation 300] [--json] | --fleet [--hosts 20] | --faults 100 [--ground alone,supervised,systemd] [--docs] | --clients [--switches 34] [--docs] | --door [--docs] | --attacks [--docs] | --carry [--switches 20] [--followers 500] [--only switches|idle|kills] | --one [--switches 20] [--reverts 8] [--kills 15] [--supervised] [--json] | --one --clients [--switches 34] | --one --thinkers [--switches 20] [--followers 500] | --days | --long | --container-fleet | --hold   (${fileURLToPath(import.meta.url)})\n`,
+    `usage: npm run soak -- [--switches 200] [--probation 300] [--json] | --fleet [--hosts 20] | --faults 100 [--ground alone,supervised,systemd] [--docs] | --clients [--switches 34] [--docs] | --door [--docs] | --attacks [--docs] | --carry [--switches 20] [--followers 500] [--only switches|idle|kills] | --one [--switches 20] [--reverts 8] [--kills 15] [--supervised] [--json] | --one --clients [--switches 34] | --one --thinkers [--switches 20] [--followers 500] | --days | --long | --container-fleet | --holder   (${fileURLToPath(import.meta.url)})\n`,
   )
   process.exit(0)
 }
@@ -123,7 +123,7 @@ if (values.clients) {
 
 if (values.long) {
   const { longFiles, runLong } = await import('./soak/long.ts')
-  // `--days` and `--hold` have theirs
+  // `--days` and `--holder` have theirs
   const files = (await longFiles()).filter((path) => !/systemd-days|container-hold/.test(path))
   process.exit(await runLong(...files))
 }
@@ -133,7 +133,7 @@ if (values.days) {
   process.exit(await runLong('systemd-days'))
 }
 
-if (values.hold) {
+if (values.holder) {
   const { runLong } = await import('./soak/long.ts')
   process.exit(await runLong('container-hold'))
 }

@@ -1,6 +1,7 @@
 // @long
 // docs/start.md, as somebody would follow it: every command of the page, read from the page, in one shell, with the packed package and
-// nothing else of this repository. `test/apps.test.ts` is its short form: the same commands, with shorter times.
+// nothing else of this repository. In CI
+// test/apps.test.ts takes another application through the same steps.
 
 import { cp, mkdir, readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'

@@ -24,6 +24,7 @@ import type { Project } from '../deploy/make/project.ts'
 import { tryOut } from '../deploy/make/trial-start.ts'
 import { equal, is, match, not, ok, throws, withCode } from './assert.ts'
 import { type Install, install } from './fixtures/install.ts'
+import { quietly } from './fixtures/quietly.ts'
 import { programRelease, publishTo } from './fixtures/releases.ts'
 import { suite } from './suite.ts'
 import { temporary } from './lab/temporary.ts'
@@ -96,29 +97,29 @@ test('the expected pause is the longer one of the last and of what a trial of th
 test('a dry run says the order, what it cannot know, and throws what the service would refuse', () => {
   const status = (next: Status['switch']) => ({ switch: next }) as Status
   const alone = { order: 'stop-first', expectedMs: 110, holdMs: 10_000 } as const
-  const together = { ...alone, order: 'start-first' } as const
+  const beside = { ...alone, order: 'start-first' } as const
   const said = (next: Status['switch'], asked: Order | null, tried: Rehearsal | null = null) =>
     formatForeseen(foreseeSwitch('update', status(next), asked, tried), 'v1.1.0')
   is(said(alone, null), 'the switch: stop-first; clients would wait about 110 ms (as in the last switch)')
-  is(said(together, 'stop-first'), said(alone, 'start-first'))
+  is(said(beside, 'stop-first'), said(alone, 'start-first'))
   match(said({ ...alone, expectedMs: null }, null), /not known before the first one/)
-  is(said(together, 'start-first'), 'the switch: start-first, so nobody would wait')
-  match(said(together, null), /not known which order, v1\.1\.0 says it only when it starts; if stop-first, clients/)
-  match(said({ ...together, holdMs: 100 }, null), /`holdMs` allows 100, so it would be refused/)
-  match(said({ ...together, expectedMs: null }, null), /only when it starts$/)
+  is(said(beside, 'start-first'), 'the switch: start-first, so nobody would wait')
+  match(said(beside, null), /not known which order, v1\.1\.0 says it only when it starts; if stop-first, clients/)
+  match(said({ ...beside, holdMs: 100 }, null), /`holdMs` allows 100, so it would be refused/)
+  match(said({ ...beside, expectedMs: null }, null), /only when it starts$/)
   const unknown = { order: null, expectedMs: null, shownBy: null, holdMs: null }
   equal(foreseeSwitch('update', status(undefined), 'start-first', null), unknown)
   match(formatForeseen(foreseeSwitch('update', null, 'start-first', null), 'v1.1.0'), /^nobody is served now/)
   const slow: Rehearsal = { verdict: 'reversible', reason: '', rows: 1, copyMs: 9, migrationMs: 9000, tookMs: 9100 }
   match(said(alone, null, slow), /stop-first; clients would wait about 9000 ms \(as in the trial on a copy/)
-  match(said({ ...together, holdMs: 8000 }, null, slow), /9000 ms .*`holdMs` allows 8000, so it would be refused/)
-  is(said(together, 'start-first', slow), 'the switch: start-first, so nobody would wait')
+  match(said({ ...beside, holdMs: 8000 }, null, slow), /9000 ms .*`holdMs` allows 8000, so it would be refused/)
+  is(said(beside, 'start-first', slow), 'the switch: start-first, so nobody would wait')
   const tooShort = status({ ...alone, holdMs: 8000 })
   throws(() => foreseeSwitch('update', tooShort, null, slow), withCode('refused'))
   is(foreseeSwitch('rollback', tooShort, null, null)?.expectedMs, 110)
-  for (const next of [alone, together])
+  for (const next of [alone, beside])
     throws(() => foreseeSwitch('update', status({ ...next, holdMs: 100 }), 'stop-first', null), withCode('refused'))
-  is(foreseeSwitch('update', status({ ...together, holdMs: 100 }), 'start-first', null)?.order, 'start-first')
+  is(foreseeSwitch('update', status({ ...beside, holdMs: 100 }), 'start-first', null)?.order, 'start-first')
 })
 
 test('doctor compares the last pause with `holdMs` and with what balancers and webhook senders bear', () => {
@@ -161,13 +162,13 @@ test('the trial start of a build names it where two are to live at once, and say
     require('node:dgram').createSocket('udp4').bind(0, '127.0.0.1', () =>
       require('node:http').createServer((request, response) => response.end('ok')).listen(listen.port, '127.0.0.1'))`
   await writeFile(path, program, { mode: 0o755 })
-  const project = (kind: Order) =>
+  const project = (order: Order) =>
     ({
       service: 'svc',
       healthPath: '/',
       servers: 1,
       database: null,
-      order: kind,
+      order,
       check: { environment: {} },
     }) as Project
   const { warnings } = await tryOut(project('start-first'), path)
@@ -269,22 +270,10 @@ test('on a host: status, dry run, result and doctor tell the order and the pause
 /** Everything that the command prints. `code` null: it does not matter. */
 async function told({ receipt }: Install, argv: string[], code: number | null = 0): Promise<string> {
   const where = ['--user', '--prefix', dirname(receipt.executable)]
-  const [out, error] = [process.stdout.write, process.stderr.write]
-  let text = ''
-  const keep = (some: unknown) => {
-    text += String(some)
-    return true
-  }
-  process.stdout.write = keep
-  process.stderr.write = keep
-  try {
-    const ended = await runCommand([...argv, ...where], { service: receipt.service, tag: 'v1.0.0' })
-    if (code !== null) is(ended, code, text)
-    return text
-  } finally {
-    process.stdout.write = out
-    process.stderr.write = error
-  }
+  const { service } = receipt
+  const ended = await quietly(() => runCommand([...argv, ...where], { service, tag: 'v1.0.0' }))
+  if (code !== null) is(ended.code, code, ended.text)
+  return ended.text
 }
 
 const PORTS = `

@@ -11,10 +11,10 @@ import { isLong, suite } from './suite.ts'
 const test = suite('switches', { timeoutMs: 180_000 })
 
 /** `npm run soak -- --switches 200` makes as many as are asked for */
-const [ORDERS, clients] = isLong ? [10, 32] : [2, 16]
+const [SWITCHES, clients] = isLong ? [10, 32] : [2, 16]
 
-test(`${ORDERS} switches there and back lose no request, close no connection, forget no row, leak no descriptor`, async () => {
-  const report = await soak({ subject: 'baton', switches: ORDERS, clients, probationMs: 300 })
+test(`${SWITCHES} switches there and back lose no request, close no connection, forget no row, leak no descriptor`, async () => {
+  const report = await soak({ subject: 'baton', switches: SWITCHES, clients, probationMs: 300 })
   assert.equal(faultsOf(report), [], JSON.stringify(report))
   if (netnsProblem() === null) assert.ok(report.kernel !== null, 'the kernel was not asked')
 })

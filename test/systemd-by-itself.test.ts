@@ -18,7 +18,7 @@ const LEDGER = `${STATE}/ledger.db`
 const IRREVERSIBLE = `database.exec("ALTER TABLE notes RENAME COLUMN text TO body"); breaks.select = "SELECT * FROM notes";
   breaks.insert = "INSERT INTO notes(author, body) VALUES (1, ?)"`
 const AUTO = { mode: 'minor', allow: ['unsigned'] }
-/** one way is never among what an operator can allow, not even for a patch */
+/** irreversible is never among what an operator can allow, not even for a patch */
 const ALL = { mode: 'minor', allow: ['unsigned', 'unproven', 'untried'] }
 const UPDATE = { probationMs: 1000, quietMs: 500, rehearse: 'auto', onOutcome: ['/usr/local/bin/tell', '--to', 'ops'] }
 

@@ -1,6 +1,6 @@
 // @long
-// Three nights of hosts that go by themselves, scripted, and what each operator reads in the morning: the end of the status, the panel and
-// the reports, line by line. A release in steps, one that breaks, one whose migration cannot be undone; a host that is off, one whose disk
+// Three nights of hosts that go by themselves, scripted, and what each operator reads in the morning: the end of the status and the reports,
+// line by line, and in the panel what asks a person and what was done. A release in steps, one that breaks, one whose migration cannot be undone; a host that is off, one whose disk
 // is full, one whose disk was cloned. Ten hosts; `npm run soak -- --days` runs it alone. In CI, systemd-by-itself.test.ts has one host.
 
 import { rankOf } from '../agent/update/schedule/rank.ts'
@@ -204,7 +204,7 @@ async function reportsOf(host: RoomHost): Promise<string[]> {
   return told.map(({ event, report }) => (report === undefined ? event : `${report.outcome} ${report.to}`))
 }
 
-/** The panel has what it waits for and what waits for a person in the same words, and what it did in its history. */
+/** The panel asks a person in the same words, says in its own whether it goes by itself, and has in its history as much as it did. */
 async function panelSays(host: RoomHost, lines: readonly string[]): Promise<void> {
   const config = JSON.parse(await host.ok('cat', `/etc/${SERVICE}/config.json`)) as { dashboard: { password: string } }
   if (browser === null) throw new Error('there is no browser')

@@ -22,7 +22,7 @@ import { equal, is, ok } from './assert.ts'
 import { FAULTS_FILE } from './fixtures/at-steps.ts'
 import { buildQuietly } from './fixtures/quiet-build.ts'
 import { failing, type Habit, HABITS, type Kind, MANY } from './lab/habits.ts'
-import { spawnLoad, type Totals } from './lab/load.ts'
+import { asOne, type Loads, spawnLoad } from './lab/load.ts'
 import { bootWithFeed, type FeedHost, put } from './lab/managed.ts'
 import { eventually, noHosts } from './lab/systemd.ts'
 import { temporary } from './lab/temporary.ts'
@@ -85,8 +85,7 @@ for (const [at, { habit, kind }] of CASES.entries()) {
     const updated = await well(second, started)
     is((await operate('/rollback')).outcome, 'rolled_back')
     const back = await well(first, updated)
-    const { lost, closed, errors } = await load.stop()
-    equal({ lost, closed, errors }, { lost: 0, closed: 0, errors: {} })
+    equal(await load.stop(), { lost: 0, closed: 0, errors: {}, refused: 0 })
     is((await operate('', { tag: broken })).outcome, 'reverted')
     const reverted = await well(first)
     if (kind === 'start-first') is(reverted, back)
@@ -253,16 +252,8 @@ function asFunction(text: string): string {
   return [...imports, 'void (async () => {', ...lines.filter((line) => !isImport(line)), '})()'].join('\n')
 }
 
-interface Kept {
-  lost: number
-  closed: number
-  errors: Record<string, number>
-  /** requests that got no connection */
-  refused: number
-}
-
 /** Clients that open a connection for each request, and one that keeps its own, which a switch hands on. */
-async function loadOn(): Promise<{ stop(): Promise<Kept> } & AsyncDisposable> {
+async function loadOn(): Promise<Loads> {
   const prefix = await host.network()
   const common = { port: 8080, thinkMs: [20, 60] as [number, number], hangMs: 20_000 }
   const loads = await Promise.all([
@@ -270,15 +261,5 @@ async function loadOn(): Promise<{ stop(): Promise<Kept> } & AsyncDisposable> {
     spawnLoad({ ...common, mode: 'keepalive', clients: 1, afterClose: 'reopen' }, { prefix }),
   ])
   await eventually('load', () => Promise.resolve(loads.every((load) => load.snapshot().ok > 5)))
-  const stop = async () => {
-    const all = await Promise.all(loads.map(async (load) => await load.stop()))
-    const sum = (of: (one: Totals) => number) => all.reduce((total, one) => total + of(one), 0)
-    return {
-      lost: sum((one) => one.lost),
-      closed: sum((one) => one.closed),
-      errors: Object.assign({}, ...all.map((one) => one.errors)) as Kept['errors'],
-      refused: sum((one) => one.lostBy.connect),
-    }
-  }
-  return { stop, [Symbol.asyncDispose]: async () => void (await stop()) }
+  return asOne(loads)
 }

@@ -91,7 +91,7 @@ test.long('a dry run rehearses beside the running service, says how it went, and
     `${dryRun} & p=$!; until [ -e /srv/enough ]; do sleep 0.1; done; kill -INT $p; wait $p`,
   ])
   await eventually('the rehearsal', async () => /request/.test(await host.ok('ls', '-A', CAGE)))
-  is((await host.ask('POST', '', { tag: 'v1.1.0' })).status, 409, 'stop-first')
+  is((await host.ask('POST', '', { tag: 'v1.1.0' })).status, 409, 'one at a time')
   await put(host, '/srv/enough', '')
   is((await ended).code, 7)
   await emptied()

@@ -115,7 +115,7 @@ test('server-sent events that nobody has registered: a switch waits for none of 
 })
 
 for (const kind of ['stop-first', 'start-first'] as const) {
-  test(`${kind}: answers that the author names as endless hold nothing up and are not cut, and a slow one beside them is whole`, async () => {
+  test(`${kind}: answers that the author names in longLivedPaths hold nothing up and are not cut, and a slow one beside them is whole`, async () => {
     const text = `import '${join(PROJECT, 'agent/adapters/auto.ts')}'
       import { createServer } from 'node:http'
       createServer(({ url }, response) => {

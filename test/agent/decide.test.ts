@@ -92,8 +92,8 @@ const KNOWN: Record<string, Known> = {
     {},
   ],
   'a backup that could not be put back': [{ ...RUNS, failed: bad, hasBackup: false }, 'failed'],
-  'a failure stop-first': [{ ...RUNS, asks: 'holder', failed: bad, alive: 'nobody' }, null, 'undo', {}],
-  'a failed rollback stop-first': [
+  'a failure in a stop-first switch': [{ ...RUNS, asks: 'holder', failed: bad, alive: 'nobody' }, null, 'undo', {}],
+  'a failed rollback in a stop-first switch': [
     { ...RUNS, asks: 'holder', kind: 'rollback', failed: EXCUSED, alive: 'nobody' },
     null,
     'exchange',

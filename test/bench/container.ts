@@ -133,7 +133,6 @@ async function measure(file: string, rounds: number): Promise<void> {
       const isOpen = Math.floor(round / 2) % 2 === 1
       results[i]?.switches.push(await switchUnderLoad(way, address, tag, isOpen))
     }
-    if (process.env['RAW']) await writeFile(process.env['RAW'], JSON.stringify(results)) // RAWTEMP
   }
   client.close()
   await writeFile(file, JSON.stringify(results))

@@ -132,6 +132,9 @@ export function range(from: number, to: number): number[] {
   return Array.from({ length: to - from + 1 }, (_, i) => from + i)
 }
 
+/** what the kit calls a move behind a holder and out again, as a person types it */
+const MOVES: Record<string, string[]> = { hold: ['--keep-port'], 'no-hold': ['--no-keep-port'] }
+
 /** One deployment by the command, as a person runs it. */
 export function command(
   socketPath: string,
@@ -140,8 +143,7 @@ export function command(
   more: readonly string[] = [],
   environment: Record<string, string> = {},
 ) {
-  const isHold = release === 'hold' || release === 'no-hold'
-  const what = release === null ? ['--rollback'] : isHold ? [`--${release}`] : ['--release', release]
+  const what = release === null ? ['--rollback'] : (MOVES[release] ?? ['--release', release])
   const args = ['--container', name, ...what, '--json', '--probation', '300ms', ...more]
   const child = spawn(process.execPath, ['--disable-warning=ExperimentalWarning', COMMAND, ...args], {
     stdio: ['ignore', 'pipe', 'pipe'],

@@ -1,5 +1,5 @@
 // A container behind a holder, replaced by the command: stop-first, the new one waits in its first code until the engine has seen
-// the old one's end; together, both serve for a while. What fails before that leaves the old container as it was, never stopped.
+// the old one's end; start-first, both serve for a while. What fails before that leaves the old container as it was, never stopped.
 
 import { readdir } from 'node:fs/promises'
 import { equal, match, ok } from '../assert.ts'
@@ -129,7 +129,7 @@ test.long(
   },
 )
 
-test('together: both serve on one socket through the probation, and nobody waits, is refused or loses anything', async () => {
+test('start-first: both serve on one socket through the probation, and nobody waits, is refused or loses anything', async () => {
   const service = both as HeldService
   const seen = await underLoad(engine, service, ROUNDS, async (round) => {
     const before = await engine.inspect(service.app)
@@ -151,7 +151,7 @@ test('together: both serve on one socket through the probation, and nobody waits
   whole(seen)
 })
 
-test('together: a new one that dies in the probation is put away, and the old one was never stopped', async () => {
+test('start-first: a new one that dies in the probation is put away, and the old one was never stopped', async () => {
   const service = both as HeldService
   const before = await engine.inspect(service.app)
   const to = (await tagOf(service.app)) === 'v1.0.0' ? 'v1.1.0' : 'v1.0.0'

@@ -1,5 +1,5 @@
 // A container whose sockets another one holds, on a real engine, under strict clients: whoever recreates it, nobody is refused.
-// CI does some rounds of each; `npm run soak -- --hold` does 20.
+// CI does some rounds of each; `npm run soak -- --holder` does 20.
 
 import { mkdir, readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'

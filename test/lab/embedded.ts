@@ -9,7 +9,7 @@ export function databasePath(stateDirectory: string): string {
   return join(stateDirectory, `${BUILD.service}.db`)
 }
 
-/** `own`: the hooks of the service, and how it is switched if that is not together. */
+/** `own`: the hooks of the service, and its order if that is not start-first. */
 export async function embedAgent(
   { password, feed, stateDirectory, update }: Settings,
   own: Pick<EmbedOptions, 'onDrain' | 'onStop' | 'order'>,

@@ -101,6 +101,11 @@ export interface Load {
   readonly done: Promise<Totals>
 }
 
+/** Several loads as one. */
+export interface Loads extends AsyncDisposable {
+  stop(): Promise<{ lost: number; closed: number; errors: Totals['errors']; refused: number }>
+}
+
 const HANG_MS = 7000
 const FAILURE_PAUSE_MS = 10
 const MAX_MS = 600_000
@@ -161,6 +166,24 @@ export function startLoad(options: LoadOptions): Load {
     stop,
     done: finished.promise,
   }
+}
+
+/** What they have lost in all; `refused`: requests that got no connection. */
+export function asOne(loads: readonly Load[]): Loads {
+  const stop: Loads['stop'] = async () => {
+    const all = await Promise.all(loads.map(async (load) => await load.stop()))
+    const sum = (of: (one: Totals) => number) => all.reduce((total, one) => total + of(one), 0)
+    const errors: Totals['errors'] = {}
+    for (const [error, times] of all.flatMap((one) => Object.entries(one.errors)))
+      errors[error] = (errors[error] ?? 0) + times
+    return {
+      lost: sum((one) => one.lost),
+      closed: sum((one) => one.closed),
+      errors,
+      refused: sum((one) => one.lostBy.connect),
+    }
+  }
+  return { stop, [Symbol.asyncDispose]: async () => void (await stop()) }
 }
 
 export interface SpawnOptions {

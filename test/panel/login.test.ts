@@ -13,7 +13,7 @@ import { scriptRelease } from '../fixtures/releases.ts'
 import { conforms } from '../lab/openapi.ts'
 import { temporary } from '../lab/temporary.ts'
 import { suite } from '../suite.ts'
-import { comesTrue, launch, NO_BROWSER, openPage, signIn } from './browser.ts'
+import { type Browser, comesTrue, launch, NO_BROWSER, openPage, signIn } from './browser.ts'
 import { installService, TOKEN } from './service.ts'
 
 const NGINX = '/usr/sbin/nginx'
@@ -22,6 +22,9 @@ const [USER, LOGIN] = ['anna', 'of the proxy']
 const BASIC = `Basic ${Buffer.from(`${USER}:${LOGIN}`).toString('base64')}`
 
 const test = suite('panel, behind a login', { timeoutMs: 120_000, skip })
+let browser: Browser
+test.before(async () => void (browser = await launch()))
+test.after(async () => await browser.close())
 
 test('where the setting says so the password comes in a header of its own: the API takes it, and an update is clicked through', async () => {
   const releases = [await scriptRelease('v1.0.0'), await scriptRelease('v1.1.0')]
@@ -44,7 +47,6 @@ test('where the setting says so the password comes in a header of its own: the A
   assert.is(await asked({}), 401)
   assert.is((await service.ask('GET', '/status')).status, 200, '`Authorization` counts as before')
 
-  await using browser = await launched()
   await using watched = await openPage(browser, { httpCredentials: { username: USER, password: LOGIN } })
   const { page } = watched
   await signIn(page, proxy.url, TOKEN)
@@ -63,7 +65,6 @@ test('where it does not, a person is told that it is the proxy, and which settin
   })
   assert.is(refused.status, 401)
   assert.match(((await refused.json()) as { hint: string }).hint, /set `dashboard\.passwordHeader`/)
-  await using browser = await launched()
   await using watched = await openPage(browser, { httpCredentials: { username: USER, password: LOGIN } })
   const { page } = watched
   await page.goto(`${proxy.url}/web/settings.html`)
@@ -72,11 +73,6 @@ test('where it does not, a person is told that it is the proxy, and which settin
   await comesTrue(page, "/dashboard\\.passwordHeader/.test(document.querySelector('main').innerText)")
   assert.not.match(await page.innerText('main'), /Wrong password|No answer/)
 })
-
-async function launched() {
-  const browser = await launch()
-  return Object.assign(browser, { [Symbol.asyncDispose]: () => browser.close() })
-}
 
 /** A real nginx with `auth_basic` in front of this address. */
 async function nginxBefore(target: string): Promise<AsyncDisposable & { url: string }> {

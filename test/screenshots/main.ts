@@ -25,7 +25,7 @@ import { temporary } from '../lab/temporary.ts'
 const ROOT = join(import.meta.dirname, '../..')
 
 /** what README.md and docs/operator/update.md show */
-const PUBLISHED = ['offer-light', 'download-dark', 'reverted-phone', 'probation-chinese', 'unmanaged-light']
+const PUBLISHED = ['offer-light', 'download-dark', 'probation-chinese', 'unmanaged-light']
 const HOST = 'beacon.example.org'
 const PORT = 8080
 const DOWNLOAD_MS = 20_000
@@ -136,7 +136,7 @@ async function managed(tabs: readonly Tab[]): Promise<void> {
   feed.faults.onlyTags = ['v1.1.0', 'v1.0.0']
 
   await each(tabs, async ({ page }) => void (await page.goto(`${url}/web/settings.html`)))
-  await shoot(tabs, 'token')
+  await shoot(tabs, 'password')
   await each(tabs, async ({ page }) => {
     await signIn(page, url, TOKEN)
     await page.waitForSelector('#update:visible')

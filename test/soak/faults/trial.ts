@@ -6,6 +6,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { type Inheritance, INHERITANCE } from '../../../agent/words/wire.ts'
 import { startTimeOf } from '../../../agent/sockets/process.ts'
 import type { HandoverStep } from '../../../agent/handover/moments.ts'
+import { compareTags } from '../../../agent/words/release.ts'
 import type { Operation, Status } from '../../../agent/words/state.ts'
 import type { StepFault } from '../../fixtures/at-steps.ts'
 import { until } from '../../fixtures/evidence.ts'
@@ -262,7 +263,7 @@ function judge({ from, to, id, status, evidence, descriptors }: Case): string[] 
   const { operation, instance } = status
   const outcome = operation?.outcome ?? null
   is('operation id', operation?.id, id)
-  const isDone = outcome === 'updated' || outcome === 'rolled_back' // of an update to an older release
+  const isDone = outcome === (compareTags(to, from) > 0 ? 'updated' : 'rolled_back')
   const expected = isDone ? to : from
   if (!isDone && !['reverted', 'failed'].includes(String(outcome))) faults.push(`outcome: got ${outcome}`)
   is(`running after ${outcome}`, instance.version, expected)
