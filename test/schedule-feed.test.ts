@@ -154,6 +154,7 @@ test('a feed that lies about its times, or does not tell them, keeps a release b
         asks: null,
         left: null,
         problem: null,
+        askedAt: 0,
         askAt: Infinity,
         isInFlight: false,
       }

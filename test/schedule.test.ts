@@ -40,6 +40,7 @@ const FACTS: ScheduleFacts = {
   asks: null,
   left: null,
   problem: null,
+  askedAt: 0,
   askAt: 1e15,
   isInFlight: false,
   lastAt: null,
@@ -343,6 +344,7 @@ test('what it waits for is one sentence with a time, to the minute', () => {
   const { says, code, tag } = said({ asks: forPerson('room', 'v1.0.1', 'so') })
   equal([says, code, tag], ['v1.0.1 waits for you: so', 'room', 'v1.0.1'])
   is(said({ offer: null }).says, 'there is no newer release')
+  is(said({ offer: null, askedAt: null }).code, 'not_asked')
   const left = { code: 'left', says: 'v1.0.1 is newer, and so', tag: 'v1.0.1' } as const
   is(said({ offer: null, left }).says, 'v1.0.1 is newer, and so')
   is(said({ problem: 'it is away' }).says, 'the feed: it is away')

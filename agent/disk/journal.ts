@@ -7,7 +7,15 @@ import { type Disk, readSmall } from './disk.ts'
 import { BatonError, reasonOf } from '../words/errors.ts'
 import { journalPath, updateDirectory } from './places.ts'
 import { withReserve } from './reserve.ts'
-import { badEntry, type BadRelease, HISTORY_MAX, NO_HANDOVER, type Operation, type Probation } from '../words/state.ts'
+import {
+  badEntry,
+  type BadRelease,
+  HISTORY_MAX,
+  isDone,
+  NO_HANDOVER,
+  type Operation,
+  type Probation,
+} from '../words/state.ts'
 import type { Blame } from '../words/blame.ts'
 import type { TriedRelease } from '../words/rehearsal.ts'
 import { compareTags, isTag } from '../words/release.ts'
@@ -113,7 +121,7 @@ export function finishOperation(
   const operation = state.operation
   if (operation === null || operation.outcome !== null) return
   if (end.to !== undefined && end.to !== null) operation.to = end.to
-  operation.outcome = end.outcome === 'updated' && isOlder(operation) ? 'rolled_back' : end.outcome
+  operation.outcome = isDone(end.outcome) ? doneAs(operation) : end.outcome
   operation.error = end.error
   if (end.handover !== undefined) operation.handover = end.handover
   operation.finishedAt = new Date().toISOString()
@@ -123,14 +131,15 @@ export function finishOperation(
   if (operation.to === null) return
   if (end.blame !== undefined && end.blame !== null) {
     markBad(state, operation.to, operation.sha256, operation.error?.message ?? `${end.outcome}`, end.blame)
-  } else if (end.outcome === 'updated') {
+  } else if (operation.kind === 'update' && isDone(end.outcome)) {
     state.bad = without(state.bad, operation.to, operation.sha256)
   }
 }
 
-/** Whether it leads to an older release: whatever brings it there, for a person it is a rollback. */
-function isOlder({ from, to }: Operation): boolean {
-  return isTag(from) && isTag(to) && compareTags(to, from) < 0
+/** The outcome of an operation that is done. Whatever leads to an older release is a rollback for a person, also an update by its tag. */
+export function doneAs({ kind, from, to }: Pick<Operation, 'kind' | 'from' | 'to'>): 'updated' | 'rolled_back' {
+  const isOlder = isTag(from) && isTag(to) && compareTags(to, from) < 0
+  return kind === 'rollback' || isOlder ? 'rolled_back' : 'updated'
 }
 
 /** Notes that the release on probation serves from now on. */

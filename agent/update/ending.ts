@@ -14,7 +14,7 @@ import { ownCommand } from '../own.ts'
 import { keepReserve } from '../disk/reserve.ts'
 import { startTimeOf } from '../sockets/process.ts'
 import { hasSupervisor } from '../sockets/systemd.ts'
-import type { Operation, Probation, StateMoved } from '../words/state.ts'
+import { isDone, type Operation, type Probation, type StateMoved } from '../words/state.ts'
 import { sweepUnpacked } from '../disk/sweep.ts'
 import { reasonOf } from '../words/errors.ts'
 import { decide, type Decision, type Situation } from './decide.ts'
@@ -114,8 +114,7 @@ async function close(install: ManagedInstall, { outcome, data, blame }: Decision
   if (data === 'give') await giveOwnData(install)
   const moved = await movedInOpen(install)
   const state = await install.journal.change((now) => {
-    const isDone = outcome === 'updated' || outcome === 'rolled_back'
-    finishOperation(now, { outcome, error: isDone ? null : errorOf(now, why), blame })
+    finishOperation(now, { outcome, error: isDone(outcome) ? null : errorOf(now, why), blame })
     tellMoved(now, now.operation?.id, moved)
   })
   await dropMark(install)

@@ -7,7 +7,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { exists } from '../disk/disk.ts'
 import { blameOf } from '../words/blame.ts'
 import { asBatonError, BatonError, type ErrorCode, reasonOf } from '../words/errors.ts'
-import { finishOperation } from '../disk/journal.ts'
+import { doneAs, finishOperation } from '../disk/journal.ts'
 import { updateDirectory } from '../disk/places.ts'
 import { type Lock, takeLock } from '../disk/lock.ts'
 import type { Placed } from './installed.ts'
@@ -16,12 +16,12 @@ import { readMark } from '../disk/state-mark.ts'
 import { decide, type Decision, type Situation } from './decide.ts'
 import { clearTemporaries, closeInterrupted, sweep } from './ending.ts'
 import { dropMark, giveOwnData, movedIn, tellMoved, refuseNewerSchema, snapshotFor } from './own-data.ts'
-import { refuseKnownIrreversible } from './rehearsal/rehearse.ts'
+import { knownRehearsal, refuseIrreversible } from './rehearsal/rehearse.ts'
 import { keepReserve } from '../disk/reserve.ts'
 import type { Alone } from './schedule/proven.ts'
 import type { Release } from '../words/release.ts'
 import { makeStages, type Stages } from './stages.ts'
-import { type Kind, type Operation, type Outcome, type Stage } from '../words/state.ts'
+import { isDone, type Kind, type Operation, type Outcome, type Stage } from '../words/state.ts'
 import { hasBackup, noBackup } from './steps/swap.ts'
 import { rollBack, update } from './story.ts'
 
@@ -146,7 +146,7 @@ async function refuseAtOnce(
   if (kind === 'rollback' || tag === null || alone !== undefined || tag === install.current) return
   const release = await namedRelease(install, tag)
   if (release !== null && allowIrreversible !== true && restoreState !== true)
-    await refuseKnownIrreversible(install, release)
+    refuseIrreversible(release, await knownRehearsal(install, release))
 }
 
 /** Null: the feed does not say it soon, or it cannot be used. The operation asks again, and says why. Throws release_not_found. */
@@ -228,10 +228,10 @@ async function carryOut({ install, request, operation, restart, lock, signal }: 
   }
   const { decided, error } = await endOf({ install, operation, stages, failure, isOpen: open })
   stages.leave()
-  const outcome = decided.outcome ?? (request.kind === 'update' ? 'updated' : 'rolled_back')
+  const ended = decided.outcome
+  const outcome = ended === null || isDone(ended) ? doneAs({ ...operation, to }) : ended
   try {
-    if (decided.outcome !== null)
-      await writeOutcomeSoon(install, operation, { ...decided, outcome: decided.outcome, to, error }, stages)
+    if (ended !== null) await writeOutcomeSoon(install, operation, { ...decided, outcome, to, error }, stages)
   } catch (cause) {
     install.log({ event: 'warning', message: `writing the outcome of ${operation.id}: ${reasonOf(cause)}` })
     // The next operation closes this one in the journal: set the outcome in memory, so that this process accepts the next one.
@@ -241,9 +241,7 @@ async function carryOut({ install, request, operation, restart, lock, signal }: 
     await keepReserve(install.disk, updateDirectory(install.stateDirectory)) // this operation may have used it up
     await lock.release()
   }
-  const isDone = outcome === 'updated' || outcome === 'rolled_back'
-  // the journal's word: to an older release it is a rollback
-  return { outcome: operation.outcome ?? outcome, to, error, placed: isDone ? stages.placed() : null }
+  return { outcome, to, error, placed: isDone(outcome) ? stages.placed() : null }
 }
 
 interface ToEnd {
@@ -304,7 +302,7 @@ async function writeOutcome(
   stages: Stages,
 ): Promise<void> {
   const { journal, log } = install
-  if (outcome === 'updated' || outcome === 'rolled_back') await stages.swap.settle()
+  if (isDone(outcome)) await stages.swap.settle()
   if (data === 'give') await giveOwnData(install)
   const hint = error?.hint ?? null
   const told = error === null ? null : { code: error.code, message: error.message, ...(hint === null ? {} : { hint }) }
@@ -331,7 +329,7 @@ async function writeOutcome(
     message,
   })
   await dropMark(install)
-  if (outcome === 'updated' || outcome === 'rolled_back') await sweep(install)
+  if (isDone(outcome)) await sweep(install)
 }
 
 /** A new operation, with what is known when it begins. */

@@ -12,13 +12,13 @@ import { imageOf, type ManagedInstall } from '../disk/managed-install.ts'
 import { leftByMark, ownState, readMark, type StateMark } from '../disk/state-mark.ts'
 import { ownCommand, ownStart } from '../own.ts'
 import { BatonError } from '../words/errors.ts'
-import { formatLeft, type Operation, type StateMoved } from '../words/state.ts'
+import { formatLeft, isDone, type Operation, type StateMoved } from '../words/state.ts'
 import { installedTag } from './version.ts'
 
 /** Throws schema_newer if the last update has shown that the release before it cannot work on the present data. */
 export function refuseNewerSchema({ current }: Pick<ManagedInstall, 'current'>, history: readonly Operation[]): void {
-  const last = history.find(({ outcome }) => outcome === 'updated' || outcome === 'rolled_back')
-  if (last?.outcome !== 'updated' || last.to !== current || last.rehearsal?.verdict !== 'irreversible') return
+  const last = history.find(({ outcome }) => isDone(outcome))
+  if (last?.to !== current || last.rehearsal?.verdict !== 'irreversible') return
   throw new BatonError(
     'schema_newer',
     `${last.from} cannot work on the data that ${current} has changed: ${last.rehearsal.reason}`,

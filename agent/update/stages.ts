@@ -12,6 +12,7 @@ import type { Rehearsal } from '../words/rehearsal.ts'
 import type { Release } from '../words/release.ts'
 import {
   badEntry,
+  isDone,
   type Operation,
   type Probation,
   type Progress,
@@ -23,7 +24,7 @@ import { expectedPause, lastPause, pauseFault } from '../words/pause.ts'
 import { orderOf } from '../words/order.ts'
 import { refuseOtherWire } from './other-wire.ts'
 import { markRestore, markUpdate } from './own-data.ts'
-import { knownRehearsal, refuseKnownIrreversible, rehearse, type ToRehearse } from './rehearsal/rehearse.ts'
+import { knownRehearsal, refuseIrreversible, rehearse, type ToRehearse } from './rehearsal/rehearse.ts'
 import { makeCheck } from './steps/check.ts'
 import { makeDownload } from './steps/download.ts'
 import { assertDatabaseThere, snapshot } from './steps/snapshot.ts'
@@ -130,8 +131,9 @@ async function choose(
   ;[operation.to, operation.sha256] = [release.tag, release.asset.sha256]
   if (alone !== null && release.asset.sha256 !== alone.sha256)
     throw blameless('refused', `${release.tag} has other bytes in the feed than when it was chosen`)
-  if (!allowIrreversible) await refuseKnownIrreversible(install, release)
-  await refuseLongPause(install, release, await knownRehearsal(install, release))
+  const known = await knownRehearsal(install, release)
+  if (!allowIrreversible) refuseIrreversible(release, known)
+  await refuseLongPause(install, release, known)
   await assertDatabaseThere(install.database, install.stateDirectory)
   const again = whyAgain((await install.journal.read()).bad, release.tag, release.asset.sha256, install.readyMs)
   if (again !== null) install.log({ event: 'warning', message: `${release.tag} is tried again: ${again}` })
@@ -237,9 +239,8 @@ function makeSwapOf(
     async enterProbation(to) {
       operation.to = to
       // Only the operation that installed the backup knows the sha256 under which it was published.
-      const isDone = ({ outcome }: Operation) => outcome === 'updated' || outcome === 'rolled_back'
       const brought = (await journal.read()).history.find(
-        (one) => one.kind === 'update' && isDone(one) && one.to === to,
+        (one) => one.kind === 'update' && isDone(one.outcome) && one.to === to,
       )
       if (operation.kind === 'rollback') operation.sha256 = brought?.sha256 ?? null
       const { id: operationId, kind, from } = operation

@@ -17,6 +17,11 @@ export const OUTCOMES = ['updated', 'up_to_date', 'rolled_back', 'reverted', 'fa
 /** How an operation ended. `reverted`: the successor failed and the predecessor serves again. `cancelled`: nothing has changed. */
 export type Outcome = (typeof OUTCOMES)[number]
 
+/** Pure: whether the operation has done what was asked for, so that the release that it leads to is in place. */
+export function isDone(outcome: Outcome | null): boolean {
+  return outcome === 'updated' || outcome === 'rolled_back'
+}
+
 export type Kind = 'update' | 'rollback'
 
 /** Bytes of the compressed asset. `totalBytes` is the size that the release announces. */

@@ -3,7 +3,7 @@
 import type { Mode } from './schedule.ts'
 import { isObject } from './untrusted.ts'
 
-/** A client that speaks another language has its own words for each; the members below are what they name. */
+/** A client may have its own words for each code. The comment behind a code names the members that such words can use. */
 export const WAIT_CODES = [
   // the service, by itself
   'off',
@@ -58,6 +58,11 @@ export interface Wait {
 /** A release that waits for a person. */
 export function forPerson(code: WaitCode, tag: string, why: string, more: Partial<Wait> = {}): Wait {
   return { code, says: `${tag} waits for you: ${why}`, tag, ...more }
+}
+
+/** Why the feed gave no usable answer. */
+export function feedProblem(why: string): Wait {
+  return { code: 'feed', says: `the feed: ${why}`, why }
 }
 
 export function isWait(value: unknown): boolean {

@@ -7,7 +7,8 @@ import { finishOperation, type Journal, type JournalState, makeJournal, markBad 
 import { badEntry, HISTORY_MAX, type Operation } from '../../agent/words/state.ts'
 import { reportOf } from '../../agent/words/report.ts'
 import { newOperation } from '../../agent/update/operation.ts'
-import { equal, is, match, ok, rejects } from '../assert.ts'
+import { refuseNewerSchema } from '../../agent/update/own-data.ts'
+import { equal, is, match, ok, rejects, throws } from '../assert.ts'
 import { suite } from '../suite.ts'
 import { temporary } from '../lab/temporary.ts'
 
@@ -163,6 +164,34 @@ test('what leads to an older release is a rollback, whatever brings it there, an
   state.operation = operation('1', 'v0.9.0')
   finishOperation(state, { outcome: 'updated', error: null })
   equal([state.operation.outcome, state.history[0]?.outcome, state.bad], ['rolled_back', 'rolled_back', []])
+})
+
+test('after an update with no way back there is no plain rollback, also if it led to an older release', () => {
+  const rehearsal = {
+    verdict: 'irreversible',
+    reason: 'a column is gone',
+    rows: 1,
+    copyMs: 1,
+    migrationMs: 1,
+    tookMs: 3,
+  } as const
+  for (const [to, outcome] of [
+    ['v1.1.0', 'updated'],
+    ['v0.9.0', 'rolled_back'],
+  ] as const) {
+    const state = structuredClone(EMPTY)
+    state.operation = { ...operation('1', to), rehearsal }
+    finishOperation(state, { outcome: 'updated', error: null })
+    is(state.history[0]?.outcome, outcome)
+    throws(
+      () => refuseNewerSchema({ current: to }, state.history),
+      /v1\.0\.0 cannot work on the data that .* has changed: a column is gone/,
+    )
+    refuseNewerSchema({ current: 'v1.2.0' }, state.history) // somebody has put another one there
+    state.operation = operation('2', 'v1.2.0')
+    finishOperation(state, { outcome: 'updated', error: null })
+    refuseNewerSchema({ current: 'v1.2.0' }, state.history)
+  }
 })
 
 test('the same tag with other bytes is another release: only what failed here is bad', () => {

@@ -4,12 +4,12 @@
 // If a folder on disk has no releases.json, its `vX.Y.Z` subfolders are its releases.
 
 import { BatonError } from '../../words/errors.ts'
-import { compareTags, isTag, parseTag } from '../../words/release.ts'
+import { isTag, parseTag } from '../../words/release.ts'
 import type { Feed, Tag, Target } from '../../words/release.ts'
 import { TEXT_MAX_BYTES, readReleaseTexts } from '../trust/release-texts.ts'
 import { isObject, parsedJson, quoted } from '../../words/untrusted.ts'
 import { trustReport } from '../trust/signed-releases.ts'
-import { assess, listingOf, usableOf } from '../trust/usable.ts'
+import { assess, listingOf, newestFirst, usableOf } from '../trust/usable.ts'
 import type { Judgement } from '../trust/usable.ts'
 import { notesBetween } from './notes.ts'
 import { newestUsable } from './newest.ts'
@@ -75,9 +75,9 @@ export function makeStaticFeed({ description, source, target, onPassedOver }: St
 
 /** For a person who has typed a tag that is not there. */
 function newestOf(all: readonly Listed[]): { hint?: string } {
-  const tags = all.filter(({ draft, prerelease }) => !draft && !prerelease).map(({ tag }) => tag)
-  const newest = tags.toSorted((one, other) => compareTags(other, one)).slice(0, SHOWN_MAX)
-  return newest.length === 0 ? {} : { hint: `the newest there: ${newest.join(', ')}` }
+  const published = newestFirst(all.filter(({ draft, prerelease }) => !draft && !prerelease))
+  const tags = published.slice(0, SHOWN_MAX).map(({ tag }) => tag)
+  return tags.length === 0 ? {} : { hint: `the newest there: ${tags.join(', ')}` }
 }
 
 /** The entries of releases.json. Leaves out entries whose tag is not vX.Y.Z. Throws BatonError check_failed. */

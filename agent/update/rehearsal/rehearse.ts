@@ -66,18 +66,17 @@ export async function rehearse(what: ToRehearse): Promise<void> {
     const entry = { ...asked, to: release.tag, rehearsal }
     await journal.change((state) => void (state.tried = [entry, ...(state.tried ?? [])]))
   }
-  if (rehearsal.verdict === 'irreversible' && !allowIrreversible) throw irreversibleFault(release.tag, rehearsal)
+  if (!allowIrreversible) refuseIrreversible(release, rehearsal)
 }
 
 type Knows = Pick<ManagedInstall, 'database' | 'journal' | 'current' | 'places' | 'runningImage'>
 
-/** Throws irreversible if the release is known to have no way back from the data as they are. Copies and starts nothing. */
-export async function refuseKnownIrreversible(install: Knows, release: Release): Promise<void> {
-  const known = await knownRehearsal(install, release)
-  if (known?.verdict === 'irreversible') throw irreversibleFault(release.tag, known)
+/** Throws irreversible if the rehearsal has shown that the release has no way back. */
+export function refuseIrreversible({ tag }: Release, rehearsal: Rehearsal | null): void {
+  if (rehearsal?.verdict === 'irreversible') throw irreversibleFault(tag, rehearsal)
 }
 
-/** What is known of the release on the data as they are; null: nothing. */
+/** What an earlier rehearsal has shown of the release on the data as they are; null: nothing. Copies and starts nothing. */
 export async function knownRehearsal(install: Knows, { asset }: Release): Promise<Rehearsal | null> {
   const { database, journal, current } = install
   const tried = (await journal.read()).tried ?? []

@@ -30,6 +30,7 @@ export function factsOf({ memory, running, isInFlight, asks, left, tookMs }: Fac
     asks,
     left,
     problem: asked.problem,
+    askedAt: asked.at,
     askAt: asked.next,
     isInFlight,
     lastAt: attempt?.at ?? null,

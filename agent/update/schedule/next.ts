@@ -5,7 +5,7 @@
 import { compareTags } from '../../words/release.ts'
 import type { Tag } from '../../words/release.ts'
 import type { Mode, RolloutStep } from '../../words/schedule.ts'
-import type { Wait } from '../../words/waits.ts'
+import { feedProblem, type Wait } from '../../words/waits.ts'
 import { openings, type Opening } from './hours.ts'
 import { rankOf, turnIn } from './rank.ts'
 import { count, type Policy } from './policy.ts'
@@ -38,6 +38,8 @@ export interface ScheduleFacts {
   left: Wait | null
   /** why the feed gave no usable answer; null: it did */
   problem: string | null
+  /** when the feed has answered last; null: it has not yet */
+  askedAt: number | null
   /** when the feed is asked next */
   askAt: number
   isInFlight: boolean
@@ -59,6 +61,9 @@ export interface Next extends Wait {
 const HOUR_MS = 3_600_000
 /** the wait after a failure and after a revert; it doubles with each failure, up to BACKOFF_MAX_MS */
 const [FAILED_MS, REVERTED_MS, BACKOFF_MAX_MS] = [HOUR_MS, 24 * HOUR_MS, 28 * 24 * HOUR_MS]
+const CURRENT: Wait = { code: 'current', says: 'there is no newer release' }
+/** nothing is known of newer releases */
+const NOT_ASKED: Wait = { code: 'not_asked', says: 'the feed has not been asked yet' }
 /** while an operation is in flight */
 const BUSY_MS = 60_000
 
@@ -70,9 +75,9 @@ export function next(policy: Policy, facts: ScheduleFacts, now: number): Next {
   if (now >= askAt) return { do: 'ask', at: now, code: 'asks_feed', says: 'it asks the feed' }
   const looks = (wait: Wait): Next => ({ do: 'nothing', at: askAt, ...wait })
   const { problem } = facts
-  if (problem !== null) return looks({ code: 'feed', says: `the feed: ${problem}`, why: problem })
+  if (problem !== null) return looks(feedProblem(problem))
   if (offer === null || compareTags(offer.tag, running) <= 0)
-    return looks(facts.left ?? { code: 'current', says: 'there is no newer release' })
+    return looks(facts.left ?? (facts.askedAt === null ? NOT_ASKED : CURRENT))
   if (facts.asks !== null) return looks(facts.asks)
   const { at, why } = earliest(policy, facts, offer, now)
   if (at === Infinity) return looks(why)

@@ -4,7 +4,7 @@ import type { JournalState } from '../../disk/journal.ts'
 import type { Operation, OwnDeed, ScheduleReport, TrustReport } from '../../words/state.ts'
 import type { NextSwitch } from '../../words/order.ts'
 import { compareTags } from '../../words/release.ts'
-import type { Wait } from '../../words/waits.ts'
+import { feedProblem, type Wait } from '../../words/waits.ts'
 import { factsOf, leftBehind, tookMsOf } from './facts.ts'
 import { corrected, type Remembered, newMemory, readMemory } from './memory.ts'
 import { next, type Next } from './next.ts'
@@ -16,8 +16,6 @@ const DEEDS_MAX = 5
 /** how many questions in a row the feed may leave without an answer, and how many attempts may fail, before the report says so */
 const TROUBLES_MAX = 2
 const MINUTE_MS = 60_000
-/** nothing is known of newer releases yet */
-const NOT_ASKED: Wait = { code: 'not_asked', says: 'the feed has not been asked yet' }
 
 /** Everything that a decision rests on. */
 export interface ScheduleKnown {
@@ -71,15 +69,11 @@ export function waitingFor({ rules, memory, trust }: ScheduleKnown, running: str
     ...(isOff ? [] : passed)
       .filter(({ tag }) => compareTags(tag, running) > 0 && tag !== offer?.tag)
       .map(({ tag, why }) => ({ key: `passed ${tag}`, ...why })),
-    ...(isLasting(memory) && !isOff ? [feedProblem(memory.asked.problem ?? '')] : []),
+    ...(isLasting(memory) && !isOff ? [{ key: 'feed', ...feedProblem(memory.asked.problem ?? '') }] : []),
     ...(memory.failures > TROUBLES_MAX && !isOff ? [failuresIn(memory)] : []),
     ...faults.map((says) => ({ key: says, code: 'rules' as const, says, why: says })),
     ...(hookProblem === null ? [] : [reportProblem(hookProblem)]),
   ]
-}
-
-function feedProblem(why: string): Waiting {
-  return { key: 'feed', code: 'feed', says: `the feed: ${why}`, why }
 }
 
 function reportProblem(why: string): Waiting {
@@ -115,7 +109,7 @@ export async function scheduleReport(
     most: rules.limits.mode ?? USUAL.mode,
     policy: policyInForce(rules.policy),
     next: at === null ? null : minuteOf(Math.max(at, now)),
-    now: askedAt === null && present.code === 'current' ? NOT_ASKED : present,
+    now: present,
     askedAt: askedAt === null ? null : new Date(askedAt).toISOString(),
     pausedUntil: pausedUntil(rules.policy, now),
     waits: waitingFor(whole, install.current, asks).map(({ key: _, ...wait }) => wait),

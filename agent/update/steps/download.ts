@@ -3,7 +3,6 @@
 // asset. A power cut or a kill leaves a `.partial`, which nothing ever runs; the next start or the next download replaces it.
 
 import { createHash } from 'node:crypto'
-import { createReadStream } from 'node:fs'
 import { type FileHandle, stat } from 'node:fs/promises'
 import { dirname } from 'node:path'
 import { PassThrough } from 'node:stream'
@@ -62,21 +61,25 @@ export function makeDownload(options: DownloadOptions): Steps['download'] {
     try {
       await assertRoom([...needsOfAsset(dirname(partialPath), asset), ...((await options.alsoNeeds?.()) ?? [])])
       await disk.remove(partialPath) // do not overwrite: the earlier file may still run, or be a link
-      const file = await disk.create(partialPath, 0o600)
+      const own = await alreadyHere(asset, options.installedPath)
       try {
-        const own = await alreadyHere(asset, options.installedPath)
-        const assetSha256 = own === null ? await unpack(asset, file, options, signal) : await copied(own, asset, file)
-        await disk.flush(file, partialPath)
-        return candidate(assetSha256)
+        if (own === null) return candidate(await downloaded(asset, signal))
+        await disk.copy(own, partialPath, 0o600)
+        return candidate(asset.sha256) // `verify` compares the executable with its own sum once more
       } catch (error) {
         await disk.remove(partialPath)
         throw error
-      } finally {
-        await file.close()
       }
     } catch (error) {
       throw within(error, 'download_failed', doing)
     }
+  }
+
+  async function downloaded(asset: Asset, signal: AbortSignal): Promise<string> {
+    await using file = await disk.create(partialPath, 0o600)
+    const assetSha256 = await unpack(asset, file, options, signal)
+    await disk.flush(file, partialPath)
+    return assetSha256
   }
 
   function candidate(assetSha256: string): Candidate {
@@ -92,12 +95,6 @@ async function alreadyHere({ executable }: Asset, path: string | undefined): Pro
     () => null,
   )
   return size === executable.sizeBytes && (await sha256OfFile(path)) === executable.sha256 ? path : null
-}
-
-/** Resolves to the sum of the asset: `verify` compares the executable with its own sum once more. */
-async function copied(path: string, asset: Asset, file: FileHandle): Promise<string> {
-  for await (const chunk of createReadStream(path)) await writeWhole(file, chunk as Buffer)
-  return asset.sha256
 }
 
 /** Sends the asset's bytes through the decompressor into `file`. Resolves to the sha256 of what came over the wire. */

@@ -2,8 +2,8 @@
 
 import { stat } from 'node:fs/promises'
 import { join } from 'node:path'
-import { ownRelease, ownWords, type Receipt, sha256OfFile } from '../../../agent/install.ts'
-import { BatonError, EXIT } from '../../../agent/words.ts'
+import { doneAs, ownRelease, ownWords, type Receipt, sha256OfFile } from '../../../agent/install.ts'
+import { BatonError, EXIT, isDone } from '../../../agent/words.ts'
 import { formatPause } from '../../lib/switch.ts'
 import { endCommands, type OpenSide, openSide } from '../boundary/open.ts'
 import { HOST_CHECKS, ROOM_CHECKS, runChecks } from '../doctor/doctor.ts'
@@ -137,9 +137,10 @@ function noSupervisor(): never {
 function foretell({ report }: Context, title: string, steps: readonly Step[], facts: Facts, own: Own): number {
   report.note(`${title}, dry run`)
   report.plan(steps)
-  const update = steps.some(({ do: what }) => what === 'update')
-  const would = steps.length === 0 ? 'up_to_date' : update ? 'updated' : 'installed'
-  const to = update || facts.installed === null ? own.tag : facts.installed
+  const update = steps.find((step) => step.do === 'update')
+  const done = update === undefined ? 'installed' : doneAs({ kind: 'update', from: update.from ?? '', to: update.to })
+  const would = steps.length === 0 ? 'up_to_date' : done
+  const to = update !== undefined || facts.installed === null ? own.tag : facts.installed
   const end = { outcome: 'planned', would, from: facts.installed, to, operationId: null, exit: EXIT.done }
   report.result(end, [])
   return EXIT.done
@@ -183,7 +184,7 @@ function told(
     )
   report.result(
     {
-      outcome: operated?.outcome === 'updated' ? 'updated' : 'installed',
+      outcome: operated !== null && isDone(operated.outcome) ? operated.outcome : 'installed',
       from: facts.installed,
       to,
       tag: to,

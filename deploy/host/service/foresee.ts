@@ -6,6 +6,7 @@ import {
   assertDatabaseThere,
   assertRoom,
   assertWritable,
+  doneAs,
   foreseeOtherWire,
   makeDisk,
   knownRehearsal,
@@ -17,6 +18,7 @@ import {
   openFeed,
   placesOf,
   type Receipt,
+  refuseIrreversible,
   refuseNewerSchema,
   snapshotFor,
 } from '../../../agent/install.ts'
@@ -27,7 +29,6 @@ import {
   expectedPause,
   type Kind,
   latestFor,
-  irreversibleFault,
   type NextSwitch,
   pauseFault,
   type Rehearsal,
@@ -100,7 +101,7 @@ export async function foresee(receipt: Receipt, request: Operate, outside: Outsi
   const install = { database, journal, current: from, places, runningImage: async () => null }
   if (request.restoreState) outside.note(whatBecomes(await snapshotFor(data, release.tag)))
   const known = request.restoreState ? null : await knownRehearsal(install, release)
-  if (known?.verdict === 'irreversible' && !request.allowIrreversible) throw irreversibleFault(release.tag, known)
+  if (!request.allowIrreversible) refuseIrreversible(release, known)
   await assertRoomOf(receipt, release)
   const foreseen = (rehearsal: Rehearsal | null) => {
     const isAlone = request.restoreState || rehearsal?.verdict === 'irreversible' // the two releases cannot share the data
@@ -112,7 +113,7 @@ export async function foresee(receipt: Receipt, request: Operate, outside: Outsi
     ? await rehearseAhead(receipt, request, release, feed, status !== null, outside)
     : known
   return {
-    would: compareTags(release.tag, from) < 0 ? 'rolled_back' : 'updated',
+    would: doneAs({ kind: 'update', from, to: release.tag }),
     from,
     to: release.tag,
     sha256,

@@ -20,6 +20,7 @@ import {
   BatonError,
   compareTags,
   EXIT,
+  isDone,
   type Kind,
   MEANINGS,
   type Operation,
@@ -122,7 +123,7 @@ export async function badOf(receipt: Pick<Receipt, 'stateDirectory' | 'configPat
 function operatedFrom(operation: Operation): Operated {
   const { outcome, error, to, from } = operation
   const report = reportOf(operation)
-  if (outcome === 'updated' || outcome === 'rolled_back' || outcome === 'up_to_date')
+  if (outcome !== null && (isDone(outcome) || outcome === 'up_to_date'))
     return { outcome, from, to, report, error: null }
   const message = error?.message ?? `the operation ended as ${outcome ?? 'nothing'}`
   if (outcome !== 'reverted') {
@@ -198,7 +199,7 @@ async function askOnce(
     },
   }
   const operation = await follow(client, started.id, watcher, silenceFor(readyMs))
-  if (operation.to !== null && (operation.outcome === 'updated' || operation.outcome === 'rolled_back')) {
+  if (operation.to !== null && isDone(operation.outcome)) {
     outside.stage('health')
     await waitForInstance(client, {
       tag: operation.to,
