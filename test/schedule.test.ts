@@ -562,6 +562,8 @@ test('the way back is offered to who runs a yanked release; what was done by its
   equal(leftIn([back, own('a')]), ['v1.0.1'])
   equal(leftIn([own('again'), back]), ['v1.0.1'])
   equal(leftIn([ended('by hand', 'v1.0.0', 'v1.0.1', 'updated', NOON), back]), [])
+  const down = ended('by its tag', 'v1.0.2', 'v1.0.1', 'rolled_back', NOON)
+  equal(leftIn([down, back]), ['v1.0.2'], 'to an older release than the one that ran')
 })
 
 test.run()

@@ -2,7 +2,7 @@
 // executable, which is known to work, runs this after each failed stop of the service. At the second failure of the release on
 // probation it puts the backup back. It needs nothing from the new executable.
 
-import { makeDisk, readSmall } from '../disk/disk.ts'
+import { type Disk, makeDisk, readSmall } from '../disk/disk.ts'
 import { finishOperation, makeJournal } from '../disk/journal.ts'
 import { takeLock } from '../disk/lock.ts'
 import { lastWordsPath, placesOf } from '../disk/places.ts'
@@ -39,9 +39,9 @@ export type Rescue =
  * flight: the operation itself handles the failure.
  */
 export async function rescue(receipt: Receipt, { failed, reason, hadMs }: RescueFor): Promise<Rescue> {
-  const last = await takeLastWords(receipt)
-  if (!failed) return { did: 'nothing', why: 'the service was stopped, it did not fail' }
   const disk = makeDisk()
+  const last = await takeLastWords(disk, receipt)
+  if (!failed) return { did: 'nothing', why: 'the service was stopped, it did not fail' }
   await using _lock = await takeLock(disk, receipt.stateDirectory, 'the rescue', { waitMs: 2000 })
   const journal = makeJournal(disk, receipt.stateDirectory)
   const places = placesOf(receipt.executable)
@@ -78,8 +78,11 @@ export async function rescue(receipt: Receipt, { failed, reason, hadMs }: Rescue
   if (outcome === null) {
     if (!hasOther) return { did: 'nothing', why: `there is no backup executable at ${places.backup}` }
     // the update was killed before it put the new executable there, so the release on probation has not failed
-    if (inPlace === 'old' && installed === to) return { did: 'nothing', why: `the ${to} of before is installed` }
-    if (inPlace === 'old' || inPlace === 'other') return { did: 'nothing', why: `${installed} is installed, not ${to}` }
+    if (inPlace === 'old' || inPlace === 'other')
+      return {
+        did: 'nothing',
+        why: installed === to ? `the ${to} of before is installed` : `${installed} is installed, not ${to}`,
+      }
     const state = await journal.change(({ probation: counted }) => {
       if (counted === null) return
       counted.failures++
@@ -95,12 +98,13 @@ export async function rescue(receipt: Receipt, { failed, reason, hadMs }: Rescue
 }
 
 /** What the process that has ended wrote last, and removes it: see `handover/last-words.ts`. */
-async function takeLastWords({ stateDirectory }: Receipt): Promise<{ said: string | null; isOwnLock: boolean }> {
+async function takeLastWords(
+  disk: Disk,
+  { stateDirectory }: Receipt,
+): Promise<{ said: string | null; isOwnLock: boolean }> {
   const path = lastWordsPath(stateDirectory)
   const text = await readSmall(path, WORDS_MAX_BYTES).catch(() => null)
-  await makeDisk()
-    .remove(path)
-    .catch(() => {})
+  await disk.remove(path).catch(() => {})
   const value = text === null ? null : parsedJson(text)
   const last = isObject(value) && isObject(value['body']) ? value['body'] : {}
   const { lines, isOwnLock } = last

@@ -446,7 +446,7 @@ test('the rules: what the configuration allows at most, each kept over a change 
   stub.world.policy = { zone: 'Europe/Berlin', skip: 'v1.1.7' }
   await using watched = await openPage(browser)
   const { page } = watched
-  await STATES.find(({ name }) => name === 'by-itself')?.reach(page, stub)
+  await STATES.find(({ name }) => name === 'automatic')?.reach(page, stub)
   await page.click('#rulesTitle')
   await page.waitForSelector('#rulesForm:not([hidden])')
   const modes = await page.locator('#ruleMode option').allTextContents()
@@ -496,7 +496,7 @@ test('the rules that are opened again stay hidden until they are there, so a lat
   stub.world.policy = { skip: 'v1.1.7' }
   await using watched = await openPage(browser)
   const { page } = watched
-  await STATES.find(({ name }) => name === 'by-itself-held')?.reach(page, stub)
+  await STATES.find(({ name }) => name === 'automatic-paused')?.reach(page, stub)
   await page.click('#rulesTitle')
   await page.waitForSelector('#rulesForm:not([hidden])')
   const held: (() => void)[] = []
@@ -529,7 +529,7 @@ test('a pause is the panel’s own: it ends there and the other rules stay; one 
   stub.world.policy = { skip }
   await using watched = await openPage(browser)
   const { page } = watched
-  await STATES.find(({ name }) => name === 'by-itself-held')?.reach(page, stub)
+  await STATES.find(({ name }) => name === 'automatic-paused')?.reach(page, stub)
   assert.equal(Object.keys(stub.world.policy).toSorted(), ['pauseUntil', 'skip'])
   await page.click('#pause')
   await shown(page, '#pause', 'Pause for a week')
@@ -553,7 +553,7 @@ test('automatic updates are a switch where the operator allows them: off is a ru
   stub.world.policy = { hours: '02:00-05:00', mode: 'patch' }
   await using watched = await openPage(browser)
   const { page } = watched
-  await STATES.find(({ name }) => name === 'by-itself')?.reach(page, stub)
+  await STATES.find(({ name }) => name === 'automatic')?.reach(page, stub)
   const box = page.getByRole('switch', { name: 'Automatic updates' })
   assert.is(await box.isChecked(), true)
   await box.uncheck()
@@ -570,7 +570,7 @@ test('automatic updates are a switch where the operator allows them: off is a ru
   assert.equal(stub.world.policy, { hours: '02:00-05:00' })
   assertQuiet(watched)
   await using another = await openPage(browser)
-  await STATES.find(({ name }) => name === 'by-itself-notify')?.reach(another.page, stub)
+  await STATES.find(({ name }) => name === 'automatic-notify')?.reach(another.page, stub)
   assert.is(await another.page.isVisible('#auto'), false, 'the operator does not allow them')
 })
 

@@ -147,9 +147,9 @@ export const STATES: readonly State[] = [
     name: 'failed-here-offer',
     reach: async (page, stub) => await enter(page, stub, {}, { skipped: [FAILED] }),
   },
-  { name: 'by-itself', reach: async (page, stub) => await enter(page, stub, { schedule: schedule() }) },
+  { name: 'automatic', reach: async (page, stub) => await enter(page, stub, { schedule: schedule() }) },
   {
-    name: 'by-itself-waits',
+    name: 'automatic-waits',
     async reach(page, stub) {
       const reason = 'v1.0.0 does not start on the data that v1.2.0 leaves: exit code 1'
       const why = forPerson('irreversible', 'v1.2.0', `its migration cannot be undone: ${reason}`, { why: reason })
@@ -160,7 +160,7 @@ export const STATES: readonly State[] = [
     },
   },
   {
-    name: 'by-itself-rules',
+    name: 'automatic-rules',
     async reach(page, stub) {
       stub.world.limits = { mode: 'minor' }
       stub.world.policy = {
@@ -175,7 +175,7 @@ export const STATES: readonly State[] = [
     },
   },
   {
-    name: 'by-itself-held',
+    name: 'automatic-paused',
     async reach(page, stub) {
       await enter(page, stub, { schedule: schedule({ now: goes(PAUSED) }) })
       const before = await page.textContent('#pause')
@@ -184,7 +184,7 @@ export const STATES: readonly State[] = [
     },
   },
   {
-    name: 'by-itself-held-by-the-operator',
+    name: 'automatic-paused-by-the-operator',
     async reach(page, stub) {
       const pausedUntil = '2026-12-27T00:00:00.000Z'
       stub.world.limits = { pauseUntil: pausedUntil }
@@ -194,7 +194,7 @@ export const STATES: readonly State[] = [
     },
   },
   {
-    name: 'by-itself-turned-off',
+    name: 'automatic-turned-off',
     async reach(page, stub) {
       await enter(page, stub, { schedule: schedule() })
       await page.uncheck('#auto')
@@ -223,14 +223,14 @@ export const STATES: readonly State[] = [
     },
   },
   {
-    name: 'by-itself-step',
+    name: 'automatic-step',
     async reach(page, stub) {
       const says = "the publisher lets v1.1.0 go in steps, and this host's turn has not come"
       await enter(page, stub, { schedule: schedule({ now: goes({ code: 'staged', says, tag: 'v1.1.0' }) }) })
     },
   },
   {
-    name: 'by-itself-broke',
+    name: 'automatic-broke',
     async reach(page, stub) {
       const error = { code: 'restart_failed', message: 'v1.1.0 exited with code 3 in its probation' } as const
       const did = operation('update', { outcome: 'reverted', by: 'schedule', finishedAt: secondsAgo(40_000), error })
@@ -263,14 +263,14 @@ export const STATES: readonly State[] = [
     },
   },
   {
-    name: 'by-itself-off',
+    name: 'automatic-off',
     async reach(page, stub) {
-      const now: Wait = { code: 'off', says: 'updates by itself are off' }
+      const now: Wait = { code: 'off', says: 'automatic updates are off' }
       await enter(page, stub, { schedule: schedule({ mode: 'off', most: 'all', policy: NO_RULES, next: null, now }) })
     },
   },
   {
-    name: 'by-itself-notify',
+    name: 'automatic-notify',
     async reach(page, stub) {
       const now: Wait = { code: 'available', says: 'v1.1.0 is available', tag: 'v1.1.0' }
       const rules = { mode: 'notify', most: 'notify', policy: NO_RULES } as const

@@ -1,7 +1,7 @@
 // Makes the facts that `next.ts` decides by from the memory and the journal. Pure.
 
 import type { JournalState } from '../../disk/journal.ts'
-import type { Operation, TrustReport } from '../../words/state.ts'
+import { isDone, type Operation, type TrustReport } from '../../words/state.ts'
 import { compareTags, type Tag } from '../../words/release.ts'
 import type { Wait } from '../../words/waits.ts'
 import { LEFT } from './ask.ts'
@@ -42,7 +42,7 @@ export function factsOf({ memory, running, isInFlight, asks, left, tookMs }: Fac
 
 /** Tags that a rollback has left here and that no person has asked for again since. `history`: newest first. */
 export function leftIn(history: readonly Operation[]): Tag[] {
-  const isReturn = (one: Operation, tag: Tag) => one.by === undefined && one.outcome === 'updated' && one.to === tag
+  const isReturn = (one: Operation, tag: Tag) => one.by === undefined && isDone(one.outcome) && one.to === tag
   return history.flatMap(({ outcome, from }, at) =>
     outcome === 'rolled_back' && !history.slice(0, at).some((one) => isReturn(one, from)) ? [from] : [],
   )

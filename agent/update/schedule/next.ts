@@ -69,7 +69,7 @@ const BUSY_MS = 60_000
 
 export function next(policy: Policy, facts: ScheduleFacts, now: number): Next {
   const { offer, askAt, running } = facts
-  if (policy.mode === 'off') return { do: 'nothing', at: null, code: 'off', says: 'updates by itself are off' }
+  if (policy.mode === 'off') return { do: 'nothing', at: null, code: 'off', says: 'automatic updates are off' }
   if (facts.isInFlight)
     return { do: 'nothing', at: now + BUSY_MS, code: 'in_flight', says: 'an operation is in flight' }
   if (now >= askAt) return { do: 'ask', at: now, code: 'asks_feed', says: 'it asks the feed' }

@@ -10,7 +10,7 @@ import { followNow, poll, settle, take } from './polling.js'
 import { render } from './render.js'
 import { changeRules } from './rules.js'
 import { state } from './state.js'
-import { ago, duration, minute, now, problemText, sentences, t, withWhy } from './words.js'
+import { ago, duration, faultText, minute, now, sentences, t, withWhy } from './words.js'
 
 /** `tag` null: a rollback. `typed`: the operator typed the tag. */
 async function start(tag, { typed = false, allowIrreversible = false } = {}) {
@@ -43,9 +43,8 @@ async function start(tag, { typed = false, allowIrreversible = false } = {}) {
 
 /** @param {import('./endpoints.js').Answer} answer */
 function sayRefused(answer) {
-  if (answer.kind !== 'problem') state.notice = t('notice.lost')
-  else if (answer.status === 401 || answer.status === 501) take(answer)
-  else state.notice = answer.code === 'update_in_flight' ? t('notice.taken') : problemText(answer)
+  if (answer.status === 401 || answer.status === 501) take(answer)
+  else state.notice = answer.code === 'update_in_flight' ? t('notice.taken') : faultText(answer)
 }
 
 /** Does not ask first: before the swap nothing has changed, and after it the service refuses. */

@@ -7,7 +7,7 @@ import { memory } from './memory.js'
 import { announce, ui } from './page.js'
 import { render } from './render.js'
 import { isBusy, state } from './state.js'
-import { because, duration, problemText, t } from './words.js'
+import { because, duration, faultText, t } from './words.js'
 
 /** errors that a wrongly typed tag causes: nothing has begun */
 const MISTYPED = ['release_not_found', 'release_unusable', 'not_signed', 'yanked', 'invalid_tag']
@@ -182,7 +182,7 @@ export async function check(quietly) {
     if (!quietly) announce(updateAvailable ? t('live.found', { to: latest }) : nothing())
   } else if (answer.kind === 'problem') {
     if (answer.status === 401 || answer.status === 501) take(answer)
-    else state.notice = problemText(answer)
+    else state.notice = faultText(answer)
   }
   render()
 }

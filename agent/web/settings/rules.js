@@ -5,7 +5,7 @@ import { call } from './endpoints.js'
 import { make, onUse, put, show, ui } from './page.js'
 import { render } from './render.js'
 import { state } from './state.js'
-import { dayName, DAYS, problemText, t } from './words.js'
+import { dayName, DAYS, faultText, t } from './words.js'
 
 const MODES = ['off', 'notify', 'patch', 'minor', 'all']
 
@@ -20,7 +20,7 @@ export async function openRules() {
   const answer = await call('GET', '/policy')
   if (question !== asked) return
   show(ui.rulesForm, answer.kind === 'ok')
-  put(ui.ruleProblem, answer.kind === 'problem' ? problemText(answer) : answer.kind === 'ok' ? '' : t('notice.lost'))
+  put(ui.ruleProblem, faultText(answer))
   if (answer.kind !== 'ok') return
   const { own, limits } = answer.body
   const most = limits.mode ?? 'notify'
@@ -76,9 +76,8 @@ export async function changeRules(edit) {
 
 async function saveRules() {
   const answer = await changeRules(written)
-  const isSaved = answer.kind === 'ok'
-  put(ui.ruleProblem, isSaved ? '' : answer.kind === 'problem' ? problemText(answer) : t('notice.lost'))
-  if (!isSaved) return
+  put(ui.ruleProblem, faultText(answer))
+  if (answer.kind !== 'ok') return
   state.notice = t('rules.saved')
   ui.rules.open = false
   render()

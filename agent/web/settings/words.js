@@ -85,11 +85,14 @@ export function waiting(wait) {
 }
 
 /**
- * A problem document as text: the page's sentence, the detail, and the hint.
+ * Why an answer is not the one that was wanted: of a problem document the page's sentence, the detail, and the hint; '' if it is.
  * @param {import('./endpoints.js').Answer} answer
  */
-export const problemText = ({ code, body }) =>
-  [errorText(code), body.detail, body.hint].filter(Boolean).join(language === 'en' ? ' ' : '\n')
+export function faultText({ kind, code, body }) {
+  if (kind === 'ok') return ''
+  if (kind !== 'problem') return t('notice.lost')
+  return [errorText(code), body.detail, body.hint].filter(Boolean).join(language === 'en' ? ' ' : '\n')
+}
 
 /** `unit` false: without the unit. `scale`: the number that decides the unit. */
 export function bytes(count, scale = count, unit = true) {
