@@ -17,7 +17,7 @@ import { fleetFlags, folderFeed, hostFlags, imageFlags, trustFlags } from './mak
 import { type Project, readProject, RELEASES_FOLDER } from './make/project.ts'
 import { setUp } from './make/set-up.ts'
 import { exitAtOnce } from './make/temporary.ts'
-import { parseFlags, tagOf } from './lib/flags.ts'
+import { asksForHelp, parseFlags, tagOf } from './lib/flags.ts'
 import { type Commands, commandOf, printHelp } from './lib/help.ts'
 import { printError, printJson, printLine } from './lib/printer.ts'
 import { createProgress, formatBytes } from './lib/progress.ts'
@@ -69,15 +69,15 @@ async function main(argv: readonly string[]): Promise<number> {
   }
 }
 
-/** What the configuration says goes in front of what was typed: the last one of a repeated flag counts. Who asks for help gets only that. */
+/** What the configuration says goes in front of what was typed: the last one of a repeated flag counts. Who asks for help gets only that, whatever the configuration is. */
 async function runScriptWord(word: keyof typeof SCRIPT_WORDS, argv: readonly string[]): Promise<number> {
-  const behind = (flags: string[], typed: readonly string[]) =>
-    typed[0] === 'help' ? [...typed] : [...flags, ...typed]
+  const behind = async (flags: () => Promise<string[]>, typed: readonly string[]) =>
+    typed[0] === 'help' || asksForHelp(typed) ? [...typed] : [...(await flags()), ...typed]
   const [first = '', ...rest] = argv
-  if (word === 'image') return await runScript('image', behind(await imageFlags(), argv))
+  if (word === 'image') return await runScript('image', await behind(imageFlags, argv))
   if (word === 'trust') {
     const isCommand = first !== '' && first !== 'help' && !first.startsWith('-')
-    return await runScript('trust', isCommand ? [first, ...(await trustFlags(first)), ...rest] : argv)
+    return await runScript('trust', isCommand ? [first, ...(await behind(() => trustFlags(first), rest))] : argv)
   }
   // `deploy help host` is `deploy host help`
   const [asked = ''] = rest
@@ -86,8 +86,8 @@ async function runScriptWord(word: keyof typeof SCRIPT_WORDS, argv: readonly str
     const found = await commandOf(argv, DEPLOY)
     return 'text' in found ? printHelp(found.text, found.exit) : MEANINGS.unexpected.exit
   }
-  const flags = ground === 'host' ? await hostFlags() : ground === 'fleet' ? await fleetFlags() : []
-  return await runScript(GROUNDS[ground as keyof typeof GROUNDS].program, behind(flags, typed))
+  const flags = ground === 'host' ? hostFlags : ground === 'fleet' ? fleetFlags : async () => []
+  return await runScript(GROUNDS[ground as keyof typeof GROUNDS].program, await behind(flags, typed))
 }
 
 async function init(values: Values): Promise<void> {

@@ -19,6 +19,7 @@ import { assertTrusted, temporaryFolder } from './lib/trusted.ts'
 import {
   type CommandLine,
   durationOf,
+  IRREVERSIBLE_FLAG,
   parseFlags,
   RELEASE_FLAGS,
   releaseIn,
@@ -54,7 +55,7 @@ export const COMMAND = {
     'build-only': { type: 'boolean', default: false, description: 'build and verify, deploy nothing' },
     listen: { type: 'string', valueHint: 'host:port', description: 'for a first install: where the service listens' },
     service: { type: 'boolean', negativeDescription: 'for a first install: without systemd' },
-    'allow-irreversible': {
+    [IRREVERSIBLE_FLAG]: {
       type: 'boolean',
       default: false,
       description: 'also a release after which there is no way back',
@@ -134,17 +135,18 @@ async function main(argv: readonly string[]): Promise<number> {
     const release = releaseIn(values)
     if (release === null) throw usage('expected a release, such as v1.1.0 or latest')
     const tag = release === 'latest' ? await newestTag(source.folder, values.remote) : parseTag(release)
-    for (const flag of ['health-timeout', 'lock-timeout'] as const) durationOf(`--${flag}`, values[flag])
+    const healthTimeoutMs = durationOf('--health-timeout', values['health-timeout'])
+    const lockTimeoutMs = durationOf('--lock-timeout', values['lock-timeout'])
     const dryRun = values['dry-run']
     const deployment: Deployment = {
       service,
       release: tag,
       rollback: false,
-      allowIrreversible: values['allow-irreversible'],
+      allowIrreversible: values[IRREVERSIBLE_FLAG],
       feed: dist,
       healthUrl: values['health-url'] ?? null,
-      healthTimeout: values['health-timeout'],
-      lockTimeout: values['lock-timeout'],
+      healthTimeoutMs,
+      lockTimeoutMs,
       installFlags: [
         ...(values.listen === undefined ? [] : ['--listen', values.listen]),
         ...(values.service === false ? ['--no-service'] : []),

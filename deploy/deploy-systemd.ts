@@ -12,6 +12,7 @@ import { rehearsalLines } from './lib/switch.ts'
 import {
   type CommandLine,
   durationOf,
+  IRREVERSIBLE_FLAG,
   parseFlags,
   RELEASE_FLAGS,
   releaseIn,
@@ -29,7 +30,7 @@ export const COMMAND = {
     rollback: { type: 'boolean', default: false, description: 'back to the backup executable' },
     feed: { type: 'string', valueHint: 'feed', description: 'for a first install: where releases are found' },
     service: { type: 'string', valueHint: 'name', description: 'which service (the one that is installed here)' },
-    'allow-irreversible': {
+    [IRREVERSIBLE_FLAG]: {
       type: 'boolean',
       default: false,
       description: 'also a release after which there is no way back',
@@ -53,17 +54,18 @@ async function main(argv: readonly string[]): Promise<number> {
     const release = releaseIn(values)
     if ((release === null) === !values.rollback)
       throw usage('expected either a release, such as v1.1.0 or latest, or --rollback')
-    for (const flag of ['health-timeout', 'lock-timeout'] as const) durationOf(`--${flag}`, values[flag])
+    const healthTimeoutMs = durationOf('--health-timeout', values['health-timeout'])
+    const lockTimeoutMs = durationOf('--lock-timeout', values['lock-timeout'])
     const ended = await deployHere(
       {
         service,
         release: parseRelease(release),
         rollback: values.rollback,
-        allowIrreversible: values['allow-irreversible'],
+        allowIrreversible: values[IRREVERSIBLE_FLAG],
         feed: values.feed ?? null,
         healthUrl: values['health-url'] ?? null,
-        healthTimeout: values['health-timeout'],
-        lockTimeout: values['lock-timeout'],
+        healthTimeoutMs,
+        lockTimeoutMs,
         installFlags: [],
         dryRun: values['dry-run'],
       },

@@ -3,8 +3,7 @@
 import { writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { ERRORS_PAGE } from '../agent/words.ts'
-import { PROGRAMS } from './command-tables.ts'
-import { cliPage } from './make/cli-page.ts'
+import { cliPage } from './cli-page.ts'
 import { errorsPage } from './make/errors-page.ts'
 import { glossaryPage } from './make/glossary.ts'
 import { settingsPage, settingsSchema } from './make/settings-page.ts'
@@ -14,4 +13,4 @@ await writeFile(join(PROJECT, 'settings.schema.json'), settingsSchema())
 await writeFile(join(PROJECT, 'docs', 'reference', 'settings.md'), settingsPage())
 await writeFile(join(PROJECT, ERRORS_PAGE), errorsPage())
 await writeFile(join(PROJECT, 'docs', 'reference', 'glossary.md'), glossaryPage())
-await writeFile(join(PROJECT, 'docs', 'reference', 'cli.md'), cliPage(PROGRAMS))
+await writeFile(join(PROJECT, 'docs', 'reference', 'cli.md'), cliPage())

@@ -1,9 +1,10 @@
 // What somebody types at the commands: a word or a flag with a typo is told which one was meant, and help is where it is looked for. One
 // grammar: a release is a word of its own, a duration has its unit, and the first help shows the few flags that are set.
 
+import { writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { type BatonError, EXIT } from '../agent/words.ts'
-import { PROGRAMS } from '../deploy/command-tables.ts'
+import { PROGRAMS } from '../deploy/cli-page.ts'
 import { confirmPurge, type Context } from '../deploy/host/commands/context.ts'
 import { runCommand } from '../deploy/host/tree.ts'
 import {
@@ -17,6 +18,7 @@ import {
 } from '../deploy/lib/flags.ts'
 import { helpFor } from '../deploy/lib/help.ts'
 import { run } from '../deploy/lib/shell.ts'
+import { temporaryFolder } from '../deploy/lib/trusted.ts'
 import { PROJECT } from '../deploy/make/place.ts'
 import { equal, is, match, ok, throws } from './assert.ts'
 import { quietly } from './fixtures/quietly.ts'
@@ -71,6 +73,33 @@ test('the command that was meant is named if it is plain; else all are', () => {
   const meant = { upgarde: 'upgrade', rolback: 'rollback', stat: 'start', statsu: 'status', instal: 'install' }
   for (const [typo, word] of Object.entries(meant)) is(hintFor(typo), `did you mean \`${word}\`? see --help`)
   match(hintFor('frobnicate') ?? '', /^there are install, upgrade, /)
+})
+
+test('baton: help is shown whatever the configuration is; a command says what is wrong with that', async () => {
+  await using home = await temporaryFolder('baton-typed-')
+  await writeFile(join(home.path, 'baton.config.json'), '{')
+  const script = join(PROJECT, 'deploy', 'baton.ts')
+  const baton = async (line: string) =>
+    await run([process.execPath, script, ...line.split(' ')], { cwd: home.path, allowFailure: true })
+  const helps = {
+    'image --help': /^makes the images/,
+    'help image': /^makes the images/,
+    'help deploy host': /--rollback/,
+    'deploy fleet -h': /--inventory/,
+    'trust sign --help': /^sign every release/,
+    'help trust init': /--root-keys=<n>/,
+    'build --help': /^make a release/,
+  }
+  for (const [line, said] of Object.entries(helps)) {
+    const { exitCode, stdout, stderr } = await baton(line)
+    equal([line, exitCode, stderr], [line, EXIT.done, ''])
+    match(stdout, said)
+  }
+  for (const line of ['image v1.0.0', 'trust sign', 'deploy host v1.0.0']) {
+    const { exitCode, stderr } = await baton(line)
+    is(exitCode, EXIT.usage, line)
+    match(stderr, /^error: expected JSON in .*baton\.config\.json/)
+  }
 })
 
 test('baton: its version, help for a command in both ways, help of `deploy`, and what is not there', async () => {

@@ -26,6 +26,7 @@ import {
   type CommandLine,
   DURATION,
   durationOf,
+  IRREVERSIBLE_FLAG,
   parseFlags,
   RELEASE_FLAGS,
   releaseIn,
@@ -131,7 +132,7 @@ export const COMMAND = {
       advanced: true,
       description: 'how long it must stay healthy before the old one ends',
     },
-    'allow-irreversible': {
+    [IRREVERSIBLE_FLAG]: {
       type: 'boolean',
       default: false,
       description: 'allow a release with no way back from what it does to the data',
@@ -226,7 +227,7 @@ export function parseContainerSettings(argv: readonly string[]): ContainerSettin
     healthTimeoutMs: durationOf('--health-timeout', values['health-timeout']),
     probationMs: durationOf('--probation', values.probation),
     withShared: values['with-shared'],
-    allowIrreversible: values['allow-irreversible'],
+    allowIrreversible: values[IRREVERSIBLE_FLAG],
     rehearse: values.rehearse === 'auto',
     dryRun: values['dry-run'],
     json: values.json,

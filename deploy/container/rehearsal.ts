@@ -24,6 +24,7 @@ import {
   type Rehearsal,
   untilWell,
 } from '../../agent/words.ts'
+import { IRREVERSIBLE_FLAG } from '../lib/flags.ts'
 import { TAR_EXTRA_BYTES } from '../lib/tar.ts'
 import { type Engine, isAway } from './engine/engine.ts'
 import { type CreateBody, type ImageInspection, labelsOf } from './inspection.ts'
@@ -75,7 +76,7 @@ export async function rehearseInContainer(
   await report({ event: 'note', message: formatRehearsal(rehearsal) })
   if (rehearsal.verdict !== 'irreversible' || allowIrreversible) return rehearsal
   const { code, message } = irreversibleFault(tags.to, rehearsal)
-  throw new BatonError(code, message, { hint: 'only a person can allow it: `--allow-irreversible`' })
+  throw new BatonError(code, message, { hint: `only a person can allow it: \`--${IRREVERSIBLE_FLAG}\`` })
 }
 
 /** The note about it. Throws schema_newer. A trial that could not be made does not stop a rollback. */

@@ -8,7 +8,7 @@ import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { COMMAND, readReceiptBeside, readSystemReceipt, type Receipt, SYSTEM_DIRECTORY } from '../../agent/install.ts'
 import { BatonError, type ErrorCode, EXIT, MEANINGS, type OperationReport, serviceName } from '../../agent/words.ts'
-import { durationOf } from '../lib/flags.ts'
+import { durationText, IRREVERSIBLE_FLAG } from '../lib/flags.ts'
 import { defaultsFrom, personOf } from './commands/context.ts'
 import { worstOf } from './doctor/finding.ts'
 import { checkSupervisor } from './doctor/host.ts'
@@ -28,9 +28,8 @@ export interface Deployment {
   /** for a first install; null: install.sh builds this clone */
   feed: string | null
   healthUrl: string | null
-  /** durations, as they were typed */
-  healthTimeout: string
-  lockTimeout: string
+  healthTimeoutMs: number
+  lockTimeoutMs: number
   /** passed to install.sh for a first install */
   installFlags: readonly string[]
   dryRun: boolean
@@ -87,12 +86,12 @@ export async function deployHere(deployment: Deployment, report: HostReport): Pr
   const ended = await runCommand(command, [...word, ...flagsOf(deployment)], report)
   if (dryRun || ended.outcome !== 'up_to_date' || receipt.options['start'] === false) return ended
   // a deployment ends with a running service, even if the release was in place already and the service was stopped
-  await runCommand(command, ['start', '--health-timeout', deployment.healthTimeout], report)
+  await runCommand(command, ['start', '--health-timeout', durationText(deployment.healthTimeoutMs)], report)
   return ended
 }
 
 async function firstInstall(deployment: Deployment, report: HostReport): Promise<DeployEnd> {
-  const { service, release, feed, dryRun, installFlags, healthUrl, healthTimeout } = deployment
+  const { service, release, feed, dryRun, installFlags, healthUrl, healthTimeoutMs } = deployment
   if (serviceName(service) !== service)
     throw new BatonError('invalid_request', `expected the name of a service, got ${JSON.stringify(service)}`)
   // without a feed, install.sh builds the release from this clone
@@ -104,21 +103,21 @@ async function firstInstall(deployment: Deployment, report: HostReport): Promise
   const [script, text] = feed === null ? [[INSTALLER], null] : [['-s', '--'], named]
   const ended = await runJson(['/bin/sh', ...script, ...flags, ...installFlags, '--json'], report, text)
   if (!dryRun && healthUrl !== null) {
-    await askUntilWell(healthUrl, durationOf('--health-timeout', healthTimeout)).catch((cause: unknown) => {
+    await askUntilWell(healthUrl, healthTimeoutMs).catch((cause: unknown) => {
       throw new BatonError('service_down', cause instanceof Error ? cause.message : String(cause), { cause })
     })
   }
   return ended
 }
 
-function flagsOf({ healthUrl, healthTimeout, lockTimeout, dryRun, allowIrreversible }: Deployment): string[] {
+function flagsOf({ healthUrl, healthTimeoutMs, lockTimeoutMs, dryRun, allowIrreversible }: Deployment): string[] {
   return [
     ...(healthUrl === null ? [] : ['--health-url', healthUrl]),
     '--health-timeout',
-    healthTimeout,
+    durationText(healthTimeoutMs),
     '--lock-timeout',
-    lockTimeout,
-    ...(allowIrreversible ? ['--allow-irreversible'] : []),
+    durationText(lockTimeoutMs),
+    ...(allowIrreversible ? [`--${IRREVERSIBLE_FLAG}`] : []),
     ...(dryRun ? ['--dry-run'] : []),
   ]
 }

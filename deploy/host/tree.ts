@@ -7,6 +7,7 @@ import {
   type CommandLine,
   durationOf,
   type Flags,
+  IRREVERSIBLE_FLAG,
   OUTPUT_FLAGS,
   parseFlags,
   SCRIPT_FLAGS,
@@ -25,7 +26,7 @@ import { install } from './commands/install.ts'
 import { logs } from './commands/logs.ts'
 import { releases } from './commands/releases.ts'
 import { stateCommand } from './commands/state.ts'
-import { cancelCommand, holdCommand, rollback, upgrade } from './commands/move.ts'
+import { cancelCommand, pauseCommand, rollback, upgrade } from './commands/move.ts'
 import { rescueHere, restart, start, stop, superviseHere } from './commands/running.ts'
 import { status } from './commands/status.ts'
 import { uninstall } from './commands/uninstall.ts'
@@ -56,14 +57,14 @@ const ACTING = {
 const TAG = { type: 'positional', required: false } as const
 
 const IRREVERSIBLE = {
-  'allow-irreversible': {
+  [IRREVERSIBLE_FLAG]: {
     type: 'boolean',
     description:
       'also if this release cannot work on the data that the new one leaves: no rollback without the snapshot',
   },
 } as const satisfies Flags
 
-const HOLD = {
+const PAUSE = {
   'pause-until': {
     type: 'string',
     valueHint: 'day',
@@ -134,14 +135,14 @@ const WORDS: readonly Word[] = [
       ...ACTING,
       ...IRREVERSIBLE,
       ...REHEARSE,
-      ...HOLD,
+      ...PAUSE,
     },
     act(context, { 'pause-until': day, unpause: ends }) {
       const until = typeof day === 'string' ? day : null
       if (until === null && ends !== true) return upgrade(context)
       if (until !== null && ends === true) throw usage('expected `--pause-until` or `--unpause`, got both')
       if (context.flags.release !== null) throw usage('expected no release beside `--pause-until` and `--unpause`')
-      return holdCommand(context, until)
+      return pauseCommand(context, until)
     },
   },
   {
@@ -323,7 +324,7 @@ function contextFrom(values: Values, build: HostProgram, about: { command: strin
     flags: {
       said,
       release: text('tag') ?? null,
-      allowIrreversible: values['allow-irreversible'] === true,
+      allowIrreversible: values[IRREVERSIBLE_FLAG] === true,
       restoreState: values['restore-state'] === true,
       rehearse: values['rehearse'] === true,
       dryRun: values['dry-run'] === true,

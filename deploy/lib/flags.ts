@@ -19,11 +19,15 @@ export interface CommandLine<T extends Flags = Flags> {
   hidden?: boolean
 }
 
+export const DAY_MS = 86_400_000
+
+/** with it a person allows a release with no way back from what it does to the data */
+export const IRREVERSIBLE_FLAG = 'allow-irreversible'
+
 /** the form of each duration that is typed */
 export const DURATION = { type: 'string', valueHint: '30s|5m|2h' } as const
 
-const UNIT_MS: Readonly<Record<string, number>> = { ms: 1, s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000 }
-const DAY_MS = 86_400_000
+const UNIT_MS: Readonly<Record<string, number>> = { ms: 1, s: 1000, m: 60_000, h: 3_600_000, d: DAY_MS }
 
 /** for every command that prints its progress */
 export const OUTPUT_FLAGS = {

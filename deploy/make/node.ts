@@ -196,7 +196,8 @@ async function isExecutable(path: string): Promise<boolean> {
 /** Runs a script of this kit with Node 26, with this process's terminal; resolves to its exit code. */
 export async function runUnderNode(file: string, argv: readonly string[]): Promise<number> {
   const node = isRightMajor() ? process.execPath : await provideNode()
-  const loader = file.endsWith('.ts') ? ['--import', 'tsx'] : []
+  // this clone's own: the working folder may be an application's
+  const loader = file.endsWith('.ts') ? ['--import', import.meta.resolve('tsx')] : []
   // A terminal sends its signals to both processes. Another sender knows only this process's pid and means the program.
   const command = [node, '--disable-warning=ExperimentalWarning', ...loader, file, ...argv]
   return await runInPlace(command, {}, ['SIGTERM', 'SIGHUP']).catch((cause: unknown) => {

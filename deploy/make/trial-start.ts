@@ -104,7 +104,7 @@ export async function tryOut(
   const home = join(work.path, `.${project.service}`)
   await refuseDatabases(home)
   const noted = await taker.read()
-  const against = await againstTogether(project, started.pid, port)
+  const against = await againstStartFirst(project, started.pid, port)
   stage('switch')
   const switched = await switchOnce(project, install, { started, protocol, startMs, ports: seen?.ports ?? [] })
   const said = started.said()
@@ -299,7 +299,7 @@ export function howToEmbed(folder: string, entry: string): string {
 }
 
 /** What this start shows that two processes cannot have at once, if two are to live at once. */
-async function againstTogether({ order, servers }: Project, pid: number, port: number): Promise<string[]> {
+async function againstStartFirst({ order, servers }: Project, pid: number, port: number): Promise<string[]> {
   if (order !== 'start-first') return []
   const against = await onlyOneCanHave(pid, servers === null ? null : { port, servers })
   if (against.length === 0) return []

@@ -8,6 +8,7 @@ import { readdir, readFile, stat } from 'node:fs/promises'
 import { join } from 'node:path'
 import { parseManifest, type Role, SERVICE_MEMBER, SIGNED_AT, verifyRoot } from '../../agent/publish.ts'
 import { BatonError, isTag } from '../../agent/words.ts'
+import { DAY_MS } from '../lib/flags.ts'
 import type { Signer, WrittenKeys } from './keys.ts'
 import {
   type Days,
@@ -209,7 +210,7 @@ export function daysOf(root: Repository['root']): Days {
 }
 
 function after(now: Date, days: number): string {
-  return seconds(new Date(now.getTime() + days * 86_400_000))
+  return seconds(new Date(now.getTime() + days * DAY_MS))
 }
 
 function seconds(date: Date): string {

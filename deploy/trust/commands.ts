@@ -6,6 +6,7 @@ import { homedir } from 'node:os'
 import { join } from 'node:path'
 import { METADATA_FOLDER, type Role, ROLES, SERVICE_MEMBER, SIGNED_AT } from '../../agent/publish.ts'
 import { BatonError, isTag, parseTag, type RolloutStep } from '../../agent/words.ts'
+import { DAY_MS } from '../lib/flags.ts'
 import {
   beginChange,
   type TrustChange,
@@ -94,7 +95,7 @@ export async function refresh(context: TrustContext): Promise<void> {
   const change = await changeOf(context)
   const { targets, root } = change.repository
   const left = Date.parse(targets.expires) - context.now.getTime()
-  const isDue = left < (daysOf(root).targets * 86_400_000) / 3 || context.offlineDays !== null
+  const isDue = left < (daysOf(root).targets * DAY_MS) / 3 || context.offlineDays !== null
   const files = await keyFilesOf(context, root)
   const isAtHand = files.some(({ keyid }) => root.roles.targets.keyids.includes(keyid))
   await signTargets(change, isDue && isAtHand ? targets.targets : null)

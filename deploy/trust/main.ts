@@ -5,7 +5,16 @@ import { readdir } from 'node:fs/promises'
 import { delimiter, join, resolve } from 'node:path'
 import { METADATA_FOLDER, type Role, ROLES } from '../../agent/publish.ts'
 import { asBatonError, BatonError, EXIT, MEANINGS, ROLLOUT_STEPS_MAX } from '../../agent/words.ts'
-import { type CommandLine, DURATION, durationOf, type Flags, OUTPUT_FLAGS, parseFlags, usage } from '../lib/flags.ts'
+import {
+  type CommandLine,
+  DAY_MS,
+  DURATION,
+  durationOf,
+  type Flags,
+  OUTPUT_FLAGS,
+  parseFlags,
+  usage,
+} from '../lib/flags.ts'
 import { commandOf } from '../lib/help.ts'
 import { printable } from '../lib/printer.ts'
 import * as commands from './commands.ts'
@@ -71,7 +80,6 @@ const SIGNING = {
   },
 } as const satisfies Flags
 
-const DAY_MS = 86_400_000
 const DAYS_MAX = 3650
 const expiry = (role: Role): string => `${role}-expiry`
 
@@ -81,7 +89,7 @@ export const TRUST_WORDS: readonly TrustWord[] = [
     description: 'make keys, and the root that executables are built with',
     args: {
       ...SIGNING,
-      service: { type: 'string', required: true, description: 'name of the service' },
+      service: { type: 'string', required: true, valueHint: 'name', description: 'name of the service' },
       'root-keys': { type: 'string', valueHint: 'n', default: '3', description: 'how many root keys' },
       'root-threshold': { type: 'string', valueHint: 'n', default: '2', description: 'how many of them must sign' },
       ...Object.fromEntries(

@@ -4,6 +4,7 @@ import { closeSync, openSync, readSync, writeSync } from 'node:fs'
 import { basename, dirname, join } from 'node:path'
 import { type Receipt, SYSTEM_DIRECTORY } from '../../../agent/install.ts'
 import { BatonError } from '../../../agent/words.ts'
+import { DAY_MS } from '../../lib/flags.ts'
 import { runInPlace } from '../../lib/shell.ts'
 import { type OpenSide, openSide } from '../boundary/open.ts'
 import { type Choices, type Environment, fromEnvironment, type Said, type Scope } from '../place/choices.ts'
@@ -107,7 +108,7 @@ export function ownerOf(layout: Layout, feed: string, withUnit: boolean) {
 }
 
 const LOOK_MS = 600_000
-const MOVE_MS = 86_400_000
+const MOVE_MS = DAY_MS
 
 /** How long a command's worker may live, in milliseconds: the waits that the operator allows, plus time for the work itself. */
 export function deadlineOf({ flags }: Context, moves: boolean): number {

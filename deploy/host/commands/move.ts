@@ -51,10 +51,10 @@ export async function cancelCommand(context: Context): Promise<number> {
 }
 
 /** `upgrade --pause-until DAY` and `--unpause`: a person's own commands still work. `until` null: ends the pause. */
-export async function holdCommand(context: Context, until: string | null): Promise<number> {
+export async function pauseCommand(context: Context, until: string | null): Promise<number> {
   const located = await locate(context)
   await using open = await sideOf(context, located)
-  const { schedule } = await open.side.hold({ receipt: located.receipt, until })
+  const { schedule } = await open.side.pause({ receipt: located.receipt, until })
   const { pausedUntil } = schedule
   const said = pausedUntil === null ? 'there is no pause' : `nothing goes by itself before ${pausedUntil}`
   const nothing = { from: null, to: null, operationId: null, operation: null }

@@ -1,4 +1,4 @@
-// What only a running service can do: end an operation in flight before its swap, and hold what goes by itself. To end an operation that
+// What only a running service can do: end an operation in flight before its swap, and pause what goes by itself. To end an operation that
 // a command carries out itself, end that command.
 
 import type { Receipt } from '../../../agent/install.ts'
@@ -22,10 +22,10 @@ export async function cancelOperation(receipt: Receipt, outside: Outside): Promi
 }
 
 /**
- * Holds what the service does by itself until a day, or ends the hold: as the panel does, it changes that one member of its rules.
- * `until`: a day or a time; null ends the hold, if it is not the configuration's own.
+ * Pauses what the service does by itself until a day, or ends the pause: as the panel does, it changes that one member of its rules.
+ * `until`: a day or a time; null ends the pause, if it is not the configuration's own.
  */
-export async function holdUpdates(receipt: Receipt, until: string | null): Promise<PolicyReport> {
+export async function pauseUpdates(receipt: Receipt, until: string | null): Promise<PolicyReport> {
   const client = connect(await readAccess(receipt.configPath))
   if ((await client.status()) === null)
     throw new BatonError('service_down', `${receipt.service} does not answer: nothing goes by itself meanwhile`)

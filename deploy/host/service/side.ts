@@ -11,7 +11,7 @@ import type { SupervisorState } from '../supervisor/supervisor.ts'
 import { connect } from './client.ts'
 import { readAccess } from './configuration.ts'
 import { type Foreseen, foresee } from './foresee.ts'
-import { cancelOperation, holdUpdates } from './running.ts'
+import { cancelOperation, pauseUpdates } from './running.ts'
 import { look, type Look } from './look.ts'
 import { operate } from './operate.ts'
 import { listReleases, type ListedReleases } from './releases.ts'
@@ -41,7 +41,7 @@ export interface Side {
   look(what: { receipt: Receipt; check: boolean }): Promise<Look>
   releases(receipt: Receipt): Promise<ListedReleases>
   cancel(receipt: Receipt): Promise<OperationReport | null>
-  hold(what: { receipt: Receipt; until: string | null }): Promise<PolicyReport>
+  pause(what: { receipt: Receipt; until: string | null }): Promise<PolicyReport>
   listState(receipt: Receipt): Promise<StateCopy[]>
   restoreCopy(what: { receipt: Receipt; name: string; dryRun: boolean }): Promise<RestoredState>
   cleanState(what: { receipt: Receipt; name: string | null; dryRun: boolean }): Promise<CleanedState>
@@ -85,7 +85,7 @@ export function makeSide(outside: Outside, own: { path: string }): Side {
     look: ({ receipt, check }) => look(receipt, check, inner),
     releases: (receipt) => listReleases(receipt, inner),
     cancel: (receipt) => cancelOperation(receipt, inner),
-    hold: ({ receipt, until }) => holdUpdates(receipt, until),
+    pause: ({ receipt, until }) => pauseUpdates(receipt, until),
     listState,
     restoreCopy: ({ receipt, ...what }) => restoreCopy(receipt, what),
     cleanState: ({ receipt, ...what }) => cleanState(receipt, what),

@@ -1,13 +1,70 @@
-// Draws the tables of the command lines as a page for people. Pure.
+// The page of the commands, docs/reference/cli.md: what may be typed at each of the programs, drawn from the tables that they are
+// parsed by. Pure.
 
-import { EXITS } from '../../agent/words.ts'
-import { type CommandLine, type Flags, OUTPUT_FLAGS, SCRIPT_FLAGS, shownOf, WAITING_FLAGS, YES } from '../lib/flags.ts'
+import { EXITS } from '../agent/words.ts'
+import { COMMAND as BUILD } from './build.ts'
+import { COMMAND as CONTAINER } from './container/command.ts'
+import { COMMAND as FLEET } from './deploy-fleet.ts'
+import { COMMAND as SOURCE } from './deploy-source.ts'
+import { COMMAND as HOST } from './deploy-systemd.ts'
+import { COMMANDS } from './host/tree.ts'
+import { COMMAND as IMAGE } from './image.ts'
+import { type CommandLine, type Flags, OUTPUT_FLAGS, SCRIPT_FLAGS, shownOf, WAITING_FLAGS, YES } from './lib/flags.ts'
+import { GROUNDS, OWN_WORDS, SCRIPT_WORDS } from './make/author-words.ts'
+import { TRUST_WORDS } from './trust/main.ts'
 
-export interface ListedProgram {
+interface ListedProgram {
   name: string
   about: string
   commands: readonly CommandLine[]
 }
+
+const named = (name: string, { args }: CommandLine, description: string): CommandLine => ({ name, args, description })
+
+/** an executable reads these itself (operator.ts) */
+const BACKUP = {
+  name: 'backup',
+  description: 'copy the whole database to a file while the service uses it',
+  args: {
+    file: { type: 'positional', description: 'the copy; `-` for stdout' },
+    try: {
+      type: 'string',
+      valueHint: 'new',
+      description:
+        'then try this executable on a copy of that: whether it works on the data, and this release on what it leaves',
+    },
+  },
+} as const satisfies CommandLine
+
+export const PROGRAMS: readonly ListedProgram[] = [
+  {
+    name: '<service>',
+    about: 'On a host with an install. `install.sh` takes the same commands, but for `backup`.',
+    commands: [...COMMANDS, BACKUP],
+  },
+  {
+    name: 'baton',
+    about: 'In the folder of an application; `--dir` names another one.',
+    commands: [...Object.values(OWN_WORDS), named('image', IMAGE, SCRIPT_WORDS.image)],
+  },
+  {
+    name: 'baton deploy',
+    about:
+      'From a clone these are `deploy/deploy-systemd.sh`, `deploy-source.sh`, `deploy-container.sh` and `deploy-fleet.sh`. The release is `TAG` or `--release TAG`.',
+    commands: [
+      named('host', HOST, GROUNDS.host.description),
+      named('source', SOURCE, GROUNDS.source.description),
+      named('container', CONTAINER, GROUNDS.container.description),
+      named('fleet', FLEET, GROUNDS.fleet.description),
+    ],
+  },
+  { name: 'baton trust', about: 'From a clone: `npm run trust --`.', commands: TRUST_WORDS },
+  {
+    name: 'npm run',
+    about: 'In a clone of Baton, for the reference service: `npm run build -- v1.0.0`.',
+    commands: [named('build', BUILD, BUILD.description)],
+  },
+]
 
 const PLACE = ['system', 'user', 'prefix', 'verbose']
 /** listed once */
@@ -26,13 +83,13 @@ value follows it, or a \`=\`.
 `
 
 /** Content of docs/reference/cli.md. */
-export function cliPage(programs: readonly ListedProgram[]): string {
+export function cliPage(): string {
   const exits = Object.entries(EXITS).map(([code, means]) => `| ${code} | ${means} |`)
-  const place = programs
-    .flatMap(({ commands }) => commands)
-    .find(({ args }) => PLACE.every((name) => name in args))?.args
+  const place = PROGRAMS.flatMap(({ commands }) => commands).find(({ args }) =>
+    PLACE.every((name) => name in args),
+  )?.args
   const kept = Object.fromEntries(PLACE.flatMap((name) => (place?.[name] === undefined ? [] : [[name, place[name]]])))
-  const parts = programs.map(({ name, about, commands }) => {
+  const parts = PROGRAMS.map(({ name, about, commands }) => {
     const shown = commands.filter(({ hidden }) => hidden !== true)
     const often = oftenIn(shown)
     const most = Object.keys(often).length === 0 ? '' : `\n\nMost of these take:\n\n${tableOf(often).trimEnd()}`
