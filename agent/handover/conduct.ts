@@ -19,7 +19,7 @@ export interface Ground<End> {
   claim(): Promise<void>
   /** The new version gets what clients have open, or goes on getting it while it proves itself. */
   hand(): Promise<void>
-  /** The new version stands a part of its probation: start-first one half, and then the other. */
+  /** The new version stands its probation: start-first it is asked twice, for one half and for the other, or for all of it and for nothing. */
   prove(): Promise<void>
   /** From now on the new version answers for itself. */
   commit(): Promise<End>

@@ -16,6 +16,7 @@ import {
   orderOf,
   untilWell,
 } from '../../agent/words.ts'
+import { durationText } from '../lib/flags.ts'
 import type { Engine } from './engine/engine.ts'
 import { holderOf } from './hold.ts'
 import { type ContainerInspection, type ImageInspection, isEmpty, isSame, labelsOf } from './inspection.ts'
@@ -47,11 +48,11 @@ export async function howToReplace(old: Replaced, next: Replaced, engine: Engine
   if ((old.container.Config.StopTimeout ?? 0) > STOP_MAX_SECONDS || hasOwnAddress(next.container)) return 'stopped'
   // the engine gives it the other's `hostname`, by which a container finds its id, and so its gate and its turn
   if (next.container.HostConfig.NetworkMode.startsWith('container:')) return 'stopped'
-  const asked = switchIn(next.image)
+  const asked = orderIn(next.image)
   // another program than the image's may begin at once
   if (asked === null || !isSame(next.container.Config.Entrypoint, next.image.Config?.Entrypoint)) return 'stopped'
   if ((await holderOf(old.container, engine)) === null) return 'stopped'
-  return orderOf(switchIn(old.image) ?? 'stop-first', asked) ?? 'stopped'
+  return orderOf(orderIn(old.image) ?? 'stop-first', asked) ?? 'stopped'
 }
 
 export interface ContainerGate {
@@ -96,7 +97,7 @@ export async function makeGate(id: string): Promise<ContainerGate> {
         const memory = state?.OOMKilled === true ? ', out of memory,' : ''
         if (state?.Running !== true)
           fail(`the new container ended with ${state?.ExitCode ?? 'nothing'}${memory} before it could wait`)
-        return `the new container does not wait for the old one after ${healthTimeoutMs} ms`
+        return `the new container does not wait for the old one after ${durationText(healthTimeoutMs)}`
       }
       const late = await untilWell(look, healthTimeoutMs, LOOK_MS)
       if (late !== null) fail(late)
@@ -125,7 +126,7 @@ export async function passTurn(id: string): Promise<void> {
 }
 
 /** What an image of the kit says; null: it is not known whether its first code waits. */
-export function switchIn(image: ImageInspection): Order | null {
+export function orderIn(image: ImageInspection): Order | null {
   const said = labelsOf(image)[IMAGE_LABELS.order]
   return ORDERS.find((one) => one === said) ?? null
 }

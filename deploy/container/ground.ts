@@ -40,22 +40,26 @@ export type Forward = Pick<Ground<never>, 'start' | 'retire' | 'begin' | 'claim'
 
 export function forward(between: Between): Forward {
   const { job, limits, tools, outage } = between
-  let place = takingPlace(between)
+  // as `start` has told it: what the engine shows later, when it comes back, must not change how this switch ends
+  let order: Order | null = null
+  let hasProved = false
+  let place = takingPlace(between, order)
   const again = async (): Promise<void> => {
-    place = takingPlace(between)
+    place = takingPlace(between, order)
     if ((await place.start()) === 'stop-first') await place.retire()
     await place.begin()
     await outage.follow(job.successor)
   }
   const asked = { answers: outage.answers, again }
-  let isOnProbation = false
   return {
     async start() {
       const old = namesFor(job.origin.name).predecessor
       await step(tools, 'switch', `the old container is ${old} until the new one has proved itself`)
-      return await place.start()
+      return (order = await place.start())
     },
-    retire: async () => await place.retire(),
+    async retire() {
+      if (order === 'stop-first') await place.retire() // start-first, the old one stays until the commit (`endOld`)
+    },
     async begin() {
       await place.begin()
       await outage.follow(job.successor)
@@ -63,31 +67,30 @@ export function forward(between: Between): Forward {
       await becomesHealthy(job, limits, tools, asked)
     },
     async claim() {
-      if (outage.isHeld() && place.how() !== 'start-first') await answersItsDoor(between)
+      if (outage.isHeld() && order === 'stop-first') await answersItsDoor(between)
     },
     hand: async () => {}, // the holder keeps what clients have open, or nobody does
+    /** The first time all of it: `hand` changes nothing here, so a second part would see no more. */
     async prove() {
       const { probationMs } = limits
-      if (probationMs <= 0) return
-      if (!isOnProbation) await step(tools, 'probation', formatDuration(probationMs))
-      const spanMs = place.order() === 'start-first' ? probationMs / 2 : probationMs
-      isOnProbation = true
-      await standsProbation(job, { ...limits, probationMs: spanMs }, tools, asked)
+      if (hasProved || probationMs <= 0) return
+      await step(tools, 'probation', formatDuration(probationMs))
+      await standsProbation(job, limits, tools, asked)
+      hasProved = true
     },
     async endOld() {
-      if (place.how() !== 'start-first') return
+      if (order !== 'start-first') return
       await leaveAlone(job, tools.engine)
       await answersItsDoor(between)
     },
   }
 }
 
-/** How the new container takes the old one's place, by what the engine shows now. */
-function takingPlace({ job, limits, tools }: Between) {
+/** How the new container takes the old one's place, by what the engine shows now. `told`: the order in which the switch began; null: it begins. */
+function takingPlace({ job, limits, tools }: Between, told: Order | null) {
   const { engine } = tools
   let how: Replacing = 'stopped'
   let gate: ContainerGate | null = null
-  const order = (): Order => (how === 'start-first' ? 'start-first' : 'stop-first')
   const orPutAway = async (act: () => Promise<void>): Promise<void> => {
     try {
       await act()
@@ -98,8 +101,6 @@ function takingPlace({ job, limits, tools }: Between) {
     }
   }
   return {
-    how: () => how,
-    order,
     async start(): Promise<Order> {
       const mark = await exchangeMark(job, engine)
       if (mark?.isBack === true)
@@ -107,7 +108,8 @@ function takingPlace({ job, limits, tools }: Between) {
       if (existsSync(GATES)) await carryVolume(GATES)
       await move.passName(job, engine)
       const now = await howNow(job, engine)
-      how = now === 'start-first' && mark !== null ? 'stop-first' : now // they cannot share the data
+      // they cannot share the data; or the old one has ended already, and an engine that came back has started it
+      how = now === 'start-first' && (mark !== null || told === 'stop-first') ? 'stop-first' : now
       if (how === 'start-first') await keepTurn(job.successor)
       if (how === 'stop-first') {
         await move.ensureStopped(job.successor, 0, engine) // it waits for an earlier run, which is gone
@@ -117,11 +119,10 @@ function takingPlace({ job, limits, tools }: Between) {
           await waitsAt.arrival(job, limits, tools)
         })
       }
-      return order()
+      return how === 'start-first' ? 'start-first' : 'stop-first'
     },
-    /** Start-first, the old one stays until the new one has proved itself (`endOld`). */
+    /** Stop-first only. */
     async retire(): Promise<void> {
-      if (how === 'start-first') return
       if (how === 'stopped') {
         await leaveAlone(job, engine)
         return await move.passPorts(job.origin, engine, { back: false })
@@ -133,8 +134,11 @@ function takingPlace({ job, limits, tools }: Between) {
     },
     async begin(): Promise<void> {
       if (gate === null) return await move.ensureRunning(job.successor, engine)
-      await gate.open()
-      await gate[Symbol.asyncDispose]()
+      try {
+        await gate.open()
+      } finally {
+        await gate[Symbol.asyncDispose]()
+      }
     },
   }
 }

@@ -6,6 +6,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { plainOf } from '../../agent/install.ts'
 import { BatonError, isTag, reasonOf, untilWell } from '../../agent/words.ts'
+import { durationText } from '../lib/flags.ts'
 import type { Engine } from './engine/engine.ts'
 import type { ContainerInspection } from './inspection.ts'
 import type { Job, JobOrigin } from './job.ts'
@@ -65,7 +66,7 @@ export async function becomesHealthy(
     return said
   }
   const late = await untilWell(look, healthTimeoutMs, ASK_MS)
-  if (late !== null) fail(`not healthy after ${healthTimeoutMs} ms${quoted(late)}`)
+  if (late !== null) fail(`not healthy after ${durationText(healthTimeoutMs)}${quoted(late)}`)
 }
 
 /**
@@ -144,7 +145,7 @@ export async function standsAgain(
   const late = await untilWell(look, returnMs, ASK_MS)
   if (late === null) return isWell
   if (answers !== null && (await answers())) return false
-  throw new BatonError('undo_failed', `the old container is not healthy after ${returnMs} ms${quoted(late)}`)
+  throw new BatonError('undo_failed', `the old container is not healthy after ${durationText(returnMs)}${quoted(late)}`)
 }
 
 /** Runs the container's own health check now. If it has none: whether it answers. If that cannot be asked: whether it runs. */

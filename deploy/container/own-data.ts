@@ -8,7 +8,7 @@ import { posix } from 'node:path'
 import { isObject, MARK_MAX_BYTES, markPath, parsedJson, plainOf } from '../../agent/install.ts'
 import { BatonError, reasonOf, type StateMoved, untilWell } from '../../agent/words.ts'
 import { type Engine, isAway } from './engine/engine.ts'
-import { switchIn } from './gate.ts'
+import { orderIn } from './gate.ts'
 import { type ContainerInspection, type ImageInspection, isSame, labelsOf } from './inspection.ts'
 import type { Job } from './job.ts'
 import { again } from './moves.ts'
@@ -30,7 +30,7 @@ export async function markData(
 ): Promise<string | null> {
   const [old, next] = [await engine.container(predecessor), await engine.container(successor)]
   if (old === null || next === null || origin.version === null) return 'it does not say its version'
-  if (switchIn(candidate) === null || !isSame(next.Config.Entrypoint, candidate.Config?.Entrypoint))
+  if (orderIn(candidate) === null || !isSame(next.Config.Entrypoint, candidate.Config?.Entrypoint))
     return 'the new release does not begin with the code of this kit'
   try {
     await order(old, { do: 'mark', containers: [predecessor, successor], next: origin.version }, engine)

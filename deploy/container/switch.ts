@@ -57,14 +57,13 @@ async function commit(job: Job, tools: Switching, outage: OutageWatch): Promise<
   const stateMoved = await settled(job.successor, job.successor, tools)
   return ended(origin.kind === 'rollback' ? 'rolled_back' : 'updated', {
     ...facts(job),
-    to: toOf(job),
     healthy: true,
     stateMoved,
     ...(await outage.end()),
   })
 }
 
-function toOf({ origin }: Job): string {
+function toOf({ origin }: Pick<Job, 'origin'>): string {
   return origin.version ?? origin.release
 }
 
@@ -181,16 +180,11 @@ async function asItEnded(name: string, successor: string, tools: Switching): Pro
     await move.commit(job, engine)
     const stateMoved = await settled(successor, successor, tools)
     const outcome = origin.kind === 'rollback' ? 'rolled_back' : 'updated'
-    return ended(outcome, { ...facts(job), to: origin.version ?? origin.release, healthy: true, stateMoved })
+    return ended(outcome, { ...facts(job), healthy: true, stateMoved })
   }
   const error = new BatonError('interrupted', 'the new container is not there any more, the old one was put back')
   const stateMoved = await settled(origin?.predecessor ?? name, successor, tools)
-  return ended('reverted', {
-    from: origin?.from ?? null,
-    to: origin?.version ?? origin?.release ?? null,
-    error,
-    stateMoved,
-  })
+  return ended('reverted', { ...(origin === null ? {} : facts({ origin, image: origin.image })), error, stateMoved })
 }
 
 /** Sets the tag that keeps an image back to what it named before this job, if that is known. */
@@ -201,9 +195,9 @@ async function retag(predecessor: string, origin: JobOrigin, engine: Engine): Pr
   await move.again(engine, () => engine.tag(earlier.image, earlier.repository, rollbackTag(origin.name)))
 }
 
-function facts({ origin, image }: Job): Partial<ContainerEnd> {
-  const { from, version, release, snapshot, snapshotOnHost = null } = origin
-  return { from, to: version ?? release, image, snapshot, snapshotOnHost }
+function facts({ origin, image }: Pick<Job, 'origin' | 'image'>): Partial<ContainerEnd> {
+  const { from, snapshot, snapshotOnHost = null } = origin
+  return { from, to: toOf({ origin }), image, snapshot, snapshotOnHost }
 }
 
 async function gaveUp(job: Job, cause: unknown, outage: OutageWatch): Promise<ContainerEnd> {

@@ -79,7 +79,7 @@ test.before(async () => {
 })
 
 const FAILING = [
-  ['v1.2.0', 'never becomes healthy', /not healthy after 6000 ms: no luck/],
+  ['v1.2.0', 'never becomes healthy', /not healthy after 6s: no luck/],
   ['v1.2.1', 'crashes', /the new container ended/],
   ['v1.2.2', 'dies in probation', /in probation: the new container ended/],
   ['v1.2.3', 'says another version', /expected version v1\.2\.3, got v1\.0\.9/],

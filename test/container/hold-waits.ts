@@ -49,7 +49,7 @@ test('stop-first: the new one waits in its first code, its application begins af
 const UNFIT: [string, string, RegExp][] = [
   ['exits', 'ENTRYPOINT ["/busybox", "false"]', /ended with 1 before it could wait/],
   ['is another release', 'LABEL baton.service=beacon', /expected version v1\.9\.1, got .*v1\.1\.0/],
-  ['hangs', 'ENTRYPOINT ["/busybox", "sleep", "1000"]', /does not wait for the old one after 3000 ms/],
+  ['hangs', 'ENTRYPOINT ["/busybox", "sleep", "1000"]', /does not wait for the old one after 3s/],
   [
     'runs out of memory',
     'ENTRYPOINT ["/busybox", "tail", "/dev/zero"]',
