@@ -4,7 +4,7 @@
 import { readFile, writeFile } from 'node:fs/promises'
 import { suite } from './suite.ts'
 import { equal, is, match, not, ok } from './assert.ts'
-import { bootWithReleases, eventsIn, EXECUTABLE, type FeedHost, put, setUpdate } from './lab/managed.ts'
+import { bootWithReleases, eventsIn, EXECUTABLE, type FeedHost, put, readerOfLogs, setUpdate } from './lab/managed.ts'
 import { eventually, noHosts } from './lab/systemd.ts'
 
 const test = suite('systemd: an operator', { skip: noHosts, timeoutMs: 120_000 })
@@ -174,6 +174,15 @@ test('a status asks no feed; `rollback TAG` from the backup fetches nothing, and
   match(again.stdout, 'beacon v1.0.0 is in place already')
   is((await host.status()).backup, 'v1.1.0')
   await host.ok('umount', host.feed)
+})
+
+test('`logs` shows the journal of the service, and what reads that has nothing of the environment of root', async () => {
+  const { code, stdout, stderr } = await host.cli('logs', '--lines', '500')
+  is(code, 0, stderr)
+  match(stdout, 'the password has fewer than 16 characters')
+  const { program, user, environment } = await readerOfLogs(host, { ROOTS_TOKEN: 'secret' })
+  equal([program, user, environment.filter((one) => one.includes('secret'))], ['journalctl', 'root', []])
+  ok(environment.some((one) => one.startsWith('PATH=')))
 })
 
 test('the journal has no line that means nothing', async () => {

@@ -3,9 +3,9 @@
 
 import { suite } from './suite.ts'
 import type { JournalState } from '../agent/disk/journal.ts'
-import { equal, is, match } from './assert.ts'
+import { equal, is, match, ok } from './assert.ts'
 import { spawnLoad } from './lab/load.ts'
-import { bootWithReleases, eventsIn, type FeedHost, put, setUpdate } from './lab/managed.ts'
+import { bootWithReleases, eventsIn, type FeedHost, put, readerOfLogs, setUpdate } from './lab/managed.ts'
 import { eventually, noHosts } from './lab/systemd.ts'
 
 const test = suite('systemd: refusals and other ways', { skip: noHosts, timeoutMs: 180_000 })
@@ -157,6 +157,9 @@ test('without systemd: upgrade, revert, restart after a death, rollback and stop
   is((await host.run(['systemctl', 'cat', 'beacon'])).code, 1)
   const owners = await host.ok('sh', '-c', 'ps -eo user:20,args | grep "^[a-z]* */opt/beacon/beacon" | sort')
   match(owners, /^beacon +\/opt\/beacon\/beacon serve/)
+  const { program, user, environment } = await readerOfLogs(host, { ROOTS_TOKEN: 'secret' })
+  equal([program, user, environment.filter((one) => one.includes('secret'))], ['tail', 'beacon', []])
+  ok(environment.some((one) => one.startsWith('PATH=')))
   match(owners, /^beacon +\/opt\/beacon\/beacon start --supervise$/m)
   const upgraded = await host.cli('upgrade', 'v1.1.0')
   is(upgraded.code, 0, upgraded.stderr)

@@ -180,6 +180,23 @@ export async function setUpdate(
   await writeFile(outside, JSON.stringify({ ...config, update: { rehearse: 'never', ...update } }))
 }
 
+/** What reads the log for a `beacon logs -f` of root's: its program, its user, and the environment that it has. */
+export async function readerOfLogs(host: Host, env: Readonly<Record<string, string>>) {
+  const look = `${SERVICE} logs -f >/dev/null 2>&1 & asked=$!
+for _ in $(seq 200); do
+  reader=$(pgrep -P $asked) && program=$(tr '\\0' '\\n' </proc/$reader/cmdline | head -n 1)
+  case \${program-} in tail | journalctl) break ;; esac
+  sleep 0.05
+done
+printf '%s\\n' "\${program-}" "$(stat -c %U /proc/$reader)"
+tr '\\0' '\\n' </proc/$reader/environ
+kill $asked
+wait $asked`
+  const { stdout } = await host.run(['sh', '-c', look], { env })
+  const [program, user, ...environment] = stdout.trim().split('\n')
+  return { program, user, environment: environment.toSorted() }
+}
+
 /** Writes a file on the host's disk, as root; makes its folder. */
 export async function put(host: Host, path: string, text: string): Promise<void> {
   const outside = await host.path(path)

@@ -1,15 +1,16 @@
 // `logs`: what the service has written, from where its supervisor keeps it: the journal, or the log beside the state.
 // Must hold: the file is the service's own, so root reads it as the service's user; what is in it moves no cursor of a terminal.
 
-import { spawn } from 'node:child_process'
 import { createInterface } from 'node:readline'
 import type { Receipt } from '../../../agent/install.ts'
 import { BatonError, EXIT, reasonOf } from '../../../agent/words.ts'
 import { usage } from '../../lib/flags.ts'
 import { printLine } from '../../lib/printer.ts'
+import { BASE_ENVIRONMENT } from '../../lib/passed.ts'
 import { formatCommand } from '../../lib/shell.ts'
+import { spawnWatched } from '../boundary/drop.ts'
 import { isCrossing } from '../boundary/open.ts'
-import { idOf } from '../place/identity.ts'
+import { idOf, isRoot } from '../place/identity.ts'
 import { runFilesOf } from '../supervisor/run-files.ts'
 import { type Context, locate } from './context.ts'
 
@@ -18,14 +19,11 @@ export async function logs(context: Context, follow: boolean, lines: string): Pr
   if (!/^\d{1,6}$/.test(lines)) throw usage(`expected a number in --lines, got ${JSON.stringify(lines.slice(0, 40))}`)
   const { receipt } = await locate(context)
   const command = logProgram(receipt, follow, lines)
-  // of a session of its own: what is no longer root's cannot type into root's terminal
   const identity = (await isCrossing(receipt)) && receipt.supervisor === 'none' ? await idOf(receipt.user) : {}
-  const child = spawn(command[0] ?? '', command.slice(1), {
-    ...identity,
-    cwd: '/',
-    detached: true,
-    stdio: ['ignore', 'pipe', 'pipe'],
-  })
+  // that user could read root's environment in /proc
+  const child = spawnWatched(command, { ...identity, env: isRoot() ? BASE_ENVIRONMENT : process.env })
+  child.stdin.on('error', () => {}) // it may have ended before
+  child.stdin.end()
   let isAsked = false
   const end = () => {
     isAsked = true
