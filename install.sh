@@ -53,8 +53,12 @@ main() {
       ;;
     install) ;;
     *)
-      # every other command needs an existing install, except doctor
-      if find_installed; then run_command "$installed" "$@"; fi
+      # every other command needs an existing install, except doctor; of a clone there is only an install, and what doctor says of one
+      [ -z "$clone" ] || [ "$command" = doctor ] || no_clone
+      if find_installed; then
+        [ -z "$clone" ] || no_clone
+        run_command "$installed" "$@"
+      fi
       [ "$command" = doctor ] || no_install
       ;;
   esac
@@ -221,6 +225,10 @@ read_arguments() {
   [ -z "$flagged" ] || [ -z "$worded" ] || die 2 "expected one release, got $worded and --release $flagged"
   release=${flagged:-${worded:-${release:-${BATON_TAG:-latest}}}}
   [ "$release" = latest ] || is_tag "$release" || die 2 "expected a tag of the form vX.Y.Z or latest, got $release"
+}
+
+no_clone() {
+  die 2 "expected no \`--clone\` beside $command, which is a command of the install that is here" "\`install --clone $clone\` builds a release of the clone, and moves an install to it"
 }
 
 no_flag() {

@@ -543,6 +543,26 @@ test('`--clone` builds that clone and hands its dist on as the feed; a release h
   match((await installSh(['--clone', clone], { script })).stderr, 'expected the install.sh of a clone')
 })
 
+test('`--clone` beside a command of the install that is here is refused: that builds nothing, and nothing is run', async () => {
+  await using place = await ownFolder()
+  const [clone, prefix] = [join(place.path, 'clone'), join(place.path, 'beacon')]
+  await using dist = await sayingDist(['v1.0.0'])
+  await fakeClone(clone, join(place.path, 'ran'), dist.dir)
+  await mkdir(prefix)
+  await writeFile(join(prefix, 'receipt.json'), JSON.stringify({ service: 'beacon', feed: dist.dir }, null, 2))
+  const program = '#!/bin/sh\nif [ "$1" = --version ]; then echo "beacon v1.0.0"; else echo "ran $*"; fi\n'
+  await writeFile(join(prefix, 'beacon'), program, { mode: 0o755 })
+  const here = ['--user', '--prefix', prefix]
+  match((await installSh(['status', ...here])).stdout, /^ran status/)
+  for (const command of ['upgrade', 'rollback', 'status', 'doctor', 'start', 'uninstall']) {
+    const { code, stdout, stderr } = await installSh([command, '--clone', clone, ...here])
+    equal([code, stdout], [2, ''], stderr)
+    match(stderr, `expected no \`--clone\` beside ${command}`)
+    match(stderr, `hint: \`install --clone ${clone}\``)
+  }
+  is(existsSync(join(place.path, 'ran')), false)
+})
+
 if (isRoot) {
   test("as root only where nobody else can write: no build of a clone, and no feed, in anybody's folder", async () => {
     await using place = await ownFolder()
