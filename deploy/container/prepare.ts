@@ -259,7 +259,7 @@ function labelled(origin: JobOrigin): Record<string, string> {
   return { [ORIGIN_LABEL]: JSON.stringify(origin) }
 }
 
-const REPLACING: Record<Replacing, string> = {
+const ORDER_NOTES: Record<Replacing, string> = {
   stopped: 'stop the old one, start the new one',
   'stop-first': 'start the new one, which waits in its first code, stop the old one, and let the new one begin',
   'start-first': 'start the new one, and stop the old one at the end of the probation',
@@ -292,7 +292,7 @@ function planLines(
       ? []
       : [`try it on the copy of the database, in ${names.cage}, without a network: ${allowIrreversible}`]),
     `tag the present image ${origin.repository}:${rollbackTag(origin.name)}, so that a prune leaves it`,
-    `in the container ${names.switcher}, which the engine starts again if it is cut: rename ${origin.name} ${names.predecessor} and ${names.successor} ${origin.name}; ${REPLACING[how]}`,
+    `in the container ${names.switcher}, which the engine starts again if it is cut: rename ${origin.name} ${names.predecessor} and ${names.successor} ${origin.name}; ${ORDER_NOTES[how]}`,
     `wait until it is healthy${says} (at most ${formatDuration(request.healthTimeoutMs)})${probation}; on any failure put the old one back`,
     ...(composed === null ? [] : [composed.doing]),
     kept,
