@@ -72,7 +72,7 @@ test('the command that was meant is named if it is plain; else all are', () => {
   const hintFor = (word: string) => unknownCommand(word, words).hint
   const meant = { upgarde: 'upgrade', rolback: 'rollback', stat: 'start', statsu: 'status', instal: 'install' }
   for (const [typo, word] of Object.entries(meant)) is(hintFor(typo), `did you mean \`${word}\`? see --help`)
-  match(hintFor('frobnicate') ?? '', /^there are install, upgrade, /)
+  for (const other of ['frobnicate', 'rlbak']) match(hintFor(other) ?? '', /^there are install, upgrade, /, other)
 })
 
 test('baton: help is shown whatever the configuration is; a command says what is wrong with that', async () => {
