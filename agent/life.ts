@@ -152,7 +152,7 @@ function makeHooks(settings: Settings, turn: Turn): Pick<Life, 'drain' | 'resume
     )
     const ms = Math.round(performance.now() - began)
     if (ms > 0.8 * stopMs && ms < stopMs)
-      log({ event: 'warning', message: `the author's onStop took ${ms} of ${stopMs} ms (\`stopMs\`)` })
+      log({ event: 'warning', message: `the author's onStop took ${ms} of ${stopMs} ms (\`stopTimeout\`)` })
   }
   return { drain, resume, close }
 }

@@ -105,8 +105,8 @@ export async function openOwnInstall(
     const replacedByHand = now.dev !== first.dev || now.ino !== first.ino
     return replacedByHand && isSingleExecutable() && process.platform === 'linux' ? '/proc/self/exe' : null
   }
-  const { stallMs, readyMs, holdMs } = settings.update
-  const next = { order: settings.order, holdMs }
+  const { stallMs, readyMs, maxPauseMs } = settings.update
+  const next = { order: settings.order, maxPauseMs }
   const own = {
     service,
     executable,

@@ -1,38 +1,40 @@
-// The arguments of `embed()`: checked once, every fault reported at once, and frozen. Names carry the units and bounds.
+// The arguments of `embed()`: checked once, every fault reported at once, and frozen. Times are text here, and milliseconds from here on.
 
 import { homedir } from 'node:os'
 import { isAbsolute, join } from 'node:path'
 import { type TrustedProxy, trustedProxyFault } from './http/client-address.ts'
-import { BUSY, type Busy, PASSWORD_HEADERS, type PasswordHeader, UPDATE_BOUNDS } from './words/bounds.ts'
+import { BUSY, type Busy, PASSWORD_HEADERS, type PasswordHeader, TIME_SETTINGS, UPDATE_BOUNDS } from './words/bounds.ts'
+import { type Duration, DURATION_FORM, durationBounds, msOf } from './words/duration.ts'
 import { BatonError } from './words/errors.ts'
 import { type Log, logToStdout } from './log.ts'
 import { ownRelease, ownStart } from './own.ts'
 import { isService, isTag, SERVICE_MAX, type Anchor } from './words/release.ts'
 import { type Order, ORDERS } from './words/order.ts'
 
+/** Times such as `500ms`, `30s`, `5m`. docs/reference/settings.md has the bounds. */
 export interface UpdateSettings {
-  /** milliseconds that a successor must prove itself before it is committed; 0 to 3,600,000, default 30,000 */
-  probationMs?: number
-  /** milliseconds that a successor may take until it is ready; 100 to 3,600,000, default 60,000 */
-  readyMs?: number
-  /** milliseconds that connections which cannot move may take to end; 0 to 3,600,000, default 30,000 */
-  drainMs?: number
-  /**
-   * milliseconds, at most: a response that still moves bytes after `drainMs` may take twice its age, but no longer than this; 0
-   * to 86,400,000, default 600,000
-   */
-  drainMaxMs?: number
-  /** milliseconds of silence after which a download is broken off and resumed; 100 to 600,000, default 30,000 */
-  stallMs?: number
-  /** milliseconds that the author's `onStop` may take before the process exits anyway; 100 to 600,000, default 10,000 */
-  stopMs?: number
-  /** milliseconds of silence after which a successor in probation counts as hung; 500 to 600,000, default 5,000 */
-  hangMs?: number
-  /** stop-first: milliseconds that requests may take to end once nothing new is read; 0 to 600,000, default 2,000 */
-  quietMs?: number
-  /** stop-first: an update that is expected to make clients wait longer is refused; 100 to 600,000, default 15,000 */
-  holdMs?: number
+  /** that a successor must prove itself before it is committed; default `30s` */
+  probation?: Duration
+  /** that a successor may take until it is ready; default `1m` */
+  readyTimeout?: Duration
+  /** that connections which cannot move may take to end; default `30s` */
+  drainTimeout?: Duration
+  /** at most: a response that still moves bytes after `drainTimeout` may take twice its age, but no longer than this; default `10m` */
+  drainMax?: Duration
+  /** of silence after which a download is broken off and resumed; default `30s` */
+  stallTimeout?: Duration
+  /** that the author's `onStop` may take before the process exits anyway; default `10s` */
+  stopTimeout?: Duration
+  /** of silence after which a successor in probation counts as hung; default `5s` */
+  hangTimeout?: Duration
+  /** stop-first: that requests may take to end once nothing new is read; default `2s` */
+  quietTimeout?: Duration
+  /** stop-first: an update that is expected to make clients wait longer is refused; default `15s` */
+  maxPause?: Duration
 }
+
+/** The same, in milliseconds. */
+type UpdateTimes = Record<keyof typeof UPDATE_BOUNDS, number>
 
 /**
  * Why this process ends. `handover`: the next release serves on. `stop`: the service ends. `revert`: this new release could not
@@ -82,7 +84,8 @@ export interface EmbedOptions {
   order?: Order
   /**
    * stop-first: what becomes of requests that still run after three attempts to find a quiet moment. `cut`: they are closed and
-   * counted; `give-up`: the update ends with the code `busy`. Default: `update.busy` of the installer's configuration, or `cut`
+   * counted; `give-up`: the update ends with the code `busy`. Default: `update.busy` of the installer's configuration, or `give-up` for
+   * an automatic update and `cut` for one that a person asks for
    */
   busy?: Busy
   /** called when this process stops accepting: end what cannot move (WebSockets, long streams) */
@@ -109,9 +112,10 @@ export interface Settings {
   readonly passwordHeader: PasswordHeader
   readonly basePath: string
   readonly trust: Anchor | null
-  readonly update: Readonly<Required<UpdateSettings>>
+  readonly update: Readonly<UpdateTimes>
   readonly order: Order
-  readonly busy: Busy
+  /** null: as `busy` of EmbedOptions says */
+  readonly busy: Busy | null
   readonly onDrain: () => void
   readonly onResume: () => void
   readonly onStop: (reason: StopReason) => void | Promise<void>
@@ -154,7 +158,7 @@ export function readSettings(options: EmbedOptions = {}): Settings {
   const { dashboard, update: configured } = ownStart()?.configuration ?? {}
   const busy = readOne(BUSY, ['busy', options.busy], ['update.busy', configured?.['busy']], expect)
   const header = ['dashboard.passwordHeader', dashboard?.passwordHeader] as const
-  const passwordHeader = readOne(PASSWORD_HEADERS, ['passwordHeader', options.passwordHeader], header, expect)
+  const sent = readOne(PASSWORD_HEADERS, ['passwordHeader', options.passwordHeader], header, expect)
   const update = readUpdateSettings(options.update, expect)
   if (faults.length > 0) throw new BatonError('invalid_settings', faults.join('; '))
   return Object.freeze({
@@ -167,7 +171,7 @@ export function readSettings(options: EmbedOptions = {}): Settings {
     healthPath,
     executable: options.executable,
     trustedProxy,
-    passwordHeader,
+    passwordHeader: sent ?? PASSWORD_HEADERS[0],
     basePath,
     trust: options.trust === undefined ? ownRelease().trust : options.trust,
     update: Object.freeze(update),
@@ -183,32 +187,33 @@ export function readSettings(options: EmbedOptions = {}): Settings {
 function readUpdateSettings(
   given: UpdateSettings | undefined,
   expect: (holds: boolean, fault: string) => void,
-): Required<UpdateSettings> {
+): UpdateTimes {
   const configured = ownStart()?.configuration?.update
-  const read = (key: keyof UpdateSettings): number => {
-    const [lowest, highest, normal] = UPDATE_BOUNDS[key]
-    const value = given?.[key] ?? configured?.[key] ?? normal
+  const read = (name: keyof UpdateSettings): number => {
+    const [lowest, highest, normal] = UPDATE_BOUNDS[TIME_SETTINGS[name]]
+    const value = given?.[name] ?? configured?.[name]
+    const ms = value === undefined ? normal : msOf(value)
     expect(
-      Number.isInteger(value) && value >= lowest && value <= highest,
-      `\`update.${key}\`: expected whole milliseconds from ${lowest} to ${highest}, got ${show(value)}`,
+      ms >= lowest && ms <= highest,
+      `\`update.${name}\`: expected ${DURATION_FORM}, ${durationBounds(lowest, highest)}, got ${show(value)}`,
     )
-    return value
+    return ms
   }
-  const keys = Object.keys(UPDATE_BOUNDS) as (keyof UpdateSettings)[]
-  return Object.fromEntries(keys.map((key) => [key, read(key)])) as Required<UpdateSettings>
+  const names = Object.keys(TIME_SETTINGS) as (keyof UpdateSettings)[]
+  return Object.fromEntries(names.map((name) => [TIME_SETTINGS[name], read(name)])) as UpdateTimes
 }
 
-/** What the author gives, else what the operator has configured, else the first. */
+/** What the author gives, else what the operator has configured, else null. */
 function readOne<T extends string>(
-  all: readonly [T, ...T[]],
+  all: readonly T[],
   given: readonly [name: string, value: unknown],
   configured: readonly [name: string, value: unknown],
   expect: (holds: boolean, fault: string) => void,
-): T {
+): T | null {
   const [name, value] = given[1] === undefined ? configured : given
-  const found = value === undefined ? all[0] : all.find((one) => one === value)
-  expect(found !== undefined, `\`${name}\`: expected ${all.join(' or ')}, got ${show(value)}`)
-  return found ?? all[0]
+  const found = all.find((one) => one === value)
+  expect(value === undefined || found !== undefined, `\`${name}\`: expected ${all.join(' or ')}, got ${show(value)}`)
+  return found ?? null
 }
 
 type Defaulted = 'service' | 'tag' | 'password' | 'feed' | 'stateDirectory' | 'healthPath' | 'database' | 'basePath'

@@ -89,7 +89,7 @@ export function makeUpdater(options: UpdaterOptions): Updater {
     return begun.operation
   }
 
-  const next = { order: settings.order, holdMs: settings.update.holdMs, readyMs: settings.update.readyMs }
+  const next = { order: settings.order, maxPauseMs: settings.update.maxPauseMs, readyMs: settings.update.readyMs }
   const answers = () => import('./update/answers.ts')
   const status = async (): Promise<Status> => (await answers()).statusOf(install, running, instance, next)
 

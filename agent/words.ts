@@ -3,6 +3,7 @@
 
 export * from './words/bounds.ts'
 export * from './words/configuration.ts'
+export * from './words/duration.ts'
 export * from './words/errors.ts'
 export * from './words/lent.ts'
 export * from './words/pause.ts'

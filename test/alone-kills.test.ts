@@ -33,7 +33,7 @@ for (const [signal, role, steps] of [
       const every = isLong ? 1 : 4
       const some = steps.filter((_, at) => at % every === 0)
       await atOnce(some, async (step) => {
-        await using world = await openWorld({ readyMs: 10_000 })
+        await using world = await openWorld({ readyTimeout: '10s' })
         await world.faultAt(role, [{ step, signal }])
         const load = world.load()
         await sleep(100)

@@ -78,7 +78,7 @@ test('what was in memory is there too for a new process whose holder has died be
 })
 
 test('a request that does not end: the switch waits and tries again, then cuts it, or gives up if that is said', async () => {
-  await using world = await openWorld({ quietMs: 200 })
+  await using world = await openWorld({ quietTimeout: '200ms' })
   const slow = new Promise((resolve) => {
     const asked = request({ port: world.port, path: '/slow/200000' }, () => resolve('answered'))
     asked.once('error', () => resolve('cut'))
@@ -130,7 +130,7 @@ for (const [fault, why] of [
       // a good release on a slow machine is ready within this time, too
       const isLate = fault === 'never-listens' || fault === 'ill'
       const readyMs = isLate ? 5000 : 20_000
-      await using world = await openWorld({ readyMs })
+      await using world = await openWorld({ readyTimeout: `${readyMs}ms` })
       const load = world.load()
       await sleep(100)
       const done = await world.update(fault)
@@ -171,7 +171,7 @@ test('a release that answers 503 while it warms up is waited for, and nobody is 
 
 test('a release that hangs in probation: the report says how long clients waited for it, not only for the two changes of hands', async () => {
   const hangMs = 1500
-  await using world = await openWorld({ hangMs, probationMs: 5000 })
+  await using world = await openWorld({ hangTimeout: `${hangMs}ms`, probation: '5s' })
   const done = await world.update('hangs-later')
   is(done.outcome, 'reverted', JSON.stringify(done))
   const [first = 0, second = 0, ...more] = done.handover?.pausesMs ?? []
@@ -182,7 +182,7 @@ test('a release that hangs in probation: the report says how long clients waited
 })
 
 test('a release that starts more slowly than an update may is left by a rollback all the same', async () => {
-  await using world = await openWorld({ holdMs: 100 })
+  await using world = await openWorld({ maxPause: '100ms' })
   const done = await world.update('starts-slowly')
   is(done.outcome, 'updated', JSON.stringify(done.error))
   await world.beginRollback()
@@ -209,7 +209,7 @@ test('a supervision takes the holder for the service: it starts no second one wh
 for (const how of ['throws', 'hangs', 'blocks']) {
   const register = how === 'hangs' ? test : test.long
   register(`an old one whose onStop ${how} is waited for, and ended: the new one begins when it is gone`, async () => {
-    await using world = await openWorld({ stopMs: 1000 })
+    await using world = await openWorld({ stopTimeout: '1s' })
     await writeFile(join(world.home.stateDirectory, 'stop'), how)
     const load = world.load()
     await sleep(100)
@@ -244,7 +244,7 @@ test.run()
 
 /** What the first code of a release says after its gate, if it comes through. */
 async function atGate(given: Pick<Inheritance, 'predecessor' | 'gate'>): Promise<string> {
-  const inheritance = { ...given, channel: { messages: 7, packets: 8 }, hangMs: 1000, listeners: [] }
+  const inheritance = { ...given, channel: { messages: 7, packets: 8 }, hangTimeout: '1s', listeners: [] }
   const gate = new URL('../agent/handover/gate.ts', import.meta.url).href
   const code = `import { waitAtGate } from '${gate}'
     waitAtGate({ tag: 'v1.1.0', order: 'stop-first' })

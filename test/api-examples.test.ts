@@ -5,6 +5,7 @@ import { execFile } from 'node:child_process'
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
+import type { UpdateSettings } from '../agent/settings.ts'
 import type { Status } from '../agent/words/state.ts'
 import { equal, is } from './assert.ts'
 import { until } from './fixtures/evidence.ts'
@@ -39,7 +40,7 @@ test('each example of the document is what a running service answers', async () 
 
 async function ofManaged(): Promise<Recorded[]> {
   const releases = await Promise.all(['v1.0.0', 'v1.1.0'].map((tag) => scriptRelease(tag)))
-  const update = { probationMs: 500, auto: AUTO } as { probationMs: number }
+  const update = { probation: '500ms', auto: AUTO } as UpdateSettings
   await using service = await installService({ releases, update })
   const { kept, ask } = asking(service)
   await ask('POST', '/rollback', undefined, 404, 'NoBackup')

@@ -5,6 +5,7 @@
 import { readFile, writeFile } from 'node:fs/promises'
 import { createServer } from 'node:net'
 import { join } from 'node:path'
+import type { UpdateSettings } from '../agent/settings.ts'
 import type { ErrorCode } from '../agent/words/errors.ts'
 import type { Operation, Status, VersionReport } from '../agent/words/state.ts'
 import { equal, is, match, ok } from './assert.ts'
@@ -37,7 +38,7 @@ interface Case {
   reason: RegExp
   /** where it is not that of the phase */
   code?: ErrorCode
-  update?: Record<string, number>
+  update?: UpdateSettings
   /** of the long form: another one here is found out in the same way */
   long?: boolean
   /** whether somebody tries it once more, by its name */
@@ -51,8 +52,8 @@ interface Case {
 const ALL: Case[] = [
   // the slow ones first
   script('hangs-on-version', 'verify', /expected an answer to `--version` within 10 s/),
-  { ...script('dies-after-5s', 'probation', /ended by SIGKILL/, { probationMs: 6000 }), long: true },
-  script('hangs-before-ready', 'before ready', /not ready within 4000 ms/, { readyMs: 4000 }),
+  { ...script('dies-after-5s', 'probation', /ended by SIGKILL/, { probation: '6s' }), long: true },
+  script('hangs-before-ready', 'before ready', /not ready within 4000 ms/, { readyTimeout: '4s' }),
   { ...script('lies-to-verify', 'verify', /says v0\.0\.1, expected v1\.2\.0/), isNamed: true },
   script('lies-to-probe', 'before ready', /expected beacon v1\.2\.0, it says it is beacon v0\.0\.1/),
   { ...script('exits-at-once', 'before ready', /exited with code 3/), isNamed: true },
@@ -97,7 +98,7 @@ test.run()
 async function conduct({ release, phase, reason, update, isNamed, isSilent, arrange, code: own }: Case): Promise<void> {
   const [before, old, good] = await common
   const bad = await release()
-  await using home = await install({ release: old, update: { probationMs: 2000, ...update } })
+  await using home = await install({ release: old, update: { probation: '2s', ...update } })
   const feed = join(home.home, 'no-feed')
   await publishTo(feed, [bad])
   await unpack(before, home.backup)
@@ -216,7 +217,7 @@ async function takeItsPort(home: Install): Promise<AsyncDisposable> {
   }
 }
 
-function script(fault: Fault, phase: Phase, reason: RegExp, update?: Record<string, number>): Case {
+function script(fault: Fault, phase: Phase, reason: RegExp, update?: UpdateSettings): Case {
   const title = fault.replaceAll('-', ' ')
   return { title, release: () => scriptRelease(BAD_TAG, fault), phase, reason, ...(update && { update }) }
 }

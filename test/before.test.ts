@@ -83,8 +83,8 @@ test('start-first: it runs while the old process serves', async () => {
   is((await (await placesOf(it)).log()).at(-1), 'v1.1.0 after v1.0.0 serves true true')
 })
 
-test('its time counts to `readyMs`, and a release that is given up leaves none behind', async () => {
-  await using it = await adopted(MIGRATES, BEFORE, { update: { readyMs: 3000 } })
+test('its time counts to `readyTimeout`, and a release that is given up leaves none behind', async () => {
+  await using it = await adopted(MIGRATES, BEFORE, { update: { readyTimeout: '3s' } })
   const { state } = await placesOf(it)
   const [slow, migrates] = [join(state, 'slow'), join(state, 'migrates')]
   await writeFile(slow, '')

@@ -112,7 +112,7 @@ test('what the kernel has ended for want of memory is counted in the group of th
 })
 
 test('a release that is late is remembered with the time that it had, and `latest` tries it again with more', async () => {
-  await using it = await installed('never-listens', { readyMs: 1500 })
+  await using it = await installed('never-listens', { readyTimeout: '1500ms' })
   is((await it.updated()).outcome, 'reverted')
   const { bad } = await journalOf(it.home)
   equal(
@@ -125,7 +125,7 @@ test('a release that is late is remembered with the time that it had, and `lates
   is((await it.updated()).outcome, 'up_to_date')
   await it.home.stop()
   const config = JSON.parse(await readFile(it.home.configPath, 'utf8')) as { update: object }
-  await writeFile(it.home.configPath, JSON.stringify({ ...config, update: { ...config.update, readyMs: 8000 } }))
+  await writeFile(it.home.configPath, JSON.stringify({ ...config, update: { ...config.update, readyTimeout: '8s' } }))
   await rm(it.fault)
   await it.home.start()
   const after = await latest()
@@ -168,7 +168,7 @@ test('a crash that only the rescue counts has its last words, and what the host 
     ['exits', true],
   ] as const
   for (const [fault, isBad] of isLong ? crashes : crashes.slice(0, 1)) {
-    await using it = await installed(null, { probationMs: 60_000 })
+    await using it = await installed(null, { probation: '1m' })
     is((await it.home.api('POST', '/admin/update')).status, 202)
     await until('probation', async () => (await journalOf(it.home)).probation?.until ?? null)
     await killAll(it.home)
@@ -218,7 +218,10 @@ interface Tried extends AsyncDisposable {
 /** An install of v1.0.0, of an application for one process, whose feed has v1.1.0. */
 async function installed(fault: OnlyFault | null, update: object = {}): Promise<Tried> {
   const [old, next] = [await programRelease('v1.0.0', ONLY), await programRelease('v1.1.0', ONLY)]
-  const home = await install({ release: old, update: { quietMs: 500, probationMs: 500, holdMs: 60_000, ...update } })
+  const home = await install({
+    release: old,
+    update: { quietTimeout: '500ms', probation: '500ms', maxPause: '1m', ...update },
+  })
   await publishTo(home.receipt.feed, [old, next])
   const path = join(home.stateDirectory, 'fault')
   if (fault !== null) await writeFile(path, fault)

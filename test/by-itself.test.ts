@@ -86,7 +86,7 @@ test('a release that is put back is never tried again by itself', async () => {
 test('a release that was late goes by itself again once there is more time for it, and the status says why', async () => {
   const [v100, late] = [await scriptRelease('v1.0.0'), await scriptRelease('v1.0.1', 'hangs-before-ready')]
   const feed = await publishTo(join(home, 'late'), [v100, late])
-  const update = { readyMs: 1500, hangMs: 30_000 }
+  const update = { readyTimeout: '1500ms', hangTimeout: '30s' }
   await using it = await byItself({ release: v100, feed, auto: ANY, update })
   await it.start()
   const deed = await it.deed()
@@ -100,7 +100,7 @@ test('a release that was late goes by itself again once there is more time for i
   await restarted()
   const same = await it.until('the feed was asked', ({ schedule }) => (schedule?.waits.length ?? 0) > 0)
   match(same.schedule?.waits[0]?.says ?? '', /^v1\.0\.1 waits for you: it failed here: .*not ready within 1500 ms/)
-  await it.rule({ readyMs: 2500 })
+  await it.rule({ readyTimeout: '2500ms' })
   await restarted()
   const again = 'it was not ready here within 1.5 s, and has 2.5 s now'
   const says = `v1.0.1 goes by itself: the last attempt failed; ${again}`
@@ -123,7 +123,7 @@ test(`${isLong ? 'twelve' : 'two'} good releases, one after the other, go by the
   const [first, ...others] = all
   ok(first !== undefined)
   const feed = await publishTo(join(home, 'one-after-the-other'), [first])
-  await using it = await byItself({ release: first, feed, auto: ANY, update: { probationMs: 500 } })
+  await using it = await byItself({ release: first, feed, auto: ANY, update: { probation: '500ms' } })
   await it.start()
   const load = startLoad({ mode: 'fresh', clients: 4, port: it.port ?? 0, path: '/healthz', thinkMs: 20 })
   const kept = startLoad({ mode: 'keepalive', clients: 4, port: it.port ?? 0, path: '/healthz', thinkMs: 20 })
@@ -177,14 +177,14 @@ const BAD: Bad[] = [
   {
     what: 'dies after ten seconds',
     fault: 'dies-after-10s',
-    update: { probationMs: 13_000 },
+    update: { probation: '13s' },
     says: /ended by SIGKILL|no answer|sign of life/,
     waits: /was put back here/,
   },
   {
     what: 'is slow',
     fault: 'hangs-before-ready',
-    update: { readyMs: 1500 },
+    update: { readyTimeout: '1500ms' },
     says: /not ready within 1500 ms/,
     waits: null,
   },
@@ -192,7 +192,7 @@ const BAD: Bad[] = [
   {
     what: 'could not update further',
     fault: 'cannot-update-further',
-    update: { probationMs: 2000 },
+    update: { probation: '2s' },
     says: /cannot install later updates|not a managed install|cannot update|is not managed/,
     waits: /was put back here/,
   },
@@ -210,7 +210,7 @@ test('bad releases change no host without a person: each ends where it began, an
   const turns = inTurns(2, isLong ? BAD : BAD.filter(({ inCi }) => inCi), async (bad) => {
     const { what, fault = 'none', update = {}, says, waits } = bad
     const feed = await publishTo(join(home, `bad-${BAD.indexOf(bad)}`), [good, await scriptRelease('v1.0.1', fault)])
-    await using it = await byItself({ release: good, feed, auto: ANY, update: { hangMs: 5000, ...update } })
+    await using it = await byItself({ release: good, feed, auto: ANY, update: { hangTimeout: '5s', ...update } })
     await it.start()
     const message = (await it.deed()).error?.message ?? ''
     match(message, says, `${what}: ${message}`)

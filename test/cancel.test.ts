@@ -3,6 +3,7 @@
 import { existsSync, readdirSync } from 'node:fs'
 import { connect } from 'node:net'
 import { join } from 'node:path'
+import type { UpdateSettings } from '../agent/settings.ts'
 import type { Operation, Status } from '../agent/words/state.ts'
 import { equal, is, match } from './assert.ts'
 import { journalOf, processesBelow, sha256Of, until } from './fixtures/evidence.ts'
@@ -47,7 +48,7 @@ test('cancelling takes effect while the feed says nothing at all', async () => {
 })
 
 test('a service that is told to stop in the middle of an update does not hold that against the release', async () => {
-  await using world = await withFeed({ turns: [{ stallAfter: 20_000 }] }, { drainMs: 20_000 })
+  await using world = await withFeed({ turns: [{ stallAfter: 20_000 }] }, { drainTimeout: '20s' })
   const { home } = world
   const before = await sha256Of(home.executable)
   is((await home.api('POST', '/admin/update')).status, 202)
@@ -106,15 +107,14 @@ async function statusOf(home: Install): Promise<Status> {
 }
 
 /** v1.0.0 runs; v1.1.0 is in a feed that has these faults. */
-async function withFeed(
-  faults: Faults,
-  update: Record<string, number> = {},
-): Promise<AsyncDisposable & { home: Install }> {
+async function withFeed(faults: Faults, update: UpdateSettings = {}): Promise<AsyncDisposable & { home: Install }> {
   await using stack = new AsyncDisposableStack()
   const list = await built
   const folder = stack.use(await temporary('cancel')).path
   const server = stack.use(await releaseServer({ dir: await publishTo(folder, list), ...faults }))
-  const home = stack.use(await install({ release: list[0] as TestRelease, feed: server.staticUrl, update }))
+  const home = stack.use(
+    await install({ release: list[0] as TestRelease, feed: server.staticUrl, update: { ...update } }),
+  )
   await home.start()
   const kept = stack.move()
   return { home, [Symbol.asyncDispose]: () => kept.disposeAsync() }

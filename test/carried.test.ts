@@ -6,6 +6,7 @@ import { connect, type Socket } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
+import type { UpdateSettings } from '../agent/settings.ts'
 import type { Operation, Status } from '../agent/words/state.ts'
 import { equal, is, ok } from './assert.ts'
 import { type Install, install } from './fixtures/install.ts'
@@ -17,12 +18,10 @@ import { suite } from './suite.ts'
 const test = suite('carried', { timeoutMs: 120_000 })
 const [WEBSOCKETS, STREAMS, SWITCHES] = [24, 24, 2]
 
-async function managed(
-  update: Record<string, number> = {},
-): Promise<AsyncDisposable & { home: Install; port: number }> {
+async function managed(update: UpdateSettings = {}): Promise<AsyncDisposable & { home: Install; port: number }> {
   const folder = await mkdtemp(join(tmpdir(), 'baton-carried-'))
   const [from, to] = [await scriptRelease('v1.0.0'), await scriptRelease('v1.1.0')]
-  const home = await install({ release: from, feed: await publishTo(folder, [to]), update })
+  const home = await install({ release: from, feed: await publishTo(folder, [to]), update: { ...update } })
   await home.start()
   return {
     home,
@@ -40,7 +39,7 @@ async function operate(home: Install, path: string): Promise<Operation> {
 }
 
 test('numbered messages each way go on over updates and rollbacks: none lost, doubled, late, none closed', async () => {
-  await using place = await managed({ drainMs: 10_000, hangMs: 5000 })
+  await using place = await managed({ drainTimeout: '10s', hangTimeout: '5s' })
   const { home, port } = place
   const followers = await startFollowers({ port, websockets: WEBSOCKETS, streams: STREAMS, everyMs: 200 })
   for (let done = 0; done < SWITCHES; done++) {
@@ -58,7 +57,7 @@ test('numbered messages each way go on over updates and rollbacks: none lost, do
 })
 
 test('idle connections come back from a successor that is killed; what it has spoken with ends at once', async () => {
-  await using place = await managed({ probationMs: 4000, drainMs: 10_000, hangMs: 5000 })
+  await using place = await managed({ probation: '4s', drainTimeout: '10s', hangTimeout: '5s' })
   const { home, port } = place
   const idle = await Promise.all(Array.from({ length: 20 }, () => openIdle(port)))
   const spoken = await openIdle(port)

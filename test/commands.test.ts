@@ -310,7 +310,7 @@ hosted.long(
     await host.ok(
       'sed',
       '-i',
-      's/"listen"/"update":{"probationMs":20000,"quietMs":500},"listen"/',
+      's/"listen"/"update":{"probation":"20s","quietTimeout":"500ms"},"listen"/',
       '/etc/shop/config.json',
     )
     await host.ok('shop', 'baton', 'start')

@@ -95,7 +95,7 @@ test.run()
 async function started(mode: string): Promise<Install> {
   const [v100, v110, v120] = (await built) ?? []
   if (v100 === undefined || v110 === undefined || v120 === undefined) throw new Error('expected three releases')
-  const home = await install({ release: v100, update: { probationMs: 400, drainMs: 400 } })
+  const home = await install({ release: v100, update: { probation: '400ms', drainTimeout: '400ms' } })
   try {
     await publishTo(join(home.home, 'no-feed'), [v100, v110, v120])
     await home.start()

@@ -265,7 +265,7 @@ async function onSmallDisk(faults: object, change: ((feed: string) => Promise<vo
     release: v100,
     feed: change === null ? server.staticUrl : server.feed,
     home: join(folder, 'home'),
-    update: { stallMs: 1000 },
+    update: { stallTimeout: '1s' },
   })
   await home.start()
   return {

@@ -325,7 +325,7 @@ async function serveFeed(host: FeedHost): Promise<string> {
 
 /** A probation of 30 seconds is right for people. After an install the configuration is the operator's, and needs a restart. */
 function quicker(text: string, install: RegExp, folder = '/etc'): string {
-  const edit = `sed -i 's/"listen"/"update":{"probationMs":1000},"listen"/' ${folder}/beacon/config.json`
+  const edit = `sed -i 's/"listen"/"update":{"probation":"1s"},"listen"/' ${folder}/beacon/config.json`
   ok(install.test(text))
   return text.replaceAll(install, (line) => `${line}\n${edit}\nbeacon stop\nbeacon start`)
 }

@@ -45,13 +45,13 @@ for (const [at, { habit, kind, isSupervised }] of CASES.entries()) {
   })
 }
 
-test('the old release is not waited for longer than readyMs after a broken one: it serves as it is, and the update is reverted', async () => {
+test('the old release is not waited for longer than readyTimeout after a broken one: it serves as it is, and the update is reverted', async () => {
   const text = `import { existsSync, writeFileSync } from 'node:fs'
 import { createServer } from 'node:http'
 createServer((request, response) => {
   response.writeHead(request.url === '/healthz' && existsSync('ill') ? 503 : 200).end('TAG ' + process.pid)
 }).listen(Number(process.env.PORT), process.env.HOST)`
-  await using host = await stranger({ text, config: { order: 'stop-first' }, update: { readyMs: 3000 } })
+  await using host = await stranger({ text, config: { order: 'stop-first' }, update: { readyTimeout: '3s' } })
   const first = await until('an answer', () => who(host, 'v1.0.0', null))
   await host.release(
     'v1.1.0',

@@ -91,7 +91,7 @@ interface World extends AsyncDisposable {
 
 async function served(): Promise<World> {
   const [from, to] = await Promise.all([programRelease('v1.0.0', PROGRAM), programRelease('v1.1.0', PROGRAM)])
-  const home = await install({ release: from, update: { probationMs: 1500 } })
+  const home = await install({ release: from, update: { probation: '1500ms' } })
   await publishTo(join(home.home, 'no-feed'), [to])
   const taker = createServer()
   await once(taker.listen(0, '127.0.0.1'), 'listening')

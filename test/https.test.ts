@@ -133,7 +133,7 @@ for (const [name, text, kind, end] of [
   ['HTTP/2', HTTP2, 'start-first', '; a request that never ends is cut, and counted'],
 ] as const) {
   page(`a page that is open over ${name} in a browser sees an answer to each request, ${kind}${end}`, async () => {
-    await using home = await adopted(AUTO + text, { order: kind }, { update: { drainMs: 1000 } })
+    await using home = await adopted(AUTO + text, { order: kind }, { update: { drainTimeout: '1s' } })
     await using browser = await launch()
     await using watched = await openPage(browser, { ignoreHTTPSErrors: true })
     await watched.page.goto(`https://localhost:${home.port}/`)

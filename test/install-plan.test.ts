@@ -441,7 +441,7 @@ test('a shell finds the service: a plain listener first, wildcards by loopback',
     tls: false,
   })
   equal(access({ dashboard: { password: 'x' }, basePath: '/b' }).token, 'x')
-  const typos = { listen: [{ port: 1, hots: 'x' }], update: { probationMS: 1, drainMs: 1 }, mine: { a: 1 } }
+  const typos = { listen: [{ port: 1, hots: 'x' }], update: { probationMS: 1, drainTimeout: '1ms' }, mine: { a: 1 } }
   equal(
     access(typos).unknown.map(({ name }) => name),
     ['listen[0].hots', 'update.probationMS'],

@@ -11,7 +11,7 @@ import { suite } from './suite.ts'
 
 const test = suite('life', { timeoutMs: 60_000 })
 
-test('a hook that never settles keeps nobody alive beyond `stopMs`, and the log says so', async () => {
+test('a hook that never settles keeps nobody alive beyond `stopTimeout`, and the log says so', async () => {
   await using service = await started(300)
   service.child.kill('SIGTERM')
   equal(await service.ended, [0, null])
@@ -19,11 +19,11 @@ test('a hook that never settles keeps nobody alive beyond `stopMs`, and the log 
   match(service.output(), /the author's onStop: expected it to settle within 300 ms/)
 })
 
-test('a hook that needs nearly all of `stopMs` is told of before it needs more', async () => {
+test('a hook that needs nearly all of `stopTimeout` is told of before it needs more', async () => {
   await using service = await started(2000, 1700)
   service.child.kill('SIGTERM')
   equal(await service.ended, [0, null])
-  match(service.output(), /the author's onStop took 1\d{3} of 2000 ms \(`stopMs`\)/)
+  match(service.output(), /the author's onStop took 1\d{3} of 2000 ms \(`stopTimeout`\)/)
 })
 
 test('a second signal ends it at once, unless it comes in the same moment as the first', async () => {

@@ -39,7 +39,7 @@ test('two ports, a unix socket and https are all handed on, and no request on an
     { path },
     { host: '127.0.0.1', port: tls, tls: certificate },
   ]
-  await using home = await install({ release: room.from, feed: room.feed, listen, update: { probationMs: 600 } })
+  await using home = await install({ release: room.from, feed: room.feed, listen, update: { probation: '600ms' } })
   await home.start()
   const loads = [
     startLoad({ mode: 'keepalive', clients: 8, port: one, thinkMs: [0, 10] }),
@@ -74,7 +74,7 @@ test('an address that the configuration changes on the same port is taken over w
   await using room = await makeRoom()
   const port = await freePort()
   const listen = [{ host: '127.0.0.1', port }]
-  await using home = await install({ release: room.from, feed: room.feed, listen, update: { probationMs: 400 } })
+  await using home = await install({ release: room.from, feed: room.feed, listen, update: { probation: '400ms' } })
   await home.start()
   await listenOn(home, '0.0.0.0', port)
   const ended = await operate(home, port, '/admin/update', { mayReset: true })
@@ -102,7 +102,7 @@ test('what only a release listened on that was taken back is not held: its clien
   const bad = await scriptRelease('v1.2.0', 'dies-after-1s')
   const feed = await publishTo(join(room.folder, 'bad'), [bad])
   const listen = [{ host: '0.0.0.0', port }]
-  await using home = await install({ release: room.from, feed, listen, update: { probationMs: 4000 } })
+  await using home = await install({ release: room.from, feed, listen, update: { probation: '4s' } })
   using keeper = openDescriptorStore(join(room.folder, 'keeper.sock'))
   await home.start({ NOTIFY_SOCKET: keeper.path })
   await listenOn(home, '127.0.0.1', port)
@@ -121,7 +121,11 @@ test('what only a release listened on that was taken back is not held: its clien
 
 test('a long streaming response is ended by the onDrain hook of the service, not cut', async () => {
   await using room = await makeRoom()
-  await using home = await install({ release: room.from, feed: room.feed, update: { probationMs: 600, drainMs: 8000 } })
+  await using home = await install({
+    release: room.from,
+    feed: room.feed,
+    update: { probation: '600ms', drainTimeout: '8s' },
+  })
   await home.start()
   const port = home.port ?? 0
   const stream = openStream(port, '/api/stream?events=100000&intervalMs=20')
@@ -136,7 +140,11 @@ test('a long streaming response is ended by the onDrain hook of the service, not
 
 test('what does not end by the drain deadline is cut, counted and reported', async () => {
   await using room = await makeRoom()
-  await using home = await install({ release: room.from, feed: room.feed, update: { probationMs: 400, drainMs: 300 } })
+  await using home = await install({
+    release: room.from,
+    feed: room.feed,
+    update: { probation: '400ms', drainTimeout: '300ms' },
+  })
   await home.start()
   const port = home.port ?? 0
   // a request that never ends: its body is announced and does not come

@@ -52,7 +52,7 @@ test('an update that the service carries out itself leaves nothing unpacked but 
   if (v100 === undefined || v110 === undefined) throw new Error('expected two releases')
   await using feed = await temporary('own')
   await publishTo(feed.path, [v100, v110])
-  await using home = await install({ release: v100, feed: feed.path, update: { probationMs: 200 } })
+  await using home = await install({ release: v100, feed: feed.path, update: { probation: '200ms' } })
   const unpacked = join(dirname(home.executable), '.beacon')
   const folders = ['v0.8.0', 'v0.9.0', 'v1.0.0', 'v1.1.0'].map((tag, at) => [tag, String(at).repeat(16)] as const)
   for (const [tag, name] of folders) await unpackedAt(join(unpacked, name), tag)

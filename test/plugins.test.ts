@@ -97,7 +97,7 @@ test('plugins live in the state directory: an update and a rollback find them, a
     dashboard: { password: string }
     stateDirectory: string
   }
-  await writeFile(config, JSON.stringify({ ...written, update: { probationMs: 500 } }), { mode: 0o600 })
+  await writeFile(config, JSON.stringify({ ...written, update: { probation: '500ms' } }), { mode: 0o600 })
   const { password } = written.dashboard
   const command = join(home, '.local/bin/shop')
   const report = async (path = '/') => JSON.parse(String((await ask(port, 'GET', path, null)).body)) as unknown

@@ -5,6 +5,7 @@ import { readFileSync, writeFileSync, rmSync } from 'node:fs'
 import { readFile, writeFile } from 'node:fs/promises'
 import { request } from 'node:http'
 import { join } from 'node:path'
+import type { UpdateSettings } from '../agent/settings.ts'
 import { startTimeOf } from '../agent/sockets/process.ts'
 import type { Operation, Status } from '../agent/words/state.ts'
 import { equal, is, match, ok } from './assert.ts'
@@ -69,7 +70,7 @@ const PROMISES: Record<string, () => Promise<void>> = {
 
   'where neither gets well it is taken back in the end, and is not blamed: the next try may have it': async () => {
     for (const isLate of [false, true]) {
-      await using world = await served({ hangMs: 500, readyMs: 3000 })
+      await using world = await served({ hangTimeout: '500ms', readyTimeout: '3s' })
       if (!isLate) world.ill(true)
       await world.update()
       if (isLate) await world.said(/successor v1\.1\.0 .*: accepting/)
@@ -87,7 +88,7 @@ const PROMISES: Record<string, () => Promise<void>> = {
 
   'a predecessor that is told to stop in probation gives its connections away: none is closed, nothing is lost':
     async () => {
-      await using world = await served({ probationMs: 3000, drainMs: 5000 })
+      await using world = await served({ probation: '3s', drainTimeout: '5s' })
       const port = world.home.port ?? 0
       const common = { port, path: '/version' }
       const loads = [
@@ -114,7 +115,7 @@ const PROMISES: Record<string, () => Promise<void>> = {
 
   'a successor that dies when its predecessor has closed its state already: the previous release is started, nobody is refused':
     async () => {
-      await using world = await served({ hangMs: 20_000 })
+      await using world = await served({ hangTimeout: '20s' })
       const load = startLoad({
         port: world.home.port ?? 0,
         path: '/version',
@@ -172,10 +173,10 @@ interface World extends AsyncDisposable {
 }
 
 /** v1.0.0 with v0.9.0 as its backup; the feed has v1.1.0. */
-async function served(update: Record<string, number> = {}, environment: Record<string, string> = {}): Promise<World> {
+async function served(update: UpdateSettings = {}, environment: Record<string, string> = {}): Promise<World> {
   const [before, old, next] = await built
   if (before === undefined || old === undefined || next === undefined) throw new Error('no releases')
-  const home = await install({ release: old, update: { probationMs: 1500, ...update } })
+  const home = await install({ release: old, update: { probation: '1500ms', ...update } })
   await unpack(before, home.backup)
   await publishTo(join(home.home, 'no-feed'), [next])
   const [illness, faults] = [join(home.home, 'ill'), join(home.home, 'faults.json')]
@@ -208,7 +209,7 @@ async function served(update: Record<string, number> = {}, environment: Record<s
 /** One request ends in the drain, and one never does: in a handover, and when the service is stopped. */
 async function atAnyHour(way: 'forward' | 'back'): Promise<void> {
   const probationMs = 1500
-  await using world = await served({ probationMs, drainMs: 4000 }, { [CLOCK]: way })
+  await using world = await served({ probation: `${probationMs}ms`, drainTimeout: '4s' }, { [CLOCK]: way })
   const { home } = world
   const { pid } = (await world.status()).instance
   const [slow] = [await halfPosted(home), await halfPosted(home)]

@@ -7,6 +7,7 @@ import { stat } from 'node:fs/promises'
 import { Agent, request } from 'node:http'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
+import type { UpdateSettings } from '../agent/settings.ts'
 import { type Operation, STAGES, type Status } from '../agent/words/state.ts'
 import { equal, is, match, ok } from './assert.ts'
 import { processesBelow, sha256Of, until } from './fixtures/evidence.ts'
@@ -62,7 +63,7 @@ test('of 50 requests at once and a command line, exactly one gets its operation'
 })
 
 test('of 50 requests at once exactly one is accepted, and its watchers see one story', async () => {
-  await using home = await served({ probationMs: 2500 })
+  await using home = await served({ probation: '2500ms' })
   const before = await statusOf(home)
   const answers = await contest(home, 50)
   const accepted = answers.filter(({ status }) => status === 202)
@@ -100,7 +101,7 @@ test('of 50 requests at once exactly one is accepted, and its watchers see one s
 })
 
 test('whoever has read that an operation has ended is not refused the next one', async () => {
-  await using home = await served({ probationMs: 0 })
+  await using home = await served({ probation: '0' })
   for (const [tag, outcome] of [
     ['v1.0.0', 'rolled_back'], // an older one
     ['v1.2.0', 'updated'],
@@ -118,7 +119,7 @@ test('whoever has read that an operation has ended is not refused the next one',
 })
 
 test('a status that is waited for is answered at each change, across the switch, and none is missed', async () => {
-  await using home = await served({ probationMs: 300 })
+  await using home = await served({ probation: '300ms' })
   const seen: Operation[] = []
   let etag = ''
   const asked = async (wait: number): Promise<number> => {
@@ -178,9 +179,9 @@ test('without a backup a rollback is told so, and takes nothing from an update t
 test.run()
 
 /** v1.1.0 with v1.0.0 as its backup, or v1.0.0 without one; v1.2.0 is the latest. */
-async function served(update: Record<string, number> = {}, hasBackup = true): Promise<Install> {
+async function served(update: UpdateSettings = {}, hasBackup = true): Promise<Install> {
   const list = await built
-  const home = await install({ release: list[0] as TestRelease, update })
+  const home = await install({ release: list[0] as TestRelease, update: { ...update } })
   await publishTo(join(home.home, 'no-feed'), list)
   await home.start()
   if (hasBackup) {

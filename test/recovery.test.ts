@@ -9,6 +9,7 @@ import { request } from 'node:http'
 import { connect } from 'node:net'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
+import type { UpdateSettings } from '../agent/settings.ts'
 import { rescue } from '../agent/update/rescue.ts'
 import type { Operation, Status } from '../agent/words/state.ts'
 import { equal, is, match, ok } from './assert.ts'
@@ -26,7 +27,7 @@ const built = Promise.all(['v0.9.0', 'v1.0.0', 'v1.1.0', 'v1.2.0'].map((tag) => 
 /** The slowest first. */
 const PROMISES: Record<string, () => Promise<void>> = {
   'a predecessor that hangs in probation is ended by its successor': async () => {
-    const update = { drainMs: 100, readyMs: 3000 }
+    const update = { drainTimeout: '100ms', readyTimeout: '3s' } as const
     await using home = await served({ update })
     const { predecessor, operation } = await handedOver(home)
     const gone = once(predecessor, 'exit')
@@ -237,14 +238,14 @@ for (const [index, title] of titles.entries()) test(title, () => endings[index])
 test.run()
 
 interface Serving {
-  update?: Record<string, number>
+  update?: UpdateSettings
   isStarted?: boolean
 }
 
 /** v1.0.0 with v0.9.0 as its backup; the feed has v1.1.0 and v1.2.0. */
 async function served({ update = {}, isStarted = true }: Serving = {}): Promise<Install> {
   const [before, old, next, after] = (await built) as [TestRelease, TestRelease, TestRelease, TestRelease]
-  const home = await install({ release: old, update: { probationMs: 2500, ...update } })
+  const home = await install({ release: old, update: { probation: '2500ms', ...update } })
   await unpack(before, home.backup)
   await publishTo(join(home.home, 'no-feed'), [next, after])
   children.set(home, isStarted ? await home.start() : null)

@@ -46,7 +46,7 @@ test('in a start-first switch the new process says so until the old one is gone,
 })
 
 test('if the old process dies in the probation, the new one is the only one at once, before its probation is over', async () => {
-  await using it = await adopted(TELLS, { order: 'start-first' }, { update: { probationMs: 600_000 } })
+  await using it = await adopted(TELLS, { order: 'start-first' }, { update: { probation: '10m' } })
   const old = await answerOf(it)
   is((await ask(it.port, 'POST', '/admin/update', it.password, { tag: 'v1.1.0' })).status, 202)
   await eventually('the new one', async () => (await answerOf(it)).role === 'new', 60_000)

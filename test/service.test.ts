@@ -45,7 +45,7 @@ config('reads what the installer writes', () => {
     stateDirectory: '/var/lib/beacon',
     feed: 'github:owner/name',
     basePath: '/beacon',
-    update: { probationMs: 5000, hangMs: 1000, busy: 'give-up' },
+    update: { probation: '5s', hangTimeout: '1s', busy: 'give-up' },
   })
   const settings = parseSettings(text, context)
   is(settings.password, 'secret')
@@ -53,7 +53,7 @@ config('reads what the installer writes', () => {
     { host: '::1', port: 8443, tls: { key: '/k.pem', cert: '/c.pem' } },
     { path: '/run/beacon.sock', tls: null },
   ])
-  equal([settings.update, settings.busy], [{ probationMs: 5000, hangMs: 1000 }, 'give-up'])
+  equal([settings.update, settings.busy], [{ probation: '5s', hangTimeout: '1s' }, 'give-up'])
   is(settings.basePath, '/beacon')
   ok(Object.isFrozen(settings) && Object.isFrozen(settings.listeners) && Object.isFrozen(settings.update))
 })
@@ -62,7 +62,7 @@ config('names every fault at once, and never the password', () => {
   const text = JSON.stringify({
     dashboard: { password: 'hunter2 with spaces', user: 'x' },
     listen: [{ port: 70_000 }, { host: 'a b', port: 1 }, { path: '/s', port: 1 }, { path: '/s' }],
-    update: { probationMs: -1, stallMs: 1.5, foo: 1, busy: 'wait' },
+    update: { probation: '-1s', stallTimeout: 1.5, foo: 1, busy: 'wait' },
     basePath: 'beacon',
     feed: 7,
     unknown: true,
@@ -78,8 +78,8 @@ config('names every fault at once, and never the password', () => {
   ]
   for (const part of [
     ...expected,
-    'update.probationMs',
-    'update.stallMs',
+    'update.probation',
+    'update.stallTimeout',
     'update.busy',
     '`update.foo`',
     'basePath',

@@ -74,7 +74,7 @@ for (const isHeld of [false, true])
     match(app.said(), 'parted: 1 connections without an end asked to reconnect, ')
   })
 
-test('`stop` of an install that has an open stream does not wait for `drainMs`: the stream ends between two events', async () => {
+test('`stop` of an install that has an open stream does not wait for `drainTimeout`: the stream ends between two events', async () => {
   const text = `import '${join(PROJECT, 'agent/adapters/auto.ts')}'
     import { createServer } from 'node:http'
     createServer((request, response) => {
@@ -84,7 +84,7 @@ test('`stop` of an install that has an open stream does not wait for `drainMs`: 
       const timer = setInterval(() => response.write(\`id: \${++id}\\ndata: \${id}\\n\\n\`), 20)
       response.on('close', () => clearInterval(timer))
     }).listen(Number(process.env.PORT), process.env.HOST)`
-  await using it = await adopted(text, {}, { update: { drainMs: 600_000, drainMaxMs: 600_000 } })
+  await using it = await adopted(text, {}, { update: { drainTimeout: '10m', drainMax: '10m' } })
   const { heard } = await stream(it.port)
   const stopped = await it.word('stop', '--user', '-q')
   is(stopped.exitCode, 0, stopped.stderr)

@@ -47,7 +47,7 @@ test('if either release asks for stop-first it is that; what one does not say is
   for (const [mine, others, both] of cases) is(orderOf(mine, others), both, `${mine}, ${others}`)
 })
 
-test('the last pause is that of the newest stop-first switch; longer than `holdMs` allows is refused', () => {
+test('the last pause is that of the newest stop-first switch; longer than `maxPause` allows is refused', () => {
   const handed = (outcome: string, pauseMs?: number) => ({
     outcome,
     handover: pauseMs === undefined ? {} : { pauseMs },
@@ -59,13 +59,13 @@ test('the last pause is that of the newest stop-first switch; longer than `holdM
   is(lastPause([limited(10_100), handed('updated', 108)]), 108, 'a limit that was hit once says nothing')
   is(lastPause([limited(10_100)]), null)
   is(lastPause([limited(10_100), limited(10_050), handed('updated', 7)]), 10_100, 'it is hit each time')
-  ok(UPDATE_BOUNDS.holdMs[2] > UPDATE_BOUNDS.stopMs[2] + UPDATE_BOUNDS.quietMs[2])
+  ok(UPDATE_BOUNDS.maxPauseMs[2] > UPDATE_BOUNDS.stopMs[2] + UPDATE_BOUNDS.quietMs[2])
   is(pauseFault(null, 100), null)
   const last = (expectedMs: number) => ({ expectedMs, shownBy: 'last-switch' }) as const
   is(pauseFault(last(100), 100), null)
   const fault = pauseFault(last(101), 100)
-  is(fault?.message, 'clients would have to wait about 101 ms, and `holdMs` allows 100')
-  match(fault?.hint ?? '', /update\.holdMs.* or `rollback` first/)
+  is(fault?.message, 'clients would have to wait about 101 ms, and `maxPause` allows 100ms')
+  match(fault?.hint ?? '', /update\.maxPause.* or `rollback` first/)
 })
 
 test('the expected pause is the longer one of the last and of what a trial of the release has measured', () => {
@@ -89,14 +89,14 @@ test('the expected pause is the longer one of the last and of what a trial of th
   const fault = pauseFault({ expectedMs: 25_193, shownBy: 'trial' }, 15_000)
   is(
     fault?.message,
-    'clients would have to wait about 25193 ms (as in the trial on a copy of the data), and `holdMs` allows 15000',
+    'clients would have to wait about 25193 ms (as in the trial on a copy of the data), and `maxPause` allows 15s',
   )
   not(/rollback/.test(fault?.hint ?? ''))
 })
 
 test('a dry run says the order, what it cannot know, and throws what the service would refuse', () => {
   const status = (next: Status['switch']) => ({ switch: next }) as Status
-  const alone = { order: 'stop-first', expectedMs: 110, holdMs: 10_000 } as const
+  const alone = { order: 'stop-first', expectedMs: 110, maxPauseMs: 10_000 } as const
   const beside = { ...alone, order: 'start-first' } as const
   const said = (next: Status['switch'], asked: Order | null, tried: Rehearsal | null = null) =>
     formatForeseen(foreseeSwitch('update', status(next), asked, tried), 'v1.1.0')
@@ -105,30 +105,30 @@ test('a dry run says the order, what it cannot know, and throws what the service
   match(said({ ...alone, expectedMs: null }, null), /not known before the first one/)
   is(said(beside, 'start-first'), 'the switch: start-first, so nobody would wait')
   match(said(beside, null), /not known which order, v1\.1\.0 says it only when it starts; if stop-first, clients/)
-  match(said({ ...beside, holdMs: 100 }, null), /`holdMs` allows 100, so it would be refused/)
+  match(said({ ...beside, maxPauseMs: 100 }, null), /`maxPause` allows 100ms, so it would be refused/)
   match(said({ ...beside, expectedMs: null }, null), /only when it starts$/)
-  const unknown = { order: null, expectedMs: null, shownBy: null, holdMs: null }
+  const unknown = { order: null, expectedMs: null, shownBy: null, maxPauseMs: null }
   equal(foreseeSwitch('update', status(undefined), 'start-first', null), unknown)
   match(formatForeseen(foreseeSwitch('update', null, 'start-first', null), 'v1.1.0'), /^nobody is served now/)
   const slow: Rehearsal = { verdict: 'reversible', reason: '', rows: 1, copyMs: 9, migrationMs: 9000, tookMs: 9100 }
   match(said(alone, null, slow), /stop-first; clients would wait about 9000 ms \(as in the trial on a copy/)
-  match(said({ ...beside, holdMs: 8000 }, null, slow), /9000 ms .*`holdMs` allows 8000, so it would be refused/)
+  match(said({ ...beside, maxPauseMs: 8000 }, null, slow), /9000 ms .*`maxPause` allows 8s, so it would be refused/)
   is(said(beside, 'start-first', slow), 'the switch: start-first, so nobody would wait')
-  const tooShort = status({ ...alone, holdMs: 8000 })
+  const tooShort = status({ ...alone, maxPauseMs: 8000 })
   throws(() => foreseeSwitch('update', tooShort, null, slow), withCode('refused'))
   is(foreseeSwitch('rollback', tooShort, null, null)?.expectedMs, 110)
   for (const next of [alone, beside])
-    throws(() => foreseeSwitch('update', status({ ...next, holdMs: 100 }), 'stop-first', null), withCode('refused'))
-  is(foreseeSwitch('update', status({ ...beside, holdMs: 100 }), 'start-first', null)?.order, 'start-first')
+    throws(() => foreseeSwitch('update', status({ ...next, maxPauseMs: 100 }), 'stop-first', null), withCode('refused'))
+  is(foreseeSwitch('update', status({ ...beside, maxPauseMs: 100 }), 'start-first', null)?.order, 'start-first')
 })
 
-test('doctor compares the last pause with `holdMs` and with what balancers and webhook senders bear', () => {
-  const next = { order: 'stop-first', expectedMs: 108, holdMs: 10_000 } as const
+test('doctor compares the last pause with `maxPause` and with what balancers and webhook senders bear', () => {
+  const next = { order: 'stop-first', expectedMs: 108, maxPauseMs: 10_000 } as const
   const short = alone(next)
   is(short.level, 'ok')
   is(
     short.message,
-    'stop-first; in the last good one nobody was served for 108 ms, and `holdMs` allows 10000; load balancers and webhook senders bear 3 to 10 s',
+    'stop-first; in the last good one nobody was served for 108 ms, and `maxPause` allows 10s; load balancers and webhook senders bear 3 to 10 s',
   )
   is(alone({ ...next, expectedMs: 3000 }).level, 'warning')
   is(alone({ ...next, expectedMs: null }).level, 'ok')
@@ -219,18 +219,21 @@ test('init explains the choice in two sentences and writes it; a second run chan
 
 test('on a host: status, dry run, result and doctor tell the order and the pause, and a pause too long is refused', async () => {
   const [old, next] = [await programRelease('v1.0.0', ONLY), await programRelease('v1.1.0', ONLY)]
-  await using home = await install({ release: old, update: { quietMs: 500, probationMs: 500, holdMs: 60_000 } })
+  await using home = await install({
+    release: old,
+    update: { quietTimeout: '500ms', probation: '500ms', maxPause: '1m' },
+  })
   await publishTo(home.receipt.feed, [old, next])
   await home.start()
   const status = async () => (await home.api('GET', '/admin/update/status')).body as Status
-  equal((await status()).switch, { order: 'stop-first', expectedMs: null, holdMs: 60_000, readyMs: 10_000 })
+  equal((await status()).switch, { order: 'stop-first', expectedMs: null, maxPauseMs: 60_000, readyMs: 10_000 })
   match(await told(home, ['upgrade', '--dry-run']), /not known before the first one/)
 
   const result = await told(home, ['upgrade'])
   const pauseMs = (await status()).history[0]?.handover?.pauseMs ?? 0
   ok(pauseMs > 0)
   match(result, new RegExp(`v1\\.1\\.0 is in place, it was v1\\.0\\.0, .*, nobody was served for ${pauseMs} ms`))
-  equal((await status()).switch, { order: 'stop-first', expectedMs: pauseMs, holdMs: 60_000, readyMs: 10_000 })
+  equal((await status()).switch, { order: 'stop-first', expectedMs: pauseMs, maxPauseMs: 60_000, readyMs: 10_000 })
   const shown = await told(home, ['status'])
   match(shown, new RegExp(`switch +stop-first; in the last good one nobody was served for ${pauseMs} ms`))
   match(
@@ -244,7 +247,7 @@ test('on a host: status, dry run, result and doctor tell the order and the pause
     order: 'stop-first',
     expectedMs: pauseMs,
     shownBy: 'last-switch',
-    holdMs: 60_000,
+    maxPauseMs: 60_000,
   })
   match(await told(home, ['doctor'], null), new RegExp(`switch +stop-first; in the last good one .* ${pauseMs} ms`))
 
@@ -256,7 +259,7 @@ test('on a host: status, dry run, result and doctor tell the order and the pause
   match(await told(home, ['rollback', '--dry-run']), /clients would wait about 60001 ms/)
   await told(home, ['rollback'])
   await pretend()
-  const refusal = /clients would have to wait about 60001 ms, and `holdMs` allows 60000/
+  const refusal = /clients would have to wait about 60001 ms, and `maxPause` allows 1m/
   match(await told(home, ['upgrade', '--dry-run'], 7), refusal)
   match(await told(home, ['doctor'], null), /problem +switch .*every update would be refused/)
   const before = await status()

@@ -26,7 +26,7 @@ test.before(async () => {
     const project = parseProject({ service: 'beacon', kind: 'bundle', entry: 'solo.js', healthPath: '/' }, folder)
     await buildTags({ project, out }, ['v1.0.0', 'v1.1.0', 'v1.2.0'])
   })
-  await host.install({ probationMs: 1500, quietMs: 500 })
+  await host.install({ probation: '1500ms', quietTimeout: '500ms' })
 })
 test.after(async () => await host.off())
 

@@ -20,7 +20,12 @@ const IRREVERSIBLE = `database.exec("ALTER TABLE notes RENAME COLUMN text TO bod
 const AUTO = { mode: 'minor', allow: ['unsigned'] }
 /** irreversible is never among what an operator can allow, not even for a patch */
 const ALL = { mode: 'minor', allow: ['unsigned', 'unproven', 'untried'] }
-const UPDATE = { probationMs: 1000, quietMs: 500, rehearse: 'auto', onOutcome: ['/usr/local/bin/tell', '--to', 'ops'] }
+const UPDATE = {
+  probation: '1s',
+  quietTimeout: '500ms',
+  rehearse: 'auto',
+  onOutcome: ['/usr/local/bin/tell', '--to', 'ops'],
+}
 
 const textOf = (name: string) => MIGRATIONS[name]?.text ?? ''
 
@@ -83,7 +88,7 @@ for (const [what, auto, code, why] of [
     textOf('changes values'),
     /the way back is not proved: values changed in \d+ of \d+ rows of notes \(text\)/,
   ],
-  ['takes too long', ALL, textOf('slow'), /clients would have to wait about \d{5} ms .*and `holdMs` allows 15000/],
+  ['takes too long', ALL, textOf('slow'), /clients would have to wait about \d{5} ms .*and `maxPause` allows 15s/],
   ['wants a value', ALL, textOf('a column that needs a value'), /changes the data so that there is no way back/],
   ['renames and dies', ALL, textOf('renamed and dies'), /changes the data so that there is no way back/],
 ] as const) {

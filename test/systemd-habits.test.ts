@@ -201,7 +201,7 @@ async function afterwards(service: Service, ended: Operation, from: string, to: 
 /** A new install of this release. */
 async function installed(habit: Habit, tag: string, probationMs = PROBATION_MS): Promise<Service> {
   await host.run(['beacon', 'uninstall', '--purge', '-y', '--confirm', 'beacon'])
-  await host.install({ probationMs, drainMs: 3000, quietMs: 500, ...habit.update }, tag)
+  await host.install({ probation: `${probationMs}ms`, drainTimeout: '3s', quietTimeout: '500ms', ...habit.update }, tag)
   return {
     async operate(path, body = {}, then = async () => {}) {
       const begun = await host.ask('POST', path, body)

@@ -345,7 +345,7 @@ test('a purge needs the name of the service, -y is not enough', async () => {
 })
 
 async function shortenProbation(): Promise<void> {
-  await setUpdate(host, { probationMs: 3000, hangMs: 3000 })
+  await setUpdate(host, { probation: '3s', hangTimeout: '3s' })
   await host.ok('systemctl', 'restart', 'beacon')
   await eventually('an answer', async () => (await host.status()).instance.version === 'v1.0.0')
 }

@@ -1,5 +1,5 @@
 // @long
-// A start that takes longer than systemd gives it, because there is a migration in it: with the author's `readyMs` nobody ends it midway.
+// A start that takes longer than systemd gives it, because there is a migration in it: with the author's `readyTimeout` nobody ends it midway.
 
 import { writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
@@ -32,7 +32,7 @@ test('stop, upgrade: a migration that takes three times as long as systemd gives
     await buildTags({ project: parseProject(config, made.path), out }, ['v1.0.0', 'v1.1.0'])
   })
   await host.ok('sh', join(host.feed, 'v1.0.0/install.sh'), '--feed', host.feed, '--release', 'v1.0.0', '-y')
-  const edit = `const f = '/etc/shop/config.json', fs = require('node:fs'), c = JSON.parse(fs.readFileSync(f)); c.update = { ...c.update, readyMs: 120000 }; fs.writeFileSync(f, JSON.stringify(c))`
+  const edit = `const f = '/etc/shop/config.json', fs = require('node:fs'), c = JSON.parse(fs.readFileSync(f)); c.update = { ...c.update, readyTimeout: '2m' }; fs.writeFileSync(f, JSON.stringify(c))`
   await host.ok(process.execPath, '-e', edit)
   const unit = '/etc/systemd/system/shop.service.d'
   await host.ok(

@@ -22,7 +22,7 @@ test('`--listen` with a port below 1024 gives the unit the one capability for it
   match(dry.stdout, 'beacon.service, which gives the service CAP_NET_BIND_SERVICE, for port 80\n')
   const installed = await host.installer('v1.0.0', 'install', '-y', '--no-start', '--listen', '127.0.0.1:80')
   is(installed.code, 0, installed.stderr)
-  await setUpdate(host, { probationMs: 1000, rehearse: 'auto' })
+  await setUpdate(host, { probation: '1s', rehearse: 'auto' })
   is((await host.cli('install', '-y', '--start')).code, 0)
   equal(await host.show('CapabilityBoundingSet', 'AmbientCapabilities'), {
     CapabilityBoundingSet: 'cap_net_bind_service',
@@ -45,7 +45,7 @@ test('`--listen` with a port below 1024 gives the unit the one capability for it
 
 test("a port below 1024 that only the configuration names: the log says the way; an operator's own drop-in opens it too, and every command works", async () => {
   is((await host.installer('v1.0.0', 'install', '-y', '--no-start')).code, 0)
-  await setUpdate(host, { probationMs: 1000 })
+  await setUpdate(host, { probation: '1s' })
   const path = await host.path('/etc/beacon/config.json')
   const config = JSON.parse(await readFile(path, 'utf8')) as object
   await writeFile(path, JSON.stringify({ ...config, listen: { host: '127.0.0.1', port: 80 } }))

@@ -23,7 +23,7 @@ let schema = 100
 
 test.before(async () => {
   host = await bootWithFeed((out) => publishLedgers(out, ['v1.0.0', 'v1.1.0']))
-  await host.install({ probationMs: 1500, quietMs: 500, rehearse: 'auto' })
+  await host.install({ probation: '1500ms', quietTimeout: '500ms', rehearse: 'auto' })
   await sql(`INSERT INTO authors VALUES (1, 'ada'); WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ${ROWS})
     INSERT INTO notes SELECT i, 1, 'note ' || i FROM n`)
 })

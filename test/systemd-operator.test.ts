@@ -140,7 +140,7 @@ test('cancelled from another shell in the middle of its download: nothing is cha
 })
 
 test('in a probation the release is unproven until it ends, and the address that the operator names is asked; the end carries from, to, outcome and id', async () => {
-  await setUpdate(host, { probationMs: 6000 })
+  await setUpdate(host, { probation: '6s' })
   await host.ok('systemctl', 'restart', 'beacon')
   await put(host, '/srv/gate/well', 'yes')
   const gate = ['busybox', 'httpd', '-f', '-vv', '-p', '127.0.0.1:9000', '-h', '/srv/gate']
@@ -157,7 +157,7 @@ test('in a probation the release is unproven until it ends, and the address that
   const { outcome, from, to, operationId } = eventsIn(stdout).at(-1) ?? {}
   equal([outcome, from, to, operationId], ['updated', 'v1.0.0', 'v1.1.0', (await host.status()).operation?.id])
   not.match((await host.cli('status')).stdout, /^unproven/m)
-  await setUpdate(host, { probationMs: 1000 })
+  await setUpdate(host, { probation: '1s' })
   await host.ok('systemctl', 'restart', 'beacon')
 })
 

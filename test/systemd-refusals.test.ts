@@ -10,7 +10,7 @@ import { eventually, noHosts } from './lab/systemd.ts'
 
 const test = suite('systemd: refusals and other ways', { skip: noHosts, timeoutMs: 180_000 })
 // longer than a release that exits after half a second takes to exit, on a busy machine too
-const SHORT = { probationMs: 2000, hangMs: 3000 }
+const SHORT = { probation: '2s', hangTimeout: '3s' }
 
 let host: FeedHost
 

@@ -50,7 +50,7 @@ const CASES: Record<string, Case> = {
     migration: 'return new Promise((resolve) => setTimeout(resolve, 20_000))',
     code: 7,
     outcome: 'failed',
-    said: /clients would have to wait about \d{5} ms .*and `holdMs` allows 15000/,
+    said: /clients would have to wait about \d{5} ms .*and `maxPause` allows 15s/,
   },
   'a migration of 4 s': {
     migration: 'return new Promise((resolve) => setTimeout(resolve, 4000))',
@@ -111,7 +111,7 @@ const CASES: Record<string, Case> = {
 
 test.before(async () => {
   host = await bootWithFeed((out) => publishLedgers(out, ['v1.0.0', 'v1.1.0']))
-  await host.install({ probationMs: 2000, quietMs: 500, rehearse: 'auto' })
+  await host.install({ probation: '2s', quietTimeout: '500ms', rehearse: 'auto' })
   await host.sql(
     `WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ${ROWS})
      INSERT INTO notes SELECT i, NULL, 'note ' || i FROM n; INSERT INTO authors VALUES (1, 'ada')`,

@@ -23,7 +23,7 @@ let host: FeedHost
 
 test.before(async () => {
   host = await bootWithFeed((out) => publishLedgers(out, ['v1.0.0', 'v1.1.0', 'v1.2.0', 'v1.3.0']))
-  await host.install({ probationMs: 1000, quietMs: 500, rehearse: 'auto' })
+  await host.install({ probation: '1s', quietTimeout: '500ms', rehearse: 'auto' })
   await sql(`WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ${ROWS})
     INSERT INTO notes SELECT i, NULL, 'note ' || i FROM n; INSERT INTO authors VALUES (1, 'ada'), (2, 'lease')`)
   await put(host, `${STATE}/uploads/a/b.txt`, 'an upload')

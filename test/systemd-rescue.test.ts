@@ -16,7 +16,7 @@ let host: FeedHost
 
 test.before(async () => {
   host = await bootWithReleases([{ tag: 'v1.0.0' }, { tag: 'v1.1.0' }, { tag: 'v1.3.0', fault: 'dies-after-1s' }])
-  await host.install({ probationMs: 3000 })
+  await host.install({ probation: '3s' })
 })
 test.after(async () => await host.off())
 

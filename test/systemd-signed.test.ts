@@ -57,7 +57,7 @@ test('install.sh fetches its own release by its own sum; another one is verified
 })
 
 test('without a root it says `not signed` wherever an operator looks, once in the log; its update to one with a root is the way', async () => {
-  await host.install({ probationMs: 500 }, 'v0.9.0')
+  await host.install({ probation: '500ms' }, 'v0.9.0')
   match((await host.cli('status')).stdout, /^feed +not signed/m)
   match((await host.cli('check')).stdout, /^feed +not signed/m)
   match((await host.cli('doctor')).stdout, /^warning +trust +not signed/m)
@@ -128,7 +128,7 @@ test.long("over GitHub's API: pushed, installed, updated; what is yanked there i
     host.run(['sh', '/srv/feed/v1.0.0/install.sh', '-y', '--feed', hub.feed, ...args])
   const first = await install()
   is(first.code, 0, first.stderr)
-  await setUpdate(host, { probationMs: 500 })
+  await setUpdate(host, { probation: '500ms' })
   await host.ok('systemctl', 'restart', 'beacon')
   is((await host.cli('upgrade')).code, 0)
   is((await host.status()).instance.version, 'v1.1.0')

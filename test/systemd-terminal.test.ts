@@ -40,7 +40,7 @@ test('yes installs, and each step is drawn', async () => {
 })
 
 test('NO_COLOR: lines are redrawn, without a colour; no terminal: plain lines', async () => {
-  await setUpdate(host, { probationMs: 1000 })
+  await setUpdate(host, { probation: '1s' })
   await host.ok('systemctl', 'restart', 'beacon')
   const drawn = await atTerminal('NO_COLOR=1 beacon upgrade v1.1.0', '')
   is(drawn.code, 0, drawn.stdout)

@@ -14,7 +14,7 @@ let host: FeedHost
 test.before(async () => {
   host = await bootWithReleases([{ tag: 'v1.0.0' }, { tag: 'v1.1.0' }, { tag: 'v1.2.0' }])
   // an operation must last longer than a command needs to begin on a busy machine
-  await host.install({ probationMs: 12_000 })
+  await host.install({ probation: '12s' })
 })
 test.after(async () => await host.off())
 

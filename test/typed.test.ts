@@ -3,13 +3,12 @@
 
 import { writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { type BatonError, EXIT } from '../agent/words.ts'
+import { type BatonError, durationText, EXIT } from '../agent/words.ts'
 import { PROGRAMS } from '../deploy/cli-page.ts'
 import { confirmPurge, type Context } from '../deploy/host/commands/context.ts'
 import { runCommand } from '../deploy/host/tree.ts'
 import {
   durationOf,
-  durationText,
   type Flags,
   parseFlags,
   releaseIn,

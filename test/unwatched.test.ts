@@ -29,7 +29,7 @@ createServer((request, response) => response.writeHead(status).end('TAG ' + proc
 const PROMISES: Record<string, () => Promise<void>> = {
   'stop-first, the holder is killed as it takes back a release that never got well: that one is not committed, and the old one is put back':
     async () => {
-      await using world = await openWorld({ readyMs: READY_MS, probationMs: PROBATION_MS }, true)
+      await using world = await openWorld({ readyTimeout: `${READY_MS}ms`, probation: `${PROBATION_MS}ms` }, true)
       await world.faultAt('holder', [{ step: 'reverting', signal: 'SIGKILL' }])
       const { outcome, error } = await world.update('ill')
       equal(await world.left('holder'), [])
@@ -44,7 +44,7 @@ const PROMISES: Record<string, () => Promise<void>> = {
 
   'a release that is restarted in its probation, and is not well from then on, is not committed: the old one is put back':
     async () => {
-      await using world = await openWorld({ readyMs: READY_MS, probationMs: 4000 }, true)
+      await using world = await openWorld({ readyTimeout: `${READY_MS}ms`, probation: '4s' }, true)
       await world.faultAt('holder', [{ step: 'passed on', signal: 'SIGKILL' }])
       await world.begin(null)
       const status = async () => (await world.home.api('GET', '/admin/update/status')).body as Status
@@ -63,7 +63,7 @@ const PROMISES: Record<string, () => Promise<void>> = {
 
   'nobody supervises it: a release that is not well stays, unproven, the status says why, and a rollback puts the old one back':
     async () => {
-      await using world = await openWorld({ readyMs: READY_MS, probationMs: PROBATION_MS })
+      await using world = await openWorld({ readyTimeout: `${READY_MS}ms`, probation: `${PROBATION_MS}ms` })
       await world.faultAt('holder', [{ step: 'reverting', signal: 'SIGKILL' }])
       const { outcome, error } = await world.update('ill')
       equal(await world.left('holder'), [])
@@ -81,7 +81,7 @@ const PROMISES: Record<string, () => Promise<void>> = {
     },
 
   'alone, a release that gets well only after its probation is waited for, and is committed': async () => {
-    await using world = await openWorld({ readyMs: 8000, probationMs: 100 }, true)
+    await using world = await openWorld({ readyTimeout: '8s', probation: '100ms' }, true)
     await world.faultAt('holder', [{ step: 'opened', signal: 'SIGKILL' }])
     is((await world.update('warms-up')).outcome, 'updated')
     equal(await world.left('holder'), [])
@@ -137,7 +137,7 @@ async function killedAt(step: HandoverStep, options: Partial<StrangerOptions>): 
   await writeFile(preload, await bundle({ entry: join(import.meta.dirname, 'fixtures/heeds-steps.ts'), define: {} }))
   await writeFile(`${steps}.app`, JSON.stringify([{ step, signal: 'SIGKILL' }]))
   const environment = { NODE_OPTIONS: `--require=${preload}`, [FAULTS_FILE]: steps }
-  const update = { probationMs: 3000, readyMs: READY_MS }
+  const update = { probation: '3s', readyTimeout: `${READY_MS}ms` }
   const config = { order: 'start-first' }
   const host = scope.use(await stranger({ text: HEALTHY, config, update, environment, ...options }))
   await host.release('v1.1.0', `${HEALTHY}\nsetTimeout(() => (status = 503), 1000)`)

@@ -158,7 +158,7 @@ interface Serving extends AsyncDisposable {
 }
 
 async function serving(first: TestRelease, next: TestRelease, kind: string): Promise<Serving> {
-  const update = { quietMs: 1000, probationMs: 500, holdMs: 60_000, drainMs: 2000 }
+  const update = { quietTimeout: '1s', probation: '500ms', maxPause: '1m', drainTimeout: '2s' }
   const home = await install({ release: first, update })
   await publishTo(home.receipt.feed, [first, next])
   await home.start({ WIRE_SWITCH: kind === 'start-first' ? 'together' : '' }) // the word of the executable that is kept

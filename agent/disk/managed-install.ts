@@ -25,7 +25,7 @@ export interface ManagedInstall {
   /** milliseconds that a release may take until it serves */
   readonly readyMs: number
   /** how the release that serves asks to be replaced; null: none serves */
-  readonly next: Pick<NextSwitch, 'holdMs' | 'order'> | null
+  readonly next: Pick<NextSwitch, 'maxPauseMs' | 'order'> | null
   /** null: an operation without an installer, as in a test */
   readonly receipt: Pick<Receipt, 'supervisor' | 'configPath'> | null
   readonly log: Log

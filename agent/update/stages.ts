@@ -148,7 +148,7 @@ async function refuseLongPause({ next, journal }: ManagedInstall, release: Relea
   // a release that gets a copy of the database cannot live beside the one that has the other
   const isAlone = rehearsal?.verdict === 'irreversible' ? 'stop-first' : (release.order ?? null)
   if (next === null || orderOf(next.order, isAlone) !== 'stop-first') return
-  const fault = pauseFault(expectedPause(lastPause((await journal.read()).history), rehearsal), next.holdMs)
+  const fault = pauseFault(expectedPause(lastPause((await journal.read()).history), rehearsal), next.maxPauseMs)
   if (fault !== null) throw fault
 }
 

@@ -7,7 +7,7 @@
 export const PASSWORD_HEADERS = ['authorization', 'x-baton-authorization'] as const
 export type PasswordHeader = (typeof PASSWORD_HEADERS)[number]
 
-/** Lowest, highest, default; milliseconds. */
+/** Lowest, highest, default; milliseconds. `TIME_SETTINGS` has the names by which they are set. */
 export const UPDATE_BOUNDS = {
   probationMs: [0, 3_600_000, 30_000],
   readyMs: [100, 3_600_000, 60_000],
@@ -18,8 +18,21 @@ export const UPDATE_BOUNDS = {
   hangMs: [500, 600_000, 5_000],
   quietMs: [0, 600_000, 2_000],
   // more than `stopMs` and `quietMs` together: what two limits allow, a third one must not forbid
-  holdMs: [100, 600_000, 15_000],
+  maxPauseMs: [100, 600_000, 15_000],
 } as const
+
+/** What a member of `update` sets. */
+export const TIME_SETTINGS = {
+  probation: 'probationMs',
+  readyTimeout: 'readyMs',
+  drainTimeout: 'drainMs',
+  drainMax: 'drainMaxMs',
+  stallTimeout: 'stallMs',
+  stopTimeout: 'stopMs',
+  hangTimeout: 'hangMs',
+  quietTimeout: 'quietMs',
+  maxPause: 'maxPauseMs',
+} as const satisfies Readonly<Record<string, keyof typeof UPDATE_BOUNDS>>
 
 export const BUSY = ['cut', 'give-up'] as const
 export type Busy = (typeof BUSY)[number]

@@ -2,7 +2,8 @@
 // Pure: text in, settings and faults out.
 // Must hold: no message repeats a value of `dashboard`, which holds the password (`table.ts`).
 
-import { type Busy, CONFIGURATION_MAX_BYTES, type PasswordHeader, type UPDATE_BOUNDS } from './bounds.ts'
+import { type Busy, CONFIGURATION_MAX_BYTES, type PasswordHeader, type TIME_SETTINGS } from './bounds.ts'
+import type { Duration } from './duration.ts'
 import { SETTINGS } from './settings-table.ts'
 import { type Faults, keep, kindOf } from './table.ts'
 import { isObject, parsedJson } from './untrusted.ts'
@@ -30,7 +31,7 @@ export interface Configuration {
   basePath?: string
   stateDirectory?: string
   feed?: string
-  update?: { [K in keyof typeof UPDATE_BOUNDS]?: number } & { busy?: Busy } & Record<string, unknown>
+  update?: { [K in keyof typeof TIME_SETTINGS]?: Duration } & { busy?: Busy } & Record<string, unknown>
 }
 
 export interface Reading extends Faults {

@@ -14,7 +14,7 @@ export interface NextSwitch {
   /** milliseconds that nobody was served in the last stop-first switch; null: not known */
   expectedMs: number | null
   /** a stop-first switch that is expected to take longer is refused */
-  holdMs: number
+  maxPauseMs: number
   /** milliseconds that the new release may take until it serves; absent: the one that serves is older than this */
   readyMs?: number
 }

@@ -1,6 +1,7 @@
 // How long nobody is served in a stop-first switch: the last time, the next time, and what is too long. Pure.
 
 import { blameless } from './blame.ts'
+import { durationText } from './duration.ts'
 import type { BatonError } from './errors.ts'
 import type { Rehearsal } from './rehearsal.ts'
 
@@ -57,15 +58,15 @@ const WAYS: Readonly<Record<ExpectedPause['shownBy'], string>> = {
 }
 
 /** Why a stop-first switch is refused before anything stops; null: it is not. */
-export function pauseFault(expected: ExpectedPause | null, holdMs: number): BatonError | null {
-  if (expected === null || expected.expectedMs <= holdMs) return null
+export function pauseFault(expected: ExpectedPause | null, maxPauseMs: number): BatonError | null {
+  if (expected === null || expected.expectedMs <= maxPauseMs) return null
   const { expectedMs, shownBy } = expected
   const how = shownBy === 'trial' ? ` (${SHOWN_BY.trial})` : ''
   return blameless(
     'refused',
-    `clients would have to wait about ${expectedMs} ms${how}, and \`holdMs\` allows ${holdMs}`,
+    `clients would have to wait about ${expectedMs} ms${how}, and \`maxPause\` allows ${durationText(maxPauseMs)}`,
     {
-      hint: `raise \`update.holdMs\` in the configuration and restart, or ${WAYS[shownBy]}`,
+      hint: `raise \`update.maxPause\` in the configuration and restart, or ${WAYS[shownBy]}`,
     },
   )
 }

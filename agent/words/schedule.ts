@@ -1,5 +1,6 @@
 // What an operator allows the service to do by itself, and the steps in which a publisher lets hosts update. Pure.
 
+import type { Duration } from './duration.ts'
 import { isCount, isObject, isTime } from './untrusted.ts'
 
 /** The most restrictive first. `notify`: reports a new release and waits for a person. The rest: installs such releases by itself. */
@@ -25,10 +26,10 @@ export interface PolicyFile {
   hours?: string
   /** an IANA name; absent: the host's */
   zone?: string
-  /** of a release, since it was published; 0 to 8760 */
-  minAgeHours?: number
-  /** how far hosts are spread after the moment at which all of them could update; 0 to 1440 */
-  jitterMinutes?: number
+  /** of a release, since it was published; at most `365d` */
+  minAge?: Duration
+  /** how far hosts are spread after the moment at which all of them could update; at most `1d` */
+  jitter?: Duration
   /** a day (`2026-12-27`, in the zone) or a time with an offset: the service installs nothing by itself before it */
   pauseUntil?: string
   /** a tag that the service never installs by itself */
@@ -42,7 +43,7 @@ export interface PolicyInForce {
   says: string
   /** an update may begin while all of these are open; empty: always */
   hours: { days: Day[]; from: string; to: string; zone: string }[]
-  minAgeHours: number
+  minAgeMs: number
   /** tags that are never installed by itself */
   skip: string[]
   allow: Allowance[]

@@ -1,13 +1,16 @@
 // The settings of an installed service: every member of its `config.json`, as a JSON Schema. `configuration.ts` reads the file by it,
 // `policy.ts` the rules of the schedule in it, and `npm run pages` makes settings.schema.json and docs/reference/settings.md from it.
 
-import { BUSY, PASSWORD_HEADERS, UPDATE_BOUNDS } from './bounds.ts'
+import { BUSY, PASSWORD_HEADERS, TIME_SETTINGS, UPDATE_BOUNDS } from './bounds.ts'
+import { durationText } from './duration.ts'
 import { REHEARSE_MODES } from './rehearsal.ts'
 import { TAG } from './release.ts'
 import { ALLOWANCES, DAYS, MODES } from './schedule.ts'
 import type { Setting } from './table.ts'
 
 export const LISTENERS_MAX = 16
+
+const DAY_MS = 86_400_000
 
 /** Without control characters. */
 const PLAIN = '^[^\\u0000-\\u001f\\u007f-\\u009f]*$'
@@ -21,10 +24,9 @@ const path = (description: string, maxLength = 4096): Setting => ({
   description,
 })
 
-/** Milliseconds. */
-const time = (name: keyof typeof UPDATE_BOUNDS, description: string): Setting => {
-  const [minimum, maximum, normal] = UPDATE_BOUNDS[name]
-  return { type: 'integer', minimum, maximum, default: normal, description }
+const time = (name: keyof typeof TIME_SETTINGS, description: string): Setting => {
+  const [lowest, highest, normal] = UPDATE_BOUNDS[TIME_SETTINGS[name]]
+  return { type: 'string', timeMs: [lowest, highest], default: durationText(normal), description }
 }
 
 /** One address to listen on. Also `path` alone. */
@@ -32,13 +34,21 @@ export const LISTENER = {
   type: 'object',
   properties: {
     host: {
+      isUsual: true,
       type: 'string',
       pattern: '^[A-Za-z0-9.:_%-]{1,255}$',
       form: 'a host name or an address',
       default: '127.0.0.1',
       description: 'name or address of this host; `0.0.0.0` and `::` are every address',
     },
-    port: { type: 'integer', minimum: 0, maximum: 65_535, default: 8080, description: '0: any free port' },
+    port: {
+      isUsual: true,
+      type: 'integer',
+      minimum: 0,
+      maximum: 65_535,
+      default: 8080,
+      description: '0: any free port',
+    },
     path: path('a unix socket, instead of `host` and `port`', 1024),
     mode: {
       type: 'string',
@@ -69,6 +79,7 @@ export const RULES = {
   description: 'what the service may do by itself (docs/operator/automatic.md)',
   properties: {
     mode: {
+      isUsual: true,
       type: 'string',
       enum: MODES,
       default: 'notify',
@@ -93,16 +104,14 @@ export const RULES = {
       form: 'a time zone such as `Europe/Berlin`',
       description: "an IANA name; default: the host's",
     },
-    minAgeHours: {
-      type: 'integer',
-      minimum: 0,
-      maximum: 8760,
+    minAge: {
+      type: 'string',
+      timeMs: [0, 365 * DAY_MS],
       description: 'how long ago a release must have been published',
     },
-    jitterMinutes: {
-      type: 'integer',
-      minimum: 0,
-      maximum: 1440,
+    jitter: {
+      type: 'string',
+      timeMs: [0, DAY_MS],
       description: 'how far hosts are spread after the moment at which all of them could update',
     },
     pauseUntil: {
@@ -127,54 +136,53 @@ export const RULES = {
 } as const satisfies Setting
 
 const UPDATE: Readonly<Record<string, Setting>> = {
-  probationMs: time(
-    'probationMs',
+  probation: time(
+    'probation',
     'how long a new release must prove itself. Start-first, the connections that were there before stay with the old process in the ' +
       'first half of it, so a release that dies at once takes none of them with it',
   ),
-  drainMs: time('drainMs', 'how long connections that cannot move may take to end'),
-  readyMs: time(
-    'readyMs',
+  drainTimeout: time('drainTimeout', 'how long connections that cannot move may take to end'),
+  readyTimeout: time(
+    'readyTimeout',
     'how long a new release may take until it serves; an hour at most, for a long migration. Its trial on a copy, systemd and the ' +
       'commands wait as long. Stop-first, clients wait that long for a release that never does, and ' +
       'as long again for the old one, started again, to be as well as it was: lower it to what your start needs',
   ),
-  drainMaxMs: time(
-    'drainMaxMs',
-    'a response that still moves bytes after `drainMs` may take twice its age, and at most this; then it is cut, and counted as `cut`',
+  drainMax: time(
+    'drainMax',
+    'a response that still moves bytes after `drainTimeout` may take twice its age, and at most this; then it is cut, and counted as `cut`',
   ),
-  stopMs: time(
-    'stopMs',
+  stopTimeout: time(
+    'stopTimeout',
     "how long the author's `onStop` may take before the process exits anyway. Stop-first, clients wait for it",
   ),
-  hangMs: time(
-    'hangMs',
+  hangTimeout: time(
+    'hangTimeout',
     'how long the new release may give no sign of life before it counts as hung, as in a synchronous loop',
   ),
-  stallMs: time(
-    'stallMs',
+  stallTimeout: time(
+    'stallTimeout',
     'how long a download may bring less than 16 KiB before it is given up and begun again where it stopped',
   ),
-  quietMs: time(
-    'quietMs',
+  quietTimeout: time(
+    'quietTimeout',
     'stop-first: how long requests may take to end once nothing new is read. If they do not, the old process serves on and ' +
       'tries again 10 s later, three times in all; a rollback tries once',
   ),
   busy: {
     type: 'string',
     enum: BUSY,
-    default: BUSY[0],
     description:
       'stop-first: what happens after the last try. `cut`: the requests that still run are closed, and counted as `cut`. ' +
-      '`give-up`: the update ends as `failed` with the code `busy` (exit 7), nothing was switched, and no release is blamed. A ' +
-      'rollback always cuts',
+      '`give-up`: the update ends as `failed` with the code `busy` (exit 7), nothing was switched, and no release is blamed. ' +
+      'Default: `give-up` for an automatic update, `cut` for one that a person asks for. A rollback always cuts',
   },
-  holdMs: time(
-    'holdMs',
+  maxPause: time(
+    'maxPause',
     'stop-first: an update that is expected to make clients wait longer is refused before anything stops (`refused`, exit 7; a ' +
       'dry run and `doctor` say so before). A rollback never is. The expectation is the pause of the last switch that succeeded, ' +
-      'or what a trial of this very release has measured if that is longer; where neither is known, nothing is refused; a switch in which `onStop` used up `stopMs` counts only if the one before did too. It does not end a pause that turns out longer: `onStop` is bounded by `stopMs`, ' +
-      'the start by `readyMs`. After a release that started slowly, raise it, or roll back first',
+      'or what a trial of this very release has measured if that is longer; where neither is known, nothing is refused; a switch in which `onStop` used up `stopTimeout` counts only if the one before did too. It does not end a pause that turns out longer: `onStop` is bounded by `stopTimeout`, ' +
+      'the start by `readyTimeout`. After a release that started slowly, raise it, or roll back first',
   ),
   rehearse: {
     type: 'string',
@@ -201,6 +209,7 @@ export const SETTINGS = {
       type: 'object',
       properties: {
         password: {
+          isUsual: true,
           type: 'string',
           maxLength: 1024,
           pattern: '^[!-~]*$',
@@ -254,7 +263,7 @@ export const SETTINGS = {
     stateDirectory: path(
       "where the service's data is; default: the installer's, `$STATE_DIRECTORY`, or the user's own",
     ),
-    feed: path("where releases come from (docs/operator/update.md); default: the receipt's"),
+    feed: { ...path("where releases come from (docs/operator/update.md); default: the receipt's"), isUsual: true },
     update: { type: 'object', properties: UPDATE },
   },
 } as const satisfies Setting

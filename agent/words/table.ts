@@ -2,6 +2,7 @@
 // schedule in it, and an author's `baton.config.json`. Pure.
 // Must hold: no message repeats a value of `dashboard`, which holds the password; every message is fit for a terminal.
 
+import { DURATION_FORM, durationBounds, msOf } from './duration.ts'
 import { isObject, quoted } from './untrusted.ts'
 
 /** `null` counts as absent, unless any value will do. A table without `type` and `enum` takes any. */
@@ -10,6 +11,8 @@ export type Setting = {
   default?: unknown
   /** what is expected, for a person, if the rest of the table would say it worse */
   form?: string
+  /** one of the few that an operator sets */
+  isUsual?: true
   /** the reader does not check this member: the code that uses it does */
   isCheckedLater?: true
   enum?: readonly (string | null)[]
@@ -23,7 +26,14 @@ export type Setting = {
       propertyNames?: { pattern: string; form: string }
     }
   | { type: 'array'; items: Setting; minItems?: number; maxItems?: number }
-  | { type: 'string'; minLength?: number; maxLength?: number; pattern?: string }
+  | {
+      type: 'string'
+      minLength?: number
+      maxLength?: number
+      pattern?: string
+      /** a time (`duration.ts`): lowest and highest, milliseconds */
+      timeMs?: readonly [lowest: number, highest: number]
+    }
   | { type: 'integer'; minimum: number; maximum: number }
   | { type: 'boolean' }
   | { type?: undefined }
@@ -97,7 +107,9 @@ function expectedInstead(setting: Setting, value: unknown): string | null {
       return isFit ? null : `a whole number from ${minimum} to ${maximum}`
     }
     case 'string': {
-      const { minLength = 0, maxLength = Infinity, pattern = '' } = setting
+      const { minLength = 0, maxLength = Infinity, pattern = '', timeMs } = setting
+      if (timeMs !== undefined)
+        return isWithin(msOf(value), timeMs) ? null : `${DURATION_FORM}, ${durationBounds(...timeMs)}`
       const isFit = typeof value === 'string' && value.length >= minLength && value.length <= maxLength
       if (isFit && new RegExp(pattern, 'u').test(value)) return null
       return `${form ?? 'text'}${Number.isFinite(maxLength) ? `, at most ${maxLength} characters` : ''}`
@@ -107,6 +119,11 @@ function expectedInstead(setting: Setting, value: unknown): string | null {
     case undefined:
       return null
   }
+}
+
+/** NaN is not. */
+function isWithin(ms: number, [lowest, highest]: readonly [number, number]): boolean {
+  return ms >= lowest && ms <= highest
 }
 
 function isAny({ type, enum: choices }: Setting): boolean {

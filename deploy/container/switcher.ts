@@ -4,14 +4,13 @@
 // switcher per service, since a name can be given once.
 
 import { setTimeout as sleep } from 'node:timers/promises'
-import { BatonError, reasonOf } from '../../agent/words.ts'
+import { BatonError, durationText, reasonOf } from '../../agent/words.ts'
 import { type Engine, isUnreachable } from './engine/engine.ts'
 import { check } from './health.ts'
 import { GATES } from './gate.ts'
 import { volumeOfHolder } from './hold.ts'
 import type { ContainerInspection, CreateBody, Mount } from './inspection.ts'
 import type { Job } from './job.ts'
-import { durationText } from '../lib/flags.ts'
 import { again } from './moves.ts'
 import { namesFor } from './reference.ts'
 import { type DeployEvent, type EndEvent, type ContainerEnd, ended, endedOf } from './report.ts'

@@ -2,7 +2,7 @@
 // `backup` of the reference service read their own.
 // Must hold: an argument that a command line does not know is a usage error (exit code 2); nothing is guessed.
 
-import { BatonError, isTag } from '../../agent/words.ts'
+import { BatonError, DURATION_FORM, durationBounds, isTag, msOf } from '../../agent/words.ts'
 import { type ArgDef, defineCommand, type ParsedArgs, parseArgs, renderUsage } from 'citty'
 import { suggestion } from './suggestion.ts'
 
@@ -27,7 +27,6 @@ export const IRREVERSIBLE_FLAG = 'allow-irreversible'
 /** the form of each duration that is typed */
 export const DURATION = { type: 'string', valueHint: '30s|5m|2h' } as const
 
-const UNIT_MS: Readonly<Record<string, number>> = { ms: 1, s: 1000, m: 60_000, h: 3_600_000, d: DAY_MS }
 
 /** for every command that prints its progress */
 export const OUTPUT_FLAGS = {
@@ -148,17 +147,10 @@ export function shownOf(args: Flags, all: boolean): Flags {
 /** Milliseconds from `30s`, `5m`, `2h`, also `300ms` and `7d`, or 0. Throws BatonError invalid_request if more than `most` or less than `least`. */
 export function durationOf(flag: string, value: unknown, { least = 0, most = DAY_MS } = {}): number {
   const text = typeof value === 'string' ? value : ''
-  const [, count = '', unit = ''] = /^(\d{1,6})(ms|s|m|h|d)$/.exec(text) ?? []
-  const ms = text === '0' ? 0 : count === '' ? Number.NaN : Number(count) * (UNIT_MS[unit] ?? 0)
+  const ms = msOf(text)
   if (ms >= least && ms <= most) return ms
-  const bounds = least === 0 ? `at most ${durationText(most)}` : `${durationText(least)} to ${durationText(most)}`
-  throw usage(`expected a time such as 30s, 5m or 2h in ${flag}, ${bounds}, got ${JSON.stringify(text.slice(0, 40))}`)
-}
-
-/** The shortest form that `durationOf` reads. */
-export function durationText(ms: number): string {
-  const [unit = 'ms', size = 1] = Object.entries(UNIT_MS).findLast(([, one]) => ms >= one && ms % one === 0) ?? []
-  return ms === 0 ? '0' : `${ms / size}${unit}`
+  const bounds = durationBounds(least, most)
+  throw usage(`expected ${DURATION_FORM} in ${flag}, ${bounds}, got ${JSON.stringify(text.slice(0, 40))}`)
 }
 
 /** A release that must be named. Throws BatonError invalid_request, invalid_tag. */

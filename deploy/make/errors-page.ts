@@ -139,7 +139,7 @@ export const ENTRIES: Readonly<Record<ErrorCode, Entry>> = {
   },
   download_failed: {
     cause: 'The download broke off again and again, brought nothing for too long, or the disk is full.',
-    fix: 'Try again: it goes on where it stopped. On a slow line, raise `update.stallMs`.',
+    fix: 'Try again: it goes on where it stopped. On a slow line, raise `update.stallTimeout`.',
   },
   verify_failed: {
     cause:
@@ -153,7 +153,7 @@ export const ENTRIES: Readonly<Record<ErrorCode, Entry>> = {
   },
   restart_failed: {
     cause: 'The new version did not start, or not in time. The old one serves again.',
-    fix: 'Read the last lines in the message and the service’s log. If it needs longer, raise `update.readyMs`.',
+    fix: 'Read the last lines in the message and the service’s log. If it needs longer, raise `update.readyTimeout`.',
   },
   probation_failed: {
     cause: 'The new version started, then crashed, hung or became unhealthy. The old one serves again.',

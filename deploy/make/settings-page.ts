@@ -1,13 +1,18 @@
 // Draws the table of settings: as a JSON Schema for editors, and as a page for people. Pure.
 
-import { LISTENER, type Setting, SETTINGS } from '../../agent/words.ts'
+import { durationBounds, LISTENER, type Setting, SETTINGS } from '../../agent/words.ts'
 
 const INTRODUCTION = `# Settings of an installed service
 
-The members of \`config.json\`, which install.sh names and \`<service> doctor\` checks. They count from the next start; \`update.rehearse\`,
+Six are decided about each service. Four stand in the first table below; \`healthPath\` and \`order\` are the author's, in
+\`baton.config.json\`. The rest have defaults that fit.
+
+They are members of \`config.json\`, which install.sh names and \`<service> doctor\` checks. They count from the next start; \`update.rehearse\`,
 \`update.auto\` and \`update.onOutcome\` are read when they are needed. Editors know them by [settings.schema.json](../../settings.schema.json).
 \`npm run pages\` makes both from \`agent/words/settings-table.ts\`, by which the file is also read. Other members may be the application's.
+`
 
+const HEAD = `
 | | default | expected | |
 |---|---|---|---|
 `
@@ -28,7 +33,9 @@ export function settingsSchema(): string {
 }
 
 function schemaOf(setting: Setting): object {
-  const { form: _, isCheckedLater: __, ...rest } = setting
+  const { form: _, isCheckedLater: __, isUsual: ___, ...all } = setting
+  const { timeMs, ...rest } = all.type === 'string' ? all : { ...all, timeMs: undefined }
+  if (timeMs !== undefined) return { ...rest, pattern: '^(0|\\d{1,6}(ms|s|m|h|d))$' }
   if (rest.type === 'array') return { ...rest, items: schemaOf(rest.items) }
   if (rest.type !== 'object') return rest
   const properties = Object.fromEntries(
@@ -45,11 +52,22 @@ function schemaOf(setting: Setting): object {
 
 /** Content of docs/reference/settings.md. */
 export function settingsPage(): string {
-  return `${INTRODUCTION}${rowsOf(SETTINGS, '').join('\n')}\n`
+  const rows = rowsOf(SETTINGS, '')
+  const table = (isUsual: boolean) =>
+    `${HEAD}${rows
+      .filter((row) => row.isUsual === isUsual)
+      .map(({ text }) => text)
+      .join('\n')}\n`
+  return `${INTRODUCTION}${table(true)}\n## Advanced\n${table(false)}`
+}
+
+interface Row {
+  text: string
+  isUsual: boolean
 }
 
 /** One row for each member, and for the members of a member that is an object. */
-function rowsOf(setting: Setting, name: string): string[] {
+function rowsOf(setting: Setting, name: string): Row[] {
   if (setting.type === 'array' && setting.items.type === 'object')
     return [rowOf(setting, name), ...rowsOf({ ...setting.items, description: '' }, `${name}[]`)]
   if (setting.type !== 'object') return [rowOf(setting, name)]
@@ -59,21 +77,21 @@ function rowsOf(setting: Setting, name: string): string[] {
   return setting.description === undefined || setting.description === '' ? rows : [rowOf(setting, name), ...rows]
 }
 
-function rowOf(setting: Setting, name: string): string {
+function rowOf(setting: Setting, name: string): Row {
   const { description = '' } = setting
   const { default: usual = '' } = setting
   const normal = usual === '' ? '' : `\`${String(usual)}\``
-  return `| \`${name}\` | ${normal} | ${expectedOf(setting).replaceAll('|', '\\|')} | ${description.replaceAll('|', '\\|')} |`
+  const text = `| \`${name}\` | ${normal} | ${expectedOf(setting).replaceAll('|', '\\|')} | ${description.replaceAll('|', '\\|')} |`
+  return { text, isUsual: setting.isUsual === true }
 }
 
 function expectedOf(setting: Setting): string {
   if (setting.enum !== undefined) return setting.enum.map((one) => `\`${String(one)}\``).join(', ')
   switch (setting.type) {
-    case 'integer': {
-      const unit = setting.maximum >= 600_000 ? ' ms' : ''
-      return `${setting.minimum.toLocaleString('en')} to ${setting.maximum.toLocaleString('en')}${unit}`
-    }
+    case 'integer':
+      return `${setting.minimum.toLocaleString('en')} to ${setting.maximum.toLocaleString('en')}`
     case 'string':
+      if (setting.timeMs !== undefined) return durationBounds(...setting.timeMs)
       return setting.form ?? 'text'
     case 'array':
       return setting.items.enum !== undefined

@@ -5,7 +5,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { type Protocol, schemeOf } from '../../agent/first.ts'
 import { descendantsOf, lineOf, makeDisk, makeJournal, startedWith, UPDATE_BOUNDS } from '../../agent/install.ts'
-import { BatonError, type Operation, reasonOf, type Status, untilWell } from '../../agent/words.ts'
+import { BatonError, durationText, type Operation, reasonOf, type Status, untilWell } from '../../agent/words.ts'
 import { recordOf } from '../lib/agent-answer.ts'
 import { callHttp, type Here, statusHere } from '../lib/http.ts'
 import { readProc } from '../lib/open-files.ts'
@@ -45,7 +45,7 @@ const SWITCH_MS = 30_000
 /** what is left of the former process may take to end, and the new one to open its other ports, as much as it had before it was looked at */
 const SETTLE_MS = LOOK_AGAIN_MS
 const NAMED_MAX = 5
-const [, , HOLD_MS] = UPDATE_BOUNDS.holdMs
+const [, , HOLD_MS] = UPDATE_BOUNDS.maxPauseMs
 /** from here on the kernel chooses: net.ipv4.ip_local_port_range, as it is unless somebody has changed it */
 const CHOSEN_FROM = 32_768
 
@@ -84,7 +84,7 @@ export async function trySwitch(trial: SwitchTrial): Promise<Switched> {
       ...(pauseMs === undefined || pauseMs <= HOLD_MS
         ? []
         : [
-            `a switch makes its clients wait ${formatDuration(pauseMs)}, and an update is refused above \`update.holdMs\`, ${HOLD_MS} unless an operator raises it: shorten its start or its \`onStop\``,
+            `a switch makes its clients wait ${formatDuration(pauseMs)}, and an update is refused above \`update.maxPause\`, ${durationText(HOLD_MS)} unless an operator raises it: shorten its start or its \`onStop\``,
           ]),
       ...missing.map(
         (port) => `after a switch it did not listen on port ${port} any more, on which it listened before`,

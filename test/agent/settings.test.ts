@@ -2,7 +2,8 @@
 
 import { noteStart } from '../../agent/own.ts'
 import { type EmbedOptions, readSettings } from '../../agent/settings.ts'
-import { type Busy, UPDATE_BOUNDS } from '../../agent/words/bounds.ts'
+import { type Busy, TIME_SETTINGS, UPDATE_BOUNDS } from '../../agent/words/bounds.ts'
+import { durationText } from '../../agent/words/duration.ts'
 import { equal, is, ok, throws, withCode } from '../assert.ts'
 import { suite } from '../suite.ts'
 
@@ -27,9 +28,9 @@ test('have a default for all that is not asked for, and are frozen', () => {
     hangMs: 5_000,
     stopMs: 10_000,
     quietMs: 2_000,
-    holdMs: 15_000,
+    maxPauseMs: 15_000,
   })
-  equal([settings.order, settings.busy], ['stop-first', 'cut'])
+  equal([settings.order, settings.busy], ['stop-first', null])
   equal([settings.database, settings.healthPath, settings.basePath], [null, null, ''])
   ok(Object.isFrozen(settings) && Object.isFrozen(settings.update))
   settings.onDrain()
@@ -40,14 +41,16 @@ test('an empty password is none: it must never be a password that anybody can gu
   is(readSettings({ ...LEAST, password: null }).password, null)
 })
 
-test('each number is taken within its bounds, and refused beyond', () => {
-  for (const [name, [lowest, highest]] of Object.entries(UPDATE_BOUNDS)) {
-    for (const value of [lowest, highest])
-      is(readSettings({ ...LEAST, update: { [name]: value } }).update[name as 'drainMs'], value)
-    for (const value of [lowest - 1, highest + 1, lowest + 0.5, NaN, Infinity, '5', null]) {
-      if (value === null) continue // as good as absent
-      const update = { [name]: value } as Record<string, number>
-      const { message } = throws(() => readSettings({ ...LEAST, update }), withCode('invalid_settings'))
+test('each time is taken within its bounds, and refused beyond', () => {
+  for (const [name, inside] of Object.entries(TIME_SETTINGS)) {
+    const [lowest, highest] = UPDATE_BOUNDS[inside]
+    for (const ms of [lowest, highest])
+      is(readSettings({ ...LEAST, update: { [name]: durationText(ms) } }).update[inside], ms)
+    for (const value of [`${lowest - 1}ms`, `${highest / 1000 + 1}s`, '1.5s', '5', 5, NaN, '', ' 5s']) {
+      const { message } = throws(
+        () => readSettings({ ...LEAST, update: { [name]: value } }),
+        withCode('invalid_settings'),
+      )
       ok(message.includes(`update.${name}`), message)
     }
   }
@@ -64,12 +67,12 @@ test('every fault is told at once', () => {
     executable: './beacon',
     healthPath: 'healthz',
     basePath: 'beacon/',
-    update: { probationMs: -1, hangMs: 1 },
+    update: { probation: '-1s', hangTimeout: '1ms' },
   } as unknown as EmbedOptions
   const { message } = throws(() => readSettings(wrong), withCode('invalid_settings'))
   for (const name of Object.keys(wrong).filter((key) => key !== 'update'))
     ok(message.includes(`\`${name}\``), `${name} in ${message}`)
-  ok(message.includes('update.probationMs') && message.includes('update.hangMs'), message)
+  ok(message.includes('update.probation') && message.includes('update.hangTimeout'), message)
 })
 
 test('base paths are of plain names', () => {

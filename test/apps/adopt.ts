@@ -113,7 +113,7 @@ export async function install({ home, environment, at }: Adopter, service: strin
   await at('sh', join(feedOf({ home }), 'v1.0.0', 'install.sh'), 'install', ...flags)
   const configPath = join(environment.HOME, '.config', service, 'config.json')
   const config = JSON.parse(await readFile(configPath, 'utf8')) as { dashboard: { password: string } }
-  await writeFile(configPath, JSON.stringify({ ...config, update: { probationMs: 2000, drainMs: 5000 } }), {
+  await writeFile(configPath, JSON.stringify({ ...config, update: { probation: '2s', drainTimeout: '5s' } }), {
     mode: 0o600,
   })
   return { port, password: config.dashboard.password, command: join(environment.HOME, '.local', 'bin', service) }

@@ -58,7 +58,7 @@ async function adoptedOn(host: Host, { service, sockets }: Pick<Hosted, 'service
   await act(...installer, '--no-start')
   const path = `/etc/${service}/config.json`
   const config = JSON.parse(await host.ok('cat', path)) as object
-  await put(host, path, JSON.stringify({ ...config, update: { probationMs: 2000, drainMs: 5000 } }))
+  await put(host, path, JSON.stringify({ ...config, update: { probation: '2s', drainTimeout: '5s' } }))
   await act(service, 'start')
 
   const answers: Record<string, number> = {}

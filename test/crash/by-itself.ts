@@ -79,7 +79,7 @@ async function look(now: number): Promise<string> {
   await attendOnce({
     install,
     feed,
-    settings: { service: 'svc', order: 'start-first', update: { holdMs: 10_000 } as never },
+    settings: { service: 'svc', order: 'start-first', update: { maxPauseMs: 10_000 } as never },
     leaving: new AbortController().signal,
     now: () => (begun === 0 ? now : (options.later ?? now)),
     async start(asked) {

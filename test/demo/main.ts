@@ -225,7 +225,7 @@ async function installed(
   // a demo takes about a minute, so its probation is short too
   await writeFile(
     configPath,
-    JSON.stringify({ ...config, feed, update: { probationMs: PROBATION_MS, drainMs: 5000 } }, null, 2),
+    JSON.stringify({ ...config, feed, update: { probation: `${PROBATION_MS}ms`, drainTimeout: '5s' } }, null, 2),
   )
   const command = join(home, '.local', 'bin', SERVICE)
   await run(command, ['start', '--user', '-q'], environment)

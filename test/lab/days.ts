@@ -50,9 +50,9 @@ const CLOCK = '/usr/local/lib/lab-clock.cjs'
 /** for a program of Node's on a host that has to have the host's clock */
 export const BY_CLOCK = { NODE_OPTIONS: `--require=${CLOCK}`, LAB_CLOCK: '/etc/lab-clock' }
 const UPDATE = {
-  probationMs: 1500,
-  quietMs: 500,
-  readyMs: 60_000,
+  probation: '1500ms',
+  quietTimeout: '500ms',
+  readyTimeout: '1m',
   rehearse: 'auto',
   onOutcome: ['/usr/local/bin/tell', '--to', 'ops'],
 }

@@ -72,7 +72,7 @@ export async function bootFleet(count: number, specs: readonly ReleaseSpec[], pr
 
 /** Installs without a start: systemd starts the service when the host is switched on again. */
 async function install(host: RoomHost, feed: string, probationMs: number): Promise<void> {
-  const edit = `sed -i 's/"listen"/"update":{"probationMs":${probationMs}},"listen"/' /etc/${SERVICE}/config.json`
+  const edit = `sed -i 's/"listen"/"update":{"probation":"${probationMs}ms"},"listen"/' /etc/${SERVICE}/config.json`
   const lines = [
     `mkdir -p ${FEED} && mount --bind ${feed} ${FEED}`,
     `sh ${FEED}/v1.0.0/install.sh --feed ${FEED} --listen 0.0.0.0:${PORT} --no-start -y`,

@@ -87,7 +87,7 @@ const ofGroup: NonNullable<Habit['serves']> = async (_host, { pid, extra }) =>
 export const MANY: Habit = {
   name: 'asks for its port in two ways, joins a group, is ready when it has asked itself, and answers 503 until it is warm',
   isLong: true,
-  update: { readyMs: 8000 },
+  update: { readyTimeout: '8s' },
   text: (extra) => `import { createSocket } from 'node:dgram'
 import { connect, createServer as createPlain } from 'node:net'
 import { networkInterfaces } from 'node:os'
@@ -179,7 +179,7 @@ setTimeout(() => (isReady = true), 1500)
 createServer((request, response) => {
   response.writeHead(isReady ? 200 : 503).end('TAG ' + process.pid)
 })${LISTEN}`,
-    update: { readyMs: 6000 },
+    update: { readyTimeout: '6s' },
     isBare: true,
     broken: (text) => text.replace('1500', '1e6'),
   },
@@ -351,7 +351,7 @@ process.on('SIGTERM', () => server.close(() => process.exit(0)))`,
   },
   {
     name: 'has a server of a protocol of its own, with clients that stay',
-    update: { drainMs: 100_000 }, // longer than the test waits for an operation
+    update: { drainTimeout: '100s' }, // longer than the test waits for an operation
     text: (extra) => `import { createServer as createPlain } from 'node:net'
 createPlain((socket) => void socket.on('error', () => {}).write(String(process.pid))).listen(${extra}, '127.0.0.1')
 ${SERVE}`,
@@ -423,7 +423,7 @@ server${LISTEN}`,
   },
   {
     name: 'listens late, after other work',
-    update: { readyMs: 8000 },
+    update: { readyTimeout: '8s' },
     text: () =>
       `await new Promise((resolve) => setTimeout(resolve, 3000))\n${SERVE}`.replace(
         /^(await .*\n)(import .*\n)/,
@@ -574,7 +574,7 @@ ${SERVE}setInterval(() => {
   },
   {
     name: 'says 503 on its port by another server while it starts, and closes that',
-    update: { readyMs: 6000 },
+    update: { readyTimeout: '6s' },
     text: () => `${HTTP}const starting = createServer((_, response) => response.writeHead(503).end('it starts'))
 starting${LISTEN}
 await new Promise((resolve) => setTimeout(resolve, 700))

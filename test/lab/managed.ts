@@ -86,7 +86,7 @@ export async function bootWithFeed(fill: (folder: string) => Promise<void>): Pro
     cli,
     installer,
     deploy: (...args) => host.run([join(PROJECT, 'deploy/deploy-systemd.sh'), ...args]),
-    async install(update = { probationMs: 1000 }, tag = 'v1.0.0') {
+    async install(update = { probation: '1s' }, tag = 'v1.0.0') {
       const installed = await installer(tag, 'install', '-y', '--no-start')
       if (installed.code !== 0) throw new Error(`install: ${installed.stderr}`)
       await setUpdate(host, update)

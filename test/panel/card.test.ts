@@ -318,7 +318,7 @@ test('the question says what is particular: an older release, the snapshot, the 
 test('stop-first: the question says how long nobody is served, the card who comes back, the outcome and the history how long it was', async () => {
   await using stub = await served()
   const order = 'stop-first'
-  stub.world.status.switch = { order, expectedMs: 110, holdMs: 10_000 }
+  stub.world.status.switch = { order, expectedMs: 110, maxPauseMs: 10_000 }
   await using watched = await openPage(browser)
   const { page } = watched
   await signIn(page, stub.url, TOKEN)
@@ -329,7 +329,7 @@ test('stop-first: the question says how long nobody is served, the card who come
     [8000, 'Requests will wait about 8 s, as in the trial on a copy of your data.'],
     [
       25_000,
-      'Requests would wait about 25 s, as in the trial on a copy of your data. holdMs allows less, so it is refused before anything stops.',
+      'Requests would wait about 25 s, as in the trial on a copy of your data. maxPause allows less, so it is refused before anything stops.',
     ],
   ] as const) {
     stub.world.report = report({ pause: { expectedMs, shownBy: 'trial' } })
@@ -465,9 +465,9 @@ test('the rules: what the configuration allows at most, each kept over a change 
   await page.waitForSelector('#ruleProblem:not(:empty)')
   assert.match(
     await textOf(page, '#ruleProblem'),
-    /expected a whole number from 0 to 8760 in `minAgeHours`, got "three"/,
+    /expected a time such as 30s, 5m or 2h, at most 365d in `minAge`, got "three"/,
   )
-  await page.fill('#ruleAge', '72')
+  await page.fill('#ruleAge', '3d')
   await page.keyboard.press('Enter')
   await shown(page, '#notice', 'The rules are saved.')
   assert.equal(stub.world.policy, {
@@ -476,7 +476,7 @@ test('the rules: what the configuration allows at most, each kept over a change 
     mode: 'patch',
     days: ['mon', 'tue', 'wed', 'thu', 'fri'],
     hours: '02:00-05:00',
-    minAgeHours: 72,
+    minAge: '3d',
   })
   assert.is(await page.evaluate('document.activeElement.id'), 'rulesTitle')
   await page.click('#rulesTitle')

@@ -78,7 +78,7 @@ export async function installService(options: InstallOptions): Promise<Service> 
     listen: { host: '127.0.0.1', port },
     stateDirectory,
     feed: feed.feed,
-    update: { probationMs: 2500, drainMs: 2000, ...update },
+    update: { probation: '2500ms', drainTimeout: '2s', ...update },
     ...(basePath === '' ? {} : { basePath }),
   }
   await writeFile(configPath, JSON.stringify(config), { mode: 0o600 })

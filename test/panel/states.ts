@@ -67,7 +67,7 @@ const ended = (some: Parameters<typeof operation>[1], more: Partial<Status> = {}
 
 const goes = (...because: Wait[]): Wait => ({ code: 'goes', says: 'v1.1.0 goes by itself', tag: 'v1.1.0', because })
 const PAUSED: Wait = { code: 'paused', says: 'updates are paused' }
-const NO_RULES = { says: '', hours: [], minAgeHours: 0, skip: [], allow: [] }
+const NO_RULES = { says: '', hours: [], minAgeMs: 0, skip: [], allow: [] }
 
 export const schedule = (some: Partial<ScheduleReport> = {}): ScheduleReport => ({
   mode: 'minor',
@@ -75,7 +75,7 @@ export const schedule = (some: Partial<ScheduleReport> = {}): ScheduleReport => 
   policy: {
     says: 'minor, mon to fri 02:00-05:00 Europe/Berlin, 3 days after a release, without v1.1.7',
     hours: [{ days: ['mon', 'tue', 'wed', 'thu', 'fri'], from: '02:00', to: '05:00', zone: 'Europe/Berlin' }],
-    minAgeHours: 72,
+    minAgeMs: 259_200_000,
     skip: ['v1.1.7'],
     allow: [],
   },
@@ -167,7 +167,7 @@ export const STATES: readonly State[] = [
         mode: 'patch',
         hours: '02:00-05:00',
         days: ['mon', 'tue', 'wed', 'thu', 'fri'],
-        minAgeHours: 72,
+        minAge: '3d',
       }
       await enter(page, stub, { schedule: schedule() })
       await page.click('#rulesTitle')

@@ -41,7 +41,7 @@ test.after(async () => await browser.close())
 
 test('update and rollback, clicked through: each is believed only when the new instance has answered', async () => {
   // long enough for a page that gets little of the processor to have looked in the middle
-  await using service = await installService({ releases: [v100, v110], update: { probationMs: 5000 } })
+  await using service = await installService({ releases: [v100, v110], update: { probation: '5s' } })
   await using watched = await openPage(browser)
   const { page } = watched
   await signIn(page, service.url, TOKEN)
@@ -149,7 +149,7 @@ test('two tabs: the second one shows what the first has started; starting again 
 test.long(
   'reloaded over and over through an update: the running operation is there each time, and so is its end',
   async () => {
-    await using service = await installService({ releases: [v100, v110], update: { probationMs: 8000 } })
+    await using service = await installService({ releases: [v100, v110], update: { probation: '8s' } })
     await using watched = await openPage(browser)
     const { page } = watched
     await signIn(page, service.url, TOKEN)
@@ -178,7 +178,7 @@ test.long(
 test.long(
   'a page that is opened during the probation joins in, and does not wait for an instance that is long there',
   async () => {
-    await using service = await installService({ releases: [v100, v110], update: { probationMs: 12_000 } })
+    await using service = await installService({ releases: [v100, v110], update: { probation: '12s' } })
     await service.ask('POST', '', { tag: 'v1.1.0' })
     await until(async () => (await service.status()).instance.version === 'v1.1.0')
     await using watched = await openPage(browser)

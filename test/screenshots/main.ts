@@ -127,7 +127,7 @@ async function managed(tabs: readonly Tab[]): Promise<void> {
     releases: list,
     notes: NOTES,
     port: await portOr(0),
-    update: { probationMs: 20_000 },
+    update: { probation: '20s' },
   })
   const { feed } = service
   const url = service.url.replace('127.0.0.1', HOST)

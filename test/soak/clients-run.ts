@@ -32,7 +32,7 @@ const [old, next] = [await programRelease('v1.0.0', PROGRAM), await programRelea
 await using home = await install({
   release: old,
   listen,
-  update: { probationMs: soak.probationMs, drainMs: soak.drainMs, hangMs: 5000 },
+  update: { probation: `${soak.probationMs}ms`, drainTimeout: `${soak.drainMs}ms`, hangTimeout: '5s' },
 })
 await unpack(next, home.backup)
 await home.start()

@@ -18,7 +18,7 @@ export interface ClientsSoak {
   followers: { websockets: number; streams: number }
   /** how long what cannot move may take to end */
   drainMs: number
-  /** stop-first: a response may then take as long as `quietMs`, which is 2000 */
+  /** stop-first: a response may then take as long as `quietTimeout`, which is 2s */
   isAlone: boolean
   isIsolated: boolean
 }
@@ -48,7 +48,7 @@ export const LONG: Omit<ClientsSoak, 'isIsolated'> = {
   isAlone: false,
 }
 
-/** TLS and HTTP/2 cannot wait: under a load a stop-first switch takes as long as `drainMs` allows. */
+/** TLS and HTTP/2 cannot wait: under a load a stop-first switch takes as long as `drainTimeout` allows. */
 export const LONG_ALONE: typeof LONG = { ...LONG, slowMs: 500, drainMs: 3000, isAlone: true }
 
 const PROGRAM = fileURLToPath(new URL('clients-run.ts', import.meta.url))

@@ -35,7 +35,7 @@ export async function baton(probationMs: number): Promise<Subject> {
     release: v100,
     host: '0.0.0.0',
     feed: await publishTo(folder, [v110]),
-    update: { probationMs, drainMs: 10_000 },
+    update: { probation: `${probationMs}ms`, drainTimeout: '10s' },
   })
   await home.start()
   const status = async () => (await home.api('GET', '/admin/update/status')).body as Status

@@ -85,10 +85,10 @@ interface Here {
 /** Resolves when the successor waits at its gate. */
 async function introduce(here: Here): Promise<DoorHolder> {
   const { options, stop } = here
-  const { holdMs, kind, tag, log } = options
+  const { maxPauseMs, kind, tag, log } = options
   stop.signal.throwIfAborted()
   // a release that starts slowly must not bar the way back from it
-  const fault = kind === 'update' ? pauseFault(await options.expected(), holdMs) : null
+  const fault = kind === 'update' ? pauseFault(await options.expected(), maxPauseMs) : null
   if (fault !== null) throw fault
   const told = toldTo(options, await options.letsGo())
   const holder = spawnHolder(options.image, [...options.listeners, ...keptDatagrams()], told, options.values)

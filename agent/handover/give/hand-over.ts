@@ -57,7 +57,9 @@ function optionsOf(
   const began = performance.now()
   const { id, kind, from } = operation
   const { service, order, healthPath, busy, log } = settings
-  const said = { service, order, healthPath, busy, log }
+  // nobody waits for an automatic update: it can be tried again
+  const usual = operation.by === 'schedule' ? 'give-up' : 'cut'
+  const said = { service, order, healthPath, busy: busy ?? usual, log }
   const { stallMs: _ofDownloads, ...limits } = settings.update
   const warn = (message: string) => log({ event: 'warning', message })
   return {

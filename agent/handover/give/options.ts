@@ -3,6 +3,7 @@
 import type { Listener } from '../../sockets/listeners.ts'
 import type { Command } from '../../sockets/start-with.ts'
 import type { Settings } from '../../settings.ts'
+import type { Busy } from '../../words/bounds.ts'
 import type { ExpectedPause } from '../../words/pause.ts'
 import type { HandoverReport, Kind } from '../../words/state.ts'
 import type { Ability, ProcessName } from '../../words/wire.ts'
@@ -41,7 +42,8 @@ export interface Ours {
 }
 
 /** what an author has said, and what an operator has changed */
-type Said = Pick<Settings, 'service' | 'order' | 'healthPath' | 'busy' | 'log'> & Omit<Settings['update'], 'stallMs'>
+type Said = Pick<Settings, 'service' | 'order' | 'healthPath' | 'log'> &
+  Omit<Settings['update'], 'stallMs'> & { busy: Busy }
 
 export interface SwitchOptions extends Ours, Said {
   /** of the release that serves */

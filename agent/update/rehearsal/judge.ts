@@ -119,7 +119,7 @@ function endedCage(to: string): BatonError {
 
 function tooLate(to: string, why: string, hadMs: number): BatonError {
   return lateBy('verify_failed', `${to} fails on a copy of the data: ${why}`, hadMs, {
-    hint: `${UNTOUCHED}; with a longer \`update.readyMs\` it is tried again`,
+    hint: `${UNTOUCHED}; with a longer \`update.readyTimeout\` it is tried again`,
   })
 }
 

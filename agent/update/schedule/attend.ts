@@ -144,7 +144,7 @@ async function remembered({ install, now }: Attended): Promise<Remembered> {
 
 async function knownNow({ install, settings }: Attended, memory: Remembered): Promise<ScheduleKnown> {
   const [rules, journal, trust] = await Promise.all([rulesOf(install), journalNow(install), install.feed.trust()])
-  return { rules, memory, journal, trust, next: { order: settings.order, holdMs: settings.update.holdMs } }
+  return { rules, memory, journal, trust, next: { order: settings.order, maxPauseMs: settings.update.maxPauseMs } }
 }
 
 /** The journal, without an operation that nobody carries out: a killed process has left it, or its end could not be written. */

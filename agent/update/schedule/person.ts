@@ -48,7 +48,7 @@ export async function asksOf(install: PersonAsked, known: PersonAskedWith): Prom
   const data = await aboutData(install, policy, tried, offer)
   if (data !== null) return data
   const expected = expectedPause(lastPause(journal.history), tried)
-  const pause = next.order === 'stop-first' ? pauseFault(expected, next.holdMs) : null
+  const pause = next.order === 'stop-first' ? pauseFault(expected, next.maxPauseMs) : null
   if (pause !== null) return forPerson('pause', tag, pause.message, { why: pause.message })
   return await aboutRoom(install, offer)
 }

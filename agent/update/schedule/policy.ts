@@ -1,6 +1,7 @@
 // Reads a policy, and combines the operator's limits with what the panel has written. Pure; fuzzed.
 // Must hold: with a policy that is not valid the service installs nothing by itself; the panel's policy can only tighten the limits.
 
+import { durationText, msOf } from '../../words/duration.ts'
 import type { Tag } from '../../words/release.ts'
 import {
   type Allowance,
@@ -45,7 +46,6 @@ export interface PolicyRead {
   faults: string[]
 }
 
-const HOUR_MS = 3_600_000
 const FAULTS_MAX = 8
 const { allow: _, ...OWN } = RULES.properties
 
@@ -74,8 +74,8 @@ export function readPolicy(value: unknown, zone: string, isLimit: boolean): Poli
   const policy: Policy = {
     mode,
     hours: hoursFrom(file, at, faults),
-    minAgeMs: HOUR_MS * (file.minAgeHours ?? 0),
-    jitterMs: 60_000 * (file.jitterMinutes ?? 0),
+    minAgeMs: msOf(file.minAge ?? '0'),
+    jitterMs: msOf(file.jitter ?? '0'),
     pauseUntil: pauseFrom(file, at, faults),
     skip: file.skip === undefined ? [] : [file.skip],
     allow: ALLOWANCES.filter((one) => file.allow?.includes(one)),
@@ -105,7 +105,7 @@ export function policyInForce(policy: Policy): PolicyInForce {
   return {
     says: formatPolicy(policy),
     hours: hours.map(({ days, from, to, zone }) => ({ days: [...days], from: clock(from), to: clock(to), zone })),
-    minAgeHours: minAgeMs / HOUR_MS,
+    minAgeMs,
     skip: [...skip],
     allow: [...allow],
   }
@@ -114,11 +114,10 @@ export function policyInForce(policy: Policy): PolicyInForce {
 /** The policy in one line, for a person. */
 export function formatPolicy({ mode, hours, minAgeMs, skip, allow }: Policy): string {
   if (mode === 'off' || mode === 'notify') return mode
-  const age = minAgeMs / HOUR_MS
   return [
     mode,
     ...hours.map(({ days, from, to, zone }) => `${formatDays(days)} ${clock(from)}-${clock(to)} ${zone}`),
-    ...(age === 0 ? [] : [`${age % 24 === 0 ? count(age / 24, 'day') : count(age, 'hour')} after a release`]),
+    ...(minAgeMs === 0 ? [] : [`${durationText(minAgeMs)} after a release`]),
     ...(skip.length === 0 ? [] : [`without ${skip.join(', ')}`]),
     ...(allow.length === 0 ? [] : [`also ${allow.join(', ')}`]),
   ].join(', ')

@@ -114,7 +114,7 @@ export const en = {
   'mode.all': 'every release',
   'rules.hours': 'Hours in which an update may begin',
   'rules.days': 'Days',
-  'rules.age': 'Hours since the release was published, at least',
+  'rules.age': 'Age of a release, at least, such as 12h or 3d',
   'rules.skip': 'Version to skip',
   'rules.save': 'Save the rules',
   'rules.saved': 'The rules are saved.',
@@ -141,7 +141,7 @@ export const en = {
   'point.pause': 'Requests will wait about {wait}, as in the last update.',
   'point.pause.tried': 'Requests will wait about {wait}, as in the trial on a copy of your data.',
   'point.pause.long':
-    'Requests would wait about {wait}, as in the trial on a copy of your data. `holdMs` allows less, so it is refused before anything stops.',
+    'Requests would wait about {wait}, as in the trial on a copy of your data. `maxPause` allows less, so it is refused before anything stops.',
   'point.pause.unknown': 'Requests will wait a moment: the old process ends before the new one begins.',
   'point.unsigned': 'It is not signed: only its sums are checked.',
 

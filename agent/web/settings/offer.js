@@ -80,8 +80,8 @@ export function particulars(to, status, report) {
 const badPoint = (why, at) => ({ kind: 'bad', why, at })
 
 /** How long nobody would be served: as the last switch has shown, or a trial of this release that took longer. */
-function pausePoint(to, { expectedMs, holdMs }, report) {
+function pausePoint(to, { expectedMs, maxPauseMs }, report) {
   const tried = report?.latest === to && report.pause?.shownBy === 'trial' ? report.pause.expectedMs : null
-  if (tried !== null) return { kind: tried > holdMs ? 'pause.long' : 'pause.tried', ms: tried }
+  if (tried !== null) return { kind: tried > maxPauseMs ? 'pause.long' : 'pause.tried', ms: tried }
   return expectedMs === null ? { kind: 'pause.unknown' } : { kind: 'pause', ms: expectedMs }
 }

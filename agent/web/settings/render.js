@@ -84,12 +84,12 @@ function renderSchedule({ schedule }) {
 const isAutomatic = (mode) => mode !== undefined && mode !== 'off' && mode !== 'notify'
 
 function rulesText({ mode, policy }) {
-  const { hours = [], minAgeHours = 0, skip = [], allow = [] } = policy
+  const { hours = [], minAgeMs = 0, skip = [], allow = [] } = policy
   const open = hours.map(({ days, from, to, zone }) => `${daysText(days)} ${from}–${to} (${zone})`.trim())
   const parts = [
     t(`mode.${mode}`),
     ...open,
-    minAgeHours > 0 ? t('alone.age', { time: age(minAgeHours) }) : '',
+    minAgeMs > 0 ? t('alone.age', { time: age(minAgeMs / 3_600_000) }) : '',
     skip.length > 0 ? t('alone.without', { tags: skip.join(', ') }) : '',
     ...allow.map((one) => t(`alone.${one}`)),
   ]

@@ -42,19 +42,18 @@ export async function openRules() {
     }),
   )
   ui.ruleHours.value = own.hours ?? ''
-  ui.ruleAge.value = own.minAgeHours ?? ''
+  ui.ruleAge.value = own.minAge ?? ''
   ui.ruleSkip.value = own.skip ?? ''
 }
 
 /** What the form says, in the rules that `own` has. The service checks it. */
 function written(own) {
   const days = [...ui.ruleDays.querySelectorAll('input')].filter((box) => box.checked).map((box) => box.value)
-  const age = ui.ruleAge.value.trim()
   const said = {
     mode: ui.ruleMode.value,
     days: days.length === DAYS.length ? '' : days,
     hours: ui.ruleHours.value.trim(),
-    minAgeHours: age === '' || Number.isNaN(Number(age)) ? age : Number(age),
+    minAge: ui.ruleAge.value.trim(),
     skip: ui.ruleSkip.value.trim(),
   }
   return { ...own, ...said }

@@ -112,7 +112,7 @@ export const zh = {
   'mode.all': '所有版本',
   'rules.hours': '允许开始的时段',
   'rules.days': '星期',
-  'rules.age': '版本发布后至少经过的小时数',
+  'rules.age': '版本发布后至少经过的时间，如 12h 或 3d',
   'rules.skip': '要跳过的版本',
   'rules.save': '保存规则',
   'rules.saved': '规则已保存。',
@@ -136,7 +136,7 @@ export const zh = {
   'point.snapshot': '替换之前会保存 `{database}` 的快照。',
   'point.pause': '请求将等待约 {wait}（以上次更新为准）。',
   'point.pause.tried': '请求将等待约 {wait}（以数据副本上的试用为准）。',
-  'point.pause.long': '请求将等待约 {wait}（以数据副本上的试用为准），超过 `holdMs`，会在停止任何进程之前被拒绝。',
+  'point.pause.long': '请求将等待约 {wait}（以数据副本上的试用为准），超过 `maxPause`，会在停止任何进程之前被拒绝。',
   'point.pause.unknown': '请求会等待片刻：旧进程结束后，新进程才开始。',
   'point.unsigned': '它没有签名，只核对校验和。',
 

@@ -2,7 +2,15 @@
 // before anything has changed.
 
 import { ownCommand, wayToAside } from '../../../agent/install.ts'
-import { BatonError, EXIT, formatLeft, parseTag, SHOWN_BY, type StateMoved } from '../../../agent/words.ts'
+import {
+  BatonError,
+  durationText,
+  EXIT,
+  formatLeft,
+  parseTag,
+  SHOWN_BY,
+  type StateMoved,
+} from '../../../agent/words.ts'
 import { fromEnvironment, parseRelease } from '../place/choices.ts'
 import { formatMoved, formatPause, rehearsalLines } from '../../lib/switch.ts'
 import type { Foreseen, ForeseenSwitch } from '../service/foresee.ts'
@@ -112,14 +120,14 @@ function foretold({ service, report }: Context, foreseen: Foreseen): number {
 /** Pure. `to`: the release that would be in place. */
 export function formatForeseen(next: ForeseenSwitch | null, to: string): string {
   if (next === null) return 'nobody is served now: the service is started, and there is no switch'
-  const { order, expectedMs, shownBy, holdMs } = next
+  const { order, expectedMs, shownBy, maxPauseMs } = next
   if (order === 'start-first') return 'the switch: start-first, so nobody would wait'
   const how = shownBy === null ? '' : ` (${SHOWN_BY[shownBy]})`
   const wait = expectedMs === null ? null : `clients would wait about ${expectedMs} ms${how}`
   if (order === 'stop-first')
     return `the switch: ${order}; ${wait ?? 'how long clients would wait is not known before the first one'}`
-  const isTooLong = expectedMs !== null && holdMs !== null && expectedMs > holdMs
-  const refused = isTooLong ? `, and \`holdMs\` allows ${holdMs}, so it would be refused` : ''
+  const isTooLong = expectedMs !== null && maxPauseMs !== null && expectedMs > maxPauseMs
+  const refused = isTooLong ? `, and \`maxPause\` allows ${durationText(maxPauseMs)}, so it would be refused` : ''
   const alone = wait === null ? '' : `; if stop-first, ${wait}${refused}`
   return `the switch: it is not known which order, ${to} says it only when it starts${alone}`
 }

@@ -4,7 +4,7 @@
 import { stat } from 'node:fs/promises'
 import { createServer } from 'node:net'
 import { exists, installedTag, ownCommand, type Receipt } from '../../../agent/install.ts'
-import { type NextSwitch, PASSWORD_USUAL_MIN, reasonOf } from '../../../agent/words.ts'
+import { durationText, type NextSwitch, PASSWORD_USUAL_MIN, reasonOf } from '../../../agent/words.ts'
 import { onlyOneCanHave } from '../../lib/only-one.ts'
 import { listensEverywhere } from '../../lib/open-files.ts'
 import { BORNE, formatPause, isBorne } from '../../lib/switch.ts'
@@ -125,19 +125,19 @@ export async function checkSwitch({ receipt }: Subject): Promise<Finding[]> {
 }
 
 /** Pure. */
-export function alone({ expectedMs, holdMs }: NextSwitch): Finding {
+export function alone({ expectedMs, maxPauseMs }: NextSwitch): Finding {
   const pause = formatPause({ pauseMs: expectedMs })
   if (expectedMs === null || pause === null)
     return ok(
       'switch',
-      `stop-first; how long nobody is served is not known before the first one, \`holdMs\` is ${holdMs}`,
+      `stop-first; how long nobody is served is not known before the first one, \`maxPause\` is ${durationText(maxPauseMs)}`,
     )
-  const said = `stop-first; in the last good one ${pause}, and \`holdMs\` allows ${holdMs}`
-  if (expectedMs > holdMs) {
+  const said = `stop-first; in the last good one ${pause}, and \`maxPause\` allows ${durationText(maxPauseMs)}`
+  if (expectedMs > maxPauseMs) {
     return problem(
       'switch',
       `${said}: every update would be refused`,
-      'raise `update.holdMs` in the configuration and restart, or `rollback` first, or stop the service, upgrade it and start it again when nobody is there',
+      'raise `update.maxPause` in the configuration and restart, or `rollback` first, or stop the service, upgrade it and start it again when nobody is there',
     )
   }
   if (isBorne(expectedMs)) return ok('switch', `${said}; ${BORNE}`)

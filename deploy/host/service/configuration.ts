@@ -3,7 +3,7 @@
 
 import { readFile } from 'node:fs/promises'
 import { type Receipt, UPDATE_BOUNDS } from '../../../agent/install.ts'
-import { BatonError, type Listen, readConfiguration, type Reading, reasonOf } from '../../../agent/words.ts'
+import { BatonError, type Listen, msOf, readConfiguration, type Reading, reasonOf } from '../../../agent/words.ts'
 import type { Address } from '../../lib/http.ts'
 
 /** How a command reaches the service. */
@@ -66,10 +66,11 @@ export async function readyMsFor(receipt: Pick<Receipt, 'configPath'>): Promise<
   return (await readyMsOf(receipt)) ?? UPDATE_BOUNDS.readyMs[2]
 }
 
-/** `update.readyMs` of the configuration: milliseconds that a release may take until it serves. Null: it is not there. */
+/** `update.readyTimeout` of the configuration: milliseconds that a release may take until it serves. Null: it is not there. */
 export async function readyMsOf({ configPath }: Pick<Receipt, 'configPath'>): Promise<number | null> {
   const text = await readFile(configPath, 'utf8').catch(() => '')
-  return readConfiguration(text).configuration.update?.readyMs ?? null
+  const { readyTimeout } = readConfiguration(text).configuration.update ?? {}
+  return readyTimeout === undefined ? null : msOf(readyTimeout)
 }
 
 function addressFrom({ host = '127.0.0.1', port = 8080, path, tls }: Listen): Access['address'] {

@@ -64,7 +64,7 @@ export interface ForeseenSwitch extends Pick<NextSwitch, 'expectedMs'> {
   /** null: not known */
   shownBy: ExpectedPause['shownBy'] | null
   /** null: not known */
-  holdMs: number | null
+  maxPauseMs: number | null
 }
 
 /** Throws what the operation would throw. */
@@ -144,13 +144,13 @@ export function foreseeSwitch(
   rehearsal: Rehearsal | null,
 ): ForeseenSwitch | null {
   if (status === null) return null
-  const { order = null, expectedMs: lastMs = null, holdMs = null } = status.switch ?? {}
+  const { order = null, expectedMs: lastMs = null, maxPauseMs = null } = status.switch ?? {}
   const expected = expectedPause(lastMs, rehearsal)
   // a release that starts slowly must not bar the way back from it
-  const fault = act === 'rollback' || holdMs === null ? null : pauseFault(expected, holdMs)
+  const fault = act === 'rollback' || maxPauseMs === null ? null : pauseFault(expected, maxPauseMs)
   const both = orderOf(order, asked)
   if (both === 'stop-first' && fault !== null) throw fault
-  return { order: both, expectedMs: expected?.expectedMs ?? null, shownBy: expected?.shownBy ?? null, holdMs }
+  return { order: both, expectedMs: expected?.expectedMs ?? null, shownBy: expected?.shownBy ?? null, maxPauseMs }
 }
 
 /** The release that the check stage would find. It looks for a named tag even if that tag is in place already. */

@@ -99,7 +99,7 @@ export async function carryOutHere(
 
 /**
  * Waits until one process of `tag` has answered twice, 1.5 s apart: a service may die a second after its start. If it does not, the
- * error says how it has ended. A start may have a migration in it: `update.readyMs` of the configuration may be longer than `timeoutMs`.
+ * error says how it has ended. A start may have a migration in it: `update.readyTimeout` of the configuration may be longer than `timeoutMs`.
  */
 export async function waitUntilStable(
   receipt: Receipt,

@@ -28,12 +28,12 @@ import {
   reportOf,
   type Status,
   stillBad,
+  durationText,
 } from '../../../agent/words.ts'
 import { tellsOfRefusal } from '../../lib/refusal.ts'
 import { type Client, connect, follow, silenceFor, waitForInstance, type Watcher } from './client.ts'
 import { readAccess, readyMsFor } from './configuration.ts'
 import { askUntilWell, type HealthGate, healthGate } from './health.ts'
-import { durationText } from '../../lib/flags.ts'
 import { formatPause } from '../../lib/switch.ts'
 import { bringUp, carryOutHere } from './offline.ts'
 import type { Outside } from './outside.ts'

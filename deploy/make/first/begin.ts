@@ -15,6 +15,7 @@ import {
   keepLastWords,
   leaveLastWords,
   letGoUnlessServing,
+  msOf,
   noteRelease,
   noteStart,
   ownState,
@@ -109,7 +110,7 @@ function start({ release, executable, operator, prepare, application, program }:
     configuration: word === null ? configuration : null,
   })
   const isFirst = process.env[INHERITANCE] === undefined // the manager does not wait for a successor
-  if (isFirst && word === null) allowLongStart(configuration?.update?.readyMs ?? 0)
+  if (isFirst && word === null) allowLongStart(msOf(configuration?.update?.readyTimeout ?? '0'))
   const values = configuration === null ? null : fillingsOf(configuration, path ?? '')
   if (isFirst && values !== null) leaveLastWords(values['stateDirectory'] ?? '', release.tag)
   if (values !== null) setEnvironment(release, values)

@@ -14,7 +14,7 @@ export const settings = {
   stateDirectory: STATE,
   healthPath: '/healthz',
   order: 'start-first', // no state but a database, and the tests are about two processes
-  update: { probationMs: 800, drainMs: 10_000, hangMs: 5000, readyMs: 20_000 },
+  update: { probation: '800ms', drainTimeout: '10s', hangTimeout: '5s', readyTimeout: '20s' },
 }
 
 if (process.argv[2] === '--version') {

@@ -8,6 +8,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
+import type { UpdateSettings } from '../../../agent/settings.ts'
 import type { Operation, Status } from '../../../agent/words/state.ts'
 import { ask, type Install, install } from '../../fixtures/install.ts'
 import { programRelease, publishTo, type TestRelease } from '../../fixtures/releases.ts'
@@ -91,11 +92,17 @@ const IDLE_BESIDE = 40
 /** Both releases of the service; from the cache where nothing has changed. */
 export const builds = (): Promise<TestRelease[]> => Promise.all(TAGS.map((tag) => programRelease(tag, SERVICE)))
 
-async function place(update: Record<string, number> = {}, environment: Record<string, string> = {}) {
+async function place(update: UpdateSettings = {}, environment: Record<string, string> = {}) {
   const [from, to] = await builds()
   if (from === undefined || to === undefined) throw new Error('no releases')
   const folder = await mkdtemp(join(tmpdir(), 'baton-carry-'))
-  const limits = { probationMs: PROBATION_MS, drainMs: 60_000, hangMs: 5000, readyMs: 20_000, ...update }
+  const limits = {
+    probation: `${PROBATION_MS}ms`,
+    drainTimeout: '1m',
+    hangTimeout: '5s',
+    readyTimeout: '20s',
+    ...update,
+  }
   const home = await install({ release: from, host: '0.0.0.0', feed: await publishTo(folder, [to]), update: limits })
   await home.start(environment)
   return {
@@ -212,7 +219,7 @@ async function idle({ clients, times }: Wanted['idle'], isolated: boolean): Prom
 }
 
 async function kills({ clients, times, everyMs, eventEveryMs }: Wanted['kills']): Promise<KillsReport> {
-  await using one = await place({ probationMs: 6000 })
+  await using one = await place({ probation: '6s' })
   const { home, port } = one
   const host = '127.0.0.1'
   const options = { host, port, websockets: clients, streams: clients, everyMs, eventEveryMs }

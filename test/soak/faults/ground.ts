@@ -18,7 +18,7 @@ import { descriptorsOf } from '../subject.ts'
 
 export const TAGS = ['v1.0.0', 'v1.1.0'] as const
 export const HANG_MS = 800
-export const UPDATE = { probationMs: 400, drainMs: 2000, hangMs: HANG_MS }
+export const UPDATE = { probation: '400ms', drainTimeout: '2s', hangTimeout: `${HANG_MS}ms` }
 
 export type GroundName = 'alone' | 'supervised' | 'systemd'
 export type Signal = StepFault['signal'] | 'SIGCONT'

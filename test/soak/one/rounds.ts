@@ -31,8 +31,14 @@ export interface OneReport {
 }
 
 const HANG_MS = 1500
-/** a release that is ill from its start is waited for until `readyMs` are over: less than a client waits */
-const UPDATE = { quietMs: 2000, probationMs: 800, hangMs: HANG_MS, holdMs: 60_000, readyMs: 8000 }
+/** a release that is ill from its start is waited for until `readyTimeout` are over: less than a client waits */
+const UPDATE = {
+  quietTimeout: '2s',
+  probation: '800ms',
+  hangTimeout: `${HANG_MS}ms`,
+  maxPause: '1m',
+  readyTimeout: '8s',
+} as const
 const TAGS = ['v1.0.0', 'v1.1.0'] as const
 const FAULTS = ['exits', 'throws-serving', 'ill', 'listens-elsewhere'] as const satisfies readonly OnlyFault[]
 /** of a switch, if none was seen */

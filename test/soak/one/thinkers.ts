@@ -14,7 +14,7 @@ export interface ThinkersOptions {
   say(line: string): void
 }
 
-const UPDATE = { quietMs: 2000, probationMs: 800, holdMs: 60_000, readyMs: 20_000 }
+const UPDATE = { quietTimeout: '2s', probation: '800ms', maxPause: '1m', readyTimeout: '20s' } as const
 const LARGE = { BALLAST_MB: '300' }
 /** about as long as the server waits, and longer by the pause of a switch or two: each meets idle times that are nearly over */
 const THINK_MS: [number, number] = [5500, 8500]
