@@ -3,13 +3,14 @@
 
 import { spawnSync } from 'node:child_process'
 import { mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { request } from 'node:http'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { Remembered } from '../agent/update/schedule/memory.ts'
 import { equal, is, match, ok } from './assert.ts'
 import { byItself } from './fixtures/by-itself.ts'
 import { journalOf } from './fixtures/evidence.ts'
-import { type Fault, publishTo, scriptRelease } from './fixtures/releases.ts'
+import { type Fault, programRelease, publishTo, scriptRelease } from './fixtures/releases.ts'
 import { inTurns } from './fixtures/turns.ts'
 import { startLoad } from './lab/load.ts'
 import { releaseServer } from './lab/release-server.ts'
@@ -19,6 +20,7 @@ import { temporary } from './lab/temporary.ts'
 
 const noMounts = process.getuid?.() === 0 ? null : 'needs root, to mount a small disk'
 const test = suite('by itself', { timeoutMs: 240_000, skip: noMounts })
+const ONLY = join(import.meta.dirname, 'fixtures/only.ts')
 const ANY = { mode: 'patch', allow: ['untried', 'unsigned'] }
 let home: string
 test.before(async () => void (home = await mkdtemp(join(tmpdir(), 'baton-by-itself-'))))
@@ -114,6 +116,25 @@ test('a release that was late goes by itself again once there is more time for i
     [['v1.0.1', 2500]],
   )
 })
+
+test.long(
+  'an automatic update of a stop-first release gives up where a request does not end, which goes on; no release is blamed',
+  async () => {
+    const [old, next] = [await programRelease('v1.0.0', ONLY), await programRelease('v1.0.1', ONLY)]
+    const feed = await publishTo(join(home, 'busy'), [old, next])
+    await using it = await byItself({ release: old, feed, auto: ANY, update: { quietTimeout: '100ms' } })
+    await it.start()
+    const asked = request({ port: it.port ?? 0, path: '/slow/200000' })
+    let isCut = false
+    asked.once('error', () => (isCut = true))
+    asked.end()
+    const deed = await it.deed(null, 180_000)
+    equal([deed.outcome, deed.error?.code, deed.by], ['failed', 'busy', 'schedule'])
+    is(isCut, false)
+    equal((await journalOf(it)).bad, [])
+    asked.destroy()
+  },
+)
 
 const GOOD = isLong ? 12 : 2
 test(`${isLong ? 'twelve' : 'two'} good releases, one after the other, go by themselves under load: nobody loses a request`, async () => {

@@ -13,7 +13,7 @@ import {
   REVERT_STEPS,
   SUCCESSOR_STEPS,
 } from '../agent/handover/moments.ts'
-import type { Operation, Status } from '../agent/words/state.ts'
+import { isDone, type Operation, type Status } from '../agent/words/state.ts'
 import { run } from '../deploy/lib/shell.ts'
 import { bundle } from '../deploy/make/bundle.ts'
 import { PROJECT } from '../deploy/make/place.ts'
@@ -191,8 +191,8 @@ function stepsOf(kind: Kind): [role: 'app' | 'holder', steps: readonly HandoverS
 
 /** It serves the release that the operation says, and nobody is refused. */
 async function afterwards(service: Service, ended: Operation, from: string, to: string, where: string): Promise<void> {
-  ok(ended.outcome === 'updated' || ended.outcome === 'reverted' || ended.outcome === 'failed', where)
-  await service.well(ended.outcome === 'updated' ? to : from).catch((cause: unknown) => {
+  ok(isDone(ended.outcome) || ended.outcome === 'reverted' || ended.outcome === 'failed', where)
+  await service.well(isDone(ended.outcome) ? to : from).catch((cause: unknown) => {
     throw new Error(where, { cause })
   })
   is((await host.show('ActiveState'))['ActiveState'], 'active', where)

@@ -7,14 +7,7 @@ import { type BatonError, durationText, EXIT } from '../agent/words.ts'
 import { PROGRAMS } from '../deploy/cli-page.ts'
 import { confirmPurge, type Context } from '../deploy/host/commands/context.ts'
 import { runCommand } from '../deploy/host/tree.ts'
-import {
-  durationOf,
-  type Flags,
-  parseFlags,
-  releaseIn,
-  shownOf,
-  unknownCommand,
-} from '../deploy/lib/flags.ts'
+import { durationOf, type Flags, parseFlags, releaseIn, shownOf, unknownCommand } from '../deploy/lib/flags.ts'
 import { helpFor } from '../deploy/lib/help.ts'
 import { run } from '../deploy/lib/shell.ts'
 import { temporaryFolder } from '../deploy/lib/trusted.ts'

@@ -3,6 +3,7 @@
 
 import { createSocket } from 'node:dgram'
 import { once } from 'node:events'
+import { existsSync } from 'node:fs'
 import { readFile, stat } from 'node:fs/promises'
 import { connect } from 'node:net'
 import { join } from 'node:path'
@@ -42,6 +43,7 @@ const ANSWER = `createServer((request, response) => response.end('TAG ' + proces
 const LISTEN = `.listen(Number(process.env.PORT), process.env.HOST)`
 const HTTP = `import { createServer } from 'node:http'\n`
 const SERVE = `${HTTP}${ANSWER}${LISTEN}\n`
+const READ_AGAIN = `server.once('listening', () => process.getBuiltinModule('fs').writeFileSync('read-again', ''))`
 const ALONE = ['stop-first'] as const
 /** tcp-port-used */
 const ASK_BY_CONNECTING = `const isUsed = await new Promise((resolve, reject) => {
@@ -518,14 +520,14 @@ server.listen(port, host)`,
     isLong: true,
     text: () => `${HTTP}const server = ${ANSWER}
 server${LISTEN}
-process.on('SIGUSR2', () => { server.close(); server${LISTEN} })`,
+process.on('SIGUSR2', () => { server.close(); server${LISTEN}; ${READ_AGAIN} })`,
     after: reloads,
   },
   {
     name: 'does so with another one, and has one server only',
     config: { servers: 1 },
     text: () => `${HTTP}let server = ${ANSWER}${LISTEN}
-process.on('SIGUSR2', () => { server.close(); server = ${ANSWER}${LISTEN} })`,
+process.on('SIGUSR2', () => { server.close(); server = ${ANSWER}${LISTEN}; ${READ_AGAIN} })`,
     after: reloads,
   },
   {
@@ -605,7 +607,8 @@ async function bySocket(path: string, expected: string): Promise<void> {
 async function reloads(host: Stranger): Promise<void> {
   const before = await host.get('/')
   process.kill(Number(before.split(' ')[1]), 'SIGUSR2')
-  await until('it to listen again', async () => (await host.get('/').catch(() => '')) === before)
+  await until('it to listen again', () => existsSync(join(host.home.stateDirectory, 'read-again')))
+  is(await host.get('/'), before)
   const { outcome, error } = await host.operate('/admin/update', { tag: 'v1.1.0' })
   is(outcome, 'updated', JSON.stringify(error))
   match(await host.get('/'), /^v1\.1\.0 /)

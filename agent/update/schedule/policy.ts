@@ -114,10 +114,11 @@ export function policyInForce(policy: Policy): PolicyInForce {
 /** The policy in one line, for a person. */
 export function formatPolicy({ mode, hours, minAgeMs, skip, allow }: Policy): string {
   if (mode === 'off' || mode === 'notify') return mode
+  const days = minAgeMs / 86_400_000
   return [
     mode,
     ...hours.map(({ days, from, to, zone }) => `${formatDays(days)} ${clock(from)}-${clock(to)} ${zone}`),
-    ...(minAgeMs === 0 ? [] : [`${durationText(minAgeMs)} after a release`]),
+    ...(minAgeMs === 0 ? [] : [`${days % 1 === 0 ? count(days, 'day') : durationText(minAgeMs)} after a release`]),
     ...(skip.length === 0 ? [] : [`without ${skip.join(', ')}`]),
     ...(allow.length === 0 ? [] : [`also ${allow.join(', ')}`]),
   ].join(', ')
