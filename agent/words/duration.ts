@@ -4,7 +4,8 @@
 export type Duration = '0' | `${number}${'ms' | 's' | 'm' | 'h' | 'd'}`
 
 export const DURATION_FORM = 'a time such as 30s, 5m or 2h'
-const UNIT_MS: Readonly<Record<string, number>> = { ms: 1, s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000 }
+export const DAY_MS = 86_400_000
+const UNIT_MS: Readonly<Record<string, number>> = { ms: 1, s: 1000, m: 60_000, h: 3_600_000, d: DAY_MS }
 
 /** Milliseconds; NaN: the value is no time. */
 export function msOf(value: unknown): number {

@@ -2,15 +2,13 @@
 // `policy.ts` the rules of the schedule in it, and `npm run pages` makes settings.schema.json and docs/reference/settings.md from it.
 
 import { BUSY, PASSWORD_HEADERS, TIME_SETTINGS, UPDATE_BOUNDS } from './bounds.ts'
-import { durationText } from './duration.ts'
+import { DAY_MS, durationText } from './duration.ts'
 import { REHEARSE_MODES } from './rehearsal.ts'
 import { TAG } from './release.ts'
 import { ALLOWANCES, DAYS, MODES } from './schedule.ts'
 import type { Setting } from './table.ts'
 
 export const LISTENERS_MAX = 16
-
-const DAY_MS = 86_400_000
 
 /** Without control characters. */
 const PLAIN = '^[^\\u0000-\\u001f\\u007f-\\u009f]*$'

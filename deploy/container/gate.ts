@@ -7,6 +7,7 @@ import { rm, writeFile } from 'node:fs/promises'
 import { createServer, type Socket } from 'node:net'
 import { join } from 'node:path'
 import {
+  durationText,
   BatonError,
   containerGate,
   containerTurn,
@@ -16,7 +17,6 @@ import {
   orderOf,
   untilWell,
 } from '../../agent/words.ts'
-import { durationText } from '../lib/flags.ts'
 import type { Engine } from './engine/engine.ts'
 import { holderOf } from './hold.ts'
 import { type ContainerInspection, type ImageInspection, isEmpty, isSame, labelsOf } from './inspection.ts'

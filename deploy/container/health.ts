@@ -5,8 +5,7 @@
 
 import { setTimeout as sleep } from 'node:timers/promises'
 import { plainOf } from '../../agent/install.ts'
-import { BatonError, isTag, reasonOf, untilWell } from '../../agent/words.ts'
-import { durationText } from '../lib/flags.ts'
+import { durationText, BatonError, isTag, reasonOf, untilWell } from '../../agent/words.ts'
 import type { Engine } from './engine/engine.ts'
 import type { ContainerInspection } from './inspection.ts'
 import type { Job, JobOrigin } from './job.ts'

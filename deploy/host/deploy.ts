@@ -7,8 +7,16 @@ import { readdir, readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { COMMAND, readReceiptBeside, readSystemReceipt, type Receipt, SYSTEM_DIRECTORY } from '../../agent/install.ts'
-import { BatonError, type ErrorCode, EXIT, MEANINGS, type OperationReport, serviceName } from '../../agent/words.ts'
-import { durationText, IRREVERSIBLE_FLAG } from '../lib/flags.ts'
+import {
+  durationText,
+  BatonError,
+  type ErrorCode,
+  EXIT,
+  MEANINGS,
+  type OperationReport,
+  serviceName,
+} from '../../agent/words.ts'
+import { IRREVERSIBLE_FLAG } from '../lib/flags.ts'
 import { defaultsFrom, personOf } from './commands/context.ts'
 import { worstOf } from './doctor/finding.ts'
 import { checkSupervisor } from './doctor/host.ts'

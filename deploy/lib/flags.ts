@@ -2,7 +2,7 @@
 // `backup` of the reference service read their own.
 // Must hold: an argument that a command line does not know is a usage error (exit code 2); nothing is guessed.
 
-import { BatonError, DURATION_FORM, durationBounds, isTag, msOf } from '../../agent/words.ts'
+import { BatonError, DAY_MS, DURATION_FORM, durationBounds, isTag, msOf } from '../../agent/words.ts'
 import { type ArgDef, defineCommand, type ParsedArgs, parseArgs, renderUsage } from 'citty'
 import { suggestion } from './suggestion.ts'
 
@@ -19,14 +19,11 @@ export interface CommandLine<T extends Flags = Flags> {
   hidden?: boolean
 }
 
-export const DAY_MS = 86_400_000
-
 /** with it a person allows a release with no way back from what it does to the data */
 export const IRREVERSIBLE_FLAG = 'allow-irreversible'
 
 /** the form of each duration that is typed */
 export const DURATION = { type: 'string', valueHint: '30s|5m|2h' } as const
-
 
 /** for every command that prints its progress */
 export const OUTPUT_FLAGS = {

@@ -7,8 +7,7 @@ import { createHash } from 'node:crypto'
 import { readdir, readFile, stat } from 'node:fs/promises'
 import { join } from 'node:path'
 import { parseManifest, type Role, SERVICE_MEMBER, SIGNED_AT, verifyRoot } from '../../agent/publish.ts'
-import { BatonError, isTag } from '../../agent/words.ts'
-import { DAY_MS } from '../lib/flags.ts'
+import { DAY_MS, BatonError, isTag } from '../../agent/words.ts'
 import type { Signer, WrittenKeys } from './keys.ts'
 import {
   type Days,

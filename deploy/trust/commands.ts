@@ -5,8 +5,7 @@ import { readdir } from 'node:fs/promises'
 import { homedir } from 'node:os'
 import { join } from 'node:path'
 import { METADATA_FOLDER, type Role, ROLES, SERVICE_MEMBER, SIGNED_AT } from '../../agent/publish.ts'
-import { BatonError, isTag, parseTag, type RolloutStep } from '../../agent/words.ts'
-import { DAY_MS } from '../lib/flags.ts'
+import { DAY_MS, BatonError, isTag, parseTag, type RolloutStep } from '../../agent/words.ts'
 import {
   beginChange,
   type TrustChange,

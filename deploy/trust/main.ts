@@ -4,17 +4,8 @@
 import { readdir } from 'node:fs/promises'
 import { delimiter, join, resolve } from 'node:path'
 import { METADATA_FOLDER, type Role, ROLES } from '../../agent/publish.ts'
-import { asBatonError, BatonError, EXIT, MEANINGS, ROLLOUT_STEPS_MAX } from '../../agent/words.ts'
-import {
-  type CommandLine,
-  DAY_MS,
-  DURATION,
-  durationOf,
-  type Flags,
-  OUTPUT_FLAGS,
-  parseFlags,
-  usage,
-} from '../lib/flags.ts'
+import { asBatonError, BatonError, DAY_MS, EXIT, MEANINGS, ROLLOUT_STEPS_MAX } from '../../agent/words.ts'
+import { type CommandLine, DURATION, durationOf, type Flags, OUTPUT_FLAGS, parseFlags, usage } from '../lib/flags.ts'
 import { commandOf } from '../lib/help.ts'
 import { printable } from '../lib/printer.ts'
 import * as commands from './commands.ts'

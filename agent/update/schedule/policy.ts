@@ -1,7 +1,7 @@
 // Reads a policy, and combines the operator's limits with what the panel has written. Pure; fuzzed.
 // Must hold: with a policy that is not valid the service installs nothing by itself; the panel's policy can only tighten the limits.
 
-import { durationText, msOf } from '../../words/duration.ts'
+import { DAY_MS, durationText, msOf } from '../../words/duration.ts'
 import type { Tag } from '../../words/release.ts'
 import {
   type Allowance,
@@ -114,7 +114,7 @@ export function policyInForce(policy: Policy): PolicyInForce {
 /** The policy in one line, for a person. */
 export function formatPolicy({ mode, hours, minAgeMs, skip, allow }: Policy): string {
   if (mode === 'off' || mode === 'notify') return mode
-  const days = minAgeMs / 86_400_000
+  const days = minAgeMs / DAY_MS
   return [
     mode,
     ...hours.map(({ days, from, to, zone }) => `${formatDays(days)} ${clock(from)}-${clock(to)} ${zone}`),
