@@ -141,6 +141,7 @@ test.long("over GitHub's API: pushed, installed, updated; what is yanked there i
   const check = await host.cli('check')
   is(check.code, 0) // whoever signs the feed has said so
   match(check.stdout, /^latest +v1\.0\.0\nyanked +v1\.1\.0: loses rows$/m)
+  match((await host.cli('releases')).stdout, /^v1\.1\.0 .*yanked: loses rows$/m)
   not.match(await host.ok('journalctl', '--no-pager'), 'sesame')
 })
 
