@@ -128,10 +128,10 @@ export function closeDescriptor(fd: number): void {
   callLibc('close', fd)
 }
 
-/** Descriptors of two connected unix sockets. Throws if none are left. */
-export function pairOf(type: number): [number, number] {
+/** Descriptors of two connected unix sockets. Throws if none are left. `flags`: of both, on Linux. */
+export function pairOf(type: number, flags = SOCK_CLOEXEC | SOCK_NONBLOCK): [number, number] {
   const both = Buffer.allocUnsafeSlow(1024)
-  callChecked('socketpair', AF_UNIX, LINUX ? type | SOCK_CLOEXEC | SOCK_NONBLOCK : type, 0, both)
+  callChecked('socketpair', AF_UNIX, LINUX ? type | flags : type, 0, both)
   return [both.readInt32LE(0), both.readInt32LE(4)]
 }
 

@@ -7,17 +7,9 @@ import { type ChildProcess, spawn as fork } from 'node:child_process'
 import { EventEmitter } from 'node:events'
 import { closeSync, openSync } from 'node:fs'
 import { Socket } from 'node:net'
+import { constants } from 'node:os'
 import { getSystemErrorName } from 'node:util'
-import {
-  addressOf,
-  AF_UNIX,
-  callChecked,
-  closeDescriptor,
-  duplicateFrom,
-  libcTable,
-  SOCK_CLOEXEC,
-  SOCK_STREAM,
-} from './libc.ts'
+import { addressOf, closeDescriptor, duplicateFrom, libcTable, pairOf, SOCK_CLOEXEC, SOCK_STREAM } from './libc.ts'
 
 export interface SpawnOptions {
   cwd?: string
@@ -28,8 +20,12 @@ export interface SpawnOptions {
   detached: boolean
 }
 
-/** What this code needs of a child. Events: `error` (it could not be started), `exit`, and `close` once its pipes are closed too. */
+/**
+ * What this code needs of a child. Events: `error` (it could not be started, and its exit code is the negative number of the kernel's error)
+ * or `exit`, and `close` once its pipes are closed too.
+ */
 export interface Spawned extends Pick<ChildProcess, 'pid' | 'exitCode' | 'signalCode'> {
+  /** as of child_process: none if no descriptor is left for them */
   readonly stdio: readonly (Socket | null)[]
   on(event: 'error', told: (error: Error) => void): unknown
   once(event: 'exit' | 'close', told: (code: number | null, signal: NodeJS.Signals | null) => void): unknown
@@ -59,10 +55,11 @@ const LOOK_EVERY_MS = 250
 const UNKNOWN = 0xff00
 
 type Libc = Record<keyof typeof SYMBOLS, (...values: unknown[]) => number>
+/** null: this Node or this C library lacks a function; undefined: not looked yet */
 let libc: Libc | null | undefined
 
 export function spawn(file: string, args: readonly string[], options: SpawnOptions): Spawned {
-  libc ??= libcTable(SYMBOLS) as Libc | null
+  if (libc === undefined) libc = libcTable(SYMBOLS) as Libc | null
   // child_process searches PATH for a plain name
   if (libc === null || process.platform !== 'linux' || !file.includes('/'))
     return fork(file, args, { ...options, stdio: [...options.stdio] }) as unknown as Spawned
@@ -78,21 +75,30 @@ class Child extends EventEmitter {
   constructor(file: string, args: readonly string[], options: SpawnOptions, own: Libc) {
     super()
     const opened: number[] = []
-    let fault: Error | null = null
+    let fault: NodeJS.ErrnoException | null = null
     try {
       const given = options.stdio.map((one, at) => this.#descriptorFor(one, at, opened))
       // above all that the child gets, so that none is overwritten as the target of another; no higher, for the limit may be low
       const aside = given.map((fd) => keep(opened, duplicateFrom(fd, given.length)))
       this.pid = start(file, args, options, aside, own)
     } catch (cause) {
-      fault = cause as Error
-      for (const stream of this.stdio) stream?.destroy()
-      this.stdio.length = 0
+      fault = cause as NodeJS.ErrnoException
     } finally {
       for (const fd of opened) closeDescriptor(fd)
     }
-    if (fault !== null) process.nextTick(() => this.emit('error', fault))
+    if (fault !== null) this.#failed(fault)
     else if (this.pid !== undefined) watch(this.pid, own, (status) => this.#ended(status))
+  }
+
+  #failed(fault: NodeJS.ErrnoException): void {
+    this.exitCode = fault.errno ?? -constants.errno.EINVAL
+    const streams = [...this.stdio]
+    if (fault.code === 'EMFILE' || fault.code === 'ENFILE') this.stdio.length = 0
+    for (const stream of streams) stream?.destroy()
+    process.nextTick(() => {
+      this.emit('error', fault)
+      this.#closes(streams)
+    })
   }
 
   kill(signal: NodeJS.Signals = 'SIGTERM'): boolean {
@@ -110,16 +116,15 @@ class Child extends EventEmitter {
     if (typeof one === 'number') return one
     if (one === 'inherit') return at
     if (one === 'ignore') return keep(opened, openSync('/dev/null', at === 0 ? 'r' : 'r+'))
-    const both = Buffer.allocUnsafeSlow(8)
-    callChecked('socketpair', AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, both)
-    keep(opened, both.readInt32LE(4))
+    const [near, far] = pairOf(SOCK_STREAM, SOCK_CLOEXEC) // the child's end blocks, as programs expect
+    keep(opened, far)
     try {
-      this.stdio[at] = new Socket({ fd: both.readInt32LE(0), readable: true, writable: true })
+      this.stdio[at] = new Socket({ fd: near, readable: true, writable: true })
     } catch (cause) {
-      closeSync(both.readInt32LE(0))
+      closeSync(near)
       throw cause
     }
-    return both.readInt32LE(4)
+    return far
   }
 
   #ended(status: number): void {
@@ -127,7 +132,12 @@ class Child extends EventEmitter {
     if (signal === 0) this.exitCode = (status >> 8) & 0xff
     else this.signalCode = nameOf(signal)
     this.emit('exit', this.exitCode, this.signalCode)
-    const open = this.stdio.filter((stream) => stream !== null && !stream.closed)
+    this.#closes(this.stdio)
+  }
+
+  /** Says so once these pipes are closed. */
+  #closes(streams: readonly (Socket | null)[]): void {
+    const open = streams.filter((stream) => stream !== null && !stream.closed)
     let left = open.length
     const close = () => void (left-- <= 1 && this.emit('close', this.exitCode, this.signalCode))
     if (left === 0) close()
@@ -152,11 +162,10 @@ function start(
   const text = (value: string): Buffer => {
     if (value.includes('\0'))
       throw new TypeError(`expected a text without null bytes, got ${JSON.stringify(value.slice(0, 100))}`)
-    const bytes = Buffer.from(`${value}\0`)
-    const whole = Buffer.allocUnsafeSlow(bytes.length) // outside Node's pool, whose memory may move to another owner
-    bytes.copy(whole)
-    strings.push(whole)
-    return whole
+    const bytes = Buffer.allocUnsafeSlow(Buffer.byteLength(value) + 1).fill(0) // outside Node's pool, whose memory may move to another owner
+    bytes.write(value)
+    strings.push(bytes)
+    return bytes
   }
   const list = (values: readonly string[]): Buffer => {
     const pointers = Buffer.alloc(8 * (values.length + 1))
@@ -215,7 +224,6 @@ function watch(pid: number, own: Libc, ended: (status: number) => void): void {
 }
 
 function nameOf(signal: number): NodeJS.Signals {
-  const { constants } = process.getBuiltinModule('node:os')
   const found = Object.entries(constants.signals).find(([, number]) => number === signal)
   return (found?.[0] ?? 'SIGKILL') as NodeJS.Signals
 }

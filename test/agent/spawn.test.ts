@@ -5,6 +5,7 @@ import { closeSync, openSync, readdirSync, readFileSync, realpathSync } from 'no
 import { tmpdir } from 'node:os'
 import { text } from 'node:stream/consumers'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { spawnSuccessor } from '../../agent/handover/give/child.ts'
 import { hasLibc } from '../../agent/sockets/libc.ts'
 import { spawn, type Spawned, type SpawnOptions } from '../../agent/sockets/spawn.ts'
 import { equal, is, match, ok } from '../assert.ts'
@@ -78,9 +79,17 @@ test('how it ended is told, once: an exit code, a signal, a program that cannot 
     ['/etc/passwd', 'EACCES'],
     ['/', 'EACCES'],
   ] as const) {
-    const none = spawn(file, [], PIPES)
-    const fault = await new Promise<NodeJS.ErrnoException>((resolve) => none.on('error', resolve))
-    equal([fault.code, none.pid, none.stdio.length], [code, undefined, 0])
+    const ends = [spawn, fork].map(async (start) => {
+      const none = start(file, [], { ...PIPES, stdio: [...PIPES.stdio] }) as Spawned
+      const closed = new Promise((resolve) => none.once('close', (...how) => resolve(how)))
+      const fault = await new Promise<NodeJS.ErrnoException>((resolve) => none.on('error', resolve))
+      const { errno, syscall, path } = fault
+      const streams = none.stdio.map((stream) => stream !== null)
+      return [fault.code, errno, syscall, path, none.pid, none.exitCode, none.signalCode, streams, await closed]
+    })
+    const [own, expected] = await Promise.all(ends)
+    is(own?.[0], code)
+    equal(own, expected)
   }
 })
 
@@ -110,6 +119,19 @@ test('what is written to it and by it arrives, more than a pipe holds; a child t
     stdio: ['ignore', 'pipe', 2],
   })
   is(await text(outer.stdout as NodeJS.ReadableStream), 'ended 0\n')
+})
+
+test('a release that cannot be started says why: it is not taken for a host without descriptors', async () => {
+  const limits = { operationId: 'x', hangMs: 1000, probationMs: 1, drainMaxMs: 1, readyMs: 1000 }
+  for (const [file, code] of [
+    ['/nowhere/at all', 'ENOENT'],
+    ['/etc/passwd', 'EACCES'],
+  ] as const) {
+    const successor = spawnSuccessor({ file, args: [] }, [], limits)
+    is(await successor.gone, `it could not be started: spawn ${file} ${code}`)
+    is(successor.isAlive(), false)
+    await successor.end()
+  }
 })
 
 test.run()
