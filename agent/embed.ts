@@ -18,6 +18,7 @@ import { decideManagement, openOwnInstall } from './managed.ts'
 import { ownExecutable, ownStart } from './own.ts'
 import { makePanel } from './web/panel.ts'
 import { serve } from './serving.ts'
+import type { ServeOptions } from './serving-later.ts'
 import { type EmbedOptions, readSettings } from './settings.ts'
 import { PASSWORD_USUAL_MIN } from './words/bounds.ts'
 import type { Instance } from './words/state.ts'
@@ -92,6 +93,7 @@ export async function embed(options: EmbedOptions = {}): Promise<Agent> {
       : makeUpdater({ install, settings, instance, serving, life })
   const admin = makeAdmin(settings, updater)
   const panel = makePanel({ basePath, service, passwordHeader: settings.passwordHeader })
+  const start: ServeOptions = { settings, install, inheritance, store, serving, life, found: null, bound: null }
   return {
     instance,
     handle: (request, response) => admin(request, response) || panel(request, response),
@@ -105,7 +107,7 @@ export async function embed(options: EmbedOptions = {}): Promise<Agent> {
       if (serving.handingOver !== null && settings.order === 'start-first') return 'old'
       return serving.isSecond && inheritance?.gate === undefined ? 'new' : 'only'
     },
-    serve: (listeners) => serve(listeners, { settings, install, inheritance, store, serving, life }),
-    stop: life.stop,
+    serve: (listeners) => serve(listeners, start),
+    stop: (reason) => life.stop(reason), // a signal's listener gets its number too, which is no exit code
   }
 }

@@ -13,8 +13,6 @@ export interface Serving {
   listeners: Listener[]
   /** settles when the listeners of the first `serve()` accept; null before that call */
   began: Promise<void> | null
-  /** settles when these have been given to their keeper, of which a successor then waits for leave to accept; null before that call */
-  bound: Promise<{ keeper: Keeper }> | null
   /** keys of listeners that the author has closed: another process that still holds such a socket will close it soon */
   freed: Set<string>
   /** connections in the middle of something that the author has registered */
@@ -32,7 +30,7 @@ export interface Serving {
 }
 
 export function startedServing(carries: Carries, turn: Turn, isSettling: boolean): Serving {
-  const nothing = { began: null, bound: null, keeper: null, handingOver: null }
+  const nothing = { began: null, keeper: null, handingOver: null }
   return {
     listeners: [],
     freed: new Set(),

@@ -1,7 +1,7 @@
 // What most starts do not need, loaded only when one does: the keepers beside this process, and servers that listen later.
 
 import { ownContainerId } from './own.ts'
-import { proveAlone, recoverUnderLock } from './recovery.ts'
+import { type OpenProbation, proveAlone, recoverUnderLock } from './recovery.ts'
 import type { Ending, Keeper } from './sockets/keeper.ts'
 import { type ListenerSpec, makeListener } from './sockets/listeners.ts'
 import { freeSocket, type StoreKeeper, storeSockets } from './sockets/store.ts'
@@ -26,6 +26,17 @@ export interface ServeOptions {
   /** filled in by `serve` */
   serving: Serving
   life: Life
+  /** Filled in by `serve`, once: its servers may be given again, if one cannot listen. */
+  found: Promise<FoundAtStart> | null
+  /** settles when the first servers have been given to their keeper, of which a successor then waits for leave to accept; null before that */
+  bound: Promise<FoundAtStart> | null
+}
+
+/** What a start has found. */
+export interface FoundAtStart {
+  keeper: Keeper
+  /** a probation to complete, whose lock this process has */
+  open: OpenProbation | null
 }
 
 /** The old process or the holder; without one, a container that lends its sockets. */
@@ -58,14 +69,13 @@ export async function keeperBeside(options: ServeOptions): Promise<Keeper> {
 }
 
 /** Has servers listen that the application opens later. One of a successor may take the place of another that its author has closed. */
-export async function serveMore(specs: ListenerSpec[], options: ServeOptions): Promise<void> {
+export async function serveMore(specs: ListenerSpec[], { keeper }: FoundAtStart, options: ServeOptions): Promise<void> {
   const { settings, install, inheritance, serving } = options
-  const bound = await serving.bound
   if (inheritance === null) await serving.began
   for (const spec of specs) {
     const listener = makeListener(spec, (closed) => freeSocket(closed, serving))
     const mayShare = install === null || serving.freed.has(listener.key)
-    await bound?.keeper.listen(listener, spec, mayShare)
+    await keeper.listen(listener, spec, mayShare)
     if (!listener.server.listening) continue // it only asked whether its port is free, and its author has closed it
     serving.listeners.push(listener)
     if (!serving.isSecond) void storeSockets([listener])

@@ -4,13 +4,13 @@ import { resolve } from 'node:path'
 import { ownStart } from './own.ts'
 import { type OpenProbation, proveAlone, recoverUnderLock } from './recovery.ts'
 import { ownValues } from './handover/values.ts'
-import { isAsking } from './sockets/asking.ts'
+import { listens } from './sockets/asking.ts'
 import { freeSocket, storeSockets } from './sockets/store.ts'
 import { missingParts } from './sockets/internals.ts'
 import type { Keeper } from './sockets/keeper.ts'
 import { type ListenerSpec, makeListener } from './sockets/listeners.ts'
 import { notifySystemd } from './sockets/systemd.ts'
-import type { ServeOptions } from './serving-later.ts'
+import type { FoundAtStart, ServeOptions } from './serving-later.ts'
 
 /**
  * Resolves when this process accepts connections. Rejects if it cannot; a successor exits instead. A second call is for servers
@@ -19,16 +19,19 @@ import type { ServeOptions } from './serving-later.ts'
 export async function serve(given: ListenerSpec[], options: ServeOptions): Promise<void> {
   const { serving } = options
   const specs = given.map(asConfigured)
-  if (serving.began !== null) return await (await later()).serveMore(specs, options)
-  const bound = bindAll(specs, options)
-  serving.bound = bound
-  serving.began = bound.then((all) => begin(all, options))
-  try {
-    await serving.began
-  } catch (cause) {
-    serving.began = serving.bound = null // its author may listen elsewhere, or later
+  if (options.bound !== null) {
+    const found = await options.bound.catch(() => null)
+    // null: of those that came before none could listen, so these may be the first
+    return found === null ? await serve(given, options) : await (await later()).serveMore(specs, found, options)
+  }
+  const fails = (cause: unknown): never => {
+    serving.began = options.bound = null // its author may listen elsewhere, or later
     throw cause
   }
+  const bound = bindAll(specs, options).catch(fails)
+  options.bound = bound
+  serving.began = bound.then((found) => begin(found, options).catch(fails))
+  await serving.began
 }
 
 /** Who may connect to a unix socket is the operator's to say. */
@@ -39,27 +42,28 @@ function asConfigured(spec: ListenerSpec): ListenerSpec {
   return { ...spec, ...mode, ...(said?.group === undefined ? {} : { group: said.group }) }
 }
 
-interface Bound {
-  keeper: Keeper
-  /** a probation that this start has found */
-  open: OpenProbation | null
-}
-
-async function bindAll(specs: ListenerSpec[], options: ServeOptions): Promise<Bound> {
-  const { install, inheritance, store, serving, life } = options
+async function bindAll(specs: ListenerSpec[], options: ServeOptions): Promise<FoundAtStart> {
+  const { install, serving, life } = options
   const all = specs.map((spec) => [makeListener(spec, (closed) => freeSocket(closed, serving)), spec] as const)
-  const bound = serving.listeners.filter(({ server }) => server.listening && !isAsking(server)) // by a call that failed
+  const bound = serving.listeners.filter(({ server }) => listens(server)) // by a call that failed
   serving.listeners = [...bound, ...all.map(([listener]) => listener)]
   life.heedSignals()
   if (install === null) void import('./handover/give/farewell.ts') // npm may replace the package's files while it serves
+  const found = await (options.found ??= find(options))
+  for (const [listener, spec] of all)
+    if (!listener.isClosed) await found.keeper.listen(listener, spec, install === null)
+  return found
+}
+
+async function find(options: ServeOptions): Promise<FoundAtStart> {
+  const { install, inheritance, store } = options
   const isFirst = inheritance === null
   const open = isFirst && install !== null ? await recoverUnderLock(install) : null
   const keeper = isFirst && !process.env['BATON_HOLDER'] ? store : await (await later()).keeperBeside(options)
-  for (const [listener, spec] of all) await keeper.listen(listener, spec, install === null)
   return { keeper, open }
 }
 
-async function begin({ keeper, open }: Bound, options: ServeOptions): Promise<void> {
+async function begin({ keeper, open }: FoundAtStart, options: ServeOptions): Promise<void> {
   const { settings, install, serving } = options
   await keeper.serve()
   serving.keeper = keeper

@@ -19,6 +19,13 @@ test('a hook that never settles keeps nobody alive beyond `stopTimeout`, and the
   match(service.output(), /the author's onStop: expected it to settle within 300 ms/)
 })
 
+test('an author’s own signal, whose number is no exit code, is a stop like any other', async () => {
+  await using service = await started(300, 1)
+  service.child.kill('SIGUSR2')
+  equal(await service.ended, [0, null])
+  match(service.output(), /stopping on SIGUSR2/)
+})
+
 test('a hook that needs nearly all of `stopTimeout` is told of before it needs more', async () => {
   await using service = await started(2000, 1700)
   service.child.kill('SIGTERM')

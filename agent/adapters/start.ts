@@ -7,8 +7,10 @@ import type { ListenOptions as NetListenOptions, Server } from 'node:net'
 import { type Agent, embed } from '../embed.ts'
 import { EXIT, reasonOf } from '../words/errors.ts'
 import type { InheritedListener } from '../words/wire.ts'
+import { listens } from '../sockets/asking.ts'
 import { isDatagrams } from '../sockets/datagrams.ts'
-import { keyOf, type ListenerSpec, speaksHttp } from '../sockets/listeners.ts'
+import { keyOf, type ListenerSpec, speaksHttp, whenClosed } from '../sockets/listeners.ts'
+import { endQuestion } from '../sockets/questions.ts'
 import type { EmbedOptions } from '../settings.ts'
 import { attach } from './attach.ts'
 
@@ -49,12 +51,14 @@ const ONE_MORE_MS = 1000
 
 export function startWith(options: StartOptions): Start {
   const gathered: Wanted[] = []
+  const freed = new WeakSet<Wanted>()
   let begun = false
   const free = (spec: Wanted) => {
+    freed.add(spec)
     options.freed(spec.server)
     if (gathered.includes(spec)) gathered.splice(gathered.indexOf(spec), 1)
   }
-  const own = openedLater(free)
+  const own = openedLater(free, (spec) => !freed.has(spec))
   const begin = () => {
     if (begun) return
     begun = true
@@ -89,25 +93,14 @@ interface Own {
   hasNone: boolean
   /** The server may listen again: its author has closed it, or it could not listen. */
   free(spec: Wanted): void
+  /** false once it was freed */
+  isWanted(spec: Wanted): boolean
 }
 
-function openedLater(free: Own['free']): Own {
+function openedLater(free: Own['free'], isWanted: Own['isWanted']): Own {
   let open: Own['open'] = () => {} // not `Promise.withResolvers`: Node 20 serves too, and has none
   const opened = new Promise<Agent | null>((resolve) => (open = resolve))
-  return { agent: null, opened, open, hasNone: false, free }
-}
-
-/** Not when Baton closes it: as in `makeListener`. */
-function whenClosed(server: Server, closed: () => void): void {
-  const close = server.close.bind(server)
-  let isOpen = true
-  server.close = (...given) => {
-    if (isOpen && server.listening) {
-      isOpen = false
-      closed()
-    }
-    return close(...given)
-  }
+  return { agent: null, opened, open, hasNone: false, free, isWanted }
 }
 
 /**
@@ -134,7 +127,8 @@ async function serve(specs: readonly Wanted[], own: Own, options: StartOptions):
   own.agent = agent
   options.embedded(agent)
   for (const { server } of specs) if (speaksHttp(server)) attach(agent, server)
-  for (let left = specs; ;) {
+  const isListening = ({ server }: Wanted) => listens(server)
+  for (let left = specs.filter(own.isWanted); left.length > 0 || specs.some(isListening);) {
     try {
       // A worker of node:cluster: its endpoints say why they update nothing, and node:cluster listens.
       if (cluster.isWorker) for (const spec of left) options.plainly(spec)
@@ -142,15 +136,14 @@ async function serve(specs: readonly Wanted[], own: Own, options: StartOptions):
       own.open(agent)
       return options.served(agent)
     } catch (cause) {
-      // Servers are bound one after the other, so the first that does not listen is the one that failed.
-      const [failed, ...others] = left.filter(({ server }) => !server.listening)
+      // Servers are bound one after the other, so the first that does not listen is the one that failed. Those before it are served too.
+      const [failed, ...others] = left.filter((spec) => own.isWanted(spec) && !isListening(spec))
       if (!refuse(failed, heardOf(cause), reasonOf(cause), own)) return own.open(null)
-      left = others
-      if (others.length > 0) continue
-      own.hasNone = true // one that listens later may be the first
-      return own.open(agent)
+      left = others.filter(own.isWanted)
     }
   }
+  own.hasNone = true // one that listens later may be the first
+  own.open(agent)
 }
 
 /** null: a setting is wrong. The first server gets the error, and if its author handles that, the others listen as without Baton. */
@@ -171,6 +164,7 @@ async function serveMore(spec: Wanted, own: Own, options: StartOptions): Promise
   const { server } = spec
   try {
     const agent = await own.opened
+    if (!own.isWanted(spec)) return // its author has closed it
     if (agent !== null && speaksHttp(server)) attach(agent, server)
     if (agent === null || cluster.isWorker) return options.plainly(spec)
     await agent.serve([spec])
@@ -187,6 +181,7 @@ async function serveMore(spec: Wanted, own: Own, options: StartOptions): Promise
  * all the same has the reason in its log, and its exit code says that it has failed.
  */
 function refuse(spec: Wanted | undefined, heard: unknown, reason: string, { free }: Own): boolean {
+  if (spec !== undefined) endQuestion(spec.server) // it may seem to listen
   if (spec !== undefined && spec.server.listenerCount('error') > 0) {
     free(spec)
     spec.server.emit('error', heard)

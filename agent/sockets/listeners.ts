@@ -9,7 +9,7 @@ import { dirname } from 'node:path'
 import { BatonError, reasonOf } from '../words/errors.ts'
 import { duplicate } from './libc.ts'
 import { belowTls, closeListenerOnly, readBeforeClosing } from './internals.ts'
-import { isAsking } from './asking.ts'
+import { listens } from './asking.ts'
 
 export interface ListenerSpec {
   /** `node:http`, `node:https`, `node:http2` or `node:net` server that is not listening yet */
@@ -92,12 +92,11 @@ export function speaksHttp(server: Server): boolean {
 }
 
 /**
- * Prepares the bookkeeping of a listener. Binds nothing yet. `closed`: called when the author closes the server while it accepts. Not
- * called when Baton closes it: Baton calls `net.Server`'s `close` directly.
+ * Prepares the bookkeeping of a listener. Binds nothing yet. `closed`: as of `whenClosed`.
  */
 export function makeListener(spec: ListenerSpec, closed: (listener: Listener) => void = () => {}): Listener {
   const { server } = spec
-  if (server.listening && !isAsking(server))
+  if (listens(server))
     throw new BatonError('invalid_settings', `expected a server that is not listening, got one on ${keyOf(spec)}`)
   const fault = spec.path === undefined ? null : socketPathFault(spec.path)
   if (fault !== null) throw new BatonError('invalid_settings', fault)
@@ -117,14 +116,10 @@ export function makeListener(spec: ListenerSpec, closed: (listener: Listener) =>
     busySince: new WeakMap(),
     sessions: new Set(),
   }
-  const close = server.close.bind(server)
-  server.close = (...given) => {
-    if (server.listening && !listener.isClosed) {
-      listener.isClosed = true
-      closed(listener)
-    }
-    return close(...given)
-  }
+  whenClosed(server, () => {
+    listener.isClosed = true
+    closed(listener)
+  })
   const open = (socket: Socket) => {
     listener.sockets.add(socket)
     listener.busySince.set(socket, uptimeMs())
@@ -144,6 +139,19 @@ export function makeListener(spec: ListenerSpec, closed: (listener: Listener) =>
     session.once('close', () => listener.sessions.delete(session))
   })
   return listener
+}
+
+/** Calls `closed` once, when the author closes the server while it listens, or seems to. Baton calls `net.Server`'s `close` directly. */
+export function whenClosed(server: Server, closed: () => void): void {
+  const close = server.close.bind(server)
+  let isOpen = true
+  server.close = (...given) => {
+    if (isOpen && server.listening) {
+      isOpen = false
+      closed()
+    }
+    return close(...given)
+  }
 }
 
 /**
