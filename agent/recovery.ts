@@ -75,7 +75,7 @@ export async function proveAlone(
         await beginProbation(install, probationMs)
         await sleep(probationMs)
       }
-      const own = privateServer(serving.listeners, settings)
+      const own = () => privateServer(serving.listeners, settings)
       const why = isProved ? null : await illnessAlone(own, { ...settings, ...settings.update }, life.isStopping)
       const state = await install.journal.read()
       if (life.isStopping() || state.probation?.operationId !== operationId) return

@@ -1,7 +1,6 @@
 // What the service or an operation waits for, and what waits for a person: one type for both. Pure.
 
 import type { Mode } from './schedule.ts'
-import { isObject } from './untrusted.ts'
 
 /** A client may have its own words for each code. The comment behind a code names the members that such words can use. */
 export const WAIT_CODES = [
@@ -63,8 +62,4 @@ export function forPerson(code: WaitCode, tag: string, why: string, more: Partia
 /** Why the feed gave no usable answer. */
 export function feedProblem(why: string): Wait {
   return { code: 'feed', says: `the feed: ${why}`, why }
-}
-
-export function isWait(value: unknown): boolean {
-  return isObject(value) && WAIT_CODES.some((code) => code === value['code']) && typeof value['says'] === 'string'
 }

@@ -168,6 +168,29 @@ test('a request that still runs at the deadline of a stop is counted', async () 
   client.close()
 })
 
+test('a stream that ends by itself while a stop waits for the end of its event leaves a connection whose next request is answered', async () => {
+  const slow = Promise.withResolvers<void>()
+  await using here = await serving((request, response) => {
+    if (request.url !== '/events') return void slow.promise.then(() => response.end('slow'))
+    response.setHeader('Content-Type', 'text/event-stream')
+    response.write('data: half of ')
+    setTimeout(() => response.write('data: half of '), 30) // it stays inside of an event
+    setTimeout(() => response.end('it'), 150)
+  })
+  const client = await here.client()
+  const [events, other] = [client.ask('/events'), await here.client()]
+  await until('the stream', () => here.asked() === 1)
+  const farewell = bidFarewell({ listeners: [here.listener], carries: makeCarries(() => {}), isHeld: false })
+  const ended = farewell.endEndless()
+  await events
+  const asked = client.ask('/slow')
+  await until('the next request', () => here.asked() === 2)
+  await ended
+  slow.resolve()
+  is(await asked, 'slow')
+  for (const one of [client, other]) one.close()
+})
+
 test('an HTTP/2 client may still begin a stream while the first GOAWAY is on its way', async () => {
   const server = createHttp2Server((request, response) => response.end(`answered ${request.url}`))
   const listener = makeListener({ server, port: 0 })

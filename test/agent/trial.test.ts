@@ -3,10 +3,10 @@
 import { createServer } from 'node:http'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Successor } from '../../agent/handover/give/child.ts'
-import { observe, type TrialOptions } from '../../agent/handover/give/trial.ts'
+import { becomeReady, observe, type TrialOptions } from '../../agent/handover/give/trial.ts'
 import { privateServer } from '../../agent/handover/private.ts'
 import { makeListener } from '../../agent/sockets/listeners.ts'
-import { match, rejects } from '../assert.ts'
+import { equal, match, rejects } from '../assert.ts'
 import { suite } from '../suite.ts'
 
 const test = suite('trial')
@@ -15,6 +15,12 @@ const RELEASE = { service: 'shop', tag: 'v1.1.0' }
 
 /** Watches a successor for SPAN_MS, whose health route answers 503 while `isIll`. */
 async function watched(isIll: () => boolean, busy?: Promise<void>): Promise<void> {
+  const { successor, options } = scripted(isIll)
+  await observe(successor, options, SPAN_MS, busy)
+}
+
+/** `told`: gets the type of each message to it. */
+function scripted(isIll: () => boolean, readyMs = 5000, told: string[] = []) {
   const server = createServer((_request, response) => response.writeHead(isIll() ? 503 : 200).end())
   const own = privateServer([makeListener({ server, port: 0 })], RELEASE)
   const successor = {
@@ -22,10 +28,12 @@ async function watched(isIll: () => boolean, busy?: Promise<void>): Promise<void
     isAlive: () => true,
     gone: new Promise<string>(() => {}),
     life: { sign: () => {}, silentMs: () => 0 },
+    heard: (type: string) => Promise.resolve({ type, listeners: [] } as never),
+    tell: ({ type }) => Promise.resolve(told.push(type) > 0),
   } as Partial<Successor> as Successor
-  const about = { ...RELEASE, healthPath: '/healthz', readyMs: 5000, hangMs: 5000 }
+  const about = { ...RELEASE, healthPath: '/healthz', readyMs, hangMs: 5000 }
   const options = { ...about, isOldWell: () => Promise.resolve(true) } as Partial<TrialOptions> as TrialOptions
-  await observe(successor, options, SPAN_MS, busy)
+  return { successor, options }
 }
 
 for (const [when, busy] of [
@@ -44,5 +52,16 @@ for (const [when, busy] of [
     match(message, /expected status 2xx from \/healthz, got 503/)
   })
 }
+
+test('a successor that is well just after its time is over is not told to accept: it is about to be ended', async () => {
+  const told: string[] = []
+  let isIll = true
+  const { successor, options } = scripted(() => isIll, 300, told)
+  const { message } = await rejects(becomeReady(successor, options, []))
+  match(message, /it was not ready within 300 ms: expected status 2xx from \/healthz, got 503/)
+  isIll = false
+  await sleep(500)
+  equal(told, [])
+})
 
 test.run()

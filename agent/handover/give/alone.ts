@@ -24,7 +24,7 @@ import { makeGiving } from './giving.ts'
 import type { SwitchOptions } from './options.ts'
 import { ownIllness } from './probe.ts'
 import { type QuietOptions, serveAgain, settle, comeToRest } from './quiet.ts'
-import { aborted, notePause, switchFailure, toldToStop } from './trial.ts'
+import { notePause, switchFailure, toldToStop } from './trial.ts'
 
 /** how long children may take to end after SIGTERM */
 const CHILDREN_MS = 500
@@ -51,10 +51,8 @@ export async function handOverAlone(options: SwitchOptions): Promise<never> {
   leaving.addEventListener('abort', leaves, { once: true })
   try {
     const holder = await introduce(here)
-    const [ability, illness] = await Promise.all([
-      options.couldUpdate(),
-      ownIllness(privateServer(options.listeners, { service: options.service, tag: options.from }), options),
-    ])
+    const own = () => privateServer(options.listeners, options)
+    const [ability, illness] = await Promise.all([options.couldUpdate(), ownIllness(own, options)])
     await options.nameHolder(holder.name)
     took('named')
     await beQuiet(here, holder)
@@ -172,6 +170,12 @@ async function becomesReady(holder: DoorHolder, { readyMs, tag }: SwitchOptions,
   const stopped = aborted(signal).then((reason) => Promise.reject(reason as Error))
   const waiting = await Promise.race([inTime(readyMs, holder.heard('waiting'), late), stopped])
   if (waiting.tag !== tag) throw new Error(`expected ${tag}, it says it is ${waiting.tag}`)
+}
+
+/** Resolves with the reason when `signal` aborts. */
+async function aborted(signal: AbortSignal): Promise<unknown> {
+  if (!signal.aborted) await new Promise((resolve) => signal.addEventListener('abort', resolve, { once: true }))
+  return signal.reason
 }
 
 function quietOptions(here: Here, holder: DoorHolder, giving: QuietOptions['giving']): QuietOptions {

@@ -43,7 +43,7 @@ export interface Farewell {
    * what it holds.
    */
   announce(): Promise<void>
-  /** Ends what has no end by now. Goes on accepting, so that no new client waits for those that are slow to agree. */
+  /** Ends what has no end, and what comes while it does. Goes on accepting, so that no new client waits for those that are slow to agree. */
   endEndless(): Promise<void>
   /** Lets requests finish, and ends everything else. Call it when nothing is accepted any more. */
   finish(drainMs: number): Promise<Parted>
@@ -89,6 +89,10 @@ export function bidFarewell(options: FarewellOptions): Farewell {
     endedAt: new Map(),
     parted: { ended: 0, idle: 0, lost: 0, cut: 0 },
   }
+  const endlessNow = () => {
+    for (const listener of listeners) follow(listener, carries)
+    return new Set(listeners.flatMap((listener) => endlessOf(listener, carries)))
+  }
   const left = () => listeners.flatMap(({ sockets }) => [...sockets].filter((socket) => isAwaited(socket, state)))
   return {
     async announce() {
@@ -108,9 +112,15 @@ export function bidFarewell(options: FarewellOptions): Farewell {
       await shutDoor(listeners)
     },
     async endEndless() {
-      for (const listener of listeners) follow(listener, carries)
-      const known = listeners.flatMap((listener) => endlessOf(listener, carries))
-      for (; known.some((socket) => isAwaited(socket, state)); await sleep(LOOK_EVERY_MS)) endNow(known, state)
+      const first = endlessNow()
+      for (let now = first; ; now = endlessNow()) {
+        endNow([...now], state)
+        // One that has ended by itself may be asked for something else. One that has come meanwhile is ended and not waited for: clients that
+        // come back at once would keep this up for ever.
+        const left = [...first].filter((socket) => now.has(socket) || state.endedAt.has(socket))
+        if (!left.some((socket) => isAwaited(socket, state))) return
+        await sleep(LOOK_EVERY_MS)
+      }
     },
     async finish(drainMs) {
       const began = uptimeMs()

@@ -47,17 +47,17 @@ export async function probe(take: (far: Socket) => boolean, options: ProbeOption
   return { is: (await options.isOldWell()) ? 'ill' : 'both', why, isSilent: typeof who === 'string' }
 }
 
-/** Why the service behind `own`, this process's private server, is not healthy; null if it is. */
-export async function ownIllness(own: Server, health: Health) {
+/** Why the service behind `own`, which makes this process's private server, is not healthy; null if it is. */
+export async function ownIllness(own: () => Server, health: Health) {
   const askOwn = (far: Socket) => {
-    own.emit('connection', far)
+    own().emit('connection', far)
     return true
   }
   return await examineHealth(askOwn, health).then(() => null, reasonOf)
 }
 
 /** For a process that nobody watches: why it is not well within `readyMs`; null: it is, or `isOver`. */
-export async function illnessAlone(own: Server, health: Health, isOver: () => boolean): Promise<string | null> {
+export async function illnessAlone(own: () => Server, health: Health, isOver: () => boolean): Promise<string | null> {
   const { readyMs, hangMs } = health
   const look = async () => (isOver() ? null : await ownIllness(own, health))
   return await untilWell(look, readyMs, Math.min(hangMs, NOT_YET_MS))

@@ -58,8 +58,6 @@ interface Here {
   next: Next | null
   /** in `performance.now()`: since when a successor in probation answers nobody, if that is why it fails; else null */
   silentSince: number | null
-  /** whether the successor has stood the first half of its probation */
-  isHalf: boolean
   /** moves what is open here; null until it begins */
   draining: Promise<void> | null
   /** whether the author's state may be closed, so that this process cannot serve any more */
@@ -80,14 +78,13 @@ interface Next {
  */
 export async function handOver(given: SwitchOptions): Promise<void> {
   await breathe()
-  const own = privateServer(given.listeners, given)
+  const own = () => privateServer(given.listeners, given)
   const isOldWell = async () => (await ownIllness(own, given)) === null
   const here: Here = {
     options: { ...given, isOldWell, silent: (since) => (here.silentSince = since) },
     began: performance.now(),
     next: null,
     silentSince: null,
-    isHalf: false,
     draining: null,
     isClosed: false,
   }
@@ -152,8 +149,7 @@ async function prove(here: Here, { successor }: Next): Promise<void> {
   const { options } = here
   const busy = here.draining ?? provesItself(successor, options)
   await observe(successor, options, options.probationMs / 2, busy)
-  took(here.isHalf ? 'stood' : 'half')
-  here.isHalf = true
+  took(here.draining === null ? 'half' : 'stood')
 }
 
 /** Begins to give this process's connections to the successor, or to end them. */

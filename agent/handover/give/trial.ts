@@ -20,6 +20,8 @@ export interface TrialOptions extends ProbeOptions {
   note(): Promise<void>
   /** whether the old release could make the next update: a successor need not be able to do more */
   couldUpdate(): Promise<Ability>
+  /** once it aborts, a successor that does not serve yet is ended */
+  leaving?: AbortSignal
   /** called if it fails in probation while it lives and answers nobody; `since`: its last answer, in `performance.now()` */
   silent?(since: number): void
 }
@@ -43,6 +45,7 @@ export async function becomeReady(
 ): Promise<void> {
   const { readyMs, hangMs } = options
   const last: { verdict: ProbeVerdict } = { verdict: { is: 'well' } }
+  let isOver = false
   const look = async () => {
     if (!successor.isAlive()) throw new Error(await successor.gone)
     const verdict = await probe(successor.takeQuestion, options)
@@ -56,12 +59,17 @@ export async function becomeReady(
     took('greeted')
     await untilWell(look, Infinity, Math.min(hangMs, NOT_YET_MS))
     took('probed')
+    if (isOver || options.leaving?.aborted === true) return // it is about to be ended: it must not accept
     await successor.tell({ type: 'accept', tickets })
     took('allowed')
     await successor.heard('ready')
     took('ready')
   }
-  await inTime(readyMs, steps(), () => lateFault(last.verdict, readyMs))
+  const late = () => {
+    isOver = true
+    return lateFault(last.verdict, readyMs)
+  }
+  await inTime(readyMs, steps(), late)
 }
 
 /**
@@ -189,12 +197,6 @@ export async function commitTo(successor: Successor, options: TrialOptions): Pro
 /** The error if this process is asked to stop before the release has proved anything. */
 export function toldToStop(): BatonError {
   return blameless('interrupted', 'this process was told to stop')
-}
-
-/** Resolves with the reason when `signal` aborts. */
-export async function aborted(signal: AbortSignal): Promise<unknown> {
-  if (!signal.aborted) await new Promise((resolve) => signal.addEventListener('abort', resolve, { once: true }))
-  return signal.reason
 }
 
 /** The error of a switch to `tag` that failed for `reason`. Call it once `child`, which failed, is gone. */

@@ -55,11 +55,10 @@ interface Here {
 export function stopFirst(own: Hold): Ground<number> & AsyncDisposable {
   const here: Here = { own, successor: null, isOldGone: false, lock: null }
   const there = (): Successor => here.successor ?? rejected('it was not started')
+  // A stop of the whole service reaches the successor too. If the signal came to this process alone, a successor that serves goes on without it.
+  const leave = async (hasServed: boolean) => (hasServed ? EXIT.done : await giveUp(here.successor, own))
   return {
-    leaving: {
-      signal: own.stop.signal,
-      leave: async (hasServed) => (hasServed ? EXIT.done : await giveUp(here.successor, own)),
-    },
+    leaving: { signal: own.stop.signal, leave },
     start: () => start(here),
     retire: () => retire(here, there()),
     begin: () => begin(here, there()),
@@ -75,10 +74,9 @@ export function stopFirst(own: Hold): Ground<number> & AsyncDisposable {
         await own.up.tell({ type: 'failed', message: reasonOf(cause), isBlameless: isBlameless(cause) })
         return EXIT.unexpected
       }
+      if (own.stop.signal.aborted) return await leave(hasServed)
       const successor = there()
-      // A stop of the whole service reaches the successor too. If the signal came to this process alone, the successor goes on without it.
-      if (hasServed && own.stop.signal.aborted) return EXIT.done
-      if (own.stop.signal.aborted || (await successor.isStopping())) return await giveUp(successor, own)
+      if (await successor.isStopping()) return await giveUp(successor, own)
       return await backToOld(cause, successor, own, hasServed)
     },
     [Symbol.asyncDispose]: async () => await here.lock?.release(),
@@ -133,7 +131,7 @@ async function oldIsGone(own: Hold, successor: Successor): Promise<void> {
     if (own.pausedAt === null) continue
     const pausedMs = performance.now() - own.pausedAt
     if (!isSilent && pausedMs <= pauseMaxMs) continue
-    log({ event: 'warning', message: `the old process (pid ${old.pid}) is ended: it hangs` })
+    warn(`the old process (pid ${old.pid}) is ended: it hangs`)
     signalAll([old], 'SIGKILL')
     break
   }
@@ -146,7 +144,7 @@ async function lockOf({ stateDirectory }: Holding): Promise<Lock> {
   try {
     return await takeLock(makeDisk(), stateDirectory, 'the switch', { waitMs: LOCK_MS })
   } catch (cause) {
-    log({ event: 'warning', message: reasonOf(cause) })
+    warn(cause)
     return { release: async () => {}, [Symbol.asyncDispose]: async () => {} }
   }
 }
@@ -175,6 +173,7 @@ async function beginAnew(cause: unknown, failed: Successor, own: Hold): Promise<
   warn(`starting ${tag}: ${await whyOf(cause, failed)}${await lastWordsOf(failed)}`)
   await clearAway(failed, own)
   await letThemGo(own, tag)
+  own.stop.signal.throwIfAborted() // `leave` has been called: nobody would end what is started now
   const anew = spawnFor(own.holding)
   log({ event: 'successor', pid: anew.pid, tag, doing: 'spawned' })
   return anew

@@ -16,7 +16,7 @@ import { badEntry } from '../../words/state.ts'
 import { rolloutFrom } from '../../words/schedule.ts'
 import { isFlag, isMs, isText, listOf, orNull, shape, textLike } from '../../words/shapes.ts'
 import { isCount, isSha256, parsedJson } from '../../words/untrusted.ts'
-import { forPerson, isWait, type Wait } from '../../words/waits.ts'
+import { forPerson, type Wait, WAIT_CODES } from '../../words/waits.ts'
 import type { Offered } from './next.ts'
 import { rankOf } from './rank.ts'
 
@@ -201,6 +201,8 @@ export function parseMemory(text: string): Remembered | null {
 }
 
 const isTexts = listOf(isText, 64)
+
+const isWait = shape({ code: (value) => WAIT_CODES.some((code) => code === value), says: isText })
 
 const isMemory = shape({
   format: (value) => value === 1,
