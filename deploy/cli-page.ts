@@ -72,11 +72,10 @@ const SHARED = { ...SCRIPT_FLAGS, ...OUTPUT_FLAGS, ...YES, ...WAITING_FLAGS }
 
 const INTRODUCTION = `# Commands
 
-Made from the tables that the commands are parsed by: \`npm run pages\` writes this page. \`help COMMAND\` shows what is set most,
-\`--help --all\` all of it.
+\`npm run pages\` writes this page. \`help COMMAND\` shows what is set most, \`--help --all\` everything.
 
-A release is a word of its own: \`upgrade v1.1.0\`. A duration has its unit: \`300ms\`, \`30s\`, \`5m\`, \`2h\`, \`7d\`; 0 needs none. A flag's
-value follows it, or a \`=\`.
+\`TAG\` is a release, such as \`v1.1.0\`. A duration has its unit: \`300ms\`, \`30s\`, \`5m\`, \`2h\`, \`7d\`; 0 needs none. A flag's
+value follows it, or a \`=\`. What stands in brackets is the default.
 
 | exit | means |
 |---|---|
@@ -92,10 +91,10 @@ export function cliPage(): string {
   const parts = PROGRAMS.map(({ name, about, commands }) => {
     const shown = commands.filter(({ hidden }) => hidden !== true)
     const often = oftenIn(shown)
-    const most = Object.keys(often).length === 0 ? '' : `\n\nMost of these take:\n\n${tableOf(often).trimEnd()}`
+    const most = Object.keys(often).length === 0 ? '' : `\n\nMost of these take:\n\n${listOf(often).trimEnd()}`
     return `## \`${name}\`\n\n${about}${most}\n\n${shown.map((one) => partOf(name, one, often)).join('\n')}`
   })
-  const shared = `## Everywhere\n\nMost commands take some of these too.\n\n${tableOf({ ...SHARED, ...kept })}`
+  const shared = `## Everywhere\n\nMost commands take some of these too.\n\n${listOf({ ...SHARED, ...kept })}`
   return `${INTRODUCTION}${exits.join('\n')}\n\n${parts.join('\n')}\n${shared}`
 }
 
@@ -119,8 +118,8 @@ function partOf(program: string, { name, description, args }: CommandLine, often
   const own = Object.entries(args).filter(
     ([flag, it]) => isOwn(flag, it) && (often[flag] === undefined || often[flag].description !== it.description),
   )
-  const about = words.map(([word, it]) => ` \`${word.toUpperCase()}\`: ${it.description ?? ''}.`).join('')
-  return `**\`${typed}\`**: ${description}.${about}\n${own.length === 0 ? '' : `\n${tableOf(Object.fromEntries(own))}`}`
+  const about = words.map(([word, it]) => wordOf(word, it.description ?? '')).join('')
+  return `**\`${typed}\`**: ${description}.${about}\n${own.length === 0 ? '' : `\n${listOf(Object.fromEntries(own))}`}`
 }
 
 function isOwn(flag: string, { type, description }: Flags[string]): boolean {
@@ -128,16 +127,19 @@ function isOwn(flag: string, { type, description }: Flags[string]): boolean {
   return type !== 'positional' && shared !== description && !PLACE.includes(flag)
 }
 
-function tableOf(flags: Flags): string {
-  const rows = Object.entries(shownOf(flags, true)).map(([name, flag]) => {
-    const hint = flag.valueHint === undefined ? '' : ` ${flag.valueHint}`
-    const alias = 'alias' in flag && flag.alias !== undefined ? `-${String(flag.alias)}, ` : ''
-    const normal = typeof flag.default === 'string' ? `\`${flag.default}\`` : ''
-    return `| \`${cell(`${alias}--${name}${hint}`)}\` | ${normal} | ${cell(flag.description ?? '')} |`
-  })
-  return `| flag | default | |\n|---|---|---|\n${rows.join('\n')}\n`
+/** A release needs no words but what is taken without one: the introduction explains it. */
+function wordOf(word: string, description: string): string {
+  if (word !== 'tag') return ` \`${word.toUpperCase()}\`: ${description}.`
+  const [, normal] = /\(([^)]+)\)$/.exec(description) ?? []
+  return normal === undefined ? '' : ` Without \`TAG\`: ${normal}.`
 }
 
-function cell(text: string): string {
-  return text.replaceAll('|', '\\|')
+function listOf(flags: Flags): string {
+  const lines = Object.entries(shownOf(flags, true)).map(([name, flag]) => {
+    const hint = flag.valueHint === undefined ? '' : ` ${flag.valueHint}`
+    const alias = 'alias' in flag && flag.alias !== undefined ? `-${String(flag.alias)}, ` : ''
+    const normal = typeof flag.default === 'string' ? ` (\`${flag.default}\`)` : ''
+    return `- \`${alias}--${name}${hint}\`: ${flag.description ?? ''}${normal}`
+  })
+  return `${lines.join('\n')}\n`
 }

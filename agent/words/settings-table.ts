@@ -52,15 +52,14 @@ export const LISTENER = {
       type: 'string',
       pattern: '^0?[0-7]{3}$',
       form: 'three octal digits, such as `0660`',
-      description:
-        "permissions of the unix socket, from when the service is stopped and started; default: the author's, or `0660`",
+      description: "permissions of the unix socket, after a stop and a start; default: the author's, or `0660`",
     },
     group: {
       type: 'string',
       pattern: '^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}$',
       form: 'the name or the number of a group',
       description:
-        "group of the unix socket, such as the proxy's: one that the service's user is in, by `SupplementaryGroups=` of a drop-in or `usermod -aG`",
+        "group of the unix socket, such as the proxy's. The service's user must be in it: `SupplementaryGroups=` of a drop-in, or `usermod -aG`",
     },
     tls: {
       type: 'object',
@@ -136,31 +135,24 @@ export const RULES = {
 const UPDATE: Readonly<Record<string, Setting>> = {
   probation: time(
     'probation',
-    'how long a new release must prove itself. Start-first, the connections that were there before stay with the old process in the ' +
-      'first half of it, so a release that dies at once takes none of them with it',
+    'how long a new release must prove itself. Start-first, the old process keeps its connections for the first half of it',
   ),
   drainTimeout: time('drainTimeout', 'how long connections that cannot move may take to end'),
   readyTimeout: time(
     'readyTimeout',
-    'how long a new release may take until it serves; an hour at most, for a long migration. Its trial on a copy, systemd and the ' +
-      'commands wait as long. Stop-first, clients wait that long for a release that never does, and ' +
-      'as long again for the old one, started again, to be as well as it was: lower it to what your start needs',
+    'how long a new release may take until it serves, its migration included; its trial on a copy, systemd and the commands wait ' +
+      'as long. Stop-first, clients wait that long for a release that never serves, and as long again for the old one: lower it to ' +
+      'what your start needs',
   ),
   drainMax: time(
     'drainMax',
-    'a response that still moves bytes after `drainTimeout` may take twice its age, and at most this; then it is cut, and counted as `cut`',
+    'a response that still moves bytes after `drainTimeout` may take twice its age, and at most this; then it is cut',
   ),
-  stopTimeout: time(
-    'stopTimeout',
-    "how long the author's `onStop` may take before the process exits anyway. Stop-first, clients wait for it",
-  ),
-  hangTimeout: time(
-    'hangTimeout',
-    'how long the new release may give no sign of life before it counts as hung, as in a synchronous loop',
-  ),
+  stopTimeout: time('stopTimeout', "how long the author's `onStop` may take. Stop-first, clients wait for it"),
+  hangTimeout: time('hangTimeout', 'how long a new release may give no sign of life before it counts as hung'),
   stallTimeout: time(
     'stallTimeout',
-    'how long a download may bring less than 16 KiB before it is given up and begun again where it stopped',
+    'how long a download may bring less than 16 KiB before it is begun again where it stopped',
   ),
   quietTimeout: time(
     'quietTimeout',
@@ -177,17 +169,17 @@ const UPDATE: Readonly<Record<string, Setting>> = {
   },
   maxPause: time(
     'maxPause',
-    'stop-first: an update that is expected to make clients wait longer is refused before anything stops (`refused`, exit 7; a ' +
-      'dry run and `doctor` say so before). A rollback never is. The expectation is the pause of the last switch that succeeded, ' +
-      'or what a trial of this very release has measured if that is longer; where neither is known, nothing is refused; a switch in which `onStop` used up `stopTimeout` counts only if the one before did too. It does not end a pause that turns out longer: `onStop` is bounded by `stopTimeout`, ' +
-      'the start by `readyTimeout`. After a release that started slowly, raise it, or roll back first',
+    'stop-first: an update that is expected to make clients wait longer is refused before anything stops (`refused`, exit 7); a ' +
+      'dry run and `doctor` say so before. What is expected is the pause of the last good switch, or what a trial of this release has ' +
+      'measured, if that is longer; if neither is known, nothing is refused, and a rollback never is. After a release that started ' +
+      'slowly, raise it. It ends no pause that turns out longer: `stopTimeout` and `readyTimeout` do',
   ),
   rehearse: {
     type: 'string',
     enum: REHEARSE_MODES,
     default: REHEARSE_MODES[0],
     isCheckedLater: true,
-    description: 'whether a release is tried on a copy of the data first; `auto`: if the database has at most 1 GiB',
+    description: 'whether a release is tried on a copy of the data first; `auto`: up to 1 GiB of database',
   },
   auto: { ...RULES, isCheckedLater: true },
   onOutcome: {
@@ -220,7 +212,7 @@ export const SETTINGS = {
           enum: PASSWORD_HEADERS,
           default: PASSWORD_HEADERS[0],
           description:
-            'behind a proxy that uses `Authorization` itself (nginx `auth_basic`, Authelia): `x-baton-authorization` is read too, and the panel sends it alone',
+            '`x-baton-authorization`, behind a proxy that uses `Authorization` itself (nginx `auth_basic`, Authelia): that header is read too, and the panel sends it alone',
         },
         trustedProxy: {
           type: 'object',
@@ -249,7 +241,7 @@ export const SETTINGS = {
       items: LISTENER,
       minItems: 1,
       maxItems: LISTENERS_MAX,
-      description: 'where the service listens: one, or a list in a service that reads a list',
+      description: 'one address, or a list in a service that reads a list',
     },
     basePath: {
       type: 'string',

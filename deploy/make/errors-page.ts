@@ -1,7 +1,7 @@
 // Draws the page of the error codes: what causes each, and what to do. Pure.
 // The texts are not in agent/words/errors.ts: a service would load them to serve.
 
-import { type ErrorCode, EXITS, MEANINGS } from '../../agent/words.ts'
+import { type ErrorCode, MEANINGS } from '../../agent/words.ts'
 
 interface Entry {
   /** sentences */
@@ -11,21 +11,20 @@ interface Entry {
 
 export const ENTRIES: Readonly<Record<ErrorCode, Entry>> = {
   unauthorized: {
-    cause: 'The request has no password, or another one than the setting `dashboard.password`.',
-    fix: 'Send `Authorization: Bearer PASSWORD`. The installer wrote the password into the service’s `config.json`.',
+    cause: 'The request has no password, or another one than `dashboard.password`.',
+    fix: 'Send `Authorization: Bearer PASSWORD`, with `dashboard.password` of the service’s `config.json`.',
   },
   no_password: {
-    cause: 'The setting `dashboard.password` is empty, so nobody may update this service over HTTP.',
-    fix: 'Set `dashboard.password` in `config.json` and restart the service. The command line needs none.',
+    cause: '`dashboard.password` is empty, so nobody may update this service over HTTP.',
+    fix: 'Set it in `config.json` and restart the service. The command line needs none.',
   },
   too_many_failures: {
-    cause: 'Too many wrong passwords came from one address. Behind a proxy, all clients may share its address.',
-    fix: 'Wait `retryAfterSeconds`. Behind a proxy, set `dashboard.trustedProxy`. The right password is never slowed down.',
+    cause: 'Too many wrong passwords came from one address, which may be a proxy’s.',
+    fix: 'Wait `retryAfterSeconds`; the right password is never slowed down. Behind a proxy, set `dashboard.trustedProxy`.',
   },
   invalid_request: {
-    cause:
-      'The body is not JSON, has an unknown field or a value of another type, or the request has two `Host` headers.',
-    fix: 'Compare the request with [openapi.json](openapi.json); the detail names what was expected.',
+    cause: 'The body is not JSON, has an unknown field or a wrong type, or there are two `Host` headers.',
+    fix: 'The detail names what was expected; [openapi.json](openapi.json) has it all.',
   },
   invalid_tag: {
     cause: 'A release was named in another form than `vX.Y.Z`.',
@@ -45,52 +44,51 @@ export const ENTRIES: Readonly<Record<ErrorCode, Entry>> = {
   },
   update_in_flight: {
     cause: 'An update or a rollback is running; there is at most one.',
-    fix: 'Wait until it has ended: `GET /admin/update/status?wait=30`, or `status` on the command line.',
+    fix: 'Wait until it has ended: `GET /admin/update/status?wait=30`, or `status`.',
   },
   too_late: {
-    cause: 'No update is running, or its swap has begun, after which it can no longer be cancelled.',
-    fix: 'Wait for its outcome, then roll back if you want the old version.',
+    cause: 'No update is running, or its swap has begun.',
+    fix: 'Wait for the outcome, then roll back if you want the old version.',
   },
   no_backup: {
     cause: 'No update has left a backup executable here yet.',
     fix: 'Name a release instead: `rollback vX.Y.Z`, or `POST /admin/update` with that tag.',
   },
   not_managed: {
-    cause: 'The process runs in a container, from source, or from a file that no receipt of the installer names.',
-    fix: 'Take the route that the answer names in `route`, or install the service with `install.sh`.',
+    cause: 'The process runs in a container, from source, or from a file that the installer did not put there.',
+    fix: 'Take the way that `route` of the answer names, or install the service with `install.sh`.',
   },
   node_unsupported: {
     cause: 'The Node in the executable lacks what a switch needs.',
     fix: 'Replace the executable by one that is built on Node 26.1 or later, and restart.',
   },
   invalid_settings: {
-    cause: 'A setting, a flag’s value or a release’s configuration has another type or is out of its bounds.',
-    fix: 'Correct what the message names. [settings.md](settings.md) has each setting with its bounds.',
+    cause: 'A setting, a flag or a release’s configuration has another type or is out of bounds.',
+    fix: 'Correct what the message names. [settings.md](settings.md) has the bounds.',
   },
   unsupported_host: {
-    cause:
-      'This machine lacks something: another platform than Linux with glibc, a missing program, too old a systemd or engine.',
+    cause: 'This machine is not Linux with glibc, lacks a program, or its systemd or engine is too old.',
     fix: 'Install what the message names. `doctor` finds all of it at once.',
   },
   refused: {
     cause:
-      'What was asked would do harm, or needs consent: too little disk space, too long a pause, an install that is not the one named.',
-    fix: 'Nothing has changed. The message says what stands in the way; the hint, where there is one, how to allow it.',
+      'What was asked would do harm or needs consent: too little space, too long a pause, another install than the one named.',
+    fix: 'Nothing has changed. The message says what stands in the way, and its hint how to allow it.',
   },
   metadata_missing: {
     cause: 'This executable takes signed releases only, and the feed has no signatures.',
-    fix: 'The maintainer signs the feed with `baton trust sign`. On a mirror, check that the metadata were copied too.',
+    fix: 'The maintainer signs the feed with `baton trust sign`. A mirror must copy the metadata too.',
   },
   metadata_expired: {
-    cause: 'The feed’s signatures were valid until a date that has passed, or this host’s clock is ahead.',
+    cause: 'The feed’s signatures have expired, or this host’s clock is ahead.',
     fix: 'Check the clock. Otherwise the maintainer signs anew: `baton trust refresh`.',
   },
   metadata_older: {
-    cause: 'The feed offers older metadata than this host has seen: an outdated mirror, or an attack.',
-    fix: 'Use the original feed. If that is the one, ask the maintainer before you update.',
+    cause: 'This host has seen newer metadata: an outdated mirror, or an attack.',
+    fix: 'Use the original feed. If it is the original, ask the maintainer before you update.',
   },
   metadata_mixed: {
-    cause: 'The feed was read while its maintainer published, or a cache mixes old and new files.',
+    cause: 'The feed was read while its maintainer published, or a cache mixes files.',
     fix: 'Try again in a minute. If it lasts, empty the cache in front of the feed.',
   },
   metadata_invalid: {
@@ -102,19 +100,19 @@ export const ENTRIES: Readonly<Record<ErrorCode, Entry>> = {
     fix: 'Do not update: somebody else may be writing to the feed. Ask the maintainer.',
   },
   threshold_not_met: {
-    cause: 'Fewer keys have signed than the feed’s rules want.',
+    cause: 'Fewer keys have signed than the feed’s root demands.',
     fix: 'The maintainer adds the missing signatures, then the update works.',
   },
   root_unreachable: {
-    cause: 'The feed’s keys were replaced so often, or in such a way, that this old executable cannot follow.',
-    fix: 'Install a newer release by hand, with its `install.sh` from a place that you trust.',
+    cause: 'The feed’s keys were replaced in a way that this old executable cannot follow.',
+    fix: 'Install a newer release by its `install.sh`, from a place that you trust.',
   },
   clock_wrong: {
-    cause: 'This host’s clock is before the day on which the executable was built.',
-    fix: 'Set the clock, for instance with `timedatectl set-ntp true`, and try again.',
+    cause: 'This host’s clock is before the day of the build.',
+    fix: 'Set the clock (`timedatectl set-ntp true`), and try again.',
   },
   yanked: {
-    cause: 'The publisher has yanked this release; the message has the reason.',
+    cause: 'The publisher has yanked this release; the message says why.',
     fix: 'Choose another release.',
   },
   not_signed: {
@@ -127,37 +125,35 @@ export const ENTRIES: Readonly<Record<ErrorCode, Entry>> = {
   },
   release_not_found: {
     cause: 'The feed has no release with this tag. A private repository looks empty without a token.',
-    fix: 'Check the tag, and the setting `feed`. [Where releases come from](../operator/update.md#where-releases-come-from) tells about tokens.',
+    fix: 'Check the tag, the setting `feed`, and [the token](../operator/update.md#where-releases-come-from).',
   },
   release_unusable: {
-    cause: 'The release has no executable for this platform, or lacks a checksum, or its texts contradict each other.',
+    cause: 'The release has no executable for this platform, lacks a checksum, or contradicts itself.',
     fix: 'Choose another release. The maintainer builds it for this platform or publishes it again.',
   },
   rate_limited: {
     cause: 'The feed answers no more requests for now. GitHub allows 60 an hour without a token.',
-    fix: 'Wait until the time in the message, or give the service a token ([Where releases come from](../operator/update.md#where-releases-come-from)).',
+    fix: 'Wait until the time in the message, or give the service [a token](../operator/update.md#where-releases-come-from).',
   },
   download_failed: {
-    cause: 'The download broke off again and again, brought nothing for too long, or the disk is full.',
+    cause: 'The download broke off repeatedly, brought nothing for too long, or the disk is full.',
     fix: 'Try again: it goes on where it stopped. On a slow line, raise `update.stallTimeout`.',
   },
   verify_failed: {
-    cause:
-      'What was downloaded has another checksum than the release names, or it does not run, or not on a copy of the data.',
-    fix: 'Nothing has changed. Try once more; if it fails again, tell the maintainer what the message says.',
+    cause: 'The download has a wrong checksum, or does not run, or not on a copy of the data.',
+    fix: 'Nothing has changed. Try once more, then send the message to the maintainer.',
   },
   swap_failed: {
-    cause:
-      'The new executable could not be put in place, or the database could not be saved before: mostly disk space or rights.',
+    cause: 'The new executable could not be put in place, or the database not saved: mostly disk space or rights.',
     fix: 'The old version still runs. Correct what the message names and try again.',
   },
   restart_failed: {
     cause: 'The new version did not start, or not in time. The old one serves again.',
-    fix: 'Read the last lines in the message and the service’s log. If it needs longer, raise `update.readyTimeout`.',
+    fix: 'Read the message’s last lines and the log. If it needs longer, raise `update.readyTimeout`.',
   },
   probation_failed: {
     cause: 'The new version started, then crashed, hung or became unhealthy. The old one serves again.',
-    fix: 'Read the service’s log of that time, and report it to the maintainer. `latest` skips this release here.',
+    fix: 'Report the service’s log of that time to the maintainer. `latest` skips this release here.',
   },
   cannot_update_further: {
     cause: 'The new version runs, but could not install later updates, so it was put back.',
@@ -165,31 +161,32 @@ export const ENTRIES: Readonly<Record<ErrorCode, Entry>> = {
   },
   undo_failed: {
     cause: 'An update failed, and the old version could not be put back.',
-    fix: 'Look at the host: `status` and the log. `install.sh upgrade TAG` installs a release over it.',
+    fix: 'Look at `status` and the log. `install.sh upgrade TAG` installs a release over it.',
   },
   irreversible: {
     cause: 'On a copy of the data, the present version did not work with what the new one had changed.',
-    fix: 'Keep a backup. Then allow it for this update: the tick in the panel, `allowIrreversible` in the request, `--allow-irreversible`.',
+    fix: 'Keep a backup. Then allow this update: the tick in the panel, `allowIrreversible` in the request, `--allow-irreversible`.',
   },
   schema_newer: {
-    cause: 'The version that runs has changed the data so that the backup cannot work with them.',
-    fix: 'Roll back with the data (`--restore-state`): it takes the snapshot, and keeps what was written since aside.',
+    cause: 'The running version has changed the data, and the backup cannot work with them.',
+    fix: 'Roll back with `--restore-state`: it takes the snapshot, and puts the present data aside.',
   },
   busy: {
-    cause: 'Requests went on for so long that the switch found no quiet moment, and `update.busy` is `give-up`.',
-    fix: 'Try again when less is going on, or set `update.busy` to `cut`.',
+    cause:
+      'The switch found no moment without requests, and `update.busy` is `give-up`, as it is by default for automatic updates.',
+    fix: 'Try when less is going on, name [streams that never end](../author/order.md#streams-that-nobody-registers), or set `update.busy` to `cut`.',
   },
   cancelled: {
     cause: 'Somebody cancelled the operation before its swap.',
     fix: 'Nothing has changed. Start it again when you want it.',
   },
   interrupted: {
-    cause: 'The process that carried the operation out was killed or stopped, or the host went down.',
-    fix: 'The service has cleared up by itself: `status` says what runs. Then try again.',
+    cause: 'The process of the operation was killed or stopped, or the host went down.',
+    fix: 'The service has cleared up: `status` says what runs. Try again.',
   },
   locked: {
-    cause: 'Another command or the service itself holds the lock of this install.',
-    fix: 'Wait for it, or give the command `--lock-timeout`. The lock ends with the process that holds it.',
+    cause: 'Another command or the service itself has the lock of this install.',
+    fix: 'Wait for it, or give the command `--lock-timeout`. The lock ends with its process.',
   },
   service_down: {
     cause: 'Nobody answers at the service’s address.',
@@ -197,22 +194,21 @@ export const ENTRIES: Readonly<Record<ErrorCode, Entry>> = {
   },
   unexpected: {
     cause: 'Something happened that nobody foresaw.',
-    fix: 'The message, or the service’s log, has the first cause. Please report it with both.',
+    fix: 'Please report it, with the message and the service’s log.',
   },
 }
 
 const INTRODUCTION = `# Error codes
 
-Each refusal and each failed operation has a code, which stays the same; its message is for people and may change. In an HTTP answer it is
-\`code\`, and \`type\` is the address of its entry here. The command line ends with the exit code. \`npm run pages\` writes this page.
+Each refusal and each failed operation has a code that stays the same; its message may change. In an HTTP answer it is
+\`code\`, and \`type\` is the address of its entry here. The command line ends with [the exit code](cli.md). \`npm run pages\` writes this page.
 `
 
 /** Content of docs/reference/errors.md. */
 export function errorsPage(): string {
   const entries = Object.entries(ENTRIES).map(([code, { cause, fix }]) => {
-    const { status, exit, title } = MEANINGS[code as ErrorCode]
-    const says = EXITS[exit as keyof typeof EXITS]
-    return `## ${code}\n\n*${title}*: HTTP ${status}, exit code ${exit} (${says})\n\n- Cause: ${cause}\n- What to do: ${fix}\n`
+    const { status, exit } = MEANINGS[code as ErrorCode]
+    return `## ${code}\n\nHTTP ${status}, exit ${exit}. ${cause}\n\n**Fix:** ${fix}\n`
   })
   return [INTRODUCTION, ...entries].join('\n')
 }

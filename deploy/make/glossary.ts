@@ -13,10 +13,10 @@ interface Explained {
 
 export const GLOSSARY: readonly Explained[] = [
   { word: 'service', means: 'the application that serves, and that Baton updates' },
-  { word: 'executable', means: 'the one file that runs the service: Node and the application inside' },
+  { word: 'executable', means: 'the one file that runs the service: Node and the application' },
   {
     word: 'release',
-    means: 'one version of a service as it is published, named by its tag, such as `v1.2.0`',
+    means: 'one published version of a service, named by its tag, such as `v1.2.0`',
     page: 'author/publishing.md',
   },
   { word: 'asset', means: 'the compressed executable of a release for one platform' },
@@ -27,25 +27,24 @@ export const GLOSSARY: readonly Explained[] = [
   },
   {
     word: 'managed install',
-    means: 'an install that `install.sh` has made; only such a one can replace its own executable',
+    means: 'what `install.sh` has installed; only that can replace its own executable',
     page: 'operator/install.md',
   },
   {
     word: 'state directory',
-    means:
-      'the folder with the database and all else that an update keeps; nothing ever deletes it but `uninstall --purge`',
+    means: 'the folder with the data that every update keeps; only `uninstall --purge` deletes it',
     page: 'author/application.md#what-it-is-given',
   },
   { word: 'update', means: 'to move a service to another release', page: 'operator/update.md' },
   {
     word: 'roll back',
-    means: 'to put the executable back that the last update replaced; a person asks for it',
+    means: 'to put the executable back that the last update replaced, because a person asks for it',
     page: 'operator/update.md',
   },
-  { word: 'operation', means: 'one update or one rollback, from its request to its outcome' },
+  { word: 'operation', means: 'an update or a rollback, from its request to its outcome' },
   {
     word: 'order',
-    means: 'of a switch from one process to the next: stop-first or start-first',
+    means: 'how one process follows the other in an update: stop-first or start-first',
     page: 'author/order.md',
   },
   {
@@ -53,8 +52,8 @@ export const GLOSSARY: readonly Explained[] = [
     means: 'the old process has ended before the new one begins; clients wait',
     page: 'author/order.md',
   },
-  { word: 'start-first', means: 'both processes live for a while; nobody waits', page: 'author/order.md' },
-  { word: 'pause', means: 'the time in which nobody is served in a stop-first switch' },
+  { word: 'start-first', means: 'both live for a while; nobody waits', page: 'author/order.md' },
+  { word: 'pause', means: 'how long nobody is served in a stop-first update' },
   {
     word: 'health',
     means: 'what the release answers at `healthPath`: 2xx is well',
@@ -62,45 +61,45 @@ export const GLOSSARY: readonly Explained[] = [
   },
   {
     word: 'probation',
-    means: 'the time, 30 seconds by default, in which a new release must prove itself',
+    means: 'how long a new release must prove itself: 30 seconds by default',
     page: 'operator/update.md',
   },
   {
     word: 'reverted',
-    means: 'the new release failed before or in its probation, and the old one serves again, by itself',
+    means: 'the new release failed in an update or its probation, and the old one serves again, by itself',
     page: 'operator/troubleshooting.md',
   },
   {
     word: 'trial on a copy',
     means:
-      'the new release is started on a copy of the data before anything changes, and then the present one on what that left',
+      'before anything changes, the new release is started on a copy of the data, then the present one on what that left',
     page: 'author/migrations.md',
   },
   {
     word: 'reversible, irreversible',
-    means: 'what a trial says: the present release can, or cannot, work on the data that the new one leaves',
+    means: 'a trial’s verdict: the present release can, or cannot, work on what the new one leaves',
     page: 'author/migrations.md',
   },
-  { word: 'snapshot', means: 'the copy of the database that an update makes before it changes anything' },
+  { word: 'snapshot', means: 'a copy of the database, made by an update before it changes anything' },
   {
     word: 'automatic updates',
-    means: 'updates that nobody asks for, within the limits of the operator',
+    means: 'updates that nobody asks for, within the operator’s limits',
     page: 'operator/automatic.md',
   },
   {
     word: 'carried',
-    means: 'of a WebSocket or a stream: it goes on in the next process, because its author has registered it',
+    means: 'of a WebSocket or a stream: it goes on in the next process, as its author has registered it',
     page: 'author/websockets.md',
   },
   {
     word: 'holder',
-    means: 'what keeps the ports while no process of the application lives: a small process, or a small container',
+    means: 'a small process or container that keeps the ports while the application is replaced',
     page: 'operator/container.md#nobody-is-refused',
   },
   { word: 'signed', means: 'of a feed: hosts believe only what its keys vouch for', page: 'author/signing.md' },
   {
     word: 'yank',
-    means: 'to take a published release back: no host moves to it any more',
+    means: 'to take a release back: no host moves to it any more',
     page: 'author/signing.md#a-release-is-bad',
   },
 ]
@@ -108,15 +107,13 @@ export const GLOSSARY: readonly Explained[] = [
 /** Content of docs/reference/glossary.md. */
 export function glossaryPage(): string {
   const rows = GLOSSARY.map(({ word, means, page }) => {
-    const linked = page === undefined ? word : `[${word}](../${page})`
-    return `| ${linked} | ${means} |`
+    const linked = page === undefined ? `**${word}**` : `[**${word}**](../${page})`
+    return `- ${linked}: ${means}`
   })
   return `# Glossary
 
-The words of these pages, of the commands and of the panel. [deploy/make/glossary.ts](../../deploy/make/glossary.ts) has the table.
+The words of these pages, the commands and the panel. \`npm run pages\` writes this page from \`deploy/make/glossary.ts\`.
 
-| | |
-|---|---|
 ${rows.join('\n')}
 `
 }

@@ -4,17 +4,12 @@ import { durationBounds, LISTENER, type Setting, SETTINGS } from '../../agent/wo
 
 const INTRODUCTION = `# Settings of an installed service
 
-Six are decided about each service. Four stand in the first table below; \`healthPath\` and \`order\` are the author's, in
-\`baton.config.json\`. The rest have defaults that fit.
+Six are decided for each service. Four stand here first; \`healthPath\` and \`order\` are the author's, in \`baton.config.json\`. The
+others have defaults that fit.
 
 They are members of \`config.json\`, which install.sh names and \`<service> doctor\` checks. They count from the next start; \`update.rehearse\`,
-\`update.auto\` and \`update.onOutcome\` are read when they are needed. Editors know them by [settings.schema.json](../../settings.schema.json).
-\`npm run pages\` makes both from \`agent/words/settings-table.ts\`, by which the file is also read. Other members may be the application's.
-`
-
-const HEAD = `
-| | default | expected | |
-|---|---|---|---|
+\`update.auto\` and \`update.onOutcome\` at once. Other members may be the application's. Editors know them by
+[settings.schema.json](../../settings.schema.json). \`npm run pages\` writes this page. In brackets: the default, and what is expected.
 `
 
 /** Content of settings.schema.json. */
@@ -53,12 +48,12 @@ function schemaOf(setting: Setting): object {
 /** Content of docs/reference/settings.md. */
 export function settingsPage(): string {
   const rows = rowsOf(SETTINGS, '')
-  const table = (isUsual: boolean) =>
-    `${HEAD}${rows
+  const list = (isUsual: boolean) =>
+    `\n${rows
       .filter((row) => row.isUsual === isUsual)
       .map(({ text }) => text)
       .join('\n')}\n`
-  return `${INTRODUCTION}${table(true)}\n## Advanced\n${table(false)}`
+  return `${INTRODUCTION}${list(true)}\n## Advanced\n${list(false)}`
 }
 
 interface Row {
@@ -66,7 +61,7 @@ interface Row {
   isUsual: boolean
 }
 
-/** One row for each member, and for the members of a member that is an object. */
+/** One line for each member, and for the members of a member that is an object. */
 function rowsOf(setting: Setting, name: string): Row[] {
   if (setting.type === 'array' && setting.items.type === 'object')
     return [rowOf(setting, name), ...rowsOf({ ...setting.items, description: '' }, `${name}[]`)]
@@ -78,28 +73,32 @@ function rowsOf(setting: Setting, name: string): Row[] {
 }
 
 function rowOf(setting: Setting, name: string): Row {
-  const { description = '' } = setting
-  const { default: usual = '' } = setting
-  const normal = usual === '' ? '' : `\`${String(usual)}\``
-  const text = `| \`${name}\` | ${normal} | ${expectedOf(setting).replaceAll('|', '\\|')} | ${description.replaceAll('|', '\\|')} |`
+  const { description = '', default: usual = '' } = setting
+  const normal = usual === '' ? [] : [`\`${String(usual)}\``]
+  const facts = [...normal, ...expectedOf(setting)].join('; ')
+  const text = `- \`${name}\`${facts === '' ? '' : ` (${facts})`}: ${description}`
   return { text, isUsual: setting.isUsual === true }
 }
 
-function expectedOf(setting: Setting): string {
-  if (setting.enum !== undefined) return setting.enum.map((one) => `\`${String(one)}\``).join(', ')
+/** What a value has to be, if its description does not say so already. */
+function expectedOf(setting: Setting): string[] {
+  if (setting.enum !== undefined) return [listed(setting.enum)]
   switch (setting.type) {
     case 'integer':
-      return `${setting.minimum.toLocaleString('en')} to ${setting.maximum.toLocaleString('en')}`
+      return [`${setting.minimum.toLocaleString('en')} to ${setting.maximum.toLocaleString('en')}`]
     case 'string':
-      if (setting.timeMs !== undefined) return durationBounds(...setting.timeMs)
-      return setting.form ?? 'text'
+      if (setting.timeMs !== undefined) return [durationBounds(...setting.timeMs)]
+      return setting.form === undefined || setting.form === 'text without control characters' ? [] : [setting.form]
     case 'array':
-      return setting.items.enum !== undefined
-        ? `list of ${expectedOf(setting.items)}`
-        : `list of ${setting.minItems ?? 0} to ${setting.maxItems ?? 'any number'}`
+      if (setting.items.enum !== undefined) return [`list of ${listed(setting.items.enum)}`]
+      return [`list of ${setting.minItems ?? 0} to ${setting.maxItems ?? 'any number'}`]
     case 'object':
     case 'boolean':
     case undefined:
-      return setting.type ?? 'anything'
+      return []
   }
+}
+
+function listed(values: readonly unknown[]): string {
+  return values.map((one) => `\`${String(one)}\``).join(', ')
 }

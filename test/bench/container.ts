@@ -80,10 +80,8 @@ function markdownOf(ways: Way[], rounds: number): string {
     })
   return [
     `The reference service's image, ${rounds * 2} switches each and in turns, under 4 clients that open a connection for each request and 4 that`,
-    'keep one, from beyond a cable (about 150 requests a second; one that is refused asks again after 10 ms). *Failed* requests were accepted',
-    'and had no whole answer; *closed* are kept connections that ended unannounced. The gap is the longest time that a client had no answer:',
-    'behind a holder it waits in the queue. A proxy has no gap as two containers serve at once, which a service with one database may not,',
-    'and costs each request a hop.',
+    'keep one (about 150 requests a second). *Failed* requests were accepted and had no whole answer; *closed* are kept connections that ended',
+    'unannounced. The gap is the longest time without an answer: behind a holder clients wait in the queue.',
     '',
     '| way | refused | failed | closed | median gap | range |',
     '|---|---|---|---|---|---|',

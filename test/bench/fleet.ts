@@ -49,7 +49,7 @@ function markdownOf({ waves, delaySeconds, answerSeconds }: Omit<FleetResult, 'm
     ({ hosts, seconds, ratio: times }) => `| ${hosts} | ${seconds.toFixed(1)} s | ${times.toFixed(2)} |`,
   )
   return [
-    `One wave, from the start of \`deploy-fleet.sh\` to its end: look, plan, move, judge. Each host takes ${delaySeconds} s to move, as a real one does with a probation of 30 s, and ${answerSeconds} s for each answer; nothing else of it is there, so what is measured is the controller.`,
+    `One wave of \`deploy-fleet.sh\`, from start to end. The hosts are stubs that take ${delaySeconds} s to move and ${answerSeconds} s for each answer: what is measured is the controller.`,
     '',
     '| hosts in the wave | time | times one host |',
     '|---|---|---|',

@@ -103,7 +103,7 @@ function stateGoals({ beside, irreversible }: StateResult): Goal[] {
     }
   })
   const switches = irreversible.map(({ rows, longestMs, copyMs, migrationMs, lost, closed }) => ({
-    goal: `a switch with no way back, ${rows.toLocaleString('en')} rows: the longest wait at most copy, migration, start and ${OVER_MS} ms; none lost or closed`,
+    goal: `an irreversible update, ${rows.toLocaleString('en')} rows: the longest wait at most copy, migration, start and ${OVER_MS} ms; none lost or closed`,
     got: `${longestMs.median} ms of ${copyMs + migrationMs + OVER_MS}, lost ${lost}, closed ${closed}`,
     met: longestMs.median <= copyMs + migrationMs + OVER_MS && lost + closed === 0,
   }))

@@ -14,7 +14,7 @@ export function markdown(results: Results, goals: Goal[]): string {
   const parts = [
     '# Performance',
     '<!-- Written by `npm run bench -- --docs`; the numbers are in performance.json. Do not edit. -->',
-    'Every section comes from one run of one command, which stands below it (`--long`: at least a million requests a peer). Peers that are not on the machine are fetched into `.cache/bench`; nothing is installed. `--docs` writes this page, where a short run never takes the place of a long one.',
+    'Every section is one run of the command below it (`--long`: at least a million requests a peer). Missing peers are fetched into `.cache/bench`; nothing is installed.',
     ...machines(results),
     '## Goals',
     markdownTable([
@@ -40,22 +40,20 @@ export function markdown(results: Results, goals: Goal[]): string {
 function handoverMarkdown(section: Section<HandoverResult>): string[] {
   const { peers, missing, failed, switches, drainMs, clients, carried = false, pairs } = section.result
   const summary = peers.map(
-    ({ title, loads, bareStartMs, quietSwitchMs, switchOverBareStart, loadedSwitchMs, kernel }) => [
+    ({ title, loads, bareStartMs, quietSwitchMs, loadedSwitchMs }) => [
       title,
       String(loads.fresh.lost),
       `${loads.keepalive.closed} (${loads.keepalive.lost})`,
       `${loads.stream.closed} (${loads.stream.lost})`,
       `${loads.websocket.closed} (${loads.websocket.lost})`,
-      kernel === null ? '?' : String(kernel.TcpOutRsts),
       `${quietSwitchMs}`,
       `${bareStartMs}`,
-      `${switchOverBareStart}`,
       `${loadedSwitchMs}`,
     ],
   )
   return [
     '## Handover',
-    `Each peer is switched there and back between two versions, ${switches} times, under four loads at once: ${LOADS.map((load) => `${clients[load]} clients on ${NAMES[load]}`).join(', ')}. The clients never retry (\`test/lab/load.ts\`): a request without a whole, right answer is *lost*; a connection that the server ends while its client wants to keep it is *closed*. Every peer has ${drainMs} ms to drain.`,
+    `Each peer is switched between two versions, ${switches} times, under four loads at once: ${LOADS.map((load) => `${clients[load]} clients on ${NAMES[load]}`).join(', ')}. Clients and servers share the processors. The clients never retry: a request without a whole, right answer is *lost*; a connection that the server ends against its client's will is *closed*. Every peer has ${drainMs} ms to drain.`,
     picture('losses', 'Lost requests and closed connections by peer'),
     markdownTable([
       [
@@ -64,18 +62,16 @@ function handoverMarkdown(section: Section<HandoverResult>): string[] {
         'keep-alive: closed (lost)',
         'streams: closed (lost)',
         'WebSockets: closed (lost)',
-        'resets',
         'go → new version, ms',
         'bare start, ms',
-        'ratio',
         'go → new version under load, ms',
       ],
       ...summary,
     ]),
-    `${carried ? 'Baton carries a WebSocket to the next process if its author registers it (two lines). ' : ''}The Node services close a WebSocket with 1012, the proxies cut it at the drain deadline. "Go" is the moment of the order (for Baton: the request), measured without load, like the bare start: one process of the same executable until its first answer. For Baton the restart stage alone, without what the others have done before "go", takes ${restartOf(peers)}. *Resets* are what the kernel sent under load (\`TcpOutRsts\`).`,
+    `${carried ? 'Baton carries a WebSocket if its author registers it. ' : ''}The Node services close a WebSocket with 1012, the proxies cut it at the drain deadline. *Go* is the order to switch (for Baton: the request), the *bare start* one process until its first answer. Baton's restart stage alone, without what the others have done before the order, takes ${restartOf(peers)}.`,
     ...waitsMarkdown(peers),
     ...(pairs === undefined ? [] : pairsMarkdown(pairs)),
-    `[performance.json](performance.json) has the version of each peer and how it is configured, and \`test/bench/peers.ts\` and \`proxies.ts\` do it.`,
+    '[performance.json](performance.json) has the version and the configuration of each peer.',
     ...(missing.length === 0
       ? []
       : [missing.map(({ title, command }) => `- missing: ${title}: \`${command}\``).join('\n')]),
@@ -90,10 +86,9 @@ const SHOWN_RATE = 2000
 /** The waits of clients that ask at a steady rate, whatever the service does. */
 function waitsMarkdown(peers: PeerResult[]): string[] {
   if (!peers.some(({ waits = [] }) => waits.length > 0)) return []
-  const pair = (during: number, without: number) => `${during} / ${without}`
+  const pair = (during: number, without: number) => `${during}/${without}`
   const row = (title: string, one: Waits) => [
     title,
-    String(one.rate),
     String(one.lost),
     String(one.closed),
     pair(one.switchLongestMs.median, one.steadyLongestMs.median),
@@ -102,10 +97,10 @@ function waitsMarkdown(peers: PeerResult[]): string[] {
   ]
   return [
     '### Waiting',
-    `32 keep-alive connections ask at a steady rate (an open loop). A wait counts from the moment at which its request was due. Each pair is the second around a switch / a second without one, ms: the longest wait (its median and its worst over all switches), and p99.9. \`performance.json\` has other rates.`,
+    `32 keep-alive connections ask ${SHOWN_RATE} times a second (an open loop). A wait counts from when its request was due. Each pair is the second around a switch, and one without, ms: the longest wait (median and worst of all switches), and p99.9. \`performance.json\` has other rates.`,
     picture('stall', 'Longest wait of a client during a switch by peer'),
     markdownTable([
-      ['', 'requests/s', 'lost', 'closed', 'longest wait', 'worst', 'p99.9'],
+      ['', 'lost', 'closed', 'longest wait', 'worst', 'p99.9'],
       ...peers.flatMap(({ title, waits = [] }) =>
         waits.filter(({ rate }) => rate === SHOWN_RATE).map((one) => row(title, one)),
       ),
@@ -134,7 +129,7 @@ function carryMarkdown(section: Section<CarryResult>): string[] {
   const { perSecond, rounds } = section.result
   return [
     '## Connections in bulk',
-    `Idle keep-alive connections from one process to another, with ${perSecond} requests a second on them meanwhile; ${rounds} interleaved rounds, medians (\`lost\` and \`closed\`: sums). Both let go of a connection only when the other side has said that it has it.`,
+    `Idle keep-alive connections from one process to another, with ${perSecond} requests a second on them meanwhile; ${rounds} interleaved rounds, medians. Both sides confirm each connection.`,
     markdownTable(carryRows(section.result)),
     provenance(section),
   ]
@@ -149,7 +144,7 @@ function updateMarkdown(section: Section<UpdateResult>): string[] {
   ]
   return [
     '## Update',
-    `1 GiB of random bytes, not compressed, served from loopback by ${servedBy}; ${rounds} interleaved rounds, medians. Baton's download stage also sums, reports progress and flushes to the disk; against it what a person would type.`,
+    `1 GiB of random bytes from loopback, by ${servedBy}; ${rounds} interleaved rounds, medians. Baton also sums, reports progress and flushes to the disk.`,
     ...(curl === null ? [] : [picture('download', 'Time to download, verify and write 1 GiB')]),
     markdownTable([
       ['', 'time', 'peak memory'],
@@ -159,12 +154,12 @@ function updateMarkdown(section: Section<UpdateResult>): string[] {
     ]),
     ...(curl === null
       ? []
-      : [`Baton is **${speed} times** as fast, ${ratioFlushed} times with \`&& sync f\` on the other side.`]),
-    `A whole update v1.0.0 → v1.1.0 of the reference service: ${mb(whole.assetBytes)} over the wire (zstd), ${mb(whole.executableBytes)} on the disk. The new version answers ${whole.answersMs} ms after the request (${Object.entries(
+      : [`Baton is **${speed} times** as fast, ${ratioFlushed} times if the other side flushes (\`&& sync f\`).`]),
+    `A whole update of the reference service: ${mb(whole.assetBytes)} over the wire (zstd), ${mb(whole.executableBytes)} on the disk. The new version answers ${whole.answersMs} ms after the request (${Object.entries(
       whole.stagesMs,
     )
       .map(([stage, ms]) => `${stage} ${ms}`)
-      .join(', ')} ms) and is committed after ${whole.committedMs} ms, with a probation of ${whole.probationMs} ms.`,
+      .join(', ')} ms).`,
     provenance(section),
   ]
 }
@@ -189,21 +184,15 @@ function overheadMarkdown(section: Section<OverheadResult>): string[] {
   ]
   return [
     '## Overhead',
-    `The handler of the reference service with the agent embedded, over the same handler on bare \`node:http\`: 32 keep-alive connections by ${measuredBy}, ${rounds} interleaved rounds, medians. Processor time of the server a request says the same with less noise.`,
+    `The reference service's handler with the agent, and on bare \`node:http\`: 32 keep-alive connections by ${measuredBy}, ${rounds} interleaved rounds, medians.`,
     markdownTable([
       ['', 'requests a second', 'p99, ms', 'processor time a request, µs'],
       row('bare `node:http`', bare),
       row('with the agent', embedded),
       ['ratio (median of pairs)', String(throughput), '', String(processorRatio)],
     ]),
-    markdownTable([
-      ['idle memory', 'resident'],
-      ['Node with an empty server', mib(memory.bareNodeKb)],
-      ['the service without the agent, `node bundle.js`', mib(memory.withoutAgentKb)],
-      ['the service with the agent, `node bundle.js`', mib(memory.withAgentKb)],
-      ['the service as an executable, managed', mib(memory.executableKb)],
-    ]),
-    `The executable weighs ${mb(executable.bytes)} (Node itself ${mb(executable.nodeBytes)} before it is stripped, the bundle ${mb(executable.bundleBytes)}); as an asset ${mb(executable.zstdBytes)} with zstd and ${mb(executable.gzipBytes)} with gzip. It answers ${startup.executableMs} ms after its start, \`node bundle.js\` after ${startup.bundleMs} ms: ${startup.ratio} (${startup.starts} starts each, interleaved, medians).`,
+    `Resident when idle: Node with an empty server ${mib(memory.bareNodeKb)}, the service without the agent ${mib(memory.withoutAgentKb)}, with it ${mib(memory.withAgentKb)}, as a managed executable ${mib(memory.executableKb)}.`,
+    `The executable has ${mb(executable.bytes)}, of which the bundle is ${mb(executable.bundleBytes)}; its asset ${mb(executable.zstdBytes)} with zstd, ${mb(executable.gzipBytes)} with gzip. It answers ${startup.executableMs} ms after its start, \`node bundle.js\` after ${startup.bundleMs} ms: ${startup.ratio}.`,
     provenance(section),
   ]
 }
@@ -217,7 +206,7 @@ function machines(results: Results): string[] {
   const sections = Object.values(results).filter((section) => section !== undefined) as Section<unknown>[]
   const told = sections.map(({ machine }) => {
     const { processor, processors, memoryGiB, system, kernel, node } = machine
-    return `Measured on ${processor}, ${processors} processors, ${memoryGiB} GiB, ${system}, ${kernel}, Node ${node}. Clients and servers share the processors.`
+    return `Measured on ${processor}, ${processors} processors, ${memoryGiB} GiB, ${system}, ${kernel}, Node ${node}.`
   })
   return [...new Set(told)]
 }

@@ -70,7 +70,7 @@ export function resultOf(all: readonly (readonly number[])[], other: string): St
 
 function markdownOf(pairs: number, rows: StartResult['rows'], ratio: number | null): string {
   return [
-    `Processor time of all threads of a new process until it has answered its first request, in ${pairs} pairs. *Extra* is the median of what it is more than plain \`node:http\` beside it.`,
+    `Processor time of a new process until its first answer, in ${pairs} pairs. *Extra* is the median of what it takes more than plain \`node:http\`.`,
     '',
     '| a new process of | processor time | extra |',
     '|---|---|---|',

@@ -13,7 +13,6 @@ import { bootWithFeed, eventsIn, type FeedHost } from '../lab/managed.ts'
 import { spawnOpenLoad } from '../lab/open-load.ts'
 import { noHosts } from '../lab/systemd.ts'
 import { markdownTable } from './markdown.ts'
-import { ratio } from './results.ts'
 import { spawnWriter, type Writing } from './state-writer.ts'
 import { median } from './statistics.ts'
 import { temporary } from '../lab/temporary.ts'
@@ -197,7 +196,7 @@ function round(ms: number): number {
 
 function markdownOf({ beside, irreversible }: Omit<StateResult, 'markdown'>): string {
   const parts = [
-    `An application writes ${RATE} rows a second, in transactions of what is due, while a release is tried on a copy: SQLite copies the database in a process of its own, then three starts of real releases on the copy. Here no cage keeps their share of the processors small. The longest wait of a row counts from the moment at which it was due; medians of the rounds, beside as long a time without a rehearsal. With a rollback journal a database of more than ${ROLLBACK_MEBIBYTES} MiB is not tried while somebody writes to it.`,
+    `An application writes ${RATE} rows a second while a release is tried on a copy: SQLite copies the database in a process of its own, then releases start on the copy three times, without a cage. The longest wait of a row counts from when it was due; medians. With a rollback journal a database of more than ${ROLLBACK_MEBIBYTES} MiB is not tried while somebody writes to it.`,
     markdownTable([
       [
         'journal',
@@ -206,9 +205,7 @@ function markdownOf({ beside, irreversible }: Omit<StateResult, 'markdown'>): st
         'rehearsal',
         'longest wait without',
         'while it is copied',
-        'times',
         'while releases start',
-        'times',
         'refused',
       ],
       ...beside.map((one) => [
@@ -218,16 +215,14 @@ function markdownOf({ beside, irreversible }: Omit<StateResult, 'markdown'>): st
         `${(one.rehearsalMs / 1000).toFixed(1)} s`,
         `${one.steadyMs} ms`,
         `${one.copyingMs} ms`,
-        String(ratio(one.copyingMs, one.steadyMs)),
         `${one.startingMs} ms`,
-        String(ratio(one.startingMs, one.steadyMs)),
         String(one.refused),
       ]),
     ]),
   ]
   if (irreversible.length === 0) return parts.join('\n\n')
   parts.push(
-    `A switch to a release with no way back (the last step of the reference service's history), on a host with systemd, under an open loop of ${RATE} requests a second: the old process ends, the database is copied exactly, the new one migrates and starts. *Made of* is what the rehearsal before each switch has measured, under the same load, for the copy, and for the start of the new release with its migration; medians.`,
+    `An update to an irreversible release (the last step of the reference service's history) under systemd and an open loop of ${RATE} requests a second: the old process ends, the database is copied exactly, the new one migrates and starts. *Made of* is what the trial before each switch has measured; medians.`,
     markdownTable([
       [
         'rows',
@@ -239,7 +234,6 @@ function markdownOf({ beside, irreversible }: Omit<StateResult, 'markdown'>): st
         'worst',
         'made of: copy',
         'migration and start',
-        'times',
       ],
       ...irreversible.map((one) => [
         one.rows.toLocaleString('en'),
@@ -251,7 +245,6 @@ function markdownOf({ beside, irreversible }: Omit<StateResult, 'markdown'>): st
         `${one.longestMs.worst} ms`,
         `${one.copyMs} ms`,
         `${one.migrationMs} ms`,
-        String(ratio(one.longestMs.median, one.copyMs + one.migrationMs)),
       ]),
     ]),
   )

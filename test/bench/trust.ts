@@ -88,7 +88,7 @@ function markdownOf({ roundTripMs, rounds, unsigned, signed }: Omit<TrustResult,
   const row = (name: string, { firstMs, againMs, requests, connections }: Check) =>
     `| ${name} | ${firstMs} ms | ${againMs} ms | ${requests} | ${connections} |`
   return [
-    `One check of a feed for its latest release, by a bundled script as an executable has it, median of ${rounds} processes. The server answers after ${roundTripMs} ms, which is the round trip. *First* is a process that has loaded nothing yet and knows nothing of the feed: the HTTP client, and for a signed feed The Update Framework's library, are compiled then and not at the start of the service, whose share is 0 ms (\`test/trust-bundle.test.ts\`).`,
+    `One check for the latest release, median of ${rounds} processes; the server answers after ${roundTripMs} ms. The first check of a process also compiles the HTTP client, and for a signed feed the library of The Update Framework; the start of a service does not.`,
     '',
     '| feed | first check | again, nothing new | requests of both | connections |',
     '|---|---|---|---|---|',

@@ -100,17 +100,17 @@ export function markdownOf(report: ClientsSoakReport): string {
   const { switches, seconds, kinds, followed, kernel } = report
   const rows = Object.entries(kinds).map(
     ([kind, { requests, lost, closed, doubled, told, refused }]) =>
-      `| ${[kind, requests, lost, closed, doubled, told === 0 && refused === 0 ? '' : `${told} told to go, ${refused} refused`].join(' | ')} |`,
+      `| ${[kind, requests, `${lost}/${closed}/${doubled}`, told === 0 && refused === 0 ? '' : `${told} told to go, ${refused} refused`].join(' | ')} |`,
   )
   const more = Object.entries(followed).map(
     ([kind, { clients, messages, lost, closed, doubled }]) =>
-      `| ${[`${kind}: ${clients}, carried`, `${messages} messages`, lost, closed, doubled, ''].join(' | ')} |`,
+      `| ${[`${kind}: ${clients}, carried`, `${messages} messages`, `${lost}/${closed}/${doubled}`, ''].join(' | ')} |`,
   )
   return [
     `${switches} switches in ${seconds} s: ${report.moved} connections moved, ${report.carried} of them carried, ${report.cut} cut; ${report.rowsAcknowledged} rows acknowledged, ${report.rowsMissing} missing, ${report.rowsDoubled} doubled; kernel: ${kernel === null ? 'not isolated' : JSON.stringify(kernel)}`,
     '',
-    '| clients | requests | lost | closed | doubled | |',
-    '| --- | --: | --: | --: | --: | --- |',
+    '| clients | requests | lost/closed/doubled | |',
+    '| --- | --: | --: | --- |',
     ...rows,
     ...more,
   ].join('\n')
