@@ -77,7 +77,7 @@ test('what install.sh, the fleet, `help exit-codes` and every page say of exit c
   const tables = markdown.flatMap(({ path, text }) =>
     Array.from(text.matchAll(/^\| exit \|.*\n\|[-|]+\n((?:\|.*\n)+)/gm), ([, table = '']) => [path, table]),
   )
-  equal(tables.map(([path]) => path).toSorted(), ['docs/operator/container.md', 'docs/reference/cli.md'])
+  equal(tables.map(([path]) => path).toSorted(), ['docs/reference/cli.md'])
   for (const [path, table = ''] of tables) {
     const said = table
       .trimEnd()
