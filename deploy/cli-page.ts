@@ -88,11 +88,12 @@ export function cliPage(): string {
     PLACE.every((name) => name in args),
   )?.args
   const kept = Object.fromEntries(PLACE.flatMap((name) => (place?.[name] === undefined ? [] : [[name, place[name]]])))
+  const told = new Set<string>()
   const parts = PROGRAMS.map(({ name, about, commands }) => {
     const shown = commands.filter(({ hidden }) => hidden !== true)
     const often = oftenIn(shown)
     const most = Object.keys(often).length === 0 ? '' : `\n\nMost of these take:\n\n${listOf(often).trimEnd()}`
-    return `## \`${name}\`\n\n${about}${most}\n\n${shown.map((one) => partOf(name, one, often)).join('\n')}`
+    return `## \`${name}\`\n\n${about}${most}\n\n${shown.map((one) => partOf(name, one, often, told)).join('\n')}`
   })
   const shared = `## Everywhere\n\nMost commands take some of these too.\n\n${listOf({ ...SHARED, ...kept })}`
   return `${INTRODUCTION}${exits.join('\n')}\n\n${parts.join('\n')}\n${shared}`
@@ -108,7 +109,7 @@ function oftenIn(commands: readonly CommandLine[]): Flags {
   return Object.fromEntries(all.filter((one) => count(one) >= OFTEN))
 }
 
-function partOf(program: string, { name, description, args }: CommandLine, often: Flags): string {
+function partOf(program: string, { name, description, args }: CommandLine, often: Flags, told: Set<string>): string {
   const words = Object.entries(args).filter(([, { type }]) => type === 'positional')
   const typed = [
     program,
@@ -119,7 +120,7 @@ function partOf(program: string, { name, description, args }: CommandLine, often
     ([flag, it]) => isOwn(flag, it) && (often[flag] === undefined || often[flag].description !== it.description),
   )
   const about = words.map(([word, it]) => wordOf(word, it.description ?? '')).join('')
-  return `**\`${typed}\`**: ${description}.${about}\n${own.length === 0 ? '' : `\n${listOf(Object.fromEntries(own))}`}`
+  return `**\`${typed}\`**: ${description}.${about}\n${own.length === 0 ? '' : `\n${listOf(Object.fromEntries(own), told)}`}`
 }
 
 function isOwn(flag: string, { type, description }: Flags[string]): boolean {
@@ -134,12 +135,16 @@ function wordOf(word: string, description: string): string {
   return normal === undefined ? '' : ` Without \`TAG\`: ${normal}.`
 }
 
-function listOf(flags: Flags): string {
-  const lines = Object.entries(shownOf(flags, true)).map(([name, flag]) => {
+/** A line for each flag; one that `told` has already is only named. */
+function listOf(flags: Flags, told = new Set<string>()): string {
+  const shown = Object.entries(shownOf(flags, true)).map(([name, flag]) => {
     const hint = flag.valueHint === undefined ? '' : ` ${flag.valueHint}`
     const alias = 'alias' in flag && flag.alias !== undefined ? `-${String(flag.alias)}, ` : ''
     const normal = typeof flag.default === 'string' ? ` (\`${flag.default}\`)` : ''
-    return `- \`${alias}--${name}${hint}\`: ${flag.description ?? ''}${normal}`
+    return { name, line: `\`${alias}--${name}${hint}\`: ${flag.description ?? ''}${normal}` }
   })
-  return `${lines.join('\n')}\n`
+  const again = shown.filter(({ line }) => told.has(line)).map(({ name }) => `\`--${name}\``)
+  const lines = shown.flatMap(({ line }) => (told.has(line) ? [] : [line]))
+  for (const line of lines) told.add(line)
+  return `${[...lines, ...(again.length === 0 ? [] : [`${again.join(', ')}: as above`])].map((line) => `- ${line}`).join('\n')}\n`
 }

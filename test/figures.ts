@@ -7,6 +7,8 @@ import { dirname, join, normalize } from 'node:path'
 const ROOT = join(import.meta.dirname, '..')
 /** a file below this that one file alone imports is perhaps a part of that file */
 const SMALL_LINES = 40
+/** of all pages but the decisions: more than that nobody reads */
+const WORDS_MAX = 28_000
 const IS_TEXT = /\.(?:ts|js|css|html|c|py|ya?ml|sh|md)$|\/Dockerfile$/
 const IMPORT = /(?:\bfrom|\bimport|\bimport\()\s*['"](\.[^'"]+)['"]/g
 
@@ -18,8 +20,9 @@ interface Text {
 const product = ['agent', 'deploy', 'container', 'install.sh', 'install.ts'].flatMap(read)
 const service = product.filter(({ path }) => path.startsWith('agent/service/'))
 const others = product.filter((file) => !service.includes(file))
-const docs = ['docs', 'README.md', 'CONTRIBUTING.md'].flatMap(read).filter(({ path }) => path.endsWith('.md'))
+const docs = read('docs').filter(({ path }) => path.endsWith('.md'))
 const guides = docs.filter(({ path }) => !path.startsWith('docs/decisions/'))
+const doors = ['README.md', 'CONTRIBUTING.md'].flatMap(read)
 /** made from tables, to look things up in */
 const reference = guides.filter(({ path }) => path.startsWith('docs/reference/'))
 const alone = importedOnce(others)
@@ -36,7 +39,7 @@ for (const part of ['agent', 'deploy', 'container']) {
 say('one importer', `${alone.length} files, ${small.length} of them under ${SMALL_LINES} lines`)
 say(
   'docs',
-  `${count(wordsOf(guides))} words, ${count(wordsOf(reference))} of them reference, and decisions ${count(wordsOf(docs) - wordsOf(guides))}`,
+  `${count(wordsOf(guides))} words (at most ${count(WORDS_MAX)}), ${count(wordsOf(reference))} of them reference; beside them README and CONTRIBUTING ${count(wordsOf(doors))}, decisions ${count(wordsOf(docs) - wordsOf(guides))}`,
 )
 if (process.argv.includes('--files')) {
   for (const { path, by, lines } of small.toSorted((a, b) => a.lines - b.lines)) {

@@ -81,13 +81,13 @@ export async function replacingWays(ground: Ground): Promise<ReplacingWay[]> {
       to: (tag) => anew('hand', () => start('hand', tag, published(8303))),
     },
     {
-      name: 'a holder, `deploy-container.sh`: stop-first, the new container waits in its first code',
+      name: 'a holder, `deploy-container.sh`, stop-first',
       port: 8311,
       begin: () => held('door', 8311),
       to: ordered('door'),
     },
     {
-      name: '… an image of an older kit, whose container is started when the old one has ended',
+      name: '… an image of an older kit',
       port: 8315,
       begin: async () => held('older', 8315, await switching(engine, repository, '')),
       to: ordered('older'),
