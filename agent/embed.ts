@@ -10,7 +10,7 @@ import { allowLongStart } from './sockets/systemd.ts'
 import { storeKeeper } from './sockets/store.ts'
 import type { ListenerSpec } from './sockets/listeners.ts'
 import { takeInheritance } from './handover/inheritance.ts'
-import { isRehearsal, makeTurn, type ProcessRole, type Turn } from './handover/turn.ts'
+import { isTrial, makeTurn, type ProcessRole, type Turn } from './handover/turn.ts'
 import { ownValues, type Memory } from './handover/values.ts'
 import { latestOf } from './update/unmanaged.ts'
 import { makeLife, startedServing } from './life.ts'
@@ -103,7 +103,7 @@ export async function embed(options: EmbedOptions = {}): Promise<Agent> {
     inherited,
     singleton: turn.singleton,
     get role() {
-      if (isRehearsal()) return 'rehearsal'
+      if (isTrial()) return 'trial'
       if (serving.handingOver !== null && settings.order === 'start-first') return 'old'
       return serving.isSecond && inheritance?.gate === undefined ? 'new' : 'only'
     },

@@ -30,7 +30,7 @@ const ACTS: Record<keyof typeof OWN_WORDS, (values: Values) => Promise<void>> = 
   build,
   publish,
   rebuild,
-  rehearse,
+  trial,
   doctor: examine,
 }
 /** These start on any Node that the package supports. */
@@ -171,7 +171,7 @@ async function rebuild(values: Values): Promise<void> {
   }
 }
 
-async function rehearse(values: Values): Promise<void> {
+async function trial(values: Values): Promise<void> {
   const project = await projectOf(values)
   const { askedIn, formatRehearsed, rehearseRelease } = await import('./make/rehearse-here.ts')
   const asked = askedIn(values)

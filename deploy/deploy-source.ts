@@ -191,7 +191,7 @@ async function main(argv: readonly string[]): Promise<number> {
       return EXIT.done
     }
     const { outcome, from, to, operation } = await deployHere(deployment, report)
-    const lines = [`${service}: ${outcome ?? ''} ${to ?? tag}`, ...rehearsalLines(operation?.rehearsal ?? null)]
+    const lines = [`${service}: ${outcome ?? ''} ${to ?? tag}`, ...rehearsalLines(operation?.trial ?? null)]
     report.result({ outcome, from, to, exit: EXIT.done }, lines)
     return EXIT.done
   } catch (cause) {

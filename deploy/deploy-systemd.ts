@@ -84,7 +84,7 @@ function linesOf(service: string, { outcome, from, to, operation }: DeployEnd): 
   if (outcome === 'planned') return []
   return [
     `${service}: ${outcome ?? ''}${to === null ? '' : ` ${to}`}${from === null || from === to ? '' : `, it was ${from}`}`,
-    ...rehearsalLines(operation?.rehearsal ?? null),
+    ...rehearsalLines(operation?.trial ?? null),
   ]
 }
 

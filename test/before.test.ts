@@ -124,7 +124,7 @@ test('a rehearsal runs it on the copy: a migration there opens the way back or c
   await mkdir(folder)
   await writeFile(join(folder, 'package.json'), '{ "name": "shop", "type": "module" }')
   const requests = [{ path: '/' }, { method: 'POST', path: '/' }]
-  const config = { service: 'shop', entry: 'server.js', healthPath: '/', database: 'shop.db', rehearse: { requests } }
+  const config = { service: 'shop', entry: 'server.js', healthPath: '/', database: 'shop.db', trial: { requests } }
   const made = async (tag: string, migration: string) => {
     await writeFile(join(folder, 'server.js'), KEEPS.replaceAll('TAG', tag).replace('MIGRATION', migration))
     const project = parseProject({ ...config, before: [['server.js', 'migrate']] }, folder)

@@ -1,4 +1,4 @@
-// What an author's `rehearse.files` name is copied for a rehearsal, by a process of its own, while the service writes.
+// What an author's `trial.files` name is copied for a rehearsal, by a process of its own, while the service writes.
 
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
@@ -64,7 +64,7 @@ test.long('more files than there may be are refused, with what to look at', asyn
   for (let file = 0; file <= 10_000; file++) await writeFile(join(from, 'many', String(file)), '')
   match(
     (await rejects(copied(['many']), () => true)).message,
-    /could not copy `rehearse.files`: `rehearse.files` names more than .*, or than 10000 files$/,
+    /could not copy `trial.files`: `trial.files` names more than .*, or than 10000 files$/,
   )
 })
 

@@ -57,7 +57,7 @@ test('the report of an operation with its rehearsal fits the schema, after a mov
     outcome: 'failed',
     error,
     finishedAt: '2026-11-21T09:00:09Z',
-    rehearsal: TRIED,
+    trial: TRIED,
   })
   const end = { outcome: 'failed', from: 'v1.0.0', to: 'v1.1.0', operationId: 'o', operation, exit: 7 }
   await using fleet = await makeStubFleet(1)
@@ -80,13 +80,13 @@ test('a look tells how a rehearsal there has ended, if the host knows; any other
   const would = { event: 'result', outcome: 'planned', would: 'updated', from: 'v1.0.0', to: 'v1.1.0', exit: 0 }
   const dry = 'upgrade v1.1.0 --dry-run --json'
   const says = (line: object) => `cat <<'END'\n${JSON.stringify(line)}\nEND\n`
-  await fleet.set('h1', 'says-plan', says({ ...would, rehearsal: { ...TRIED, verdict: 'reversible' } }))
-  equal((await heard(fleet, 'h1', dry, 'looked(calls, "managed")'))['rehearsal'], {
+  await fleet.set('h1', 'says-plan', says({ ...would, trial: { ...TRIED, verdict: 'reversible' } }))
+  equal((await heard(fleet, 'h1', dry, 'looked(calls, "managed")'))['trial'], {
     verdict: 'reversible',
     reason: TRIED.reason,
   })
   await fleet.set('h1', 'says-plan', says(would))
-  is((await heard(fleet, 'h1', dry, 'looked(calls, "managed")'))['rehearsal'], null)
+  is((await heard(fleet, 'h1', dry, 'looked(calls, "managed")'))['trial'], null)
 })
 
 test.run()

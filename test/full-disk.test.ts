@@ -181,8 +181,8 @@ test('full in the middle of the copy for a rehearsal: not tried, with the reason
       const release = await from.byTag('v1.1.0')
       const on = { ...install, disk }
       await rehearse({ install: on, operation, release, candidate, allowIrreversible: false, signal: undefined })
-      is(operation.rehearsal?.verdict, 'not_tried')
-      match(operation.rehearsal?.reason ?? '', /disk (is|I\/O)|full|ENOSPC|no space/i)
+      is(operation.trial?.verdict, 'not_tried')
+      match(operation.trial?.reason ?? '', /disk (is|I\/O)|full|ENOSPC|no space/i)
       equal(readdirSync(cage), [])
       equal(textsIn(join(state, name)), ['old'])
       await smallDisk(small).empty()

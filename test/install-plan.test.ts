@@ -165,7 +165,7 @@ test('the plan of a first install, in order', () => {
     'create the system user beacon',
     'make the directory /opt/beacon (0755, beacon)',
     'make the directory /var/lib/beacon (0750, beacon)',
-    'make the directory /var/lib/beacon-rehearse (0700, beacon)',
+    'make the directory /var/lib/beacon-trial (0700, beacon)',
     'make the directory /etc/beacon (0750, root)',
     'take the lock in /var/lib/beacon',
     'write /etc/beacon/config.json (0600): listen on 127.0.0.1:8080, with a random dashboard.password',
@@ -175,11 +175,11 @@ test('the plan of a first install, in order', () => {
     'link /usr/local/bin/beacon to /usr/local/lib/beacon/beacon',
     'write /etc/systemd/system/beacon.service',
     'write /etc/systemd/system/beacon-rescue.service',
-    'write /etc/systemd/system/beacon-rehearse.service',
-    'write /etc/systemd/system/beacon-rehearse.path',
+    'write /etc/systemd/system/beacon-trial.service',
+    'write /etc/systemd/system/beacon-trial.path',
     'run systemctl daemon-reload',
     'run systemctl enable beacon.service',
-    'run systemctl enable --now beacon-rehearse.path',
+    'run systemctl enable --now beacon-trial.path',
     'start beacon',
     'wait until beacon v1.1.0 answers',
   ])
@@ -293,12 +293,12 @@ test('an uninstall names neither the state, nor the configuration, nor what the 
   const steps = planUninstall(layout, receipt(), { ...facts, ours: [...facts.ours] }, false)
   const removed = steps.flatMap((step) => ('path' in step && step.do !== 'lock' ? [step.path] : []))
   equal(removed, [
-    '/etc/systemd/system/beacon-rehearse.path',
-    '/etc/systemd/system/beacon-rehearse.service',
+    '/etc/systemd/system/beacon-trial.path',
+    '/etc/systemd/system/beacon-trial.service',
     '/etc/systemd/system/beacon.service',
     '/etc/systemd/system/beacon-rescue.service',
     '/opt/beacon/beacon',
-    '/var/lib/beacon-rehearse',
+    '/var/lib/beacon-trial',
     '/opt/beacon',
     '/usr/local/bin/beacon',
     '/usr/local/lib/beacon/beacon',
@@ -351,7 +351,7 @@ LimitNOFILE=65536
 FileDescriptorStoreMax=64
 StateDirectory=beacon
 StateDirectoryMode=0750
-ReadWritePaths=/opt/beacon -/var/lib/beacon-rehearse
+ReadWritePaths=/opt/beacon -/var/lib/beacon-trial
 `,
   )
   ok(!/MemoryDenyWriteExecute/.test(text))
@@ -374,12 +374,12 @@ test('the cage: nothing in it leads through a folder of the service, and an olde
   match(young, '\nPrivatePIDs=yes\n')
   for (const text of [old, young]) {
     match(text, 'TemporaryFileSystem=/:ro ')
-    match(text, / \/var\/lib\/beacon-rehearse\nBindPaths=-\/run\/baton\/beacon-cage:\/var\/lib\/beacon\n/)
+    match(text, / \/var\/lib\/beacon-trial\nBindPaths=-\/run\/baton\/beacon-cage:\/var\/lib\/beacon\n/)
     match(text, '\nSupplementaryGroups=\n')
-    match(text, 'ConditionPathExists=/var/lib/beacon-rehearse/.rehearsal-request.json')
+    match(text, 'ConditionPathExists=/var/lib/beacon-trial/.trial-request.json')
     ok(!/EnvironmentFile|StandardOutput=file|LoadCredential|PrivateTmp|ProtectSystem|ProtectHome/.test(text))
   }
-  match(cagePathUnit(layout), 'PathChanged=/var/lib/beacon-rehearse/.rehearsal-request.json')
+  match(cagePathUnit(layout), 'PathChanged=/var/lib/beacon-trial/.trial-request.json')
   is(hasCage(layoutOf('beacon', { ...DEFAULTS, 'state-dir': '/srv/state' }, ROOT)), false)
   is(hasCage(layoutOf('beacon', { ...DEFAULTS, scope: 'user' }, { ...ROOT, home: '/home/ada' })), false)
 })

@@ -45,10 +45,10 @@ test('the result of an upgrade says how the rehearsal went and what to do about 
     const text = await told(service, ['upgrade'])
     match(text, `v1.1.0 is in place, it was v1.0.0\n${formatRehearsal(rehearsal)}\n`)
     is(text.includes(`\nhint: ${hint}\n`), rehearsal === untried)
-    match(await told(service, ['status'], null), `\nrehearsal  ${formatRehearsal(rehearsal)}\n`)
+    match(await told(service, ['status'], null), `\ntrial      ${formatRehearsal(rehearsal)}\n`)
     const [last] = (await told(service, ['upgrade', '--json'])).trim().split('\n').slice(-1)
     const { operation } = JSON.parse(last ?? '') as { operation: OperationReport }
-    equal(operation.rehearsal, rehearsal)
+    equal(operation.trial, rehearsal)
   }
 })
 
@@ -72,11 +72,11 @@ test('no way back and nobody allows it: 7, why, and who can; refused at once or 
   }
 })
 
-test('`--rehearse` is a word of a dry run: an upgrade rehearses by itself', async () => {
+test('`--trial` is a word of a dry run: an upgrade rehearses by itself', async () => {
   await using service = await serve(TRIED)
-  match(await told(service, ['upgrade', '--rehearse'], 2), 'expected `--dry-run` beside `--rehearse`')
-  match(await told(service, ['upgrade', '--help']), /--rehearse .*copy of the data/)
-  match(await told(service, ['rollback', '--dry-run', '--rehearse'], 2), 'there is no flag `--rehearse` here')
+  match(await told(service, ['upgrade', '--trial'], 2), 'expected `--dry-run` beside `--trial`')
+  match(await told(service, ['upgrade', '--help']), /--trial .*copy of the data/)
+  match(await told(service, ['rollback', '--dry-run', '--trial'], 2), 'there is no flag `--trial` here')
   equal(service.sent, [])
 })
 

@@ -239,7 +239,7 @@ test('once a candidate has begun, a trial that ends or takes too long is never *
   is(judge(cut, TAGS).verdict, 'irreversible')
 })
 
-test('another database among `rehearse.files` is named, since it does not go back; a release that damages it fails', async () => {
+test('another database among `trial.files` is named, since it does not go back; a release that damages it fails', async () => {
   const beside = async (folder: string) => {
     const database = new DatabaseSync(join(folder, 'more', 'other.db'))
     database.exec('CREATE TABLE t(x); CREATE INDEX i ON t(x); INSERT INTO t VALUES (1), (2)')
@@ -271,12 +271,12 @@ test('a release knows that it is rehearsed, and starts nothing that only one pro
   const folder = await cageFolder('')
   await writeFile(join(folder, 'note-role'), '')
   await performed(folder)
-  is(await readFile(join(folder, 'role-v1.1.0'), 'utf8'), 'rehearsal')
-  is(await readFile(join(folder, 'role-v1.0.0'), 'utf8'), 'rehearsal')
+  is(await readFile(join(folder, 'role-v1.1.0'), 'utf8'), 'trial')
+  is(await readFile(join(folder, 'role-v1.0.0'), 'utf8'), 'trial')
   ok(!(await readdir(folder)).includes('update'))
 })
 
-test('`baton rehearse` tries the newest release of a folder on a database, which it only reads', async () => {
+test('`baton trial` tries the newest release of a folder on a database, which it only reads', async () => {
   const folder = join(import.meta.dirname, 'fixtures', 'ledger')
   const data = join(home, 'theirs.db')
   fillLedger(data, 50)
@@ -286,7 +286,7 @@ test('`baton rehearse` tries the newest release of a folder on a database, which
   await writeFile(join(project, 'ledger.js'), await readFile(join(folder, 'ledger.js')))
   const config = { service: 'ledger', kind: 'script', entry: 'ledger.js', healthPath: '/health', database: 'ledger.db' }
   await writeFile(join(project, 'baton.config.json'), JSON.stringify(config))
-  const baton = [process.execPath, '--import', 'tsx', join(import.meta.dirname, '../deploy/baton.ts'), 'rehearse']
+  const baton = [process.execPath, '--import', 'tsx', join(import.meta.dirname, '../deploy/baton.ts'), 'trial']
   const flags = ['--dir', project, '--out', join(home, 'feed'), '--from', 'v1.0.0', '--data', data]
   const { stdout } = await run([...baton, ...flags, '--json'], { timeoutMs: 60_000 })
   const { verdict, to, report } = JSON.parse(stdout) as { verdict: string; to: string; report: Report }
@@ -327,7 +327,7 @@ test('the performer ends when its request is gone', async () => {
   const folder = await cageFolder('return new Promise((resolve) => setTimeout(resolve, 60_000))')
   const ended = performed(folder)
   await new Promise((resolve) => setTimeout(resolve, 2000))
-  await rm(join(folder, '.rehearsal-request.json'))
+  await rm(join(folder, '.trial-request.json'))
   await rejects(ended, (error) => /exit code 0 from ledger-v1\.0\.0, got 1/.test(String(error)))
 })
 

@@ -605,9 +605,9 @@ test('fuzz: what a stranger wrote is quoted on one line, short, in plain charact
 })
 
 test('no service has a name that the units and folders of another one have', () => {
-  const names = ['shop', 'shop-rescue', 'shop-rehearse', 'rescue', 'shop-rescued']
+  const names = ['shop', 'shop-rescue', 'shop-trial', 'rescue', 'shop-rescued']
   assert.equal(names.map(isService), [true, false, false, true, true])
-  assert.equal(['@x/shop-rescue', 'shop-rehearse-'].map(serviceName), ['shop', 'shop'])
+  assert.equal(['@x/shop-rescue', 'shop-trial-'].map(serviceName), ['shop', 'shop'])
 })
 
 test.run()

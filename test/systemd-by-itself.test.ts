@@ -23,7 +23,7 @@ const ALL = { mode: 'minor', allow: ['unsigned', 'unproven', 'untried'] }
 const UPDATE = {
   probation: '1s',
   quietTimeout: '500ms',
-  rehearse: 'auto',
+  trial: 'auto',
   onOutcome: ['/usr/local/bin/tell', '--to', 'ops'],
 }
 
@@ -111,7 +111,7 @@ test('an older one whose way back is open goes by itself; the end of the status 
   await again(AUTO)
   const { instance, history, schedule } = await until('gone', ({ instance: { version } }) => version !== 'v1.0.0')
   equal([instance.version, history[0]?.outcome, history[0]?.by], ['v1.0.1', 'updated', 'schedule'])
-  is(history[0]?.rehearsal?.verdict, 'reversible')
+  is(history[0]?.trial?.verdict, 'reversible')
   ok(schedule?.waits.some(({ code, tag, mode }) => code === 'beyond' && tag === 'v2.0.0' && mode === 'minor'))
   const said = await host.cli('status')
   match(said.stdout, /by itself {2}v1\.0\.0 to v1\.0\.1: updated at .*\n/)

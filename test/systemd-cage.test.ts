@@ -8,7 +8,7 @@ import { eventually, noHosts } from './lab/systemd.ts'
 import { suite } from './suite.ts'
 
 const test = suite('systemd: cage', { skip: noHosts, timeoutMs: 200_000 })
-const [STATE, UNIT] = ['/var/lib/beacon', 'beacon-rehearse.service']
+const [STATE, UNIT] = ['/var/lib/beacon', 'beacon-trial.service']
 
 /** As `systemctl show` says it. */
 const LIMITS: Record<string, string> = {
@@ -37,7 +37,7 @@ const ENFORCED = {
 
 test('each limit is set, and seen in force while a release is tried, or told to be unseen on this host', async () => {
   await using host = await bootWithFeed((out) => publishLedgers(out, ['v1.0.0', 'v1.1.0']))
-  await host.install({ rehearse: 'auto' })
+  await host.install({ trial: 'auto' })
   const shown = async (...names: string[]) => {
     const said = await host.ok('systemctl', 'show', UNIT, `--property=${names.join(',')}`)
     return Object.fromEntries(

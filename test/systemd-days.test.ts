@@ -24,7 +24,7 @@ const POLICY = 'minor, every day 02:00-05:00 UTC'
 const MIGRATION = `
   const columns = database.prepare("SELECT name FROM pragma_table_info('notes')").all().map(({ name }) => name)
   if (about.tag !== 'v2.0.0' && !columns.includes('colour')) database.exec('ALTER TABLE notes ADD COLUMN colour TEXT')
-  if (about.tag === 'v1.2.0' && !about.isRehearsal) setTimeout(() => process.exit(3), 300)
+  if (about.tag === 'v1.2.0' && !about.isTrial) setTimeout(() => process.exit(3), 300)
   if (about.tag === 'v2.0.0') database.exec('DELETE FROM notes')
 `
 

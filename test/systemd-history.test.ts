@@ -119,7 +119,7 @@ test.run()
 
 /** v1.1.0 with many rows. */
 async function begin(): Promise<void> {
-  await host.install({ probation: '1s', quietTimeout: '500ms', rehearse: 'auto' }, tagAt(1))
+  await host.install({ probation: '1s', quietTimeout: '500ms', trial: 'auto' }, tagAt(1))
   await host.sql(`with recursive n(i) as (select 1 union all select i + 1 from n where i < ${ROWS})
     insert into quota (token_id, used, created_at) select 'token ' || (i % 100), i, '2026-11-21T08:00:00.000Z' from n`)
   written = ROWS
@@ -130,7 +130,7 @@ async function upgrade(to: number, ...more: string[]) {
   is(code, 0, stderr)
   await serves(to)
   is(await userVersion(), to)
-  const { rehearsal } = operationIn(stdout)
+  const { trial: rehearsal } = operationIn(stdout)
   ok((rehearsal?.rows ?? 0) >= ROWS, JSON.stringify(rehearsal))
   return rehearsal ?? { verdict: 'none' }
 }

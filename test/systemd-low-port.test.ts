@@ -22,7 +22,7 @@ test('`--listen` with a port below 1024 gives the unit the one capability for it
   match(dry.stdout, 'beacon.service, which gives the service CAP_NET_BIND_SERVICE, for port 80\n')
   const installed = await host.installer('v1.0.0', 'install', '-y', '--no-start', '--listen', '127.0.0.1:80')
   is(installed.code, 0, installed.stderr)
-  await setUpdate(host, { probation: '1s', rehearse: 'auto' })
+  await setUpdate(host, { probation: '1s', trial: 'auto' })
   is((await host.cli('install', '-y', '--start')).code, 0)
   equal(await host.show('CapabilityBoundingSet', 'AmbientCapabilities'), {
     CapabilityBoundingSet: 'cap_net_bind_service',

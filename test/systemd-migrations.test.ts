@@ -23,7 +23,7 @@ let schema = 100
 
 test.before(async () => {
   host = await bootWithFeed((out) => publishLedgers(out, ['v1.0.0', 'v1.1.0']))
-  await host.install({ probation: '1500ms', quietTimeout: '500ms', rehearse: 'auto' })
+  await host.install({ probation: '1500ms', quietTimeout: '500ms', trial: 'auto' })
   await sql(`INSERT INTO authors VALUES (1, 'ada'); WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ${ROWS})
     INSERT INTO notes SELECT i, 1, 'note ' || i FROM n`)
 })
@@ -33,7 +33,7 @@ for (const [what, { text, verdict, exit, foretold = exit, allowed }] of Object.e
   test(`${what}: foretold ${foretold}, by hand ${exit}${allowed === undefined ? '' : `, with a person's word ${allowed}`}`, async () => {
     await begin(text)
     const before = await look()
-    const dry = await host.cli('upgrade', ...TO, '--dry-run', '--rehearse', '--json')
+    const dry = await host.cli('upgrade', ...TO, '--dry-run', '--trial', '--json')
     is(dry.code, foretold, dry.stdout)
     equal(await look(), before)
 

@@ -100,7 +100,7 @@ const CASES: Record<string, Case> = {
   },
   'rows dropped, a person allows it, and the release dies': {
     migration: `database.exec('DELETE FROM notes WHERE id % 2 = 0')
-      if (!about.isRehearsal) setTimeout(() => process.exit(9), 700)`,
+      if (!about.isTrial) setTimeout(() => process.exit(9), 700)`,
     flags: ['--allow-irreversible'],
     code: 8,
     outcome: 'reverted',
@@ -111,7 +111,7 @@ const CASES: Record<string, Case> = {
 
 test.before(async () => {
   host = await bootWithFeed((out) => publishLedgers(out, ['v1.0.0', 'v1.1.0']))
-  await host.install({ probation: '2s', quietTimeout: '500ms', rehearse: 'auto' })
+  await host.install({ probation: '2s', quietTimeout: '500ms', trial: 'auto' })
   await host.sql(
     `WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ${ROWS})
      INSERT INTO notes SELECT i, NULL, 'note ' || i FROM n; INSERT INTO authors VALUES (1, 'ada')`,

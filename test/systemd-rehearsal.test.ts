@@ -15,7 +15,7 @@ import { isLong, suite } from './suite.ts'
 
 const test = suite('systemd: rehearsal', { skip: noHosts, timeoutMs: 240_000 })
 const STATE = '/var/lib/beacon'
-const CAGE = '/var/lib/beacon-rehearse'
+const CAGE = '/var/lib/beacon-trial'
 /** enough that a copy of them takes a while */
 const ROWS = isLong ? 100_000 : 30_000
 
@@ -23,7 +23,7 @@ let host: FeedHost
 
 test.before(async () => {
   host = await bootWithFeed((out) => publishLedgers(out, ['v1.0.0', 'v1.1.0', 'v1.2.0', 'v1.3.0']))
-  await host.install({ probation: '1s', quietTimeout: '500ms', rehearse: 'auto' })
+  await host.install({ probation: '1s', quietTimeout: '500ms', trial: 'auto' })
   await sql(`WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ${ROWS})
     INSERT INTO notes SELECT i, NULL, 'note ' || i FROM n; INSERT INTO authors VALUES (1, 'ada'), (2, 'lease')`)
   await put(host, `${STATE}/uploads/a/b.txt`, 'an upload')
@@ -42,7 +42,7 @@ test('the way back is open: the update says so, with rows and seconds, and nothi
     database.exec('ALTER TABLE notes ADD COLUMN colour TEXT')`)
   const { code, stdout, stderr } = await host.cli('upgrade', 'v1.1.0', '-y', '--json')
   is(code, 0, stderr)
-  const { rehearsal } = operationIn(stdout)
+  const { trial: rehearsal } = operationIn(stdout)
   is(rehearsal?.verdict, 'reversible', JSON.stringify(rehearsal))
   is(rehearsal?.rows, ROWS + 2)
   await emptied()
@@ -56,35 +56,32 @@ test.long('a dry run rehearses beside the running service, says how it went, and
   const before = await look()
   const files = await host.ok('find', '/opt/beacon', '-printf', '%p %s\\n')
   const dry = ['upgrade', '--dry-run', '--json']
-  const { code, stdout, stderr } = await host.cli(...dry, 'v1.1.0', '--rehearse')
+  const { code, stdout, stderr } = await host.cli(...dry, 'v1.1.0', '--trial')
   is(code, 0, stderr)
-  const end = eventsIn(stdout).at(-1) as { rehearsal?: Rehearsal; would?: string; outcome?: string }
-  equal(
-    [end.outcome, end.would, end.rehearsal?.verdict, end.rehearsal?.rows],
-    ['planned', 'updated', 'reversible', ROWS + 2],
-  )
+  const end = eventsIn(stdout).at(-1) as { trial?: Rehearsal; would?: string; outcome?: string }
+  equal([end.outcome, end.would, end.trial?.verdict, end.trial?.rows], ['planned', 'updated', 'reversible', ROWS + 2])
   equal(await look(), before)
   is(await host.ok('find', '/opt/beacon', '-printf', '%p %s\\n'), files)
   is((await host.status()).operation?.to, 'v1.0.0', 'the operation of before')
   await emptied()
   const known = await host.cli(...dry, 'v1.1.0')
-  is((eventsIn(known.stdout).at(-1) as { rehearsal?: Rehearsal }).rehearsal?.verdict, 'reversible', known.stdout)
+  is((eventsIn(known.stdout).at(-1) as { trial?: Rehearsal }).trial?.verdict, 'reversible', known.stdout)
 
   await migrate(`database.exec("DELETE FROM notes WHERE id = 7")`)
-  const no = await host.cli(...dry, 'v1.3.0', '--rehearse')
+  const no = await host.cli(...dry, 'v1.3.0', '--trial')
   is(no.code, 7, no.stdout)
   match(no.stderr + no.stdout, /v1\.3\.0 changes the data so that there is no way back: 1 rows of notes are gone/)
-  const allowed = await host.cli('upgrade', '--dry-run', 'v1.3.0', '--rehearse', '--allow-irreversible')
+  const allowed = await host.cli('upgrade', '--dry-run', 'v1.3.0', '--trial', '--allow-irreversible')
   is(allowed.code, 0, allowed.stderr)
   match(allowed.stderr + allowed.stdout, /tried on a copy of your data: .*, there is no way back/)
   match(allowed.stderr + allowed.stdout, /the switch: stop-first/)
   await sql('PRAGMA user_version = 41')
   await migrate(`throw new Error('half-way')`)
-  const fails = await host.cli(...dry, 'v1.3.0', '--rehearse')
+  const fails = await host.cli(...dry, 'v1.3.0', '--trial')
   is(fails.code, 5, fails.stdout)
   await sql('PRAGMA user_version = 42')
   await migrate('return new Promise((resolve) => setTimeout(resolve, 60_000))')
-  const dryRun = ['beacon', ...dry, 'v1.3.0', '--rehearse'].join(' ')
+  const dryRun = ['beacon', ...dry, 'v1.3.0', '--trial'].join(' ')
   const ended = host.run([
     'sh',
     '-c',
@@ -120,7 +117,7 @@ test('no way back: the update ends with 7 and nothing changed, and is refused at
   is((await host.ask('POST', '', { tag: 'v1.2.0', allowIrreversible: true })).status, 202)
   const status = await ended()
   is(status.operation?.outcome, 'updated', JSON.stringify(status.operation))
-  is(status.operation?.rehearsal?.verdict, 'irreversible')
+  is(status.operation?.trial?.verdict, 'irreversible')
   ok((status.operation?.handover?.pauseMs ?? 0) > 0, 'stop-first')
   ok(Number(await sql('SELECT count(*) FROM notes')) < ROWS * 0.6)
   await migrate('')
@@ -286,7 +283,7 @@ test('the cage is killed in the middle: not tried or failed, and the service goe
   await eventually('the candidate', async () => {
     return (await host.run(['pgrep', '-f', '[.]beacon[.]partial serve'])).code === 0
   })
-  await host.ok('systemctl', 'kill', '--signal=KILL', 'beacon-rehearse.service')
+  await host.ok('systemctl', 'kill', '--signal=KILL', 'beacon-trial.service')
   const { operation, instance } = await ended()
   is(operation?.outcome, 'failed', JSON.stringify(operation))
   is(operation?.error?.code, 'verify_failed', JSON.stringify(operation))
@@ -297,14 +294,14 @@ test('the cage is killed in the middle: not tried or failed, and the service goe
 test.long('without its path unit it is not tried: the update says so and goes on as before', async () => {
   await migrate('')
   await sql('PRAGMA user_version = 5') // so that it is not known from before
-  await host.ok('systemctl', 'stop', 'beacon-rehearse.path')
+  await host.ok('systemctl', 'stop', 'beacon-trial.path')
   const { code, stdout, stderr } = await host.cli('upgrade', 'v1.1.0', '-y', '--json')
   is(code, 0, stderr)
-  const { rehearsal } = operationIn(stdout)
+  const { trial: rehearsal } = operationIn(stdout)
   is(rehearsal?.verdict, 'not_tried')
-  match(rehearsal?.hint ?? '', /systemctl start beacon-rehearse\.path/)
+  match(rehearsal?.hint ?? '', /systemctl start beacon-trial\.path/)
   await emptied()
-  await host.ok('systemctl', 'start', 'beacon-rehearse.path')
+  await host.ok('systemctl', 'start', 'beacon-trial.path')
   await host.cli('rollback', '-y')
 })
 
@@ -362,14 +359,8 @@ test("the service's user cannot exchange the folder that root binds, and an unin
   ok(moved.code !== 0)
   is((await host.cli('uninstall', '-y')).code, 0)
   is(
-    (
-      await host.run([
-        'ls',
-        CAGE,
-        '/etc/systemd/system/beacon-rehearse.path',
-        '/etc/systemd/system/beacon-rehearse.service',
-      ])
-    ).stdout,
+    (await host.run(['ls', CAGE, '/etc/systemd/system/beacon-trial.path', '/etc/systemd/system/beacon-trial.service']))
+      .stdout,
     '',
   )
   await host.ok('test', '-f', `${STATE}/ledger.db`)
@@ -415,7 +406,7 @@ async function emptied(): Promise<void> {
     const { stdout } = await host.run([
       'sh',
       '-c',
-      `ls -A ${CAGE}; cat /sys/fs/cgroup/system.slice/beacon-rehearse.service/cgroup.procs`,
+      `ls -A ${CAGE}; cat /sys/fs/cgroup/system.slice/beacon-trial.service/cgroup.procs`,
     ])
     return stdout.trim() === '' && (await host.run(['pgrep', '-f', 'sleep 4242'])).code !== 0
   })

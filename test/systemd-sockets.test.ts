@@ -63,7 +63,7 @@ for (const kind of ['start-first', 'stop-first'] as const)
         '--no-start',
       )
       const listen = JSON.stringify({ path, group: 'www-data' })
-      const update = JSON.stringify({ probation: '1s', rehearse: 'never' })
+      const update = JSON.stringify({ probation: '1s', trial: 'never' })
       const edit = `const f = '/etc/shop/config.json', fs = require('node:fs'), c = JSON.parse(fs.readFileSync(f)); c.listen = ${listen}; c.update = ${update}; fs.writeFileSync(f, JSON.stringify(c))`
       await host.ok(process.execPath, '-e', edit)
       await host.ok('systemctl', 'daemon-reload')

@@ -127,7 +127,7 @@ onHost.long(
       const { code, stderr } = await host.cli(...words)
       is(code, 0, stderr)
     }
-    await refuses('v1.1.0', 'upgrade', 'v1.1.0', '--dry-run', '--rehearse')
+    await refuses('v1.1.0', 'upgrade', 'v1.1.0', '--dry-run', '--trial')
     await refuses('v1.1.0', 'upgrade', 'v1.1.0')
     await goes('stop')
     await goes('upgrade', 'v1.1.0', '-y')

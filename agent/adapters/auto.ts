@@ -19,7 +19,7 @@ import { letGoUnlessServing } from '../sockets/last-resort.ts'
 import { answerQuestions, asks, endQuestion, isUnused, placeIn } from '../sockets/questions.ts'
 import { keepHeldSockets } from '../sockets/store.ts'
 import type { WebSocketLike } from '../handover/carry/websocket.ts'
-import { isRehearsal } from '../handover/turn.ts'
+import { isTrial } from '../handover/turn.ts'
 import { inheritanceHere } from '../handover/inheritance.ts'
 import { ownValues, type Memory } from '../handover/values.ts'
 import { ownRelease, ownStart } from '../own.ts'
@@ -83,7 +83,7 @@ export const handOver: Auto['handOver'] = (key, value) => auto.handOver(key, val
 export const inherited: Auto['inherited'] = (key) => auto.inherited(key)
 export const onDrain: Auto['onDrain'] = (act) => auto.onDrain(act)
 export const onResume: Auto['onResume'] = (act) => auto.onResume(act)
-export { isRehearsal }
+export { isTrial }
 export const onStop: Auto['onStop'] = (act) => auto.onStop(act)
 
 function install(): State {

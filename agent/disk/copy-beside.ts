@@ -1,4 +1,4 @@
-// Copies the files that an author names in `rehearse.files`, for a rehearsal. If another database is among them, it is copied as a
+// Copies the files that an author names in `trial.files`, for a rehearsal. If another database is among them, it is copied as a
 // database, without its log and its journal.
 // Must hold: no process in which the application runs calls this; `copy-database.ts` says why. Neither links nor sockets are copied.
 
@@ -38,7 +38,7 @@ async function copyAll(disk: Disk, from: string, to: string, left: { bytes: numb
   left.bytes -= found.size
   left.files -= 1
   if (left.bytes < 0 || left.files < 0)
-    throw new Error(`\`rehearse.files\` names more than ${mebibytes(FILES_MAX_BYTES)}, or than ${FILES_MAX} files`)
+    throw new Error(`\`trial.files\` names more than ${mebibytes(FILES_MAX_BYTES)}, or than ${FILES_MAX} files`)
   await disk.makeDirectory(dirname(to), 0o700)
   if (await exists(to)) return // named twice
   if (!(await isDatabase(from))) return await disk.copy(from, to, found.mode & 0o700)

@@ -28,7 +28,7 @@ const SCHEMA_MAX_MS = 10_000
 const SWEEP_MAX_MS = 120_000
 const SAID_MAX = 2000
 const WIRES_MAX = 32
-/** an author's `rehearse` may be long */
+/** an author's `trial` may be long */
 const ANSWER_MAX = 1024 * 1024
 
 /** Which process makes a copy. */
@@ -97,10 +97,10 @@ export async function readWires(executable: string): Promise<number[] | null> {
   return Array.isArray(said) ? said.filter(isCount).slice(0, WIRES_MAX) : null
 }
 
-/** Runs `executable` to copy an author's `rehearse.files`: another database may be among them. */
+/** Runs `executable` to copy an author's `trial.files`: another database may be among them. */
 export async function copyFilesBy(executable: string, what: Beside): Promise<void> {
   const { code, said } = await order(executable, { [FILES_ORDER]: JSON.stringify(what) }, COPY_MAX_MS)
-  if (code !== 0) throw new Error(`${executable} could not copy \`rehearse.files\`: ${said.trim()}`)
+  if (code !== 0) throw new Error(`${executable} could not copy \`trial.files\`: ${said.trim()}`)
 }
 
 /**

@@ -17,7 +17,7 @@ export const SWEEP_ORDER = 'BATON_SWEEP'
 export const LOOK_ORDER = 'BATON_LOOK_AT_DATABASE'
 /** Variable with a `Beside` as JSON: then it copies the files that an author's rehearsals need. */
 export const FILES_ORDER = 'BATON_COPY_FILES'
-/** `1`: then it writes its release's `rehearse` as JSON to descriptor 3. */
+/** `1`: then it writes its release's `trial` as JSON to descriptor 3. */
 export const REHEARSE_ORDER = 'BATON_READ_REHEARSE'
 
 /** Variable with a `RowsBetween` as JSON: then it writes to descriptor 3 how many rows the one has and the other has not. */
@@ -37,7 +37,7 @@ export interface Sweep {
   keep: readonly string[]
 }
 
-/** Carries out what the environment orders. Rejects if it cannot. `ownRehearse`: the release's `rehearse`. */
+/** Carries out what the environment orders. Rejects if it cannot. `ownRehearse`: the release's `trial`. */
 export async function obey(ownRehearse: () => unknown): Promise<void> {
   const { [COPY_ORDER]: copy, [SCHEMA_ORDER]: database, [SWEEP_ORDER]: sweep } = process.env
   const { [LOOK_ORDER]: look, [REHEARSE_ORDER]: rehearse, [FILES_ORDER]: files, [ROWS_ORDER]: rows } = process.env

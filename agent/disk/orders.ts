@@ -1,5 +1,5 @@
 // The orders that a Baton executable carries out for another process when it is run with `--version`: copy a database or files, look
-// at a database, print its author's `rehearse`, or remove what releases have unpacked and no release needs.
+// at a database, print its author's `trial`, or remove what releases have unpacked and no release needs.
 // Must hold: no application runs in this process; `copy-database.ts` says why.
 
 import type { DatabaseSync } from 'node:sqlite'

@@ -7,10 +7,10 @@ import { TRIAL } from '../words/wire.ts'
 import { inTime } from '../words/in-time.ts'
 
 /**
- * `only`: no other process of the service lives. `old`, `new`: two live, in a start-first switch. `rehearsal`: this process was started
+ * `only`: no other process of the service lives. `old`, `new`: two live, in a start-first switch. `trial`: this process was started
  * only to be tried, at the end of a build or on a copy of the data.
  */
-export type ProcessRole = 'only' | 'old' | 'new' | 'rehearsal'
+export type ProcessRole = 'only' | 'old' | 'new' | 'trial'
 
 type Act = () => void | Promise<void>
 
@@ -36,13 +36,13 @@ export async function bounded(act: Act, ms: number, failed: (why: string) => voi
 }
 
 /** Whether this process was started only to be tried: at the end of a build, or on a copy of the data. */
-export function isRehearsal(): boolean {
+export function isTrial(): boolean {
   return process.env[TRIAL] !== undefined
 }
 
 export function makeTurn(stopMs: number, warn: (message: string) => void): Turn {
   const works: { name: string; start: Act; stop: Act }[] = []
-  const isTrial = isRehearsal()
+  const isTried = isTrial()
   let isOurs = false
   let last: Promise<void> = Promise.resolve()
   const call = (name: string, what: string, act: Act, ms = stopMs) =>
@@ -56,7 +56,7 @@ export function makeTurn(stopMs: number, warn: (message: string) => void): Turn 
     },
     take: () =>
       queue(async () => {
-        if (isOurs || isTrial) return
+        if (isOurs || isTried) return
         isOurs = true
         for (const { name, start } of works) await call(name, 'start', start)
       }),

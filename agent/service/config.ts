@@ -81,7 +81,7 @@ export function parseSettings(text: string, context: Context): Readonly<Settings
       faults.push(`unknown setting \`${name}\`, expected one of ${expected.join(', ')}`)
   const listeners = listenersFrom(configuration, faults)
   if (faults.length > 0) throw invalid(context.configPath ?? 'the defaults', faults)
-  const { busy = null, rehearse: _, auto: __, onOutcome: ___, ...times } = update
+  const { busy = null, trial: _, auto: __, onOutcome: ___, ...times } = update
   return deepFreeze({
     configPath: context.configPath,
     password: dashboard.password === undefined || dashboard.password === '' ? null : dashboard.password,

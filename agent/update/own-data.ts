@@ -18,10 +18,10 @@ import { installedTag } from './version.ts'
 /** Throws schema_newer if the last update has shown that the release before it cannot work on the present data. */
 export function refuseNewerSchema({ current }: Pick<ManagedInstall, 'current'>, history: readonly Operation[]): void {
   const last = history.find(({ outcome }) => isDone(outcome))
-  if (last?.to !== current || last.rehearsal?.verdict !== 'irreversible') return
+  if (last?.to !== current || last.trial?.verdict !== 'irreversible') return
   throw new BatonError(
     'schema_newer',
-    `${last.from} cannot work on the data that ${current} has changed: ${last.rehearsal.reason}`,
+    `${last.from} cannot work on the data that ${current} has changed: ${last.trial.reason}`,
     {
       hint: '`rollback --restore-state` (`{"state": "snapshot"}`) takes the data of before the update back, and puts the present ones aside',
     },

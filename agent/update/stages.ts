@@ -152,12 +152,12 @@ async function refuseLongPause({ next, journal }: ManagedInstall, release: Relea
   if (fault !== null) throw fault
 }
 
-/** Rehearses the release. Throws as `rehearse` does, and refused for a pause too long, or if only a person may allow what the service asks by itself. */
+/** Rehearses the release. Throws as `trial` does, and refused for a pause too long, or if only a person may allow what the service asks by itself. */
 async function tryFirst(what: ToRehearse, alone: Alone | null): Promise<void> {
   await rehearse(what)
   const { install, operation, release } = what
-  await refuseLongPause(install, release, operation.rehearsal ?? null)
-  const why = alone === null ? null : whyNotAlone(alone, operation.from, release.tag, operation.rehearsal)
+  await refuseLongPause(install, release, operation.trial ?? null)
+  const why = alone === null ? null : whyNotAlone(alone, operation.from, release.tag, operation.trial)
   if (why !== null) throw blameless('refused', why.says, { hint: `a person may: \`${ownCommand('upgrade')}\`` })
 }
 
@@ -232,7 +232,7 @@ function makeSwapOf(
         // A rollback goes on without a snapshot: the full disk that prevents it may be the reason for the rollback.
         install.log({ event: 'warning', message: `rolling back without a snapshot: ${reasonOf(cause)}` })
       }
-      if (operation.rehearsal?.verdict === 'irreversible') await markUpdate(install, operation)
+      if (operation.trial?.verdict === 'irreversible') await markUpdate(install, operation)
       if (restoreState) await markRestore(install, operation)
     },
     backupTag: () => installedTag(places.backup),

@@ -66,7 +66,7 @@ export interface TriedRelease {
   from: string
   /** `PRAGMA user_version` of the database at that time */
   schema: number | null
-  rehearsal: Rehearsal
+  trial: Rehearsal
 }
 
 /** Pure: the entry for this release on this schema, or null. */
@@ -76,7 +76,7 @@ export function triedBefore(
 ): Rehearsal | null {
   const same = (one: TriedRelease) =>
     one.sha256 === asked.sha256 && one.from === asked.from && one.schema === asked.schema
-  return tried.find(same)?.rehearsal ?? null
+  return tried.find(same)?.trial ?? null
 }
 
 /** What a verdict says of the way back. */

@@ -200,7 +200,7 @@ function numbers(tag: Tag): number[] {
 export const SERVICE_MAX = 31
 
 /** ends of the names of units and folders that an install of `<service>` makes: a service of such a name would take another's */
-const TAKEN = /-(rescue|rehearse)$/
+const TAKEN = /-(rescue|trial)$/
 
 export function isService(value: unknown): value is string {
   return (

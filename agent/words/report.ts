@@ -28,7 +28,7 @@ export interface OperationReport extends Omit<HandoverReport, 'switchMs' | 'paus
   /** see HandoverReport; null if nobody had to wait */
   pauseMs: number | null
   /** see Operation; null if there was none */
-  rehearsal: Rehearsal | null
+  trial: Rehearsal | null
   /** see Operation; null: the database was not exchanged */
   stateMoved: StateMoved | null
   /** ISO 8601, UTC: earliest end of the current probation; null if there is none */
@@ -40,7 +40,7 @@ export interface OperationReport extends Omit<HandoverReport, 'switchMs' | 'paus
 /** Pure. `unproven`: the current probation, see `Status`. */
 export function reportOf(operation: Operation, unproven: Unproven | null = null): OperationReport {
   const { id, kind, from, to, outcome, error, durations, bytes, handover, by } = operation
-  const { rehearsal = null, stateMoved = null } = operation
+  const { trial = null, stateMoved = null } = operation
   const { switchMs = null, pauseMs = null, ...counts } = handover ?? { ...NO_HANDOVER, switchMs: null }
   const unprovenUntil = outcome === null ? (unproven?.until ?? null) : null
   const ofHandover = { ...counts, switchMs, pauseMs }
@@ -54,7 +54,7 @@ export function reportOf(operation: Operation, unproven: Unproven | null = null)
     durations,
     bytes,
     ...ofHandover,
-    rehearsal,
+    trial,
     stateMoved,
     unprovenUntil,
   }

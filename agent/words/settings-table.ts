@@ -174,7 +174,7 @@ const UPDATE: Readonly<Record<string, Setting>> = {
       'measured, if that is longer; if neither is known, nothing is refused, and a rollback never is. After a release that started ' +
       'slowly, raise it. It ends no pause that turns out longer: `stopTimeout` and `readyTimeout` do',
   ),
-  rehearse: {
+  trial: {
     type: 'string',
     enum: REHEARSE_MODES,
     default: REHEARSE_MODES[0],

@@ -103,7 +103,7 @@ export interface Operation {
   /** stop-first: what the switch has waited for; absent: it did not have to wait */
   waits?: Wait[]
   /** what trying the release on a copy of the data has shown; absent: not tried yet, or the service keeps no database */
-  rehearsal?: Rehearsal
+  trial?: Rehearsal
   /** the database was exchanged for a snapshot; absent: it was not */
   stateMoved?: StateMoved
   /** the service began it by itself, by its operator's rules; absent: a person asked for it */

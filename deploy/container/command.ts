@@ -137,7 +137,7 @@ export const COMMAND = {
       default: false,
       description: 'allow a release with no way back from what it does to the data',
     },
-    rehearse: {
+    trial: {
       advanced: true,
       type: 'string',
       valueHint: 'auto|never',
@@ -203,8 +203,8 @@ export function parseContainerSettings(argv: readonly string[]): ContainerSettin
   }
   if (engine !== 'docker' && engine !== 'podman' && engine !== 'auto')
     throw usage(`expected docker, podman or auto in --engine, got \`${engine}\``)
-  if (values.rehearse !== 'auto' && values.rehearse !== 'never')
-    throw usage(`expected auto or never in --rehearse, got \`${values.rehearse}\``)
+  if (values.trial !== 'auto' && values.trial !== 'never')
+    throw usage(`expected auto or never in --trial, got \`${values.trial}\``)
   if (digest !== null && !/^sha256:[0-9a-f]{64}$/.test(digest))
     throw usage(`expected sha256: and 64 hexadecimal digits in --digest, got ${JSON.stringify(digest.slice(0, 80))}`)
   const pull = PULLS.find((one) => one === values.pull)
@@ -228,7 +228,7 @@ export function parseContainerSettings(argv: readonly string[]): ContainerSettin
     probationMs: durationOf('--probation', values.probation),
     withShared: values['with-shared'],
     allowIrreversible: values[IRREVERSIBLE_FLAG],
-    rehearse: values.rehearse === 'auto',
+    rehearse: values.trial === 'auto',
     dryRun: values['dry-run'],
     json: values.json,
     quiet: values.quiet,

@@ -67,13 +67,13 @@ export function namesFor(name: string) {
     /** the container that does the switch; an interrupted run leaves it, with its log, until the next deployment */
     switcher: `${name}-baton-switch`,
     /** where a release is tried on a copy of the data; an interrupted run leaves it until the next deployment */
-    cage: `${name}-baton-rehearse`,
+    cage: `${name}-baton-trial`,
   }
 }
 
 /** Whether `name` is one that `namesFor` gave. */
 export function isKept(name: string): boolean {
-  return /-baton-(successor|predecessor|previous|reverting|failed|switch|rehearse)$/.test(name)
+  return /-baton-(successor|predecessor|previous|reverting|failed|switch|trial)$/.test(name)
 }
 
 /** The tag that keeps the old image from `docker image prune`. */

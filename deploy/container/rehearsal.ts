@@ -38,7 +38,7 @@ const REPORT_MAX_BYTES = 64 * 1024
 const LOOK_EVERY_MS = 200
 const [MEMORY_BYTES, FILE_BYTES] = [2 * 1024 ** 3, 1024 ** 3]
 /** only a container with this label is removed */
-const CAGE_LABEL = 'baton.rehearsal'
+const CAGE_LABEL = 'baton.trial'
 
 export interface OnCopy {
   images: { present: ImageInspection; candidate: ImageInspection }
@@ -63,7 +63,7 @@ export async function rehearseInContainer(
   const { report } = tools
   if (!rehearse || images.candidate.Id === images.present.Id) return null
   const tags = { from: origin.from ?? 'the present release', to: origin.version ?? origin.release }
-  await step(tools, 'rehearse', `${tags.to} on a copy of the data`)
+  await step(tools, 'trial', `${tags.to} on a copy of the data`)
   const began = performance.now()
   const name = namesFor(origin.name).cage
   const found = await tryInContainer({ name, predecessor, successor, copy, images, tags, healthTimeoutMs }, tools)
@@ -88,7 +88,7 @@ function askedForRollback({ report, reason }: Found, { from, to }: Trial['tags']
   const why = candidate.failure ?? candidate.refused ?? damage ?? lost ?? null
   if (why === null) return `${to} works on a copy of the present data`
   throw new BatonError('schema_newer', `${to} cannot work on the data that ${from} has changed: ${why}`, {
-    hint: '`--rehearse never` goes back all the same; the guide about containers says how to take the earlier data back too',
+    hint: '`--trial never` goes back all the same; the guide about containers says how to take the earlier data back too',
   })
 }
 
@@ -148,7 +148,7 @@ async function tryInContainer({ healthTimeoutMs, ...trial }: Trial, { engine, st
     const late = await stillRuns(cage, wholeMsOf(startMs), { engine, stop })
     if (late !== null) return not(late)
     const text = await engine.readFile(cage, posix.join(state, REHEARSAL_REPORT), REPORT_MAX_BYTES)
-    if (text === null) return not(`${tags.from} cannot perform a rehearsal: it is older than that`)
+    if (text === null) return not(`${tags.from} cannot perform a trial: it is older than that`)
     return { copyMs, report: readReportOf(JSON.parse(text.toString()) as Record<string, unknown>) }
   } catch (cause) {
     if (isAway(cause) || (cause instanceof BatonError && cause.code === 'interrupted')) throw cause

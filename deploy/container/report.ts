@@ -23,7 +23,7 @@ export const STEPS = [
   'snapshot',
   'create',
   'compare',
-  'rehearse',
+  'trial',
   'keep',
   'switch',
   'health',

@@ -10,7 +10,7 @@ import { again } from './moves.ts'
 import { IMAGE_LABELS } from './reference.ts'
 
 const SNAPSHOT_MS = 15 * 60_000
-/** as many as `rehearse.files` may name */
+/** as many as `trial.files` may name */
 const FILES_MAX = 16
 
 export interface ContainerSnapshot {

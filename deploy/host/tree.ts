@@ -75,7 +75,7 @@ const PAUSE = {
 } as const satisfies Flags
 
 const REHEARSE = {
-  rehearse: {
+  trial: {
     type: 'boolean',
     description: 'with --dry-run: fetch the release and try it on a copy of the data, as the update would',
   },
@@ -326,7 +326,7 @@ function contextFrom(values: Values, build: HostProgram, about: { command: strin
       release: text('tag') ?? null,
       allowIrreversible: values[IRREVERSIBLE_FLAG] === true,
       restoreState: values['restore-state'] === true,
-      rehearse: values['rehearse'] === true,
+      rehearse: values['trial'] === true,
       dryRun: values['dry-run'] === true,
       yes: values['yes'] === true,
       confirm: text('confirm') ?? null,

@@ -39,14 +39,14 @@ export async function performBy(
     said: { last: 2000 },
     group: 'shared',
   }).catch((cause: unknown) => {
-    throw new BatonError('unexpected', `rehearsing: ${reasonOf(cause)}`, { cause })
+    throw new BatonError('unexpected', `trying it on a copy: ${reasonOf(cause)}`, { cause })
   })
   if (code !== 0) {
     throw new BatonError(
       'unexpected',
-      `rehearsing: expected exit code 0 from ${basename(present)}, got ${code}: ${said.trim()}`,
+      `trying it on a copy: expected exit code 0 from ${basename(present)}, got ${code}: ${said.trim()}`,
       {
-        hint: 'a release that was built before there were rehearsals cannot perform one',
+        hint: 'a release that was built before there were trials cannot perform one',
       },
     )
   }

@@ -126,7 +126,7 @@ export async function makeFirst({ build, folder }: Project, progress: ProgressRe
 
 export function wordsOf(project: Project, tag: string, commit: string | null, trust: OwnWords['trust']): OwnWords {
   const { service, kind, healthPath, database, servers, order, environment, args, nodeFlags } = project
-  const { commands, basePath, scheme, onStop, longLivedPaths, rehearse, state, before } = project
+  const { commands, basePath, scheme, onStop, longLivedPaths, trial, state, before } = project
   const own = { service, tag, commit, kind, healthPath, database, servers, order, commands, basePath, trust }
   // left out if they are not set: such a release keeps the bytes that it had before these settings existed
   const said = Object.fromEntries(
@@ -134,7 +134,7 @@ export function wordsOf(project: Project, tag: string, commit: string | null, tr
       scheme,
       onStop,
       longLivedPaths,
-      rehearse,
+      rehearse: trial,
       state,
       before: before.length === 0 ? null : before,
     }).filter(([, value]) => value !== null),

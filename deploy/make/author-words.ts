@@ -86,8 +86,8 @@ export const OWN_WORDS = {
     description: 'build native addons anew, for the Node that goes into a release',
     args: { ...DIR, ...SCRIPT_FLAGS },
   },
-  rehearse: {
-    name: 'rehearse',
+  trial: {
+    name: 'trial',
     description: 'try a release on a copy of data, then the previous release on the data that it leaves',
     args: {
       tag: { ...TAG, description: 'the release that is tried (the newest)' },

@@ -67,7 +67,7 @@ export interface Project {
   /** what `build` and `init --try` start it with, and no release has */
   check: { environment: Record<string, string> }
   /** how a release is tried on a copy of the data; null: nothing is said */
-  rehearse: Rehearse | null
+  trial: Rehearse | null
   /** `none`: the service keeps nothing on the host that a release could change; null: nothing is said */
   state: 'none' | null
 }
@@ -139,7 +139,7 @@ export function parseProject(value: unknown, folder: string): Project {
       faults.push(`expected ${expected} in \`${name}\`, got ${quoted(got)}`)
   }
   refuseParts(project, refuse)
-  if (project.rehearse !== null) refuseRehearsal(project.rehearse, refuse)
+  if (project.trial !== null) refuseRehearsal(project.trial, refuse)
   if (project.state === 'none' && project.database !== null) faults.push('expected no `database` if `state` is `none`')
   for (const name of project.kind === 'app' ? [] : onlyOfFolders(project))
     faults.push(`expected the kind \`app\` for ${name}: any other has no files to run`)
@@ -184,17 +184,17 @@ function refuseParts(project: Project, refuse: Refuse): void {
 /** It stays small, since it travels in every release and is read before each update. */
 function refuseRehearsal({ requests = [], prepare = '', files = [] }: Rehearse, refuse: Refuse): void {
   for (const [at, { method = 'GET', body, headers }] of requests.entries()) {
-    const [name, size, headersSize] = [`rehearse.requests[${at}]`, bytesOf(body), bytesOf(headers)]
+    const [name, size, headersSize] = [`trial.requests[${at}]`, bytesOf(body), bytesOf(headers)]
     if (body !== undefined && WITHOUT_BODY.includes(method))
       refuse(`${name}.body`, 'a `method` that has a body, such as POST,', method)
     if (size > BODY_MAX_BYTES) refuse(`${name}.body`, `JSON of at most ${BODY_MAX_BYTES} bytes`, size)
     if (headersSize > HEADERS_MAX_BYTES) refuse(`${name}.headers`, `at most ${HEADERS_MAX_BYTES} bytes`, headersSize)
   }
   const bytes = Buffer.byteLength(prepare)
-  if (bytes > PREPARE_MAX_BYTES) refuse('rehearse.prepare', `SQL of at most ${PREPARE_MAX_BYTES} bytes`, bytes)
+  if (bytes > PREPARE_MAX_BYTES) refuse('trial.prepare', `SQL of at most ${PREPARE_MAX_BYTES} bytes`, bytes)
   for (const got of files) {
     if (!isBelow(got) || BATONS.test(normalize(got)))
-      refuse('rehearse.files', 'paths inside the state directory, other than `update` and all of it,', got)
+      refuse('trial.files', 'paths inside the state directory, other than `update` and all of it,', got)
   }
 }
 

@@ -1,4 +1,4 @@
-// `baton rehearse`: tries a release on a copy of data on the author's machine, as an install does on the host before an update, but
+// `baton trial`: tries a release on a copy of data on the author's machine, as an install does on the host before an update, but
 // without the cage: both releases are the author's own. Must hold: it only reads the given data, and leaves nothing behind.
 
 import { copyFile, cp, mkdir, stat } from 'node:fs/promises'

@@ -7,7 +7,7 @@ const INTRODUCTION = `# Settings of an installed service
 Six are decided for each service. Four stand here first; \`healthPath\` and \`order\` are the author's, in \`baton.config.json\`. The
 others have defaults that fit.
 
-They are members of \`config.json\`, which install.sh names and \`<service> doctor\` checks. They count from the next start; \`update.rehearse\`,
+They are members of \`config.json\`, which install.sh names and \`<service> doctor\` checks. They count from the next start; \`update.trial\`,
 \`update.auto\` and \`update.onOutcome\` at once. Other members may be the application's. Editors know them by
 [settings.schema.json](../../settings.schema.json). \`npm run pages\` writes this page. In brackets: the default, and what is expected.
 `

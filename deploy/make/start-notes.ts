@@ -55,7 +55,7 @@ function notesOfBefore(before: Detected['before'], configured: Configured): stri
   const said = inCode(before.map((words) => words.join(' ')))
   if (configured === null)
     return [
-      `each start runs ${said} before the application, as the start script does, and so does each rehearsal, on the copy (\`before\`, docs/author/application.md)`,
+      `each start runs ${said} before the application, as the start script does, and so does each trial, on the copy (\`before\`, docs/author/application.md)`,
     ]
   if (configured['before'] !== undefined) return []
   return [

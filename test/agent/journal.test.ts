@@ -180,7 +180,7 @@ test('after an update with no way back there is no plain rollback, also if it le
     ['v0.9.0', 'rolled_back'],
   ] as const) {
     const state = structuredClone(EMPTY)
-    state.operation = { ...operation('1', to), rehearsal }
+    state.operation = { ...operation('1', to), trial: rehearsal }
     finishOperation(state, { outcome: 'updated', error: null })
     is(state.history[0]?.outcome, outcome)
     throws(

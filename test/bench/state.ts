@@ -143,7 +143,7 @@ async function measureIrreversible(
   say(`state: ${switches} switches with no way back, ${rows.toLocaleString('en')} rows`)
   const from = tagAt(LAST - 1)
   await using host = await bootWithFeed(async (out) => await buildHistory(out, [LAST - 1, LAST], 'bundle'))
-  await host.install({ probation: '1s', quietTimeout: '500ms', maxPause: '2m', rehearse: 'always' }, from)
+  await host.install({ probation: '1s', quietTimeout: '500ms', maxPause: '2m', trial: 'always' }, from)
   await host.sql(`with recursive n(i) as (select 1 union all select i + 1 from n where i < ${rows})
     insert into quota (token_id, used, units, created_at) select 'token ' || (i % 100), i, i, '2026-11-21T08:00:00.000Z' from n`)
   const { listen } = JSON.parse(await host.ok('cat', '/etc/beacon/config.json')) as { listen: { port: number } }
@@ -156,7 +156,7 @@ async function measureIrreversible(
     await sleep(1000)
     await forget(host)
     load.mark('switch')
-    const { rehearsal } = await moved(host, 'upgrade', tagAt(LAST), '--allow-irreversible')
+    const { trial: rehearsal } = await moved(host, 'upgrade', tagAt(LAST), '--allow-irreversible')
     load.mark(null)
     copies.push(rehearsal?.copyMs ?? 0)
     migrations.push(rehearsal?.migrationMs ?? 0)

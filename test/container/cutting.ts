@@ -157,7 +157,7 @@ export function command(
 }
 
 /** a rehearsal makes changes, too; rehearsal.ts cuts it short */
-export const NOT_TRIED = ['--rehearse', 'never']
+export const NOT_TRIED = ['--trial', 'never']
 let gates = 0
 
 /** A deployment that is held before its n-th change. One that fails before that, with nothing changed, is begun again. */

@@ -87,7 +87,7 @@ test('with live-restore, an engine that is killed in the probation of an update 
     child: _,
     ended,
     said,
-  } = command(engine.socketPath, held.app, 'v1.1.0', ['--rehearse', 'never', '--probation', '5s'])
+  } = command(engine.socketPath, held.app, 'v1.1.0', ['--trial', 'never', '--probation', '5s'])
   await until('the probation', () => said().includes('"step":"probation"'))
   await engine.kill()
   await engine.start({ 'live-restore': 'true' })
@@ -111,7 +111,7 @@ test('with live-restore, an engine that is killed while the old container ends: 
   const clients = await strictClients(held, await cable())
   const { Config } = await engine.inspect(held.app)
   const release = Config.Labels['org.opencontainers.image.version'] === 'v1.0.0' ? 'v1.1.0' : 'v1.0.0'
-  const { ended } = command(engine.socketPath, held.app, release, ['--rehearse', 'never'])
+  const { ended } = command(engine.socketPath, held.app, release, ['--trial', 'never'])
   const old = `${held.app}-baton-predecessor`
   // the last change before it is stopped
   await until('its end', async () => {
@@ -189,7 +189,7 @@ test('with userns-remap: the holder lends to a service whose user is another one
   match(await readFile(`/proc/${State.Pid}/status`, 'utf8'), /^Uid:\t165531\t/m)
   const seen = await underLoad(engine, mapped, ROUNDS, async (round) => {
     const release = round % 2 === 0 ? 'v1.1.0' : 'v1.0.0'
-    const { code, out } = await command(engine.socketPath, mapped.app, release, ['--rehearse', 'never']).ended
+    const { code, out } = await command(engine.socketPath, mapped.app, release, ['--trial', 'never']).ended
     equal(code, 0, out)
   })
   tell('userns-remap', seen)

@@ -18,7 +18,7 @@ import { deployIn, healthy, statusIn, until } from './probe.ts'
 const { skip, engine, registry, close } = await openLab()
 const test = suite('container rehearsal', { timeoutMs: 240_000, skip })
 const [NAME, STATE] = ['ledger', '/var/lib/ledger']
-const CAGE = `${NAME}-baton-rehearse`
+const CAGE = `${NAME}-baton-trial`
 const MAIN = join(import.meta.dirname, '../../deploy/deploy-container.ts')
 let repository = ''
 let place = ''
@@ -129,7 +129,7 @@ test('a release with no way back that was allowed, and dies: the old one starts 
   is((await deployIn(engine, { container: NAME, release: null, probationMs: 200 })).outcome, 'rolled_back')
 })
 
-test('a migration that fails is refused with its last words; with `--rehearse never` it is found out by the switch', async () => {
+test('a migration that fails is refused with its last words; with `--trial never` it is found out by the switch', async () => {
   migrate('throw new Error("no room for the index")')
   const before = (await engine.inspect(NAME)).Id
   const refused = await faultOf(deployTo('v1.1.0'))

@@ -67,7 +67,7 @@ const install: ManagedInstall = {
   next: null,
   log: (event) => {
     // a rehearsal needs systemd; what it would have said
-    if (event.event === 'operation' && event.stage === 'swap' && operation !== null) operation.rehearsal = IRREVERSIBLE
+    if (event.event === 'operation' && event.stage === 'swap' && operation !== null) operation.trial = IRREVERSIBLE
   },
   runningImage: () => Promise.resolve(null),
   serves: false,

@@ -53,7 +53,7 @@ const UPDATE = {
   probation: '1500ms',
   quietTimeout: '500ms',
   readyTimeout: '1m',
-  rehearse: 'auto',
+  trial: 'auto',
   onOutcome: ['/usr/local/bin/tell', '--to', 'ops'],
 }
 

@@ -22,6 +22,8 @@ export interface Habit extends Pick<StrangerOptions, 'update' | 'files' | 'schem
   text: (extra: number) => string
   /** v1.2.0, which must be reverted. Default: it ends with an error before it listens */
   broken?: (text: string) => string
+  /** v1.2.0 dies while it serves, so a request that it is answering may be lost with it */
+  diesServing?: true
   config?: object
   /** Behind held sockets it listens on another port: that is never good, and it comes back to its own */
   misplaces?: true
@@ -440,6 +442,7 @@ ${HTTP}createServer((request, response) => {
   if (request.url === '/crash') throw new Error('a bug')
   response.end('TAG ' + process.pid)
 })${LISTEN}`,
+    diesServing: true,
     broken: (text) => `${text}\nsetTimeout(() => { throw new Error('DATABASE_URL is not set') }, 200)`,
     after: (host) => comesAgain(host, () => host.get('/crash').catch(() => {})),
   },

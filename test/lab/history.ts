@@ -34,7 +34,7 @@ export async function buildHistory(
 ): Promise<void> {
   const rehearse: Rehearse = { requests: HISTORY_REQUESTS }
   const about = { service: 'beacon', kind, entry: 'history.ts', healthPath: '/healthz', database: 'beacon.db' }
-  const own = { args: ['--config', '{config}'], order: 'start-first', rehearse }
+  const own = { args: ['--config', '{config}'], order: 'start-first', trial: rehearse }
   const project = parseProject({ ...about, ...own }, join(import.meta.dirname, '..', 'fixtures'))
   await buildTags({ project, out }, schemas.map(tagAt), schemas)
 }

@@ -30,7 +30,7 @@ export async function buildLedgers(
   const folder = join(import.meta.dirname, '..', 'fixtures', 'ledger')
   const about = { service, kind, entry: 'ledger.js', healthPath: '/health', database: 'ledger.db' }
   const signed = root === null ? {} : { root: relative(folder, root) }
-  const project = { ...parseProject({ ...about, rehearse }, folder), ...signed }
+  const project = { ...parseProject({ ...about, trial: rehearse }, folder), ...signed }
   await buildTags({ project, out }, tags)
 }
 

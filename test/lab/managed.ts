@@ -177,7 +177,7 @@ export async function setUpdate(
 ): Promise<void> {
   const outside = await host.path(path)
   const config = JSON.parse(await readFile(outside, 'utf8')) as object
-  await writeFile(outside, JSON.stringify({ ...config, update: { rehearse: 'never', ...update } }))
+  await writeFile(outside, JSON.stringify({ ...config, update: { trial: 'never', ...update } }))
 }
 
 /** What reads the log for a `beacon logs -f` of root's: its program, its user, and the environment that it has. */

@@ -18,7 +18,7 @@ export interface Migration {
 const RENAMED = `breaks.select = 'SELECT * FROM notes'; breaks.insert = 'INSERT INTO notes(author, body) VALUES (1, ?)'
   if (!database.prepare("SELECT 1 FROM pragma_table_info('notes') WHERE name = 'body'").get())
     database.exec('ALTER TABLE notes RENAME COLUMN text TO body')`
-const DIES = `if (!about.isRehearsal) setTimeout(() => process.exit(9), 400)`
+const DIES = `if (!about.isTrial) setTimeout(() => process.exit(9), 400)`
 
 export const MIGRATIONS: Readonly<Record<string, Migration>> = {
   additive: {

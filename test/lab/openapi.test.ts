@@ -16,7 +16,7 @@ const STATUS_HEADERS = { ...JSON_HEADERS, ETag: '"5f"' }
 const PROBLEM_HEADERS = { 'content-type': 'application/problem+json', 'cache-control': 'no-store' }
 
 const BEGUN = { id: 'a', kind: 'update', from: 'v1.0.0', to: null, startedAt: '2026-11-21T09:00:00.000Z' } as const
-const { rehearsal: _, stateMoved: __, waits: ___, ...NEW } = newOperation(BEGUN)
+const { trial: _, stateMoved: __, waits: ___, ...NEW } = newOperation(BEGUN)
 const OPERATION: Fields = { ...NEW, error: null, handover: null, progress: null, durations: {} }
 const TRIED: Rehearsal = {
   verdict: 'irreversible',
@@ -122,11 +122,11 @@ test('accepts what is documented', () => {
   for (const verdict of VERDICTS) {
     const none = { rows: null, copyMs: null, migrationMs: null, tookMs: 0 }
     const rehearsal = { ...TRIED, verdict, ...(verdict === 'not_tried' ? none : {}) }
-    conforms(status({ operation: { ...ENDED, outcome: 'updated', rehearsal } }))
+    conforms(status({ operation: { ...ENDED, outcome: 'updated', trial: rehearsal } }))
   }
   const { code, message, hint } = irreversibleFault('v1.1.0', TRIED)
   const fault = { code, message, ...(hint === null ? {} : { hint }) }
-  conforms(status({ operation: { ...ENDED, outcome: 'failed', error: fault, rehearsal: { ...TRIED } } }))
+  conforms(status({ operation: { ...ENDED, outcome: 'failed', error: fault, trial: { ...TRIED } } }))
   conforms(refused('irreversible'))
   conforms(started({}))
   conforms(started({}, { location: '/base/admin/update/status' }))
@@ -149,7 +149,7 @@ const wrong: [promise: string, answer: Answer, message: RegExp][] = [
   ['a missing member', { ...status({}), body: { state: 'idle' } }, /required property 'instance'/],
   ['an unknown member', status({ secret: 'x' }), /additional properties \("secret"\)/],
   ['a tag of a wrong form', status({ backup: '' }), /backup/],
-  ['a rehearsal without a verdict', status({ operation: { ...OPERATION, rehearsal: { reason: 'x' } } }), /verdict/],
+  ['a rehearsal without a verdict', status({ operation: { ...OPERATION, trial: { reason: 'x' } } }), /verdict/],
   ['a time that is not UTC', status({ instance: { ...INSTANCE, startedAt: '2026-11-21 09:00' } }), /date-time/],
   ['in_flight without an operation', status({ state: 'in_flight' }), /operation must be object/],
   ['idle with an operation under way', status({ operation: OPERATION }), /operation/],

@@ -410,7 +410,7 @@ test('the result and the history say how the release did on a copy of the data',
       `Tried on a copy of the data (2 s): whether it can be rolled back is not proved: ${why}.`,
     ],
     [
-      rehearsed({ verdict: 'not_tried', reason: '`rehearse` is `never`' }),
+      rehearsed({ verdict: 'not_tried', reason: '`trial` is `never`' }),
       'Not tried on a copy of the data: rehearse is never.',
     ],
   ] as const) {
@@ -419,7 +419,7 @@ test('the result and the history say how the release did on a copy of the data',
     const { page } = watched
     await signIn(page, stub.url, TOKEN)
     const running = await startUpdate(page, stub)
-    running.rehearsal = rehearsal
+    running.trial = rehearsal
     finish(stub, running, 'updated')
     stub.world.status = { ...stub.world.status, instance: instance('v1.1.0', secondsAgo(0)) }
     await shown(page, '#outcomeReason', line)
@@ -434,7 +434,7 @@ test('in Chinese too; and what is to be done about it stands behind it', async (
   await using watched = await openPage(browser, { locale: 'zh-CN' })
   const { page } = watched
   await STATES.find(({ name }) => name === 'not-tried')?.reach(page, stub)
-  const why = 'there is no /var/lib/beacon-rehearse, so the units are older than rehearsals'
+  const why = 'there is no /var/lib/beacon-trial, so the units are older than trials on a copy'
   const hint = 'run install.sh of a newer release once, as root: it writes the units'
   await shown(page, '#outcomeReason', `没有在数据副本上试用。${why}${hint}`)
   assertQuiet(watched)
@@ -669,7 +669,7 @@ test('no way back: by keyboard alone a person says that they know, and that is s
   )
   await signIn(page, stub.url, TOKEN)
   const running = await startUpdate(page, stub)
-  running.rehearsal = NO_WAY_BACK
+  running.trial = NO_WAY_BACK
   running.stage = 'verify'
   finish(stub, running, 'failed')
   const { code, message } = irreversibleFault('v1.1.0', NO_WAY_BACK)
@@ -717,7 +717,7 @@ test('no way back: by keyboard alone a person says that they know, and that is s
 
 test('no way back, refused at once: what a person says about one release is not sent with another', async () => {
   await using stub = await served()
-  stub.world.noWayBack = { tag: 'v1.5.0', rehearsal: NO_WAY_BACK }
+  stub.world.noWayBack = { tag: 'v1.5.0', trial: NO_WAY_BACK }
   await using watched = await openPage(browser)
   const { page } = watched
   const sent: unknown[] = []

@@ -415,7 +415,7 @@ export const STATES: readonly State[] = [
     async reach(page, stub) {
       const { code, message } = irreversibleFault('v1.1.0', NO_WAY_BACK)
       const error = { code, message }
-      await enter(page, stub, ended({ outcome: 'failed', stage: 'verify', error, rehearsal: NO_WAY_BACK }))
+      await enter(page, stub, ended({ outcome: 'failed', stage: 'verify', error, trial: NO_WAY_BACK }))
       await page.check('#allowIrreversible')
     },
   },
@@ -424,13 +424,13 @@ export const STATES: readonly State[] = [
     async reach(page, stub) {
       const rehearsal = rehearsed({
         verdict: 'not_tried',
-        reason: 'there is no /var/lib/beacon-rehearse, so the units are older than rehearsals',
+        reason: 'there is no /var/lib/beacon-trial, so the units are older than trials on a copy',
         hint: 'run `install.sh` of a newer release once, as root: it writes the units',
         rows: null,
       })
       const more = { instance: instance('v1.1.0', secondsAgo(60)), backup: 'v1.0.0' }
       const now = { installed: 'v1.1.0', running: 'v1.1.0', updateAvailable: false }
-      await enter(page, stub, ended({ outcome: 'updated', rehearsal }, more), now)
+      await enter(page, stub, ended({ outcome: 'updated', trial: rehearsal }, more), now)
     },
   },
   {

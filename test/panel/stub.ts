@@ -24,7 +24,7 @@ export interface World {
   /** a proxy in front of the service answers its endpoints with this status instead; null: there is none */
   login: 302 | 401 | null
   /** the tag of a release with no way back, and why; an update to it is refused unless a person allows it. Null: there is none */
-  noWayBack: { tag: string; rehearsal: Rehearsal } | null
+  noWayBack: { tag: string; trial: Rehearsal } | null
   /** a tag that the feed does not have; null: it has all */
   missing: string | null
   /** what the operator's file says of updates by itself */
@@ -80,7 +80,7 @@ export async function serveStub({
       const { noWayBack, missing } = world
       if (tag !== null && tag === missing) throw new BatonError('release_not_found', `the feed has no release ${tag}`)
       if (noWayBack !== null && tag === noWayBack.tag && !allowIrreversible)
-        throw irreversibleFault(tag, noWayBack.rehearsal)
+        throw irreversibleFault(tag, noWayBack.trial)
       return begin('update', tag)
     },
     rollback: async () => {

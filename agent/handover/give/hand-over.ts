@@ -70,7 +70,7 @@ function optionsOf(
     kind,
     from,
     values,
-    expected: async () => expectedPause(lastPause((await journal.read()).history), operation.rehearsal ?? null),
+    expected: async () => expectedPause(lastPause((await journal.read()).history), operation.trial ?? null),
     letsGo: async () => hasLetGo((await journal.read()).history),
     onWait: (says) => void (operation.waits = [{ code: 'requests', says, why: says }]),
     async note() {

@@ -14,9 +14,9 @@ import type { Receipt } from '../../disk/receipt.ts'
 import { isObject, parsedJson } from '../../words/untrusted.ts'
 
 /** Names inside the folder. The report is a file only where there is no cage of systemd's (a container, a trial by hand). */
-export const REHEARSAL_REQUEST = '.rehearsal-request.json'
-export const REHEARSAL_REPORT = '.rehearsal-report.json'
-export const REHEARSAL_SOCKET = '.rehearsal-socket'
+export const REHEARSAL_REQUEST = '.trial-request.json'
+export const REHEARSAL_REPORT = '.trial-report.json'
+export const REHEARSAL_SOCKET = '.trial-socket'
 /** In the environment of the cage: the folder. */
 export const REHEARSAL_FOLDER = 'BATON_REHEARSAL_FOLDER'
 
@@ -49,14 +49,14 @@ export async function cageOf(
   const found = await stat(folder).catch(() => null)
   if (found?.isDirectory() === true && found.uid === process.getuid?.()) return folder
   return {
-    reason: `there is no ${folder}, so the units are older than rehearsals`,
+    reason: `there is no ${folder}, so the units are older than trials on a copy`,
     hint: 'run `install.sh` of a newer release once, as root: it writes the units',
   }
 }
 
 /** The folder with the copy. Its parents are root's: systemd resolves the source of a bind as root, links included. */
 export function rehearsalFolder(stateDirectory: string): string {
-  return `${stateDirectory}-rehearse`
+  return `${stateDirectory}-trial`
 }
 
 /** The request for the cage. */

@@ -62,7 +62,7 @@ function verdictOf(report: Report, { from, to }: Tags): Judged {
   if (present.refused !== null) {
     return {
       verdict: 'not_tried',
-      reason: `${from} itself does not answer as \`rehearse\` expects: ${present.refused}`,
+      reason: `${from} itself does not answer as \`trial\` expects: ${present.refused}`,
     }
   }
   if (candidate.failure !== null) {
@@ -86,7 +86,7 @@ function verdictOf(report: Report, { from, to }: Tags): Judged {
   if (candidate.refused !== null)
     return {
       verdict: 'unproven',
-      reason: `${to} does not answer as its own \`rehearse\` expects: ${candidate.refused}`,
+      reason: `${to} does not answer as its own \`trial\` expects: ${candidate.refused}`,
     }
   const otherThanBefore = [difference, changed].filter((why) => why !== null).join('; ')
   if (otherThanBefore !== '' && !reversible) return { verdict: 'unproven', reason: otherThanBefore }
@@ -113,7 +113,7 @@ function hindered(to: string, why: string, hindrance: string): BatonError {
 function endedCage(to: string): BatonError {
   const why = 'the cage ended with it: it took all memory, or all processes'
   return blameless('verify_failed', `${to} fails on a copy of the data: ${why}`, {
-    hint: `${UNTOUCHED}; \`update.rehearse: "never"\` in the configuration installs it without a trial`,
+    hint: `${UNTOUCHED}; \`update.trial: "never"\` in the configuration installs it without a trial`,
   })
 }
 

@@ -1,4 +1,4 @@
-// Databases beside the one that the configuration names, among `rehearse.files`. They do not go back: no snapshot is made of them, and
+// Databases beside the one that the configuration names, among `trial.files`. They do not go back: no snapshot is made of them, and
 // an exchange leaves them as they are. So the report says which there are, and a release that damages one fails.
 
 import { opendir, realpath, stat } from 'node:fs/promises'

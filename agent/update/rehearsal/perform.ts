@@ -46,7 +46,7 @@ import type { Report, Run } from './report.ts'
 import { whyNotAdditive } from './schema-difference.ts'
 import { type Changed, changedIn, whyValuesChanged } from './values.ts'
 
-const CONFIG = '.rehearsal-config.json'
+const CONFIG = '.trial-config.json'
 const [WORDS_MAX, ANSWER_MS, POLL_MS, WATCH_MS] = [300, 10_000, 50, 20]
 const READS = ['GET', 'HEAD', 'OPTIONS']
 

@@ -1,7 +1,7 @@
 // The last part of verify: tries a release on a copy of the data, before anything changes. Runs in the service's process or in a
 // command; a dry run's command runs beside the service. The releases run in the cage.
 // Must hold: it leaves nothing but the verdict in the journal. If the rehearsal itself fails, the verdict is `not_tried`, and the update
-// goes on. Two faults end the update: `update.rehearse` is not valid, or the disk fills up.
+// goes on. Two faults end the update: `update.trial` is not valid, or the disk fills up.
 
 import { realpath, stat } from 'node:fs/promises'
 import { dirname, join, relative, sep } from 'node:path'
@@ -52,7 +52,7 @@ export async function rehearse(what: ToRehearse): Promise<void> {
   const wish = await operatorsMode(install)
   const folder = wish === 'never' ? NEVER : await folderOf(install)
   if (typeof folder !== 'string') {
-    operation.rehearsal = { ...NOT_TRIED, ...folder } // no process is started to find out that there is no cage
+    operation.trial = { ...NOT_TRIED, ...folder } // no process is started to find out that there is no cage
     return
   }
   const executable = await imageOf(install)
@@ -61,9 +61,9 @@ export async function rehearse(what: ToRehearse): Promise<void> {
   const known = triedBefore((await journal.read()).tried ?? [], asked)
   const on = { folder, database, executable, wish, isBusy: found?.isBusy === true }
   const rehearsal = known ?? (await tryOnCopy(what, on))
-  operation.rehearsal = rehearsal
+  operation.trial = rehearsal
   if (known === null && rehearsal.verdict !== 'not_tried') {
-    const entry = { ...asked, to: release.tag, rehearsal }
+    const entry = { ...asked, to: release.tag, trial: rehearsal }
     await journal.change((state) => void (state.tried = [entry, ...(state.tried ?? [])]))
   }
   if (!allowIrreversible) refuseIrreversible(release, rehearsal)
@@ -138,9 +138,9 @@ async function tryOnCopy(what: ToRehearse, on: OnCopy): Promise<Rehearsal> {
   }
 }
 
-/** `update.rehearse` of the operator's configuration, unchecked. Null: it is not there, or nobody can read it: then it is safer to try. */
+/** `update.trial` of the operator's configuration, unchecked. Null: it is not there, or nobody can read it: then it is safer to try. */
 async function operatorsMode(install: ManagedInstall): Promise<unknown> {
-  return (await operatorsUpdate(install))?.['rehearse'] ?? null
+  return (await operatorsUpdate(install))?.['trial'] ?? null
 }
 
 function modeOf(value: unknown): RehearseMode {
@@ -148,14 +148,14 @@ function modeOf(value: unknown): RehearseMode {
   if (mode !== undefined) return mode
   throw new BatonError(
     'invalid_settings',
-    `\`update.rehearse\`: expected ${REHEARSE_MODES.join(' or ')}, got ${quoted(value)}`,
+    `\`update.trial\`: expected ${REHEARSE_MODES.join(' or ')}, got ${quoted(value)}`,
   )
 }
 
-/** errors that end the update: the release fails on the copy or needs more room than there is, or `update.rehearse` is not valid */
+/** errors that end the update: the release fails on the copy or needs more room than there is, or `update.trial` is not valid */
 const ABOUT_THE_RELEASE: readonly ErrorCode[] = ['verify_failed', 'refused', 'invalid_settings']
 
-const NEVER = { reason: '`rehearse` is `never`' }
+const NEVER = { reason: '`trial` is `never`' }
 
 const NOT_TRIED: Omit<Rehearsal, 'reason'> = {
   verdict: 'not_tried',
@@ -177,7 +177,7 @@ async function openCage(
   if (mode === 'auto' && bytes > AUTO_MAX_BYTES) {
     return {
       reason: `the database has ${mebibytes(bytes)}, and \`auto\` stops at ${mebibytes(AUTO_MAX_BYTES)}`,
-      hint: '`update.rehearse: "always"` in the configuration changes that',
+      hint: '`update.trial: "always"` in the configuration changes that',
     }
   }
   if (isBusy && bytes > ROLLBACK_MAX_BYTES) {
@@ -198,10 +198,10 @@ async function openCage(
 }
 
 function noStart(service: string): Pick<Rehearsal, 'reason' | 'hint'> {
-  const units = `${service}-rehearse.path ${service}-rehearse.service`
+  const units = `${service}-trial.path ${service}-trial.service`
   return {
     reason: 'systemd did not start the cage',
-    hint: `\`systemctl reset-failed ${units}\` and \`systemctl start ${service}-rehearse.path\`, as root; if the units are older than this release, its \`install.sh\` writes them`,
+    hint: `\`systemctl reset-failed ${units}\` and \`systemctl start ${service}-trial.path\`, as root; if the units are older than this release, its \`install.sh\` writes them`,
   }
 }
 

@@ -60,7 +60,7 @@ export function aloneUnder(allow: Policy['allow']): Alone {
 
 /** The last trial of the offered release beside the one that runs; null: there was none. Does not look at the data. */
 function triedOf({ current }: PersonAsked, { tried = [] }: JournalState, { sha256 }: Offered): Rehearsal | null {
-  return tried.find((one) => one.sha256 === sha256 && one.from === current)?.rehearsal ?? null
+  return tried.find((one) => one.sha256 === sha256 && one.from === current)?.trial ?? null
 }
 
 async function aboutData(
@@ -74,8 +74,8 @@ async function aboutData(
   if (tried !== null) return whyNotAlone(alone, current, tag, tried)
   if (database === null || !(await exists(database))) return whyNotAlone(alone, current, tag, undefined)
   const cage = await cageOf(service, receipt?.supervisor ?? 'none', stateDirectory)
-  const isNever = (await operatorsUpdate(install))?.['rehearse'] === 'never'
-  const reason = isNever ? '`rehearse` is `never`' : typeof cage === 'string' ? null : cage.reason
+  const isNever = (await operatorsUpdate(install))?.['trial'] === 'never'
+  const reason = isNever ? '`trial` is `never`' : typeof cage === 'string' ? null : cage.reason
   return reason === null ? null : whyNotAlone(alone, current, tag, { verdict: 'not_tried', reason })
 }
 

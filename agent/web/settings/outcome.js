@@ -38,7 +38,7 @@ export function renderOutcome(status, busy) {
   put(ui.outcomeText, sentences(t(textKey(status, told), vars), kept, ...handoverOf(operation)))
   putCode(
     ui.outcomeReason,
-    sentences(reasonOf(operation, outcome), leftOf(operation), triedOf(operation), said(operation.rehearsal?.hint)),
+    sentences(reasonOf(operation, outcome), leftOf(operation), triedOf(operation), said(operation.trial?.hint)),
   )
   ui.outcome.className = KINDS[outcome] ?? 'bad'
   ui.outcomeIcon.setAttribute('href', `#i-${ICONS[outcome] ?? 'fail'}`)
@@ -74,13 +74,13 @@ function textKey({ instance }, { operation, outcome, followed }) {
 }
 
 /** The reason of a failure; '' if `triedOf` gives it. */
-const reasonOf = ({ error, rehearsal }, outcome) =>
-  error === null || outcome === 'cancelled' || (error.code === 'irreversible' && rehearsal) ? '' : because(error)
+const reasonOf = ({ error, trial }, outcome) =>
+  error === null || outcome === 'cancelled' || (error.code === 'irreversible' && trial) ? '' : because(error)
 
-/** What the rehearsal has shown; '' if there was none. */
-function triedOf({ rehearsal }) {
-  if (!rehearsal) return ''
-  const { verdict, reason: why, rows, tookMs } = rehearsal
+/** What the trial on a copy has shown; '' if there was none. */
+function triedOf({ trial }) {
+  if (!trial) return ''
+  const { verdict, reason: why, rows, tookMs } = trial
   const counted = rows === null ? '' : t('tried.rows', { n: rows.toLocaleString(language) })
   return withWhy(t(`tried.${verdict}`, { what: counted + duration(tookMs) }), verdict === 'reversible' ? '' : why)
 }

@@ -24,8 +24,8 @@ export async function upgrade(context: Context): Promise<number> {
   const { release } = fromEnvironment(context.service, context.environment)
   const tag = parseRelease(context.flags.release ?? release)
   if (context.flags.rehearse && !context.flags.dryRun) {
-    throw new BatonError('invalid_request', 'expected `--dry-run` beside `--rehearse`', {
-      hint: 'an upgrade rehearses by itself, before anything changes',
+    throw new BatonError('invalid_request', 'expected `--dry-run` beside `--trial`', {
+      hint: 'an upgrade tries the release by itself, before anything changes',
     })
   }
   return await move(context, requestFor(context, ownCommand('upgrade'), { kind: 'update', tag }))
@@ -81,7 +81,7 @@ async function move(context: Context, request: Operate): Promise<number> {
   const { outcome, from, to, report: operation } = operated
   report.result({ outcome, from, to, operationId: operation?.id ?? null, operation, exit: EXIT.done }, [
     lineOf(service, operated),
-    ...rehearsalLines(operation?.rehearsal ?? null),
+    ...rehearsalLines(operation?.trial ?? null),
     ...dataLines(operation?.stateMoved ?? null),
   ])
   return EXIT.done
@@ -106,14 +106,14 @@ function lineOf(service: string, { outcome, from, to, report, skipped = [] }: Op
 }
 
 function foretold({ service, report }: Context, foreseen: Foreseen): number {
-  const { would, from, to, sha256, switch: next, rehearsal } = foreseen
+  const { would, from, to, sha256, switch: next, trial } = foreseen
   const steps: Step[] =
     would === 'up_to_date' ? [] : [{ do: would === 'updated' ? 'update' : 'rollback', service, from, to }]
   report.note(`${service} ${from}, dry run`)
   report.plan(steps)
   if (would !== 'up_to_date') report.note(formatForeseen(next, to))
   const end = { outcome: 'planned', would, from, to, sha256, switch: next, operationId: null, exit: EXIT.done }
-  report.result({ ...end, ...(rehearsal === null ? {} : { rehearsal }) }, rehearsalLines(rehearsal))
+  report.result({ ...end, ...(trial === null ? {} : { trial }) }, rehearsalLines(trial))
   return EXIT.done
 }
 

@@ -83,7 +83,7 @@ function linesOf({ service, look, supervisor, state, commandTag, stateDirectory 
     ...trustLines(look.trust),
     ...(operation === null ? [] : [`last       ${lastLine(operation)}`]),
     ...(!operation?.stateMoved || operation.error !== null ? [] : [`data       ${formatLeft(operation.stateMoved)}`]),
-    ...(operation?.rehearsal === undefined ? [] : [`rehearsal  ${formatRehearsal(operation.rehearsal)}`]),
+    ...(operation?.trial === undefined ? [] : [`trial      ${formatRehearsal(operation.trial)}`]),
   ]
 }
 

@@ -98,7 +98,7 @@ async function tryOn({ service, stateDirectory, copy, candidate }: ByHandTrial):
   if ([present, candidate].some((path) => path.startsWith(stateDirectory + sep)))
     return ended({ reason: 'an executable lies in the state directory, where the copy will be' })
   const tags = { from: ownRelease().tag, to: offered.tag }
-  await using folder = await temporaryFolder(`${service}-rehearsal.`)
+  await using folder = await temporaryFolder(`${service}-trial.`)
   try {
     const to = join(folder.path, database)
     await mkdir(dirname(to), { recursive: true })

@@ -124,7 +124,7 @@ MountAPIVFS=yes
 BindReadOnlyPaths=${seen.join(' ')}
 BindPaths=-${roomOf(layout)}:${stateDirectory}
 InaccessiblePaths=${hidden.map((path) => `-${path}`).join(' ')}
-SyslogIdentifier=${service}-rehearse
+SyslogIdentifier=${service}-trial
 StandardOutput=null
 UMask=0077
 PrivateUsers=yes

@@ -126,7 +126,7 @@ async function foundCage(layout: Layout, withUnit: boolean): Promise<CageFacts> 
     cageUnit: foundAs(await textAt(layout.cageUnit), cageUnit(layout, systemdVersion)),
     cagePathUnit: foundAs(await textAt(layout.cagePathUnit), cagePathUnit(layout)),
     cageReady: folder?.isDirectory() === true && folder.uid === owner?.uid,
-    cageEnabled: await isEnabled('system', `${layout.service}-rehearse.path`),
+    cageEnabled: await isEnabled('system', `${layout.service}-trial.path`),
   }
 }
 

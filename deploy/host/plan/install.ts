@@ -84,7 +84,7 @@ function unitSteps({ layout, chosen, facts }: InstallRequest): Step[] {
   if (changed.length > 0) steps.push({ do: 'run', command: [...systemctl, 'daemon-reload'] })
   if (!facts.enabled) steps.push({ do: 'run', command: [...systemctl, 'enable', `${layout.service}.service`] })
   if (!facts.cageEnabled)
-    steps.push({ do: 'run', command: [...systemctl, 'enable', '--now', `${layout.service}-rehearse.path`] })
+    steps.push({ do: 'run', command: [...systemctl, 'enable', '--now', `${layout.service}-trial.path`] })
   return steps
 }
 

@@ -25,11 +25,11 @@ export function planUninstall(
   const hasUnits = receipt.supervisor !== 'none'
   const cage = hasUnits && hasCage(layout)
   if (cage && isOurs(facts.cagePathUnit)) {
-    steps.push({ do: 'run', command: [...systemctl, 'disable', '--now', `${service}-rehearse.path`] })
+    steps.push({ do: 'run', command: [...systemctl, 'disable', '--now', `${service}-trial.path`] })
     steps.push({ do: 'remove', path: layout.cagePathUnit, of: 'root' })
   }
   if (cage && isOurs(facts.cageUnit)) {
-    steps.push({ do: 'run', command: [...systemctl, 'stop', `${service}-rehearse.service`] })
+    steps.push({ do: 'run', command: [...systemctl, 'stop', `${service}-trial.service`] })
     steps.push({ do: 'remove', path: layout.cageUnit, of: 'root' })
   }
   if (isOurs(facts.unit)) steps.push({ do: 'remove', path: layout.unit, of: 'root' })

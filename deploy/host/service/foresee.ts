@@ -1,5 +1,5 @@
 // Says what an operation would do, for an honest dry run: it asks the feed, looks at the backup, and throws what the operation
-// would throw. Changes nothing anywhere; what a rehearsal writes meanwhile, `rehearse.ts` removes.
+// would throw. Changes nothing anywhere; what a rehearsal writes meanwhile, `trial.ts` removes.
 
 import { dirname } from 'node:path'
 import {
@@ -55,7 +55,7 @@ export interface Foreseen {
   /** how the one would replace the other; null: nothing is switched, since nothing is to be done or nobody serves */
   switch: ForeseenSwitch | null
   /** null: nothing is known, or the service keeps no database */
-  rehearsal: Rehearsal | null
+  trial: Rehearsal | null
 }
 
 export interface ForeseenSwitch extends Pick<NextSwitch, 'expectedMs'> {
@@ -75,7 +75,7 @@ export async function foresee(receipt: Receipt, request: Operate, outside: Outsi
   const standing = await standingOf(receipt, status)
   const { current: from, backup } = standing
   const act = whatToDo(request, standing)
-  if (act === null) return { would: 'up_to_date', from, to: from, sha256: null, switch: null, rehearsal: null }
+  if (act === null) return { would: 'up_to_date', from, to: from, sha256: null, switch: null, trial: null }
   await assertWritable(dirname(receipt.executable))
   const journal = makeJournal(makeDisk(), receipt.stateDirectory)
   const [database, places] = [await databaseOf(receipt), placesOf(receipt.executable)]
@@ -86,7 +86,7 @@ export async function foresee(receipt: Receipt, request: Operate, outside: Outsi
     else refuseNewerSchema({ current: from }, (await journal.read()).history)
     if (status !== null) await foreseeOtherWire({ places, current: from }, places.backup, backup, 'rollback')
     const next = foreseeSwitch('rollback', status, request.restoreState ? 'stop-first' : null, null)
-    return { would: 'rolled_back', from, to: backup, sha256: null, switch: next, rehearsal: null }
+    return { would: 'rolled_back', from, to: backup, sha256: null, switch: next, trial: null }
   }
   await tellOfBad(receipt, act.tag, outside)
   await using feed = openFeed(outside.feedAt(await feedOf(receipt)), { service: receipt.service, stateDirectory: null })
@@ -95,7 +95,7 @@ export async function foresee(receipt: Receipt, request: Operate, outside: Outsi
   const stays = release === null || release.tag === from || (act.tag === null && compareTags(release.tag, from) < 0)
   if (stays) {
     await tellOfSkipped(receipt, act.tag, from, outside)
-    return { would: 'up_to_date', from, to: from, sha256, switch: null, rehearsal: null }
+    return { would: 'up_to_date', from, to: from, sha256, switch: null, trial: null }
   }
   await assertDatabaseThere(database, receipt.stateDirectory)
   const install = { database, journal, current: from, places, runningImage: async () => null }
@@ -118,7 +118,7 @@ export async function foresee(receipt: Receipt, request: Operate, outside: Outsi
     to: release.tag,
     sha256,
     switch: rehearsal === known ? next : foreseen(rehearsal),
-    rehearsal,
+    trial: rehearsal,
   }
 }
 
@@ -134,7 +134,7 @@ function whatBecomes({ path }: { path: string }): string {
 }
 
 /**
- * `asked`: what the other release asks for; null: not known. `rehearsal`: what is known of it on these data. Throws if the service would refuse when it comes to the
+ * `asked`: what the other release asks for; null: not known. `trial`: what is known of it on these data. Throws if the service would refuse when it comes to the
  * switch.
  */
 export function foreseeSwitch(

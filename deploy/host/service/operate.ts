@@ -224,7 +224,7 @@ async function goBack(
     const status = await client.status()
     if (status === null) throw new BatonError('service_down', 'nobody answers')
     // a release with no way back has changed the data: then the data goes back too
-    const restoreState = operation.rehearsal?.verdict === 'irreversible'
+    const restoreState = operation.trial?.verdict === 'irreversible'
     await askOnce(client, status, { ...request, kind: 'rollback', tag: null, healthUrl: null, restoreState }, outside)
   } catch (cause) {
     throw new BatonError('service_down', `${fault}; going back to ${operation.from} failed too: ${reasonOf(cause)}`, {

@@ -1,4 +1,4 @@
-// `upgrade --dry-run --rehearse`: fetches and verifies the release, tries it on a copy of the data as the update would, and ends there.
+// `upgrade --dry-run --trial`: fetches and verifies the release, tries it on a copy of the data as the update would, and ends there.
 // Runs as the service's user, beside the running service.
 // Must hold: it changes nothing but the verdict in the journal, which spares the update a second rehearsal. It always removes the
 // executable, what that has unpacked and the copy; if this process is killed, the next start or the next operation removes them.
@@ -77,5 +77,5 @@ async function tryRelease(
   const startedAt = new Date().toISOString()
   const operation = newOperation({ id: 'a dry run', kind: 'update', from: current, to: release.tag, startedAt })
   await rehearse({ install, operation, release, candidate: candidate.path, allowIrreversible, signal })
-  return operation.rehearsal ?? null
+  return operation.trial ?? null
 }

@@ -66,7 +66,7 @@ const INTERNAL_IN_IMAGES = new Set(['healthcheck', 'backup\0--snapshot'])
 export const OPERATOR_FLAGS: Readonly<Record<string, boolean>> = {
   ...flags(
     false,
-    'system user json quiet verbose dry-run yes allow-irreversible unpause rehearse restore-state service start',
+    'system user json quiet verbose dry-run yes allow-irreversible unpause trial restore-state service start',
   ),
   ...flags(false, 'no-service no-start purge supervise given-up follow'),
   ...flags(

@@ -61,7 +61,7 @@ options:
 
 ACTION = "baton.fleet.release"
 POLL_SECONDS = 0.01
-# how a host's rehearsal of the release has ended
+# how a host's trial of the release has ended
 TRIED = {"reversible": "the way back is open", "irreversible": "there is no way back", "unproven": "the way back is not proved"}
 
 
@@ -315,7 +315,7 @@ def _remark(now, it):
         return f"an operation is in flight: {flight['kind']} from {flight['from']} to {flight['to'] or 'another release'}"
     if now.get("unproven"):
         return f"{now['unproven']['tag']} has yet to prove itself"
-    tried = TRIED.get((now.get("rehearsal") or {}).get("verdict"), "not on a copy of its data") if now.get("rehearsal") else ""
+    tried = TRIED.get((now.get("trial") or {}).get("verdict"), "not on a copy of its data") if now.get("trial") else ""
     parts = ("is there already" if it["outcome"] == "up_to_date" else tried and f"tried there: {tried}", "container" if now.get("route") == "container" else "")
     alone = f"goes by itself: {now['byItself']}" if now.get("byItself") else ""
     return ", ".join(part for part in (*parts, alone) if part)

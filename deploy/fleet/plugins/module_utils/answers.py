@@ -141,8 +141,8 @@ def looked(calls, route):
         "problem": _problem(check, offered),
         "sha256": planned.get("sha256") or planned.get("digest"),
         "would": planned.get("would"),
-        # how the host's rehearsal of it has ended, if there was one
-        "rehearsal": planned.get("rehearsal"),
+        # how the host's trial of it has ended, if there was one
+        "trial": planned.get("trial"),
         "refused": _refusal(calls, status, doctor, dry, check),
     }
 

@@ -124,7 +124,7 @@ _answer = _object(
     problem=_object(code=_word, message=_text),
     unproven=_object(tag=_tag),
     schedule=_object(mode=_word, pausedUntil=_name),
-    rehearsal=_object(verdict=_word, reason=_text),
+    trial=_object(verdict=_word, reason=_text),
     operation=_object(id=_name, kind=_word, to=_tag, outcome=_outcome, error=_object(message=_text), **{"from": _tag}),
     **{"from": _tag},
 )

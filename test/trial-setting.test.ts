@@ -1,4 +1,4 @@
-// `rehearse` in baton.config.json: what is taken, what is refused, and that it goes into a release only if it is said.
+// `trial` in baton.config.json: what is taken, what is refused, and that it goes into a release only if it is said.
 
 import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
@@ -8,10 +8,10 @@ import { parseProject } from '../deploy/make/project.ts'
 import { equal, is, ok, throws } from './assert.ts'
 import { suite } from './suite.ts'
 
-const test = suite('the setting `rehearse`')
+const test = suite('the setting `trial`')
 
-const parse = (rehearse?: unknown) =>
-  parseProject({ service: 'shop', entry: 'a.js', ...(rehearse === undefined ? {} : { rehearse }) }, '/x')
+const parse = (trial?: unknown) =>
+  parseProject({ service: 'shop', entry: 'a.js', ...(trial === undefined ? {} : { trial }) }, '/x')
 
 const WHOLE: Rehearse = {
   mode: 'always',
@@ -25,15 +25,15 @@ const WHOLE: Rehearse = {
 }
 
 test('what an author says is kept as it is, and nothing is put in', () => {
-  for (const rehearse of [
+  for (const trial of [
     WHOLE,
     {},
     { requests: [] },
     { reversible: false },
     { requests: [{ method: 'POST', path: '/', body: null }] },
   ])
-    equal(parse(rehearse).rehearse, rehearse)
-  equal([parse().rehearse, parse(null).rehearse], [null, null])
+    equal(parse(trial).trial, trial)
+  equal([parse().trial, parse(null).trial], [null, null])
 })
 
 test('it goes into the release; a release without it is the one that it was before', () => {
@@ -46,56 +46,56 @@ test('it goes into the release; a release without it is the one that it was befo
 const request = (some: object) => ({ requests: [{ path: '/', ...some }] })
 
 for (const [what, rehearse, fault] of [
-  ['no object', 'always', 'expected an object in `rehearse`, got "always"'],
-  ['an unknown member', { moed: 'auto' }, 'unknown setting `rehearse.moed`, expected one of mode, requests,'],
-  ['another mode', { mode: 'sometimes' }, 'expected auto or always or never in `rehearse.mode`, got "sometimes"'],
-  ['requests that are no list', { requests: {} }, 'expected a list of at most 32 in `rehearse.requests`'],
+  ['no object', 'always', 'expected an object in `trial`, got "always"'],
+  ['an unknown member', { moed: 'auto' }, 'unknown setting `trial.moed`, expected one of mode, requests,'],
+  ['another mode', { mode: 'sometimes' }, 'expected auto or always or never in `trial.mode`, got "sometimes"'],
+  ['requests that are no list', { requests: {} }, 'expected a list of at most 32 in `trial.requests`'],
   ['too many requests', { requests: Array.from({ length: 33 }, () => ({ path: '/' })) }, 'a list of at most 32'],
-  ['a request without a path', { requests: [{ method: 'POST' }] }, 'expected `path` in `rehearse.requests[0]`'],
+  ['a request without a path', { requests: [{ method: 'POST' }] }, 'expected `path` in `trial.requests[0]`'],
   [
     'a path without a slash',
     request({ path: 'notes' }),
-    'a path such as `/notes`, at most 2048 characters in `rehearse.requests[0].path`',
+    'a path such as `/notes`, at most 2048 characters in `trial.requests[0].path`',
   ],
   ['a path that names a host', request({ path: '//elsewhere/x' }), 'a path such as `/notes`'],
   ['a path with a blank', request({ path: '/a b' }), 'a path such as `/notes`'],
-  ['an unknown member of a request', request({ code: 201 }), 'unknown setting `rehearse.requests[0].code`'],
-  ['another method', request({ method: 'post' }), 'or DELETE in `rehearse.requests[0].method`, got "post"'],
+  ['an unknown member of a request', request({ code: 201 }), 'unknown setting `trial.requests[0].code`'],
+  ['another method', request({ method: 'post' }), 'or DELETE in `trial.requests[0].method`, got "post"'],
   [
     'a status that is none',
     request({ status: 99 }),
-    'a whole number from 100 to 599 in `rehearse.requests[0].status`, got 99',
+    'a whole number from 100 to 599 in `trial.requests[0].status`, got 99',
   ],
   [
     'a body for GET',
     request({ body: {} }),
-    'expected a `method` that has a body, such as POST, in `rehearse.requests[0].body`, got "GET"',
+    'expected a `method` that has a body, such as POST, in `trial.requests[0].body`, got "GET"',
   ],
   ['a body too large', request({ method: 'PUT', body: 'x'.repeat(16_383) }), 'expected JSON of at most 16384 bytes'],
   [
     'a header of two lines',
     request({ headers: { a: 'b\r\nc: d' } }),
-    'expected text of one line in `rehearse.requests[0].headers.a`',
+    'expected text of one line in `trial.requests[0].headers.a`',
   ],
   [
     'a header of another name',
     request({ headers: { 'a b': 'c' } }),
-    'expected names of headers in `rehearse.requests[0].headers`',
+    'expected names of headers in `trial.requests[0].headers`',
   ],
   ['headers too large', request({ headers: { a: 'b'.repeat(5000) } }), 'expected at most 4096 bytes'],
-  ['SQL too long', { prepare: '-'.repeat(16_385) }, 'expected SQL, at most 16384 characters in `rehearse.prepare`'],
-  ['SQL of too many bytes', { prepare: 'é'.repeat(8193) }, 'expected SQL of at most 16384 bytes in `rehearse.prepare`'],
+  ['SQL too long', { prepare: '-'.repeat(16_385) }, 'expected SQL, at most 16384 characters in `trial.prepare`'],
+  ['SQL of too many bytes', { prepare: 'é'.repeat(8193) }, 'expected SQL of at most 16384 bytes in `trial.prepare`'],
   ['SQL that is no text', { prepare: ['DELETE'] }, 'expected SQL, at most'],
   [
     'too many files',
     { files: Array.from({ length: 17 }, (_, at) => `f${at}`) },
-    'expected a list of at most 16 in `rehearse.files`',
+    'expected a list of at most 16 in `trial.files`',
   ],
   ['a file elsewhere', { files: ['../other'] }, 'expected paths inside the state directory'],
   ['a file by its whole path', { files: ['/etc/passwd'] }, 'expected paths inside the state directory'],
   ['the whole state directory', { files: ['uploads/..'] }, 'other than `update` and all of it'],
   ['what is Baton’s own', { files: ['./update/journal.json'] }, 'other than `update` and all of it'],
-  ['a word that is neither true nor false', { reversible: 'yes' }, 'expected true or false in `rehearse.reversible`'],
+  ['a word that is neither true nor false', { reversible: 'yes' }, 'expected true or false in `trial.reversible`'],
 ] as const)
   test(`refuses ${what}`, () => {
     throws(
@@ -110,7 +110,7 @@ test('all faults are told at once', () => {
   } catch (error) {
     const { message } = error as Error
     for (const name of ['mode', 'requests[0].path', 'requests[0].status', 'files'])
-      ok(message.includes(`\`rehearse.${name}\``), message)
+      ok(message.includes(`\`trial.${name}\``), message)
     return
   }
   throw new Error('expected it to be refused')
@@ -119,9 +119,9 @@ test('all faults are told at once', () => {
 test('the example of the guide is taken as it stands', async () => {
   const guide = await readFile(join(import.meta.dirname, '../docs/author/migrations.md'), 'utf8')
   const [, example = ''] = /```json\n([^`]*)```/.exec(guide) ?? []
-  const { rehearse } = JSON.parse(example) as { rehearse: Rehearse }
-  equal(parse(rehearse).rehearse, rehearse)
-  equal(Object.keys(rehearse), Object.keys(WHOLE))
+  const { trial } = JSON.parse(example) as { trial: Rehearse }
+  equal(parse(trial).trial, trial)
+  equal(Object.keys(trial), Object.keys(WHOLE))
 })
 
 test.run()
