@@ -3,6 +3,9 @@
 
 import { readdirSync, readFileSync, statSync } from 'node:fs'
 import { dirname, join, normalize } from 'node:path'
+import { SETTINGS, type Setting } from '../agent/words.ts'
+import { PROGRAMS } from '../deploy/cli-page.ts'
+import { shownOf } from '../deploy/lib/flags.ts'
 
 const ROOT = join(import.meta.dirname, '..')
 /** a file below this that one file alone imports is perhaps a part of that file */
@@ -41,6 +44,12 @@ say(
   'docs',
   `${count(wordsOf(guides))} words (at most ${count(WORDS_MAX)}), ${count(wordsOf(reference))} of them reference; beside them README and CONTRIBUTING ${count(wordsOf(doors))}, decisions ${count(wordsOf(docs) - wordsOf(guides))}`,
 )
+const flags = PROGRAMS.flatMap(({ commands }) => commands).map(
+  ({ args }) => Object.values(shownOf(args, false)).filter(({ type }) => type !== 'positional').length,
+)
+const settings = leavesOf(SETTINGS)
+say('first help', `at most ${Math.max(...flags)} flags a command, in ${flags.length} commands`)
+say('settings', `${settings.filter(({ isUsual }) => isUsual === true).length} shown first, of ${settings.length}`)
 if (process.argv.includes('--files')) {
   for (const { path, by, lines } of small.toSorted((a, b) => a.lines - b.lines)) {
     process.stdout.write(`${String(lines).padStart(4)}  ${path}  ${by}\n`)
@@ -49,6 +58,12 @@ if (process.argv.includes('--files')) {
 
 function say(what: string, text: string): void {
   process.stdout.write(`${what.padEnd(14)}${text}\n`)
+}
+
+/** The members that are not objects themselves. */
+function leavesOf(setting: Setting): Setting[] {
+  if (setting.type === 'array' && setting.items.type === 'object') return leavesOf(setting.items)
+  return setting.type === 'object' ? Object.values(setting.properties ?? {}).flatMap(leavesOf) : [setting]
 }
 
 /** The TypeScript files that exactly one file of the product imports. */

@@ -1,5 +1,5 @@
 // Says what an operation would do, for an honest dry run: it asks the feed, looks at the backup, and throws what the operation
-// would throw. Changes nothing anywhere; what a rehearsal writes meanwhile, `trial.ts` removes.
+// would throw. Changes nothing anywhere; what a rehearsal writes meanwhile, `rehearse.ts` removes.
 
 import { dirname } from 'node:path'
 import {
