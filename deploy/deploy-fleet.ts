@@ -20,9 +20,9 @@ import {
 import { helpFor, printHelp } from './lib/help.ts'
 import { printError, printJson, printLine } from './lib/printer.ts'
 
-/** Without its default, which the role has: it would beat a variable of the inventory. */
-const waiting = (flag: 'lock-timeout' | 'health-timeout') => {
-  const { default: normal, description, ...rest } = WAITING_FLAGS[flag]
+/** Without its default, which the role has: it would beat a variable of the inventory. `normal`: the role's. */
+const waiting = (flag: 'lock-timeout' | 'health-timeout', normal: string) => {
+  const { default: _, description, ...rest } = WAITING_FLAGS[flag]
   return { ...rest, description: `${description} (${normal})` }
 }
 
@@ -61,8 +61,8 @@ export const COMMAND = {
       default: false,
       description: 'also on hosts that run a newer release',
     },
-    'lock-timeout': waiting('lock-timeout'),
-    'health-timeout': waiting('health-timeout'),
+    'lock-timeout': waiting('lock-timeout', '10m, since nobody sits beside it'),
+    'health-timeout': waiting('health-timeout', '60s'),
     'before-host': {
       type: 'string',
       advanced: true,

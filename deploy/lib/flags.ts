@@ -57,7 +57,7 @@ export const WAITING_FLAGS = {
   },
   'lock-timeout': {
     ...DURATION,
-    default: '10m',
+    default: '0',
     advanced: true,
     description: 'how long to wait for an operation in flight; 0: give up at once',
   },

@@ -175,6 +175,9 @@ function told(
       `the panel is at ${ownRelease().scheme ?? 'http'}://${chosen.choices.listen}${own.basePath}/web/settings.html`,
     )
     lines.push(`the password of the panel and the endpoints is \`dashboard.password\` in ${layout.configPath}`)
+    lines.push(
+      'it asks the feed four times a day for a newer release, and installs none by itself: `update.auto.mode` in the same file says so',
+    )
   }
   // root's commands are about the whole host, unless they say otherwise
   const isRootsOwn = isRoot() && layout.scope === 'user'
