@@ -15,7 +15,8 @@ import { TRUST_WORDS } from './trust/main.ts'
 
 interface ListedProgram {
   name: string
-  about: string
+  /** null: for a clone of Baton, and not on the page */
+  about: string | null
   commands: readonly CommandLine[]
 }
 
@@ -61,7 +62,7 @@ export const PROGRAMS: readonly ListedProgram[] = [
   { name: 'baton trust', about: 'From a clone: `npm run trust --`.', commands: TRUST_WORDS },
   {
     name: 'npm run',
-    about: 'In a clone of Baton, for the reference service: `npm run build -- v1.0.0`.',
+    about: null,
     commands: [named('build', BUILD, BUILD.description)],
   },
 ]
@@ -89,7 +90,7 @@ export function cliPage(): string {
   )?.args
   const kept = Object.fromEntries(PLACE.flatMap((name) => (place?.[name] === undefined ? [] : [[name, place[name]]])))
   const told = new Set<string>()
-  const parts = PROGRAMS.map(({ name, about, commands }) => {
+  const parts = PROGRAMS.filter(({ about }) => about !== null).map(({ name, about, commands }) => {
     const shown = commands.filter(({ hidden }) => hidden !== true)
     const often = oftenIn(shown)
     const most = Object.keys(often).length === 0 ? '' : `\n\nMost of these take:\n\n${listOf(often).trimEnd()}`

@@ -164,13 +164,13 @@ const UPDATE: Readonly<Record<string, Setting>> = {
     enum: BUSY,
     description:
       'stop-first: what happens after the last try. `cut`: the requests that still run are closed, and counted as `cut`. ' +
-      '`give-up`: the update ends as `failed` with the code `busy` (exit 7), nothing was switched, and no release is blamed. ' +
+      '`give-up`: the update ends as `failed` (`busy`, exit 7), and nothing was switched. ' +
       'Default: `give-up` for an automatic update, `cut` for one that a person asks for. A rollback always cuts',
   },
   maxPause: time(
     'maxPause',
-    'stop-first: an update that is expected to make clients wait longer is refused before anything stops (`refused`, exit 7); a ' +
-      'dry run and `doctor` say so before. What is expected is the pause of the last good switch, or what a trial of this release has ' +
+    'stop-first: an update that is expected to make clients wait longer is refused before anything stops (`refused`, exit 7). ' +
+      'What is expected is the pause of the last good switch, or what a trial of this release has ' +
       'measured, if that is longer; if neither is known, nothing is refused, and a rollback never is. After a release that started ' +
       'slowly, raise it. It ends no pause that turns out longer: `stopTimeout` and `readyTimeout` do',
   ),
