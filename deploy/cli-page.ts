@@ -76,7 +76,7 @@ const INTRODUCTION = `# Commands
 \`npm run pages\` writes this page. \`help COMMAND\` shows what is set most, \`--help --all\` everything.
 
 \`TAG\` is a release, such as \`v1.1.0\`. A duration has its unit: \`300ms\`, \`30s\`, \`5m\`, \`2h\`, \`7d\`; 0 needs none. A flag's
-value follows it, or a \`=\`. What stands in brackets is the default.
+value follows it, or a \`=\`. A default stands in parentheses.
 
 | exit | means |
 |---|---|

@@ -9,7 +9,7 @@ others have defaults that fit.
 
 They are members of \`config.json\`, which install.sh names and \`<service> doctor\` checks. They count from the next start; \`update.trial\`,
 \`update.auto\` and \`update.onOutcome\` at once. Other members may be the application's. Editors know them by
-[settings.schema.json](../../settings.schema.json). \`npm run pages\` writes this page. In brackets: the default, and what is expected.
+[settings.schema.json](../../settings.schema.json). \`npm run pages\` writes this page. In parentheses: the default, and what is expected.
 `
 
 /** Content of settings.schema.json. */
