@@ -73,14 +73,14 @@ export const LISTENER = {
 /** `update.auto`, and without `allow` the panel's `update/policy.json`. */
 export const RULES = {
   type: 'object',
-  description: 'what the service may do by itself (docs/operator/automatic.md)',
+  description: 'automatic updates (docs/operator/automatic.md)',
   properties: {
     mode: {
       isUsual: true,
       type: 'string',
       enum: MODES,
       default: 'notify',
-      description: 'which releases the service installs by itself',
+      description: 'which releases are installed automatically',
     },
     days: {
       type: 'array',
@@ -115,19 +115,19 @@ export const RULES = {
       type: 'string',
       pattern: '^\\d{4}-\\d\\d-\\d\\d',
       form: 'a day such as `2026-12-27` or a time with an offset',
-      description: 'nothing is installed by itself before it',
+      description: 'nothing is installed automatically before it',
     },
     skip: {
       type: 'string',
       pattern: TAG.source,
       form: 'a tag of the form vX.Y.Z',
-      description: 'a tag that is never installed by itself',
+      description: 'a tag that is never installed automatically',
     },
     allow: {
       type: 'array',
       items: { type: 'string', enum: ALLOWANCES },
       maxItems: ALLOWANCES.length,
-      description: 'what may be installed by itself beyond the rule',
+      description: 'what may be installed automatically beyond the rule',
     },
   },
 } as const satisfies Setting
