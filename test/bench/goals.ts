@@ -97,7 +97,7 @@ function stateGoals({ beside, irreversible }: StateResult): Goal[] {
   const writers = beside.map(({ mode, mebibytes, copyingMs, startingMs, steadyMs, refused }) => {
     const more = Math.round(Math.max(copyingMs, startingMs) - steadyMs)
     return {
-      goal: `a writer waits at most ${OVER_MS} ms more for a rehearsal of ${mebibytes} MiB (${mode})`,
+      goal: `a writer waits at most ${OVER_MS} ms more for a trial of ${mebibytes} MiB (${mode})`,
       got: `${more} ms, ${refused} rows refused`,
       met: more <= OVER_MS && refused === 0,
     }

@@ -202,7 +202,7 @@ function markdownOf({ beside, irreversible }: Omit<StateResult, 'markdown'>): st
         'journal',
         'database',
         'copy',
-        'rehearsal',
+        'trial',
         'longest wait without',
         'while it is copied',
         'while releases start',
