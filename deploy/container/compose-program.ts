@@ -2,6 +2,7 @@
 // write; and no variable that a project's file names enters the environment of a program that this file starts.
 
 import { execFile } from 'node:child_process'
+import { constants } from 'node:fs'
 import { access, readFile, realpath, writeFile } from 'node:fs/promises'
 import { isAbsolute, join } from 'node:path'
 import { promisify } from 'node:util'
@@ -125,7 +126,8 @@ function fixedEnvironment({ socketPath }: Engine): Record<string, string> {
 }
 
 async function environmentOf({ environmentFile }: ComposeProject): Promise<string> {
-  return await readFile(environmentFile, 'utf8').catch((cause: NodeJS.ErrnoException) => {
+  const flag = constants.O_RDONLY | constants.O_NOFOLLOW
+  return await readFile(environmentFile, { encoding: 'utf8', flag }).catch((cause: NodeJS.ErrnoException) => {
     if (cause.code === 'ENOENT' && environmentFile.endsWith('/.env')) return ''
     throw new BatonError('refused', `reading the project's ${environmentFile}: ${reasonOf(cause)}`, { cause })
   })

@@ -2,12 +2,12 @@
 // project's file stays the truth and the next `up` finds nothing to do. The release is set where the compose file takes it from:
 // in a variable of `.env`; or, if the file names the tag itself, by giving that tag to the new image.
 
-import { realpath } from 'node:fs/promises'
 import { isAbsolute, join } from 'node:path'
 import { BatonError } from '../../agent/words.ts'
 import { formatCommand } from '../lib/shell.ts'
 import { type Compose, findCompose, type ComposeProject } from './compose-program.ts'
 import type { Engine } from './engine/engine.ts'
+import { folderOf, withoutLinks } from './environment-file.ts'
 import { type ContainerInspection, type ImageInspection, labelsOf, nameOf } from './inspection.ts'
 import type { JobOrigin } from './job.ts'
 import { COMPOSE_LABELS, isKept, parseReference } from './reference.ts'
@@ -34,8 +34,9 @@ export async function composeFor(
   request: ContainerRequest,
   tools: Tools,
 ): Promise<Composed | null> {
-  const project = composeProjectOf(container)
-  if (project === null) return null
+  const said = composeProjectOf(container)
+  if (said === null) return null
+  const project = { ...said, environmentFile: await withoutLinks(said.environmentFile) }
   const compose = await findCompose(project, container, tools.engine)
   const [setting, before] = await Promise.all([findSetting(project, compose), hashes(compose, {})])
   const { repository } = setting
@@ -44,7 +45,8 @@ export async function composeFor(
   const variable =
     setting.kind === 'variable'
       ? {
-          environmentFile: await realpath(project.environmentFile).catch(() => project.environmentFile),
+          environmentFile: project.environmentFile,
+          folder: await folderOf(project.environmentFile),
           variable: setting.name,
           value: tag,
         }

@@ -1,22 +1,59 @@
-// Sets one variable in a compose project's `.env`. Must hold: every other line stays as it is; the file is whole at any instant.
+// Sets one variable in a compose project's `.env`. Must hold: every other line stays as it is; the file is whole at any instant. The
+// user may be root, and the project's folder another user's: no link of that user's leads a read or a write anywhere else.
 
-import { readFile, realpath, stat } from 'node:fs/promises'
+import { constants } from 'node:fs'
+import { type FileHandle, lstat, open, readlink } from 'node:fs/promises'
+import { basename, dirname, join, resolve } from 'node:path'
 import { makeDisk } from '../../agent/install.ts'
+import { BatonError } from '../../agent/words.ts'
+import type { JobOrigin } from './job.ts'
 
-export async function setVariable(wanted: { environmentFile: string; variable: string; value: string }): Promise<void> {
+const LINKS_MAX = 40
+const { O_DIRECTORY, O_NOFOLLOW, O_NONBLOCK, O_RDONLY } = constants
+
+/** The path without links. Follows links of root's and of this user. Throws BatonError refused at any other. */
+export async function withoutLinks(path: string): Promise<string> {
+  const parts = resolve(path).split('/')
+  let [at, links] = ['/', 0]
+  for (let part = parts.shift(); part !== undefined; part = parts.shift()) {
+    const next = join(at, part)
+    const found = await lstat(next).catch(() => null)
+    if (found?.isSymbolicLink() !== true) at = next
+    else if ((found.uid !== 0 && found.uid !== process.geteuid?.()) || ++links > LINKS_MAX)
+      throw refused(`${path} leads through ${next}, a link of user id ${found.uid}`)
+    else {
+      const target = await readlink(next)
+      parts.unshift(...target.split('/'))
+      if (target.startsWith('/')) at = '/'
+    }
+  }
+  return at
+}
+
+/** What tells the folder of this path from any other that may have its name later. */
+export async function folderOf(path: string): Promise<string> {
+  await using folder = await open(dirname(path), O_RDONLY | O_DIRECTORY | O_NOFOLLOW)
+  if ((await readlink(here(folder))) !== dirname(path)) throw refused(`${dirname(path)} has become a link`)
+  return await identityOf(folder)
+}
+
+/** Throws BatonError refused if the path has become another one since it was decided. */
+export async function setVariable(wanted: NonNullable<JobOrigin['compose']>): Promise<void> {
   const { environmentFile: path, variable, value } = wanted
-  const text = await readFile(path, 'utf8').catch((error: NodeJS.ErrnoException) => {
-    if (error.code === 'ENOENT') return ''
-    throw error
-  })
+  await using folder = await open(dirname(path), O_RDONLY | O_DIRECTORY | O_NOFOLLOW)
+  if ((await identityOf(folder)) !== wanted.folder) throw refused(`${dirname(path)} is another folder by now`)
+  const file = join(here(folder), basename(path))
+  const { text, mode, owner } = await contentOf(file, path)
   const changed = withVariable(text, variable, value)
   if (changed === text) return
-  const file = await realpath(path).catch(() => path) // replace the link's target, not the link
-  const mode = await stat(file).then(
-    (found) => found.mode & 0o777,
-    () => 0o600,
-  ) // it may hold secrets
-  await makeDisk().writeWhole(file, changed, mode)
+  const disk = makeDisk()
+  await disk.replace(file, async (temporary) => {
+    await using made = await disk.create(temporary, mode)
+    if (owner !== null && process.geteuid?.() === 0) await made.chown(owner.uid, owner.gid)
+    await made.writeFile(changed)
+    await disk.flush(made, temporary)
+  })
+  await disk.flushDirectory(here(folder))
 }
 
 /** The text of a `.env` with one variable set; all other lines as they are. Pure. */
@@ -26,4 +63,34 @@ export function withVariable(text: string, name: string, value: string): string 
   if (at < 0) lines.push(`${name}=${value}`)
   else lines[at] = `${name}=${value}`
   return `${lines.join('\n')}\n`
+}
+
+/** An open folder's path, whatever becomes of its name. */
+function here({ fd }: FileHandle): string {
+  return `/proc/self/fd/${fd}`
+}
+
+async function identityOf(folder: FileHandle): Promise<string> {
+  const { dev, ino } = await folder.stat()
+  return `${dev}:${ino}`
+}
+
+/** `path`: as a person knows the file. */
+async function contentOf(file: string, path: string) {
+  try {
+    await using found = await open(file, O_RDONLY | O_NOFOLLOW | O_NONBLOCK)
+    const { mode, uid, gid } = await found.stat()
+    return { text: await found.readFile('utf8'), mode: mode & 0o777, owner: { uid, gid } }
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException
+    if (code === 'ELOOP') throw refused(`${path} has become a link`)
+    if (code !== 'ENOENT') throw error
+    return { text: '', mode: 0o600, owner: null } // it may hold secrets
+  }
+}
+
+function refused(what: string): BatonError {
+  return new BatonError('refused', `${what}: this command may be root's, and writes only where the project itself is`, {
+    hint: 'put a file in the place of the link, or let root own the link: `chown -h root`',
+  })
 }

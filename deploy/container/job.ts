@@ -32,8 +32,11 @@ export interface JobOrigin {
   snapshot: string | null
   /** the same as the engine's host has it; null: it is on no mount. Older versions of this program left it out */
   snapshotOnHost?: string | null
-  /** variable to set, so that compose's file says what runs; null without compose, or if the compose file names the tag itself */
-  compose: { environmentFile: string; variable: string; value: string } | null
+  /**
+   * variable to set, so that compose's file says what runs; null without compose, or if the compose file names the tag itself.
+   * `environmentFile` is a path without links, and `folder` tells its folder from any other (environment-file.ts)
+   */
+  compose: { environmentFile: string; folder: string; variable: string; value: string } | null
   /** whether the container is compose's; if so, no other container is kept that compose would take for its own */
   ofCompose: boolean
   /** if the container moves behind a holder or out again: which way, and the holder's id */

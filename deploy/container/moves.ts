@@ -6,8 +6,8 @@ import { BatonError } from '../../agent/words.ts'
 import { type Engine, isUnreachable } from './engine/engine.ts'
 import type { ContainerInspection, RestartPolicy } from './inspection.ts'
 import { setVariable } from './environment-file.ts'
-import { asItWas, type Job, type JobOrigin } from './job.ts'
-import { namesFor, ORIGIN_LABEL } from './reference.ts'
+import { asItWas, type Job, type JobOrigin, parseOrigin } from './job.ts'
+import { namesFor, ORIGIN_LABEL, rollbackTag } from './reference.ts'
 import { type Specification, specify } from './specification.ts'
 import { imageOfContainer, inheritedVolumes, nameNow } from './survey.ts'
 
@@ -121,7 +121,21 @@ export async function commit({ origin, predecessor, successor }: Job, engine: En
   if (origin.ofCompose) return old === null ? undefined : await again(engine, () => engine.remove(predecessor))
   const { previous } = namesFor(origin.name)
   await makeRoom(previous, predecessor, engine)
-  if (old !== null) await rename(predecessor, previous, engine)
+  if (old === null) return
+  await rename(predecessor, previous, engine)
+  const earlier = parseOrigin(old)
+  if (earlier !== null) await keepOneTag(origin, { gone: earlier, kept: origin }, engine)
+}
+
+/** Removes the tag that kept an image, if another one in another repository does so now: a service has one. */
+export async function keepOneTag(
+  { name }: JobOrigin,
+  { gone, kept }: Record<'gone' | 'kept', JobOrigin>,
+  engine: Engine,
+): Promise<void> {
+  if (gone.repository === kept.repository) return
+  // refused if the image has no other name and a container uses it: then it is no leftover
+  await again(engine, () => engine.untag(`${gone.repository}:${rollbackTag(name)}`)).catch(() => {})
 }
 
 /**

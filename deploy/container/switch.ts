@@ -193,6 +193,7 @@ async function retag(predecessor: string, origin: JobOrigin, engine: Engine): Pr
   const earlier = container === null ? null : parseOrigin(container)
   if (earlier === null || (await engine.image(earlier.image)) === null) return
   await move.again(engine, () => engine.tag(earlier.image, earlier.repository, rollbackTag(origin.name)))
+  await move.keepOneTag(origin, { gone: origin, kept: earlier }, engine)
 }
 
 function facts({ origin, image }: Pick<Job, 'origin' | 'image'>): Partial<ContainerEnd> {

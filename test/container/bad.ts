@@ -431,6 +431,38 @@ test('rolls back by image, not by tag, and back again; a prune in between takes 
   await engine.docker('rm', '-f', ...(await names('moving')))
 })
 
+test('one tag keeps the old image of a service, also if its releases lie in two repositories and if one fails', async () => {
+  const [name, here, there] = ['tagged', `${registry.host}/here`, `${registry.host}/there`]
+  await publish(registry.host, 'here', ['v1.0.0'], probeImage('v1.0.0'))
+  for (const tag of ['v1.1.0', 'v1.3.1']) await publish(registry.host, 'there', [tag], probeImage(tag))
+  await publish(registry.host, 'here', ['v1.2.1'], probeImage('v1.2.1', { Entrypoint: ['/bin/false'], Cmd: null }))
+  const kept = async () => {
+    const lines = (await engine.docker('images', '--no-trunc', '--format', '{{.ID}} {{.Repository}}:{{.Tag}}')).split(
+      '\n',
+    )
+    return lines.filter((line) => line.endsWith(`:baton-rollback-${name}`)).toSorted()
+  }
+  const imageOf = async () => (await engine.inspect(name)).Image
+  const deployed = async (release: string, repository: string) =>
+    (await deployIn(engine, { container: name, release, repository })).outcome
+  await engine.docker('run', '-d', '--name', name, `${here}:v1.0.0`)
+  await healthy(engine, name)
+  const first = await imageOf()
+  equal(await deployed('v1.1.0', there), 'updated')
+  equal(await kept(), [`${first} ${here}:baton-rollback-${name}`])
+  const second = await imageOf()
+  equal(await deployed('v1.3.1', there), 'updated')
+  equal(await kept(), [`${second} ${there}:baton-rollback-${name}`])
+  equal(await deployed('v1.0.0', here), 'updated')
+  const third = await kept()
+  equal(third.length, 1)
+  match(third[0] ?? '', / \S+\/there:baton-rollback-tagged$/)
+  // it tags what runs, and takes that back
+  equal(await deployed('v1.2.1', here), 'reverted')
+  equal(await kept(), third)
+  await engine.docker('rm', '-f', ...(await names(name)))
+})
+
 test.long('refuses a task of a swarm service, and names the command of swarm', async () => {
   await engine.docker('swarm', 'init', '--advertise-addr', '127.0.0.1')
   try {

@@ -1,6 +1,6 @@
 // Containers of a compose project, with the real docker-compose: its file stays the truth, and going back goes by image id.
 
-import { access, chmod, mkdir, readFile, stat, writeFile } from 'node:fs/promises'
+import { access, chmod, lchown, mkdir, readFile, readlink, rename, stat, symlink, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { isLong, suite } from '../suite.ts'
 import { equal, match, ok, rejects, withCode } from '../assert.ts'
@@ -67,6 +67,27 @@ test('puts the old release back when the new one fails', async () => {
   equal(ended.outcome, 'reverted')
   equal(await readFile(environment, 'utf8'), 'BEACON_TAG=v1.0.0\n')
   await runs(name, 'v1.0.0')
+})
+
+test('a link of another user leads no write out of the project; a link of root’s does, and stays', async () => {
+  const { name, environment } = await project('linked', '${BEACON_TAG}', 'BEACON_TAG=v1.0.0\n')
+  const target = join(labFolder(), 'of-root.env')
+  await rename(environment, target)
+  await symlink(target, environment)
+  await lchown(environment, 1000, 1000)
+  for (const dryRun of [true, false]) {
+    const { message } = await rejects(
+      deployIn(engine, { container: name, release: 'v1.1.0', dryRun }),
+      withCode('refused'),
+    )
+    match(message, /\.env leads through \S+\/linked\/\.env, a link of user id 1000: /)
+  }
+  equal(await readFile(target, 'utf8'), 'BEACON_TAG=v1.0.0\n')
+  await runs(name, 'v1.0.0')
+
+  await lchown(environment, 0, 0)
+  equal((await deployIn(engine, { container: name, release: 'v1.1.0' })).outcome, 'updated')
+  equal([await readlink(environment), await readFile(target, 'utf8')], [target, 'BEACON_TAG=v1.1.0\n'])
 })
 
 test.long('going back takes no longer with compose than without it', async () => {
@@ -172,7 +193,7 @@ test('an image that says it is a compose project starts no program of its own on
       '--label',
       label.join('='),
     ])
-  const linked = join(labFolder(), 'linked')
+  const linked = join(labFolder(), 'linked-volume')
   await run(['ln', '-s', folder, linked])
   for (const at of isLong ? [folder, linked] : [linked]) {
     await start('taken', 'v1.1.0', given(at))
