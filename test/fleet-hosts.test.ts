@@ -17,7 +17,6 @@ const WAY: scenarios.Way = {
   waves: isLong ? '1,3,100%' : '1,100%',
   soak: '1s',
   dies: 'dies-after-1s',
-  sickens: 'unhealthy-after-6s',
   longSoak: '8s',
   // as many as the two processors have room for beside the hosts
   load: { clients: 4, thinkMs: [20, 60] },

@@ -112,6 +112,30 @@ for (const [release, what, message] of isLong ? FAILING : FAILING_IN_CI) {
   })
 }
 
+beside(
+  'a release that never listens, and hears no signal, is killed at once: clients wait for the health timeout and not for a stop too',
+  async () => {
+    const deaf = ['/bin/sh', '-c', 'trap "" TERM; while :; do sleep 0.1; done']
+    const image = probeImage('v1.2.9', { Entrypoint: deaf, Cmd: null, StopSignal: 'SIGTERM' })
+    await publish(registry.host, 'beacon', ['v1.2.9'], image)
+    const { Id } = await old('deaf')
+    const stops: [string, number | null][] = []
+    const ended = await deployIn(engine, { container: 'deaf', release: 'v1.2.9', healthTimeoutMs: 3000 }, (client) => ({
+      ...client,
+      async stop(id, seconds) {
+        stops.push([id === Id ? 'old' : 'new', seconds])
+        await client.stop(id, seconds)
+      },
+    }))
+    equal([ended.outcome, ended.healthy], ['reverted', true], ended.error?.message)
+    equal(
+      stops.filter(([which]) => which === 'new'),
+      [['new', 0]],
+    )
+    await engine.docker('rm', '-f', ...(await names('deaf')))
+  },
+)
+
 beside('a release that its own check calls unhealthy while it warms up is waited for', async () => {
   await old('warming')
   let wasUnhealthy = false

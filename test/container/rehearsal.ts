@@ -53,6 +53,12 @@ test('the way back is open: the deployment says so and goes on, and nothing is l
   const ended = await deployTo('v1.1.0')
   equal([ended.outcome, ended.error?.message], ['updated', undefined])
   match(notesOf(ended), /^tried on a copy of your data: \d rows, [\d.]+ s, the way back is open$/m)
+  const { snapshotOnHost = null } = ended
+  ok(snapshotOnHost?.startsWith(join(place, 'update/snapshots/ledger.db.v1.0.0.')) === true, `${snapshotOnHost}`)
+  match(
+    formatDeployEvent(ended.events.at(-1) as DeployEvent).join('\n'),
+    `the database as it was before: ${snapshotOnHost}`,
+  )
   await nothingLeft()
   sql('SELECT colour FROM notes')
   const back = await deployIn(engine, { container: NAME, release: null, probationMs: 200 })
@@ -158,6 +164,10 @@ for (const [what, { text, verdict }] of Object.entries(MIGRATIONS))
       is(code, what === 'dies later' ? 'reverted' : 'updated', JSON.stringify(ended))
       if ('events' in ended)
         match(notesOf(ended), verdict === 'reversible' ? 'the way back is open' : 'values changed in')
+      if ('events' in ended && verdict === 'unproven') {
+        const lines = ended.events.flatMap((event) => formatDeployEvent(event))
+        is(lines.filter((line) => line.includes('not proved')).length, 1, 'told in one line, and once')
+      }
     }
     await nothingLeft()
     if (code === 'updated')

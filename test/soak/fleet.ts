@@ -11,7 +11,6 @@ const WAY: scenarios.Way = {
   waves: '1,5,100%',
   soak: '5s',
   dies: 'dies-after-20s',
-  sickens: 'unhealthy-after-45s',
   longSoak: '25s',
   load: { clients: 8, thinkMs: [10, 40] },
 }
