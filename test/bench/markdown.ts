@@ -47,14 +47,13 @@ function goalsMarkdown(goals: Goal[]): string[] {
 
 function handoverMarkdown(section: Section<HandoverResult>): string[] {
   const { peers, missing, failed, switches, drainMs, clients, carried = false, pairs } = section.result
-  const summary = peers.map(({ title, loads, bareStartMs, quietSwitchMs, loadedSwitchMs }) => [
+  const summary = peers.map(({ title, loads, quietSwitchMs, loadedSwitchMs }) => [
     title,
     String(loads.fresh.lost),
     `${loads.keepalive.closed} (${loads.keepalive.lost})`,
     `${loads.stream.closed} (${loads.stream.lost})`,
     `${loads.websocket.closed} (${loads.websocket.lost})`,
     `${quietSwitchMs}`,
-    `${bareStartMs}`,
     `${loadedSwitchMs}`,
   ])
   return [
@@ -69,12 +68,11 @@ function handoverMarkdown(section: Section<HandoverResult>): string[] {
         'streams: closed (lost)',
         'WebSockets: closed (lost)',
         'go → new version, ms',
-        'bare start, ms',
         'go → new version under load, ms',
       ],
       ...summary,
     ]),
-    `${carried ? 'Baton carries a WebSocket if its author registers it. ' : ''}The Node services close a WebSocket with 1012, the proxies cut it at the drain deadline. *Go* is the order to switch (for Baton: the request), the *bare start* one process until its first answer. Baton's restart stage alone, without what the others have done before the order, takes ${restartOf(peers)}.`,
+    `${carried ? 'Baton carries a WebSocket if its author registers it. ' : ''}The Node services close a WebSocket with 1012, the proxies cut it at the drain deadline. *Go* is the order to switch (for Baton: the request, with check, download and verify). Baton's restart stage alone takes ${restartOf(peers)}.`,
     ...waitsMarkdown(peers),
     ...(pairs === undefined ? [] : pairsMarkdown(pairs)),
     '[performance.json](performance.json) has the version and the configuration of each peer.',
@@ -128,7 +126,7 @@ function restartOf(peers: PeerResult[]): string {
   const own = peers.find(({ restartMs }) => restartMs !== null)
   if (own === undefined) return 'a part of it'
   const ms = own.restartMs ?? 0
-  return `${ms} ms, ${ratio(ms, own.bareStartMs)} of the bare start`
+  return `${ms} ms, ${ratio(ms, own.bareStartMs)} of a bare start of its executable`
 }
 
 function carryMarkdown(section: Section<CarryResult>): string[] {
