@@ -74,21 +74,25 @@ for (const isHeld of [false, true])
     match(app.said(), 'parted: 1 connections without an end asked to reconnect, ')
   })
 
-test('`stop` of an install that has an open stream does not wait for `drainTimeout`: the stream ends between two events', async () => {
+test('`stop` of an install that has an open stream and a poll at one of `longLivedPaths` does not wait for `drainTimeout`: the stream ends between two events', async () => {
   const text = `import '${join(PROJECT, 'agent/adapters/auto.ts')}'
     import { createServer } from 'node:http'
     createServer((request, response) => {
+      if (request.url === '/poll') return // whenever there is something to tell
       if (request.url !== '/events') return response.end('here')
       response.writeHead(200, { 'content-type': 'text/event-stream' })
       let id = 0
       const timer = setInterval(() => response.write(\`id: \${++id}\\ndata: \${id}\\n\\n\`), 20)
       response.on('close', () => clearInterval(timer))
     }).listen(Number(process.env.PORT), process.env.HOST)`
-  await using it = await adopted(text, {}, { update: { drainTimeout: '10m', drainMax: '10m' } })
+  const long = { longLivedPaths: ['/poll'] }
+  await using it = await adopted(text, long, { update: { drainTimeout: '10m', drainMax: '10m' } })
+  const poll = body(it.port, '/poll').then(String, (cause: Error) => cause.message)
   const { heard } = await stream(it.port)
   const stopped = await it.word('stop', '--user', '-q')
   is(stopped.exitCode, 0, stopped.stderr)
   match(await heard, /^(id: \d+\ndata: \d+\n\n)+$/)
+  match(await poll, /socket hang up|ECONNRESET/)
 })
 
 test.run()

@@ -175,7 +175,7 @@ test('what a killed run has left is in the status, and `--clean` removes it; an 
   const back = await deployIn(engine, { container: name, release: null, backTo: 'v1.0.0' })
   equal([back.outcome, back.to], ['rolled_back', 'v1.0.0'])
   await registry.stop()
-  await rejects(deployIn(engine, { container: name, pull: 'always', release: 'v1.1.0' }), withCode('download_failed'))
+  await rejects(deployIn(engine, { container: name, pull: 'always', release: 'v1.1.0' }), withCode('check_failed'))
   equal((await deployIn(engine, { container: name, pull: 'missing', release: 'v1.1.0' })).outcome, 'updated')
   await registry.start()
   await gone(name)

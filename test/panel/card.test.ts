@@ -8,6 +8,7 @@ import { type Browser, comesTrue, launch, NO_BROWSER, openPage, signIn } from '.
 import { assertQuiet, finish, served, shown, startUpdate, textOf } from './scripted.ts'
 import { MARKDOWN, schedule, STATES } from './states.ts'
 import { irreversibleFault } from '../../agent/words/rehearsal.ts'
+import { formatLeft } from '../../agent/words/state.ts'
 import { instance, NO_WAY_BACK, operation, rehearsed, report, secondsAgo, TOKEN } from './stub.ts'
 
 const test = suite('panel, the card', { timeoutMs: 120_000, skip: NO_BROWSER })
@@ -199,6 +200,28 @@ test('a history of fifty: four of them, then all; the reasons are there', async 
   assert.is(await page.locator('#history li').count(), 50)
   assert.is(await page.evaluate('document.activeElement.id'), 'pastTitle')
   assertQuiet(watched)
+})
+
+test('data that gave way: the outcome and the history say how many rows written since lie where, also after a revert', async () => {
+  const aside = '/srv/shop/update/aside/shop.db.v1.1.0.x'
+  const stateMoved = { restored: '/srv/shop/shop.db', aside, rows: 60 }
+  const past = { startedAt: secondsAgo(60), finishedAt: secondsAgo(20), stage: 'restart', stateMoved } as const
+  const restored = operation('rollback', { from: 'v1.1.0', to: 'v1.0.0', outcome: 'rolled_back', ...past })
+  const message = `v1.1.0 died; ${formatLeft(stateMoved)}`
+  const error = { code: 'restart_failed', message } as const
+  const reverted = operation('update', { outcome: 'reverted', error, ...past })
+  for (const [one, said] of [
+    [restored, `Rows written since: 60; they lie in ${aside}`],
+    [reverted, `60 rows that were written since lie in ${aside}`],
+  ] as const) {
+    await using stub = await served()
+    Object.assign(stub.world.status, { operation: one, history: [one] })
+    await using watched = await openPage(browser)
+    await signIn(watched.page, stub.url, TOKEN)
+    for (const place of ['#outcomeReason', '#history li:first-child'])
+      assert.ok((await textOf(watched.page, place)).includes(said), `${place}: ${await textOf(watched.page, place)}`)
+    assertQuiet(watched)
+  }
 })
 
 test('the copies of the data that are kept stand below the history: of which release, from when, how large', async () => {
