@@ -11,7 +11,8 @@ import { makeDisk } from '../agent/disk/disk.ts'
 import type { BatonError } from '../agent/words/errors.ts'
 import type { Release } from '../agent/words/release.ts'
 import { makeVerify } from '../agent/update/steps/verify.ts'
-import { DEPTH_MAX, installedTag, runVersion } from '../agent/update/version.ts'
+import { refuseOtherWire } from '../agent/update/other-wire.ts'
+import { DEPTH_MAX, installed, installedTag, runVersion } from '../agent/update/version.ts'
 import * as assert from './assert.ts'
 import { script } from './lab/dist.ts'
 import { suite } from './suite.ts'
@@ -132,6 +133,21 @@ for (const [title, body, expected] of [
   })
 }
 
+test('one run tells the tag and the versions of the switch: the question before the swap starts nothing', async () => {
+  await using it = await lab()
+  await it.verify('#!/bin/sh\necho "$BATON_PREPARE" >>"$0.ran"\necho beacon v1.1.0\necho "[2, 3, \\"x\\"]" >&3\n')
+  const runs = async () => (await readFile(`${it.path}.ran`, 'utf8')).split('\n').length - 1
+  assert.is(await runs(), 2, 'its tag, and its unpacking')
+  const error = await assert.rejects(
+    refuseOtherWire({ serves: true, current: 'v1.0.0' }, it.path, 'v1.1.0', 'upgrade v1.1.0'),
+    assert.withCode('refused'),
+  )
+  assert.match(error.message, /it speaks other versions of the switch \(2, 3\) than this release/)
+  assert.is(await runs(), 2)
+  await writeFile(it.path, script('beacon', 'v1.1.0')) // another file is asked again
+  assert.equal(await installed(it.path), { service: 'beacon', tag: 'v1.1.0', wires: null })
+})
+
 test('ends an executable that hangs, with whatever it has started', async () => {
   await using it = await lab()
   const started = performance.now()
@@ -223,7 +239,7 @@ test('waits a moment for a file that somebody is writing still', async () => {
   const asking = runVersion(it.path)
   await sleep(120)
   await writing.close()
-  assert.equal(await asking, { service: 'beacon', tag: 'v1.1.0' })
+  assert.equal(await asking, { service: 'beacon', tag: 'v1.1.0', wires: null })
 })
 
 test('gives up on a file that somebody goes on writing', async () => {
@@ -246,6 +262,7 @@ test('runs it with nothing of ours in its environment, in no directory of ours, 
   assert.equal(names.filter((name) => !allowed.includes(name ?? '')).toSorted(), [
     'BATON_DEPTH',
     'BATON_PREPARE',
+    'BATON_SAY_WIRES',
     'LC_ALL',
     'PATH',
   ])

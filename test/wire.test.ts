@@ -5,8 +5,8 @@ import { once } from 'node:events'
 import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { brotliDecompressSync } from 'node:zlib'
-import { readWires } from '../agent/disk/copy-database.ts'
 import { whyNoSwitch } from '../agent/update/other-wire.ts'
+import { runVersion } from '../agent/update/version.ts'
 import { WIRES } from '../agent/words/wire.ts'
 import type { Operation, Status } from '../agent/words/state.ts'
 import { equal, is, match, ok } from './assert.ts'
@@ -42,7 +42,7 @@ for (const wire of WIRES)
     test(`wire ${wire}, ${kind}: today's executable takes over from the one that is kept, and gives back to it; nobody loses anything`, async () => {
       await using it = await serving(await kept(wire, 'v1.0.0'), await programRelease('v1.1.0', APP), kind)
       const { home, port } = it
-      equal(await readWires(home.executable), [wire])
+      equal((await runVersion(home.executable)).wires, [wire])
       const loads = (['fresh', 'keepalive'] as const).map((mode) =>
         startLoad({ mode, clients: 4, port, path: '/', thinkMs: 20 }),
       )

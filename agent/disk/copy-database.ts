@@ -6,11 +6,11 @@
 
 import { stat } from 'node:fs/promises'
 import { BatonError, reasonOf } from '../words/errors.ts'
-import { ANSWER_FD, COPY_ORDER, DEPTH, SCHEMA_ORDER, WIRES_ORDER } from './orders.ts'
+import { ANSWER_FD, COPY_ORDER, DEPTH, SCHEMA_ORDER } from './orders.ts'
 import { type Ran, runBounded } from '../sockets/bounded.ts'
 import type { Rehearse } from '../words/rehearsal.ts'
 import { copyHere } from './quiet-copy.ts'
-import { isCount, isObject, parsedJson } from '../words/untrusted.ts'
+import { isObject, parsedJson } from '../words/untrusted.ts'
 import type { Beside } from './copy-beside.ts'
 import {
   FILES_ORDER,
@@ -27,7 +27,6 @@ const COPY_MAX_MS = 600_000
 const SCHEMA_MAX_MS = 10_000
 const SWEEP_MAX_MS = 120_000
 const SAID_MAX = 2000
-const WIRES_MAX = 32
 /** an author's `trial` may be long */
 const ANSWER_MAX = 1024 * 1024
 
@@ -88,13 +87,6 @@ export async function readRehearse(executable: string): Promise<Rehearse | null>
   const { code, answer } = await order(executable, { [REHEARSE_ORDER]: '1' }, SCHEMA_MAX_MS)
   const rehearse = code === 0 ? parsedJson(answer) : null
   return isObject(rehearse) ? rehearse : null
-}
-
-/** Which versions of a switch's messages the release in `executable` speaks; null: it does not say, as it is older than that. */
-export async function readWires(executable: string): Promise<number[] | null> {
-  const { code, answer } = await order(executable, { [WIRES_ORDER]: '1' }, SCHEMA_MAX_MS)
-  const said = code === 0 ? parsedJson(answer) : null
-  return Array.isArray(said) ? said.filter(isCount).slice(0, WIRES_MAX) : null
 }
 
 /** Runs `executable` to copy an author's `trial.files`: another database may be among them. */

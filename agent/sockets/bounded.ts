@@ -9,6 +9,8 @@ export interface Bounds {
   timeMs: number
   /** where the answer comes from, and how long it may be: a longer one ends the program. Without it nobody listens */
   answer?: { fd: 1 | 3; max: number }
+  /** how much it may write to descriptor 3 beside its answer on its stdout; more ends it */
+  besideMax?: number
   /** how many characters of its stderr to keep */
   said: { first: number } | { last: number }
 }
@@ -34,6 +36,8 @@ export interface Ran {
   /** why this process has ended it */
   stopped: 'late' | 'too much' | 'called off' | null
   answer: string
+  /** what it wrote to descriptor 3 beside its answer */
+  beside: string
   said: string
 }
 
@@ -44,15 +48,16 @@ const PIPES_MS = 500
 
 /** Rejects with the error of the kernel if the program cannot be started, else never. */
 export async function runBounded(command: readonly string[], about: Surroundings & Bounds): Promise<Ran> {
-  const { cwd, env, input, signal, group, timeMs, answer } = about
+  const { cwd, env, input, signal, group, timeMs, answer, besideMax } = about
   const [file = '', ...args] = command
-  const ran: Ran = { code: null, signal: null, stopped: null, answer: '', said: '' }
+  const ran: Ran = { code: null, signal: null, stopped: null, answer: '', beside: '', said: '' }
   const over = Promise.withResolvers<void>()
-  const [out, beside] = [answer?.fd === 1 ? 'pipe' : 'ignore', answer?.fd === 3 ? ['pipe' as const] : []] as const
+  const hasThird = answer?.fd === 3 || besideMax !== undefined
+  const [out, third] = [answer?.fd === 1 ? 'pipe' : 'ignore', hasThird ? ['pipe' as const] : []] as const
   const child = spawn(file, args, {
     ...(cwd === undefined ? {} : { cwd }),
     env,
-    stdio: [input === undefined ? 'ignore' : 'pipe', out, 'pipe', ...beside],
+    stdio: [input === undefined ? 'ignore' : 'pipe', out, 'pipe', ...third],
     detached: group !== 'shared',
   })
   child.on('error', over.reject) // if no descriptor is left, Node starts nothing and there are no streams
@@ -80,12 +85,9 @@ export async function runBounded(command: readonly string[], about: Surroundings
     const said = ran.said + text
     ran.said = 'first' in about.said ? said.slice(0, about.said.first) : said.slice(-about.said.last)
   })
-  if (answer !== undefined) {
-    listen(child.stdio[answer.fd] as Readable, (text) => {
-      ran.answer = (ran.answer + text).slice(0, answer.max + 1)
-      if (ran.answer.length > answer.max) stop('too much')
-    })
-  }
+  const tooMuch = () => stop('too much')
+  if (answer !== undefined) gather(child, answer, ran, 'answer', tooMuch)
+  if (besideMax !== undefined) gather(child, { fd: 3, max: besideMax }, ran, 'beside', tooMuch)
   if (input !== undefined) child.stdio[0]?.on('error', () => {}).end(input) // it need not read
   const leave = () => stop('called off')
   if (group !== 'shared') outlives(child)
@@ -101,6 +103,19 @@ export async function runBounded(command: readonly string[], about: Surroundings
     living.delete(child)
     for (const stream of child.stdio) stream?.destroy()
   }
+}
+
+function gather(
+  child: Spawned,
+  { fd, max }: NonNullable<Bounds['answer']>,
+  ran: Ran,
+  into: 'answer' | 'beside',
+  tooMuch: () => void,
+): void {
+  listen(child.stdio[fd] as Readable, (text) => {
+    ran[into] = (ran[into] + text).slice(0, max + 1)
+    if (ran[into].length > max) tooMuch()
+  })
 }
 
 function listen(stream: Readable, add: (text: string) => void): void {

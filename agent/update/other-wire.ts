@@ -1,11 +1,11 @@
 // Whether the release that is to replace this process understands this process in a switch, and is understood. It is asked before the swap,
 // when nothing has changed.
 
-import { readWires } from '../disk/copy-database.ts'
 import type { ManagedInstall } from '../disk/managed-install.ts'
 import { ownCommand } from '../own.ts'
 import { blameless } from '../words/blame.ts'
 import { WIRES } from '../words/wire.ts'
+import { installed } from './version.ts'
 
 /** Throws refused if it does not; never in a command, which stops and starts the service. `words`: the command that would do it then. */
 export async function refuseOtherWire(
@@ -24,12 +24,12 @@ export async function foreseeOtherWire(
   tag: string,
   words: string,
 ): Promise<void> {
-  const own = await readWires(places.executable)
+  const own = (await installed(places.executable)).wires
   if (own !== null) await refuseUnlike(own, current, executable, tag, words)
 }
 
 async function refuseUnlike(own: readonly number[], current: string, executable: string, tag: string, words: string) {
-  const why = whyNoSwitch(own, await readWires(executable))
+  const why = whyNoSwitch(own, (await installed(executable)).wires)
   if (why === null) return
   throw blameless('refused', `${tag} cannot take over from ${current} while it serves: ${why}`, {
     hint: `nothing has changed: \`${ownCommand('stop')}\`, then \`${ownCommand(words)}\`, which starts it again`,

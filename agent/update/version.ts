@@ -4,13 +4,13 @@
 
 import { open, stat } from 'node:fs/promises'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { DEPTH } from '../disk/orders.ts'
+import { DEPTH, WIRES_ORDER } from '../disk/orders.ts'
 import { type Ran, runBounded } from '../sockets/bounded.ts'
 import { blameless, hindranceOf } from '../words/blame.ts'
 import { BatonError, reasonOf } from '../words/errors.ts'
 import { isTag } from '../words/release.ts'
 import type { Tag } from '../words/release.ts'
-import { quoted } from '../words/untrusted.ts'
+import { isCount, parsedJson, quoted } from '../words/untrusted.ts'
 
 export interface RunOptions {
   /** for the answer; default VERSION_TIMEOUT_MS */
@@ -27,6 +27,7 @@ const PREPARE_TIMEOUT_MS = 300_000
 /** how long a chain of executables that run each other may be */
 export const DEPTH_MAX = 3
 const OUTPUT_MAX_BYTES = 4 * 1024
+const [WIRES_MAX, WIRES_MAX_BYTES] = [32, 1024]
 /** a child that this process forks at that moment may hold the file open for writing until its exec: golang/go#22315 */
 const BUSY_TRIES = 10
 /** shortages of a host, which say nothing about the executable */
@@ -34,8 +35,15 @@ const SHORTAGES = ['EMFILE', 'ENFILE', 'ENOMEM', 'EAGAIN', 'ENOSPC', 'EIO']
 const BUSY_WAIT_MS = 50
 const KEPT_MAX = 8
 
-/** The service and the tag that `path` prints: `<service> v1.1.0`. Throws verify_failed; refused if this host cannot start it. */
-export async function runVersion(path: string, options: RunOptions = {}): Promise<{ service: string; tag: Tag }> {
+interface Said {
+  service: string
+  tag: Tag
+  /** the versions of a switch's messages that the release speaks; null: it does not say, as it is older than that */
+  wires: number[] | null
+}
+
+/** What `path` prints: `<service> v1.1.0`, and beside it its wires. Throws verify_failed; refused if this host cannot start it. */
+export async function runVersion(path: string, options: RunOptions = {}): Promise<Said> {
   const depth = Number(process.env[DEPTH] ?? 0)
   if (!(depth < DEPTH_MAX)) throw failed(path, `it would be the ${depth + 1}th executable that runs another`)
   await rightFormat(path)
@@ -50,32 +58,43 @@ export async function runVersion(path: string, options: RunOptions = {}): Promis
   if (service === undefined || !isTag(tag)) {
     throw failed(path, `expected it to say \`<service> vX.Y.Z\`, got ${quoted(ended.answer)}`)
   }
-  return { service, tag }
+  const wires = parsedJson(ended.beside)
+  return { service, tag, wires: Array.isArray(wires) ? wires.filter(isCount).slice(0, WIRES_MAX) : null }
 }
 
-/** Throws as `runVersion` does, and verify_failed if `path` is another service or has another tag. */
+/** Runs it. Throws as `runVersion` does, and verify_failed if `path` is another service or has another tag. */
 export async function expectTag(path: string, service: string, tag: Tag, options: RunOptions = {}): Promise<void> {
-  const got = await runVersion(path, options)
+  const got = await keep(await keyOf(path), runVersion(path, options))
   if (got.service !== service) throw failed(path, `it says it is \`${got.service}\`, expected \`${service}\``)
   if (got.tag !== tag) throw failed(path, `it says ${got.tag}, expected ${tag}`)
 }
 
-/** The tag of the executable at `path`. Runs a file only once, as long as it does not change. Throws as `runVersion` does. */
+/** What the executable at `path` says. Runs a file only once, as long as it does not change. Throws as `runVersion` does. */
+export async function installed(path: string): Promise<Said> {
+  const key = await keyOf(path)
+  return await (kept.get(key) ?? keep(key, runVersion(path)))
+}
+
 export async function installedTag(path: string): Promise<Tag> {
+  return (await installed(path)).tag
+}
+
+async function keyOf(path: string): Promise<string> {
   const { dev, ino, size, mtimeNs } = await stat(path, { bigint: true }).catch((error: unknown) => {
     throw failed(path, reasonOf(error))
   })
-  const key = `${dev}-${ino}-${size}-${mtimeNs}`
-  const known = kept.get(key)
-  if (known !== undefined) return await known
-  const asked = runVersion(path).then(({ tag }) => tag)
+  return `${dev}-${ino}-${size}-${mtimeNs}`
+}
+
+const kept = new Map<string, Promise<Said>>()
+
+function keep(key: string, asked: Promise<Said>): Promise<Said> {
+  kept.delete(key)
   kept.set(key, asked)
   for (const oldest of kept.keys()) if (kept.size > KEPT_MAX) kept.delete(oldest)
   asked.catch(() => kept.delete(key)) // the trouble may have passed by the next call
-  return await asked
+  return asked
 }
-
-const kept = new Map<string, Promise<Tag>>()
 
 async function runPatiently(
   path: string,
@@ -113,6 +132,7 @@ async function runOnce(
     env: variables,
     timeMs: timeoutMs,
     answer: { fd: 1, max: OUTPUT_MAX_BYTES },
+    besideMax: WIRES_MAX_BYTES,
     said: { first: OUTPUT_MAX_BYTES },
     signal,
     // root runs only its own executables, and sends no signals to what they have left behind
@@ -127,7 +147,7 @@ async function runOnce(
 
 /** Only what the executable needs to find its interpreter and libraries; no secrets. */
 function environment(depth: number, prepare: boolean): NodeJS.ProcessEnv {
-  const variables: NodeJS.ProcessEnv = { LC_ALL: 'C', [DEPTH]: String(depth) }
+  const variables: NodeJS.ProcessEnv = { LC_ALL: 'C', [DEPTH]: String(depth), [WIRES_ORDER]: '1' }
   // BATON_NODE is the Node that runs a script; `places` say where an executable may unpack itself when it starts
   const places = prepare ? ['STATE_DIRECTORY', 'XDG_CACHE_HOME', 'HOME'] : []
   for (const name of ['LD_LIBRARY_PATH', 'BATON_NODE', ...places]) {

@@ -29,7 +29,16 @@ test('a program is told what it needs, and its answer and last words come back',
   const { env } = marked()
   const all = { ...usual, env, input: 'in', answer: { fd: 3, max: 10 } } as const
   const ran = await runBounded(sh('cat >&3; printf about >&2; exit 3'), all)
-  equal(ran, { code: 3, signal: null, stopped: null, answer: 'in', said: 'about' })
+  equal(ran, { code: 3, signal: null, stopped: null, answer: 'in', beside: '', said: 'about' })
+})
+
+test('a program may say something beside its answer, and is killed if that does not end', async () => {
+  const { env } = marked()
+  const both = { ...usual, env, answer: { fd: 1, max: 10 }, besideMax: 10 } as const
+  const ran = await runBounded(sh('echo in; echo out >&3'), both)
+  equal([ran.answer, ran.beside, ran.code], ['in\n', 'out\n', 0])
+  const much = await runBounded(sh('exec yes >&3'), both)
+  equal([much.stopped, much.answer, much.beside.length], ['too much', '', 11])
 })
 
 test('a program that does not end is killed with what it has started, though both ignore SIGTERM', async () => {
