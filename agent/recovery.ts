@@ -23,13 +23,20 @@ export interface OpenProbation {
 
 /**
  * Clears up after an interrupted process. Returns the probation that this start has to complete, or null.
- * Never throws, so that the service serves.
+ * Never throws, so that the service serves. `waits`: called once another process has the lock.
  */
-export async function recoverUnderLock(install: ManagedInstall, waitMs = 500): Promise<OpenProbation | null> {
+export async function recoverUnderLock(
+  install: ManagedInstall,
+  waitMs: number,
+  waits?: () => void,
+): Promise<OpenProbation | null> {
   try {
     if (await isClean(install)) return null
     const [{ takeLock }, { recover }] = await Promise.all([import('./disk/lock.ts'), import('./update/ending.ts')])
-    const lock = await takeLock(install.disk, install.stateDirectory, 'the starting service', { waitMs })
+    const lock = await takeLock(install.disk, install.stateDirectory, 'the starting service', {
+      waitMs,
+      ...(waits === undefined ? {} : { waits }),
+    })
     let probation: Probation | null = null
     try {
       probation = await recover(install)

@@ -35,8 +35,8 @@ export interface ServeOptions {
 /** What a start has found. */
 export interface FoundAtStart {
   keeper: Keeper
-  /** a probation to complete, whose lock this process has */
-  open: OpenProbation | null
+  /** a probation to complete, whose lock this process has; later than the keeper if another process has the lock first */
+  open: Promise<OpenProbation | null>
 }
 
 /** The old process or the holder; without one, a container that lends its sockets. */

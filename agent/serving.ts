@@ -7,10 +7,14 @@ import { ownValues } from './handover/values.ts'
 import { listens } from './sockets/asking.ts'
 import { freeSocket, storeSockets } from './sockets/store.ts'
 import { missingParts } from './sockets/internals.ts'
+import type { ManagedInstall } from './disk/managed-install.ts'
 import type { Keeper } from './sockets/keeper.ts'
 import { type ListenerSpec, makeListener } from './sockets/listeners.ts'
 import { notifySystemd } from './sockets/systemd.ts'
 import type { FoundAtStart, ServeOptions } from './serving-later.ts'
+
+/** how long a start waits for the lock, which the command that starts this service may have */
+const LOCK_MS = 500
 
 /**
  * Resolves when this process accepts connections. Rejects if it cannot; a successor exits instead. A second call is for servers
@@ -58,14 +62,25 @@ async function bindAll(specs: ListenerSpec[], options: ServeOptions): Promise<Fo
 async function find(options: ServeOptions): Promise<FoundAtStart> {
   const { install, inheritance, store } = options
   const isFirst = inheritance === null
-  const open = isFirst && install !== null ? await recoverUnderLock(install) : null
+  const recovered = isFirst && install !== null ? await recoverFirst(install) : { open: Promise.resolve(null) }
   const keeper = isFirst && !process.env['BATON_HOLDER'] ? store : await (await later()).keeperBeside(options)
-  return { keeper, open }
+  return { keeper, open: recovered.open }
 }
 
-async function begin({ keeper, open }: FoundAtStart, options: ServeOptions): Promise<void> {
+/** Resolves once that is done, or as soon as another process has the lock: nobody who connects waits for that process. */
+async function recoverFirst(install: ManagedInstall): Promise<Pick<FoundAtStart, 'open'>> {
+  let open: FoundAtStart['open'] = Promise.resolve(null)
+  await new Promise<void>((resolve) => {
+    open = recoverUnderLock(install, LOCK_MS, resolve)
+    void open.then(() => resolve())
+  })
+  return { open }
+}
+
+async function begin({ keeper, ...found }: FoundAtStart, options: ServeOptions): Promise<void> {
   const { settings, install, serving } = options
   await keeper.serve()
+  const open = await found.open
   serving.keeper = keeper
   const alone = goOnAlone(keeper, open, options)
   if (keeper.gone === null) await alone

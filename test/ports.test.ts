@@ -4,10 +4,12 @@
 import { spawn } from 'node:child_process'
 import { createSocket } from 'node:dgram'
 import { once } from 'node:events'
-import { writeFile } from 'node:fs/promises'
+import { readFile, rm, writeFile } from 'node:fs/promises'
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { makeDisk } from '../agent/disk/disk.ts'
+import { takeLock } from '../agent/disk/lock.ts'
 import type { Status } from '../agent/index.ts'
 import { PROJECT } from '../deploy/make/place.ts'
 import { run } from '../deploy/lib/shell.ts'
@@ -270,6 +272,25 @@ test('an application that closes a server and listens again, with another one, h
     is((await it.operate('/admin/update/rollback')).outcome, 'rolled_back')
     await allAnswered()
   }
+})
+
+test('an application that hears that it listens accepts, whoever has the lock: behind a held socket too', async () => {
+  const text = `${AUTO}import { createServer } from 'node:http'
+    let heard = Infinity
+    const says = () => JSON.stringify({ pid: process.pid, afterMs: performance.now() - heard })
+    createServer((request, response) => response.setHeader('content-type', 'application/json').end(says())).listen(Number(process.env.PORT), process.env.HOST, () => (heard = performance.now()))`
+  await using it = await adopted(text)
+  const first = (await ask(it.port, 'GET', '/', null)).body as { pid: number }
+  const { stateDirectory } = JSON.parse(await readFile(it.configPath, 'utf8')) as { stateDirectory: string }
+  await using _lock = await takeLock(makeDisk(), stateDirectory, 'a command')
+  await rm(join(stateDirectory, 'update', 'reserve')) // so that there is something to clear up
+  process.kill(first.pid, 'SIGKILL')
+  const again = await eventually('an answer', async () => {
+    const answer = await ask(it.port, 'GET', '/', null).catch(() => null)
+    const body = answer?.body as { pid: number; afterMs: number } | undefined
+    return body === undefined || body.pid === first.pid ? null : body
+  })
+  ok(again.afterMs < 350, `it accepted ${Math.round(again.afterMs)} ms after it had heard that it listens`)
 })
 
 test('a release that has a port no more does not wait for it, and its clients are refused in the end', async () => {

@@ -22,6 +22,8 @@ export interface Holder {
 }
 
 const HOLDER_MAX_BYTES = 4096
+/** between two tries of a caller that waits: short at first, for most holders are just ending */
+const [TRY_FIRST_MS, TRY_MOST_MS] = [2, 50]
 
 export interface Lock extends AsyncDisposable {
   release(): Promise<void>
@@ -35,17 +37,17 @@ const ours = new Set<string>()
 
 /**
  * Takes the lock, or throws BatonError `refusal` that names the holder and the time.
- * `waitMs` above 0: waits that long for the lock first.
+ * `waitMs` above 0: waits that long for the lock first. `waits`: called once it has to.
  */
 export async function takeLock(
   disk: Disk,
   stateDirectory: string,
   who: string,
-  { waitMs = 0, refusal = 'locked' }: { waitMs?: number; refusal?: ErrorCode } = {},
+  { waitMs = 0, refusal = 'locked', waits }: { waitMs?: number; refusal?: ErrorCode; waits?: () => void } = {},
 ): Promise<Lock> {
   const path = lockPath(stateDirectory)
   const deadline = performance.now() + waitMs
-  for (;;) {
+  for (let pauseMs = TRY_FIRST_MS; ; pauseMs = Math.min(TRY_MOST_MS, pauseMs * 2)) {
     if (!ours.has(path)) {
       ours.add(path) // before the first await: of two callers in this process, only one may go on
       try {
@@ -58,7 +60,8 @@ export async function takeLock(
       ours.delete(path)
     }
     if (performance.now() >= deadline) throw await refusalOf(stateDirectory, refusal)
-    await sleep(50)
+    waits?.()
+    await sleep(pauseMs)
   }
 }
 
