@@ -4,7 +4,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 
 /** the first pause, in milliseconds; each is twice as long as the one before, at most `everyMs` */
-const FIRST_MS = 20
+const FIRST_MS = 5
 const EVERY_MS = 100
 
 /**

@@ -1,8 +1,8 @@
 // The ground of a stop-first switch, in the holder.
 //
 //   start    spawn the successor; it waits at its gate
-//   retire   take connections -> the old process is gone -> end its children -> lock
-//   begin    open the gate -> hello -> probe -> accept -> ready
+//   retire   take connections -> the old process is gone -> end its children
+//   begin    open the gate, and take the lock meanwhile -> hello -> probe -> accept -> ready
 //   claim    and hand: give it the connections
 //   prove    the probation
 //   commit   and exit
@@ -43,12 +43,13 @@ const log = logToStdout
 const LOOK_EVERY_MS = 1
 const LOCK_MS = 10_000
 
-/** A successor, once there is one, and the lock of the operation, once the old process has dropped it. */
+/** A successor, once there is one, and the lock of the operation, which the old process drops as it ends. */
 interface Here {
   own: Hold
   successor: Successor | null
   isOldGone: boolean
-  lock: Lock | null
+  /** nobody else keeps it while the journal names this process, so the gate need not wait for it; null: this process has not asked */
+  lock: Promise<Lock> | null
 }
 
 /** It ends with the exit code. Disposing of it lets the lock go. */
@@ -77,9 +78,10 @@ export function stopFirst(own: Hold): Ground<number> & AsyncDisposable {
       if (own.stop.signal.aborted) return await leave(hasServed)
       const successor = there()
       if (await successor.isStopping()) return await giveUp(successor, own)
+      await (here.lock ??= lockOf(own.holding)) // the way back writes to the disk
       return await backToOld(cause, successor, own, hasServed)
     },
-    [Symbol.asyncDispose]: async () => await here.lock?.release(),
+    [Symbol.asyncDispose]: async () => await (await here.lock)?.release(),
   }
 }
 
@@ -108,8 +110,6 @@ async function retire(here: Here, successor: Successor): Promise<void> {
   if (own.stop.signal.aborted) return // `leave` is at work
   await endWhatIsLeft(own)
   took('old is gone')
-  here.lock = await lockOf(own.holding)
-  took('locked')
   Object.assign(own.report, own.left?.report ?? { moved: own.passing.size() })
 }
 
@@ -142,7 +142,9 @@ async function oldIsGone(own: Hold, successor: Successor): Promise<void> {
 /** Goes on even without the lock: the service must serve, and the successor ends the operation all the same. */
 async function lockOf({ stateDirectory }: Holding): Promise<Lock> {
   try {
-    return await takeLock(makeDisk(), stateDirectory, 'the switch', { waitMs: LOCK_MS })
+    const lock = await takeLock(makeDisk(), stateDirectory, 'the switch', { waitMs: LOCK_MS })
+    took('locked')
+    return lock
   } catch (cause) {
     warn(cause)
     return { release: async () => {}, [Symbol.asyncDispose]: async () => {} }
@@ -154,6 +156,7 @@ async function begin(here: Here, successor: Successor): Promise<void> {
   const { left, places, passing, stop } = own
   successor.also(passing.hear)
   try {
+    here.lock ??= lockOf(own.holding)
     await refuseForeign(own.holding)
     successor.open()
     took('opened')
@@ -199,9 +202,10 @@ async function claim({ own }: Here, successor: Successor): Promise<void> {
   log({ event: 'successor', pid: successor.pid, tag, doing: 'accepting' })
 }
 
-async function hand({ own }: Here, successor: Successor): Promise<void> {
+async function hand({ own, lock }: Here, successor: Successor): Promise<void> {
   await own.passing.passTo(successor)
   took('passed on')
+  await lock // from here on this process writes to the disk
   await own.journal.change((state) => beginsProbation(state, own.holding.probationMs)).catch(warn)
 }
 
