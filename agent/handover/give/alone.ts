@@ -50,9 +50,10 @@ export async function handOverAlone(options: SwitchOptions): Promise<never> {
   if (leaving.aborted) leaves()
   leaving.addEventListener('abort', leaves, { once: true })
   try {
+    const couldUpdate = options.couldUpdate() // it asks the feed while two processes start, and never rejects
     const holder = await introduce(here)
     const own = () => privateServer(options.listeners, options)
-    const [ability, illness] = await Promise.all([options.couldUpdate(), ownIllness(own, options)])
+    const [ability, illness] = await Promise.all([couldUpdate, ownIllness(own, options)])
     await options.nameHolder(holder.name)
     took('named')
     await beQuiet(here, holder)

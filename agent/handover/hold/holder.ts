@@ -13,7 +13,6 @@ import { channelOver } from '../channel.ts'
 import { conduct } from '../conduct.ts'
 import { ALIVE_EVERY_MS } from '../heartbeat.ts'
 import { took } from '../moments.ts'
-import { loadUsual } from '../warm.ts'
 import { type Hold, warn } from './hold.ts'
 import { makePassing } from './passing.ts'
 import { stopFirst } from './stop-first.ts'
@@ -45,7 +44,6 @@ export async function hold(): Promise<number> {
   process.on('SIGHUP', () => {})
   adoptOrphans() // so that it finds every process that a new release has started, even if that process's parent has ended
   hear(own)
-  loadUsual() // the lock is taken while clients wait
   took('held')
   await using ground = stopFirst(own)
   return await conduct(ground)

@@ -36,6 +36,7 @@ import {
 } from '../give/trial.ts'
 import { ALIVE_EVERY_MS, lifeOf } from '../heartbeat.ts'
 import { took } from '../moments.ts'
+import { loadUsual } from '../warm.ts'
 import { clearAway, endWhatIsLeft, giveUp, letThemGo, backToOld } from './back.ts'
 import { type Hold, restartMs, spawnFor, trialOf, warn } from './hold.ts'
 
@@ -89,6 +90,7 @@ export function stopFirst(own: Hold): Ground<number> & AsyncDisposable {
 async function start(here: Here): Promise<'stop-first'> {
   const { holding, up } = here.own
   const successor = (here.successor = spawnFor(holding))
+  loadUsual() // the lock is taken while clients wait; nobody waits for this, since the successor starts meanwhile
   const hasBegun = successor.heard('hello').then(() => rejected('it began before the old process had ended'))
   hasBegun.catch(() => {})
   try {
