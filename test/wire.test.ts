@@ -169,7 +169,7 @@ async function serving(first: TestRelease, next: TestRelease, kind: string): Pro
     async carryOut(path, tag) {
       const answer = await home.api('POST', path, path.endsWith('update') ? { tag } : undefined)
       is(answer.status, 202, JSON.stringify(answer.body))
-      return await home.settled()
+      return await home.settled(60_000) // the kept one knows no `probation` with a unit: its own is 30 s
     },
     [Symbol.asyncDispose]: () => home[Symbol.asyncDispose](),
   }
