@@ -82,7 +82,12 @@ export const COMMAND = {
       default: BUILD.service,
       description: 'which service',
     },
-    check: { type: 'boolean', alias: 'n', default: false, description: 'look and plan, or say what runs where' },
+    check: {
+      type: 'boolean',
+      alias: 'n',
+      default: false,
+      description: 'change nothing: show the plan for TAG, or without TAG what runs where',
+    },
     'pause-until': {
       type: 'string',
       advanced: true,

@@ -191,7 +191,7 @@ test('a release that was signed and has changed is signed again only when that i
   await writeFile(path, (await readFile(path, 'utf8')).replace('What is new', 'What was new'))
   assert.match(
     await it.run(`sign --dir ${it.dist}`),
-    /v1\.0\.0 was signed with another release\.json\nhint: .*--again\nexit 7$/,
+    /the release\.json of v1\.0\.0 has changed since it was signed\nhint: .*--again\nexit 7$/,
   )
   assert.is(await it.host(await rootOf(it)), 'release_unusable')
   assert.match(await it.run(`sign --dir ${it.dist} --again`), /signed v1\.0\.0/)

@@ -180,9 +180,13 @@ async function readJson(request: IncomingMessage): Promise<unknown> {
   if (request.readableEnded && typeof body === 'object' && body !== null && !Buffer.isBuffer(body)) return body
   const isRead = request.readableEnded && (typeof body === 'string' || Buffer.isBuffer(body))
   if (request.readableEnded && !isRead && Number(request.headers['content-length'] ?? 0) > 0) {
-    throw new BatonError('invalid_request', 'the body was read before the agent could, and nobody kept it', {
-      hint: 'let the agent handle the request before any body parser',
-    })
+    throw new BatonError(
+      'invalid_request',
+      'something has read the request body before the agent, and left nothing of it',
+      {
+        hint: 'let the agent handle the request before any body parser',
+      },
+    )
   }
   const text = isRead
     ? String(body)

@@ -22,9 +22,13 @@ export async function backup(build: Build, argv: readonly string[], environment:
     const { stateDirectory } = readSettings(build.service, rest, environment)
     const database = ownDatabase(build.service, stateDirectory)
     if (database === null) {
-      throw new BatonError('refused', `${build.service} ${build.tag} names no database`, {
-        hint: '`database` in baton.config.json names one',
-      })
+      throw new BatonError(
+        'refused',
+        `${build.service} ${build.tag} has no database configured, so there is nothing to copy`,
+        {
+          hint: '`database` in baton.config.json names one',
+        },
+      )
     }
     if (!existsSync(database)) throw new BatonError('refused', `expected a database at ${database}, found none yet`)
     const path = target === '-' ? join(stateDirectory, `.backup-${process.pid}.db`) : resolve(target)

@@ -18,7 +18,10 @@ export async function healthcheck(build: Build, argv: readonly string[], environ
     const { kind, healthPath } = ownRelease()
     const most = kind !== 'source' && healthPath === null ? 499 : 299
     if (status < 200 || status > most)
-      throw new BatonError('service_down', `expected 200, got ${status}: ${body.slice(0, 200)}`)
+      throw new BatonError(
+        'service_down',
+        `expected a status from 200 to ${most}, got ${status}: ${body.slice(0, 200)}`,
+      )
     const { service, tag } = asBuild(body) ?? build // the process that answered, if the answer names it
     process.stdout.write(`${service} ${tag}\n`)
     return 0

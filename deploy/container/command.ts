@@ -73,7 +73,7 @@ export const COMMAND = {
       advanced: true,
       type: 'string',
       valueHint: 'name',
-      description: 'put this copy of the database in its place, the present one aside, and restart the container',
+      description: 'replace the database by this copy, keep the present one aside, and restart the container',
     },
     clean: {
       advanced: true,
@@ -92,8 +92,7 @@ export const COMMAND = {
       type: 'string',
       valueHint: 'always|missing|never',
       default: 'always',
-      description:
-        'whether the registry is asked: never takes the image that is here, missing asks only if there is none',
+      description: 'when to pull the image: always; missing, if it is not here; never',
     },
     digest: {
       advanced: true,

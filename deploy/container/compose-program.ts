@@ -196,6 +196,6 @@ async function notHere({ directory, service }: ComposeProject, what: string): Pr
     ? `add \`${mounts}\` to \`docker run\` (the second is where this host has compose)`
     : 'run `deploy-container.sh` on the host, where `docker compose` is'
   return new BatonError('unsupported_host', `the container belongs to a compose project, and ${what} here`, {
-    hint: `${how}; or change the release in ${directory} and run \`docker compose up -d ${service}\` there`,
+    hint: `${how}; or set the new tag in the compose project in ${directory} and run \`docker compose up -d ${service}\` there`,
   })
 }

@@ -165,7 +165,7 @@ const WORDS: readonly Word[] = [
   },
   {
     name: 'check',
-    description: 'the same, and ask the feed what is the latest',
+    description: 'status, and the latest release in the feed',
     args: LOOKING,
     act: (context) => status(context, true),
   },

@@ -16,11 +16,11 @@ export const ENTRIES: Readonly<Record<ErrorCode, Entry>> = {
   },
   no_password: {
     cause: '`dashboard.password` is empty, so nobody may update this service over HTTP.',
-    fix: 'Set it in `config.json` and restart the service. The command line needs none.',
+    fix: 'Set `dashboard.password` in `config.json` and restart the service. The command line needs no password.',
   },
   too_many_failures: {
     cause: 'Too many wrong passwords came from one address, which may be a proxy’s.',
-    fix: 'Wait `retryAfterSeconds`; the right password is never slowed down. Behind a proxy, set `dashboard.trustedProxy`.',
+    fix: 'Send the right password: it is accepted at once. After another wrong one, wait `retryAfterSeconds`. Behind a proxy, set `dashboard.trustedProxy`.',
   },
   invalid_request: {
     cause: 'The body is not JSON, has an unknown field or a wrong type, or there are two `Host` headers.',
@@ -169,7 +169,7 @@ export const ENTRIES: Readonly<Record<ErrorCode, Entry>> = {
   },
   schema_newer: {
     cause: 'The running version has changed the data, and the backup cannot work with them.',
-    fix: 'Roll back with `--restore-state`: it takes the snapshot, and puts the present data aside.',
+    fix: 'Roll back with `--restore-state`: it restores the snapshot, and keeps the present data aside.',
   },
   busy: {
     cause:

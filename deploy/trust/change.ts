@@ -173,7 +173,7 @@ export async function newTargets(
     if (before?.hashes.sha256 === sha256) continue
     if (before !== undefined && !again) {
       const hint = 'a release is never changed; if it has only grown by a platform, sign it with --again'
-      throw new BatonError('refused', `${tag} was signed with another release.json`, { hint })
+      throw new BatonError('refused', `the release.json of ${tag} has changed since it was signed`, { hint })
     }
     await checkRelease(join(feed, tag), bytes, tag, service)
     const custom = { service, ...(image === null ? {} : { image }) }

@@ -8,6 +8,7 @@ import { asBatonError, BatonError, DAY_MS, EXIT, MEANINGS, ROLLOUT_STEPS_MAX } f
 import { type CommandLine, DURATION, durationOf, type Flags, OUTPUT_FLAGS, parseFlags, usage } from '../lib/flags.ts'
 import { commandOf } from '../lib/help.ts'
 import { printable } from '../lib/printer.ts'
+import { DAYS } from './change.ts'
 import * as commands from './commands.ts'
 import { openHub } from './github.ts'
 import { WORK } from './keys.ts'
@@ -88,7 +89,7 @@ export const TRUST_WORDS: readonly TrustWord[] = [
           (role) =>
             [
               expiry(role),
-              { ...DURATION, valueHint: '90d', advanced: true, description: `after how long ${role} expires` },
+              { ...DURATION, advanced: true, description: `${role} is valid for this long (${DAYS[role]}d)` },
             ] as const,
         ),
       ),
@@ -309,7 +310,7 @@ async function oldestRoot(feed: string): Promise<string> {
   const names = await readdir(folder).catch(() => [])
   const versions = versionsOf('root', names)
   if (versions.length > 0) return join(folder, `${Math.min(...versions)}.root.json`)
-  throw new BatonError('refused', `${folder}: there is no root`, {
+  throw new BatonError('refused', `${folder}: there is no N.root.json`, {
     hint: 'name the one that hosts were built with: --root',
   })
 }

@@ -264,7 +264,7 @@ export const zh = {
   'error.metadata_older': '发布源的内容比以前更旧：可能是旧副本或攻击。',
   'error.metadata_mixed': '发布源混用了不同版本的签名。',
   'error.metadata_invalid': '无法读取发布源的签名。',
-  'error.signature_missing': '签名缺失或错误。',
+  'error.signature_missing': '更新源没有此版本信任的签名。',
   'error.threshold_not_met': '签名的密钥数量不足。',
   'error.root_unreachable': '没有从本服务到发布源的密钥链。',
   'error.clock_wrong': '本机时钟不正确。',

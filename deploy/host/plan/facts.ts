@@ -42,7 +42,13 @@ export async function receiptOf(layout: Layout): Promise<Receipt | null> {
     await assertTrusted(layout.receipt, 'the receipt', 'run it as the user whose install it is')
   const receipt = await readReceiptBeside(layout.executable)
   if (receipt === null || receipt.scope === 'user') return receipt
-  throw new BatonError('refused', `expected a receipt for one user at ${layout.receipt}, found one for the whole host`)
+  throw new BatonError(
+    'refused',
+    `expected an install for one user at ${layout.receipt}, found one for the whole host`,
+    {
+      hint: 'without --user, as root, the command is about that one',
+    },
+  )
 }
 
 /** `open` null if the service's user does not exist yet. */
