@@ -55,7 +55,7 @@ test('the result of an upgrade says how the rehearsal went and what to do about 
 test('a service without a database says nothing of a rehearsal', async () => {
   await using service = await serve(null)
   not.match(await told(service, ['upgrade']), /copy of your data/)
-  not.match(await told(service, ['status'], null), /rehearsal/)
+  not.match(await told(service, ['status'], null), /trial/)
 })
 
 test('no way back and nobody allows it: 7, why, and who can; refused at once or found out by the operation', async () => {
@@ -120,7 +120,7 @@ async function serve(rehearsal: Rehearsal | null, how: 'refuses' | 'finds out' =
       return [409, { type: 'docs/reference/errors.md#irreversible', code, detail: message, hint }]
     const known = { id: String(sent.length), kind: 'update', from: 'v1.0.0', to: 'v1.1.0' } as const
     const begun = newOperation({ ...known, startedAt: '2026-11-21T09:00:00Z' })
-    const tried = rehearsal === null ? {} : { rehearsal }
+    const tried = rehearsal === null ? {} : { trial: rehearsal }
     const error = refused ? { code, message, hint: hint ?? '' } : null
     const [outcome, finishedAt] = [refused ? 'failed' : 'updated', '2026-11-21T09:00:09Z'] as const
     operation = { ...begun, ...tried, outcome, error, finishedAt }

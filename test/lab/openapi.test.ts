@@ -89,7 +89,7 @@ test("speaks the code's words", () => {
   equal(documentedAt(...schemas, 'Operation', 'properties', 'outcome', 'enum'), [null, ...OUTCOMES])
   equal(documentedAt(...schemas, 'Status', 'properties', 'history', 'maxItems'), HISTORY_MAX)
   equal(documentedAt(...schemas, 'Wait', 'properties', 'code', 'enum'), [...WAIT_CODES])
-  equal(documentedAt(...schemas, 'Rehearsal', 'properties', 'verdict', 'enum'), [...VERDICTS])
+  equal(documentedAt(...schemas, 'Trial', 'properties', 'verdict', 'enum'), [...VERDICTS])
 })
 
 test('gives every code of a refusal the status that the table gives it', () => {

@@ -434,7 +434,7 @@ test('the result and the history say how the release did on a copy of the data',
     ],
     [
       rehearsed({ verdict: 'not_tried', reason: '`trial` is `never`' }),
-      'Not tried on a copy of the data: rehearse is never.',
+      'Not tried on a copy of the data: trial is never.',
     ],
   ] as const) {
     await using stub = await served()
