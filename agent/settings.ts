@@ -34,7 +34,7 @@ export interface UpdateSettings {
 }
 
 /** The same, in milliseconds. */
-type UpdateTimes = Record<keyof typeof UPDATE_BOUNDS, number>
+type TimesMs = Record<keyof typeof UPDATE_BOUNDS, number>
 
 /**
  * Why this process ends. `handover`: the next release serves on. `stop`: the service ends. `revert`: this new release could not
@@ -112,7 +112,7 @@ export interface Settings {
   readonly passwordHeader: PasswordHeader
   readonly basePath: string
   readonly trust: Anchor | null
-  readonly update: Readonly<UpdateTimes>
+  readonly update: Readonly<TimesMs>
   readonly order: Order
   /** null: as `busy` of EmbedOptions says */
   readonly busy: Busy | null
@@ -187,7 +187,7 @@ export function readSettings(options: EmbedOptions = {}): Settings {
 function readUpdateSettings(
   given: UpdateSettings | undefined,
   expect: (holds: boolean, fault: string) => void,
-): UpdateTimes {
+): TimesMs {
   const configured = ownStart()?.configuration?.update
   const read = (name: keyof UpdateSettings): number => {
     const [lowest, highest, normal] = UPDATE_BOUNDS[TIME_SETTINGS[name]]
@@ -200,7 +200,7 @@ function readUpdateSettings(
     return ms
   }
   const names = Object.keys(TIME_SETTINGS) as (keyof UpdateSettings)[]
-  return Object.fromEntries(names.map((name) => [TIME_SETTINGS[name], read(name)])) as UpdateTimes
+  return Object.fromEntries(names.map((name) => [TIME_SETTINGS[name], read(name)])) as TimesMs
 }
 
 /** What the author gives, else what the operator has configured, else null. */

@@ -41,6 +41,12 @@ test('without `commands` every word of Baton’s is the first; with it, it stand
   equal(commandIn(['worker'], { commands: 'baton' }, true), null)
   equal(commandIn(['--', 'baton', 'status'], { commands: 'baton' }, true), null)
   equal(commandIn(['baton'], { commands: 'baton' }, false), [], 'which is its help')
+  for (const asked of ['--help', '-h', '-v']) {
+    equal(commandIn([asked], {}, false), [asked])
+    equal(commandIn([asked, 'more'], {}, false), null, 'of the application')
+    equal(commandIn([asked], { commands: 'baton' }, false), null, 'the application has words of its own')
+  }
+  equal(commandIn(['--help', '--all'], {}, false), ['--help', '--all'])
 })
 
 test('what units, supervisors and root’s end call an executable with is taken by every release, in exactly that form', () => {

@@ -39,7 +39,7 @@ for (const [what, { text, verdict, exit, foretold = exit, allowed }] of Object.e
 
     const { code, stdout } = await host.cli('upgrade', ...TO, '-y', '--json')
     is(code, exit, stdout)
-    const { rehearsal } = (eventsIn(stdout).at(-1) as { operation?: { rehearsal?: Rehearsal } }).operation ?? {}
+    const { trial: rehearsal } = (eventsIn(stdout).at(-1) as { operation?: { trial?: Rehearsal } }).operation ?? {}
     if (verdict !== 'fails') is(rehearsal?.verdict ?? verdict, verdict, stdout)
     if (exit !== 0) equal(await look(), before)
     else await back(before)

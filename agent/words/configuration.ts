@@ -19,6 +19,9 @@ export interface Listen {
   tls?: { key: string; cert: string }
 }
 
+/** The times under `update`. */
+export type UpdateTimes = { [K in keyof typeof TIME_SETTINGS]?: Duration }
+
 /** What stands in the file and is valid. */
 export interface Configuration {
   dashboard?: {
@@ -31,7 +34,7 @@ export interface Configuration {
   basePath?: string
   stateDirectory?: string
   feed?: string
-  update?: { [K in keyof typeof TIME_SETTINGS]?: Duration } & { busy?: Busy } & Record<string, unknown>
+  update?: UpdateTimes & { busy?: Busy } & Record<string, unknown>
 }
 
 export interface Reading extends Faults {

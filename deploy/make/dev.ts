@@ -10,7 +10,16 @@ import { createServer } from 'node:net'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { COMMAND, type Lock, makeDisk, takeLock } from '../../agent/install.ts'
-import { BatonError, compareTags, isTag, type Operation, reasonOf, type Status } from '../../agent/words.ts'
+import {
+  BatonError,
+  compareTags,
+  durationText,
+  isTag,
+  type Operation,
+  reasonOf,
+  type Status,
+  type UpdateTimes,
+} from '../../agent/words.ts'
 import { callHttp } from '../lib/http.ts'
 import { createProgress, formatDuration } from '../lib/progress.ts'
 import { run } from '../lib/shell.ts'
@@ -144,7 +153,7 @@ async function installInto({ project, port }: DevOptions): Promise<void> {
   const where = ['--prefix', at.programs, '--state-dir', at.state, '--feed', at.feed, '--listen', `127.0.0.1:${port}`]
   const flags = ['--user', '--no-service', '--no-start', '-y', '-q', ...where]
   await run(['sh', join(at.feed, 'v0.0.1', 'install.sh'), 'install', ...flags], { env: at.environment })
-  const update = { probationMs: PROBATION_MS }
+  const update: UpdateTimes = { probation: durationText(PROBATION_MS) }
   await writeFile(at.configPath, JSON.stringify({ ...(await at.config()), update }), { mode: 0o600 })
 }
 

@@ -19,7 +19,7 @@ import {
   TRIAL,
   writeReceipt,
 } from '../../agent/install.ts'
-import { BatonError, reasonOf } from '../../agent/words.ts'
+import { BatonError, durationText, reasonOf, type UpdateTimes } from '../../agent/words.ts'
 import { isFromAgent } from '../lib/agent-answer.ts'
 import { callHttp, statusHere } from '../lib/http.ts'
 import { onlyOneCanHave } from '../lib/only-one.ts'
@@ -180,12 +180,13 @@ async function installIn(folder: string, built: string, { service, check }: Proj
   const port = await freePort()
   const password = randomBytes(16).toString('hex')
   const listen = { host: '127.0.0.1', port }
+  const update: UpdateTimes = { probation: durationText(PROBATION_MS) }
   const settings = {
     dashboard: { password },
     listen,
     stateDirectory: state,
     feed: state,
-    update: { probationMs: PROBATION_MS },
+    update,
   }
   await writeFile(config, JSON.stringify(settings), { mode: 0o600 })
   const env = {

@@ -31,6 +31,9 @@ export const OPERATOR_WORDS: readonly string[] = [
   'as-service', // what root starts as the service's user
 ]
 
+/** Whoever types one of these alone looks for commands, and must not start a service. */
+const ASKS = ['--help', '-h', '-v']
+
 /** The operator's command in these arguments; null: they are the application's. Pure. */
 export function commandIn(
   argv: readonly string[],
@@ -40,7 +43,8 @@ export function commandIn(
   const [first = '', ...rest] = argv
   if (commands === 'baton' && first === 'baton') return rest
   const isOurs = commands !== 'baton' || isSaid || isInternal(argv)
-  return isOurs && OPERATOR_WORDS.includes(first) ? [...argv] : null
+  const isAsked = ASKS.includes(first) && (argv.length === 1 || argv[1] === '--all')
+  return isOurs && (isAsked || OPERATOR_WORDS.includes(first)) ? [...argv] : null
 }
 
 /**
