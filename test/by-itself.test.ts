@@ -26,7 +26,7 @@ let home: string
 test.before(async () => void (home = await mkdtemp(join(tmpdir(), 'baton-by-itself-'))))
 test.after(async () => await rm(home, { recursive: true, force: true }))
 
-test('a good patch that the operator allows goes by itself, once, and the status says so', async () => {
+test('a good patch that the operator allows is installed automatically, once, and the status says so', async () => {
   const [v100, v101] = [await scriptRelease('v1.0.0'), await scriptRelease('v1.0.1')]
   const feed = await publishTo(join(home, 'good'), [v100, v101])
   await using it = await byItself({ release: v100, feed, auto: { mode: 'patch', allow: ['untried', 'unsigned'] } })
@@ -85,7 +85,7 @@ test('a release that is put back is never tried again by itself', async () => {
   )
 })
 
-test('a release that was late goes by itself again once there is more time for it, and the status says why', async () => {
+test('a release that was late is installed automatically again once there is more time for it, and the status says why', async () => {
   const [v100, late] = [await scriptRelease('v1.0.0'), await scriptRelease('v1.0.1', 'hangs-before-ready')]
   const feed = await publishTo(join(home, 'late'), [v100, late])
   const update = { readyTimeout: '1500ms', hangTimeout: '30s' }
@@ -105,7 +105,7 @@ test('a release that was late goes by itself again once there is more time for i
   await it.rule({ readyTimeout: '2500ms' })
   await restarted()
   const again = 'it was not ready here within 1.5 s, and has 2.5 s now'
-  const says = `v1.0.1 goes by itself: the last attempt failed; ${again}`
+  const says = `v1.0.1 is installed automatically: the last attempt failed; ${again}`
   equal((await it.until('it goes again', ({ schedule }) => schedule?.now.says === says)).schedule?.waits, [])
   await it.stop()
   await it.remember(({ attempt }) => void (attempt !== null && (attempt.at -= 2 * 24 * 3_600_000)))

@@ -199,7 +199,7 @@ test('only the configuration names a program, by an absolute path, without a she
   }
   const own = await rules({ auto: { mode: 'all' } }, { onOutcome: ['/bin/sh'] })
   equal([own.onOutcome, own.policy.mode], [null, 'notify'])
-  match(own.faults.join(), /`update\/policy.json`: unknown `onOutcome`.*nothing goes by itself/)
+  match(own.faults.join(), /`update\/policy.json`: unknown `onOutcome`.*nothing is installed automatically/)
   for (const broken of ['{', '[]', '7', 'null', `{"update":7}`, '['.repeat(1e5), 'x'.repeat(300_000)]) {
     await writeFile(configPath, broken)
     const { policy, faults } = await rulesOf({ stateDirectory: home, receipt: { supervisor: 'none', configPath } })
@@ -247,7 +247,7 @@ test('a policy that is no file, too long or half written lets nothing go alone, 
     await make()
     const { policy, faults } = await rulesOf({ stateDirectory: home, receipt: { supervisor: 'none', configPath } })
     is(policy.mode, 'notify', what)
-    match(faults.join(), /`update\/policy.json`: .*: nothing goes by itself/, what)
+    match(faults.join(), /`update\/policy.json`: .*: nothing is installed automatically/, what)
   }
 })
 

@@ -337,7 +337,7 @@ test('what it waits for is one sentence with a time, to the minute', () => {
   const go = policy({ mode: 'patch', hours: '02:00-05:00' })
   const said = (facts: Partial<ScheduleFacts>, rule: object = {}, now = NOON) =>
     next({ ...go, ...rule }, { ...FACTS, ...facts }, now)
-  const goes = { code: 'goes', says: 'v1.0.1 goes by itself', tag: 'v1.0.1', because: [] }
+  const goes = { code: 'goes', says: 'v1.0.1 is installed automatically', tag: 'v1.0.1', because: [] }
   equal(said({}), { do: 'nothing', at: Date.parse('2026-11-24T02:00Z'), ...goes })
   is(said({}, {}, Date.parse('2026-11-24T02:00Z')).do, 'update')
   is(said({}, { mode: 'off' }).at, null)
@@ -350,20 +350,29 @@ test('what it waits for is one sentence with a time, to the minute', () => {
   is(said({ problem: 'it is away' }).says, 'the feed: it is away')
   is(said({ askAt: NOON }).do, 'ask')
   const held = said({}, { pauseUntil: Date.parse('2026-12-24T00:00Z') })
-  equal([held.at, held.says], [Date.parse('2026-12-24T02:00Z'), 'v1.0.1 goes by itself: updates are paused'])
+  equal(
+    [held.at, held.says],
+    [Date.parse('2026-12-24T02:00Z'), 'v1.0.1 is installed automatically: updates are paused'],
+  )
   const far = said({}, { pauseUntil: Date.parse('9999-12-31T23:59:59Z') })
-  equal([far.at, far.says], [Date.parse('+010000-01-01T02:00Z'), 'v1.0.1 goes by itself: updates are paused'])
+  equal(
+    [far.at, far.says],
+    [Date.parse('+010000-01-01T02:00Z'), 'v1.0.1 is installed automatically: updates are paused'],
+  )
   const young = said({ offer: { ...OFFER, publishedAt: NOON } }, { minAgeMs: 3 * DAY, hours: [] })
   equal(
     young.because?.map(({ code: one, tag: of, hours }) => [one, of, hours]),
     [['young', 'v1.0.1', 72]],
   )
-  equal([young.at, young.says], [NOON + 3 * DAY, 'v1.0.1 goes by itself: v1.0.1 is young: 3 days have to pass'])
+  equal(
+    [young.at, young.says],
+    [NOON + 3 * DAY, 'v1.0.1 is installed automatically: v1.0.1 is young: 3 days have to pass'],
+  )
   const failed = said({ failures: 1, lastAt: NOON, wasReverted: true }, { hours: [] })
-  equal([failed.at, failed.says], [NOON + DAY, 'v1.0.1 goes by itself: the last attempt failed'])
+  equal([failed.at, failed.says], [NOON + DAY, 'v1.0.1 is installed automatically: the last attempt failed'])
   is(said({ isInFlight: true }).says, 'an operation is in flight')
   const never = said({}, { hours: [...go.hours, ...policy({ hours: '06:00-07:00' }).hours] })
-  match(never.says, /never goes by itself: its hours have no minute in common/)
+  match(never.says, /is never installed automatically: its hours have no minute in common/)
   is(never.at, FACTS.askAt)
 })
 

@@ -1,5 +1,5 @@
 // @deadlineMs 600000
-// A host under systemd that goes by itself: only what was tried on a copy of its data and found open goes; what it did and what waits
+// A host under systemd that is installed automatically: only what was tried on a copy of its data and found open goes; what it did and what waits
 // stands at the end of its status; its operator's program runs in the sandbox.
 
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -106,7 +106,7 @@ for (const [what, auto, code, why] of [
   })
 }
 
-test('an older one whose way back is open goes by itself; the end of the status says what it did, and what waits', async () => {
+test('an older one whose way back is open is installed automatically; the end of the status says what it did, and what waits', async () => {
   await migrate('database.exec("ALTER TABLE notes ADD COLUMN colour TEXT")')
   await again(AUTO)
   const { instance, history, schedule } = await until('gone', ({ instance: { version } }) => version !== 'v1.0.0')
@@ -114,15 +114,15 @@ test('an older one whose way back is open goes by itself; the end of the status 
   is(history[0]?.trial?.verdict, 'reversible')
   ok(schedule?.waits.some(({ code, tag, mode }) => code === 'beyond' && tag === 'v2.0.0' && mode === 'minor'))
   const said = await host.cli('status')
-  match(said.stdout, /by itself {2}v1\.0\.0 to v1\.0\.1: updated at .*\n/)
-  match(said.stdout, /by itself {2}minor, also unsigned/)
+  match(said.stdout, /automatic {2}v1\.0\.0 to v1\.0\.1: updated at .*\n/)
+  match(said.stdout, /automatic {2}minor, also unsigned/)
   match(said.stdout, /\nfor you {4}v2\.0\.0 waits for you: .*\n(for you {4}.*\n)*$/)
 })
 
 test('a pause keeps it from going by itself, and its end lets it go; a day that is none is refused', async () => {
   const held = await host.cli('upgrade', '--pause-until', '2099-12-27')
   is(held.code, 0, held.stderr)
-  match(held.stdout, /^nothing goes by itself before 2099-12-2\d/)
+  match(held.stdout, /^nothing is installed automatically before 2099-12-2\d/)
   ok((await host.status()).schedule?.pausedUntil?.startsWith('2099-12-2'))
   is((await host.cli('upgrade', '--pause-until', 'soon')).code, 2)
   is((await host.cli('upgrade', '--pause-until', '2099-12-27', '--unpause')).code, 2)
@@ -136,7 +136,7 @@ test('who writes in the state directory reaches nothing of root: no link is foll
   await host.ok('chmod', '600', victim)
   await host.ok('runuser', '-u', 'beacon', '--', 'ln', '-sf', victim, policy)
   const linked = await host.cli('status')
-  match(linked.stdout, /for you {4}`update\/policy.json`: .*: nothing goes by itself/)
+  match(linked.stdout, /for you {4}`update\/policy.json`: .*: nothing is installed automatically/)
   const held = await host.cli('upgrade', '--pause-until', '2099-12-27')
   not.match(linked.stdout + held.stdout + held.stderr, /of root alone/)
   is(await host.ok('cat', victim), '{"mode": "of root alone"}')

@@ -87,7 +87,7 @@ test('the first night: who is in the first step goes; a later one, one that is o
   }
   const room =
     'v1.1.0 waits for you: expected N MiB free in `/opt/beacon` for the executable, a snapshot of the database and the journal, got N MiB'
-  equal(saidByFull, [`by itself  ${POLICY}; next TIME`, `for you    ${room}`])
+  equal(saidByFull, [`automatic  ${POLICY}; next TIME`, `for you    ${room}`])
   equal(await reportsOf(full), ['waits'])
 })
 
@@ -125,10 +125,10 @@ test('the last night: the older one goes, past one that was yanked; one whose mi
   }
   const why = 'changes the data so that there is no way back: 2 rows of notes are gone; nothing has changed'
   const lines = [
-    `by itself  ${afterTwo(brave)} to v2.0.0: failed at TIME (v2.0.0 ${why})`,
+    `automatic  ${afterTwo(brave)} to v2.0.0: failed at TIME (v2.0.0 ${why})`,
     hadSecond(brave)
       ? idle.replace('minor', 'all')
-      : `by itself  ${POLICY.replace('minor', 'all')}; v1.1.0 goes by itself; next TIME`,
+      : `automatic  ${POLICY.replace('minor', 'all')}; v1.1.0 is installed automatically; next TIME`,
     `for you    v2.0.0 waits for you: it ${why}`,
   ]
   await reads(brave, [...nightsOf(brave), ...lines], [...reportsAfterTwo(brave), 'failed v2.0.0'])
@@ -153,17 +153,18 @@ const afterTwo = (host: RoomHost) => (hadFirst(host) || hadSecond(host) ? 'v1.1.
 /** what ran when v1.2.0 came */
 const before = (host: RoomHost) => (hadFirst(host) ? 'v1.1.0' : 'v1.0.0')
 const BROKE = 'v1.2.0 failed in probation: it exited with code 3'
-const idle = `by itself  ${POLICY}; there is no newer release; next TIME`
-const went = (from: string, to: string) => `by itself  ${from} to ${to}: updated at TIME, nobody was served for N ms`
-const after = (tag: string) => `by itself  ${POLICY}; ${tag} goes by itself: the last attempt failed; next TIME`
+const idle = `automatic  ${POLICY}; there is no newer release; next TIME`
+const went = (from: string, to: string) => `automatic  ${from} to ${to}: updated at TIME, nobody was served for N ms`
+const after = (tag: string) =>
+  `automatic  ${POLICY}; ${tag} is installed automatically: the last attempt failed; next TIME`
 const turn = (tag: string) =>
-  `by itself  ${POLICY}; ${tag} goes by itself: the publisher lets ${tag} go in steps, and this host's turn has not come; next TIME`
+  `automatic  ${POLICY}; ${tag} is installed automatically: the publisher lets ${tag} go in steps, and this host's turn has not come; next TIME`
 
 /** What the first two nights have left in the status. */
 function nightsOf(host: RoomHost): string[] {
   return [
     ...(hadFirst(host) || hadSecond(host) ? [went('v1.0.0', 'v1.1.0')] : []),
-    ...(broken.has(host) ? [`by itself  ${before(host)} to v1.2.0: reverted at TIME (${BROKE})`] : []),
+    ...(broken.has(host) ? [`automatic  ${before(host)} to v1.2.0: reverted at TIME (${BROKE})`] : []),
   ]
 }
 
@@ -204,7 +205,7 @@ async function reportsOf(host: RoomHost): Promise<string[]> {
   return told.map(({ event, report }) => (report === undefined ? event : `${report.outcome} ${report.to}`))
 }
 
-/** The panel asks a person in the same words, says in its own whether it goes by itself, and has in its history as much as it did. */
+/** The panel asks a person in the same words, says in its own whether it is installed automatically, and has in its history as much as it did. */
 async function panelSays(host: RoomHost, lines: readonly string[]): Promise<void> {
   const config = JSON.parse(await host.ok('cat', `/etc/${SERVICE}/config.json`)) as { dashboard: { password: string } }
   if (browser === null) throw new Error('there is no browser')

@@ -260,7 +260,7 @@ export interface PolicyReport {
   limits: PolicyFile
   /** what the panel has written */
   own: PolicyFile
-  /** why nothing goes by itself although the policy says so, one sentence each */
+  /** why nothing is installed automatically although the policy says so, one sentence each */
   faults: string[]
   schedule: ScheduleReport
 }

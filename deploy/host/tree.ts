@@ -69,7 +69,7 @@ const PAUSE = {
     type: 'string',
     valueHint: 'day',
     advanced: true,
-    description: 'move nothing; nothing goes by itself before that day',
+    description: 'move nothing; nothing is installed automatically before that day',
   },
   unpause: { type: 'boolean', advanced: true, description: 'move nothing; end that pause' },
 } as const satisfies Flags

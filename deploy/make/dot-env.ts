@@ -18,7 +18,7 @@ export async function noteOfDotEnv(folder: string, given: Readonly<Record<string
   const names = [...new Set(texts.flatMap(namesIn))].filter((name) => !Object.hasOwn(given, name))
   if (names.length === 0) return null
   const more = names.length > NAMES_MAX ? ` and ${names.length - NAMES_MAX} more` : ''
-  return `${files.join(', ')} of this folder ${files.length === 1 ? 'stays' : 'stay'} out of the release, so an install does not get ${names.slice(0, NAMES_MAX).join(', ')}${more} from there: what is no secret belongs into \`environment\` of baton.config.json, the rest into the environment file on the host (docs/operator/install.md)`
+  return `${files.join(', ')} of this folder ${files.length === 1 ? 'stays' : 'stay'} out of the release, so an install does not get ${names.slice(0, NAMES_MAX).join(', ')}${more} from there: what is no secret belongs in \`environment\` of baton.config.json, the rest into the environment file on the host (docs/operator/install.md)`
 }
 
 /** Pure. */

@@ -246,7 +246,7 @@ function isOfPackage(entry: unknown): boolean {
 
 function noteOfBrought({ name, package: from, file }: Brought): string {
   const runs = name === null ? file : `\`${name}\` of the package ${from}`
-  return `the start script runs ${runs}, and nothing in node_modules is edited: ${AROUND} loads it after the agent. What the package says of its host, its port and its folder for data belongs into \`args\` or \`environment\` (docs/author/order.md)`
+  return `the start script runs ${runs}, and nothing in node_modules is edited: ${AROUND} loads it after the agent. What the package says of its host, its port and its folder for data belongs in \`args\` or \`environment\` (docs/author/order.md)`
 }
 
 function notesOfUploads({ dataVariables }: Detected, configured: Findings['configured']): string[] {

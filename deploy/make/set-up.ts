@@ -102,7 +102,7 @@ function isPackage(folder: string): boolean {
 
 function ownPackage(folder: string): BatonError {
   return new BatonError('refused', `the start script starts the application in ${folder}, a package of its own`, {
-    hint: `\`cd ${folder} && npx baton init\` sets it up there; what the start script does besides belongs into the start script there`,
+    hint: `\`cd ${folder} && npx baton init\` sets it up there; what the start script does besides belongs in the start script there`,
   })
 }
 

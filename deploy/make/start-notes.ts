@@ -8,7 +8,7 @@ import { CONFIG, ENVIRONMENT, isPreload } from './project.ts'
 type Configured = Readonly<Record<string, unknown>> | null
 
 const WITHOUT_ENV_FILE =
-  'No release has an env file in it: what is no secret belongs into `environment`, the rest on each host into the environment file of the install, /etc/default/<service> or ~/.config/<service>/environment (docs/author/application.md)'
+  'No release has an env file in it: what is no secret belongs in `environment`, the rest on each host into the environment file of the install, /etc/default/<service> or ~/.config/<service>/environment (docs/author/application.md)'
 
 const WITHOUT_FLAG =
   'An executable cannot be started with these; NODE_OPTIONS in the environment of a start may have `--inspect`'
@@ -23,14 +23,14 @@ export function notesOfStart({ start, entry, before: kept }: Detected, configure
     )
   if (before.length > 0)
     notes.push(
-      `the start script runs ${inCode(before)} before the application, and an install does not: what prepares data, such as a migration, belongs into \`before\`, as a file of the release and its arguments, where every start and every rehearsal has it; what only makes files belongs into \`build\`. No release has a command of a development package`,
+      `the start script runs ${inCode(before)} before the application, and an install does not: what prepares data, such as a migration, belongs in \`before\`, as a file of the release and its arguments, where every start and every trial has it; what only makes files belongs in \`build\`. No release has a command of a development package`,
     )
   if (kept.length > 0) notes.push(...notesOfBefore(kept, configured))
   if (after.length > 0)
     notes.push(`not kept of the start script: ${inCode(after)}: an install starts the application, and no shell`)
   if (through !== null)
     notes.push(
-      `the start script starts Node by ${inCode([through])}, and an install does not: what that does for the application belongs into the entry, or into \`environment\``,
+      `the start script starts Node by ${inCode([through])}, and an install does not: what that does for the application belongs in the entry, or into \`environment\``,
     )
   if (runner !== null)
     notes.push(

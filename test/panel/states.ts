@@ -65,7 +65,12 @@ const ended = (some: Parameters<typeof operation>[1], more: Partial<Status> = {}
   ...more,
 })
 
-const goes = (...because: Wait[]): Wait => ({ code: 'goes', says: 'v1.1.0 goes by itself', tag: 'v1.1.0', because })
+const goes = (...because: Wait[]): Wait => ({
+  code: 'goes',
+  says: 'v1.1.0 is installed automatically',
+  tag: 'v1.1.0',
+  because,
+})
 const PAUSED: Wait = { code: 'paused', says: 'updates are paused' }
 const NO_RULES = { says: '', hours: [], minAgeMs: 0, skip: [], allow: [] }
 
@@ -237,7 +242,7 @@ export const STATES: readonly State[] = [
       const feed =
         'https://releases.example.org/beacon/verified/timestamp.json: expected an answer within 30 s, got none'
       const rules =
-        '`update/policy.json`: expected hours such as `02:00-05:00` in `hours`, got "25:00-99:99": nothing goes by itself'
+        '`update/policy.json`: expected hours such as `02:00-05:00` in `hours`, got "25:00-99:99": nothing is installed automatically'
       const report = 'it ended with exit code 67, saying "sendmail: fatal: no such user"; it was given up'
       const lost = 'it loses rows on a full disk'
       const waits: Wait[] = [
@@ -250,7 +255,7 @@ export const STATES: readonly State[] = [
         forPerson('failed', 'v1.1.0', `it failed here: ${error.message}`, { why: error.message }),
         {
           code: 'failures',
-          says: 'the last 3 attempts by itself failed, the last one with v1.1.0: the history says why',
+          says: 'the last 3 automatic attempts failed, the last one with v1.1.0: the history says why',
           count: 3,
           tag: 'v1.1.0',
         },

@@ -164,10 +164,12 @@ function goes(policy: Policy, facts: ScheduleFacts, offer: Offered, since: Momen
     if (at <= now) return { do: 'update', at: now, code: 'goes_now', says: `${tag} goes now`, tag }
     const late: Wait[] = again === undefined ? [] : [{ code: 'again', says: again, tag, why: again }]
     const because = since.at > now ? [since.why, ...late] : late
-    const says = [`${tag} goes by itself`, because.map((one) => one.says).join('; ')].filter(Boolean).join(': ')
+    const says = [`${tag} is installed automatically`, because.map((one) => one.says).join('; ')]
+      .filter(Boolean)
+      .join(': ')
     return { do: 'nothing', at, code: 'goes', says, tag, because }
   }
-  const says = `${tag} never goes by itself: its hours have no minute in common`
+  const says = `${tag} is never installed automatically: its hours have no minute in common`
   return { do: 'nothing', at: facts.askAt, code: 'never_open', says, tag }
 }
 

@@ -30,7 +30,7 @@ export type Ruled = Pick<ManagedInstall, 'receipt' | 'stateDirectory'>
 const [OWN_MAX_BYTES, ARGUMENTS_MAX, ARGUMENT_MAX] = [16 * 1024, 32, 4096]
 
 /** A Node may be built without `Temporal`, which tells when hours are open. */
-const NO_CALENDAR = 'this Node has no `Temporal`: nothing goes by itself'
+const NO_CALENDAR = 'this Node has no `Temporal`: nothing is installed automatically'
 
 export async function rulesOf(install: Ruled): Promise<Rules> {
   if (typeof Temporal === 'undefined')
@@ -41,7 +41,7 @@ export async function rulesOf(install: Ruled): Promise<Rules> {
   const own = readPolicy(written, zone, false)
   const onOutcome = programFrom(update?.['onOutcome'])
   const said = (where: string, all: string[]) =>
-    all.slice(0, 3).map((fault) => `${where}: ${fault}: nothing goes by itself`)
+    all.slice(0, 3).map((fault) => `${where}: ${fault}: nothing is installed automatically`)
   return {
     policy: tightened(limits.policy, own.policy),
     limits: limits.file,

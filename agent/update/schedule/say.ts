@@ -82,7 +82,7 @@ function reportProblem(why: string): Waiting {
 
 function failuresIn({ failures: count, attempt }: Remembered): Waiting {
   const tag = attempt?.tag ?? ''
-  const says = `the last ${count} attempts by itself failed, the last one with ${tag}: the history says why`
+  const says = `the last ${count} automatic attempts failed, the last one with ${tag}: the history says why`
   return { key: 'failures', code: 'failures', says, count, tag }
 }
 

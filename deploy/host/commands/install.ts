@@ -176,7 +176,7 @@ function told(
     )
     lines.push(`the password of the panel and the endpoints is \`dashboard.password\` in ${layout.configPath}`)
     lines.push(
-      'it asks the feed four times a day for a newer release, and installs none by itself: `update.auto.mode` in the same file says so',
+      'it asks the feed four times a day for a newer release, and installs none automatically; `update.auto.mode` in the same file changes that',
     )
   }
   // root's commands are about the whole host, unless they say otherwise

@@ -64,7 +64,7 @@ export async function pauseCommand(context: Context, until: string | null): Prom
   await using open = await sideOf(context, located)
   const { schedule } = await open.side.pause({ receipt: located.receipt, until })
   const { pausedUntil } = schedule
-  const said = pausedUntil === null ? 'there is no pause' : `nothing goes by itself before ${pausedUntil}`
+  const said = pausedUntil === null ? 'there is no pause' : `nothing is installed automatically before ${pausedUntil}`
   const nothing = { from: null, to: null, operationId: null, operation: null }
   context.report.result({ ...nothing, outcome: 'held', schedule, exit: EXIT.done }, [said, ...scheduleLines(schedule)])
   return EXIT.done

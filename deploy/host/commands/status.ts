@@ -100,8 +100,8 @@ export function scheduleLines(schedule: ScheduleReport | null): string[] {
   const { policy, next, now, waits, since } = schedule
   const isAsked = waits.some(({ says }) => says === now.says)
   return [
-    ...since.toReversed().map((deed) => `by itself  ${deedLine(deed)}`),
-    `by itself  ${policy.says}${isAsked ? '' : `; ${now.says}`}${next === null ? '' : `; next ${next.replace(/:00Z$/, 'Z')}`}`,
+    ...since.toReversed().map((deed) => `automatic  ${deedLine(deed)}`),
+    `automatic  ${policy.says}${isAsked ? '' : `; ${now.says}`}${next === null ? '' : `; next ${next.replace(/:00Z$/, 'Z')}`}`,
     ...waits.map(({ says }) => `for you    ${says}`),
   ]
 }

@@ -1,4 +1,4 @@
-// What only a running service can do: end an operation in flight before its swap, and pause what goes by itself. To end an operation that
+// What only a running service can do: end an operation in flight before its swap, and pause what is installed automatically. To end an operation that
 // a command carries out itself, end that command.
 
 import type { Receipt } from '../../../agent/install.ts'
@@ -28,7 +28,10 @@ export async function cancelOperation(receipt: Receipt, outside: Outside): Promi
 export async function pauseUpdates(receipt: Receipt, until: string | null): Promise<PolicyReport> {
   const client = connect(await readAccess(receipt.configPath))
   if ((await client.status()) === null)
-    throw new BatonError('service_down', `${receipt.service} does not answer: nothing goes by itself meanwhile`)
+    throw new BatonError(
+      'service_down',
+      `${receipt.service} does not answer: nothing is installed automatically meanwhile`,
+    )
   const { pauseUntil: _, ...own } = (await client.policy()).own
   return await client.policy(until === null ? own : { ...own, pauseUntil: until })
 }

@@ -317,5 +317,5 @@ def _remark(now, it):
         return f"{now['unproven']['tag']} has yet to prove itself"
     tried = TRIED.get((now.get("trial") or {}).get("verdict"), "not on a copy of its data") if now.get("trial") else ""
     parts = ("is there already" if it["outcome"] == "up_to_date" else tried and f"tried there: {tried}", "container" if now.get("route") == "container" else "")
-    alone = f"goes by itself: {now['byItself']}" if now.get("byItself") else ""
+    alone = f"is installed automatically: {now['byItself']}" if now.get("byItself") else ""
     return ", ".join(part for part in (*parts, alone) if part)
