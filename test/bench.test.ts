@@ -12,6 +12,7 @@ import { longerOf, type Results } from './bench/results.ts'
 import { table } from './bench/table.ts'
 import { waitsOf } from './bench/waits.ts'
 import { resultOf } from './bench/start.ts'
+import { rowsOf as stepRowsOf } from './bench/steps.ts'
 import { median, medianRatio, quantile } from './bench/statistics.ts'
 import * as assert from './assert.ts'
 import { suite } from './suite.ts'
@@ -112,6 +113,22 @@ test('compares stop-first with each other round by round, and counts what each h
   if (results.handover !== undefined) results.handover.result.pairs = { rate: 500, rounds: 3, peers }
   assert.match(table(results, []), /in turns: 3 switches each, an open loop of 500 requests\/s/)
   assert.match(markdown(results, []), /### Stop-first[\s\S]*\| socket \| 1500 \| 4 \|/)
+})
+
+test('each step of a switch has the moment and the longest turn of its own process', () => {
+  const seen = (pid: number, step: string, at: number, longestMs: number) => ({ pid, step, at, usedMs: 1, longestMs })
+  const rows = stepRowsOf([
+    [seen(7, 'steady', 0, 99), seen(7, 'ordered', 1000, 2), seen(7, 'spawned', 1010, 3), seen(8, 'born', 1100, 9)],
+    [seen(8, 'ordered', 5000, 4), seen(9, 'born', 5200, 11), seen(8, 'spawned', 5020, 5)],
+  ])
+  assert.equal(
+    rows.map(({ side, step, atMs, longestMs, worstMs }) => [side, step, atMs, longestMs, worstMs]),
+    [
+      ['old', 'ordered', 0, 3, 4],
+      ['old', 'spawned', 15, 4, 5],
+      ['new', 'born', 150, 10, 11],
+    ],
+  )
 })
 
 test('in the docs a short run never takes the place of a long one, and leaves the other parts as they were', () => {

@@ -1,4 +1,4 @@
-// `npm run bench [-- handover|carry|update|overhead|trust|container|fleet|state|told|start …] [--json] [--long] [--only peer,peer]
+// `npm run bench [-- handover|carry|update|overhead|trust|container|fleet|state|told|start|steps …] [--json] [--long] [--only peer,peer]
 // [--current] [--memory MB] [--docs]` measures, and prints a table (with `--json` one JSON object last). `--current`: the container's part on a current
 // engine. With `--docs` it writes docs/about/performance.md, its charts and the README's table too. Must hold: nothing else writes them, and a
 // short run never takes the place of a long one there.
@@ -24,6 +24,7 @@ import { table } from './table.ts'
 import { CACHE, setUp } from './setup.ts'
 import { run as state } from './state.ts'
 import { run as start } from './start.ts'
+import { run as steps } from './steps.ts'
 import { run as told } from './told.ts'
 import { run as trust } from './trust.ts'
 import { run as update } from './update.ts'
@@ -40,9 +41,10 @@ const PARTS = [
   'state',
   'told',
   'start',
+  'steps',
 ] as const
 /** those that need no other program, and no network of their own */
-const OUTSIDE: readonly Part[] = ['carry', 'trust', 'container', 'fleet', 'state', 'told', 'start']
+const OUTSIDE: readonly Part[] = ['carry', 'trust', 'container', 'fleet', 'state', 'told', 'start', 'steps']
 type Part = (typeof PARTS)[number]
 const INSIDE = '--inside'
 const MEASURED = join(CACHE, 'measured.json')
@@ -82,6 +84,7 @@ async function main(argv: string[]): Promise<number> {
   if (parts.includes('state')) results.state = { ...about, result: await state({ long, say }) }
   if (parts.includes('told')) results.told = { ...about, result: await told({ long, say }) }
   if (parts.includes('start')) results.start = { ...about, result: await start({ long, against, say }) }
+  if (parts.includes('steps')) results.steps = { ...about, result: await steps({ long, say }) }
   await rm(join(CACHE, 'run'), { recursive: true, force: true })
 
   const goals = goalsOf(results)

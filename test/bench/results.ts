@@ -5,6 +5,7 @@ import type { HandoverResult } from './handover.ts'
 import type { Machine } from './machine.ts'
 import type { OverheadResult } from './overhead.ts'
 import type { StartResult } from './start.ts'
+import type { StepsResult } from './steps.ts'
 import type { StateResult } from './state.ts'
 import type { ToldResult } from './told.ts'
 import type { TrustResult } from './trust.ts'
@@ -47,6 +48,7 @@ export interface Results {
   state?: Section<StateResult>
   told?: Section<ToldResult>
   start?: Section<StartResult>
+  steps?: Section<StepsResult>
 }
 
 /** Each part from the longer of two runs, of equal ones from the later; `kept` are those that stay as they were. Pure. */

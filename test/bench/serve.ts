@@ -10,6 +10,7 @@ import { createHandler } from '../../agent/service/handler.ts'
 import { openStore } from '../../agent/service/store.ts'
 import type { Order } from '../../agent/words/order.ts'
 import { addEcho } from './echo.ts'
+import { traceSteps } from './step-trace.ts'
 
 /** megabytes that the service keeps: what a switch costs a large one (`bench -- handover --memory 1500`) */
 const ballast = Array.from({ length: Number(process.env['BENCH_MEMORY_MB'] ?? 0) }, () => Buffer.alloc(1 << 20, 1))
@@ -23,6 +24,7 @@ export async function serve(argv: readonly string[], order: Order): Promise<void
   const server = createServer((request, response) => {
     if (!agent.handle(request, response)) app.handle(request, response)
   })
+  traceSteps(server)
   addEcho(server, (request, ws) => agent.carry(request, { ws }))
   const agent = await embed({
     ...BUILD,

@@ -33,6 +33,7 @@ export function table(results: Results, goals: Goal[]): string {
   if (results.state !== undefined) lines.push('', 'state', results.state.result.markdown)
   if (results.told !== undefined) lines.push('', 'told', results.told.result.markdown)
   if (results.start !== undefined) lines.push('', 'start', results.start.result.markdown)
+  if (results.steps !== undefined) lines.push('', 'steps', results.steps.result.markdown)
   lines.push('', 'goals', ...goals.map(({ goal, got, met }) => `  ${met ? 'met   ' : 'MISSED'}  ${goal}: ${got}`))
   return lines.join('\n')
 }
