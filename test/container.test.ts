@@ -30,6 +30,7 @@ import {
   parseReference,
   repositoryIn,
 } from '../deploy/container/reference.ts'
+import { lastExchange } from '../deploy/container/own-data.ts'
 import { PACKAGES } from '../deploy/container/program.ts'
 import { rehearseInContainer } from '../deploy/container/rehearsal.ts'
 import type { DeployEvent } from '../deploy/container/report.ts'
@@ -567,6 +568,27 @@ test('an engine that says of itself that it is not well, or loses the same act e
   } finally {
     engine.close()
   }
+})
+
+test('a connection that is lost once while it is asked what was exchanged is no engine that went away', async () => {
+  const mark = {
+    containers: [],
+    ended: [],
+    owner: 'v1.0.0',
+    exchanged: { aside: '/s/aside', restored: '/s/kept' },
+    rows: 2,
+  }
+  let asked = 0
+  const engine = {
+    awake: async () => {},
+    readFile: async () => Buffer.from(JSON.stringify(mark)),
+    async sizeOf() {
+      if (asked++ === 0) throw Object.assign(new Error('socket hang up'), { code: 'ECONNRESET' })
+      return 1
+    },
+  } as unknown as Engine
+  const container = inspection({ Config: { Labels: { 'baton.state-directory': '/s' } } })
+  equal(await lastExchange(container, engine), { ...mark.exchanged, rows: 2 })
 })
 
 test('says plainly that there is no engine', async () => {

@@ -79,7 +79,7 @@ export async function lastExchange(container: ContainerInspection, engine: Engin
   const mark = await readMark(container, engine)
   if (mark === null || mark.exchanged === null || mark.containers.length > 0) return null
   const { aside, restored } = mark.exchanged
-  const isThere = (await engine.sizeOf(container.Id, aside)) !== null
+  const isThere = (await again(engine, () => engine.sizeOf(container.Id, aside))) !== null
   return isThere ? onHostOf(container, { aside, restored, rows: mark.rows }) : null
 }
 

@@ -249,7 +249,7 @@ export async function prometheusSaysNo(fleet: Fleet, { longSoak }: Way, { hosts,
     await setFault(host, null)
   }
   is(code, 8, stderr)
-  match(stderr, /the gate said no .*expected at least 1, got .*10\.77\.0\.\d+.* 0/)
+  match(stderr, /the gate said no: .*expected at least 1, got .*10\.77\.0\.\d+.* 0/)
   ok(events.some((event) => event.event === 'wave' && event.wave === 1 && event.step === 'good'))
   equal(
     names.map((name) => rows[name]?.outcome),
