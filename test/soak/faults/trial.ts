@@ -59,7 +59,7 @@ export async function conduct(ground: Ground, plan: Plan, spanMs: number, descri
   const { id } = answer.body as Operation
   const hit =
     typeof plan.at === 'number'
-      ? await hitAt(ground, plan, predecessor, { told, spanMs, share: plan.at })
+      ? await hitAt(ground, plan, predecessor, { told, spanMs, share: plan.at, born })
       : await hitAtSteps(ground, plan.at, plan.signal)
   if (hit === null) {
     await settledStatus(ground)
@@ -110,16 +110,18 @@ interface Instant {
   told: number
   spanMs: number
   share: number
+  /** start time of the predecessor, which may be gone before its successor is seen */
+  born: string | null
 }
 
 async function hitAt(
   ground: Ground,
   { side, signal }: Plan,
   predecessor: number,
-  { told, spanMs, share }: Instant,
+  { told, spanMs, share, born }: Instant,
 ): Promise<Hit | null> {
   if (side !== 'predecessor') {
-    const isBorn = () => ground.pids().some((pid) => isSuccessorOf(predecessor, pid))
+    const isBorn = () => ground.pids().some((pid) => isSuccessorOf(born, pid))
     await until('the successor', isBorn).catch(async (cause: unknown) => {
       const { operation } = await settledStatus(ground)
       throw new Error(`no successor: ${JSON.stringify(operation)}`, { cause })
@@ -131,18 +133,18 @@ async function hitAt(
   const hit = living.filter((pid) => side === 'both' || (pid === predecessor) === (side === 'predecessor'))
   if (hit.length === 0) return null
   const others = living.filter((pid) => !hit.includes(pid))
-  const isSole = others.every((pid) => pid !== predecessor && !isSuccessorOf(predecessor, pid))
+  const isSole = others.every((pid) => pid !== predecessor && !isSuccessorOf(born, pid))
   const at = performance.now()
   for (const pid of hit) ground.hit(pid, signal)
   return { at, isSole, mayEndAll: isSole || signal === 'SIGTERM' }
 }
 
 /** A child between its fork and its exec has the command line of its parent, and is none. By the start time: a host counts pids anew. */
-function isSuccessorOf(predecessor: number, pid: number): boolean {
+function isSuccessorOf(born: string | null, pid: number): boolean {
   try {
     const variables = readFileSync(`/proc/${pid}/environ`, 'utf8').split('\0')
     const given = variables.find((text) => text.startsWith(`${INHERITANCE}=`))?.slice(INHERITANCE.length + 1)
-    return given !== undefined && (JSON.parse(given) as Inheritance).predecessor.startTime === startTimeOf(predecessor)
+    return given !== undefined && (JSON.parse(given) as Inheritance).predecessor.startTime === born
   } catch {
     return false // it is gone
   }
