@@ -57,9 +57,9 @@ async function cut(way: string, release: string, n: number, changes: readonly st
   await write()
   // else the last change but one is the removal of what the move before has kept
   await engine.docker('rm', '-f', `${NAME}-baton-previous`).catch(() => null)
-  const { gate, child, ended } = await heldBefore(engine, NAME, release, n)
+  const { gate, child, ended, said } = await heldBefore(engine, NAME, release, n)
   try {
-    equal(gate.changes, changes.slice(0, n))
+    equal(gate.changes, changes.slice(0, n), `${release}, ${n}: ${said()}`)
     if (way === 'a power cut') {
       child.kill('SIGKILL')
       await engine.crash()
