@@ -95,7 +95,7 @@ test('takes the zstd asset with everything that the later stages need', () => {
         compression: 'zstd',
         executable: { sizeBytes: 150, sha256: C },
       },
-      others: [],
+      deltas: [],
       image: null,
     },
   })

@@ -139,7 +139,7 @@ test('a release of each kind has the list of what is inside, in the same bytes e
   await using feed = openFeed(to, { service: 'shop', stateDirectory: null })
   const release = await feed.byTag('v1.0.0')
   match(release.asset.name, /^shop-\w+-\w+\.(zst|gz)$/)
-  is(release.others.length, 0)
+  is(release.deltas.length, 0)
 })
 
 test('a bundle holds what it bundles only, and a script no Node', async () => {

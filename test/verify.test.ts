@@ -59,7 +59,7 @@ async function lab(): Promise<Lab> {
       url: null,
       schema: null,
       asset,
-      others: [],
+      deltas: [],
       image: null,
     }
     const step = makeVerify({ service: 'beacon', disk: makeDisk(), ...(timeoutMs === undefined ? {} : { timeoutMs }) })

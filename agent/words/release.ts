@@ -22,12 +22,17 @@ export interface Asset {
   unpackedBytes?: number
 }
 
+/** Makes the executable of a release from another one, whose sha256 is `from`. No release needs it. */
+export interface Delta extends Pick<Asset, 'name' | 'url' | 'sizeBytes' | 'sha256'> {
+  from: string
+}
+
 /** A release that can be installed on this machine. It holds everything that the later stages need. */
 export interface Release extends ReleaseNotes {
   /** the whole executable; every release has it */
   asset: Asset
-  /** other ways to get the same executable, such as a patch; none is required. No feed fills it in yet */
-  others: readonly Asset[]
+  /** other ways to get the same executable, smaller than the asset */
+  deltas: readonly Delta[]
   /** schema number of the state that this release writes (`PRAGMA user_version`); null if it does not say */
   schema: number | null
   /** how it replaces another; absent if it does not say */
@@ -81,7 +86,7 @@ export interface Feed {
    * `validator` is the one from the first answer. Throws BatonError download_failed if another try is useless, and any other
    * error if it may help.
    */
-  bytes(asset: Asset, from: number, validator: string | null, signal: AbortSignal): Promise<Bytes>
+  bytes(asset: Pick<Asset, 'url'>, from: number, validator: string | null, signal: AbortSignal): Promise<Bytes>
 }
 
 /** An answer with bytes of an asset. The caller reads the stream to its end or aborts. */
@@ -121,6 +126,8 @@ export interface ReleaseManifest {
     executable: { sizeBytes: number; sha256: string }
     unpackedBytes?: number
   }[]
+  /** make the executable `to` from the executable `from`, both by sha256; absent: none. `sizeBytes` and `sha256` are the delta's own */
+  deltas?: { name: string; from: string; to: string; sizeBytes: number; sha256: string }[]
   /** files for people, such as what an executable holds (`….cdx.json`). No install reads them */
   documents?: { name: string; sizeBytes: number; sha256: string }[]
 }

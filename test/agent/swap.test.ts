@@ -18,7 +18,7 @@ const NEW = {
   url: null,
   schema: null,
   asset: { name: 'x', url: 'x', sizeBytes: 1, sha256: '', compression: 'zstd', executable: null },
-  others: [],
+  deltas: [],
   image: null,
 } satisfies Release
 

@@ -27,7 +27,7 @@ void (async () => {
     url: null,
     schema: null,
     asset,
-    others: [],
+    deltas: [],
     image: null,
   })
   const ms = performance.now() - since

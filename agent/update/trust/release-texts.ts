@@ -17,6 +17,9 @@ export const ASSET_MAX_BYTES = 1024 ** 3
 /** of an executable, even if no release.json announces its size */
 export const EXECUTABLE_MAX_BYTES = 2 * 1024 ** 3
 const ASSETS_MAX = 64
+/** a delta is kept in memory until its sum is known */
+export const DELTA_MAX_BYTES = 16 * 1024 ** 2
+const DELTAS_MAX = 256
 const SUMS_MAX_LINES = 1_000
 
 /** The texts as the feed sent them. */
@@ -86,12 +89,27 @@ export function parseManifest(text: string): { manifest: ReleaseManifest } | { w
     if (known.some(({ name }) => name === asset.name)) return refused(`\`${asset.name}\` is there twice`)
     known.push(asset)
   }
+  const deltas = parseDeltas(value['deltas'], known)
   const manifest = { format, service, tag, schema, notes: notes.slice(0, NOTES_MAX_CHARS), publishedAt, assets: known }
   const isKnown = ORDERS.some((one) => one === order)
-  return { manifest: { ...manifest, ...(isKnown ? { order } : {}) } as ReleaseManifest }
+  const more = { ...(isKnown ? { order } : {}), ...(deltas.length > 0 ? { deltas } : {}) }
+  return { manifest: { ...manifest, ...more } as ReleaseManifest }
 }
 
 type Entry = ReleaseManifest['assets'][number]
+
+/** Leaves out what is not valid: an update does without it. */
+function parseDeltas(value: unknown, assets: readonly Entry[]): NonNullable<ReleaseManifest['deltas']> {
+  const known: NonNullable<ReleaseManifest['deltas']> = []
+  for (const entry of Array.isArray(value) ? (value as unknown[]).slice(0, DELTAS_MAX) : []) {
+    if (!isObject(entry)) continue
+    const { name, from, to, sizeBytes, sha256 } = entry
+    if (!isFileName(name) || [...assets, ...known].some((one) => one.name === name)) continue
+    if (!isSha256(from) || !isSha256(to) || !isSha256(sha256) || !isSize(sizeBytes, DELTA_MAX_BYTES)) continue
+    known.push({ name, from, to, sizeBytes, sha256 })
+  }
+  return known
+}
 
 function parseAsset(value: unknown): Entry | { why: string } {
   if (!isObject(value)) return { why: `expected an object, got ${quoted(value)}` }

@@ -13,7 +13,7 @@ import {
 } from './release-texts.ts'
 import type { ReleaseTexts } from './release-texts.ts'
 import { compareTags } from '../../words/release.ts'
-import type { ListedFile, Listing, Release, ReleaseManifest, Tag, Target } from '../../words/release.ts'
+import type { Delta, ListedFile, Listing, Release, ReleaseManifest, Tag, Target } from '../../words/release.ts'
 import type { SignedRelease } from './signed-releases.ts'
 import { quoted } from '../../words/untrusted.ts'
 
@@ -96,7 +96,7 @@ export function assess(listing: Listing, texts: ReleaseTexts, target: Target): J
           executable: entry?.executable ?? null,
           ...unpacked,
         },
-        others: [],
+        deltas: deltasOf(listing, announced, entry),
         schema: announced?.schema ?? null,
         ...(announced?.order === undefined ? {} : { order: announced.order }),
         image: null,
@@ -124,10 +124,11 @@ export function assessSigned(
   }
   const parsed = parseManifest(text)
   if ('why' in parsed) return parsed
-  const { assets } = parsed.manifest
+  const { assets, deltas = [] } = parsed.manifest
   const sums = [{ name: MANIFEST_NAME, sha256 }, ...assets].map((file) => `${file.sha256}  ${file.name}\n`).join('')
   const files = [SUMS_NAME, MANIFEST_NAME].map((name): ListedFile => ({ name, url: '', sizeBytes: null, sha256: null }))
-  for (const { name, sizeBytes, sha256 } of assets) files.push({ name, url: urlOf(name), sizeBytes, sha256 })
+  for (const { name, sizeBytes, sha256 } of [...assets, ...deltas])
+    files.push({ name, url: urlOf(name), sizeBytes, sha256 })
   const listing: Listing = { tag, draft: false, prerelease: false, notes: '', publishedAt: null, url: null, files }
   const verdict = assess(listing, { sums, manifest: text }, target)
   return 'why' in verdict
@@ -167,6 +168,15 @@ export function unusable(tag: Tag, why: string): BatonError {
 export function usableOf(tag: Tag, verdict: Judgement): Release {
   if ('why' in verdict) throw unusable(tag, verdict.why)
   return verdict.release
+}
+
+/** Those that make the executable of this asset, and are smaller. */
+function deltasOf(listing: Listing, manifest: ReleaseManifest | null, asset: ReleaseManifest['assets'][number] | null) {
+  return (manifest?.deltas ?? []).flatMap(({ name, from, to, sizeBytes, sha256 }): Delta[] => {
+    const file = listing.files.find((one) => one.name === name)
+    if (file === undefined || asset === null || to !== asset.executable.sha256) return []
+    return sizeBytes < asset.sizeBytes ? [{ name, url: file.url, sizeBytes, sha256, from }] : []
+  })
 }
 
 function trustedManifest(
