@@ -57,6 +57,7 @@ export { assertRoom, type Need, needsBeside, needsOfAsset, needsOfExecutable, ro
 export { USUAL_START_MS } from './sockets/systemd.ts'
 export { UPDATE_BOUNDS } from './words/bounds.ts'
 export { foreseeOtherWire } from './update/other-wire.ts'
+export { downloadBytes } from './update/chosen-delta.ts'
 export { makeDownload } from './update/steps/download.ts'
 export { noBackup } from './update/steps/swap.ts'
 export { assertDatabaseThere, snapshot } from './update/steps/snapshot.ts'

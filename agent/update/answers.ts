@@ -4,6 +4,7 @@ import { basename } from 'node:path'
 import { schemaOf } from '../disk/copy-database.ts'
 import { asBatonError, BatonError } from '../words/errors.ts'
 import { exists } from '../disk/disk.ts'
+import { downloadBytes } from './chosen-delta.ts'
 import { notesOf } from './feed/notes.ts'
 import { imageOf, type ManagedInstall } from '../disk/managed-install.ts'
 import type { Running } from './operation.ts'
@@ -55,8 +56,9 @@ export async function versionReport(install: ManagedInstall, instance: Instance)
     if (release !== null) {
       report.latest = release.tag
       report.updateAvailable = compareTags(release.tag, instance.version) > 0
-      const { schema, asset } = release
-      report.release = { ...notesOf(release), sizeBytes: asset.sizeBytes, schema }
+      const { schema } = release
+      const sizeBytes = await downloadBytes(release, install.places.executable)
+      report.release = { ...notesOf(release), sizeBytes, schema }
       const pause = expectedPause(lastPause(history), await knownRehearsal(install, release))
       if (pause !== null) report.pause = pause
       if (report.updateAvailable) report.between = await between(install, instance.version, release.tag)

@@ -185,6 +185,7 @@ function makeDownloadOf(install: ManagedInstall, operation: Operation): Steps['d
     stallMs,
     alsoNeeds: () => needsBeside(install),
     onProgress: (progress: Progress) => void (operation.progress = progress),
+    onDeltaFailed: (message) => install.log({ event: 'warning', message }),
     onReceived: (bytes) => void (operation.bytes += bytes),
   })
 }

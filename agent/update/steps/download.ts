@@ -1,9 +1,10 @@
 // Stage 2, download: streams the asset into `.partial` beside the executable and decompresses it on the way. It hashes the
-// compressed bytes as they pass; `verify` judges the hash, and nothing here trusts the bytes. Memory does not grow with the
+// compressed bytes as they pass; `verify` judges the hash, and nothing here trusts the bytes. If a delta leads from the installed
+// executable to the release's, it takes that; with a delta that fails in any way, it takes the asset. Memory does not grow with the
 // asset. A power cut or a kill leaves a `.partial`, which nothing ever runs; the next start or the next download replaces it.
 
 import { createHash } from 'node:crypto'
-import { type FileHandle, stat } from 'node:fs/promises'
+import { type FileHandle, open, stat } from 'node:fs/promises'
 import { dirname } from 'node:path'
 import { PassThrough } from 'node:stream'
 import type { Transform } from 'node:stream'
@@ -13,11 +14,13 @@ import zlib from 'node:zlib' // not by name: a Node without zstd loads this file
 import { type Disk, mebibytes, ROOM_BYTES, roomIn } from '../../disk/disk.ts'
 import { BatonError, reasonOf } from '../../words/errors.ts'
 import { EXECUTABLE_MAX_BYTES } from '../trust/release-texts.ts'
-import type { Asset, Bytes, Feed } from '../../words/release.ts'
+import type { Asset, Bytes, Delta, Feed } from '../../words/release.ts'
 import { assertRoom, type Need, needsOfAsset } from '../../disk/room.ts'
 import type { Progress } from '../../words/state.ts'
 import type { Candidate, Steps } from '../story.ts'
+import { deltaFor } from '../chosen-delta.ts'
 import { within } from '../rethrow.ts'
+import { applyDelta, readable } from './delta.ts'
 import { sha256OfFile } from './verify.ts'
 
 export interface DownloadOptions {
@@ -25,13 +28,15 @@ export interface DownloadOptions {
   disk: Disk
   /** where the executable is unpacked: in the directory in which it will be renamed */
   partialPath: string
-  /** the installed executable: if it is the release's already, it is copied, and nothing is downloaded */
+  /** the installed executable: if it is the release's already, it is copied, and nothing is downloaded; else a delta may begin at it */
   installedPath?: string
   /** the download ends a connection that brings less than PACE_MIN_BYTES in this time, and opens another */
   stallMs: number
   /** the room that the later steps need; checked before the first byte */
   alsoNeeds?: () => Promise<Need[]>
   onProgress: (progress: Progress) => void
+  /** told in a sentence why the asset is downloaded although there is a delta */
+  onDeltaFailed?: (line: string) => void
   /** called with the size of every piece that came over the wire, also of one that came twice */
   onReceived?: (bytes: number) => void
   /** for the whole asset over all its connections; default: from its size and PACE_LEAST_BYTES_PER_S */
@@ -51,20 +56,24 @@ const PROGRESS_EVERY_MS = 100
 /** the whole asset may take as long as its size needs at the least pace, plus some patience */
 const PACE_LEAST_BYTES_PER_S = 16 * 1024
 const PATIENCE_MS = 600_000
+/** the same for a delta: the asset is there if it does not come */
+const DELTA_PATIENCE_MS = 60_000
 /** how many bytes are written between two checks of the free space */
 const ROOM_EVERY_BYTES = 8 * 1024 * 1024
 
 export function makeDownload(options: DownloadOptions): Steps['download'] {
-  const { disk, partialPath } = options
-  return async ({ asset, tag }, signal = new AbortController().signal) => {
+  const { disk, partialPath, installedPath } = options
+  return async ({ asset, deltas, tag }, signal = new AbortController().signal) => {
     const doing = `downloading \`${asset.name}\` of ${tag}`
     try {
       await assertRoom([...needsOfAsset(dirname(partialPath), asset), ...((await options.alsoNeeds?.()) ?? [])])
       await disk.remove(partialPath) // do not overwrite: the earlier file may still run, or be a link
-      const own = await alreadyHere(asset, options.installedPath)
+      const own = await alreadyHere(asset, installedPath)
       try {
-        if (own === null) return candidate(await downloaded(asset, signal))
-        await disk.copy(own, partialPath, 0o600)
+        const delta = own !== null || installedPath === undefined ? null : await deltaFor({ deltas }, installedPath)
+        const isMade = delta !== null && (await madeBy(delta, asset, installedPath ?? '', signal))
+        if (own === null && !isMade) return candidate(await downloaded(asset, signal))
+        if (own !== null) await disk.copy(own, partialPath, 0o600)
         return candidate(asset.sha256) // `verify` compares the executable with its own sum once more
       } catch (error) {
         await disk.remove(partialPath)
@@ -72,6 +81,30 @@ export function makeDownload(options: DownloadOptions): Steps['download'] {
       }
     } catch (error) {
       throw within(error, 'download_failed', doing)
+    }
+  }
+
+  /** Whether the delta has made the executable. Else nothing is left of it. */
+  async function madeBy(delta: Delta, { executable }: Asset, from: string, signal: AbortSignal): Promise<boolean> {
+    try {
+      const bytes = await fetched(delta, options, signal)
+      await using old = await open(from)
+      await using file = await disk.create(partialPath, 0o600)
+      const hash = createHash('sha256')
+      for await (const part of applyDelta(bytes, readable(old, (await old.stat()).size), executable?.sizeBytes ?? 0)) {
+        signal.throwIfAborted()
+        hash.update(part)
+        await writeWhole(file, part)
+      }
+      const sha256 = hash.digest('hex')
+      if (sha256 !== executable?.sha256) throw new Error(`it makes an executable with the sha256 ${sha256}`)
+      await disk.flush(file, partialPath)
+      return true
+    } catch (cause) {
+      signal.throwIfAborted()
+      await disk.remove(partialPath)
+      options.onDeltaFailed?.(`\`${delta.name}\` does not help, so the whole asset is downloaded: ${reasonOf(cause)}`)
+      return false
     }
   }
 
@@ -100,11 +133,8 @@ async function alreadyHere({ executable }: Asset, path: string | undefined): Pro
 /** Sends the asset's bytes through the decompressor into `file`. Resolves to the sha256 of what came over the wire. */
 async function unpack(asset: Asset, file: FileHandle, options: DownloadOptions, signal: AbortSignal): Promise<string> {
   const hash = createHash('sha256')
-  const wholeMs = options.deadlineMs ?? PATIENCE_MS + (asset.sizeBytes / PACE_LEAST_BYTES_PER_S) * 1000
-  const late = new AbortController()
-  const message = `expected the whole asset within ${Math.ceil(wholeMs / 1000)} s`
-  const timer = setTimeout(() => late.abort(new BatonError('download_failed', message)), wholeMs)
-  const wire = received(asset, hash, options, AbortSignal.any([signal, late.signal]))
+  using inTime = until(options.deadlineMs ?? PATIENCE_MS + leastMs(asset), signal)
+  const wire = received(asset, hash, options, inTime.signal)
   const directory = dirname(options.partialPath)
   let lookedAt = 0
   const bound = asset.executable?.sizeBytes ?? EXECUTABLE_MAX_BYTES
@@ -137,7 +167,6 @@ async function unpack(asset: Asset, file: FileHandle, options: DownloadOptions, 
     if (sha256 !== asset.sha256) return sha256
     throw new BatonError('download_failed', `it does not unpack: ${reasonOf(error)}`, { cause: error })
   } finally {
-    clearTimeout(timer)
     await wire.return()
   }
   return hash.digest('hex')
@@ -156,13 +185,37 @@ async function unpack(asset: Asset, file: FileHandle, options: DownloadOptions, 
   }
 }
 
+/** The bytes of a delta, which have its sum. */
+async function fetched(delta: Delta, options: DownloadOptions, signal: AbortSignal): Promise<Buffer> {
+  using inTime = until(DELTA_PATIENCE_MS + leastMs(delta), signal)
+  const hash = createHash('sha256')
+  const parts: Uint8Array[] = []
+  for await (const part of received(delta, hash, options, inTime.signal)) parts.push(part)
+  const sha256 = hash.digest('hex')
+  if (sha256 !== delta.sha256) throw new Error(`its sha256: expected ${delta.sha256}, got ${sha256}`)
+  return Buffer.concat(parts)
+}
+
+/** what a file needs at the least pace */
+function leastMs({ sizeBytes }: Pick<Asset, 'sizeBytes'>): number {
+  return (sizeBytes / PACE_LEAST_BYTES_PER_S) * 1000
+}
+
+/** Aborts with `signal`, and when a file has taken too long. */
+function until(wholeMs: number, signal: AbortSignal): Disposable & { signal: AbortSignal } {
+  const late = new AbortController()
+  const message = `expected the whole asset within ${Math.ceil(wholeMs / 1000)} s`
+  const timer = setTimeout(() => late.abort(new BatonError('download_failed', message)), wholeMs)
+  return { signal: AbortSignal.any([signal, late.signal]), [Symbol.dispose]: () => clearTimeout(timer) }
+}
+
 /**
  * The compressed bytes, from the first to the last, over as many connections as it takes. Each connection continues where the
  * previous one broke off (Range, If-Range). If a server starts again from 0, skips the bytes that it has; the sha256 shows whether
  * both parts belong to one file. Throws at once on more bytes than announced, and in the end on fewer.
  */
 async function* received(
-  asset: Asset,
+  asset: Pick<Asset, 'url' | 'sizeBytes'>,
   hash: { update(chunk: Uint8Array): unknown },
   { feed, stallMs, onProgress, onReceived, reconnectMs = RECONNECT_MS }: DownloadOptions,
   signal: AbortSignal,

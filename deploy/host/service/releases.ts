@@ -1,7 +1,7 @@
 // The releases of the feed, and what this host knows of each: it runs, is installed, is the backup, has failed here, was yanked. Reads
 // only.
 
-import { openFeed, type Receipt } from '../../../agent/install.ts'
+import { downloadBytes, openFeed, type Receipt } from '../../../agent/install.ts'
 import { asBatonError, badEntry, compareTags, type Release } from '../../../agent/words.ts'
 import { look } from './look.ts'
 import type { Outside } from './outside.ts'
@@ -55,14 +55,14 @@ export async function listReleases(receipt: Receipt, outside: Outside): Promise<
   const { yanked: yanks } = await open.trust()
   const here = [running, installed, backup].filter((tag) => tag !== null)
   const tags = new Set([...usable.map(({ tag }) => tag), ...passedOver.keys(), ...yanks.map(({ tag }) => tag), ...here])
-  const releases = [...tags].map((tag): ListedRelease => {
+  const listed = [...tags].map(async (tag): Promise<ListedRelease> => {
     const release = usable.find((one) => one.tag === tag)
     const yanked = yanks.find((one) => one.tag === tag)?.why ?? null
     const failed = badEntry(bad, tag, release?.asset.sha256 ?? null)
     return {
       tag,
       publishedAt: release?.publishedAt ?? null,
-      sizeBytes: release?.asset.sizeBytes ?? null,
+      sizeBytes: release === undefined ? null : await downloadBytes(release, receipt.executable),
       isRunning: tag === running,
       isInstalled: tag === installed,
       isBackup: tag === backup,
@@ -72,6 +72,7 @@ export async function listReleases(receipt: Receipt, outside: Outside): Promise<
       unusable: release === undefined && yanked === null ? (passedOver.get(tag) ?? null) : null,
     }
   })
+  const releases = await Promise.all(listed)
   return {
     feed,
     releases: releases.toSorted((a, b) => compareTags(b.tag, a.tag)),
