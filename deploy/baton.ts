@@ -111,6 +111,7 @@ async function build(values: Values): Promise<void> {
   if (kind !== undefined && kind !== 'app' && kind !== 'bundle' && kind !== 'script')
     throw new BatonError('invalid_request', `expected app, bundle or script in --kind, got ${JSON.stringify(kind)}`)
   const { publicationTime, readNotes } = await import('./make/publication.ts')
+  const { deltasFrom } = await import('./make/deltas.ts')
   const effort = COMPRESSIONS.find((one) => one === values['compress'])
   if (effort === undefined)
     throw new BatonError(
@@ -126,6 +127,7 @@ async function build(values: Values): Promise<void> {
     effort,
     publishedAt: await publicationTime(project.folder, process.env),
     force: values['force'] === true,
+    deltas: deltasFrom(values['delta-from'], values['deltas']),
     make: values['make'] === true,
     check: values['check'] === true,
   }

@@ -6,6 +6,8 @@ import { join, resolve } from 'node:path'
 import { pathToFileURL } from 'node:url'
 import { asBatonError, BatonError, isService, isTag, MEANINGS, reasonOf } from '../agent/words.ts'
 import { SCHEMA } from '../agent/service/schema.ts'
+import { DELTA_FLAGS } from './make/author-words.ts'
+import { deltasFrom } from './make/deltas.ts'
 import { COMPRESSIONS } from './make/pack.ts'
 import { PROJECT } from './make/place.ts'
 import { publicationTime, readNotes } from './make/publication.ts'
@@ -50,6 +52,7 @@ export const COMMAND = {
       valueHint: 'number',
       description: "number of the state's schema, for release.json",
     },
+    ...DELTA_FLAGS,
     force: { type: 'boolean', default: false, description: 'replace a different release of the same tag' },
     ...SCRIPT_FLAGS,
   },
@@ -89,6 +92,7 @@ async function readOptions(argv: readonly string[], environment: NodeJS.ProcessE
     schema: values.schema === undefined ? (entry === DEFAULT_ENTRY ? SCHEMA.length : null) : Number(values.schema),
     publishedAt: await publicationTime(PROJECT, environment),
     force: values.force,
+    deltas: deltasFrom(values['delta-from'], values.deltas),
   }
   return { options, values }
 }

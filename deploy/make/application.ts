@@ -98,6 +98,7 @@ export async function buildApplication(options: ApplicationOptions): Promise<Bui
   })
   const published = await publishRelease({
     ...options,
+    deltas: options.deltas ? { ...options.deltas, trust } : null,
     executable,
     bill,
     unpackedBytes,

@@ -15,6 +15,15 @@ const OUT = {
     description: `where release folders are (${RELEASES_FOLDER}/)`,
   },
 } as const satisfies Flags
+/** also of `npm run build` */
+export const DELTA_FLAGS = {
+  'delta-from': {
+    type: 'string',
+    valueHint: 'dir|feed',
+    description: 'releases from which hosts come: they download only what has changed',
+  },
+  deltas: { type: 'string', valueHint: 'number', default: '5', advanced: true, description: 'from how many of them' },
+} as const satisfies Flags
 const TAG = { type: 'positional', required: false, description: 'the release, such as v1.1.0' } as const
 
 /** Commands that this program carries out itself. */
@@ -59,6 +68,7 @@ export const OWN_WORDS = {
       feed: { type: 'string', valueHint: 'feed', description: 'where installs look for the next release' },
       notes: { type: 'string', valueHint: 'text|file', description: 'release notes' },
       compress: { type: 'string', valueHint: 'effort', default: 'normal', description: COMPRESSIONS.join(', ') },
+      ...DELTA_FLAGS,
       make: { type: 'boolean', default: true, advanced: true, negativeDescription: 'do not run `build` first' },
       check: { type: 'boolean', default: true, negativeDescription: 'do not start it, nor switch it to itself once' },
       force: {

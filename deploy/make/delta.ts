@@ -6,7 +6,7 @@ import { promisify } from 'node:util'
 import { constants, zstdCompress } from 'node:zlib'
 import { MARGIN_BYTES, type Readable, type Segment, SEGMENT_BYTES } from '../../agent/publish.ts'
 
-/** docs/decisions/0051-an-update-weighs-its-change.md has what other values cost */
+/** docs/decisions/0048-an-update-weighs-its-change.md has what other values cost */
 const LEVEL = 12
 const WINDOW_LOG = 23
 /** so many are compressed at a time: each takes some 100 MB */

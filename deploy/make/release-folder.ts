@@ -6,6 +6,7 @@ import { existsSync } from 'node:fs'
 import { link, mkdir, readdir, readFile, rename, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { BatonError, compareTags, isTag, parseTag, type ReleaseManifest } from '../../agent/words.ts'
+import { type DeltaEntry, type DeltasFrom, writeDeltas } from './deltas.ts'
 import { PROJECT } from './place.ts'
 import { compress, type Effort, formatSums, measure } from './pack.ts'
 import { formatBytes, type ProgressReport } from '../lib/progress.ts'
@@ -34,6 +35,8 @@ export interface PublishOptions {
   progress: ProgressReport
   /** the list of what the executable holds: see sbom.ts; absent: none */
   bill?: string
+  /** the releases from which deltas are made; absent: none are */
+  deltas?: DeltasFrom | null
   /** further fields of release.json, for images and installs */
   about?: Pick<ReleaseManifest, 'kind' | 'healthPath' | 'port' | 'basePath' | 'order'>
 }
@@ -57,17 +60,13 @@ export async function publishRelease(options: PublishOptions): Promise<Published
   const asset = assetName(service)
   await using work = await temporaryDirectory(options.out)
 
-  progress.stage('compress')
   const inside = await measure(executable)
   const release = join(work.path, 'release')
   await mkdir(release)
-  let bytes = 0
-  const onBytes = (count: number) => progress.bytes((bytes += count), inside.sizeBytes * 2)
-  const [zst, gz] = await Promise.all([
-    compress(executable, join(release, `${asset}.zst`), 'zstd', options.effort, onBytes),
-    compress(executable, join(release, `${asset}.gz`), 'gzip', options.effort, onBytes),
-  ])
-  progress.end('done', `zstd ${formatBytes(zst.sizeBytes)}, gzip ${formatBytes(gz.sizeBytes)}`)
+  const { zst, gz } = await compressed(options, join(release, asset), inside.sizeBytes)
+
+  const to = { executable, tag, service, asset, assetBytes: zst.sizeBytes, folder: release, work: work.path, progress }
+  const newDeltas = options.deltas ? await writeDeltas(options.deltas, to) : []
 
   progress.stage('write', directory)
   const { unpackedBytes } = options
@@ -80,6 +79,7 @@ export async function publishRelease(options: PublishOptions): Promise<Published
   const assets = [...own, ...(await takeOtherPlatforms(directory, release, own, options))].toSorted((a, b) =>
     a.name < b.name ? -1 : 1,
   )
+  const deltas = [...newDeltas, ...(await keepDeltas(directory, release, assets, newDeltas))]
   if (options.bill !== undefined) await writeFile(join(release, billName(asset)), options.bill)
   const documents = await documentsIn(release)
   const { schema, notes, publishedAt } = options
@@ -92,6 +92,7 @@ export async function publishRelease(options: PublishOptions): Promise<Published
     publishedAt,
     ...options.about,
     assets,
+    ...(deltas.length === 0 ? {} : { deltas }),
     ...(documents.length === 0 ? {} : { documents }),
   }
   await writeFile(join(release, 'release.json'), `${JSON.stringify(manifest, null, 2)}\n`)
@@ -108,6 +109,18 @@ export async function publishRelease(options: PublishOptions): Promise<Published
 
   files.push({ name: 'SHA256SUMS', ...(await measure(join(directory, 'SHA256SUMS'))) })
   return { tag, service, directory, executable: inside, files, changed }
+}
+
+async function compressed({ executable, effort, progress }: PublishOptions, to: string, sizeBytes: number) {
+  progress.stage('compress')
+  let bytes = 0
+  const onBytes = (count: number) => progress.bytes((bytes += count), sizeBytes * 2)
+  const [zst, gz] = await Promise.all([
+    compress(executable, `${to}.zst`, 'zstd', effort, onBytes),
+    compress(executable, `${to}.gz`, 'gzip', effort, onBytes),
+  ])
+  progress.end('done', `zstd ${formatBytes(zst.sizeBytes)}, gzip ${formatBytes(gz.sizeBytes)}`)
+  return { zst, gz }
 }
 
 export function assetName(service: string): string {
@@ -134,6 +147,20 @@ async function takeOtherPlatforms(
   const documents = (found.documents ?? []).filter(({ name }) => name !== billName(assetName(service)))
   for (const { name } of [...others, ...documents]) await link(join(directory, name), join(release, name))
   return others
+}
+
+/** Hard-links the deltas that an earlier build has made for these assets, on this machine or another one. */
+async function keepDeltas(
+  directory: string,
+  release: string,
+  assets: ReleaseManifest['assets'],
+  made: readonly DeltaEntry[],
+): Promise<DeltaEntry[]> {
+  const isKept = ({ name, to }: DeltaEntry) =>
+    !made.some((one) => one.name === name) && assets.some(({ executable }) => executable.sha256 === to)
+  const kept = ((await readManifest(directory))?.deltas ?? []).filter(isKept)
+  for (const { name } of kept) await link(join(directory, name), join(release, name))
+  return kept
 }
 
 /** The files of a release that no install needs: release.json has their checksums too, and hosts never fetch them. */

@@ -54,7 +54,11 @@ export async function buildRelease(options: BuildOptions): Promise<BuiltRelease>
   progress.stage('check', `${service} ${tag}`)
   await checkVersion(executable, `${service} ${tag}`)
 
-  const published = await publishRelease({ ...options, executable })
+  const published = await publishRelease({
+    ...options,
+    deltas: options.deltas ? { ...options.deltas, trust } : null,
+    executable,
+  })
   return { ...published, node: base.version, stripped: base.stripped }
 }
 
