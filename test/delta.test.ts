@@ -38,10 +38,9 @@ const file: fc.Arbitrary<Buffer> = fc.oneof(
   fc.uint8Array({ maxLength: 300 }).map((bytes) => Buffer.from(bytes)),
   fc.nat(BASE.length).map((length) => BASE.subarray(length)),
   fc
-    .array(
-      fc.record({ at: fc.nat(BASE.length), cut: fc.nat(2 * MIB), put: fc.uint8Array({ maxLength: 5000 }) }),
-      { maxLength: 4 },
-    )
+    .array(fc.record({ at: fc.nat(BASE.length), cut: fc.nat(2 * MIB), put: fc.uint8Array({ maxLength: 5000 }) }), {
+      maxLength: 4,
+    })
     .map(edited),
 )
 

@@ -140,7 +140,7 @@ function carryMarkdown(section: Section<CarryResult>): string[] {
 }
 
 function updateMarkdown(section: Section<UpdateResult>): string[] {
-  const { baton, curl, ratio: speed, ratioFlushed, small, whole, servedBy, rounds } = section.result
+  const { baton, curl, ratio: speed, ratioFlushed, small, whole, delta, servedBy, rounds } = section.result
   const row = (name: string, { ms, peakKb }: { ms: number; peakKb: number }) => [
     name,
     `${(ms / 1000).toFixed(2)} s`,
@@ -164,6 +164,21 @@ function updateMarkdown(section: Section<UpdateResult>): string[] {
     )
       .map(([stage, ms]) => `${stage} ${ms}`)
       .join(', ')} ms).`,
+    ...(delta === undefined
+      ? []
+      : [
+          'The download of that update, by its asset and by a delta ([why](../decisions/0048-an-update-weighs-its-change.md)):',
+          markdownTable([
+            ['', 'bytes', 'time', 'peak memory'],
+            ['asset', `${delta.assetBytes}`, `${(delta.full.ms / 1000).toFixed(2)} s`, mib(delta.full.peakKb)],
+            [
+              `delta, made in ${delta.makeMs} ms`,
+              `${delta.deltaBytes}`,
+              `${(delta.delta.ms / 1000).toFixed(2)} s`,
+              mib(delta.delta.peakKb),
+            ],
+          ]),
+        ]),
     provenance(section),
   ]
 }

@@ -92,7 +92,7 @@ export function carryRows({ clients, routes }: CarryResult): string[][] {
 }
 
 function updateRows(result: UpdateResult): string[][] {
-  const { baton, curl, ratio: speed, ratioFlushed, small, whole } = result
+  const { baton, curl, ratio: speed, ratioFlushed, small, whole, delta } = result
   const seconds = ({ ms }: { ms: number }): string => `${(ms / 1000).toFixed(2)} s`
   return [
     ['1 GiB: download, verify, write', seconds(baton), `peak ${mib(baton.peakKb)}`],
@@ -107,6 +107,16 @@ function updateRows(result: UpdateResult): string[][] {
         .join(', '),
     ],
     ['bytes of it', mb(whole.assetBytes), `executable ${mb(whole.executableBytes)}`],
+    ...(delta === undefined
+      ? []
+      : [
+          [`its download by the asset, ${mb(delta.assetBytes)}`, seconds(delta.full), `peak ${mib(delta.full.peakKb)}`],
+          [
+            `by a delta, ${delta.deltaBytes} bytes, made in ${delta.makeMs} ms`,
+            seconds(delta.delta),
+            `peak ${mib(delta.delta.peakKb)}`,
+          ],
+        ]),
   ]
 }
 

@@ -6,19 +6,14 @@ import { mkdir, open, readFile, rm, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { PROJECT } from '../../deploy/make/place.ts'
 import { freePort } from '../fixtures/install.ts'
-import { buildReleases, createClient, install } from './baton.ts'
+import { buildReleases, createClient, install, type Releases } from './baton.ts'
+import { byDelta, type DeltaResult, type Transfer } from './delta.ts'
 import { serveFolder } from './files.ts'
 import type { FileServer } from './files.ts'
 import { gone, peakOf, start, track, untilAnswers } from './processes.ts'
 import { CACHE, writeBundle } from './setup.ts'
 import type { Tools } from './setup.ts'
 import { median, medianRatio } from './statistics.ts'
-
-export interface Transfer {
-  /** medians */
-  ms: number
-  peakKb: number
-}
 
 export interface UpdateResult {
   servedBy: string
@@ -33,6 +28,8 @@ export interface UpdateResult {
   ratioFlushed: number | null
   small: { assetBytes: number; peakKb: number }
   whole: WholeUpdate
+  /** absent: measured before there were deltas */
+  delta?: DeltaResult
 }
 
 export interface WholeUpdate {
@@ -84,6 +81,9 @@ export async function run({ tools, long, say }: UpdateOptions): Promise<UpdateRe
   }
   say('update: v1.0.0 -> v1.1.0')
   const whole = await wholeUpdate(place, tools)
+  say('update: the download of that by the asset, and by a delta')
+  const releases = await buildReleases('bench-releases-normal', join(PROJECT, 'test/bench/service.ts'), 'normal')
+  const delta = await deltaResult(releases, place, tools, rounds)
   await rm(place, { recursive: true, force: true })
   const pairs = (others: Transfer[]) => others.map((other, i) => [other.ms, baton[i]?.ms ?? Number.NaN] as const)
   return {
@@ -96,7 +96,13 @@ export async function run({ tools, long, say }: UpdateOptions): Promise<UpdateRe
     ratioFlushed: flushed.length === 0 ? null : hundredths(medianRatio(pairs(flushed))),
     small: { assetBytes: SMALL_BYTES, peakKb: median(smallPeaks) },
     whole,
+    delta,
   }
+}
+
+async function deltaResult(releases: Releases, place: string, tools: Tools, rounds: number): Promise<DeltaResult> {
+  await using server = await serveFolder(releases.feed, place, tools)
+  return await byDelta(releases, server, place, rounds)
 }
 
 interface AssetFile {
