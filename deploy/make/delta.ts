@@ -69,17 +69,19 @@ function shiftOf(segment: Buffer, at: number, anchors: Int32Array): number {
   })
   let best: [shift: number, votes: number] = [0, votes.get(0) ?? 0]
   for (const vote of votes) if (vote[1] > best[1]) best = vote
-  return best[0] * SHIFT_BYTES
+  const shift = best[0] * SHIFT_BYTES
+  return Math.abs(shift) <= MARGIN_BYTES / 2 ? 0 : shift // a short way is in the margin
 }
 
-/** Slot of an anchor -> its position in the file, and 1; 0: there is none. */
+/** Slot of an anchor -> its position in the file, and 1; 0: there is none; -1: there are several. */
 async function anchorsOf(file: Readable, signal?: AbortSignal): Promise<Int32Array> {
   const anchors = new Int32Array(1 << TABLE_BITS)
   let hash = 0
   for (let at = 0; at < file.sizeBytes; at += SEGMENT_BYTES) {
     signal?.throwIfAborted()
     const part = await file.read(at, Math.min(SEGMENT_BYTES, file.sizeBytes - at))
-    hash = scan(part, hash, (i, slot) => void (anchors[slot] = at + i + 1))
+    // the padding between functions would vote for where it was last
+    hash = scan(part, hash, (i, slot) => void (anchors[slot] = anchors[slot] === 0 ? at + i + 1 : -1))
   }
   return anchors
 }
