@@ -80,7 +80,8 @@ function parseHeader(delta: Buffer, oldBytes: number, newBytes: number): { segme
     const segment = entry as Segment
     const [at, bytes, from, fromBytes, packedBytes] = segment
     const fits = at >= done && at + bytes <= newBytes && from + fromBytes <= oldBytes && isOld(done, at)
-    const isBounded = bytes <= SEGMENT_BYTES && fromBytes <= SEGMENT_BYTES + 2 * MARGIN_BYTES
+    const isBounded =
+      bytes > 0 && at % SEGMENT_BYTES === 0 && bytes <= SEGMENT_BYTES && fromBytes <= SEGMENT_BYTES + 2 * MARGIN_BYTES
     if (!fits || !isBounded) throw misfit('segments in their bounds')
     segments.push(segment)
     ;[done, body] = [at + bytes, body + packedBytes]
