@@ -63,6 +63,16 @@ export const WAITING_FLAGS = {
   },
 } as const satisfies Flags
 
+/** for `baton build` and `npm run build` */
+export const DELTA_FLAGS = {
+  'delta-from': {
+    type: 'string',
+    valueHint: 'dir|feed',
+    description: 'releases from which hosts come: they download only what has changed',
+  },
+  deltas: { type: 'string', valueHint: 'number', default: '5', advanced: true, description: 'from how many of them' },
+} as const satisfies Flags
+
 /** the release that a deployment is for: a word of its own, or a flag for scripts */
 export const RELEASE_FLAGS = {
   tag: { type: 'positional', required: false, description: 'the release: latest, or a tag such as v1.1.0' },

@@ -1,6 +1,6 @@
 // The commands of `baton`: what each is for, and what may be typed behind it. Pure.
 
-import { type CommandLine, DURATION, type Flags, OUTPUT_FLAGS, SCRIPT_FLAGS, YES } from '../lib/flags.ts'
+import { type CommandLine, DELTA_FLAGS, DURATION, type Flags, OUTPUT_FLAGS, SCRIPT_FLAGS, YES } from '../lib/flags.ts'
 import { COMPRESSIONS } from './pack.ts'
 import { RELEASES_FOLDER } from './project.ts'
 
@@ -14,15 +14,6 @@ const OUT = {
     advanced: true,
     description: `where release folders are (${RELEASES_FOLDER}/)`,
   },
-} as const satisfies Flags
-/** also of `npm run build` */
-export const DELTA_FLAGS = {
-  'delta-from': {
-    type: 'string',
-    valueHint: 'dir|feed',
-    description: 'releases from which hosts come: they download only what has changed',
-  },
-  deltas: { type: 'string', valueHint: 'number', default: '5', advanced: true, description: 'from how many of them' },
 } as const satisfies Flags
 const TAG = { type: 'positional', required: false, description: 'the release, such as v1.1.0' } as const
 

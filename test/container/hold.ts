@@ -245,5 +245,8 @@ async function composed(name: string, port: number) {
 async function composeFile(port: number): Promise<string> {
   const page = await readFile(join(import.meta.dirname, '../../docs/operator/container.md'), 'utf8')
   const file = /^```yaml\n(services:\n {2}door:[^]*?)^```$/m.exec(page)?.[1] ?? ''
-  return file.replaceAll('registry.example/beacon', repository).replace("'8080:8080'", `'${address}:${port}:8080'`)
+  const here = file
+    .replaceAll('registry.example/beacon', repository)
+    .replace('${BEACON_IMAGE}:${BEACON_TAG}', `${repository}:v1.0.0`)
+  return here.replace("'8080:8080'", `'${address}:${port}:8080'`)
 }
