@@ -25,7 +25,7 @@ test('the panel is first: who gives up at once ends with 6, who does not waits',
   const [shell, hasty, patient] = await Promise.all([
     host.cli('upgrade', 'v1.1.0', '--lock-timeout', '0'),
     host.deploy('--release', 'v1.1.0', '--lock-timeout', '0'),
-    host.deploy('--release', 'v1.1.0', '--json'),
+    host.deploy('--release', 'v1.1.0', '--json', '--lock-timeout', '120s'),
   ])
   is(shell.code, 6, shell.stderr)
   match(shell.stderr, /update .* since 20\d\d-/)
