@@ -3,8 +3,8 @@
 
 import { setTimeout as sleep } from 'node:timers/promises'
 
-/** the first pause, in milliseconds; each is twice as long as the one before, at most `everyMs` */
-const FIRST_MS = 5
+/** the first pause, in milliseconds; each is twice as long as the one before, at most `everyMs`. A look at a container starts a process in it */
+const FIRST_MS = 20
 const EVERY_MS = 100
 
 /**
