@@ -23,7 +23,7 @@ test('a start reads little of the program, and no module is in it twice', async 
   const all = [script.toString(), ...Object.values(texts)].join('\n')
   ok(/^[\0-\x7f]*$/.test(all.replaceAll(/\/\*![^]*?\*\//g, '')), 'an executable reads its texts as Latin 1')
   const messages = [
-    'the body was read before the agent could', // of what serves
+    'something has read the request body before the agent', // of what serves
     'taken over by the next operation', // of an operation, which both the service and the command line load
     'for the whole host (the default for root)', // of the command line
   ]
