@@ -35,6 +35,7 @@ import { PACKAGES } from '../deploy/container/program.ts'
 import { rehearseInContainer } from '../deploy/container/rehearsal.ts'
 import type { DeployEvent } from '../deploy/container/report.ts'
 import type { Tools } from '../deploy/container/request.ts'
+import { check } from '../deploy/container/health.ts'
 import { watchOutage } from '../deploy/container/outage.ts'
 import { candidateSockets } from '../deploy/container/engine/socket.ts'
 import { loadEsbuild } from '../deploy/make/bundle.ts'
@@ -243,6 +244,28 @@ test('tells from names and labels where an interrupted deployment was left', () 
   equal(at({ main: old, reverting: fresh }), 'reverting')
   equal(at({ main: fresh, previous: old }), null)
   equal(at({ main: inspection({ Id: 'foreign' }), successor: fresh }), null)
+})
+
+test('a health check whose answer the engine loses is asked again, and counts against the container only if that does not end', async () => {
+  const container = inspection({ Config: { Healthcheck: { Test: ['CMD', 'check'] } }, State: { Running: true } })
+  for (const [losses, well] of [
+    [0, true],
+    [5, true],
+    [6, false],
+  ] as const) {
+    let asked = 0
+    const engine = {
+      awake: () => Promise.resolve(),
+      exec: () =>
+        asked++ < losses
+          ? Promise.reject(Object.assign(new Error('socket hang up'), { code: 'ECONNRESET' }))
+          : Promise.resolve({ exitCode: 0, output: 'v1.0.0\n' }),
+    } as unknown as Engine
+    equal([losses, (await check(container, null, engine)).well], [losses, well])
+  }
+  let asked = 0
+  const broken = { exec: () => Promise.reject(new Error(`no such container ${asked++}`)) } as unknown as Engine
+  equal([(await check(container, null, broken)).well, asked], [false, 1])
 })
 
 test('a copy of the database that finds a full disk says where to make room, whoever says so and however', async () => {

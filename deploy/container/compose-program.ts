@@ -2,7 +2,6 @@
 // write; and no variable that a project's file names enters the environment of a program that this file starts.
 
 import { execFile } from 'node:child_process'
-import { constants } from 'node:fs'
 import { access, readFile, realpath, writeFile } from 'node:fs/promises'
 import { isAbsolute, join } from 'node:path'
 import { promisify } from 'node:util'
@@ -11,7 +10,7 @@ import { BatonError, reasonOf } from '../../agent/words.ts'
 import { findProgram } from '../lib/shell.ts'
 import { temporaryFolder } from '../lib/trusted.ts'
 import type { Engine } from './engine/engine.ts'
-import { withVariable } from './environment-file.ts'
+import { environmentIn, withVariable } from './environment-file.ts'
 import { type ContainerInspection, nameOf } from './inspection.ts'
 
 export interface ComposeProject {
@@ -126,11 +125,11 @@ function fixedEnvironment({ socketPath }: Engine): Record<string, string> {
 }
 
 async function environmentOf({ environmentFile }: ComposeProject): Promise<string> {
-  const flag = constants.O_RDONLY | constants.O_NOFOLLOW
-  return await readFile(environmentFile, { encoding: 'utf8', flag }).catch((cause: NodeJS.ErrnoException) => {
-    if (cause.code === 'ENOENT' && environmentFile.endsWith('/.env')) return ''
+  const text = await environmentIn(environmentFile).catch((cause: unknown) => {
     throw new BatonError('refused', `reading the project's ${environmentFile}: ${reasonOf(cause)}`, { cause })
   })
+  if (text !== null || environmentFile.endsWith('/.env')) return text ?? ''
+  throw new BatonError('refused', `reading the project's ${environmentFile}: there is none`)
 }
 
 /** The shell's variables override the project's env file, as in compose itself; but only those that the compose files name. */

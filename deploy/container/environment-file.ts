@@ -37,6 +37,12 @@ export async function folderOf(path: string): Promise<string> {
   return await identityOf(folder)
 }
 
+/** Null: there is no such file. Throws BatonError refused if a link has come into its place. */
+export async function environmentIn(path: string): Promise<string | null> {
+  const { text, owner } = await contentOf(path, path)
+  return owner === null ? null : text
+}
+
 /** Throws BatonError refused if the path has become another one since it was decided. */
 export async function setVariable(wanted: NonNullable<JobOrigin['compose']>): Promise<void> {
   const { environmentFile: path, variable, value } = wanted

@@ -6,7 +6,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { plainOf } from '../../agent/install.ts'
 import { durationText, BatonError, isTag, reasonOf, untilWell } from '../../agent/words.ts'
-import type { Engine } from './engine/engine.ts'
+import { type Engine, isUnreachable } from './engine/engine.ts'
 import type { ContainerInspection } from './inspection.ts'
 import type { Job, JobOrigin } from './job.ts'
 import { ensureRunning } from './moves.ts'
@@ -20,6 +20,8 @@ const CHECK_MS = 2000
 const CHECK_RETRY_MS = 500
 const FAILURES_MAX = 3
 const CHECK_TIMEOUT_MS = 30_000
+/** how often the engine may lose one check */
+const LOST_MAX = 5
 /** the old container gets at least this long, and at least the new one's time, to be well again: there is no other to go back to */
 const RETURN_MS = 120_000
 
@@ -159,11 +161,15 @@ export async function check(
   const command = checkCommand(container)
   if (command === null) return { well: answers === null || (await answers()), said: '' }
   const timeoutMs = (config.Healthcheck?.Timeout ?? 0) / 1e6 || CHECK_TIMEOUT_MS
-  try {
-    const { exitCode, output } = await engine.exec(container.Id, command, timeoutMs)
-    return { well: exitCode === 0, said: output.trim() }
-  } catch (error) {
-    return { well: false, said: reasonOf(error) } // the container has just ended, or the check does not end
+  for (let lost = 0; ; lost++) {
+    try {
+      const { exitCode, output } = await engine.exec(container.Id, command, timeoutMs)
+      return { well: exitCode === 0, said: output.trim() }
+    } catch (error) {
+      // the engine was away for a moment, which is no fault of the container's: as every other question, it is asked again
+      if (isUnreachable(error) && lost < LOST_MAX) await engine.awake()
+      else return { well: false, said: reasonOf(error) } // the container has just ended, or the check does not end
+    }
   }
 }
 
