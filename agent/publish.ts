@@ -1,6 +1,7 @@
 // The publisher's door: what it takes to sign a feed, to read it as a host would, and to make deltas.
 
 export { makeDisk } from './disk/disk.ts'
+export { BETWEEN_MAX } from './update/feed/notes.ts'
 export { openFeedWith } from './update/feed/open.ts'
 export { parseFeedSetting } from './update/feed/setting.ts'
 export { METADATA_FOLDER } from './update/feed/signed-feed.ts'

@@ -2,9 +2,10 @@
 
 import { randomBytes } from 'node:crypto'
 import { zstdCompressSync } from 'node:zlib'
-import { applyDelta, type Readable, SEGMENT_BYTES } from '../agent/update/steps/delta.ts'
+import { applyDelta, SEGMENT_BYTES } from '../agent/update/steps/delta.ts'
 import { makeDelta } from '../deploy/make/delta.ts'
 import * as assert from './assert.ts'
+import { inMemory } from './fixtures/in-memory.ts'
 import { fc, fuzz } from './lab/fuzz.ts'
 import { isLong, suite } from './suite.ts'
 
@@ -12,10 +13,7 @@ const test = suite('delta', { timeoutMs: 240_000 })
 
 const MIB = 1024 ** 2
 const BASE = randomBytes(4 * MIB)
-
-function inMemory(bytes: Buffer): Readable {
-  return { sizeBytes: bytes.length, read: async (at, length) => bytes.subarray(at, at + length) }
-}
+const BOUNDS = /segments in their bounds/
 
 async function applied(delta: Buffer, old: Buffer, sizeBytes: number): Promise<Buffer> {
   const parts: Buffer[] = []
@@ -89,19 +87,27 @@ test('every byte of a delta flipped, and every cut of it: never more than the ne
   assert.ok(refused > tries.length / 2, `${refused} of ${tries.length} are refused`)
 })
 
-for (const [title, segments, body] of [
-  ['a bomb', [[0, SEGMENT_BYTES, 0, 0]], zstdCompressSync(Buffer.alloc(256 * MIB))],
-  ['a segment that unpacks to less than it says', [[0, 1000, 0, 0]], zstdCompressSync(Buffer.alloc(999))],
-  ['a segment that is too large', [[0, 2 * MIB, 0, 0]], zstdCompressSync(Buffer.alloc(2 * MIB))],
-  ['a dictionary outside the old file', [[0, 10, 4 * MIB - 5, 10]], zstdCompressSync(Buffer.alloc(10))],
-  ['a dictionary that is too large', [[0, 10, 0, 4 * MIB]], zstdCompressSync(Buffer.alloc(10))],
-  ['a segment behind the end', [[8 * MIB - 5, 10, 0, 0]], zstdCompressSync(Buffer.alloc(10))],
-  ['a piece that only a longer old file has', [[0, 10, 0, 0]], zstdCompressSync(Buffer.alloc(10))],
+for (const [title, segment, body, why, newBytes = 8 * MIB] of [
+  ['a bomb', [0, SEGMENT_BYTES, 0, 0], zstdCompressSync(Buffer.alloc(256 * MIB)), /larger than/, 4 * MIB],
+  [
+    'a segment that unpacks to less than it says',
+    [0, 1000, 0, 0],
+    zstdCompressSync(Buffer.alloc(999)),
+    /1000 bytes, got 999/,
+    4 * MIB,
+  ],
+  ['a segment that is too large', [0, 2 * MIB, 0, 0], zstdCompressSync(Buffer.alloc(2 * MIB)), BOUNDS],
+  ['an empty segment', [0, 0, 0, 0], zstdCompressSync(Buffer.alloc(0)), BOUNDS],
+  ['a segment that begins elsewhere than segments do', [5, 10, 0, 0], zstdCompressSync(Buffer.alloc(10)), BOUNDS],
+  ['a dictionary outside the old file', [0, 10, 4 * MIB - 5, 10], zstdCompressSync(Buffer.alloc(10)), BOUNDS],
+  ['a dictionary that is too large', [0, 10, 0, 4 * MIB], zstdCompressSync(Buffer.alloc(10)), BOUNDS],
+  ['a segment behind the end', [4 * MIB, 10, 0, 0], zstdCompressSync(Buffer.alloc(10)), BOUNDS, 4 * MIB + 5],
+  ['a piece that only a longer old file has', [0, 10, 0, 0], zstdCompressSync(Buffer.alloc(10)), /bytes in all/],
 ] as const) {
   test(`refuses ${title}`, async () => {
-    const header = JSON.stringify({ format: 1, segments: segments.map((one) => [...one, body.length]) })
+    const header = JSON.stringify({ format: 1, segments: [[...segment, body.length]] })
     const before = process.memoryUsage().rss
-    await assert.rejects(applied(Buffer.concat([Buffer.from(`${header}\n`), body]), BASE, 8 * MIB))
+    await assert.rejects(applied(Buffer.concat([Buffer.from(`${header}\n`), body]), BASE, newBytes), why)
     assert.ok(process.memoryUsage().rss - before < 64 * MIB)
   })
 }
@@ -110,7 +116,7 @@ test('refuses segments that overlap, and a header that is none', async () => {
   const one = zstdCompressSync(Buffer.alloc(10))
   const segments = [
     [0, 10, 0, 0, one.length],
-    [5, 10, 0, 0, one.length],
+    [0, 10, 0, 0, one.length],
   ]
   const header = `${JSON.stringify({ format: 1, segments })}\n`
   await assert.rejects(applied(Buffer.concat([Buffer.from(header), one, one]), BASE, BASE.length), 'does not fit')

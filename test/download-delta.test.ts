@@ -6,7 +6,6 @@ import { readFile, readdir, rm, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { zstdCompressSync } from 'node:zlib'
 import { makeDisk } from '../agent/disk/disk.ts'
-import type { Readable } from '../agent/update/steps/delta.ts'
 import { makeDownload, type DownloadOptions } from '../agent/update/steps/download.ts'
 import type { Candidate } from '../agent/update/story.ts'
 import { parseManifest } from '../agent/update/trust/release-texts.ts'
@@ -15,6 +14,7 @@ import type { Delta, OpenFeed, Release } from '../agent/words/release.ts'
 import { cancellation, type Progress } from '../agent/words/state.ts'
 import { makeDelta } from '../deploy/make/delta.ts'
 import * as assert from './assert.ts'
+import { inMemory } from './fixtures/in-memory.ts'
 import { makeDist, script, type Dist } from './lab/dist.ts'
 import { labFeed } from './lab/feed.ts'
 import { releaseServer, type ReleaseServer } from './lab/release-server.ts'
@@ -28,10 +28,6 @@ const MIB = 1024 ** 2
 const TAIL = randomBytes(1.2 * MIB)
 const OLD = Buffer.concat([Buffer.from(`${script('beacon', 'v1.0.0')}exit\n`), TAIL])
 const NEW = Buffer.concat([Buffer.from(`${script('beacon', 'v1.1.0')}exit\n`), randomBytes(100), TAIL])
-
-function inMemory(bytes: Buffer): Readable {
-  return { sizeBytes: bytes.length, read: async (at, length) => bytes.subarray(at, at + length) }
-}
 
 function sum(bytes: Buffer): string {
   return createHash('sha256').update(bytes).digest('hex')

@@ -57,7 +57,10 @@ export async function versionReport(install: ManagedInstall, instance: Instance)
       report.latest = release.tag
       report.updateAvailable = compareTags(release.tag, instance.version) > 0
       const { schema } = release
-      const sizeBytes = await downloadBytes(release, install.places.executable)
+      // what runs already is not downloaded, so nobody need know what runs
+      const sizeBytes = report.updateAvailable
+        ? await downloadBytes(release, install.places.executable)
+        : release.asset.sizeBytes
       report.release = { ...notesOf(release), sizeBytes, schema }
       const pause = expectedPause(lastPause(history), await knownRehearsal(install, release))
       if (pause !== null) report.pause = pause

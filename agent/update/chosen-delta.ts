@@ -5,7 +5,7 @@ import type { Delta, Release } from '../words/release.ts'
 import { sha256OfFile } from './steps/verify.ts'
 
 /** The file whose sum was taken last: whoever looks at a release asks again and again. */
-let last: { file: string; sha256: string } | null = null
+let last: { file: string; sha256: Promise<string> } | null = null
 
 /** Null: the whole asset has to be downloaded. `installed`: path of the executable. */
 export async function deltaFor({ deltas }: Pick<Release, 'deltas'>, installed: string): Promise<Delta | null> {
@@ -19,9 +19,13 @@ export async function downloadBytes(release: Release, installed: string): Promis
   return (await deltaFor(release, installed))?.sizeBytes ?? release.asset.sizeBytes
 }
 
-async function sumOf(path: string): Promise<string> {
+/** sha256 of a file, read once as long as it stays the same. */
+export async function sumOf(path: string): Promise<string> {
   const { dev, ino, size, mtimeNs, ctimeNs } = await stat(path, { bigint: true })
   const file = [path, dev, ino, size, mtimeNs, ctimeNs].join()
-  if (last?.file !== file) last = { file, sha256: await sha256OfFile(path) }
-  return last.sha256
+  if (last?.file !== file) {
+    const own = (last = { file, sha256: sha256OfFile(path) })
+    own.sha256.catch(() => last === own && (last = null))
+  }
+  return await last.sha256
 }

@@ -24,7 +24,7 @@ export function isDone(outcome: Outcome | null): boolean {
 
 export type Kind = 'update' | 'rollback'
 
-/** Bytes of the compressed asset. `totalBytes` is the size that the release announces. */
+/** Bytes that are downloaded. `totalBytes`: of the compressed asset, or of the delta that is taken instead, as the release announces it. */
 export interface Progress {
   bytes: number
   totalBytes: number

@@ -7,6 +7,7 @@ import { isAbsolute, join, resolve } from 'node:path'
 import {
   type Anchor,
   applyDelta,
+  BETWEEN_MAX,
   DELTA_MAX_BYTES,
   makeDisk,
   makeDownload,
@@ -29,7 +30,7 @@ export interface DeltasFrom {
 
 export type DeltaEntry = NonNullable<ReleaseManifest['deltas']>[number]
 
-/** for all of them */
+/** for all of them, with fetching what they begin at */
 const MAKING_MS = 60_000
 /** a delta that is larger is not worth its place: share of the asset */
 const WORTH = 0.5
@@ -54,8 +55,8 @@ interface Made {
 export function deltasFrom(value: unknown, most: unknown): DeltasFrom | null {
   if (value === undefined || value === '') return null
   const count = Number(most)
-  if (typeof value !== 'string' || !Number.isInteger(count) || count < 1 || count > 20)
-    throw new BatonError('invalid_request', `expected 1 to 20 in --deltas, got ${JSON.stringify(most)}`)
+  if (typeof value !== 'string' || !Number.isInteger(count) || count < 1 || count > BETWEEN_MAX)
+    throw new BatonError('invalid_request', `expected 1 to ${BETWEEN_MAX} in --deltas, got ${JSON.stringify(most)}`)
   return { from: /^(github:|https?:|file:)/.test(value) ? value : resolve(value), most: count }
 }
 
@@ -72,22 +73,23 @@ export async function writeDeltas({ from, most, trust = null }: DeltasFrom, made
     onPassedOver: () => {},
   }
   const deltas: DeltaEntry[] = []
-  let spentMs = 0
+  const late = AbortSignal.timeout(MAKING_MS)
   try {
     await using feed = openFeedWith(from, means)
     const earlier = (await feed.notes({ after: 'v0.0.0', before: tag })).slice(0, most)
+    const { sha256: sum } = await measure(made.executable)
     for (const { tag: old } of earlier) {
+      if (late.aborted) break
       progress.detail(`from ${old}`)
       const path = join(made.work, 'old')
       try {
         const release = await feed.byTag(old)
-        await fetchExecutable(feed, release, path)
-        const began = performance.now()
-        const delta = await deltaOf(path, made, AbortSignal.timeout(Math.ceil(Math.max(1, MAKING_MS - spentMs))))
-        spentMs += performance.now() - began
+        await fetchExecutable(feed, release, path, late)
+        const delta = await deltaOf(path, sum, made, late)
         if (!deltas.some((one) => one.name === delta.name)) deltas.push(delta)
       } catch (cause) {
-        progress.note(`note: no delta from ${old}: ${reasonOf(cause)}`)
+        const why = late.aborted ? `the ${MAKING_MS / 1000} s for all of them are over` : reasonOf(cause)
+        progress.note(`note: no delta from ${old}: ${why}`)
       }
       await rm(path, { force: true })
     }
@@ -107,19 +109,24 @@ function formatCost(deltas: readonly DeltaEntry[], ms: number): string {
   return `${count}, ${formatBytes(bytes)}, in ${(ms / 1000).toFixed(1)} s; the build has used at most ${memory} of memory`
 }
 
-async function fetchExecutable(feed: ReturnType<typeof openFeedWith>, release: Release, path: string): Promise<void> {
+async function fetchExecutable(
+  feed: ReturnType<typeof openFeedWith>,
+  release: Release,
+  path: string,
+  signal: AbortSignal,
+): Promise<void> {
   const onProgress = () => {}
-  await makeDownload({ feed, disk: makeDisk(), partialPath: path, stallMs: STALL_MS, onProgress })(release)
+  await makeDownload({ feed, disk: makeDisk(), partialPath: path, stallMs: STALL_MS, onProgress })(release, signal)
   const { sha256 } = await measure(path)
   if (sha256 !== release.asset.executable?.sha256) throw new Error('its executable has not the sum that it announces')
 }
 
-/** Throws why it is of no use. */
-async function deltaOf(path: string, made: Made, signal: AbortSignal): Promise<DeltaEntry> {
+/** `sum`: of the new executable. Throws why it is of no use. */
+async function deltaOf(path: string, sum: string, made: Made, signal: AbortSignal): Promise<DeltaEntry> {
   await using old = await open(path)
   await using to = await open(made.executable)
   const [before, after] = [readable(old, (await stat(path)).size), readable(to, (await stat(made.executable)).size)]
-  const [{ sha256: from }, { sha256: sum }] = await Promise.all([measure(path), measure(made.executable)])
+  const { sha256: from } = await measure(path)
   if (from === sum) throw new Error('it is the same executable')
   const bytes = await makeDelta(before, after, signal)
   if (bytes.length > Math.min(DELTA_MAX_BYTES, made.assetBytes * WORTH))

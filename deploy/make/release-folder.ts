@@ -76,10 +76,10 @@ export async function publishRelease(options: PublishOptions): Promise<Published
     { name: `${asset}.gz`, compression: 'gzip', ...platform, ...gz },
     { name: `${asset}.zst`, compression: 'zstd', ...platform, ...zst },
   ]
-  const assets = [...own, ...(await takeOtherPlatforms(directory, release, own, options))].toSorted((a, b) =>
-    a.name < b.name ? -1 : 1,
-  )
-  const deltas = [...newDeltas, ...(await keepDeltas(directory, release, assets, newDeltas))]
+  const assets = [...own, ...(await takeOtherPlatforms(directory, release, own, options))].toSorted(byName)
+  const kept = await keepDeltas(directory, release, assets, newDeltas)
+  // in the same order whichever platform was built last
+  const deltas = [...newDeltas, ...kept].toSorted(byName)
   if (options.bill !== undefined) await writeFile(join(release, billName(asset)), options.bill)
   const documents = await documentsIn(release)
   const { schema, notes, publishedAt } = options
@@ -253,4 +253,8 @@ export function bakeInstaller(text: string, values: Readonly<Record<string, stri
     baked = baked.replace(line, () => `${name}=${quoted}`)
   }
   return baked
+}
+
+function byName(a: { name: string }, b: { name: string }): number {
+  return a.name < b.name ? -1 : 1
 }

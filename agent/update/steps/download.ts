@@ -14,14 +14,13 @@ import zlib from 'node:zlib' // not by name: a Node without zstd loads this file
 import { type Disk, mebibytes, ROOM_BYTES, roomIn } from '../../disk/disk.ts'
 import { BatonError, reasonOf } from '../../words/errors.ts'
 import { EXECUTABLE_MAX_BYTES } from '../trust/release-texts.ts'
-import type { Asset, Bytes, Delta, Feed } from '../../words/release.ts'
+import type { Asset, Bytes, Delta, Feed, Release } from '../../words/release.ts'
 import { assertRoom, type Need, needsOfAsset } from '../../disk/room.ts'
 import type { Progress } from '../../words/state.ts'
 import type { Candidate, Steps } from '../story.ts'
-import { deltaFor } from '../chosen-delta.ts'
+import { deltaFor, sumOf } from '../chosen-delta.ts'
 import { within } from '../rethrow.ts'
 import { applyDelta, readable } from './delta.ts'
-import { sha256OfFile } from './verify.ts'
 
 export interface DownloadOptions {
   feed: Pick<Feed, 'bytes'>
@@ -68,43 +67,17 @@ export function makeDownload(options: DownloadOptions): Steps['download'] {
     try {
       await assertRoom([...needsOfAsset(dirname(partialPath), asset), ...((await options.alsoNeeds?.()) ?? [])])
       await disk.remove(partialPath) // do not overwrite: the earlier file may still run, or be a link
-      const own = await alreadyHere(asset, installedPath)
       try {
-        const delta = own !== null || installedPath === undefined ? null : await deltaFor({ deltas }, installedPath)
-        const isMade = delta !== null && (await madeBy(delta, asset, installedPath ?? '', signal))
-        if (own === null && !isMade) return candidate(await downloaded(asset, signal))
-        if (own !== null) await disk.copy(own, partialPath, 0o600)
-        return candidate(asset.sha256) // `verify` compares the executable with its own sum once more
+        const isMade =
+          installedPath !== undefined && (await madeFrom(installedPath, { asset, deltas }, options, signal))
+        // `verify` compares the executable with its own sum once more
+        return candidate(isMade ? asset.sha256 : await downloaded(asset, signal))
       } catch (error) {
         await disk.remove(partialPath)
         throw error
       }
     } catch (error) {
       throw within(error, 'download_failed', doing)
-    }
-  }
-
-  /** Whether the delta has made the executable. Else nothing is left of it. */
-  async function madeBy(delta: Delta, { executable }: Asset, from: string, signal: AbortSignal): Promise<boolean> {
-    try {
-      const bytes = await fetched(delta, options, signal)
-      await using old = await open(from)
-      await using file = await disk.create(partialPath, 0o600)
-      const hash = createHash('sha256')
-      for await (const part of applyDelta(bytes, readable(old, (await old.stat()).size), executable?.sizeBytes ?? 0)) {
-        signal.throwIfAborted()
-        hash.update(part)
-        await writeWhole(file, part)
-      }
-      const sha256 = hash.digest('hex')
-      if (sha256 !== executable?.sha256) throw new Error(`it makes an executable with the sha256 ${sha256}`)
-      await disk.flush(file, partialPath)
-      return true
-    } catch (cause) {
-      signal.throwIfAborted()
-      await disk.remove(partialPath)
-      options.onDeltaFailed?.(`\`${delta.name}\` does not help, so the whole asset is downloaded: ${reasonOf(cause)}`)
-      return false
     }
   }
 
@@ -120,20 +93,67 @@ export function makeDownload(options: DownloadOptions): Steps['download'] {
   }
 }
 
-/** The installed executable if it is the one in the asset: somebody has put it there, and only a restart is missing. Else null. */
-async function alreadyHere({ executable }: Asset, path: string | undefined): Promise<string | null> {
-  if (executable === null || path === undefined) return null
+/** Whether the executable could be had from the installed one: it is that one already, or a delta leads to it. */
+async function madeFrom(
+  installed: string,
+  { asset, deltas }: Pick<Release, 'asset' | 'deltas'>,
+  options: DownloadOptions,
+  signal: AbortSignal,
+): Promise<boolean> {
+  const { disk, partialPath } = options
+  if (await isHere(asset, installed)) {
+    await disk.copy(installed, partialPath, 0o600)
+    return true
+  }
+  const delta = await deltaFor({ deltas }, installed)
+  return delta !== null && (await madeBy(delta, asset, installed, options, signal))
+}
+
+/** Whether the delta has made the executable. Else nothing is left of it. */
+async function madeBy(
+  delta: Delta,
+  { executable }: Asset,
+  from: string,
+  options: DownloadOptions,
+  signal: AbortSignal,
+): Promise<boolean> {
+  const { disk, partialPath } = options
+  try {
+    const bytes = await fetched(delta, options, signal)
+    await using old = await open(from)
+    await using file = await disk.create(partialPath, 0o600)
+    const hash = createHash('sha256')
+    for await (const part of applyDelta(bytes, readable(old, (await old.stat()).size), executable?.sizeBytes ?? 0)) {
+      signal.throwIfAborted()
+      hash.update(part)
+      await writeWhole(file, part)
+    }
+    const sha256 = hash.digest('hex')
+    if (sha256 !== executable?.sha256) throw new Error(`it makes an executable with the sha256 ${sha256}`)
+    await disk.flush(file, partialPath)
+    return true
+  } catch (cause) {
+    signal.throwIfAborted()
+    await disk.remove(partialPath)
+    options.onDeltaFailed?.(`\`${delta.name}\` does not help, so the whole asset is downloaded: ${reasonOf(cause)}`)
+    return false
+  }
+}
+
+/** Whether the installed executable is the one in the asset: somebody has put it there, and only a restart is missing. */
+async function isHere({ executable }: Asset, path: string): Promise<boolean> {
+  if (executable === null) return false
   const size = await stat(path).then(
     (found) => found.size,
     () => null,
   )
-  return size === executable.sizeBytes && (await sha256OfFile(path)) === executable.sha256 ? path : null
+  return size === executable.sizeBytes && (await sumOf(path)) === executable.sha256
 }
 
 /** Sends the asset's bytes through the decompressor into `file`. Resolves to the sha256 of what came over the wire. */
 async function unpack(asset: Asset, file: FileHandle, options: DownloadOptions, signal: AbortSignal): Promise<string> {
   const hash = createHash('sha256')
-  using inTime = until(options.deadlineMs ?? PATIENCE_MS + leastMs(asset), signal)
+  using inTime = until('asset', options.deadlineMs ?? PATIENCE_MS + leastMs(asset), signal)
   const wire = received(asset, hash, options, inTime.signal)
   const directory = dirname(options.partialPath)
   let lookedAt = 0
@@ -187,7 +207,7 @@ async function unpack(asset: Asset, file: FileHandle, options: DownloadOptions, 
 
 /** The bytes of a delta, which have its sum. */
 async function fetched(delta: Delta, options: DownloadOptions, signal: AbortSignal): Promise<Buffer> {
-  using inTime = until(DELTA_PATIENCE_MS + leastMs(delta), signal)
+  using inTime = until('delta', DELTA_PATIENCE_MS + leastMs(delta), signal)
   const hash = createHash('sha256')
   const parts: Uint8Array[] = []
   for await (const part of received(delta, hash, options, inTime.signal)) parts.push(part)
@@ -202,9 +222,9 @@ function leastMs({ sizeBytes }: Pick<Asset, 'sizeBytes'>): number {
 }
 
 /** Aborts with `signal`, and when a file has taken too long. */
-function until(wholeMs: number, signal: AbortSignal): Disposable & { signal: AbortSignal } {
+function until(what: 'asset' | 'delta', wholeMs: number, signal: AbortSignal): Disposable & { signal: AbortSignal } {
   const late = new AbortController()
-  const message = `expected the whole asset within ${Math.ceil(wholeMs / 1000)} s`
+  const message = `expected the whole ${what} within ${Math.ceil(wholeMs / 1000)} s`
   const timer = setTimeout(() => late.abort(new BatonError('download_failed', message)), wholeMs)
   return { signal: AbortSignal.any([signal, late.signal]), [Symbol.dispose]: () => clearTimeout(timer) }
 }

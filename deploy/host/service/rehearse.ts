@@ -65,9 +65,11 @@ async function tryRelease(
     feed,
     disk,
     partialPath: places.partial,
+    installedPath: places.executable,
     stallMs,
     alsoNeeds: () => needsBeside(install),
     onProgress: ({ bytes, totalBytes }: Progress) => outside.bytes(bytes, totalBytes),
+    onDeltaFailed: (line) => outside.note(line),
   })
   outside.stage('download')
   await using candidate = await download(release, signal)
