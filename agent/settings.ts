@@ -4,7 +4,7 @@ import { homedir } from 'node:os'
 import { isAbsolute, join } from 'node:path'
 import { type TrustedProxy, trustedProxyFault } from './http/client-address.ts'
 import { BUSY, type Busy, PASSWORD_HEADERS, type PasswordHeader, TIME_SETTINGS, UPDATE_BOUNDS } from './words/bounds.ts'
-import { type Duration, DURATION_FORM, durationBounds, msOf } from './words/duration.ts'
+import { type Duration, durationFault, msOf } from './words/duration.ts'
 import { BatonError } from './words/errors.ts'
 import { type Log, logToStdout } from './log.ts'
 import { ownRelease, ownStart } from './own.ts'
@@ -192,12 +192,10 @@ function readUpdateSettings(
   const read = (name: keyof UpdateSettings): number => {
     const [lowest, highest, normal] = UPDATE_BOUNDS[TIME_SETTINGS[name]]
     const value = given?.[name] ?? configured?.[name]
-    const ms = value === undefined ? normal : msOf(value)
-    expect(
-      ms >= lowest && ms <= highest,
-      `\`update.${name}\`: expected ${DURATION_FORM}, ${durationBounds(lowest, highest)}, got ${show(value)}`,
-    )
-    return ms
+    if (value === undefined) return normal
+    const fault = durationFault(value, [lowest, highest])
+    expect(fault === null, `\`update.${name}\`: expected ${fault}, got ${show(value)}`)
+    return msOf(value)
   }
   const names = Object.keys(TIME_SETTINGS) as (keyof UpdateSettings)[]
   return Object.fromEntries(names.map((name) => [TIME_SETTINGS[name], read(name)])) as TimesMs

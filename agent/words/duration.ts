@@ -3,21 +3,28 @@
 /** `0`, or a whole number of at most six digits and its unit. */
 export type Duration = '0' | `${number}${'ms' | 's' | 'm' | 'h' | 'd'}`
 
+/** of `0`, or a count and its unit */
+export const DURATION_PATTERN = /^(?:0|(\d{1,6})(ms|s|m|h|d))$/
 export const DURATION_FORM = 'a time such as 30s, 5m or 2h'
 export const DAY_MS = 86_400_000
 const UNIT_MS: Readonly<Record<string, number>> = { ms: 1, s: 1000, m: 60_000, h: 3_600_000, d: DAY_MS }
 
 /** Milliseconds; NaN: the value is no time. */
 export function msOf(value: unknown): number {
-  if (value === '0') return 0
-  const [, count = '', unit = ''] = /^(\d{1,6})(ms|s|m|h|d)$/.exec(typeof value === 'string' ? value : '') ?? []
-  return count === '' ? Number.NaN : Number(count) * (UNIT_MS[unit] ?? 0)
+  const [whole, count = '0', unit = ''] = DURATION_PATTERN.exec(typeof value === 'string' ? value : '') ?? []
+  return whole === undefined ? Number.NaN : Number(count) * (UNIT_MS[unit] ?? 0)
 }
 
 /** The shortest form that `msOf` reads. `ms`: whole. */
 export function durationText(ms: number): Duration {
   const [unit = 'ms', size = 1] = Object.entries(UNIT_MS).findLast(([, one]) => ms >= one && ms % one === 0) ?? []
   return ms === 0 ? '0' : (`${ms / size}${unit}` as Duration)
+}
+
+/** What was expected instead of `value`; null: it is a time within the bounds. */
+export function durationFault(value: unknown, [least, most]: readonly [least: number, most: number]): string | null {
+  const ms = msOf(value) // NaN is within no bounds
+  return ms >= least && ms <= most ? null : `${DURATION_FORM}, ${durationBounds(least, most)}`
 }
 
 /** For a message: the bounds of a time. */

@@ -2,7 +2,7 @@
 // schedule in it, and an author's `baton.config.json`. Pure.
 // Must hold: no message repeats a value of `dashboard`, which holds the password; every message is fit for a terminal.
 
-import { DURATION_FORM, durationBounds, msOf } from './duration.ts'
+import { durationFault } from './duration.ts'
 import { isObject, quoted } from './untrusted.ts'
 
 /** `null` counts as absent, unless any value will do. A table without `type` and `enum` takes any. */
@@ -108,8 +108,7 @@ function expectedInstead(setting: Setting, value: unknown): string | null {
     }
     case 'string': {
       const { minLength = 0, maxLength = Infinity, pattern = '', timeMs } = setting
-      if (timeMs !== undefined)
-        return isWithin(msOf(value), timeMs) ? null : `${DURATION_FORM}, ${durationBounds(...timeMs)}`
+      if (timeMs !== undefined) return durationFault(value, timeMs)
       const isFit = typeof value === 'string' && value.length >= minLength && value.length <= maxLength
       if (isFit && new RegExp(pattern, 'u').test(value)) return null
       return `${form ?? 'text'}${Number.isFinite(maxLength) ? `, at most ${maxLength} characters` : ''}`
@@ -119,11 +118,6 @@ function expectedInstead(setting: Setting, value: unknown): string | null {
     case undefined:
       return null
   }
-}
-
-/** NaN is not. */
-function isWithin(ms: number, [lowest, highest]: readonly [number, number]): boolean {
-  return ms >= lowest && ms <= highest
 }
 
 function isAny({ type, enum: choices }: Setting): boolean {

@@ -1,10 +1,10 @@
 // Draws the table of settings: as a JSON Schema for editors, and as a page for people. Pure.
 
-import { durationBounds, LISTENER, type Setting, SETTINGS } from '../../agent/words.ts'
+import { DURATION_PATTERN, durationBounds, LISTENER, type Setting, SETTINGS } from '../../agent/words.ts'
 
 const INTRODUCTION = `# Settings of an installed service
 
-Six are decided for each service. Four stand here first; \`healthPath\` and \`order\` are the author's, in \`baton.config.json\`. The
+Six are decided for each service. Four stand here first, \`listen\` as two; \`healthPath\` and \`order\` are the author's, in \`baton.config.json\`. The
 others have defaults that fit.
 
 They are members of \`config.json\`, which install.sh names and \`<service> doctor\` checks. They count from the next start; \`update.trial\`,
@@ -30,7 +30,7 @@ export function settingsSchema(): string {
 function schemaOf(setting: Setting): object {
   const { form: _, isCheckedLater: __, isUsual: ___, ...all } = setting
   const { timeMs, ...rest } = all.type === 'string' ? all : { ...all, timeMs: undefined }
-  if (timeMs !== undefined) return { ...rest, pattern: '^(0|\\d{1,6}(ms|s|m|h|d))$' }
+  if (timeMs !== undefined) return { ...rest, pattern: DURATION_PATTERN.source }
   if (rest.type === 'array') return { ...rest, items: schemaOf(rest.items) }
   if (rest.type !== 'object') return rest
   const properties = Object.fromEntries(

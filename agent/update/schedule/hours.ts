@@ -2,6 +2,7 @@
 // Must hold: no opening outside of the hours; hours that a clock change skips move to the next valid minute, and hours that come twice
 // count once.
 
+import { DAY_MS } from '../../words/duration.ts'
 import { DAYS } from '../../words/schedule.ts'
 import type { OpenHours } from './policy.ts'
 
@@ -11,7 +12,6 @@ export interface Opening {
   end: number
 }
 
-const DAY_MS = 86_400_000
 /** how far to look ahead: two plans that never overlap would make this endless, and a year has every clock change of a zone */
 const AHEAD_MS = 400 * DAY_MS
 

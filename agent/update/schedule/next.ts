@@ -8,7 +8,7 @@ import type { Mode, RolloutStep } from '../../words/schedule.ts'
 import { feedProblem, type Wait } from '../../words/waits.ts'
 import { openings, type Opening } from './hours.ts'
 import { rankOf, turnIn } from './rank.ts'
-import { count, type Policy } from './policy.ts'
+import { formatAge, count, type Policy } from './policy.ts'
 
 /** A release that the feed has and that is newer than what runs. Times are epoch milliseconds. */
 export interface Offered {
@@ -113,9 +113,9 @@ function keptBy({ minAgeMs }: Pick<Policy, 'minAgeMs'>, id: string, offered: Dat
       at: born + minAgeMs,
       why: {
         code: 'young',
-        says: `${tag} is young: ${formatHours(minAgeMs)} have to pass`,
+        says: `${tag} is young: ${formatAge(minAgeMs)} have to pass`,
         tag,
-        hours: Math.round(minAgeMs / HOUR_MS),
+        hours: minAgeMs / HOUR_MS,
       },
     },
     {
@@ -190,9 +190,4 @@ function startIn(opening: Opening, since: number, jitterMs: number, facts: Sched
 /** The latest start: the update should end within the hours, and begins in their first half if it takes longer than half of them. */
 function latestIn({ start, end }: Opening, { tookMs }: ScheduleFacts): number {
   return end === Infinity ? Infinity : end - Math.min(tookMs, (end - start) / 2)
-}
-
-function formatHours(ms: number): string {
-  const hours = Math.round(ms / HOUR_MS)
-  return hours % 24 === 0 && hours > 0 ? count(hours / 24, 'day') : count(hours, 'hour')
 }

@@ -114,14 +114,19 @@ export function policyInForce(policy: Policy): PolicyInForce {
 /** The policy in one line, for a person. */
 export function formatPolicy({ mode, hours, minAgeMs, skip, allow }: Policy): string {
   if (mode === 'off' || mode === 'notify') return mode
-  const days = minAgeMs / DAY_MS
   return [
     mode,
     ...hours.map(({ days, from, to, zone }) => `${formatDays(days)} ${clock(from)}-${clock(to)} ${zone}`),
-    ...(minAgeMs === 0 ? [] : [`${days % 1 === 0 ? count(days, 'day') : durationText(minAgeMs)} after a release`]),
+    ...(minAgeMs === 0 ? [] : [`${formatAge(minAgeMs)} after a release`]),
     ...(skip.length === 0 ? [] : [`without ${skip.join(', ')}`]),
     ...(allow.length === 0 ? [] : [`also ${allow.join(', ')}`]),
   ].join(', ')
+}
+
+/** `3 days`, `90m` */
+export function formatAge(ms: number): string {
+  const days = ms / DAY_MS
+  return days % 1 === 0 ? count(days, 'day') : durationText(ms)
 }
 
 export function count(n: number, what: string): string {

@@ -14,7 +14,7 @@ export interface Alone {
   isStateless: boolean
 }
 
-/** Null: the service may install it. Else why it waits for a person. `trial` undefined: there was none. */
+/** Null: the service may install it. Else why it waits for a person. `rehearsal` undefined: there was none. */
 export function whyNotAlone(
   { allow, isStateless }: Alone,
   from: Tag,

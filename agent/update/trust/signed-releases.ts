@@ -1,5 +1,6 @@
 // Reads verified metadata: which releases exist, which were yanked, and when the metadata expires. Pure.
 
+import { DAY_MS } from '../../words/duration.ts'
 import { isTag } from '../../words/release.ts'
 import type { Tag } from '../../words/release.ts'
 import { rolloutFrom, type RolloutStep } from '../../words/schedule.ts'
@@ -76,7 +77,7 @@ export function trustReport(known: Known | null, now: Date): TrustReport {
     const at = Date.parse(signed.expires)
     const whole = at - Date.parse(signed[SIGNED_AT] ?? signed.expires)
     const left = at - now.getTime()
-    const days = Math.floor(left / 86_400_000)
+    const days = Math.floor(left / DAY_MS)
     if (left <= 0)
       warnings.push({ at, text: `${role}.json expired on ${signed.expires}: no update until it is signed anew` })
     else if (left < whole / 3) warnings.push({ at, text: `${role}.json expires in ${days} days, on ${signed.expires}` })
