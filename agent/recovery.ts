@@ -28,15 +28,12 @@ export interface OpenProbation {
 export async function recoverUnderLock(
   install: ManagedInstall,
   waitMs: number,
-  waits?: () => void,
+  waits: () => void = () => {},
 ): Promise<OpenProbation | null> {
   try {
     if (await isClean(install)) return null
     const [{ takeLock }, { recover }] = await Promise.all([import('./disk/lock.ts'), import('./update/ending.ts')])
-    const lock = await takeLock(install.disk, install.stateDirectory, 'the starting service', {
-      waitMs,
-      ...(waits === undefined ? {} : { waits }),
-    })
+    const lock = await takeLock(install.disk, install.stateDirectory, 'the starting service', { waitMs, waits })
     let probation: Probation | null = null
     try {
       probation = await recover(install)

@@ -37,7 +37,7 @@ const ours = new Set<string>()
 
 /**
  * Takes the lock, or throws BatonError `refusal` that names the holder and the time.
- * `waitMs` above 0: waits that long for the lock first. `waits`: called once it has to.
+ * `waitMs` above 0: waits that long for the lock first. `waits`: called each time that it has to.
  */
 export async function takeLock(
   disk: Disk,

@@ -21,7 +21,7 @@ export interface TrialOptions extends ProbeOptions {
   /** whether the old release could make the next update: a successor need not be able to do more */
   couldUpdate(): Promise<Ability>
   /** once it aborts, a successor that does not serve yet is ended */
-  leaving?: AbortSignal
+  leaving: AbortSignal
   /** called if it fails in probation while it lives and answers nobody; `since`: its last answer, in `performance.now()` */
   silent?(since: number): void
 }
@@ -59,7 +59,7 @@ export async function becomeReady(
     took('greeted')
     await untilWell(look, Infinity, Math.min(hangMs, NOT_YET_MS))
     took('probed')
-    if (isOver || options.leaving?.aborted === true) return // it is about to be ended: it must not accept
+    if (isOver || options.leaving.aborted) return // it is about to be ended: it must not accept
     await successor.tell({ type: 'accept', tickets })
     took('allowed')
     await successor.heard('ready')

@@ -53,6 +53,7 @@ export function trialOf(own: Hold): TrialOptions {
     excused: own.left?.illness ?? null,
     couldUpdate: () => Promise.resolve(own.left?.ability ?? UNKNOWN),
     note: () => note(own),
+    leaving: own.stop.signal,
     silent: (since) => (own.silentSince = since),
   }
 }
