@@ -41,7 +41,7 @@ export interface Agent extends Pick<Carries, 'carry' | 'carried'>, Memory, Pick<
    */
   serve(listeners: ListenerSpec[]): Promise<void>
   /**
-   * Stops accepting, lets requests in flight finish, calls `onStop`, waits for it at most `stopMs`, and exits with code 0.
+   * Stops accepting, lets requests in flight finish, calls `onStop`, waits for it at most `stopTimeout`, and exits with code 0.
    * SIGTERM and SIGINT do the same; a second one exits at once.
    */
   stop(reason: string): Promise<void>

@@ -1,5 +1,5 @@
 #!/usr/bin/env node
-// The author's command `baton`: init, dev, build, publish, rebuild, rehearse, image, deploy, trust, doctor. This file reads the
+// The author's command `baton`: init, dev, build, publish, rebuild, trial, image, deploy, trust, doctor. This file reads the
 // arguments and reports what happened; the work is in make/. Must hold: it starts on every Node that the package supports. It runs a
 // command that needs Node 26 with a Node 26.
 

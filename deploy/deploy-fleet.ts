@@ -3,7 +3,7 @@
 
 import { stat } from 'node:fs/promises'
 import { join, resolve } from 'node:path'
-import { asBatonError, BatonError, MEANINGS } from '../agent/words.ts'
+import { asBatonError, BatonError, durationText, MEANINGS } from '../agent/words.ts'
 import { BUILD } from '../agent/service/build.ts'
 import { expectNewEnough, findAnsible, runPlaybook } from './fleet/ansible.ts'
 import { ansibleFlagsOf, pauseOf, variablesOf } from './fleet/settings.ts'
@@ -19,6 +19,9 @@ import {
 } from './lib/flags.ts'
 import { helpFor, printHelp } from './lib/help.ts'
 import { printError, printJson, printLine } from './lib/printer.ts'
+
+/** how long this waits for another run that writes to the same report, as for an operation on a host */
+const LOCK_SECONDS = 600
 
 /** Without its default, which the role has: it would beat a variable of the inventory. `normal`: the role's. */
 const waiting = (flag: 'lock-timeout' | 'health-timeout', normal: string) => {
@@ -61,7 +64,7 @@ export const COMMAND = {
       default: false,
       description: 'also on hosts that run a newer release',
     },
-    'lock-timeout': waiting('lock-timeout', '10m, since nobody sits beside it'),
+    'lock-timeout': waiting('lock-timeout', `${durationText(LOCK_SECONDS * 1000)}, since nobody sits beside it`),
     'health-timeout': waiting('health-timeout', '60s'),
     'before-host': {
       type: 'string',
@@ -92,7 +95,7 @@ export const COMMAND = {
       type: 'string',
       advanced: true,
       valueHint: 'day',
-      description: 'move nothing; no host updates by itself before that day',
+      description: 'move nothing; nothing is installed automatically before that day',
     },
     unpause: { type: 'boolean', advanced: true, default: false, description: 'move nothing; end that pause' },
     report: {
@@ -105,8 +108,6 @@ export const COMMAND = {
   },
 } as const satisfies CommandLine
 
-/** how long this waits for another run that writes to the same report, as for an operation on a host */
-const LOCK_SECONDS = 600
 /** Ansible's own: it could not make sense of what it was given */
 const ANSIBLE_USAGE = [1, 4, 5]
 

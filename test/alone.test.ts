@@ -244,7 +244,7 @@ test.run()
 
 /** What the first code of a release says after its gate, if it comes through. */
 async function atGate(given: Pick<Inheritance, 'predecessor' | 'gate'>): Promise<string> {
-  const inheritance = { ...given, channel: { messages: 7, packets: 8 }, hangTimeout: '1s', listeners: [] }
+  const inheritance = { ...given, channel: { messages: 7, packets: 8 }, hangMs: 1000, listeners: [] }
   const gate = new URL('../agent/handover/gate.ts', import.meta.url).href
   const code = `import { waitAtGate } from '${gate}'
     waitAtGate({ tag: 'v1.1.0', order: 'stop-first' })

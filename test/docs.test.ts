@@ -85,6 +85,11 @@ test('what install.sh, the fleet, `help exit-codes` and every page say of exit c
       .map((row) => row.split('|').slice(1, 3).join('').trim().replaceAll(/\s+/g, ' '))
     equal(said, line, path)
   }
+  // what a container adds is a list, of the same codes
+  const [, added = ''] = /^The \[exit codes\].*\n\n((?:- \d.*\n)+)/m.exec(read('docs/operator/container.md')) ?? []
+  const codes = Array.from(added.matchAll(/(?:^- |; )(\d):/gm), ([, code = '']) => code)
+  ok(codes.length > 5, added)
+  for (const code of codes) ok(code in EXITS, code)
 })
 
 test('docs/reference/errors.md is what `npm run pages` writes, and has for each code a cause and what to do', () => {

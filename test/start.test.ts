@@ -1,7 +1,6 @@
 // @long
 // docs/start.md, as somebody would follow it: every command of the page, read from the page, in one shell, with the packed package and
-// nothing else of this repository. In CI
-// test/apps.test.ts takes another application through the same steps.
+// nothing else of this repository. In CI test/apps.test.ts takes another application through the same steps.
 
 import { cp, mkdir, readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'

@@ -1,5 +1,5 @@
 // @deadlineMs 600000
-// A host under systemd that is installed automatically: only what was tried on a copy of its data and found open goes; what it did and what waits
+// A host under systemd that updates automatically: only what was tried on a copy of its data and found open goes; what it did and what waits
 // stands at the end of its status; its operator's program runs in the sandbox.
 
 import { setTimeout as sleep } from 'node:timers/promises'

@@ -196,7 +196,7 @@ async function reads(host: RoomHost, lines: readonly string[], reports: readonly
 
 async function saidBy(host: RoomHost): Promise<string[]> {
   const { stdout } = await host.run([SERVICE, 'status'], { env: BY_CLOCK })
-  const lines = stdout.split('\n').filter((line) => /^(by itself|for you) /.test(line))
+  const lines = stdout.split('\n').filter((line) => /^(automatic|for you) /.test(line))
   return lines.map(withoutFigures)
 }
 
@@ -221,7 +221,7 @@ async function panelSays(host: RoomHost, lines: readonly string[]): Promise<void
     host.name,
   )
   const text = (await page.locator('#aloneText').textContent()) ?? ''
-  const isOn = /^(patch|minor|all)\b/.test(lines.findLast((line) => line.startsWith('by itself'))?.slice(11) ?? '')
+  const isOn = /^(patch|minor|all)\b/.test(lines.findLast((line) => line.startsWith('automatic'))?.slice(11) ?? '')
   is(text.startsWith('Installed automatically: '), isOn, `${host.name}: ${text}`)
   const deeds = lines.filter((line) => / at TIME/.test(line))
   const history = (await page.locator('#history').textContent()) ?? ''

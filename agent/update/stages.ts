@@ -152,7 +152,7 @@ async function refuseLongPause({ next, journal }: ManagedInstall, release: Relea
   if (fault !== null) throw fault
 }
 
-/** Rehearses the release. Throws as `trial` does, and refused for a pause too long, or if only a person may allow what the service asks by itself. */
+/** Rehearses the release. Throws as `rehearse` does, and refused for a pause too long, or if only a person may allow what the service asks by itself. */
 async function tryFirst(what: ToRehearse, alone: Alone | null): Promise<void> {
   await rehearse(what)
   const { install, operation, release } = what

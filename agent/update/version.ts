@@ -141,7 +141,7 @@ async function runOnce(
   if (ran.stopped === 'called off') throw signal?.reason as Error
   if (ran.stopped === 'late')
     throw failed(path, `expected an answer to \`--version\` within ${timeoutMs / 1000} s, got none`)
-  if (ran.stopped === 'too much') throw failed(path, `expected one line, got more than ${OUTPUT_MAX_BYTES} bytes`)
+  if (ran.stopped === 'too much') throw failed(path, 'expected one line, got much more')
   return ran
 }
 

@@ -137,7 +137,7 @@ export const ENTRIES: Readonly<Record<ErrorCode, Entry>> = {
   },
   download_failed: {
     cause: 'The download broke off repeatedly, brought nothing for too long, or the disk is full.',
-    fix: 'Try again: it goes on where it stopped. On a slow line, raise `update.stallTimeout`.',
+    fix: 'Try again. On a slow line, raise `update.stallTimeout`.',
   },
   verify_failed: {
     cause: 'The download has a wrong checksum, or does not run, or not on a copy of the data.',

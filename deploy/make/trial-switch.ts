@@ -45,7 +45,7 @@ const SWITCH_MS = 30_000
 /** what is left of the former process may take to end, and the new one to open its other ports, as much as it had before it was looked at */
 const SETTLE_MS = LOOK_AGAIN_MS
 const NAMED_MAX = 5
-const [, , HOLD_MS] = UPDATE_BOUNDS.maxPauseMs
+const [, , MAX_PAUSE_MS] = UPDATE_BOUNDS.maxPauseMs
 /** from here on the kernel chooses: net.ipv4.ip_local_port_range, as it is unless somebody has changed it */
 const CHOSEN_FROM = 32_768
 
@@ -81,10 +81,10 @@ export async function trySwitch(trial: SwitchTrial): Promise<Switched> {
   return {
     words: `one switch, to itself: ${waited}`,
     warnings: [
-      ...(pauseMs === undefined || pauseMs <= HOLD_MS
+      ...(pauseMs === undefined || pauseMs <= MAX_PAUSE_MS
         ? []
         : [
-            `a switch makes its clients wait ${formatDuration(pauseMs)}, and an update is refused above \`update.maxPause\`, ${durationText(HOLD_MS)} unless an operator raises it: shorten its start or its \`onStop\``,
+            `a switch makes its clients wait ${formatDuration(pauseMs)}, and an update is refused above \`update.maxPause\`, ${durationText(MAX_PAUSE_MS)} unless an operator raises it: shorten its start or its \`onStop\``,
           ]),
       ...missing.map(
         (port) => `after a switch it did not listen on port ${port} any more, on which it listened before`,

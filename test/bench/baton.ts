@@ -99,7 +99,7 @@ function peerOf(id: string, title: string, releases: Releases): Peer {
     title,
     version: `node ${process.version.slice(1)}`,
     native: false,
-    configuration: `A managed install of the reference service (a Node single executable) with a WebSocket echo added. \`probation\` ${PROBATION_MS}, \`drainTimeout\` the drain deadline. The order is \`POST /admin/update/rollback\`, there and back: everything from the request on counts, the database snapshot and the exchange of the files too. The WebSockets are carried (\`agent.carry\`), streams are left to finish.`,
+    configuration: `A managed install of the reference service (a Node single executable) with a WebSocket echo added. \`probation\` ${PROBATION_MS} ms, \`drainTimeout\` the drain deadline. The order is \`POST /admin/update/rollback\`, there and back: everything from the request on counts, the database snapshot and the exchange of the files too. The WebSockets are carried (\`agent.carry\`), streams are left to finish.`,
     // in one folder: like a successor, all but the first find their database
     bare: (place) => install({ ...place, folder: join(place.folder, '..', 'bare') }, releases),
     async open(place) {

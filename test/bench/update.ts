@@ -38,9 +38,8 @@ export interface WholeUpdate {
   stagesMs: Record<string, number>
   /** from the request until the new version answers */
   answersMs: number
-  /** until it is committed, with this probation */
+  /** until it is committed, with a probation of a second */
   committedMs: number
-  probationMs: number
 }
 
 export interface UpdateOptions {
@@ -204,7 +203,6 @@ export async function wholeUpdate(folder: string, tools: Tools): Promise<WholeUp
     stagesMs,
     answersMs: Math.round(answersMs),
     committedMs: Math.round(committedMs),
-    probationMs: 1000,
   }
 }
 

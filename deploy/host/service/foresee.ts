@@ -134,7 +134,7 @@ function whatBecomes({ path }: { path: string }): string {
 }
 
 /**
- * `asked`: what the other release asks for; null: not known. `trial`: what is known of it on these data. Throws if the service would refuse when it comes to the
+ * `asked`: what the other release asks for; null: not known. `rehearsal`: what is known of it on these data. Throws if the service would refuse when it comes to the
  * switch.
  */
 export function foreseeSwitch(
