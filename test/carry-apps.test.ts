@@ -1,7 +1,7 @@
 // WebSockets and streams of applications as their authors write them (test/apps/carry): plain `ws`, Express with `ws`,
 // @fastify/websocket, Hono's node-ws. Each goes through an update and a rollback; the packages are those that npm brings.
 
-import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
+import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { get, type IncomingMessage } from 'node:http'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -96,14 +96,7 @@ test('Express: events and a body of known length go through an update without a 
   )
 })
 
-test('the chat room of the guide, word for word: everybody has every line once and in order, over an update and a rollback', async () => {
-  const guide = await readFile(join(PROJECT, 'docs', 'author', 'websockets.md'), 'utf8')
-  const [, room = ''] = /^## An example: a chat room\n.*?```ts\n(.*?)```/ms.exec(guide) ?? []
-  const around = await readFile(join(folder, 'chat-around.js'), 'utf8')
-  await writeFile(
-    join(folder, 'chat.js'),
-    around.replace('// the room', () => room),
-  )
+test('the chat room that the guide names: everybody has every line once and in order, over an update and a rollback', async () => {
   await using place = await started('chat')
   const people = await Promise.all(
     ['ann', 'bob', 'cid', 'dee'].map((name) => talker(place.port, `/?name=${name}`, { everyMs: 50 })),

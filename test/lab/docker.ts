@@ -183,13 +183,16 @@ export async function startEngine(options: EngineOptions = {}): Promise<LabEngin
   if (options.diskMb !== undefined)
     await run(['mount', '-t', 'tmpfs', '-o', `size=${options.diskMb}m`, 'tmpfs', join(folder, 'data')])
   const socketPath = join(folder, 'docker.sock')
+  // a second engine would give the bridge of the first another address
+  const address = `172.31.${250 - number}.1/24`
+  const bridge = number === 0 ? { bip: address } : { bridge: await ownBridge(`baton${number}`, address) }
   const flags = {
     'data-root': join(folder, 'data'),
     'exec-root': join(folder, 'exec'),
     pidfile: join(folder, 'pid'),
     host: `unix://${socketPath}`,
     ip: '127.0.0.1',
-    bip: `172.31.${250 - number}.1/24`,
+    ...bridge,
     'default-address-pool': `base=172.${16 + number}.0.0/16,size=24`,
     'shutdown-timeout': '3',
     'cgroup-parent': process.env['BATON_LAB_CGROUP'] ?? 'baton-lab',
@@ -313,6 +316,13 @@ function kill(pid: number): void {
   } catch {
     // it has ended
   }
+}
+
+async function ownBridge(name: string, address: string): Promise<string> {
+  await run(['ip', 'link', 'add', name, 'type', 'bridge'])
+  await run(['ip', 'address', 'add', address, 'dev', name])
+  await run(['ip', 'link', 'set', name, 'up'])
+  return name
 }
 
 /** Starts podman's service on a private socket, for the same `docker` command; null if there is no podman. */

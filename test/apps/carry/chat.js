@@ -1,4 +1,4 @@
-// What stands around the chat room of docs/author/websockets.md, which the test puts in.
+// A chat room that an update does not interrupt. Each message is a row, so it does not matter which process a writer or a reader is in.
 
 import { createServer } from 'node:http'
 import { join } from 'node:path'
@@ -24,7 +24,29 @@ const rowsAfter = (last) => after.all(last)
 let agent
 const wss = new WebSocketServer({ noServer: true })
 
-// the room
+const room = new Map() // ws -> { name, last }
+
+wss.on('connection', (ws, request) => {
+  const member = agent.carried(request) ?? { name: nameIn(request), last: newestRow() }
+  room.set(ws, member)
+  const leave = () => room.delete(ws)
+  agent.carry(request, { ws, state: () => (leave(), member) })
+  ws.on('close', leave)
+  ws.on('message', (data) => {
+    insertRow(member.name, String(data))
+    deliver()
+  })
+})
+
+/** everybody gets the rows that they have not had; also called every 100 ms, for those that the other process wrote */
+function deliver() {
+  for (const [ws, member] of room) {
+    for (const row of rowsAfter(member.last)) {
+      ws.send(`${row.name}: ${row.text}`)
+      member.last = row.id
+    }
+  }
+}
 
 setInterval(deliver, 100)
 
