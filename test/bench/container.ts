@@ -69,8 +69,7 @@ function markdownOf(ways: Way[], rounds: number): string {
     const gaps = switches.map(({ gapMs }) => gapMs)
     const sum = (of: (one: Switch) => number) => switches.reduce((total, one) => total + of(one), 0)
     const [refused, failed, closed] = [sum((one) => one.refused), sum((one) => one.failed), sum((one) => one.closed)]
-    const range = `${Math.min(...gaps)} to ${Math.max(...gaps)} ms`
-    return [refused, failed, closed, `${Math.round(median(gaps))} ms`, range]
+    return [refused, failed, closed, `${Math.round(median(gaps))} ms (${Math.max(...gaps)})`]
   }
   const rowsOf = (isOpen: boolean, more: (own: Switch[], others: Switch[]) => string[]) =>
     ways.map(({ name, switches }) => {
@@ -80,19 +79,19 @@ function markdownOf(ways: Way[], rounds: number): string {
     })
   return [
     `The reference service's image, ${rounds * 2} switches each and in turns, under 4 clients that open a connection for each request and 4 that`,
-    'keep one (about 150 requests a second). *Failed* requests were accepted and had no whole answer; *closed* are kept connections that ended',
-    'unannounced. The gap is the longest time without an answer: behind a holder clients wait in the queue.',
+    'keep one. *Failed*: accepted, without a whole answer; *closed*: a kept connection that ended unannounced; the gap: the longest time without an',
+    'answer, its median and worst.',
     '',
-    '| way | refused | failed | closed | median gap | range |',
-    '|---|---|---|---|---|---|',
+    '| way | refused | failed | closed | gap |',
+    '|---|---|---|---|---|',
     ...rowsOf(false, () => []),
     '',
     `The same with ${OPEN_EACH} WebSockets and ${OPEN_EACH} streams of events open, whose clients come back 200 ms after an end: how these ended, and the`,
     'gap of the clients that open a connection for each request, as medians (and ranges) without and with what is open, which took turns. Where',
     'both containers serve there is no gap: it is the slowest request, and the first WebSocket makes the new process load what it needs for it.',
     '',
-    '| way | refused | failed | closed | median gap | range | WebSockets, by close code | streams: between two events, inside, reset | fresh requests, without and with |',
-    '|---|---|---|---|---|---|---|---|---|',
+    '| way | refused | failed | closed | gap | WebSockets, by close code | streams: between two events, inside, reset | fresh requests, without and with |',
+    '|---|---|---|---|---|---|---|---|',
     ...rowsOf(true, (own, others) => [...endsOf(own), ratioOf(others, own)]),
   ].join('\n')
 }

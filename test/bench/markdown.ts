@@ -5,8 +5,7 @@ import { type HandoverResult, LOADS, type PeerResult } from './handover.ts'
 import type { CarryResult } from './carry.ts'
 import type { OverheadResult } from './overhead.ts'
 import type { PairsResult } from './pairs.ts'
-import { carryRows, pairRows } from './table.ts'
-import type { Waits } from './waits.ts'
+import { pairRows } from './table.ts'
 import { mb, mib, NAMES, ratio, type Results, type Section } from './results.ts'
 import type { UpdateResult } from './update.ts'
 
@@ -14,8 +13,8 @@ export function markdown(results: Results, goals: Goal[]): string {
   const parts = [
     '# Performance',
     '<!-- Written by `npm run bench -- --docs`; the numbers are in performance.json. Do not edit. -->',
-    'Every section is one run of the command below it (`--long`: at least a million requests a peer). Missing peers are fetched into `.cache/bench`; nothing is installed.',
-    ...machines(results),
+    'Each section is one run of the command below it; `npm run bench` prints more, and `performance.json` has it all.',
+    machinesOf(results),
     '## Goals',
     ...goalsMarkdown(goals),
   ]
@@ -45,37 +44,22 @@ function goalsMarkdown(goals: Goal[]): string[] {
   ]
 }
 
+/** Requests a second of the waits that the page shows for each peer. */
+const SHOWN_RATE = 2000
+
 function handoverMarkdown(section: Section<HandoverResult>): string[] {
   const { peers, missing, failed, switches, drainMs, clients, carried = false, pairs } = section.result
-  const summary = peers.map(({ title, loads, quietSwitchMs, loadedSwitchMs }) => [
-    title,
-    String(loads.fresh.lost),
-    `${loads.keepalive.closed} (${loads.keepalive.lost})`,
-    `${loads.stream.closed} (${loads.stream.lost})`,
-    `${loads.websocket.closed} (${loads.websocket.lost})`,
-    `${quietSwitchMs}`,
-    `${loadedSwitchMs}`,
-  ])
   return [
     '## Handover',
-    `Each peer is switched between two versions, ${switches} times, under four loads at once: ${LOADS.map((load) => `${clients[load]} clients on ${NAMES[load]}`).join(', ')}. Clients and servers share the processors. The clients never retry: a request without a whole, right answer is *lost*; a connection that the server ends against its client's will is *closed*. Every peer has ${drainMs} ms to drain.`,
+    `Each peer is switched between two versions, ${switches} times, under four loads at once: ${LOADS.map((load) => `${clients[load]} clients on ${NAMES[load]}`).join(', ')}. The clients never retry: a request without a whole, right answer is *lost*; a connection that the server ends against its client's will is *closed*. Every peer has ${drainMs} ms to drain. The waits, in ms around a switch/without one, are those of 32 keep-alive connections that ask ${SHOWN_RATE} times a second, counted from when each request was due.`,
     picture('losses', 'Lost requests and closed connections by peer'),
+    picture('stall', 'Longest wait of a client during a switch by peer'),
     markdownTable([
-      [
-        '',
-        'fresh: lost',
-        'keep-alive: closed (lost)',
-        'streams: closed (lost)',
-        'WebSockets: closed (lost)',
-        'go → new version, ms',
-        'go → new version under load, ms',
-      ],
-      ...summary,
+      ['', 'lost', 'closed', 'WebSockets closed', 'longest wait', 'p99.9', 'order → new version, ms'],
+      ...peers.map(handoverRow),
     ]),
-    `${carried ? 'Baton carries a WebSocket if its author registers it. ' : ''}The Node services close a WebSocket with 1012, the proxies cut it at the drain deadline. *Go* is the order to switch (for Baton: the request, with check, download and verify). Baton's restart stage alone takes ${restartOf(peers)}.`,
-    ...waitsMarkdown(peers),
+    `${carried ? 'Baton carries a WebSocket if its author registers it. ' : ''}The order to Baton includes check, download and verify; its restart stage alone takes ${restartOf(peers)}.`,
     ...(pairs === undefined ? [] : pairsMarkdown(pairs)),
-    '[performance.json](performance.json) has the version and the configuration of each peer.',
     ...(missing.length === 0
       ? []
       : [missing.map(({ title, command }) => `- missing: ${title}: \`${command}\``).join('\n')]),
@@ -84,31 +68,17 @@ function handoverMarkdown(section: Section<HandoverResult>): string[] {
   ]
 }
 
-/** Requests a second of the row that the page shows for each peer. */
-const SHOWN_RATE = 2000
-
-/** The waits of clients that ask at a steady rate, whatever the service does. */
-function waitsMarkdown(peers: PeerResult[]): string[] {
-  if (!peers.some(({ waits = [] }) => waits.length > 0)) return []
-  const pair = (during: number, without: number) => `${during}/${without}`
-  const row = (title: string, one: Waits) => [
-    title,
-    String(one.lost),
-    String(one.closed),
-    pair(one.switchLongestMs.median, one.steadyLongestMs.median),
-    pair(one.switchLongestMs.worst, one.steadyLongestMs.worst),
-    pair(one.switchP999Ms, one.steadyP999Ms),
-  ]
+function handoverRow({ title, loads, quietSwitchMs, waits = [] }: PeerResult): string[] {
+  const { fresh, keepalive, stream, websocket } = loads
+  const at = waits.find(({ rate }) => rate === SHOWN_RATE)
   return [
-    '### Waiting',
-    `32 keep-alive connections ask ${SHOWN_RATE} times a second (an open loop). A wait counts from when its request was due. Each pair is the second around a switch, and one without, ms: the longest wait (median and worst of all switches), and p99.9. \`performance.json\` has other rates.`,
-    picture('stall', 'Longest wait of a client during a switch by peer'),
-    markdownTable([
-      ['', 'lost', 'closed', 'longest wait', 'worst', 'p99.9'],
-      ...peers.flatMap(({ title, waits = [] }) =>
-        waits.filter(({ rate }) => rate === SHOWN_RATE).map((one) => row(title, one)),
-      ),
-    ]),
+    title,
+    String(fresh.lost + keepalive.lost + stream.lost),
+    String(keepalive.closed + stream.closed),
+    String(websocket.closed),
+    at === undefined ? '' : `${at.switchLongestMs.median}/${at.steadyLongestMs.median}`,
+    at === undefined ? '' : `${at.switchP999Ms}/${at.steadyP999Ms}`,
+    String(quietSwitchMs),
   ]
 }
 
@@ -117,7 +87,7 @@ function pairsMarkdown(pairs: PairsResult): string[] {
   const { rounds, rate } = pairs
   return [
     '### Stop-first',
-    `The same service, switched start-first and stop-first, and its peer without the agent behind a socket that systemd holds: ${rounds} switches each, in turns, under an open loop of ${rate} requests/s. The longest wait is that of each second around a switch (its median and its worst), beside that of a second without one. The last column is the median of the ratios of each round. *Go* is the request to Baton, and the command to systemd. ms:`,
+    `The same service, switched start-first and stop-first, and its peer without the agent behind a socket that systemd holds: ${rounds} switches each, in turns, under an open loop of ${rate} requests/s. The last column is the median of the ratios of each round. ms:`,
     markdownTable(pairRows(pairs)),
   ]
 }
@@ -130,35 +100,22 @@ function restartOf(peers: PeerResult[]): string {
 }
 
 function carryMarkdown(section: Section<CarryResult>): string[] {
-  const { perSecond, rounds } = section.result
+  const { clients, perSecond, routes } = section.result
+  const { baton, ipc } = routes
   return [
     '## Connections in bulk',
-    `Idle keep-alive connections from one process to another, with ${perSecond} requests a second on them meanwhile; ${rounds} interleaved rounds, medians. Both sides confirm each connection.`,
-    markdownTable(carryRows(section.result)),
+    `${clients.toLocaleString('en')} idle keep-alive connections are with another process after ${baton.ms} ms (by Node's IPC, four at once, after ${ipc.ms} ms). Of ${perSecond} requests a second on them meanwhile the longest waits ${baton.longestWaitMs} ms (${ipc.longestWaitMs}); ${baton.lost} are lost, ${baton.closed} connections closed.`,
     provenance(section),
   ]
 }
 
 function updateMarkdown(section: Section<UpdateResult>): string[] {
-  const { baton, curl, ratio: speed, ratioFlushed, small, whole, delta, servedBy, rounds } = section.result
-  const row = (name: string, { ms, peakKb }: { ms: number; peakKb: number }) => [
-    name,
-    `${(ms / 1000).toFixed(2)} s`,
-    mib(peakKb),
-  ]
+  const { baton, curl, ratio: speed, ratioFlushed, small, whole, delta, servedBy } = section.result
+  const seconds = ({ ms }: { ms: number }) => `${(ms / 1000).toFixed(2)} s`
   return [
     '## Update',
-    `1 GiB of random bytes from loopback, by ${servedBy}; ${rounds} interleaved rounds, medians. Baton also sums, reports progress and flushes to the disk.`,
+    `1 GiB from loopback (${servedBy}), with its sum, written and flushed, takes ${seconds(baton)} and at most ${mib(baton.peakKb)} of memory (128 MiB: ${mib(small.peakKb)}).${curl === null ? '' : ` \`curl -o f && sha256sum f\` (${curl.version}) takes ${seconds(curl)}: Baton is **${speed} times** as fast, ${ratioFlushed} times if that flushes too.`}`,
     ...(curl === null ? [] : [picture('download', 'Time to download, verify and write 1 GiB')]),
-    markdownTable([
-      ['', 'time', 'peak memory'],
-      row('Baton: download, sha256, write, flush', baton),
-      ...(curl === null ? [] : [row(`\`curl -o f && sha256sum f\` (${curl.version})`, curl)]),
-      ['Baton, 128 MiB', '', mib(small.peakKb)],
-    ]),
-    ...(curl === null
-      ? []
-      : [`Baton is **${speed} times** as fast, ${ratioFlushed} times if the other side flushes (\`&& sync f\`).`]),
     `A whole update of the reference service: ${mb(whole.assetBytes)} over the wire (zstd), ${mb(whole.executableBytes)} on the disk. The new version answers ${whole.answersMs} ms after the request (${Object.entries(
       whole.stagesMs,
     )
@@ -184,34 +141,14 @@ function updateMarkdown(section: Section<UpdateResult>): string[] {
 }
 
 function overheadMarkdown(section: Section<OverheadResult>): string[] {
-  const {
-    bare,
-    embedded,
-    ratio: throughput,
-    processorRatio,
-    memory,
-    executable,
-    startup,
-    measuredBy,
-    rounds,
-  } = section.result
-  const row = (name: string, one: OverheadResult['bare']) => [
-    name,
-    String(one.requestsPerSecond),
-    String(one.p99Ms),
-    String(one.processorUs),
-  ]
+  const { bare, embedded, ratio: throughput, processorRatio, memory, executable, startup, measuredBy } = section.result
+  const told = (one: OverheadResult['bare']) =>
+    `${one.requestsPerSecond} requests a second, p99 ${one.p99Ms} ms, ${one.processorUs} µs of processor time a request`
   return [
     '## Overhead',
-    `The reference service's handler with the agent, and on bare \`node:http\`: 32 keep-alive connections by ${measuredBy}, ${rounds} interleaved rounds, medians.`,
-    markdownTable([
-      ['', 'requests a second', 'p99, ms', 'processor time a request, µs'],
-      row('bare `node:http`', bare),
-      row('with the agent', embedded),
-      ['ratio (median of pairs)', String(throughput), '', String(processorRatio)],
-    ]),
-    `Resident when idle: Node with an empty server ${mib(memory.bareNodeKb)}, the service without the agent ${mib(memory.withoutAgentKb)}, with it ${mib(memory.withAgentKb)}, as a managed executable ${mib(memory.executableKb)}.`,
-    `The executable has ${mb(executable.bytes)}, of which the bundle is ${mb(executable.bundleBytes)}; its asset ${mb(executable.zstdBytes)} with zstd, ${mb(executable.gzipBytes)} with gzip. It answers ${startup.executableMs} ms after its start, \`node bundle.js\` after ${startup.bundleMs} ms: ${startup.ratio}.`,
+    `By ${measuredBy} on 32 keep-alive connections, medians. Bare \`node:http\`: ${told(bare)}. With the agent: ${told(embedded)}; ratio ${throughput} and ${processorRatio}.`,
+    `Resident when idle: Node with an empty server ${mib(memory.bareNodeKb)}, the reference service without the agent ${mib(memory.withoutAgentKb)}, with it ${mib(memory.withAgentKb)}, as a managed executable ${mib(memory.executableKb)}.`,
+    `The executable has ${mb(executable.bytes)}; its asset ${mb(executable.zstdBytes)} with zstd, ${mb(executable.gzipBytes)} with gzip. It answers ${startup.executableMs} ms after its start, \`node bundle.js\` after ${startup.bundleMs} ms: ${startup.ratio}.`,
     provenance(section),
   ]
 }
@@ -221,13 +158,13 @@ function provenance({ machine, command }: Section<unknown>): string {
 }
 
 /** Of each machine that was measured on, once. */
-function machines(results: Results): string[] {
+function machinesOf(results: Results): string {
   const sections = Object.values(results).filter((section) => section !== undefined) as Section<unknown>[]
   const told = sections.map(({ machine }) => {
     const { processor, processors, memoryGiB, system, kernel, node } = machine
-    return `Measured on ${processor}, ${processors} processors, ${memoryGiB} GiB, ${system}, ${kernel}, Node ${node}.`
+    return `${processor}, ${processors} processors, ${memoryGiB} GiB, ${system}, ${kernel}, Node ${node}`
   })
-  return [...new Set(told)]
+  return `Measured on ${[...new Set(told)].join('; and on ')}. Clients and servers share the processors.`
 }
 
 function picture(name: string, alt: string): string {

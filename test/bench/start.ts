@@ -69,14 +69,9 @@ export function resultOf(all: readonly (readonly number[])[], other: string): St
 }
 
 function markdownOf(pairs: number, rows: StartResult['rows'], ratio: number | null): string {
-  return [
-    `Processor time of a new process until its first answer, in ${pairs} pairs. *Extra* is the median of what it takes more than plain \`node:http\`.`,
-    '',
-    '| a new process of | processor time | extra |',
-    '|---|---|---|',
-    ...rows.map(({ what, ms, extraMs }) => `| ${what} | ${ms} ms | ${extraMs} ms |`),
-    ...(ratio === null ? [] : ['', `The extra time is ${ratio} of what it was (median of the pairs).`]),
-  ].join('\n')
+  const told = rows.map(({ what, ms, extraMs }) => `${what} ${ms} ms (${extraMs} more)`)
+  const before = ratio === null ? '' : ` The extra time is ${ratio} of what it was.`
+  return `Processor time of a new process until its first answer, medians of ${pairs} pairs, and what it takes more than plain \`node:http\`: ${told.join(', ')}.${before}`
 }
 
 /** The reference service of this checkout, or of the one in `folder`. */

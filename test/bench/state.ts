@@ -12,7 +12,6 @@ import { buildHistory, fillHistory, STEPS, tagAt, unpackHistory } from '../lab/h
 import { bootWithFeed, eventsIn, type FeedHost } from '../lab/managed.ts'
 import { spawnOpenLoad } from '../lab/open-load.ts'
 import { noHosts } from '../lab/systemd.ts'
-import { markdownTable } from './markdown.ts'
 import { spawnWriter, type Writing } from './state-writer.ts'
 import { median } from './statistics.ts'
 import { temporary } from '../lab/temporary.ts'
@@ -195,58 +194,26 @@ function round(ms: number): number {
 }
 
 function markdownOf({ beside, irreversible }: Omit<StateResult, 'markdown'>): string {
-  const parts = [
-    `An application writes ${RATE} rows a second while a release is tried on a copy: SQLite copies the database in a process of its own, then releases start on the copy three times, without a cage. The longest wait of a row counts from when it was due; medians. With a rollback journal a database of more than ${ROLLBACK_MEBIBYTES} MiB is not tried while somebody writes to it.`,
-    markdownTable([
-      [
-        'journal',
-        'database',
-        'copy',
-        'trial',
-        'longest wait without',
-        'while it is copied',
-        'while releases start',
-        'refused',
-      ],
-      ...beside.map((one) => [
-        one.mode === 'wal' ? 'WAL' : 'rollback',
-        `${one.mebibytes} MiB`,
-        `${(one.copyMs / 1000).toFixed(1)} s`,
-        `${(one.rehearsalMs / 1000).toFixed(1)} s`,
-        `${one.steadyMs} ms`,
-        `${one.copyingMs} ms`,
-        `${one.startingMs} ms`,
-        String(one.refused),
-      ]),
-    ]),
-  ]
-  if (irreversible.length === 0) return parts.join('\n\n')
-  parts.push(
-    `An update to an irreversible release (the last step of the reference service's history) under systemd and an open loop of ${RATE} requests a second: the old process ends, the database is copied exactly, the new one migrates and starts. *Made of* is what the trial before each switch has measured; medians.`,
-    markdownTable([
-      [
-        'rows',
-        'switches',
-        'requests',
-        'lost',
-        'closed',
-        'longest wait',
-        'worst',
-        'made of: copy',
-        'migration and start',
-      ],
-      ...irreversible.map((one) => [
-        one.rows.toLocaleString('en'),
-        String(one.switches),
-        String(one.requests),
-        String(one.lost),
-        String(one.closed),
-        `${one.longestMs.median} ms`,
-        `${one.longestMs.worst} ms`,
-        `${one.copyMs} ms`,
-        `${one.migrationMs} ms`,
-      ]),
-    ]),
+  const waits = beside.map(
+    ({ mode, mebibytes, copyMs, rehearsalMs, steadyMs, copyingMs, startingMs, refused }) =>
+      `- ${mebibytes} MiB, ${mode === 'wal' ? 'WAL' : 'rollback journal'}: copied in ${seconds(copyMs)}, tried in ${seconds(rehearsalMs)}. The longest wait of a row is ${steadyMs} ms without a trial, ${copyingMs} ms while it is copied, ${startingMs} ms while releases start; ${refused} rows are refused.`,
   )
-  return parts.join('\n\n')
+  const switches = irreversible.map(
+    ({ rows, longestMs, copyMs, migrationMs, lost, closed }) =>
+      `- ${rows.toLocaleString('en')} rows: the longest wait is ${longestMs.median} ms (worst ${longestMs.worst}); the trial before has taken ${copyMs} ms to copy, ${migrationMs} ms to migrate and start. ${lost} lost, ${closed} closed.`,
+  )
+  return [
+    `An application writes ${RATE} rows a second while a release is tried on a copy of its database; medians.`,
+    waits.join('\n'),
+    ...(switches.length === 0
+      ? []
+      : [
+          `Updates to an irreversible release under systemd and an open loop of ${RATE} requests a second; medians of ${irreversible[0]?.switches ?? 0}.`,
+          switches.join('\n'),
+        ]),
+  ].join('\n\n')
+}
+
+function seconds(ms: number): string {
+  return `${(ms / 1000).toFixed(1)} s`
 }

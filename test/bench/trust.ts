@@ -85,13 +85,5 @@ async function slowServer(folder: string) {
 }
 
 function markdownOf({ roundTripMs, rounds, unsigned, signed }: Omit<TrustResult, 'markdown'>): string {
-  const row = (name: string, { firstMs, againMs }: Check) => `| ${name} | ${firstMs} ms | ${againMs} ms |`
-  return [
-    `One check for the latest release, median of ${rounds} processes; the server answers after ${roundTripMs} ms. The first check of a process also compiles the HTTP client, and for a signed feed the library of The Update Framework; the start of a service does not.`,
-    '',
-    '| feed | first check | again, nothing new |',
-    '|---|---|---|',
-    row('not signed', unsigned),
-    row('signed', signed),
-  ].join('\n')
+  return `A check for the latest release takes ${unsigned.firstMs} ms of a feed that is not signed, and ${signed.firstMs} ms of a signed one; the next one of the same process, with nothing new, ${unsigned.againMs} and ${signed.againMs} ms. Medians of ${rounds} processes; the server answers after ${roundTripMs} ms.`
 }

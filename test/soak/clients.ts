@@ -98,20 +98,18 @@ export function brokenIn(report: ClientsSoakReport): string[] {
 
 export function markdownOf(report: ClientsSoakReport): string {
   const { switches, seconds, kinds, followed, kernel } = report
-  const rows = Object.entries(kinds).map(
-    ([kind, { requests, lost, closed, doubled, told, refused }]) =>
-      `| ${[kind, requests, `${lost}/${closed}/${doubled}`, told === 0 && refused === 0 ? '' : `${told} told to go, ${refused} refused`].join(' | ')} |`,
+  const sum = (of: (one: Pick<Counted, 'lost' | 'closed' | 'doubled'>) => number) =>
+    [...Object.values(kinds), ...Object.values(followed)].reduce((total, one) => total + of(one), 0)
+  const told = Object.entries(kinds).map(
+    ([kind, { requests, told: toGo, refused }]) =>
+      `${kind} (${requests}${toGo + refused === 0 ? '' : `, ${toGo} told to go, ${refused} refused`})`,
   )
   const more = Object.entries(followed).map(
-    ([kind, { clients, messages, lost, closed, doubled }]) =>
-      `| ${[`${kind}: ${clients}, carried`, `${messages} messages`, `${lost}/${closed}/${doubled}`, ''].join(' | ')} |`,
+    ([kind, { clients, messages }]) => `${clients} ${kind}, carried (${messages} messages)`,
   )
   return [
-    `${switches} switches in ${seconds} s: ${report.moved} connections moved, ${report.carried} of them carried, ${report.cut} cut; ${report.rowsAcknowledged} rows acknowledged, ${report.rowsMissing} missing, ${report.rowsDoubled} doubled; kernel: ${kernel === null ? 'not isolated' : JSON.stringify(kernel)}`,
+    `${switches} switches in ${seconds} s: ${report.moved} connections moved, ${report.carried} of them carried, ${report.cut} cut; ${report.rowsAcknowledged} rows acknowledged, ${report.rowsMissing} missing, ${report.rowsDoubled} doubled; kernel: ${kernel === null ? 'not isolated' : JSON.stringify(kernel)}.`,
     '',
-    '| clients | requests | lost/closed/doubled | |',
-    '| --- | --: | --: | --- |',
-    ...rows,
-    ...more,
+    `Lost ${sum(({ lost }) => lost)}, closed ${sum(({ closed }) => closed)}, doubled ${sum(({ doubled }) => doubled)}, of the requests of: ${[...told, ...more].join('; ')}.`,
   ].join('\n')
 }

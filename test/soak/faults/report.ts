@@ -95,20 +95,14 @@ export function markdownOf({ lines, worlds, broken }: FaultsReport): string {
 /** What the page keeps of it: a row for each signal. */
 export function summaryOf({ lines, worlds, broken }: FaultsReport, late: readonly string[]): string {
   const head = [
-    '| signal | trials | updated | reverted | failed | started again | longest time back, ms |',
-    '| --- | --: | --: | --: | --: | --: | --: |',
+    '| signal | trials | updated | started again | longest time back, ms |',
+    '| --- | --: | --: | --: | --: |',
   ]
   const rows = [...new Set(lines.map(({ signal }) => signal))].map((signal) => {
     const of = lines.filter((line) => line.signal === signal)
     const sum = (count: (line: Line) => number) => of.reduce((total, line) => total + count(line), 0)
     const longest = Math.max(...of.map(({ backMs }) => backMs?.longest ?? 0))
-    const counts = [
-      sum(({ trials }) => trials),
-      sum(({ updated }) => updated),
-      sum(({ reverted }) => reverted),
-      sum(({ failed }) => failed),
-      sum(({ startedAgain }) => startedAgain),
-    ]
+    const counts = [sum(({ trials }) => trials), sum(({ updated }) => updated), sum(({ startedAgain }) => startedAgain)]
     return `| ${signal} | ${counts.join(' | ')} | ${longest} |`
   })
   const sum = (count: (one: FaultsReport['worlds'][number]) => number) =>
