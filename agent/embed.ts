@@ -12,18 +12,19 @@ import type { ListenerSpec } from './sockets/listeners.ts'
 import { takeInheritance } from './handover/inheritance.ts'
 import { isTrial, makeTurn, type ProcessRole, type Turn } from './handover/turn.ts'
 import { ownValues, type Memory } from './handover/values.ts'
-import { latestOf } from './update/unmanaged.ts'
 import { makeLife, startedServing } from './life.ts'
-import { decideManagement, openOwnInstall } from './managed.ts'
+import { decideManagement, type Management, openOwnInstall } from './managed.ts'
 import { ownExecutable, ownStart } from './own.ts'
+import type { Updater } from './http/routes.ts'
+import type { Log } from './log.ts'
 import { makePanel } from './web/panel.ts'
 import { serve } from './serving.ts'
 import type { ServeOptions } from './serving-later.ts'
-import { type EmbedOptions, readSettings } from './settings.ts'
+import { type EmbedOptions, readSettings, type Settings } from './settings.ts'
 import { PASSWORD_USUAL_MIN } from './words/bounds.ts'
+import { reasonOf } from './words/errors.ts'
 import type { Instance } from './words/state.ts'
 import { nodeCrypto } from './words/later.ts'
-import { makeUpdater, unmanagedUpdater } from './updater.ts'
 
 export interface Agent extends Pick<Carries, 'carry' | 'carried'>, Memory, Pick<Turn, 'singleton'> {
   /** whether another process of the service lives at this moment, and which of the two this one is */
@@ -50,6 +51,9 @@ export interface Agent extends Pick<Carries, 'carry' | 'carried'>, Memory, Pick<
 // A program with its own `--version` does not know Baton's orders. It loads this file, so this file carries them out.
 obeyAtOnce()
 
+/** how long after its start this process first asks the schedule what to do */
+const FIRST_LOOK_MS = 5000
+
 /** Everything that a service needs to stay up to date. Throws BatonError invalid_settings that names every fault. */
 export async function embed(options: EmbedOptions = {}): Promise<Agent> {
   const settings = readSettings(options)
@@ -74,24 +78,20 @@ export async function embed(options: EmbedOptions = {}): Promise<Agent> {
   const executable = settings.executable === undefined ? ownExecutable() : settings.executable
   const lacksFirstCode = settings.order === 'stop-first' && ownStart() === null
   const management = await decideManagement(service, executable, { lacksFirstCode })
-  if (settings.password !== null && settings.password.length < PASSWORD_USUAL_MIN) {
-    log({
-      event: 'warning',
-      message: `the password has fewer than ${PASSWORD_USUAL_MIN} characters; anyone who guesses it can replace this service`,
-    })
-  }
-  if (!management.managed) log({ event: 'unmanaged', reason: management.reason })
+  warnOf(settings, management)
   const install = management.managed ? await openOwnInstall(settings, management.executable, management.receipt) : null
 
   const carries = makeCarries((message) => log({ event: 'warning', message }))
   const turn = makeTurn(settings.update.stopMs, (message) => log({ event: 'warning', message }))
   const serving = startedServing(carries, turn, inheritance !== null)
   const life = makeLife(settings, serving)
-  const updater =
-    install === null || !management.managed
-      ? unmanagedUpdater(management as Extract<typeof management, { managed: false }>, tag, latestOf(settings))
-      : makeUpdater({ install, settings, instance, serving, life })
-  const admin = makeAdmin(settings, updater)
+  let updater: Promise<Updater> | null = null
+  const open = () =>
+    (updater ??= import('./updater.ts').then(({ openUpdater }) =>
+      openUpdater(management, { install, settings, instance, serving, life }),
+    ))
+  if (install !== null) attendSoon(open, log)
+  const admin = makeAdmin(settings, open)
   const panel = makePanel({ basePath, service, passwordHeader: settings.passwordHeader })
   const start: ServeOptions = { settings, install, inheritance, store, serving, life, found: null, bound: null }
   return {
@@ -110,4 +110,26 @@ export async function embed(options: EmbedOptions = {}): Promise<Agent> {
     serve: (listeners) => serve(listeners, start),
     stop: (reason) => life.stop(reason), // a signal's listener gets its number too, which is no exit code
   }
+}
+
+/** Has the schedule look for itself, a while after the start. */
+function attendSoon(open: () => Promise<Updater>, log: Log): void {
+  const warn = (cause: unknown) => log({ event: 'warning', message: `the schedule: ${reasonOf(cause)}` })
+  setTimeout(
+    () =>
+      void open()
+        .then((updater) => updater.attend())
+        .catch(warn),
+    FIRST_LOOK_MS,
+  ).unref()
+}
+
+function warnOf({ password, log }: Settings, management: Management): void {
+  if (password !== null && password.length < PASSWORD_USUAL_MIN) {
+    log({
+      event: 'warning',
+      message: `the password has fewer than ${PASSWORD_USUAL_MIN} characters; anyone who guesses it can replace this service`,
+    })
+  }
+  if (!management.managed) log({ event: 'unmanaged', reason: management.reason })
 }

@@ -2,7 +2,7 @@
 
 import { resolve } from 'node:path'
 import { ownStart } from './own.ts'
-import { type OpenProbation, proveAlone, recoverUnderLock } from './recovery.ts'
+import { type OpenProbation, recoverUnderLock } from './recovery.ts'
 import { ownValues } from './handover/values.ts'
 import { listens } from './sockets/asking.ts'
 import { freeSocket, storeSockets } from './sockets/store.ts'
@@ -107,7 +107,7 @@ async function goOnAlone({ gone }: Keeper, open: OpenProbation | null, options: 
   await notifySystemd([`MAINPID=${process.pid}`, 'READY=1', `STATUS=serving ${settings.tag}`])
   if (install === null) return
   if (ending !== null) void (await later()).endOperation(ending, install, options)
-  else if (open !== null) void proveAlone(install, open, options)
+  else if (open !== null) void (await later()).proveAlone(install, open, options)
 }
 
 /** Loaded only by a start that needs it: most do not. */

@@ -2,7 +2,7 @@
 
 import { homedir } from 'node:os'
 import { isAbsolute, join } from 'node:path'
-import { type TrustedProxy, trustedProxyFault } from './http/client-address.ts'
+import { type TrustedProxy, trustedProxyFault } from './http/trusted-proxy.ts'
 import { BUSY, type Busy, PASSWORD_HEADERS, type PasswordHeader, TIME_SETTINGS, UPDATE_BOUNDS } from './words/bounds.ts'
 import { type Duration, durationFault, msOf } from './words/duration.ts'
 import { BatonError } from './words/errors.ts'

@@ -1,8 +1,8 @@
-// The actions behind the endpoints in a running service. There is at most one operation; its restart hands over to the successor,
+// The actions behind the endpoints in a running service, loaded at the first question. There is at most one operation; its restart hands over to the successor,
 // and then this process exits. Every method throws BatonError with the code of its refusal.
 
-import { beginProbation } from './recovery.ts'
-import { BatonError, EXIT, reasonOf } from './words/errors.ts'
+import { beginProbation } from './serving-later.ts'
+import { BatonError, EXIT } from './words/errors.ts'
 import type { Command } from './sockets/start-with.ts'
 import { ownValues } from './handover/values.ts'
 import { notifySystemd } from './sockets/systemd.ts'
@@ -10,6 +10,7 @@ import type { Updater } from './http/routes.ts'
 import type { Life, Serving } from './life.ts'
 import type { Management } from './managed.ts'
 import type { ManagedInstall } from './disk/managed-install.ts'
+import { latestOf } from './update/unmanaged.ts'
 import type { OperationRequest, Restart, Running } from './update/operation.ts'
 import { ownArguments, ownDirectory, ownStart } from './own.ts'
 import { NO_FIRST_CODE } from './managed.ts'
@@ -40,11 +41,19 @@ export function unmanagedUpdater(
     operations: refuseLater,
     policy: refuseLater,
     assertManaged: refuse,
+    attend: refuseLater,
   }
 }
 
-/** how long after its start this process first asks the schedule what to do */
-const FIRST_LOOK_MS = 5000
+/** The updater of this process. */
+export function openUpdater(
+  management: Management,
+  { install, ...options }: Omit<UpdaterOptions, 'install'> & { install: ManagedInstall | null },
+): Updater {
+  const { settings } = options
+  if (install !== null) return makeUpdater({ install, ...options })
+  return unmanagedUpdater(management as Exclude<Management, { managed: true }>, settings.tag, latestOf(settings))
+}
 
 export interface UpdaterOptions {
   install: ManagedInstall
@@ -54,7 +63,7 @@ export interface UpdaterOptions {
   life: Life
 }
 
-export function makeUpdater(options: UpdaterOptions): Updater {
+function makeUpdater(options: UpdaterOptions): Updater {
   const { install, instance, life, serving, settings } = options
   let running: Running | null = null
 
@@ -93,8 +102,6 @@ export function makeUpdater(options: UpdaterOptions): Updater {
   const answers = () => import('./update/answers.ts')
   const status = async (): Promise<Status> => (await answers()).statusOf(install, running, instance, next)
 
-  attendSoon(options, start)
-
   return {
     update: (tag, allowed) => start({ kind: 'update', tag, ...allowed }),
     rollback: (restoreState) => start({ kind: 'rollback', tag: null, restoreState }),
@@ -112,18 +119,8 @@ export function makeUpdater(options: UpdaterOptions): Updater {
     operations: async () => (await answers()).operationsOf(install, running),
     policy: async (own) => (await import('./update/schedule/answer.ts')).policyReport(install, next, own),
     assertManaged: () => {},
+    attend: async () => (await import('./update/schedule/attend.ts')).attend(options, start),
   }
-}
-
-/** Has the schedule look for itself, a while after the start. */
-function attendSoon(
-  options: UpdaterOptions,
-  start: (asked: Omit<OperationRequest, 'who'>) => Promise<Operation>,
-): void {
-  const look = async () => (await import('./update/schedule/attend.ts')).attend(options, start)
-  const warn = (cause: unknown) =>
-    options.settings.log({ event: 'warning', message: `the schedule: ${reasonOf(cause)}` })
-  setTimeout(() => void look().catch(warn), FIRST_LOOK_MS).unref()
 }
 
 async function loadHandover() {

@@ -4,7 +4,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Log } from '../log.ts'
 import { pathOf } from './answer.ts'
-import type { TrustedProxy } from './client-address.ts'
+import type { TrustedProxy } from './trusted-proxy.ts'
 import type { Updater } from './routes.ts'
 import type { PasswordHeader } from '../words/bounds.ts'
 
@@ -20,11 +20,12 @@ export interface AdminSettings {
 /** Answers requests below `<basePath>/admin/update`. Returns false, untouched, for any other request. */
 export function makeAdmin(
   settings: AdminSettings,
-  updater: Updater,
+  open: () => Promise<Updater>,
 ): (request: IncomingMessage, response: ServerResponse) => boolean {
   const prefix = `${settings.basePath}/admin/update`
   const load = async () => {
-    const [{ makeRoutes }, { makeGuard }] = await Promise.all([import('./routes.ts'), import('./auth.ts')])
+    const parts = Promise.all([import('./routes.ts'), import('./auth.ts')])
+    const [[{ makeRoutes }, { makeGuard }], updater] = await Promise.all([parts, open()])
     return makeRoutes(prefix, makeGuard(settings), updater, settings.log)
   }
   let routes: ReturnType<typeof load> | null = null

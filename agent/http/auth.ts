@@ -2,7 +2,8 @@
 // but never the right password. Never keeps or logs the password, and never puts it into an error.
 
 import type { IncomingMessage } from 'node:http'
-import { clientAddresses, type TrustedProxy } from './client-address.ts'
+import { clientAddresses } from './client-address.ts'
+import type { TrustedProxy } from './trusted-proxy.ts'
 import { PASSWORD_HEADERS, type PasswordHeader } from '../words/bounds.ts'
 import { BatonError } from '../words/errors.ts'
 import { nodeCrypto } from '../words/later.ts'

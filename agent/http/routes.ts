@@ -29,6 +29,8 @@ export interface Updater {
   policy(own?: unknown): Promise<PolicyReport>
   /** throws not_managed */
   assertManaged(): void
+  /** Has the schedule look for itself, and go on doing so. Rejects with not_managed. */
+  attend(): Promise<void>
 }
 
 export const BODY_MAX_BYTES = 4096

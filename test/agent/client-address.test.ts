@@ -1,6 +1,7 @@
 // By which address a request is counted.
 
-import { clientAddresses, trustedProxyFault } from '../../agent/http/client-address.ts'
+import { clientAddresses } from '../../agent/http/client-address.ts'
+import { trustedProxyFault } from '../../agent/http/trusted-proxy.ts'
 import { is, match } from '../assert.ts'
 import { suite } from '../suite.ts'
 

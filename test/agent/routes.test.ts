@@ -68,10 +68,12 @@ async function served(updater: Partial<Updater> = {}, basePath = ''): Promise<Se
     operations: () => note('operations'),
     policy: (...own) => note('policy', ...own),
     assertManaged: () => {},
+    attend: () => note('attend'),
     ...updater,
   }
   const log = (event: LogEvent) => void events.push(event)
-  const routes = makeAdmin({ basePath, password: TOKEN, trustedProxy: null, passwordHeader: 'authorization', log }, all)
+  const settings = { basePath, password: TOKEN, trustedProxy: null, passwordHeader: 'authorization', log } as const
+  const routes = makeAdmin(settings, () => Promise.resolve(all))
   const server: Server = createServer((incoming, response) => {
     if (routes(incoming, response)) return
     others.push(incoming.url ?? '')

@@ -123,6 +123,7 @@ export async function serveStub({
       return { limits: world.limits, own: world.policy, faults: [], schedule }
     },
     operations: () => Promise.resolve(world.status.history),
+    attend: () => Promise.resolve(),
     assertManaged() {
       if (world.unmanaged === null) return
       const { detail, ...members } = world.unmanaged
@@ -132,7 +133,7 @@ export async function serveStub({
   const panel = makePanel({ basePath, service: 'beacon', passwordHeader: 'authorization' })
   const routes = makeAdmin(
     { basePath, password, trustedProxy: null, passwordHeader: 'authorization', log: () => {} },
-    updater,
+    () => Promise.resolve(updater),
   )
   const sockets = new Set<Socket>()
   const server = createServer((req, res) => {
