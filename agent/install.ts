@@ -33,6 +33,7 @@ export {
   readSystemReceipt,
   type Receipt,
   receiptFor,
+  names,
   receiptPath,
   SYSTEM_DIRECTORY,
   systemReceiptPath,

@@ -1,5 +1,6 @@
 #!/usr/bin/env node
-// The author's command `baton`: init, dev, build, publish, rebuild, trial, image, deploy, trust, doctor. This file reads the
+// The author's command `baton`: init, dev, build, publish, rebuild, trial, image, deploy, trust, doctor; and status, check and
+// upgrade of all services of a host. This file reads the
 // arguments and reports what happened; the work is in make/. Must hold: it starts on every Node that the package supports. It runs a
 // command that needs Node 26 with a Node 26.
 
@@ -8,7 +9,7 @@ import { writeFile } from 'node:fs/promises'
 import { join, resolve } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { asBatonError, BatonError, MEANINGS, reasonOf } from '../agent/words.ts'
-import { GROUNDS, OWN_WORDS, SCRIPT_WORDS } from './make/author-words.ts'
+import { GROUNDS, HOST_WORDS, OWN_WORDS, SCRIPT_WORDS } from './make/author-words.ts'
 import { detect } from './make/detect.ts'
 import { COMPRESSIONS } from './make/pack.ts'
 import { IS_PACKAGED, ownVersion } from './make/place.ts'
@@ -41,7 +42,11 @@ const TREE: Commands = {
   description: 'makes a Node service that updates itself while it serves',
   commands: [
     ...Object.values(OWN_WORDS),
-    ...Object.entries(SCRIPT_WORDS).map(([name, description]) => ({ name, description, args: {} })),
+    ...Object.entries({ ...SCRIPT_WORDS, ...HOST_WORDS }).map(([name, description]) => ({
+      name,
+      description,
+      args: {},
+    })),
   ],
   version: async () => `baton ${await ownVersion()}`,
 }
@@ -57,6 +62,7 @@ async function main(argv: readonly string[]): Promise<number> {
   const [first = '', ...rest] = argv[0] === 'help' ? [argv[1] ?? '', 'help', ...argv.slice(2)] : argv
   try {
     if (Object.hasOwn(SCRIPT_WORDS, first)) return await runScriptWord(first as keyof typeof SCRIPT_WORDS, rest)
+    if (Object.hasOwn(HOST_WORDS, first)) return await runHostWord(argv)
     const found = await commandOf(argv, TREE)
     if ('text' in found) return printHelp(found.text, found.exit)
     const { word } = found
@@ -88,6 +94,22 @@ async function runScriptWord(word: keyof typeof SCRIPT_WORDS, argv: readonly str
   }
   const flags = ground === 'host' ? hostFlags : ground === 'fleet' ? fleetFlags : async () => []
   return await runScript(GROUNDS[ground as keyof typeof GROUNDS].program, await behind(flags, typed))
+}
+
+/** Of all services here: which one is meant, only its own command knows. */
+async function runHostWord([word = '', ...rest]: readonly string[]): Promise<number> {
+  if (!isRightMajor()) return await runUnderNode(fileURLToPath(import.meta.url), [word, ...rest])
+  const { runCommand } = await import('./host/tree.ts')
+  const isAsked = rest[0] === 'help' || asksForHelp(rest)
+  const all = word === 'upgrade' || rest.includes('--all') ? [] : ['--all']
+  if (word === 'upgrade' && !isAsked && !rest.includes('--all'))
+    throw new BatonError('invalid_request', 'expected `--all`', {
+      hint: 'one service is moved by its own command: `shop upgrade`',
+    })
+  return await runCommand(isAsked ? ['help', word] : [word, ...all, ...rest], {
+    service: 'baton',
+    tag: await ownVersion(),
+  })
 }
 
 async function init(values: Values): Promise<void> {

@@ -10,7 +10,7 @@ import { COMMAND as HOST } from './deploy-systemd.ts'
 import { COMMANDS } from './host/tree.ts'
 import { COMMAND as IMAGE } from './image.ts'
 import { type CommandLine, type Flags, OUTPUT_FLAGS, SCRIPT_FLAGS, shownOf, WAITING_FLAGS, YES } from './lib/flags.ts'
-import { GROUNDS, OWN_WORDS, SCRIPT_WORDS } from './make/author-words.ts'
+import { GROUNDS, HOST_WORDS, OWN_WORDS, SCRIPT_WORDS } from './make/author-words.ts'
 import { TRUST_WORDS } from './trust/main.ts'
 
 interface ListedProgram {
@@ -46,7 +46,11 @@ export const PROGRAMS: readonly ListedProgram[] = [
   {
     name: 'baton',
     about: 'In the folder of an application; `--dir` names another one.',
-    commands: [...Object.values(OWN_WORDS), named('image', IMAGE, SCRIPT_WORDS.image)],
+    commands: [
+      ...Object.values(OWN_WORDS),
+      named('image', IMAGE, SCRIPT_WORDS.image),
+      ...Object.entries(HOST_WORDS).map(([name, description]) => ({ name, description, args: {} })),
+    ],
   },
   {
     name: 'baton deploy',

@@ -2,26 +2,18 @@
 // both with `--json`, and passes on what they print.
 // Must never break: it exits with 0 only if the requested release answers, with 8 if the previous one is back, with 9 if none runs.
 
-import { spawn } from 'node:child_process'
-import { readdir, readFile } from 'node:fs/promises'
+import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { createInterface } from 'node:readline'
-import { COMMAND, readReceiptBeside, readSystemReceipt, type Receipt, SYSTEM_DIRECTORY } from '../../agent/install.ts'
-import {
-  durationText,
-  BatonError,
-  type ErrorCode,
-  EXIT,
-  MEANINGS,
-  type OperationReport,
-  serviceName,
-} from '../../agent/words.ts'
+import { readReceiptBeside, readSystemReceipt, type Receipt } from '../../agent/install.ts'
+import { durationText, BatonError, EXIT, type OperationReport, serviceName } from '../../agent/words.ts'
 import { IRREVERSIBLE_FLAG } from '../lib/flags.ts'
 import { defaultsFrom, personOf } from './commands/context.ts'
 import { worstOf } from './doctor/finding.ts'
 import { checkSupervisor } from './doctor/host.ts'
 import { isRoot } from './place/identity.ts'
+import { installsOf } from './place/installs.ts'
 import { layoutOf, layoutOfReceipt } from './place/layout.ts'
+import { errorOf, type Line, runProgram } from './program.ts'
 import type { HostReport } from './report.ts'
 import { HOST_STAGES, type HostStage } from './service/outside.ts'
 import { askUntilWell } from './service/health.ts'
@@ -53,8 +45,6 @@ export interface DeployEnd {
   operation?: OperationReport | null
 }
 
-type Line = Record<string, unknown>
-
 const CLONE = join(import.meta.dirname, '../..')
 const INSTALLER = join(CLONE, 'install.sh')
 
@@ -69,10 +59,9 @@ export async function findInstalled(service: string): Promise<Receipt | null> {
 
 /** The service that is installed for the whole host, if there is exactly one; else `otherwise`. */
 export async function theServiceHere(otherwise: string): Promise<string> {
-  const names = await readdir(SYSTEM_DIRECTORY).catch(() => [])
-  const receipts = await Promise.all(names.map((name) => readSystemReceipt(name).catch(() => null)))
-  const found = receipts.filter((receipt) => receipt !== null)
-  return found.length === 1 ? (found[0]?.service ?? otherwise) : otherwise
+  const found = await installsOf('system', personOf(process.env))
+  const [only] = found
+  return found.length === 1 && only !== undefined && 'receipt' in only ? only.service : otherwise
 }
 
 /** Throws unsupported_host if a first install would find no systemd; the hint names the flag that does without. */
@@ -141,29 +130,13 @@ async function runCommand(
 
 /** Passes the command's events on, and resolves to its result. Throws its error. */
 async function runJson(
-  [file = '', ...args]: string[],
+  command: readonly string[],
   report: HostReport,
   input: string | null = null,
 ): Promise<DeployEnd> {
-  // run the kit's commands, even if the release keeps them behind the word `baton`
-  const env = { ...process.env, [COMMAND]: '1' }
-  const child = spawn(file, args, { env, stdio: ['pipe', 'pipe', 'pipe'] })
-  child.stdin.on('error', () => {}) // the child may end before it has read its input
-  child.stdin.end(input ?? '')
-  let [said, last]: [string, Line | null] = ['', null]
-  child.stderr.setEncoding('utf8').on('data', (text: string) => (said = `${said}${text}`.slice(-2000)))
-  const ended = new Promise<number>((resolve, reject) => {
-    child.once('error', reject)
-    child.once('close', (code) => resolve(code ?? EXIT.unexpected))
-  })
-  for await (const line of createInterface({ input: child.stdout })) {
-    const event = lineFrom(line)
-    if (event['event'] === 'result' || event['event'] === 'error') last = event
-    else passOn(event, report)
-  }
-  const code = await ended
-  if (last?.['event'] === 'result' && code === EXIT.done) return last as unknown as DeployEnd
-  throw errorFrom(last, code, said.trim())
+  const ended = await runProgram(command, (event) => passOn(event, report), { input })
+  if (ended.last?.['event'] === 'result' && ended.exit === EXIT.done) return ended.last as unknown as DeployEnd
+  throw errorOf(ended)
 }
 
 function passOn(event: Line, report: HostReport): void {
@@ -176,25 +149,4 @@ function passOn(event: Line, report: HostReport): void {
 
 function isStage(stage: unknown): stage is HostStage {
   return HOST_STAGES.some((one) => one === stage)
-}
-
-function errorFrom(last: Line | null, code: number, said: string): BatonError {
-  const known = last?.['code']
-  const plainest = Object.entries(MEANINGS).find(([, { exit }]) => exit === code)?.[0] ?? 'unexpected'
-  const name = (typeof known === 'string' && Object.hasOwn(MEANINGS, known) ? known : plainest) as ErrorCode
-  const message = typeof last?.['message'] === 'string' ? last['message'] : said || `it ended with ${code}`
-  const { hint, outcome = null, from = null, to = null, operationId = null } = last ?? {}
-  return new BatonError(name, message.replace(/^error: /, ''), {
-    ...(typeof hint === 'string' ? { hint } : {}),
-    members: { outcome, from, to, operationId } as Record<string, string | null>,
-  })
-}
-
-function lineFrom(line: string): Line {
-  try {
-    const value: unknown = JSON.parse(line)
-    return typeof value === 'object' && value !== null ? (value as Line) : {}
-  } catch {
-    return {}
-  }
 }

@@ -22,6 +22,7 @@ import { IN_UNIT, WORKER } from './boundary/drop.ts'
 import type { Context } from './commands/context.ts'
 import { endOf } from './commands/deeds.ts'
 import { doctor } from './commands/doctor.ts'
+import { statusOfAll, upgradeAll } from './commands/all.ts'
 import { install } from './commands/install.ts'
 import { logs } from './commands/logs.ts'
 import { releases } from './commands/releases.ts'
@@ -55,6 +56,10 @@ const ACTING = {
 } as const satisfies Flags
 
 const TAG = { type: 'positional', required: false } as const
+
+const ALL = {
+  all: { type: 'boolean', description: 'every service of this host, or of this user' },
+} as const satisfies Flags
 
 const IRREVERSIBLE = {
   [IRREVERSIBLE_FLAG]: {
@@ -136,9 +141,12 @@ const WORDS: readonly Word[] = [
       ...IRREVERSIBLE,
       ...REHEARSE,
       ...PAUSE,
+      all: { ...ALL.all, description: 'every service of this host, or of this user, until one fails' },
     },
-    act(context, { 'pause-until': day, unpause: ends }) {
+    act(context, { 'pause-until': day, unpause: ends, all }) {
       const until = typeof day === 'string' ? day : null
+      if (all === true && (until !== null || ends === true)) throw usage('expected no pause beside `--all`')
+      if (all === true) return upgradeAll(context)
       if (until === null && ends !== true) return upgrade(context)
       if (until !== null && ends === true) throw usage('expected `--pause-until` or `--unpause`, got both')
       if (context.flags.release !== null) throw usage('expected no release beside `--pause-until` and `--unpause`')
@@ -160,14 +168,14 @@ const WORDS: readonly Word[] = [
   {
     name: 'status',
     description: 'what is installed and running',
-    args: LOOKING,
-    act: (context) => status(context, false),
+    args: { ...LOOKING, ...ALL },
+    act: (context, { all }) => (all === true ? statusOfAll(context, 'status') : status(context, false)),
   },
   {
     name: 'check',
     description: 'status, and the latest release in the feed',
-    args: LOOKING,
-    act: (context) => status(context, true),
+    args: { ...LOOKING, ...ALL },
+    act: (context, { all }) => (all === true ? statusOfAll(context, 'check') : status(context, true)),
   },
   {
     name: 'releases',

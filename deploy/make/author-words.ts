@@ -114,6 +114,13 @@ export const SCRIPT_WORDS = {
   trust: 'sign what is published',
 } as const
 
+/** what each service's own command does too, with `--all` */
+export const HOST_WORDS = {
+  status: 'what is installed and running on this host: all services',
+  check: 'status, and the latest release in each feed',
+  upgrade: 'with --all: move every service of this host, one after the other',
+} as const
+
 /** what comes after `deploy`, and the program that does it */
 export const GROUNDS = {
   host: { description: 'install or upgrade on this host', program: 'deploy-systemd' },

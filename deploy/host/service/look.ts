@@ -1,6 +1,6 @@
 // What is installed, running, on probation and in flight; and, if asked for, what the feed has. Reads only.
 
-import { installedTag, makeDisk, makeJournal, openFeed, type Receipt } from '../../../agent/install.ts'
+import { installedTag, makeDisk, makeJournal, openFeed, ownRelease, type Receipt } from '../../../agent/install.ts'
 import {
   asBatonError,
   badEntry,
@@ -9,6 +9,7 @@ import {
   compareTags,
   type ErrorCode,
   latestFor,
+  reasonOf,
   type NextSwitch,
   type ScheduleReport,
   type Skipped,
@@ -16,7 +17,8 @@ import {
   type TrustReport,
 } from '../../../agent/words.ts'
 import { type Client, connect } from './client.ts'
-import { feedOf, readAccess } from './configuration.ts'
+import { callHttp } from '../../lib/http.ts'
+import { type Access, feedOf, readAccess } from './configuration.ts'
 import { badOf } from './operate.ts'
 import type { Outside } from './outside.ts'
 
@@ -27,6 +29,8 @@ export interface Look {
   state: Status['state'] | null
   operation: Status['operation']
   instance: Status['instance'] | null
+  /** HTTP status that the release answers with at its `healthPath`, or why there is none; null: it has no such path, or is not asked */
+  health: number | string | null
   unproven: Status['unproven']
   /** null: not known */
   switch: NextSwitch | null
@@ -53,9 +57,11 @@ export interface Offer {
 
 /** Asks the feed only if `check`. */
 export async function look(receipt: Receipt, check: boolean, outside: Outside): Promise<Look> {
-  const client = connect(await readAccess(receipt.configPath))
-  const [status, installed, feed] = await Promise.all([
+  const access = await readAccess(receipt.configPath)
+  const client = connect(access)
+  const [status, health, installed, feed] = await Promise.all([
     client.status(),
+    healthOf(access),
     installedTag(receipt.executable).catch(() => null),
     feedOf(receipt),
   ])
@@ -71,6 +77,7 @@ export async function look(receipt: Receipt, check: boolean, outside: Outside): 
     state: status?.state ?? null,
     operation: status === null ? operation : status.operation,
     instance: status?.instance ?? null,
+    health: running === null || (running !== ownRelease().tag && !isWell(health)) ? null : health,
     unproven: status?.unproven ?? null,
     switch: status?.switch ?? null,
     schedule: status?.schedule ?? null,
@@ -79,6 +86,14 @@ export async function look(receipt: Receipt, check: boolean, outside: Outside): 
     trust: offer?.trust ?? status?.trust ?? (await trustOf(receipt, feed, outside)),
     offer,
   }
+}
+
+const isWell = (health: Look['health']) => typeof health === 'number' && health >= 200 && health < 300
+
+/** At the path of this program's own release: what another one answers there is its health only if it is well. */
+async function healthOf({ address }: Access): Promise<Look['health']> {
+  const path = ownRelease().healthPath
+  return path === null ? null : await callHttp(address, path).then(({ status }) => status, reasonOf)
 }
 
 async function offerOf(

@@ -72,7 +72,7 @@ export const OPERATOR_FLAGS: Readonly<Record<string, boolean>> = {
     false,
     'system user json quiet verbose dry-run yes allow-irreversible unpause trial restore-state service start',
   ),
-  ...flags(false, 'no-service no-start purge supervise given-up follow'),
+  ...flags(false, 'no-service no-start purge supervise given-up follow all'),
   ...flags(
     true,
     'prefix pause-until state-dir feed listen run-as confirm lines health-url health-timeout lock-timeout',
