@@ -3,7 +3,6 @@
 import { chmod, mkdir, readFile, symlink, writeFile } from 'node:fs/promises'
 import { userInfo } from 'node:os'
 import { join } from 'node:path'
-import fc from 'fast-check'
 import type { Receipt } from '../agent/disk/receipt.ts'
 import { moveLines, rowFrom, type ServiceMove, type ServiceRow, statusLines } from '../deploy/host/commands/all.ts'
 import { runProgram } from '../deploy/host/program.ts'
@@ -12,6 +11,7 @@ import { PROJECT } from '../deploy/make/place.ts'
 import { equal, is, match, not, ok, rejects } from './assert.ts'
 import { adopted } from './fixtures/adopted.ts'
 import { bootWithReleases, eventsIn, put } from './lab/managed.ts'
+import { fc, fuzz } from './lab/fuzz.ts'
 import { noHosts } from './lab/systemd.ts'
 import { suite } from './suite.ts'
 import { temporary } from './lab/temporary.ts'
@@ -177,22 +177,17 @@ test('a program that hangs is ended; one that is killed counts as failed, and on
   )
 })
 
-test('fuzz: whatever a program says, it is a row of plain texts, each on one line', () => {
-  fc.assert(
-    fc.property(
-      fc.dictionary(fc.constantFrom(...Object.keys(WELL), 'latest', 'event', 'exit'), fc.jsonValue()),
-      (said) => {
-        const row = rowFrom('shop', { event: 'result', ...said })
-        for (const value of [row.version, row.health, row.latest, row.next])
-          ok(value === null || typeof value === 'string')
-        const lines = statusLines([row, { ...row, problem: 'why' }])
-        ok(
-          lines.every((line) => !line.includes('\n')),
-          JSON.stringify(lines),
-        )
-      },
-    ),
-  )
+test('fuzz: whatever a program says, it is a row of plain texts, each on one line', async () => {
+  const words = fc.constantFrom(...Object.keys(WELL), 'latest', 'event', 'exit')
+  await fuzz(fc.dictionary(words, fc.jsonValue()), (said) => {
+    const row = rowFrom('shop', { event: 'result', ...said })
+    for (const value of [row.version, row.health, row.latest, row.next]) ok(value === null || typeof value === 'string')
+    const lines = statusLines([row, { ...row, problem: 'why' }])
+    ok(
+      lines.every((line) => !line.includes('\n')),
+      JSON.stringify(lines),
+    )
+  })
   equal(moveLines([]), [])
 })
 

@@ -7,7 +7,7 @@ import { BatonError, type ErrorCode, EXIT, MEANINGS } from '../../agent/words.ts
 
 export type Line = Record<string, unknown>
 
-export interface Said {
+export interface EndedProgram {
   /** its result or its error; null: it has said neither */
   last: Line | null
   exit: number
@@ -34,7 +34,7 @@ export async function runProgram(
   [file = '', ...args]: readonly string[],
   heard: (event: Line) => void,
   { input = null, env = process.env, timeoutMs, signals = [] }: ProgramOptions = {},
-): Promise<Said> {
+): Promise<EndedProgram> {
   // run the kit's commands, even if the release keeps them behind the word `baton`
   const child = spawn(file, args, { env: { ...env, [COMMAND]: '1' }, stdio: ['pipe', 'pipe', 'pipe'] })
   child.stdin.on('error', () => {}) // the child may end before it has read its input
@@ -64,7 +64,7 @@ export async function runProgram(
 }
 
 /** The error of a program that has not ended well. */
-export function errorOf({ last, exit, said }: Said): BatonError {
+export function errorOf({ last, exit, said }: EndedProgram): BatonError {
   const known = last?.['code']
   const plainest = Object.entries(MEANINGS).find(([, meaning]) => meaning.exit === exit)?.[0] ?? 'unexpected'
   const name = (typeof known === 'string' && Object.hasOwn(MEANINGS, known) ? known : plainest) as ErrorCode

@@ -6,7 +6,7 @@ import { BatonError, durationText, type ErrorCode, EXIT, type OperationReport, r
 import { recordOf } from '../../lib/agent-answer.ts'
 import { IRREVERSIBLE_FLAG } from '../../lib/flags.ts'
 import { printError } from '../../lib/printer.ts'
-import { errorOf, type Line, runProgram, type Said } from '../program.ts'
+import { errorOf, type Line, runProgram, type EndedProgram } from '../program.ts'
 import type { Scope } from '../place/choices.ts'
 import { type FoundInstall, installsOf } from '../place/installs.ts'
 import { isRoot } from '../place/identity.ts'
@@ -158,7 +158,7 @@ async function run(
   { program, receipt: { scope, node } }: Install,
   words: readonly string[],
   options: { timeoutMs?: number; signals?: readonly NodeJS.Signals[] },
-): Promise<Said> {
+): Promise<EndedProgram> {
   const [word = '', ...flags] = words
   // a release that is a script runs with the Node that it was installed with, never with that of the one which asks
   const env = { ...process.env, BATON_NODE: node }
