@@ -105,7 +105,7 @@ TEXT
   --prefix DIR           directory of the executable
   --run-as USER          user of a system service
   --no-start             start nothing
-  -q, --quiet            say nothing but errors
+  -q, --quiet            print errors only
   -v, --verbose          say more
 
 `SERVICE COMMAND --help` has the flags of a command, once it is installed

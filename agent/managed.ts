@@ -61,14 +61,14 @@ export async function decideManagement(
   }
   if (receipt === null) {
     return insideContainer()
-      ? refuse('container', 'this is a container without a receipt; its image is what gets updated')
-      : refuse('no_receipt', `there is no receipt beside ${executable}: this executable was put here by hand`)
+      ? refuse('container')
+      : refuse('no_receipt', `${executable} was put here by hand, not by \`install.sh\``)
   }
   if (receipt.service !== service) {
-    return refuse('foreign_receipt', `the receipt beside ${executable} is for ${receipt.service}, this is ${service}`)
+    return refuse('foreign_receipt', `the install of ${executable} is one of ${receipt.service}, this is ${service}`)
   }
   if (!(await names(receipt, executable))) {
-    return refuse('foreign_receipt', `the receipt names ${receipt.executable}, this is ${executable}`)
+    return refuse('foreign_receipt', `the install is of ${receipt.executable}, this is ${executable}`)
   }
   // Without these parts a revert would leave no process to serve, and no handover needs less.
   if (missing.length > 0)

@@ -23,9 +23,9 @@ interface ListedProgram {
 const named = (name: string, { args }: CommandLine, description: string): CommandLine => ({ name, args, description })
 
 /** an executable reads these itself (operator.ts) */
-const BACKUP = {
-  name: 'backup',
-  description: 'copy the whole database to a file while the service uses it',
+const SNAPSHOT = {
+  name: 'snapshot',
+  description: 'copy the database to a file while the service uses it',
   args: {
     file: { type: 'positional', description: 'the copy; `-` for stdout' },
     try: {
@@ -40,8 +40,8 @@ const BACKUP = {
 export const PROGRAMS: readonly ListedProgram[] = [
   {
     name: '<service>',
-    about: 'On a host with an install. `install.sh` takes the same commands, but for `backup`.',
-    commands: [...COMMANDS, BACKUP],
+    about: 'On a host with an install. `install.sh` takes the same commands, but for `snapshot`.',
+    commands: [...COMMANDS, SNAPSHOT],
   },
   {
     name: 'baton',

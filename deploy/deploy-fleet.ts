@@ -95,9 +95,9 @@ export const COMMAND = {
       type: 'string',
       advanced: true,
       valueHint: 'day',
-      description: 'move nothing; nothing is installed automatically before that day',
+      description: 'update nothing now, and nothing automatically before that day',
     },
-    unpause: { type: 'boolean', advanced: true, default: false, description: 'move nothing; end that pause' },
+    unpause: { type: 'boolean', advanced: true, default: false, description: 'end that' },
     report: {
       type: 'string',
       advanced: true,

@@ -33,7 +33,7 @@ export const COMMAND = {
     [IRREVERSIBLE_FLAG]: {
       type: 'boolean',
       default: false,
-      description: 'also a release after which there is no way back',
+      description: 'allow an update that cannot be rolled back',
     },
     ...WAITING_FLAGS,
     'health-url': { ...WAITING_FLAGS['health-url'], advanced: false },

@@ -24,7 +24,7 @@ export async function runOperator(argv: readonly string[]): Promise<number> {
     const { healthcheck } = await import('../agent/service/healthcheck.ts')
     return await healthcheck(BUILD, rest, process.env)
   }
-  if (first === 'backup' && rest[0] === '--snapshot') {
+  if (first === 'snapshot' && rest[0] === '--for-update') {
     const order = process.env[STATE_ORDER]
     if (order !== undefined) {
       const { stateHere } = await import('./container/state-here.ts')
@@ -33,13 +33,13 @@ export async function runOperator(argv: readonly string[]): Promise<number> {
     const { snapshotHere } = await import('./container/snapshot-here.ts')
     return await snapshotHere(process.env)
   }
-  if (first === 'backup' && rest.includes('--try')) {
-    const { backupAndTry } = await import('./host/commands/try-by-hand.ts')
-    return await backupAndTry(BUILD, rest, await environmentOfInstall())
+  if (first === 'snapshot' && rest.includes('--try')) {
+    const { snapshotAndTry } = await import('./host/commands/try-by-hand.ts')
+    return await snapshotAndTry(BUILD, rest, await environmentOfInstall())
   }
-  if (first === 'backup') {
-    const { backup } = await import('../agent/service/backup.ts')
-    return await backup(BUILD, rest, await environmentOfInstall())
+  if (first === 'snapshot') {
+    const { snapshot } = await import('../agent/service/snapshot.ts')
+    return await snapshot(BUILD, rest, await environmentOfInstall())
   }
   if (first === 'deploy') {
     const [{ ownWords }, { deployContainer }] = await Promise.all([

@@ -256,8 +256,8 @@ test('behind a body parser: what it has read is used, what nobody kept is refuse
 
   // the operator's words read the same file, in which the author's own settings may stand, and there may be no database yet
   is((await it.word('healthcheck', '--config', it.configPath)).stdout, 'shop v1.1.0\n')
-  match((await it.word('help')).stdout, /rollback +bring the backup executable back/)
-  const copied = await it.word('backup', '-') // where root asks for a user's install too
+  match((await it.word('help')).stdout, /rollback +go back to the previous release/)
+  const copied = await it.word('snapshot', '-') // where root asks for a user's install too
   is(copied.exitCode, 7)
   match(copied.stderr, /^error: expected a database at \/.*\/shop\.db, found none yet/)
 })

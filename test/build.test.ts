@@ -299,7 +299,7 @@ whole('leaves nothing behind where it is ended in the middle', async () => {
   const compressing = new Promise<void>((resolve) => {
     building.stderr.on('data', (chunk: Buffer) => {
       said += chunk.toString()
-      if (said.includes('done check')) resolve()
+      if (said.includes('done version')) resolve()
     })
   })
   const exited = once(building, 'exit')

@@ -56,7 +56,7 @@ test('what units, supervisors and root’s end call an executable with is taken 
     equal(commandIn(words, {}, false), words)
     equal(commandIn([...words, 'more'], { commands: 'baton' }, false), null)
   }
-  for (const words of [['start'], ['rescue', '--now'], ['healthcheck'], ['backup', '--snapshot']])
+  for (const words of [['start'], ['rescue', '--now'], ['healthcheck'], ['snapshot', '--for-update']])
     equal(commandIn(words, { commands: 'baton' }, false), null, words.join(' '))
 })
 

@@ -5,7 +5,8 @@ import { dirname, join, relative } from 'node:path'
 import { errorAddress, type ErrorCode, ERRORS_PAGE, EXIT, EXITS, MEANINGS } from '../agent/words.ts'
 import { helpFor } from '../deploy/lib/help.ts'
 import { run } from '../deploy/lib/shell.ts'
-import { ENTRIES, errorsPage } from '../deploy/make/errors-page.ts'
+import { REMEDIES } from '../deploy/lib/remedies.ts'
+import { errorsPage } from '../deploy/make/errors-page.ts'
 import { equal, is, match, ok } from './assert.ts'
 import { withComparison } from './bench/report.ts'
 import type { Results } from './bench/results.ts'
@@ -95,9 +96,9 @@ test('what install.sh, the fleet, `help exit-codes` and every page say of exit c
 test('docs/reference/errors.md is what `npm run pages` writes, and has for each code a cause and what to do', () => {
   const page = readFileSync(join(ROOT, ERRORS_PAGE), 'utf8')
   is(page, errorsPage())
-  equal(Object.keys(ENTRIES), Object.keys(MEANINGS))
+  equal(Object.keys(REMEDIES), Object.keys(MEANINGS))
   for (const code of Object.keys(MEANINGS) as ErrorCode[]) {
-    const { cause, fix } = ENTRIES[code]
+    const { cause, fix } = REMEDIES[code]
     for (const text of [cause, fix]) ok(/^[A-Z`].{20,250}\.$/.test(text), `${code}: ${text}`)
     ok(leadsSomewhere('README.md', errorAddress(code)), code)
   }

@@ -181,7 +181,7 @@ test('full in the middle of the copy for a rehearsal: not tried, with the reason
       const release = await from.byTag('v1.1.0')
       const on = { ...install, disk }
       await rehearse({ install: on, operation, release, candidate, allowIrreversible: false, signal: undefined })
-      is(operation.trial?.verdict, 'not_tried')
+      is(operation.trial?.verdict, 'untried')
       match(operation.trial?.reason ?? '', /disk (is|I\/O)|full|ENOSPC|no space/i)
       equal(readdirSync(cage), [])
       equal(textsIn(join(state, name)), ['old'])
@@ -213,7 +213,7 @@ test('full to the last byte a rollback goes through, is in the journal, and the 
   ok(readdirSync(join(home.stateDirectory, 'update')).includes('reserve'), 'there is room to go back again')
 })
 
-test('`backup` to a full disk, and to stdout with a full state directory: exit code 7, it says so, and nothing is left', async () => {
+test('`snapshot` to a full disk, and to stdout with a full state directory: exit code 7, it says so, and nothing is left', async () => {
   const folder = mkdtempSync(join(tmpdir(), 'baton-full-'))
   mount(folder)
   try {
@@ -223,9 +223,9 @@ test('`backup` to a full disk, and to stdout with a full state directory: exit c
     fillLarge(join(folder, 'beacon.db'), 'a row')
     await disk.fill()
     const before = readdirSync(folder)
-    const module = join(import.meta.dirname, '../agent/service/backup.ts')
-    const script = `import { backup } from ${JSON.stringify(module)}
-      process.exitCode = await backup({ service: 'beacon', tag: 'v1.0.0' }, process.argv.slice(1), process.env)`
+    const module = join(import.meta.dirname, '../agent/service/snapshot.ts')
+    const script = `import { snapshot } from ${JSON.stringify(module)}
+      process.exitCode = await snapshot({ service: 'beacon', tag: 'v1.0.0' }, process.argv.slice(1), process.env)`
     for (const target of [join(folder, 'copy.db'), '-']) {
       const words = ['--import', 'tsx', '--input-type=module', '-e', script, '--', target, '--config', config]
       const { status, stdout, stderr } = spawnSync(process.execPath, words, { encoding: 'utf8' })

@@ -47,10 +47,10 @@ test('no line of an error can be taken for a line of the command, and a hint com
   )
 })
 
-test('an error without a hint of its own names the entry of its code', () => {
+test('an error without a hint of its own says what its code asks for, and names no page that a host does not have', () => {
   equal(
     written((to) => printError(new BatonError('check_failed', 'no answer'), to)),
-    'error: no answer\nhint: docs/reference/errors.md#check_failed says what causes this and what to do\n',
+    'error: no answer\nhint: open the feed’s address from this host. `doctor` tries it, and says what fails\n',
   )
 })
 

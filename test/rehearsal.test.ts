@@ -196,7 +196,7 @@ test('a present release that cannot serve there says nothing about the candidate
     async (folder) => await writeFile(join(folder, 'ledger.db'), 'not a database'),
   )
   const { verdict, reason } = judge(report, TAGS)
-  is(verdict, 'not_tried')
+  is(verdict, 'untried')
   match(
     reason,
     /^v1\.0\.0, which serves now, does not serve in the cage: it ended with exit code 1.*file is not a database/,
@@ -221,7 +221,7 @@ test('a report that a release has forged is no report: no member is believed', (
     reversible: 'yes',
   })
   equal(forged, { ...EMPTY })
-  is(judge(forged, TAGS).verdict, 'not_tried')
+  is(judge(forged, TAGS).verdict, 'untried')
   is(readReportOf({ damage: `a\u001b[31m${'x'.repeat(5000)}` }).damage?.length, 1000)
   const ended = () => judge({ ...EMPTY, phase: 'candidate', present: { ...GOOD } }, TAGS)
   ok(isBlameless(throws(ended, withCode('verify_failed'))), 'a cage has less memory than the service')
@@ -234,7 +234,7 @@ test('once a candidate has begun, a trial that ends or takes too long is never *
     if (hasBegun) ok(isBlameless(throws(late, withCode('verify_failed'))), phase)
     else late()
   }
-  is(judge({ ...EMPTY, phase: 'no-room' }, TAGS).verdict, 'not_tried')
+  is(judge({ ...EMPTY, phase: 'no-room' }, TAGS).verdict, 'untried')
   const cut = { ...EMPTY, phase: 'present-again', present: { ...GOOD }, candidate: { ...GOOD } } as const
   is(judge(cut, TAGS).verdict, 'irreversible')
 })

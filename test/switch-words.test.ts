@@ -77,7 +77,7 @@ test('the expected pause is the longer one of the last and of what a trial of th
   const cases: [number | null, ReturnType<typeof tried> | null, ReturnType<typeof expectedPause>][] = [
     [null, null, null],
     [104, null, { expectedMs: 104, shownBy: 'last-switch' }],
-    [104, tried('not_tried', null), { expectedMs: 104, shownBy: 'last-switch' }],
+    [104, tried('untried', null), { expectedMs: 104, shownBy: 'last-switch' }],
     [104, tried('reversible', 25_193), { expectedMs: 25_193, shownBy: 'trial' }],
     [null, tried('unproven', 25_193), { expectedMs: 25_193, shownBy: 'trial' }],
     [null, tried('irreversible', 500), { expectedMs: 530, shownBy: 'trial' }],

@@ -298,7 +298,7 @@ test.long('without its path unit it is not tried: the update says so and goes on
   const { code, stdout, stderr } = await host.cli('upgrade', 'v1.1.0', '-y', '--json')
   is(code, 0, stderr)
   const { trial: rehearsal } = operationIn(stdout)
-  is(rehearsal?.verdict, 'not_tried')
+  is(rehearsal?.verdict, 'untried')
   match(rehearsal?.hint ?? '', /systemctl start beacon-trial\.path/)
   await emptied()
   await host.ok('systemctl', 'start', 'beacon-trial.path')

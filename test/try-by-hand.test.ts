@@ -1,4 +1,4 @@
-// `backup FILE --try NEW`: somebody replaces the file without an installer, and asks before anything is stopped.
+// `snapshot FILE --try NEW`: somebody replaces the file without an installer, and asks before anything is stopped.
 
 import { spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
@@ -121,7 +121,7 @@ async function tried(migration: string, more: NodeJS.ProcessEnv = {}, candidate 
   const copy = at('before.db')
   await rm(copy, { force: true })
   const names = await readdir(state)
-  const words = [at('v1.0.0'), 'backup', copy, '--try', at(candidate), '--config', at('config.json')]
+  const words = [at('v1.0.0'), 'snapshot', copy, '--try', at(candidate), '--config', at('config.json')]
   const env = { ...process.env, TMPDIR: at('tmp'), ...more }
   const ended = await run(words, { allowFailure: true, timeoutMs: 60_000, env })
   equal(await readdir(state), names)

@@ -14,7 +14,7 @@ export const SCHEMA_ORDER = 'BATON_READ_SCHEMA'
 /** `1`: the executable then writes to descriptor 3, as JSON, which versions of a switch's messages it speaks. */
 export const WIRES_ORDER = 'BATON_SAY_WIRES'
 export const ANSWER_FD = 3
-/** `backup` in one step: in several, a busy writer would make it start over and over */
+/** `snapshot` in one step: in several, a busy writer would make it start over and over */
 export const ALL_PAGES = 0x7fff_ffff
 
 export function openToRead(path: string): DatabaseSync {

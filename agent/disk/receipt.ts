@@ -53,13 +53,13 @@ export async function receiptFor(service: string, executable: string): Promise<R
   if (beside === null) return null
   const path = receiptPath(executable)
   if (beside.scope === 'system') {
-    throw new BatonError('refused', `a service of the whole host is managed by root's receipt, ${path} is another`, {
+    throw new BatonError('refused', `an install for the whole host is root's, ${path} is not`, {
       hint: 'run `install.sh` once: it writes it',
     })
   }
   const [{ uid }, own] = [lstatSync(path), process.getuid?.()]
   if (own === undefined || uid === own) return beside
-  throw new BatonError('refused', `the receipt ${path} belongs to user id ${uid}, this process to ${own}`)
+  throw new BatonError('refused', `${path} belongs to user id ${uid}, this process to ${own}`)
 }
 
 /** Root's receipt for a service of the whole host, or null. Throws refused if another user can change it. */
@@ -89,7 +89,7 @@ async function readAt(path: string): Promise<Receipt | null> {
     text = readFileSync(path, 'utf8')
   } catch (error) {
     if (error instanceof Error && 'code' in error && (error.code === 'ENOENT' || error.code === 'ENOTDIR')) return null
-    throw new BatonError('refused', `reading the receipt ${path}: ${reasonOf(error)}`, { cause: error })
+    throw new BatonError('refused', `reading ${path}: ${reasonOf(error)}`, { cause: error })
   }
   return parseReceipt(text, path)
 }
@@ -109,7 +109,7 @@ export async function names(receipt: Receipt, executable: string): Promise<boole
 
 export function parseReceipt(text: string, path: string): Receipt {
   const bad = (what: string) =>
-    new BatonError('refused', `the receipt ${path} cannot be used: ${what}`, {
+    new BatonError('refused', `${path} cannot be used: ${what}`, {
       hint: 'run `install.sh` again to write a new one',
     })
   if (text.length > RECEIPT_MAX_BYTES) throw bad(`expected at most ${RECEIPT_MAX_BYTES} bytes, got ${text.length}`)

@@ -20,17 +20,16 @@ export const REASONS: Partial<Record<Unmanaged, string>> = {
 
 /** What to do instead, one sentence. */
 export const ROUTES: Record<Unmanaged, string> = {
-  windows: 'download the new release asset, replace the executable, restart the process (docs/operator/by-hand.md)',
-  container: 'pull the new image, then recreate the container, from its host (docs/operator/container.md)',
-  source: 'pull the source, rebuild and restart: `deploy-source.sh --release <tag>` (docs/operator/from-source.md)',
+  windows: 'download the new release asset, replace the executable, restart the process',
+  container: 'pull the new image, then recreate the container, from its host',
+  source: 'pull the source, rebuild and restart: `deploy-source.sh --release <tag>`',
   cluster: 'restart the service as a whole with the new executable, or serve from one process',
   no_receipt:
-    'download the new release asset, replace the executable, restart the process, or run `install.sh` for a managed install (docs/operator/by-hand.md)',
-  foreign_receipt:
-    'update the executable that the receipt names, or run `install.sh` to make this one a managed install',
+    'download the new release asset, replace the executable, restart the process, or run `install.sh` for a managed install',
+  foreign_receipt: 'update the executable that was installed, or run `install.sh` to make this one a managed install',
   first_code:
-    'build the service with `baton build`, or say `order: "start-first"` if two processes of it may live at once, then replace the executable and restart (docs/operator/by-hand.md)',
-  node: 'replace the executable by one that is built on Node 26.1 or later, and restart (docs/operator/by-hand.md)',
+    'build the service with `baton build`, or say `order: "start-first"` if two processes of it may live at once, then replace the executable and restart',
+  node: 'replace the executable by one that is built on Node 26.1 or later, and restart',
 }
 
 /** The whole command that updates this container, to run on its host. `id` null: not known. Pure. */

@@ -38,7 +38,7 @@ export interface ExpectedPause {
  * starts. Clients wait for both.
  */
 export function expectedPause(lastMs: number | null, rehearsal: Measured | null): ExpectedPause | null {
-  const { verdict = 'not_tried', migrationMs = null, copyMs = null } = rehearsal ?? {}
+  const { verdict = 'untried', migrationMs = null, copyMs = null } = rehearsal ?? {}
   const triedMs = migrationMs === null ? null : migrationMs + (verdict === 'irreversible' ? (copyMs ?? 0) : 0)
   if (triedMs !== null && triedMs > (lastMs ?? -1)) return { expectedMs: triedMs, shownBy: 'trial' }
   return lastMs === null ? null : { expectedMs: lastMs, shownBy: 'last-switch' }

@@ -4,16 +4,16 @@
 import { blameless } from './blame.ts'
 import type { BatonError } from './errors.ts'
 
-export const VERDICTS = ['reversible', 'irreversible', 'unproven', 'not_tried'] as const
+export const VERDICTS = ['reversible', 'irreversible', 'unproven', 'untried'] as const
 /**
  * What a rehearsal says about the way back. `reversible`: the present release works on the data that the new one has changed. `irreversible`:
- * it does not. `unproven`: it starts there, but nothing shows that it works. `not_tried`: there was no rehearsal.
+ * it does not. `unproven`: it starts there, but nothing shows that it works. `untried`: there was no rehearsal.
  */
 export type Verdict = (typeof VERDICTS)[number]
 
 export interface Rehearsal {
   verdict: Verdict
-  /** why, as one clause without a full stop; for `not_tried` what keeps a rehearsal from taking place */
+  /** why, as one clause without a full stop; for `untried` what keeps a rehearsal from taking place */
   reason: string
   /** what to do about it, one sentence; absent if there is nothing to do */
   hint?: string
@@ -80,7 +80,7 @@ export function triedBefore(
 }
 
 /** What a verdict says of the way back. */
-export const WAY_BACK: Readonly<Record<Exclude<Verdict, 'not_tried'>, string>> = {
+export const WAY_BACK: Readonly<Record<Exclude<Verdict, 'untried'>, string>> = {
   reversible: 'the way back is open',
   irreversible: 'there is no way back',
   unproven: 'the way back is not proved',
@@ -88,7 +88,7 @@ export const WAY_BACK: Readonly<Record<Exclude<Verdict, 'not_tried'>, string>> =
 
 /** One line for a person. */
 export function formatRehearsal({ verdict, reason, rows, tookMs }: Rehearsal): string {
-  if (verdict === 'not_tried') return `not tried on a copy of your data: ${reason}`
+  if (verdict === 'untried') return `not tried on a copy of your data: ${reason}`
   const what = [...(rows === null ? [] : [formatRows(rows)]), formatSeconds(tookMs), WAY_BACK[verdict]].join(', ')
   return `tried on a copy of your data: ${what}${verdict === 'reversible' ? '' : `: ${reason}`}`
 }

@@ -73,7 +73,7 @@ export const LISTENER = {
 /** `update.auto`, and without `allow` the panel's `update/policy.json`. */
 export const RULES = {
   type: 'object',
-  description: 'automatic updates (docs/operator/automatic.md)',
+  description: 'automatic updates',
   properties: {
     mode: {
       isUsual: true,
@@ -140,9 +140,8 @@ const UPDATE: Readonly<Record<string, Setting>> = {
   drainTimeout: time('drainTimeout', 'how long connections that cannot move may take to end'),
   readyTimeout: time(
     'readyTimeout',
-    'how long a new release may take until it serves, its migration included; its trial on a copy, systemd and the commands wait ' +
-      'as long. Stop-first, clients wait that long for a release that never serves, and as long again for the old one: lower it to ' +
-      'what your start needs',
+    'how long a new release may take until it serves, its migration included. Stop-first, clients wait that long for a release ' +
+      'that never serves, and as long again for the old one: lower it to what your start needs',
   ),
   drainMax: time(
     'drainMax',
@@ -156,23 +155,21 @@ const UPDATE: Readonly<Record<string, Setting>> = {
   ),
   quietTimeout: time(
     'quietTimeout',
-    'stop-first: how long requests may take to end once nothing new is read. If they do not, the old process serves on and ' +
-      'tries again 10 s later, three times in all; a rollback tries once',
+    'stop-first: how long requests may take to end once nothing new is read; else the old process serves on and tries again ' +
+      '10 s later, three times in all, a rollback once',
   ),
   busy: {
     type: 'string',
     enum: BUSY,
     description:
-      'stop-first: what happens after the last try. `cut`: the requests that still run are closed, and counted as `cut`. ' +
-      '`give-up`: the update ends as `failed` (`busy`, exit 7), and nothing was switched. ' +
-      'Default: `give-up` for an automatic update, `cut` for one that a person asks for. A rollback always cuts',
+      'stop-first, after the last try: `cut` closes the requests that still run, and counts them; `give-up` ends the update as ' +
+      '`failed` (`busy`, exit 7). Default: `give-up` for an automatic update, `cut` for one that a person asks for. A rollback always cuts',
   },
   maxPause: time(
     'maxPause',
-    'stop-first: an update that is expected to make clients wait longer is refused before anything stops (`refused`, exit 7). ' +
-      'What is expected is the pause of the last good switch, or what a trial of this release has ' +
-      'measured, if that is longer; if neither is known, nothing is refused, and a rollback never is. After a release that started ' +
-      'slowly, raise it. It ends no pause that turns out longer: `stopTimeout` and `readyTimeout` do',
+    'stop-first: an update that is expected to make clients wait longer is refused (`refused`, exit 7). What is expected is the ' +
+      'pause of the last good switch, or what the trial has measured, if that is longer; a rollback is never refused. ' +
+      'It ends no pause that turns out longer: `stopTimeout` and `readyTimeout` do',
   ),
   trial: {
     type: 'string',
@@ -212,7 +209,7 @@ export const SETTINGS = {
           enum: PASSWORD_HEADERS,
           default: PASSWORD_HEADERS[0],
           description:
-            '`x-baton-authorization`, behind a proxy that uses `Authorization` itself (nginx `auth_basic`, Authelia): that header is read too, and the panel sends it alone',
+            '`x-baton-authorization`, behind a proxy that uses `Authorization` itself: that header is read too, and the panel sends it alone',
         },
         trustedProxy: {
           type: 'object',
@@ -253,7 +250,7 @@ export const SETTINGS = {
     stateDirectory: path(
       "where the service's data is; default: the installer's, `$STATE_DIRECTORY`, or the user's own",
     ),
-    feed: { ...path("where releases come from (docs/operator/update.md); default: the receipt's"), isUsual: true },
+    feed: { ...path('where releases come from; default: the feed of the install'), isUsual: true },
     update: { type: 'object', properties: UPDATE },
   },
 } as const satisfies Setting

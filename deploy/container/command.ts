@@ -44,7 +44,7 @@ export const COMMAND = {
     container: {
       type: 'string',
       valueHint: 'name',
-      description: 'name or id of the container, or label=KEY=VALUE (the only one of a service)',
+      description: 'name, id or label=KEY=VALUE (the only one of a service)',
     },
     ...RELEASE_FLAGS,
     rollback: {
@@ -54,8 +54,7 @@ export const COMMAND = {
     },
     'keep-port': {
       type: 'boolean',
-      description:
-        'put it behind a holder, which keeps its ports while it is recreated; refuses clients once, for a second',
+      description: 'put it behind a holder, which keeps its ports; refuses clients once, for a second',
       negativeDescription: 'take it out again; refuses clients once, for a second',
     },
     'holder-image': {
@@ -73,13 +72,13 @@ export const COMMAND = {
       advanced: true,
       type: 'string',
       valueHint: 'name',
-      description: 'replace the database by this copy, keep the present one aside, and restart the container',
+      description: 'take this copy of the database, keep the present one aside, and restart',
     },
     clean: {
       advanced: true,
       type: 'boolean',
       default: false,
-      description: 'remove leftovers of cut runs, the container of a failed release, and the images of this program',
+      description: 'remove what killed runs and failed releases have left',
     },
     image: {
       advanced: true,
@@ -92,7 +91,7 @@ export const COMMAND = {
       type: 'string',
       valueHint: 'always|missing|never',
       default: 'always',
-      description: 'when to pull the image: always; missing, if it is not here; never',
+      description: 'when to pull the image',
     },
     digest: {
       advanced: true,
@@ -134,7 +133,7 @@ export const COMMAND = {
     [IRREVERSIBLE_FLAG]: {
       type: 'boolean',
       default: false,
-      description: 'allow a release with no way back from what it does to the data',
+      description: 'allow an update that cannot be rolled back',
     },
     trial: {
       advanced: true,
@@ -147,7 +146,7 @@ export const COMMAND = {
       advanced: true,
       type: 'boolean',
       default: false,
-      description: 'for compose: also if another service uses the same variable, and moves with the next `up`',
+      description: 'compose: also if another service uses the same variable',
     },
     ...SCRIPT_FLAGS,
   },

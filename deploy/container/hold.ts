@@ -108,7 +108,7 @@ export async function refuseUnheld(container: ContainerInspection, engine: Engin
   if (project !== null)
     refuse(
       `belongs to the compose project ${project.name}`,
-      'write the holder into its file: docs/operator/container.md',
+      'write the holder into its file, as a service of its own that has the ports',
     )
   if (mode === 'host')
     refuse('is in the host’s network (--network host), where nothing is published', 'start it with -p')

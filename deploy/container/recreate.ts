@@ -86,7 +86,7 @@ async function fromTheTop(
 /** Where no database was exchanged: the old release is back on data that it may not be able to work on. */
 function dataLeft({ version, release }: JobOrigin, { reason, copy, rows }: Irreversible): string {
   const count = rows === null ? '' : `, ${rows} rows`
-  return `the data are as ${version ?? release} has left them, with no way back: ${reason}; as they were before, without what was written since${count}: ${copy}; "Roll back" in docs/operator/container.md puts them in place`
+  return `the data are as ${version ?? release} has left them, with no way back: ${reason}; as they were before, without what was written since${count}: ${copy}; to take them, stop the container and put that file in the place of the database, without \`-wal\` and \`-shm\` beside it`
 }
 
 /**

@@ -2,7 +2,7 @@
 // just made of the database, no network, no capability and nothing else of the service's. The present release's own executable
 // performs it, as on a host (agent/update/rehearsal/perform.ts); the candidate's is taken out of its image.
 // For a rollback it finds out whether the release that comes back works on the present data.
-// Must hold: the service's volumes are not mounted there; every failure but the release's own is `not_tried`; it always removes the
+// Must hold: the service's volumes are not mounted there; every failure but the release's own is `untried`; it always removes the
 // container and its copy. A kill leaves them until the next deployment of the service.
 
 import { posix } from 'node:path'
@@ -100,7 +100,7 @@ function judged(
   return { ...judge(report, tags), rows: report.rows, copyMs, migrationMs: report.candidate?.ms ?? null }
 }
 
-const NOTHING_YET = { verdict: 'not_tried', rows: null, copyMs: null, migrationMs: null } as const
+const NOTHING_YET = { verdict: 'untried', rows: null, copyMs: null, migrationMs: null } as const
 
 interface Trial {
   /** of the cage's container */

@@ -1,4 +1,4 @@
-// `<executable> backup --snapshot`: what snapshot.ts runs inside the container, if its image names this command. Copies the
+// `<executable> snapshot --for-update`: what snapshot.ts runs inside the container, if its image names this command. Copies the
 // database into the state directory, as before every update of a managed install. Prints what else a rehearsal needs, as JSON, and then
 // the copy's path; nothing if there is no database (yet).
 

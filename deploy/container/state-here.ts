@@ -1,4 +1,4 @@
-// `<executable> backup --snapshot` with an order in BATON_STATE_ORDER: what own-data.ts runs inside the container. The words are those of
+// `<executable> snapshot --for-update` with an order in BATON_STATE_ORDER: what own-data.ts runs inside the container. The words are those of
 // the snapshot, since an older release, which does not know the order, then does nothing worse than to make one.
 // Prints the answer as JSON, in one line. An order that cannot be carried out ends as a command does.
 

@@ -64,8 +64,7 @@ const ALL = {
 const IRREVERSIBLE = {
   [IRREVERSIBLE_FLAG]: {
     type: 'boolean',
-    description:
-      'also if this release cannot work on the data that the new one leaves: no rollback without the snapshot',
+    description: 'allow an update that cannot be rolled back',
   },
 } as const satisfies Flags
 
@@ -74,22 +73,22 @@ const PAUSE = {
     type: 'string',
     valueHint: 'day',
     advanced: true,
-    description: 'move nothing; nothing is installed automatically before that day',
+    description: 'update nothing now, and nothing automatically before that day',
   },
-  unpause: { type: 'boolean', advanced: true, description: 'move nothing; end that pause' },
+  unpause: { type: 'boolean', advanced: true, description: 'end that' },
 } as const satisfies Flags
 
 const REHEARSE = {
   trial: {
     type: 'boolean',
-    description: 'with --dry-run: fetch the release and try it on a copy of the data, as the update would',
+    description: 'with --dry-run: try it on a copy of the data too',
   },
 } as const satisfies Flags
 
 const RESTORE_STATE = {
   'restore-state': {
     type: 'boolean',
-    description: 'with the data from before the update, from its snapshot; the present data is put aside, not removed',
+    description: 'with the data of before the update, from its snapshot; the present data is put aside',
   },
 } as const satisfies Flags
 
@@ -134,7 +133,7 @@ const WORDS: readonly Word[] = [
   },
   {
     name: 'upgrade',
-    description: 'move to the latest release, or to the one that is named',
+    description: 'update to the latest release, or to TAG',
     args: {
       tag: { ...TAG, description: 'the release, such as v1.1.0 (latest)' },
       ...ACTING,
@@ -155,37 +154,37 @@ const WORDS: readonly Word[] = [
   },
   {
     name: 'rollback',
-    description: 'bring the backup executable back, or the release that is named',
+    description: 'go back to the previous release, or to TAG',
     args: { tag: { ...TAG, description: 'the release, such as v1.0.0 (the backup)' }, ...ACTING, ...RESTORE_STATE },
     act: (context) => rollback(context, context.flags.release),
   },
   {
     name: 'cancel',
-    description: 'end the operation in flight, before its swap',
+    description: 'end the operation in flight, if it has not put the new release in place',
     args: LOOKING,
     act: (context) => cancelCommand(context),
   },
   {
     name: 'status',
-    description: 'what is installed and running',
+    description: 'show versions and health',
     args: { ...LOOKING, ...ALL },
     act: (context, { all }) => (all === true ? statusOfAll(context, 'status') : status(context, false)),
   },
   {
     name: 'check',
-    description: 'status, and the latest release in the feed',
+    description: 'status, and check for updates',
     args: { ...LOOKING, ...ALL },
     act: (context, { all }) => (all === true ? statusOfAll(context, 'check') : status(context, true)),
   },
   {
     name: 'releases',
-    description: 'what the feed has: what is running here, installed, kept as a backup, bad, yanked',
+    description: 'list what the feed has: running, installed, backup, bad (failed here), yanked',
     args: LOOKING,
     act: (context) => releases(context),
   },
   {
     name: 'logs',
-    description: 'what the service has written, as its supervisor has it',
+    description: 'show what the service has written',
     args: {
       ...PLACE,
       follow: { type: 'boolean', alias: 'f', default: false, description: 'go on as it writes, until Ctrl-C' },
@@ -201,24 +200,24 @@ const WORDS: readonly Word[] = [
   },
   {
     name: 'stop',
-    description: 'let the service drain and stop',
+    description: 'drain, and stop',
     args: ACTING,
     act: (context) => stop(context),
   },
   {
     name: 'restart',
-    description: 'let the service drain, and start it again',
+    description: 'drain, and start again',
     args: ACTING,
     act: (context) => restart(context),
   },
   {
     name: 'state',
-    description: 'list, take back or remove the copies of the database that updates have left',
+    description: 'list, take back or remove the snapshots that updates have left',
     args: {
       act: {
         type: 'positional',
         required: false,
-        description: 'list; restore NAME; back TAG, which is a release with its data; clean, what was put aside',
+        description: 'list; restore NAME; back TAG: a release with its data; clean: what was put aside',
       },
       which: { type: 'positional', required: false, description: 'a name of the list, or a release' },
       ...ACTING,
@@ -232,7 +231,7 @@ const WORDS: readonly Word[] = [
   },
   {
     name: 'doctor',
-    description: 'say what would fail, before it does',
+    description: 'check for problems',
     args: {
       ...LOOKING,
       feed: asked(INSTALL.feed),

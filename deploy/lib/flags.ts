@@ -1,5 +1,5 @@
 // Parses the arguments of the commands in deploy/, and draws their usage. The one importer of citty. `serve`, `healthcheck` and
-// `backup` of the reference service read their own.
+// `snapshot` of the reference service read their own.
 // Must hold: an argument that a command line does not know is a usage error (exit code 2); nothing is guessed.
 
 import { BatonError, DAY_MS, DURATION_FORM, durationBounds, isTag, msOf } from '../../agent/words.ts'
@@ -28,7 +28,7 @@ export const DURATION = { type: 'string', valueHint: '30s|5m|2h' } as const
 /** for every command that prints its progress */
 export const OUTPUT_FLAGS = {
   json: { type: 'boolean', default: false, description: 'one JSON object a line on stdout' },
-  quiet: { type: 'boolean', alias: 'q', default: false, advanced: true, description: 'say nothing but errors' },
+  quiet: { type: 'boolean', alias: 'q', default: false, advanced: true, description: 'print errors only' },
 } as const satisfies Flags
 
 /** for every deploy script */
@@ -59,7 +59,7 @@ export const WAITING_FLAGS = {
     ...DURATION,
     default: '0',
     advanced: true,
-    description: 'how long to wait for an operation in flight; 0: give up at once',
+    description: 'how long to wait for another operation; 0: not at all',
   },
 } as const satisfies Flags
 

@@ -3,7 +3,8 @@
 // taken for a line of the command's own.
 
 import { stripVTControlCharacters } from 'node:util'
-import { errorAddress, type ErrorCode } from '../../agent/words.ts'
+import type { ErrorCode } from '../../agent/words.ts'
+import { remedyOf } from './remedies.ts'
 
 /** Fit for a terminal. Lines stay lines. */
 export function printable(text: string): string {
@@ -26,12 +27,12 @@ export function printJson(value: unknown, to: Pick<NodeJS.WriteStream, 'write'> 
   to.write(`${text.replaceAll(/[\u007F-\u009F\p{Cf}\p{Zl}\p{Zp}]/gu, (found) => units(found).join(''))}\n`)
 }
 
-/** Ends with the hint, or with where the code is explained. Each further line of the message is set in. */
+/** Ends with the hint, or with what its code asks for. Each further line of the message is set in. */
 export function printError(
   { message, hint, code }: { message: string; hint: string | null; code?: ErrorCode },
   to: Pick<NodeJS.WriteStream, 'write'> = process.stderr,
 ): void {
-  const more = code === undefined ? null : `${errorAddress(code)} says what causes this and what to do`
+  const more = code === undefined ? null : remedyOf(code)
   for (const [word, text] of [['error', message] as const, ['hint', hint ?? more] as const])
     if (text !== null) printLine(`${word}: ${text.trimEnd().replaceAll('\n', '\n  ')}`, to)
 }

@@ -75,7 +75,7 @@ export async function buildApplication(options: ApplicationOptions): Promise<Bui
   const packages = unique([...(await packagesBehind(sources, project.folder)), ...(await kitPackages())])
   tellLicences(packages, progress)
 
-  progress.stage('check', `${project.service} ${tag}`)
+  progress.stage('version', `${project.service} ${tag}`)
   await checkVersion(executable, `${project.service} ${tag}`, await provideNode())
   const dotEnv = await noteOfDotEnv(project.folder, project.environment)
   if (dotEnv !== null) progress.note(`note: ${dotEnv}`)

@@ -36,7 +36,7 @@ export const OWN_WORDS = {
   },
   dev: {
     name: 'dev',
-    description: 'serve from source; move under load to what you save, or publish into its feed',
+    description: 'serve from source, and reload on save without dropping connections',
     args: {
       ...DIR,
       port: { type: 'string', valueHint: 'number', description: 'where it listens (default: PORT, else `port`)' },
@@ -89,7 +89,7 @@ export const OWN_WORDS = {
   },
   trial: {
     name: 'trial',
-    description: 'try a release on a copy of data, then the previous release on the data that it leaves',
+    description: 'try a release on a copy of data, then the one before on what it leaves',
     args: {
       tag: { ...TAG, description: 'the release that is tried (the newest)' },
       ...DIR,
@@ -102,7 +102,7 @@ export const OWN_WORDS = {
   },
   doctor: {
     name: 'doctor',
-    description: 'say what would fail, before it does',
+    description: 'check for problems',
     args: { ...DIR, ...OUTPUT_FLAGS },
   },
 } as const satisfies Record<string, CommandLine>

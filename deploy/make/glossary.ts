@@ -12,14 +12,12 @@ interface Explained {
 }
 
 export const GLOSSARY: readonly Explained[] = [
-  { word: 'service', means: 'the application that serves, and that Baton updates' },
   { word: 'executable', means: 'the one file that runs the service: Node and the application' },
   {
     word: 'release',
     means: 'one published version of a service, named by its tag, such as `v1.2.0`',
     page: 'author/publishing.md',
   },
-  { word: 'asset', means: 'the compressed executable of a release for one platform' },
   {
     word: 'feed',
     means: 'where releases are found: a GitHub repository, or a folder by URL or path',
@@ -38,10 +36,20 @@ export const GLOSSARY: readonly Explained[] = [
   { word: 'update', means: 'to move a service to another release', page: 'operator/update.md' },
   {
     word: 'roll back',
-    means: 'to put the executable back that the last update replaced, because a person asks for it',
+    means: 'to go back to the backup, or to an older release, because a person asks for it',
     page: 'operator/update.md',
   },
-  { word: 'operation', means: 'an update or a rollback, from its request to its outcome' },
+  { word: 'backup', means: 'the executable that the last update replaced; never a copy of data, which is a snapshot' },
+  {
+    word: 'operation',
+    means: 'an update or a rollback, from its request to its outcome',
+    page: 'reference/errors.md#outcomes',
+  },
+  {
+    word: 'switch',
+    means: 'the last step of an operation: the process of one release takes the place of another’s',
+    page: 'author/order.md',
+  },
   {
     word: 'order',
     means: 'how one process follows the other in an update: stop-first or start-first',
@@ -53,11 +61,9 @@ export const GLOSSARY: readonly Explained[] = [
     page: 'author/order.md',
   },
   { word: 'start-first', means: 'both live for a while; nobody waits', page: 'author/order.md' },
-  { word: 'pause', means: 'how long nobody is served in a stop-first update' },
   {
-    word: 'health',
-    means: 'what the release answers at `healthPath`: 2xx is well',
-    page: 'author/application.md',
+    word: 'pause',
+    means: 'how long clients wait in a stop-first switch; `pauseUntil` stops automatic updates instead',
   },
   {
     word: 'probation',
@@ -72,7 +78,7 @@ export const GLOSSARY: readonly Explained[] = [
   {
     word: 'trial on a copy',
     means:
-      'before anything changes, the new release is started on a copy of the data, then the present one on what that left',
+      'before anything changes, the new release is started on a copy of the data, then the present one on what that left; `untried`: there was none',
     page: 'author/migrations.md',
   },
   {
@@ -80,7 +86,11 @@ export const GLOSSARY: readonly Explained[] = [
     means: 'a trial’s verdict: the present release can, or cannot, work on what the new one leaves',
     page: 'author/migrations.md',
   },
-  { word: 'snapshot', means: 'a copy of the database, made by an update before it changes anything' },
+  {
+    word: 'snapshot',
+    means: 'a copy of the database: made by an update before it changes anything, or by `<service> snapshot FILE`',
+    page: 'operator/install.md#one-host',
+  },
   {
     word: 'automatic updates',
     means: 'updates that nobody asks for, within the operator’s limits',
@@ -99,7 +109,7 @@ export const GLOSSARY: readonly Explained[] = [
   { word: 'signed', means: 'of a feed: hosts believe only what its keys vouch for', page: 'author/signing.md' },
   {
     word: 'yank',
-    means: 'to take a release back: no host moves to it any more',
+    means: 'of a publisher: to take a release back, for every host; `bad` is one that has failed on this host alone',
     page: 'author/signing.md#a-release-is-bad',
   },
 ]

@@ -51,7 +51,7 @@ export async function buildRelease(options: BuildOptions): Promise<BuiltRelease>
   await injectBundle(base, script, executable, { assets: texts })
   progress.end('done', formatBytes((await stat(executable)).size))
 
-  progress.stage('check', `${service} ${tag}`)
+  progress.stage('version', `${service} ${tag}`)
   await checkVersion(executable, `${service} ${tag}`)
 
   const published = await publishRelease({

@@ -4,11 +4,8 @@ import { DURATION_PATTERN, durationBounds, LISTENER, type Setting, SETTINGS } fr
 
 const INTRODUCTION = `# Settings of an installed service
 
-Six are decided for each service. Four stand here first, \`listen\` as two; \`healthPath\` and \`order\` are the author's, in \`baton.config.json\`. The
-others have defaults that fit.
-
-They are members of \`config.json\`, which install.sh names and \`<service> doctor\` checks. They count from the next start; \`update.trial\`,
-\`update.auto\` and \`update.onOutcome\` at once. Other members may be the application's. Editors know them by
+Members of [\`config.json\`](../operator/install.md#one-host), which \`<service> doctor\` checks. First those that each service decides (\`healthPath\` and
+\`order\` are the author's). They count from the next start; \`update.trial\`, \`update.auto\` and \`update.onOutcome\` at once. Editors know them by
 [settings.schema.json](../../settings.schema.json). \`npm run pages\` writes this page. In parentheses: the default, and what is expected.
 `
 

@@ -56,7 +56,7 @@ const SIGNING = {
   keys: {
     type: 'string',
     valueHint: 'dirs',
-    description: 'folders of the keys, with : between; or $BATON_TRUST_KEYS, for CI',
+    description: 'key folders, separated by :; or $BATON_TRUST_KEYS, for CI',
   },
   'passphrase-file': {
     type: 'string',
@@ -128,7 +128,7 @@ export const TRUST_WORDS: readonly TrustWord[] = [
     args: {
       role: { type: 'positional', description: ROLES.join(', ') },
       ...SIGNING,
-      replace: { type: 'string', valueHint: 'keys', description: 'ids or names of the old keys, with , between' },
+      replace: { type: 'string', valueHint: 'keys', description: 'ids or names of the old keys, separated by ,' },
       threshold: { type: 'string', valueHint: 'n', description: 'how many must sign from now on' },
     },
     act(context, values) {
@@ -189,7 +189,7 @@ export const TRUST_WORDS: readonly TrustWord[] = [
   },
   {
     name: 'verify',
-    description: 'say what a host would say of the feed, and when each role expires',
+    description: 'what a host would say of the feed, and when each role expires',
     args: {
       feed: { type: 'positional', required: false, description: 'as hosts name it; default: the folder' },
       ...OUTPUT_FLAGS,

@@ -46,7 +46,7 @@ async function measure(hosts: number): Promise<Wave> {
 
 function markdownOf({ waves, delaySeconds, answerSeconds }: Omit<FleetResult, 'markdown'>): string {
   const told = waves.map(
-    ({ hosts, seconds, ratio: times }) => `${hosts} in ${seconds.toFixed(1)} s (${times.toFixed(2)} times one host)`,
+    ({ hosts, seconds, ratio: times }) => `${hosts} hosts in ${seconds.toFixed(1)} s (${times.toFixed(2)})`,
   )
-  return `One wave of \`deploy-fleet.sh\` on stubs that take ${delaySeconds} s to move and ${answerSeconds} s for each answer, so that the controller is measured: ${told.join(', ')}.`
+  return `One wave of \`deploy-fleet.sh\` on stubs that take ${delaySeconds} s to move and ${answerSeconds} s for each answer, so that the controller is measured, and times one host: ${told.join(', ')}.`
 }

@@ -48,10 +48,10 @@ function goalsMarkdown(goals: Goal[]): string[] {
 const SHOWN_RATE = 2000
 
 function handoverMarkdown(section: Section<HandoverResult>): string[] {
-  const { peers, missing, failed, switches, drainMs, clients, carried = false, pairs } = section.result
+  const { peers, missing, failed, switches, clients, carried = false, pairs } = section.result
   return [
     '## Handover',
-    `Each peer is switched between two versions, ${switches} times, under four loads at once: ${LOADS.map((load) => `${clients[load]} clients on ${NAMES[load]}`).join(', ')}. The clients never retry: a request without a whole, right answer is *lost*; a connection that the server ends against its client's will is *closed*. Every peer has ${drainMs} ms to drain. The waits, in ms around a switch/without one, are those of 32 keep-alive connections that ask ${SHOWN_RATE} times a second, counted from when each request was due.`,
+    `Each peer is switched between two versions, ${switches} times, under four loads at once: ${LOADS.map((load) => `${clients[load]} clients on ${NAMES[load]}`).join(', ')}. *Lost*: a request without a whole, right answer; *closed*: a connection that the server ended against its client's will. The waits, in ms around a switch/without one, are those of ${SHOWN_RATE} requests a second, each counted from when it was due.`,
     picture('losses', 'Lost requests and closed connections by peer'),
     picture('stall', 'Longest wait of a client during a switch by peer'),
     markdownTable([
@@ -147,8 +147,7 @@ function overheadMarkdown(section: Section<OverheadResult>): string[] {
   return [
     '## Overhead',
     `By ${measuredBy} on 32 keep-alive connections, medians. Bare \`node:http\`: ${told(bare)}. With the agent: ${told(embedded)}; ratio ${throughput} and ${processorRatio}.`,
-    `Resident when idle: Node with an empty server ${mib(memory.bareNodeKb)}, the reference service without the agent ${mib(memory.withoutAgentKb)}, with it ${mib(memory.withAgentKb)}, as a managed executable ${mib(memory.executableKb)}.`,
-    `The executable has ${mb(executable.bytes)}; its asset ${mb(executable.zstdBytes)} with zstd, ${mb(executable.gzipBytes)} with gzip. It answers ${startup.executableMs} ms after its start, \`node bundle.js\` after ${startup.bundleMs} ms: ${startup.ratio}.`,
+    `Memory when idle: the reference service without the agent ${mib(memory.withoutAgentKb)}, with it ${mib(memory.withAgentKb)}, as a managed executable ${mib(memory.executableKb)}. That has ${mb(executable.bytes)}, its asset ${mb(executable.zstdBytes)}, and answers ${startup.executableMs} ms after its start, \`node bundle.js\` after ${startup.bundleMs} ms: ${startup.ratio}.`,
     provenance(section),
   ]
 }

@@ -71,7 +71,7 @@ export function resultOf(all: readonly (readonly number[])[], other: string): St
 function markdownOf(pairs: number, rows: StartResult['rows'], ratio: number | null): string {
   const told = rows.map(({ what, ms, extraMs }) => `${what} ${ms} ms (${extraMs} more)`)
   const before = ratio === null ? '' : ` The extra time is ${ratio} of what it was.`
-  return `Processor time of a new process until its first answer, medians of ${pairs} pairs, and what it takes more than plain \`node:http\`: ${told.join(', ')}.${before}`
+  return `Processor time of a new process until its first answer, medians of ${pairs} pairs: ${told.join(', ')}.${before}`
 }
 
 /** The reference service of this checkout, or of the one in `folder`. */

@@ -196,11 +196,11 @@ function round(ms: number): number {
 function markdownOf({ beside, irreversible }: Omit<StateResult, 'markdown'>): string {
   const waits = beside.map(
     ({ mode, mebibytes, copyMs, rehearsalMs, steadyMs, copyingMs, startingMs, refused }) =>
-      `- ${mebibytes} MiB, ${mode === 'wal' ? 'WAL' : 'rollback journal'}: copied in ${seconds(copyMs)}, tried in ${seconds(rehearsalMs)}. The longest wait of a row is ${steadyMs} ms without a trial, ${copyingMs} ms while it is copied, ${startingMs} ms while releases start; ${refused} rows are refused.`,
+      `- ${mebibytes} MiB, ${mode === 'wal' ? 'WAL' : 'rollback journal'}: copied in ${seconds(copyMs)}, tried in ${seconds(rehearsalMs)}; a row waits at most ${Math.max(copyingMs, startingMs)} ms (without a trial ${steadyMs}), ${refused} are refused.`,
   )
   const switches = irreversible.map(
     ({ rows, longestMs, copyMs, migrationMs, lost, closed }) =>
-      `- ${rows.toLocaleString('en')} rows: the longest wait is ${longestMs.median} ms (worst ${longestMs.worst}); the trial before has taken ${copyMs} ms to copy, ${migrationMs} ms to migrate and start. ${lost} lost, ${closed} closed.`,
+      `- ${rows.toLocaleString('en')} rows: ${longestMs.median} ms (worst ${longestMs.worst}), of which the trial has foretold ${copyMs + migrationMs}; ${lost} lost, ${closed} closed.`,
   )
   return [
     `An application writes ${RATE} rows a second while a release is tried on a copy of its database; medians.`,
@@ -208,7 +208,7 @@ function markdownOf({ beside, irreversible }: Omit<StateResult, 'markdown'>): st
     ...(switches.length === 0
       ? []
       : [
-          `Updates to an irreversible release under systemd and an open loop of ${RATE} requests a second; medians of ${irreversible[0]?.switches ?? 0}.`,
+          `The longest wait of an update to an irreversible release, of ${RATE} requests a second; medians of ${irreversible[0]?.switches ?? 0}.`,
           switches.join('\n'),
         ]),
   ].join('\n\n')

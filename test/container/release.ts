@@ -59,6 +59,9 @@ test(`the guide: every command of docs/operator/container.md${isLong ? '' : ', b
     .map((block) => (block.startsWith('place=') ? `${row}\n${block}${back}` : block))
     .join('\n')
     .replaceAll('registry.example/beacon', repository)
+    // this engine has compose 1
+    .replaceAll('docker compose ', 'docker-compose ')
+    .replaceAll('compose-beacon-1', 'compose_beacon_1')
     .replaceAll('/var/run/docker.sock:', `${engine.socketPath}:`)
     .replaceAll(build, (line) => (base === null ? '' : line.replace(' --', ` -s -- --out '${dist}' --base ${base}`)))
   // `-e`: the first command that fails ends it; `pipefail`, so that a pipe hides none
@@ -74,7 +77,7 @@ test(`the guide: every command of docs/operator/container.md${isLong ? '' : ', b
   const { tags } = (await (await fetch(`http://${registry.host}/v2/beacon/tags/list`)).json()) as { tags: string[] }
   const ofEach = ['v1.0.0', 'v1.1.0'].flatMap((tag) => [tag, `${tag}-deploy`, `${tag}-holder`])
   equal(tags.toSorted(), ['deploy', 'holder', 'latest', ...ofEach].toSorted())
-  const copy = new DatabaseSync(join(folder, 'beacon-backup.db'), { readOnly: true })
+  const copy = new DatabaseSync(join(folder, 'beacon-copy.db'), { readOnly: true })
   equal(copy.prepare('pragma integrity_check').get()?.['integrity_check'], 'ok')
   copy.close()
   const place = (await engine.docker('volume', 'inspect', '--format', '{{.Mountpoint}}', 'beacon-state')).trim()

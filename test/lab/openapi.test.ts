@@ -121,7 +121,7 @@ test('accepts what is documented', () => {
   )
   for (const verdict of VERDICTS) {
     const none = { rows: null, copyMs: null, migrationMs: null, tookMs: 0 }
-    const rehearsal = { ...TRIED, verdict, ...(verdict === 'not_tried' ? none : {}) }
+    const rehearsal = { ...TRIED, verdict, ...(verdict === 'untried' ? none : {}) }
     conforms(status({ operation: { ...ENDED, outcome: 'updated', trial: rehearsal } }))
   }
   const { code, message, hint } = irreversibleFault('v1.1.0', TRIED)

@@ -325,7 +325,7 @@ test('the question says what is particular: an older release, the snapshot, the 
   await signIn(page, stub.url, TOKEN)
   await page.click('#update')
   const points = async () => await page.locator('#confirmPoints li').allTextContents()
-  const snapshot = 'A snapshot of beacon.db is made before the swap and kept.'
+  const snapshot = 'A snapshot of beacon.db is made first and kept.'
   const unsigned = (await points()).at(-1) ?? ''
   assert.match(unsigned, /signed/)
   assert.equal(await points(), ['Schema of the state: 4 before, 5 after.', snapshot, unsigned])
@@ -433,7 +433,7 @@ test('the result and the history say how the release did on a copy of the data',
       `Tried on a copy of the data (2 s): whether it can be rolled back is not proved: ${why}.`,
     ],
     [
-      rehearsed({ verdict: 'not_tried', reason: '`trial` is `never`' }),
+      rehearsed({ verdict: 'untried', reason: '`trial` is `never`' }),
       'Not tried on a copy of the data: trial is never.',
     ],
   ] as const) {

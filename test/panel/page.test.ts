@@ -78,8 +78,8 @@ test('reloaded at each stage, the operation is there at that stage', async () =>
     ['check', 'Check'],
     ['download', 'Download'],
     ['verify', 'Verify'],
-    ['swap', 'Swap'],
-    ['restart', 'Restart'],
+    ['swap', 'Put in place'],
+    ['restart', 'Switch'],
   ] as const) {
     running.stage = stage
     running.progress = stage === 'download' ? { bytes: 5, totalBytes: 10 } : null

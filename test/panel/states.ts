@@ -428,7 +428,7 @@ export const STATES: readonly State[] = [
     name: 'not-tried',
     async reach(page, stub) {
       const rehearsal = rehearsed({
-        verdict: 'not_tried',
+        verdict: 'untried',
         reason: 'there is no /var/lib/beacon-trial, so the units are older than trials on a copy',
         hint: 'run `install.sh` of a newer release once, as root: it writes the units',
         rows: null,

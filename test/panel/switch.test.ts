@@ -170,7 +170,7 @@ test.long(
       }
     }
     await settled(page, service, 'Updated to v1.1.0')
-    assert.ok(stages.has('Download') && stages.has('Restart'), [...stages].join())
+    assert.ok(stages.has('Download') && stages.has('Switch'), [...stages].join())
     assertQuiet(watched)
   },
 )

@@ -46,7 +46,7 @@ function verdictOf(report: Report, { from, to }: Tags): Judged {
   if (phase === 'full') throw tooFull(to)
   if (phase === 'no-room') {
     return {
-      verdict: 'not_tried',
+      verdict: 'untried',
       reason: 'there is no room for it: it needs a file system of its own, in memory or on a loop device',
     }
   }
@@ -54,14 +54,14 @@ function verdictOf(report: Report, { from, to }: Tags): Judged {
     if (phase === 'candidate') throw endedCage(to)
     const why = present?.failure ?? 'the cage ended before it had reported'
     return {
-      verdict: 'not_tried',
+      verdict: 'untried',
       reason: `${from}, which serves now, does not serve in the cage: ${why}`,
       hint: 'in the cage there is no network, no environment file, and nothing of the host but what can be read',
     }
   }
   if (present.refused !== null) {
     return {
-      verdict: 'not_tried',
+      verdict: 'untried',
       reason: `${from} itself does not answer as \`trial\` expects: ${present.refused}`,
     }
   }

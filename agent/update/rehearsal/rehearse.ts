@@ -1,6 +1,6 @@
 // The last part of verify: tries a release on a copy of the data, before anything changes. Runs in the service's process or in a
 // command; a dry run's command runs beside the service. The releases run in the cage.
-// Must hold: it leaves nothing but the verdict in the journal. If the rehearsal itself fails, the verdict is `not_tried`, and the update
+// Must hold: it leaves nothing but the verdict in the journal. If the rehearsal itself fails, the verdict is `untried`, and the update
 // goes on. Two faults end the update: `update.trial` is not valid, or the disk fills up.
 
 import { realpath, stat } from 'node:fs/promises'
@@ -62,7 +62,7 @@ export async function rehearse(what: ToRehearse): Promise<void> {
   const on = { folder, database, executable, wish, isBusy: found?.isBusy === true }
   const rehearsal = known ?? (await tryOnCopy(what, on))
   operation.trial = rehearsal
-  if (known === null && rehearsal.verdict !== 'not_tried') {
+  if (known === null && rehearsal.verdict !== 'untried') {
     const entry = { ...asked, to: release.tag, trial: rehearsal }
     await journal.change((state) => void (state.tried = [entry, ...(state.tried ?? [])]))
   }
@@ -158,7 +158,7 @@ const ABOUT_THE_RELEASE: readonly ErrorCode[] = ['verify_failed', 'refused', 'in
 const NEVER = { reason: '`trial` is `never`' }
 
 const NOT_TRIED: Omit<Rehearsal, 'reason'> = {
-  verdict: 'not_tried',
+  verdict: 'untried',
   rows: null,
   copyMs: null,
   migrationMs: null,

@@ -63,7 +63,7 @@ const HOUR_MS = 3_600_000
 const [FAILED_MS, REVERTED_MS, BACKOFF_MAX_MS] = [HOUR_MS, 24 * HOUR_MS, 28 * 24 * HOUR_MS]
 const CURRENT: Wait = { code: 'current', says: 'there is no newer release' }
 /** nothing is known of newer releases */
-const NOT_ASKED: Wait = { code: 'not_asked', says: 'the feed has not been asked yet' }
+const NOT_ASKED: Wait = { code: 'not_asked', says: 'no automatic check has run yet' }
 /** while an operation is in flight */
 const BUSY_MS = 60_000
 

@@ -76,7 +76,7 @@ async function aboutData(
   const cage = await cageOf(service, receipt?.supervisor ?? 'none', stateDirectory)
   const isNever = (await operatorsUpdate(install))?.['trial'] === 'never'
   const reason = isNever ? '`trial` is `never`' : typeof cage === 'string' ? null : cage.reason
-  return reason === null ? null : whyNotAlone(alone, current, tag, { verdict: 'not_tried', reason })
+  return reason === null ? null : whyNotAlone(alone, current, tag, { verdict: 'untried', reason })
 }
 
 async function aboutRoom(install: PersonAsked, offer: Offered): Promise<Wait | null> {

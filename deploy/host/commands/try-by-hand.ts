@@ -1,4 +1,4 @@
-// `<executable> backup FILE --try NEW`: copies the database to FILE, and tries the executable NEW on a copy of that, for somebody who
+// `<executable> snapshot FILE --try NEW`: copies the database to FILE, and tries the executable NEW on a copy of that, for somebody who
 // replaces the file without an installer. The present executable performs it, as on a host with systemd (agent/update/rehearsal/).
 // Must hold: the service and its data are not touched; the releases see the copy in the place of the state directory, no process and no
 // network of the host. This is weaker than systemd's cage: the releases can write every other file that this user can write. If the
@@ -19,7 +19,7 @@ import {
   startMsAfter,
   UPDATE_BOUNDS,
 } from '../../../agent/install.ts'
-import { backup } from '../../../agent/service/backup.ts'
+import { snapshot } from '../../../agent/service/snapshot.ts'
 import type { Build } from '../../../agent/service/build.ts'
 import { type Environment, readSettings } from '../../../agent/service/config.ts'
 import { asBatonError, BatonError, formatRehearsal, MEANINGS, reasonOf, type Rehearsal } from '../../../agent/words.ts'
@@ -41,14 +41,14 @@ const WALLS = [
   '--mount-proc',
 ]
 
-export async function backupAndTry(build: Build, argv: readonly string[], environment: Environment): Promise<number> {
+export async function snapshotAndTry(build: Build, argv: readonly string[], environment: Environment): Promise<number> {
   const at = argv.indexOf('--try')
   const [file = '', ...rest] = [...argv.slice(0, at), ...argv.slice(at + 2)]
   try {
     const candidate = argv[at + 1]
     if (candidate === undefined || file === '-')
-      throw new BatonError('invalid_request', 'expected `backup FILE --try EXECUTABLE`')
-    const code = await backup(build, [file, ...rest], environment)
+      throw new BatonError('invalid_request', 'expected `snapshot FILE --try EXECUTABLE`')
+    const code = await snapshot(build, [file, ...rest], environment)
     if (code !== 0) return code
     const { stateDirectory } = readSettings(build.service, rest, environment)
     const what = { service: build.service, stateDirectory, copy: resolve(file), candidate: resolve(candidate) }
@@ -78,7 +78,7 @@ interface ByHandTrial {
 /** Throws verify_failed if the release fails on the copy, or is another service's. */
 async function tryOn({ service, stateDirectory, copy, candidate }: ByHandTrial): Promise<Rehearsal> {
   const began = performance.now()
-  const nothing = { verdict: 'not_tried', rows: null, copyMs: null, migrationMs: null } as const
+  const nothing = { verdict: 'untried', rows: null, copyMs: null, migrationMs: null } as const
   const ended = (more: Partial<Rehearsal> & Pick<Rehearsal, 'reason'>): Rehearsal => {
     return { ...nothing, ...more, tookMs: Math.round(performance.now() - began) }
   }

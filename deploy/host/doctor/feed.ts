@@ -92,7 +92,7 @@ async function ask({ layout, receipt, feed }: Subject, outside: Outside): Promis
 
 function trustFinding({ signed, warning: soon, metadata }: TrustReport): Finding {
   if (!signed) {
-    const hint = 'the maintainer builds with `--root` and signs the feed: docs/author/signing.md'
+    const hint = 'the maintainer builds with `--root` and signs the feed (`baton trust`)'
     return warning('trust', 'not signed: anybody who can write to the feed decides what runs here', hint)
   }
   if (soon !== null) return warning('trust', soon, 'the maintainer has to sign it anew (`baton trust refresh`)')

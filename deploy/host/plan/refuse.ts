@@ -11,7 +11,7 @@ export function refuseForeign(request: InstallRequest): void {
   const { layout, chosen, facts } = request
   if (facts.receipt === null && facts.executable === 'foreign') {
     throw refused(
-      `expected nothing at ${layout.executable}, found a file that no receipt names`,
+      `expected nothing at ${layout.executable}, found a file of no install`,
       `move it away, or ${ELSEWHERE}`,
     )
   }

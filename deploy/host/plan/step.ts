@@ -58,7 +58,7 @@ export function describe(step: Step): string {
     case 'place-program':
       return `put root's own copy of ${step.tag} at ${step.path}`
     case 'write-receipt':
-      return `write the receipt ${step.path}`
+      return `write down the install in ${step.path}`
     case 'write-file':
       return `write ${step.path}${step.gives === undefined ? '' : `, which gives the service ${step.gives}`}`
     case 'link':

@@ -19,7 +19,7 @@ export const OPERATOR_WORDS: readonly string[] = [
   'stop',
   'rescue',
   'healthcheck',
-  'backup',
+  'snapshot',
   'deploy',
   'cancel',
   'check',
@@ -64,7 +64,7 @@ const INTERNAL = new Set([
   'as-service\0in-unit',
   'as-service\0in-cage',
 ])
-const INTERNAL_IN_IMAGES = new Set(['healthcheck', 'backup\0--snapshot'])
+const INTERNAL_IN_IMAGES = new Set(['healthcheck', 'snapshot\0--for-update'])
 
 /** Flags of the operator's words; `true`: a value follows. */
 export const OPERATOR_FLAGS: Readonly<Record<string, boolean>> = {

@@ -1,4 +1,4 @@
-// `beacon backup FILE` or `beacon backup -`: copies the whole database to a file or to stdout while the service uses it.
+// `beacon snapshot FILE` or `beacon snapshot -`: copies the whole database to a file or to stdout while the service uses it.
 // Must hold: the copy is complete (a plain copy of a database in WAL mode is not); the command checks it before it succeeds.
 
 import { createReadStream, existsSync } from 'node:fs'
@@ -11,12 +11,12 @@ import { ownDatabase, ownWords } from '../first.ts'
 import type { Build } from './build.ts'
 import { type Environment, readSettings } from './config.ts'
 
-export async function backup(build: Build, argv: readonly string[], environment: Environment): Promise<number> {
+export async function snapshot(build: Build, argv: readonly string[], environment: Environment): Promise<number> {
   const [target = '', ...rest] = argv
   try {
     if (target === '' || (target.startsWith('-') && target !== '-')) {
       throw new BatonError('invalid_settings', 'expected a file to write, or `-` for stdout', {
-        hint: `\`${build.service} ${ownWords('backup /path/to/copy.db')}\``,
+        hint: `\`${build.service} ${ownWords('snapshot /path/to/copy.db')}\``,
       })
     }
     const { stateDirectory } = readSettings(build.service, rest, environment)
@@ -31,7 +31,7 @@ export async function backup(build: Build, argv: readonly string[], environment:
       )
     }
     if (!existsSync(database)) throw new BatonError('refused', `expected a database at ${database}, found none yet`)
-    const path = target === '-' ? join(stateDirectory, `.backup-${process.pid}.db`) : resolve(target)
+    const path = target === '-' ? join(stateDirectory, `.snapshot-${process.pid}.db`) : resolve(target)
     try {
       await (await open(path, 'wx', 0o600)).close() // the copy is as secret as the database, from its first byte
       await copyOrNothing(database, path)
