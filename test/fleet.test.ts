@@ -173,6 +173,29 @@ test('a share of a wave may fail, as max_fail_percentage has it; a wave without 
   not.equal(await judged(99, 'reverted', 'gone'), null)
 })
 
+test('a host that vanished in its move and is found again: what it did is called as the host itself would', async () => {
+  const foundAgain = async (from: string | null, to: string, rollback = false) => {
+    const row = { from, to, outcome: 'gone', why: 'it vanished', exit: 4 }
+    const now = { running: to, busy: false, known: true, why: null, restarted: null }
+    const options = { rollback, max_fail_percentage: 0 }
+    const [rows] = (await python('judge', 'judge_soak(given[0], given[1], None, given[2])', [
+      { h1: row },
+      { h1: now },
+      options,
+    ])) as [Record<string, { outcome: string }>]
+    return rows['h1']?.outcome
+  }
+  equal(
+    [
+      await foundAgain('v1.0.0', 'v1.1.0'),
+      await foundAgain('v1.10.0', 'v1.9.0'),
+      await foundAgain('v1.0.0', 'v1.1.0', true),
+      await foundAgain(null, 'v1.1.0'),
+    ],
+    ['updated', 'rolled_back', 'rolled_back', 'updated'],
+  )
+})
+
 test.long('a host that does not come back is said to be down, with 9', async () => {
   await using fleet = await makeStubFleet(3)
   await fleet.set('h2', 'ends', 'down')

@@ -2,6 +2,7 @@
 // Must never break: until `switch` the running container is untouched; nothing that held data is ever deleted; a process killed
 // at any point leaves names and one label, from which the next run finishes the deployment or undoes it (job.ts).
 
+import { doneAs } from '../../agent/install.ts'
 import { BatonError, reasonOf } from '../../agent/words.ts'
 import { followSwitcher, isAtWork, makeSwitcher, refuseBusy } from './switcher.ts'
 import { check } from './health.ts'
@@ -73,7 +74,7 @@ async function fromTheTop(
   if (target.image.Id === container.Image && prepared.held === null)
     return request.dryRun ? ended('planned', { ...known, would: 'up_to_date' }) : ended('up_to_date', known)
   await tools.report(planEvent(prepared, request, tools))
-  if (request.dryRun) return ended('planned', { ...known, would: request.release === null ? 'rolled_back' : 'updated' })
+  if (request.dryRun) return ended('planned', { ...known, would: doneAs({ ...origin, to }) })
 
   const job = await prepare(prepared, request, tools)
   const end = await doSwitch(job, { undo: null }, request, tools)
@@ -228,7 +229,7 @@ async function settle({ at, job }: Unfinished, request: ContainerRequest, tools:
     return ended('planned', {
       from: origin.from,
       to: isForward ? release : origin.from,
-      would: isForward && origin.kind === 'update' ? 'updated' : 'rolled_back',
+      would: isForward ? doneAs({ ...origin, to: release }) : 'rolled_back',
     })
   }
   await report({ event: 'warning', message: said })

@@ -2,7 +2,7 @@
 // process may be killed anywhere: names and one label say how far it got, and `finishSwitch` goes on from there.
 // Must hold: every exit that is not success puts the old container back.
 
-import { conduct } from '../../agent/install.ts'
+import { conduct, doneAs } from '../../agent/install.ts'
 import { asBatonError, BatonError, reasonOf, type StateMoved, untilWell } from '../../agent/words.ts'
 import { type Engine, isAway } from './engine/engine.ts'
 import { forward, type Switching } from './ground.ts'
@@ -55,7 +55,7 @@ async function commit(job: Job, tools: Switching, outage: OutageWatch): Promise<
     await report({ event: 'warning', message: `committing: ${reasonOf(cause)}; run it again to finish` })
   }
   const stateMoved = await settled(job.successor, job.successor, tools)
-  return ended(origin.kind === 'rollback' ? 'rolled_back' : 'updated', {
+  return ended(doneAs({ ...origin, to: toOf(job) }), {
     ...facts(job),
     healthy: true,
     stateMoved,
@@ -179,8 +179,7 @@ async function asItEnded(name: string, successor: string, tools: Switching): Pro
     const job = { origin, predecessor: origin.predecessor, successor, image: container.Image }
     await move.commit(job, engine)
     const stateMoved = await settled(successor, successor, tools)
-    const outcome = origin.kind === 'rollback' ? 'rolled_back' : 'updated'
-    return ended(outcome, { ...facts(job), healthy: true, stateMoved })
+    return ended(doneAs({ ...origin, to: toOf(job) }), { ...facts(job), healthy: true, stateMoved })
   }
   const error = new BatonError('interrupted', 'the new container is not there any more, the old one was put back')
   const stateMoved = await settled(origin?.predecessor ?? name, successor, tools)

@@ -477,7 +477,11 @@ test('one tag keeps the old image of a service, also if its releases lie in two 
   const second = await imageOf()
   equal(await deployed('v1.3.1', there), 'updated')
   equal(await kept(), [`${second} ${there}:baton-rollback-${name}`])
-  equal(await deployed('v1.0.0', here), 'updated')
+  // an older release is a rollback, also by its tag, as a host says it
+  const older = { container: name, release: 'v1.0.0', repository: here }
+  const { outcome: planned, would } = await deployIn(engine, { ...older, dryRun: true })
+  equal([planned, would], ['planned', 'rolled_back'])
+  equal((await deployIn(engine, older)).outcome, 'rolled_back')
   const third = await kept()
   equal(third.length, 1)
   match(third[0] ?? '', / \S+\/there:baton-rollback-tagged$/)

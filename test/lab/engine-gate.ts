@@ -18,8 +18,16 @@ export interface EngineGate {
   close(): Promise<void>
 }
 
-/** Counts changes from the start of the container that does the switch. `holdAt`: which one to hold, from 1; 0 holds none. */
-export async function engineGate(engineSocket: string, socketPath: string, holdAt: number): Promise<EngineGate> {
+/**
+ * Counts changes from the start of the container that does the switch, or from the first rename, with which a switch begins: where a trial
+ * comes before, it starts a container too. `holdAt`: which one to hold, from 1; 0 holds none.
+ */
+export async function engineGate(
+  engineSocket: string,
+  socketPath: string,
+  holdAt: number,
+  from: 'start' | 'rename' = 'start',
+): Promise<EngineGate> {
   const changes: string[] = []
   const { promise: held, resolve } = Promise.withResolvers<void>()
   let isSwitching = false
@@ -42,14 +50,14 @@ export async function engineGate(engineSocket: string, socketPath: string, holdA
     response.on('close', () => onward.destroy())
     request.pipe(onward)
   }
-  let starts = 0
   let sendOn = (): void => {}
   const server = createServer((request, response) => {
     const { url = '' } = request
     if (isChange(request)) {
-      // the deployment itself starts only the container that does the switch
-      if (!isSwitching && url.endsWith('/start') && ++starts === 1) isSwitching = true
-      else if (isSwitching && !isOpen) {
+      const isFirst = !isSwitching && /\/(start|rename)(\?|$)/.exec(url)?.[1] === from
+      isSwitching ||= isFirst
+      // without a trial the deployment itself starts only the container that does the switch
+      if (isSwitching && !(isFirst && from === 'start') && !isOpen) {
         changes.push(request.method === 'DELETE' ? 'remove' : (/\/(\w+)(?:\?.*)?$/.exec(url)?.[1] ?? ''))
         if (changes.length === holdAt) {
           sendOn = () => pass(request, response)

@@ -176,7 +176,8 @@ def _found_again(it, now, options):
         why = f"{it['why']}; asked again: {(now or {}).get('why') or 'no answer'}"
         return {**it, "outcome": "unknown", **stop(why, EXIT["network"])}
     if now["running"] == it["to"] and not now["busy"]:
-        return {**it, "outcome": "rolled_back" if options["rollback"] else "updated", "why": None, "exit": 0}
+        is_back = options["rollback"] or (it["from"] and order(it["to"]) < order(it["from"]))
+        return {**it, "outcome": "rolled_back" if is_back else "updated", "why": None, "exit": 0}
     if now["running"] == it["from"]:
         last = now.get("lastOperation") or {}
         ours = last.get("to") == it["to"] and last.get("outcome") == "reverted"
