@@ -1,10 +1,13 @@
 // An application that serves HTTPS or HTTP/2 itself, with a certificate that nobody vouches for, as many do in a local network: it is
 // set up, built, installed, asked and updated like any other. And what its clients, a browser among them, see of a switch.
 
+import { once } from 'node:events'
 import { writeFile } from 'node:fs/promises'
 import { Agent, request } from 'node:https'
+import { connect as connectTcp } from 'node:net'
 import { join } from 'node:path'
-import type { TLSSocket } from 'node:tls'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { connect as connectTls, type TLSSocket } from 'node:tls'
 import { detect } from '../deploy/make/detect.ts'
 import { planInit } from '../deploy/make/init.ts'
 import { PROJECT } from '../deploy/make/place.ts'
@@ -16,6 +19,7 @@ import { type Adopted, adopted } from './fixtures/adopted.ts'
 import { makeCertificate } from './lab/certificate.ts'
 import { eventually } from './lab/systemd.ts'
 import { temporary } from './lab/temporary.ts'
+import { makeStubFleet, noAnsible } from './lab/stub-fleet.ts'
 import { comesTrue, launch, NO_BROWSER, openPage } from './panel/browser.ts'
 import { suite } from './suite.ts'
 
@@ -115,6 +119,47 @@ test('HTTPS, stop-first: built, asked and updated; clients lose no request and r
   is(counts.anew, 4, 'each client made one session, at its first connection')
 })
 
+for (const [name, text] of [
+  ['HTTPS', HTTPS],
+  ['HTTP/2 only', STREAMS],
+] as const) {
+  const register = name === 'HTTPS' ? test : test.long
+  register(`${name}: doctor asks it, and a fleet looks at it, moves it and takes it back`, async () => {
+    await using home = await adopted(AUTO + text, { scheme: 'https' })
+    const doctor = await home.word('doctor', '--json')
+    const { findings } = JSON.parse(doctor.stdout) as { findings: { check: string; level: string; message: string }[] }
+    equal(
+      findings.filter(({ level }) => level === 'problem'),
+      [],
+    )
+    match(findings.find(({ check }) => check === 'switch')?.message ?? '', /^stop-first; how long nobody is served/)
+    if (noAnsible !== null) return
+    await using fleet = await makeStubFleet(1)
+    await fleet.set('h1', 'beacon', `#!/bin/sh\nexec ${home.shell} "$@"\n`)
+    const moved = async (...args: string[]) => {
+      const { code, rows, stderr } = await fleet.move(...args, '--soak', '1s', '--waves', '100%')
+      return [code, rows['h1']?.outcome, rows['h1']?.from, rows['h1']?.to, code === 0 ? '' : stderr]
+    }
+    equal(await moved('--release', 'v1.1.0', '--check'), [0, 'untouched', 'v1.0.0', 'v1.1.0', ''])
+    equal(await moved('--release', 'v1.1.0'), [0, 'updated', 'v1.0.0', 'v1.1.0', ''])
+    equal(await moved('--rollback'), [0, 'rolled_back', 'v1.1.0', 'v1.0.0', ''])
+  })
+}
+
+test('HTTPS, stop-first: a client that is between its connection and its first request when the switch begins is answered', async () => {
+  await using home = await adopted(AUTO + HTTPS, { scheme: 'https' })
+  const ends: Promise<string>[] = []
+  const timer = setInterval(() => ends.push(slowAnswer(home.port)), 50)
+  try {
+    is((await updated(home)).cut, 0)
+  } finally {
+    clearInterval(timer)
+  }
+  const all = await Promise.all(ends)
+  equal(all.filter((end) => end !== '200').slice(0, 3), [])
+  ok(all.length > 30, `${all.length} clients`)
+})
+
 test('an application that takes HTTP/2 as streams, without requests, is updated and goes back', async () => {
   await using home = await adopted(AUTO + STREAMS)
   is((await updated(home)).cut, 0)
@@ -182,6 +227,24 @@ function answerOf(port: number, path: string): Promise<string> {
     asked.on('error', (cause: NodeJS.ErrnoException) => resolve(`${cause.code} ${cause.message}`))
     asked.end()
   })
+}
+
+/** Of a client that is far away: it takes 300 ms from its connection to its first byte. */
+async function slowAnswer(port: number): Promise<string> {
+  const below = connectTcp(port, '127.0.0.1')
+  const failed = new Promise<string>((resolve) => below.once('error', (cause) => resolve(cause.message)))
+  await Promise.race([once(below, 'connect'), failed])
+  await sleep(300)
+  const answered = new Promise<string>((resolve) => {
+    const over = connectTls({ socket: below, rejectUnauthorized: false })
+    over.on('error', (cause) => resolve(cause.message))
+    const asked = request({ createConnection: () => over, path: '/pid' }, (response) => {
+      response.resume().once('end', () => resolve(`${response.statusCode}`))
+    })
+    asked.on('error', (cause) => resolve(cause.message))
+    asked.end()
+  })
+  return await Promise.race([answered, failed])
 }
 
 /** Four clients, each with one connection that it keeps and a session that it resumes, asking all the time. */

@@ -137,7 +137,11 @@ export function finishOperation(
 }
 
 /** The outcome of an operation that is done. Whatever leads to an older release is a rollback for a person, also an update by its tag. */
-export function doneAs({ kind, from, to }: Pick<Operation, 'kind' | 'from' | 'to'>): 'updated' | 'rolled_back' {
+export function doneAs({
+  kind,
+  from,
+  to,
+}: Pick<Operation, 'kind' | 'to'> & { from: string | null }): 'updated' | 'rolled_back' {
   const isOlder = isTag(from) && isTag(to) && compareTags(to, from) < 0
   return kind === 'rollback' || isOlder ? 'rolled_back' : 'updated'
 }

@@ -22,6 +22,8 @@ const [YOUNG_MS, CALM_WAIT_MS] = [250, 60_000]
 const LOOK_EVERY_MS = 2
 const ATTEMPTS = 3
 const AGAIN_MS = 10_000
+/** how long a client may take from its connection to its first request, where the connection cannot move: two round trips */
+const NEW_MS = 1000
 /** how long registered connections may take to reach a point between two messages */
 const CARRY_MS = 1000
 /** how long the clients of closed connections may take to agree, and to read what was written to them before */
@@ -148,8 +150,9 @@ async function attemptOnce(options: QuietOptions): Promise<boolean> {
     for (;;) {
       for (const listener of movable) await moveIdle(listener, giving, signal)
       signal.throwIfAborted()
-      if (giving.isEmpty() && running(options).length === 0) return true
-      if (performance.now() > until) return false
+      const isLate = performance.now() > until
+      if (giving.isEmpty() && running(options).length === 0 && (isLate || !isAnyNew(listeners))) return true
+      if (isLate) return false
       await sleep(LOOK_EVERY_MS)
     }
   } finally {
@@ -175,6 +178,18 @@ function running({ listeners, carries }: QuietOptions): Running[] {
       .filter((socket) => (listener.movable ? !isUpgraded(socket) : responseOf(socket) !== null))
       .filter((socket) => !isEndless(socket))
       .map((socket) => ({ listener, socket })),
+  )
+}
+
+/**
+ * Whether a connection that cannot move was made a moment ago, or asked then: its handshake, its first request or the end of its last answer
+ * may be under way. It lasts for one answer (`askToClose`).
+ */
+function isAnyNew(listeners: readonly Listener[]): boolean {
+  const isNew = ({ busySince }: Listener, socket: Socket) => uptimeMs() - (busySince.get(socket) ?? 0) < NEW_MS
+  return listeners.some(
+    (listener) =>
+      !listener.movable && listener.isHttp && [...listener.sockets].some((socket) => isNew(listener, socket)),
   )
 }
 
