@@ -12,6 +12,7 @@ import type { ListenerSpec } from './sockets/listeners.ts'
 import { takeInheritance } from './handover/inheritance.ts'
 import { isTrial, makeTurn, type ProcessRole, type Turn } from './handover/turn.ts'
 import { ownValues, type Memory } from './handover/values.ts'
+import { ownWorks, type WorkCalls } from './handover/works.ts'
 import { makeLife, startedServing } from './life.ts'
 import { decideManagement, type Management, openOwnInstall } from './managed.ts'
 import { ownExecutable, ownStart } from './own.ts'
@@ -26,7 +27,7 @@ import { reasonOf } from './words/errors.ts'
 import type { Instance } from './words/state.ts'
 import { nodeCrypto } from './words/later.ts'
 
-export interface Agent extends Pick<Carries, 'carry' | 'carried'>, Memory, Pick<Turn, 'singleton'> {
+export interface Agent extends Pick<Carries, 'carry' | 'carried'>, Memory, Pick<Turn, 'singleton'>, WorkCalls {
   /** whether another process of the service lives at this moment, and which of the two this one is */
   readonly role: ProcessRole
   /** this process, as the status endpoint shows it */
@@ -81,6 +82,7 @@ export async function embed(options: EmbedOptions = {}): Promise<Agent> {
   warnOf(settings, management)
   const install = management.managed ? await openOwnInstall(settings, management.executable, management.receipt) : null
 
+  const { busy, whenQuiet } = ownWorks()
   const carries = makeCarries((message) => log({ event: 'warning', message }))
   const turn = makeTurn(settings.update.stopMs, (message) => log({ event: 'warning', message }))
   const serving = startedServing(carries, turn, inheritance !== null)
@@ -102,6 +104,8 @@ export async function embed(options: EmbedOptions = {}): Promise<Agent> {
     handOver,
     inherited,
     singleton: turn.singleton,
+    busy,
+    whenQuiet,
     get role() {
       if (isTrial()) return 'trial'
       if (serving.handingOver !== null && settings.order === 'start-first') return 'old'

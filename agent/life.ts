@@ -6,6 +6,7 @@ import type { Keeper } from './sockets/keeper.ts'
 import { closeListener, type Listener } from './sockets/listeners.ts'
 import type { Carries } from './handover/carry/carry.ts'
 import { bounded, type Turn } from './handover/turn.ts'
+import { ownWorks } from './handover/works.ts'
 import type { Settings, StopReason } from './settings.ts'
 
 /** What this process has only once it serves. */
@@ -85,12 +86,14 @@ export function makeLife(settings: Settings, serving: Serving): Life {
     hooks.drain()
     await farewell.endEndless()
     for (const listener of listeners) closeListener(listener)
-    const [parted] = await Promise.all([farewell.finish(settings.update.drainMs), keeper?.leave?.()])
+    const { drainMs } = settings.update
+    const [parted] = await Promise.all([farewell.finish(drainMs), keeper?.leave?.(), ownWorks().rest(drainMs)])
     if (Object.values(parted).some((count) => count > 0)) log({ event: 'parted', ...parted })
   }
   const stop = async (reason: string, code: number = EXIT.done): Promise<void> => {
     if (leaving.signal.aborted) return
     log({ event: 'stopping', signal: reason })
+    ownWorks().hold()
     serving.keeper?.stopping?.()
     leaving.abort(reason)
     const before = [...serving.listeners] // an author who closes the servers at the same signal takes them out of the list

@@ -5,6 +5,8 @@ import { beginProbation } from './serving-later.ts'
 import { BatonError, EXIT } from './words/errors.ts'
 import type { Command } from './sockets/start-with.ts'
 import { ownValues } from './handover/values.ts'
+import { ownWorks } from './handover/works.ts'
+import { busyOf, restFirst } from './handover/give/rest.ts'
 import { notifySystemd } from './sockets/systemd.ts'
 import type { Updater } from './http/routes.ts'
 import type { Life, Serving } from './life.ts'
@@ -15,7 +17,7 @@ import type { OperationRequest, Restart, Running } from './update/operation.ts'
 import { ownArguments, ownDirectory, ownStart } from './own.ts'
 import { NO_FIRST_CODE } from './managed.ts'
 import type { Settings } from './settings.ts'
-import { cancellation, type Instance, NO_HANDOVER, type Operation, type Status } from './words/state.ts'
+import { cancellation, type Instance, NO_HANDOVER, type Operation, type Outcome, type Status } from './words/state.ts'
 
 /** For an unmanaged install: every method throws not_managed, with the route to take. */
 export function unmanagedUpdater(
@@ -36,6 +38,7 @@ export function unmanagedUpdater(
     update: refuseLater,
     rollback: refuseLater,
     cancel: refuseLater,
+    proceed: refuseLater,
     check: refuseLater,
     status: refuseLater,
     operations: refuseLater,
@@ -66,8 +69,9 @@ export interface UpdaterOptions {
 function makeUpdater(options: UpdaterOptions): Updater {
   const { install, instance, life, serving, settings } = options
   let running: Running | null = null
+  let hurry = { isNow: false }
 
-  const start = async (asked: Omit<OperationRequest, 'who'>): Promise<Operation> => {
+  const start = async (asked: Omit<OperationRequest, 'who' | 'rest'> & { now?: boolean }): Promise<Operation> => {
     // The lock would refuse a second operation of this process too, but only after a look at the disk.
     if (running !== null && running.operation.outcome === null) throw inFlight(running.operation)
     if (serving.isSettling) await refuseInherited(install)
@@ -84,17 +88,11 @@ function makeUpdater(options: UpdaterOptions): Updater {
     }
     // Loads all code that the operation can need, its undo included: later it reads nothing of this release from the disk.
     const [{ begin }, parts] = await Promise.all([import('./update/operation.ts'), loadHandover()])
-    const begun = await begin(install, { ...asked, who: 'the service' }, restart)
-    running = begun
-    void begun.done.then(async ({ outcome }) => {
-      const wasHandingOver = serving.handingOver !== null
-      serving.handingOver = null
-      over.resolve()
-      const isReverted = outcome === 'reverted' || outcome === 'failed'
-      if (isClosed && isReverted) await startAnew(options)
-      if (isClosed) process.exit(EXIT.done)
-      if (wasHandingOver && !isReverted) await life.stop('the end of the successor')
-    })
+    const own = { isNow: asked.now === true }
+    const rest = restOf(options, () => own.isNow)
+    const begun = await begin(install, { ...asked, who: 'the service', rest }, restart)
+    ;[running, hurry] = [begun, own]
+    void begun.done.then(({ outcome }) => goOn(options, outcome, over.resolve, isClosed))
     return begun.operation
   }
 
@@ -104,7 +102,13 @@ function makeUpdater(options: UpdaterOptions): Updater {
 
   return {
     update: (tag, allowed) => start({ kind: 'update', tag, ...allowed }),
-    rollback: (restoreState) => start({ kind: 'rollback', tag: null, restoreState }),
+    rollback: (allowed) => start({ kind: 'rollback', tag: null, ...allowed }),
+    async proceed() {
+      const own = running?.operation
+      if (own?.waits?.some(({ code }) => code === 'work') !== true) throw (await answers()).waitsForNothing()
+      hurry.isNow = true
+      return own
+    },
     async cancel() {
       const own = running
       if (own === null || !own.cancel(cancellation('a request'))) throw (await answers()).tooLate(await status())
@@ -120,6 +124,28 @@ function makeUpdater(options: UpdaterOptions): Updater {
     policy: async (own) => (await import('./update/schedule/answer.ts')).policyReport(install, next, own),
     assertManaged: () => {},
     attend: async () => (await import('./update/schedule/attend.ts')).attend(options, start),
+  }
+}
+
+/** What this process does after an operation that it has begun. */
+async function goOn(options: UpdaterOptions, outcome: Outcome, over: () => void, isClosed: boolean): Promise<void> {
+  const { serving, life } = options
+  const wasHandingOver = serving.handingOver !== null
+  serving.handingOver = null
+  over()
+  ownWorks().resume()
+  const isReverted = outcome === 'reverted' || outcome === 'failed'
+  if (isClosed && isReverted) await startAnew(options)
+  if (isClosed) process.exit(EXIT.done)
+  if (wasHandingOver && !isReverted) await life.stop('the end of the successor')
+}
+
+/** Waits for the author's work before an operation of this process. */
+function restOf({ install, settings }: UpdaterOptions, isNow: () => boolean): NonNullable<OperationRequest['rest']> {
+  return async (operation, signal) => {
+    const busy = busyOf(settings.busy, operation, (await install.journal.read()).history)
+    const { busyMaxMs } = settings.update
+    await restFirst({ works: ownWorks(), busyMaxMs, busy, isNow }, operation, signal)
   }
 }
 

@@ -73,6 +73,7 @@ async function attempt(
     },
     download: makeDownload({ feed, disk, partialPath, stallMs, reconnectMs: 1, onProgress: () => {} }),
     verify: makeVerify({ service: 'beacon', disk, timeoutMs: 5_000 }),
+    rest: () => Promise.resolve(),
     swap: () => {
       swapped = true
       return Promise.resolve()

@@ -53,6 +53,7 @@ async function makeHost(anchor: Anchor, current = 'v1.0.0'): Promise<Host> {
           check: makeCheck({ feed: open, current: () => current, skip: () => false }),
           download: makeDownload({ feed: open, disk, partialPath, stallMs: 200, reconnectMs: 1, onProgress: () => {} }),
           verify: makeVerify({ service: 'beacon', disk, timeoutMs: 5_000 }),
+          rest: () => Promise.resolve(),
           swap: async (_candidate, release) => {
             swapped = release.tag
           },

@@ -22,12 +22,13 @@ import type { WebSocketLike } from '../handover/carry/websocket.ts'
 import { isTrial } from '../handover/turn.ts'
 import { inheritanceHere } from '../handover/inheritance.ts'
 import { ownValues, type Memory } from '../handover/values.ts'
+import { ownWorks, type WorkCalls } from '../handover/works.ts'
 import { ownRelease, ownStart } from '../own.ts'
 import type { EmbedOptions, StopReason } from '../settings.ts'
 import { takeSignalHandlers } from './on-signal.ts'
 import { type ListenOptions, startWith, type Wanted } from './start.ts'
 
-export interface Auto extends Pick<Agent, 'carry' | 'carried' | 'singleton'>, Memory {
+export interface Auto extends Pick<Agent, 'carry' | 'carried' | 'singleton'>, Memory, WorkCalls {
   /** resolves once servers of this process serve; never if none does */
   readonly agent: Promise<Agent>
   /** Registers `act`, which is called when this process stops accepting: there the author ends what cannot move. */
@@ -81,6 +82,9 @@ export function carryAll(server: WebSocketServerLike, { state = () => undefined 
 export const singleton: Auto['singleton'] = (...work) => auto.singleton(...work)
 export const handOver: Auto['handOver'] = (key, value) => auto.handOver(key, value)
 export const inherited: Auto['inherited'] = (key) => auto.inherited(key)
+/** As `agent.busy` and `agent.whenQuiet` of docs/author/background-work.md. In a worker or a child no switch knows of the work. */
+export const busy: Auto['busy'] = auto.busy
+export const whenQuiet: Auto['whenQuiet'] = auto.whenQuiet
 export const onDrain: Auto['onDrain'] = (act) => auto.onDrain(act)
 export const onResume: Auto['onResume'] = (act) => auto.onResume(act)
 export { isTrial }
@@ -101,6 +105,8 @@ function install(): State {
     handOver: (key, value) => ownValues().handOver(key, value),
     // a worker has a copy of the environment, but the values are the main thread's, and nobody tells a worker when they are complete
     inherited: async (key) => (isMainThread ? await ownValues().inherited(key) : undefined),
+    busy: ownWorks().busy,
+    whenQuiet: ownWorks().whenQuiet,
     onDrain: (act) => void state.drains.push(act),
     onResume: (act) => void state.resumes.push(act),
     onStop: (act) => void state.stops.push(act),

@@ -13,11 +13,16 @@ import type { Operation, PolicyReport, Status, VersionReport } from '../words/st
 export interface Updater {
   /**
    * `allowIrreversible`: a person allows a release with no way back; if it is false, throws irreversible for a release that is known to have none.
-   * `restoreState`: also puts the newest snapshot that the named release has left in the place of the database
+   * `restoreState`: also puts the newest snapshot that the named release has left in the place of the database. `now`: without waiting for work
    */
-  update(tag: string | null, allowed: { allowIrreversible: boolean; restoreState: boolean }): Promise<Operation>
+  update(
+    tag: string | null,
+    allowed: { allowIrreversible: boolean; restoreState: boolean; now: boolean },
+  ): Promise<Operation>
   /** `restoreState`: also puts the snapshot that the update took in the place of the database */
-  rollback(restoreState: boolean): Promise<Operation>
+  rollback(allowed: { restoreState: boolean; now: boolean }): Promise<Operation>
+  /** Has the operation in flight wait for work no longer. Throws too_late if there is none that does. */
+  proceed(): Promise<Operation>
   /** Ends the operation in flight with nothing changed. Throws too_late if there is none or its swap has begun. */
   cancel(): Promise<Operation>
   check(): Promise<VersionReport>
@@ -89,7 +94,7 @@ export function makeRoutes(
 }
 
 /** Whether the field `name` is `only`. Throws invalid_request if it is anything but `only`, false or absent. */
-function is(fields: Fields, name: 'allowIrreversible' | 'state', only: true | 'snapshot'): boolean {
+function is(fields: Fields, name: 'allowIrreversible' | 'now' | 'state', only: true | 'snapshot'): boolean {
   const value = fields[name]
   if (value === undefined || value === false || value === only) return value === only
   throw new BatonError('invalid_request', `expected ${only} in \`${name}\``)
@@ -110,11 +115,13 @@ function makeEndpoints(prefix: string, updater: Updater): ReadonlyMap<string, En
       await updater.update(fields['tag'] === undefined ? null : parseTag(fields['tag']), {
         allowIrreversible: is(fields, 'allowIrreversible', true),
         restoreState: is(fields, 'state', 'snapshot'),
+        now: is(fields, 'now', true),
       }),
     )
-  const rollback = async (fields: Fields) => accepted(await updater.rollback(is(fields, 'state', 'snapshot')))
+  const rollback = async (fields: Fields) =>
+    accepted(await updater.rollback({ restoreState: is(fields, 'state', 'snapshot'), now: is(fields, 'now', true) }))
   return new Map<string, Endpoint>([
-    ['', { POST: [['tag', 'allowIrreversible', 'state'], update] }],
+    ['', { POST: [['tag', 'allowIrreversible', 'state', 'now'], update] }],
     ['/check', { POST: [[], async () => ok(await updater.check())] }],
     ['/status', { GET: (request) => updater.status(waitOf(request)) }],
     ['/operations', { GET: async () => ({ operations: await updater.operations() }) }],
@@ -123,7 +130,8 @@ function makeEndpoints(prefix: string, updater: Updater): ReadonlyMap<string, En
       { GET: () => updater.policy(), POST: [['policy'], async ({ policy }) => ok(await updater.policy(policy))] },
     ],
     ['/cancel', { POST: [[], async () => ok(await updater.cancel())] }],
-    ['/rollback', { POST: [['state'], rollback] }],
+    ['/proceed', { POST: [[], async () => ok(await updater.proceed())] }],
+    ['/rollback', { POST: [['state', 'now'], rollback] }],
   ])
 }
 

@@ -58,6 +58,8 @@ export interface OperationRequest extends Asked {
   who: string
   /** error code if the lock is held; default update_in_flight */
   refusal?: ErrorCode
+  /** Resolves when the service has nothing under way that a switch would end; fills in `operation.waits`. Absent: nobody serves */
+  rest?: (operation: Operation, signal: AbortSignal) => Promise<void>
   /** called under the lock before anything is read or written; if it throws, `begin` throws the same and nothing has changed */
   prepare?: () => Promise<void>
 }
@@ -121,7 +123,8 @@ export async function begin(install: ManagedInstall, request: OperationRequest, 
     const abort = new AbortController()
     const cancel = (reason: BatonError): boolean => {
       // safe: the story checks the signal in the same turn of the event loop in which it enters the swap
-      if (!CANCELLABLE.includes(operation.stage) || operation.outcome !== null) return false
+      const isResting = operation.waits?.some(({ code }) => code === 'work') === true
+      if (!(CANCELLABLE.includes(operation.stage) || isResting) || operation.outcome !== null) return false
       abort.abort(reason)
       return true
     }
@@ -209,6 +212,7 @@ async function carryOut({ install, request, operation, restart, lock, signal }: 
     allowIrreversible: request.allowIrreversible === true,
     restoreState: request.restoreState === true,
     alone: request.alone ?? null,
+    rest: async (given) => await request.rest?.(operation, given),
     async restart(to) {
       const restarted = await restart(to, operation)
       open = restarted.open === true
@@ -217,7 +221,8 @@ async function carryOut({ install, request, operation, restart, lock, signal }: 
   let to = operation.to
   let failure: BatonError | null = null
   try {
-    to = request.kind === 'update' ? await update(request.tag, stages.steps, signal) : await rollBack(stages.steps)
+    to =
+      request.kind === 'update' ? await update(request.tag, stages.steps, signal) : await rollBack(stages.steps, signal)
   } catch (cause) {
     const { stage } = operation
     to = operation.to

@@ -48,6 +48,7 @@ export interface Stages {
 
 interface StagesOptions {
   restart(to: string): Promise<void>
+  rest(signal: AbortSignal): Promise<void>
   allowIrreversible: boolean
   /** restores data that the release itself has left: it has worked on them, so there is no rehearsal */
   restoreState: boolean
@@ -56,11 +57,8 @@ interface StagesOptions {
 }
 
 /** Updates `operation` as the stages go on. */
-export function makeStages(
-  install: ManagedInstall,
-  operation: Operation,
-  { restart, allowIrreversible, restoreState, alone }: StagesOptions,
-): Stages {
+export function makeStages(install: ManagedInstall, operation: Operation, options: StagesOptions): Stages {
+  const { restart, rest, allowIrreversible, restoreState, alone } = options
   const { journal, feed } = install
   const { enter, leave } = makeClock(install, operation)
   let [state, placed, publishedBad] = [null as JournalState | null, null as Placed | null, false]
@@ -99,6 +97,7 @@ export function makeStages(
         throw cause
       }
     },
+    rest,
     async swap(candidate, release) {
       placed = { tag: release.tag, sha256: release.asset.executable?.sha256 ?? null }
       await enter('swap')

@@ -16,6 +16,8 @@ export interface Steps {
   check(tag: string | null, signal?: AbortSignal): Promise<Release | null>
   download(release: Release, signal?: AbortSignal): Promise<Candidate>
   verify(candidate: Candidate, release: Release, signal?: AbortSignal): Promise<void>
+  /** Waits for the work that the service has under way, which a switch would end. */
+  rest(signal: AbortSignal): Promise<void>
   /** Snapshots the database, keeps the running executable as `.backup`, puts the candidate in its place. */
   swap(candidate: Candidate, release: Release): Promise<void>
   /** Exchanges the executable and `.backup`. Resolves to the tag of the restored one. */
@@ -30,6 +32,7 @@ export async function update(tag: string | null, steps: Steps, signal: AbortSign
   if (release === null) return null
   await using candidate = await steps.download(release, signal) // removed again on every way out before the swap
   await steps.verify(candidate, release, signal)
+  await steps.rest(signal)
   signal.throwIfAborted()
   await steps.swap(candidate, release) // the commit line: above it nothing has changed
   await steps.restart(release.tag)
@@ -37,7 +40,9 @@ export async function update(tag: string | null, steps: Steps, signal: AbortSign
 }
 
 /** One rollback: no check, no download. Resolves to the tag moved to. */
-export async function rollBack(steps: Steps): Promise<string> {
+export async function rollBack(steps: Steps, signal: AbortSignal): Promise<string> {
+  await steps.rest(signal)
+  signal.throwIfAborted()
   const to = await steps.restore()
   await steps.restart(to)
   return to

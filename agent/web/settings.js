@@ -2,7 +2,7 @@
 // Must hold: nothing from the service becomes markup (page.js, notes.js), the password is never in a URL (endpoints.js), polling never
 // stops for good (polling.js), and the page claims nothing that it has not seen (follow.js).
 
-import { askAgain, askNamed, askOffered, askRollback, cancel, pause, skip, turn } from './settings/actions.js'
+import { askAgain, askNamed, askOffered, askRollback, cancel, pause, proceed, skip, turn } from './settings/actions.js'
 import { memory } from './settings/memory.js'
 import { announce, onUse, put, ui } from './settings/page.js'
 import { askToken, check, followNow, look, poll, wake } from './settings/polling.js'
@@ -51,6 +51,7 @@ onUse(ui.update, askOffered)
 onUse(ui.again, askAgain)
 onUse(ui.rollback, askRollback)
 onUse(ui.cancel, cancel)
+onUse(ui.proceed, proceed)
 onUse(ui.pause, pause)
 onUse(ui.skip, skip)
 ui.auto.addEventListener('change', turn)

@@ -19,6 +19,7 @@ export const UPDATE_BOUNDS = {
   quietMs: [0, 600_000, 2_000],
   // more than `stopMs` and `quietMs` together: what two limits allow, a third one must not forbid
   maxPauseMs: [100, 600_000, 15_000],
+  busyMaxMs: [0, 86_400_000, 600_000],
 } as const
 
 /** What a member of `update` sets. */
@@ -32,6 +33,7 @@ export const TIME_SETTINGS = {
   hangTimeout: 'hangMs',
   quietTimeout: 'quietMs',
   maxPause: 'maxPauseMs',
+  busyMax: 'busyMaxMs',
 } as const satisfies Readonly<Record<string, keyof typeof UPDATE_BOUNDS>>
 
 export const BUSY = ['cut', 'give-up'] as const

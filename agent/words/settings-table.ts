@@ -162,9 +162,14 @@ const UPDATE: Readonly<Record<string, Setting>> = {
     type: 'string',
     enum: BUSY,
     description:
-      'stop-first, after the last try: `cut` closes the requests that still run, and counts them; `give-up` ends the update as ' +
-      '`failed` (`busy`, exit 7). Default: `give-up` for an automatic update, `cut` for one that a person asks for. A rollback always cuts',
+      'what happens to work that does not end within `busyMax`, and, stop-first, to requests after the last try: `cut` ends it, and counts the requests; ' +
+      '`give-up` ends the update as `failed` (`busy`, exit 7). Default: `cut`, and `give-up` for an automatic update, until it has given up five times. A rollback always cuts',
   },
+  busyMax: time(
+    'busyMax',
+    'how long a switch waits for the work that the application has said is under way (`agent.busy`), before anything is swapped. Then `busy` decides. ' +
+      'A person may go on at once: `upgrade --now`',
+  ),
   maxPause: time(
     'maxPause',
     'stop-first: an update that is expected to make clients wait longer is refused (`refused`, exit 7). What is expected is the ' +

@@ -38,6 +38,7 @@ export const WAIT_CODES = [
   'report', // why
   // an operation
   'requests', // why
+  'work', // count, why
 ] as const
 export type WaitCode = (typeof WAIT_CODES)[number]
 

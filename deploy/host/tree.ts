@@ -85,6 +85,14 @@ const REHEARSE = {
   },
 } as const satisfies Flags
 
+const NOW = {
+  now: {
+    type: 'boolean',
+    advanced: true,
+    description: 'end the work that the application has under way, without waiting for it',
+  },
+} as const satisfies Flags
+
 const RESTORE_STATE = {
   'restore-state': {
     type: 'boolean',
@@ -139,6 +147,7 @@ const WORDS: readonly Word[] = [
       ...ACTING,
       ...IRREVERSIBLE,
       ...REHEARSE,
+      ...NOW,
       ...PAUSE,
       all: { ...ALL.all, description: 'every service of this host, or of this user, until one fails' },
     },
@@ -333,6 +342,7 @@ function contextFrom(values: Values, build: HostProgram, about: { command: strin
       release: text('tag') ?? null,
       allowIrreversible: values[IRREVERSIBLE_FLAG] === true,
       restoreState: values['restore-state'] === true,
+      now: values['now'] === true,
       rehearse: values['trial'] === true,
       dryRun: values['dry-run'] === true,
       yes: values['yes'] === true,

@@ -63,6 +63,7 @@ async function served(updater: Partial<Updater> = {}, basePath = ''): Promise<Se
       note('update', tag, allowIrreversible, ...(restoreState ? ['its data'] : [])),
     rollback: () => note('rollback'),
     cancel: () => note('cancel'),
+    proceed: () => note('proceed'),
     check: () => note('check'),
     status: (wait) => note('status', ...(wait === null ? [] : [wait.mostMs])),
     operations: () => note('operations'),

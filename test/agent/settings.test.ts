@@ -29,6 +29,7 @@ test('have a default for all that is not asked for, and are frozen', () => {
     stopMs: 10_000,
     quietMs: 2_000,
     maxPauseMs: 15_000,
+    busyMaxMs: 600_000,
   })
   equal([settings.order, settings.busy], ['stop-first', null])
   equal([settings.database, settings.healthPath, settings.basePath], [null, null, ''])

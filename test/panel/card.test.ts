@@ -424,6 +424,27 @@ test('an update can be cancelled before the swap, by keyboard too, and the end i
   assertQuiet(watched)
 })
 
+test('an update that waits for work of the application says so, and goes on at a key', async () => {
+  await using stub = await served()
+  await using watched = await openPage(browser)
+  const { page } = watched
+  await signIn(page, stub.url, TOKEN)
+  const running = await startUpdate(page, stub)
+  running.stage = 'verify'
+  const why = '"export 7", under way for 40s'
+  running.waits = [{ code: 'work', says: `it waits for ${why}`, count: 1, why }]
+  await shown(page, '#detail', `it waits for ${why}`)
+  await shown(page, '#proceed', 'Update now, ending the work')
+  assert.ok(await page.isVisible('#cancel'))
+  await page.focus('#proceed')
+  await page.keyboard.press('Enter')
+  await page.waitForSelector('#proceed', { state: 'hidden' })
+  assert.is(running.waits, undefined)
+  finish(stub, running, 'cancelled')
+  await shown(page, '#outcomeTitle', 'Cancelled')
+  assertQuiet(watched)
+})
+
 test('the result and the history say how the release did on a copy of the data', async () => {
   const why = 'v1.0.0 starts on the data that v1.1.0 leaves, and its author names no request that writes'
   for (const [rehearsal, line] of [

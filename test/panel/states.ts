@@ -366,6 +366,18 @@ export const STATES: readonly State[] = [
     },
   },
   {
+    name: 'work',
+    async reach(page, stub) {
+      const why = '"export 7", under way for 40s'
+      await enter(
+        page,
+        stub,
+        busy({ stage: 'verify', waits: [{ code: 'work', says: `it waits for ${why}`, count: 1, why }] }),
+      )
+      await page.waitForSelector('#proceed:visible')
+    },
+  },
+  {
     name: 'cancelled',
     reach: async (page, stub) => await enter(page, stub, ended({ outcome: 'cancelled', stage: 'download' })),
   },

@@ -95,6 +95,12 @@ export async function serveStub({
       }
       return running
     },
+    proceed: async () => {
+      const { operation: running } = world.status
+      if (running === null || running.waits === undefined) throw new BatonError('too_late', 'no operation waits')
+      delete running.waits
+      return running
+    },
     check: async () => ({ ...world.report, running: world.status.instance.version, checkedAt: secondsAgo(0) }),
     status: async () => world.status,
     policy: async (own: unknown) => {

@@ -19,6 +19,7 @@ import { notifySystemd } from '../../sockets/systemd.ts'
 import { ticketsOf } from '../../sockets/tickets.ts'
 import { took } from '../moments.ts'
 import { privateServer } from '../private.ts'
+import { ownWorks } from '../works.ts'
 import { type DoorHolder, spawnHolder } from './child.ts'
 import { makeGiving } from './giving.ts'
 import type { SwitchOptions } from './options.ts'
@@ -115,7 +116,7 @@ async function beQuiet(here: Here, holder: DoorHolder): Promise<void> {
   const { tell, give, also, gone } = holder
   const giving = makeGiving({ has: () => true, give, tell, gone, listeners, report })
   also(giving.hear)
-  const quiet = quietOptions(here, holder, giving)
+  const quiet = { ...quietOptions(here, holder, giving), busy: await options.busy() }
   try {
     if (!(await comeToRest(quiet))) throw blameless('busy', `${tag}: requests did not end in time`)
   } catch (cause) {
@@ -179,13 +180,13 @@ async function aborted(signal: AbortSignal): Promise<unknown> {
   return signal.reason
 }
 
-function quietOptions(here: Here, holder: DoorHolder, giving: QuietOptions['giving']): QuietOptions {
+function quietOptions(here: Here, holder: DoorHolder, giving: QuietOptions['giving']): Omit<QuietOptions, 'busy'> {
   const { options, stop } = here
-  const { report, busy, kind, log } = options
+  const { report, kind, log } = options
   return {
     ...options,
     giving,
-    busy: kind === 'rollback' ? 'cut' : busy,
+    isAtWork: () => ownWorks().underWay().length > 0,
     isPatient: kind === 'update',
     onPause() {
       here.pausedAt = performance.now()

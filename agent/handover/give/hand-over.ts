@@ -12,6 +12,7 @@ import { expectedPause, lastPause } from '../../words/pause.ts'
 import { writeValues } from '../values-file.ts'
 import { handOverAlone } from './alone.ts'
 import type { Ours, SwitchOptions } from './options.ts'
+import { busyOf } from './rest.ts'
 import { handOver, MustBeAlone } from './start-first.ts'
 
 /** The operation that the switch is a part of, and what the author has said. */
@@ -57,15 +58,14 @@ function optionsOf(
   const began = performance.now()
   const { id, kind, from } = operation
   const { service, order, healthPath, busy, log } = settings
-  // nobody waits for an automatic update: it can be tried again
-  const usual = operation.by === 'schedule' ? 'give-up' : 'cut'
-  const said = { service, order, healthPath, busy: busy ?? usual, log }
+  const said = { service, order, healthPath, log }
   const { stallMs: _ofDownloads, ...limits } = settings.update
   const warn = (message: string) => log({ event: 'warning', message })
   return {
     ...ours,
     ...said,
     ...limits,
+    busy: async () => busyOf(busy, operation, (await journal.read()).history),
     operationId: id,
     kind,
     from,

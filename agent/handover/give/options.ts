@@ -43,13 +43,15 @@ export interface Ours {
 
 /** what an author has said, and what an operator has changed */
 type Said = Pick<Settings, 'service' | 'order' | 'healthPath' | 'log'> &
-  Omit<Settings['update'], 'stallMs'> & { busy: Busy }
+  Omit<Settings['update'], 'stallMs' | 'busyMaxMs'>
 
 export interface SwitchOptions extends Ours, Said {
   /** of the release that serves */
   from: string
   operationId: string
   kind: Kind
+  /** what becomes of requests that do not end */
+  busy(): Promise<Busy>
   /** how long clients will have to wait; null: not known */
   expected(): Promise<ExpectedPause | null>
   /** whether the last switch had to let the held sockets go before any release started */

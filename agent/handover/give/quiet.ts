@@ -33,6 +33,8 @@ export interface QuietOptions {
   listeners: readonly Listener[]
   carries: Carries
   giving: Giving
+  /** whether the author's work is under way */
+  isAtWork(): boolean
   report: HandoverReport
   quietMs: number
   drainMs: number
@@ -151,7 +153,8 @@ async function attemptOnce(options: QuietOptions): Promise<boolean> {
       for (const listener of movable) await moveIdle(listener, giving, signal)
       signal.throwIfAborted()
       const isLate = performance.now() > until
-      if (giving.isEmpty() && running(options).length === 0 && (isLate || !isAnyNew(listeners))) return true
+      const isStill = giving.isEmpty() && running(options).length === 0 && !options.isAtWork()
+      if (isStill && (isLate || !isAnyNew(listeners))) return true
       if (isLate) return false
       await sleep(LOOK_EVERY_MS)
     }

@@ -17,6 +17,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { reasonOf } from '../../words/errors.ts'
 import { conduct } from '../conduct.ts'
+import { ownWorks } from '../works.ts'
 import { rejected, spawnSuccessor, type Successor } from './child.ts'
 import { drain } from './connections.ts'
 import { type Giving, makeGiving } from './giving.ts'
@@ -172,7 +173,8 @@ async function move(successor: Successor, giving: Giving, options: SwitchOptions
   options.onDrain()
   const limits = { drainMs: options.drainMs, drainMaxMs: options.drainMaxMs }
   const warn = (message: string) => log({ event: 'warning', message })
-  await drain({ listeners, giving, carries: options.carries, limits, report, signal, warn })
+  const drained = drain({ listeners, giving, carries: options.carries, limits, report, signal, warn })
+  await Promise.all([drained, ownWorks().rest(options.drainMs)])
   const { moved, carried, ended, cut } = report
   log({ event: 'drained', moved, carried, ended, cut })
   took('drained')

@@ -47,6 +47,14 @@ function sayRefused(answer) {
   else state.notice = answer.code === 'update_in_flight' ? t('notice.taken') : faultText(answer)
 }
 
+/** Ends the application's work for which the operation waits; the button says so. */
+export async function proceed() {
+  const answer = await call('POST', '/proceed')
+  if (answer.kind !== 'ok' && answer.code !== 'too_late') sayRefused(answer)
+  render()
+  void poll()
+}
+
 /** Does not ask first: before the swap nothing has changed, and after it the service refuses. */
 export async function cancel() {
   const { operation } = state.status

@@ -3,7 +3,7 @@
 import { compareTags } from './offer.js'
 import { announce, enable, icon, make, put, show, ui } from './page.js'
 import { isSilent, sinceMs, state } from './state.js'
-import { bytes, clock, duration, language, now, remaining, t } from './words.js'
+import { bytes, clock, duration, language, now, remaining, t, waiting } from './words.js'
 
 const STAGES = { update: ['check', 'download', 'verify', 'swap', 'restart'], rollback: ['swap', 'restart'] }
 /** the last stage in which an operation can be cancelled: nothing has changed yet */
@@ -47,8 +47,9 @@ function renderBar(figures) {
   ui.progress.value = figures.value
 }
 
-function detailOf({ instance }, { kind, stage, progress }, to, proving) {
+function detailOf({ instance }, { kind, stage, progress, waits = [] }, to, proving) {
   const { phase } = state.phase
+  if (isResting(waits)) return waiting(waits[0])
   if (phase === 'unconfirmed') {
     const same = instance.id === state.follow.instanceId
     return t(same ? 'detail.same' : 'detail.unconfirmed', { version: instance.version, to })
@@ -88,9 +89,16 @@ function servingOf(phase, from, to, alone) {
   return to === null ? t('serving.old.unknown') : t(`serving.old${suffix}`, { from, to })
 }
 
-function renderCancel({ id, kind, stage, outcome }) {
+/** Whether the operation waits for work of the application. */
+const isResting = (waits) => waits[0]?.code === 'work'
+
+function renderCancel({ id, kind, stage, outcome, waits = [] }) {
+  const work = isResting(waits)
+  show(ui.proceed, work)
+  if (work) put(ui.proceed, t('proceed'))
+  enable(ui.proceed, !isSilent())
   const stages = STAGES[kind]
-  const early = stages.indexOf(stage) <= stages.indexOf(LAST_TO_CANCEL)
+  const early = work || stages.indexOf(stage) <= stages.indexOf(LAST_TO_CANCEL)
   show(ui.cancel, early && outcome === null)
   put(ui.cancel, t(state.cancelling === id ? 'stopping' : 'stop'))
   enable(ui.cancel, state.cancelling !== id && !isSilent())

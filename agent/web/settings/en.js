@@ -159,6 +159,7 @@ export const en = {
   'stage.now': 'under way',
   'stage.next': 'to come',
   stop: 'Cancel update',
+  proceed: 'Update now, ending the work',
   stopping: 'Cancelling …',
   'detail.check': 'Looking for the release.',
   'detail.download': '{bytes} of {total}',
@@ -297,4 +298,5 @@ export const en = {
   'wait.yanked': '',
   'wait.rules': '',
   'wait.report': '',
+  'wait.work': '',
 }

@@ -154,6 +154,7 @@ export const zh = {
   'stage.now': '进行中',
   'stage.next': '未开始',
   stop: '取消更新',
+  proceed: '立即更新并结束任务',
   stopping: '正在取消……',
   'detail.check': '正在查找版本。',
   'detail.download': '{bytes} / {total}',
@@ -292,4 +293,5 @@ export const zh = {
   'wait.yanked': '正在运行的 {tag} 已被发布者撤回，请回滚。',
   'wait.rules': '规则有误，因此不会自动安装。',
   'wait.report': '无法通知 `update.onOutcome` 的程序。',
+  'wait.work': '等待应用的任务结束',
 }

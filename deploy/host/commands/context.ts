@@ -21,6 +21,7 @@ export interface HostFlags {
   /** a person allows a release with no way back */
   allowIrreversible: boolean
   restoreState: boolean
+  now: boolean
   rehearse: boolean
   dryRun: boolean
   yes: boolean

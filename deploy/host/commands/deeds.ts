@@ -102,8 +102,8 @@ export interface Done {
 }
 
 export function requestFor({ flags }: Context, who: string, request: Pick<Operate, 'kind' | 'tag'>): Operate {
-  const { allowIrreversible, restoreState, rehearse, lockTimeoutMs, healthTimeoutMs, healthUrl } = flags
-  return { ...request, allowIrreversible, restoreState, rehearse, who, lockTimeoutMs, healthTimeoutMs, healthUrl }
+  const { allowIrreversible, restoreState, now, rehearse, lockTimeoutMs, healthTimeoutMs, healthUrl } = flags
+  return { ...request, allowIrreversible, restoreState, now, rehearse, who, lockTimeoutMs, healthTimeoutMs, healthUrl }
 }
 
 /** Throws the error of an operation that did not succeed. Its members say how far the operation came. */

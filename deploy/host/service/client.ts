@@ -25,9 +25,12 @@ export interface Client {
   status(): Promise<Status | null>
   check(): Promise<VersionReport>
   /** `allowIrreversible`: a person allows a release with no way back; `restoreState`: with the data that the named release has left */
-  update(tag: string | null, allowed: { allowIrreversible: boolean; restoreState: boolean }): Promise<Operation>
+  update(
+    tag: string | null,
+    allowed: { allowIrreversible: boolean; restoreState: boolean; now: boolean },
+  ): Promise<Operation>
   /** `restoreState`: with the data of before the update */
-  rollback(restoreState: boolean): Promise<Operation>
+  rollback(allowed: { restoreState: boolean; now: boolean }): Promise<Operation>
   /** Cancels the operation in flight and returns it; follow it to its end. Throws too_late after the swap. */
   cancel(): Promise<Operation>
   /** What may go by itself. `own`: what the panel wants of it from now on. */
@@ -85,17 +88,18 @@ export function connect({ address, basePath, token }: Access): Client {
       return expected(answer, 200) as Status
     },
     check: async () => expected(await ask('/check', 'POST', undefined, 60_000), 200) as VersionReport,
-    update: async (tag, { allowIrreversible, restoreState }) => {
+    update: async (tag, { allowIrreversible, restoreState, now }) => {
       // an older service refuses a field that it does not know
       const body = {
         ...(tag === null ? {} : { tag }),
         ...(allowIrreversible ? { allowIrreversible } : {}),
         ...(restoreState ? SNAPSHOT : {}),
+        ...(now ? { now } : {}),
       }
       return operationIn(expected(await ask('', 'POST', body), 202))
     },
-    rollback: async (restoreState) => {
-      const body = restoreState ? SNAPSHOT : undefined
+    rollback: async ({ restoreState, now }) => {
+      const body = { ...(restoreState ? SNAPSHOT : {}), ...(now ? { now } : {}) }
       return operationIn(expected(await ask('/rollback', 'POST', body), 202))
     },
     cancel: async () => operationIn(expected(await ask('/cancel', 'POST'), 200)),

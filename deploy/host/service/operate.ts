@@ -170,10 +170,7 @@ async function askOnce(
 ): Promise<Operation & { gate?: HealthGate }> {
   let started: Operation
   try {
-    started =
-      request.kind === 'update'
-        ? await client.update(request.tag, request)
-        : await client.rollback(request.restoreState)
+    started = request.kind === 'update' ? await client.update(request.tag, request) : await client.rollback(request)
   } catch (cause) {
     throw await explained(cause, client)
   }

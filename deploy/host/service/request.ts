@@ -10,6 +10,8 @@ export interface Operate {
   allowIrreversible: boolean
   /** with the data that the release has left, as its newest snapshot has them */
   restoreState: boolean
+  /** without waiting for work that the application has under way */
+  now: boolean
   /** a dry run of an update: with the rehearsal */
   rehearse: boolean
   /** holder of the lock, as others see it: `shop upgrade` */

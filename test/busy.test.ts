@@ -1,0 +1,184 @@
+// Work that belongs to no request: a switch and a stop wait for it, a person may go on, and work that never ends bars nobody for ever.
+
+import { readFile } from 'node:fs/promises'
+import { dirname, join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
+import type { Operation, Status } from '../agent/index.ts'
+import { makeWorks } from '../agent/handover/works.ts'
+import { busyOf } from '../agent/handover/give/rest.ts'
+import { PROJECT } from '../deploy/make/place.ts'
+import { equal, is, match, ok, rejects } from './assert.ts'
+import { type Adopted, adopted } from './fixtures/adopted.ts'
+import { ask } from './fixtures/install.ts'
+import { isLong, suite } from './suite.ts'
+
+const test = suite('busy', { timeoutMs: 180_000 })
+const AUTO = `from '${join(PROJECT, 'agent/adapters/auto.ts')}'`
+const LISTEN = `.listen(Number(process.env.PORT), process.env.HOST)`
+const ROUNDS = isLong ? 25 : 2
+
+const HEAD = `import { busy, singleton, whenQuiet, isTrial } ${AUTO}
+  import { release } ${AUTO.replace('auto.ts', 'release.ts')}
+  import { appendFileSync } from 'node:fs'
+  import { createServer } from 'node:http'
+  let count = 0
+  const note = (what, id) => isTrial() || appendFileSync('jobs', what + ' ' + id + '\\n')
+  async function job(ms) {
+    const id = process.pid + '.' + count++
+    note('begin', id)
+    await new Promise((resolve) => setTimeout(resolve, ms))
+    note('end', id)
+  }
+  createServer((request, response) => {
+    if (request.url === '/hang') busy('hangs').hung = true
+    response.end(release.tag)
+  })${LISTEN}
+`
+/** the next job begins when the last has ended, unless a switch is asked for */
+const POLITE = `${HEAD}
+  for (;;) {
+    await whenQuiet()
+    await busy('export', () => job(700))
+  }`
+/** knows only that another process may live */
+const CLOCK = `${HEAD}
+  let timer
+  singleton('mails', () => (timer = setInterval(() => void busy('mail', job(150)), 600)), () => clearInterval(timer))`
+
+for (const order of ['start-first', 'stop-first'] as const) {
+  for (const [what, source] of [
+    ['that wait for each other', POLITE],
+    ['that come by a clock', CLOCK],
+  ] as const) {
+    test(`${order}: jobs ${what} are whole over updates and rollbacks`, async () => {
+      await using it = await adopted(source, { order })
+      let waited = 0
+      for (let round = 0; round < ROUNDS; round++) {
+        for (const [path, body, outcome] of [
+          ['/admin/update', { tag: 'v1.1.0' }, 'updated'],
+          ['/admin/update/rollback', undefined, 'rolled_back'],
+        ] as const) {
+          await sleep(137 * round)
+          const looks = new AbortController()
+          const seen = seesWork(it, looks.signal)
+          is((await it.operate(path, body)).outcome, outcome)
+          looks.abort()
+          waited += await seen
+        }
+      }
+      is((await it.word('stop', '--user')).exitCode, 0)
+      const jobs = await jobsOf(it)
+      ok(jobs.begun.length > 3, `${jobs.begun.length} jobs`)
+      equal(jobs.begun.toSorted(), jobs.ended.toSorted())
+      if (source === POLITE) ok(waited > 0, 'it said what it waited for')
+    })
+  }
+}
+
+test('work that never ends: a person is told what is waited for, cancels, or goes on; after `busyMax` the switch does', async () => {
+  await using it = await adopted(HEAD, {}, { update: { busyMax: '2s' } })
+  await ask(it.port, 'GET', '/hang', null)
+  const cancelled = await it.operate('/admin/update', { tag: 'v1.1.0' }, async () => {
+    const wait = await waits(it)
+    equal([wait.code, wait.count], ['work', 1])
+    match(wait.says, /^it waits for "hangs", under way for \d+(s|m)?$/)
+    is((await ask(it.port, 'POST', '/admin/update/cancel', it.password)).status, 200)
+  })
+  equal([cancelled.outcome, cancelled.waits], ['cancelled', undefined])
+  const proceeded = await it.operate('/admin/update', { tag: 'v1.1.0' }, async () => {
+    await waits(it)
+    is((await ask(it.port, 'POST', '/admin/update/proceed', it.password)).status, 200)
+  })
+  is(proceeded.outcome, 'updated')
+  const nothing = await ask(it.port, 'POST', '/admin/update/proceed', it.password)
+  equal([nothing.status, (nothing.body as { code: string }).code], [409, 'too_late'])
+  await ask(it.port, 'GET', '/hang', null)
+  const back = await it.operate('/admin/update/rollback', undefined, async () => void (await waits(it)))
+  is(back.outcome, 'rolled_back', 'after two seconds')
+  await ask(it.port, 'GET', '/hang', null)
+  const began = performance.now()
+  is((await it.word('upgrade', '--user', '--now', '-q')).exitCode, 0)
+  is(String((await ask(it.port, 'GET', '/', null)).body), 'v1.1.0')
+  ok(performance.now() - began < 60_000)
+})
+
+test('`busy: give-up`: the update ends with nothing changed, and the work goes on', async () => {
+  await using it = await adopted(HEAD, {}, { update: { busyMax: '1s', busy: 'give-up' } })
+  await ask(it.port, 'GET', '/hang', null)
+  const { outcome, error } = await it.operate('/admin/update', { tag: 'v1.1.0' })
+  equal([outcome, error?.code], ['failed', 'busy'])
+  match(error?.message ?? '', /^"hangs", under way for \ds: did not end within 1s \(`busyMax`\)$/)
+  is(String((await ask(it.port, 'GET', '/', null)).body), 'v1.0.0')
+  const said = await it.word('upgrade', '--user', '--json')
+  is(said.exitCode, 7)
+})
+
+test('an automatic update gives up five times', () => {
+  const ended = { by: 'schedule', to: 'v1.1.0', error: { code: 'busy', message: '' } } as Operation
+  const next = { by: 'schedule', kind: 'update', to: 'v1.1.0' } as const
+  const times = (count: number) => Array.from({ length: count }, () => ended)
+  for (const count of [0, 4]) is(busyOf(null, next, times(count)), 'give-up')
+  is(busyOf(null, next, times(5)), 'cut')
+  is(busyOf('give-up', next, times(5)), 'give-up', 'an operator has said so')
+  is(busyOf(null, { ...next, to: 'v1.2.0' }, times(5)), 'give-up', 'another release')
+  is(busyOf(null, { kind: 'update', to: 'v1.1.0' }, []), 'cut', 'a person')
+  is(busyOf('give-up', { kind: 'rollback', to: 'v1.0.0' }, []), 'cut', 'a way back')
+})
+
+test('what the author calls: the result and the error are those of the work, and `whenQuiet` waits only while a switch is asked for', async () => {
+  const works = makeWorks()
+  is(await works.busy('a', async () => 7), 7)
+  await rejects(
+    works.busy('b', () => {
+      throw new Error('own')
+    }),
+    (error) => error instanceof Error && error.message === 'own',
+  )
+  equal(works.underWay(), [])
+  const end = works.busy('c'.repeat(500))
+  is(works.underWay()[0]?.reason.length, 100)
+  let isQuiet = false
+  works.hold()
+  void works.whenQuiet().then(() => (isQuiet = true))
+  const resting = works.rest(60_000)
+  await sleep(50)
+  end()
+  end()
+  await resting
+  is(isQuiet, false)
+  works.resume()
+  await works.whenQuiet()
+  is(isQuiet, true)
+  works.busy('d')
+  await works.rest(30)
+})
+
+test.run()
+
+async function waits(it: Adopted): Promise<NonNullable<Operation['waits']>[number]> {
+  for (const deadline = Date.now() + 30_000; Date.now() < deadline; await sleep(20)) {
+    const { body } = await ask(it.port, 'GET', '/admin/update/status', it.password)
+    const [wait] = (body as Status).operation?.waits ?? []
+    if (wait !== undefined) return wait
+  }
+  throw new Error('it waits for nothing')
+}
+
+/** How many looks at the status have shown that the operation waits for work. */
+async function seesWork(it: Adopted, signal: AbortSignal): Promise<number> {
+  let seen = 0
+  while (!signal.aborted) {
+    const { body } = await ask(it.port, 'GET', '/admin/update/status', it.password).catch(() => ({ body: null }))
+    if ((body as Status | null)?.operation?.waits?.[0]?.code === 'work') seen++
+    await sleep(20)
+  }
+  return seen
+}
+
+async function jobsOf({ configPath }: Adopted): Promise<{ begun: string[]; ended: string[] }> {
+  const path = join(dirname(dirname(dirname(configPath))), '.local', 'state', 'shop', 'jobs')
+  const lines = (await readFile(path, 'utf8')).trim().split('\n')
+  const of = (what: string) =>
+    lines.filter((line) => line.startsWith(`${what} `)).map((line) => line.split(' ')[1] ?? '')
+  return { begun: of('begin'), ended: of('end') }
+}
