@@ -11,6 +11,7 @@ import { nodeFiles } from './words/later.ts'
 import { type Anchor, type ReleaseKind, serviceName } from './words/release.ts'
 import type { Rehearse } from './words/rehearsal.ts'
 import type { Order } from './words/order.ts'
+import type { SnapshotRules } from './words/snapshot.ts'
 
 export interface OwnRelease {
   service: string
@@ -42,6 +43,10 @@ export interface OwnRelease {
   rehearse?: Rehearse | null
   /** `none`: its author declares that it keeps nothing on the host that a release could change. Absent or null: nothing is said */
   state?: 'none' | null
+  /** how data that are not in SQLite are copied; absent or null: there are none */
+  snapshot?: SnapshotRules | null
+  /** folders of static files with hashes in their names, which old pages ask for; absent or null: none */
+  assets?: readonly string[] | null
 }
 
 declare const __BATON_RELEASE__: string | undefined
@@ -106,6 +111,8 @@ const NOTHING_SAID: Readonly<Required<OwnRelease>> = {
   longLivedPaths: null,
   rehearse: null,
   state: null,
+  snapshot: null,
+  assets: null,
 }
 
 /** Keeps only the members that the agent uses. An older build lacks the last ones, a build without a root lacks `trust`. */

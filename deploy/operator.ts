@@ -12,6 +12,10 @@ export async function runOperator(argv: readonly string[]): Promise<number> {
     const { hold } = await import('../agent/install.ts')
     process.exit(await hold())
   }
+  if (first === '(owed)') {
+    const { payBeforeStart } = await import('../agent/install.ts')
+    return await payBeforeStart(rest[0] ?? '')
+  }
   if (first === '(word)') {
     const { runWord } = await import('./host/commands/word.ts')
     return await runWord(BUILD.service, rest)

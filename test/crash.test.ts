@@ -3,7 +3,7 @@
 // clears the leftovers, and the next update works.
 
 import { execFile } from 'node:child_process'
-import { readdir, rm } from 'node:fs/promises'
+import { readdir, readFile, rm } from 'node:fs/promises'
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { fileURLToPath } from 'node:url'
@@ -11,7 +11,7 @@ import { promisify } from 'node:util'
 import { placesOf } from '../agent/disk/places.ts'
 import * as assert from './assert.ts'
 import type { CrashOptions } from './crash/operation.ts'
-import { inCopy, journalOf, makeWorld, ROWS, versionOf, type World } from './crash/world.ts'
+import { inCopy, journalOf, makeWorld, REST, ROWS, versionOf, type World } from './crash/world.ts'
 import { bundled } from './fixtures/bundled.ts'
 import { isLong, suite } from './suite.ts'
 
@@ -115,9 +115,17 @@ async function holds({ options, root }: World, tags: string[], where: string): P
     snapshots.length > 0 && snapshots.every((name) => !name.endsWith('.tmp')),
     `${where}: ${snapshots.join(' ')}`,
   )
+  const [dumps, copies] = [true, false].map((is) => snapshots.filter((name) => name.startsWith('dump.') === is))
+  assert.ok(dumps !== undefined && dumps.length > 0, where)
+  for (const name of dumps)
+    assert.is(
+      await readFile(join(options.stateDirectory, 'update', 'snapshots', name), 'utf8'),
+      REST,
+      `${where}: ${name}`,
+    )
   for (const path of [
     options.database,
-    ...snapshots.map((name) => join(options.stateDirectory, 'update', 'snapshots', name)),
+    ...(copies ?? []).map((name) => join(options.stateDirectory, 'update', 'snapshots', name)),
   ]) {
     const database = new DatabaseSync(path)
     assert.is(database.prepare('PRAGMA integrity_check').get()?.['integrity_check'], 'ok', `${where}: ${path}`)

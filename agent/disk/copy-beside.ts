@@ -1,4 +1,4 @@
-// Copies the files that an author names in `trial.files`, for a rehearsal. If another database is among them, it is copied as a
+// Copies the files that an author names in `trial.files`, for a rehearsal, or the folders of `snapshot`, all of them. If another database is among them, it is copied as a
 // database, without its log and its journal.
 // Must hold: no process in which the application runs calls this; `copy-database.ts` says why. Neither links nor sockets are copied.
 
@@ -18,11 +18,13 @@ export interface Beside {
   to: string
   /** names of files and folders in `from`; a missing one is left out */
   files: readonly string[]
+  /** however many and large they are */
+  isWhole?: boolean
 }
 
 /** Throws if they are too many or too large. */
-export async function copyBeside(disk: Disk, { from, to, files }: Beside): Promise<void> {
-  const left = { bytes: FILES_MAX_BYTES, files: FILES_MAX }
+export async function copyBeside(disk: Disk, { from, to, files, isWhole = false }: Beside): Promise<void> {
+  const left = isWhole ? { bytes: Infinity, files: Infinity } : { bytes: FILES_MAX_BYTES, files: FILES_MAX }
   for (const name of files) await copyAll(disk, join(from, name), join(to, name), left)
 }
 

@@ -5,6 +5,7 @@
 // copy of SQLite. Another process then writes beside an open transaction, and committed rows are lost.
 
 import { stat } from 'node:fs/promises'
+import { durationText } from '../words/duration.ts'
 import { BatonError, reasonOf } from '../words/errors.ts'
 import { ANSWER_FD, COPY_ORDER, DEPTH, SCHEMA_ORDER } from './orders.ts'
 import { type Ran, runBounded } from '../sockets/bounded.ts'
@@ -89,10 +90,16 @@ export async function readRehearse(executable: string): Promise<Rehearse | null>
   return isObject(rehearse) ? rehearse : null
 }
 
-/** Runs `executable` to copy an author's `trial.files`: another database may be among them. */
-export async function copyFilesBy(executable: string, what: Beside): Promise<void> {
-  const { code, said } = await order(executable, { [FILES_ORDER]: JSON.stringify(what) }, COPY_MAX_MS)
-  if (code !== 0) throw new Error(`${executable} could not copy \`trial.files\`: ${said.trim()}`)
+/** Runs `executable` to copy files of the state directory: another database may be among them. */
+export async function copyFilesBy(
+  executable: string,
+  what: Beside,
+  { mostMs = COPY_MAX_MS, signal }: { mostMs?: number; signal?: AbortSignal } = {},
+): Promise<void> {
+  const { code, said, stopped } = await order(executable, { [FILES_ORDER]: JSON.stringify(what) }, mostMs, signal)
+  const why = stopped === 'late' ? `it had not ended after ${durationText(mostMs)}` : said.trim()
+  const named = what.isWhole === true ? what.files.join(', ') : '`trial.files`'
+  if (code !== 0) throw new Error(`${executable} could not copy ${named}: ${why}`)
 }
 
 /**
@@ -112,12 +119,17 @@ async function copyOutside(executable: string, from: string, to: string): Promis
   return (await stat(to)).size > 0
 }
 
-type Answer = Pick<Ran, 'code' | 'answer' | 'said'>
+type Answer = Pick<Ran, 'code' | 'answer' | 'said' | 'stopped'>
 
-const REFUSED: Answer = { code: null, answer: '', said: '' }
+const REFUSED: Answer = { code: null, answer: '', said: '', stopped: null }
 
 /** `answer`: what it has written to descriptor 3. */
-async function order(executable: string, what: Record<string, string>, mostMs: number): Promise<Answer> {
+async function order(
+  executable: string,
+  what: Record<string, string>,
+  mostMs: number,
+  signal?: AbortSignal,
+): Promise<Answer> {
   const { PATH = '/usr/local/bin:/usr/bin:/bin', LD_LIBRARY_PATH, BATON_NODE } = process.env
   const known = { PATH, LC_ALL: 'C', [DEPTH]: '1', ...what }
   return await runBounded([executable, '--version'], {
@@ -127,6 +139,7 @@ async function order(executable: string, what: Record<string, string>, mostMs: n
     answer: { fd: ANSWER_FD, max: ANSWER_MAX },
     said: { first: SAID_MAX },
     group: 'own, left',
+    signal,
   }).catch((cause: unknown) => {
     throw new Error(`running ${executable}: ${reasonOf(cause)}`, { cause })
   })

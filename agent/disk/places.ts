@@ -47,6 +47,11 @@ export function markPath(stateDirectory: string): string {
   return join(updateDirectory(stateDirectory), 'state.json')
 }
 
+/** See `owed.ts`. */
+export function owedPath(stateDirectory: string): string {
+  return join(updateDirectory(stateDirectory), 'owed.json')
+}
+
 export function snapshotDirectory(stateDirectory: string): string {
   return join(updateDirectory(stateDirectory), 'snapshots')
 }

@@ -208,6 +208,11 @@ function isInForce(
   container: () => string | null,
 ): boolean {
   if (containers !== undefined) return containers.includes(container() ?? '')
+  return isOpenOperation(stateDirectory, operationId)
+}
+
+/** Whether this operation is the journal's, and has not succeeded. */
+export function isOpenOperation(stateDirectory: string, operationId: string): boolean {
   try {
     const journal = JSON.parse(readFileSync(journalPath(stateDirectory), 'utf8')) as {
       operation: { id: string; outcome: string | null } | null

@@ -160,12 +160,12 @@ async function decideFor(
   })
 }
 
-/** Removes temporary files that a killed process has left beside the executable and in the update directory. */
+/** Removes temporary files and folders that a killed process has left beside the executable and in the update directory. */
 export async function clearTemporaries(install: ManagedInstall): Promise<void> {
   for (const folder of foldersOf(install)) {
     const entries = await readdir(folder).catch(() => [])
     for (const path of entries.filter(isLeftover).map((entry) => join(folder, entry)))
-      if (!(await isBeingWritten(path))) await install.disk.remove(path)
+      if (!(await isBeingWritten(path))) await install.disk.removeFolder(path) // also a file
   }
 }
 

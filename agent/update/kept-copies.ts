@@ -1,12 +1,15 @@
 // The copies of the database that updates have left, as `state list`, the status and the panel tell them, and which of them stay.
-// Must hold: the newest of each kind stays; a copy is kept or removed as a set, with its logs. Reads names only.
+// Must hold: the newest of each kind stays; a copy is kept or removed as a set, with its logs. Reads names, and what is kept of folders says
+// its size itself.
 
-import { readdir, stat } from 'node:fs/promises'
+import { lstat, readdir } from 'node:fs/promises'
 import { join } from 'node:path'
 import { tagOfCopy } from '../disk/copies.ts'
-import type { Disk } from '../disk/disk.ts'
+import { type Disk, readSmall, temporaryName } from '../disk/disk.ts'
 import { asideDirectory, snapshotDirectory } from '../disk/places.ts'
+import { DUMP, FOLDERS } from '../words/snapshot.ts'
 import type { StateCopy } from '../words/state.ts'
+import { isObject, parsedJson } from '../words/untrusted.ts'
 
 /** the folder of each kind, in a state directory */
 export const COPY_FOLDERS = { snapshot: snapshotDirectory, aside: asideDirectory } as const
@@ -21,37 +24,45 @@ const OLDER_MAX_BYTES = 1024 ** 3
 /** suffix of a file that belongs to a copy */
 const BESIDE = /-(wal|journal|shm)$/
 
-/** Newest first. */
+/** In a copy of folders: its bytes, and which folders there were. */
+export const COPY_WORDS = 'copy.json'
+const WORDS_MAX_BYTES = 64 * 1024
+
+/** Newest first. `database`: its path; null: none. */
 export async function keptCopies(stateDirectory: string, database: string | null): Promise<StateCopy[]> {
-  if (database === null) return []
-  const all = await Promise.all(COPY_KINDS.map((kind) => copiesIn(kind, stateDirectory, database)))
-  return all.flat().toSorted((a, b) => (a.at < b.at ? 1 : -1))
+  const all = [...(database === null ? [] : [database]), DUMP, FOLDERS].flatMap((of) =>
+    COPY_KINDS.map(async (kind) => await copiesIn(kind, stateDirectory, of)),
+  )
+  return (await Promise.all(all)).flat().toSorted((a, b) => (a.at < b.at ? 1 : -1))
 }
 
-/** Removes the copies of a kind that are more than are kept. */
-export async function dropOldCopies(
-  disk: Disk,
-  kind: CopyKind,
-  stateDirectory: string,
-  database: string,
-): Promise<void> {
-  const names = new Set(staying(kind, await copiesIn(kind, stateDirectory, database)).map(({ name }) => name))
-  await removeCopies(disk, COPY_FOLDERS[kind](stateDirectory), database, (name) => !names.has(name))
+/** Removes the copies of a kind that are more than are kept. `of`: the path of the database, or DUMP or FOLDERS. */
+export async function dropOldCopies(disk: Disk, kind: CopyKind, stateDirectory: string, of: string): Promise<void> {
+  const names = new Set(staying(kind, await copiesIn(kind, stateDirectory, of)).map(({ name }) => name))
+  await removeCopies(disk, COPY_FOLDERS[kind](stateDirectory), of, (name) => !names.has(name))
 }
 
 /** Removes copies as sets, and what a kill in the middle of this has left of one. */
 export async function removeCopies(
   disk: Disk,
   folder: string,
-  database: string,
+  of: string,
   isOld: (name: string) => boolean,
 ): Promise<void> {
   const entries = await readdir(folder).catch(() => [])
   // the database before its logs: a database without them would still be listed, and lacks rows
   for (const entry of entries.toSorted((a, b) => a.length - b.length)) {
     const name = entry.replace(BESIDE, '')
-    if (tagOfCopy(name, database) !== null && isOld(name)) await disk.remove(join(folder, entry))
+    if (tagOfCopy(name, of) !== null && isOld(name)) await removeCopy(disk, join(folder, entry))
   }
+}
+
+/** A folder gets a hidden name first: half of one would still be listed. */
+export async function removeCopy(disk: Disk, path: string): Promise<void> {
+  if ((await lstat(path).catch(() => null))?.isDirectory() !== true) return await disk.remove(path)
+  const hidden = temporaryName(path)
+  await disk.rename(path, hidden)
+  await disk.removeFolder(hidden)
 }
 
 function staying(kind: CopyKind, copies: readonly StateCopy[]): StateCopy[] {
@@ -67,14 +78,29 @@ function staying(kind: CopyKind, copies: readonly StateCopy[]): StateCopy[] {
 }
 
 /** Newest first. */
-async function copiesIn(kind: CopyKind, stateDirectory: string, database: string): Promise<StateCopy[]> {
+async function copiesIn(kind: CopyKind, stateDirectory: string, of: string): Promise<StateCopy[]> {
   const folder = COPY_FOLDERS[kind](stateDirectory)
   const names = await readdir(folder).catch(() => [])
   const copies = names.map(async (name) => {
-    const tag = tagOfCopy(name, database)
-    const found = tag === null ? null : await stat(join(folder, name)).catch(() => null)
-    return tag === null || found === null ? [] : [{ name, kind, tag, at: found.mtimeMs, bytes: found.size }]
+    const tag = tagOfCopy(name, of)
+    const path = join(folder, name)
+    const found = tag === null ? null : await lstat(path).catch(() => null)
+    const bytes = found?.isDirectory() === true ? ((await wordsOfCopy(path))?.bytes ?? null) : (found?.size ?? null)
+    if (tag === null || found === null || bytes === null) return []
+    return [{ name, kind, ...whatOf(of), tag, at: found.mtimeMs, bytes }]
   })
   const aged = (await Promise.all(copies)).flat().toSorted((a, b) => b.at - a.at)
   return aged.map((copy) => ({ ...copy, at: new Date(copy.at).toISOString() }))
+}
+
+function whatOf(of: string): Pick<StateCopy, 'of'> {
+  return of === DUMP || of === FOLDERS ? { of } : {}
+}
+
+/** What a copy of folders says of itself; null: it is none. */
+export async function wordsOfCopy(path: string): Promise<{ bytes: number; folders: string[] } | null> {
+  const text = await readSmall(join(path, COPY_WORDS), WORDS_MAX_BYTES).catch(() => null)
+  const words = text === null ? null : parsedJson(text)
+  if (!isObject(words) || typeof words['bytes'] !== 'number' || !Array.isArray(words['folders'])) return null
+  return { bytes: words['bytes'], folders: words['folders'].map(String) }
 }

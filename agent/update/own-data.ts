@@ -7,11 +7,13 @@ import { newestCopy } from '../disk/copies.ts'
 import { markPath, snapshotDirectory } from '../disk/places.ts'
 import { rowsBetween } from '../disk/copy-database.ts'
 import type { Disk } from '../disk/disk.ts'
+import { forgetOwed } from '../disk/owed.ts'
 import type { JournalState } from '../disk/journal.ts'
 import { imageOf, type ManagedInstall } from '../disk/managed-install.ts'
 import { leftByMark, ownState, readMark, type StateMark } from '../disk/state-mark.ts'
 import { ownCommand, ownStart } from '../own.ts'
 import { BatonError } from '../words/errors.ts'
+import { DUMP, FOLDERS } from '../words/snapshot.ts'
 import { formatLeft, isDone, type Operation, type StateMoved } from '../words/state.ts'
 import { installedTag } from './version.ts'
 
@@ -36,8 +38,15 @@ export async function snapshotFor(
   const { database, stateDirectory, places } = install
   const tag = named ?? (await installedTag(places.backup))
   const folder = snapshotDirectory(stateDirectory)
-  const newest = database === null ? null : newestCopy(await readdir(folder).catch(() => []), database, tag)
+  const names = await readdir(folder).catch(() => [])
+  const newest = database === null ? null : newestCopy(names, database, tag)
   if (newest !== null) return { tag, path: join(folder, newest) }
+  const dump = newestCopy(names, DUMP, tag) ?? newestCopy(names, FOLDERS, tag)
+  if (dump !== null) {
+    throw new BatonError('refused', `the data of ${tag} are not in SQLite: a person takes them back`, {
+      hint: `\`${ownCommand('stop')}\`, \`${ownCommand(`state restore ${dump}`)}\`, then \`${ownCommand('rollback')}\``,
+    })
+  }
   throw new BatonError(
     'refused',
     `expected a snapshot of ${basename(database ?? '')} for ${tag} in ${folder}, found none`,
@@ -160,11 +169,12 @@ export function tellMoved(
   }
 }
 
-/** Removes the mark at the end of an operation: from now on the database belongs to the release in place. */
+/** Removes the mark, and what is owed, at the end of an operation: from now on the database belongs to the release in place. */
 export async function dropMark({
   disk,
   stateDirectory,
 }: Pick<ManagedInstall, 'disk' | 'stateDirectory'>): Promise<void> {
+  await forgetOwed(disk, stateDirectory, 'snapshot')
   const mark = readMark(stateDirectory)
   if (mark === null) return
   if (mark.moving !== null) ownState(stateDirectory, '') // finishes the exchange that has begun

@@ -4,6 +4,7 @@ import { BatonError, reasonOf } from '../words/errors.ts'
 import type { JournalState } from '../disk/journal.ts'
 import type { Placed } from './installed.ts'
 import { imageOf, type ManagedInstall } from '../disk/managed-install.ts'
+import { writeOwed } from '../disk/owed.ts'
 import { needsBeside } from '../disk/room.ts'
 import { blameless, isBlameless } from '../words/blame.ts'
 import { ownCommand } from '../own.ts'
@@ -25,8 +26,10 @@ import { orderOf } from '../words/order.ts'
 import { refuseOtherWire } from './other-wire.ts'
 import { markRestore, markUpdate } from './own-data.ts'
 import { knownRehearsal, refuseIrreversible, rehearse, type ToRehearse } from './rehearsal/rehearse.ts'
+import { rehearseOnScratch } from './rehearsal/scratch.ts'
 import { makeCheck } from './steps/check.ts'
 import { makeDownload } from './steps/download.ts'
+import { makeCopies, snapshotPlan, toCopy } from './steps/dump.ts'
 import { assertDatabaseThere, snapshot } from './steps/snapshot.ts'
 import { makeSwap, type Swap } from './steps/swap.ts'
 import { makeVerify, sha256OfFile } from './steps/verify.ts'
@@ -134,6 +137,15 @@ async function choose(
   if (!allowIrreversible) refuseIrreversible(release, known)
   await refuseLongPause(install, release, known)
   await assertDatabaseThere(install.database, install.stateDirectory)
+  const order = install.next === null ? null : orderOf(install.next.order, release.order ?? null)
+  if ((await snapshotPlan(install))?.when === 'stopped' && install.next !== null && order !== 'stop-first')
+    throw blameless(
+      'refused',
+      '`snapshot` is to be taken while no process of the application lives, and in a start-first switch one always does',
+      {
+        hint: '`order: "stop-first"` in `baton.config.json`, or `update.snapshot.when: "before"` in the configuration',
+      },
+    )
   const again = whyAgain((await install.journal.read()).bad, release.tag, release.asset.sha256, install.readyMs)
   if (again !== null) install.log({ event: 'warning', message: `${release.tag} is tried again: ${again}` })
 }
@@ -153,7 +165,7 @@ async function refuseLongPause({ next, journal }: ManagedInstall, release: Relea
 
 /** Rehearses the release. Throws as `rehearse` does, and refused for a pause too long, or if only a person may allow what the service asks by itself. */
 async function tryFirst(what: ToRehearse, alone: Alone | null): Promise<void> {
-  await rehearse(what)
+  await (what.install.database === null ? rehearseOnScratch : rehearse)(what)
   const { install, operation, release } = what
   await refuseLongPause(install, release, operation.trial ?? null)
   const why = alone === null ? null : whyNotAlone(alone, operation.from, release.tag, operation.trial)
@@ -211,6 +223,23 @@ function makeClock(
   }
 }
 
+/** Copies what is not in SQLite; or notes that it is to be copied once no process of the application lives. */
+async function copyTheRest(install: ManagedInstall, operation: Operation): Promise<void> {
+  const plan = await snapshotPlan(install)
+  if (plan === null) return
+  const { disk, stateDirectory, serves, next } = install
+  const { id: operationId, kind, from } = operation
+  // of an update `choose` has seen to it
+  if (plan.when === 'stopped' && serves && (kind === 'update' || next?.order === 'stop-first')) {
+    const executable = install.places.backup // once the switch has begun
+    return await writeOwed(disk, stateDirectory, { owes: 'snapshot', operationId, kind, from, plan, executable })
+  }
+  const onBytes = (bytes: number, lastBytes: number | null) =>
+    void (operation.progress = { bytes, totalBytes: Math.max(bytes, lastBytes ?? 0) })
+  operation.copies = await makeCopies({ ...(await toCopy(install, plan)), onBytes })
+  operation.progress = null
+}
+
 function makeSwapOf(
   install: ManagedInstall,
   operation: Operation,
@@ -223,15 +252,16 @@ function makeSwapOf(
     places,
     runningImage: install.runningImage,
     async snapshot() {
-      if (database === null) return
       try {
         const copier = { executable: await imageOf(install), here: !install.serves }
-        await snapshot(disk, database, stateDirectory, install.current, copier)
+        if (database !== null) await snapshot(disk, database, stateDirectory, install.current, copier)
+        await copyTheRest(install, operation)
       } catch (cause) {
         if (operation.kind === 'update') throw cause
         // A rollback goes on without a snapshot: the full disk that prevents it may be the reason for the rollback.
         install.log({ event: 'warning', message: `rolling back without a snapshot: ${reasonOf(cause)}` })
       }
+      if (database === null) return
       if (operation.trial?.verdict === 'irreversible') await markUpdate(install, operation)
       if (restoreState) await markRestore(install, operation)
     },

@@ -1,6 +1,7 @@
 // The result of an operation in one form, for a person, the panel, `--json` and a fleet. Pure.
 
 import type { Rehearsal } from './rehearsal.ts'
+import type { MadeCopy } from './snapshot.ts'
 import {
   type Durations,
   type HandoverReport,
@@ -31,6 +32,8 @@ export interface OperationReport extends Omit<HandoverReport, 'switchMs' | 'paus
   trial: Rehearsal | null
   /** see Operation; null: the database was not exchanged */
   stateMoved: StateMoved | null
+  /** see Operation; absent: none */
+  copies?: MadeCopy[]
   /** ISO 8601, UTC: earliest end of the current probation; null if there is none */
   unprovenUntil: string | null
   /** see Operation */
@@ -39,7 +42,7 @@ export interface OperationReport extends Omit<HandoverReport, 'switchMs' | 'paus
 
 /** Pure. `unproven`: the current probation, see `Status`. */
 export function reportOf(operation: Operation, unproven: Unproven | null = null): OperationReport {
-  const { id, kind, from, to, outcome, error, durations, bytes, handover, by } = operation
+  const { id, kind, from, to, outcome, error, durations, bytes, handover, by, copies } = operation
   const { trial = null, stateMoved = null } = operation
   const { switchMs = null, pauseMs = null, ...counts } = handover ?? { ...NO_HANDOVER, switchMs: null }
   const unprovenUntil = outcome === null ? (unproven?.until ?? null) : null
@@ -58,5 +61,5 @@ export function reportOf(operation: Operation, unproven: Unproven | null = null)
     stateMoved,
     unprovenUntil,
   }
-  return by === undefined ? known : { ...known, by }
+  return { ...known, ...(copies === undefined ? {} : { copies }), ...(by === undefined ? {} : { by }) }
 }

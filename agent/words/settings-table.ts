@@ -5,6 +5,7 @@ import { BUSY, PASSWORD_HEADERS, TIME_SETTINGS, UPDATE_BOUNDS } from './bounds.t
 import { DAY_MS, durationText } from './duration.ts'
 import { REHEARSE_MODES } from './rehearsal.ts'
 import { TAG } from './release.ts'
+import { SCRATCH, SNAPSHOT } from './snapshot.ts'
 import { ALLOWANCES, DAYS, MODES } from './schedule.ts'
 import type { Setting } from './table.ts'
 
@@ -182,6 +183,17 @@ const UPDATE: Readonly<Record<string, Setting>> = {
     default: REHEARSE_MODES[0],
     isCheckedLater: true,
     description: 'whether a release is tried on a copy of the data first; `auto`: up to 1 GiB of database',
+  },
+  snapshot: {
+    ...SNAPSHOT,
+    isCheckedLater: true,
+    description:
+      "how data that are not in SQLite are copied before a switch; each member counts more than the author's ",
+  },
+  scratch: {
+    ...SCRATCH,
+    isCheckedLater: true,
+    description: 'a scratch database, in which a release is tried on what `snapshot` has copied',
   },
   auto: { ...RULES, isCheckedLater: true },
   onOutcome: {

@@ -4,6 +4,7 @@
 import type { Blame } from './blame.ts'
 import { BatonError, type ErrorCode } from './errors.ts'
 import type { ExpectedPause } from './pause.ts'
+import type { MadeCopy } from './snapshot.ts'
 import type { Rehearsal } from './rehearsal.ts'
 import type { Mode, PolicyFile, PolicyInForce } from './schedule.ts'
 import type { NextSwitch } from './order.ts'
@@ -106,6 +107,8 @@ export interface Operation {
   trial?: Rehearsal
   /** the database was exchanged for a snapshot; absent: it was not */
   stateMoved?: StateMoved
+  /** copies of data that are not in SQLite, which it has made in `update/snapshots/`; absent: none */
+  copies?: MadeCopy[]
   /** the service began it by itself, by its operator's rules; absent: a person asked for it */
   by?: 'schedule'
 }
@@ -293,6 +296,8 @@ export interface StateCopy {
   name: string
   /** `aside`: the database that was there when a snapshot was taken back */
   kind: 'snapshot' | 'aside'
+  /** what a command has copied, or the folders that `snapshot` names; absent: the database */
+  of?: 'dump' | 'folders'
   /** the release that it belongs to */
   tag: string
   /** ISO 8601, UTC */

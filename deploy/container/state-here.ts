@@ -43,7 +43,7 @@ async function obey(order: StateOrder, environment: NodeJS.ProcessEnv): Promise<
     await markContainers(state, { containers: order.containers, owner: BUILD.tag, next: order.next })
     return { moved: null }
   }
-  const copies = await keptCopies(stateDirectory, database)
+  const copies = (await keptCopies(stateDirectory, database)).filter(({ of }) => of === undefined)
   const copy = copies.find(({ name }) => name === order.name)
   if (copy === undefined) {
     const names = copies.map(({ name }) => name).join(', ') || 'none'

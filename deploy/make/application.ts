@@ -127,7 +127,7 @@ export async function makeFirst({ build, folder }: Project, progress: ProgressRe
 
 export function wordsOf(project: Project, tag: string, commit: string | null, trust: OwnWords['trust']): OwnWords {
   const { service, kind, healthPath, database, servers, order, environment, args, nodeFlags } = project
-  const { commands, basePath, scheme, onStop, longLivedPaths, trial, state, before } = project
+  const { commands, basePath, scheme, onStop, longLivedPaths, trial, state, before, snapshot, assets } = project
   const own = { service, tag, commit, kind, healthPath, database, servers, order, commands, basePath, trust }
   // left out if they are not set: such a release keeps the bytes that it had before these settings existed
   const said = Object.fromEntries(
@@ -137,6 +137,8 @@ export function wordsOf(project: Project, tag: string, commit: string | null, tr
       longLivedPaths,
       rehearse: trial,
       state,
+      snapshot,
+      assets,
       before: before.length === 0 ? null : before,
     }).filter(([, value]) => value !== null),
   )

@@ -3,9 +3,11 @@
 
 import { existsSync } from 'node:fs'
 import { readFile } from 'node:fs/promises'
-import { isAbsolute, join, normalize } from 'node:path'
+import { basename, isAbsolute, join, normalize } from 'node:path'
 import {
   BatonError,
+  DUMP,
+  FOLDERS,
   type Faults,
   keep,
   type Order,
@@ -15,6 +17,8 @@ import {
   type ReleaseKind,
   serviceName,
   type Setting,
+  snapshotFaults,
+  type SnapshotRules,
 } from '../../agent/words.ts'
 import SCHEMA from '../../config.schema.json' with { type: 'json' }
 
@@ -45,6 +49,10 @@ export interface Project {
   scheme: 'http' | 'https' | null
   port: number
   database: string | null
+  /** how data that are not in SQLite are copied; null: nothing is said */
+  snapshot: SnapshotRules | null
+  /** folders in the release whose files old pages ask for; null: none */
+  assets: string[] | null
   servers: number | null
   order: Order
   /** `baton`: the kit's commands need the word `baton` before them; null: they are first words */
@@ -141,6 +149,7 @@ export function parseProject(value: unknown, folder: string): Project {
   refuseParts(project, refuse)
   if (project.trial !== null) refuseRehearsal(project.trial, refuse)
   if (project.state === 'none' && project.database !== null) faults.push('expected no `database` if `state` is `none`')
+  faults.push(...faultsOfSnapshot(project))
   for (const name of project.kind === 'app' ? [] : onlyOfFolders(project))
     faults.push(`expected the kind \`app\` for ${name}: any other has no files to run`)
   if (faults.length > 0) throw new BatonError('invalid_settings', `${CONFIG} is not valid: ${faults.join('; ')}`)
@@ -149,20 +158,25 @@ export function parseProject(value: unknown, folder: string): Project {
     ...project,
     entry: normalize(entry),
     exclude: [...exclude, RELEASES_FOLDER],
+    assets: project.assets?.map((folder) => normalize(folder).replace(/\/$/, '')) ?? null,
     before: project.before.map(([file = '', ...words]) => [normalize(file), ...words]),
     check: { ...USUAL.check, ...check },
   }
 }
 
-function onlyOfFolders({ before, nodeFlags }: Pick<Project, 'before' | 'nodeFlags'>): string[] {
-  return [...(before.length > 0 ? ['`before`'] : []), ...nodeFlags.filter(isPreload).map((flag) => `\`${flag}\``)]
+function onlyOfFolders({ before, nodeFlags, assets }: Pick<Project, 'before' | 'nodeFlags' | 'assets'>): string[] {
+  return [
+    ...(before.length > 0 ? ['`before`'] : []),
+    ...(assets === null ? [] : ['`assets`']),
+    ...nodeFlags.filter(isPreload).map((flag) => `\`${flag}\``),
+  ]
 }
 
 /** Once for each `name`, as a message names it. */
 type Refuse = (name: string, expected: string, got: unknown) => void
 
 function refuseParts(project: Project, refuse: Refuse): void {
-  const { service, entry, include, before, nodeFlags, database, longLivedPaths } = project
+  const { service, entry, include, before, nodeFlags, database, longLivedPaths, assets } = project
   const { form } = SCHEMA.properties.service
   const [command, flag, path] = [
     SCHEMA.properties.before,
@@ -176,9 +190,25 @@ function refuseParts(project: Project, refuse: Refuse): void {
       refuse('include', 'paths inside the folder', { [to]: from })
   }
   for (const got of before) if (!isBelow(got[0] ?? null)) refuse('before', command.items.form, got)
+  for (const got of assets ?? [])
+    if (!isBelow(got) || /^(\.|\.git)(\/|$)/.test(normalize(got)))
+      refuse('assets', 'folders inside the release, other than all of it,', got)
   for (const got of nodeFlags) if (!isKeptFlag(got)) refuse('nodeFlags', flag.items.form, got)
   if (database !== null && !isBelow(database)) refuse('database', 'a path inside the state directory', database)
   for (const got of longLivedPaths ?? []) if (!isPattern(got)) refuse('longLivedPaths', path.items.form, got)
+}
+
+function faultsOfSnapshot({ snapshot, database, order, state }: Project): string[] {
+  if (snapshot === null) return []
+  const faults = snapshotFaults(snapshot)
+  if (state === 'none') faults.push('expected no `snapshot` if `state` is `none`')
+  if (snapshot.when === 'stopped' && order !== 'stop-first')
+    faults.push(
+      'expected the order `stop-first` for `snapshot.when` `stopped`: in the other one a process always lives',
+    )
+  if (database !== null && [DUMP, FOLDERS].some((name) => name === basename(database)))
+    faults.push(`expected a \`database\` that is not called ${basename(database)}, as copies of \`snapshot\` are`)
+  return faults
 }
 
 /** It stays small, since it travels in every release and is read before each update. */

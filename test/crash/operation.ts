@@ -4,6 +4,7 @@
 // The executables of this fixture are shell scripts that answer `--version`; everything else is the real thing.
 
 import { readdir, stat } from 'node:fs/promises'
+import { join } from 'node:path'
 import { makeDisk } from '../../agent/disk/disk.ts'
 import { openFeed } from '../../agent/update/feed/open.ts'
 import { makeJournal } from '../../agent/disk/journal.ts'
@@ -77,7 +78,7 @@ function installOf(current: string): ManagedInstall {
     log: () => {},
     runningImage: () => Promise.resolve(null),
     serves: false,
-    receipt: null,
+    receipt: { supervisor: 'none', configPath: join(options.stateDirectory, '..', 'config.json') },
   }
 }
 

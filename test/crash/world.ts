@@ -15,6 +15,7 @@ import { temporary } from '../lab/temporary.ts'
 
 const run = promisify(execFile)
 export const ROWS = 50
+export const REST = 'all of the rest'
 
 export interface World {
   root: string
@@ -37,6 +38,15 @@ export async function makeWorld(): Promise<World> {
   for (let row = 0; row < ROWS; row++) insert.run(`row ${row}`)
   rows.close()
   await publish(feed, ['v1.0.1', 'v1.1.0', 'v1.2.0'])
+  // data that are not in SQLite are copied beside it
+  const rest = '{stateDirectory}/rest'
+  await writeFile(join(stateDirectory, 'rest'), REST)
+  const snapshot = {
+    command: ['cp', rest, '{file}'],
+    restore: ['cp', '{file}', rest],
+    check: ['grep', '-q', REST, '{file}'],
+  }
+  await writeFile(join(root, 'config.json'), JSON.stringify({ update: { snapshot } }))
   return { root, options: { executable, stateDirectory, database, feed } }
 }
 

@@ -15,6 +15,7 @@ import { makeDisk } from '../../disk/disk.ts'
 import { beginsProbation } from '../../disk/journal.ts'
 import { type Lock, takeLock } from '../../disk/lock.ts'
 import { foreignHolder } from '../../disk/sqlite-locks.ts'
+import { readOwed } from '../../disk/owed.ts'
 import { readMark } from '../../disk/state-mark.ts'
 import { logToStdout } from '../../log.ts'
 import { descendantsOf, isGone, signalAll } from '../../sockets/process.ts'
@@ -160,6 +161,7 @@ async function begin(here: Here, successor: Successor): Promise<void> {
   try {
     here.lock ??= lockOf(own.holding)
     await refuseForeign(own.holding)
+    await copyWhileNobodyLives(here)
     successor.open()
     took('opened')
     await becomeReady(successor, trialOf(own), left?.tickets ?? [], (hello) => listensWhere(places, hello))
@@ -192,6 +194,19 @@ async function refuseForeign({ stateDirectory, operationId }: Holding): Promise<
   if (holder === null) return
   throw blameless('refused', `${holder} has ${mark.database} open, which must not be exchanged below it`, {
     hint: 'stop it for the time of the update',
+  })
+}
+
+/** The snapshot that is to be taken now. If it fails, the old release is started again; a rollback goes on without. */
+async function copyWhileNobodyLives({ own, lock }: Here): Promise<void> {
+  const { stateDirectory, operationId, kind } = own.holding
+  const owed = readOwed(stateDirectory)
+  if (owed?.owes !== 'snapshot' || owed.operationId !== operationId) return
+  await lock
+  const { payCopies } = await import('../../update/steps/pay-copies.ts')
+  await payCopies(stateDirectory, owed, own.journal).catch((cause: unknown) => {
+    if (kind === 'update') throw cause
+    warn(`rolling back without a snapshot: ${reasonOf(cause)}`)
   })
 }
 

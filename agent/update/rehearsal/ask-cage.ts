@@ -68,6 +68,8 @@ export interface CageRequest {
   database: string | null
   /** name of the copy in the folder, which the performer moves to the database's path first; absent: it is there already */
   copy?: string
+  /** the copy is in a scratch database: what tells the releases where it is. Absent: it is in the folder */
+  environment?: Record<string, string>
   /** milliseconds that each start of a release may take until it is healthy */
   startMs: number
 }

@@ -154,6 +154,7 @@ async function performIn(ground: Ground): Promise<number> {
 async function rehearseIn(state: string, request: CageRequest, tell: (more: Partial<Report>) => void): Promise<void> {
   const { candidate, startMs } = request
   const present = ownExecutable() ?? process.execPath
+  if (request.environment !== undefined) return await rehearseElsewhere(state, present, request, tell)
   const path = placeCopy(state, request)
   const [own, other] = [await readRehearse(present), await readRehearse(candidate)]
   tell({ phase: 'present', reversible: other?.reversible === true })
@@ -183,6 +184,33 @@ async function rehearseIn(state: string, request: CageRequest, tell: (more: Part
       : compared(before, { ...after, rows: fewest(rows, after.rows), values }, itself)
   const damage = damagedOf(others, await lookAgainAt(state, Object.keys(others)))
   tell({ ...difference, ...(damage !== null && { damage }), phase: 'present-again' })
+  tell({ presentAgain: await tryOnCopy(about(present, own)) })
+}
+
+/** The data are in a scratch database, into which nobody here looks. */
+async function rehearseElsewhere(
+  state: string,
+  present: string,
+  { candidate, startMs, environment }: CageRequest,
+  tell: (more: Partial<Report>) => void,
+): Promise<void> {
+  const [own, other] = [await readRehearse(present), await readRehearse(candidate)]
+  const about = (executable: string, rehearse: Rehearse | null) => ({
+    executable,
+    rehearse,
+    state,
+    startMs,
+    environment,
+  })
+  tell({ phase: 'present', reversible: other?.reversible === true })
+  const first = await tryOnCopy(about(present, own))
+  tell({ present: first })
+  if (first.failure !== null) return
+  tell({ phase: 'candidate' })
+  const second = await tryOnCopy(about(candidate, other))
+  tell({ candidate: second })
+  if (second.failure !== null) return
+  tell({ difference: 'what is not in SQLite is not compared', phase: 'present-again' })
   tell({ presentAgain: await tryOnCopy(about(present, own)) })
 }
 
@@ -237,10 +265,15 @@ interface About {
   rehearse: Rehearse | null
   state: string
   startMs: number
+  /** beside what every release on trial is given */
+  environment?: Record<string, string> | undefined
 }
 
 /** Starts a release on the copy, sends it the author's requests, and ends it and its children. `onWell`: called before the requests. */
-async function tryOnCopy({ executable, rehearse, state, startMs }: About, onWell: () => void = () => {}): Promise<Run> {
+async function tryOnCopy(
+  { executable, rehearse, state, startMs, environment = {} }: About,
+  onWell: () => void = () => {},
+): Promise<Run> {
   const requests = rehearse?.requests ?? []
   const about = { requests: requests.length, writes: requests.filter(isWrite).length }
   const port = await freePort()
@@ -249,7 +282,7 @@ async function tryOnCopy({ executable, rehearse, state, startMs }: About, onWell
   rmSync(config, { force: true, recursive: true })
   const settings = { dashboard, listen: { host: '127.0.0.1', port }, stateDirectory: state }
   writeFileSync(config, JSON.stringify(settings), { mode: 0o600, flag: 'wx' })
-  const child = startRelease(executable, config, state)
+  const child = startRelease(executable, config, state, environment)
   try {
     const { ms, failure, ...late } = await whenWell(child, port, startMs)
     if (failure !== null) return { ms, failure: `${failure}${lastWords(child)}`, refused: null, ...late, ...about }
@@ -264,10 +297,10 @@ async function tryOnCopy({ executable, rehearse, state, startMs }: About, onWell
   }
 }
 
-function startRelease(executable: string, config: string, state: string): Started {
+function startRelease(executable: string, config: string, state: string, more: Record<string, string>): Started {
   const { PATH = '/usr/local/bin:/usr/bin:/bin', BATON_NODE } = process.env
   const own = { HOME: state, STATE_DIRECTORY: state, LANG: 'C.UTF-8', [TRIAL]: '1' }
-  const env = { PATH, ...own, ...(BATON_NODE === undefined ? {} : { BATON_NODE }) }
+  const env = { ...more, PATH, ...own, ...(BATON_NODE === undefined ? {} : { BATON_NODE }) }
   return startProgram([executable, 'serve', '--config', config], { cwd: state, env })
 }
 

@@ -50,7 +50,7 @@ export async function rehearse(what: ToRehearse): Promise<void> {
   const { database, journal } = install
   if (database === null || ((await stat(database).catch(() => null))?.size ?? 0) === 0) return
   const wish = await operatorsMode(install)
-  const folder = wish === 'never' ? NEVER : await folderOf(install)
+  const folder = wish === 'never' ? NEVER : await cageFolderOf(install)
   if (typeof folder !== 'string') {
     operation.trial = { ...NOT_TRIED, ...folder } // no process is started to find out that there is no cage
     return
@@ -88,7 +88,7 @@ export async function knownRehearsal(install: Knows, { asset }: Release): Promis
 /** Removes the copy that a killed process has left behind; its cage has ended with it. Never throws. */
 export async function clearCage(install: ManagedInstall): Promise<void> {
   const { service, disk, log } = install
-  const folder = await folderOf(install).catch(() => null)
+  const folder = await cageFolderOf(install).catch(() => null)
   if (typeof folder !== 'string') return
   await emptyCage({ folder, disk, service }).catch((cause: unknown) =>
     log({ event: 'warning', message: `the copy in ${folder} could not be removed: ${reasonOf(cause)}` }),
@@ -96,7 +96,7 @@ export async function clearCage(install: ManagedInstall): Promise<void> {
 }
 
 /** The cage's folder, or why there is no cage. */
-function folderOf({ service, receipt, stateDirectory }: ManagedInstall): ReturnType<typeof cageOf> {
+export function cageFolderOf({ service, receipt, stateDirectory }: ManagedInstall): ReturnType<typeof cageOf> {
   return cageOf(service, receipt?.supervisor ?? 'none', stateDirectory)
 }
 
@@ -157,7 +157,7 @@ const ABOUT_THE_RELEASE: readonly ErrorCode[] = ['verify_failed', 'refused', 'in
 
 const NEVER = { reason: '`trial` is `never`' }
 
-const NOT_TRIED: Omit<Rehearsal, 'reason'> = {
+export const NOT_TRIED: Omit<Rehearsal, 'reason'> = {
   verdict: 'untried',
   rows: null,
   copyMs: null,
@@ -197,7 +197,7 @@ async function openCage(
   return cage
 }
 
-function noStart(service: string): Pick<Rehearsal, 'reason' | 'hint'> {
+export function noStart(service: string): Pick<Rehearsal, 'reason' | 'hint'> {
   const units = `${service}-trial.path ${service}-trial.service`
   return {
     reason: 'systemd did not start the cage',

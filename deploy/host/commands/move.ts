@@ -1,17 +1,20 @@
 // `upgrade` moves to another release, or keeps the service from updating by itself; `rollback` goes back, `cancel` ends an operation
 // before anything has changed.
 
-import { ownCommand, wayToAside } from '../../../agent/install.ts'
+import { join } from 'node:path'
+import { ownCommand, snapshotDirectory, wayToAside } from '../../../agent/install.ts'
 import {
   BatonError,
   durationText,
   EXIT,
   formatLeft,
+  type MadeCopy,
   parseTag,
   SHOWN_BY,
   type StateMoved,
 } from '../../../agent/words.ts'
 import { fromEnvironment, parseRelease } from '../place/choices.ts'
+import { formatBytes } from '../../lib/progress.ts'
 import { formatMoved, formatPause, rehearsalLines } from '../../lib/switch.ts'
 import type { Foreseen, ForeseenSwitch } from '../service/foresee.ts'
 import type { Operate, Operated } from '../service/request.ts'
@@ -83,6 +86,7 @@ async function move(context: Context, request: Operate): Promise<number> {
     lineOf(service, operated),
     ...rehearsalLines(operation?.trial ?? null),
     ...dataLines(operation?.stateMoved ?? null),
+    ...copyLines(receipt.stateDirectory, operation?.copies ?? []),
   ])
   return EXIT.done
 }
@@ -94,6 +98,13 @@ function dataLines(moved: StateMoved | null): string[] {
     formatLeft(moved),
     wayToAside(),
   ]
+}
+
+function copyLines(stateDirectory: string, copies: readonly MadeCopy[]): string[] {
+  const folder = snapshotDirectory(stateDirectory)
+  return copies.map(
+    ({ name, bytes, ms }) => `the data of before are in ${join(folder, name)}, ${formatBytes(bytes)}, in ${ms} ms`,
+  )
 }
 
 function lineOf(service: string, { outcome, from, to, report, skipped = [] }: Operated): string {

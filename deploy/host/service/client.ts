@@ -133,7 +133,7 @@ export async function follow(client: Client, id: string, watcher: Watcher, silen
     }
     if (operation !== null) {
       if (operation.stage !== stage) watcher.stage((stage = operation.stage))
-      if (stage === 'download' && operation.progress !== null)
+      if (operation.progress !== null && (stage === 'download' || stage === 'swap'))
         watcher.bytes(operation.progress.bytes, operation.progress.totalBytes)
       const said = operation.waits?.at(-1)?.says ?? null
       if (said !== null && said !== waits) watcher.note?.((waits = said))

@@ -84,7 +84,9 @@ export async function carryOutHere(
   const interrupts = heedInterrupts(cancel, () => process.exit(EXIT.unexpected))
   const timer = setInterval(() => {
     const { progress } = running.operation
-    if (progress !== null && running.operation.stage === 'download') outside.bytes(progress.bytes, progress.totalBytes)
+    const { stage } = running.operation
+    if (progress !== null && (stage === 'download' || stage === 'swap'))
+      outside.bytes(progress.bytes, progress.totalBytes)
   }, DRAW_MS)
   const result = await running.done.finally(() => {
     clearInterval(timer)

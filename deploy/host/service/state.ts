@@ -11,11 +11,13 @@ import {
   makeDisk,
   ownCommand,
   removeCopies,
+  restoreCopies,
+  snapshotPlan,
   type Receipt,
   tagInPlace,
   takeLock,
 } from '../../../agent/install.ts'
-import { BatonError, type StateCopy } from '../../../agent/words.ts'
+import { BatonError, DUMP, FOLDERS, type StateCopy } from '../../../agent/words.ts'
 import { readProc } from '../../lib/open-files.ts'
 import { connect } from './client.ts'
 import { readAccess } from './configuration.ts'
@@ -44,10 +46,10 @@ export async function restoreCopy(
   const { stateDirectory, executable, service, configPath } = receipt
   const database = await databaseOf(receipt)
   const copy = (await listState(receipt)).find((one) => one.name === name)
-  if (database === null || copy === undefined) {
+  if (copy === undefined || (database === null && copy.of === undefined)) {
     throw new BatonError(
       'not_found',
-      `expected the name of a copy of the database, got ${JSON.stringify(name.slice(0, 80))}`,
+      `expected the name of a copy of the data, got ${JSON.stringify(name.slice(0, 80))}`,
       { hint: `\`${ownCommand('state list')}\` shows them` },
     )
   }
@@ -59,8 +61,25 @@ export async function restoreCopy(
   if (dryRun) return { aside: null, restored }
   await using _lock = await takeLock(makeDisk(), stateDirectory, 'state restore')
   const tag = await tagInPlace(stateDirectory, executable)
+  if (database === null || copy.of !== undefined) return { aside: await restoreOther(receipt, copy, tag), restored }
   const refuse = async (file: string) => await refuseOthers(receipt, file)
   return { aside: await exchangeNow(stateDirectory, restored, { database, tag, refuse }), restored }
+}
+
+/** A copy of data that are not in SQLite. */
+async function restoreOther(receipt: Receipt, copy: StateCopy, tag: string): Promise<string | null> {
+  const { stateDirectory, executable, service, configPath } = receipt
+  const plan = await snapshotPlan({ receipt })
+  if (plan === null) {
+    throw new BatonError('refused', `nothing says any more how ${copy.name} was made`, {
+      hint: '`update.snapshot` of the configuration does, or `snapshot` of the release in place',
+    })
+  }
+  const refuse = async () => {
+    const pid = await processOf(configPath)
+    if (pid !== null) throw runningFault(service, `, pid ${pid} is a process of it`)
+  }
+  return await restoreCopies({ disk: makeDisk(), stateDirectory, tag, executable, plan, copy, refuse })
 }
 
 export interface CleanedState {
@@ -70,7 +89,7 @@ export interface CleanedState {
 }
 
 /**
- * Removes the databases that updates have put aside, or the one with this name; without a name the newest stays. With `dryRun` it only looks. Throws
+ * Removes the databases that updates have put aside, or the one with this name; without a name the newest of each kind of data stays. With `dryRun` it only looks. Throws
  * not_found for another name, busy.
  */
 export async function cleanState(
@@ -81,7 +100,8 @@ export async function cleanState(
   const database = await databaseOf(receipt)
   await using _lock = dryRun ? null : await takeLock(makeDisk(), stateDirectory, 'state clean')
   const aside = (await listState(receipt)).filter(({ kind }) => kind === 'aside')
-  const old = name === null ? aside.slice(1) : aside.filter((one) => one.name === name)
+  const isNewest = (one: StateCopy) => one === aside.find(({ of }) => of === one.of)
+  const old = aside.filter((one) => (name === null ? !isNewest(one) : one.name === name))
   if (name !== null && old.length === 0) {
     throw new BatonError(
       'not_found',
@@ -90,7 +110,8 @@ export async function cleanState(
     )
   }
   const [folder, names] = [COPY_FOLDERS.aside(stateDirectory), new Set(old.map((one) => one.name))]
-  if (!dryRun && database !== null) await removeCopies(makeDisk(), folder, database, (one) => names.has(one))
+  const made = [...(database === null ? [] : [database]), DUMP, FOLDERS]
+  if (!dryRun) for (const data of made) await removeCopies(makeDisk(), folder, data, (one) => names.has(one))
   return { removed: [...names].map((one) => join(folder, one)), bytes: old.reduce((sum, { bytes }) => sum + bytes, 0) }
 }
 

@@ -2,6 +2,7 @@
 // Must never break: `--version` answers before anything else is read. An operator's command runs only the kit's code, and never
 // loads or unpacks the application. Every other argument reaches the application untouched.
 
+import { spawnSync } from 'node:child_process'
 import { createRequire, syncBuiltinESMExports } from 'node:module'
 import {
   allowLongStart,
@@ -19,6 +20,8 @@ import {
   noteRelease,
   noteStart,
   ownState,
+  ownWords,
+  readOwed,
   waitAtGate,
   WORD,
 } from '../../../agent/first.ts'
@@ -44,7 +47,9 @@ export interface Beginning {
 }
 
 /** Arguments that a person cannot type as a command: the operator's text holds the sockets, or runs a word of the application's. */
-const [HOLD, INSTALLED_WORD] = ['(hold)', '(word)']
+const [HOLD, INSTALLED_WORD, OWED] = ['(hold)', '(word)', '(owed)']
+/** In the environment of a process that a start waits for: the state directory in which something is owed. */
+const PAYS = 'BATON_PAYS'
 
 export function beginRelease(beginning: Beginning): void {
   const { release, executable, operator, prepare } = beginning
@@ -90,6 +95,11 @@ function start({ release, executable, operator, prepare, application, program }:
     noteStart({ argv, executable, isChild: false, directory: process.cwd(), configuration: null })
     return runOperator(operator(), [HOLD])
   }
+  const pays = process.env[PAYS]
+  if (pays !== undefined) {
+    noteStart({ argv, executable, isChild: false, directory: null, configuration: null })
+    return runOperator(operator(), [OWED, pays])
+  }
   const word = process.env[WORD] ?? null
   delete process.env[WORD]
   const path = word ?? configurationOf(release, argv)
@@ -120,6 +130,7 @@ function start({ release, executable, operator, prepare, application, program }:
   if (!isFirst) prepare() // nothing is left to unpack when the gate opens
   waitForOldContainer(release, prepare)
   const isAlone = waitAtGate(release)
+  if (isAlone && values !== null) payOwed(release, executable, values['stateDirectory'] ?? '')
   if (isAlone && values !== null) takeOwnState(release, values['stateDirectory'] ?? '')
   const { before = [] } = release
   const isService = values !== null || (path === null && startsService(argv, release.args))
@@ -148,6 +159,23 @@ function refuseMisplaced({ service }: OwnWords, argv: readonly string[], meant: 
     `type \`${typed}\`; \`${passed}\` starts the application with these words`,
     EXIT_USAGE,
   )
+}
+
+/** What a killed process owes is done now, or this release does not begin. */
+function payOwed({ tag }: OwnWords, executable: string, stateDirectory: string): void {
+  const owed = stateDirectory === '' ? null : readOwed(stateDirectory)
+  if (owed === null || (owed.owes === 'snapshot' && owed.from === tag)) return
+  if (owed.owes === 'restore') {
+    const [other, again] = [
+      owed.aside === null ? '' : `; what was there is ${owed.aside}`,
+      `state restore ${owed.name}`,
+    ]
+    return refuse(`the restore of ${owed.name} was not finished${other}`, `\`${ownWords(again)}\` finishes it`)
+  }
+  const env = { ...process.env, [PAYS]: stateDirectory }
+  const { status } = spawnSync(executable, [], { env, stdio: ['ignore', 'inherit', 'inherit'] })
+  if (status !== 0)
+    refuse(`${tag} does not begin without a snapshot of the data of ${owed.from}`, 'nothing has changed them')
 }
 
 /** Before the application opens its database: gives this release its own data, if an operation has left another's there. */

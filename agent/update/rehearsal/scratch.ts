@@ -1,0 +1,88 @@
+// The trial of a release whose data are not in SQLite: on a copy in a scratch database that the operator has named.
+// Must hold: the data themselves are only read; without a scratch database, or if the cage cannot reach it, the verdict is `untried`, and
+// the update goes on. What is copied lies in the cage's folder, so whoever ends a killed trial removes it.
+
+import { join } from 'node:path'
+import { REHEARSE_MODES } from '../../words/rehearsal.ts'
+import { reasonOf } from '../../words/errors.ts'
+import { type Scratch, scratchOf, type SnapshotPlan } from '../../words/snapshot.ts'
+import { operatorsUpdate } from '../operator.ts'
+import { copiesInto, runOnData, snapshotPlan, toCopy } from '../steps/dump.ts'
+import { askCage, emptyCage } from './ask-cage.ts'
+import { startMsAfter, wholeMsOf } from './budget.ts'
+import { judge, refuseLate } from './judge.ts'
+import { cageFolderOf, clearCage, NOT_TRIED, noStart, refuseIrreversible, type ToRehearse } from './rehearse.ts'
+import { readReportOf } from './report.ts'
+
+const UNNAMED = {
+  reason: 'the data are not in SQLite, and no scratch database is named',
+  hint: '`update.scratch` of the configuration names one',
+}
+
+/** As `rehearse`, for a service whose `snapshot` is a command; does nothing for one without. */
+export async function rehearseOnScratch(what: ToRehearse): Promise<void> {
+  const { install, operation, release, allowIrreversible, signal } = what
+  const plan = await snapshotPlan(install)
+  if (plan === null || plan.command === null) return
+  const update = await operatorsUpdate(install)
+  const scratch = scratchOf(update?.['scratch'])
+  const began = performance.now()
+  const ended = (more: object) => {
+    operation.trial = { ...NOT_TRIED, reason: '', ...more, tookMs: Math.round(performance.now() - began) }
+  }
+  if (update?.['trial'] === REHEARSE_MODES[2]) return ended({ reason: '`trial` is `never`' })
+  if (scratch === null) return ended(UNNAMED)
+  const folder = await cageFolderOf(install)
+  if (typeof folder !== 'string') return ended(folder)
+  const cage = { folder, disk: install.disk, service: install.service }
+  try {
+    await emptyCage(cage)
+    const why = await fill(what, folder, plan, scratch)
+    if (why !== null) return ended({ reason: why })
+    const copyMs = Math.round(performance.now() - began)
+    signal?.throwIfAborted()
+    const startMs = startMsAfter(copyMs, install.readyMs)
+    const request = {
+      do: 'rehearse',
+      candidate: what.candidate,
+      database: null,
+      startMs,
+      environment: scratch.environment,
+    } as const
+    const mostMs = wholeMsOf(startMs)
+    const end = await askCage(cage, request, { mostMs, signal })
+    if (end.is === 'not-begun') return ended(noStart(install.service))
+    const report = readReportOf(end.report)
+    const late = `it had not ended after ${Math.round(mostMs / 1000)} s`
+    if (end.is === 'late') refuseLate(report, release.tag, late)
+    const tags = { from: install.current, to: release.tag }
+    ended(
+      end.is === 'late'
+        ? { reason: late }
+        : { ...judge(report, tags), copyMs, migrationMs: report.candidate?.ms ?? null },
+    )
+  } finally {
+    await clearCage(install)
+  }
+  if (!allowIrreversible) refuseIrreversible(release, operation.trial ?? null)
+}
+
+/** Puts a copy into the scratch database. Resolves to why that failed; null: it has not. Throws if no copy can be made: an update needs one. */
+async function fill(
+  { install }: ToRehearse,
+  folder: string,
+  plan: SnapshotPlan,
+  scratch: Scratch,
+): Promise<string | null> {
+  const [made] = await copiesInto({ ...(await toCopy(install, plan)), plan: { ...plan, folders: [] } }, folder)
+  const file = join(folder, made?.name ?? '')
+  const { stateDirectory, disk } = install
+  try {
+    await runOnData(scratch.restore, file, { stateDirectory, plan, what: 'restoring into the scratch database' })
+    return null
+  } catch (cause) {
+    return reasonOf(cause)
+  } finally {
+    await disk.remove(file)
+  }
+}
