@@ -15,7 +15,7 @@ import { ownValues, type Memory } from './handover/values.ts'
 import { ownWorks, type WorkCalls } from './handover/works.ts'
 import { makeLife, startedServing } from './life.ts'
 import { decideManagement, type Management, openOwnInstall } from './managed.ts'
-import { ownExecutable, ownStart } from './own.ts'
+import { ownExecutable, ownRelease, ownStart } from './own.ts'
 import type { Updater } from './http/routes.ts'
 import type { Log } from './log.ts'
 import { makePanel } from './web/panel.ts'
@@ -98,7 +98,11 @@ export async function embed(options: EmbedOptions = {}): Promise<Agent> {
   const start: ServeOptions = { settings, install, inheritance, store, serving, life, found: null, bound: null }
   return {
     instance,
-    handle: (request, response) => admin(request, response) || panel(request, response),
+    handle: await withOldPages(
+      (request, response) => admin(request, response) || panel(request, response),
+      settings,
+      executable,
+    ),
     carry: carries.carry,
     carried: carries.carried,
     handOver,
@@ -136,4 +140,21 @@ function warnOf({ password, log }: Settings, management: Management): void {
     })
   }
   if (!management.managed) log({ event: 'unmanaged', reason: management.reason })
+}
+
+/** Looks after each request of a service whose author names `assets`; any other has nothing more on its way. */
+async function withOldPages(
+  handle: Agent['handle'],
+  { service, tag }: Pick<Settings, 'service' | 'tag'>,
+  executable: string | null,
+): Promise<Agent['handle']> {
+  const { assets = null } = ownRelease()
+  if (assets === null || executable === null) return handle
+  const { oldPages } = await import('./web/old-pages.ts')
+  const look = oldPages({ executable, service, tag, assets })
+  return (request, response) => {
+    if (handle(request, response)) return true
+    look(request, response)
+    return false
+  }
 }

@@ -36,6 +36,8 @@ export interface Detected {
   lostArgs: string[]
   /** those of `args` that are names in the folder, where an install does not look for them */
   localArgs: string[]
+  /** folders of files with a hash in their names, as paths in the release */
+  assets: string[]
   /** whether there is a folder public/, which Next.js leaves out of its standalone output */
   hasPublic: boolean
   /** what the start script runs before the server, as far as a release can run it: a file of the release, and its arguments */
@@ -114,6 +116,15 @@ export const AROUND = 'baton.server.mjs'
 const MADE_BY = { '@sveltejs/adapter-node': 'build/index.js' } as const
 /** matches variables for a folder, not for a file in it */
 const DATA_VARIABLE = /\bprocess\.env(?:\.|\[['"`])((?:DATA|STORAGE|UPLOADS?|DB|DATABASE)_?DIR)\b/g
+/** where bundlers put files with a hash in their names: Vite, Remix, React Router, SvelteKit, Nuxt, Astro */
+const HASHED = [
+  'dist/assets',
+  'dist/client/assets',
+  'dist/public/assets',
+  'client/dist/assets',
+  'public/build',
+  'build/client/assets',
+].concat(['build/client/_app/immutable', '.output/public/_nuxt', 'dist/client/_astro'])
 const USUAL = ['server', 'app', 'index', 'main'].flatMap((name) =>
   ['', 'src/', 'dist/'].flatMap((folder) =>
     ['.js', '.mjs', '.cjs', '.ts', '.mts'].map((end) => `${folder}${name}${end}`),
@@ -159,6 +170,7 @@ export function detect(folder: string): Detected {
     start: { ...start, before: all.flatMap(({ text, words }) => (words === null ? [text] : [])) },
     foreignRuntime: foreignRuntimeOf(manifest.scripts ?? {}, texts),
     localArgs: args.filter((arg) => /^[\w.][\w./-]*$/.test(arg) && existsSync(join(folder, arg))),
+    assets: framework === 'next' ? ['.next/static'] : HASHED.filter((name) => existsSync(join(folder, name))),
     hasPublic: existsSync(join(folder, 'public')),
     devPackages: manifest.devDependencies ?? {},
     natives: nativesOf(folder, Object.keys(manifest.dependencies ?? {})),

@@ -160,6 +160,7 @@ function configOf(found: Detected, shown: SourceStart | null): Record<string, un
     ...(found.healthPath === null ? {} : { healthPath: found.healthPath }),
     ...(shown === null || shown.scheme === null ? {} : { scheme: shown.scheme }),
     ...(shown === null || shown.database === null ? {} : { database: shown.database }),
+    ...(found.assets.length === 0 ? {} : { assets: found.assets }),
     ...(found.words.length === 0 ? {} : { commands: 'baton' }),
     ...(found.hasRoutesOfOurs ? { basePath: '/_baton' } : {}),
     ...(found.github === null ? {} : { feed: `github:${found.github}` }),
