@@ -5,6 +5,7 @@ import { EXITS } from '../agent/words.ts'
 import { COMMAND as BUILD } from './build.ts'
 import { COMMAND as CONTAINER } from './container/command.ts'
 import { COMMAND as FLEET } from './deploy-fleet.ts'
+import { COMMAND as NPM } from './deploy-npm.ts'
 import { COMMAND as SOURCE } from './deploy-source.ts'
 import { COMMAND as HOST } from './deploy-systemd.ts'
 import { COMMANDS } from './host/tree.ts'
@@ -55,10 +56,11 @@ export const PROGRAMS: readonly ListedProgram[] = [
   {
     name: 'baton deploy',
     about:
-      'From a clone these are `deploy/deploy-systemd.sh`, `deploy-source.sh`, `deploy-container.sh` and `deploy-fleet.sh`. The release is `TAG` or `--release TAG`.',
+      'From a clone these are `deploy/deploy-systemd.sh`, `deploy-source.sh`, `deploy-npm.sh`, `deploy-container.sh` and `deploy-fleet.sh`. The release is `TAG` or `--release TAG`.',
     commands: [
       named('host', HOST, GROUNDS.host.description),
       named('source', SOURCE, GROUNDS.source.description),
+      named('npm', NPM, GROUNDS.npm.description),
       named('container', CONTAINER, GROUNDS.container.description),
       named('fleet', FLEET, GROUNDS.fleet.description),
     ],

@@ -41,6 +41,7 @@ const COMMANDS = {
   'deploy-systemd': 'deploy/deploy-systemd.ts',
   'deploy-container': 'deploy/deploy-container.ts',
   'deploy-source': 'deploy/deploy-source.ts',
+  'deploy-npm': 'deploy/deploy-npm.ts',
   'deploy-fleet': 'deploy/deploy-fleet.ts',
 }
 
@@ -156,6 +157,8 @@ await cp(join(PROJECT, 'deploy/fleet'), join(LIB, 'fleet'), {
   recursive: true,
   filter: (path) => !/\.(?:ts|md)$|__pycache__/.test(path),
 })
+
+await cp(join(PROJECT, 'deploy/npm/recipes'), join(LIB, 'recipes'), { recursive: true })
 
 await writeTypes()
 await writeRest()

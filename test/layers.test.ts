@@ -276,7 +276,7 @@ test('no file names this machine, a registry or what lies outside the repository
 test('the wall clock only says what time it is: every span is taken from a clock that nobody sets', () => {
   // what others wrote has only the wall clock: a date of a server or a maintainer, the age of a file or of a container; a schedule is a calendar
   const theirs =
-    /^(agent\/update\/(trust|schedule)|deploy\/trust)\/|^(agent\/words\/untrusted|agent\/update\/feed\/answer|deploy\/lib\/http|deploy\/container\/moves|deploy\/host\/doctor\/feed)\.ts$/
+    /^(agent\/update\/(trust|schedule)|deploy\/trust)\/|^(agent\/words\/untrusted|agent\/update\/feed\/answer|deploy\/lib\/http|deploy\/container\/moves|deploy\/host\/doctor\/feed|deploy\/npm\/registry)\.ts$/
   const ages = new Set(['deploy/make/first/unpack.ts', 'agent/update/ending.ts'])
   // and these add a span to it: an instant for people
   const instants = new Set(['agent/disk/journal.ts', 'agent/service/store.ts'])

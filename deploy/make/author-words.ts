@@ -110,7 +110,7 @@ export const OWN_WORDS = {
 /** Programs of their own, which read their own flags. */
 export const SCRIPT_WORDS = {
   image: 'make and push the container image of a release',
-  deploy: 'deploy a release: to this host, from source, to a container, to many hosts',
+  deploy: 'deploy a release: to this host, from source, from npm, to a container, to many hosts',
   trust: 'sign what is published',
 } as const
 
@@ -126,5 +126,6 @@ export const GROUNDS = {
   host: { description: 'install or upgrade on this host', program: 'deploy-systemd' },
   source: { description: 'build a tag of this repository, and deploy that', program: 'deploy-source' },
   container: { description: 'a container of this Docker engine', program: 'deploy-container' },
+  npm: { description: 'make a service of a package of npm, and keep it up to date', program: 'deploy-npm' },
   fleet: { description: 'many hosts, in waves', program: 'deploy-fleet' },
 } as const

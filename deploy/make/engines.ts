@@ -16,6 +16,15 @@ export function excludesNode(range: unknown, version: string): boolean {
   return !satisfies(version, range)
 }
 
+/** Whether a person's text is a range of versions. */
+export function isVersionRange(text: string): boolean {
+  return text.length <= RANGE_MAX_CHARS && validRange(text) !== null
+}
+
+export function isInRange(version: string, range: string): boolean {
+  return satisfies(version, range)
+}
+
 /**
  * A sentence that names packages whose `engines` exclude the Node that Baton brings. Looks at the packages that `folder` needs to run.
  * Null: none excludes it.

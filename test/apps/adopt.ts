@@ -218,20 +218,22 @@ export interface OperateOptions {
   body?: unknown
   /** a release that dies may be the one that is asked how it goes */
   mayReset?: boolean
+  /** the base path of the endpoints */
+  base?: string
 }
 
 export async function operate(
   port: number,
   password: string,
   path: string,
-  { body, mayReset = false }: OperateOptions = {},
+  { body, mayReset = false, base = '' }: OperateOptions = {},
 ): Promise<Operation> {
   const begun = await ask(port, 'POST', path, password, body)
   if (begun.status !== 202) throw new Error(`${path}: expected 202, got ${begun.status}: ${JSON.stringify(begun.body)}`)
   const { id } = begun.body as Operation
   const deadline = Date.now() + OPERATION_MS
   while (Date.now() < deadline) {
-    const { operation } = await ask(port, 'GET', '/admin/update/status', password).then(
+    const { operation } = await ask(port, 'GET', `${base}/admin/update/status`, password).then(
       ({ body: status }) => status as Status,
       (cause: NodeJS.ErrnoException) => {
         // in a pause whoever asks waits, too, and a busy machine makes it long

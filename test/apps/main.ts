@@ -2,9 +2,13 @@
 // it is said, on one with systemd and in containers. `npm run apps -- --real [NAME…]`: services of others, with clients of their own
 // kind, and a table at the end. `-- --sockets`: those whose clients hold WebSockets, and what these do. Exit code 1 where a promise was broken.
 
+import { readdir } from 'node:fs/promises'
+import { join } from 'node:path'
+import { PROJECT } from '../../deploy/make/place.ts'
 import { reasonOf } from '../../agent/words.ts'
 import { packedKit } from '../pack/main.ts'
 import { adopt, APPS, faultsOf } from './adopt.ts'
+import { faultsFromNpm, fromNpm } from './npm.ts'
 import { PLACES } from './places.ts'
 import {
   adoptReal,
@@ -21,6 +25,7 @@ const isWanted = (name: string) => wanted.length === 0 || wanted.includes(name)
 const kit = await packedKit()
 if (process.argv.includes('--real')) await real(kit, SERVICES, true)
 else if (process.argv.includes('--sockets')) await real(kit, SOCKET_SERVICES, false)
+else if (process.argv.includes('--npm')) await npm(kit)
 else await ours(kit)
 
 async function ours(packed: string): Promise<void> {
@@ -28,6 +33,19 @@ async function ours(packed: string): Promise<void> {
   for (const app of APPS.filter(isWanted)) {
     const adopted = await adopt(app, packed, { say: sayOf(app), places })
     tell(adopted, faultsOf(adopted))
+  }
+}
+
+/** Packages by their recipes; without a name, all. */
+async function npm(packed: string): Promise<void> {
+  const names = (await readdir(join(PROJECT, 'deploy/npm/recipes'))).map((name) => name.replace(/\.json$/, ''))
+  for (const name of wanted.length > 0 ? wanted : names) {
+    try {
+      const adopted = await fromNpm(name, packed, sayOf(name))
+      tell(adopted, faultsFromNpm(adopted))
+    } catch (cause) {
+      tell({ package: name }, [`${name}: ${reasonOf(cause)}`]) // the others are tried all the same
+    }
   }
 }
 

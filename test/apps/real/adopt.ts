@@ -85,7 +85,7 @@ export interface RealAdopted {
 }
 
 /** Throws a second after it has listened: late enough for the start that `build` tries, early enough for the probation of `install`. */
-const BROKEN = `
+export const BROKEN = `
 const untilItListens = setInterval(() => {
   if (!process.getActiveResourcesInfo().includes('TCPServerWrap')) return
   clearInterval(untilItListens)

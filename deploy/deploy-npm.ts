@@ -1,0 +1,372 @@
+// Makes a service of this host out of a package of npm: resolves a version, makes a release of it apart from the host, puts that into a
+// folder, and installs or updates from there like any other. `--update` does the same for what is here already, as its timer does.
+// Must hold: nothing of a package runs as root, and nothing that serves is touched before its release is whole in the folder.
+
+import { readdir, rm } from 'node:fs/promises'
+import { join, resolve } from 'node:path'
+import { asBatonError, BatonError, EXIT, isService, MEANINGS, serviceName } from '../agent/words.ts'
+import { excludesNode, isInRange, isVersionRange } from './make/engines.ts'
+import { actInside, type Inside } from './make/inside.ts'
+import { broughtVersion } from './make/node.ts'
+import { IS_PACKAGED, PROJECT } from './make/place.ts'
+import { sendRelease } from './make/publish.ts'
+import { updateReleases } from './make/release-folder.ts'
+import { assertSupervised, type Deployment, deployHere, findInstalled } from './host/deploy.ts'
+import { type HostReport, makeReport } from './host/report.ts'
+import { planTakeOver, type TakeOver, takeOver } from './npm-adopt.ts'
+import { toolsFor } from './npm-tools.ts'
+import { type Wish, keptNow, minAgeOf, newestOf, planLines, refuseReplaced, seenOf } from './npm/asked.ts'
+import { ARGUMENTS } from './npm/command.ts'
+import { broughtRecipe, isPackageName, readRecipe } from './npm/recipe.ts'
+import { changedSince, chooseVersion, integritiesOf, type Listed, type PackageVersion } from './npm/registry.ts'
+import { makeRelease, tagsIn } from './npm/release.ts'
+import { askRegistry, registryFor, type NpmTools } from './npm/steps.ts'
+import { keepTimer } from './npm/timer.ts'
+import {
+  type ServiceRecord,
+  lockWorkshop,
+  openWorkshop,
+  pruneFeed,
+  readKept,
+  withdraw,
+  type Workshop,
+  workshopOf,
+  workshopsPlace,
+  writeKept,
+} from './npm/workshop.ts'
+import { type CommandLine, durationOf, IRREVERSIBLE_FLAG, parseFlags, usage, type Values } from './lib/flags.ts'
+import { helpFor, printHelp } from './lib/help.ts'
+import { printJson } from './lib/printer.ts'
+import { createProgress, type ProgressReport } from './lib/progress.ts'
+import { rehearsalLines } from './lib/switch.ts'
+import { assertTrusted, temporaryFolder } from './lib/trusted.ts'
+
+export const COMMAND = {
+  name: IS_PACKAGED ? 'baton deploy npm' : 'deploy-npm.sh',
+  description: 'makes a service of this host out of a package of npm, and keeps it up to date',
+  args: ARGUMENTS,
+} as const satisfies CommandLine
+
+type Typed = Values<(typeof COMMAND)['args']>
+
+const isRoot = process.geteuid?.() === 0
+const RECIPES = IS_PACKAGED ? join(PROJECT, 'lib', 'recipes') : join(PROJECT, 'deploy', 'npm', 'recipes')
+
+async function main(all: readonly string[]): Promise<number> {
+  if (all[0] === 'inside') return await answerInside(all[1] ?? '')
+  const end = all.includes('--') ? all.indexOf('--') : all.length
+  const [argv, args] = [all.slice(0, end), all.slice(end + 1)]
+  const about = { command: 'deploy', service: '' }
+  let report = makeReport({ json: argv.includes('--json'), quiet: false, verbose: false, about })
+  try {
+    const help = await helpFor(argv, COMMAND)
+    if (help !== null) return printHelp(help)
+    const values = parseFlags(argv, COMMAND)
+    report = makeReport({ json: values.json, quiet: values.quiet, verbose: false, about })
+    if (isRoot) await assertTrusted(PROJECT, 'a clone', 'clone it to a place of root, such as /root')
+    const place = workshopsPlace(isRoot, values.home === undefined ? null : resolve(values.home))
+    if (isRoot) await assertTrusted(place, 'a place for releases', 'name one of root in `--home`')
+    if (values.update) return await updateAll(values, place, report)
+    const asked = await askedIn(values, args)
+    about.service = asked.service
+    return await deployOne(asked, values, place, report)
+  } catch (cause) {
+    const error = asBatonError(cause, 'unexpected', 'deploying from npm')
+    report.failed(error)
+    return MEANINGS[error.code].exit
+  }
+}
+
+/** This program again, apart from the host: see make/inside.ts. */
+async function answerInside(text: string): Promise<number> {
+  try {
+    const done = await actInside(JSON.parse(text) as Inside)
+    printJson({ done })
+    return EXIT.done
+  } catch (cause) {
+    const { code, message, hint } = asBatonError(cause, 'unexpected', 'inside')
+    printJson({ failed: { code, message, hint } })
+    return MEANINGS[code].exit
+  }
+}
+
+async function askedIn(values: Typed, args: string[]): Promise<Wish> {
+  const [, name = '', range = '*'] = /^(@?[^@]+)(?:@(.+))?$/.exec(values.package ?? '') ?? []
+  if (!isPackageName(name)) throw usage(`expected the name of a package, got ${JSON.stringify(values.package ?? '')}`)
+  if (!isVersionRange(range))
+    throw usage(`expected a range of versions behind \`${name}@\`, got ${JSON.stringify(range)}`)
+  const { release } = values
+  if (release !== 'latest' && !/^\d+\.\d+\.\d+$/.test(release))
+    throw usage(`expected latest or X.Y.Z in --release, got ${JSON.stringify(release)}`)
+  const recipe =
+    values.recipe === undefined ? await broughtRecipe(RECIPES, name) : await readRecipe(resolve(values.recipe))
+  if (recipe !== null && recipe.package !== name) throw usage(`the recipe is for ${recipe.package}, not for ${name}`)
+  const service = values.name ?? recipe?.name ?? serviceName(name.split('/').at(-1) ?? '')
+  if (!isService(service)) throw usage(`expected a name of a-z, 0-9 and - in --name, got ${JSON.stringify(service)}`)
+  const allowed = (values['allow-scripts'] ?? '').split(',').filter(Boolean)
+  for (const one of allowed)
+    if (!isPackageName(one)) throw usage(`expected names of packages in --allow-scripts, got ${JSON.stringify(one)}`)
+  return { package: name, range, service, release, recipe, args, allowed, minAge: values['min-age'] }
+}
+
+async function deployOne(asked: Wish, values: Typed, place: string, report: HostReport): Promise<number> {
+  const { service, release } = asked
+  const dryRun = values['dry-run']
+  const receipt = values['build-only'] ? null : await findInstalled(service)
+  if (receipt === null && !values['build-only']) await assertSupervised(values.service !== false)
+  const feed = values.dir === undefined ? await feedOf(place, service) : resolve(values.dir)
+  const lasting = workshopOf(place, service, { isRoot, feed })
+  await using trying = dryRun ? await temporaryFolder('baton-npm-', 0o755) : null
+  const shop = trying === null ? lasting : workshopOf(trying.path, service, { isRoot, feed: null })
+  if (receipt !== null && receipt.feed !== lasting.feed)
+    throw new BatonError(
+      'refused',
+      `${service} is installed here already, and its feed is ${receipt.feed}, not ${lasting.feed}`,
+      {
+        hint: '`--name` makes another service',
+      },
+    )
+  const over =
+    values.adopt && receipt === null && !dryRun
+      ? await planTakeOver(asked.package, asked.recipe, adoption(values))
+      : null
+  await openWorkshop(shop)
+  using _lock = lockWorkshop(shop)
+  const kept = { ...keptNow(await readKept(lasting), asked), feed: shop.feed }
+  const tools = await toolsFor(shop, kitOf(values), !dryRun)
+  const registry = await registryFor(shop, tools, kept.package)
+  const listed = await askRegistry(shop, tools, kept.package)
+  for (const { what } of changedSince(listed, seenOf(kept))) report.note(`warning: ${what}`)
+  const chosen = chooseVersion(listed, { ...wantedBy(kept, 0), release, newerThan: null })
+  if (chosen === null) throw new BatonError('release_not_found', `expected a version of ${kept.package}, found none`)
+  for (const note of chosen.notes) report.note(note)
+  refuseReplaced(kept, chosen.version)
+  const tag = `v${chosen.version.version}`
+  if (dryRun) {
+    report.told(planLines(kept, chosen.version, lasting, registry, receipt !== null))
+    report.result({ outcome: 'planned', to: tag, exit: EXIT.done }, [])
+    return EXIT.done
+  }
+  const { made, told } = await releaseOf({ shop, tools, kept, listed, version: chosen.version, registry }, values)
+  const end: Ending = { shop, tag, built: { package: kept.package, told, feed: shop.feed }, over }
+  if (!values['build-only']) return await installOne(end, values, report)
+  report.result({ outcome: made ? 'built' : 'up_to_date', to: tag, ...end.built, exit: EXIT.done }, [
+    `${made ? 'built' : 'there already:'} ${join(shop.feed, tag)}`,
+  ])
+  return EXIT.done
+}
+
+/** Where its releases went before; null: nothing is remembered. */
+async function feedOf(place: string, service: string): Promise<string | null> {
+  return (await readKept(workshopOf(place, service, { isRoot, feed: null })))?.feed ?? null
+}
+
+interface Ending {
+  shop: Workshop
+  tag: string
+  built: { package: string; told: string[]; feed: string }
+  over: TakeOver | null
+}
+
+async function installOne({ shop, tag, built, over }: Ending, values: Typed, report: HostReport): Promise<number> {
+  const { service } = shop
+  const deployment = deploymentOf(shop, tag, values)
+  const ended = await deployHere(over === null ? deployment : unstarted(deployment), report)
+  for (const line of over === null ? [] : await takeOver(over, service)) report.note(line)
+  const timer = values.timer
+    ? await keepTimer({ isRoot, command: updateCommand(values) })
+    : 'nobody looks for newer versions: `--no-timer`'
+  report.note(timer)
+  const { outcome, from, to, operation } = ended
+  report.result({ outcome, from, to, ...built, timer, exit: EXIT.done }, [
+    `${service}: ${outcome ?? ''} ${to ?? tag}`,
+    ...rehearsalLines(operation?.trial ?? null),
+  ])
+  return EXIT.done
+}
+
+const adoption = ({ data, yes }: Typed) => ({ isRoot, typed: data === undefined ? null : resolve(data), yes })
+
+const unstarted = (deployment: Deployment): Deployment => ({
+  ...deployment,
+  installFlags: [...deployment.installFlags, '--no-start'],
+})
+
+const kitOf = ({ kit }: Typed) => (kit === undefined ? null : resolve(kit))
+
+const fitsNode = (range: string | null) => !excludesNode(range, broughtVersion())
+
+function wantedBy(kept: ServiceRecord, minAgeMs: number) {
+  return {
+    isInRange: (version: string) => isInRange(version, kept.range),
+    fitsNode: ({ node }: PackageVersion) => kept.recipe?.anyNode === true || fitsNode(node),
+    nodeVersion: broughtVersion(),
+    minAgeMs,
+  }
+}
+
+interface Task {
+  shop: Workshop
+  tools: NpmTools
+  kept: ServiceRecord
+  listed: Listed
+  version: PackageVersion
+  registry: string
+}
+
+/** Puts the release of this version into the feed, unless it is there. */
+async function releaseOf(
+  { shop, tools, kept, listed, version, registry }: Task,
+  values: Pick<Typed, 'json' | 'quiet'>,
+): Promise<{ made: boolean; told: string[] }> {
+  const tag = `v${version.version}`
+  const seen = { ...integritiesOf(listed), ...kept.seen }
+  const isThere = (await tagsIn(shop.feed)).includes(tag)
+  const isNoted = kept.built.some((one) => one.version === version.version)
+  if (isThere) {
+    const built = isNoted
+      ? kept.built
+      : [...kept.built, { version: version.version, at: new Date().toISOString(), sizeBytes: 0 }]
+    await writeKept(shop, { ...kept, seen, built })
+    return { made: false, told: kept.told }
+  }
+  await writeKept(shop, { ...kept, seen }) // the next run knows what this one has seen, whatever becomes of it
+  const progress = progressFor(values)
+  try {
+    const say = { stage: progress.stage, note: progress.note }
+    const made = await makeRelease({
+      shop,
+      tools,
+      kept,
+      version,
+      registry,
+      excludesNode: (range) => !fitsNode(range),
+      say,
+    })
+    await sendRelease({ from: made.out, tag, service: shop.service, to: shop.feed, signed: false, progress })
+    const built = [
+      ...kept.built.filter((one) => one.version !== version.version),
+      { version: version.version, at: new Date().toISOString(), sizeBytes: made.sizeBytes },
+    ]
+    await writeKept(shop, { ...kept, seen, shown: made.shown, built: built.slice(-10), told: made.told })
+    await rm(made.out, { recursive: true, force: true })
+    const removed = await pruneFeed(shop)
+    if (removed.length > 0) {
+      await updateReleases(shop.feed, shop.service)
+      progress.note(`removed from the disk: ${removed.join(', ')}`)
+    }
+    progress.end('done')
+    return { made: true, told: made.told }
+  } catch (cause) {
+    progress.end('failed')
+    throw cause
+  }
+}
+
+function progressFor({ json, quiet }: Pick<Typed, 'json' | 'quiet'>): ProgressReport {
+  const progress = createProgress({ quiet: quiet || json })
+  if (!json) return progress
+  return {
+    ...progress,
+    stage: (stage, detail) => printJson({ event: 'stage', stage, ...(detail === undefined ? {} : { detail }) }),
+    note: (message) => printJson({ event: 'note', message }),
+  }
+}
+
+function deploymentOf({ service, feed }: Workshop, tag: string, values: Typed): Deployment {
+  return {
+    service,
+    release: tag,
+    rollback: false,
+    allowIrreversible: values[IRREVERSIBLE_FLAG],
+    feed,
+    healthUrl: values['health-url'] ?? null,
+    healthTimeoutMs: durationOf('--health-timeout', values['health-timeout']),
+    lockTimeoutMs: durationOf('--lock-timeout', values['lock-timeout']),
+    installFlags: [
+      ...(values.listen === undefined ? [] : ['--listen', values.listen]),
+      ...(values.service === false ? ['--no-service'] : []),
+    ],
+    dryRun: false,
+  }
+}
+
+function updateCommand({ home }: Typed): string[] {
+  const program = IS_PACKAGED
+    ? [process.execPath, join(import.meta.dirname, 'deploy-npm.js')]
+    : [join(import.meta.dirname, 'deploy-npm.sh')]
+  return [...program, '--update', ...(home === undefined ? [] : ['--home', resolve(home)])]
+}
+
+interface Updated {
+  service: string
+  outcome: 'published' | 'up_to_date'
+  to: string | null
+  lines: string[]
+}
+
+/** One that fails keeps no other from its update; the first failure is how it ends. */
+async function updateAll(values: Typed, place: string, report: HostReport): Promise<number> {
+  const names = values.name === undefined ? await readdir(place).catch(() => []) : [values.name]
+  const [done, failed]: [Updated[], BatonError[]] = [[], []]
+  for (const service of names) {
+    try {
+      const kept = await readKept(workshopOf(place, service, { isRoot, feed: null }))
+      if (kept !== null)
+        done.push(await updateOne(workshopOf(place, service, { isRoot, feed: kept.feed }), kept, values, report))
+      else if (values.name !== undefined)
+        throw new BatonError('refused', `expected a service from npm named ${service}, found none in ${place}`)
+    } catch (cause) {
+      const error = asBatonError(cause, 'unexpected', `updating ${service}`)
+      report.note(`error: ${service}: ${error.message}`)
+      failed.push(error)
+    }
+  }
+  const [first] = failed
+  if (first !== undefined) throw first
+  const outcome = done.some((one) => one.outcome === 'published') ? 'published' : 'up_to_date'
+  const lines = done.flatMap((one) => [
+    `${one.service}: ${one.outcome} ${one.to ?? ''}`,
+    ...one.lines.map((line) => `  ${line}`),
+  ])
+  report.result({ outcome, to: done.length === 1 ? done[0]?.to : null, services: done, exit: EXIT.done }, lines)
+  return EXIT.done
+}
+
+async function updateOne(shop: Workshop, before: ServiceRecord, values: Typed, report: HostReport): Promise<Updated> {
+  await openWorkshop(shop)
+  using _lock = lockWorkshop(shop)
+  const kept = { ...before, minAgeMs: minAgeOf(values['min-age'], before.minAgeMs) }
+  const tools = { ...(await toolsFor(shop, kitOf(values), true)), calm: true }
+  const registry = await registryFor(shop, tools, kept.package)
+  const listed = await askRegistry(shop, tools, kept.package)
+  const changes = changedSince(listed, seenOf(kept))
+  const gone = await withdraw(
+    shop,
+    changes.map(({ version }) => `v${version}`),
+  )
+  if (gone.length > 0) await updateReleases(shop.feed, shop.service)
+  const lines = [
+    ...changes.map(({ what }) => `warning: ${what}`),
+    ...gone.map((tag) => `taken out of ${shop.feed}: ${tag}`),
+  ]
+  for (const line of lines) report.note(line)
+  const newest = newestOf(kept)
+  const { service } = shop
+  const chosen = chooseVersion(listed, { ...wantedBy(kept, kept.minAgeMs), release: 'latest', newerThan: newest })
+  if (chosen === null) {
+    await writeKept(shop, { ...kept, seen: { ...integritiesOf(listed), ...kept.seen } })
+    return { service, outcome: 'up_to_date', to: newest === null ? null : `v${newest}`, lines }
+  }
+  for (const note of chosen.notes) report.note(note)
+  refuseReplaced(kept, chosen.version)
+  const { made, told } = await releaseOf({ shop, tools, kept, listed, version: chosen.version, registry }, values)
+  return {
+    service,
+    outcome: made ? 'published' : 'up_to_date',
+    to: `v${chosen.version.version}`,
+    lines: [...lines, ...told],
+  }
+}
+
+if (import.meta.main) process.exitCode = await main(process.argv.slice(2))

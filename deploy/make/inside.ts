@@ -1,0 +1,123 @@
+// What `deploy-npm` does apart from the host, each in a process of its own: looks at a package that is started once from source, builds
+// the addons that may be built, makes the release, and starts and switches that once. Each resolves to what the program outside reads.
+
+import { createReadStream, createWriteStream } from 'node:fs'
+import { chmod } from 'node:fs/promises'
+import { join } from 'node:path'
+import { pipeline } from 'node:stream/promises'
+import { createZstdDecompress } from 'node:zlib'
+import { BatonError } from '../../agent/words.ts'
+import { createProgress } from '../lib/progress.ts'
+import { run } from '../lib/shell.ts'
+import { examineAddons, formatAddons } from './addons.ts'
+import { buildApplication } from './application.ts'
+import { type Detected, detect } from './detect.ts'
+import { filesOf } from './files.ts'
+import { provideHeaders, provideNode } from './node.ts'
+import { readProject } from './project.ts'
+import { rebuildEnvironment } from './rebuild.ts'
+import { assetName } from './release-folder.ts'
+import { startFromSource } from './source-start.ts'
+import { tryOut } from './trial-start.ts'
+
+export interface Inside {
+  do: 'see' | 'rebuild' | 'compose' | 'try'
+  /** the folder that is built in */
+  work: string
+  tag: string
+  /** folder that gets the release */
+  out: string
+  feed: string
+  /** the file that starts the package, from `work` */
+  file: string
+  /** packages whose install scripts may run */
+  scripts: readonly string[]
+  notes: string
+  publishedAt: string | null
+  /** an npm-cli.js */
+  npm: string
+}
+
+const REBUILD_MS = 30 * 60_000
+
+export async function actInside(asked: Inside): Promise<unknown> {
+  return await { see, rebuild, compose, try: tryIt }[asked.do](asked)
+}
+
+async function see({ work, file }: Inside): Promise<unknown> {
+  const project = await readProject(work)
+  const found: Detected = {
+    ...detect(work),
+    entry: file,
+    made: null,
+    brought: null,
+    before: [],
+    nodeFlags: project.nodeFlags,
+    healthPath: null,
+  }
+  return await startFromSource(work, found, project)
+}
+
+/** Resolves to lines about addons that do not work, and what building them said. */
+async function rebuild({ work, scripts, npm }: Inside): Promise<{ failures: string[] }> {
+  const node = await provideNode()
+  const failures: string[] = []
+  if (scripts.length > 0) {
+    const env = { ...rebuildEnvironment(node, await provideHeaders()), npm_config_cache: '/tmp/npm' }
+    const command = [
+      node,
+      npm,
+      'rebuild',
+      ...scripts,
+      '--ignore-scripts=false',
+      '--foreground-scripts',
+      '--no-audit',
+      '--no-fund',
+    ]
+    const { exitCode, stdout, stderr } = await run(command, {
+      cwd: work,
+      env,
+      allowFailure: true,
+      timeoutMs: REBUILD_MS,
+    })
+    if (exitCode !== 0)
+      failures.push(
+        `building ${scripts.join(', ')} failed: ${`${stdout}\n${stderr}`.trim().split('\n').slice(-12).join(' · ').slice(0, 1500)}`,
+      )
+  }
+  const report = await examineAddons(await filesOf(await readProject(work)))
+  const bad = report.packages.filter(({ verdict }) => verdict !== 'works')
+  return { failures: [...failures, ...bad.map((one) => formatAddons(one, report.node))] }
+}
+
+async function compose({ work, tag, out, feed, notes, publishedAt }: Inside): Promise<{ sizeBytes: number }> {
+  const { executable } = await buildApplication({
+    project: await readProject(work),
+    tag,
+    out,
+    feed,
+    notes,
+    effort: 'fast',
+    publishedAt,
+    force: true,
+    deltas: null,
+    make: false,
+    check: false,
+    progress: createProgress(),
+  })
+  return { sizeBytes: executable.sizeBytes }
+}
+
+async function tryIt({ work, tag, out }: Inside): Promise<{ line: string; warnings: string[] }> {
+  const project = await readProject(work)
+  const executable = join('/tmp', project.service)
+  await pipeline(
+    createReadStream(join(out, tag, `${assetName(project.service)}.zst`)),
+    createZstdDecompress(),
+    createWriteStream(executable, { flags: 'wx' }),
+  ).catch((cause: unknown) => {
+    throw new BatonError('verify_failed', 'unpacking what was built', { cause })
+  })
+  await chmod(executable, 0o755)
+  return await tryOut(project, executable)
+}

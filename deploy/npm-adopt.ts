@@ -1,0 +1,57 @@
+// `deploy-npm.sh --adopt`: takes the data of a former install of the same package over into one of Baton. Must hold: without `--yes`
+// nothing is done; the former data are copied, never moved; what served before is stopped last and can be started again.
+
+import { join } from 'node:path'
+import { BatonError } from '../agent/words.ts'
+import { findInstalled } from './host/deploy.ts'
+import { personOf } from './host/commands/context.ts'
+import { layoutOfReceipt } from './host/place/layout.ts'
+import { type Former, dataOf, findFormer } from './npm/former.ts'
+import type { Recipe } from './npm/recipe.ts'
+import { formatCommand, run } from './lib/shell.ts'
+
+export interface TakeOver {
+  former: Former
+  /** a folder */
+  data: string
+}
+
+/** Throws BatonError refused or invalid_request. */
+export async function planTakeOver(
+  name: string,
+  recipe: Recipe | null,
+  { isRoot, typed, yes }: { isRoot: boolean; typed: string | null; yes: boolean },
+): Promise<TakeOver> {
+  const former = await findFormer(name, isRoot)
+  if (former === null)
+    throw new BatonError('refused', `expected a unit, pm2 or a global install that runs ${name}, found none`, {
+      hint: 'leave out `--adopt`; data from elsewhere go into the state directory by hand',
+    })
+  const data = dataOf(former, recipe, typed)
+  if (yes) return { former, data }
+  throw new BatonError('refused', `this stops ${former.what}, which stays installed, and copies ${data}`, {
+    hint: `\`--yes\` does it; back: stop the service, and \`${former.back}\``,
+  })
+}
+
+/** The service is installed and does not run yet. Resolves to sentences. */
+export async function takeOver({ former, data }: TakeOver, service: string): Promise<string[]> {
+  const receipt = await findInstalled(service)
+  if (receipt === null) throw new BatonError('unexpected', `expected an install of ${service}, found none`)
+  const { program } = layoutOfReceipt(receipt, personOf(process.env))
+  for (const command of former.stop) await run(command)
+  try {
+    await run(['cp', '-a', `${join(data)}/.`, `${receipt.stateDirectory}/`])
+    if (receipt.scope === 'system') await run(['chown', '-Rh', `${receipt.user}:`, receipt.stateDirectory])
+    await run([program, 'install', '-y', '--start', `--${receipt.scope}`])
+  } catch (cause) {
+    throw new BatonError('service_down', `${former.what} was stopped, and ${service} did not start in its place`, {
+      cause,
+      hint: `the data of ${former.what} are as they were: \`${former.back}\``,
+    })
+  }
+  return [
+    `${former.what} is stopped, its data were copied from ${data} to ${receipt.stateDirectory}`,
+    `back: \`${formatCommand([service, 'stop'])}\`, then \`${former.back}\``,
+  ]
+}

@@ -1,0 +1,103 @@
+// What an operator has asked for, beside what is remembered of the service from an earlier run. Pure.
+
+import { BatonError, compareTags } from '../../agent/words.ts'
+import { durationOf } from '../lib/flags.ts'
+import type { Recipe } from './recipe.ts'
+import type { PackageVersion } from './registry.ts'
+import type { ServiceRecord, Workshop } from './workshop.ts'
+
+const MIN_AGE = '3d'
+const AGE_MAX_MS = 365 * 86_400_000
+
+export interface Wish {
+  package: string
+  range: string
+  service: string
+  release: string
+  recipe: Recipe | null
+  args: string[]
+  allowed: string[]
+  /** as it was typed */
+  minAge: string | undefined
+}
+
+/** How old a version must be before it is taken by itself; as before, unless it is typed. */
+export function minAgeOf(typed: string | undefined, before: number | null): number {
+  return typed === undefined && before !== null
+    ? before
+    : durationOf('--min-age', typed ?? MIN_AGE, { most: AGE_MAX_MS })
+}
+
+/** What was typed now counts; what was not stays as it was. */
+export function keptNow(before: ServiceRecord | null, asked: Wish): Omit<ServiceRecord, 'feed'> {
+  const { package: name, service } = asked
+  if (before !== null && before.package !== name)
+    throw new BatonError('refused', `the service ${service} of this host is of ${before.package}, not of ${name}`, {
+      hint: '`--name` makes another service',
+    })
+  const isAnew = asked.args.length > 0 || before === null
+  return {
+    format: 1,
+    package: name,
+    service,
+    range: asked.range === '*' && before !== null ? before.range : asked.range,
+    args: isAnew ? asked.args : before.args,
+    recipe: asked.recipe ?? before?.recipe ?? null,
+    allowed: asked.allowed.length > 0 ? asked.allowed : (before?.allowed ?? []),
+    minAgeMs: minAgeOf(asked.minAge, before?.minAgeMs ?? null),
+    seen: before?.seen ?? {},
+    shown: before?.shown ?? null,
+    built: before?.built ?? [],
+    told: before?.told ?? [],
+  }
+}
+
+/** The newest version that was ever made here. */
+export function newestOf({ built }: ServiceRecord): string | null {
+  const all = built.map(({ version }) => version)
+  return all.toSorted((a, b) => compareTags(`v${a}`, `v${b}`)).at(-1) ?? null
+}
+
+/** Of versions that are kept on the disk. */
+export function seenOf({ built, seen }: ServiceRecord): Record<string, string> {
+  return Object.fromEntries(
+    built.flatMap(({ version }) => (seen[version] === undefined ? [] : [[version, seen[version]]])),
+  )
+}
+
+export function refuseReplaced({ package: name, seen }: ServiceRecord, { version, integrity }: PackageVersion): void {
+  const before = seen[version]
+  if (before === undefined || before === integrity) return
+  throw new BatonError(
+    'verify_failed',
+    `${name} ${version} was replaced under the same number: its integrity was ${before}, it is ${integrity}`,
+    {
+      hint: 'ask its maintainers, and take another version with `--release`',
+    },
+  )
+}
+
+export function planLines(
+  kept: ServiceRecord,
+  { version }: PackageVersion,
+  { builder, feed }: Pick<Workshop, 'builder' | 'feed'>,
+  registry: string,
+  isInstalled: boolean,
+): { text: string }[] {
+  const { package: name, service, recipe } = kept
+  const who = builder === null ? 'as you' : `as user id ${builder}`
+  const scripts = [...(recipe?.scripts ?? []), ...kept.allowed]
+  return [
+    `resolve ${name} ${version} at ${registry}, ${who}`,
+    `npm ci --ignore-scripts, ${who}, apart from this host`,
+    scripts.length === 0
+      ? 'run no install script'
+      : `run the install scripts of ${scripts.join(', ')}, if it has them, without a network`,
+    recipe === null
+      ? 'start it once without a recipe, on an empty state, and look'
+      : `follow the recipe for ${recipe.package}`,
+    `make v${version} of ${service}, start it and switch it once`,
+    `put it into ${feed}`,
+    isInstalled ? `upgrade ${service} to v${version}` : `install ${service} v${version}`,
+  ].map((text) => ({ text }))
+}

@@ -1,0 +1,195 @@
+// Makes the release of one version of a package: lock -> fetch -> signatures -> addons -> see -> compose -> try. What comes out lies in
+// `out`, and is no release of the feed before the caller has put it there.
+// Must hold: until then nothing that serves knows of it. What is refused is refused before any code of the package has run, if the
+// registry or the lock file shows it.
+
+import { mkdir, readdir, rm, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { BatonError, compareTags } from '../../agent/words.ts'
+import type { PackageVersion } from './registry.ts'
+import { type Recipe, withoutRecipe } from './recipe.ts'
+import { fetch, inside, lock, manifestIn, signatures, type NpmTools } from './steps.ts'
+import { differencesOf, type Locked, treeIn } from './tree.ts'
+import { type ServiceRecord, readLock, type Workshop } from './workshop.ts'
+import { AROUND, aroundText, configOf, mainOf, manifestOf } from './wrap.ts'
+
+export interface Making {
+  shop: Workshop
+  tools: NpmTools
+  kept: ServiceRecord
+  version: PackageVersion
+  registry: string
+  /** whether `engines.node` leaves out the Node that Baton brings */
+  excludesNode: (range: string | null) => boolean
+  say: { stage(name: string, detail?: string): void; note(line: string): void }
+}
+
+export interface Made {
+  tag: string
+  out: string
+  sizeBytes: number
+  /** what one start of its source has shown; null: its recipe says it */
+  shown: ServiceRecord['shown']
+  /** a sentence each: what this version is, and what is otherwise than before */
+  told: string[]
+}
+
+interface Seen {
+  database: string | null
+  healthPath: string | null
+  cwd: 'app' | null
+  notes: string[]
+}
+
+interface Tried {
+  line: string
+  warnings: string[]
+}
+
+export async function makeRelease(making: Making): Promise<Made> {
+  const { shop, tools, kept, version: one, registry, say } = making
+  const recipe = kept.recipe ?? withoutRecipe(kept.package)
+  const { version } = one
+  const tag = `v${version}`
+  const told: string[] = []
+  const tell = (...lines: readonly string[]) => {
+    told.push(...lines)
+    for (const line of lines) say.note(line)
+  }
+  say.stage('lock', `${kept.package} ${version}`)
+  const { text, tree } = await lock(shop, tools, recipe, version, registry)
+  const scripts = namesThatMayRun(tree, [...recipe.scripts, ...kept.allowed])
+  const before = await treeBefore(shop, kept, version, registry)
+  tell(...aboutVersion(kept, one), ...aboutTree(making, tree, scripts), ...differencesOf(before, tree))
+
+  say.stage('fetch', `${tree.length} packages`)
+  const work = await fetch(shop, tools, recipe, version, text)
+  tell(await signatures(shop, tools, work))
+  const file = join(kept.package, mainOf(recipe, await manifestIn(work, kept.package)))
+  const wrap = async (shown: ServiceRecord['shown']) =>
+    await writeAround(work, { ...kept, shown }, recipe, file, version)
+  await wrap(kept.shown)
+
+  const out = join(shop.folder, 'out')
+  await rm(out, { recursive: true, force: true })
+  await mkdir(out, { recursive: true, mode: 0o755 })
+  const about = { notes: notesOf(kept, one, told), publishedAt: new Date(one.publishedMs ?? 0).toISOString() }
+  const asked = { work, tag, out, feed: shop.feed, file: AROUND, scripts, npm: tools.npm, ...about }
+  const act = async <T>(what: string, where: Parameters<typeof inside>[3]) =>
+    await inside<T>(shop, tools, { ...asked, do: what }, where)
+  const asPackage = { uid: shop.builder }
+  say.stage('addons', scripts.join(', ') || 'none may be built')
+  const writes = [join(work, 'node_modules')]
+  const { failures } = await act<{ failures: string[] }>('rebuild', { ...asPackage, writes })
+  tell(...failures.map((failure) => `warning: ${failure}`))
+  const shown = kept.recipe === null && kept.shown === null ? await see() : kept.shown
+  await wrap(shown)
+
+  say.stage('compose', tag)
+  // by nobody that a package's code runs as: a root that installs it runs what this has made
+  const { sizeBytes } = await act<{ sizeBytes: number }>('compose', { uid: null, writes: [out, tools.cache] })
+  say.stage('try', 'one start and one switch, on an empty state')
+  const tried = await act<Tried>('try', { ...asPackage, sees: [out] }).catch((cause: unknown) => {
+    throw withFailures(cause, failures)
+  })
+  tell(`it ${tried.line}`, ...tried.warnings.map((warning) => `warning: ${warning}`))
+  await rm(work, { recursive: true, force: true })
+  return { tag, out, sizeBytes, shown, told }
+
+  async function see(): Promise<ServiceRecord['shown']> {
+    say.stage('see', 'one start of its source, on an empty state')
+    const { database, healthPath, cwd, notes: sentences } = await act<Seen>('see', asPackage)
+    for (const sentence of sentences) say.note(`seen: ${sentence}`)
+    return { database, healthPath, cwd }
+  }
+}
+
+/** Only this program writes there: the folder's other files are packages. */
+async function writeAround(
+  work: string,
+  kept: ServiceRecord,
+  recipe: Recipe,
+  file: string,
+  version: string,
+): Promise<void> {
+  const manifest = manifestOf(kept.service, recipe, version)
+  const dependencies = { ...(manifest['dependencies'] as object), 'baton-kit': '*' }
+  const files = {
+    'package.json': JSON.stringify({ ...manifest, version, dependencies }),
+    [AROUND]: aroundText(recipe, file),
+    'baton.config.json': JSON.stringify(configOf(kept, recipe)),
+  }
+  for (const [name, text] of Object.entries(files)) await writeFile(join(work, name), text, { mode: 0o644 })
+}
+
+function withFailures(cause: unknown, failures: readonly string[]): unknown {
+  if (!(cause instanceof BatonError) || failures.length === 0) return cause
+  const { code, message, hint } = cause
+  return new BatonError(code, `${message}; addons: ${failures.join('; ')}`, {
+    cause,
+    ...(hint === null ? {} : { hint }),
+  })
+}
+
+/** Those of `named` that the tree has. */
+function namesThatMayRun(tree: readonly Locked[], named: readonly string[]): string[] {
+  const names = new Set(tree.map(({ name }) => name))
+  return [...new Set(named)].filter((name) => names.has(name))
+}
+
+function aboutVersion({ package: name }: ServiceRecord, one: PackageVersion): string[] {
+  const since =
+    one.publishedMs === null
+      ? 'the registry does not say when'
+      : `published ${new Date(one.publishedMs).toISOString().slice(0, 10)}`
+  const by = one.publisher === null ? '' : ` by ${one.publisher}`
+  const proof = one.hasProvenance
+    ? 'with provenance'
+    : one.isSigned
+      ? 'signed by the registry, without provenance'
+      : 'neither signed nor with provenance'
+  return [`${name} ${one.version}, ${since}${by}, ${proof}`]
+}
+
+function aboutTree({ excludesNode }: Making, tree: readonly Locked[], scripts: readonly string[]): string[] {
+  const nameOf = ({ name, version }: Locked) => `${name}@${version}`
+  const unrun = tree.filter(({ hasScript, name }) => hasScript && !scripts.includes(name)).map(nameOf)
+  const foreign = tree.filter(({ node }) => excludesNode(node)).map((one) => `${nameOf(one)} (${one.node})`)
+  const list = (all: readonly string[]) =>
+    `${all.slice(0, 8).join(', ')}${all.length > 8 ? ` and ${all.length - 8} more` : ''}`
+  return [
+    `${tree.length} packages`,
+    ...(scripts.length === 0
+      ? []
+      : [`install scripts that run, apart from this host and without a network: ${scripts.join(', ')}`]),
+    ...(unrun.length === 0
+      ? []
+      : [`install scripts that do not run: ${list(unrun)} (\`--allow-scripts NAME\` has one run)`]),
+    ...(foreign.length === 0 ? [] : [`their \`engines\` leave out the Node of a release: ${list(foreign)}`]),
+  ]
+}
+
+/** The tree of the version that was built last. */
+async function treeBefore(
+  shop: Workshop,
+  kept: ServiceRecord,
+  version: string,
+  registry: string,
+): Promise<Locked[] | null> {
+  const last = kept.built
+    .map((one) => one.version)
+    .filter((one) => one !== version)
+    .toSorted((a, b) => compareTags(`v${a}`, `v${b}`))
+    .at(-1)
+  const text = last === undefined ? null : await readLock(shop, last)
+  return text === null ? null : treeIn(text, registry)
+}
+
+function notesOf({ package: name }: ServiceRecord, { version }: PackageVersion, told: readonly string[]): string {
+  return [`${name} ${version}, from npm.`, '', ...told.map((line) => `- ${line}`)].join('\n')
+}
+
+/** The tags of the releases in a folder. */
+export async function tagsIn(folder: string): Promise<string[]> {
+  return (await readdir(folder).catch(() => [])).filter((name) => /^v\d+\.\d+\.\d+$/.test(name))
+}

@@ -1,0 +1,185 @@
+// Where the releases of a service from npm are made on this host, and what is remembered of it from one run to the next.
+// Must hold: what npm and packages may write is apart from what this program believes. A record is there whole or not at all, and a
+// kill at any moment leaves at worst a folder that the next run begins anew.
+
+import { createHash } from 'node:crypto'
+import { constants } from 'node:fs'
+import { chmod, chown, mkdir, open, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises'
+import { homedir } from 'node:os'
+import { isAbsolute, join } from 'node:path'
+import { DatabaseSync } from 'node:sqlite'
+import { BatonError, compareTags, isTag } from '../../agent/words.ts'
+import type { Recipe } from './recipe.ts'
+
+export interface Workshop {
+  service: string
+  /** only its owner can change it */
+  folder: string
+  /** what all services of this place share: the kit, and the Node of their executables */
+  shared: string
+  /** the feed of the install: release folders and releases.json */
+  feed: string
+  /** as whom npm and packages run; null: this is no root, and they run as its user */
+  builder: number | null
+}
+
+export interface ServiceRecord {
+  format: 1
+  package: string
+  service: string
+  /** where its releases go */
+  feed: string
+  /** a range of versions; `*`: any */
+  range: string
+  /** what was typed behind `--` */
+  args: string[]
+  /** as it was when it was last named; null: none was there */
+  recipe: Recipe | null
+  /** packages whose install scripts may run, beside those of the recipe */
+  allowed: string[]
+  minAgeMs: number
+  /** version -> integrity, as it was first seen */
+  seen: Record<string, string>
+  /** what its source showed when it was started once: see make/inside.ts; null: a recipe said it, or it was not started yet */
+  shown: { database: string | null; healthPath: string | null; cwd: 'app' | null } | null
+  /** oldest first */
+  built: { version: string; at: string; sizeBytes: number }[]
+  /** what the last run has said of the newest version */
+  told: string[]
+}
+
+/** how many versions stay on the disk */
+export const KEPT_VERSIONS = 3
+/** no account of a host has these: https://systemd.io/UIDS-GIDS */
+const [FIRST_UID, UIDS] = [61_184, 4000]
+
+export function workshopsPlace(isRoot: boolean, given: string | null): string {
+  if (given !== null) return given
+  if (isRoot) return '/var/lib/baton-npm'
+  const { XDG_DATA_HOME } = process.env
+  const data =
+    XDG_DATA_HOME !== undefined && isAbsolute(XDG_DATA_HOME) ? XDG_DATA_HOME : join(homedir(), '.local', 'share')
+  return join(data, 'baton-npm')
+}
+
+export function workshopOf(
+  place: string,
+  service: string,
+  { isRoot, feed }: { isRoot: boolean; feed: string | null },
+): Workshop {
+  const folder = join(place, service)
+  const number = createHash('sha256').update(service).digest().readUInt32BE(0) % UIDS
+  return {
+    service,
+    folder,
+    shared: join(place, '.shared'),
+    feed: feed ?? join(folder, 'feed'),
+    builder: isRoot ? FIRST_UID + number : null,
+  }
+}
+
+/** Makes its folders. The service's user reads the feed, and nobody else writes one. */
+export async function openWorkshop({ folder, shared, feed }: Workshop): Promise<void> {
+  const own = ['locks', 'empty'].map((name) => join(folder, name))
+  for (const path of [feed, ...own, join(shared, 'kit'), join(shared, 'cache')])
+    await mkdir(path, { recursive: true, mode: 0o755 })
+}
+
+/** An empty folder of the builder's, inside the workshop. */
+export async function builderFolder({ folder, builder }: Workshop, name: string, keep = false): Promise<string> {
+  const path = join(folder, name)
+  if (!keep) await rm(path, { recursive: true, force: true })
+  await mkdir(path, { recursive: true, mode: 0o700 })
+  if (builder !== null) await chown(path, builder, builder)
+  return path
+}
+
+/** Until the end of the scope no other run works there, nor after a kill of this one. Throws BatonError locked. */
+export function lockWorkshop({ folder, service }: Workshop): Disposable {
+  const lock = new DatabaseSync(join(folder, 'lock.db'))
+  try {
+    lock.exec('PRAGMA busy_timeout = 0; BEGIN EXCLUSIVE')
+  } catch (cause) {
+    lock.close()
+    throw new BatonError('locked', `another run of this command is making releases of ${service}`, { cause })
+  }
+  return { [Symbol.dispose]: () => lock.close() }
+}
+
+export async function readKept({ folder }: Workshop): Promise<ServiceRecord | null> {
+  const text = await readFile(join(folder, 'service.json'), 'utf8').catch((cause: NodeJS.ErrnoException) => {
+    if (cause.code === 'ENOENT') return null
+    throw cause
+  })
+  return text === null ? null : (JSON.parse(text) as ServiceRecord)
+}
+
+export async function writeKept({ folder }: Workshop, kept: ServiceRecord): Promise<void> {
+  await writeWhole(join(folder, 'service.json'), `${JSON.stringify(kept, null, 2)}\n`)
+}
+
+export async function writeWhole(path: string, text: string): Promise<void> {
+  const file = await open(`${path}.partial`, 'w', 0o600)
+  try {
+    await file.writeFile(text)
+    await file.sync()
+  } finally {
+    await file.close()
+  }
+  await rename(`${path}.partial`, path)
+}
+
+/** Of a folder that the builder owns: no link is followed. */
+export async function readBuilders(path: string, mostBytes: number): Promise<string> {
+  const file = await open(path, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK)
+  try {
+    const found = await file.stat()
+    if (!found.isFile() || found.size > mostBytes)
+      throw new BatonError('unexpected', `expected a file of at most ${mostBytes} bytes at ${path}`)
+    return await file.readFile('utf8')
+  } finally {
+    await file.close()
+  }
+}
+
+export async function readLock({ folder }: Workshop, version: string): Promise<string | null> {
+  return await readFile(join(folder, 'locks', `${version}.json`), 'utf8').catch(() => null)
+}
+
+export async function keepLock({ folder }: Workshop, version: string, text: string): Promise<void> {
+  await writeWhole(join(folder, 'locks', `${version}.json`), text)
+}
+
+/** The folder that is built in: this program's own, with one folder of the builder's inside. */
+export async function newWork(
+  shop: Workshop,
+  lock: string,
+  manifest: object,
+): Promise<{ work: string; modules: string }> {
+  const work = join(shop.folder, 'work')
+  await rm(work, { recursive: true, force: true })
+  await mkdir(work, { recursive: true, mode: 0o755 })
+  await chmod(work, 0o755)
+  await writeFile(join(work, 'package.json'), JSON.stringify(manifest, null, 2), { mode: 0o644 })
+  await writeFile(join(work, 'package-lock.json'), lock, { mode: 0o644 })
+  const modules = await builderFolder(shop, join('work', 'node_modules'))
+  await chmod(modules, 0o755)
+  return { work, modules }
+}
+
+/** Removes all but the newest releases: an executable is whole by itself, so none of these is in use. Resolves to the removed tags. */
+export async function pruneFeed({ feed, folder }: Workshop): Promise<string[]> {
+  const old = (await readdir(feed)).filter(isTag).toSorted(compareTags).slice(0, -KEPT_VERSIONS)
+  for (const tag of old) {
+    await rm(join(feed, tag), { recursive: true, force: true })
+    await rm(join(folder, 'locks', `${tag.slice(1)}.json`), { force: true })
+  }
+  return old
+}
+
+/** Takes these out of the feed: nobody updates to them any more. Resolves to those that were there. */
+export async function withdraw({ feed }: Workshop, tags: readonly string[]): Promise<string[]> {
+  const there = (await readdir(feed)).filter((name) => tags.includes(name))
+  for (const tag of there) await rm(join(feed, tag), { recursive: true, force: true })
+  return there
+}

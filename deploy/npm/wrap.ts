@@ -1,0 +1,105 @@
+// Writes what stands around a package: its manifest, the file that starts it after the agent, and its baton.config.json. Pure.
+
+import { posix } from 'node:path'
+import { BatonError } from '../../agent/words.ts'
+import type { Recipe } from './recipe.ts'
+import type { ServiceRecord } from './workshop.ts'
+
+export const AROUND = 'baton.server.mjs'
+
+/** Of the folder that is built in. `version`: exactly this one. */
+export function manifestOf(service: string, recipe: Recipe, version: string): Record<string, unknown> {
+  const { overrides } = recipe
+  return {
+    name: `${service}-from-npm`,
+    private: true,
+    dependencies: { [recipe.package]: version, ...recipe.with },
+    ...(Object.keys(overrides).length === 0 ? {} : { overrides }),
+  }
+}
+
+/** The file of the package that starts it, as a path inside it. Throws BatonError invalid_settings if that is not said, or no place in it. */
+export function mainOf(recipe: Recipe, manifest: { name?: unknown; bin?: unknown; main?: unknown }): string {
+  const { bin } = manifest
+  const short = recipe.package.split('/').at(-1) ?? ''
+  const all = typeof bin === 'string' ? { [short]: bin } : ((bin ?? {}) as Record<string, unknown>)
+  const names = Object.keys(all)
+  const name = recipe.bin ?? (names.length === 1 ? names[0] : short)
+  const file = recipe.module ?? (name === undefined ? undefined : all[name])
+  const hint = 'a recipe names it in `bin` or `module`: `--recipe FILE`'
+  if (typeof file !== 'string')
+    throw new BatonError(
+      'invalid_settings',
+      names.length === 0
+        ? `expected ${recipe.package} to bring a command, it has none`
+        : `expected one command of ${recipe.package}, it has ${names.slice(0, 10).join(', ')}`,
+      { hint },
+    )
+  const path = posix.normalize(file)
+  if (path.startsWith('/') || path.split('/').includes('..') || path.includes('\0'))
+    throw new BatonError('refused', `expected a command inside of ${recipe.package}, got ${JSON.stringify(file)}`)
+  return path
+}
+
+/** `file`: inside node_modules. */
+export function aroundText(recipe: Recipe, file: string): string {
+  const { files, listensAt } = recipe
+  const lines = [
+    `// Starts ${recipe.package}, with the agent in front of it. deploy-npm.sh has written this.`,
+    `import 'baton-kit/auto'`,
+    `import { runMain } from 'node:module'`,
+    `import { join } from 'node:path'`,
+  ]
+  if (Object.keys(files).length > 0)
+    lines.push(
+      `import { existsSync, mkdirSync, writeFileSync } from 'node:fs'`,
+      `import { dirname } from 'node:path'`,
+      `const { STATE_DIRECTORY = '.', HOST = '127.0.0.1', PORT = '' } = process.env`,
+      `const given = { '{stateDirectory}': STATE_DIRECTORY, '{host}': HOST, '{port}': PORT }`,
+      `for (const [name, text] of Object.entries(${JSON.stringify(files)})) {`,
+      `  const path = join(STATE_DIRECTORY, name)`,
+      `  if (existsSync(path)) continue`,
+      `  mkdirSync(dirname(path), { recursive: true })`,
+      `  writeFileSync(path, text.replaceAll(/\\{(stateDirectory|host|port)\\}/g, (word) => given[word]), { mode: 0o600 })`,
+      `}`,
+    )
+  if (listensAt === 'given-host')
+    lines.push(
+      `import { Server } from 'node:net'`,
+      `const { listen } = Server.prototype`,
+      `Server.prototype.listen = function (port, ...rest) {`,
+      `  const takesNone = ['number', 'string'].includes(typeof port) && String(Number(port)) === String(port) && typeof rest[0] !== 'string'`,
+      `  if (takesNone && rest[0] == null) rest.shift()`,
+      `  return takesNone ? listen.call(this, port, process.env.HOST, ...rest) : listen.call(this, port, ...rest)`,
+      `}`,
+    )
+  lines.push(`process.argv[1] = join(import.meta.dirname, 'node_modules', ${JSON.stringify(file)})`, `runMain()`)
+  return `${lines.join('\n')}\n`
+}
+
+const ENVIRONMENT = { PORT: '{port}', HOST: '{host}', STATE_DIRECTORY: '{stateDirectory}', NODE_ENV: 'production' }
+
+export function configOf(
+  { service, args, shown }: Pick<ServiceRecord, 'service' | 'args' | 'shown'>,
+  recipe: Recipe,
+): Record<string, unknown> {
+  const healthPath = recipe.healthPath ?? shown?.healthPath ?? null
+  const database = recipe.database ?? shown?.database ?? null
+  const cwd = recipe.cwd === 'app' ? 'app' : (shown?.cwd ?? 'keep')
+  const all = [...recipe.args, ...args]
+  return {
+    service,
+    entry: AROUND,
+    order: recipe.order,
+    basePath: '/_baton', // its own routes may begin with anything
+    environment: { ...ENVIRONMENT, ...recipe.environment },
+    ...(all.length === 0 ? {} : { args: all }),
+    ...(recipe.nodeFlags.length === 0 ? {} : { nodeFlags: recipe.nodeFlags }),
+    ...(healthPath === null ? {} : { healthPath }),
+    ...(database === null ? {} : { database }),
+    ...(cwd === 'keep' ? {} : { cwd }),
+    ...(recipe.onStop === null ? {} : { onStop: recipe.onStop }),
+    ...(recipe.longLivedPaths === null ? {} : { longLivedPaths: recipe.longLivedPaths }),
+    ...(recipe.exclude.length === 0 ? {} : { exclude: recipe.exclude }),
+  }
+}

@@ -1,0 +1,153 @@
+// One package of the registry by its recipe alone, as an operator has it: the version before the newest by `deploy-npm.sh --build-only`, an
+// install from that folder, an update to the newest and one to a release that breaks, while clients ask its health. The broken one is
+// the newest, published under another number in a registry of the lab.
+
+import { appendFile, mkdir, readFile, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { compareTags } from '../../agent/words.ts'
+import { PROJECT } from '../../deploy/make/place.ts'
+import { readRecipe, recipeName } from '../../deploy/npm/recipe.ts'
+import { mainOf } from '../../deploy/npm/wrap.ts'
+import { run } from '../../deploy/lib/shell.ts'
+import { ask, freePort } from '../fixtures/install.ts'
+import { spawnLoad } from '../lab/load.ts'
+import { publishTarball, startRegistry } from '../lab/npm-registry.ts'
+import { temporary } from '../lab/temporary.ts'
+import { operate } from './adopt.ts'
+import { BROKEN } from './real/adopt.ts'
+
+export interface FromNpm {
+  package: string
+  /** the two that were published by its own maintainers */
+  versions: string[]
+  buildMs: number[]
+  outcomes: string[]
+  pausesMs: number[]
+  requests: number
+  lost: number
+  /** `status` of its health path, before and after */
+  answers: number[]
+  /** what the builds warned of */
+  warnings: string[]
+}
+
+const BASE = '/_baton'
+
+export async function fromNpm(name: string, packed: string, say: (line: string) => void): Promise<FromNpm> {
+  const recipe = await readRecipe(join(PROJECT, 'deploy/npm/recipes', `${recipeName(name)}.json`))
+  await using work = await temporary('from-npm')
+  const upstream = (await run(['npm', 'config', 'get', 'registry'])).stdout.trim()
+  await using registry = await startRegistry(join(work.path, 'registry'), { upstream })
+  const [before, newest] = await lastTwo(recipe.package, upstream)
+  const home = join(work.path, 'home')
+  const buildMs: number[] = []
+  const warnings = new Set<string>()
+  let feed = ''
+  let service = ''
+  const build = async (...words: string[]) => {
+    const began = performance.now()
+    say(words.join(' '))
+    const flags = ['--build-only', '--home', join(work.path, 'npm'), '--kit', packed, '--json', '-q']
+    const command = [join(PROJECT, 'deploy/deploy-npm.sh'), ...words, ...flags]
+    const { stdout } = await run(command, { env: { npm_config_registry: registry.url } })
+    const lines = stdout
+      .trim()
+      .split('\n')
+      .map((line) => JSON.parse(line) as Record<string, unknown>)
+    const end = lines.at(-1) as { service: string; feed: string; told: string[] }
+    for (const line of end.told) if (line.startsWith('warning: ')) warnings.add(line)
+    ;[feed, service] = [end.feed, end.service]
+    buildMs.push(Math.round(performance.now() - began))
+  }
+  await build(recipe.package, '--release', before)
+
+  const [port, environment] = [await freePort(), { HOME: home, XDG_CONFIG_HOME: undefined, XDG_STATE_HOME: undefined }]
+  await mkdir(home)
+  const script = join(feed, `v${before}`, 'install.sh')
+  const flags = ['--user', '--no-service', '--no-start', '--listen', `127.0.0.1:${port}`, '-y', '-q']
+  await run(['sh', script, 'install', ...flags], { env: environment })
+  const path = join(home, '.config', service, 'config.json')
+  const config = JSON.parse(await readFile(path, 'utf8')) as { dashboard: { password: string } }
+  await writeFile(path, JSON.stringify({ ...config, update: { probation: '3s', drainTimeout: '5s', maxPause: '60s' } }))
+  const { password } = config.dashboard
+  const command = join(home, '.local', 'bin', service)
+  await using _stop = {
+    [Symbol.asyncDispose]: async () =>
+      void (await run([command, 'stop', '--user', '-q'], { env: environment, allowFailure: true })),
+  }
+  await run([command, 'start', '--user', '-q'], { env: environment })
+  const health = recipe.healthPath ?? '/'
+  const answers = [(await ask(port, 'GET', health, null)).status]
+
+  await build(recipe.package, '--release', newest)
+  const broken = `${newest.split('.').slice(0, 2).join('.')}.${Number(newest.split('.')[2]) + 1}`
+  await publishBroken(join(work.path, 'registry'), work.path, recipe, newest, broken)
+  await writeFile(join(work.path, 'note'), '')
+  const load = await spawnLoad({ mode: 'fresh', clients: 4, port, path: health, thinkMs: 50, hangMs: 60_000 })
+  const updated = await operate(port, password, `${BASE}/admin/update`, { body: { tag: `v${newest}` }, base: BASE })
+  const { requests, lost } = await load.stop()
+  answers.push((await ask(port, 'GET', health, null)).status)
+  // the command's own try refuses it before it is a release
+  const refused = await build(recipe.package, '--release', broken).then(
+    () => 'built',
+    (cause: Error) => `refused: ${cause.message.slice(-300)}`,
+  )
+  answers.push((await ask(port, 'GET', health, null)).status)
+  const outcome = (updated.outcome ?? 'none') + (updated.error === null ? '' : `: ${updated.error.message}`)
+  return {
+    package: recipe.package,
+    versions: [before, newest],
+    buildMs,
+    outcomes: [outcome, refused],
+    pausesMs: [updated.handover?.pauseMs ?? -1],
+    requests,
+    lost,
+    answers,
+    warnings: [...warnings],
+  }
+}
+
+export function faultsFromNpm({ package: name, outcomes, lost, requests, answers }: FromNpm): string[] {
+  const [updated, broken] = outcomes
+  return [
+    ...(updated === 'updated' ? [] : [`${name}: expected updated, got ${updated}`]),
+    ...(broken?.startsWith('refused: ') === true
+      ? []
+      : [`${name}: expected the broken release to be refused, got ${broken}`]),
+    ...(lost === 0 && requests > 0 ? [] : [`${name}: lost ${lost} of ${requests}`]),
+    ...answers.filter((status) => status >= 400).map((status) => `${name}: its health answers ${status}`),
+  ]
+}
+
+/** The newest one of the form X.Y.Z, and the one before it. */
+async function lastTwo(name: string, registry: string): Promise<[string, string]> {
+  const said = await run(['npm', 'view', name, 'versions', 'dist-tags', '--json', '--registry', registry])
+  const { versions, 'dist-tags': tags } = JSON.parse(said.stdout) as {
+    versions: string[]
+    'dist-tags': { latest: string }
+  }
+  const plain = versions
+    .filter((one) => /^\d+\.\d+\.\d+$/.test(one) && compareTags(`v${one}`, `v${tags.latest}`) <= 0)
+    .toSorted((a, b) => compareTags(`v${a}`, `v${b}`))
+  const [before, newest] = plain.slice(-2)
+  if (before === undefined || newest === undefined)
+    throw new Error(`${name}: expected two versions, got ${plain.join(', ')}`)
+  return [before, newest]
+}
+
+async function publishBroken(
+  folder: string,
+  work: string,
+  recipe: Parameters<typeof mainOf>[0],
+  version: string,
+  as: string,
+): Promise<void> {
+  const packed = await run(
+    ['npm', 'pack', `${recipe.package}@${version}`, '--silent', '--ignore-scripts', '--pack-destination', work],
+    { cwd: work },
+  )
+  await publishTarball(folder, join(work, packed.stdout.trim().split('\n').at(-1) ?? ''), as, async (inside) => {
+    const manifest = JSON.parse(await readFile(join(inside, 'package.json'), 'utf8')) as Record<string, unknown>
+    await appendFile(join(inside, mainOf(recipe, manifest)), BROKEN)
+  })
+}

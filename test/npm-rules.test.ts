@@ -1,0 +1,191 @@
+// What `deploy-npm.sh` decides before anything runs: recipes, versions, trees of packages. Pure.
+
+import { readdir } from 'node:fs/promises'
+import { join } from 'node:path'
+import { BatonError } from '../agent/words/errors.ts'
+import { PROJECT } from '../deploy/make/place.ts'
+import { parseRecipe, readRecipe, recipeName } from '../deploy/npm/recipe.ts'
+import { changedSince, chooseVersion, type Listed, listedIn } from '../deploy/npm/registry.ts'
+import { differencesOf, treeIn } from '../deploy/npm/tree.ts'
+import { aroundText, configOf, mainOf } from '../deploy/npm/wrap.ts'
+import { equal, is, match, ok, throws } from './assert.ts'
+import { suite } from './suite.ts'
+
+const test = suite('npm rules')
+
+const refusalOf = (act: () => unknown): string => {
+  try {
+    act()
+  } catch (cause) {
+    if (cause instanceof BatonError) return `${cause.code}: ${cause.message} (${cause.hint})`
+    throw cause
+  }
+  return 'none'
+}
+
+test('a recipe that is not one says what, and where', () => {
+  const said = refusalOf(() =>
+    parseRecipe({
+      package: 'Node Red',
+      module: '../../etc/passwd',
+      args: 'serve',
+      environment: { 'A B': 'c' },
+      files: { '../up': 'x', 'data/a': 7 },
+      healthPath: 'health',
+      with: { other: 'git+ssh://evil.example/x.git', '../x': '1' },
+      scripts: ['a b'],
+      run: 'rm -rf /',
+    }),
+  )
+  for (const part of [
+    '`package`',
+    '`module`',
+    '`args`',
+    '`environment`',
+    '`files`',
+    '`files.data/a`',
+    '`healthPath`',
+    '`with.other`',
+    '`scripts`',
+    'unknown member `run`',
+  ])
+    match(said, part)
+  match(
+    refusalOf(() => parseRecipe({})),
+    'package',
+  )
+  match(
+    refusalOf(() => parseRecipe([])),
+    'an object',
+  )
+})
+
+test('every recipe that Baton brings is valid, and its file has the name of its package', async () => {
+  const folder = join(PROJECT, 'deploy/npm/recipes')
+  const names = (await readdir(folder)).filter((name) => name.endsWith('.json'))
+  ok(names.length > 0)
+  for (const name of names) is(`${recipeName((await readRecipe(join(folder, name))).package)}.json`, name)
+})
+
+const NOW = Date.parse('2026-06-15T00:00:00Z')
+const row = (version: string, more: object = {}) => ({ version, dist: { integrity: `sha512-${version}` }, ...more })
+const LISTED: Listed = listedIn(
+  {
+    name: 'shop',
+    'dist-tags': { latest: '2.2.0' },
+    time: {
+      '1.0.0': '2026-01-01',
+      '2.0.0': '2026-02-01',
+      '2.1.0': '2026-03-01',
+      '2.2.0': '2026-06-14',
+      '3.0.0': '2026-01-01',
+    },
+  },
+  [
+    row('2.2.0'),
+    row('1.0.0'),
+    row('2.0.0', { engines: { node: '>=18' } }),
+    row('2.1.0', { deprecated: 'broken' }),
+    row('3.0.0'),
+    row('4.0.0-rc.1'),
+  ],
+)
+const WANTED = {
+  release: 'latest',
+  isInRange: () => true,
+  fitsNode: () => true,
+  nodeVersion: '26.0.0',
+  newerThan: null,
+  minAgeMs: 0,
+}
+
+test('the newest version up to `latest` is taken that is old enough, in the range, not deprecated and for this Node', () => {
+  const chosen = (more: object) => chooseVersion(LISTED, { ...WANTED, ...more }, NOW)?.version.version ?? null
+  is(chosen({}), '2.2.0')
+  is(chosen({ minAgeMs: 3 * 86_400_000 }), '2.0.0')
+  is(chosen({ isInRange: (version: string) => version.startsWith('1.') }), '1.0.0')
+  is(chosen({ newerThan: '2.2.0' }), null)
+  is(chosen({ newerThan: '2.0.0', minAgeMs: 3 * 86_400_000 }), null)
+  is(chosen({ release: '3.0.0' }), '3.0.0')
+  match(
+    refusalOf(() => chosen({ release: '2.1.0' })),
+    /refused: shop 2.1.0 is deprecated: broken .*newest one that would work is 3.0.0/,
+  )
+  match(
+    refusalOf(() => chosen({ release: '9.9.9' })),
+    'release_not_found',
+  )
+  match(
+    refusalOf(() => chosen({ fitsNode: () => false })),
+    /wants Node .*no version of shop would work/,
+  )
+})
+
+test('what was unpublished, replaced or deprecated since it was seen is said', () => {
+  const seen = { '1.0.0': 'sha512-1.0.0', '2.0.0': 'sha512-other', '2.1.0': 'sha512-2.1.0', '1.5.0': 'sha512-1.5.0' }
+  const said = changedSince(LISTED, seen).map(({ what }) => what)
+  is(said.length, 3)
+  match(said.join('\n'), /2\.0\.0 was replaced under the same number[\s\S]*2\.1\.0 is deprecated by now: broken/)
+  match(said.join('\n'), '1.5.0 was unpublished')
+})
+
+const REGISTRY = 'https://registry.example/'
+const lockOf = (packages: Record<string, object>) =>
+  JSON.stringify({ lockfileVersion: 3, packages: { '': {}, ...packages } })
+const good = (name: string, more: object = {}) => ({
+  version: '1.0.0',
+  resolved: `${REGISTRY}${name}/-/${name}-1.0.0.tgz`,
+  integrity: 'sha512-x',
+  ...more,
+})
+
+test('a tree has packages of the registry only, each with an integrity, each in its place', () => {
+  is(treeIn(lockOf({ 'node_modules/a': good('a'), 'node_modules/a/node_modules/@b/c': good('c') }), REGISTRY).length, 2)
+  const bad: Record<string, [string, object]> = {
+    git: ['node_modules/a', { ...good('a'), resolved: 'git+ssh://git@evil.example/a.git#1' }],
+    link: ['node_modules/a', { link: true, resolved: '../a' }],
+    elsewhere: ['node_modules/a', { ...good('a'), resolved: 'https://evil.example/a.tgz' }],
+    loose: ['node_modules/a', { version: '1.0.0', resolved: `${REGISTRY}a.tgz` }],
+    up: ['node_modules/../../a', good('a')],
+    outside: ['packages/a', good('a')],
+    kit: ['node_modules/baton-kit', good('baton-kit')],
+  }
+  for (const [path, one] of Object.values(bad))
+    throws(() => treeIn(lockOf({ [path]: one }), REGISTRY), /packages of the registry only/)
+  const before = treeIn(lockOf({ 'node_modules/a': good('a'), 'node_modules/b': good('b') }), REGISTRY)
+  const now = treeIn(
+    lockOf({
+      'node_modules/a': good('a', { version: '2.0.0' }),
+      'node_modules/c': good('c', { hasInstallScript: true }),
+    }),
+    REGISTRY,
+  )
+  match(
+    differencesOf(before, now).join('\n'),
+    /added: a@2\.0\.0, c@1\.0\.0\n.*removed: a@1\.0\.0, b@1\.0\.0\nnew names among them: c\n.*install script now, which is not run: c@1\.0\.0/,
+  )
+})
+
+test('a command is a file inside of its package', () => {
+  const recipe = parseRecipe({ package: '@shop/cli', args: ['serve'], environment: { A: '{port}' } })
+  is(mainOf(recipe, { bin: './bin/shop.js' }), 'bin/shop.js')
+  is(mainOf(recipe, { bin: { cli: 'a.js', other: 'b.js' } }), 'a.js')
+  for (const bin of ['../x.js', '/bin/sh', 'a/../../b.js'])
+    match(
+      refusalOf(() => mainOf(recipe, { bin })),
+      'inside of @shop/cli',
+    )
+  match(
+    refusalOf(() => mainOf(recipe, { bin: { a: 'a.js', b: 'b.js' } })),
+    /one command .*`bin` or `module`/,
+  )
+  match(
+    refusalOf(() => mainOf(recipe, {})),
+    'has none',
+  )
+  match(aroundText(recipe, '@shop/cli/bin/shop.js'), `'node_modules', "@shop/cli/bin/shop.js"`)
+  const kept = { service: 'shop', args: ['--quiet'], shown: null }
+  equal(configOf(kept, recipe)['args'], ['serve', '--quiet'])
+})
+
+test.run()
