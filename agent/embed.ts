@@ -4,6 +4,7 @@
 
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { makeAdmin } from './http/admin.ts'
+import { type Calls, makeCalls } from './http/calls.ts'
 import { obeyAtOnce } from './disk/as-ordered.ts'
 import { type Carries, makeCarries } from './handover/carry/carry.ts'
 import { allowLongStart } from './sockets/systemd.ts'
@@ -27,7 +28,7 @@ import { reasonOf } from './words/errors.ts'
 import type { Instance } from './words/state.ts'
 import { nodeCrypto } from './words/later.ts'
 
-export interface Agent extends Pick<Carries, 'carry' | 'carried'>, Memory, Pick<Turn, 'singleton'>, WorkCalls {
+export interface Agent extends Pick<Carries, 'carry' | 'carried'>, Memory, Pick<Turn, 'singleton'>, WorkCalls, Calls {
   /** whether another process of the service lives at this moment, and which of the two this one is */
   readonly role: ProcessRole
   /** this process, as the status endpoint shows it */
@@ -110,6 +111,7 @@ export async function embed(options: EmbedOptions = {}): Promise<Agent> {
     singleton: turn.singleton,
     busy,
     whenQuiet,
+    ...makeCalls(open, life.leaving, (message) => log({ event: 'warning', message })),
     get role() {
       if (isTrial()) return 'trial'
       if (serving.handingOver !== null && settings.order === 'start-first') return 'old'

@@ -2,6 +2,7 @@
 
 import { homedir } from 'node:os'
 import { isAbsolute, join } from 'node:path'
+import type { Authorize } from './http/admit.ts'
 import { type TrustedProxy, trustedProxyFault } from './http/trusted-proxy.ts'
 import { BUSY, type Busy, PASSWORD_HEADERS, type PasswordHeader, TIME_SETTINGS, UPDATE_BOUNDS } from './words/bounds.ts'
 import { type Duration, durationFault, msOf } from './words/duration.ts'
@@ -72,6 +73,11 @@ export interface EmbedOptions {
    * setting `dashboard.passwordHeader`, or `authorization`
    */
   passwordHeader?: PasswordHeader
+  /**
+   * The application's own login: whether this request may see the status and update. It is asked for each request without the password, and has
+   * ten seconds. Only `true` lets it pass, and only for a page of this service. Null: it has nothing to say. Default: only the password counts
+   */
+  authorize?: Authorize
   /** prefix of every path of the agent, such as `/tools`; default: none */
   basePath?: string
   /** the root of the signed feed; default: the release's, or null: not signed */
@@ -110,6 +116,7 @@ export interface Settings {
   readonly executable: string | null | undefined
   readonly trustedProxy: TrustedProxy | null
   readonly passwordHeader: PasswordHeader
+  readonly authorize: Authorize | null
   readonly basePath: string
   readonly trust: Anchor | null
   readonly update: Readonly<TimesMs>
@@ -142,14 +149,9 @@ export function readSettings(options: EmbedOptions = {}): Settings {
       `\`${key}\`: expected an absolute path, got ${show(path)}`,
     )
   }
-  expect(
-    healthPath === null || (typeof healthPath === 'string' && healthPath.startsWith('/')),
-    `\`healthPath\`: expected a path, got ${show(healthPath)}`,
-  )
-  expect(
-    basePath === '' || /^(\/[A-Za-z0-9._~-]+)+$/.test(basePath),
-    `\`basePath\`: expected / and a name, got ${show(basePath)}`,
-  )
+  expectPaths(healthPath, basePath, expect)
+  const { authorize } = options
+  expect(authorize === undefined || typeof authorize === 'function', '`authorize`: expected a function')
   const trustedProxy = options.trustedProxy ?? null
   const proxyFault = trustedProxy === null ? null : trustedProxyFault(trustedProxy)
   expect(proxyFault === null, `\`trustedProxy\`: ${proxyFault}`)
@@ -172,6 +174,7 @@ export function readSettings(options: EmbedOptions = {}): Settings {
     executable: options.executable,
     trustedProxy,
     passwordHeader: sent ?? PASSWORD_HEADERS[0],
+    authorize: options.authorize ?? null,
     basePath,
     trust: options.trust === undefined ? ownRelease().trust : options.trust,
     update: Object.freeze(update),
@@ -182,6 +185,21 @@ export function readSettings(options: EmbedOptions = {}): Settings {
     onStop: options.onStop ?? (() => {}),
     log: options.log ?? logToStdout,
   })
+}
+
+function expectPaths(
+  healthPath: string | null,
+  basePath: string,
+  expect: (holds: boolean, fault: string) => void,
+): void {
+  expect(
+    healthPath === null || (typeof healthPath === 'string' && healthPath.startsWith('/')),
+    `\`healthPath\`: expected a path, got ${show(healthPath)}`,
+  )
+  expect(
+    basePath === '' || /^(\/[A-Za-z0-9._~-]+)+$/.test(basePath),
+    `\`basePath\`: expected / and a name, got ${show(basePath)}`,
+  )
 }
 
 function readUpdateSettings(

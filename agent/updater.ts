@@ -155,6 +155,7 @@ async function loadHandover() {
     import('./update/could-update.ts'),
     import('./http/routes.ts'), // the status is answered throughout the switch
     import('./http/auth.ts'),
+    import('./http/admit.ts'),
     import('./update/answers.ts'),
     import('./update/changed.ts'),
     import('./web/panel-send.ts'), // and the panel

@@ -1,37 +1,21 @@
 // WebSockets and streams of applications as their authors write them (test/apps/carry): plain `ws`, Express with `ws`,
 // @fastify/websocket, Hono's node-ws. Each goes through an update and a rollback; the packages are those that npm brings.
 
-import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { get, type IncomingMessage } from 'node:http'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Operation } from '../agent/words/state.ts'
-import { PROJECT } from '../deploy/make/place.ts'
 import { equal, is, match } from './assert.ts'
-import { bringFrameworks } from './fixtures/frameworks.ts'
-import { type Install, install } from './fixtures/install.ts'
-import { programRelease, publishTo } from './fixtures/releases.ts'
+import { type FrameworkApps, frameworkApps } from './fixtures/framework-apps.ts'
+import type { Install } from './fixtures/install.ts'
 import { WebSocket } from './lab/ws.ts'
 import { suite } from './suite.ts'
 
 const test = suite('carry apps', { timeoutMs: 180_000 })
 const CLIENTS = 6
 
-let folder = ''
-test.before(async () => {
-  folder = await mkdtemp(join(tmpdir(), 'baton-carry-apps-'))
-  await bringFrameworks(folder)
-  // the agent as it stands here, by the names that the package gives it
-  const kit = join(folder, 'node_modules', 'baton-kit')
-  await mkdir(kit)
-  const doors = { './agent': 'agent/index.ts', './fastify': 'agent/adapters/fastify.ts' }
-  const exports = Object.fromEntries(Object.keys(doors).map((name) => [name, `${name}.ts`]))
-  await writeFile(join(kit, 'package.json'), JSON.stringify({ name: 'baton-kit', type: 'module', exports }))
-  for (const [name, path] of Object.entries(doors))
-    await writeFile(join(kit, `${name}.ts`), `export * from '${join(PROJECT, path)}'\n`)
-})
-test.after(() => rm(folder, { recursive: true, force: true }))
+let apps: FrameworkApps
+test.before(async () => void (apps = await frameworkApps()))
+test.after(() => apps[Symbol.asyncDispose]())
 
 for (const [app, title] of [
   ['plain', 'ws'],
@@ -43,7 +27,7 @@ for (const [app, title] of [
   register(
     `${title}: WebSockets go through an update and a rollback with their state, and not a message is lost`,
     async () => {
-      await using place = await started(app)
+      await using place = await apps.started(app)
       const clients = await Promise.all(Array.from({ length: CLIENTS }, () => talker(place.port, '/ws')))
       for (const [path, tag] of [
         ['/admin/update', 'v1.1.0'],
@@ -68,7 +52,7 @@ for (const [app, title] of [
 }
 
 test('Express: events and a body of known length go through an update without a gap; what is compressed is cut, and why is told', async () => {
-  await using place = await started('express')
+  await using place = await apps.started('express')
   let text = ''
   const asked = get({ port: place.port, path: '/events', agent: false }, (response) => {
     response.setEncoding('utf8').on('data', (part: string) => (text += part))
@@ -97,7 +81,7 @@ test('Express: events and a body of known length go through an update without a 
 })
 
 test('the chat room that the guide names: everybody has every line once and in order, over an update and a rollback', async () => {
-  await using place = await started('chat')
+  await using place = await apps.started('chat')
   const people = await Promise.all(
     ['ann', 'bob', 'cid', 'dee'].map((name) => talker(place.port, `/?name=${name}`, { everyMs: 50 })),
   )
@@ -123,7 +107,7 @@ test('the chat room that the guide names: everybody has every line once and in o
 })
 
 test('deflate: without context takeover it is carried, compressed as before; with it, it ends with 1012 and is counted', async () => {
-  await using place = await started('plain')
+  await using place = await apps.started('plain')
   const forgetful = await talker(place.port, '/ws/forgetful', { perMessageDeflate: true })
   const takeover = await talker(place.port, '/ws/takeover', { perMessageDeflate: true })
   match(forgetful.extensions, /^permessage-deflate; server_no_context_takeover; client_no_context_takeover$/)
@@ -140,16 +124,6 @@ test('deflate: without context takeover it is carried, compressed as before; wit
 })
 
 test.run()
-
-async function started(app: string): Promise<AsyncDisposable & { home: Install; port: number }> {
-  const entry = join(folder, `${app}.js`)
-  const [from, to] = await Promise.all([programRelease('v1.0.0', entry), programRelease('v1.1.0', entry)])
-  const feed = await publishTo(await mkdtemp(join(folder, 'feed-')), [to])
-  const home = await install({ release: from, feed })
-  const port = home.port ?? 0
-  await home.start({ PASSWORD: home.password ?? '', FEED: feed, STATE: home.stateDirectory, PORT: String(port) })
-  return { home, port, [Symbol.asyncDispose]: () => home[Symbol.asyncDispose]() }
-}
 
 async function operate(home: Install, path: string): Promise<Operation> {
   is((await home.api('POST', path)).status, 202)

@@ -14,7 +14,7 @@ import { makePanel } from '../agent/web/panel.ts'
 import { CONTENT_SECURITY_POLICY } from '../agent/web/panel-send.ts'
 import { OUTCOMES, STAGES, type Status } from '../agent/words/state.ts'
 import { WAIT_CODES } from '../agent/words/waits.ts'
-import { PAGE, PAGE_LATER, readAssets, typeOf, webAssets } from '../agent/web/assets.ts'
+import { BADGE, PAGE, PAGE_LATER, readAssets, typeOf, webAssets } from '../agent/web/assets.ts'
 import { begin, delayOf, join as follow, judge, measure, POLL } from '../agent/web/settings/follow.js'
 import { bundle, NOT_LEXED, panelAssets } from '../deploy/make/bundle.ts'
 import { PROJECT } from '../deploy/make/place.ts'
@@ -357,7 +357,8 @@ page('weighs as little as docs/contributing/panel.md says, compressed by gzip, w
   for (const { name, plain, gzip, br } of [...sizes, visit, most, whole]) {
     process.stdout.write(`    | ${name.padEnd(18)} ${[plain, gzip, br].map((n) => String(n).padStart(7)).join(' ')}\n`)
   }
-  assert.equal(sizes.map(({ name }) => name).toSorted(), [...PAGE, ...PAGE_LATER].toSorted())
+  assert.equal(sizes.map(({ name }) => name).toSorted(), [...PAGE, BADGE, ...PAGE_LATER].toSorted())
+  assert.ok((sizes.find(({ name }) => name === BADGE)?.gzip ?? Infinity) <= 4096)
   assert.ok(most.gzip <= WIRE_MAX_BYTES, `${most.gzip}`)
   const docs = readFileSync(join(PROJECT, 'docs/contributing/panel.md'), 'utf8')
   for (const { name, gzip } of [visit, most, whole]) {

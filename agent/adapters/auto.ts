@@ -18,6 +18,7 @@ import { spareNames } from '../sockets/clearing.ts'
 import { letGoUnlessServing } from '../sockets/last-resort.ts'
 import { answerQuestions, asks, endQuestion, isUnused, placeIn } from '../sockets/questions.ts'
 import { keepHeldSockets } from '../sockets/store.ts'
+import type { Authorize } from '../http/admit.ts'
 import type { WebSocketLike } from '../handover/carry/websocket.ts'
 import { isTrial } from '../handover/turn.ts'
 import { inheritanceHere } from '../handover/inheritance.ts'
@@ -35,6 +36,8 @@ export interface Auto extends Pick<Agent, 'carry' | 'carried' | 'singleton'>, Me
   onDrain(act: () => void): void
   /** called when this process accepts again after `onDrain`, because the next release was reverted */
   onResume(act: () => void): void
+  /** Registers the application's own login, as `authorize` of `embed()`. */
+  authorize(act: Authorize): void
   /** called last before this process exits, with the reason: close the database */
   onStop(act: (reason: StopReason) => void | Promise<void>): void
 }
@@ -42,6 +45,7 @@ export interface Auto extends Pick<Agent, 'carry' | 'carried' | 'singleton'>, Me
 interface State extends Auto {
   /** set before the first connection */
   embedded: Agent | null
+  authorized: Authorize | null
   drains: (() => void)[]
   resumes: (() => void)[]
   stops: ((reason: StopReason) => void | Promise<void>)[]
@@ -85,6 +89,7 @@ export const inherited: Auto['inherited'] = (key) => auto.inherited(key)
 /** As `agent.busy` and `agent.whenQuiet` of docs/author/background-work.md. In a worker or a child no switch knows of the work. */
 export const busy: Auto['busy'] = auto.busy
 export const whenQuiet: Auto['whenQuiet'] = auto.whenQuiet
+export const authorize: Auto['authorize'] = (act) => auto.authorize(act)
 export const onDrain: Auto['onDrain'] = (act) => auto.onDrain(act)
 export const onResume: Auto['onResume'] = (act) => auto.onResume(act)
 export { isTrial }
@@ -96,6 +101,7 @@ function install(): State {
   const state: State = {
     agent,
     embedded: null,
+    authorized: null,
     drains: [],
     resumes: [],
     stops: [],
@@ -107,6 +113,7 @@ function install(): State {
     inherited: async (key) => (isMainThread ? await ownValues().inherited(key) : undefined),
     busy: ownWorks().busy,
     whenQuiet: ownWorks().whenQuiet,
+    authorize: (act) => void (state.authorized = act),
     onDrain: (act) => void state.drains.push(act),
     onResume: (act) => void state.resumes.push(act),
     onStop: (act) => void state.stops.push(act),
@@ -203,6 +210,7 @@ function listenPlainly({ server, args }: Wanted): void {
 
 function hooksOf(state: State): EmbedOptions {
   return {
+    authorize: (request) => state.authorized?.(request) ?? null,
     onDrain: () => together(state.drains),
     onResume: () => together(state.resumes),
     onStop: (reason) => {

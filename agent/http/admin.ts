@@ -4,6 +4,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Log } from '../log.ts'
 import { pathOf } from './answer.ts'
+import type { Authorize } from './admit.ts'
 import type { TrustedProxy } from './trusted-proxy.ts'
 import type { Updater } from './routes.ts'
 import type { PasswordHeader } from '../words/bounds.ts'
@@ -14,6 +15,7 @@ export interface AdminSettings {
   readonly password: string | null
   readonly trustedProxy: TrustedProxy | null
   readonly passwordHeader: PasswordHeader
+  readonly authorize: Authorize | null
   readonly log: Log
 }
 
@@ -24,9 +26,10 @@ export function makeAdmin(
 ): (request: IncomingMessage, response: ServerResponse) => boolean {
   const prefix = `${settings.basePath}/admin/update`
   const load = async () => {
-    const parts = Promise.all([import('./routes.ts'), import('./auth.ts')])
-    const [[{ makeRoutes }, { makeGuard }], updater] = await Promise.all([parts, open()])
-    return makeRoutes(prefix, makeGuard(settings), updater, settings.log)
+    const parts = Promise.all([import('./routes.ts'), import('./auth.ts'), import('./admit.ts')])
+    const [[{ makeRoutes }, { makeGuard }, { makeAdmit }], updater] = await Promise.all([parts, open()])
+    const { authorize, log } = settings
+    return makeRoutes(prefix, makeAdmit(makeGuard(settings), authorize, log), updater, log)
   }
   let routes: ReturnType<typeof load> | null = null
   return (request, response) => {

@@ -17,8 +17,12 @@ const TOKEN_MAX_BYTES = 4096
 /** The part of a request that decides. */
 export type Asking = Pick<IncomingMessage, 'headers'> & { socket: { remoteAddress?: string | undefined } }
 
-/** Passes, or throws no_password, unauthorized or too_many_failures. */
-export type Guard = (request: Asking) => void
+export interface Guard {
+  /** whether the request has the password */
+  knows(request: Asking): boolean
+  /** Passes, or throws no_password, unauthorized or too_many_failures. */
+  pass(request: Asking): void
+}
 
 export interface GuardOptions {
   /** null: nobody passes */
@@ -43,7 +47,10 @@ export function makeGuard({
   /** address -> when all its failures are forgotten */
   const debts = new Map<string, number>()
 
-  return (request) => {
+  const knows = (request: Asking): boolean =>
+    password !== null &&
+    read.some((name) => isBearer([request.headers[name]].flat()[0], () => (expected ??= digest(password))))
+  const pass = (request: Asking): void => {
     if (password === null) {
       throw new BatonError(
         'no_password',
@@ -55,7 +62,7 @@ export function makeGuard({
     }
     // Checks the token first: a client with the right token gets through even if it shares its address, behind a proxy or on this
     // host, with a client that guesses.
-    if (read.some((name) => isBearer([request.headers[name]].flat()[0], () => (expected ??= digest(password))))) return
+    if (knows(request)) return
     const [address, at] = [addressOf(request), now()]
     const forgiven = debts.get(address) ?? at
     const waitMs = forgiven - at - (FAILURES_AT_ONCE - 1) * FAILURE_FORGOTTEN_MS
@@ -69,11 +76,16 @@ export function makeGuard({
     // The address that failed last goes to the end: many other addresses do not push out one that goes on guessing.
     if (!debts.delete(address) && debts.size >= ADDRESSES_MAX) forgetOldest(debts)
     debts.set(address, Math.max(forgiven, at) + FAILURE_FORGOTTEN_MS)
-    throw unauthorized(request, read)
+    throw withoutPassword(request, read)
   }
+  return { knows, pass }
 }
 
-function unauthorized({ headers }: Asking, read: readonly string[]): BatonError {
+export function unauthorized(message: string, hint: string): BatonError {
+  return new BatonError('unauthorized', message, { hint })
+}
+
+function withoutPassword({ headers }: Asking, read: readonly string[]): BatonError {
   const got = read.every((name) => headers[name] === undefined) ? 'none' : 'another'
   const isProxys = /^(?!bearer )/i.test(headers.authorization ?? 'bearer ')
   return new BatonError(

@@ -3,7 +3,6 @@
 
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { asBatonError, BatonError } from '../words/errors.ts'
-import type { Guard } from './auth.ts'
 import { type Answer, assertOneHost, etagOf, problemOf, readBody, send, textOf } from './answer.ts'
 import type { Log } from '../log.ts'
 import { parseTag } from '../words/release.ts'
@@ -54,7 +53,7 @@ type Fields = Readonly<Record<string, unknown>>
 /** `prefix`: where the endpoints are, such as `/admin/update`. The result answers a request for the path below it. */
 export function makeRoutes(
   prefix: string,
-  guard: Guard,
+  admit: (request: IncomingMessage) => Promise<void>,
   updater: Updater,
   log: Log,
 ): (path: string, request: IncomingMessage, response: ServerResponse) => Promise<void> {
@@ -65,7 +64,7 @@ export function makeRoutes(
   const answer = async (request: IncomingMessage, path: string): Promise<Answer> => {
     assertOneHost(request)
     try {
-      guard(request)
+      await admit(request)
     } catch (refusal) {
       // No client can pass without a password, and setting one on an unmanaged install only leads to this refusal: give it now.
       if (refusal instanceof BatonError && refusal.code === 'no_password') updater.assertManaged()

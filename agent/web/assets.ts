@@ -20,6 +20,9 @@ export const PAGE = ['settings.html', 'settings.css', 'settings.js', 'settings.s
 /** `settings.js` loads these when it needs them: one language, and the parser of release notes */
 export const PAGE_LATER = ['settings/en.js', 'settings/zh.js', 'settings/marked.js']
 
+/** for an application's own pages */
+export const BADGE = 'badge.js'
+
 declare const __BATON_WEB__: string | undefined
 
 export function typeOf(name: string): string {
@@ -30,7 +33,7 @@ export function typeOf(name: string): string {
 export function readAssets(): Assets {
   const folder = import.meta.dirname
   const parts = readdirSync(join(folder, 'settings')).filter((name) => /\.(js|css)$/.test(name))
-  const names = [...PAGE, ...parts.map((name) => `settings/${name}`)]
+  const names = [...PAGE, BADGE, ...parts.map((name) => `settings/${name}`)]
   const texts = names.map((name) => [name, readFileSync(join(folder, name), 'utf8')])
   return { ...Object.fromEntries(texts), 'settings/marked.js': markedText() }
 }

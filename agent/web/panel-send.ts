@@ -3,7 +3,10 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { promisify } from 'node:util'
 import { problemOf, send as answerWith } from '../http/answer.ts'
+import type { PasswordHeader } from '../words/bounds.ts'
 import { BatonError } from '../words/errors.ts'
+import { nodeCrypto } from '../words/later.ts'
+import { type Assets, PAGE, typeOf } from './assets.ts'
 
 export const CONTENT_SECURITY_POLICY = [
   "default-src 'none'",
@@ -35,7 +38,7 @@ const HEADERS = {
  */
 type Encoding = 'br' | 'gzip' | 'identity'
 
-export interface PanelFile {
+interface PanelFile {
   type: string
   hash: string
   body: Buffer
@@ -49,7 +52,22 @@ const PACK = {
   identity: async (body: Buffer) => body,
 }
 
-export async function sendFile(req: IncomingMessage, res: ServerResponse, file: PanelFile): Promise<void> {
+/** One of the panel's files, and what the page is told. */
+export interface AskedFile {
+  name: string
+  texts: Assets
+  service: string
+  passwordHeader: PasswordHeader
+}
+
+/** of each panel, made at its first request */
+const made = new WeakMap<Assets, Map<string, PanelFile>>()
+
+export async function sendFile(req: IncomingMessage, res: ServerResponse, asked: AskedFile): Promise<void> {
+  const files = made.get(asked.texts) ?? readFiles(asked)
+  made.set(asked.texts, files)
+  const file = files.get(asked.name)
+  if (file === undefined) throw new Error(`expected ${asked.name} among the files of the panel`)
   if (req.method !== 'GET' && req.method !== 'HEAD') return refuse(req, res)
   const { type, hash, body, packed } = file
   const encoding = encodingFor(req.headers['accept-encoding'] ?? '')
@@ -87,4 +105,25 @@ function encodingFor(header: string): Encoding {
 function matches(header: string | undefined, etag: string): boolean {
   if (header === undefined) return false
   return header.split(',').some((one) => ['*', etag].includes(one.trim().replace(/^W\//, '')))
+}
+
+/**
+ * Writes into the page what it has to know before it asks, and the hash of the whole panel. That is the page's ETag too, so that the page
+ * sees when it is out of date.
+ */
+function readFiles({ texts: given, service, passwordHeader }: AskedFile): Map<string, PanelFile> {
+  const filledIn = (text: string) => text.replaceAll('SERVICE', service).replace('HEADER', passwordHeader)
+  const filled = Object.entries(given).map(([name, text]) => [name, name === PAGE[0] ? filledIn(text) : text] as const)
+  const whole = hashOf(filled.map(([name, text]) => `${name}\n${text}`).join('\n'))
+  return new Map(filled.map(([name, text]) => [name, fileOf(name, text, whole)]))
+}
+
+function fileOf(name: string, text: string, whole: string): PanelFile {
+  const isPage = name === 'settings.html'
+  const body = Buffer.from(isPage ? text.replace('content="ASSETS"', `content="${whole}"`) : text)
+  return { type: typeOf(name), hash: isPage ? whole : hashOf(text), body, packed: new Map() }
+}
+
+function hashOf(text: string): string {
+  return nodeCrypto().createHash('sha256').update(text).digest('hex').slice(0, 24)
 }

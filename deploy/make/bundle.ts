@@ -10,7 +10,7 @@ import { readFileSync } from 'node:fs'
 import { createHash } from 'node:crypto'
 import { createRequire } from 'node:module'
 import { BatonError } from '../../agent/words.ts'
-import { type Assets, PAGE, PAGE_LATER, readAssets, webAssets } from '../../agent/install.ts'
+import { type Assets, BADGE, PAGE, PAGE_LATER, readAssets, webAssets } from '../../agent/install.ts'
 import { assembleProgram, type Chunk, numberedChunks } from './chunks.ts'
 import { keptBundle } from './kept-bundle.ts'
 import { IS_PACKAGED, PROJECT } from './place.ts'
@@ -125,7 +125,7 @@ async function bundlePanel(): Promise<Assets> {
   const web = join(PROJECT, 'agent', 'web')
   const { outputFiles } = await build({
     absWorkingDir: PROJECT,
-    entryPoints: ['settings.js', 'settings.css', ...PAGE_LATER].map((name) => join(web, name)),
+    entryPoints: ['settings.js', 'settings.css', BADGE, ...PAGE_LATER].map((name) => join(web, name)),
     outdir: web,
     bundle: true,
     write: false,
@@ -140,7 +140,7 @@ async function bundlePanel(): Promise<Assets> {
   const made = Object.fromEntries(outputFiles.map(({ path, text }) => [relative(web, path), text]))
   const { 'settings.html': page = '', ...asTheyAre } = readAssets()
   made['settings.html'] = page.replaceAll(/<!--[^]*?-->\s*/g, '').replaceAll(/\n\s*/g, '\n')
-  return Object.fromEntries([...PAGE, ...PAGE_LATER].map((name) => [name, made[name] ?? asTheyAre[name] ?? '']))
+  return Object.fromEntries([...PAGE, BADGE, ...PAGE_LATER].map((name) => [name, made[name] ?? asTheyAre[name] ?? '']))
 }
 
 /** A script that the page imports dynamically stays a separate file, at the same path as in the sources. */

@@ -14,7 +14,7 @@ const test = suite('auth')
 /** A guard with a clock that stands still until it is told otherwise. */
 function guarded(password: string | null = PASSWORD) {
   let now = 1_000_000
-  const asked = makeGuard({ password, now: () => now })
+  const { pass: asked } = makeGuard({ password, now: () => now })
   const guard = (authorization: string | undefined, address: string) =>
     asked({
       headers: authorization === undefined ? {} : { authorization },
@@ -61,13 +61,13 @@ test('refuses everything else, and never shows what it was', () => {
 test('a header of its own counts only where the setting says so, and then beside the other one', () => {
   const asking = (headers: Record<string, string>) => ({ headers, socket: { remoteAddress: HERE } })
   const [own, proxys] = [`Bearer ${PASSWORD}`, 'Basic YTpi']
-  const strict = makeGuard({ password: PASSWORD })
+  const { pass: strict } = makeGuard({ password: PASSWORD })
   const { hint } = throws(
     () => strict(asking({ authorization: proxys, 'x-baton-authorization': own })),
     withCode('unauthorized'),
   ) as BatonError
   is(hint, 'a proxy uses `Authorization` itself: set `dashboard.passwordHeader`')
-  const both = makeGuard({ password: PASSWORD, passwordHeader: 'x-baton-authorization' })
+  const { pass: both } = makeGuard({ password: PASSWORD, passwordHeader: 'x-baton-authorization' })
   both(asking({ authorization: proxys, 'x-baton-authorization': own }))
   both(asking({ authorization: own }))
   for (const headers of [{}, { authorization: proxys }, { 'x-baton-authorization': proxys }] as Record<

@@ -73,7 +73,14 @@ async function served(updater: Partial<Updater> = {}, basePath = ''): Promise<Se
     ...updater,
   }
   const log = (event: LogEvent) => void events.push(event)
-  const settings = { basePath, password: TOKEN, trustedProxy: null, passwordHeader: 'authorization', log } as const
+  const settings = {
+    basePath,
+    password: TOKEN,
+    trustedProxy: null,
+    passwordHeader: 'authorization',
+    authorize: null,
+    log,
+  } as const
   const routes = makeAdmin(settings, () => Promise.resolve(all))
   const server: Server = createServer((incoming, response) => {
     if (routes(incoming, response)) return

@@ -138,7 +138,7 @@ export async function serveStub({
   }
   const panel = makePanel({ basePath, service: 'beacon', passwordHeader: 'authorization' })
   const routes = makeAdmin(
-    { basePath, password, trustedProxy: null, passwordHeader: 'authorization', log: () => {} },
+    { basePath, password, trustedProxy: null, passwordHeader: 'authorization', authorize: null, log: () => {} },
     () => Promise.resolve(updater),
   )
   const sockets = new Set<Socket>()

@@ -161,9 +161,12 @@ export function followNow(follow) {
 /** Asks the service before the page asks for a token: an unmanaged service, or one without a password, says what to do instead. */
 export async function look() {
   const answer = await call('GET', '/status')
-  if (state.token !== null || answer.kind !== 'problem' || ![403, 501].includes(answer.status)) return
+  const isPassed = answer.kind === 'ok' // by the application's own login
+  if (state.token !== null || !(isPassed || [403, 501].includes(answer.status))) return
+  if (isPassed) state.token = ''
   take(answer)
   render()
+  if (isPassed) plan()
 }
 
 export async function check(quietly) {

@@ -1,0 +1,64 @@
+// Who may use the endpoints: whoever has the password, and whoever the application's own login lets in (`authorize`).
+// Must hold: a page of another site can make a browser that is logged in ask for nothing; a login that throws or hangs lets nobody in.
+
+import type { IncomingMessage } from 'node:http'
+import { PASSWORD_HEADERS } from '../words/bounds.ts'
+import { reasonOf } from '../words/errors.ts'
+import { inTime } from '../words/in-time.ts'
+import type { Log } from '../log.ts'
+import { type Guard, unauthorized } from './auth.ts'
+
+/** True: this request may use the endpoints. Null: the application has nothing to say, only the password counts. */
+export type Authorize = (request: IncomingMessage) => boolean | null | Promise<boolean | null>
+
+const AUTHORIZE_MS = 10_000
+
+/** Resolves for a request that may pass. Throws as `guard` does, and unauthorized. */
+export function makeAdmit(
+  guard: Guard,
+  authorize: Authorize | null,
+  log: Log,
+): (request: IncomingMessage) => Promise<void> {
+  const asked = async (request: IncomingMessage): Promise<boolean | null> => {
+    try {
+      const late = () => new Error(`it did not answer within ${AUTHORIZE_MS / 1000} s`)
+      return authorize === null ? null : await inTime(AUTHORIZE_MS, (async () => authorize(request))(), late)
+    } catch (cause) {
+      log({ event: 'warning', message: `the author's authorize: ${reasonOf(cause)}` })
+      return false
+    }
+  }
+  return async (request) => {
+    if (guard.knows(request)) return
+    const said = await asked(request)
+    if (said === true) return refuseForged(request)
+    const sent = PASSWORD_HEADERS.map((name) => String(request.headers[name] ?? ''))
+    const hasBearer = sent.some((value) => /^bearer /i.test(value))
+    if (said === null || hasBearer) return guard.pass(request)
+    throw unauthorized('expected a login of the application, or the password', 'log in to the application first')
+  }
+}
+
+/**
+ * A browser sends a session's cookie whoever made it ask. It says who did, in `Sec-Fetch-Site`, or without TLS in `Origin`, which no page can
+ * set itself. A request that reads is answered to a page of the same site only, too, as it may wait for long.
+ */
+function refuseForged({ headers, method = 'GET' }: IncomingMessage): void {
+  const site = headers['sec-fetch-site']
+  const isRead = method === 'GET' || method === 'HEAD'
+  if (site === 'same-origin' || (isRead && site !== 'cross-site')) return
+  if (site === undefined && hostOf(headers.origin) !== null && hostOf(headers.origin) === headers.host?.toLowerCase())
+    return
+  const from =
+    site === undefined
+      ? `Origin ${headers.origin ?? 'none'} at Host ${headers.host ?? 'none'}`
+      : `Sec-Fetch-Site ${site}`
+  throw unauthorized(
+    `expected a page of this service to ask, got ${from}`,
+    'a script sends the password; a proxy in front has to pass `Host` on',
+  )
+}
+
+function hostOf(origin: string | undefined): string | null {
+  return /^https?:\/\/([^/]+)$/i.exec(origin ?? '')?.[1]?.toLowerCase() ?? null
+}

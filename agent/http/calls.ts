@@ -1,0 +1,44 @@
+// The endpoints as functions, for an application that has pages and commands of its own.
+
+import { parseTag } from '../words/release.ts'
+import type { Operation, Status, VersionReport } from '../words/state.ts'
+import type { Updater } from './routes.ts'
+
+export interface Allowed {
+  /** a person allows a release with no way back */
+  allowIrreversible?: boolean
+  /** also takes the data back that the release has left */
+  restoreState?: boolean
+  /** without waiting for work that is under way (`busy`) */
+  now?: boolean
+}
+
+/** Each throws BatonError with the code that the endpoint would answer. Whom to allow it is the caller's to decide. */
+export interface Calls {
+  status(): Promise<Status>
+  check(): Promise<VersionReport>
+  /** Resolves once the operation has begun. `tag`: default the newest release */
+  update(tag?: string | null, allowed?: Allowed): Promise<Operation>
+  rollback(allowed?: Omit<Allowed, 'allowIrreversible'>): Promise<Operation>
+  /** Calls `heard` with each status that is new from now on, until the returned function is called. An install that is not managed has none. */
+  on(event: 'change', heard: (status: Status) => void): () => void
+}
+
+const NOTHING = { allowIrreversible: false, restoreState: false, now: false }
+
+/** `warn`: told what a listener has thrown. */
+export function makeCalls(open: () => Promise<Updater>, leaving: AbortSignal, warn: (message: string) => void): Calls {
+  return {
+    status: async () => (await open()).status(null),
+    check: async () => (await open()).check(),
+    update: async (tag = null, allowed = {}) =>
+      (await open()).update(tag === null ? null : parseTag(tag), { ...NOTHING, ...allowed }),
+    rollback: async (allowed = {}) => (await open()).rollback({ ...NOTHING, ...allowed }),
+    on(_event, heard) {
+      const stop = new AbortController()
+      const signal = AbortSignal.any([leaving, stop.signal])
+      void import('./changes.ts').then(async ({ tellChanges }) => tellChanges(await open(), heard, signal, warn))
+      return () => stop.abort()
+    },
+  }
+}
