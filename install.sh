@@ -684,7 +684,7 @@ latest_by_redirect() {
     curl -q -fsSI --proto =https --tlsv1.2 --connect-timeout 20 "$1"
   else
     WGETRC="$scratch/wgetrc" wget -S --spider --max-redirect=0 -T 30 "$1" 2>&1
-  fi | tr -d '\r' | sed -n 's|^ *[Ll]ocation: *https://.*/releases/tag/\(v[0-9.]*\)$|\1|p' | head -n 1
+  fi | tr -d '\r' | sed -n 's|^ *[Ll]ocation: *https://.*/releases/tag/\(v[0-9A-Za-z.-]*\)$|\1|p' | head -n 1
 }
 
 sha256() {
@@ -700,7 +700,9 @@ sha256() {
 }
 
 is_tag() {
-  printf '%s' "$1" | grep -Eq '^v(0|[1-9][0-9]{0,8})\.(0|[1-9][0-9]{0,8})\.(0|[1-9][0-9]{0,8})$' &&
+  number='(0|[1-9][0-9]{0,8})' part='(0|[1-9][0-9]{0,8}|[0-9]{0,8}[A-Za-z][0-9A-Za-z]{0,15})'
+  case $1 in *-deploy | *-holder) return 1 ;; esac
+  printf '%s' "$1" | LC_ALL=C grep -Eq "^v$number\\.$number\\.$number(-$part(\\.$part){0,2})?\$" &&
     [ "$(printf '%s' "$1" | wc -l)" -eq 0 ]
 }
 

@@ -7,6 +7,7 @@ import { isSingleExecutable, ownContainerId } from './own.ts'
 import { TRIAL } from './words/wire.ts'
 import type { Settings } from './settings.ts'
 import type { Unmanaged } from './words/other-way.ts'
+import { feedName } from './words/feed-choice.ts'
 import type { OpenFeed } from './words/release.ts'
 import { reasonOf } from './words/errors.ts'
 import { nodeFiles } from './words/later.ts'
@@ -92,13 +93,14 @@ export async function openOwnInstall(
       message: 'updates are not signed: anybody who can write to the feed decides what runs here',
     })
   }
-  const setting = settings.feed ?? receipt.feed
-  const feed = openLater(setting, settings.trust !== null, async () => {
+  const choice = { ...settings.choice, feed: settings.feed ?? receipt.feed }
+  const feed = openLater(feedName(choice), settings.trust !== null, async () => {
     const { openFeed } = await import('./update/feed/open.ts')
     const onPassedOver = (passed: string, why: string) =>
       log({ event: 'warning', message: `not using ${passed}: ${why}` })
     const onMoved = (message: string) => log({ event: 'warning', message })
-    return openFeed(setting, { service, stateDirectory, trust: settings.trust, onPassedOver, onMoved })
+    const onLeftOut = onMoved
+    return openFeed(choice, { service, stateDirectory, trust: settings.trust, onPassedOver, onMoved, onLeftOut })
   })
   const runningImage = async () => {
     const now = await nodeFiles().stat(executable)
@@ -147,6 +149,7 @@ function openLater(description: string, signed: boolean, open: () => Promise<Ope
     },
     byTag: async (...asked) => await (await feed()).byTag(...asked),
     bytes: async (...asked) => await (await feed()).bytes(...asked),
+    leaveOut: async () => (await (await feed()).leaveOut?.()) ?? false,
     close,
     [Symbol.asyncDispose]: close,
   }

@@ -9,6 +9,7 @@ import { type Duration, durationFault, msOf } from './words/duration.ts'
 import { BatonError } from './words/errors.ts'
 import { type Log, logToStdout } from './log.ts'
 import { ownRelease, ownStart } from './own.ts'
+import type { FeedChoice, ReleaseChannel } from './words/feed-choice.ts'
 import { isService, isTag, SERVICE_MAX, type Anchor } from './words/release.ts'
 import { type Order, ORDERS } from './words/order.ts'
 
@@ -51,10 +52,14 @@ export interface EmbedOptions {
   /** the setting `dashboard.password`; null or empty keeps every endpoint closed (403); default: the installer's configuration */
   password?: string | null
   /**
-   * `github:owner/name`, `github:owner/name@https://base/api`, `https://host/folder/` or a path; null: the receipt's;
-   * default: the installer's configuration
+   * `github:owner/name`, `github:owner/name@https://base/api`, `https://host/folder/` or a path; a list: mirrors behind the first; null:
+   * the receipt's; default: the installer's configuration
    */
-  feed?: string | null
+  feed?: string | readonly string[] | null
+  /** `beta`: takes prereleases too; default: the setting `channel`, or `stable` */
+  channel?: ReleaseChannel
+  /** before the address of a download from GitHub; default: the setting of that name, or none */
+  downloadPrefix?: string
   /**
    * absolute; the agent keeps its journal, lock and snapshots in `update/` below it;
    * default: the installer's, or `$STATE_DIRECTORY`, or the user's own
@@ -109,7 +114,9 @@ export interface Settings {
   readonly service: string
   readonly tag: string
   readonly password: string | null
-  readonly feed: string | null
+  readonly feed: FeedChoice['feed'] | null
+  /** the other members of where releases are looked for */
+  readonly choice: Omit<FeedChoice, 'feed'>
   readonly stateDirectory: string
   readonly database: string | null
   readonly healthPath: string | null
@@ -137,10 +144,8 @@ export function readSettings(options: EmbedOptions = {}): Settings {
   expect(isService(service), `\`service\`: expected a-z, 0-9 and -, at most ${SERVICE_MAX}, got ${show(service)}`)
   expect(isTag(tag), `\`tag\`: expected the form vX.Y.Z, got ${show(tag)}`)
   expect(password === null || typeof password === 'string', '`password`: expected a string or null')
-  expect(
-    feed === null || (typeof feed === 'string' && feed !== ''),
-    '`feed`: expected where releases are found, or null',
-  )
+  const isFeed = [feed].flat().every((one) => typeof one === 'string' && one !== '')
+  expect(feed === null || isFeed, '`feed`: expected where releases are found, or null')
   expect(isPath(stateDirectory), `\`stateDirectory\`: expected an absolute path, got ${show(stateDirectory)}`)
   for (const key of ['database', 'executable'] as const) {
     const path = key === 'database' ? database : options[key]
@@ -157,7 +162,8 @@ export function readSettings(options: EmbedOptions = {}): Settings {
   expect(proxyFault === null, `\`trustedProxy\`: ${proxyFault}`)
   const { order = ownRelease().order } = options
   expect(ORDERS.includes(order), `\`order\`: expected ${ORDERS.join(' or ')}, got ${show(order)}`)
-  const { dashboard, update: configured } = ownStart()?.configuration ?? {}
+  const { dashboard, update: configured, ...start } = ownStart()?.configuration ?? {}
+  const { channel = start.channel, downloadPrefix = start.downloadPrefix } = options
   const busy = readOne(BUSY, ['busy', options.busy], ['update.busy', configured?.['busy']], expect)
   const header = ['dashboard.passwordHeader', dashboard?.passwordHeader] as const
   const sent = readOne(PASSWORD_HEADERS, ['passwordHeader', options.passwordHeader], header, expect)
@@ -168,6 +174,7 @@ export function readSettings(options: EmbedOptions = {}): Settings {
     tag,
     password: password === '' ? null : password,
     feed,
+    choice: { channel, downloadPrefix },
     stateDirectory,
     database,
     healthPath,

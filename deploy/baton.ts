@@ -8,7 +8,7 @@ import { existsSync } from 'node:fs'
 import { writeFile } from 'node:fs/promises'
 import { join, resolve } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import { asBatonError, BatonError, MEANINGS, reasonOf } from '../agent/words.ts'
+import { asBatonError, barrierIn, BatonError, MEANINGS, reasonOf } from '../agent/words.ts'
 import { GROUNDS, HOST_WORDS, OWN_WORDS, SCRIPT_WORDS } from './make/author-words.ts'
 import { detect } from './make/detect.ts'
 import { COMPRESSIONS } from './make/pack.ts'
@@ -141,7 +141,7 @@ async function build(values: Values): Promise<void> {
       `expected ${COMPRESSIONS.join(', ')} in --compress, got ${JSON.stringify(values['compress'])}`,
     )
   const options = {
-    project: { ...project, kind: kind ?? project.kind },
+    project: { ...project, kind: kind ?? project.kind, from: barrierOf(values['from']) ?? project.from },
     tag: tagOf(values['tag']),
     out: outOf(values, project),
     feed: typeof values['feed'] === 'string' ? values['feed'] : (project.feed ?? folderFeed(project)),
@@ -150,6 +150,7 @@ async function build(values: Values): Promise<void> {
     publishedAt: await publicationTime(project.folder, process.env),
     force: values['force'] === true,
     deltas: deltasFrom(values['delta-from'], values['deltas']),
+    security: values['security'] === true,
     make: values['make'] === true,
     check: values['check'] === true,
   }
@@ -176,6 +177,11 @@ async function build(values: Values): Promise<void> {
     progress.end('failed')
     throw error
   }
+}
+
+function barrierOf(from: unknown): string | null {
+  if (from === undefined || barrierIn(from) !== null) return (from as string | undefined) ?? null
+  throw new BatonError('invalid_request', `expected a form such as >=1.4.0 in --from, got ${JSON.stringify(from)}`)
 }
 
 async function rebuild(values: Values): Promise<void> {

@@ -5,7 +5,17 @@ import { createHash } from 'node:crypto'
 import { existsSync } from 'node:fs'
 import { readFile, realpath, symlink } from 'node:fs/promises'
 import { join, resolve } from 'node:path'
-import { asBatonError, BatonError, compareTags, EXIT, isTag, MEANINGS, parseTag, reasonOf } from '../agent/words.ts'
+import {
+  asBatonError,
+  BatonError,
+  compareTags,
+  EXIT,
+  isPrerelease,
+  isTag,
+  MEANINGS,
+  parseTag,
+  reasonOf,
+} from '../agent/words.ts'
 import { BUILD } from '../agent/service/build.ts'
 import { detect } from './make/detect.ts'
 import { IS_PACKAGED, PROJECT } from './make/place.ts'
@@ -208,7 +218,10 @@ async function newestTag(folder: string, remote: string): Promise<string> {
     throw new BatonError('release_not_found', `asking ${remote} for its tags: ${reasonOf(cause)}`, { cause })
   })
   const tags = stdout.split('\n').map((line) => line.replace(/^.*refs\/tags\//, ''))
-  const newest = tags.filter(isTag).toSorted(compareTags).at(-1)
+  const newest = tags
+    .filter((tag) => isTag(tag) && !isPrerelease(tag))
+    .toSorted(compareTags)
+    .at(-1)
   if (newest !== undefined) return newest
   throw new BatonError('release_not_found', `${remote === 'none' ? folder : remote} has no tag of the form vX.Y.Z`)
 }

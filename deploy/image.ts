@@ -15,6 +15,7 @@ import {
   BatonError,
   EXIT,
   compareTags,
+  isPrerelease,
   isTag,
   MEANINGS,
   parseTag,
@@ -211,9 +212,9 @@ async function isNewest(tag: string, dist: string): Promise<boolean> {
   const list = JSON.parse(await readBuilt(dist, 'releases.json', tag)) as {
     releases: { tag: string; draft: boolean; prerelease: boolean }[]
   }
-  return list.releases.every(
-    (other) => other.draft || other.prerelease || !isTag(other.tag) || compareTags(other.tag, tag) <= 0,
-  )
+  const isOut = ({ draft, prerelease, tag: other }: (typeof list.releases)[number]) =>
+    draft || prerelease || !isTag(other) || isPrerelease(other)
+  return !isPrerelease(tag) && list.releases.every((other) => isOut(other) || compareTags(other.tag, tag) <= 0)
 }
 
 async function findDocker(): Promise<string> {

@@ -109,7 +109,8 @@ test('the schema and the reader agree on every configuration', async () => {
     listen: fc.oneof(listener, fc.array(listener, { maxLength: 3 })),
     basePath: member(fc.constantFrom('', '/', '/a/b', 'a', '/a/', '//')),
     stateDirectory: path,
-    feed: path,
+    feed: fc.oneof(path, fc.array(path, { maxLength: 9 })),
+    channel: member(fc.constantFrom('stable', 'beta', 'nightly')),
     update: some({
       // the schema knows the form of a time, and not its bounds
       probation: member(fc.constantFrom('0', '1h', '-1s', '1.5s', 1000)),

@@ -1,5 +1,6 @@
 // A disk that is full, a real one: in the middle of a download, and when somebody wants to go back because of it.
 
+import type { FeedChoice } from '../agent/words/feed-choice.ts'
 import { spawnSync } from 'node:child_process'
 import { createHash } from 'node:crypto'
 import { mkdtempSync, readdirSync, readFileSync, rmdirSync, statfsSync, statSync, writeFileSync } from 'node:fs'
@@ -360,7 +361,13 @@ function unmount(folder: string): void {
   rmdirSync(folder)
 }
 
-const QUIET = { stage() {}, bytes() {}, note() {}, supervisor: () => null as never, feedAt: (feed: string) => feed }
+const QUIET = {
+  stage() {},
+  bytes() {},
+  note() {},
+  supervisor: () => null as never,
+  feedAt: (choice: FeedChoice) => choice,
+}
 
 async function dryRun({ receipt }: Install) {
   const request = { kind: 'update', tag: null, who: 'a test', lockTimeoutMs: 0, healthTimeoutMs: 0, healthUrl: null }

@@ -263,7 +263,7 @@ for (const value of [
   'v1.0.0.0',
   'v01.0.0',
   'v1.00.0',
-  'v1.0.0-rc1',
+  'v1.0.0-rc_1',
   'v1.0.0 ',
   ' v1.0.0',
   'v1.0.0\n',
@@ -307,6 +307,7 @@ test('chooses the highest that can be used, tells of those passed over, and skip
     ({ tag }) => tag === 'v1.3.0',
     judge,
     (tag, because) => passed.push(`${tag}: ${because}`),
+    'stable',
   )
   assert.is(chosen.release?.tag, 'v1.1.0')
   assert.is(chosen.problem?.message, 'v1.2.0 cannot be used: no')
@@ -327,8 +328,9 @@ test('where nothing but drafts and prereleases is published there is no latest, 
     () => false,
     judge,
     (tag) => passed.push(tag),
+    'stable',
   )
-  assert.equal(chosen, { release: null, problem: null })
+  assert.equal(chosen, { release: null, problem: null, beyond: null })
   assert.equal(passed, [])
 })
 
@@ -340,12 +342,13 @@ test('says why where releases are published and none can be used, rather than th
       () => false,
       () => Promise.resolve(verdict),
       () => {},
+      'stable',
     )
   const { release, problem } = await asked(listed, { why: 'it has no SHA256SUMS' })
   assert.equal([release, problem?.code], [null, 'release_unusable'])
   assert.is(problem?.message, 'v1.1.0 cannot be used: it has no SHA256SUMS (nor can 1 other)')
   assert.match((await asked(listed, { why: 'it was yanked', yanked: true })).problem?.message ?? '', 'yanked')
-  assert.equal(await asked([], { why: '' }), { release: null, problem: null })
+  assert.equal(await asked([], { why: '' }), { release: null, problem: null, beyond: null })
 })
 
 for (const [setting, expected] of [

@@ -2,6 +2,7 @@
 // the copy holds, and when it was made. A file that belongs to a copy, such as its log, has the copy's name and a suffix. Pure.
 
 import { basename } from 'node:path'
+import { isTag } from '../words/release.ts'
 
 /** Name of a copy of a database that belongs to the release `tag`, made at `at`. */
 export function copyName(database: string, tag: string, at: Date): string {
@@ -12,7 +13,11 @@ export function copyName(database: string, tag: string, at: Date): string {
 export function tagOfCopy(name: string, database: string): string | null {
   const stem = basename(database)
   if (!name.startsWith(stem)) return null
-  return /^\.(v\d+\.\d+\.\d+)\.[^.-]+(\.[^.-]+)?$/.exec(name.slice(stem.length))?.[1] ?? null
+  const [, plain, prerelease] =
+    /^\.(?:(v\d+\.\d+\.\d+)\.[^.-]+(?:\.[^.-]+)?|(v\d[^/]*-[^/]*)\.\d{8}T\d{6}(?:\.\d+)?Z)$/.exec(
+      name.slice(stem.length),
+    ) ?? []
+  return plain ?? (isTag(prerelease) ? prerelease : null)
 }
 
 /** The newest of these names among those of the release `tag`; null: none. Older releases wrote no milliseconds. */

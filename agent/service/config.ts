@@ -7,6 +7,7 @@ import { homedir } from 'node:os'
 import { isAbsolute, join, resolve } from 'node:path'
 import {
   BatonError,
+  type ReleaseChannel,
   type Configuration,
   type Listen,
   type PasswordHeader,
@@ -34,7 +35,9 @@ export interface Settings {
   listeners: readonly Listener[]
   stateDirectory: string
   /** null if not set: then the feed in the receipt counts */
-  feed: string | null
+  feed: readonly string[] | null
+  channel?: ReleaseChannel
+  downloadPrefix?: string
   update: Readonly<UpdateSettings>
   /** null if not set */
   busy: Busy | null
@@ -75,7 +78,15 @@ interface Context {
 /** Pure: text in, settings out. Relative paths are relative to the working directory. */
 export function parseSettings(text: string, context: Context): Readonly<Settings> {
   const { configuration, faults, unknown } = readConfiguration(text)
-  const { dashboard = {}, basePath = '', feed = null, stateDirectory, update = {} } = configuration
+  const {
+    dashboard = {},
+    basePath = '',
+    feed = null,
+    channel,
+    downloadPrefix,
+    stateDirectory,
+    update = {},
+  } = configuration
   if (context.isOurs !== false)
     for (const { name, expected } of unknown)
       faults.push(`unknown setting \`${name}\`, expected one of ${expected.join(', ')}`)
@@ -94,6 +105,8 @@ export function parseSettings(text: string, context: Context): Readonly<Settings
         ? defaultStateDirectory(context.service, context.environment)
         : resolve(stateDirectory),
     feed,
+    ...(channel === undefined ? {} : { channel }),
+    ...(downloadPrefix === undefined ? {} : { downloadPrefix }),
     update: times,
     busy,
   })

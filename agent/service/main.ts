@@ -36,7 +36,18 @@ export async function main(
   const { build, openStore, executable, log } = { ...PARTS, ...parts }
   const settings = readSettings(build.service, argv, environment)
   const database = join(settings.stateDirectory, `${build.service}.db`)
-  const { password, trustedProxy, passwordHeader, feed, stateDirectory, basePath, update, busy } = settings
+  const {
+    password,
+    trustedProxy,
+    passwordHeader,
+    feed,
+    stateDirectory,
+    basePath,
+    update,
+    busy,
+    channel,
+    downloadPrefix,
+  } = settings
   const store = openStore(database)
   const tail = createTail(store)
   const live = createLive(store, tail, () => agent)
@@ -55,6 +66,8 @@ export async function main(
     healthPath: '/healthz',
     order: 'start-first', // its store is SQLite, which two processes may use at once
     ...(busy === null ? {} : { busy }),
+    ...(channel === undefined ? {} : { channel }),
+    ...(downloadPrefix === undefined ? {} : { downloadPrefix }),
     ...(executable === null ? {} : { executable }),
     onDrain: () => app.drain(),
     onStop: async () => {

@@ -8,7 +8,7 @@ import { downloadBytes } from './chosen-delta.ts'
 import { notesOf } from './feed/notes.ts'
 import { imageOf, type ManagedInstall } from '../disk/managed-install.ts'
 import type { Running } from './operation.ts'
-import { compareTags, latestFor } from '../words/release.ts'
+import { compareTags, latestFor, type Skip } from '../words/release.ts'
 import {
   badEntry,
   COPIES_MAX,
@@ -44,13 +44,15 @@ export async function versionReport(install: ManagedInstall, instance: Instance)
   try {
     const { bad: all, history } = await install.journal.read()
     const bad = stillBad(all, install.readyMs)
-    const newest = await install.feed.latest(({ tag, asset }) => {
+    const failed: Skip = ({ tag, asset }) => {
       const entry = badEntry(bad, tag, asset.sha256)
       if (entry === null) return false
       const newer = compareTags(tag, instance.version) > 0
       if (newer) report.skipped.push({ tag, sha256: entry.sha256, why: entry.reason, at: entry.at })
       return true
-    })
+    }
+    const newest = await install.feed.latest(Object.assign(failed, { from: instance.version }))
+    if (newest.beyond) report.beyond = newest.beyond
     if (newest.problem !== null) report.problem = problemOf(newest.problem)
     const release = latestFor(newest, instance.version)
     if (release !== null) {

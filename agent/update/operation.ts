@@ -20,6 +20,7 @@ import { knownRehearsal, refuseIrreversible } from './rehearsal/rehearse.ts'
 import { keepReserve } from '../disk/reserve.ts'
 import type { Alone } from './schedule/proven.ts'
 import type { Release } from '../words/release.ts'
+import { refuseBarred } from './barrier.ts'
 import { makeStages, type Stages } from './stages.ts'
 import { isDone, type Kind, type Operation, type Outcome, type Stage } from '../words/state.ts'
 import { hasBackup, noBackup } from './steps/swap.ts'
@@ -148,6 +149,7 @@ async function refuseAtOnce(
   else if (kind === 'rollback') refuseNewerSchema(install, history)
   if (kind === 'rollback' || tag === null || alone !== undefined || tag === install.current) return
   const release = await namedRelease(install, tag)
+  if (release !== null && restoreState !== true) refuseBarred(release, install.current)
   if (release !== null && allowIrreversible !== true && restoreState !== true)
     refuseIrreversible(release, await knownRehearsal(install, release))
 }

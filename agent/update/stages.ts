@@ -23,6 +23,7 @@ import {
 } from '../words/state.ts'
 import { expectedPause, lastPause, pauseFault } from '../words/pause.ts'
 import { orderOf } from '../words/order.ts'
+import { refuseBarred } from './barrier.ts'
 import { refuseOtherWire } from './other-wire.ts'
 import { markRestore, markUpdate } from './own-data.ts'
 import { knownRehearsal, refuseIrreversible, rehearse, type ToRehearse } from './rehearsal/rehearse.ts'
@@ -79,7 +80,7 @@ export function makeStages(install: ManagedInstall, operation: Operation, option
       state = await journal.read()
       await assertWritable(install.places.directory)
       const release = await check(tag, signal)
-      if (release !== null) await choose(release, install, operation, allowIrreversible || restoreState, alone)
+      if (release !== null) await choose(release, install, operation, { allowIrreversible, restoreState, alone })
       return release
     },
     async download(release, signal) {
@@ -127,14 +128,14 @@ async function choose(
   release: Release,
   install: ManagedInstall,
   operation: Operation,
-  allowIrreversible: boolean,
-  alone: StagesOptions['alone'],
+  { allowIrreversible, restoreState, alone }: Pick<StagesOptions, 'allowIrreversible' | 'restoreState' | 'alone'>,
 ): Promise<void> {
   ;[operation.to, operation.sha256] = [release.tag, release.asset.sha256]
   if (alone !== null && release.asset.sha256 !== alone.sha256)
     throw blameless('refused', `${release.tag} has other bytes in the feed than when it was chosen`)
+  if (!restoreState) refuseBarred(release, install.current)
   const known = await knownRehearsal(install, release)
-  if (!allowIrreversible) refuseIrreversible(release, known)
+  if (!allowIrreversible && !restoreState) refuseIrreversible(release, known)
   await refuseLongPause(install, release, known)
   await assertDatabaseThere(install.database, install.stateDirectory)
   const order = install.next === null ? null : orderOf(install.next.order, release.order ?? null)

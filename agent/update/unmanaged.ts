@@ -2,25 +2,27 @@
 // no answer waits for it. Must hold: asks the feed at most once in AGAIN_MS, however often strangers ask this service; a feed that is
 // down does not change the answer.
 
+import type { FeedChoice } from '../words/feed-choice.ts'
 import { type Anchor, latestFor } from '../words/release.ts'
 
 const AGAIN_MS = 300_000
 
 export interface Watched {
-  /** the setting; null: there is no feed */
-  feed: string | null
+  /** null: there is no feed */
+  feed: FeedChoice['feed'] | null
+  choice: Omit<FeedChoice, 'feed'>
   service: string
   trust: Anchor | null
 }
 
 /** The returned function gives the newest known tag: null before the first answer and without a feed. Its first call asks. */
-export function latestOf({ feed: setting, service, trust }: Watched): () => string | null {
+export function latestOf({ feed: setting, choice, service, trust }: Watched): () => string | null {
   if (setting === null) return () => null
   let heard: string | null = null
   let askedAt = -AGAIN_MS
   const ask = async (): Promise<void> => {
     const { openFeed } = await import('./feed/open.ts')
-    await using feed = openFeed(setting, { service, stateDirectory: null, trust })
+    await using feed = openFeed({ ...choice, feed: setting }, { service, stateDirectory: null, trust })
     heard = latestFor(await feed.latest(() => false), null)?.tag ?? null
   }
   return () => {

@@ -54,7 +54,7 @@ export async function runVersion(path: string, options: RunOptions = {}): Promis
   if (ended.signal !== null)
     throw failedOrHindered(path, `it was ended by ${ended.signal}`, said, 'is the file damaged?')
   if (ended.code !== 0) throw failedOrHindered(path, `expected exit code 0, got ${ended.code}`, said)
-  const [, service, tag] = /^([a-z][a-z0-9-]*) (v[0-9.]+)\r?\n$/.exec(ended.answer) ?? []
+  const [, service, tag] = /^([a-z][a-z0-9-]*) (v[0-9A-Za-z.-]+)\r?\n$/.exec(ended.answer) ?? []
   if (service === undefined || !isTag(tag)) {
     throw failed(path, `expected it to say \`<service> vX.Y.Z\`, got ${quoted(ended.answer)}`)
   }

@@ -4,6 +4,7 @@
 
 import { type Busy, CONFIGURATION_MAX_BYTES, type PasswordHeader, type TIME_SETTINGS } from './bounds.ts'
 import type { Duration } from './duration.ts'
+import type { ReleaseChannel } from './feed-choice.ts'
 import { SETTINGS } from './settings-table.ts'
 import { type Faults, keep, kindOf } from './table.ts'
 import { isObject, parsedJson } from './untrusted.ts'
@@ -33,7 +34,10 @@ export interface Configuration {
   listen: Listen[]
   basePath?: string
   stateDirectory?: string
-  feed?: string
+  /** at least one */
+  feed?: string[]
+  channel?: ReleaseChannel
+  downloadPrefix?: string
   update?: UpdateTimes & { busy?: Busy } & Record<string, unknown>
 }
 
@@ -53,19 +57,25 @@ export function readConfiguration(text: string): Reading {
   // the parser's own message would quote the text
   if (value === undefined) return { ...none, faults: ['expected JSON'] }
   if (!isObject(value)) return { ...none, faults: [`expected an object, got ${kindOf(value)}`] }
-  const { listen } = value
-  const isOne = listen !== undefined && listen !== null && !Array.isArray(listen)
+  // one may stand for a list of one
+  const isOne = (name: string) => value[name] !== undefined && value[name] !== null && !Array.isArray(value[name])
+  const ones = ['listen', 'feed'].filter(isOne)
+  const lists = Object.fromEntries(ones.map((name) => [name, [value[name]]]))
   const reading: Faults = { faults: [], unknown: [] }
-  const kept = keep(SETTINGS, isOne ? { ...value, listen: [listen] } : value, '', reading) as Partial<Configuration>
-  const { listen: listeners = [] } = kept
+  const kept = keep(SETTINGS, { ...value, ...lists }, '', reading) as Partial<Configuration>
+  const { listen: listeners = [], feed: sources = [], ...others } = kept
   for (const [at, { path, host, port }] of listeners.entries()) {
     if (path !== undefined && (host ?? port) !== undefined)
       reading.faults.push(`expected either \`path\` or \`host\` and \`port\` in \`listen[${at}]\``)
   }
-  const named = (text: string) => (isOne ? text.replace('listen[0]', 'listen') : text)
+  const named = (text: string) => ones.reduce((all, name) => all.replace(`${name}[0]`, name), text)
   return {
     isRead: true,
-    configuration: { ...kept, listen: listeners.length === 0 ? [{}] : listeners },
+    configuration: {
+      ...others,
+      ...(sources.length === 0 ? {} : { feed: sources }),
+      listen: listeners.length === 0 ? [{}] : listeners,
+    },
     faults: reading.faults.map(named),
     unknown: reading.unknown.map(({ name, expected }) => ({ name: named(name), expected })),
   }

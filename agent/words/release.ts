@@ -2,11 +2,14 @@
 // `trust/` decides whether a release may be used.
 
 import { BatonError } from './errors.ts'
-import type { ReleaseNotes, TrustReport } from './state.ts'
+import type { Beyond, ReleaseNotes, TrustReport } from './state.ts'
 import type { RolloutStep } from './schedule.ts'
 import type { Order } from './order.ts'
 
-/** `vX.Y.Z`, no leading zeros, each number at most nine digits. */
+/**
+ * `vX.Y.Z`, no leading zeros, each number at most nine digits; or a prerelease of it, `vX.Y.Z-beta.1`: one to three identifiers as of
+ * semver, without hyphens. `-deploy` and `-holder` are the ends of the tags of two images.
+ */
 export type Tag = string
 
 /** One compressed executable of a release. Sizes in bytes, sha256 in lower-case hex. */
@@ -39,6 +42,10 @@ export interface Release extends ReleaseNotes {
   order?: Order
   /** steps of a staged release: from when on which share of the hosts installs it by itself; absent: all at once. Signed feeds only */
   rollout?: RolloutStep[]
+  /** the oldest release from which a host may move to it; absent: from any */
+  from?: Tag
+  /** it mends a hole, so no minimum age keeps it: signed feeds only */
+  security?: true
   /** its container image, if the feed is signed and the maintainer has named the image: pull `repository@digest` */
   image: { repository: string; digest: string } | null
 }
@@ -48,6 +55,8 @@ export interface Skip {
   (release: Release): boolean
   /** whether a release is skipped unseen, at no cost */
   isOut?(tag: Tag): boolean
+  /** what this host runs: a release that takes hosts from a newer one only is passed over. Absent: from anywhere */
+  from?: Tag | null
 }
 
 /** A feed's answer to "which release is the newest?" */
@@ -59,6 +68,8 @@ export interface Newest {
    * a release looks like this, so an install that sees a problem is never `up to date`.
    */
   problem: BatonError | null
+  /** the newest release that comes only after `release`, which then is the way to it; null or absent: there is none */
+  beyond?: Beyond | null
 }
 
 /**
@@ -87,6 +98,11 @@ export interface Feed {
    * error if it may help.
    */
   bytes(asset: Pick<Asset, 'url'>, from: number, validator: string | null, signal: AbortSignal): Promise<Bytes>
+  /**
+   * The last bytes were not the published ones: their source is named and left out until `close`. False: there is no other one, as
+   * there is none without this.
+   */
+  leaveOut?(): Promise<boolean>
 }
 
 /** An answer with bytes of an asset. The caller reads the stream to its end or aborts. */
@@ -108,6 +124,10 @@ export interface ReleaseManifest {
   schema: number | null
   notes: string
   publishedAt: string | null
+  /** `>=1.4.0`: the oldest release from which a host may move to it; absent: from any */
+  from?: string
+  /** it mends a hole */
+  security?: true
   /** absent: not built by Baton, or the reference service */
   order?: Order
   /** only for an author's application, as are the next three */
@@ -166,7 +186,12 @@ export interface ListedFile {
 /** How a release is made: a folder inside an executable, one bundle inside an executable, or a bundle without one. */
 export type ReleaseKind = 'app' | 'bundle' | 'script'
 
-export const TAG = /^v(0|[1-9][0-9]{0,8})\.(0|[1-9][0-9]{0,8})\.(0|[1-9][0-9]{0,8})$/
+const NUMBER = '(0|[1-9][0-9]{0,8})'
+const IDENTIFIER = '(0|[1-9][0-9]{0,8}|[0-9]{0,8}[A-Za-z][0-9A-Za-z]{0,15})'
+
+export const TAG = new RegExp(
+  `^v${NUMBER}\\.${NUMBER}\\.${NUMBER}(-(?!(deploy|holder)$)${IDENTIFIER}(\\.${IDENTIFIER}){0,2})?$`,
+)
 
 export function isTag(value: unknown): value is Tag {
   return typeof value === 'string' && TAG.test(value)
@@ -179,15 +204,21 @@ export function parseTag(value: unknown): Tag {
   throw new BatonError('invalid_tag', `expected a tag of the form vX.Y.Z, got ${got}`)
 }
 
-/** Negative if `a` is older than `b`, 0 if equal, positive if newer. Both must be tags. */
+/** Negative if `a` is older than `b`, 0 if equal, positive if newer, as semver orders them (11). Both must be tags. */
 export function compareTags(a: Tag, b: Tag): number {
-  const [left, right] = [numbers(a), numbers(b)]
-  for (let i = 0; i < 3; i++) {
-    const difference = (left[i] ?? 0) - (right[i] ?? 0)
-    if (difference !== 0) return Math.sign(difference)
-  }
-  return 0
+  const [left, right] = [identifiers(a), identifiers(b)]
+  const at = [...left, ...right].findIndex((_, i) => left[i] !== right[i])
+  const [one, other] = [left[at], right[at]]
+  if (one === other) return 0
+  // a prerelease is older than its release; of two prereleases, the one with fewer identifiers
+  if (!one || !other) return !one === (at === NUMBERS) ? 1 : -1
+  const isWord = /\D/.test(one)
+  if (isWord !== /\D/.test(other)) return isWord ? 1 : -1
+  return (isWord ? one > other : Number(one) > Number(other)) ? 1 : -1
 }
+
+/** what stands before a prerelease's identifiers */
+const NUMBERS = 3
 
 /**
  * The release that an install at `current` may treat as the latest, or null. If the newest release cannot be used, an older one
@@ -199,8 +230,9 @@ export function latestFor({ release, problem }: Newest, current: Tag | null): Re
   return problem === null || isStep ? release : null
 }
 
-function numbers(tag: Tag): number[] {
-  return tag.slice(1).split('.').map(Number)
+/** the three numbers, then what is behind the hyphen */
+function identifiers(tag: Tag): string[] {
+  return tag.slice(1).split(/[.-]/)
 }
 
 /** A service's name is also the name of its system user. Every host accepts user names of up to 31 characters. */

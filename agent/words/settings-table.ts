@@ -3,6 +3,7 @@
 
 import { BUSY, PASSWORD_HEADERS, TIME_SETTINGS, UPDATE_BOUNDS } from './bounds.ts'
 import { DAY_MS, durationText } from './duration.ts'
+import { CHANNELS, SOURCES_MAX } from './feed-choice.ts'
 import { REHEARSE_MODES } from './rehearsal.ts'
 import { TAG } from './release.ts'
 import { SCRATCH, SNAPSHOT } from './snapshot.ts'
@@ -267,7 +268,21 @@ export const SETTINGS = {
     stateDirectory: path(
       "where the service's data is; default: the installer's, `$STATE_DIRECTORY`, or the user's own",
     ),
-    feed: { ...path('where releases come from; default: the feed of the install'), isUsual: true },
+    feed: {
+      type: 'array',
+      items: path('a source'),
+      minItems: 1,
+      maxItems: SOURCES_MAX,
+      description: 'where releases come from, and mirrors; default: the feed of the install',
+      isUsual: true,
+    },
+    channel: {
+      type: 'string',
+      enum: CHANNELS,
+      default: CHANNELS[0],
+      description: '`beta`: prereleases too',
+    },
+    downloadPrefix: path('before addresses of GitHub’s downloads'),
     update: { type: 'object', properties: UPDATE },
   },
 } as const satisfies Setting

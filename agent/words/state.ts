@@ -316,6 +316,12 @@ export interface ReleaseNotes {
   url: string | null
 }
 
+/** A release that this host is too old for: `from` is the oldest that it takes. */
+export interface Beyond {
+  tag: string
+  from: string
+}
+
 /** Body of `POST /admin/update/check`. */
 export interface VersionReport {
   installed: string | null
@@ -332,6 +338,8 @@ export interface VersionReport {
   state: { database: string; schema: number | null } | null
   /** releases newer than `running` that are skipped because they failed here; newest first */
   skipped: Skipped[]
+  /** a newer release takes hosts only from `from` on: `latest` is the way to it; absent: there is none */
+  beyond?: Beyond
   /** how long clients would wait for `latest` in a stop-first switch; absent: not known */
   pause?: ExpectedPause
   trust: TrustReport

@@ -37,6 +37,8 @@ export interface ApplicationOptions extends Omit<PublishOptions, 'executable' | 
   make: boolean
   /** start the application once and send it a request */
   check: boolean
+  /** it mends a hole */
+  security?: boolean
 }
 
 const MAKE_MS = 30 * 60_000
@@ -104,7 +106,15 @@ export async function buildApplication(options: ApplicationOptions): Promise<Bui
     unpackedBytes,
     service,
     schema,
-    about: { kind, healthPath, port, ...base, order: project.order },
+    about: {
+      kind,
+      healthPath,
+      port,
+      ...base,
+      order: project.order,
+      ...(project.from === null ? {} : { from: project.from }),
+      ...(options.security === true ? { security: true } : {}),
+    },
   })
   return { ...published, warnings, packages, contents }
 }

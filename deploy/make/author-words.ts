@@ -58,6 +58,17 @@ export const OWN_WORDS = {
       },
       feed: { type: 'string', valueHint: 'feed', description: 'where installs look for the next release' },
       notes: { type: 'string', valueHint: 'text|file', description: 'release notes' },
+      from: {
+        type: 'string',
+        valueHint: '>=1.4.0',
+        advanced: true,
+        description: 'the oldest release from which hosts may move to it',
+      },
+      security: {
+        type: 'boolean',
+        advanced: true,
+        description: 'it mends a hole: if the feed is signed, no `minAge` keeps hosts from it',
+      },
       compress: { type: 'string', valueHint: 'effort', default: 'normal', description: COMPRESSIONS.join(', ') },
       ...DELTA_FLAGS,
       make: { type: 'boolean', default: true, advanced: true, negativeDescription: 'do not run `build` first' },

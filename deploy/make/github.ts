@@ -5,7 +5,7 @@
 import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { parseFeedSetting } from '../../agent/publish.ts'
-import { BatonError, type ReleaseManifest } from '../../agent/words.ts'
+import { BatonError, isPrerelease, type ReleaseManifest } from '../../agent/words.ts'
 import { openGitHub } from '../lib/github.ts'
 import type { ProgressReport } from '../lib/progress.ts'
 import { formatBytes } from '../lib/progress.ts'
@@ -92,7 +92,7 @@ async function find(ask: Ask, releases: string, tag: string): Promise<Release | 
 
 async function create(ask: Ask, releases: string, folder: string, tag: string): Promise<Release> {
   const { notes } = JSON.parse(await readFile(join(folder, 'release.json'), 'utf8')) as ReleaseManifest
-  const body = { tag_name: tag, name: tag, body: notes, draft: true }
+  const body = { tag_name: tag, name: tag, body: notes, draft: true, prerelease: isPrerelease(tag) }
   const answer = await ask('POST', releases, JSON.stringify(body))
   if (answer.status === 404)
     throw new BatonError('release_not_found', 'there is no such repository, or no right to write to it')

@@ -5,6 +5,7 @@ import { existsSync } from 'node:fs'
 import { readFile } from 'node:fs/promises'
 import { basename, isAbsolute, join, normalize } from 'node:path'
 import {
+  barrierIn,
   BatonError,
   DUMP,
   FOLDERS,
@@ -72,6 +73,8 @@ export interface Project {
   image: string | null
   /** version of the database schema, for release.json */
   schema: number | null
+  /** the oldest release from which a host may move to this one, such as `>=1.4.0`; null: any */
+  from: string | null
   /** what `build` and `init --try` start it with, and no release has */
   check: { environment: Record<string, string> }
   /** how a release is tried on a copy of the data; null: nothing is said */
@@ -194,6 +197,8 @@ function refuseParts(project: Project, refuse: Refuse): void {
     if (!isBelow(got) || /^(\.|\.git)(\/|$)/.test(normalize(got)))
       refuse('assets', 'folders inside the release, other than all of it,', got)
   for (const got of nodeFlags) if (!isKeptFlag(got)) refuse('nodeFlags', flag.items.form, got)
+  if (project.from !== null && barrierIn(project.from) === null)
+    refuse('from', SCHEMA.properties.from.form, project.from)
   if (database !== null && !isBelow(database)) refuse('database', 'a path inside the state directory', database)
   for (const got of longLivedPaths ?? []) if (!isPattern(got)) refuse('longLivedPaths', path.items.form, got)
 }

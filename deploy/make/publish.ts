@@ -5,7 +5,7 @@
 import { createHash } from 'node:crypto'
 import { cp, mkdir, readdir, readFile, rename, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { BatonError, compareTags, isTag } from '../../agent/words.ts'
+import { BatonError, compareTags, isPrerelease, isTag } from '../../agent/words.ts'
 import type { ProgressReport } from '../lib/progress.ts'
 import { run } from '../lib/shell.ts'
 import { temporaryFolder } from '../lib/trusted.ts'
@@ -142,7 +142,7 @@ async function readList(path: string): Promise<List> {
 /** Pure. */
 export function merged({ releases }: List, tag: string): List {
   const others = releases.filter((release) => isTag(release.tag) && release.tag !== tag)
-  const own = releases.find((release) => release.tag === tag) ?? { tag, draft: false, prerelease: false }
+  const own = releases.find((release) => release.tag === tag) ?? { tag, draft: false, prerelease: isPrerelease(tag) }
   return { format: 1, releases: [own, ...others].toSorted((a, b) => compareTags(b.tag, a.tag)) }
 }
 

@@ -5,7 +5,7 @@
 import { existsSync } from 'node:fs'
 import { link, mkdir, readdir, readFile, rename, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { BatonError, compareTags, isTag, parseTag, type ReleaseManifest } from '../../agent/words.ts'
+import { BatonError, compareTags, isPrerelease, isTag, parseTag, type ReleaseManifest } from '../../agent/words.ts'
 import { type DeltaEntry, type DeltasFrom, writeDeltas } from './deltas.ts'
 import { PROJECT } from './place.ts'
 import { compress, type Effort, formatSums, measure } from './pack.ts'
@@ -38,7 +38,7 @@ export interface PublishOptions {
   /** the releases from which deltas are made; absent: none are */
   deltas?: DeltasFrom | null
   /** further fields of release.json, for images and installs */
-  about?: Pick<ReleaseManifest, 'kind' | 'healthPath' | 'port' | 'basePath' | 'order'>
+  about?: Pick<ReleaseManifest, 'kind' | 'healthPath' | 'port' | 'basePath' | 'order' | 'from' | 'security'>
 }
 
 export interface PublishedRelease {
@@ -91,6 +91,8 @@ export async function publishRelease(options: PublishOptions): Promise<Published
     notes,
     publishedAt,
     ...options.about,
+    // of a build on another machine
+    ...((await readManifest(directory))?.security === true && !options.force ? { security: true as const } : {}),
     assets,
     ...(deltas.length === 0 ? {} : { deltas }),
     ...(documents.length === 0 ? {} : { documents }),
@@ -217,7 +219,7 @@ export async function updateReleases(out: string, service: string): Promise<void
     .filter((tag, i) => manifests[i]?.tag === tag && manifests[i]?.service === service)
     .toSorted((a, b) => compareTags(b, a))
     .map((tag) => {
-      const { draft = false, prerelease = false } = former.find((release) => release.tag === tag) ?? {}
+      const { draft = false, prerelease = isPrerelease(tag) } = former.find((release) => release.tag === tag) ?? {}
       return { tag, draft, prerelease }
     })
   const list: ReleaseList = { format: 1, releases }

@@ -11,15 +11,19 @@ Members of [\`config.json\`](../operator/install.md#one-host), which \`<service>
 
 /** Content of settings.schema.json. */
 export function settingsSchema(): string {
-  const { listen, ...properties } = SETTINGS.properties
+  const { listen, feed, ...properties } = SETTINGS.properties
   const others = schemaOf({ ...SETTINGS, properties }) as { properties: object }
-  const { description, ...list } = schemaOf(listen) as { description: string }
+  /** one may stand for a list of one */
+  const oneOrMore = (setting: Extract<Setting, { type: 'array' }>) => {
+    const { description, ...list } = schemaOf(setting) as { description: string }
+    return { description, oneOf: [list, schemaOf(setting.items)] }
+  }
   const schema = {
     $schema: 'https://json-schema.org/draft/2020-12/schema',
     title: 'config.json',
     description: 'What the operator of an installed service decides',
     type: 'object',
-    properties: { ...others.properties, listen: { description, oneOf: [list, schemaOf(LISTENER)] } },
+    properties: { ...others.properties, listen: oneOrMore(listen), feed: oneOrMore(feed) },
   }
   return `${JSON.stringify(schema, null, 2)}\n`
 }
@@ -34,10 +38,12 @@ function schemaOf(setting: Setting): object {
     Object.entries(rest.properties ?? {}).map(([name, one]) => [name, schemaOf(one)]),
   )
   const isListener = setting === LISTENER
+  const { additionalProperties: others = false, propertyNames: names } = rest
   return {
     ...rest,
     properties,
-    additionalProperties: false,
+    additionalProperties: others === false ? false : schemaOf(others),
+    ...(names === undefined ? {} : { propertyNames: { pattern: names.pattern } }),
     ...(isListener ? { not: { required: ['path'], anyOf: [{ required: ['host'] }, { required: ['port'] }] } } : {}),
   }
 }

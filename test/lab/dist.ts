@@ -16,6 +16,8 @@ export interface DistOptions {
   arch?: string
   notes?: string
   publishedAt?: string | null
+  /** more members of release.json */
+  about?: Pick<ReleaseManifest, 'from' | 'security'>
 }
 
 export interface Dist extends AsyncDisposable {
@@ -64,7 +66,7 @@ async function addRelease(dir: string, tag: string, options: DistOptions): Promi
     assets.push({ name, os, arch, compression, ...measured(bytes), executable: measured(executable) })
   }
   const { publishedAt = '2026-11-01T12:00:00Z' } = options
-  const manifest: ReleaseManifest = { format: 1, service, tag, schema: 1, notes, publishedAt, assets }
+  const manifest: ReleaseManifest = { format: 1, service, tag, schema: 1, notes, publishedAt, ...options.about, assets }
   await writeFile(join(folder, 'release.json'), `${JSON.stringify(manifest, null, 2)}\n`)
   await writeFile(join(folder, 'install.sh'), '#!/bin/sh\nexit 0\n')
   return manifest

@@ -141,7 +141,7 @@ export interface ReleaseServer extends AsyncDisposable {
 const REQUESTS_MAX = 10_000
 /** the release that holds the trust metadata: a prerelease, never the latest */
 const METADATA = 'verified'
-const TAG = /^v(\d+)\.(\d+)\.(\d+)$/
+const TAG = /^v(\d+)\.(\d+)\.(\d+)(-[0-9A-Za-z.]+)?$/
 const HTML = '<!doctype html><html><head><title>Log in to the guest network</title></head><body>Hello</body></html>\n'
 
 interface State {

@@ -4,8 +4,11 @@
 
 import { BatonError, reasonOf } from '../../words/errors.ts'
 import { NOTES_MAX_CHARS, TEXT_MAX_BYTES, readReleaseTexts, sha256Of } from '../trust/release-texts.ts'
+import type { ReleaseChannel } from '../../words/feed-choice.ts'
 import { isTag, parseTag } from '../../words/release.ts'
+import { isBarred } from '../../words/which-release.ts'
 import type { Feed, ListedFile, Listing, Release, Skip, Tag, Target } from '../../words/release.ts'
+import type { Beyond } from '../../words/state.ts'
 import { isObject, isTime, quoted } from '../../words/untrusted.ts'
 import { trustReport } from '../trust/signed-releases.ts'
 import { assess, listingOf, ruledOut, unusable, usableOf } from '../trust/usable.ts'
@@ -13,7 +16,7 @@ import type { Judgement } from '../trust/usable.ts'
 import { ifThere } from './answer.ts'
 import type { Http } from './http.ts'
 import { notesBetween } from './notes.ts'
-import { newestUsable } from './newest.ts'
+import { newestUsable, withBarrier } from './newest.ts'
 import type { OnPassedOver } from './newest.ts'
 import { repositoryOf, tokenNames } from './setting.ts'
 
@@ -31,6 +34,7 @@ export interface GithubOptions {
   authorized: boolean
   /** how long a list is reused without asking again */
   minAgeMs: number
+  channel: ReleaseChannel
   onPassedOver: OnPassedOver
   /** told once: the name that the repository has now */
   onMoved: (repository: string) => void
@@ -53,7 +57,7 @@ interface Kept {
 }
 
 export function makeGithubFeed(options: GithubOptions): Feed {
-  const { description, api, repository, target, http, authorized, onPassedOver } = options
+  const { description, api, repository, target, http, authorized, channel, onPassedOver } = options
   const releases = `${api}/repos/${repository}/releases`
   const moved = makeMoved(options)
   const ask = makeAsk(options, moved)
@@ -66,13 +70,17 @@ export function makeGithubFeed(options: GithubOptions): Feed {
     trust: () => Promise.resolve(trustReport(null, new Date())),
     async latest(skip, signal) {
       let url: string | null = `${releases}?per_page=${PER_PAGE}`
+      const from = skip.from ?? null
       let problem: BatonError | null = null // why the newest published release cannot be used
+      let beyond: Beyond | null = null
       try {
         for (let page = 1; url !== null && page <= PAGES_MAX; page++) {
           const { listings, next }: Kept = await ask(url, signal)
-          const found = await newestUsable(listings, skip, (listing) => judge(listing, signal), onPassedOver)
+          const asked = (listing: Listing) => judge(listing, signal)
+          const found = await newestUsable(listings, skip, asked, onPassedOver, channel)
           problem ??= found.problem
-          if (found.release !== null) return { release: found.release, problem }
+          beyond ??= found.beyond
+          if (found.release !== null) return withBarrier({ release: found.release, problem, beyond }, from)
           url = next
         }
       } catch (error) {
@@ -80,7 +88,7 @@ export function makeGithubFeed(options: GithubOptions): Feed {
         return { release: await byConvention(null, skip, error, signal), problem }
       }
       problem ??= url === null ? null : tooManyOthers()
-      return { release: null, problem }
+      return withBarrier({ release: null, problem, beyond }, from)
     },
     async byTag(value, signal) {
       const tag = parseTag(value)
@@ -100,7 +108,7 @@ export function makeGithubFeed(options: GithubOptions): Feed {
     },
     async notes(range, signal) {
       const { listings } = await ask(`${releases}?per_page=${PER_PAGE}`, signal)
-      return await notesBetween(listings, range, async (listing) => ({ release: listing }))
+      return await notesBetween(listings, range, async (listing) => ({ release: listing }), channel)
     },
     bytes: (asset, from, validator, signal) => http.bytes(asset.url, from, validator, signal),
   }
@@ -186,7 +194,7 @@ async function judgeWith(
  * with both reasons.
  */
 function makeByConvention(
-  { api, web, repository, target, http, authorized }: GithubOptions,
+  { api, web, repository, target, http, authorized, channel }: GithubOptions,
   text: Text,
   moved: (named: string | null) => void,
 ) {
@@ -215,6 +223,7 @@ function makeByConvention(
       throw new BatonError('rate_limited', message, { cause: limited, members, hint: `${hint ?? 'wait'}${token}` })
     }
     try {
+      if (wanted === null && channel === 'beta') return giveUp('it names no prerelease')
       const { tag, name: now } = await latestNow(signal)
       moved(now)
       if (tag === null) return giveUp('it names no release')
@@ -225,6 +234,8 @@ function makeByConvention(
       if ('why' in texts) return giveUp(`${tag} cannot be used: ${texts.why}`)
       const verdict = assess(listingOf({ tag, draft: false, prerelease: false }, texts, urlOf), texts, target)
       if ('why' in verdict) return giveUp(`${tag} cannot be used: ${verdict.why}`)
+      if (isBarred(verdict.release, skip.from ?? null))
+        return giveUp(`it names ${tag}, which takes only hosts from ${verdict.release.from} on`)
       return skip(verdict.release) ? giveUp(`it names ${tag}, which failed here before`) : verdict.release
     } catch (error) {
       if (error instanceof BatonError && error.cause === limited) throw error

@@ -3,6 +3,9 @@
 // key; if the host then called itself up to date, it would stay behind unnoticed.
 
 import { BatonError } from '../../words/errors.ts'
+import type { ReleaseChannel } from '../../words/feed-choice.ts'
+import { compareTags } from '../../words/release.ts'
+import { isBarred, isPrerelease } from '../../words/which-release.ts'
 import type { Listing, Newest, Skip, Tag } from '../../words/release.ts'
 import { newestFirst } from '../trust/usable.ts'
 import type { Judgement } from '../trust/usable.ts'
@@ -15,6 +18,14 @@ const CANDIDATES_MAX = 8
 /** how many usable releases may be skipped: each costs requests for its texts */
 const SKIPPED_MAX = 24
 
+/** Whether the channel has the release. On a release that is none by its tag, the feed's own mark says that it is not for everybody yet. */
+export function isIn(
+  channel: ReleaseChannel,
+  { tag, draft, prerelease }: Pick<Listing, 'tag' | 'draft' | 'prerelease'>,
+): boolean {
+  return !draft && (isPrerelease(tag) ? channel === 'beta' : !prerelease)
+}
+
 /**
  * A yanked release is no problem if an older one can be used: the maintainer has signed the yank. If no older one can be
  * used, it is a problem: a service that finds no release at all must not report that it is up to date.
@@ -24,8 +35,10 @@ export async function newestUsable<Listed extends Pick<Listing, 'tag' | 'draft' 
   skip: Skip,
   judge: (listing: Listed) => Promise<Judgement>,
   onPassedOver: OnPassedOver,
-): Promise<Newest> {
-  const published = newestFirst(listed.filter(({ draft, prerelease }) => !draft && !prerelease))
+  channel: ReleaseChannel,
+): Promise<Required<Newest>> {
+  const published = newestFirst(listed.filter((one) => isIn(channel, one)))
+  let beyond: Required<Newest>['beyond'] = null
   const yanked: string[] = []
   const unusable: string[] = []
   let skipped = 0
@@ -40,7 +53,12 @@ export async function newestUsable<Listed extends Pick<Listing, 'tag' | 'draft' 
     const verdict = await judge(listing)
     if ('release' in verdict) {
       const { release } = verdict
-      if (!skip(release)) return { release, problem: problemOf(unusable) }
+      if (release.from !== undefined && isBarred(release, skip.from ?? null)) {
+        onPassedOver(tag, `it takes only hosts from ${release.from} on`)
+        beyond ??= { tag, from: release.from }
+        continue
+      }
+      if (!skip(release)) return { release, problem: problemOf(unusable), beyond }
       onPassedOver(tag, 'it failed here before')
       skipped++
       continue
@@ -49,7 +67,17 @@ export async function newestUsable<Listed extends Pick<Listing, 'tag' | 'draft' 
     const reasons = verdict.yanked === true ? yanked : unusable
     reasons.push(`${tag} cannot be used: ${verdict.why}`)
   }
-  return { release: null, problem: problemOf([...unusable, ...yanked]) }
+  return { release: null, problem: problemOf([...unusable, ...yanked]), beyond }
+}
+
+/** The whole answer: a release that this host is too old for is a problem, unless there is another one on the way to it. */
+export function withBarrier(found: Required<Newest>, from: Tag | null): Newest {
+  const { release, problem, beyond } = found
+  if (beyond === null) return { release, problem }
+  if (from === null || (release !== null && compareTags(release.tag, from) > 0)) return found
+  const message = `${beyond.tag} takes only hosts from ${beyond.from} on, this one runs ${from}, and the feed has no release between them that it may go to`
+  const hint = `ask its publisher for a release such as ${beyond.from}`
+  return { release, problem: problem ?? new BatonError('release_unusable', message, { hint }) }
 }
 
 function problemOf([newest, ...others]: readonly string[]): BatonError | null {

@@ -2,11 +2,14 @@
 
 import { makeDisk } from '../../disk/disk.ts'
 import { ownRelease } from '../../own.ts'
+import { BatonError } from '../../words/errors.ts'
+import type { ReleaseChannel, FeedChoice } from '../../words/feed-choice.ts'
 import type { Anchor, Feed, OpenFeed, Target } from '../../words/release.ts'
 import { knownStore } from '../trust/known.ts'
 import { makeGithubFeed } from './github-feed.ts'
 import { type Http, type HttpOptions, loadHttp, openHttp } from './http.ts'
 import { loadTrust } from '../trust/refresh.ts'
+import { type Mirror, withMirrors } from './mirrors.ts'
 import type { OnPassedOver } from './newest.ts'
 import { githubSetting, homesOf, parseFeedSetting, type FeedSetting, tokenNames } from './setting.ts'
 import { makeSignedFeed, METADATA_FOLDER } from './signed-feed.ts'
@@ -22,6 +25,8 @@ export interface FeedOptions {
   onPassedOver?: OnPassedOver
   /** told once, in a sentence, that the repository has another name now */
   onMoved?: (line: string) => void
+  /** told in a sentence of a source whose bytes were not the published ones */
+  onLeftOut?: (line: string) => void
 }
 
 /** What opening a feed needs besides its setting. */
@@ -34,8 +39,10 @@ export interface FeedMeans extends Omit<HttpOptions, 'homes' | 'token'> {
   patienceMs?: number
   /** how long a list of releases is reused without asking again; the default depends on whether asking costs quota */
   minAgeMs?: number
+  channel: ReleaseChannel
   onPassedOver: OnPassedOver
   onMoved?: (line: string) => void
+  onLeftOut?: (line: string) => void
 }
 
 type Github = Extract<FeedSetting, { kind: 'github' }>
@@ -43,28 +50,57 @@ type Github = Extract<FeedSetting, { kind: 'github' }>
 const ANONYMOUS_MIN_AGE_MS = 60_000
 
 /** Makes no request and opens no file yet. Throws BatonError invalid_settings. */
-export function openFeed(setting: string, options: FeedOptions): OpenFeed {
-  const { service, stateDirectory, trust = ownRelease().trust, onPassedOver = () => {}, onMoved = () => {} } = options
+export function openFeed(choice: string | FeedChoice, options: FeedOptions): OpenFeed {
+  const { service, stateDirectory, trust = ownRelease().trust, onPassedOver = () => {} } = options
+  const { onMoved = () => {}, onLeftOut = () => {} } = options
   const target = { service, os: process.platform, arch: process.arch }
-  return openFeedWith(setting, { target, environment: process.env, trust, stateDirectory, onPassedOver, onMoved })
+  const told = { onPassedOver, onMoved, onLeftOut }
+  return openFeedWith(choice, { target, environment: process.env, trust, stateDirectory, ...told })
 }
 
-export function openFeedWith(setting: string, means: FeedMeans): OpenFeed {
-  const { environment } = means
+export function openFeedWith(choice: string | FeedChoice, given: Omit<FeedMeans, 'channel'>): OpenFeed {
+  const { feed: sources, channel = 'stable', downloadPrefix } = typeof choice === 'string' ? { feed: choice } : choice
+  const means: FeedMeans = { ...given, channel }
+  const [setting = '', ...others] = [sources].flat()
   const parsed = parseFeedSetting(setting)
-  const token = parsed.kind === 'github' ? tokenFor(parsed, environment) : null
+  const token = parsed.kind === 'github' ? tokenFor(parsed, means.environment) : null
   const http = openHttp({ ...means, homes: homesOf(parsed), token })
-  const close = (): Promise<void> => http.close()
-  const feed =
+  const first =
     means.trust === null ? unsigned(setting, parsed, http, means) : signed(setting, parsed, http, means, means.trust)
+  const prefixed = downloadPrefix === undefined ? [] : [prefixedSource(downloadPrefix, parsed, means)]
+  const mirrors = [...prefixed, ...others.map((name) => mirrorOf(name, parseFeedSetting(name), means))]
+  const feed = withMirrors(first, mirrors, prefixed.length, means.onLeftOut)
+  const close = async () => {
+    feed.forget()
+    await Promise.all([http, ...mirrors].map((one) => one.close()))
+  }
   const load = async () => {
     await Promise.all([loadHttp(), means.trust === null ? null : loadTrust()])
   }
   return { ...feed, load, close, [Symbol.asyncDispose]: close }
 }
 
+/** A place that has the bytes too. It gets no token: that is for the first source alone. */
+function mirrorOf(name: string, parsed: FeedSetting, means: FeedMeans): Mirror {
+  const http = openHttp({ ...means, homes: homesOf(parsed), token: null })
+  return { name, source: sourceOf(parsed, http), close: () => http.close() }
+}
+
+/** The downloads of a repository, each address behind a prefix. Throws BatonError invalid_settings. */
+function prefixedSource(prefix: string, parsed: FeedSetting, means: FeedMeans): Mirror {
+  if (parsed.kind !== 'github')
+    throw new BatonError('invalid_settings', '`downloadPrefix`: expected a `feed` on GitHub beside it')
+  const { web, repository } = parsed
+  const at = parseFeedSetting(prefix)
+  if (at.kind !== 'web' || (at.base.startsWith('http:') && web.startsWith('https:')))
+    throw new BatonError('invalid_settings', '`downloadPrefix`: expected an address that begins with https://')
+  const http = openHttp({ ...means, homes: [at.base], token: null })
+  const source = webSource(`${at.base}${web}/${repository}/releases/download/`, http)
+  return { name: at.base, source, close: () => http.close() }
+}
+
 function signed(description: string, parsed: FeedSetting, http: Http, means: FeedMeans, anchor: Anchor): Feed {
-  const { target, stateDirectory, patienceMs, onPassedOver } = means
+  const { target, stateDirectory, patienceMs, channel, onPassedOver } = means
   const store = knownStore(makeDisk(), stateDirectory, anchor.root.trimEnd())
   return makeSignedFeed({
     description,
@@ -74,6 +110,7 @@ function signed(description: string, parsed: FeedSetting, http: Http, means: Fee
     anchor,
     store,
     ...(patienceMs === undefined ? {} : { patienceMs }),
+    channel,
     onPassedOver,
   })
 }
@@ -104,9 +141,9 @@ function branchSource({ api, web, repository }: Github, http: Http): Pick<Source
 }
 
 function unsigned(description: string, parsed: FeedSetting, http: Http, means: FeedMeans): Feed {
-  const { target, minAgeMs, onPassedOver, onMoved = () => {} } = means
+  const { target, minAgeMs, channel, onPassedOver, onMoved = () => {} } = means
   if (parsed.kind !== 'github')
-    return makeStaticFeed({ description, source: sourceOf(parsed, http), target, onPassedOver })
+    return makeStaticFeed({ description, source: sourceOf(parsed, http), target, channel, onPassedOver })
   const { api, web, repository } = parsed
   const { authorized } = http
   const costs = api === 'https://api.github.com' && !authorized
@@ -119,6 +156,7 @@ function unsigned(description: string, parsed: FeedSetting, http: Http, means: F
     http,
     authorized,
     minAgeMs: minAgeMs ?? (costs ? ANONYMOUS_MIN_AGE_MS : 0),
+    channel,
     onPassedOver,
     onMoved: (to) => {
       const now = githubSetting(to, api)

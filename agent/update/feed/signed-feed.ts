@@ -5,6 +5,7 @@
 
 import { setTimeout as sleep } from 'node:timers/promises'
 import { BatonError } from '../../words/errors.ts'
+import type { ReleaseChannel } from '../../words/feed-choice.ts'
 import { parseTag, type Feed, type Tag, type Target, type Anchor } from '../../words/release.ts'
 import type { KnownStore } from '../trust/known.ts'
 import { refreshMetadata } from '../trust/refresh.ts'
@@ -13,7 +14,7 @@ import { releasesOf, trustReport, type SignedRelease } from '../trust/signed-rel
 import { assessSigned, usableOf, type Judgement } from '../trust/usable.ts'
 import { metadataIn, TIMESTAMP_NAME } from './metadata.ts'
 import { notesBetween } from './notes.ts'
-import { newestUsable, type OnPassedOver } from './newest.ts'
+import { newestUsable, type OnPassedOver, withBarrier } from './newest.ts'
 import type { Source } from './source.ts'
 
 export const METADATA_FOLDER = 'verified'
@@ -30,6 +31,7 @@ export interface SignedOptions {
   store: KnownStore
   /** how long timestamp.json may be missing while the publisher replaces it; default 30,000 */
   patienceMs?: number
+  channel: ReleaseChannel
   onPassedOver: OnPassedOver
 }
 
@@ -37,7 +39,7 @@ const PATIENCE_MS = 30_000
 const PATIENCE_EVERY_MS = 1_000
 
 export function makeSignedFeed(options: SignedOptions): Feed {
-  const { description, source, branch, target, anchor, store, patienceMs = PATIENCE_MS, onPassedOver } = options
+  const { description, source, branch, target, anchor, store, patienceMs = PATIENCE_MS, channel } = options
 
   const refresh = async (signal: AbortSignal | undefined): Promise<SignedRelease[]> => {
     const { read: file, failure } = metadataIn(
@@ -89,7 +91,9 @@ export function makeSignedFeed(options: SignedOptions): Feed {
     description,
     trust: async () => trustReport(await store.read(), new Date()),
     async latest(skip, signal) {
-      return await newestUsable(await list(signal), skip, (signed) => judge(signed, signal), onPassedOver)
+      const asked = (signed: SignedRelease) => judge(signed, signal)
+      const found = await newestUsable(await list(signal), skip, asked, options.onPassedOver, channel)
+      return withBarrier(found, skip.from ?? null)
     },
     async byTag(value, signal) {
       const tag = parseTag(value)
@@ -101,7 +105,7 @@ export function makeSignedFeed(options: SignedOptions): Feed {
       return usableOf(tag, await judge(signed, signal))
     },
     async notes(range, signal) {
-      return await notesBetween(await list(signal), range, (signed) => judge(signed, signal))
+      return await notesBetween(await list(signal), range, (signed) => judge(signed, signal), channel)
     },
     bytes: (asset, from, validator, signal) => source.bytes(asset.url, from, validator, signal),
   }

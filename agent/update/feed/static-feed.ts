@@ -4,6 +4,7 @@
 // If a folder on disk has no releases.json, its `vX.Y.Z` subfolders are its releases.
 
 import { BatonError } from '../../words/errors.ts'
+import type { ReleaseChannel } from '../../words/feed-choice.ts'
 import { isTag, parseTag } from '../../words/release.ts'
 import type { Feed, Tag, Target } from '../../words/release.ts'
 import { TEXT_MAX_BYTES, readReleaseTexts } from '../trust/release-texts.ts'
@@ -12,7 +13,7 @@ import { trustReport } from '../trust/signed-releases.ts'
 import { assess, listingOf, newestFirst, usableOf } from '../trust/usable.ts'
 import type { Judgement } from '../trust/usable.ts'
 import { notesBetween } from './notes.ts'
-import { newestUsable } from './newest.ts'
+import { isIn, newestUsable, withBarrier } from './newest.ts'
 import type { OnPassedOver } from './newest.ts'
 import type { Source } from './source.ts'
 
@@ -20,6 +21,7 @@ export interface StaticOptions {
   description: string
   source: Source
   target: Target
+  channel: ReleaseChannel
   onPassedOver: OnPassedOver
 }
 
@@ -32,7 +34,7 @@ interface Listed {
 const LIST_NAME = 'releases.json'
 const SHOWN_MAX = 3
 
-export function makeStaticFeed({ description, source, target, onPassedOver }: StaticOptions): Feed {
+export function makeStaticFeed({ description, source, target, channel, onPassedOver }: StaticOptions): Feed {
   const text = async (path: string, signal: AbortSignal | undefined): Promise<string | null> =>
     (await source.file(path, TEXT_MAX_BYTES, signal))?.toString() ?? null
 
@@ -56,26 +58,28 @@ export function makeStaticFeed({ description, source, target, onPassedOver }: St
     description,
     trust: () => Promise.resolve(trustReport(null, new Date())),
     async latest(skip, signal) {
-      return await newestUsable(await list(signal), skip, (listed) => judge(listed, signal), onPassedOver)
+      const asked = (listed: Listed) => judge(listed, signal)
+      const found = await newestUsable(await list(signal), skip, asked, onPassedOver, channel)
+      return withBarrier(found, skip.from ?? null)
     },
     async byTag(value, signal) {
       const tag = parseTag(value)
       const all = await list(signal)
       const listed = all.find((entry) => entry.tag === tag)
       if (listed === undefined)
-        throw new BatonError('release_not_found', `${description} has no release ${tag}`, newestOf(all))
+        throw new BatonError('release_not_found', `${description} has no release ${tag}`, newestOf(all, channel))
       return usableOf(tag, await judge(listed, signal))
     },
     async notes(range, signal) {
-      return await notesBetween(await list(signal), range, (listed) => judge(listed, signal))
+      return await notesBetween(await list(signal), range, (listed) => judge(listed, signal), channel)
     },
     bytes: (asset, from, validator, signal) => source.bytes(asset.url, from, validator, signal),
   }
 }
 
 /** For a person who has typed a tag that is not there. */
-function newestOf(all: readonly Listed[]): { hint?: string } {
-  const published = newestFirst(all.filter(({ draft, prerelease }) => !draft && !prerelease))
+function newestOf(all: readonly Listed[], channel: ReleaseChannel): { hint?: string } {
+  const published = newestFirst(all.filter((one) => isIn(channel, one)))
   const tags = published.slice(0, SHOWN_MAX).map(({ tag }) => tag)
   return tags.length === 0 ? {} : { hint: `the newest there: ${tags.join(', ')}` }
 }

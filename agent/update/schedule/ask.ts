@@ -60,7 +60,7 @@ export async function askFeed(
     passed.length === PASSED_MAX &&
     compareTags(tag, running) > 0 &&
     !isWithin(policy.mode, running, tag)
-  const skip: Skip = Object.assign(looked, { isOut })
+  const skip: Skip = Object.assign(looked, { isOut, from: running })
   try {
     const { release, problem } = await feed.latest(skip, AbortSignal.timeout(PATIENCE_MS))
     const isStep = release !== null && compareTags(release.tag, running) > 0
@@ -95,7 +95,7 @@ function whyPassed(
 }
 
 function offerOf(
-  { tag, asset, publishedAt, rollout }: Release,
+  { tag, asset, publishedAt, rollout, security }: Release,
   { offer }: Remembered,
   { bad, readyMs }: FeedAsking,
   now: number,
@@ -104,6 +104,15 @@ function offerOf(
   const seenAt = offer?.sha256 === asset.sha256 ? offer.seenAt : now
   const bytes = needsOfAsset('', asset).reduce((sum, need) => sum + need.bytes, 0)
   const again = whyAgain(bad, tag, asset.sha256, readyMs)
-  const known = { tag, sha256: asset.sha256, publishedAt: published, seenAt, rollout: rollout ?? null, bytes }
+  const urgent = security === true ? { security } : {}
+  const known = {
+    tag,
+    sha256: asset.sha256,
+    publishedAt: published,
+    seenAt,
+    rollout: rollout ?? null,
+    bytes,
+    ...urgent,
+  }
   return again === null ? known : { ...known, again }
 }

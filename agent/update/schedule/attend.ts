@@ -58,7 +58,7 @@ export interface AttendOptions {
 /** Looks now, and again until this process ends. Never throws. */
 export function attend({ install, settings, serving, life }: AttendOptions, start: StartAlone): void {
   const { service, trust, log } = settings
-  const setting = settings.feed ?? install.feed.description
+  const choice = { ...settings.choice, feed: settings.feed ?? install.feed.description }
   let attended: Attended | null = null
   let [last, timer] = ['', null as NodeJS.Timeout | null]
   const look = async () => {
@@ -69,7 +69,7 @@ export function attend({ install, settings, serving, life }: AttendOptions, star
         attended ??= {
           install,
           settings,
-          feed: openFeed(setting, { service, stateDirectory: install.stateDirectory, trust }),
+          feed: openFeed(choice, { service, stateDirectory: install.stateDirectory, trust }),
           leaving: life.leaving,
           start,
           now: Date.now,

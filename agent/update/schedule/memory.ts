@@ -218,6 +218,7 @@ const isMemory = shape({
       rollout: orNull((value) => rolloutFrom(value) !== null),
       bytes: isCount,
       again: (value) => value === undefined || isText(value),
+      security: (value) => value === undefined || value === true,
     }),
   ),
   passed: listOf(shape({ tag: isTag, why: isWait })),

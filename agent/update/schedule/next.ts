@@ -20,6 +20,8 @@ export interface Offered {
   seenAt: number
   /** null: for all hosts at once */
   rollout: RolloutStep[] | null
+  /** its publisher has signed that it mends a hole: no minimum age keeps it */
+  security?: true
   /** room that it needs on the disk of the executable */
   bytes: number
   /** why it is tried again although it has failed here, one clause; absent: it has not */
@@ -97,7 +99,7 @@ interface Moment {
   why: Wait
 }
 
-type Dated = Pick<Offered, 'tag' | 'publishedAt' | 'seenAt' | 'rollout'>
+type Dated = Pick<Offered, 'tag' | 'publishedAt' | 'seenAt' | 'rollout' | 'security'>
 
 /** When the minimum age has passed and the publisher's steps include this host; Infinity: no step includes it yet. */
 export function freeAt(policy: Pick<Policy, 'minAgeMs'>, id: string, offered: Dated, now: number): number {
@@ -105,12 +107,12 @@ export function freeAt(policy: Pick<Policy, 'minAgeMs'>, id: string, offered: Da
 }
 
 function keptBy({ minAgeMs }: Pick<Policy, 'minAgeMs'>, id: string, offered: Dated, now: number): Moment[] {
-  const { tag, publishedAt, seenAt, rollout } = offered
+  const { tag, publishedAt, seenAt, rollout, security } = offered
   const born = publishedAt !== null && publishedAt <= now ? publishedAt : seenAt
   const turn = rollout === null ? -Infinity : turnIn(rollout, rankOf(id, tag))
   return [
     {
-      at: born + minAgeMs,
+      at: security === true ? -Infinity : born + minAgeMs,
       why: {
         code: 'young',
         says: `${tag} is young: ${formatAge(minAgeMs)} have to pass`,

@@ -1,7 +1,7 @@
 // Stage 1, check: is there a release to move to? Changes nothing anywhere.
 
 import { compareTags, latestFor, parseTag } from '../../words/release.ts'
-import type { Feed, Skip, Tag } from '../../words/release.ts'
+import type { Feed, Release, Skip, Tag } from '../../words/release.ts'
 import type { Steps } from '../story.ts'
 import { within } from '../rethrow.ts'
 
@@ -22,7 +22,10 @@ export function makeCheck({ feed, current, skip }: CheckOptions): Steps['check']
     if (tag !== null && parseTag(tag) === current()) return null
     try {
       if (tag !== null) return await feed.byTag(tag, signal)
-      const newest = await feed.latest(skip, signal)
+      const newest = await feed.latest(
+        Object.assign((release: Release) => skip(release), { from: current() }),
+        signal,
+      )
       const release = latestFor(newest, current())
       if (release === null && newest.problem !== null) throw newest.problem
       return release !== null && compareTags(release.tag, current()) > 0 ? release : null

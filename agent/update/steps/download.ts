@@ -21,9 +21,10 @@ import type { Candidate, Steps } from '../story.ts'
 import { deltaFor, sumOf } from '../chosen-delta.ts'
 import { within } from '../rethrow.ts'
 import { applyDelta, readable } from './delta.ts'
+import { fromWhoeverHasIt, noteOther } from './published.ts'
 
 export interface DownloadOptions {
-  feed: Pick<Feed, 'bytes'>
+  feed: Pick<Feed, 'bytes' | 'leaveOut'>
   disk: Disk
   /** where the executable is unpacked: in the directory in which it will be renamed */
   partialPath: string
@@ -82,10 +83,14 @@ export function makeDownload(options: DownloadOptions): Steps['download'] {
   }
 
   async function downloaded(asset: Asset, signal: AbortSignal): Promise<string> {
-    await using file = await disk.create(partialPath, 0o600)
-    const assetSha256 = await unpack(asset, file, options, signal)
-    await disk.flush(file, partialPath)
-    return assetSha256
+    const once = async (isAgain: boolean) => {
+      if (isAgain) await disk.remove(partialPath)
+      await using file = await disk.create(partialPath, 0o600)
+      const assetSha256 = await unpack(asset, file, options, signal)
+      await disk.flush(file, partialPath)
+      return assetSha256
+    }
+    return await fromWhoeverHasIt(options.feed, once, (sha256) => sha256 === asset.sha256)
   }
 
   function candidate(assetSha256: string): Candidate {
@@ -159,13 +164,15 @@ async function unpack(asset: Asset, file: FileHandle, options: DownloadOptions, 
   let lookedAt = 0
   const bound = asset.executable?.sizeBytes ?? EXECUTABLE_MAX_BYTES
   let unpacked = 0
+  let tooMuch: Error | null = null
   let fault: Error | null = null // an error of the wire or of writing; any other error of the pipeline is the decompressor's
   try {
     await pipeline(lent(wire), decompressor(asset), async (chunks: AsyncIterable<Buffer>) => {
       try {
         for await (const chunk of chunks) {
           unpacked += chunk.length
-          if (unpacked > bound) throw new BatonError('download_failed', `expected ${bound} bytes unpacked, got more`)
+          if (unpacked > bound)
+            throw (tooMuch = new BatonError('download_failed', `expected ${bound} bytes unpacked, got more`))
           if (unpacked - lookedAt >= ROOM_EVERY_BYTES) {
             lookedAt = unpacked
             // what will be written until the next check
@@ -180,6 +187,8 @@ async function unpack(asset: Asset, file: FileHandle, options: DownloadOptions, 
       }
     })
   } catch (error) {
+    if (tooMuch !== null && fault === tooMuch && (await restOf(wire)) && hash.digest('hex') !== asset.sha256)
+      noteOther(tooMuch)
     if (fault !== null) throw fault as Error // set in a callback, which the compiler does not see
     // Bytes that do not unpack are probably not the published bytes. Read on, so that their sha256 shows that.
     for await (const _ of wire);
@@ -205,15 +214,30 @@ async function unpack(asset: Asset, file: FileHandle, options: DownloadOptions, 
   }
 }
 
+/** Reads to the end; false if that fails. */
+async function restOf(wire: AsyncGenerator<Uint8Array>): Promise<boolean> {
+  try {
+    for await (const _ of wire);
+    return true
+  } catch {
+    return false
+  }
+}
+
 /** The bytes of a delta, which have its sum. */
 async function fetched(delta: Delta, options: DownloadOptions, signal: AbortSignal): Promise<Buffer> {
+  const once = () => fetchedOnce(delta, options, signal)
+  const { bytes, sha256 } = await fromWhoeverHasIt(options.feed, once, (got) => got.sha256 === delta.sha256)
+  if (sha256 !== delta.sha256) throw new Error(`its sha256: expected ${delta.sha256}, got ${sha256}`)
+  return bytes
+}
+
+async function fetchedOnce(delta: Delta, options: DownloadOptions, signal: AbortSignal) {
   using inTime = until('delta', DELTA_PATIENCE_MS + leastMs(delta), signal)
   const hash = createHash('sha256')
   const parts: Uint8Array[] = []
   for await (const part of received(delta, hash, options, inTime.signal)) parts.push(part)
-  const sha256 = hash.digest('hex')
-  if (sha256 !== delta.sha256) throw new Error(`its sha256: expected ${delta.sha256}, got ${sha256}`)
-  return Buffer.concat(parts)
+  return { bytes: Buffer.concat(parts), sha256: hash.digest('hex') }
 }
 
 /** what a file needs at the least pace */
@@ -355,7 +379,8 @@ function noRoom(directory: string, unpacked: number): BatonError {
 }
 
 function wrongSize(expected: number, got: number | null): BatonError {
-  return new BatonError('download_failed', `expected ${expected} bytes, got ${got ?? 'more'}`)
+  const error = new BatonError('download_failed', `expected ${expected} bytes, got ${got ?? 'more'}`)
+  return noteOther(error)
 }
 
 /** Forwards the first call, then at most one call per `ms`, and every call that is `due`. */

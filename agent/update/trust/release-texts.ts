@@ -4,6 +4,7 @@
 
 import { createHash } from 'node:crypto'
 import { isService, isTag, type ReleaseManifest } from '../../words/release.ts'
+import { barrierIn } from '../../words/which-release.ts'
 import { ORDERS } from '../../words/order.ts'
 import { isCount, isFileName, isObject, isSha256, isSize, isTime, parsedJson, quoted } from '../../words/untrusted.ts'
 
@@ -89,10 +90,19 @@ export function parseManifest(text: string): { manifest: ReleaseManifest } | { w
     if (known.some(({ name }) => name === asset.name)) return refused(`\`${asset.name}\` is there twice`)
     known.push(asset)
   }
+  const { from, security } = value
+  // a barrier that is not understood must keep nobody from being stopped
+  if (from !== undefined && from !== null && barrierIn(from) === null)
+    return refused(`\`from\`: expected a form such as >=1.4.0, got ${quoted(from)}`)
   const deltas = parseDeltas(value['deltas'], known)
   const manifest = { format, service, tag, schema, notes: notes.slice(0, NOTES_MAX_CHARS), publishedAt, assets: known }
   const isKnown = ORDERS.some((one) => one === order)
-  const more = { ...(isKnown ? { order } : {}), ...(deltas.length > 0 ? { deltas } : {}) }
+  const more = {
+    ...(typeof from === 'string' ? { from } : {}),
+    ...(security === true ? { security } : {}),
+    ...(isKnown ? { order } : {}),
+    ...(deltas.length > 0 ? { deltas } : {}),
+  }
   return { manifest: { ...manifest, ...more } as ReleaseManifest }
 }
 

@@ -13,6 +13,7 @@ import {
 } from './release-texts.ts'
 import type { ReleaseTexts } from './release-texts.ts'
 import { compareTags } from '../../words/release.ts'
+import { barrierIn, isPrerelease } from '../../words/which-release.ts'
 import type { Delta, ListedFile, Listing, Release, ReleaseManifest, Tag, Target } from '../../words/release.ts'
 import type { SignedRelease } from './signed-releases.ts'
 import { quoted } from '../../words/untrusted.ts'
@@ -34,7 +35,7 @@ export function assetNames({ service, os, arch }: Target): { name: string; compr
 /** Why the listing alone rules a release out; null if its SHA256SUMS is worth fetching. */
 export function ruledOut(listing: Listing, target: Target): string | null {
   if (listing.draft) return 'it is a draft'
-  if (listing.prerelease) return 'it is a prerelease'
+  if (listing.prerelease && !isPrerelease(listing.tag)) return 'it is a prerelease'
   const names = listing.files.map(({ name }) => name)
   const twice = names.find((name, at) => names.indexOf(name) !== at)
   if (twice !== undefined) return `it lists ${quoted(twice)} twice`
@@ -99,6 +100,7 @@ export function assess(listing: Listing, texts: ReleaseTexts, target: Target): J
         deltas: deltasOf(listing, announced, entry),
         schema: announced?.schema ?? null,
         ...(announced?.order === undefined ? {} : { order: announced.order }),
+        ...barrierOf(announced),
         image: null,
       },
     }
@@ -133,7 +135,15 @@ export function assessSigned(
   const verdict = assess(listing, { sums, manifest: text }, target)
   return 'why' in verdict
     ? verdict
-    : { release: { ...verdict.release, image, ...(rollout === null ? {} : { rollout }) } }
+    : {
+        release: {
+          ...verdict.release,
+          image,
+          ...(rollout === null ? {} : { rollout }),
+          // whoever can write to an unsigned feed must not decide that nobody waits
+          ...(parsed.manifest.security === true ? { security: true } : {}),
+        },
+      }
 }
 
 /** Makes a listing for a feed that lists only tags: it has the files that the texts name, at the addresses of `urlOf`. */
@@ -168,6 +178,11 @@ export function unusable(tag: Tag, why: string): BatonError {
 export function usableOf(tag: Tag, verdict: Judgement): Release {
   if ('why' in verdict) throw unusable(tag, verdict.why)
   return verdict.release
+}
+
+function barrierOf(manifest: ReleaseManifest | null): Pick<Release, 'from'> {
+  const from = barrierIn(manifest?.from)
+  return from === null ? {} : { from }
 }
 
 /** Those that make the executable of this asset, and are smaller. */

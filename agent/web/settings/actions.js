@@ -163,7 +163,7 @@ export function askAgain() {
 }
 
 export function askNamed(tag) {
-  state.tagProblem = /^v(0|[1-9]\d{0,8})(\.(0|[1-9]\d{0,8})){2}$/.test(tag) ? '' : t('other.bad')
+  state.tagProblem = /^v\d+\.\d+\./.test(tag) ? '' : t('error.invalid_tag')
   render()
   if (state.tagProblem === '') askUpdate(tag, true)
   else ui.tag.focus()

@@ -84,7 +84,6 @@ export const en = {
   other: 'Another version',
   'other.tag': 'Tag of the release',
   'other.go': 'Update to this tag',
-  'other.bad': 'A tag looks like v1.2.3.',
   'other.missing': 'The feed has no release {tag}.',
   allowIrreversible: 'I understand this update cannot be rolled back',
   alone: 'Automatic updates',

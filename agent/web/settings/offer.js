@@ -1,9 +1,16 @@
 // Works out what is installed, what can be offered, and what an update would mean. Pure functions: no page, no clock.
 
-/** Negative if `a` is older. Both are tags. */
+/** Negative if `a` is older, as semver has it. Both are tags. */
 export function compareTags(a, b) {
-  const [left, right] = [a, b].map((tag) => tag.slice(1).split('.').map(Number))
-  return left[0] - right[0] || left[1] - right[1] || left[2] - right[2]
+  const [left, right] = [a, b].map((tag) => tag.slice(1).split(/\W/))
+  let at = 0
+  while (at < 5 && left[at] === right[at]) at++
+  const [one, other] = [left[at], right[at]]
+  // a prerelease is older than its release; of two prereleases, the one with fewer parts
+  if (!one || !other) return one === other ? 0 : !one === (at === 3) ? 1 : -1
+  const word = /\D/.test(one)
+  if (word !== /\D/.test(other)) return word ? 1 : -1
+  return (word ? one > other : +one > +other) ? 1 : -1
 }
 
 /** Whether the last check is older than the last change: the release in its answer may be the one that runs now. */

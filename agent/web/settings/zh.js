@@ -82,7 +82,6 @@ export const zh = {
   other: '其他版本',
   'other.tag': '版本标签',
   'other.go': '更新到此标签',
-  'other.bad': '标签的格式是 v1.2.3。',
   'other.missing': '发布源中没有 {tag}。',
   allowIrreversible: '我知道更新后无法回滚',
   alone: '自动更新',

@@ -59,7 +59,7 @@ export async function openSide(
   const unit = withUnit ? systemdSupervisor({ service, scope }) : null
   if (!(await isCrossing(owner))) {
     const supervisor = (receipt: Receipt) => unit ?? detachedSupervisor(receipt)
-    const side = makeSide({ ...told, supervisor, feedAt: (setting) => setting }, { path: ownFile() })
+    const side = makeSide({ ...told, supervisor, feedAt: (choice) => choice }, { path: ownFile() })
     return { side, confined: null, [Symbol.asyncDispose]: () => side.unlock() }
   }
   const node = ownNode()

@@ -32,7 +32,7 @@ export async function work(inUnit: boolean): Promise<number> {
     bytes: (done, total) => channel?.tell('bytes', [done, total]),
     note: (line) => channel?.tell('note', line),
     supervisor: (receipt) => supervisorAcross(receipt, (name) => (channel as WorkerChannel).call(name, null)),
-    feedAt: (setting) => (setting === feedFolder ? opened : setting),
+    feedAt: (choice) => ({ ...choice, feed: [choice.feed].flat().map((one) => (one === feedFolder ? opened : one)) }),
   }
   const side = makeSide(outside, { path: ownFile() })
   const handlers: Record<string, Handlers[string]> = {

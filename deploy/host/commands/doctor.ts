@@ -2,7 +2,7 @@
 
 import { stat } from 'node:fs/promises'
 import { ownCommand } from '../../../agent/install.ts'
-import { EXIT, MEANINGS } from '../../../agent/words.ts'
+import { EXIT, type FeedChoice, MEANINGS } from '../../../agent/words.ts'
 import { openSide, supervisorOf } from '../boundary/open.ts'
 import { HOST_CHECKS, runChecks } from '../doctor/doctor.ts'
 import { type Finding, type Subject, warning, worstOf } from '../doctor/finding.ts'
@@ -43,7 +43,7 @@ export async function doctor(context: Context): Promise<number> {
       deadlineOf(context, false),
     )
     const supervisor = receipt === null ? null : supervisorOf(receipt, open.side)
-    const outside = { ...report, supervisor: () => supervisor as never, feedAt: (setting: string) => setting }
+    const outside = { ...report, supervisor: () => supervisor as never, feedAt: (choice: FeedChoice) => choice }
     findings.push(...(await runChecks(subject, HOST_CHECKS, outside)))
     // a person who is not root sees the service's places with other rights than the service has
     if (isRoots || layout.scope === 'user') findings.push(...(await open.side.examine({ subject, checks: 'all' })))

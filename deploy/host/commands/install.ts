@@ -3,7 +3,7 @@
 import { stat } from 'node:fs/promises'
 import { join } from 'node:path'
 import { doneAs, ownRelease, ownWords, type Receipt, sha256OfFile } from '../../../agent/install.ts'
-import { BatonError, EXIT, isDone } from '../../../agent/words.ts'
+import { BatonError, EXIT, type FeedChoice, isDone } from '../../../agent/words.ts'
 import { formatPause } from '../../lib/switch.ts'
 import { endCommands, type OpenSide, openSide } from '../boundary/open.ts'
 import { HOST_CHECKS, ROOM_CHECKS, runChecks } from '../doctor/doctor.ts'
@@ -120,7 +120,13 @@ async function assertPlace(
   const stop = (problem: BatonError | null) => {
     if (problem !== null) throw problem
   }
-  const outside = { stage() {}, bytes() {}, note() {}, supervisor: noSupervisor, feedAt: (setting: string) => setting }
+  const outside = {
+    stage() {},
+    bytes() {},
+    note() {},
+    supervisor: noSupervisor,
+    feedAt: (choice: FeedChoice) => choice,
+  }
   stop(worstOf(await runChecks(subject, HOST_CHECKS, outside)))
   const isRoots = isRoot() && layout.scope === 'system'
   const { findings, given } = isRoots ? await checkGiven(layout) : { findings: [], given: [] }

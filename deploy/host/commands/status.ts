@@ -44,7 +44,7 @@ export async function status(context: Context, check: boolean): Promise<number> 
     unproven,
     operation: operation === null ? null : reportOf(operation, unproven),
     supervisor: { description: supervisor.description, ...state },
-    ...(offer ?? { latest: null, updateAvailable: null, skipped: [], problem: null }),
+    ...(offer ?? { latest: null, updateAvailable: null, skipped: [], beyond: null, problem: null }),
     executable: receipt.executable,
     stateDirectory: receipt.stateDirectory,
     configPath: receipt.configPath,
@@ -126,10 +126,14 @@ function trustLines({ signed, metadata, warning }: Look['trust']): string[] {
   ]
 }
 
-function offerLines({ latest, updateAvailable, skipped, problem, trust }: Offer, current: string | null): string[] {
+function offerLines(
+  { latest, updateAvailable, skipped, beyond, problem, trust }: Offer,
+  current: string | null,
+): string[] {
   const isNews = ({ tag }: { tag: string }) => current === null || compareTags(tag, current) >= 0
   return [
     `latest     ${latest ?? `unknown: ${problem?.message ?? 'the feed has no release'}`}${updateAvailable ? `, \`${ownCommand('upgrade')}\` installs it` : ''}`,
+    ...(beyond === null ? [] : [`then       ${beyond.tag}, which takes only hosts from ${beyond.from} on`]),
     ...(latest === null || problem === null ? [] : [`problem    ${problem.message}`]),
     ...trust.yanked.filter(isNews).map(({ tag, why }) => `yanked     ${tag}: ${why}`),
     ...skipped.map(({ tag, why, at }) => `skipped    ${tag}: ${why} (${at}); naming it tries it again`),

@@ -6,6 +6,7 @@ import {
   type BadRelease,
   badEntry,
   BatonError,
+  feedName,
   reasonOf,
   type Release,
   type TrustReport,
@@ -75,11 +76,12 @@ export function newest(subject: Subject, outside: Outside): Promise<FeedOffer | 
 }
 
 async function ask({ layout, receipt, feed }: Subject, outside: Outside): Promise<FeedOffer | null> {
-  const setting = receipt === null ? feed : await feedOf(receipt)
-  if (setting === null || setting === '') return null
+  const choice = receipt === null ? { feed: feed ?? '' } : await feedOf(receipt)
+  const setting = feedName(choice)
+  if (setting === '') return null
   let moved: string | null = null
   const onMoved = (line: string) => void (moved = line)
-  await using open = openFeed(outside.feedAt(setting), { service: layout.service, stateDirectory: null, onMoved })
+  await using open = openFeed(outside.feedAt(choice), { service: layout.service, stateDirectory: null, onMoved })
   const { release, problem, fault } = await open
     .latest(() => false)
     .then(
@@ -104,7 +106,7 @@ export async function checkClock({ receipt, feed }: Subject): Promise<Finding[]>
   const [now, hint] = [Date.now(), 'set the clock: certificates cannot be checked with a wrong one']
   const ours = new Date(now).toISOString()
   const isBefore = receipt !== null && Date.parse(receipt.installedAt) > now + CLOCK_TOLERANCE_MS
-  const setting = receipt === null ? feed : await feedOf(receipt)
+  const setting = receipt === null ? feed : feedName(await feedOf(receipt))
   const page = setting?.startsWith('github:') === true ? 'https://api.github.com/' : setting
   const isAsked = !isBefore && page !== null && /^https?:/.test(page)
   const theirs = isAsked ? await dateOf(page, 10_000).catch(() => null) : null

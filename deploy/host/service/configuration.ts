@@ -3,7 +3,15 @@
 
 import { readFile } from 'node:fs/promises'
 import { type Receipt, UPDATE_BOUNDS } from '../../../agent/install.ts'
-import { BatonError, type Listen, msOf, readConfiguration, type Reading, reasonOf } from '../../../agent/words.ts'
+import {
+  BatonError,
+  type FeedChoice,
+  type Listen,
+  msOf,
+  readConfiguration,
+  type Reading,
+  reasonOf,
+} from '../../../agent/words.ts'
 import type { Address } from '../../lib/http.ts'
 
 /** How a command reaches the service. */
@@ -50,15 +58,12 @@ export function accessFrom({ configuration, faults, unknown }: Omit<Reading, 'is
   }
 }
 
-/** The feed of the configuration, if the operator has set one there; else the receipt's. */
-export async function feedOf(receipt: Pick<Receipt, 'configPath' | 'feed'>): Promise<string> {
-  try {
-    const { feed } = readConfiguration(await readFile(receipt.configPath, 'utf8')).configuration
-    if (feed !== undefined) return feed
-  } catch {
-    // `readAccess` complains
-  }
-  return receipt.feed
+/** Where releases are looked for, as the operator has set it in the configuration; the feed is else the receipt's. */
+export async function feedOf(receipt: Pick<Receipt, 'configPath' | 'feed'>): Promise<FeedChoice> {
+  // `readAccess` complains
+  const text = await readFile(receipt.configPath, 'utf8').catch(() => '')
+  const { feed = receipt.feed, channel, downloadPrefix } = readConfiguration(text).configuration
+  return { feed, channel, downloadPrefix }
 }
 
 /** Milliseconds that a release may take until it serves, as the service itself reckons. */

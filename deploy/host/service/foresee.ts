@@ -3,6 +3,7 @@
 
 import { dirname } from 'node:path'
 import {
+  refuseBarred,
   assertDatabaseThere,
   assertRoom,
   assertWritable,
@@ -29,6 +30,7 @@ import {
   expectedPause,
   type Kind,
   latestFor,
+  type Skip,
   type NextSwitch,
   pauseFault,
   type Rehearsal,
@@ -97,6 +99,7 @@ export async function foresee(receipt: Receipt, request: Operate, outside: Outsi
     await tellOfSkipped(receipt, act.tag, from, outside)
     return { would: 'up_to_date', from, to: from, sha256, switch: null, trial: null }
   }
+  if (!request.restoreState) refuseBarred(release, from)
   await assertDatabaseThere(database, receipt.stateDirectory)
   const install = { database, journal, current: from, places, runningImage: async () => null }
   if (request.restoreState) outside.note(whatBecomes(await snapshotFor(data, release.tag)))
@@ -162,7 +165,8 @@ async function releaseFor(
 ): Promise<Release | null> {
   if (tag !== null) return await feed.byTag(tag)
   const bad = await badOf(receipt)
-  const newest = await feed.latest(({ tag: found, asset }) => badEntry(bad, found, asset.sha256) !== null)
+  const failed: Skip = ({ tag: found, asset }) => badEntry(bad, found, asset.sha256) !== null
+  const newest = await feed.latest(Object.assign(failed, { from }))
   const release = latestFor(newest, from)
   if (release === null && newest.problem !== null) throw newest.problem
   return release

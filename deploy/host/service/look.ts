@@ -6,12 +6,16 @@ import {
   badEntry,
   type BadRelease,
   type BatonError,
+  type Beyond,
   compareTags,
   type ErrorCode,
+  type FeedChoice,
+  feedName,
   latestFor,
   reasonOf,
   type NextSwitch,
   type ScheduleReport,
+  type Skip,
   type Skipped,
   type Status,
   type TrustReport,
@@ -49,6 +53,8 @@ export interface Offer {
   latest: string | null
   updateAvailable: boolean
   skipped: Skipped[]
+  /** a newer release takes hosts only from `from` on: `latest` is the way to it; null: there is none */
+  beyond: Beyond | null
   /** why `latest` is not known, or why a newer published release cannot be used */
   problem: { code: ErrorCode; message: string } | null
   /** as it is after the feed was asked */
@@ -82,7 +88,7 @@ export async function look(receipt: Receipt, check: boolean, outside: Outside): 
     switch: status?.switch ?? null,
     schedule: status?.schedule ?? null,
     bad,
-    feed,
+    feed: feedName(feed),
     trust: offer?.trust ?? status?.trust ?? (await trustOf(receipt, feed, outside)),
     offer,
   }
@@ -105,23 +111,25 @@ async function offerOf(
 ): Promise<Offer> {
   const said = await client.check().catch(() => null)
   if (said !== null) {
-    const { latest, updateAvailable, skipped, problem, trust } = said
-    return { latest, updateAvailable, skipped, problem, trust }
+    const { latest, updateAvailable, skipped, beyond = null, problem, trust } = said
+    return { latest, updateAvailable, skipped, beyond, problem, trust }
   }
   const skipped: Skipped[] = []
   await using feed = openFeed(outside.feedAt(await feedOf(receipt)), { service: receipt.service, stateDirectory: null })
   try {
-    const newest = await feed.latest(({ tag, asset }) => {
+    const failed: Skip = ({ tag, asset }) => {
       const entry = badEntry(bad, tag, asset.sha256)
       if (entry !== null) skipped.push({ tag, sha256: asset.sha256, why: entry.reason, at: entry.at })
       return entry !== null
-    })
+    }
+    const newest = await feed.latest(Object.assign(failed, { from: current }))
+    const { beyond = null } = newest
     const latest = latestFor(newest, current)?.tag ?? null
     const updateAvailable = latest !== null && (current === null || compareTags(latest, current) > 0)
-    return { latest, updateAvailable, skipped, problem: problemOf(newest.problem), trust: await feed.trust() }
+    return { latest, updateAvailable, skipped, beyond, problem: problemOf(newest.problem), trust: await feed.trust() }
   } catch (cause) {
     const problem = problemOf(asBatonError(cause, 'check_failed', 'asking the feed'))
-    return { latest: null, updateAvailable: false, skipped, problem, trust: await feed.trust() }
+    return { latest: null, updateAvailable: false, skipped, beyond: null, problem, trust: await feed.trust() }
   }
 }
 
@@ -129,7 +137,11 @@ const problemOf = (error: BatonError | null): Offer['problem'] =>
   error === null ? null : { code: error.code, message: error.message }
 
 /** Does not ask the feed: reports what this host has stored of it. */
-async function trustOf({ service, stateDirectory }: Receipt, setting: string, outside: Outside): Promise<TrustReport> {
-  await using feed = openFeed(outside.feedAt(setting), { service, stateDirectory })
+async function trustOf(
+  { service, stateDirectory }: Receipt,
+  choice: FeedChoice,
+  outside: Outside,
+): Promise<TrustReport> {
+  await using feed = openFeed(outside.feedAt(choice), { service, stateDirectory })
   return await feed.trust()
 }

@@ -52,6 +52,7 @@ export async function carryOutHere(
     service,
     stateDirectory: receipt.stateDirectory,
     onMoved: outside.note,
+    onLeftOut: outside.note,
   })
   const install = await installOf(receipt, feed, outside)
   let wasDown = false

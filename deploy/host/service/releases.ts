@@ -3,6 +3,7 @@
 
 import { downloadBytes, openFeed, type Receipt } from '../../../agent/install.ts'
 import { asBatonError, badEntry, compareTags, type Release } from '../../../agent/words.ts'
+import { feedOf } from './configuration.ts'
 import { look } from './look.ts'
 import type { Outside } from './outside.ts'
 
@@ -41,7 +42,7 @@ export async function listReleases(receipt: Receipt, outside: Outside): Promise<
   const { running, installed, backup, bad, feed } = await look(receipt, false, outside)
   const usable: Release[] = []
   const passedOver = new Map<string, string>()
-  await using open = openFeed(outside.feedAt(feed), {
+  await using open = openFeed(outside.feedAt(await feedOf(receipt)), {
     service: receipt.service,
     stateDirectory: null,
     onPassedOver: (tag, why) => void passedOver.set(tag, why),

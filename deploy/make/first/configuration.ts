@@ -28,7 +28,7 @@ export type Fillings = Readonly<Record<string, string>>
 
 export function fillingsOf(configuration: Configuration, path: string): Fillings {
   const { STATE_DIRECTORY = '' } = process.env // systemd's, or an image's
-  const { listen, dashboard = {}, stateDirectory = STATE_DIRECTORY, feed = '', basePath = '' } = configuration
+  const { listen, dashboard = {}, stateDirectory = STATE_DIRECTORY, feed = [], basePath = '' } = configuration
   const [{ host = '127.0.0.1', port = 8080, path: socket = '' } = {}] = listen
   return {
     host,
@@ -37,7 +37,7 @@ export function fillingsOf(configuration: Configuration, path: string): Fillings
     password: dashboard.password ?? '',
     config: path,
     stateDirectory,
-    feed,
+    feed: feed[0] ?? '',
     basePath,
   }
 }

@@ -15,7 +15,8 @@ NUMBER_MAX = 2**53
 LINES_MAX = 1024 * 1024
 EXIT_MAX = 9
 # `$` would also allow a line feed at the end
-TAG = re.compile(r"v(0|[1-9]\d{0,8})\.(0|[1-9]\d{0,8})\.(0|[1-9]\d{0,8})\Z", re.ASCII)
+PART = r"(0|[1-9]\d{0,8}|\d{0,8}[A-Za-z][0-9A-Za-z]{0,15})"
+TAG = re.compile(r"v(0|[1-9]\d{0,8})\.(0|[1-9]\d{0,8})\.(0|[1-9]\d{0,8})(-(?!(deploy|holder)\Z)" + PART + r"(\." + PART + r"){0,2})?\Z", re.ASCII)
 WORD = re.compile(r"[A-Za-z0-9_.-]{1,60}\Z")
 # an id, a sum, a time
 NAME = re.compile(r"[!-~]{1,300}\Z")
@@ -34,8 +35,10 @@ def clean(text, most=SAID_MAX):
 
 
 def order(tag):
-    """The sort key of a tag."""
-    return [int(part) for part in tag[1:].split(".")]
+    """The sort key of a tag, as semver orders them: a prerelease is older than its release."""
+    numbers, hyphen, rest = tag[1:].partition("-")
+    parts = [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in rest.split(".")] if hyphen else []
+    return [[int(part) for part in numbers.split(".")], not hyphen, parts]
 
 
 def _form(pattern, tell):
