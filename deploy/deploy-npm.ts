@@ -19,15 +19,17 @@ import { type Wish, keptNow, minAgeOf, newestOf, planLines, refuseReplaced, seen
 import { ARGUMENTS } from './npm/command.ts'
 import { broughtRecipe, isPackageName, readRecipe } from './npm/recipe.ts'
 import { changedSince, chooseVersion, integritiesOf, type Listed, type PackageVersion } from './npm/registry.ts'
-import { makeRelease, tagsIn } from './npm/release.ts'
+import { makeRelease } from './npm/release.ts'
 import { askRegistry, registryFor, type NpmTools } from './npm/steps.ts'
 import { keepTimer } from './npm/timer.ts'
 import {
   type ServiceRecord,
+  isWhole,
   lockWorkshop,
   openWorkshop,
   pruneFeed,
   readKept,
+  sweepWorkshop,
   withdraw,
   type Workshop,
   workshopOf,
@@ -38,6 +40,7 @@ import { type CommandLine, durationOf, IRREVERSIBLE_FLAG, parseFlags, usage, typ
 import { helpFor, printHelp } from './lib/help.ts'
 import { printJson } from './lib/printer.ts'
 import { createProgress, type ProgressReport } from './lib/progress.ts'
+import { run } from './lib/shell.ts'
 import { rehearsalLines } from './lib/switch.ts'
 import { assertTrusted, temporaryFolder } from './lib/trusted.ts'
 
@@ -174,7 +177,7 @@ async function installOne({ shop, tag, built, over }: Ending, values: Typed, rep
   const ended = await deployHere(over === null ? deployment : unstarted(deployment), report)
   for (const line of over === null ? [] : await takeOver(over, service)) report.note(line)
   const timer = values.timer
-    ? await keepTimer({ isRoot, command: updateCommand(values) })
+    ? await keepTimer({ isRoot, command: updateCommand(values), path: process.env['PATH'] ?? '' })
     : 'nobody looks for newer versions: `--no-timer`'
   report.note(timer)
   const { outcome, from, to, operation } = ended
@@ -221,7 +224,9 @@ async function releaseOf(
 ): Promise<{ made: boolean; told: string[] }> {
   const tag = `v${version.version}`
   const seen = { ...integritiesOf(listed), ...kept.seen }
-  const isThere = (await tagsIn(shop.feed)).includes(tag)
+  await sweepWorkshop(shop)
+  const isThere = await isWhole(shop, tag)
+  if (!isThere) await withdraw(shop, [tag])
   const isNoted = kept.built.some((one) => one.version === version.version)
   if (isThere) {
     const built = isNoted
@@ -244,6 +249,7 @@ async function releaseOf(
       say,
     })
     await sendRelease({ from: made.out, tag, service: shop.service, to: shop.feed, signed: false, progress })
+    await run(['sync'], { allowFailure: true })
     const built = [
       ...kept.built.filter((one) => one.version !== version.version),
       { version: version.version, at: new Date().toISOString(), sizeBytes: made.sizeBytes },

@@ -3,7 +3,7 @@
 // Must hold: until then nothing that serves knows of it. What is refused is refused before any code of the package has run, if the
 // registry or the lock file shows it.
 
-import { mkdir, readdir, rm, writeFile } from 'node:fs/promises'
+import { mkdir, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { BatonError, compareTags } from '../../agent/words.ts'
 import type { PackageVersion } from './registry.ts'
@@ -187,9 +187,4 @@ async function treeBefore(
 
 function notesOf({ package: name }: ServiceRecord, { version }: PackageVersion, told: readonly string[]): string {
   return [`${name} ${version}, from npm.`, '', ...told.map((line) => `- ${line}`)].join('\n')
-}
-
-/** The tags of the releases in a folder. */
-export async function tagsIn(folder: string): Promise<string[]> {
-  return (await readdir(folder).catch(() => [])).filter((name) => /^v\d+\.\d+\.\d+$/.test(name))
 }

@@ -12,10 +12,12 @@ export interface TimerOptions {
   isRoot: boolean
   /** the command line that updates all services of this place */
   command: readonly string[]
+  /** where npm was found */
+  path: string
 }
 
 /** Name of a unit -> its text. At most once an hour at a moment of its own: the registry is everybody's. */
-export function timerUnits({ command }: Pick<TimerOptions, 'command'>): Record<string, string> {
+export function timerUnits({ command, path }: Pick<TimerOptions, 'command' | 'path'>): Record<string, string> {
   return {
     [`${NAME}.service`]: `# written by deploy-npm.sh
 [Unit]
@@ -25,6 +27,7 @@ After=network-online.target
 
 [Service]
 Type=oneshot
+Environment="PATH=${path.replaceAll(/["\\%\n]/g, '')}"
 ExecStart=${formatCommand(command)}
 Nice=10
 CPUWeight=20
