@@ -1,0 +1,70 @@
+// A host with systemd, and a registry of packages in its network, for `deploy-npm.sh`.
+
+import { join } from 'node:path'
+import { PROJECT } from '../../deploy/make/place.ts'
+import { packedKit } from '../pack/main.ts'
+import { type NpmRegistry, type Package, publishPackage, startRegistry } from './npm-registry.ts'
+import { bootHost, type Host, type Ran } from './systemd.ts'
+import { temporary } from './temporary.ts'
+
+export const DEPLOY_NPM = join(PROJECT, 'deploy/deploy-npm.sh')
+
+/** A service as somebody writes it who has never heard of Baton. */
+export const GREETER = (word: string) => `#!/usr/bin/env node
+const { appendFileSync, readFileSync } = require('node:fs')
+const { join } = require('node:path')
+const file = join(process.env.STATE_DIRECTORY ?? '.', 'visits')
+require('node:http').createServer((request, response) => {
+  if (request.url === '/visit') appendFileSync(file, 'x')
+  let visits = 0
+  try { visits = readFileSync(file).length } catch {}
+  response.end('${word} ' + visits)
+}).listen(process.env.PORT ?? 8000, process.env.HOST)
+`
+
+export function greeter(version: string, more: Partial<Package> = {}): Package {
+  return {
+    name: 'greeter',
+    version,
+    files: { 'bin/greeter.js': GREETER(version) },
+    manifest: { bin: { greeter: 'bin/greeter.js' }, license: 'MIT' },
+    ...more,
+  }
+}
+
+export interface NpmHost extends AsyncDisposable {
+  host: Host
+  folder: string
+  registry: NpmRegistry
+  env: Record<string, string>
+  deploy(...args: string[]): Promise<Ran & { end: Record<string, unknown> }>
+  publish(one: Package): Promise<void>
+  says(path?: string): Promise<string>
+}
+
+/** A host, and a registry in its network. */
+export async function bootNpmHost(): Promise<NpmHost> {
+  await using scope = new AsyncDisposableStack()
+  const folder = scope.use(await temporary('registry')).path
+  const host = scope.use(await bootHost())
+  const registry = scope.use(await startRegistry(folder, { prefix: await host.network() }))
+  const kit = await packedKit()
+  const env = { npm_config_registry: registry.url }
+  const kept = scope.move()
+  return {
+    host,
+    folder,
+    registry,
+    env,
+    publish: async (one) => await publishPackage(folder, one),
+    async deploy(...args) {
+      const flags = ['--json', '--kit', kit]
+      const command = [DEPLOY_NPM, ...args.slice(0, 1), ...flags, ...args.slice(1)]
+      const ran = await host.run(command, { env, timeoutMs: 300_000 })
+      const last = ran.stdout.trim().split('\n').at(-1) ?? ''
+      return { ...ran, end: JSON.parse(last.startsWith('{') ? last : '{}') as Record<string, unknown> }
+    },
+    says: async (path = '/') => (await host.run(['curl', '-fsS', `http://127.0.0.1:8123${path}`])).stdout,
+    [Symbol.asyncDispose]: async () => await kept.disposeAsync(),
+  }
+}
