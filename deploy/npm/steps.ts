@@ -190,7 +190,7 @@ export async function signatures(shop: Workshop, tools: NpmTools, work: string):
   const lines = said.split(' · ').flatMap((part) => part.split('\n'))
   const why = lines
     .map((line) => line.replace(/^.*?npm error /, ''))
-    .find((line) => line !== '' && !/^code |complete log/.test(line))
+    .find((line) => line !== '' && !/^(code|errno|syscall|path) |complete log/.test(line))
   return `signatures were not checked: ${why?.slice(0, 200) ?? 'npm does not say why'}`
 }
 
