@@ -68,15 +68,7 @@ export async function embed(options: EmbedOptions = {}): Promise<Agent> {
     missed: (keys) =>
       void import('./handover/unclaimed.ts').then(({ endIfMissed }) => endIfMissed(keys, serving.listeners)),
   })
-  let id: string | null = null
-  const instance: Instance = Object.freeze({
-    get id() {
-      return (id ??= nodeCrypto().randomUUID())
-    },
-    pid: process.pid,
-    version: tag,
-    startedAt: new Date().toISOString(),
-  })
+  const instance = newInstance(tag)
   const executable = settings.executable === undefined ? ownExecutable() : settings.executable
   const lacksFirstCode = settings.order === 'stop-first' && ownStart() === null
   const management = await decideManagement(service, executable, { lacksFirstCode })
@@ -159,4 +151,17 @@ async function withOldPages(
     look(request, response)
     return false
   }
+}
+
+/** This process, with an id that is made when somebody asks for it. */
+function newInstance(tag: string): Instance {
+  let id: string | null = null
+  return Object.freeze({
+    get id() {
+      return (id ??= nodeCrypto().randomUUID())
+    },
+    pid: process.pid,
+    version: tag,
+    startedAt: new Date().toISOString(),
+  })
 }

@@ -27,5 +27,6 @@ export {
   type Unproven,
   type VersionReport,
 } from './words/state.ts'
+export { progress } from './handover/progress.ts'
 export { reportOf, type OperationReport } from './words/report.ts'
 export type { NextSwitch, Order } from './words/order.ts'

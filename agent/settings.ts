@@ -246,7 +246,7 @@ function withDefaults(options: EmbedOptions): Pick<Settings, Defaulted> {
   const release = ownRelease()
   const configuration = ownStart()?.configuration ?? null
   const service = options.service ?? release.service
-  const stateDirectory = options.stateDirectory ?? configuration?.stateDirectory ?? defaultStateDirectory(service)
+  const stateDirectory = options.stateDirectory ?? ownStateDirectory(service)
   const database = release.database === null ? null : join(stateDirectory, release.database)
   return {
     service,
@@ -259,6 +259,11 @@ function withDefaults(options: EmbedOptions): Pick<Settings, Defaulted> {
     // the installer copies the author's `basePath` into the configuration; from then on the operator decides
     basePath: options.basePath ?? (configuration === null ? release.basePath : configuration.basePath) ?? '',
   }
+}
+
+/** The state directory, unless an author gives another one to `embed()`. */
+export function ownStateDirectory(service: string): string {
+  return ownStart()?.configuration?.stateDirectory ?? defaultStateDirectory(service)
 }
 
 /** The directory that the installer would choose, for a process that was started without the installer. */

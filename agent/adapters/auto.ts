@@ -93,6 +93,7 @@ export const authorize: Auto['authorize'] = (act) => auto.authorize(act)
 export const onDrain: Auto['onDrain'] = (act) => auto.onDrain(act)
 export const onResume: Auto['onResume'] = (act) => auto.onResume(act)
 export { isTrial }
+export { progress } from '../handover/progress.ts'
 export const onStop: Auto['onStop'] = (act) => auto.onStop(act)
 
 function install(): State {

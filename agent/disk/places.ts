@@ -42,6 +42,11 @@ export function lastWordsPath(stateDirectory: string): string {
   return join(updateDirectory(stateDirectory), 'last-words.json')
 }
 
+/** See `handover/progress.ts`. */
+export function progressPath(stateDirectory: string): string {
+  return join(updateDirectory(stateDirectory), 'progress.json')
+}
+
 /** See `state-mark.ts`. */
 export function markPath(stateDirectory: string): string {
   return join(updateDirectory(stateDirectory), 'state.json')

@@ -4,6 +4,7 @@ import { basename } from 'node:path'
 import { schemaOf } from '../disk/copy-database.ts'
 import { asBatonError, BatonError } from '../words/errors.ts'
 import { exists } from '../disk/disk.ts'
+import { readProgress } from '../disk/read-progress.ts'
 import { downloadBytes } from './chosen-delta.ts'
 import { notesOf } from './feed/notes.ts'
 import { imageOf, type ManagedInstall } from '../disk/managed-install.ts'
@@ -102,6 +103,9 @@ export async function statusOf(
   const state = await install.journal.read()
   const operation = newestOf(state.operation, running)
   const isInFlight = operation !== null && operation.outcome === null
+  const starting =
+    isInFlight && operation.stage === 'restart' ? await readProgress(install.stateDirectory, operation) : null
+  if (operation !== null && starting !== null) operation.starting = starting
   // During a restart the backup is the release that ran before. Asking the file would start a process at the worst moment.
   const backupTag = async () =>
     isInFlight && operation.stage === 'restart' ? operation.from : await installedTag(install.places.backup)

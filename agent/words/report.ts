@@ -1,7 +1,7 @@
 // The result of an operation in one form, for a person, the panel, `--json` and a fleet. Pure.
 
 import type { Rehearsal } from './rehearsal.ts'
-import type { MadeCopy } from './snapshot.ts'
+import type { MadeCopy } from './state.ts'
 import {
   type Durations,
   type HandoverReport,

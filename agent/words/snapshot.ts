@@ -33,9 +33,6 @@ export interface SnapshotPlan {
   timeoutMs: number
 }
 
-/** A copy that an operation has made. */
-export type MadeCopy = { name: string; bytes: number; ms: number }
-
 /** The first part of a copy's name, where the copy of a database has the database's name. */
 export const DUMP = 'dump' as const
 export const FOLDERS = 'folders' as const

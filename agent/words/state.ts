@@ -4,7 +4,6 @@
 import type { Blame } from './blame.ts'
 import { BatonError, type ErrorCode } from './errors.ts'
 import type { ExpectedPause } from './pause.ts'
-import type { MadeCopy } from './snapshot.ts'
 import type { Rehearsal } from './rehearsal.ts'
 import type { Mode, PolicyFile, PolicyInForce } from './schedule.ts'
 import type { NextSwitch } from './order.ts'
@@ -79,6 +78,23 @@ export const NO_HANDOVER: Readonly<HandoverReport> = {
   switchMs: 0,
 }
 
+/** What a release says of the long work of its start, such as a migration. `at`: ISO 8601, UTC */
+export type StartProgress = {
+  tag: string
+  at: string
+  text: string
+  done?: number
+  total?: number
+}
+
+/** One line: `copying rows (40 %)`. Pure. */
+export function formatProgress({ text, done, total }: StartProgress): string {
+  return done === undefined || !total ? text : `${text} (${Math.min(100, Math.floor((100 * done) / total))} %)`
+}
+
+/** A copy that an operation has made. */
+export type MadeCopy = { name: string; bytes: number; ms: number }
+
 export interface Operation {
   id: string
   kind: Kind
@@ -101,6 +117,8 @@ export interface Operation {
   bytes: number
   /** filled in by the restart stage */
   handover: HandoverReport | null
+  /** in the restart stage: what the new release says that its start is doing; absent: it says nothing */
+  starting?: StartProgress
   /** stop-first: what the switch has waited for; absent: it did not have to wait */
   waits?: Wait[]
   /** what trying the release on a copy of the data has shown; absent: not tried yet, or the service keeps no database */

@@ -47,7 +47,7 @@ function renderBar(figures) {
   ui.progress.value = figures.value
 }
 
-function detailOf({ instance }, { kind, stage, progress, waits = [] }, to, proving) {
+function detailOf({ instance }, { kind, stage, progress, starting = null, waits = [] }, to, proving) {
   const { phase } = state.phase
   if (isResting(waits)) return waiting(waits[0])
   if (phase === 'unconfirmed') {
@@ -59,10 +59,13 @@ function detailOf({ instance }, { kind, stage, progress, waits = [] }, to, provi
     const [passed, whole] = [proving.value, proving.max].map((ms) => Math.round(ms / 1000))
     return t('detail.proving', { to, passed, whole: t('s', { n: whole }) })
   }
+  if (starting) return progressOf(starting)
   if (stage === 'download') return progress?.totalBytes > 0 ? downloadOf(progress) : ''
   if (stage === 'swap' && kind === 'rollback') return t('detail.swap.rollback')
   return t(`detail.${stage}`, { to: to ?? t('latest') })
 }
+
+const progressOf = ({ text, done, total }) => (total ? `${text} (${Math.floor((100 * done) / total)} %)` : text)
 
 function downloadOf(progress) {
   const { speed } = state

@@ -6,6 +6,7 @@ import { lateBy } from '../../../agent/install.ts'
 import {
   BatonError,
   type ErrorCode,
+  formatProgress,
   MEANINGS,
   type Operation,
   type PolicyFile,
@@ -43,6 +44,8 @@ export interface Watcher {
   note?(message: string): void
   /** called with each answer, of the predecessor or the successor */
   status?(status: Status): void
+  /** what the new release says while nobody answers, one line; null: nothing */
+  starting?(operation: Operation): Promise<string | null>
 }
 
 const SNAPSHOT = { state: 'snapshot' }
@@ -120,6 +123,7 @@ export async function follow(client: Client, id: string, watcher: Watcher, silen
   const tell = tellsOfSilence(silenceMs, watcher.note)
   let stage: Stage | null = null
   let waits: string | null = null
+  let last: Operation | null = null
   let lastAnswer = performance.now()
   for (;;) {
     const status = await client.status()
@@ -135,10 +139,13 @@ export async function follow(client: Client, id: string, watcher: Watcher, silen
       if (operation.stage !== stage) watcher.stage((stage = operation.stage))
       if (operation.progress !== null && (stage === 'download' || stage === 'swap'))
         watcher.bytes(operation.progress.bytes, operation.progress.totalBytes)
-      const said = operation.waits?.at(-1)?.says ?? null
-      if (said !== null && said !== waits) watcher.note?.((waits = said))
+      last = operation
       if (operation.outcome !== null) return operation
     }
+    const starting = operation?.starting === undefined ? null : formatProgress(operation.starting)
+    const told = operation === null && last !== null ? ((await watcher.starting?.(last)) ?? null) : starting
+    const said = told ?? operation?.waits?.at(-1)?.says ?? null
+    if (said !== null && said !== waits) watcher.note?.((waits = said))
     tell(performance.now() - lastAnswer)
     if (performance.now() - lastAnswer > silenceMs) {
       throw new BatonError('service_down', `nobody has answered for ${Math.round(silenceMs / 1000)} seconds`)

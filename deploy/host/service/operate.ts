@@ -11,6 +11,7 @@ import {
   makeJournal,
   ownCommand,
   placesOf,
+  readProgress,
   type Receipt,
   tagInPlace,
 } from '../../../agent/install.ts'
@@ -20,6 +21,7 @@ import {
   BatonError,
   compareTags,
   EXIT,
+  formatProgress,
   isDone,
   type Kind,
   MEANINGS,
@@ -61,7 +63,7 @@ export async function operate(receipt: Receipt, request: Operate, outside: Outsi
     const work = { ...request, ...act }
     return status === null
       ? await carryOutHere(receipt, client, work, outside)
-      : await askService(receipt, client, status, work, outside)
+      : await askService(receipt, client, status, work, { ...outside, starting: startingOf(receipt) })
   })
   if (!('id' in operation)) return { ...operation, outcome: 'up_to_date', report: null, error: null }
   if (operation.outcome !== 'up_to_date') return operatedFrom(operation)
@@ -77,6 +79,14 @@ export function whatToDo(
   if (kind === 'update' || tag === null) return { kind, tag }
   if (tag === current) return null
   return tag === backup ? { kind: 'rollback', tag: null } : { kind: 'update', tag }
+}
+
+/** What the new release says of its start while nobody answers. */
+function startingOf({ stateDirectory }: Receipt): NonNullable<Outside['starting']> {
+  return async (operation) => {
+    const told = await readProgress(stateDirectory, operation)
+    return told === null ? null : formatProgress(told)
+  }
 }
 
 export async function standingOf(receipt: Receipt, status: Status | null): Promise<Standing> {

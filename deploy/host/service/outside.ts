@@ -2,7 +2,7 @@
 // root runs the command, root's process provides both, and accepts only these calls.
 
 import type { Receipt } from '../../../agent/install.ts'
-import { type FeedChoice, STAGES } from '../../../agent/words.ts'
+import { type FeedChoice, type Operation, STAGES } from '../../../agent/words.ts'
 import type { Supervisor } from '../supervisor/supervisor.ts'
 
 /** `unpack`: the executable unpacks itself before its start */
@@ -15,6 +15,8 @@ export interface Outside {
   note(line: string): void
   /** starts and stops this install, with and without systemd */
   supervisor(receipt: Receipt): Supervisor
+  /** what the new release says of its start while nobody answers, one line; null: nothing */
+  starting?(operation: Operation): Promise<string | null>
   /** where to read the feed from; differs from the choice only if root has opened the feed's folder for a worker */
   feedAt(choice: FeedChoice): FeedChoice
 }
