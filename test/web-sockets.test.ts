@@ -1,6 +1,8 @@
 // WebSockets that nobody has registered, made by `ws` and by hand: a switch ends each with 1012, whole messages only, and their clients
 // come back to the new release.
 
+import { once } from 'node:events'
+import { connect } from 'node:net'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { PROJECT } from '../deploy/make/place.ts'
@@ -82,6 +84,26 @@ for (const kind of ['stop-first', 'start-first'] as const) {
     })
   }
 }
+
+test('stop-first: a client that is slow to read why its WebSocket ends keeps the connection meanwhile, and nobody else waiting', async () => {
+  await using it = await adopted(AUTO + MADE_BY.hand + LISTEN)
+  const socket = connect(it.port, '127.0.0.1')
+  const key = Buffer.alloc(16).toString('base64')
+  socket.write(
+    `GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: ${key}\r\n\r\n`,
+  )
+  const told = new Promise<number>((resolve) => {
+    socket.on('data', (chunk: Buffer) => chunk.includes('service restart') && resolve(performance.now()))
+  })
+  const ended = once(socket, 'end').then(() => performance.now())
+  await once(socket, 'connect')
+  await sleep(300)
+  const { outcome, handover } = await it.operate('/admin/update', { tag: 'v1.1.0' })
+  equal([outcome, handover?.ended, handover?.cut], ['updated', 1, 0])
+  const openMs = (await ended) - (await told)
+  ok(openMs > 1000, `it ended ${openMs} ms after it was told`)
+  socket.destroy()
+})
 
 test('server-sent events that nobody has registered: a switch waits for none of them, and each ends', async () => {
   const text = `import '${join(PROJECT, 'agent/adapters/auto.ts')}'

@@ -167,6 +167,8 @@ export type Given = Extract<ToSuccessor, { type: 'connections' | 'carry' | 'late
 export type ToHolder =
   | Given
   | { type: 'alive' }
+  /** comes with client connections that have been told their end: they stay open a while longer */
+  | { type: 'ending' }
   /** this process reads and accepts no more: from now on its silence is a hang */
   | { type: 'pause' }
   /** this process serves again: forget the connections that were given */

@@ -187,6 +187,7 @@ function quietOptions(here: Here, holder: DoorHolder, giving: QuietOptions['givi
     ...options,
     giving,
     isAtWork: () => ownWorks().underWay().length > 0,
+    keepEnding: (descriptors) => holder.give({ type: 'ending' }, descriptors),
     isPatient: kind === 'update',
     onPause() {
       here.pausedAt = performance.now()

@@ -8,8 +8,9 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import type { Busy } from '../../words/bounds.ts'
 import type { HandoverReport } from '../../words/state.ts'
 import { askToClose } from '../../sockets/closing.ts'
-import { isUpgraded, responseOf } from '../../sockets/internals.ts'
+import { descriptorOf, isUpgraded, responseOf } from '../../sockets/internals.ts'
 import { type Listener, stopAccepting, uptimeMs } from '../../sockets/listeners.ts'
+import { DESCRIPTORS_MAX } from '../../sockets/packets.ts'
 import { listenAgain } from '../../sockets/spare.ts'
 import type { Carries } from '../carry/carry.ts'
 import { followWebSockets } from '../carry/close-frame.ts'
@@ -35,6 +36,8 @@ export interface QuietOptions {
   giving: Giving
   /** whether the author's work is under way */
   isAtWork(): boolean
+  /** Has the holder keep connections open a while that have been told their end, at most DESCRIPTORS_MAX. False: not now. */
+  keepEnding(descriptors: readonly number[]): boolean
   report: HandoverReport
   quietMs: number
   drainMs: number
@@ -88,7 +91,8 @@ async function attempt(options: QuietOptions): Promise<boolean> {
 }
 
 /** Gives the registered connections to the holder, and closes those that cannot move. From now on there is no way back. */
-export async function settle({ listeners, carries, giving, report, warn, signal }: QuietOptions): Promise<void> {
+export async function settle(options: QuietOptions): Promise<void> {
+  const { listeners, carries, giving, report, warn, signal } = options
   const movable = listeners.filter((listener) => listener.movable)
   const carrier = makeCarrier(movable, giving, carries, report, warn)
   const until = performance.now() + CARRY_MS
@@ -107,6 +111,23 @@ export async function settle({ listeners, carries, giving, report, warn, signal 
   const isAwaited = ({ destroyed, writableLength }: Socket) =>
     !destroyed && performance.now() - began < (writableLength > 0 ? WRITING_MS : CLOSING_MS)
   while (left.some(isAwaited)) await sleep(LOOK_EVERY_MS)
+  await leaveEnding(left, options)
+}
+
+/**
+ * Who has not agreed yet may be slow, and some clients (Node's WebSocket) forget what they have not handled when the connection ends. Nobody
+ * waits for them: the connections stay open in the holder.
+ */
+async function leaveEnding(left: readonly Socket[], { keepEnding, signal }: QuietOptions): Promise<void> {
+  const descriptors = left
+    .filter((socket) => isUpgraded(socket) && socket.writable)
+    .map(descriptorOf)
+    .filter((fd) => fd !== null)
+  const until = performance.now() + CLOSING_MS
+  for (let from = 0; from < descriptors.length && performance.now() < until && !signal.aborted;) {
+    if (keepEnding(descriptors.slice(from, from + DESCRIPTORS_MAX))) from += DESCRIPTORS_MAX
+    else await sleep(LOOK_EVERY_MS)
+  }
 }
 
 /** Accepts again, and serves the connections again that the holder had received. */

@@ -5,7 +5,7 @@
 import { Socket } from 'node:net'
 import { makeDisk } from '../../disk/disk.ts'
 import { makeJournal } from '../../disk/journal.ts'
-import { adoptOrphans, keepFromChildren } from '../../sockets/libc.ts'
+import { adoptOrphans, closeDescriptor, keepFromChildren } from '../../sockets/libc.ts'
 import { packetsOn } from '../../sockets/packets.ts'
 import { type HandoverReport, NO_HANDOVER } from '../../words/state.ts'
 import { type FromHolder, type Holding, HOLDING, type ToHolder } from '../../words/wire.ts'
@@ -16,6 +16,9 @@ import { took } from '../moments.ts'
 import { type Hold, warn } from './hold.ts'
 import { makePassing } from './passing.ts'
 import { stopFirst } from './stop-first.ts'
+
+/** how long clients that are slow, or whose host is busy, may take to read why their connection ends */
+const ENDING_MS = 2000
 
 /** Resolves to the exit code. */
 export async function hold(): Promise<number> {
@@ -69,6 +72,9 @@ function hear(own: Hold): void {
         own.pausedAt = performance.now() - message.pausedMs
         return
       case 'alive':
+        return
+      case 'ending':
+        setTimeout(() => descriptors?.forEach(closeDescriptor), ENDING_MS)
         return
       case 'connections':
       case 'carry':
