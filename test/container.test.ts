@@ -14,7 +14,7 @@ import { imageIn } from '../deploy/container/compose.ts'
 import { variablesIn } from '../deploy/container/compose-program.ts'
 import { withVariable } from '../deploy/container/environment-file.ts'
 import { containerIdIn } from '../agent/own.ts'
-import type { BatonError } from '../agent/words.ts'
+import { BatonError } from '../agent/words.ts'
 import { compare, unexplained } from '../deploy/container/difference.ts'
 import { credentialsFor } from '../deploy/container/engine/credentials.ts'
 import { connectEngine, type Engine, type EngineTraits, isAway, negotiate } from '../deploy/container/engine/engine.ts'
@@ -30,7 +30,7 @@ import {
   parseReference,
   repositoryIn,
 } from '../deploy/container/reference.ts'
-import { lastExchange } from '../deploy/container/own-data.ts'
+import { lastExchange, settleData } from '../deploy/container/own-data.ts'
 import { PACKAGES } from '../deploy/container/program.ts'
 import { rehearseInContainer } from '../deploy/container/rehearsal.ts'
 import type { DeployEvent } from '../deploy/container/report.ts'
@@ -612,6 +612,28 @@ test('a connection that is lost once while it is asked what was exchanged is no 
   } as unknown as Engine
   const container = inspection({ Config: { Labels: { 'baton.state-directory': '/s' } } })
   equal(await lastExchange(container, engine), { ...mark.exchanged, rows: 2 })
+})
+
+test('an engine that hangs up on an order again and again while the container ends is asked once more when that has started again', async () => {
+  const mark = { containers: ['one'], ended: [], owner: 'v1.0.0', exchanged: null }
+  const labels = { 'baton.state-directory': '/s', 'baton.snapshot': '["snapshot"]' }
+  const found = inspection({ Id: 'one', Config: { Labels: labels }, State: { Running: true, StartedAt: 'then' } })
+  let [asked, isGone] = [0, false]
+  const away = () => new BatonError('unsupported_host', 'it does not answer', { members: { engine: 'away' } })
+  const engine = {
+    awake: async () => {
+      if (isGone) throw away()
+    },
+    container: async () => found,
+    readFile: async () => Buffer.from(JSON.stringify(mark)),
+    async exec() {
+      if (asked++ < 15) throw Object.assign(new Error('socket hang up'), { code: 'ECONNRESET' })
+      return { exitCode: 0, output: '{"moved":{"aside":"/s/aside","restored":"/s/kept","rows":2}}' }
+    },
+  } as unknown as Engine
+  equal(await settleData('one', 'one', engine), { aside: '/s/aside', restored: '/s/kept', rows: 2 })
+  ;[asked, isGone] = [0, true]
+  ok(isAway(await rejects(settleData('one', 'one', engine))))
 })
 
 test('says plainly that there is no engine', async () => {

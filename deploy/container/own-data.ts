@@ -7,7 +7,7 @@
 import { posix } from 'node:path'
 import { isObject, MARK_MAX_BYTES, markPath, parsedJson, plainOf } from '../../agent/install.ts'
 import { BatonError, reasonOf, type StateMoved, untilWell } from '../../agent/words.ts'
-import { type Engine, isAway } from './engine/engine.ts'
+import { type Engine, isAway, isUnreachable } from './engine/engine.ts'
 import { orderIn } from './gate.ts'
 import { type ContainerInspection, type ImageInspection, isSame, labelsOf } from './inspection.ts'
 import type { Job } from './job.ts'
@@ -132,7 +132,9 @@ async function orderOutlived(container: ContainerInspection, what: StateOrder, e
       answers.push(await order(container, what, engine))
       return null
     } catch (cause) {
-      if (isAway(cause) || (start !== null && start === (await startOf()))) throw cause
+      // where the container has just ended, its engine hangs up without an answer; `awake` throws if it is the engine that is gone
+      if (isUnreachable(cause)) await engine.awake()
+      else if (isAway(cause) || (start !== null && start === (await startOf()))) throw cause
       return reasonOf(cause)
     }
   }, STARTED_MS)

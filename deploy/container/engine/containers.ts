@@ -206,9 +206,12 @@ async function exec(
 }
 
 async function lastLines({ open }: Connection, id: string, lines: number): Promise<string[]> {
-  const response = await open('GET', `/containers/${id}/logs?stdout=1&stderr=1&tail=${lines}`).catch(() => null)
-  if (response === null) return [] // another log driver, or gone: there is nothing to show
-  return (await outputEnd(response))
+  const path = `/containers/${id}/logs?stdout=1&stderr=1&tail=${lines}`
+  // another log driver, gone, or cut off: there is nothing to show
+  const output = await open('GET', path)
+    .then(outputEnd)
+    .catch(() => '')
+  return output
     .split('\n')
     .filter((line) => line !== '')
     .slice(-lines)
