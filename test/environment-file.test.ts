@@ -57,6 +57,18 @@ test('a file that has become a link since the deployment was decided is not foll
   await at.isUntouched()
 })
 
+test('a job that an older version of this program has written, which does not tell the folder, is finished all the same; not through a link', async () => {
+  await using at = await ground()
+  await writeFile(at.file, 'TAG=v1.0.0\n')
+  const { folder: _, ...wanted } = await at.wanted()
+  await setVariable(wanted)
+  equal(await readFile(at.file, 'utf8'), `${wanted.variable}=${wanted.value}\n`)
+  await rename(at.project, `${at.project}.mine`)
+  await symlink(at.path, at.project)
+  await rejects(setVariable(wanted))
+  await at.isUntouched()
+})
+
 test('a folder that is a link or another one by now gets nothing', async () => {
   await using at = await ground()
   await writeFile(at.file, 'TAG=v1.0.0\n')

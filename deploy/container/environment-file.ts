@@ -47,7 +47,11 @@ export async function environmentIn(path: string): Promise<string | null> {
 export async function setVariable(wanted: NonNullable<JobOrigin['compose']>): Promise<void> {
   const { environmentFile: path, variable, value } = wanted
   await using folder = await open(dirname(path), O_RDONLY | O_DIRECTORY | O_NOFOLLOW)
-  if ((await identityOf(folder)) !== wanted.folder) throw refused(`${dirname(path)} is another folder by now`)
+  const isSame =
+    wanted.folder === undefined
+      ? (await readlink(here(folder))) === dirname(path)
+      : (await identityOf(folder)) === wanted.folder
+  if (!isSame) throw refused(`${dirname(path)} is another folder by now`)
   const file = join(here(folder), basename(path))
   const { text, mode, owner } = await contentOf(file, path)
   const changed = withVariable(text, variable, value)

@@ -34,9 +34,10 @@ export interface JobOrigin {
   snapshotOnHost?: string | null
   /**
    * variable to set, so that compose's file says what runs; null without compose, or if the compose file names the tag itself.
-   * `environmentFile` is a path without links, and `folder` tells its folder from any other (environment-file.ts)
+   * `environmentFile` is a path without links, and `folder` tells its folder from any other (environment-file.ts); older versions
+   * of this program left that out
    */
-  compose: { environmentFile: string; folder: string; variable: string; value: string } | null
+  compose: { environmentFile: string; folder?: string; variable: string; value: string } | null
   /** whether the container is compose's; if so, no other container is kept that compose would take for its own */
   ofCompose: boolean
   /** if the container moves behind a holder or out again: which way, and the holder's id */
