@@ -119,7 +119,7 @@ export function publicUrl(text: string): string {
 }
 
 interface Built extends ImageOptions {
-  manifest: Pick<ReleaseManifest, 'service' | 'healthPath' | 'port' | 'order'>
+  manifest: Pick<ReleaseManifest, 'service' | 'healthPath' | 'port' | 'order' | 'from'>
   /** whether the first code of the release waits for the end of an old container */
   waits: boolean
   /** stage of container/Dockerfile; null: the holder's, which has one */
@@ -141,6 +141,7 @@ export function buildCommand(docker: string, options: Built, context: string): s
     PORT: portOf(manifest),
     HEALTH_PATH: manifest.healthPath === undefined ? '/healthz' : (manifest.healthPath ?? '/'),
     ORDER: waits ? (manifest.order ?? 'stop-first') : '',
+    ...(manifest.from === undefined ? {} : { OLDEST: manifest.from }),
     DEPLOY_IMAGE: `${options.repository}:deploy`,
     ...(options.base === null ? {} : { BASE: options.base }),
   }

@@ -14,6 +14,8 @@ import { USUAL } from '../agent/update/schedule/policy.ts'
 import type { ReleaseChannel } from '../agent/words/feed-choice.ts'
 import { compareTags, isTag, type Skip } from '../agent/words/release.ts'
 import { barrierIn, isPrerelease } from '../agent/words/which-release.ts'
+import { resolveRelease } from '../deploy/container/target.ts'
+import { buildCommand } from '../deploy/image.ts'
 import { PROJECT } from '../deploy/make/place.ts'
 import { merged } from '../deploy/make/publish.ts'
 import { parseProject } from '../deploy/make/project.ts'
@@ -225,6 +227,37 @@ test('signed: prereleases and barriers count; a release that mends a hole skips 
     (await after.latest(NONE)).problem?.message ?? '',
     /v2\.0\.0-rc\.1 cannot be used: sha256 of release\.json: signed is/,
   )
+})
+
+test('an image says from which release a container may come; an older one stays as it is', async () => {
+  const manifest = { service: 'shop', from: '>=1.4.0' }
+  const built = {
+    manifest,
+    waits: true,
+    target: 'service',
+    reference: 'r',
+    tag: 'v2.0.0',
+    repository: 'r',
+    base: null,
+    revision: '',
+    source: '',
+  }
+  ok(buildCommand('docker', built as never, '.').includes('OLDEST=>=1.4.0'))
+  const imageOf = (tag: string, from = '') => ({
+    Id: `sha256:${tag}`,
+    Architecture: 'amd64',
+    Os: 'linux',
+    RepoDigests: [],
+    Config: { Labels: { 'org.opencontainers.image.version': tag, 'baton.from': from } },
+  })
+  const engine = { kind: 'podman', architecture: 'x86_64', image: async () => imageOf('v2.0.0', '>=1.4.0') }
+  const tools = { engine, report: async () => {}, credentials: async () => null, stop: new AbortController().signal }
+  const container = { Id: 'c', Name: '/shop', Config: { Image: 'r:latest', Labels: {} } }
+  const request = { release: 'v2.0.0', repository: 'r', signedBy: null, digest: null, pull: 'missing' }
+  const from = async (tag: string) =>
+    await resolveRelease(container as never, imageOf(tag) as never, request as never, tools as never)
+  match((await rejects(from('v1.3.0'))).message, 'v2.0.0 takes only containers from v1.4.0 on, this one runs v1.3.0')
+  for (const tag of ['v1.4.0', 'v2.1.0', '']) is((await from(tag)).version, 'v2.0.0')
 })
 
 test('what is published is marked: a prerelease in the list of a folder', () => {

@@ -108,5 +108,7 @@ export const IMAGE_LABELS = {
   snapshot: 'baton.snapshot',
   /** which switch it asks for; a container of an image that says so waits at its gate (gate.ts) */
   order: 'baton.order',
+  /** the oldest release from which a container may move to it, such as `>=1.4.0` */
+  from: 'baton.from',
   version: 'org.opencontainers.image.version',
 } as const

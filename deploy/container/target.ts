@@ -1,7 +1,7 @@
 // Finds the image to run: the release asked for, pulled by digest, or the previous image. Reads and pulls; changes no container.
 // Must hold: the same digest is resolved, verified and run; a rollback never goes by a tag.
 
-import { BatonError, isTag } from '../../agent/words.ts'
+import { barrierIn, BatonError, isBarred, isTag } from '../../agent/words.ts'
 import type { Engine, OnProgress, Platform } from './engine/engine.ts'
 import type { ContainerInspection, ImageInspection } from './inspection.ts'
 import { labelsOf, nameOf } from './inspection.ts'
@@ -99,6 +99,15 @@ async function verified(
   if (release !== 'latest' && said !== null && said !== release) {
     throw new BatonError('verify_failed', `expected ${reference} to be version ${release}, its label says ${said}`)
   }
+  const [from, current] = [barrierIn(labelsOf(image)[IMAGE_LABELS.from]), versionOf(oldImage)]
+  if (from !== null && isBarred({ from }, current))
+    throw new BatonError(
+      'refused',
+      `${said ?? reference} takes only containers from ${from} on, this one runs ${current}`,
+      {
+        hint: `deploy a release between them first, such as \`--release ${from}\``,
+      },
+    )
   return said ?? (isTag(release) ? release : null)
 }
 
