@@ -30,7 +30,7 @@ import {
   pruneFeed,
   readKept,
   sweepWorkshop,
-  withdraw,
+  takeOut,
   type Workshop,
   workshopOf,
   workshopsPlace,
@@ -226,7 +226,7 @@ async function releaseOf(
   const seen = { ...integritiesOf(listed), ...kept.seen }
   await sweepWorkshop(shop)
   const isThere = await isWhole(shop, tag)
-  if (!isThere) await withdraw(shop, [tag])
+  if (!isThere) await takeOut(shop, [tag])
   const isNoted = kept.built.some((one) => one.version === version.version)
   if (isThere) {
     const built = isNoted
@@ -347,7 +347,7 @@ async function updateOne(shop: Workshop, before: ServiceRecord, values: Typed, r
   const registry = await registryFor(shop, tools, kept.package)
   const listed = await askRegistry(shop, tools, kept.package)
   const changes = changedSince(listed, seenOf(kept))
-  const gone = await withdraw(
+  const gone = await takeOut(
     shop,
     changes.map(({ version }) => `v${version}`),
   )

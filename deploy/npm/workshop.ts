@@ -179,7 +179,7 @@ export async function pruneFeed({ feed, folder }: Workshop): Promise<string[]> {
 }
 
 /** Takes these out of the feed: nobody updates to them any more. Resolves to those that were there. */
-export async function withdraw({ feed }: Workshop, tags: readonly string[]): Promise<string[]> {
+export async function takeOut({ feed }: Workshop, tags: readonly string[]): Promise<string[]> {
   const there = (await readdir(feed)).filter((name) => tags.includes(name))
   for (const tag of there) await rm(join(feed, tag), { recursive: true, force: true })
   return there
