@@ -20,7 +20,7 @@ export const REMEDIES: Readonly<Record<ErrorCode, Remedy>> = {
   },
   too_many_failures: {
     cause: 'Too many wrong passwords came from one address, which may be a proxy’s.',
-    fix: 'Send the right password: it is accepted at once. After another wrong one, wait `retryAfterSeconds`. Behind a proxy, set `dashboard.trustedProxy`.',
+    fix: 'Send the right password: it is accepted at once. Behind a proxy, set `dashboard.trustedProxy`.',
   },
   invalid_request: {
     cause: 'The body is not JSON, has an unknown field or a wrong type, or there are two `Host` headers.',
@@ -36,7 +36,7 @@ export const REMEDIES: Readonly<Record<ErrorCode, Remedy>> = {
   },
   not_found: {
     cause: 'There is no such endpoint, or no operation with this id is remembered.',
-    fix: 'Check the path, and the prefix `basePath` if one is set. `GET /admin/update/operations` lists the operations.',
+    fix: 'Check the path, and the prefix `basePath` if one is set.',
   },
   method_not_allowed: {
     cause: 'The path exists and does not answer this method.',
@@ -55,7 +55,7 @@ export const REMEDIES: Readonly<Record<ErrorCode, Remedy>> = {
     fix: 'Name a release instead: `rollback vX.Y.Z`, or `POST /admin/update` with that tag.',
   },
   not_managed: {
-    cause: 'The process runs in a container, from source, or from a file that the installer did not put there.',
+    cause: 'The process runs in a container, from source, or from a file that `install.sh` did not put there.',
     fix: 'Take the way that `route` of the answer names, or install the service with `install.sh`.',
   },
   node_unsupported: {
@@ -71,8 +71,7 @@ export const REMEDIES: Readonly<Record<ErrorCode, Remedy>> = {
     fix: 'Install what the message names. `doctor` finds all of it at once.',
   },
   refused: {
-    cause:
-      'What was asked would do harm or needs consent: too little space, too long a pause, another install than the one named.',
+    cause: 'What was asked would do harm or needs consent: too little space, too long a pause.',
     fix: 'Nothing has changed. The message says what stands in the way.',
   },
   metadata_missing: {
@@ -120,7 +119,7 @@ export const REMEDIES: Readonly<Record<ErrorCode, Remedy>> = {
     fix: 'The maintainer signs it with `baton trust sign`. Until then choose a signed one.',
   },
   check_failed: {
-    cause: 'The feed could not be reached or read: the network, a proxy, a wrong address, a missing token.',
+    cause: 'The feed could not be reached or read: network, proxy, address, token.',
     fix: 'Open the feed’s address from this host. `doctor` tries it, and says what fails.',
   },
   release_not_found: {
@@ -128,7 +127,7 @@ export const REMEDIES: Readonly<Record<ErrorCode, Remedy>> = {
     fix: 'Check the tag, the setting `feed`, and [the token](../operator/update.md#where-releases-come-from).',
   },
   release_unusable: {
-    cause: 'The release has no executable for this platform, lacks a checksum, or contradicts itself.',
+    cause: 'The release has no executable for this platform, or contradicts itself.',
     fix: 'Choose another release. The maintainer builds it for this platform or publishes it again.',
   },
   rate_limited: {
@@ -144,7 +143,7 @@ export const REMEDIES: Readonly<Record<ErrorCode, Remedy>> = {
     fix: 'Nothing has changed. Try once more, then send the message to the maintainer.',
   },
   swap_failed: {
-    cause: 'The new executable could not be put in place, or the database not saved: mostly disk space or rights.',
+    cause: 'The new executable could not be put in place, or no snapshot be made: mostly disk space or rights.',
     fix: 'The old version still runs. Correct what the message names and try again.',
   },
   restart_failed: {
@@ -153,7 +152,7 @@ export const REMEDIES: Readonly<Record<ErrorCode, Remedy>> = {
   },
   probation_failed: {
     cause: 'The new version started, then crashed, hung or became unhealthy. The old one serves again.',
-    fix: 'Report the service’s log of that time to the maintainer. `latest` skips this release here.',
+    fix: 'Report the service’s log of that time to the maintainer. `latest` passes over it here.',
   },
   cannot_update_further: {
     cause: 'The new version runs, but could not install later updates, so it was put back.',
@@ -164,7 +163,7 @@ export const REMEDIES: Readonly<Record<ErrorCode, Remedy>> = {
     fix: 'Look at `status` and the log. `install.sh upgrade TAG` installs a release over it.',
   },
   irreversible: {
-    cause: 'On a copy of the data, the present version did not work with what the new one had changed.',
+    cause: 'On a copy of the data, the present release did not work with what the new one had changed.',
     fix: 'Copy the database (`snapshot`). Then allow this update: the tick in the panel, `allowIrreversible` in the request, `--allow-irreversible`.',
   },
   schema_newer: {
@@ -172,8 +171,7 @@ export const REMEDIES: Readonly<Record<ErrorCode, Remedy>> = {
     fix: 'Roll back with `--restore-state`: it restores the snapshot, and keeps the present data aside.',
   },
   busy: {
-    cause:
-      'The switch found no moment without requests, and `update.busy` is `give-up`, as it is by default for automatic updates.',
+    cause: 'The switch found no moment without requests, and `update.busy` is `give-up`.',
     fix: 'Try when less is going on, name [streams that never end](../author/order.md#streams-that-nobody-registers), or set `update.busy` to `cut`.',
   },
   cancelled: {

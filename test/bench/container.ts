@@ -79,8 +79,7 @@ function markdownOf(ways: Way[], rounds: number): string {
     })
   return [
     `The reference service's image, ${rounds * 2} switches each and in turns, under 4 clients that open a connection for each request and 4 that`,
-    'keep one. *Failed*: accepted, without a whole answer; *closed*: a kept connection that ended unannounced; the gap: the longest time without an',
-    'answer, its median and worst.',
+    'keep one. *Failed*: accepted, and not answered; the gap: the longest time without an answer, its median and worst.',
     '',
     '| way | refused | failed | closed | gap |',
     '|---|---|---|---|---|',

@@ -2,7 +2,6 @@
 
 import { type Goal, WHY_MISSED } from './goals.ts'
 import { type HandoverResult, LOADS, type PeerResult } from './handover.ts'
-import type { CarryResult } from './carry.ts'
 import type { OverheadResult } from './overhead.ts'
 import type { PairsResult } from './pairs.ts'
 import { pairRows } from './table.ts'
@@ -18,9 +17,8 @@ export function markdown(results: Results, goals: Goal[]): string {
     '## Goals',
     ...goalsMarkdown(goals),
   ]
-  const { handover, carry, update, overhead, trust, container, fleet, state, told, start } = results
+  const { handover, update, overhead, trust, container, fleet, state, told } = results
   if (handover !== undefined) parts.push(...handoverMarkdown(handover))
-  if (carry !== undefined) parts.push(...carryMarkdown(carry))
   if (update !== undefined) parts.push(...updateMarkdown(update))
   if (overhead !== undefined) parts.push(...overheadMarkdown(overhead))
   if (trust !== undefined) parts.push('## Signed feeds', trust.result.markdown, provenance(trust))
@@ -28,7 +26,6 @@ export function markdown(results: Results, goals: Goal[]): string {
   if (fleet !== undefined) parts.push('## Fleet', fleet.result.markdown, provenance(fleet))
   if (state !== undefined) parts.push('## Changes to the data', state.result.markdown, provenance(state))
   if (told !== undefined) parts.push('## The operator’s program', told.result.markdown, provenance(told))
-  if (start !== undefined) parts.push('## A start', start.result.markdown, provenance(start))
   return `${parts.join('\n\n')}\n`
 }
 
@@ -54,11 +51,8 @@ function handoverMarkdown(section: Section<HandoverResult>): string[] {
     `Each peer is switched between two versions, ${switches} times, under four loads at once: ${LOADS.map((load) => `${clients[load]} clients on ${NAMES[load]}`).join(', ')}. *Lost*: a request without a whole, right answer; *closed*: a connection that the server ended against its client's will. The waits, in ms around a switch/without one, are those of ${SHOWN_RATE} requests a second, each counted from when it was due.`,
     picture('losses', 'Lost requests and closed connections by peer'),
     picture('stall', 'Longest wait of a client during a switch by peer'),
-    markdownTable([
-      ['', 'lost', 'closed', 'WebSockets closed', 'longest wait', 'p99.9', 'order → new version, ms'],
-      ...peers.map(handoverRow),
-    ]),
-    `${carried ? 'Baton carries a WebSocket if its author registers it. ' : ''}The order to Baton includes check, download and verify; its restart stage alone takes ${restartOf(peers)}.`,
+    markdownTable([['', 'lost', 'closed', 'WebSockets closed', 'longest wait', 'p99.9'], ...peers.map(handoverRow)]),
+    `${carried ? 'Baton carries a WebSocket if its author registers it. ' : ''}Its switch alone takes ${restartOf(peers)}.`,
     ...(pairs === undefined ? [] : pairsMarkdown(pairs)),
     ...(missing.length === 0
       ? []
@@ -68,7 +62,7 @@ function handoverMarkdown(section: Section<HandoverResult>): string[] {
   ]
 }
 
-function handoverRow({ title, loads, quietSwitchMs, waits = [] }: PeerResult): string[] {
+function handoverRow({ title, loads, waits = [] }: PeerResult): string[] {
   const { fresh, keepalive, stream, websocket } = loads
   const at = waits.find(({ rate }) => rate === SHOWN_RATE)
   return [
@@ -78,7 +72,6 @@ function handoverRow({ title, loads, quietSwitchMs, waits = [] }: PeerResult): s
     String(websocket.closed),
     at === undefined ? '' : `${at.switchLongestMs.median}/${at.steadyLongestMs.median}`,
     at === undefined ? '' : `${at.switchP999Ms}/${at.steadyP999Ms}`,
-    String(quietSwitchMs),
   ]
 }
 
@@ -97,16 +90,6 @@ function restartOf(peers: PeerResult[]): string {
   if (own === undefined) return 'a part of it'
   const ms = own.restartMs ?? 0
   return `${ms} ms, ${ratio(ms, own.bareStartMs)} of a bare start of its executable`
-}
-
-function carryMarkdown(section: Section<CarryResult>): string[] {
-  const { clients, perSecond, routes } = section.result
-  const { baton, ipc } = routes
-  return [
-    '## Connections in bulk',
-    `${clients.toLocaleString('en')} idle keep-alive connections are with another process after ${baton.ms} ms (by Node's IPC, four at once, after ${ipc.ms} ms). Of ${perSecond} requests a second on them meanwhile the longest waits ${baton.longestWaitMs} ms (${ipc.longestWaitMs}); ${baton.lost} are lost, ${baton.closed} connections closed.`,
-    provenance(section),
-  ]
 }
 
 function updateMarkdown(section: Section<UpdateResult>): string[] {
@@ -159,11 +142,14 @@ function provenance({ machine, command }: Section<unknown>): string {
 /** Of each machine that was measured on, once. */
 function machinesOf(results: Results): string {
   const sections = Object.values(results).filter((section) => section !== undefined) as Section<unknown>[]
-  const told = sections.map(({ machine }) => {
-    const { processor, processors, memoryGiB, system, kernel, node } = machine
-    return `${processor}, ${processors} processors, ${memoryGiB} GiB, ${system}, ${kernel}, Node ${node}`
-  })
-  return `Measured on ${[...new Set(told)].join('; and on ')}. Clients and servers share the processors.`
+  const on = new Set(sections.map(({ machine }) => machine.processor))
+  const about = new Set(
+    sections.map(
+      ({ machine: { processors, memoryGiB, system, kernel, node } }) =>
+        `${processors} processors, ${memoryGiB} GiB, ${system}, ${kernel}, Node ${node}`,
+    ),
+  )
+  return `Measured on ${[...on].join(' or ')}, ${[...about].join(' or ')}. Clients and servers share the processors.`
 }
 
 function picture(name: string, alt: string): string {

@@ -16,7 +16,7 @@ export interface StartResult {
   rows: { what: string; ms: number; extraMs: number }[]
   /** of this checkout's extra time over that of `--against`; null without it */
   ratio: number | null
-  /** for docs/about/performance.md, below a heading of its own */
+  /** for a person */
   markdown: string
 }
 

@@ -79,8 +79,7 @@ export function pairRows({ peers }: PairsResult): string[][] {
   ]
 }
 
-/** Also of docs/about/performance.md. */
-export function carryRows({ clients, routes }: CarryResult): string[][] {
+function carryRows({ clients, routes }: CarryResult): string[][] {
   const titles = { baton: 'Baton, up to 32 descriptors a packet', ipc: 'Node IPC, four at once' }
   return [
     [`${clients.toLocaleString('en')} idle connections`, 'ms', 'processor, ms', 'longest wait, ms', 'lost', 'closed'],
