@@ -136,7 +136,7 @@ function offerLines(
     ...(beyond === null ? [] : [`then       ${beyond.tag}, which takes only hosts from ${beyond.from} on`]),
     ...(latest === null || problem === null ? [] : [`problem    ${problem.message}`]),
     ...trust.yanked.filter(isNews).map(({ tag, why }) => `yanked     ${tag}: ${why}`),
-    ...skipped.map(({ tag, why, at }) => `skipped    ${tag}: ${why} (${at}); naming it tries it again`),
+    ...skipped.map(({ tag, why, at }) => `bad        ${tag}: ${why} (${at}); naming it tries it again`),
   ]
 }
 

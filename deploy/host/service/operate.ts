@@ -255,7 +255,7 @@ export function inFlight({ id, kind, from, to, stage, startedAt }: Operation): B
     'update_in_flight',
     `the service is busy: ${kind} from ${from} to ${target}, in the ${stage} stage, since ${startedAt} (operation ${id})`,
     {
-      hint: `\`${ownCommand('status')}\` shows it, \`${ownCommand('cancel')}\` ends it before the swap, \`--lock-timeout\` waits for it`,
+      hint: `\`${ownCommand('status')}\` shows it, \`${ownCommand('cancel')}\` ends it before it puts anything in place, \`--lock-timeout\` waits for it`,
       members: { operationId: id, kind, from, to, stage, heldSince: startedAt },
     },
   )
