@@ -76,7 +76,7 @@ export const MEANINGS = {
   rate_limited: means(502, EXIT.network, 'the feed refuses more requests for now'),
   download_failed: means(502, EXIT.network, 'the download failed'),
   verify_failed: means(502, EXIT.verification, 'the verification failed'),
-  swap_failed: means(500, EXIT.unexpected, 'the new executable could not be put in place'),
+  swap_failed: means(500, EXIT.unexpected, 'the swap failed'),
   restart_failed: means(500, EXIT.reverted, 'the successor did not take over'),
   probation_failed: means(500, EXIT.reverted, 'the successor failed in probation'),
   cannot_update_further: means(500, EXIT.reverted, 'the new version cannot install later updates'),
