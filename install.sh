@@ -193,7 +193,7 @@ read_arguments() {
       -q | --quiet | --json) quiet=1 ;;
       -h | --help) command=help ;;
       -n | --dry-run | -y | --yes | -v | --verbose | --service | --no-service | --start | --no-start | --allow-irreversible | \
-        --restore-state | --trial | --unpause | --purge | -f | --follow | --all) ;;
+        --restore-state | --trial | --unpause | --now | --purge | -f | --follow | --all) ;;
       # the executable reads the other flags, and refuses those that it does not know
       -*) stranger=${stranger:-${1%%=*}} ;;
       *)
