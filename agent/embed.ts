@@ -91,11 +91,7 @@ export async function embed(options: EmbedOptions = {}): Promise<Agent> {
   const start: ServeOptions = { settings, install, inheritance, store, serving, life, found: null, bound: null }
   return {
     instance,
-    handle: await withOldPages(
-      (request, response) => admin(request, response) || panel(request, response),
-      settings,
-      executable,
-    ),
+    handle: await withOldPages([admin, panel], settings, executable),
     carry: carries.carry,
     carried: carries.carried,
     handOver,
@@ -138,10 +134,11 @@ function warnOf({ password, log }: Settings, management: Management): void {
 
 /** Looks after each request of a service whose author names `assets`; any other has nothing more on its way. */
 async function withOldPages(
-  handle: Agent['handle'],
+  [admin, panel]: readonly [Agent['handle'], Agent['handle']],
   { service, tag }: Pick<Settings, 'service' | 'tag'>,
   executable: string | null,
 ): Promise<Agent['handle']> {
+  const handle: Agent['handle'] = (request, response) => admin(request, response) || panel(request, response)
   const { assets = null } = ownRelease()
   if (assets === null || executable === null) return handle
   const { oldPages } = await import('./web/old-pages.ts')

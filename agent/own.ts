@@ -12,6 +12,7 @@ import { type Anchor, type ReleaseKind, serviceName } from './words/release.ts'
 import type { Rehearse } from './words/rehearsal.ts'
 import type { Order } from './words/order.ts'
 import type { SnapshotRules } from './words/snapshot.ts'
+import type { UnitWishes } from './words/unit.ts'
 
 export interface OwnRelease {
   service: string
@@ -47,6 +48,8 @@ export interface OwnRelease {
   snapshot?: SnapshotRules | null
   /** folders of static files with hashes in their names, which old pages ask for; absent or null: none */
   assets?: readonly string[] | null
+  /** what it asks of its unit; unchecked: see `wishesOf`. Absent or null: nothing */
+  unit?: UnitWishes | null
 }
 
 declare const __BATON_RELEASE__: string | undefined
@@ -113,6 +116,7 @@ const NOTHING_SAID: Readonly<Required<OwnRelease>> = {
   state: null,
   snapshot: null,
   assets: null,
+  unit: null,
 }
 
 /** Keeps only the members that the agent uses. An older build lacks the last ones, a build without a root lacks `trust`. */

@@ -2,19 +2,22 @@
 // lives, folders as a set, and kills.
 
 import { execFileSync, spawnSync } from 'node:child_process'
-import { existsSync, readdirSync, readFileSync } from 'node:fs'
+import { existsSync, readdirSync, readFileSync, statfsSync } from 'node:fs'
 import { readFile, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import type { JournalState } from '../agent/disk/journal.ts'
 import { journalPath, owedPath } from '../agent/disk/places.ts'
+import { makeDisk } from '../agent/disk/disk.ts'
 import { readOwed } from '../agent/disk/owed.ts'
+import { makeCopies } from '../agent/update/steps/dump.ts'
 import { planOf, scratchOf, snapshotFaults } from '../agent/words/snapshot.ts'
 import type { Operation, StateCopy, Status } from '../agent/words/state.ts'
 import { parseProject } from '../deploy/make/project.ts'
-import { equal, is, match, not, ok, throws, withCode } from './assert.ts'
+import { equal, is, match, not, ok, rejects, throws, withCode } from './assert.ts'
 import { until } from './fixtures/evidence.ts'
 import { type Stranger, stranger } from './fixtures/stranger.ts'
 import { suite } from './suite.ts'
+import { temporary } from './lab/temporary.ts'
 
 const test = suite('snapshot command', { timeoutMs: 120_000 })
 
@@ -221,6 +224,30 @@ test('folders are copied and taken back as a set; what was there is put aside; a
       ['one', 'three', 'two'],
     ],
   )
+})
+
+test('a command that fills the disk, slowly or at once, is ended: the room that it took is free again', async () => {
+  if (process.getuid?.() !== 0) return // nobody else can mount a small disk
+  await using folder = await temporary('small')
+  is(spawnSync('mount', ['-t', 'tmpfs', '-o', 'size=96m', 'tmpfs', folder.path]).status, 0)
+  try {
+    const free = () => statfsSync(folder.path).bavail
+    const before = free()
+    const [fs, some] = [
+      "const fs = process.getBuiltinModule('fs')",
+      'fs.appendFileSync(process.argv[1], Buffer.alloc(1 << 20))',
+    ]
+    for (const command of [`${fs}; setInterval(() => ${some}, 4)`, `${fs}; for (;;) ${some}`]) {
+      const plan = planOf({ command: node(command), restore: node(RESTORE) }, null)
+      const about = { disk: makeDisk(), stateDirectory: folder.path, tag: 'v1.0.0', executable: '' }
+      ok(plan !== null)
+      const refused = await rejects(makeCopies({ ...about, plan }), withCode('refused'))
+      match(refused.message, /would have filled the disk|exited with code/)
+      equal([readdirSync(join(folder.path, 'update/snapshots')), before - free() < 64], [[], true])
+    }
+  } finally {
+    spawnSync('umount', ['--lazy', folder.path])
+  }
 })
 
 test('what no copy can be made by, or says a secret to every user, is refused when it is read', () => {

@@ -5,6 +5,7 @@ import { BatonError } from './errors.ts'
 import type { Beyond, ReleaseNotes, TrustReport } from './state.ts'
 import type { RolloutStep } from './schedule.ts'
 import type { Order } from './order.ts'
+import type { UnitWishes } from './unit.ts'
 
 /**
  * `vX.Y.Z`, no leading zeros, each number at most nine digits; or a prerelease of it, `vX.Y.Z-beta.1`: one to three identifiers as of
@@ -136,6 +137,8 @@ export interface ReleaseManifest {
   port?: number
   /** for the image's configuration; absent: '' */
   basePath?: string
+  /** what it asks of its unit, for people to see beforehand; absent: nothing */
+  unit?: UnitWishes
   assets: {
     name: string
     os: string

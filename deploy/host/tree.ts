@@ -113,6 +113,11 @@ const INSTALL = {
   },
   'state-dir': { type: 'string', valueHint: 'dir', description: 'directory of the database, which no command removes' },
   'run-as': { type: 'string', valueHint: 'user', advanced: true, description: 'user of a system service' },
+  'accept-unit': {
+    type: 'boolean',
+    advanced: true,
+    description: 'allow what the release asks of its unit, as the dry run shows it; `-y` alone does not',
+  },
   service: { type: 'boolean', negativeDescription: 'without systemd' },
   start: { type: 'boolean', advanced: true, negativeDescription: 'start nothing' },
 } as const satisfies Flags
@@ -346,6 +351,7 @@ function contextFrom(values: Values, build: HostProgram, about: { command: strin
       rehearse: values['trial'] === true,
       dryRun: values['dry-run'] === true,
       yes: values['yes'] === true,
+      acceptUnit: values['accept-unit'] === true,
       confirm: text('confirm') ?? null,
       purge: values['purge'] === true,
       healthUrl: text('health-url') ?? null,

@@ -111,6 +111,7 @@ export async function buildApplication(options: ApplicationOptions): Promise<Bui
       healthPath,
       port,
       ...base,
+      ...(project.unit === null ? {} : { unit: project.unit }),
       order: project.order,
       ...(project.from === null ? {} : { from: project.from }),
       ...(options.security === true ? { security: true } : {}),
@@ -137,7 +138,7 @@ export async function makeFirst({ build, folder }: Project, progress: ProgressRe
 
 export function wordsOf(project: Project, tag: string, commit: string | null, trust: OwnWords['trust']): OwnWords {
   const { service, kind, healthPath, database, servers, order, environment, args, nodeFlags } = project
-  const { commands, basePath, scheme, onStop, longLivedPaths, trial, state, before, snapshot, assets } = project
+  const { commands, basePath, scheme, onStop, longLivedPaths, trial, state, before, snapshot, assets, unit } = project
   const own = { service, tag, commit, kind, healthPath, database, servers, order, commands, basePath, trust }
   // left out if they are not set: such a release keeps the bytes that it had before these settings existed
   const said = Object.fromEntries(
@@ -149,6 +150,7 @@ export function wordsOf(project: Project, tag: string, commit: string | null, tr
       state,
       snapshot,
       assets,
+      unit,
       before: before.length === 0 ? null : before,
     }).filter(([, value]) => value !== null),
   )

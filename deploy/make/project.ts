@@ -20,6 +20,8 @@ import {
   type Setting,
   snapshotFaults,
   type SnapshotRules,
+  unitFaults,
+  type UnitWishes,
 } from '../../agent/words.ts'
 import SCHEMA from '../../config.schema.json' with { type: 'json' }
 
@@ -54,6 +56,8 @@ export interface Project {
   snapshot: SnapshotRules | null
   /** folders in the release whose files old pages ask for; null: none */
   assets: string[] | null
+  /** what the service needs of its unit; null: nothing */
+  unit: UnitWishes | null
   servers: number | null
   order: Order
   /** `baton`: the kit's commands need the word `baton` before them; null: they are first words */
@@ -153,6 +157,7 @@ export function parseProject(value: unknown, folder: string): Project {
   if (project.trial !== null) refuseRehearsal(project.trial, refuse)
   if (project.state === 'none' && project.database !== null) faults.push('expected no `database` if `state` is `none`')
   faults.push(...faultsOfSnapshot(project))
+  if (project.unit !== null) faults.push(...unitFaults(project.unit, project.service))
   for (const name of project.kind === 'app' ? [] : onlyOfFolders(project))
     faults.push(`expected the kind \`app\` for ${name}: any other has no files to run`)
   if (faults.length > 0) throw new BatonError('invalid_settings', `${CONFIG} is not valid: ${faults.join('; ')}`)

@@ -38,7 +38,7 @@ export interface PublishOptions {
   /** the releases from which deltas are made; absent: none are */
   deltas?: DeltasFrom | null
   /** further fields of release.json, for images and installs */
-  about?: Pick<ReleaseManifest, 'kind' | 'healthPath' | 'port' | 'basePath' | 'order' | 'from' | 'security'>
+  about?: Pick<ReleaseManifest, 'kind' | 'healthPath' | 'port' | 'basePath' | 'order' | 'unit' | 'from' | 'security'>
 }
 
 export interface PublishedRelease {

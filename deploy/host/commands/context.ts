@@ -25,6 +25,8 @@ export interface HostFlags {
   rehearse: boolean
   dryRun: boolean
   yes: boolean
+  /** what a release asks of its unit is allowed, without a question */
+  acceptUnit: boolean
   /** the service's name, which answers the question of `uninstall --purge` */
   confirm: string | null
   purge: boolean
@@ -139,7 +141,13 @@ export function assertRights({ scope }: Layout): void {
 
 /** Asks the operator whether to go on, unless `-y` is given. Throws refused if they do not confirm, or without a terminal. */
 export function confirm({ flags, report }: Context, title: string, steps: readonly Step[], command: string): void {
-  if (flags.yes) return
+  const asked = steps.flatMap((step) => (step.do === 'allow' ? [step.asks] : []))
+  if (flags.yes && (asked.length === 0 || flags.acceptUnit)) return
+  if (flags.yes) {
+    throw new BatonError('refused', `this service asks ${asked.join(', ')}, which -y does not answer for`, {
+      hint: 'add `--accept-unit`',
+    })
+  }
   report.note(title)
   report.plan(steps)
   const answer = askTerminal('Go on? [y/N] ')

@@ -3,7 +3,7 @@
 import { stat } from 'node:fs/promises'
 import { join } from 'node:path'
 import { doneAs, ownRelease, ownWords, type Receipt, sha256OfFile } from '../../../agent/install.ts'
-import { BatonError, EXIT, type FeedChoice, isDone } from '../../../agent/words.ts'
+import { BatonError, EXIT, type FeedChoice, isDone, wishesOf } from '../../../agent/words.ts'
 import { formatPause } from '../../lib/switch.ts'
 import { endCommands, type OpenSide, openSide } from '../boundary/open.ts'
 import { HOST_CHECKS, ROOM_CHECKS, runChecks } from '../doctor/doctor.ts'
@@ -82,7 +82,9 @@ async function chooseFor(context: Context): Promise<{ chosen: Chosen; layout: La
         : {}
       : { ...fromReceipt(existing.options), scope: existing.scope, feed: existing.feed }
   const chosen = choose(flags.said, said, remembered, defaultsFrom(environment))
-  return { chosen, layout: { ...layoutOf(service, chosen.choices, personOf(environment)), node: nodeFor(scope) } }
+  const isForHost = chosen.choices.scope === 'system' && chosen.choices.service
+  const asks = isForHost ? wishesOf(ownRelease().unit, service) : null
+  return { chosen, layout: { ...layoutOf(service, chosen.choices, personOf(environment)), asks, node: nodeFor(scope) } }
 }
 
 /** Checks the Node of a script before anything is changed; null if the executable brings its own. */

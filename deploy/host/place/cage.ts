@@ -86,6 +86,7 @@ WantedBy=multi-user.target
  * - `DeviceAllow=` is for the loop device that root makes. The cage has no node of one, and can make none.
  * - `LimitNPROC=` counts inside the user namespace. The `Limit…=` settings hold on a host without cgroup controllers, too.
  * - `ConditionPathExists=`: without it, the removal of the request would start a second cage.
+ * - Of what an author asks of the unit, only `/run/<service>` is there: a device, a capability or another folder would be a way out.
  * - The folder with the copy is read-only there: the performer copies it, and reports over a socket in it.
  */
 export function cageUnit(layout: Layout, systemdVersion: number): string {
@@ -119,7 +120,7 @@ ${layout.node === null ? '' : `Environment=BATON_NODE=${layout.node}\n`}User=${u
 Group=${user}
 SupplementaryGroups=
 WorkingDirectory=-${stateDirectory}
-TemporaryFileSystem=/:ro /tmp:${TMP} /var/tmp:${TMP} /dev/shm:${SHM}
+TemporaryFileSystem=/:ro /tmp:${TMP} /var/tmp:${TMP} /dev/shm:${SHM}${layout.asks?.runtimeDirectory === true ? ` /run/${service}:${TMP}` : ''}
 MountAPIVFS=yes
 BindReadOnlyPaths=${seen.join(' ')}
 BindPaths=-${roomOf(layout)}:${stateDirectory}

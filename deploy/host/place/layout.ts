@@ -1,8 +1,8 @@
 // Every path that the installer touches, computed in one pure function.
 
 import { dirname, isAbsolute, join } from 'node:path'
-import { type Receipt, receiptPath, SYSTEM_DIRECTORY, systemReceiptPath } from '../../../agent/install.ts'
-import { BatonError } from '../../../agent/words.ts'
+import { parsedJson, type Receipt, receiptPath, SYSTEM_DIRECTORY, systemReceiptPath } from '../../../agent/install.ts'
+import { BatonError, type UnitWishes, wishesOf } from '../../../agent/words.ts'
 import type { Choices, Environment, Scope } from './choices.ts'
 
 export interface Layout {
@@ -36,6 +36,8 @@ export interface Layout {
   feedFolder: string | null
   /** the port that an install for the whole host is to listen on, if only a process with CAP_NET_BIND_SERVICE may; else null */
   lowPort: number | null
+  /** what the operator has confirmed that the service asks of its unit; null: nothing */
+  asks: UnitWishes | null
   /** absolute path of the Node that runs a script, for the unit; null if the executable brings its own */
   node: string | null
   /** pid file and log of a service without systemd */
@@ -75,6 +77,7 @@ export function layoutOf(service: string, choices: Choices, person: Person): Lay
     user: choices.scope === 'system' ? (choices['run-as'] ?? service) : person.name,
     feedFolder: folderOf(choices.feed),
     lowPort: choices.scope === 'system' ? lowPortOf(choices.listen) : null,
+    asks: null,
     node: null,
     runDirectory: join(stateDirectory, 'run'),
   }
@@ -138,5 +141,24 @@ export function layoutOfReceipt(receipt: Receipt, person: Person): Layout {
     start: true,
   }
   const layout = layoutOf(service, choices, person)
-  return { ...layout, configPath, configDirectory: dirname(configPath), user, node: receipt.node ?? null }
+  const asks = acceptedIn(receipt)
+  return { ...layout, configPath, configDirectory: dirname(configPath), user, asks, node: receipt.node ?? null }
 }
+
+/** What the operator has confirmed before; null: nothing. */
+export function acceptedIn({
+  options,
+  service,
+  scope,
+}: Pick<Receipt, 'options' | 'service' | 'scope'>): UnitWishes | null {
+  const text = options[ACCEPTED]
+  const value = scope === 'system' && typeof text === 'string' ? parsedJson(text) : null
+  try {
+    return wishesOf(value, service)
+  } catch {
+    return null // no installer has written that
+  }
+}
+
+/** Key in the receipt's options: what was confirmed, as JSON. */
+export const ACCEPTED = 'unit'

@@ -98,7 +98,7 @@ NotifyAccess=all
 ExecStart=${executable} serve --config ${configPath}
 ${system ? `ExecStop=-+/bin/sh -c 'umask 022; mkdir -p /run/baton; systemctl list-jobs --plain --no-legend >${jobs}'\n` : ''}ExecStop=-/bin/sh -c 'kill -TERM $$MAINPID && while kill -0 $$MAINPID; do sleep 0.1; done 2>/dev/null'
 ${system ? `ExecStop=-+/bin/rm -f ${jobs}\n` : ''}ExecStopPost=-/bin/sh -c '[ ! -x ${backup} ] || exec ${backup} rescue'
-${nodeOf(layout)}EnvironmentFile=-${layout.environmentFile}
+${nodeOf(layout)}${environmentFileOf(layout)}EnvironmentFile=-${layout.environmentFile}
 ${system ? `User=${layout.user}\nGroup=${layout.user}\nWorkingDirectory=${layout.stateDirectory}\n` : ''}KillMode=mixed
 TimeoutStartSec=90
 TimeoutStopSec=60
@@ -108,7 +108,7 @@ OOMPolicy=continue
 SyslogIdentifier=${service}
 LimitNOFILE=65536
 FileDescriptorStoreMax=64
-${withLowPort(sandbox(layout), layout)}
+${withWishes(sandbox(layout), layout)}
 
 [Install]
 WantedBy=${system ? 'multi-user.target' : 'default.target'}
@@ -155,11 +155,26 @@ function head(layout: Layout): string {
 /** The capability that a process needs for a port below 1024. */
 export const LOW_PORT_CAPABILITY = 'CAP_NET_BIND_SERVICE'
 
-/** Only the service binds its port: what root's commands and the rescue start has no capability. */
-function withLowPort(text: string, { lowPort }: Layout): string {
-  return lowPort === null
-    ? text
-    : text.replace(/^(CapabilityBoundingSet|AmbientCapabilities)=$/gm, `$1=${LOW_PORT_CAPABILITY}`)
+/** The author's comes first: the operator's own counts more. */
+function environmentFileOf({ asks }: Layout): string {
+  return asks?.environmentFile === undefined ? '' : `EnvironmentFile=-${asks.environmentFile}\n`
+}
+
+/**
+ * What the operator has confirmed, and a low port. Only the service gets it: what root's commands and the rescue start has none of it.
+ * `-`: a service whose disk is not there yet starts, and cannot write there.
+ */
+function withWishes(text: string, { lowPort, asks, service }: Layout): string {
+  const { readWritePaths = [], devices = [], capabilities = [], runtimeDirectory = false } = asks ?? {}
+  const all = [...new Set([...(lowPort === null ? [] : [LOW_PORT_CAPABILITY]), ...capabilities])].join(' ')
+  const allowed = devices.map((path) => `\nDeviceAllow=${path} rw`).join('')
+  const folder = `RuntimeDirectory=${service}\nRuntimeDirectoryMode=0750\nRuntimeDirectoryPreserve=restart\n`
+  return `${runtimeDirectory ? folder : ''}${text}`
+    .replace(/^(CapabilityBoundingSet|AmbientCapabilities)=$/gm, (line) => `${line}${all}`)
+    .replace(/^ReadWritePaths=.*$/m, (line) => [line, ...readWritePaths.map((path) => `-${path}`)].join(' '))
+    .replace(/^PrivateDevices=yes$/m, (line) =>
+      devices.length === 0 ? line : `PrivateDevices=no\nDevicePolicy=closed${allowed}`,
+    )
 }
 
 function sandbox(layout: Layout): string {

@@ -126,6 +126,7 @@ const ACTS: { readonly [Do in Step['do']]: Act<Do> } = {
   'place-program': placeProgram,
   'write-receipt': writeOurReceipt,
   'write-file': writeUnit,
+  allow: async () => await nothing(), // the unit that is written gives it
   link: ({ path, target }) => link(path, target),
   remove: async ({ path, of }, { side }) =>
     await (of === 'service' ? (await side()).remove([path]) : rm(path, { force: true })).then(nothing),

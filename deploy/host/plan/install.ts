@@ -1,7 +1,8 @@
 // The steps of an install or a re-install. Pure: facts in, steps out; empty if there is nothing to do.
 
 import { type Receipt, rehearsalFolder } from '../../../agent/install.ts'
-import { compareTags } from '../../../agent/words.ts'
+import { compareTags, linesOf } from '../../../agent/words.ts'
+import { ACCEPTED, acceptedIn, type Layout } from '../place/layout.ts'
 import { parseListen } from '../place/choices.ts'
 import { cagePathUnit, cageUnit } from '../place/cage.ts'
 import { LOW_PORT_CAPABILITY, rescueUnit, serviceUnit } from '../place/unit.ts'
@@ -74,18 +75,25 @@ function unitSteps({ layout, chosen, facts }: InstallRequest): Step[] {
     [facts.cagePathUnit, layout.cagePathUnit, cagePathUnit(layout)],
   ]
   const changed = units.filter(([found]) => found !== 'same')
+  const allowed = layout.asks === null || isAccepted(layout, facts.receipt) ? [] : linesOf(layout.asks, layout.service)
   const gives = layout.lowPort === null ? {} : { gives: `${LOW_PORT_CAPABILITY}, for port ${layout.lowPort}` }
-  const steps: Step[] = changed.map(([, path, content]) => ({
-    do: 'write-file',
+  const files = changed.map(([, path, content]) => ({
+    do: 'write-file' as const,
     path,
     content,
     ...(path === layout.unit ? gives : {}),
   }))
+  const steps: Step[] = [...allowed.map((asks) => ({ do: 'allow' as const, asks })), ...files]
   if (changed.length > 0) steps.push({ do: 'run', command: [...systemctl, 'daemon-reload'] })
   if (!facts.enabled) steps.push({ do: 'run', command: [...systemctl, 'enable', `${layout.service}.service`] })
   if (!facts.cageEnabled)
     steps.push({ do: 'run', command: [...systemctl, 'enable', '--now', `${layout.service}-trial.path`] })
   return steps
+}
+
+/** Whether the operator has confirmed the same before. */
+function isAccepted({ asks }: Layout, receipt: Receipt | null): boolean {
+  return receipt !== null && JSON.stringify(asks) === JSON.stringify(acceptedIn(receipt))
 }
 
 function runSteps({ layout, chosen, facts, own }: InstallRequest, executable: Step | null): Step[] {
@@ -119,6 +127,8 @@ function receiptFor({ layout, chosen, facts }: InstallRequest): Receipt | null {
   const old = facts.receipt
   const options: Receipt['options'] = { ...old?.options, ...chosen.remembered }
   if (facts.root && !facts.userExists) options['created-user'] = true
+  if (layout.asks === null) delete options[ACCEPTED]
+  else options[ACCEPTED] = JSON.stringify(layout.asks)
   const supervisor = !chosen.choices.service ? 'none' : layout.scope === 'system' ? 'systemd' : 'systemd-user'
   const receipt: Receipt = {
     format: 1,

@@ -18,6 +18,8 @@ export type Step =
   | { do: 'write-receipt'; path: string; receipt: Receipt }
   /** `gives`: a right that the file gives to the service */
   | { do: 'write-file'; path: string; content: string; gives?: string }
+  /** what the author asks of the unit, and this plan's unit gives: `to write /srv/media` */
+  | { do: 'allow'; asks: string }
   | { do: 'link'; path: string; target: string }
   /** `of` service: removed as the service's user; root: as the user of the command, in a folder that only root or that user writes */
   | { do: 'remove'; path: string; of: 'service' | 'root' }
@@ -61,6 +63,8 @@ export function describe(step: Step): string {
       return `write down the install in ${step.path}`
     case 'write-file':
       return `write ${step.path}${step.gives === undefined ? '' : `, which gives the service ${step.gives}`}`
+    case 'allow':
+      return `allow: this service asks ${step.asks}`
     case 'link':
       return `link ${step.path} to ${step.target}`
     case 'remove':
