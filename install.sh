@@ -105,6 +105,7 @@ TEXT
   --prefix DIR           directory of the executable
   --run-as USER          user of a system service
   --no-start             start nothing
+  --accept-unit          allow what the release asks of its unit; -y alone does not
   -q, --quiet            print errors only
   -v, --verbose          say more
 
@@ -192,7 +193,7 @@ read_arguments() {
       --system) scope=system ;;
       -q | --quiet | --json) quiet=1 ;;
       -h | --help) command=help ;;
-      -n | --dry-run | -y | --yes | -v | --verbose | --service | --no-service | --start | --no-start | --allow-irreversible | \
+      -n | --dry-run | -y | --yes | -v | --verbose | --service | --no-service | --start | --no-start | --accept-unit | --allow-irreversible | \
         --restore-state | --trial | --unpause | --now | --purge | -f | --follow | --all) ;;
       # the executable reads the other flags, and refuses those that it does not know
       -*) stranger=${stranger:-${1%%=*}} ;;
@@ -232,7 +233,7 @@ no_clone() {
 }
 
 no_flag() {
-  die 2 "there is no flag $stranger here" "there are --release, --feed, --clone, --user, --system, --prefix, --state-dir, --listen, --run-as, --no-service, --no-start and those of \`install.sh --help\`"
+  die 2 "there is no flag $stranger here" "there are --release, --feed, --clone, --user, --system, --prefix, --state-dir, --listen, --run-as, --no-service, --no-start, --accept-unit and those of \`install.sh --help\`"
 }
 
 # Finds the receipt that counts: root's own for the whole host; for a user the one beside the user's executable, else, without

@@ -170,7 +170,7 @@ test('the plan says it line by line; what is confirmed is remembered, and more i
   const asks = (one: Layout, before: Receipt) =>
     planInstall(request(one, { receipt: before, unit: 'ours' })).filter(({ do: what }) => what === 'allow').length
   is(asks(layout, receipt), 0)
-  is(asks({ ...layout, asks: { ...WISHES, capabilities: ['CAP_NET_RAW', 'CAP_NET_ADMIN'] } }, receipt), 6)
+  is(asks({ ...layout, asks: { ...WISHES, capabilities: ['CAP_NET_RAW', 'CAP_NET_ADMIN'] } }, receipt), 7)
   is(acceptedIn({ ...receipt, options: { unit: '{"readWritePaths":["/etc"]}' } }), null)
   is(acceptedIn({ ...receipt, scope: 'user' }), null)
   const later = planInstall(request({ ...layout, asks: null }, { receipt, unit: 'ours' })).find(

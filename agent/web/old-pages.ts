@@ -187,7 +187,7 @@ function send(
   const headers = { 'content-type': type, 'content-length': size, 'x-content-type-options': 'nosniff' }
   Reflect.apply(writeHead, response, [200, { ...headers, 'cache-control': 'public, max-age=3600' }])
   const finish = () => void Reflect.apply(end, response, [])
-  if (isHead || size === 0) {
+  if (isHead || size === 0 || response.destroyed) {
     closeSync(fd)
     return finish()
   }

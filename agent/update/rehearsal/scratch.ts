@@ -3,7 +3,7 @@
 // the update goes on. What is copied lies in the cage's folder, so whoever ends a killed trial removes it.
 
 import { join } from 'node:path'
-import { REHEARSE_MODES } from '../../words/rehearsal.ts'
+import { REHEARSE_MODES, type TriedRelease } from '../../words/rehearsal.ts'
 import { reasonOf } from '../../words/errors.ts'
 import { type Scratch, scratchOf, type SnapshotPlan } from '../../words/snapshot.ts'
 import { operatorsUpdate } from '../operator.ts'
@@ -64,7 +64,17 @@ export async function rehearseOnScratch(what: ToRehearse): Promise<void> {
   } finally {
     await clearCage(install)
   }
+  await note(what)
   if (!allowIrreversible) refuseIrreversible(release, operation.trial ?? null)
+}
+
+/** For the schedule, which then asks a person instead of downloading it again; the next trial takes place all the same. */
+async function note({ install, operation, release }: ToRehearse): Promise<void> {
+  const { trial } = operation
+  if (trial === undefined || trial.verdict === 'untried') return
+  const entry = { sha256: release.asset.sha256, from: install.current, to: release.tag, schema: null, trial }
+  const isOther = ({ sha256, from }: TriedRelease) => sha256 !== entry.sha256 || from !== entry.from
+  await install.journal.change((state) => void (state.tried = [entry, ...(state.tried ?? []).filter(isOther)]))
 }
 
 /** Puts a copy into the scratch database. Resolves to why that failed; null: it has not. Throws if no copy can be made: an update needs one. */

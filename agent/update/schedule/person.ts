@@ -10,6 +10,7 @@ import { expectedPause, lastPause, pauseFault } from '../../words/pause.ts'
 import type { Rehearsal } from '../../words/rehearsal.ts'
 import type { TrustReport } from '../../words/state.ts'
 import type { NextSwitch } from '../../words/order.ts'
+import { isObject } from '../../words/untrusted.ts'
 import { forPerson, type Wait } from '../../words/waits.ts'
 import { operatorsUpdate } from '../operator.ts'
 import { cageOf } from '../rehearsal/ask-cage.ts'
@@ -72,9 +73,11 @@ async function aboutData(
   const { service, current, database, receipt, stateDirectory } = install
   const alone = aloneUnder(allow)
   if (tried !== null) return whyNotAlone(alone, current, tag, tried)
-  if (database === null || !(await exists(database))) return whyNotAlone(alone, current, tag, undefined)
+  const update = await operatorsUpdate(install)
+  const isThere = database === null ? isObject(update?.['scratch']) : await exists(database)
+  if (!isThere) return whyNotAlone(alone, current, tag, undefined)
   const cage = await cageOf(service, receipt?.supervisor ?? 'none', stateDirectory)
-  const isNever = (await operatorsUpdate(install))?.['trial'] === 'never'
+  const isNever = update?.['trial'] === 'never'
   const reason = isNever ? '`trial` is `never`' : typeof cage === 'string' ? null : cage.reason
   return reason === null ? null : whyNotAlone(alone, current, tag, { verdict: 'untried', reason })
 }
