@@ -86,7 +86,8 @@ for (const kind of ['stop-first', 'start-first'] as const) {
 }
 
 test('stop-first: a client that is slow to read why its WebSocket ends keeps the connection meanwhile, and nobody else waiting', async () => {
-  await using it = await adopted(AUTO + MADE_BY.hand + LISTEN)
+  // the holder ends with the probation
+  await using it = await adopted(AUTO + MADE_BY.hand + LISTEN, {}, { update: { probation: '5s' } })
   const socket = connect(it.port, '127.0.0.1')
   const key = Buffer.alloc(16).toString('base64')
   socket.write(
