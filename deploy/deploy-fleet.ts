@@ -64,7 +64,7 @@ export const COMMAND = {
       default: false,
       description: 'also on hosts that run a newer release',
     },
-    'lock-timeout': waiting('lock-timeout', `${durationText(LOCK_SECONDS * 1000)}`),
+    'lock-timeout': waiting('lock-timeout', durationText(LOCK_SECONDS * 1000)),
     'health-timeout': waiting('health-timeout', '60s'),
     'before-host': {
       type: 'string',

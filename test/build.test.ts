@@ -257,7 +257,7 @@ async function checkContents(folder: string, work: string): Promise<void> {
 }
 
 whole('is refused with exit code 2 where an argument is wrong, and all that is wrong is named', async () => {
-  for (const tag of ['1.2.0', 'v1.2', 'v01.2.0', 'v1.2.0-rc.1', 'v1.2.0 ', '../v1.2.0', '']) {
+  for (const tag of ['1.2.0', 'v1.2', 'v01.2.0', 'v1.2.0-rc-1', 'v1.2.0-01', 'v1.2.0 ', '../v1.2.0', '']) {
     const { exitCode, stderr } = await build([tag])
     is(exitCode, 2, tag)
     match(stderr, /^error: expected a tag of the form vX\.Y\.Z, got "/)

@@ -70,7 +70,7 @@ const INTERNAL_IN_IMAGES = new Set(['healthcheck', 'snapshot\0--for-update'])
 export const OPERATOR_FLAGS: Readonly<Record<string, boolean>> = {
   ...flags(
     false,
-    'system user json quiet verbose dry-run yes allow-irreversible unpause trial restore-state now service start',
+    'system user json quiet verbose dry-run yes allow-irreversible unpause trial restore-state now accept-unit service start',
   ),
   ...flags(false, 'no-service no-start purge supervise given-up follow all'),
   ...flags(
