@@ -4,9 +4,13 @@ import { readFile } from 'node:fs/promises'
 import { createServer, request as httpRequest, type IncomingMessage } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { makeAdmit } from '../agent/http/admit.ts'
 import { makeGuard } from '../agent/http/auth.ts'
-import type { LogEvent } from '../agent/index.ts'
+import { makeCalls } from '../agent/http/calls.ts'
+import type { Updater } from '../agent/http/routes.ts'
+import type { LogEvent, Status } from '../agent/index.ts'
+import { PROJECT } from '../deploy/make/place.ts'
 import { equal, is, match, ok, rejects, withCode } from './assert.ts'
 import { type FrameworkApps, frameworkApps } from './fixtures/framework-apps.ts'
 import { type Browser, comesTrue, launch, NO_BROWSER, openPage } from './panel/browser.ts'
@@ -56,6 +60,50 @@ for (const app of ['express', 'fastify']) {
     equal(watched.wrong, [])
   })
 }
+
+test('a badge that comes late says the truth: in the middle of the switch, after a second operation, after a cancel, without a storage', async () => {
+  const script = await readFile(join(PROJECT, 'agent/web/badge.js'), 'utf8')
+  const running = { id: '1', to: 'v1.1.0', outcome: null as string | null }
+  const now = { operation: null as typeof running | null, instance: { id: 'new', version: 'v1.1.0' } }
+  const service = createServer((request, response) => {
+    const send = (type: string, body: string) => response.setHeader('content-type', type).end(body)
+    if (request.url === '/web/badge.js') return send('text/javascript', script)
+    if (request.url === '/admin/update/status') return send('application/json', JSON.stringify(now))
+    if (request.url === '/admin/update/check')
+      return send('application/json', JSON.stringify({ updateAvailable: true, latest: 'v1.3.0' }))
+    return send('text/html', '<script type="module" src="/web/badge.js"></script><baton-badge></baton-badge>')
+  })
+  await new Promise<void>((resolve) => service.listen(0, '127.0.0.1', resolve))
+  try {
+    await using watched = await openPage(browser)
+    const { page } = watched
+    await page.addInitScript(
+      `for (const name of ['getItem', 'setItem', 'removeItem']) Storage.prototype[name] = () => { throw new DOMException('full') }`,
+    )
+    const url = `http://127.0.0.1:${(service.address() as AddressInfo).port}/`
+    const says = async (text: string) => await comesTrue(page, `!${BADGE}.hidden && ${SAYS} === '${text}'`)
+    now.operation = running
+    await page.goto(url)
+    await says('Updating to v1.1.0 …')
+    now.operation = { ...running, outcome: 'updated' }
+    await says('Updated to v1.1.0')
+    // this page has slept: what it follows has ended, and so has another one
+    now.operation = running
+    await page.goto(url)
+    await says('Updating to v1.1.0 …')
+    now.operation = { id: '2', to: 'v1.2.0', outcome: 'reverted' }
+    await says('v1.3.0 is available')
+    now.operation = running
+    await page.goto(url)
+    await says('Updating to v1.1.0 …')
+    now.operation = { ...running, outcome: 'cancelled' }
+    await says('v1.3.0 is available')
+    equal(watched.wrong, [])
+  } finally {
+    service.close()
+    service.closeAllConnections()
+  }
+})
 
 test('another site cannot make a browser that is logged in update: whatever it sends, nothing begins', async () => {
   await using place = await apps.started('login-express')
@@ -162,6 +210,27 @@ test('a login that throws, hangs, or answers anything but true lets nobody in; t
     admitted(() => false, { authorization: 'Bearer wrong' }),
     withCode('unauthorized'),
   )
+})
+
+test('a listener of `change`: what it throws, now or later, and an agent that cannot be loaded, is a warning', async () => {
+  const warnings: string[] = []
+  const warn = (message: string) => void warnings.push(message)
+  const leaving = new AbortController()
+  const broken = makeCalls(() => Promise.reject(new Error('no file')), leaving.signal, warn)
+  broken.on('change', () => {})
+  let asked = 0
+  const status = async () => {
+    await sleep(20, undefined, { ref: false })
+    return { version: asked++ } as unknown as Status
+  }
+  const stop = makeCalls(async () => ({ status }) as unknown as Updater, leaving.signal, warn).on('change', async () =>
+    Promise.reject(new Error('of the listener')),
+  )
+  for (const until = Date.now() + 5000; warnings.length < 2 && Date.now() < until;) await sleep(20)
+  stop()
+  leaving.abort()
+  const said = ['a listener of `change`: no file', 'a listener of `change`: of the listener']
+  equal([...new Set(warnings)].toSorted(), said)
 })
 
 test('in the code: check, update, roll back, and each change of the status', async () => {

@@ -1,5 +1,6 @@
 // The endpoints as functions, for an application that has pages and commands of its own.
 
+import { reasonOf } from '../words/errors.ts'
 import { parseTag } from '../words/release.ts'
 import type { Operation, Status, VersionReport } from '../words/state.ts'
 import type { Updater } from './routes.ts'
@@ -37,7 +38,9 @@ export function makeCalls(open: () => Promise<Updater>, leaving: AbortSignal, wa
     on(_event, heard) {
       const stop = new AbortController()
       const signal = AbortSignal.any([leaving, stop.signal])
-      void import('./changes.ts').then(async ({ tellChanges }) => tellChanges(await open(), heard, signal, warn))
+      void import('./changes.ts')
+        .then(async ({ tellChanges }) => tellChanges(await open(), heard, signal, warn))
+        .catch((cause: unknown) => warn(`a listener of \`change\`: ${reasonOf(cause)}`))
       return () => stop.abort()
     },
   }

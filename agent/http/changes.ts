@@ -14,6 +14,7 @@ export async function tellChanges(
   signal: AbortSignal,
   warn: (message: string) => void,
 ): Promise<void> {
+  const failed = (cause: unknown) => warn(`a listener of \`change\`: ${reasonOf(cause)}`)
   let last: string | null = null
   while (!signal.aborted) {
     try {
@@ -24,10 +25,10 @@ export async function tellChanges(
       const isFirst = last === null
       if (text === last) continue
       last = text
-      if (!isFirst) heard(status)
+      if (!isFirst) void Promise.resolve<void>(heard(status)).catch(failed)
     } catch (cause) {
       if (cause instanceof BatonError && (cause.code === 'not_managed' || cause.code === 'node_unsupported')) return
-      warn(`a listener of \`change\`: ${reasonOf(cause)}`)
+      failed(cause)
       await sleep(AGAIN_MS, undefined, { signal, ref: false }).catch(() => {})
     }
   }

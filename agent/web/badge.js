@@ -30,7 +30,7 @@ class Badge extends HTMLElement {
   #says = document.createElement('span')
   #button = document.createElement('button')
   #link = document.createElement('a')
-  /** @type {{ id: string, from: string, to: string | null } | null} */
+  /** @type {{ id: string, from: string | null, to: string | null } | null} from: null if the wanted release serves already */
   #followed = null
 
   constructor() {
@@ -84,7 +84,13 @@ class Badge extends HTMLElement {
     }
     const { operation, instance } = status.value
     if (operation !== null && operation.outcome === null && this.#followed?.id !== operation.id)
-      this.#followed = { id: operation.id, from: instance.id, to: operation.to }
+      this.#followed = {
+        id: operation.id,
+        from: instance.version === operation.to ? null : instance.id,
+        to: operation.to,
+      }
+    // what this page has followed has ended, and so has another one since
+    if (operation?.id !== this.#followed?.id) this.#followed = null
     if (this.#followed !== null) return this.#follow(operation, instance)
     const tag = await newest(instance.id)
     if (tag === null) this.hidden = true
@@ -93,18 +99,19 @@ class Badge extends HTMLElement {
   }
 
   #follow(operation, instance) {
-    const { id, from } = this.#followed
-    if (operation?.id !== id || operation.outcome === null) {
-      this.#show('updating', operation?.to ?? this.#followed.to ?? '')
+    const { from } = this.#followed
+    if (operation.outcome === null) {
+      this.#show('updating', operation.to ?? this.#followed.to ?? '')
       return this.#again(POLL_MS)
     }
     const isDone = operation.outcome === 'updated' || operation.outcome === 'rolled_back'
     if (isDone && (instance.id === from || instance.version !== operation.to)) return this.#again(POLL_MS)
     this.#followed = null
-    localStorage.removeItem(API)
-    this.#show(isDone ? 'updated' : 'failed', instance.version)
+    stored('removeItem')
+    const isFailed = operation.outcome === 'failed' || operation.outcome === 'reverted'
+    if (isDone || isFailed) this.#show(isDone ? 'updated' : 'failed', instance.version)
     this.dispatchEvent(new CustomEvent('baton-ended', { bubbles: true, composed: true, detail: operation }))
-    this.#again(DONE_MS)
+    this.#again(isDone || isFailed ? DONE_MS : POLL_MS)
   }
 
   async #start() {
@@ -120,13 +127,22 @@ class Badge extends HTMLElement {
 
 /** The newest release, if it is newer than `instance`'s; asked once an hour for all pages of this browser. */
 async function newest(instance) {
-  const known = JSON.parse(localStorage.getItem(API) ?? 'null')
+  const known = JSON.parse(stored('getItem') ?? 'null')
   if (known?.instance === instance && Date.now() - known.at < CHECK_EVERY_MS) return known.tag
   const { value } = await ask('POST', '/check')
   if (value === undefined) return null
   const tag = value.updateAvailable ? value.latest : null
-  localStorage.setItem(API, JSON.stringify({ at: Date.now(), instance, tag }))
+  stored('setItem', JSON.stringify({ at: Date.now(), instance, tag }))
   return tag
+}
+
+/** A browser may forbid the storage, and the application may have filled it. */
+function stored(does, ...given) {
+  try {
+    return localStorage[does](API, ...given)
+  } catch {
+    return null
+  }
 }
 
 /** `value` undefined: it was refused, or something else than the service has answered. */
