@@ -113,6 +113,14 @@ test('`busy: give-up`: the update ends with nothing changed, and the work goes o
   is(said.exitCode, 7)
 })
 
+test('`busy: give-up`, and a person goes on at once: the switch waits for that work no longer, nor has clients wait for it', async () => {
+  await using it = await adopted(HEAD, {}, { update: { busy: 'give-up' } })
+  await ask(it.port, 'GET', '/hang', null)
+  const { outcome, error, handover } = await it.operate('/admin/update', { tag: 'v1.1.0', now: true })
+  equal([outcome, error], ['updated', null])
+  ok((handover?.pauseMs ?? 0) < 2000, `${handover?.pauseMs} ms`)
+})
+
 test('an automatic update gives up five times', () => {
   const ended = { by: 'schedule', to: 'v1.1.0', error: { code: 'busy', message: '' } } as Operation
   const next = { by: 'schedule', kind: 'update', to: 'v1.1.0' } as const

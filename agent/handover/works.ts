@@ -6,6 +6,8 @@ export interface Work {
   reason: string
   /** milliseconds of a monotonic clock */
   sinceMs: number
+  /** the switch that is under way waits for it no longer */
+  isGivenUp?: true
 }
 
 export interface WorkCalls {

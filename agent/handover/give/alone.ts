@@ -186,7 +186,10 @@ function quietOptions(here: Here, holder: DoorHolder, giving: QuietOptions['givi
   return {
     ...options,
     giving,
-    isAtWork: () => ownWorks().underWay().length > 0,
+    isAtWork: () =>
+      ownWorks()
+        .underWay()
+        .some(({ isGivenUp }) => isGivenUp !== true),
     keepEnding: (descriptors) => holder.give({ type: 'ending' }, descriptors),
     isPatient: kind === 'update',
     onPause() {

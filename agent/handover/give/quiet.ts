@@ -34,7 +34,7 @@ export interface QuietOptions {
   listeners: readonly Listener[]
   carries: Carries
   giving: Giving
-  /** whether the author's work is under way */
+  /** whether work of the author's is under way that the switch has not given up */
   isAtWork(): boolean
   /** Has the holder keep connections open a while that have been told their end, at most DESCRIPTORS_MAX. False: not now. */
   keepEnding(descriptors: readonly number[]): boolean

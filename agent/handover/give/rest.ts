@@ -27,13 +27,15 @@ export async function restFirst(options: RestOptions, operation: Operation, sign
   works.hold()
   const until = performance.now() + busyMaxMs
   try {
-    for (let left = works.underWay(); left.length > 0 && !isNow(); left = works.underWay()) {
+    for (let left = works.underWay(); left.length > 0; left = works.underWay()) {
       const what = named(left)
-      operation.waits = [{ code: 'work', says: `it waits for ${what}`, count: left.length, why: what }]
-      if (performance.now() > until) {
-        if (busy === 'cut') return
-        throw blameless('busy', `${what}: did not end within ${durationText(busyMaxMs)} (\`busyMax\`)`)
+      const isLate = performance.now() > until
+      if (isNow() || (isLate && busy === 'cut')) {
+        for (const work of left) work.isGivenUp = true
+        return
       }
+      operation.waits = [{ code: 'work', says: `it waits for ${what}`, count: left.length, why: what }]
+      if (isLate) throw blameless('busy', `${what}: did not end within ${durationText(busyMaxMs)} (\`busyMax\`)`)
       await sleep(LOOK_MS, undefined, { signal })
     }
   } finally {
