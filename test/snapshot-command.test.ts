@@ -3,8 +3,8 @@
 
 import { execFileSync, spawnSync } from 'node:child_process'
 import { existsSync, readdirSync, readFileSync, statfsSync } from 'node:fs'
-import { readFile, rm, writeFile } from 'node:fs/promises'
-import { join } from 'node:path'
+import { readFile, rename, rm, symlink, writeFile } from 'node:fs/promises'
+import { basename, join } from 'node:path'
 import type { JournalState } from '../agent/disk/journal.ts'
 import { journalPath, owedPath } from '../agent/disk/places.ts'
 import { makeDisk } from '../agent/disk/disk.ts'
@@ -224,6 +224,61 @@ test('folders are copied and taken back as a set; what was there is put aside; a
       ['one', 'three', 'two'],
     ],
   )
+})
+
+test('folders that are named twice, or one in the other, are taken back; so is what a killed command had not yet put aside', async () => {
+  await using it = await stranger({
+    text: TEXT,
+    config: { snapshot: { folders: ['level', './uploads', 'level/db', 'uploads/'] } },
+  })
+  const { stateDirectory, executable } = it.home
+  await it.release('v1.1.0', TEXT)
+  await it.ask('POST', '/one')
+  const { copies = [], error } = await it.operate('/admin/update', { tag: 'v1.1.0' })
+  const [{ name = '' } = {}] = copies
+  ok(name !== '', error?.message)
+  await it.ask('POST', '/two')
+  const env = { ...process.env, BATON_NODE: process.execPath }
+  const command = (...words: string[]) => spawnSync(executable, [...words, '--json'], { env, encoding: 'utf8' })
+  is(command('stop').status, 0)
+  const there = () => ['uploads', 'level/db'].map((folder) => readdirSync(join(stateDirectory, folder)).toSorted())
+  const restored = command('state', 'restore', name)
+  is(restored.status, 0, restored.stderr)
+  equal(there(), [['one'], ['one']])
+  // as a kill leaves it between the two: one folder has gone aside, the other has not
+  const { aside } = JSON.parse(restored.stdout.trim().split('\n').at(-1) ?? '') as { aside: string }
+  await rm(join(stateDirectory, 'uploads'), { recursive: true })
+  await rename(join(aside, 'uploads'), join(stateDirectory, 'uploads'))
+  await writeFile(owedPath(stateDirectory), JSON.stringify({ owes: 'restore', name, aside }))
+  const back = command('state', 'restore', basename(aside))
+  is(back.status, 0, back.stderr)
+  equal(there(), [
+    ['one', 'two'],
+    ['one', 'two'],
+  ])
+})
+
+test('a folder that is a link, or a file, refuses the update: nothing of it would be copied', async () => {
+  await using it = await stranger({ text: TEXT, config: { snapshot: { folders: ['uploads', 'pictures'] } } })
+  const { stateDirectory } = it.home
+  await it.release('v1.1.0', TEXT)
+  await symlink('uploads', join(stateDirectory, 'pictures'))
+  const refused = await it.operate('/admin/update', { tag: 'v1.1.0' })
+  equal([refused.outcome, refused.error?.code, left(it)], ['failed', 'refused', []])
+  match(refused.error?.message ?? '', /expected `pictures` of `snapshot\.folders` to be a folder, it is a link/)
+  await rm(join(stateDirectory, 'pictures'))
+  await writeFile(join(stateDirectory, 'pictures'), '')
+  match((await it.operate('/admin/update', { tag: 'v1.1.0' })).error?.message ?? '', /it is a file/)
+})
+
+test('a command that removes the folder of its copy fails, and harms nothing else', async () => {
+  await using folder = await temporary('removed')
+  const removes = `process.getBuiltinModule('fs').rmSync('update', { recursive: true }); setTimeout(() => process.exit(1), 300)`
+  const plan = planOf({ command: node(removes), restore: node(RESTORE) }, null)
+  ok(plan !== null)
+  const about = { disk: makeDisk(), stateDirectory: folder.path, tag: 'v1.0.0', executable: '' }
+  const refused = await rejects(makeCopies({ ...about, plan }), withCode('refused'))
+  match(refused.message, /exited with code 1/)
 })
 
 test('a command that fills the disk, slowly or at once, is ended: the room that it took is free again', async () => {

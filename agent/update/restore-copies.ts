@@ -3,7 +3,7 @@
 // release begins until a person has finished it, with the same command.
 // Power cut: `update/incoming/` may stay; the next restore removes it.
 
-import { dirname, join } from 'node:path'
+import { dirname, join, normalize } from 'node:path'
 import { copyName, tagOfCopy } from '../disk/copies.ts'
 import { copyFilesBy } from '../disk/copy-database.ts'
 import { exists } from '../disk/disk.ts'
@@ -86,8 +86,13 @@ async function restoreFolders(what: ToRestore, left: string | null, begin: Begin
       { from: path, to: incoming, files: folders, isWhole: true },
       { mostMs: plan.timeoutMs },
     )
-    const all = [...new Set([...folders, ...plan.folders])]
+    const named = outermost([...folders, ...plan.folders])
     const aside = left ?? join(asideDirectory(stateDirectory), copyName(FOLDERS, tag, new Date()))
+    const listed = outermost(folders)
+    // what the killed command had not yet put aside is what this one is to take back
+    const isDue = async (name: string) => path !== aside || !listed.includes(name) || (await exists(join(aside, name)))
+    const due = await Promise.all(named.map(isDue))
+    const all = named.filter((_, at) => due[at])
     if (left === null) {
       const there = await Promise.all(all.map(async (name) => await exists(join(stateDirectory, name))))
       const sizes = all.map(async (name, at) => (there[at] === true ? await bytesBelow(join(stateDirectory, name)) : 0))
@@ -102,6 +107,14 @@ async function restoreFolders(what: ToRestore, left: string | null, begin: Begin
   } finally {
     await disk.removeFolder(incoming)
   }
+}
+
+/** Each once, and none that lies in another: what has been exchanged must not be exchanged again. Pure. */
+function outermost(folders: readonly string[]): string[] {
+  const all = [...new Set(folders.map((name) => normalize(`${name}/`)))]
+  return all
+    .filter((name) => !all.some((other) => other !== name && name.startsWith(other)))
+    .map((name) => name.slice(0, -1))
 }
 
 /** What is there goes aside, once; then the copy takes its place. */

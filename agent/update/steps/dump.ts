@@ -89,8 +89,15 @@ async function makeDump(what: ToCopy, command: readonly string[], folder: string
 async function copyFolders(what: ToCopy, folder: string): Promise<MadeCopy> {
   const { disk, stateDirectory, executable, plan } = what
   return await makeOne(what, folder, FOLDERS, async (temporary, signal) => {
-    const there = await Promise.all(plan.folders.map(async (name) => await exists(join(stateDirectory, name))))
-    const folders = plan.folders.filter((_, at) => there[at])
+    const folders: string[] = []
+    for (const name of plan.folders) {
+      const found = await lstat(join(stateDirectory, name)).catch(() => null)
+      if (found?.isDirectory() === false) {
+        const kind = found.isSymbolicLink() ? 'a link, and links are not followed' : 'a file'
+        throw refusedCopy(`expected \`${name}\` of \`snapshot.folders\` to be a folder, it is ${kind}`)
+      }
+      if (found !== null) folders.push(name)
+    }
     await disk.makeDirectory(temporary, 0o700)
     await copyFilesBy(
       executable,
@@ -120,7 +127,9 @@ async function makeOne(
   const temporary = temporaryName(join(folder, name))
   const full = new AbortController()
   const watch = setInterval(() => {
-    void roomIn(folder).then((room) => void (room < 0 && full.abort()))
+    void roomIn(folder)
+      .then((room) => void (room < 0 && full.abort()))
+      .catch(() => {}) // the command has removed the folder: then it fails
     void lstat(temporary)
       .then(({ size }) => onBytes(size, last))
       .catch(() => {})
