@@ -1,8 +1,11 @@
 // A migration says how far it is: the command line and the status of the old process tell it, and a text of whatever length or shape harms nothing.
 
+import { spawnSync } from 'node:child_process'
 import { mkdir, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { readProgress } from '../agent/disk/read-progress.ts'
+import { progress } from '../agent/handover/progress.ts'
 import { progressPath } from '../agent/disk/places.ts'
 import { formatProgress, type Operation, type Status } from '../agent/words/state.ts'
 import { PROJECT } from '../deploy/make/place.ts'
@@ -79,6 +82,20 @@ test('what is no progress of this operation, or no progress at all, is nothing',
     JSON.stringify({ ...good, text: 'x'.repeat(5000) }),
   ])
     is(await read(bad), null, bad.slice(0, 80))
+})
+
+test('a pipe in the place of what a start says is not waited for, and `progress` never throws', async () => {
+  await using folder = await temporary('progress')
+  const path = progressPath(folder.path)
+  await mkdir(join(path, '..'))
+  is(spawnSync('mkfifo', [path]).status, 0)
+  const read = readProgress(folder.path, { to: 'v1.1.0', startedAt: '' })
+  const late = sleep(2000, 'late', { ref: false })
+  const got = await Promise.race([read, late])
+  if (got === 'late') await writeFile(path, '') // frees the thread that waits
+  is(got, null)
+  const wrong: unknown[] = [undefined, 7, null, {}]
+  for (const text of wrong) progress(text as string, 1, 1)
 })
 
 test.run()

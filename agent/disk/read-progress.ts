@@ -1,8 +1,8 @@
 // What a start says of its long work (handover/progress.ts). Another process writes it, perhaps of a release that nobody knows yet.
 
-import { open } from 'node:fs/promises'
 import type { Operation, StartProgress } from '../words/state.ts'
 import { isCount } from '../words/untrusted.ts'
+import { readSmall } from './disk.ts'
 import { progressPath } from './places.ts'
 
 const READ_MAX_BYTES = 2048
@@ -13,9 +13,9 @@ export async function readProgress(
   { to, startedAt }: Pick<Operation, 'to' | 'startedAt'>,
 ): Promise<StartProgress | null> {
   try {
-    await using file = await open(progressPath(stateDirectory))
-    const { buffer, bytesRead } = await file.read(Buffer.alloc(READ_MAX_BYTES), 0, READ_MAX_BYTES, 0)
-    const told = JSON.parse(buffer.toString('utf8', 0, bytesRead)) as Partial<StartProgress>
+    const told = JSON.parse(
+      (await readSmall(progressPath(stateDirectory), READ_MAX_BYTES)) ?? '',
+    ) as Partial<StartProgress>
     const { tag, at, text, done, total } = told
     if (tag !== to || typeof at !== 'string' || at < startedAt || typeof text !== 'string') return null
     const counts = { ...(isCount(done) ? { done } : {}), ...(isCount(total) ? { total } : {}) }

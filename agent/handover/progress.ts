@@ -22,16 +22,16 @@ export function progress(text: string, done?: number, total?: number): void {
   const isLast = done !== undefined && done === total
   if (performance.now() < next && !isLast) return
   next = performance.now() + EVERY_MS
-  const { service, tag } = ownRelease()
-  const line = text.replaceAll(/\s+/g, ' ').slice(0, TEXT_MAX)
-  const counts = { ...(isCount(done) ? { done } : {}), ...(isCount(total) ? { total } : {}) }
-  const told: StartProgress = { tag, at: new Date().toISOString(), text: line, ...counts }
   try {
+    const { service, tag } = ownRelease()
+    const line = text.replaceAll(/\s+/g, ' ').slice(0, TEXT_MAX)
+    const counts = { ...(isCount(done) ? { done } : {}), ...(isCount(total) ? { total } : {}) }
+    const told: StartProgress = { tag, at: new Date().toISOString(), text: line, ...counts }
+    void notifySystemd([`STATUS=${formatProgress(told)}`])
     const path = progressPath(ownStateDirectory(service))
     writeFileSync(`${path}.new`, JSON.stringify(told), { mode: 0o600 })
     renameSync(`${path}.new`, path)
   } catch {
-    // the folder is there in a managed install only
+    // no text, or no folder: it is there in a managed install only
   }
-  void notifySystemd([`STATUS=${formatProgress(told)}`])
 }
