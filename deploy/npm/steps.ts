@@ -180,7 +180,9 @@ export async function fetch(
 
 /** A sentence: what the registry's signatures say of the packages. Throws BatonError verify_failed if one is wrong. */
 export async function signatures(shop: Workshop, tools: NpmTools, work: string): Promise<string> {
-  const words = [...cli(tools), 'audit', 'signatures', '--omit=dev', '--loglevel=error']
+  // whole, whatever its exit code: the line that says what is wrong stands before the names of all packages
+  const all = ['/bin/sh', '-c', '"$@" 2>&1 || :', 'npm']
+  const words = [...all, ...cli(tools), 'audit', 'signatures', '--omit=dev', '--loglevel=error']
   const cell = { cwd: work, sees: [work], timeoutMs: FETCH_MS }
   const said = await npm(shop, tools, words, cell).catch(reasonOf)
   if (/verified registry signatures?|verified attestations?/.test(said) && !/invalid|missing/.test(said))
@@ -188,9 +190,11 @@ export async function signatures(shop: Workshop, tools: NpmTools, work: string):
   if (/invalid (registry )?(signature|attestation)/i.test(said))
     throw new BatonError('verify_failed', `a signature of the registry is wrong: ${said.slice(0, 800)}`)
   const lines = said.split(' · ').flatMap((part) => part.split('\n'))
-  const why = lines
-    .map((line) => line.replace(/^.*?npm error /, ''))
-    .find((line) => line !== '' && !/^(code|errno|syscall|path) |complete log/.test(line))
+  const why =
+    lines.find((line) => / missing /.test(line)) ??
+    lines
+      .map((line) => line.replace(/^.*?npm error /, ''))
+      .find((line) => line !== '' && !/^(code|errno|syscall|path) |complete log/.test(line))
   return `signatures were not checked: ${why?.slice(0, 200) ?? 'npm does not say why'}`
 }
 

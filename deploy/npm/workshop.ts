@@ -10,6 +10,7 @@ import { basename, isAbsolute, join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { pipeline } from 'node:stream/promises'
 import { BatonError, compareTags, isTag } from '../../agent/words.ts'
+import { assertTrusted } from '../lib/trusted.ts'
 import type { Recipe } from './recipe.ts'
 
 export interface Workshop {
@@ -79,8 +80,9 @@ export function workshopOf(
   }
 }
 
-/** Makes its folders. The service's user reads the feed, and nobody else writes one. */
-export async function openWorkshop({ folder, shared, feed }: Workshop): Promise<void> {
+/** Makes its folders. The service's user reads the feed, and nobody else writes one: else throws BatonError refused. */
+export async function openWorkshop({ folder, shared, feed, builder }: Workshop): Promise<void> {
+  if (builder !== null) await assertTrusted(feed, 'a folder of releases', 'name one of root in `--dir`')
   const own = ['locks', 'empty'].map((name) => join(folder, name))
   for (const path of [feed, ...own, join(shared, 'kit'), join(shared, 'cache')])
     await mkdir(path, { recursive: true, mode: 0o755 })
