@@ -128,7 +128,8 @@ test('`upgrade --all` moves one after the other, stops at the first that fails, 
   await installed(home, 'a', says(moved))
   await installed(home, 'b', `printf '%s\\n' '${JSON.stringify(failed)}'; exit 8`)
   await installed(home, 'c', says(moved))
-  const night = await baton(home, 'upgrade', '--all', '--lock-timeout', '5m', '--allow-irreversible', '--json')
+  const flags = ['--lock-timeout', '5m', '--allow-irreversible', '--now']
+  const night = await baton(home, 'upgrade', '--all', ...flags, '--json')
   is(night.exitCode, 8)
   const services = eventsIn(night.stdout).at(-1)?.['services'] as ServiceMove[]
   equal(
@@ -140,7 +141,9 @@ test('`upgrade --all` moves one after the other, stops at the first that fails, 
     ],
   )
   is(night.stderr.split('\n')[0], 'error: b: it was bad')
-  equal(await calls(home, 'a'), ['upgrade --user --health-timeout 1m --lock-timeout 5m --allow-irreversible --json'])
+  equal(await calls(home, 'a'), [
+    'upgrade --user --health-timeout 1m --lock-timeout 5m --allow-irreversible --now --json',
+  ])
   equal(await calls(home, 'c'), [''])
   const table = (await baton(home, 'upgrade', '--all')).stdout
   match(table, 'a  updated    v1.0.0 to v1.1.0\nb  reverted   v1.0.0 to v1.1.0  it was bad\nc  not tried\n')
@@ -219,13 +222,17 @@ onHost('root runs only programs that nobody else can change, and believes no rec
   await using host = await bootWithReleases([{ tag: 'v1.0.0' }, { tag: 'v1.1.0' }])
   await host.install()
   const text = JSON.parse(await host.ok('cat', '/usr/local/lib/beacon/receipt.json')) as Receipt
-  for (const service of ['evil', 'lax']) {
-    await put(host, `/usr/local/lib/${service}/receipt.json`, JSON.stringify({ ...text, service }))
+  for (const service of ['evil', 'lax', 'node']) {
+    const more = service === 'node' ? { node: '/srv/node' } : {}
+    const executable = `/usr/local/lib/${service}/${service}`
+    await put(host, `/usr/local/lib/${service}/receipt.json`, JSON.stringify({ ...text, service, executable, ...more }))
     await put(host, `/usr/local/lib/${service}/${service}`, `#!/bin/sh\ntouch /run/ran\n`)
     await host.ok('chmod', '755', `/usr/local/lib/${service}/${service}`)
   }
   await host.ok('chown', '-R', 'beacon', '/usr/local/lib/evil')
   await host.ok('chmod', '777', '/usr/local/lib/lax/lax')
+  await put(host, '/srv/node', '#!/bin/sh\ntouch /run/ran\n')
+  await host.ok('chown', 'beacon', '/srv/node')
   const { stdout, code } = await host.cli('status', '--all', '--json')
   is(code, 7, stdout)
   const rows = rowsIn(stdout)
@@ -235,12 +242,13 @@ onHost('root runs only programs that nobody else can change, and believes no rec
       ['beacon', 'v1.0.0', 'answers'],
       ['evil', null, null],
       ['lax', null, null],
+      ['node', null, null],
     ],
   )
   for (const row of rows.slice(1)) match(row.problem ?? '', /root|everybody|user id/)
   match((await host.run(['sh', '/srv/feed/v1.0.0/install.sh', 'status', '--all'])).stdout, /^beacon +v1\.0\.0 /m)
   const night = await host.cli('upgrade', '--all')
-  equal([night.code, /^evil +failed .*\nlax +not tried$/m.test(night.stdout)], [7, true], night.stdout)
+  equal([night.code, /^evil +failed .*\nlax +not tried\nnode +not tried$/m.test(night.stdout)], [7, true], night.stdout)
   match(night.stdout, /^beacon +updated +v1\.0\.0 to v1\.1\.0$/m)
   is((await host.run(['test', '-e', '/run/ran'])).code, 1)
 })

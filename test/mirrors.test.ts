@@ -6,6 +6,7 @@ import { readFile, readdir, writeFile } from 'node:fs/promises'
 import { createServer, type IncomingHttpHeaders } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
+import { Readable } from 'node:stream'
 import { makeDisk } from '../agent/disk/disk.ts'
 import { withMirrors } from '../agent/update/feed/mirrors.ts'
 import { makeDownload } from '../agent/update/steps/download.ts'
@@ -135,6 +136,39 @@ test('if all lie, each is named once, and the bytes are not taken for the publis
   await using dead = await lab([{ assetStatus: 404 }, { assetStatus: 404 }])
   const { message } = await rejects(dead.download())
   for (const { staticUrl } of dead.servers) match(message, staticUrl)
+})
+
+test('a delta that is damaged at every source keeps none of them out: the whole asset comes from the same ones', async () => {
+  const bytesOf = (source: string) => async (asked: { url: string } | string) => {
+    const body = Buffer.from(
+      (typeof asked === 'string' ? asked : asked.url).endsWith('delta') ? 'damaged' : `published, of ${source}`,
+    )
+    return { stream: Readable.from([body]), from: 0, totalBytes: body.length, validator: null } as unknown as Bytes
+  }
+  const [asset, delta] = [
+    { url: 'asset', name: 'asset' },
+    { url: 'delta', name: 'delta' },
+  ]
+  const release = { tag: 'v1.0.0', asset, deltas: [delta] } as unknown as Release
+  const first = { description: 'first', byTag: async () => release, bytes: bytesOf('first') } as unknown as Feed
+  const mirror = { name: 'mirror', source: { url: (path: string) => path, bytes: bytesOf('mirror') } }
+  const told: string[] = []
+  const all = withMirrors(first, [{ ...mirror, close: async () => {} }], 0, (line) => void told.push(line))
+  await all.byTag('v1.0.0')
+  const get = async (one: { url: string }) => {
+    const { stream } = await all.bytes(one, 0, null, new AbortController().signal)
+    return Buffer.concat(await Array.fromAsync(stream)).toString()
+  }
+  is(
+    await fromWhoeverHasIt(
+      all,
+      async () => await get(delta),
+      (text) => text.startsWith('published'),
+    ),
+    'damaged',
+  )
+  is(told.length, 2)
+  is(await get(asset), 'published, of first')
 })
 
 test('no mirror and no prefix sees a token, and the prefix stands before the address of the download', async () => {

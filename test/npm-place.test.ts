@@ -27,10 +27,13 @@ test('a wrong signature is found among however many, and what npm says otherwise
   await using it = await temporary('npm-place')
   const shop = workshopOf(it.path, 'shop', { isRoot: false, feed: null })
   await openWorkshop(shop)
-  if (!(await assertCell(join(shop.folder, 'empty'), null).then(
-    () => true,
-    () => false,
-  ))) return
+  if (
+    !(await assertCell(join(shop.folder, 'empty'), null).then(
+      () => true,
+      () => false,
+    ))
+  )
+    return
   const npm = join(it.path, 'npm/bin/npm-cli.js')
   await mkdir(join(it.path, 'npm/bin'), { recursive: true })
   const tools = { node: process.execPath, npm, sees: [process.execPath], calm: false } as unknown as NpmTools

@@ -1,6 +1,7 @@
 // A feed whose bytes may come from several places. The first source alone says what is a release and what its sums are; a mirror has
 // the same files at `<tag>/<name>`, and nothing that it sends is believed before the sum.
-// Must hold: a source whose bytes were not the published ones is named, and not asked again until the feed is closed.
+// Must hold: a source whose bytes were not the published ones is named, and not asked again until the feed is closed, unless
+// all were left out.
 
 import { BatonError, reasonOf } from '../../words/errors.ts'
 import type { Bytes, Feed, Release } from '../../words/release.ts'
@@ -117,7 +118,9 @@ function chosenAmong(
       alone = used.size > 1 || alone !== null ? { place: null } : null
       used.clear()
       for (const place of places) place.validator = null
-      return left().length > 0
+      if (left().length > 0) return true
+      out.clear() // none is better than another: a file may be damaged at its publisher's
+      return false
     },
     forget() {
       out.clear()

@@ -87,7 +87,7 @@ const NOT_TRIED = { from: null, to: null, outcome: null, error: null, exit: null
 
 /** Throws invalid_request for what can be meant for one service only. */
 function flagsOf({ flags }: Context): string[] {
-  const { release, healthUrl, healthTimeoutMs, lockTimeoutMs, allowIrreversible, rehearse, dryRun } = flags
+  const { release, healthUrl, healthTimeoutMs, lockTimeoutMs, allowIrreversible, rehearse, now, dryRun } = flags
   if (release !== null || healthUrl !== null)
     throw new BatonError('invalid_request', 'expected neither a release nor `--health-url` beside `--all`')
   return [
@@ -97,6 +97,7 @@ function flagsOf({ flags }: Context): string[] {
     durationText(lockTimeoutMs),
     ...(allowIrreversible ? [`--${IRREVERSIBLE_FLAG}`] : []),
     ...(rehearse ? ['--trial'] : []),
+    ...(now ? ['--now'] : []),
     ...(dryRun ? ['--dry-run'] : []),
   ]
 }

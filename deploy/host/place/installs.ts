@@ -73,6 +73,8 @@ async function judged(
       throw new BatonError('refused', `its receipt is that of ${JSON.stringify(receipt.service.slice(0, 40))}`)
     const { program } = layoutOfReceipt(receipt, person)
     if (isRoot()) await assertTrusted(program, 'its program', 'run `install.sh` again')
+    const { node } = receipt
+    if (isRoot() && node !== undefined) await assertTrusted(node, 'its Node', 'run `install.sh` again')
     return { service, receipt, program }
   } catch (cause) {
     return { service, why: reasonOf(cause) }
