@@ -4,7 +4,7 @@ import { readdir } from 'node:fs/promises'
 import { join } from 'node:path'
 import { BatonError } from '../agent/words/errors.ts'
 import { PROJECT } from '../deploy/make/place.ts'
-import { parseRecipe, readRecipe, recipeName } from '../deploy/npm/recipe.ts'
+import { broughtRecipe, parseRecipe, readRecipe, recipeName } from '../deploy/npm/recipe.ts'
 import { changedSince, chooseVersion, type Listed, listedIn } from '../deploy/npm/registry.ts'
 import { differencesOf, treeIn } from '../deploy/npm/tree.ts'
 import { aroundText, configOf, mainOf } from '../deploy/npm/wrap.ts'
@@ -58,6 +58,12 @@ test('a recipe that is not one says what, and where', () => {
     refusalOf(() => parseRecipe([])),
     'an object',
   )
+})
+
+test('a recipe that Baton brings is for its package alone, not for one whose name makes the same file', async () => {
+  const folder = join(PROJECT, 'deploy/npm/recipes')
+  is((await broughtRecipe(folder, 'node-red'))?.package, 'node-red')
+  is(await broughtRecipe(folder, '@node/red'), null)
 })
 
 test('every recipe that Baton brings is valid, and its file has the name of its package', async () => {

@@ -59,7 +59,8 @@ export function recipeName(name: string): string {
 /** The recipe that Baton brings for a package; null: it brings none. */
 export async function broughtRecipe(folder: string, name: string): Promise<Recipe | null> {
   const path = join(folder, `${recipeName(name)}.json`)
-  return existsSync(path) ? await readRecipe(path) : null
+  const recipe = existsSync(path) ? await readRecipe(path) : null
+  return recipe?.package === name ? recipe : null // `@a/b` and `a-b` have the same file
 }
 
 /** Throws BatonError invalid_settings that lists every fault, and where it stands. */
