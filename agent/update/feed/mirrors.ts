@@ -79,6 +79,7 @@ function chosenAmong(
 
   /** From the first that answers; each connection begins with the place after the one that the last has come from. */
   const bytes: Feed['bytes'] = async (asset, from, _validator, signal): Promise<Bytes> => {
+    if (out.size === places.length) out.clear() // none is better than another: its publisher may have damaged a file
     const some = from > 0 && alone?.place ? [alone.place] : left()
     if (from === 0) {
       used.clear()
@@ -118,13 +119,10 @@ function chosenAmong(
       alone = used.size > 1 || alone !== null ? { place: null } : null
       used.clear()
       for (const place of places) place.validator = null
-      if (left().length > 0) return true
-      out.clear() // none is better than another: a file may be damaged at its publisher's
-      return false
+      return left().length > 0
     },
     forget() {
-      out.clear()
-      used.clear()
+      for (const set of [out, used]) set.clear()
       alone = null
     },
   }
