@@ -15,7 +15,7 @@ import { assertSupervised, type Deployment, deployHere, findInstalled } from './
 import { type HostReport, makeReport } from './host/report.ts'
 import { planTakeOver, type TakeOver, takeOver } from './npm-adopt.ts'
 import { toolsFor } from './npm-tools.ts'
-import { type Wish, keptNow, minAgeOf, newestOf, planLines, refuseReplaced, seenOf } from './npm/asked.ts'
+import { type Wish, keptNow, minAgeOf, newestOf, planLines, refuseOlder, refuseReplaced, seenOf } from './npm/asked.ts'
 import { ARGUMENTS } from './npm/command.ts'
 import { broughtRecipe, isPackageName, readRecipe } from './npm/recipe.ts'
 import { changedSince, chooseVersion, integritiesOf, type Listed, type PackageVersion } from './npm/registry.ts'
@@ -144,6 +144,7 @@ async function deployOne(asked: Wish, values: Typed, place: string, report: Host
   if (chosen === null) throw new BatonError('release_not_found', `expected a version of ${kept.package}, found none`)
   for (const note of chosen.notes) report.note(note)
   refuseReplaced(kept, chosen.version)
+  if (receipt !== null && release === 'latest') refuseOlder(kept, chosen.version)
   const tag = `v${chosen.version.version}`
   if (dryRun) {
     report.told(planLines(kept, chosen.version, lasting, registry, receipt !== null))

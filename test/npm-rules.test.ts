@@ -5,6 +5,8 @@ import { join } from 'node:path'
 import { BatonError } from '../agent/words/errors.ts'
 import { PROJECT } from '../deploy/make/place.ts'
 import { broughtRecipe, parseRecipe, readRecipe, recipeName } from '../deploy/npm/recipe.ts'
+import { refuseOlder } from '../deploy/npm/asked.ts'
+import type { ServiceRecord } from '../deploy/npm/workshop.ts'
 import { changedSince, chooseVersion, type Listed, listedIn } from '../deploy/npm/registry.ts'
 import { differencesOf, treeIn } from '../deploy/npm/tree.ts'
 import { aroundText, configOf, mainOf } from '../deploy/npm/wrap.ts'
@@ -124,6 +126,18 @@ test('the newest version up to `latest` is taken that is old enough, in the rang
   match(
     refusalOf(() => chosen({ fitsNode: () => false })),
     /wants Node .*no version of shop would work/,
+  )
+})
+
+test('a run that names no version goes to none older than what was made here', () => {
+  const built = ['9.0.0', '10.0.0'].map((version) => ({ version, at: '', sizeBytes: 0 }))
+  const kept = { package: 'shop', built } as unknown as ServiceRecord
+  const said = (version: string) => refusalOf(() => refuseOlder(kept, { version }))
+  match(said('9.9.9'), /^refused: .* is 9\.9\.9, and 10\.0\.0 was made here before \(`--release 9\.9\.9` goes back/)
+  for (const version of ['10.0.0', '10.0.1']) is(said(version), 'none')
+  is(
+    refusalOf(() => refuseOlder({ ...kept, built: [] }, { version: '1.0.0' })),
+    'none',
   )
 })
 

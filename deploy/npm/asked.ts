@@ -77,6 +77,17 @@ export function refuseReplaced({ package: name, seen }: ServiceRecord, { version
   )
 }
 
+/** Whoever names no version goes to none that is older than what was made here: the newest may have been deprecated since. */
+export function refuseOlder(kept: ServiceRecord, { version }: Pick<PackageVersion, 'version'>): void {
+  const newest = newestOf(kept)
+  if (newest === null || compareTags(`v${version}`, `v${newest}`) >= 0) return
+  throw new BatonError(
+    'refused',
+    `the newest version of ${kept.package} that would be taken is ${version}, and ${newest} was made here before`,
+    { hint: `\`--release ${version}\` goes back to it` },
+  )
+}
+
 export function planLines(
   kept: ServiceRecord,
   { version }: PackageVersion,
