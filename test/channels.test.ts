@@ -75,6 +75,7 @@ test('fuzz: the order of tags is that of semver, and total', async () => {
   await fuzz(fc.tuple(tags, tags, tags), ([a, b, c]) => {
     is(compareTags(a, b), compare(a.slice(1), b.slice(1)), `${a} ${b}`)
     is(Math.sign(panel.compareTags(a, b)), compareTags(a, b), `the panel: ${a} ${b}`)
+    is(panel.compareTags(a, a), 0, `the panel: ${a}`)
     is(compareTags(a, b), 0 - compareTags(b, a))
     is(compareTags(a, b) === 0, a === b)
     if (compareTags(a, b) <= 0 && compareTags(b, c) <= 0) ok(compareTags(a, c) <= 0)

@@ -4,7 +4,7 @@
 export function compareTags(a, b) {
   const [left, right] = [a, b].map((tag) => tag.slice(1).split(/\W/))
   let at = 0
-  while (at < 5 && left[at] === right[at]) at++
+  while (at < left.length && left[at] === right[at]) at++
   const [one, other] = [left[at], right[at]]
   // a prerelease is older than its release; of two prereleases, the one with fewer parts
   if (!one || !other) return one === other ? 0 : !one === (at === 3) ? 1 : -1
