@@ -69,6 +69,8 @@ test('a badge that comes late says the truth: in the middle of the switch, after
     const send = (type: string, body: string) => response.setHeader('content-type', type).end(body)
     if (request.url === '/web/badge.js') return send('text/javascript', script)
     if (request.url === '/admin/update/status') return send('application/json', JSON.stringify(now))
+    if (request.url === '/admin/update') response.statusCode = 409
+    if (request.url === '/admin/update') return send('application/problem+json', '{"code":"update_in_flight"}')
     if (request.url === '/admin/update/check')
       return send('application/json', JSON.stringify({ updateAvailable: true, latest: 'v1.3.0' }))
     return send('text/html', '<script type="module" src="/web/badge.js"></script><baton-badge></baton-badge>')
@@ -98,6 +100,10 @@ test('a badge that comes late says the truth: in the middle of the switch, after
     await says('Updating to v1.1.0 …')
     now.operation = { ...running, outcome: 'cancelled' }
     await says('v1.3.0 is available')
+    // somebody else has begun in this moment
+    now.operation = { ...running, outcome: null }
+    await page.getByRole('button', { name: 'Update' }).click()
+    await says('Updating to v1.1.0 …')
     equal(watched.wrong, [])
   } finally {
     service.close()

@@ -115,13 +115,16 @@ class Badge extends HTMLElement {
   }
 
   async #start() {
+    clearTimeout(this.#timer)
     this.#button.hidden = true
     const before = await ask('GET', '/status')
     const tag = await newest(before.value?.instance.id)
     const begun = tag === null ? {} : await ask('POST', '', { tag })
     if (begun.value !== undefined) this.#followed = { id: begun.value.id, from: before.value?.instance.id, to: tag }
-    else if (begun.status === 409) this.#show('refused')
-    this.#again(begun.status === 409 ? IDLE_MS : POLL_MS)
+    // not if somebody else has begun in this moment
+    const isRefused = begun.status === 409 && begun.code !== 'update_in_flight'
+    if (isRefused) this.#show('refused')
+    this.#again(isRefused ? IDLE_MS : POLL_MS)
   }
 }
 
@@ -155,7 +158,8 @@ async function ask(method, path, body) {
       signal: AbortSignal.timeout(method === 'GET' ? 5000 : 60_000),
       ...(body === undefined ? {} : { body: JSON.stringify(body), headers: { 'content-type': 'application/json' } }),
     })
-    return { status: response.status, value: response.ok ? await response.json() : undefined }
+    const value = await response.json().catch(() => undefined)
+    return { status: response.status, value: response.ok ? value : undefined, code: value?.code }
   } catch {
     return { status: 0, value: undefined }
   }
