@@ -144,7 +144,12 @@ test('`stopped`, and everything is killed while it is copied: the new release do
   await until('all to be gone', () => it.home.pids().length === 0)
   is(readOwed(stateDirectory)?.owes, 'snapshot')
   await writeFile(join(stateDirectory, 'go'), '')
-  await it.home.start({ BATON_NODE: process.execPath }, stateDirectory)
+  // a manager that gives a start 90 s would end the copy, at each start anew
+  await writeFile(join(stateDirectory, 'systemd-notify'), '#!/bin/sh\necho "$@" >> told\n', { mode: 0o755 })
+  const PATH = `${stateDirectory}:${process.env['PATH']}`
+  const notified = { NOTIFY_SOCKET: join(stateDirectory, 'none'), PATH }
+  await it.home.start({ BATON_NODE: process.execPath, ...notified }, stateDirectory)
+  match(readFileSync(join(stateDirectory, 'told'), 'utf8'), /EXTEND_TIMEOUT_USEC=1830000000 /)
   await until(
     'an answer',
     async () =>

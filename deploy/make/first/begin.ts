@@ -172,6 +172,7 @@ function payOwed({ tag }: OwnWords, executable: string, stateDirectory: string):
     ]
     return refuse(`the restore of ${owed.name} was not finished${other}`, `\`${ownWords(again)}\` finishes it`)
   }
+  allowLongStart(3 * owed.plan.timeoutMs) // the command, its check and the folders
   const env = { ...process.env, [PAYS]: stateDirectory }
   const { status } = spawnSync(executable, [], { env, stdio: ['ignore', 'inherit', 'inherit'] })
   if (status !== 0)
