@@ -105,7 +105,7 @@ TEXT
   --prefix DIR           directory of the executable
   --run-as USER          user of a system service
   --no-start             start nothing
-  --accept-unit          allow what the release asks of its unit; -y alone does not
+  --accept-unit          grant the extra systemd permissions that the release requests; -y alone does not
   -q, --quiet            print errors only
   -v, --verbose          say more
 

@@ -220,8 +220,12 @@ async function refuseInherited({ journal }: ManagedInstall): Promise<void> {
 }
 
 function inFlight({ id, kind, startedAt }: Operation): BatonError {
-  return new BatonError('update_in_flight', `an operation is in flight: ${kind} ${id} since ${startedAt}`, {
-    hint: 'wait until it has ended, `GET /admin/update/status` shows it',
-    members: { operationId: id, heldSince: startedAt },
-  })
+  return new BatonError(
+    'update_in_flight',
+    `another operation is in progress: ${kind} ${id}, started at ${startedAt}`,
+    {
+      hint: 'wait for it to finish; `GET /admin/update/status` shows its progress',
+      members: { operationId: id, heldSince: startedAt },
+    },
+  )
 }

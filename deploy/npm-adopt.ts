@@ -2,11 +2,11 @@
 // nothing is done; the former data are copied, never moved; what served before is stopped last and can be started again.
 
 import { join } from 'node:path'
-import { BatonError } from '../agent/words.ts'
+import { BatonError, reasonOf } from '../agent/words.ts'
 import { findInstalled } from './host/deploy.ts'
 import { personOf } from './host/commands/context.ts'
 import { layoutOfReceipt } from './host/place/layout.ts'
-import { type Former, dataOf, findFormer } from './npm/former.ts'
+import { type Former, dataOf, findFormer, wayBack } from './npm/former.ts'
 import type { Recipe } from './npm/recipe.ts'
 import { formatCommand, run } from './lib/shell.ts'
 
@@ -29,8 +29,12 @@ export async function planTakeOver(
     })
   const data = dataOf(former, recipe, typed)
   if (yes) return { former, data }
-  throw new BatonError('refused', `this stops ${former.what}, which stays installed, and copies ${data}`, {
-    hint: `\`--yes\` does it; back: stop the service, and \`${former.back}\``,
+  const does =
+    former.back === null
+      ? `this copies ${data}; ${former.what} stays installed`
+      : `this stops ${former.what}, which stays installed, and copies ${data}`
+  throw new BatonError('refused', does, {
+    hint: `\`--yes\` does it; to go back, stop the service and ${wayBack(former)}`,
   })
 }
 
@@ -45,13 +49,14 @@ export async function takeOver({ former, data }: TakeOver, service: string): Pro
     if (receipt.scope === 'system') await run(['chown', '-Rh', `${receipt.user}:`, receipt.stateDirectory])
     await run([program, 'install', '-y', '--start', `--${receipt.scope}`])
   } catch (cause) {
-    throw new BatonError('service_down', `${former.what} was stopped, and ${service} did not start in its place`, {
+    throw new BatonError('service_down', `could not move ${former.what} to ${service}: ${reasonOf(cause)}`, {
       cause,
-      hint: `the data of ${former.what} are as they were: \`${former.back}\``,
+      hint: `the original data is unchanged; to go back, ${wayBack(former)}`,
     })
   }
   return [
-    `${former.what} is stopped, its data were copied from ${data} to ${receipt.stateDirectory}`,
-    `back: \`${formatCommand([service, 'stop'])}\`, then \`${former.back}\``,
+    ...(former.back === null ? [] : [`${former.what} is stopped`]),
+    `its data was copied from ${data} to ${receipt.stateDirectory}`,
+    `to go back, run \`${formatCommand([service, 'stop'])}\`, then ${wayBack(former)}`,
   ]
 }

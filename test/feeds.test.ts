@@ -600,7 +600,7 @@ test('https: an API that names an asset on plain http is refused, also on this m
   const release = (await feed.latest(NONE)).release ?? (assert.unreachable() as never)
   const asset = { ...release.asset, url: release.asset.url.replace('https:', 'http:') }
   const { message } = await assert.rejects(() => feed.bytes(asset, 0, null, new AbortController().signal))
-  assert.match(message, /^the feed is on https and names plain http: `http:/)
+  assert.match(message, /^the feed uses https but links to a plain http address: `http:/)
 })
 
 test('http: at most five redirects, none to anything but http', async () => {

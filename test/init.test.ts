@@ -138,7 +138,7 @@ test('--try runs what the start script runs before the application, and loads wh
   await shop.write('migrate.js', `throw new Error('no such column')`)
   match(
     (await initIn(shop.path, '--yes', '--try')).stderr,
-    /note: it was not started: running .*migrate\.js.*no such column/s,
+    /note: it was not started: `.*migrate\.js` failed: exit code 1; output: .*no such column/s,
   )
 })
 
@@ -191,7 +191,10 @@ test('the service has the name that its author asks for, and a configuration tha
   )
   await shop.init('--yes', '--service', 'market')
   is((await shop.config())['service'], 'market')
-  await rejects(shop.init('--yes', '--service', 'shop'), /baton\.config\.json names the service otherwise/)
+  await rejects(
+    shop.init('--yes', '--service', 'shop'),
+    /baton\.config\.json already names this service `market`; to rename it, edit that file/,
+  )
 })
 
 test('one database in the state directory is named; of several the author chooses; elsewhere there is none', () => {

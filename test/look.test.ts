@@ -29,7 +29,7 @@ test('a release without the line that embeds the agent fails its build at once: 
   const error = (await rejects(() => tryOut(it.project, it.path))) as BatonError
   is(error.code, 'verify_failed')
   match(error.message, 'expected the agent to answer beside the application, got 200 from the application itself')
-  match(error.message, 'the entry server.js does not embed it')
+  match(error.message, 'server.js may not load the agent, or fewer servers listen than `servers`')
   match(error.hint ?? '', `make \`import 'baton-kit/auto'\` the first line of server.js`)
 
   const made = { scripts: { build: 'make', start: 'node build' } }

@@ -213,7 +213,7 @@ test('settings that cannot be: a prefix without GitHub, by plain http, with cred
   throws(open({ feed: 'github:a/b', downloadPrefix: '/srv' }), /`downloadPrefix`: expected an address/)
   throws(
     open({ feed: 'https://a.example/', downloadPrefix: 'https://mirror.example/' }),
-    /expected a `feed` on GitHub beside it/,
+    /`downloadPrefix` works only with a GitHub `feed`/,
   )
   throws(open({ feed: ['github:a/b', 'ftp://x/'] }), /none of the known forms/)
   throws(open({ feed: [] }), /none of the known forms/)

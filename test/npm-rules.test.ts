@@ -7,6 +7,7 @@ import { PROJECT } from '../deploy/make/place.ts'
 import { broughtRecipe, parseRecipe, readRecipe, recipeName } from '../deploy/npm/recipe.ts'
 import { refuseOlder } from '../deploy/npm/asked.ts'
 import type { ServiceRecord } from '../deploy/npm/workshop.ts'
+import { wayBack } from '../deploy/npm/former.ts'
 import { changedSince, chooseVersion, type Listed, listedIn } from '../deploy/npm/registry.ts'
 import { differencesOf, treeIn } from '../deploy/npm/tree.ts'
 import { aroundText, configOf, mainOf } from '../deploy/npm/wrap.ts'
@@ -125,8 +126,18 @@ test('the newest version up to `latest` is taken that is old enough, in the rang
   )
   match(
     refusalOf(() => chosen({ fitsNode: () => false })),
-    /wants Node .*no version of shop would work/,
+    /requires Node .* but releases run on Node 26\.0\.0 \(no version of shop supports Node 26; to try anyway, set `"anyNode": true` in a recipe/,
   )
+  match(
+    refusalOf(() => chosen({ minAgeMs: 9000 * 86_400_000 })),
+    /younger than .*\(no version of shop is both old enough and not deprecated\)/,
+  )
+})
+
+test('the way back is a command, or a sentence if nothing was stopped', () => {
+  const former = { what: 'x', home: '/', stop: [] }
+  is(wayBack({ ...former, back: 'pm2 start x' }), 'run `pm2 start x`')
+  is(wayBack({ ...former, back: null }), 'start it the way you did before')
 })
 
 test('a run that names no version goes to none older than what was made here', () => {

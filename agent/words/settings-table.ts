@@ -59,9 +59,9 @@ export const LISTENER = {
     group: {
       type: 'string',
       pattern: '^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}$',
-      form: 'the name or the number of a group',
+      form: 'group name or ID',
       description:
-        "group of the unix socket, such as the proxy's. The service's user must be in it: `SupplementaryGroups=` of a drop-in, or `usermod -aG`",
+        "the group that owns the unix socket, for example the proxy's. The service's user must be a member of it: use `SupplementaryGroups=` in a systemd drop-in, or `usermod -aG`",
     },
     tls: {
       type: 'object',

@@ -97,7 +97,7 @@ export const COMMAND = {
       advanced: true,
       type: 'string',
       valueHint: 'sha256:…',
-      description: 'the image must be this one, whatever its tag says',
+      description: 'pull the image with this digest, whatever the tag points to',
     },
     feed: {
       advanced: true,

@@ -108,10 +108,12 @@ async function refuseShared(
   { withShared }: ContainerRequest,
   { report }: Tools,
 ): Promise<void> {
-  const message = `${moved.map((name) => `\`${name}\``).join(', ')} of the same project uses ${variable} too: the next \`up\` moves it as well, untested`
+  const names = moved.map((name) => `\`${name}\``).join(', ')
+  const [use, them] = moved.length === 1 ? ['uses', 'it'] : ['use', 'them']
+  const message = `${names} in the same project also ${use} ${variable}: the next \`docker compose up\` would switch ${them} to the new image, untested`
   if (withShared) return await report({ event: 'warning', message })
   throw new BatonError('refused', message, {
-    hint: 'give each service a variable of its own, or allow it with --with-shared',
+    hint: 'use a separate variable for each service, or pass --with-shared to allow this',
   })
 }
 

@@ -202,8 +202,8 @@ async function provesSame(
   if (lost.length === 0) return
   for (const difference of lost) await report({ event: 'warning', message: formatDifference(difference) })
   const paths = lost.map(({ path }) => path).join(', ')
-  throw new BatonError('verify_failed', `the new container would not equal the old one: ${paths}`, {
-    hint: 'nothing has changed; recreate it by hand, and report this',
+  throw new BatonError('verify_failed', `the new container would differ from the old one: ${paths}`, {
+    hint: 'the old container was not touched; recreate it by hand, and please report this as a bug',
   })
 }
 

@@ -116,7 +116,8 @@ const INSTALL = {
   'accept-unit': {
     type: 'boolean',
     advanced: true,
-    description: 'allow what the release asks of its unit, as the dry run shows it; `-y` alone does not',
+    description:
+      'grant the extra systemd permissions that the release requests (`--dry-run` lists them); `-y` alone does not',
   },
   service: { type: 'boolean', negativeDescription: 'without systemd' },
   start: { type: 'boolean', advanced: true, negativeDescription: 'start nothing' },
@@ -233,7 +234,11 @@ const WORDS: readonly Word[] = [
         required: false,
         description: 'list; restore NAME; back TAG: a release with its data; clean: what was put aside',
       },
-      which: { type: 'positional', required: false, description: 'a name of the list, or a release' },
+      which: {
+        type: 'positional',
+        required: false,
+        description: 'for `restore` and `clean`: a name from `state list`; for `back`: a release tag',
+      },
       ...ACTING,
     },
     act: (context, { act = 'list', which }) => {

@@ -28,7 +28,7 @@ export const OWN_WORDS = {
       try: {
         type: 'boolean',
         default: false,
-        description: 'start it once from source, to see its database and its ports',
+        description: 'start the application once from source to detect its database and ports',
       },
       ...YES,
       ...SCRIPT_FLAGS,
@@ -105,7 +105,11 @@ export const OWN_WORDS = {
       tag: { ...TAG, description: 'the release that is tried (the newest)' },
       ...DIR,
       ...OUT,
-      from: { type: 'string', valueHint: 'vX.Y.Z', description: 'the release that is in use' },
+      from: {
+        type: 'string',
+        valueHint: 'vX.Y.Z',
+        description: 'the release to update from, the one now in use (required)',
+      },
       data: { type: 'string', valueHint: 'path', description: 'a database, or a state directory: it is copied' },
       'start-timeout': { ...DURATION, default: '60s', advanced: true, description: 'for each start' },
       ...OUTPUT_FLAGS,

@@ -134,7 +134,11 @@ async function deltaOf(path: string, sum: string, made: Made, signal: AbortSigna
   const hash = createHash('sha256')
   for await (const part of applyDelta(bytes, before, after.sizeBytes)) hash.update(part)
   const got = hash.digest('hex')
-  if (got !== sum) throw new BatonError('unexpected', `it makes another executable: expected ${sum}, got ${got}`)
+  if (got !== sum)
+    throw new BatonError(
+      'unexpected',
+      `the delta does not reproduce the new executable: expected SHA-256 ${sum}, got ${got}`,
+    )
   const name = `${made.asset}.from-${from.slice(0, 12)}.delta`
   await writeFile(join(made.folder, name), bytes)
   const sha256 = createHash('sha256').update(bytes).digest('hex')

@@ -95,7 +95,7 @@ export async function performHere(what: Performed): Promise<Report> {
 /** `-wal` and `-journal` belong to a database. */
 async function copyData(data: string, state: string, database: string): Promise<void> {
   const found = await stat(data).catch((cause: unknown) => {
-    throw new BatonError('invalid_request', `expected data at ${data}: ${reasonOf(cause)}`)
+    throw new BatonError('invalid_request', `cannot read the data at ${data}: ${reasonOf(cause)}`)
   })
   if (found.isDirectory())
     return await cp(data, state, { recursive: true, mode: 2, filter: (path) => !path.endsWith('/update') })

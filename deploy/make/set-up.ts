@@ -119,7 +119,10 @@ function named(service: string | null, configured: Record<string, unknown> | nul
   if (!isService(service))
     throw new BatonError('invalid_request', `expected a name of a-z, 0-9 and - in --service, got ${shown}`)
   if (configured !== null && configured['service'] !== service)
-    throw new BatonError('refused', `${CONFIG} names the service otherwise, and that file is yours to change`)
+    throw new BatonError(
+      'refused',
+      `${CONFIG} already names this service \`${String(configured['service'])}\`; to rename it, edit that file`,
+    )
   return { service }
 }
 

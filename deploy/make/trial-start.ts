@@ -282,8 +282,9 @@ async function assertAgent(
         hint: 'listen in the main thread, which an update hands over, and give the work to the worker; `--no-check` builds a release that can only be replaced by hand',
       },
     )
-  throw new BatonError('verify_failed', `${expected}: the entry ${entry} does not embed it`, {
-    hint: `${howToEmbed(folder, entry)}, or use \`embed()\`; with \`servers\` in baton.config.json, the agent answers once so many listen`,
+  const why = `${entry} may not load the agent, or fewer servers listen than \`servers\` in baton.config.json says`
+  throw new BatonError('verify_failed', `${expected}: ${why}`, {
+    hint: `${howToEmbed(folder, entry)}, or call \`embed()\`; if \`servers\` is set, check that the application opens that many HTTP servers`,
   })
 }
 

@@ -47,12 +47,10 @@ export async function runToEnd(
   await using started = startProgram(command, at)
   const deadline = performance.now() + mostMs
   while (started.ended() === null && performance.now() < deadline) await sleep(20)
-  const how = started.ended() ?? `no end within ${mostMs / 1000} s`
-  if (how === 'exit code 0') return
-  throw new BatonError(
-    'verify_failed',
-    `running \`${command.join(' ')}\`: expected exit code 0, got ${how}; it said: ${started.said() || 'nothing'}`,
-  )
+  const ended = started.ended()
+  if (ended === 'exit code 0') return
+  const how = ended === null ? `did not finish within ${mostMs / 1000} s` : `failed: ${ended}`
+  throw new BatonError('verify_failed', `\`${command.join(' ')}\` ${how}; output: ${started.said() || 'none'}`)
 }
 
 /** The first good answer of what was started; or a text that says why there is none. `mustBeWell`: only a 2xx will do. */

@@ -6,7 +6,7 @@ export const ARGUMENTS = {
   package: {
     type: 'positional',
     required: false,
-    description: 'its name, with a range if you like: `node-red`, `node-red@4`',
+    description: 'package name, optionally with a version range: `node-red`, `node-red@4`',
   },
   release: { type: 'string', valueHint: 'X.Y.Z|latest', default: 'latest', description: 'the version' },
   name: { type: 'string', valueHint: 'name', description: "of the service (the package's)" },

@@ -12,10 +12,15 @@ export interface Former {
   what: string
   /** home of the user that it runs as */
   home: string
-  /** commands that stop it, and keep it stopped after a boot */
+  /** commands that stop it, and keep it stopped after a boot; none: nobody knows what runs it, so it is not stopped */
   stop: string[][]
-  /** how it comes back, for a person */
-  back: string
+  /** the command by which it comes back; null: nothing was stopped */
+  back: string | null
+}
+
+/** How it comes back, for a person. */
+export function wayBack({ back }: Former): string {
+  return back === null ? 'start it the way you did before' : `run \`${back}\``
 }
 
 /** Null: nothing here runs it. */
@@ -67,7 +72,7 @@ async function globalOf(name: string): Promise<Former | null> {
         what: `the global install in ${join(root, name)}`,
         home: homedir(),
         stop: [],
-        back: 'start it as before',
+        back: null,
       }
   return null
 }

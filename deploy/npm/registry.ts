@@ -93,8 +93,7 @@ export function chooseVersion(listed: Listed, wanted: Wanted, nowMs = Date.now()
   const { name, latest } = listed
   if (release !== 'latest') {
     const one = listed.versions.find(({ version }) => version === release)
-    if (one === undefined)
-      throw new BatonError('release_not_found', `expected ${name} ${release} in the registry, found none`)
+    if (one === undefined) throw new BatonError('release_not_found', `${name} ${release} is not in the registry`)
     const fault = faultOf(one, wanted, nowMs)
     if (fault === null) return { version: one, notes: [] }
     throw new BatonError('refused', `${name} ${fault}`, hintFor(listed, wanted, nowMs))
@@ -119,7 +118,7 @@ export function chooseVersion(listed: Listed, wanted: Wanted, nowMs = Date.now()
 function faultOf(one: PackageVersion, { fitsNode, nodeVersion, minAgeMs }: Wanted, nowMs: number): string | null {
   const { version, deprecated, node, publishedMs } = one
   if (deprecated !== null) return `${version} is deprecated: ${deprecated.slice(0, 200)}`
-  if (!fitsNode(one)) return `${version} wants Node ${node ?? ''}, and a release runs on Node ${nodeVersion}`
+  if (!fitsNode(one)) return `${version} requires Node ${node ?? ''} but releases run on Node ${nodeVersion}`
   if (minAgeMs > 0 && publishedMs !== null && nowMs - publishedMs < minAgeMs)
     return `${version} is younger than \`--min-age\`: published ${new Date(publishedMs).toISOString().slice(0, 16)}Z`
   return null
@@ -127,13 +126,14 @@ function faultOf(one: PackageVersion, { fitsNode, nodeVersion, minAgeMs }: Wante
 
 /** The newest one that would work. */
 function hintFor({ versions, name }: Listed, wanted: Wanted, nowMs: number): { hint: string } {
-  const works = versions.findLast((one) => faultOf(one, wanted, nowMs) === null)
-  return {
-    hint:
-      works === undefined
-        ? `no version of ${name} would work; a recipe with "anyNode": true tries it all the same`
-        : `the newest one that would work is ${works.version}: \`--release ${works.version}\``,
-  }
+  const newestBy = (rules: Wanted) => versions.findLast((one) => faultOf(one, rules, nowMs) === null)
+  const works = newestBy(wanted)
+  if (works !== undefined)
+    return { hint: `the newest one that would work is ${works.version}: \`--release ${works.version}\`` }
+  if (newestBy({ ...wanted, fitsNode: () => true }) === undefined)
+    return { hint: `no version of ${name} is both old enough and not deprecated` }
+  const [node] = wanted.nodeVersion.split('.')
+  return { hint: `no version of ${name} supports Node ${node}; to try anyway, set \`"anyNode": true\` in a recipe` }
 }
 
 export function integritiesOf({ versions }: Listed): Record<string, string> {

@@ -188,7 +188,7 @@ export async function signatures(shop: Workshop, tools: NpmTools, work: string):
   if (/verified registry signatures?|verified attestations?/.test(said) && !/invalid|missing/.test(said))
     return said.trim().split('\n').filter(Boolean).slice(1).join('; ').slice(0, 200) || 'signatures verified'
   if (/invalid (registry )?(signature|attestation)/i.test(said))
-    throw new BatonError('verify_failed', `a signature of the registry is wrong: ${said.slice(0, 800)}`)
+    throw new BatonError('verify_failed', `npm found an invalid signature or attestation: ${said.slice(0, 800)}`)
   const lines = said.split(' · ').flatMap((part) => part.split('\n'))
   const why =
     lines.find((line) => / missing /.test(line)) ??

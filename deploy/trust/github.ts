@@ -171,9 +171,8 @@ async function download(url: string, name: string, accept: string, token: string
     signal: AbortSignal.timeout(TIMEOUT_MS),
   })
   const bytes = Buffer.from(await answer.arrayBuffer())
-  if (answer.ok && bytes.length <= FILE_MAX_BYTES) return bytes
-  throw new BatonError(
-    'check_failed',
-    `fetching ${name}: expected 200 and at most ${FILE_MAX_BYTES} bytes, got ${answer.status}`,
-  )
+  if (!answer.ok) throw new BatonError('check_failed', `cannot download ${name}: HTTP status ${answer.status}`)
+  if (bytes.length <= FILE_MAX_BYTES) return bytes
+  const fault = `it has ${bytes.length} bytes, the limit is ${FILE_MAX_BYTES}`
+  throw new BatonError('check_failed', `cannot download ${name}: ${fault}`)
 }

@@ -36,7 +36,7 @@ test('a service that is silent for less than it may is waited for; beyond that i
   is(ended.outcome, 'updated')
   const silent = { status: async () => null } as Partial<Client> as Client
   const fault = await rejects(follow(silent, 'x', { stage: () => {}, bytes: () => {} }, 300), withCode('service_down'))
-  match(fault.message, /nobody has answered for/)
+  match(fault.message, /the service has not responded for/)
 })
 
 test('what is awaited under a limit gives what it gives, or its own fault; beyond the limit it is late, and a later fault is not heard', async () => {

@@ -254,11 +254,14 @@ test('refuses a variable that another service takes too; with --with-shared says
     deployIn(engine, { container: name, release: 'v1.1.0', dryRun: true }),
     withCode('refused'),
   )
-  match(error.message, /^`worker` of the same project uses BEACON_TAG too: the next `up` moves it as well, untested$/)
+  match(
+    error.message,
+    /^`worker` in the same project also uses BEACON_TAG: the next `docker compose up` would switch it to the new image, untested$/,
+  )
   match((error as { hint?: string }).hint ?? '', /--with-shared/)
   const ended = await deployIn(engine, { container: name, release: 'v1.1.0', withShared: true, dryRun: !isLong })
   equal(ended.outcome, isLong ? 'updated' : 'planned')
-  ok(ended.events.some((event) => event.event === 'warning' && /`worker` .* uses BEACON_TAG too/.test(event.message)))
+  ok(ended.events.some((event) => event.event === 'warning' && /`worker` .* also uses BEACON_TAG/.test(event.message)))
   ok(
     ended.events.some(
       (event) => event.event === 'plan' && event.plan.some((line) => line.endsWith('moves worker too')),

@@ -513,7 +513,7 @@ test('the rules: what the configuration allows at most, each kept over a change 
   )
   await page.fill('#ruleAge', '3d')
   await page.keyboard.press('Enter')
-  await shown(page, '#notice', 'The rules are saved.')
+  await shown(page, '#notice', 'Rules saved.')
   assert.equal(stub.world.policy, {
     zone: 'Europe/Berlin',
     skip: 'v1.1.7',

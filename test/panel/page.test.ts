@@ -41,7 +41,7 @@ test('a new process of another version is not success either: after a while the 
   stub.world.status = { ...stub.world.status, instance: instance('v0.9.0', secondsAgo(0)) }
   await advanceTo(page, '#detail', /^The journal says it is finished, but v0\.9\.0 answers\. Waiting for v1\.1\.0\.$/)
   await advanceTo(page, '#outcomeTitle', /^Not confirmed$/)
-  await shown(page, '#outcomeText', 'The journal says it went well, but v0.9.0 answers where v1.1.0 was expected.')
+  await shown(page, '#outcomeText', 'The update log reports success, but v0.9.0 is running instead of v1.1.0.')
   stub.world.status = { ...stub.world.status, instance: instance('v1.1.0', secondsAgo(0)) }
   await advanceTo(page, '#outcomeTitle', /^Updated to v1\.1\.0$/)
   assertQuiet(watched)
@@ -276,7 +276,7 @@ test('after a rollback nothing is up to date until the feed was asked again, and
   while (lost < 1) await sleep(20)
   assert.not.match(await page.innerText('main'), /newest release|up to date/)
   await page.unrouteAll()
-  await shown(page, '#update', 'Return to v1.1.0')
+  await shown(page, '#update', 'Go back to the newer v1.1.0')
   assertQuiet(watched)
 })
 

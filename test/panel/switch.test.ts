@@ -72,7 +72,7 @@ test('update and rollback, clicked through: each is believed only when the new i
   assert.is(last.instance.version, 'v1.0.0')
   assert.is.not(last.instance.id, mid.instance.id)
   // what is offered is what is kept: once, and without a download
-  await shown(page, '#update', 'Return to v1.1.0')
+  await shown(page, '#update', 'Go back to the newer v1.1.0')
   assert.is(await page.isVisible('#backup'), false)
   const before = service.feed.requests.length
   await click(page, '#update')

@@ -96,7 +96,7 @@ export function neighbourhoodOf(homes: readonly string[]): Neighbourhood {
     check(url, failure) {
       const { hostname, protocol } = url
       if (protocol === 'http:' && !isPlain) {
-        throw new BatonError(failure, `the feed is on https and names plain http: ${shown(url)}`)
+        throw new BatonError(failure, `the feed uses https but links to a plain http address: ${shown(url)}`)
       }
       if (names.has(hostname)) return
       const reach = isLoopback(hostname) ? 'loopback' : isLiteral(hostname) ? reachOf(plain(hostname)) : 'public'

@@ -89,7 +89,7 @@ function mirrorOf(name: string, parsed: FeedSetting, means: FeedMeans): Mirror {
 /** The downloads of a repository, each address behind a prefix. Throws BatonError invalid_settings. */
 function prefixedSource(prefix: string, parsed: FeedSetting, means: FeedMeans): Mirror {
   if (parsed.kind !== 'github')
-    throw new BatonError('invalid_settings', '`downloadPrefix`: expected a `feed` on GitHub beside it')
+    throw new BatonError('invalid_settings', '`downloadPrefix` works only with a GitHub `feed`')
   const { web, repository } = parsed
   const at = parseFeedSetting(prefix)
   if (at.kind !== 'web' || (at.base.startsWith('http:') && web.startsWith('https:')))

@@ -100,7 +100,7 @@ export function makeSignedFeed(options: SignedOptions): Feed {
       const signed = (await refresh(signal)).find((release) => release.tag === tag)
       if (signed === undefined) throw await unsigned(tag, signal)
       if (signed.yanked !== null) {
-        throw new BatonError('yanked', `${tag} was yanked: ${signed.yanked}`, { hint: 'name another release' })
+        throw new BatonError('yanked', `${tag} was yanked: ${signed.yanked}`, { hint: 'choose another release' })
       }
       return usableOf(tag, await judge(signed, signal))
     },

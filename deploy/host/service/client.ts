@@ -148,7 +148,7 @@ export async function follow(client: Client, id: string, watcher: Watcher, silen
     if (said !== null && said !== waits) watcher.note?.((waits = said))
     tell(performance.now() - lastAnswer)
     if (performance.now() - lastAnswer > silenceMs) {
-      throw new BatonError('service_down', `nobody has answered for ${Math.round(silenceMs / 1000)} seconds`)
+      throw new BatonError('service_down', `the service has not responded for ${Math.round(silenceMs / 1000)} seconds`)
     }
     await sleep(POLL_MS)
   }
@@ -200,7 +200,7 @@ function tellsOfSilence(mostMs: number, note?: (message: string) => void): (sile
     if (silentMs < nextMs) return
     nextMs = silentMs * 2
     const [now, most] = [silentMs, mostMs].map((ms) => Math.round(ms / 1000))
-    note?.(`nobody has answered for ${now} s: it may be starting, for at most ${most} s`)
+    note?.(`the service has not responded for ${now} s: it may be starting, for at most ${most} s`)
   }
 }
 

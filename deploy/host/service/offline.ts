@@ -169,8 +169,8 @@ async function makeWay({ service }: Receipt, supervisor: Supervisor, client: Cli
   const state = await supervisor.state()
   if (!state.active && state.word !== 'activating') return state
   if ((await client.status()) !== null) {
-    throw new BatonError('locked', `${service} has been started meanwhile`, {
-      hint: 'try again: it does the work itself',
+    throw new BatonError('locked', `${service} was started in the meantime`, {
+      hint: 'run the command again; the running service will handle it',
     })
   }
   if (state.word === 'activating' && !isLooping(state)) {
