@@ -145,7 +145,8 @@ function restOf({ install, settings }: UpdaterOptions, isNow: () => boolean): No
   return async (operation, signal) => {
     const busy = busyOf(settings.busy, operation, (await install.journal.read()).history)
     const { busyMaxMs } = settings.update
-    await restFirst({ works: ownWorks(), busyMaxMs, busy, isNow }, operation, signal)
+    const warn = (message: string) => settings.log({ event: 'warning', message })
+    await restFirst({ works: ownWorks(), busyMaxMs, busy, isNow, warn }, operation, signal)
   }
 }
 

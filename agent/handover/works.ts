@@ -6,8 +6,6 @@ export interface Work {
   reason: string
   /** milliseconds of a monotonic clock */
   sinceMs: number
-  /** the switch that is under way waits for it no longer */
-  isGivenUp?: true
 }
 
 export interface WorkCalls {
@@ -21,7 +19,10 @@ export interface WorkCalls {
 }
 
 export interface Works extends WorkCalls {
+  /** what a switch waits for */
   underWay(): readonly Work[]
+  /** What is under way now is waited for no longer, unless this process serves on. */
+  giveUp(): void
   /** A switch is asked for: whoever awaits `whenQuiet` begins nothing. */
   hold(): void
   /** This process serves on. */
@@ -41,6 +42,8 @@ export function ownWorks(): Works {
 
 export function makeWorks(): Works {
   const works = new Set<Work>()
+  let givenUp = new Set<Work>()
+  const underWay = () => [...works].filter((work) => !givenUp.has(work))
   let held: { promise: Promise<void>; resolve(): void } | null = null
   const begin = (reason: string): (() => void) => {
     const work = { reason: reason.slice(0, REASON_MAX), sinceMs: performance.now() }
@@ -54,14 +57,15 @@ export function makeWorks(): Works {
       end()
     }
   }
-  const busy = (reason: string, work?: PromiseLike<unknown> | (() => unknown)) => {
+  const busy = (...[reason, work]: [string, (PromiseLike<unknown> | (() => unknown))?]) => {
     const end = begin(reason)
     return work === undefined ? end : during(end, work)
   }
   return {
     busy: busy as WorkCalls['busy'],
     whenQuiet: () => held?.promise ?? Promise.resolve(),
-    underWay: () => [...works],
+    underWay,
+    giveUp: () => void (givenUp = new Set(works)),
     hold: () => {
       let resolve = () => {}
       held ??= { promise: new Promise<void>((done) => (resolve = done)), resolve: () => resolve() }
@@ -69,10 +73,11 @@ export function makeWorks(): Works {
     resume: () => {
       held?.resolve()
       held = null
+      givenUp = new Set()
     },
     async rest(ms) {
       const until = performance.now() + ms
-      while (works.size > 0 && performance.now() < until) await new Promise((done) => setTimeout(done, LOOK_MS))
+      while (underWay().length > 0 && performance.now() < until) await new Promise((done) => setTimeout(done, LOOK_MS))
     },
   }
 }

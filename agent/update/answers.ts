@@ -103,8 +103,8 @@ export async function statusOf(
   const state = await install.journal.read()
   const operation = newestOf(state.operation, running)
   const isInFlight = operation !== null && operation.outcome === null
-  const starting =
-    isInFlight && operation.stage === 'restart' ? await readProgress(install.stateDirectory, operation) : null
+  const isStarting = isInFlight && operation.stage === 'restart' && unprovenOf(state.probation) === null
+  const starting = isStarting ? await readProgress(install.stateDirectory, operation) : null
   if (operation !== null && starting !== null) operation.starting = starting
   // During a restart the backup is the release that ran before. Asking the file would start a process at the worst moment.
   const backupTag = async () =>

@@ -186,10 +186,7 @@ function quietOptions(here: Here, holder: DoorHolder, giving: QuietOptions['givi
   return {
     ...options,
     giving,
-    isAtWork: () =>
-      ownWorks()
-        .underWay()
-        .some(({ isGivenUp }) => isGivenUp !== true),
+    isAtWork: () => ownWorks().underWay().length > 0,
     keepEnding: (descriptors) => holder.give({ type: 'ending' }, descriptors),
     isPatient: kind === 'update',
     onPause() {

@@ -13,29 +13,32 @@ const LOOK_MS = 50
 const GIVES_UP_MAX = 5
 
 export interface RestOptions {
-  works: Pick<Works, 'hold' | 'underWay'>
+  works: Pick<Works, 'hold' | 'underWay' | 'giveUp'>
   busyMaxMs: number
   /** what becomes of work that does not end in time */
   busy: Busy
   /** whether a person goes on without waiting */
   isNow(): boolean
+  /** told what is ended */
+  warn(message: string): void
 }
 
 /** Throws busy if the work does not end in time and `busy` is `give-up`. */
 export async function restFirst(options: RestOptions, operation: Operation, signal: AbortSignal): Promise<void> {
-  const { works, busyMaxMs, busy, isNow } = options
+  const { works, busyMaxMs, busy, isNow, warn } = options
   works.hold()
   const until = performance.now() + busyMaxMs
   try {
     for (let left = works.underWay(); left.length > 0; left = works.underWay()) {
       const what = named(left)
       const isLate = performance.now() > until
-      if (isNow() || (isLate && busy === 'cut')) {
-        for (const work of left) work.isGivenUp = true
-        return
+      if (isLate && busy === 'give-up' && !isNow())
+        throw blameless('busy', `${what}: did not end within ${durationText(busyMaxMs)} (\`busyMax\`)`)
+      if (isLate || isNow()) {
+        warn(`the switch ends work of the application: ${what}`)
+        return works.giveUp()
       }
       operation.waits = [{ code: 'work', says: `it waits for ${what}`, count: left.length, why: what }]
-      if (isLate) throw blameless('busy', `${what}: did not end within ${durationText(busyMaxMs)} (\`busyMax\`)`)
       await sleep(LOOK_MS, undefined, { signal })
     }
   } finally {

@@ -149,9 +149,11 @@ function lastLine({
   stage,
   error,
   handover,
+  waits,
 }: Operation | (OperationReport & Operation)): string {
   const what = `${kind} ${from} to ${to ?? 'the latest release'}`
-  if (outcome === null) return `${what}: in the ${stage} stage`
+  if (outcome === null)
+    return `${what}: in the ${stage} stage${waits === undefined ? '' : `; ${waits.map(({ says }) => says).join('; ')}`}`
   const pause = formatPause(handover ?? {})
   const at = `${finishedAt === null ? '' : ` at ${finishedAt}`}${pause === null ? '' : `, ${pause}`}`
   return `${what}: ${outcome}${at}${error === null ? '' : ` (${error.message})`}`

@@ -50,6 +50,9 @@ export interface Watcher {
 
 const SNAPSHOT = { state: 'snapshot' }
 const POLL_MS = 200
+/** how long a question may take before what the new release says is told */
+const TOLD_MS = 1000
+const always = () => true
 /** how long the service may stay silent before it counts as down; a stop-first switch is silent while the new release starts */
 const SILENCE_MS = 90_000
 /** what a switch takes beside the starts of two releases */
@@ -125,8 +128,15 @@ export async function follow(client: Client, id: string, watcher: Watcher, silen
   let waits: string | null = null
   let last: Operation | null = null
   let lastAnswer = performance.now()
+  const tellStarting = (said: string | null | undefined): void => {
+    if (said && said !== waits) watcher.note?.((waits = said))
+  }
   for (;;) {
-    const status = await client.status()
+    const asked = client.status()
+    // while clients wait for the new release, so does this question
+    while (last !== null && !(await Promise.race([asked.then(always, always), sleep(TOLD_MS).then(() => false)])))
+      tellStarting(await watcher.starting?.(last))
+    const status = await asked
     const operation = status === null ? null : operationWith(status, id)
     if (status !== null) {
       lastAnswer = performance.now()
@@ -143,9 +153,8 @@ export async function follow(client: Client, id: string, watcher: Watcher, silen
       if (operation.outcome !== null) return operation
     }
     const starting = operation?.starting === undefined ? null : formatProgress(operation.starting)
-    const told = operation === null && last !== null ? ((await watcher.starting?.(last)) ?? null) : starting
-    const said = told ?? operation?.waits?.at(-1)?.says ?? null
-    if (said !== null && said !== waits) watcher.note?.((waits = said))
+    const told = operation === null && last !== null ? await watcher.starting?.(last) : starting
+    tellStarting(told ?? operation?.waits?.at(-1)?.says)
     tell(performance.now() - lastAnswer)
     if (performance.now() - lastAnswer > silenceMs) {
       throw new BatonError('service_down', `the service has not responded for ${Math.round(silenceMs / 1000)} seconds`)
