@@ -1,7 +1,9 @@
 // `deploy-npm.sh --adopt`: takes the data of a former install of the same package over into one of Baton. Must hold: without `--yes`
 // nothing is done; the former data are copied, never moved; what served before is stopped last and can be started again.
 
-import { join } from 'node:path'
+import { lstat, realpath } from 'node:fs/promises'
+import { resolve } from 'node:path'
+import type { Receipt } from '../agent/install.ts'
 import { BatonError, reasonOf } from '../agent/words.ts'
 import { findInstalled } from './host/deploy.ts'
 import { personOf } from './host/commands/context.ts'
@@ -38,6 +40,17 @@ export async function planTakeOver(
   })
 }
 
+/** Root reads nothing itself: the folder is another user's, who may put a link in its place at any time. */
+async function copyData(data: string, { scope, user, stateDirectory }: Receipt): Promise<void> {
+  if (scope === 'user') return void (await run(['cp', '-a', `${data}/.`, `${stateDirectory}/`]))
+  if ((await realpath(data)) !== resolve(data))
+    throw new BatonError('refused', `expected a folder at ${data}, and no link on the way to it`)
+  const { uid, gid } = await lstat(data)
+  const reads = ['setpriv', `--reuid=${uid}`, `--regid=${gid}`, '--clear-groups', 'tar', '-C', data, '-c', '.']
+  const writes = ['setpriv', `--reuid=${user}`, `--regid=${user}`, '--init-groups', 'tar', '-C', stateDirectory, '-xo']
+  await run(['bash', '-o', 'pipefail', '-c', `${formatCommand(reads)} | ${formatCommand(writes)}`])
+}
+
 /** The service is installed and does not run yet. Resolves to sentences. */
 export async function takeOver({ former, data }: TakeOver, service: string): Promise<string[]> {
   const receipt = await findInstalled(service)
@@ -45,8 +58,7 @@ export async function takeOver({ former, data }: TakeOver, service: string): Pro
   const { program } = layoutOfReceipt(receipt, personOf(process.env))
   for (const command of former.stop) await run(command)
   try {
-    await run(['cp', '-a', `${join(data)}/.`, `${receipt.stateDirectory}/`])
-    if (receipt.scope === 'system') await run(['chown', '-Rh', `${receipt.user}:`, receipt.stateDirectory])
+    await copyData(data, receipt)
     await run([program, 'install', '-y', '--start', `--${receipt.scope}`])
   } catch (cause) {
     throw new BatonError('service_down', `could not move ${former.what} to ${service}: ${reasonOf(cause)}`, {
