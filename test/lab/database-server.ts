@@ -102,7 +102,7 @@ async function postgres(home: string, data: string, as: object): Promise<Begun> 
 }
 
 async function mariadb(home: string, data: string, as: object): Promise<Begun> {
-  const own = { ...as, cwd: home }
+  const own = { ...as, cwd: home, env: { ...process.env, TMPDIR: home } } // it runs as another user, who may not write ours
   await run(
     'mariadb-install-db',
     ['--no-defaults', `--datadir=${data}`, '--auth-root-authentication-method=normal', '--skip-test-db'],
