@@ -53,7 +53,7 @@ test('a shell is first: the panel is told 409, and since when', async () => {
     is(status, 409, body)
     const problem = JSON.parse(body) as Record<string, unknown>
     is(problem['code'], 'update_in_flight')
-    match(body, /since 20\d\d-/)
+    match(body, /started at 20\d\d-/)
   }
   is((await shell).code, 0)
   const { operation, instance } = await host.status()
