@@ -82,7 +82,7 @@ test('`--trial` is a word of a dry run: an upgrade rehearses by itself', async (
 
 test('only an upgrade takes the word, and its usage says what it means', async () => {
   await using service = await serve(TRIED)
-  match(await told(service, ['upgrade', '--help']), /--allow-irreversible .*no rollback without the snapshot/)
+  match(await told(service, ['upgrade', '--help']), /--allow-irreversible .*an update that cannot be rolled back/)
   for (const word of ['rollback', 'install', 'status']) {
     match(await told(service, [word, '--allow-irreversible'], 2), 'there is no flag `--allow-irreversible` here')
   }

@@ -115,7 +115,7 @@ for (const [title, body, expected] of [
   ],
   ['says nothing', 'exit 0', /expected it to say `<service> vX\.Y\.Z`, got ""$/],
   ['says more than that', 'echo beacon v1.1.0; echo and more', /got "beacon v1\.1\.0\\nand more\\n"$/],
-  ['says what is no tag', 'echo beacon v1.1.0-rc1', /got "beacon v1\.1\.0-rc1\\n"$/],
+  ['says what is no tag', 'echo beacon v1.1.0-rc-1', /got "beacon v1\.1\.0-rc-1\\n"$/],
   ['draws on the terminal', 'printf "beacon \\033[2Jv1.1.0\\n"', /got "beacon \\u001b\[2Jv1\.1\.0\\n"$/],
   ['never stops talking', 'yes', /expected one line, got much more$/],
   [

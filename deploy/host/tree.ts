@@ -301,7 +301,8 @@ export const COMMAND_FLAGS: Readonly<Flags> = Object.fromEntries(WORDS.flatMap((
 
 /** Runs one command and returns its exit code; never throws. */
 export async function runCommand(argv: readonly string[], build: HostProgram): Promise<number> {
-  process.stdout.on('error', () => {}) // the reader has gone, as `head` does: the work goes on
+  // the reader has gone, as `head` does: the work goes on
+  if (process.stdout.listenerCount('error') === 0) process.stdout.on('error', () => {})
   const { service, tag } = build
   const about = { command: argv[0] ?? '', service }
   let report: HostReport = makeReport({ json: argv.includes('--json'), quiet: false, verbose: false, about })
