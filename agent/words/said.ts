@@ -33,6 +33,12 @@ export function tells(line: string): boolean {
   return !/^\s*at |^Node\.js v/.test(line) && /[\p{L}\p{N}]/u.test(line)
 }
 
+/** `a, b and 3 more`: at most `most` of the names. */
+export function formatNames(names: readonly string[], most: number, between = ', '): string {
+  const shown = names.slice(0, most).join(between)
+  return names.length > most ? `${shown} and ${names.length - most} more` : shown
+}
+
 /** Fit for a terminal, on one line. */
 export function plainOf(text: string): string {
   return stripVTControlCharacters(text)

@@ -1,7 +1,7 @@
 // The part of a deployment before the old container is touched: finds the image, refuses what would be lost, creates a successor
 // and proves that it equals the old container. Must hold: every exit that is not success leaves nothing of the successor.
 
-import { BatonError } from '../../agent/words.ts'
+import { BatonError, formatNames } from '../../agent/words.ts'
 import { formatDuration } from '../lib/progress.ts'
 import { type Composed, composeFor, composeProjectOf, refuseScaled } from './compose.ts'
 import { compare, type Difference, formatDifference, unexplained } from './difference.ts'
@@ -222,9 +222,7 @@ async function refuse(
 
 async function warnOfChanges(changes: readonly string[], report: ContainerReport): Promise<void> {
   if (changes.length === 0) return
-  const shown = changes.slice(0, 5).join(', ')
-  const more = changes.length > 5 ? ` and ${changes.length - 5} more` : ''
-  const message = `not on a volume, and so not carried: ${shown}${more} (they stay in the old container)`
+  const message = `not on a volume, and so not carried: ${formatNames(changes, 5)} (they stay in the old container)`
   await report({ event: 'warning', message })
 }
 

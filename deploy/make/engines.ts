@@ -3,6 +3,7 @@
 
 import { realpath } from 'node:fs/promises'
 import { satisfies, validRange } from 'semver'
+import { formatNames } from '../../agent/words.ts'
 import { broughtVersion } from './node.ts'
 import { packagesOf } from './packages.ts'
 
@@ -36,6 +37,5 @@ export async function foreignEngines(folder: string): Promise<string | null> {
     excludesNode(engines?.node, version) ? [`${name} ${own} (${String(engines?.node)})`] : [],
   )
   if (named.length === 0) return null
-  const more = named.length > NAMED_MAX ? ` and ${named.length - NAMED_MAX} more` : ''
-  return `the release runs on Node ${version}, which \`engines\` of ${named.slice(0, NAMED_MAX).join(', ')}${more} leaves out: a newer version may allow it`
+  return `the release runs on Node ${version}, which \`engines\` of ${formatNames(named, NAMED_MAX)} leaves out: a newer version may allow it`
 }

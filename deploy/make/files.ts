@@ -4,7 +4,7 @@
 
 import { lstat, readdir, readFile, readlink, realpath, stat } from 'node:fs/promises'
 import { isAbsolute, join, matchesGlob, posix } from 'node:path'
-import { BatonError } from '../../agent/words.ts'
+import { BatonError, formatNames } from '../../agent/words.ts'
 import type { ArchiveFile } from './archive.ts'
 import { isInside, layoutFault, packageWith, toArchive } from './layout.ts'
 import { packagesOf } from './packages.ts'
@@ -56,8 +56,7 @@ export async function linksOut(files: readonly ArchiveFile[]): Promise<string[]>
 /** A sentence about `linksOut`; null for none. */
 export function formatLinksOut(links: readonly string[]): string | null {
   if (links.length === 0) return null
-  const more = links.length > NAMED_MAX ? ` and ${links.length - NAMED_MAX} more` : ''
-  return `${links.length === 1 ? 'a link leads' : `${links.length} links lead`} out of the release: ${links.slice(0, NAMED_MAX).join(', ')}${more}; what they point to is not packed`
+  return `${links.length === 1 ? 'a link leads' : `${links.length} links lead`} out of the release: ${formatNames(links, NAMED_MAX)}; what they point to is not packed`
 }
 
 function isExcluded(path: string, { exclude }: Project): boolean {

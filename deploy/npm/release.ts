@@ -5,7 +5,7 @@
 
 import { mkdir, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { BatonError, compareTags } from '../../agent/words.ts'
+import { BatonError, compareTags, formatNames } from '../../agent/words.ts'
 import type { PackageVersion } from './registry.ts'
 import { type Recipe, withoutRecipe } from './recipe.ts'
 import { fetch, inside, lock, manifestIn, signatures, type NpmTools } from './steps.ts'
@@ -155,8 +155,7 @@ function aboutTree({ excludesNode }: Making, tree: readonly Locked[], scripts: r
   const nameOf = ({ name, version }: Locked) => `${name}@${version}`
   const unrun = tree.filter(({ hasScript, name }) => hasScript && !scripts.includes(name)).map(nameOf)
   const foreign = tree.filter(({ node }) => excludesNode(node)).map((one) => `${nameOf(one)} (${one.node})`)
-  const list = (all: readonly string[]) =>
-    `${all.slice(0, 8).join(', ')}${all.length > 8 ? ` and ${all.length - 8} more` : ''}`
+  const list = (all: readonly string[]) => formatNames(all, 8)
   return [
     `${tree.length} packages`,
     ...(scripts.length === 0

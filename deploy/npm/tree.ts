@@ -1,6 +1,6 @@
 // The tree of packages that a lock file names. Pure. Must hold: every package comes from the registry by its name, with an integrity.
 
-import { BatonError } from '../../agent/words.ts'
+import { BatonError, formatNames } from '../../agent/words.ts'
 import { isPackageName } from './recipe.ts'
 
 export interface Locked {
@@ -42,8 +42,7 @@ export function treeIn(text: string, registry: string): Locked[] {
     ]
   })
   if (faults.length === 0) return all
-  const more = faults.length > 5 ? ` and ${faults.length - 5} more` : ''
-  throw new BatonError('refused', `expected packages of the registry only: ${faults.slice(0, 5).join('; ')}${more}`)
+  throw new BatonError('refused', `expected packages of the registry only: ${formatNames(faults, 5, '; ')}`)
 }
 
 function hostOf(address: string): string {
@@ -61,8 +60,7 @@ export function differencesOf(before: readonly Locked[] | null, now: readonly Lo
   const scripts = now.filter(
     (one) => one.hasScript && !before.some((other) => other.hasScript && other.name === one.name),
   )
-  const list = (names: readonly string[]) =>
-    `${names.slice(0, 12).join(', ')}${names.length > 12 ? ` and ${names.length - 12} more` : ''}`
+  const list = (names: readonly string[]) => formatNames(names, 12)
   return [
     ...(added.length === 0 && removed.length === 0 ? ['its packages are the same'] : []),
     ...(added.length === 0 ? [] : [`packages added: ${list(added)}`]),

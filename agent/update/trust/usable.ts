@@ -16,6 +16,7 @@ import { compareTags } from '../../words/release.ts'
 import { barrierIn, isPrerelease } from '../../words/which-release.ts'
 import type { Delta, ListedFile, Listing, Release, ReleaseManifest, Tag, Target } from '../../words/release.ts'
 import type { SignedRelease } from './signed-releases.ts'
+import { formatNames } from '../../words/said.ts'
 import { quoted } from '../../words/untrusted.ts'
 
 /**
@@ -41,7 +42,7 @@ export function ruledOut(listing: Listing, target: Target): string | null {
   if (twice !== undefined) return `it lists ${quoted(twice)} twice`
   const wanted = assetNames(target).map(({ name }) => name)
   if (!wanted.some((name) => names.includes(name))) {
-    return `it has no asset for ${target.os}-${target.arch}: expected \`${wanted.join('` or `')}\`, got ${listed(names)}`
+    return `it has no asset for ${target.os}-${target.arch}: expected \`${wanted.join('` or `')}\`, got ${filesIn(names)}`
   }
   if (!names.includes(SUMS_NAME)) return `it has no ${SUMS_NAME}`
   return null
@@ -231,8 +232,6 @@ function short(sha256: string): string {
   return `${sha256.slice(0, 12)}…`
 }
 
-function listed(names: readonly string[]): string {
-  if (names.length === 0) return 'no files at all'
-  const shown = names.slice(0, 6).map((name) => quoted(name))
-  return names.length > shown.length ? `${shown.join(', ')} and ${names.length - shown.length} more` : shown.join(', ')
+function filesIn(names: readonly string[]): string {
+  return names.length === 0 ? 'no files at all' : formatNames(names.map(quoted), 6)
 }
