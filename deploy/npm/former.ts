@@ -6,6 +6,7 @@ import { homedir } from 'node:os'
 import { join } from 'node:path'
 import { BatonError } from '../../agent/words.ts'
 import { findProgram, run } from '../lib/shell.ts'
+import { systemctlFor, unitFolderFor } from '../lib/systemctl.ts'
 
 export interface Former {
   /** for a person: `the unit node-red.service` */
@@ -29,7 +30,8 @@ export async function findFormer(name: string, isRoot: boolean): Promise<Former 
 }
 
 async function unitOf(name: string, isRoot: boolean): Promise<Former | null> {
-  const folder = isRoot ? '/etc/systemd/system' : join(homedir(), '.config/systemd/user')
+  const scope = isRoot ? 'system' : 'user'
+  const folder = unitFolderFor(scope, { home: homedir(), environment: process.env })
   for (const file of (await readdir(folder).catch(() => [])).toSorted()) {
     if (!file.endsWith('.service')) continue
     const text = await readFile(join(folder, file), 'utf8').catch(() => '')
@@ -39,7 +41,7 @@ async function unitOf(name: string, isRoot: boolean): Promise<Former | null> {
     const inside = await Promise.all(started.map((word) => isIn(word, name)))
     if (!inside.includes(true)) continue
     const user = /^User=(.+)$/m.exec(text)?.[1]?.trim()
-    const systemctl = isRoot ? ['systemctl'] : ['systemctl', '--user']
+    const systemctl = systemctlFor(scope)
     return {
       what: `the unit ${file}`,
       home: user === undefined ? homedir() : await homeOf(user),

@@ -3,6 +3,7 @@
 // not taken, and why is said.
 
 import { BatonError, compareTags, isTag } from '../../agent/words.ts'
+import { recordOf } from '../lib/agent-answer.ts'
 
 export interface PackageVersion {
   version: string
@@ -32,10 +33,10 @@ type Json = Record<string, unknown>
 
 /** `about`: `npm view NAME --json name dist-tags time`; `each`: `npm view NAME@RANGE --json …`, one object or a list of them. */
 export function listedIn(about: Json, each: unknown): Listed {
-  const time = objectIn(about, 'time')
+  const time = recordOf(about['time'])
   const rows = (Array.isArray(each) ? each : [each]) as Json[]
   const versions = rows.flatMap((row) => {
-    const [version, dist] = [textIn(row, 'version') ?? '', objectIn(row, 'dist')]
+    const [version, dist] = [textIn(row, 'version') ?? '', recordOf(row['dist'])]
     const integrity = textIn(dist, 'integrity') ?? textIn(dist, 'shasum')
     if (!isPlain(version) || integrity === null) return []
     const published = Date.parse(textIn(time, version) ?? '')
@@ -43,13 +44,11 @@ export function listedIn(about: Json, each: unknown): Listed {
       {
         version,
         deprecated: textIn(row, 'deprecated'),
-        node: textIn(objectIn(row, 'engines'), 'node'),
+        node: textIn(recordOf(row['engines']), 'node'),
         integrity,
         publisher: publisherOf(row['_npmUser']),
-        hasProvenance: Object.keys(objectIn(dist, 'attestations')).length > 0,
-        isSigned: Array.isArray(dist['signatures'])
-          ? dist['signatures'].length > 0
-          : Object.keys(objectIn(dist, 'signatures')).length > 0,
+        hasProvenance: Object.keys(recordOf(dist['attestations'])).length > 0,
+        isSigned: Object.keys(recordOf(dist['signatures'])).length > 0,
         publishedMs: Number.isNaN(published) ? null : published,
         unpackedBytes: typeof dist['unpackedSize'] === 'number' ? dist['unpackedSize'] : null,
       },
@@ -57,7 +56,7 @@ export function listedIn(about: Json, each: unknown): Listed {
   })
   return {
     name: textIn(about, 'name') ?? '',
-    latest: textIn(objectIn(about, 'dist-tags'), 'latest'),
+    latest: textIn(recordOf(about['dist-tags']), 'latest'),
     versions: versions.toSorted((a, b) => compareTags(`v${a.version}`, `v${b.version}`)),
   }
 }
@@ -163,9 +162,4 @@ function publisherOf(value: unknown): string | null {
 function textIn(object: Json, key: string): string | null {
   const value = object[key]
   return typeof value === 'string' && value !== '' ? value : null
-}
-
-function objectIn(object: Json, key: string): Json {
-  const value = object[key]
-  return typeof value === 'object' && value !== null ? (value as Json) : {}
 }

@@ -4,7 +4,7 @@
 
 import { getegid, geteuid } from 'node:process'
 import { BatonError } from '../../agent/words.ts'
-import { type CommandResult, run } from '../lib/shell.ts'
+import { type CommandResult, formatCommand, run } from '../lib/shell.ts'
 
 export interface Cell {
   cwd: string
@@ -35,8 +35,7 @@ export const HOME = '/home/npm'
  * while it works: all is below a file system of its own.
  */
 function setUpText({ sees, writes, network, uid, cwd }: Cell, isRoot: boolean): string {
-  const words = (paths: readonly string[]) =>
-    paths.map((path) => `'${path.replaceAll("'", String.raw`'\''`)}'`).join(' ')
+  const words = formatCommand
   const seen = [...NEEDED, ...(network ? FOR_NETWORK : []), ...sees]
   const self = isRoot ? (uid ?? 0) : (geteuid?.() ?? 0)
   const group = isRoot ? self : (getegid?.() ?? 0)

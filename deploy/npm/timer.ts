@@ -5,6 +5,7 @@ import { mkdir, readFile, writeFile } from 'node:fs/promises'
 import { homedir } from 'node:os'
 import { join } from 'node:path'
 import { formatCommand, run } from '../lib/shell.ts'
+import { systemctlFor, unitFolderFor } from '../lib/systemctl.ts'
 
 const NAME = 'baton-npm'
 
@@ -58,9 +59,9 @@ export async function keepTimer(options: TimerOptions): Promise<string> {
   const { isRoot, command } = options
   const hint = `nobody asks the registry by itself here: run \`${formatCommand(command)}\` once a day`
   if (!existsSync('/run/systemd/system')) return `there is no systemd, so ${hint}`
-  const config = process.env['XDG_CONFIG_HOME'] ?? join(homedir(), '.config')
-  const folder = isRoot ? '/etc/systemd/system' : join(config, 'systemd', 'user')
-  const systemctl = isRoot ? ['systemctl'] : ['systemctl', '--user']
+  const scope = isRoot ? 'system' : 'user'
+  const folder = unitFolderFor(scope, { home: homedir(), environment: process.env })
+  const systemctl = systemctlFor(scope)
   await mkdir(folder, { recursive: true })
   let changed = false
   for (const [name, text] of Object.entries(timerUnits(options))) {

@@ -6,11 +6,12 @@ import { createHash } from 'node:crypto'
 import { constants, createReadStream } from 'node:fs'
 import { chmod, chown, mkdir, open, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises'
 import { homedir } from 'node:os'
-import { basename, isAbsolute, join } from 'node:path'
+import { basename, join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { pipeline } from 'node:stream/promises'
 import { BatonError, compareTags, isTag } from '../../agent/words.ts'
 import { assertTrusted } from '../lib/trusted.ts'
+import { xdgFolder } from '../lib/xdg.ts'
 import type { Recipe } from './recipe.ts'
 
 export interface Workshop {
@@ -58,10 +59,7 @@ const [FIRST_UID, UIDS] = [61_184, 4000]
 export function workshopsPlace(isRoot: boolean, given: string | null): string {
   if (given !== null) return given
   if (isRoot) return '/var/lib/baton-npm'
-  const { XDG_DATA_HOME } = process.env
-  const data =
-    XDG_DATA_HOME !== undefined && isAbsolute(XDG_DATA_HOME) ? XDG_DATA_HOME : join(homedir(), '.local', 'share')
-  return join(data, 'baton-npm')
+  return join(xdgFolder('XDG_DATA_HOME', { home: homedir(), environment: process.env }), 'baton-npm')
 }
 
 export function workshopOf(

@@ -3,6 +3,8 @@
 import { dirname, isAbsolute, join } from 'node:path'
 import { parsedJson, type Receipt, receiptPath, SYSTEM_DIRECTORY, systemReceiptPath } from '../../../agent/install.ts'
 import { BatonError, type UnitWishes, wishesOf } from '../../../agent/words.ts'
+import { unitFolderFor } from '../../lib/systemctl.ts'
+import { xdgFolder } from '../../lib/xdg.ts'
 import type { Choices, Environment, Scope } from './choices.ts'
 
 export interface Layout {
@@ -108,21 +110,17 @@ function systemPlaces(service: string) {
   }
 }
 
-function userPlaces(service: string, { home, environment }: Person) {
+function userPlaces(service: string, person: Person) {
+  const { home } = person
   if (!isAbsolute(home))
     throw new BatonError('unsupported_host', `expected a home directory, got ${JSON.stringify(home)}`)
-  // XDG: a relative value is to be ignored
-  const xdg = (name: string, fallback: string) => {
-    const value = environment[name]
-    return value !== undefined && isAbsolute(value) ? value : join(home, fallback)
-  }
-  const config = xdg('XDG_CONFIG_HOME', '.config')
+  const config = xdgFolder('XDG_CONFIG_HOME', person)
   return {
     directory: join(home, '.local/share', service),
     commands: join(home, '.local/bin'),
     configDirectory: join(config, service),
-    stateDirectory: join(xdg('XDG_STATE_HOME', '.local/state'), service),
-    units: join(config, 'systemd/user'),
+    stateDirectory: join(xdgFolder('XDG_STATE_HOME', person), service),
+    units: unitFolderFor('user', person),
     environmentFile: join(config, service, 'environment'),
   }
 }

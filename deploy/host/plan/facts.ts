@@ -21,7 +21,7 @@ import { assertTrusted, trustIn } from '../../lib/trusted.ts'
 import { cagePathUnit, cageUnit, hasCage } from '../place/cage.ts'
 import { rescueUnit, serviceUnit } from '../place/unit.ts'
 import type { Survey } from '../service/survey.ts'
-import { systemctlFor } from '../supervisor/systemd.ts'
+import { systemctlFor } from '../../lib/systemctl.ts'
 import { type Facts, foundAs, type Found } from './found.ts'
 import { ownFile } from '../place/own.ts'
 

@@ -2,6 +2,7 @@
 
 import { type Receipt, rehearsalFolder } from '../../../agent/install.ts'
 import { compareTags, linesOf } from '../../../agent/words.ts'
+import { systemctlFor } from '../../lib/systemctl.ts'
 import { ACCEPTED, acceptedIn, type Layout } from '../place/layout.ts'
 import { parseListen } from '../place/choices.ts'
 import { cagePathUnit, cageUnit } from '../place/cage.ts'
@@ -67,7 +68,7 @@ function commandSteps(request: InstallRequest): Step[] {
 
 function unitSteps({ layout, chosen, facts }: InstallRequest): Step[] {
   if (!chosen.choices.service) return []
-  const systemctl = layout.scope === 'system' ? ['systemctl'] : ['systemctl', '--user']
+  const systemctl = systemctlFor(layout.scope)
   const units: [Found, string, string][] = [
     [facts.unit, layout.unit, serviceUnit(layout)],
     [facts.rescueUnit, layout.rescueUnit, rescueUnit(layout)],

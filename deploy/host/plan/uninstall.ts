@@ -3,6 +3,7 @@
 
 import { dirname } from 'node:path'
 import { type Receipt, rehearsalFolder } from '../../../agent/install.ts'
+import { systemctlFor } from '../../lib/systemctl.ts'
 import { hasCage } from '../place/cage.ts'
 import type { Layout } from '../place/layout.ts'
 import { type Facts, isOurs } from './found.ts'
@@ -18,7 +19,7 @@ export function planUninstall(
   purge: boolean,
 ): Step[] {
   const { service } = layout
-  const systemctl = layout.scope === 'system' ? ['systemctl'] : ['systemctl', '--user']
+  const systemctl = systemctlFor(layout.scope)
   const steps: Step[] = [{ do: 'lock', path: layout.stateDirectory }]
   if (facts.active) steps.push({ do: 'stop', service })
   if (facts.enabled) steps.push({ do: 'run', command: [...systemctl, 'disable', `${service}.service`] })

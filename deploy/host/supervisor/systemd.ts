@@ -4,16 +4,13 @@ import { constants } from 'node:os'
 import type { Receipt } from '../../../agent/install.ts'
 import { BatonError, UPDATE_BOUNDS } from '../../../agent/words.ts'
 import { run } from '../../lib/shell.ts'
+import { systemctlFor } from '../../lib/systemctl.ts'
 import type { Crashes } from './crashes.ts'
 import type { Supervisor } from './supervisor.ts'
 
 /** systemd itself ends a start that takes too long, which may have a migration in it */
 const START_TIMEOUT_MS = UPDATE_BOUNDS.readyMs[1] + 120_000
 const SHOW_TIMEOUT_MS = 15_000
-
-export function systemctlFor(scope: 'system' | 'user'): string[] {
-  return scope === 'system' ? ['systemctl'] : ['systemctl', '--user']
-}
 
 /** Whether this systemd manager answers. */
 export async function hasSystemd(scope: 'system' | 'user'): Promise<boolean> {
