@@ -4,13 +4,13 @@
 
 import { readdir, rm } from 'node:fs/promises'
 import { join, resolve } from 'node:path'
-import { asBatonError, BatonError, EXIT, isService, MEANINGS, serviceName } from '../agent/words.ts'
+import { asBatonError, BatonError, EXIT, isService, MEANINGS, reasonOf, serviceName } from '../agent/words.ts'
 import { excludesNode, isInRange, isVersionRange } from './make/engines.ts'
 import { actInside, type Inside } from './make/inside.ts'
 import { broughtVersion } from './make/node.ts'
 import { IS_PACKAGED, PROJECT } from './make/place.ts'
 import { sendRelease } from './make/publish.ts'
-import { updateReleases } from './make/release-folder.ts'
+import { sumsFault, updateReleases } from './make/release-folder.ts'
 import { assertSupervised, type Deployment, deployHere, findInstalled } from './host/deploy.ts'
 import { type HostReport, makeReport } from './host/report.ts'
 import { planTakeOver, type TakeOver, takeOver } from './npm-adopt.ts'
@@ -24,7 +24,6 @@ import { askRegistry, registryFor, type NpmTools } from './npm/steps.ts'
 import { keepTimer } from './npm/timer.ts'
 import {
   type ServiceRecord,
-  isWhole,
   lockWorkshop,
   openWorkshop,
   pruneFeed,
@@ -226,7 +225,8 @@ async function releaseOf(
   const tag = `v${version.version}`
   const seen = { ...integritiesOf(listed), ...kept.seen }
   await sweepWorkshop(shop)
-  const isThere = await isWhole(shop, tag)
+  // after a power cut it may be there in part
+  const isThere = (await sumsFault(join(shop.feed, tag)).catch(reasonOf)) === null
   if (!isThere) await takeOut(shop, [tag])
   const isNoted = kept.built.some((one) => one.version === version.version)
   if (isThere) {

@@ -1,7 +1,6 @@
 // Deploys from source: fetches the tag, builds it in a clean worktree, verifies the release, then deploys it to this host like any
 // other. The release goes into a folder of the clone (`dist/` in this one, `releases/` in an author's), the feed of the install.
 
-import { createHash } from 'node:crypto'
 import { existsSync } from 'node:fs'
 import { readFile, realpath, symlink } from 'node:fs/promises'
 import { join, resolve } from 'node:path'
@@ -20,6 +19,7 @@ import { BUILD } from '../agent/service/build.ts'
 import { detect } from './make/detect.ts'
 import { IS_PACKAGED, PROJECT } from './make/place.ts'
 import { CONFIG, readProject, RELEASES_FOLDER } from './make/project.ts'
+import { sumsFault } from './make/release-folder.ts'
 import { assertSupervised, type Deployment, deployHere, findInstalled } from './host/deploy.ts'
 import { describe, type Step } from './host/plan/step.ts'
 import { makeReport, type HostReport } from './host/report.ts'
@@ -302,16 +302,10 @@ async function sharesModules(worktree: string): Promise<boolean> {
   return theirs === ours
 }
 
-/** Checks every file of the release against SHA256SUMS: only what was built is deployed. */
+/** Only what was built is deployed. */
 async function verify({ dist, tag }: Build): Promise<void> {
-  const sums = await readFile(join(dist, tag, 'SHA256SUMS'), 'utf8')
-  for (const line of sums.split('\n').filter(Boolean)) {
-    const [expected = '', name = ''] = line.split(/ [ *]/)
-    const got = createHash('sha256')
-      .update(await readFile(join(dist, tag, name)))
-      .digest('hex')
-    if (got !== expected) throw new BatonError('verify_failed', `sha256 of ${name}: expected ${expected}, got ${got}`)
-  }
+  const fault = await sumsFault(join(dist, tag))
+  if (fault !== null) throw new BatonError('verify_failed', fault)
 }
 
 if (import.meta.main) process.exitCode = await main(process.argv.slice(2))

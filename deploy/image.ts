@@ -4,7 +4,6 @@
 // recreated (vX.Y.Z-holder and holder).
 // Must hold: the files in the image have the release's checksums. `latest` never goes back to an older release.
 
-import { createHash } from 'node:crypto'
 import { createReadStream, createWriteStream } from 'node:fs'
 import { chmod, copyFile, mkdir, readFile, writeFile } from 'node:fs/promises'
 import { join, resolve } from 'node:path'
@@ -29,7 +28,7 @@ import { helpFor, printHelp } from './lib/help.ts'
 import { printError } from './lib/printer.ts'
 import { createProgress, type ProgressReport } from './lib/progress.ts'
 import { fillHolderContext } from './make/holder-image.ts'
-import { CHUNK_BYTES } from './make/pack.ts'
+import { CHUNK_BYTES, measure } from './make/pack.ts'
 import { temporaryDirectory } from './make/temporary.ts'
 import { findProgram, run } from './lib/shell.ts'
 
@@ -176,7 +175,7 @@ async function fillContext(
   const unpack = asset.compression === 'zstd' ? createZstdDecompress(pieces) : createGunzip(pieces)
   await pipeline(createReadStream(join(folder, asset.name)), unpack, createWriteStream(executable))
   await chmod(executable, 0o755)
-  const got = await sha256(executable)
+  const { sha256: got } = await measure(executable)
   if (got !== asset.executable.sha256)
     throw new BatonError('verify_failed', `sha256 of the executable: expected ${asset.executable.sha256}, got ${got}`)
   await mkdir(join(context, 'etc'))
@@ -198,14 +197,8 @@ async function verifySum(folder: string, name: string, sums: string): Promise<vo
     .find((line) => line.endsWith(`  ${name}`))
     ?.slice(0, 64)
   if (expected === undefined) throw new BatonError('verify_failed', `SHA256SUMS has no line for ${name}`)
-  const got = await sha256(join(folder, name))
+  const { sha256: got } = await measure(join(folder, name))
   if (got !== expected) throw new BatonError('verify_failed', `sha256 of ${name}: expected ${expected}, got ${got}`)
-}
-
-async function sha256(path: string): Promise<string> {
-  const hash = createHash('sha256')
-  await pipeline(createReadStream(path), hash)
-  return hash.digest('hex')
 }
 
 /** Whether dist/releases.json has no newer release, drafts and prereleases aside. */

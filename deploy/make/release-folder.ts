@@ -4,7 +4,7 @@
 
 import { existsSync } from 'node:fs'
 import { link, mkdir, readdir, readFile, rename, writeFile } from 'node:fs/promises'
-import { join } from 'node:path'
+import { basename, join } from 'node:path'
 import { BatonError, compareTags, isPrerelease, isTag, parseTag, type ReleaseManifest } from '../../agent/words.ts'
 import { type DeltaEntry, type DeltasFrom, writeDeltas } from './deltas.ts'
 import { PROJECT } from './place.ts'
@@ -259,4 +259,16 @@ export function bakeInstaller(text: string, values: Readonly<Record<string, stri
 
 function byName(a: { name: string }, b: { name: string }): number {
   return a.name < b.name ? -1 : 1
+}
+
+/** Why a release's folder is not as its SHA256SUMS says, one sentence; null: every file is. Rejects if one is not there. */
+export async function sumsFault(release: string): Promise<string | null> {
+  const lines = (await readFile(join(release, 'SHA256SUMS'), 'utf8')).split('\n').filter(Boolean)
+  if (lines.length === 0) return 'SHA256SUMS names no file'
+  for (const line of lines) {
+    const [expected = '', name = ''] = line.split(/ [ *]/)
+    const { sha256 } = await measure(join(release, basename(name)))
+    if (sha256 !== expected) return `sha256 of ${name}: expected ${expected}, got ${sha256}`
+  }
+  return null
 }

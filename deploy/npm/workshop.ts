@@ -3,12 +3,11 @@
 // kill at any moment leaves at worst a folder that the next run begins anew.
 
 import { createHash } from 'node:crypto'
-import { constants, createReadStream } from 'node:fs'
+import { constants } from 'node:fs'
 import { chmod, chown, mkdir, open, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises'
 import { homedir } from 'node:os'
-import { basename, join } from 'node:path'
+import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
-import { pipeline } from 'node:stream/promises'
 import { BatonError, compareTags, isTag } from '../../agent/words.ts'
 import { assertTrusted } from '../lib/trusted.ts'
 import { xdgFolder } from '../lib/xdg.ts'
@@ -183,22 +182,6 @@ export async function takeOut({ feed }: Workshop, tags: readonly string[]): Prom
   const there = (await readdir(feed)).filter((name) => tags.includes(name))
   for (const tag of there) await rm(join(feed, tag), { recursive: true, force: true })
   return there
-}
-
-/** Whether the feed has this release with the bytes that its sums name: after a power cut it may be there in part. */
-export async function isWhole({ feed }: Workshop, tag: string): Promise<boolean> {
-  const sums = await readFile(join(feed, tag, 'SHA256SUMS'), 'utf8').catch(() => '')
-  for (const line of sums.split('\n').filter(Boolean)) {
-    const [expected = '', name = ''] = line.split(/ [ *]/)
-    const hash = createHash('sha256')
-    try {
-      await pipeline(createReadStream(join(feed, tag, basename(name))), hash)
-    } catch {
-      return false
-    }
-    if (hash.digest('hex') !== expected) return false
-  }
-  return sums !== ''
 }
 
 /** Removes what runs that were killed have left. */
