@@ -9,6 +9,7 @@ import {
   BatonError,
   type ReleaseChannel,
   type Configuration,
+  formatUnknown,
   type Listen,
   type PasswordHeader,
   readConfiguration,
@@ -87,9 +88,7 @@ export function parseSettings(text: string, context: Context): Readonly<Settings
     stateDirectory,
     update = {},
   } = configuration
-  if (context.isOurs !== false)
-    for (const { name, expected } of unknown)
-      faults.push(`unknown setting \`${name}\`, expected one of ${expected.join(', ')}`)
+  if (context.isOurs !== false) faults.push(...unknown.map(formatUnknown))
   const listeners = listenersFrom(configuration, faults)
   if (faults.length > 0) throw invalid(context.configPath ?? 'the defaults', faults)
   const { busy = null, trial: _, auto: __, onOutcome: ___, ...times } = update

@@ -36,18 +36,7 @@ export async function main(
   const { build, openStore, executable, log } = { ...PARTS, ...parts }
   const settings = readSettings(build.service, argv, environment)
   const database = join(settings.stateDirectory, `${build.service}.db`)
-  const {
-    password,
-    trustedProxy,
-    passwordHeader,
-    feed,
-    stateDirectory,
-    basePath,
-    update,
-    busy,
-    channel,
-    downloadPrefix,
-  } = settings
+  const { configPath: _, listeners, busy, ...given } = settings
   const store = openStore(database)
   const tail = createTail(store)
   const live = createLive(store, tail, () => agent)
@@ -55,19 +44,11 @@ export async function main(
 
   const agent = await embed({
     ...build,
-    password,
-    trustedProxy,
-    passwordHeader,
-    feed,
-    stateDirectory,
-    basePath,
-    update,
+    ...given,
     database,
     healthPath: '/healthz',
     order: 'start-first', // its store is SQLite, which two processes may use at once
     ...(busy === null ? {} : { busy }),
-    ...(channel === undefined ? {} : { channel }),
-    ...(downloadPrefix === undefined ? {} : { downloadPrefix }),
     ...(executable === null ? {} : { executable }),
     onDrain: () => app.drain(),
     onStop: async () => {
@@ -79,7 +60,7 @@ export async function main(
     if (!agent.handle(request, response)) app.handle(request, response)
   }
   await agent.serve(
-    settings.listeners.map((listener) => ({ server: serverFor(listener, answer, live), ...addressOf(listener) })),
+    listeners.map((listener) => ({ server: serverFor(listener, answer, live), ...addressOf(listener) })),
   )
 }
 

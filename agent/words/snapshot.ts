@@ -3,7 +3,7 @@
 
 import { type Duration, msOf } from './duration.ts'
 import { BatonError } from './errors.ts'
-import { type Faults, keep, type Setting } from './table.ts'
+import { type Faults, formatUnknown, keep, type Setting } from './table.ts'
 import { quoted } from './untrusted.ts'
 
 export const SNAPSHOT_TIMES = ['before', 'stopped'] as const
@@ -116,10 +116,7 @@ export function scratchOf(operator: unknown): Scratch | null {
 function read<T>(table: Setting, value: unknown, name: string): T {
   const { faults, unknown }: Faults = { faults: [], unknown: [] }
   const kept = keep(table, value, name, { faults, unknown })
-  refuse([
-    ...faults,
-    ...unknown.map((one) => `unknown setting \`${one.name}\`, expected one of ${one.expected.join(', ')}`),
-  ])
+  refuse([...faults, ...unknown.map(formatUnknown)])
   return kept as T
 }
 

@@ -46,6 +46,11 @@ export interface Faults {
   unknown: { name: string; expected: string[] }[]
 }
 
+/** One sentence about a member that the table does not have. */
+export function formatUnknown({ name, expected }: Faults['unknown'][number]): string {
+  return `unknown setting \`${name}\`, expected one of ${expected.join(', ')}`
+}
+
 const NAME_MAX = 40
 
 /** The valid part of a value; undefined if nothing of it is. `name`: where it stands; empty: it is the whole. */

@@ -4,7 +4,7 @@
 // ones, folders of the system or of other services, files that root would read for it, devices and capabilities that are not in the list.
 
 import { BatonError } from './errors.ts'
-import { type Faults, keep, type Setting } from './table.ts'
+import { type Faults, formatUnknown, keep, type Setting } from './table.ts'
 import { quoted } from './untrusted.ts'
 
 export interface UnitWishes {
@@ -52,7 +52,7 @@ export function wishesOf(value: unknown, service: string): UnitWishes | null {
 export function unitFaults(value: unknown, service: string): string[] {
   const reading: Faults = { faults: [], unknown: [] }
   const kept = keep(UNIT, value, 'unit', reading)
-  const faults = [...reading.faults, ...reading.unknown.map(({ name }) => `unknown setting \`${name}\``)]
+  const faults = [...reading.faults, ...reading.unknown.map(formatUnknown)]
   if (kept === undefined) return faults
   const { readWritePaths = [], devices = [], capabilities = [], environmentFile } = kept as UnitWishes
   const check = (name: string, expected: string, given: readonly string[], isFit: (text: string) => boolean) => {

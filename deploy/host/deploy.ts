@@ -6,14 +6,13 @@ import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { readReceiptBeside, readSystemReceipt, type Receipt } from '../../agent/install.ts'
 import { durationText, BatonError, EXIT, type OperationReport, serviceName } from '../../agent/words.ts'
-import { IRREVERSIBLE_FLAG } from '../lib/flags.ts'
 import { defaultsFrom, personOf } from './commands/context.ts'
 import { worstOf } from './doctor/finding.ts'
 import { checkSupervisor } from './doctor/host.ts'
 import { isRoot } from './place/identity.ts'
 import { installsOf } from './place/installs.ts'
 import { layoutOf, layoutOfReceipt } from './place/layout.ts'
-import { errorOf, type Line, runProgram } from './program.ts'
+import { errorOf, flagsFor, type Line, runProgram } from './program.ts'
 import type { HostReport } from './report.ts'
 import { HOST_STAGES, type HostStage } from './service/outside.ts'
 import { askUntilWell } from './service/health.ts'
@@ -107,16 +106,9 @@ async function firstInstall(deployment: Deployment, report: HostReport): Promise
   return ended
 }
 
-function flagsOf({ healthUrl, healthTimeoutMs, lockTimeoutMs, dryRun, allowIrreversible }: Deployment): string[] {
-  return [
-    ...(healthUrl === null ? [] : ['--health-url', healthUrl]),
-    '--health-timeout',
-    durationText(healthTimeoutMs),
-    '--lock-timeout',
-    durationText(lockTimeoutMs),
-    ...(allowIrreversible ? [`--${IRREVERSIBLE_FLAG}`] : []),
-    ...(dryRun ? ['--dry-run'] : []),
-  ]
+function flagsOf(deployment: Deployment): string[] {
+  const { healthUrl } = deployment
+  return [...(healthUrl === null ? [] : ['--health-url', healthUrl]), ...flagsFor(deployment)]
 }
 
 async function runCommand(

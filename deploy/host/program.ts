@@ -3,7 +3,8 @@
 import { spawn } from 'node:child_process'
 import { createInterface } from 'node:readline'
 import { COMMAND } from '../../agent/install.ts'
-import { BatonError, type ErrorCode, EXIT, MEANINGS } from '../../agent/words.ts'
+import { BatonError, durationText, type ErrorCode, EXIT, MEANINGS } from '../../agent/words.ts'
+import { IRREVERSIBLE_FLAG } from '../lib/flags.ts'
 
 export type Line = Record<string, unknown>
 
@@ -74,6 +75,23 @@ export function errorOf({ last, exit, said }: EndedProgram): BatonError {
     ...(typeof hint === 'string' ? { hint } : {}),
     members: { outcome, from, to, operationId } as Record<string, string | null>,
   })
+}
+
+/** The flags by which a command is told what was typed behind another one. */
+export function flagsFor(typed: {
+  healthTimeoutMs: number
+  lockTimeoutMs: number
+  allowIrreversible: boolean
+  dryRun: boolean
+}): string[] {
+  return [
+    '--health-timeout',
+    durationText(typed.healthTimeoutMs),
+    '--lock-timeout',
+    durationText(typed.lockTimeoutMs),
+    ...(typed.allowIrreversible ? [`--${IRREVERSIBLE_FLAG}`] : []),
+    ...(typed.dryRun ? ['--dry-run'] : []),
+  ]
 }
 
 function lineFrom(line: string): Line {

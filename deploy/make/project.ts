@@ -10,6 +10,7 @@ import {
   DUMP,
   FOLDERS,
   type Faults,
+  formatUnknown,
   keep,
   type Order,
   quoted,
@@ -146,8 +147,7 @@ export function parseProject(value: unknown, folder: string): Project {
   const { faults, unknown }: Faults = { faults: [], unknown: [] }
   const given = keep(TABLE, value, '', { faults, unknown }) as (Partial<Project> & { $schema?: string }) | undefined
   const { $schema: __, ...kept } = given ?? {}
-  for (const { name, expected } of unknown)
-    faults.push(`unknown setting \`${name}\`, expected one of ${expected.join(', ')}`)
+  faults.push(...unknown.map(formatUnknown))
   const project = { ...USUAL, ...kept, folder }
   const refuse: Refuse = (name, expected, got) => {
     if (!faults.some((one) => one.includes(`\`${name}\``)))

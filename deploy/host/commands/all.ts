@@ -2,11 +2,10 @@
 // does it, so no service knows another one, and none needs to be of the same release of Baton.
 // Must hold: `upgrade` moves one after the other, and none after the first that does not end well.
 
-import { BatonError, durationText, type ErrorCode, EXIT, type OperationReport, reasonOf } from '../../../agent/words.ts'
+import { BatonError, type ErrorCode, EXIT, type OperationReport, reasonOf } from '../../../agent/words.ts'
 import { recordOf } from '../../lib/agent-answer.ts'
-import { IRREVERSIBLE_FLAG } from '../../lib/flags.ts'
 import { printError } from '../../lib/printer.ts'
-import { errorOf, type Line, runProgram, type EndedProgram } from '../program.ts'
+import { errorOf, flagsFor, type Line, runProgram, type EndedProgram } from '../program.ts'
 import type { Scope } from '../place/choices.ts'
 import { type FoundInstall, installsOf } from '../place/installs.ts'
 import { isRoot } from '../place/identity.ts'
@@ -87,19 +86,10 @@ const NOT_TRIED = { from: null, to: null, outcome: null, error: null, exit: null
 
 /** Throws invalid_request for what can be meant for one service only. */
 function flagsOf({ flags }: Context): string[] {
-  const { release, healthUrl, healthTimeoutMs, lockTimeoutMs, allowIrreversible, rehearse, now, dryRun } = flags
+  const { release, healthUrl, rehearse, now } = flags
   if (release !== null || healthUrl !== null)
     throw new BatonError('invalid_request', 'expected neither a release nor `--health-url` beside `--all`')
-  return [
-    '--health-timeout',
-    durationText(healthTimeoutMs),
-    '--lock-timeout',
-    durationText(lockTimeoutMs),
-    ...(allowIrreversible ? [`--${IRREVERSIBLE_FLAG}`] : []),
-    ...(rehearse ? ['--trial'] : []),
-    ...(now ? ['--now'] : []),
-    ...(dryRun ? ['--dry-run'] : []),
-  ]
+  return [...flagsFor(flags), ...(rehearse ? ['--trial'] : []), ...(now ? ['--now'] : [])]
 }
 
 /** Root gets the host's, else root's own; a user theirs. Throws refused if there is none. */
