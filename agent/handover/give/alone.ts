@@ -116,7 +116,7 @@ async function beQuiet(here: Here, holder: DoorHolder): Promise<void> {
   const { tell, give, also, gone } = holder
   const giving = makeGiving({ has: () => true, give, tell, gone, listeners, report })
   also(giving.hear)
-  const quiet = { ...quietOptions(here, holder, giving), busy: await options.busy() }
+  const quiet = quietOptions(here, holder, giving)
   try {
     if (!(await comeToRest(quiet))) throw blameless('busy', `${tag}: requests did not end in time`)
   } catch (cause) {
@@ -180,7 +180,7 @@ async function aborted(signal: AbortSignal): Promise<unknown> {
   return signal.reason
 }
 
-function quietOptions(here: Here, holder: DoorHolder, giving: QuietOptions['giving']): Omit<QuietOptions, 'busy'> {
+function quietOptions(here: Here, holder: DoorHolder, giving: QuietOptions['giving']): QuietOptions {
   const { options, stop } = here
   const { report, kind, log } = options
   return {

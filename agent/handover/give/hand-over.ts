@@ -29,9 +29,11 @@ export interface SwitchFor {
 /** As `handOver`, and as `handOverAlone` if either of the two releases must be the only process. */
 export async function replaceThis(ours: Ours, { whyNotAlone, ...about }: SwitchFor): Promise<void> {
   const { tag, stateDirectory } = ours
+  const { settings, operation, journal } = about
+  const busy = busyOf(settings.busy, operation, (await journal.read()).history)
   // the file ends with the processes that have it open
   const values = openUnnamed(updateDirectory(stateDirectory))
-  const options = optionsOf(ours, about, values)
+  const options = { ...optionsOf(ours, about, values), busy }
   try {
     // two releases that cannot share the database must not live at once
     const hasOwnData = readMark(stateDirectory)?.operationId === options.operationId
@@ -54,10 +56,10 @@ function optionsOf(
   ours: Ours,
   { settings, operation, journal, given }: Omit<SwitchFor, 'whyNotAlone'>,
   values: number | null,
-): SwitchOptions {
+): Omit<SwitchOptions, 'busy'> {
   const began = performance.now()
   const { id, kind, from } = operation
-  const { service, order, healthPath, busy, log } = settings
+  const { service, order, healthPath, log } = settings
   const said = { service, order, healthPath, log }
   const { stallMs: _ofDownloads, ...limits } = settings.update
   const warn = (message: string) => log({ event: 'warning', message })
@@ -65,7 +67,6 @@ function optionsOf(
     ...ours,
     ...said,
     ...limits,
-    busy: async () => busyOf(busy, operation, (await journal.read()).history),
     operationId: id,
     kind,
     from,

@@ -51,7 +51,7 @@ export interface SwitchOptions extends Ours, Said {
   operationId: string
   kind: Kind
   /** what becomes of requests that do not end */
-  busy(): Promise<Busy>
+  busy: Busy
   /** how long clients will have to wait; null: not known */
   expected(): Promise<ExpectedPause | null>
   /** whether the last switch had to let the held sockets go before any release started */
