@@ -26,7 +26,7 @@ import { type EmbedOptions, readSettings, type Settings } from './settings.ts'
 import { PASSWORD_USUAL_MIN } from './words/bounds.ts'
 import { reasonOf } from './words/errors.ts'
 import type { Instance } from './words/state.ts'
-import { nodeCrypto } from './words/later.ts'
+import { nodeCrypto, onceLoaded } from './words/later.ts'
 
 export interface Agent extends Pick<Carries, 'carry' | 'carried'>, Memory, Pick<Turn, 'singleton'>, WorkCalls, Calls {
   /** whether another process of the service lives at this moment, and which of the two this one is */
@@ -80,11 +80,10 @@ export async function embed(options: EmbedOptions = {}): Promise<Agent> {
   const turn = makeTurn(settings.update.stopMs, (message) => log({ event: 'warning', message }))
   const serving = startedServing(carries, turn, inheritance !== null)
   const life = makeLife(settings, serving)
-  let updater: Promise<Updater> | null = null
-  const open = () =>
-    (updater ??= import('./updater.ts').then(({ openUpdater }) =>
-      openUpdater(management, { install, settings, instance, serving, life }),
-    ))
+  const open = onceLoaded(async () => {
+    const { openUpdater } = await import('./updater.ts')
+    return openUpdater(management, { install, settings, instance, serving, life })
+  })
   if (install !== null) attendSoon(open, log)
   const admin = makeAdmin(settings, open)
   const panel = makePanel({ basePath, service, passwordHeader: settings.passwordHeader })

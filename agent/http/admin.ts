@@ -8,6 +8,7 @@ import type { Authorize } from './admit.ts'
 import type { TrustedProxy } from './trusted-proxy.ts'
 import type { Updater } from './routes.ts'
 import type { PasswordHeader } from '../words/bounds.ts'
+import { onceLoaded } from '../words/later.ts'
 
 /** As in `settings.ts`, checked. */
 export interface AdminSettings {
@@ -25,23 +26,18 @@ export function makeAdmin(
   open: () => Promise<Updater>,
 ): (request: IncomingMessage, response: ServerResponse) => boolean {
   const prefix = `${settings.basePath}/admin/update`
-  const load = async () => {
+  const load = onceLoaded(async () => {
     const parts = Promise.all([import('./routes.ts'), import('./auth.ts'), import('./admit.ts')])
     const [[{ makeRoutes }, { makeGuard }, { makeAdmit }], updater] = await Promise.all([parts, open()])
     const { authorize, log } = settings
     return makeRoutes(prefix, makeAdmit(makeGuard(settings), authorize, log), updater, log)
-  }
-  let routes: ReturnType<typeof load> | null = null
+  })
   return (request, response) => {
     const whole = pathOf(request)
     if (!whole.startsWith(prefix)) return false
     const path = whole.slice(prefix.length)
     if (path !== '' && !path.startsWith('/')) return false
-    routes ??= load().catch((cause: unknown) => {
-      routes = null // the next request tries again
-      throw cause
-    })
-    const answered = routes.then((answer) => answer(path, request, response))
+    const answered = load().then((answer) => answer(path, request, response))
     answered.catch((cause: unknown) => response.destroy(cause instanceof Error ? cause : undefined))
     return true
   }
