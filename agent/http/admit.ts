@@ -41,7 +41,7 @@ export function makeAdmit(
 
 /**
  * A browser sends a session's cookie whoever made it ask. It says who did, in `Sec-Fetch-Site`, or without TLS in `Origin`, which no page can
- * set itself. A request that reads is answered to a page of the same site only, too, as it may wait for long.
+ * set itself. A request that reads is refused only if it says that it comes from another site: no other page can read the answer.
  */
 function refuseForged({ headers, method = 'GET' }: IncomingMessage): void {
   const site = headers['sec-fetch-site']

@@ -145,12 +145,12 @@ function unprovenOf(probation: Probation | null): Status['unproven'] {
   return { tag: probation.to, since: probation.since, until: probation.until }
 }
 
-/** The refusal to cancel, from the present status. */
 /** The refusal to go on at once. */
 export function waitsForNothing(): BatonError {
   return new BatonError('too_late', 'no operation waits for work of the application')
 }
 
+/** The refusal to cancel, from the present status. */
 export function tooLate({ operation }: Status): BatonError {
   if (operation === null) return new BatonError('too_late', 'there is no operation to cancel')
   const { id, kind, stage, outcome } = operation

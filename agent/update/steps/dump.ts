@@ -1,5 +1,5 @@
 // Copies data that are not in SQLite before the new version reaches them: by the command that an author or an operator names, and folders
-// as a set. `words/snapshot.ts` has the rules, `restore-dump.ts` the way back.
+// as a set. `words/snapshot.ts` has the rules, `restore-copies.ts` the way back.
 // Must hold: a copy appears under its name whole and checked, or not at all; a command that hangs, fills the disk, fails or writes
 // nothing refuses the update and leaves nothing; nothing is run by a shell.
 // Power cut: the next operation removes the temporary file or folder.
