@@ -9,13 +9,13 @@ export { type ListenerSpec, socketPathFault } from './sockets/listeners.ts'
 export { assertOneHost, pathOf, problemOf, readBody, send } from './http/answer.ts'
 export { formatEvent, type Log, type LogEvent } from './log.ts'
 export type { Authorize } from './http/admit.ts'
-export type { Allowed } from './http/calls.ts'
 export type { TrustedProxy } from './http/trusted-proxy.ts'
 export type { EmbedOptions, StopReason, UpdateSettings } from './settings.ts'
 export type { Busy } from './words/bounds.ts'
 export { type OwnRelease, ownRelease } from './own.ts'
 export type { ReleaseKind } from './words/release.ts'
 export {
+  type Allowed,
   type HandoverReport,
   type Instance,
   type Kind,

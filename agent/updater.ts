@@ -1,5 +1,5 @@
-// The actions behind the endpoints in a running service, loaded at the first question. There is at most one operation; its restart hands over to the successor,
-// and then this process exits. Every method throws BatonError with the code of its refusal.
+// The actions behind the endpoints in a running service, loaded at the first question. There is at most one operation; its restart hands
+// over to the successor, and then this process exits. Every method throws BatonError with the code of its refusal.
 
 import { beginProbation } from './serving-later.ts'
 import { BatonError, EXIT } from './words/errors.ts'
@@ -17,6 +17,7 @@ import type { OperationRequest, Restart, Running } from './update/operation.ts'
 import { ownArguments, ownDirectory, ownStart } from './own.ts'
 import { NO_FIRST_CODE } from './managed.ts'
 import type { Settings } from './settings.ts'
+import { isResting } from './words/waits.ts'
 import { cancellation, type Instance, NO_HANDOVER, type Operation, type Outcome, type Status } from './words/state.ts'
 
 /** For an unmanaged install: every method throws not_managed, with the route to take. */
@@ -105,7 +106,7 @@ function makeUpdater(options: UpdaterOptions): Updater {
     rollback: (allowed) => start({ kind: 'rollback', tag: null, ...allowed }),
     async proceed() {
       const own = running?.operation
-      if (own?.waits?.some(({ code }) => code === 'work') !== true) throw (await answers()).waitsForNothing()
+      if (own === undefined || !isResting(own.waits)) throw (await answers()).waitsForNothing()
       hurry.isNow = true
       return own
     },
@@ -133,11 +134,11 @@ async function goOn(options: UpdaterOptions, outcome: Outcome, over: () => void,
   const wasHandingOver = serving.handingOver !== null
   serving.handingOver = null
   over()
-  ownWorks().resume()
   const isReverted = outcome === 'reverted' || outcome === 'failed'
   if (isClosed && isReverted) await startAnew(options)
   if (isClosed) process.exit(EXIT.done)
-  if (wasHandingOver && !isReverted) await life.stop('the end of the successor')
+  if (wasHandingOver && !isReverted) return await life.stop('the end of the successor')
+  ownWorks().resume()
 }
 
 /** Waits for the author's work before an operation of this process. */

@@ -2,30 +2,21 @@
 
 import { reasonOf } from '../words/errors.ts'
 import { parseTag } from '../words/release.ts'
-import type { Operation, Status, VersionReport } from '../words/state.ts'
+import type { Allowed, Operation, Status, VersionReport } from '../words/state.ts'
 import type { Updater } from './routes.ts'
-
-export interface Allowed {
-  /** a person allows a release with no way back */
-  allowIrreversible?: boolean
-  /** also takes the data back that the release has left */
-  restoreState?: boolean
-  /** without waiting for work that is under way (`busy`) */
-  now?: boolean
-}
 
 /** Each throws BatonError with the code that the endpoint would answer. Whom to allow it is the caller's to decide. */
 export interface Calls {
   status(): Promise<Status>
   check(): Promise<VersionReport>
   /** Resolves once the operation has begun. `tag`: default the newest release */
-  update(tag?: string | null, allowed?: Allowed): Promise<Operation>
-  rollback(allowed?: Omit<Allowed, 'allowIrreversible'>): Promise<Operation>
+  update(tag?: string | null, allowed?: Partial<Allowed>): Promise<Operation>
+  rollback(allowed?: Partial<Omit<Allowed, 'allowIrreversible'>>): Promise<Operation>
   /** Calls `heard` with each status that is new from now on, until the returned function is called. An install that is not managed has none. */
   on(event: 'change', heard: (status: Status) => void): () => void
 }
 
-const NOTHING = { allowIrreversible: false, restoreState: false, now: false }
+const NOTHING: Allowed = { allowIrreversible: false, restoreState: false, now: false }
 
 /** `warn`: told what a listener has thrown. */
 export function makeCalls(open: () => Promise<Updater>, leaving: AbortSignal, warn: (message: string) => void): Calls {

@@ -6,20 +6,13 @@ import { asBatonError, BatonError } from '../words/errors.ts'
 import { type Answer, assertOneHost, etagOf, problemOf, readBody, send, textOf } from './answer.ts'
 import type { Log } from '../log.ts'
 import { parseTag } from '../words/release.ts'
-import type { Operation, PolicyReport, Status, VersionReport } from '../words/state.ts'
+import type { Allowed, Operation, PolicyReport, Status, VersionReport } from '../words/state.ts'
 
 /** The actions behind the endpoints. Every method throws BatonError with the code of its refusal. */
 export interface Updater {
-  /**
-   * `allowIrreversible`: a person allows a release with no way back; if it is false, throws irreversible for a release that is known to have none.
-   * `restoreState`: also puts the newest snapshot that the named release has left in the place of the database. `now`: without waiting for work
-   */
-  update(
-    tag: string | null,
-    allowed: { allowIrreversible: boolean; restoreState: boolean; now: boolean },
-  ): Promise<Operation>
-  /** `restoreState`: also puts the snapshot that the update took in the place of the database */
-  rollback(allowed: { restoreState: boolean; now: boolean }): Promise<Operation>
+  /** `tag` null: the newest. Throws irreversible for a release that is known to have no way back, unless that is allowed. */
+  update(tag: string | null, allowed: Allowed): Promise<Operation>
+  rollback(allowed: Omit<Allowed, 'allowIrreversible'>): Promise<Operation>
   /** Has the operation in flight wait for work no longer. Throws too_late if there is none that does. */
   proceed(): Promise<Operation>
   /** Ends the operation in flight with nothing changed. Throws too_late if there is none or its swap has begun. */

@@ -22,8 +22,9 @@ import type { Alone } from './schedule/proven.ts'
 import type { Release } from '../words/release.ts'
 import { refuseBarred } from './barrier.ts'
 import { makeStages, type Stages } from './stages.ts'
-import { isDone, type Kind, type Operation, type Outcome, type Stage } from '../words/state.ts'
+import { type Allowed, isDone, type Kind, type Operation, type Outcome, type Stage } from '../words/state.ts'
 import { hasBackup, noBackup } from './steps/swap.ts'
+import { isResting } from '../words/waits.ts'
 import { rollBack, update } from './story.ts'
 
 /** how long to wait for the lock of an operation that has its outcome, and how often to try */
@@ -33,15 +34,11 @@ const [OUTCOME_TRIES, OUTCOME_EVERY_MS] = [20, 500]
 /** how long a person waits to hear that the feed has no such tag */
 const NAMED_MS = 5000
 
-/** What a person or the service asks for. */
-export interface Asked {
+/** What a person or the service asks for. With `restoreState` an update names a tag. */
+export interface Asked extends Partial<Omit<Allowed, 'now'>> {
   kind: Kind
   /** update: a tag, or null for the latest; rollback: null */
   tag: string | null
-  /** a person allows a release with no way back; absent: not allowed */
-  allowIrreversible?: boolean
-  /** also restores the newest snapshot of the release that the operation moves to; an update then names a tag */
-  restoreState?: boolean
   /** the service asks by itself, by its operator's rules; absent: a person asks */
   alone?: AloneRequest
 }
@@ -124,8 +121,8 @@ export async function begin(install: ManagedInstall, request: OperationRequest, 
     const abort = new AbortController()
     const cancel = (reason: BatonError): boolean => {
       // safe: the story checks the signal in the same turn of the event loop in which it enters the swap
-      const isResting = operation.waits?.some(({ code }) => code === 'work') === true
-      if (!(CANCELLABLE.includes(operation.stage) || isResting) || operation.outcome !== null) return false
+      const isEarly = CANCELLABLE.includes(operation.stage) || isResting(operation.waits)
+      if (!isEarly || operation.outcome !== null) return false
       abort.abort(reason)
       return true
     }

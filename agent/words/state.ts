@@ -24,6 +24,16 @@ export function isDone(outcome: Outcome | null): boolean {
 
 export type Kind = 'update' | 'rollback'
 
+/** What a person allows beside an update or a rollback. */
+export interface Allowed {
+  /** a release with no way back */
+  allowIrreversible: boolean
+  /** also puts the newest snapshot that the release has left in the place of the database */
+  restoreState: boolean
+  /** without waiting for work that the application has under way */
+  now: boolean
+}
+
 /** Bytes that are downloaded. `totalBytes`: of the compressed asset, or of the delta that is taken instead, as the release announces it. */
 export interface Progress {
   bytes: number

@@ -55,6 +55,11 @@ export interface Wait {
   because?: Wait[]
 }
 
+/** Whether an operation waits for the application's work, with nothing changed yet. Pure. */
+export function isResting(waits: readonly Wait[] | undefined): boolean {
+  return waits?.some(({ code }) => code === 'work') === true
+}
+
 /** A release that waits for a person. */
 export function forPerson(code: WaitCode, tag: string, why: string, more: Partial<Wait> = {}): Wait {
   return { code, says: `${tag} waits for you: ${why}`, tag, ...more }

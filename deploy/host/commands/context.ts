@@ -3,7 +3,7 @@
 import { closeSync, openSync, readSync, writeSync } from 'node:fs'
 import { basename, dirname, join } from 'node:path'
 import { type Receipt, SYSTEM_DIRECTORY } from '../../../agent/install.ts'
-import { DAY_MS, BatonError } from '../../../agent/words.ts'
+import { type Allowed, DAY_MS, BatonError } from '../../../agent/words.ts'
 import { runInPlace } from '../../lib/shell.ts'
 import { type OpenSide, openSide } from '../boundary/open.ts'
 import { type Choices, type Environment, fromEnvironment, type Said, type Scope } from '../place/choices.ts'
@@ -15,13 +15,9 @@ import { receiptOf } from '../plan/facts.ts'
 import type { Step } from '../plan/step.ts'
 import type { HostReport } from '../report.ts'
 
-export interface HostFlags {
+export interface HostFlags extends Allowed {
   said: Said
   release: string | null
-  /** a person allows a release with no way back */
-  allowIrreversible: boolean
-  restoreState: boolean
-  now: boolean
   rehearse: boolean
   dryRun: boolean
   yes: boolean

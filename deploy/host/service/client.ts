@@ -4,6 +4,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { lateBy } from '../../../agent/install.ts'
 import {
+  type Allowed,
   BatonError,
   type ErrorCode,
   formatProgress,
@@ -25,13 +26,8 @@ export interface Client {
   /** null if the service does not answer */
   status(): Promise<Status | null>
   check(): Promise<VersionReport>
-  /** `allowIrreversible`: a person allows a release with no way back; `restoreState`: with the data that the named release has left */
-  update(
-    tag: string | null,
-    allowed: { allowIrreversible: boolean; restoreState: boolean; now: boolean },
-  ): Promise<Operation>
-  /** `restoreState`: with the data of before the update */
-  rollback(allowed: { restoreState: boolean; now: boolean }): Promise<Operation>
+  update(tag: string | null, allowed: Allowed): Promise<Operation>
+  rollback(allowed: Omit<Allowed, 'allowIrreversible'>): Promise<Operation>
   /** Cancels the operation in flight and returns it; follow it to its end. Throws too_late after the swap. */
   cancel(): Promise<Operation>
   /** What may go by itself. `own`: what the panel wants of it from now on. */

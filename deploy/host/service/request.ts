@@ -1,17 +1,11 @@
 // The request for an operation, and its result. Plain data, which passes between root's process and its worker.
 
-import type { BatonError, Kind, OperationReport, Outcome } from '../../../agent/words.ts'
+import type { Allowed, BatonError, Kind, OperationReport, Outcome } from '../../../agent/words.ts'
 
-export interface Operate {
+export interface Operate extends Allowed {
   kind: Kind
   /** update: a tag, or null for the latest release; rollback: a tag, or null for the backup executable */
   tag: string | null
-  /** a person allows a release with no way back */
-  allowIrreversible: boolean
-  /** with the data that the release has left, as its newest snapshot has them */
-  restoreState: boolean
-  /** without waiting for work that the application has under way */
-  now: boolean
   /** a dry run of an update: with the rehearsal */
   rehearse: boolean
   /** holder of the lock, as others see it: `shop upgrade` */
