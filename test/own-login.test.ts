@@ -239,6 +239,38 @@ test('a listener of `change`: what it throws, now or later, and an agent that ca
   equal([...new Set(warnings)].toSorted(), said)
 })
 
+test('however many listen to `change`, one question is asked at a time; who leaves hears nothing more, who comes later does', async () => {
+  const leaving = new AbortController()
+  let [version, atOnce, most] = [0, 0, 0]
+  const status = async () => {
+    most = Math.max(most, ++atOnce)
+    await sleep(10, undefined, { ref: false })
+    atOnce--
+    return { version: version++ } as unknown as Status
+  }
+  const { on } = makeCalls(
+    async () => ({ status }) as unknown as Updater,
+    leaving.signal,
+    () => {},
+  )
+  const heard = [0, 0, 0]
+  const count = (who: number) => () => void (heard[who] = (heard[who] ?? 0) + 1)
+  const offs = [on('change', count(0)), on('change', count(1))]
+  for (const until = Date.now() + 5000; Math.min(...heard.slice(0, 2)) < 3 && Date.now() < until;) await sleep(10)
+  offs[0]?.()
+  const [left] = heard
+  for (let round = 0; round < 5; round++) {
+    offs[1]?.()
+    await sleep(round) // the loop is about to see that nobody listens
+    offs[1] = on('change', count(2))
+  }
+  for (const until = Date.now() + 5000; (heard[2] ?? 0) < 3 && Date.now() < until;) await sleep(10)
+  leaving.abort()
+  is(heard[0], left)
+  ok((heard[1] ?? 0) >= 3 && (heard[2] ?? 0) >= 3, heard.join())
+  is(most, 1)
+})
+
 test('in the code: check, update, roll back, and each change of the status', async () => {
   await using place = await apps.started('login-express')
   const url = `http://127.0.0.1:${place.port}`

@@ -20,6 +20,17 @@ const NOTHING: Allowed = { allowIrreversible: false, restoreState: false, now: f
 
 /** `warn`: told what a listener has thrown. */
 export function makeCalls(open: () => Promise<Updater>, leaving: AbortSignal, warn: (message: string) => void): Calls {
+  const listeners = new Set<(status: Status) => void>()
+  let isFollowing = false
+  const follow = async (): Promise<void> => {
+    if (isFollowing) return
+    isFollowing = true
+    const isLeft = await import('./changes.ts')
+      .then(async ({ tellChanges }) => tellChanges(await open(), listeners, leaving, warn))
+      .catch((cause: unknown) => warn(`a listener of \`change\`: ${reasonOf(cause)}`))
+    isFollowing = false
+    if (isLeft === true && listeners.size > 0) void follow() // somebody has come in this very moment
+  }
   return {
     status: async () => (await open()).status(null),
     check: async () => (await open()).check(),
@@ -27,12 +38,10 @@ export function makeCalls(open: () => Promise<Updater>, leaving: AbortSignal, wa
       (await open()).update(tag === null ? null : parseTag(tag), { ...NOTHING, ...allowed }),
     rollback: async (allowed = {}) => (await open()).rollback({ ...NOTHING, ...allowed }),
     on(_event, heard) {
-      const stop = new AbortController()
-      const signal = AbortSignal.any([leaving, stop.signal])
-      void import('./changes.ts')
-        .then(async ({ tellChanges }) => tellChanges(await open(), heard, signal, warn))
-        .catch((cause: unknown) => warn(`a listener of \`change\`: ${reasonOf(cause)}`))
-      return () => stop.abort()
+      const own = (status: Status) => heard(status) // one function may be given twice
+      listeners.add(own)
+      void follow()
+      return () => void listeners.delete(own)
     },
   }
 }

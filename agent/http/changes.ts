@@ -1,4 +1,4 @@
-// Follows the status for an author's listener.
+// Follows the status for an author's listeners.
 
 import { setTimeout as sleep } from 'node:timers/promises'
 import { BatonError, reasonOf } from '../words/errors.ts'
@@ -7,31 +7,37 @@ import type { Updater } from './routes.ts'
 
 const [MOST_MS, AGAIN_MS] = [60_000, 5_000]
 
-/** Resolves when `signal` aborts, or at once if the install is not managed. Never rejects. */
+type Listener = (status: Status) => void
+
+/**
+ * Follows until nobody listens any more, `leaving` aborts, or the install is not managed; one question at a time, however many listen.
+ * Resolves to whether the first of these is why. Never rejects.
+ */
 export async function tellChanges(
   updater: Pick<Updater, 'status'>,
-  heard: (status: Status) => void,
-  signal: AbortSignal,
+  listeners: ReadonlySet<Listener>,
+  leaving: AbortSignal,
   warn: (message: string) => void,
-): Promise<void> {
+): Promise<boolean> {
   const failed = (cause: unknown) => warn(`a listener of \`change\`: ${reasonOf(cause)}`)
   let last: string | null = null
-  while (!signal.aborted) {
+  while (!leaving.aborted && listeners.size > 0) {
     try {
       const isNew = (status: Status) => last === null || textOfStatus(status) !== last
       const status = await updater.status({ mostMs: MOST_MS, isNew })
-      if (signal.aborted) return
       const text = textOfStatus(status)
       const isFirst = last === null
-      if (text === last) continue
+      if (text === last || leaving.aborted) continue
       last = text
-      if (!isFirst) void Promise.resolve<void>(heard(status)).catch(failed)
+      if (!isFirst) for (const heard of listeners) void (async () => heard(status))().catch(failed)
     } catch (cause) {
-      if (cause instanceof BatonError && (cause.code === 'not_managed' || cause.code === 'node_unsupported')) return
+      if (cause instanceof BatonError && (cause.code === 'not_managed' || cause.code === 'node_unsupported'))
+        return false
       failed(cause)
-      await sleep(AGAIN_MS, undefined, { signal, ref: false }).catch(() => {})
+      await sleep(AGAIN_MS, undefined, { signal: leaving, ref: false }).catch(() => {})
     }
   }
+  return !leaving.aborted
 }
 
 const textOfStatus = (status: Status): string => JSON.stringify(status)
