@@ -30,15 +30,14 @@ const WORDS_MAX_BYTES = 64 * 1024
 
 /** Newest first. `database`: its path; null: none. */
 export async function keptCopies(stateDirectory: string, database: string | null): Promise<StateCopy[]> {
-  const all = [...(database === null ? [] : [database]), DUMP, FOLDERS].flatMap((of) =>
-    COPY_KINDS.map(async (kind) => await copiesIn(kind, stateDirectory, of)),
-  )
+  const of = [...(database === null ? [] : [database]), DUMP, FOLDERS]
+  const all = COPY_KINDS.map(async (kind) => await copiesIn(kind, stateDirectory, of))
   return (await Promise.all(all)).flat().toSorted((a, b) => (a.at < b.at ? 1 : -1))
 }
 
 /** Removes the copies of a kind that are more than are kept. `of`: the path of the database, or DUMP or FOLDERS. */
 export async function dropOldCopies(disk: Disk, kind: CopyKind, stateDirectory: string, of: string): Promise<void> {
-  const names = new Set(staying(kind, await copiesIn(kind, stateDirectory, of)).map(({ name }) => name))
+  const names = new Set(staying(kind, await copiesIn(kind, stateDirectory, [of])).map(({ name }) => name))
   await removeCopies(disk, COPY_FOLDERS[kind](stateDirectory), of, (name) => !names.has(name))
 }
 
@@ -77,16 +76,17 @@ function staying(kind: CopyKind, copies: readonly StateCopy[]): StateCopy[] {
   return isSmall(last) ? last : last.slice(0, SNAPSHOTS_KEPT)
 }
 
-/** Newest first. */
-async function copiesIn(kind: CopyKind, stateDirectory: string, of: string): Promise<StateCopy[]> {
+/** Newest first. `all`: whose copies: see `dropOldCopies`. */
+async function copiesIn(kind: CopyKind, stateDirectory: string, all: readonly string[]): Promise<StateCopy[]> {
   const folder = COPY_FOLDERS[kind](stateDirectory)
   const names = await readdir(folder).catch(() => [])
   const copies = names.map(async (name) => {
-    const tag = tagOfCopy(name, of)
+    const of = all.find((one) => tagOfCopy(name, one) !== null)
+    const tag = of === undefined ? null : tagOfCopy(name, of)
     const path = join(folder, name)
     const found = tag === null ? null : await lstat(path).catch(() => null)
     const bytes = found?.isDirectory() === true ? ((await wordsOfCopy(path))?.bytes ?? null) : (found?.size ?? null)
-    if (tag === null || found === null || bytes === null) return []
+    if (of === undefined || tag === null || found === null || bytes === null) return []
     return [{ name, kind, ...whatOf(of), tag, at: found.mtimeMs, bytes }]
   })
   const aged = (await Promise.all(copies)).flat().toSorted((a, b) => b.at - a.at)
