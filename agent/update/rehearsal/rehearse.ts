@@ -16,12 +16,13 @@ import {
   REHEARSE_MODES,
   type RehearseMode,
   triedBefore,
+  type TriedRelease,
 } from '../../words/rehearsal.ts'
 import type { Operation } from '../../words/state.ts'
 import { quoted } from '../../words/untrusted.ts'
 import { operatorsUpdate } from '../operator.ts'
 import { AUTO_MAX_BYTES, startMsAfter, wholeMsOf } from './budget.ts'
-import { askCage, type Cage, cageOf, emptyCage } from './ask-cage.ts'
+import { askCage, type Cage, type CageRequest, cageOf, emptyCage } from './ask-cage.ts'
 import { judge, refuseLate } from './judge.ts'
 import { readReportOf } from './report.ts'
 
@@ -62,14 +63,19 @@ export async function rehearse(what: ToRehearse): Promise<void> {
   const on = { folder, database, executable, wish, isBusy: found?.isBusy === true }
   const rehearsal = known ?? (await tryOnCopy(what, on))
   operation.trial = rehearsal
-  if (known === null && rehearsal.verdict !== 'untried') {
-    const entry = { ...asked, to: release.tag, trial: rehearsal }
-    await journal.change((state) => void (state.tried = [entry, ...(state.tried ?? [])]))
-  }
+  if (known === null) await noteTried(install, { ...asked, to: release.tag, trial: rehearsal })
   if (!allowIrreversible) refuseIrreversible(release, rehearsal)
 }
 
 type Knows = Pick<ManagedInstall, 'database' | 'journal' | 'current' | 'places' | 'runningImage'>
+
+/** For the schedule, which then asks a person instead of downloading it again. What was not tried is tried the next time. */
+export async function noteTried({ journal }: Pick<ManagedInstall, 'journal'>, entry: TriedRelease): Promise<void> {
+  if (entry.trial.verdict === 'untried') return
+  const isOther = ({ sha256, from, schema }: TriedRelease) =>
+    sha256 !== entry.sha256 || from !== entry.from || schema !== entry.schema
+  await journal.change((state) => void (state.tried = [entry, ...(state.tried ?? []).filter(isOther)]))
+}
 
 /** Throws irreversible if the rehearsal has shown that the release has no way back. */
 export function refuseIrreversible({ tag }: Release, rehearsal: Rehearsal | null): void {
@@ -126,9 +132,10 @@ async function tryOnCopy(what: ToRehearse, on: OnCopy): Promise<Rehearsal> {
     if ('reason' in opened) return ended(opened)
     cage = opened
     await copyInto(cage, what.install, database, executable, rules?.files ?? [])
-    rehearsal.copyMs = Math.round(performance.now() - began)
+    const copyMs = (rehearsal.copyMs = Math.round(performance.now() - began))
     what.signal?.throwIfAborted()
-    return ended(await inCage(cage, what, database, rehearsal))
+    const about = { database: relative(what.install.stateDirectory, database) }
+    return ended(await inCage(cage, what, about, copyMs))
   } catch (cause) {
     if (what.signal?.aborted === true) throw what.signal.reason as Error
     if (cause instanceof BatonError && ABOUT_THE_RELEASE.includes(cause.code)) throw cause
@@ -155,7 +162,7 @@ function modeOf(value: unknown): RehearseMode {
 /** errors that end the update: the release fails on the copy or needs more room than there is, or `update.trial` is not valid */
 const ABOUT_THE_RELEASE: readonly ErrorCode[] = ['verify_failed', 'refused', 'invalid_settings']
 
-const NEVER = { reason: '`trial` is `never`' }
+export const NEVER = { reason: '`trial` is `never`' }
 
 export const NOT_TRIED: Omit<Rehearsal, 'reason'> = {
   verdict: 'untried',
@@ -197,7 +204,7 @@ async function openCage(
   return cage
 }
 
-export function noStart(service: string): Pick<Rehearsal, 'reason' | 'hint'> {
+function noStart(service: string): Pick<Rehearsal, 'reason' | 'hint'> {
   const units = `${service}-trial.path ${service}-trial.service`
   return {
     reason: 'systemd did not start the cage',
@@ -205,21 +212,16 @@ export function noStart(service: string): Pick<Rehearsal, 'reason' | 'hint'> {
   }
 }
 
-async function inCage(
+/** Has the cage try the release on what has been copied. Throws as `rehearse` does for a release that fails. */
+export async function inCage(
   cage: Cage,
   { install, release, candidate, signal }: ToRehearse,
-  database: string,
-  { copyMs }: Rehearsal,
+  about: Pick<CageRequest, 'database' | 'environment'>,
+  copyMs: number,
 ): Promise<Partial<Rehearsal>> {
-  const startMs = startMsAfter(copyMs ?? 0, install.readyMs)
-  const request = {
-    do: 'rehearse',
-    candidate,
-    database: relative(install.stateDirectory, database),
-    startMs,
-  } as const
+  const startMs = startMsAfter(copyMs, install.readyMs)
   const mostMs = wholeMsOf(startMs)
-  const end = await askCage(cage, request, { mostMs, signal })
+  const end = await askCage(cage, { do: 'rehearse', candidate, ...about, startMs }, { mostMs, signal })
   if (end.is === 'not-begun') return noStart(install.service)
   const report = readReportOf(end.report)
   if (end.is === 'late') {
@@ -228,7 +230,7 @@ async function inCage(
     return { reason: why }
   }
   const tags = { from: install.current, to: release.tag }
-  return { ...judge(report, tags), rows: report.rows, migrationMs: report.candidate?.ms ?? null }
+  return { ...judge(report, tags), copyMs, rows: report.rows, migrationMs: report.candidate?.ms ?? null }
 }
 
 /** Puts copies of the database and of the author's files into the cage's folder. */

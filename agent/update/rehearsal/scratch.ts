@@ -3,16 +3,21 @@
 // the update goes on. What is copied lies in the cage's folder, so whoever ends a killed trial removes it.
 
 import { join } from 'node:path'
-import { REHEARSE_MODES, type TriedRelease } from '../../words/rehearsal.ts'
 import { reasonOf } from '../../words/errors.ts'
 import { type Scratch, scratchOf, type SnapshotPlan } from '../../words/snapshot.ts'
 import { operatorsUpdate } from '../operator.ts'
 import { copiesInto, runOnData, snapshotPlan, toCopy } from '../steps/dump.ts'
-import { askCage, emptyCage } from './ask-cage.ts'
-import { startMsAfter, wholeMsOf } from './budget.ts'
-import { judge, refuseLate } from './judge.ts'
-import { cageFolderOf, clearCage, NOT_TRIED, noStart, refuseIrreversible, type ToRehearse } from './rehearse.ts'
-import { readReportOf } from './report.ts'
+import { emptyCage } from './ask-cage.ts'
+import {
+  cageFolderOf,
+  clearCage,
+  inCage,
+  NEVER,
+  NOT_TRIED,
+  noteTried,
+  refuseIrreversible,
+  type ToRehearse,
+} from './rehearse.ts'
 
 const UNNAMED = {
   reason: 'the data are not in SQLite, and no scratch database is named',
@@ -30,7 +35,7 @@ export async function rehearseOnScratch(what: ToRehearse): Promise<void> {
   const ended = (more: object) => {
     operation.trial = { ...NOT_TRIED, reason: '', ...more, tookMs: Math.round(performance.now() - began) }
   }
-  if (update?.['trial'] === REHEARSE_MODES[2]) return ended({ reason: '`trial` is `never`' })
+  if (update?.['trial'] === 'never') return ended(NEVER)
   if (scratch === null) return ended(UNNAMED)
   const folder = await cageFolderOf(install)
   if (typeof folder !== 'string') return ended(folder)
@@ -41,40 +46,14 @@ export async function rehearseOnScratch(what: ToRehearse): Promise<void> {
     if (why !== null) return ended({ reason: why })
     const copyMs = Math.round(performance.now() - began)
     signal?.throwIfAborted()
-    const startMs = startMsAfter(copyMs, install.readyMs)
-    const request = {
-      do: 'rehearse',
-      candidate: what.candidate,
-      database: null,
-      startMs,
-      environment: scratch.environment,
-    } as const
-    const mostMs = wholeMsOf(startMs)
-    const end = await askCage(cage, request, { mostMs, signal })
-    if (end.is === 'not-begun') return ended(noStart(install.service))
-    const report = readReportOf(end.report)
-    const late = `it had not ended after ${Math.round(mostMs / 1000)} s`
-    if (end.is === 'late') refuseLate(report, release.tag, late)
-    const tags = { from: install.current, to: release.tag }
-    ended(
-      end.is === 'late'
-        ? { reason: late }
-        : { ...judge(report, tags), copyMs, migrationMs: report.candidate?.ms ?? null },
-    )
+    ended(await inCage(cage, what, { database: null, environment: scratch.environment }, copyMs))
   } finally {
     await clearCage(install)
   }
-  await note(what)
-  if (!allowIrreversible) refuseIrreversible(release, operation.trial ?? null)
-}
-
-/** For the schedule, which then asks a person instead of downloading it again; the next trial takes place all the same. */
-async function note({ install, operation, release }: ToRehearse): Promise<void> {
   const { trial } = operation
-  if (trial === undefined || trial.verdict === 'untried') return
-  const entry = { sha256: release.asset.sha256, from: install.current, to: release.tag, schema: null, trial }
-  const isOther = ({ sha256, from }: TriedRelease) => sha256 !== entry.sha256 || from !== entry.from
-  await install.journal.change((state) => void (state.tried = [entry, ...(state.tried ?? []).filter(isOther)]))
+  const tried = { sha256: release.asset.sha256, from: install.current, to: release.tag, schema: null }
+  if (trial !== undefined) await noteTried(install, { ...tried, trial })
+  if (!allowIrreversible) refuseIrreversible(release, operation.trial ?? null)
 }
 
 /** Puts a copy into the scratch database. Resolves to why that failed; null: it has not. Throws if no copy can be made: an update needs one. */
