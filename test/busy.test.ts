@@ -143,6 +143,8 @@ test('what the author calls: the result and the error are those of the work, and
     (error) => error instanceof Error && error.message === 'own',
   )
   equal(works.underWay(), [])
+  await (works.busy as (reason: string, work: unknown) => Promise<unknown>)('nothing', undefined)
+  equal(works.underWay(), [])
   const end = works.busy('c'.repeat(500))
   is(works.underWay()[0]?.reason.length, 100)
   let isQuiet = false

@@ -50,16 +50,17 @@ export function makeWorks(): Works {
     works.add(work)
     return () => void works.delete(work)
   }
-  const during = async <T>(end: () => void, work: PromiseLike<T> | (() => T | PromiseLike<T>)): Promise<T> => {
+  const during = async <T>(end: () => void, work: T | PromiseLike<T> | (() => T | PromiseLike<T>)): Promise<T> => {
     try {
-      return await (typeof work === 'function' ? work() : work)
+      return await (typeof work === 'function' ? (work as () => T | PromiseLike<T>)() : work)
     } finally {
       end()
     }
   }
-  const busy = (...[reason, work]: [string, (PromiseLike<unknown> | (() => unknown))?]) => {
+  // a function without types may have returned nothing: that is work, and it has ended
+  const busy = (reason: string, ...given: [(PromiseLike<unknown> | (() => unknown))?]) => {
     const end = begin(reason)
-    return work === undefined ? end : during(end, work)
+    return given.length === 0 ? end : during(end, given[0])
   }
   return {
     busy: busy as WorkCalls['busy'],
