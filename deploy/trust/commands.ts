@@ -5,7 +5,7 @@ import { readdir } from 'node:fs/promises'
 import { homedir } from 'node:os'
 import { join } from 'node:path'
 import { METADATA_FOLDER, type Role, ROLES, SERVICE_MEMBER, SIGNED_AT } from '../../agent/publish.ts'
-import { DAY_MS, BatonError, isTag, parseTag, type RolloutStep } from '../../agent/words.ts'
+import { DAY_MS, BatonError, parseTag, type RolloutStep } from '../../agent/words.ts'
 import {
   beginChange,
   type TrustChange,
@@ -215,13 +215,6 @@ export async function show(context: TrustContext): Promise<Shown> {
       return { tag: path.split('/')[0] ?? path, yanked, image: named, rollout }
     }),
   }
-}
-
-/** Tags of the releases in the folder that are not signed. */
-export async function unsignedTags(context: TrustContext): Promise<string[]> {
-  const { targets } = (await readRepository(context.feed)).targets
-  const tags = (await readdir(context.feed)).filter(isTag)
-  return tags.filter((tag) => !(`${tag}/release.json` in targets))
 }
 
 async function changeOf(context: TrustContext): Promise<TrustChange> {

@@ -3,7 +3,6 @@
 
 import { isSea } from 'node:sea'
 import type { Receipt } from '../../../agent/install.ts'
-import { BatonError } from '../../../agent/words.ts'
 import type { Environment, Scope } from '../place/choices.ts'
 import { idOf, isRoot } from '../place/identity.ts'
 import { detachedSupervisor, detachedWords } from '../supervisor/detached.ts'
@@ -95,12 +94,4 @@ export function supervisorOf(receipt: Receipt, side: Side): Supervisor {
     start: () => side.supervisorStart(receipt),
     stop: () => side.supervisorStop(receipt),
   }
-}
-
-/** For code that only the service's user may run: the rescue, the supervision. */
-export function assertNotRootFor({ user, service }: Receipt, uid: number): void {
-  if (!isRoot() || uid === 0) return
-  throw new BatonError('refused', `expected to run as ${user}, got root`, {
-    hint: `the supervisor of ${service} runs this by itself`,
-  })
 }
