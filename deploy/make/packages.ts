@@ -4,7 +4,7 @@
 import { existsSync } from 'node:fs'
 import { readFile, realpath } from 'node:fs/promises'
 import { dirname, join, sep } from 'node:path'
-import { BatonError, reasonOf } from '../../agent/words.ts'
+import { jsonIn } from '../lib/json.ts'
 
 export interface InstalledPackage {
   /** real path */
@@ -71,11 +71,7 @@ export async function readManifest(folder: string): Promise<PackageManifest> {
 /** An object without members if there is no such file. Throws BatonError invalid_settings. */
 export async function readJsonObject(path: string): Promise<Record<string, unknown>> {
   const text = await readFile(path, 'utf8').catch(() => '{}')
-  try {
-    return JSON.parse(text) as Record<string, unknown>
-  } catch (cause) {
-    throw new BatonError('invalid_settings', `expected JSON in ${path}: ${reasonOf(cause)}`, { cause })
-  }
+  return jsonIn(text, path) as Record<string, unknown>
 }
 
 /** `…/node_modules/@scope/name/lib/a.js` -> `…/node_modules/@scope/name`; null: the file is in no package that was installed. */

@@ -24,6 +24,7 @@ import {
   unitFaults,
   type UnitWishes,
 } from '../../agent/words.ts'
+import { jsonIn } from '../lib/json.ts'
 import SCHEMA from '../../config.schema.json' with { type: 'json' }
 
 export interface Project {
@@ -129,13 +130,7 @@ export async function readProject(folder: string): Promise<Project> {
       cause,
     })
   })
-  let value: unknown
-  try {
-    value = JSON.parse(text)
-  } catch (cause) {
-    throw new BatonError('invalid_settings', `expected JSON in ${path}: ${reasonOf(cause)}`, { cause })
-  }
-  const project = parseProject(value, folder)
+  const project = parseProject(jsonIn(text, path), folder)
   const entry = join(folder, project.entry)
   if (project.kind !== 'app' && !existsSync(entry))
     throw new BatonError('invalid_settings', `expected a file in \`entry\`, found none at ${entry}`)

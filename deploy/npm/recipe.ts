@@ -5,6 +5,7 @@ import { existsSync } from 'node:fs'
 import { readFile } from 'node:fs/promises'
 import { isAbsolute, join, normalize } from 'node:path'
 import { BatonError, type Faults, keep, quoted, reasonOf, type Setting } from '../../agent/words.ts'
+import { jsonIn } from '../lib/json.ts'
 import SCHEMA from './recipe.schema.json' with { type: 'json' }
 
 export interface Recipe {
@@ -68,12 +69,7 @@ export async function readRecipe(path: string): Promise<Recipe> {
   const text = await readFile(path, 'utf8').catch((cause: unknown) => {
     throw new BatonError('invalid_settings', `reading the recipe ${path}: ${reasonOf(cause)}`, { cause })
   })
-  let value: unknown
-  try {
-    value = JSON.parse(text)
-  } catch (cause) {
-    throw new BatonError('invalid_settings', `expected JSON in ${path}: ${reasonOf(cause)}`, { cause })
-  }
+  const value = jsonIn(text, path)
   try {
     return parseRecipe(value)
   } catch (cause) {
