@@ -1,6 +1,7 @@
 // The bench's words: goals, tables and charts from results that are made up. What it measures is measured by `npm run bench`.
 
 import { drawChart } from './bench/chart.ts'
+import type { Change } from './bench/delta.ts'
 import type { LoadResult, PeerResult } from './bench/handover.ts'
 import type { Machine } from './bench/machine.ts'
 import { peers } from './bench/peers.ts'
@@ -10,6 +11,7 @@ import { pairsOf } from './bench/pairs.ts'
 import { charts } from './bench/report.ts'
 import { longerOf, type Results } from './bench/results.ts'
 import { table } from './bench/table.ts'
+import type { UpdateResult } from './bench/update.ts'
 import { waitsOf } from './bench/waits.ts'
 import { resultOf } from './bench/start.ts'
 import { rowsOf as stepRowsOf } from './bench/steps.ts'
@@ -19,25 +21,81 @@ import { suite } from './suite.ts'
 
 const test = suite('bench')
 
+const machine: Machine = {
+  processor: 'one',
+  processors: 2,
+  memoryGiB: 8,
+  system: 'a system',
+  kernel: 'linux 6',
+  node: 'v26.0.0',
+  date: '2026-01-02',
+}
+const about = { machine, command: 'npm run bench' }
+const transfer = { ms: 1000, peakKb: 100_000 }
+const update: UpdateResult = {
+  servedBy: 'one',
+  rounds: 1,
+  assetBytes: 1,
+  baton: transfer,
+  curl: null,
+  ratio: null,
+  ratioFlushed: null,
+  small: { assetBytes: 1, peakKb: 100_000 },
+  whole: { assetBytes: 1, executableBytes: 1, stagesMs: {}, answersMs: 1, committedMs: 1 },
+}
+
 test('holds the handover against its goals', () => {
   const good = goalsOf(resultsOf(peer('baton', {}), peer('nginx', { closed: 384, lost: 33 })))
   assert.equal(
     good.map(({ met }) => met),
-    [true, true, true],
+    [true, true, true, true],
   )
   for (const [wrong, which] of [
     [{ lost: 1 }, 0],
     [{ closed: 1 }, 0],
-    [{ longestWaitMs: 31 }, 1],
-    [{ p999Ms: 8 }, 2],
+    [{ switchOverBareStart: 2.1 }, 1],
+    [{ longestWaitMs: 21 }, 2],
+    [{ p999Ms: 8 }, 3],
   ] as const) {
     const goals = goalsOf(resultsOf(peer('baton', wrong), peer('nginx', {})))
     assert.equal(
       goals.map(({ met }) => met),
-      [0, 1, 2].map((i) => i !== which),
+      [0, 1, 2, 3].map((i) => i !== which),
       JSON.stringify(wrong),
     )
   }
+})
+
+test('holds deltas against their goals, on the slowest line too', () => {
+  const told = (megabits: number | null, ms: number, peakKb = 120_000) => ({
+    megabits,
+    full: { ms: 1000, peakKb },
+    delta: { ms, peakKb },
+  })
+  const change = {
+    title: 'Node' as const,
+    deltaBytes: 14,
+    makeMs: 9000,
+    patches: [],
+    lines: [told(null, 400), told(10, 1040)],
+  }
+  const met = (one: Change) => {
+    const section = { ...about, result: { ...update, delta: { assetBytes: 100, changes: [one] } } }
+    return goalsOf({ update: section }).map(({ met: isMet }) => isMet)
+  }
+  assert.equal(met(change).slice(-3), [true, true, true])
+  assert.equal(met({ ...change, deltaBytes: 16 }).slice(-3), [false, true, true])
+  assert.equal(met({ ...change, lines: [told(null, 501), told(10, 1060)] }).slice(-3), [true, false, false])
+  assert.equal(met({ ...change, lines: [told(null, 400, 200_000)] }).slice(-2, -1), [false])
+  const text = table({ update: { ...about, result: { ...update, delta: { assetBytes: 100, changes: [change] } } } }, [])
+  assert.match(text, /a change of Node +by a delta +by the asset/)
+  assert.match(text, /10 Mbit\/s, 50 ms +1\.04 s, 117 MiB +1\.00 s, 117 MiB/)
+})
+
+test("holds a container's pause against the start of the application in it", () => {
+  const met = (pauseMs: number) =>
+    goalsOf({ container: { ...about, result: { markdown: '', pauseMs, startMs: 150 } } }).map((goal) => goal.met)
+  assert.equal([met(250), met(251)], [[true], [false]])
 })
 
 test('says nothing about what was not measured', () => {
@@ -61,6 +119,10 @@ test('names a missing peer with the command that brings it', () => {
     systemd: missing,
     wrk: missing,
     curl: missing,
+    zstd: missing,
+    bsdiff: missing,
+    bspatch: missing,
+    formerNode: missing,
   })
   assert.equal(
     entries.filter((entry) => 'missing' in entry).map(({ id }) => id),
@@ -111,6 +173,8 @@ test('compares stop-first with each other round by round, and counts what each h
   )
   const results = resultsOf(peer('baton', {}))
   if (results.handover !== undefined) results.handover.result.pairs = { rate: 500, rounds: 3, peers }
+  const goal = goalsOf(results).at(-1)
+  assert.equal([goal?.got, goal?.met], ['1 times, lost 0, closed 3', false])
   assert.match(table(results, []), /in turns: 3 switches each, an open loop of 500 requests\/s/)
   assert.match(markdown(results, []), /### Stop-first[\s\S]*\| socket \| 1500 \| 4 \|/)
 })
@@ -184,9 +248,15 @@ test('takes medians, of pairs too', () => {
 
 test.run()
 
-type Figures = Partial<Pick<LoadResult, 'lost' | 'closed'> & { longestWaitMs: number; p999Ms: number }>
+type Figures = Partial<
+  Pick<LoadResult, 'lost' | 'closed'> &
+    Pick<PeerResult, 'switchOverBareStart'> & { longestWaitMs: number; p999Ms: number }
+>
 
-function peer(id: string, { lost = 0, closed = 0, longestWaitMs = 20, p999Ms = 6 }: Figures): PeerResult {
+function peer(
+  id: string,
+  { lost = 0, closed = 0, longestWaitMs = 20, p999Ms = 6, switchOverBareStart = 1.1 }: Figures,
+): PeerResult {
   const load: LoadResult = {
     requests: 1000,
     lost,
@@ -207,7 +277,7 @@ function peer(id: string, { lost = 0, closed = 0, longestWaitMs = 20, p999Ms = 6
     switches: 6,
     bareStartMs: 100,
     quietSwitchMs: 110,
-    switchOverBareStart: 1.1,
+    switchOverBareStart,
     restartMs: null,
     loadedSwitchMs: 150,
     kernel: null,
@@ -227,15 +297,6 @@ function peer(id: string, { lost = 0, closed = 0, longestWaitMs = 20, p999Ms = 6
 }
 
 function resultsOf(...list: PeerResult[]): Results {
-  const machine: Machine = {
-    processor: 'one',
-    processors: 2,
-    memoryGiB: 8,
-    system: 'a system',
-    kernel: 'linux 6',
-    node: 'v26.0.0',
-    date: '2026-01-02',
-  }
   const clients = { fresh: 1, keepalive: 1, stream: 1, websocket: 1 }
   const result = { carried: true as const, peers: list, missing: [], failed: [], switches: 6, drainMs: 2000, clients }
   return { handover: { machine, command: 'npm run bench', result } }

@@ -26,6 +26,7 @@ import { CACHE } from './setup.ts'
 export const PASSWORD = 'bench-0000000000000000'
 const PROBATION_MS = 1000
 const OPERATION_MS = 120_000
+export const SERVICE_ENTRY = join(PROJECT, 'test/bench/service.ts')
 
 export interface Release {
   tag: string
@@ -42,12 +43,12 @@ export interface Releases {
   v110: Release
 }
 
-/** Builds v1.0.0 and v1.1.0 of `entry` into `.cache/bench/<name>`: a feed, and beside it the executables. */
-export async function buildReleases(name: string, entry: string, effort: Effort): Promise<Releases> {
+/** Builds v1.0.0 of `entry`, and v1.1.0 of it or of `newer`, into `.cache/bench/<name>`: a feed, and beside it the executables. */
+export async function buildReleases(name: string, entry: string, effort: Effort, newer = entry): Promise<Releases> {
   const feed = join(CACHE, name)
   const tags = [...TAGS]
   const built: Release[] = []
-  for (const tag of tags) built.push(await build(feed, tag, entry, effort))
+  for (const [i, tag] of tags.entries()) built.push(await build(feed, tag, i === 0 ? entry : newer, effort))
   const [v100, v110] = built
   if (v100 === undefined || v110 === undefined) throw new Error('expected two releases')
   return { feed, v100, v110 }
@@ -83,7 +84,7 @@ async function build(feed: string, tag: string, entry: string, effort: Effort): 
 }
 
 export async function baton(): Promise<Peer> {
-  const releases = await buildReleases('bench-releases', join(PROJECT, 'test/bench/service.ts'), 'fast')
+  const releases = await buildReleases('bench-releases', SERVICE_ENTRY, 'fast')
   return peerOf('baton', 'Baton', releases)
 }
 

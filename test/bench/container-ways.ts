@@ -43,6 +43,8 @@ const REQUEST = {
   dryRun: false,
 }
 
+export const HELD = 'a holder, `deploy-container.sh`, stop-first'
+
 export async function replacingWays(ground: Ground): Promise<ReplacingWay[]> {
   const { engine, client, repository, address } = ground
   const start: Start = (name, tag, options) => {
@@ -81,7 +83,7 @@ export async function replacingWays(ground: Ground): Promise<ReplacingWay[]> {
       to: (tag) => anew('hand', () => start('hand', tag, published(8303))),
     },
     {
-      name: 'a holder, `deploy-container.sh`, stop-first',
+      name: HELD,
       port: 8311,
       begin: () => held('door', 8311),
       to: ordered('door'),

@@ -8,8 +8,8 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { connectEngine } from '../../deploy/container/engine/engine.ts'
 import { cable, strictClients, uncable } from '../container/held-service.ts'
 import { serviceImages } from '../container/images.ts'
-import { runInLab, startEngine, startRegistry, takeCurrentEngine, whyNot } from '../lab/docker.ts'
-import { endWays, type ReplacingWay, replacingWays } from './container-ways.ts'
+import { type LabEngine, runInLab, startEngine, startRegistry, takeCurrentEngine, whyNot } from '../lab/docker.ts'
+import { endWays, HELD, type ReplacingWay, replacingWays } from './container-ways.ts'
 import type { ContainerResult } from './results.ts'
 import { median } from './statistics.ts'
 import type { OpenClients, OpenOptions, OpenReport } from '../lab/open.ts'
@@ -33,6 +33,12 @@ interface Switch {
 interface Way {
   name: string
   switches: Switch[]
+}
+
+interface Measured {
+  ways: Way[]
+  /** from the start of the application in a container to its first answer, ms */
+  startsMs: number[]
 }
 
 const ROUNDS = { quick: 3, long: 6 }
@@ -61,10 +67,14 @@ export async function run({
   const rounds = long ? ROUNDS.long : ROUNDS.quick
   const code = await runInLab(import.meta.filename, { args: [file, String(rounds)], deadlineMs: 3_600_000 })
   if (code !== 0) throw new Error(`the measuring ended with ${code}`)
-  return { markdown: markdownOf(JSON.parse(await readFile(file, 'utf8')) as Way[], rounds) }
+  const { ways, startsMs } = JSON.parse(await readFile(file, 'utf8')) as Measured
+  const behind = ways.find(({ name }) => name === HELD)?.switches.filter(({ open }) => open === null) ?? []
+  const startMs = Math.round(median(startsMs))
+  const pauseMs = Math.round(median(behind.map(({ gapMs }) => gapMs)))
+  return { markdown: markdownOf(ways, rounds, startMs), startMs, pauseMs }
 }
 
-function markdownOf(ways: Way[], rounds: number): string {
+function markdownOf(ways: Way[], rounds: number, startMs: number): string {
   const cellsOf = (switches: Switch[]) => {
     const gaps = switches.map(({ gapMs }) => gapMs)
     const sum = (of: (one: Switch) => number) => switches.reduce((total, one) => total + of(one), 0)
@@ -79,7 +89,7 @@ function markdownOf(ways: Way[], rounds: number): string {
     })
   return [
     `The reference service's image, ${rounds * 2} switches each and in turns, under 4 clients that open a connection for each request and 4 that`,
-    'keep one. *Failed*: accepted, and not answered; the gap: the longest time without an answer, its median and worst.',
+    `keep one. *Failed*: accepted, and not answered; the gap: the longest time without an answer, its median and worst. The application answers ${startMs} ms after its start.`,
     '',
     '| way | refused | failed | closed | gap |',
     '|---|---|---|---|---|',
@@ -121,9 +131,11 @@ async function measure(file: string, rounds: number): Promise<void> {
   const ways = await replacingWays({ engine, client, repository, address })
   for (const { begin } of ways) await begin()
   const results: Way[] = ways.map(({ name }) => ({ name, switches: [] }))
+  const startsMs: number[] = []
   // in turns, so that whatever else this machine does is shared by all
   for (let round = 0; round < rounds * 4; round++) {
     const tag = round % 2 === 0 ? 'v1.1.0' : 'v1.0.0'
+    startsMs.push(await startOf(engine, `${repository}:${tag}`))
     for (const [i, way] of ways.entries()) {
       // in each direction with and without what is open
       const isOpen = Math.floor(round / 2) % 2 === 1
@@ -131,11 +143,29 @@ async function measure(file: string, rounds: number): Promise<void> {
     }
   }
   client.close()
-  await writeFile(file, JSON.stringify(results))
+  await writeFile(file, JSON.stringify({ ways: results, startsMs } satisfies Measured))
   await endWays()
   await uncable()
   await engine.stop()
   await registry.stop()
+}
+
+/** Milliseconds from the start of the process in a new container to its first answer. */
+async function startOf(engine: LabEngine, image: string): Promise<number> {
+  await engine.docker('run', '-d', '--name', 'started', image)
+  const { NetworkSettings, State } = await engine.inspect('started')
+  const url = `http://${NetworkSettings.IPAddress}:8080/`
+  for (const deadline = Date.now() + 60_000; Date.now() < deadline; await sleep(2)) {
+    const answered = await fetch(url, { signal: AbortSignal.timeout(5000) }).then(
+      ({ ok }) => ok,
+      () => false,
+    )
+    if (!answered) continue
+    const ms = Date.now() - Date.parse(State.StartedAt)
+    await engine.docker('rm', '-f', 'started')
+    return ms
+  }
+  throw new Error(`a container of ${image} does not answer`)
 }
 
 async function switchUnderLoad(

@@ -4,7 +4,7 @@ import { type Goal, WHY_MISSED } from './goals.ts'
 import { type HandoverResult, LOADS, type PeerResult } from './handover.ts'
 import type { OverheadResult } from './overhead.ts'
 import type { PairsResult } from './pairs.ts'
-import { pairRows } from './table.ts'
+import { deltaRows, pairRows } from './table.ts'
 import { mb, mib, NAMES, ratio, type Results, type Section } from './results.ts'
 import type { UpdateResult } from './update.ts'
 
@@ -107,17 +107,8 @@ function updateMarkdown(section: Section<UpdateResult>): string[] {
     ...(delta === undefined
       ? []
       : [
-          'The download of that update, by its asset and by a delta ([why](../decisions/0048-an-update-weighs-its-change.md)):',
-          markdownTable([
-            ['', 'bytes', 'time', 'peak memory'],
-            ['asset', `${delta.assetBytes}`, `${(delta.full.ms / 1000).toFixed(2)} s`, mib(delta.full.peakKb)],
-            [
-              `delta, made in ${delta.makeMs} ms`,
-              `${delta.deltaBytes}`,
-              `${(delta.delta.ms / 1000).toFixed(2)} s`,
-              mib(delta.delta.peakKb),
-            ],
-          ]),
+          'The download stage, flushed, and the peak of its process ([why](../decisions/0048-an-update-weighs-its-change.md)):',
+          markdownTable([['', '', ''], ...deltaRows(delta)]),
         ]),
     provenance(section),
   ]

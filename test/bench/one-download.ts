@@ -3,6 +3,7 @@
 
 import { makeDisk } from '../../agent/disk/disk.ts'
 import { openFeed } from '../../agent/update/feed/open.ts'
+import { memoryOf } from './processes.ts'
 import { makeDownload } from '../../agent/update/steps/download.ts'
 import type { Delta } from '../../agent/words/release.ts'
 
@@ -18,5 +19,5 @@ void (async () => {
   const since = performance.now()
   await using _candidate = await makeDownload({ ...means, onDeltaFailed })(release)
   const ms = performance.now() - since
-  process.stdout.write(`${JSON.stringify({ ms, peakKb: process.resourceUsage().maxRSS })}\n`)
+  process.stdout.write(`${JSON.stringify({ ms, peakKb: memoryOf(process.pid).peakKb })}\n`)
 })()

@@ -3,6 +3,7 @@
 
 import { makeDisk } from '../../agent/disk/disk.ts'
 import { openFeed } from '../../agent/update/feed/open.ts'
+import { memoryOf } from './processes.ts'
 import { makeDownload } from '../../agent/update/steps/download.ts'
 
 const [setting = '', url = '', bytes = '0', sha256 = '', partialPath = ''] = process.argv.slice(2)
@@ -32,5 +33,5 @@ void (async () => {
   })
   const ms = performance.now() - since
   if (candidate.assetSha256 !== sha256) throw new Error(`expected sha256 ${sha256}, got ${candidate.assetSha256}`)
-  process.stdout.write(`${JSON.stringify({ ms, peakKb: process.resourceUsage().maxRSS })}\n`)
+  process.stdout.write(`${JSON.stringify({ ms, peakKb: memoryOf(process.pid).peakKb })}\n`)
 })()

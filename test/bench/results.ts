@@ -20,6 +20,9 @@ export interface Section<T> {
 export interface ContainerResult {
   /** for docs/about/performance.md, below a heading of its own */
   markdown: string
+  /** absent: measured before there was a goal. The pause behind a holder, stop-first, and the start of the application in it */
+  pauseMs?: number
+  startMs?: number
 }
 
 export interface Wave {

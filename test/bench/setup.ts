@@ -13,7 +13,9 @@ const run = promisify(execFile)
 
 export const CACHE = join(PROJECT, '.cache', 'bench')
 const PM2 = 'pm2@7.0.4'
-const PACKAGES = ['nginx-light', 'haproxy', 'caddy', 'wrk'] as const
+/** the line before the one that releases are built with */
+const FORMER_NODE = `node-${process.platform}-${process.arch}@26.9.0`
+const PACKAGES = ['nginx-light', 'haproxy', 'caddy', 'wrk', 'zstd', 'bsdiff'] as const
 const FETCH_MS = 120_000
 
 export interface Tool {
@@ -35,6 +37,10 @@ export interface Tools {
   systemd: Tool | Missing
   wrk: Tool | Missing
   curl: Tool | Missing
+  zstd: Tool | Missing
+  bsdiff: Tool | Missing
+  bspatch: Tool | Missing
+  formerNode: Tool | Missing
   /** the bundle of test/bench/app.ts */
   app: string
 }
@@ -42,10 +48,11 @@ export interface Tools {
 export async function setUp(say: (line: string) => void): Promise<Tools> {
   await mkdir(CACHE, { recursive: true })
   const app = await writeBundle('app', join(PROJECT, 'test/bench/app.ts'))
-  const wanted = await Promise.all([onPath('nginx'), onPath('haproxy'), onPath('wrk'), onPath('caddy')])
+  const names = ['nginx', 'haproxy', 'wrk', 'caddy', 'zstd', 'bsdiff', 'bspatch'] as const
+  const found = new Map(await Promise.all(names.map(async (name) => [name, await onPath(name)] as const)))
   const root = join(CACHE, 'apt')
   let aptProblem: string | null = null
-  if (wanted.includes(null) && !(await exists(join(root, 'complete')))) {
+  if ([...found.values()].includes(null) && !(await exists(join(root, 'complete')))) {
     say(`fetching ${PACKAGES.join(', ')} into ${root}`)
     aptProblem = await unpackPackages(root)
   }
@@ -57,24 +64,30 @@ export async function setUp(say: (line: string) => void): Promise<Tools> {
   const libraries = (await readdir(join(root, 'usr/lib')).catch(() => [])).map((name) => join(root, 'usr/lib', name))
   const env = { ...process.env, LD_LIBRARY_PATH: [...libraries, process.env['LD_LIBRARY_PATH'] ?? ''].join(delimiter) }
 
-  const native = async (name: string, own: string | null, flag: string): Promise<Tool | Missing> => {
+  const native = async (name: (typeof names)[number], flag: string | null): Promise<Tool | Missing> => {
+    const own = found.get(name) ?? null
     const path = own ?? (await unpacked(name))
     const why = aptProblem === null ? '' : ` (${aptProblem})`
-    const packageName = name === 'nginx' ? 'nginx-light' : name
+    const packageName = { nginx: 'nginx-light', bspatch: 'bsdiff' }[name as string] ?? name
     if (path === null) return { missing: `apt-get install ${packageName}${why}` }
     const tool = { path, env: own === null ? env : process.env }
+    if (flag === null) return { ...tool, version: name } // it tells none
     const version = await versionOf(tool, flag)
     return version === null
       ? { missing: `apt-get install ${packageName} (\`${path}\` does not run)` }
       : { ...tool, version }
   }
   return {
-    nginx: await native('nginx', wanted[0], '-v'),
-    haproxy: await native('haproxy', wanted[1], '-v'),
-    caddy: await native('caddy', wanted[3], 'version'),
-    wrk: await native('wrk', wanted[2], '-v'),
+    nginx: await native('nginx', '-v'),
+    haproxy: await native('haproxy', '-v'),
+    caddy: await native('caddy', 'version'),
+    wrk: await native('wrk', '-v'),
+    zstd: await native('zstd', '-qV'),
+    bsdiff: await native('bsdiff', null),
+    bspatch: await native('bspatch', null),
     curl: await curl(),
-    pm2: await pm2(say),
+    pm2: await fromNpm(PM2, 'pm2/bin/pm2', say),
+    formerNode: await fromNpm(FORMER_NODE, `node-${process.platform}-${process.arch}/bin/node`, say),
     systemd: await systemd(),
     app,
   }
@@ -88,20 +101,19 @@ export async function writeBundle(name: string, entry: string, define: Record<st
   return path
 }
 
-async function pm2(say: (line: string) => void): Promise<Tool | Missing> {
-  const folder = join(CACHE, 'npm')
-  const path = join(folder, 'node_modules/pm2/bin/pm2')
-  if (!(await exists(path))) {
-    say(`fetching ${PM2} into ${folder}`)
-    await mkdir(folder, { recursive: true })
-    const args = ['install', '--prefix', folder, '--ignore-scripts', '--no-audit', '--no-fund', '--no-save', PM2]
-    try {
-      await run('npm', args, { timeout: FETCH_MS })
-    } catch (error) {
-      return { missing: `npm install ${PM2} (${firstLine(error)})` }
-    }
-  }
-  return { path, version: PM2.replace('@', ' '), env: process.env }
+/** `path` below `node_modules` of the package that `spec` names. */
+async function fromNpm(spec: string, path: string, say: (line: string) => void): Promise<Tool | Missing> {
+  const [name = '', version = ''] = spec.split('@')
+  const folder = join(CACHE, 'npm', name)
+  const tool = { path: join(folder, 'node_modules', path), version: `${name} ${version}`, env: process.env }
+  if (await exists(tool.path)) return tool
+  say(`fetching ${spec} into ${folder}`)
+  await mkdir(folder, { recursive: true })
+  const args = ['install', '--prefix', folder, '--ignore-scripts', '--no-audit', '--no-fund', '--no-save', spec]
+  return await run('npm', args, { timeout: FETCH_MS }).then(
+    () => tool,
+    (error: unknown) => ({ missing: `npm install ${spec} (${firstLine(error)})` }),
+  )
 }
 
 async function systemd(): Promise<Tool | Missing> {

@@ -6,6 +6,7 @@ import type { CarryResult } from './carry.ts'
 import type { OverheadResult } from './overhead.ts'
 import type { PairsResult } from './pairs.ts'
 import { mb, mib, type Results } from './results.ts'
+import type { DeltaResult, Transfer } from './delta.ts'
 import type { UpdateResult } from './update.ts'
 
 export function table(results: Results, goals: Goal[]): string {
@@ -92,10 +93,9 @@ function carryRows({ clients, routes }: CarryResult): string[][] {
 
 function updateRows(result: UpdateResult): string[][] {
   const { baton, curl, ratio: speed, ratioFlushed, small, whole, delta } = result
-  const seconds = ({ ms }: { ms: number }): string => `${(ms / 1000).toFixed(2)} s`
   return [
-    ['1 GiB: download, verify, write', seconds(baton), `peak ${mib(baton.peakKb)}`],
-    ...(curl === null ? [] : [['1 GiB: curl && sha256sum', seconds(curl), `peak ${mib(curl.peakKb)}`]]),
+    ['1 GiB: download, verify, write', seconds(baton.ms), `peak ${mib(baton.peakKb)}`],
+    ...(curl === null ? [] : [['1 GiB: curl && sha256sum', seconds(curl.ms), `peak ${mib(curl.peakKb)}`]]),
     ...(curl === null ? [] : [['speed over that', `${speed}`, `${ratioFlushed} when flushed`]]),
     ['128 MiB', '', `peak ${mib(small.peakKb)}`],
     [
@@ -106,17 +106,36 @@ function updateRows(result: UpdateResult): string[][] {
         .join(', '),
     ],
     ['bytes of it', mb(whole.assetBytes), `executable ${mb(whole.executableBytes)}`],
-    ...(delta === undefined
-      ? []
-      : [
-          [`its download by the asset, ${mb(delta.assetBytes)}`, seconds(delta.full), `peak ${mib(delta.full.peakKb)}`],
-          [
-            `by a delta, ${delta.deltaBytes} bytes, made in ${delta.makeMs} ms`,
-            seconds(delta.delta),
-            `peak ${mib(delta.delta.peakKb)}`,
-          ],
-        ]),
+    ...(delta === undefined ? [] : deltaRows(delta)),
   ]
+}
+
+/** Also of docs/about/performance.md. */
+export function deltaRows({ assetBytes, changes }: DeltaResult): string[][] {
+  const told = ({ ms, peakKb }: Transfer): string => `${(ms / 1000).toFixed(2)} s, ${mib(peakKb)}`
+  return changes.flatMap(({ title, deltaBytes, makeMs, lines, patches }) => [
+    [`a change of ${title}`, 'by a delta', `by the asset, ${mb(assetBytes)}`],
+    ...lines.map(({ megabits, full, delta }) => [
+      megabits === null
+        ? `${share(deltaBytes, assetBytes)}, made in ${seconds(makeMs)}; from loopback`
+        : `${megabits} Mbit/s, 50 ms`,
+      told(delta),
+      told(full),
+    ]),
+    ...patches.map(({ title: by, bytes, makeMs: took, apply }) => [
+      `${by}: ${share(bytes, assetBytes)}, made in ${seconds(took)}`,
+      `applied: ${told(apply)}`,
+      '',
+    ]),
+  ])
+}
+
+function share(bytes: number, of: number): string {
+  return `${bytes.toLocaleString('en')} bytes, ${((100 * bytes) / of).toFixed(2)} %`
+}
+
+function seconds(ms: number): string {
+  return `${(ms / 1000).toFixed(2)} s`
 }
 
 function overheadRows(result: OverheadResult): string[][] {

@@ -6,7 +6,7 @@ import { mkdir, open, readFile, rm, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { PROJECT } from '../../deploy/make/place.ts'
 import { freePort } from '../fixtures/install.ts'
-import { buildReleases, createClient, install, type Releases } from './baton.ts'
+import { buildReleases, createClient, install, SERVICE_ENTRY } from './baton.ts'
 import { byDelta, type DeltaResult, type Transfer } from './delta.ts'
 import { serveFolder } from './files.ts'
 import type { FileServer } from './files.ts'
@@ -80,9 +80,9 @@ export async function run({ tools, long, say }: UpdateOptions): Promise<UpdateRe
   }
   say('update: v1.0.0 -> v1.1.0')
   const whole = await wholeUpdate(place, tools)
-  say('update: the download of that by the asset, and by a delta')
-  const releases = await buildReleases('bench-releases-normal', join(PROJECT, 'test/bench/service.ts'), 'normal')
-  const delta = await deltaResult(releases, place, tools, rounds)
+  const more = join(PROJECT, 'test/bench/service-more.ts')
+  const releases = await buildReleases('bench-releases-more', SERVICE_ENTRY, 'normal', more)
+  const delta = await byDelta({ releases, place, tools, long, say })
   await rm(place, { recursive: true, force: true })
   const pairs = (others: Transfer[]) => others.map((other, i) => [other.ms, baton[i]?.ms ?? Number.NaN] as const)
   return {
@@ -97,11 +97,6 @@ export async function run({ tools, long, say }: UpdateOptions): Promise<UpdateRe
     whole,
     delta,
   }
-}
-
-async function deltaResult(releases: Releases, place: string, tools: Tools, rounds: number): Promise<DeltaResult> {
-  await using server = await serveFolder(releases.feed, place, tools)
-  return await byDelta(releases, server, place, rounds)
 }
 
 interface AssetFile {
@@ -172,7 +167,7 @@ async function byCurl(
 
 /** An install of v1.0.0 is told to update to v1.1.0; the stages as the status endpoint shows them. */
 export async function wholeUpdate(folder: string, tools: Tools): Promise<WholeUpdate> {
-  const releases = await buildReleases('bench-releases-normal', join(PROJECT, 'test/bench/service.ts'), 'normal')
+  const releases = await buildReleases('bench-releases-normal', SERVICE_ENTRY, 'normal')
   await using server = await serveFolder(releases.feed, folder, tools)
   const place = { folder, port: await freePort(), backendPort: 0, drainMs: 2000 }
   await using installed = await install(place, releases, { feed: server.url })
