@@ -1,7 +1,7 @@
 // The commands and folders of `snapshot`: what refuses an update and leaves nothing, the moment in which no process of the application
 // lives, folders as a set, and kills.
 
-import { execFileSync, spawnSync } from 'node:child_process'
+import { spawnSync } from 'node:child_process'
 import { existsSync, readdirSync, readFileSync, statfsSync } from 'node:fs'
 import { readFile, rename, rm, symlink, writeFile } from 'node:fs/promises'
 import { basename, join } from 'node:path'
@@ -14,7 +14,7 @@ import { planOf, scratchOf, snapshotFaults } from '../agent/words/snapshot.ts'
 import type { Operation, StateCopy, Status } from '../agent/words/state.ts'
 import { parseProject } from '../deploy/make/project.ts'
 import { equal, is, match, not, ok, rejects, throws, withCode } from './assert.ts'
-import { until } from './fixtures/evidence.ts'
+import { processesBelow, until } from './fixtures/evidence.ts'
 import { type Stranger, stranger } from './fixtures/stranger.ts'
 import { suite } from './suite.ts'
 import { temporary } from './lab/temporary.ts'
@@ -82,7 +82,7 @@ test('a command that fails, hangs, writes nothing, or is not there: the update i
     equal(left(it), [], `${says}: ${error?.message}`)
     match(await it.get('/'), /^v1\.0\.0 /)
   }
-  equal(spawnSync('pgrep', ['-f', `${it.home.stateDirectory}.*dump`]).stdout.toString(), '', 'no command is left')
+  equal(processesBelow(it.home.stateDirectory, 'dump'), [], 'no command is left')
   await operatorSays(it, GOOD)
   const { outcome, copies = [] } = await it.operate('/admin/update', { tag: 'v1.1.0' })
   equal([outcome, copies.length, left(it).length], ['updated', 1, 1], 'nothing is held against the release')
@@ -134,13 +134,10 @@ test('`stopped`, and everything is killed while it is copied: the new release do
   await it.release('v1.1.0', TEXT)
   const { stateDirectory } = it.home
   is((await it.ask('POST', '/admin/update', { tag: 'v1.1.0' })).status, 202)
-  const copying = () =>
-    execFileSync('ps', ['-eo', 'pid,args'], { encoding: 'utf8' })
-      .split('\n')
-      .filter((line) => line.includes('Atomics.wait') && line.includes(stateDirectory))
+  const copying = () => processesBelow(stateDirectory, 'Atomics.wait')
   await until('the command', () => copying().length > 0, 20_000)
   for (const pid of it.home.pids()) process.kill(pid, 'SIGKILL')
-  for (const line of copying()) process.kill(Number(line.trim().split(' ')[0]), 'SIGKILL')
+  for (const pid of copying()) process.kill(pid, 'SIGKILL')
   await until('all to be gone', () => it.home.pids().length === 0)
   is(readOwed(stateDirectory)?.owes, 'snapshot')
   await writeFile(join(stateDirectory, 'go'), '')
