@@ -1,8 +1,8 @@
 // The facts of one deployment, and how to read them back from the containers that an interrupted deployment left. Pure.
 // Must hold: the successor's label has everything needed to undo the deployment before the old container is touched.
 
-import type { ContainerInspection, RestartPolicy } from './inspection.ts'
-import { labelsOf } from './inspection.ts'
+import { parsedJson } from '../../agent/words.ts'
+import { type ContainerInspection, labelsOf, type RestartPolicy } from './inspection.ts'
 import { ORIGIN_LABEL } from './reference.ts'
 
 /** The successor carries it as JSON in the label `baton.recreated-from`. */
@@ -67,15 +67,10 @@ export interface Irreversible {
 }
 
 /** The containers under the names that this route gives (`namesFor`). */
-export interface Site {
-  main: ContainerInspection | null
-  successor: ContainerInspection | null
-  predecessor: ContainerInspection | null
-  reverting: ContainerInspection | null
-  previous: ContainerInspection | null
-  failed: ContainerInspection | null
-  switcher: ContainerInspection | null
-}
+export type Site = Record<
+  'main' | 'successor' | 'predecessor' | 'reverting' | 'previous' | 'failed' | 'switcher',
+  ContainerInspection | null
+>
 
 /**
  * Where an interrupted deployment stopped. `prepared`: the successor is created; the old container still has its name.
@@ -85,12 +80,8 @@ export interface Site {
 export type Unfinished = { at: 'prepared' | 'renaming' | 'switching' | 'reverting'; job: Job }
 
 export function parseOrigin(container: ContainerInspection): JobOrigin | null {
-  try {
-    const origin = JSON.parse(labelsOf(container)[ORIGIN_LABEL] ?? '') as JobOrigin
-    return origin.format === 1 ? origin : null // a newer version of this program wrote another format
-  } catch {
-    return null
-  }
+  const origin = parsedJson(labelsOf(container)[ORIGIN_LABEL] ?? '') as Partial<JobOrigin> | null | undefined
+  return origin?.format === 1 ? (origin as JobOrigin) : null // a newer version of this program wrote another format
 }
 
 export function unfinishedAt(site: Site): Unfinished | null {

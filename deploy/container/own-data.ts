@@ -5,8 +5,8 @@
 // Must hold: the mark names both containers, and no other follows it; whoever goes on with a switch finds it in the volume.
 
 import { posix } from 'node:path'
-import { isObject, MARK_MAX_BYTES, markPath, parsedJson, plainOf } from '../../agent/install.ts'
-import { BatonError, reasonOf, type StateMoved, untilWell } from '../../agent/words.ts'
+import { MARK_MAX_BYTES, markPath, plainOf } from '../../agent/install.ts'
+import { BatonError, isObject, parsedJson, reasonOf, type StateMoved, untilWell } from '../../agent/words.ts'
 import { type Engine, isAway, isUnreachable } from './engine/engine.ts'
 import { orderIn } from './gate.ts'
 import { type ContainerInspection, type ImageInspection, isSame, labelsOf } from './inspection.ts'

@@ -4,7 +4,7 @@
 // switcher per service, since a name can be given once.
 
 import { setTimeout as sleep } from 'node:timers/promises'
-import { BatonError, durationText, reasonOf } from '../../agent/words.ts'
+import { BatonError, durationText, parsedJson, reasonOf } from '../../agent/words.ts'
 import { type Engine, isUnreachable } from './engine/engine.ts'
 import { check } from './health.ts'
 import { GATES } from './gate.ts'
@@ -93,8 +93,8 @@ async function lastLine(id: string, name: string, { engine, report }: Tools): Pr
         if (line++ < seen) continue
         ;[seen, silent] = [line, 0]
         said.push(text)
-        const event = parse(text)
-        if (event === null) continue
+        const event = (parsedJson(text) ?? null) as DeployEvent | null
+        if (event === null) continue // not of this program, such as a warning of the runtime
         if (event.event === 'result' || event.event === 'error') return event
         await report(event)
       }
@@ -183,13 +183,5 @@ function bodyOf(
       SecurityOpt: ['no-new-privileges', 'label=disable'],
       UsernsMode: 'host',
     },
-  }
-}
-
-function parse(text: string): DeployEvent | null {
-  try {
-    return JSON.parse(text) as DeployEvent
-  } catch {
-    return null // not an event of this program, such as a warning of the runtime
   }
 }

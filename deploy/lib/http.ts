@@ -5,7 +5,7 @@
 // Must never break: the token goes into a header and nowhere else; no redirect is followed with it.
 
 import { askHere, type LocalPlace, type Protocol } from '../../agent/first.ts'
-import { BatonError } from '../../agent/words.ts'
+import { BatonError, parsedJson } from '../../agent/words.ts'
 
 /** Where a service listens. `path` is a unix socket. `tls`: what its configuration says, which is only what is tried first. */
 export type Address = { tls: boolean } & LocalPlace
@@ -43,7 +43,7 @@ export async function callHttp(address: Address, target: string, options: Call =
   response.body.setEncoding('utf8')
   let answer = ''
   for await (const chunk of response.body) answer = bounded(answer + String(chunk))
-  return { status: response.status, body: parsed(answer) }
+  return { status: response.status, body: parsedJson(answer) ?? null }
 }
 
 /** The status of a plain GET of any URL: for the health URLs that an operator names. */
@@ -57,12 +57,7 @@ export async function httpStatusOf(url: string, timeoutMs: number): Promise<numb
 
 /** The status of a plain GET of a URL of this host, and what was spoken. */
 export async function statusHere(here: Here, timeoutMs: number): Promise<{ status: number; protocol: Protocol }> {
-  // not read to its end: it may have none
-  using answer = await askHere(here.place, {
-    path: here.path,
-    tls: here.tls,
-    signal: AbortSignal.timeout(timeoutMs),
-  })
+  using answer = await getHere(here, timeoutMs) // not read to its end: it may have none
   return { status: answer.status, protocol: answer.protocol }
 }
 
@@ -71,15 +66,14 @@ export async function sizeHere(
   here: Here,
   timeoutMs: number,
 ): Promise<{ status: number; bytes: number; protocol: Protocol }> {
-  using answer = await askHere(here.place, {
-    path: here.path,
-    tls: here.tls,
-    signal: AbortSignal.timeout(timeoutMs),
-  })
+  using answer = await getHere(here, timeoutMs)
   let bytes = 0
   for await (const chunk of answer.body) bytes += (chunk as Buffer).byteLength
   return { status: answer.status, bytes, protocol: answer.protocol }
 }
+
+const getHere = ({ place, path, tls }: Here, timeoutMs: number) =>
+  askHere(place, { path, tls, signal: AbortSignal.timeout(timeoutMs) })
 
 export interface Here {
   place: LocalPlace
@@ -112,12 +106,4 @@ async function askUrl(url: string, timeoutMs: number, method: 'GET' | 'HEAD' = '
 function bounded(text: string): string {
   if (text.length <= ANSWER_MAX_BYTES) return text
   throw new BatonError('unexpected', `expected an answer of at most ${ANSWER_MAX_BYTES} bytes, got more`)
-}
-
-function parsed(text: string): unknown {
-  try {
-    return text === '' ? null : JSON.parse(text)
-  } catch {
-    return null
-  }
 }

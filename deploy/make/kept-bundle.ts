@@ -5,7 +5,7 @@
 import { createHash, randomUUID } from 'node:crypto'
 import { mkdir, readdir, readFile, rename, rm, stat, writeFile } from 'node:fs/promises'
 import { join, relative, resolve, sep } from 'node:path'
-import { isObject, parsedJson } from '../../agent/install.ts'
+import { isObject, parsedJson } from '../../agent/words.ts'
 import { PROJECT } from './place.ts'
 
 export interface Bundled {

@@ -5,6 +5,7 @@
 
 import { readFile } from 'node:fs/promises'
 import { basename, join } from 'node:path'
+import { parsedJson } from '../../agent/words.ts'
 
 export interface Noted {
   /** TCP and UDP ports that it asked for, and paths of unix sockets; sorted */
@@ -124,10 +125,7 @@ export function notedIn(text: string): Noted {
 }
 
 function noteIn(line: string): [string, string][] {
-  try {
-    const [is, what] = JSON.parse(line) as unknown[]
-    return typeof is === 'string' && typeof what === 'string' ? [[is, what.replaceAll(/[\p{Cc}\p{Cf}]+/gu, ' ')]] : []
-  } catch {
-    return []
-  }
+  const note = parsedJson(line)
+  const [is, what] = Array.isArray(note) ? (note as unknown[]) : []
+  return typeof is === 'string' && typeof what === 'string' ? [[is, what.replaceAll(/[\p{Cc}\p{Cf}]+/gu, ' ')]] : []
 }

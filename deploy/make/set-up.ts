@@ -5,7 +5,7 @@ import { existsSync } from 'node:fs'
 import { mkdir, readFile, realpath, writeFile } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
 import { createInterface } from 'node:readline/promises'
-import { BatonError, isService, isTag } from '../../agent/words.ts'
+import { BatonError, isService, isTag, parsedJson } from '../../agent/words.ts'
 import { recordOf } from '../lib/agent-answer.ts'
 import { broughtBy, detect, type Detected, isBrought, sourceOf, startable } from './detect.ts'
 import { noteOfDotEnv } from './dot-env.ts'
@@ -142,12 +142,7 @@ async function faultBeforeBuild(
 /** The author's own configuration; empty if it is no JSON, which `build` reports; null if there is none. */
 async function configuredIn(folder: string): Promise<Record<string, unknown> | null> {
   const text = await readFile(join(folder, CONFIG), 'utf8').catch(() => null)
-  if (text === null) return null
-  try {
-    return recordOf(JSON.parse(text))
-  } catch {
-    return {}
-  }
+  return text === null ? null : recordOf(parsedJson(text))
 }
 
 /** Whether the application may be started: only with its author's consent, and `--yes` is not that. */

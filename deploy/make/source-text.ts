@@ -1,6 +1,7 @@
 // Reads the files of an author's folder that nobody has checked: one that is not there, or is no JSON, is empty.
 
 import { readFileSync } from 'node:fs'
+import { parsedJson } from '../../agent/words.ts'
 
 const SOURCE_MAX_BYTES = 1024 * 1024
 
@@ -13,9 +14,5 @@ export function readText(path: string): string {
 }
 
 export function readJson(path: string): unknown {
-  try {
-    return JSON.parse(readText(path)) as unknown
-  } catch {
-    return {}
-  }
+  return parsedJson(readText(path)) ?? {}
 }

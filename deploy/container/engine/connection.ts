@@ -7,7 +7,7 @@ import { type ClientRequest, type IncomingMessage, request as httpRequest } from
 import type { Readable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { BatonError, reasonOf } from '../../../agent/words.ts'
+import { BatonError, isObject, parsedJson, reasonOf } from '../../../agent/words.ts'
 import { tellsOfFullDisk } from '../../lib/refusal.ts'
 
 export interface CallOptions {
@@ -197,12 +197,8 @@ async function textOf(response: IncomingMessage): Promise<string> {
 }
 
 function refusal(method: string, path: string, status: number, text: string): BatonError {
-  let message = text.trim()
-  try {
-    message = String((JSON.parse(text) as { message: unknown }).message)
-  } catch {
-    // not JSON: as it is
-  }
+  const told = parsedJson(text)
+  const message = isObject(told) ? String(told['message']) : text.trim()
   const said = `the engine answered ${status} to ${method} ${path.split('?')[0]}: ${message.slice(0, 500)}`
   if (!tellsOfFullDisk(message)) return new BatonError('unexpected', said, { members: { status } })
   return new BatonError('refused', said, { members: { status }, hint: 'make room where the engine keeps its data' })

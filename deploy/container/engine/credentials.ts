@@ -4,6 +4,7 @@
 import { readFile } from 'node:fs/promises'
 import { homedir } from 'node:os'
 import { join } from 'node:path'
+import { parsedJson } from '../../../agent/words.ts'
 import { run } from '../../lib/shell.ts'
 import { registryOf } from '../reference.ts'
 
@@ -44,11 +45,7 @@ export async function credentialsFor(repository: string, environment: NodeJS.Pro
 
 async function readConfig(environment: NodeJS.ProcessEnv): Promise<DockerConfig> {
   const path = join(environment['DOCKER_CONFIG'] ?? join(homedir(), '.docker'), 'config.json')
-  try {
-    return JSON.parse(await readFile(path, 'utf8')) as DockerConfig
-  } catch {
-    return {} // no login on this host
-  }
+  return parsedJson(await readFile(path, 'utf8').catch(() => '')) ?? {} // none: no login on this host
 }
 
 function header(value: Record<string, string>): string {

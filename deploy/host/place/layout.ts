@@ -1,8 +1,8 @@
 // Every path that the installer touches, computed in one pure function.
 
 import { dirname, isAbsolute, join } from 'node:path'
-import { parsedJson, type Receipt, receiptPath, SYSTEM_DIRECTORY, systemReceiptPath } from '../../../agent/install.ts'
-import { BatonError, type UnitWishes, wishesOf } from '../../../agent/words.ts'
+import { type Receipt, receiptPath, SYSTEM_DIRECTORY, systemReceiptPath } from '../../../agent/install.ts'
+import { BatonError, parsedJson, type UnitWishes, wishesOf } from '../../../agent/words.ts'
 import { unitFolderFor } from '../../lib/systemctl.ts'
 import { xdgFolder } from '../../lib/xdg.ts'
 import type { Choices, Environment, Scope } from './choices.ts'
@@ -42,8 +42,6 @@ export interface Layout {
   asks: UnitWishes | null
   /** absolute path of the Node that runs a script, for the unit; null if the executable brings its own */
   node: string | null
-  /** pid file and log of a service without systemd */
-  runDirectory: string
 }
 
 export interface Person {
@@ -81,7 +79,6 @@ export function layoutOf(service: string, choices: Choices, person: Person): Lay
     lowPort: choices.scope === 'system' ? lowPortOf(choices.listen) : null,
     asks: null,
     node: null,
-    runDirectory: join(stateDirectory, 'run'),
   }
 }
 
@@ -110,7 +107,7 @@ function systemPlaces(service: string) {
   }
 }
 
-function userPlaces(service: string, person: Person) {
+export function userPlaces(service: string, person: Person) {
   const { home } = person
   if (!isAbsolute(home))
     throw new BatonError('unsupported_host', `expected a home directory, got ${JSON.stringify(home)}`)

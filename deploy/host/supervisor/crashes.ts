@@ -8,12 +8,12 @@ import {
   isTime,
   lineOf,
   orNull,
-  parsedJson,
   plainOf,
   readSmall,
   shape,
   textLike,
 } from '../../../agent/install.ts'
+import { parsedJson } from '../../../agent/words.ts'
 
 export interface Crashes {
   /** since a person, or a command, has started the service */

@@ -4,6 +4,7 @@
 import { copyFile, readFile, rename, stat, truncate, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import type { Receipt } from '../../../agent/install.ts'
+import { parsedJson } from '../../../agent/words.ts'
 import type { CrashFile } from './crashes.ts'
 
 export interface Process {
@@ -35,11 +36,7 @@ export function runFilesOf({ service, stateDirectory }: Pick<Receipt, 'service' 
 }
 
 export async function readPidFile(path: string): Promise<PidFile | null> {
-  try {
-    return JSON.parse(await readFile(path, 'utf8')) as PidFile
-  } catch {
-    return null
-  }
+  return (parsedJson(await readFile(path, 'utf8').catch(() => '')) ?? null) as PidFile | null
 }
 
 /** All or nothing, if the power stays. */
