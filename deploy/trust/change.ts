@@ -3,8 +3,8 @@
 // many signatures as the root asks for. If the keys are not at hand, nothing is written at all. The files of new keys are on the disk
 // before a root names them, and are not left where none does.
 
-import { createHash } from 'node:crypto'
-import { readdir, readFile, stat } from 'node:fs/promises'
+import { hash } from 'node:crypto'
+import { readdir, readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { parseManifest, type Role, SERVICE_MEMBER, SIGNED_AT, verifyRoot } from '../../agent/publish.ts'
 import { DAY_MS, BatonError, isTag } from '../../agent/words.ts'
@@ -169,7 +169,7 @@ export async function newTargets(
     const bytes = await readFile(join(feed, path)).catch(() => null)
     if (bytes === null) continue
     const before = targets[path]
-    const sha256 = createHash('sha256').update(bytes).digest('hex')
+    const sha256 = hash('sha256', bytes)
     if (before?.hashes.sha256 === sha256) continue
     if (before !== undefined && !again) {
       const hint = 'a release is never changed; if it has only grown by a platform, sign it with --again'
@@ -191,15 +191,10 @@ async function checkRelease(folder: string, bytes: Buffer, tag: string, service:
   if (manifest.service !== service) throw refused(`it is of \`${manifest.service}\`, expected \`${service}\``)
   if (manifest.tag !== tag) throw refused(`its release.json is of ${manifest.tag}`)
   for (const { name, sizeBytes, sha256 } of manifest.assets) {
-    const path = join(folder, name)
-    const size = await stat(path).then(
-      (stats) => stats.size,
-      () => null,
-    )
-    if (size !== sizeBytes) throw refused(`size of ${name}: expected ${sizeBytes}, got ${size ?? 'no file'}`)
-    const got = createHash('sha256')
-      .update(await readFile(path))
-      .digest('hex')
+    const file = await readFile(join(folder, name)).catch(() => null)
+    if (file?.length !== sizeBytes)
+      throw refused(`size of ${name}: expected ${sizeBytes}, got ${file?.length ?? 'no file'}`)
+    const got = hash('sha256', file)
     if (got !== sha256) throw refused(`sha256 of ${name}: expected ${sha256}, got ${got}`)
   }
 }

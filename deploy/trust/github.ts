@@ -9,7 +9,7 @@ import { METADATA_FOLDER, parseFeedSetting } from '../../agent/publish.ts'
 import { BatonError } from '../../agent/words.ts'
 import { type GitHub, openGitHub } from '../lib/github.ts'
 import { type Branch, openBranch } from './branch.ts'
-import { versionsOf } from './repository.ts'
+import { outdatedAmong } from './repository.ts'
 
 interface Asset {
   id: number
@@ -31,8 +31,6 @@ const NEXT = 'timestamp.json.next'
 const TIMEOUT_MS = 60_000
 const FILE_MAX_BYTES = 4 * 1024 * 1024
 const NAME = /^(timestamp|[1-9]\d{0,9}\.(root|snapshot|targets))\.json$/
-/** snapshots and targets that stay, for a host in the middle of reading; of each role the newest */
-const KEPT = 8
 
 const HOLDER = {
   tag_name: METADATA_FOLDER,
@@ -130,7 +128,7 @@ async function pushToRelease(
   const { url } = (await next.json()) as Asset
   await remove(TIMESTAMP)
   await ask('PATCH', url, JSON.stringify({ name: TIMESTAMP }))
-  for (const one of outdated(assets, [...known, ...fresh])) await ask('DELETE', one.url)
+  for (const old of outdatedAmong([...known, ...fresh])) await remove(old)
   return [...fresh, TIMESTAMP]
 }
 
@@ -138,24 +136,13 @@ async function pushToRelease(
 async function pushToBranch(branch: Branch, folder: string, names: readonly string[]): Promise<string[]> {
   const before = (await branch.files()) ?? []
   const known = new Set(before.map(({ name }) => name))
-  const all = [...new Set([...known, ...names])].map((name) => ({ name }))
-  const old = new Set(outdated(all, [...known, ...names]).map(({ name }) => name))
+  const old = new Set(outdatedAmong([...known, ...names]))
   const texts = new Map<string, string>()
   for (const name of names) if (!old.has(name)) texts.set(name, await readFile(join(folder, name), 'utf8'))
   // such as the roots of before, if this folder lacks them
   const kept = before.filter(({ name }) => NAME.test(name) && !texts.has(name) && !old.has(name))
   await branch.replace(texts, kept, 'Trust metadata')
   return [...texts.keys()].filter((name) => name !== TIMESTAMP && !known.has(name)).concat(TIMESTAMP)
-}
-
-/** Snapshots and targets older than the newest `KEPT` of their role. */
-function outdated<T extends { name: string }>(assets: readonly T[], names: readonly string[]): T[] {
-  return (['snapshot', 'targets'] as const).flatMap((role) => {
-    const kept = versionsOf(role, names)
-      .toSorted((a, b) => b - a)
-      .slice(0, KEPT)
-    return assets.filter(({ name }) => versionsOf(role, [name]).some((version) => !kept.includes(version)))
-  })
 }
 
 /** The API redirects to another host for the bytes. That host must not see the token: `fetch` drops it when the origin changes. */

@@ -105,13 +105,15 @@ export async function publish(folder: string, files: readonly NewFile[]): Promis
     await using directory = await open(folder, 'r')
     await directory.sync()
   }
-  const names = await readdir(folder)
-  for (const role of ['snapshot', 'targets'] as const) {
-    const old = versionsOf(role, names)
-      .toSorted((a, b) => b - a)
-      .slice(KEPT)
-    for (const version of old) await rm(join(folder, `${version}.${role}.json`), { force: true })
-  }
+  for (const name of outdatedAmong(await readdir(folder))) await rm(join(folder, name), { force: true })
+}
+
+/** Snapshots and targets that are older than the newest `KEPT` of their role. */
+export function outdatedAmong(names: readonly string[]): string[] {
+  return (['snapshot', 'targets'] as const).flatMap((role) => {
+    const versions = [...new Set(versionsOf(role, names))].toSorted((a, b) => b - a)
+    return versions.slice(KEPT).map((version) => `${version}.${role}.json`)
+  })
 }
 
 async function readSigned(folder: string, role: Role, name: string): Promise<Record<string, unknown>> {
