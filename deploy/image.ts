@@ -29,6 +29,7 @@ import { printError } from './lib/printer.ts'
 import { createProgress, type ProgressReport } from './lib/progress.ts'
 import { fillHolderContext } from './make/holder-image.ts'
 import { CHUNK_BYTES, measure } from './make/pack.ts'
+import { type ReleaseList, RELEASES } from './make/release-folder.ts'
 import { temporaryDirectory } from './make/temporary.ts'
 import { findProgram, run } from './lib/shell.ts'
 
@@ -203,12 +204,10 @@ async function verifySum(folder: string, name: string, sums: string): Promise<vo
 
 /** Whether dist/releases.json has no newer release, drafts and prereleases aside. */
 async function isNewest(tag: string, dist: string): Promise<boolean> {
-  const list = JSON.parse(await readBuilt(dist, 'releases.json', tag)) as {
-    releases: { tag: string; draft: boolean; prerelease: boolean }[]
-  }
-  const isOut = ({ draft, prerelease, tag: other }: (typeof list.releases)[number]) =>
+  const { releases } = JSON.parse(await readBuilt(dist, RELEASES, tag)) as ReleaseList
+  const isOut = ({ draft, prerelease, tag: other }: ReleaseList['releases'][number]) =>
     draft || prerelease || !isTag(other) || isPrerelease(other)
-  return !isPrerelease(tag) && list.releases.every((other) => isOut(other) || compareTags(other.tag, tag) <= 0)
+  return !isPrerelease(tag) && releases.every((other) => isOut(other) || compareTags(other.tag, tag) <= 0)
 }
 
 async function findDocker(): Promise<string> {

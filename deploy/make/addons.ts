@@ -12,7 +12,7 @@ import { run } from '../lib/shell.ts'
 import { temporaryFolder, trustIn, whoCanChange } from '../lib/trusted.ts'
 import type { ArchiveFile } from './archive.ts'
 import { provideNode } from './node.ts'
-import { packageRootOf, readManifest } from './packages.ts'
+import { above, packageRootOf, readManifest } from './packages.ts'
 
 /** the Node that goes into an executable */
 export interface BroughtNode {
@@ -176,10 +176,7 @@ function byPackage(files: readonly ArchiveFile[]): Map<string, ArchiveFile[]> {
 }
 
 function applicationOf(source: string): string {
-  for (let folder = dirname(source); ; folder = dirname(folder)) {
-    if (existsSync(join(folder, 'package.json'))) return folder
-    if (dirname(folder) === folder) return dirname(source)
-  }
+  return above(dirname(source), (folder) => existsSync(join(folder, 'package.json'))) ?? dirname(source)
 }
 
 /**

@@ -284,10 +284,10 @@ async function writeBundle(options: ApplicationOptions, words: OwnWords, to: str
 }
 
 /**
- * One of the kit's own scripts in one file: `operator` goes into each release, `app` into one of kind `app`. The installed package
- * contains it ready made; a clone makes it now.
+ * One of the kit's own scripts in one file: `operator` goes into each release, `app` into one of kind `app`, `source` into one of
+ * `baton dev`. The installed package contains it ready made; a clone makes it now.
  */
-async function ourScript(name: 'app' | 'operator'): Promise<Uint8Array> {
+export async function ourScript(name: 'app' | 'operator' | 'source'): Promise<Uint8Array> {
   if (IS_PACKAGED) return await readFile(join(PROJECT, 'lib', 'first', `${name}.cjs`))
   return await bundleOurScript(name)
 }

@@ -39,8 +39,6 @@ export interface BundleOptions {
   entry: string
   /** name -> value, which the bundle gets as a constant: a JSON text */
   define: Readonly<Record<string, string>>
-  /** first line of the file, such as a shebang */
-  banner?: string
   minify?: boolean
   /** packages that stay imports */
   external?: readonly string[]
@@ -65,10 +63,9 @@ export interface BundleOptions {
 const LAZY = ['undici', '*/tuf.ts', '*/operator.ts']
 
 export async function bundle(options: BundleOptions): Promise<Uint8Array> {
-  const { banner = '', texts = { ...options.own }, authors = options.text !== undefined } = options
+  const { texts = { ...options.own }, authors = options.text !== undefined } = options
   const script = authors ? await bundleAuthors(options, texts) : await bundleOwn(options, texts)
-  const first = banner === '' ? '' : `${banner}\n`
-  return Buffer.from(`${first}${script}\n${options.texts === undefined ? textsInside(texts) : TEXTS_OF_ASSETS}\n`)
+  return Buffer.from(`${script}\n${options.texts === undefined ? textsInside(texts) : TEXTS_OF_ASSETS}\n`)
 }
 
 /** A program of the kit's own sources: each chunk that it does not load first is a text. */

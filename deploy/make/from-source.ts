@@ -2,12 +2,11 @@
 // executable and no bundle, so it takes only as long as copying a few files.
 
 import { existsSync } from 'node:fs'
-import { copyFile, mkdir, readFile, symlink, writeFile } from 'node:fs/promises'
+import { copyFile, mkdir, symlink, writeFile } from 'node:fs/promises'
 import { dirname, join, relative, sep } from 'node:path'
 import { RELEASE_WORDS } from '../../agent/first.ts'
-import { bundleOurScript, makeFirst, scriptOf, wordsOf } from './application.ts'
+import { makeFirst, ourScript, scriptOf, wordsOf } from './application.ts'
 import { filesOf } from './files.ts'
-import { IS_PACKAGED, PROJECT } from './place.ts'
 import { PRELOAD, preloadText } from './preload.ts'
 import type { Project } from './project.ts'
 import { publishRelease } from './release-folder.ts'
@@ -43,14 +42,14 @@ export async function releaseFromSource({ project, tag, copies, feed, progress }
   await writeFile(join(copy, RELEASE_WORDS), JSON.stringify(words))
   const constants = {
     __BATON_RELEASE__: JSON.stringify(words),
-    __BATON_OPERATOR__: (await ourText('operator')).toString(),
+    __BATON_OPERATOR__: Buffer.from(await ourScript('operator')).toString(),
     __BATON_ENTRY__: join(copy, project.entry),
     __BATON_FOLDER__: copy,
     __BATON_CWD__: project.cwd,
     __BATON_PRELOAD__: preload === null ? '' : join(copy, PRELOAD),
   }
   const lines = Object.entries(constants).map(([name, value]) => `const ${name} = ${JSON.stringify(value)}`)
-  const text = `${lines.join('\n')}\n${(await ourText('source')).toString()}`
+  const text = `${lines.join('\n')}\n${Buffer.from(await ourScript('source')).toString()}`
   await writeFile(executable, scriptOf(text, words.nodeFlags), { mode: 0o755 })
   const { service, schema, healthPath, port, basePath } = project
   const base = basePath === '' ? {} : { basePath }
@@ -68,9 +67,4 @@ export async function releaseFromSource({ project, tag, copies, feed, progress }
     progress,
     about: { kind: 'script', healthPath, port, ...base, order: project.order },
   })
-}
-
-async function ourText(name: 'operator' | 'source'): Promise<Buffer> {
-  if (IS_PACKAGED) return await readFile(join(PROJECT, 'lib', 'first', `${name}.cjs`))
-  return Buffer.from(await bundleOurScript(name))
 }

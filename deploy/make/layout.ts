@@ -4,7 +4,7 @@
 import { existsSync } from 'node:fs'
 import { dirname, join, relative, sep } from 'node:path'
 import { BatonError } from '../../agent/words.ts'
-import { type Packages, readManifest } from './packages.ts'
+import { above, type Packages, readManifest } from './packages.ts'
 
 /** `folder`: a real path. `entry`: below it; null if it is not known. Null if a release can hold every package that was found. */
 export async function layoutFault(
@@ -52,14 +52,6 @@ function isPlugAndPlay(folder: string): boolean {
 async function workspaceAbove(folder: string): Promise<string | null> {
   for (let at = dirname(folder); ; at = dirname(at)) {
     if (existsSync(join(at, 'pnpm-workspace.yaml')) || 'workspaces' in (await readManifest(at))) return at
-    if (dirname(at) === at) return null
-  }
-}
-
-/** The nearest folder, `folder` or above it, of which `holds` is true. */
-function above(folder: string, holds: (folder: string) => boolean): string | null {
-  for (let at = folder; ; at = dirname(at)) {
-    if (holds(at)) return at
     if (dirname(at) === at) return null
   }
 }

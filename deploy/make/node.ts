@@ -2,13 +2,12 @@
 // package of a fixed version from the registry in npm's settings. It keeps the headers of that Node too, for `baton rebuild`.
 // Must hold: a fetched Node is the one that the lock file of this project names.
 
-import { createHash } from 'node:crypto'
+import { hash } from 'node:crypto'
 import { constants, existsSync, readFileSync } from 'node:fs'
-import { access, chmod, mkdir, readFile, realpath, rename, writeFile } from 'node:fs/promises'
+import { access, chmod, mkdir, readdir, readFile, realpath, rename, rm } from 'node:fs/promises'
 import { createRequire } from 'node:module'
 import { homedir } from 'node:os'
 import { dirname, isAbsolute, join } from 'node:path'
-import { gunzipSync } from 'node:zlib'
 import { BatonError, reasonOf } from '../../agent/words.ts'
 import { findProgram, run, runInPlace } from '../lib/shell.ts'
 import { IS_PACKAGED, PROJECT } from './place.ts'
@@ -124,47 +123,27 @@ async function fetchNode({ name, version, integrity }: NodePackage, to: string):
     throw new BatonError('check_failed', `fetching ${name}@${version} with npm`, { cause })
   })
   const [{ filename = '' } = {}] = JSON.parse(said.stdout.slice(said.stdout.indexOf('['))) as { filename?: string }[]
-  const packed = await readFile(join(work.path, filename))
-  const got = `sha512-${createHash('sha512').update(packed).digest('base64')}`
+  const packed = join(work.path, filename)
+  const got = `sha512-${hash('sha512', await readFile(packed), 'base64')}`
   if (got !== integrity)
     throw new BatonError('verify_failed', `sha512 of ${name}@${version}: expected ${integrity}, got ${got}`)
-  const files = new Map(filesInTar(gunzipSync(packed)))
-  const node = files.get('package/bin/node')
-  if (node === undefined) throw new BatonError('verify_failed', `expected bin/node in ${name}@${version}, found none`)
-  await keepHeaders(files, work.path, dirname(to))
-  const partial = join(work.path, 'node')
-  await writeFile(partial, node)
-  await chmod(partial, 0o755)
-  await rename(partial, to)
+  await run(['tar', '-xzf', packed, '-C', work.path, '--no-same-owner'])
+  const [node, headers] = [join(work.path, 'package/bin/node'), join(work.path, 'package/include')]
+  if (!existsSync(node)) throw new BatonError('verify_failed', `expected bin/node in ${name}@${version}, found none`)
+  await keepHeaders(headers, dirname(to))
+  await chmod(node, 0o755)
+  await rename(node, to)
 }
 
-/** Writes the headers among `files`, without those of OpenSSL for other platforms (64 of 67 MB). Of two builds at once the first wins. */
-async function keepHeaders(files: ReadonlyMap<string, Buffer>, work: string, folder: string): Promise<void> {
-  for (const [path, bytes] of files) {
-    const [, below] = /^package\/(include\/node\/[\w./+-]+)$/.exec(path) ?? []
-    const [, system] = /\/openssl\/archs\/([^/]+)\//.exec(path) ?? []
-    if (below === undefined || below.split('/').includes('..')) continue
-    if (system !== undefined && system !== OPENSSL_SYSTEMS[PLATFORM]) continue
-    await mkdir(dirname(join(work, below)), { recursive: true })
-    await writeFile(join(work, below), bytes)
-  }
-  if (!hasHeaders(work) || hasHeaders(folder)) return
-  await rename(join(work, 'include'), join(folder, 'include')).catch((error: unknown) => {
+/** Moves the headers into the folder, without those of OpenSSL for other platforms (64 of 67 MB). Of two builds at once the first wins. */
+async function keepHeaders(headers: string, folder: string): Promise<void> {
+  const systems = join(headers, 'node', 'openssl', 'archs')
+  for (const name of await readdir(systems).catch(() => []))
+    if (name !== OPENSSL_SYSTEMS[PLATFORM]) await rm(join(systems, name), { recursive: true })
+  if (!existsSync(headers) || hasHeaders(folder)) return
+  await rename(headers, join(folder, 'include')).catch((error: unknown) => {
     if (!hasHeaders(folder)) throw error
   })
-}
-
-/** Path and bytes of each plain file of a tar. */
-function* filesInTar(tar: Buffer): Generator<[string, Buffer]> {
-  const text = (at: number, maxBytes: number) => tar.toString('utf8', at, at + maxBytes).split('\0', 1)[0] ?? ''
-  for (let at = 0; at + 512 <= tar.length && tar[at] !== 0;) {
-    const size = Number.parseInt(tar.toString('latin1', at + 124, at + 136), 8)
-    // a path of more than 100 bytes stands in two fields
-    const [name, above] = [text(at, 100), text(at + 345, 155)]
-    const isPlain = tar[at + 156] === 0x30 || tar[at + 156] === 0
-    if (isPlain) yield [above === '' ? name : `${above}/${name}`, tar.subarray(at + 512, at + 512 + size)]
-    at += 512 + Math.ceil(size / 512) * 512
-  }
 }
 
 /** Platform -> package, as this project's lock file names it. */

@@ -81,9 +81,15 @@ export function packageRootOf(path: string): string | null {
 
 /** Climbs as Node does: https://nodejs.org/api/modules.html#loading-from-node_modules-folders */
 function find(name: string, from: string): string | null {
-  for (let folder = from; ; folder = dirname(folder)) {
-    const at = join(folder, 'node_modules', name)
-    if (existsSync(join(at, 'package.json'))) return at
-    if (dirname(folder) === folder) return null
+  const inside = join('node_modules', name)
+  const folder = above(from, (at) => existsSync(join(at, inside, 'package.json')))
+  return folder === null ? null : join(folder, inside)
+}
+
+/** The nearest folder, `folder` or above it, of which `holds` is true. */
+export function above(folder: string, holds: (folder: string) => boolean): string | null {
+  for (let at = folder; ; at = dirname(at)) {
+    if (holds(at)) return at
+    if (dirname(at) === at) return null
   }
 }

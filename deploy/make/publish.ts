@@ -10,7 +10,7 @@ import type { ProgressReport } from '../lib/progress.ts'
 import { run } from '../lib/shell.ts'
 import { temporaryFolder } from '../lib/trusted.ts'
 import { publishToGitHub } from './github.ts'
-import { RELEASES, updateReleases } from './release-folder.ts'
+import { type ReleaseList, RELEASES, updateReleases } from './release-folder.ts'
 import { temporaryDirectory } from './temporary.ts'
 
 export interface SendOptions {
@@ -108,7 +108,8 @@ async function toHost({ from, tag, to, progress }: SendOptions): Promise<string>
   if (there !== null && there !== (await readFile(join(from, tag, 'SHA256SUMS'), 'utf8')))
     throw different(`${base}/${tag}`, tag)
   await run(['rsync', '-a', '--mkpath', '--chmod=D755,F644', `${join(from, tag)}/`, `${base}/${tag}/`])
-  const list = merged(await readList(join(work, RELEASES)), tag)
+  const listed = await readFile(join(work, RELEASES), 'utf8').catch(() => '{"releases":[]}')
+  const list = merged(JSON.parse(listed) as ReleaseList, tag)
   await writeFile(join(work, RELEASES), `${JSON.stringify(list, null, 2)}\n`)
   await run(['rsync', '-a', '--chmod=F644', join(work, RELEASES), `${base}/${RELEASES}`])
   await run(['rsync', '-a', '--ignore-missing-args', join(from, SIGNED), `${base}/`])
@@ -129,18 +130,8 @@ async function fetchWhatIsThere(base: string, tag: string, to: string): Promise<
   )
 }
 
-interface List {
-  format: 1
-  releases: { tag: string; draft: boolean; prerelease: boolean }[]
-}
-
-async function readList(path: string): Promise<List> {
-  const text = await readFile(path, 'utf8').catch(() => null)
-  return text === null ? { format: 1, releases: [] } : (JSON.parse(text) as List)
-}
-
 /** Pure. */
-export function merged({ releases }: List, tag: string): List {
+export function merged({ releases }: ReleaseList, tag: string): ReleaseList {
   const others = releases.filter((release) => isTag(release.tag) && release.tag !== tag)
   const own = releases.find((release) => release.tag === tag) ?? { tag, draft: false, prerelease: isPrerelease(tag) }
   return { format: 1, releases: [own, ...others].toSorted((a, b) => compareTags(b.tag, a.tag)) }

@@ -5,7 +5,15 @@
 import { existsSync } from 'node:fs'
 import { link, mkdir, readdir, readFile, rename, writeFile } from 'node:fs/promises'
 import { basename, join } from 'node:path'
-import { BatonError, compareTags, isPrerelease, isTag, parseTag, type ReleaseManifest } from '../../agent/words.ts'
+import {
+  BatonError,
+  compareTags,
+  isPrerelease,
+  isTag,
+  parsedJson,
+  parseTag,
+  type ReleaseManifest,
+} from '../../agent/words.ts'
 import { type DeltaEntry, type DeltasFrom, writeDeltas } from './deltas.ts'
 import { PROJECT } from './place.ts'
 import { compress, type Effort, formatSums, measure } from './pack.ts'
@@ -196,14 +204,12 @@ async function sumsOf(directory: string): Promise<string | null> {
 }
 
 async function readManifest(directory: string): Promise<ReleaseManifest | null> {
-  try {
-    return JSON.parse(await readFile(join(directory, 'release.json'), 'utf8')) as ReleaseManifest
-  } catch {
-    return null
-  }
+  const text = await readFile(join(directory, 'release.json'), 'utf8').catch(() => '')
+  return (parsedJson(text) ?? null) as ReleaseManifest | null
 }
 
-interface ReleaseList {
+/** What `releases.json` holds, newest first. */
+export interface ReleaseList {
   format: 1
   releases: { tag: string; draft: boolean; prerelease: boolean }[]
 }
