@@ -21,7 +21,7 @@ import { exitAtOnce } from './make/temporary.ts'
 import { asksForHelp, parseFlags, tagOf } from './lib/flags.ts'
 import { type Commands, commandOf, printHelp } from './lib/help.ts'
 import { printError, printJson, printLine } from './lib/printer.ts'
-import { createProgress, formatBytes } from './lib/progress.ts'
+import { createProgress, formatBytes, type ProgressReport } from './lib/progress.ts'
 
 type Values = Record<string, unknown>
 
@@ -161,18 +161,23 @@ async function build(values: Values): Promise<void> {
     return say(`  installs will look for releases at ${options.feed ?? 'no feed: name one in `feed` or --feed'}`)
   }
   const { buildApplication } = await import('./make/application.ts')
-  const progress = createProgress({ quiet: values['quiet'] === true || values['json'] === true })
   for (const signal of ['SIGINT', 'SIGTERM'] as const) {
     process.once(signal, () => exitAtOnce(signal === 'SIGINT' ? 130 : 143))
   }
+  const release = await showing(values, (progress) => buildApplication({ ...options, progress }))
+  if (values['out'] === undefined) await writeFile(join(options.out, '.gitignore'), '*\n')
+  if (values['json'] === true) return printJson(release)
+  if (values['quiet'] === true) return
+  for (const { name, sizeBytes } of release.files) say(`  ${name.padEnd(32)} ${formatBytes(sizeBytes).padStart(9)}`)
+  const to = options.project.publish === null ? ' --to <folder, user@host:/folder or github:owner/name>' : ''
+  say(`\nnext: npx baton publish ${release.tag}${to}`)
+}
+
+/** Shows the progress of the work, but to a program. */
+async function showing<T>(values: Values, work: (progress: ProgressReport) => Promise<T>): Promise<T> {
+  const progress = createProgress({ quiet: values['quiet'] === true || values['json'] === true })
   try {
-    const release = await buildApplication({ ...options, progress })
-    if (values['out'] === undefined) await writeFile(join(options.out, '.gitignore'), '*\n')
-    if (values['json'] === true) return printJson(release)
-    if (values['quiet'] === true) return
-    for (const { name, sizeBytes } of release.files) say(`  ${name.padEnd(32)} ${formatBytes(sizeBytes).padStart(9)}`)
-    const to = options.project.publish === null ? ' --to <folder, user@host:/folder or github:owner/name>' : ''
-    say(`\nnext: npx baton publish ${release.tag}${to}`)
+    return await work(progress)
   } catch (error) {
     progress.end('failed')
     throw error
@@ -188,25 +193,18 @@ async function rebuild(values: Values): Promise<void> {
   const project = await projectOf(values)
   const [json, dryRun] = [values['json'] === true, values['dry-run'] === true]
   const { formatRebuild, isLeft, rebuildAddons } = await import('./make/rebuild.ts')
-  const progress = createProgress({ quiet: values['quiet'] === true || json })
-  try {
-    const { packageManager } = detect(project.folder)
-    const report = await rebuildAddons({ project, packageManager, dryRun, progress })
-    if (isLeft(report)) process.exitCode = 7
-    if (json) return printJson(report)
-    for (const line of formatRebuild(report, dryRun)) say(line)
-  } catch (error) {
-    progress.end('failed')
-    throw error
-  }
+  const { packageManager } = detect(project.folder)
+  const report = await showing(values, (progress) => rebuildAddons({ project, packageManager, dryRun, progress }))
+  if (isLeft(report)) process.exitCode = MEANINGS.refused.exit
+  if (json) return printJson(report)
+  for (const line of formatRebuild(report, dryRun)) say(line)
 }
 
 async function trial(values: Values): Promise<void> {
   const project = await projectOf(values)
   const { askedIn, formatRehearsed, rehearseRelease } = await import('./make/rehearse-here.ts')
-  const asked = askedIn(values)
-  const progress = createProgress({ quiet: values['quiet'] === true || values['json'] === true })
-  const done = await rehearseRelease({ ...asked, project, out: outOf(values, project), progress })
+  const asked = { ...askedIn(values), project, out: outOf(values, project) }
+  const done = await showing(values, (progress) => rehearseRelease({ ...asked, progress }))
   if (values['json'] === true) printJson(done)
   else say(formatRehearsed(done))
   if (done.verdict !== 'reversible') process.exitCode = MEANINGS.refused.exit
@@ -240,23 +238,18 @@ async function publish(values: Values): Promise<void> {
   if (to === null)
     throw new BatonError('invalid_request', 'expected a target in --to, or `publish` in baton.config.json')
   const { sendRelease } = await import('./make/publish.ts')
-  const progress = createProgress({ quiet: values['quiet'] === true || values['json'] === true })
-  try {
-    const target = /^(\/|github:|[^/]+:)/.test(to) ? to : resolve(project.folder, to)
-    const where = await sendRelease({
-      from: outOf(values, project),
-      tag: tagOf(values['tag']),
-      service: project.service,
-      to: target,
-      signed: project.root !== null,
-      progress,
-    })
-    if (values['json'] === true) printJson({ tag: tagOf(values['tag']), where })
-    else if (project.root !== null && target.startsWith('github:')) say(`\nnext: npx baton trust push ${target}`)
-  } catch (error) {
-    progress.end('failed')
-    throw error
+  const target = /^(\/|github:|[^/]+:)/.test(to) ? to : resolve(project.folder, to)
+  const tag = tagOf(values['tag'])
+  const sent = {
+    from: outOf(values, project),
+    tag,
+    service: project.service,
+    to: target,
+    signed: project.root !== null,
   }
+  const where = await showing(values, (progress) => sendRelease({ ...sent, progress }))
+  if (values['json'] === true) printJson({ tag, where })
+  else if (project.root !== null && target.startsWith('github:')) say(`\nnext: npx baton trust push ${target}`)
 }
 
 // ---- parts

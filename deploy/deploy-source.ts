@@ -4,17 +4,7 @@
 import { existsSync } from 'node:fs'
 import { readFile, realpath, symlink } from 'node:fs/promises'
 import { join, resolve } from 'node:path'
-import {
-  asBatonError,
-  BatonError,
-  compareTags,
-  EXIT,
-  isPrerelease,
-  isTag,
-  MEANINGS,
-  parseTag,
-  reasonOf,
-} from '../agent/words.ts'
+import { asBatonError, BatonError, compareTags, isPrerelease, isTag, parseTag, reasonOf } from '../agent/words.ts'
 import { BUILD } from '../agent/service/build.ts'
 import { detect } from './make/detect.ts'
 import { IS_PACKAGED, PROJECT } from './make/place.ts'
@@ -29,6 +19,7 @@ import { assertTrusted, temporaryFolder } from './lib/trusted.ts'
 import {
   type CommandLine,
   durationOf,
+  IRREVERSIBLE,
   IRREVERSIBLE_FLAG,
   parseFlags,
   RELEASE_FLAGS,
@@ -65,11 +56,7 @@ export const COMMAND = {
     'build-only': { type: 'boolean', default: false, description: 'build and verify, deploy nothing' },
     listen: { type: 'string', valueHint: 'host:port', description: 'for a first install: where the service listens' },
     service: { type: 'boolean', negativeDescription: 'for a first install: without systemd' },
-    [IRREVERSIBLE_FLAG]: {
-      type: 'boolean',
-      default: false,
-      description: 'allow an update that cannot be rolled back',
-    },
+    ...IRREVERSIBLE,
     ...WAITING_FLAGS,
     ...SCRIPT_FLAGS,
   },
@@ -185,8 +172,7 @@ async function main(argv: readonly string[]): Promise<number> {
         if (dryRun) {
           const update = { do: 'update', service, to: tag } as const
           report.plan([...buildSteps(build), ...(values['build-only'] ? [] : [update])])
-          report.result({ outcome: 'planned', to: tag, exit: EXIT.done }, [])
-          return EXIT.done
+          return report.result({ outcome: 'planned', to: tag }, [])
         }
         await buildRelease(build, report)
         report.leave() // the release stays built, even if the deployment fails
@@ -196,18 +182,12 @@ async function main(argv: readonly string[]): Promise<number> {
         })
       }
     }
-    if (values['build-only']) {
-      report.result({ outcome: 'built', to: tag, exit: EXIT.done }, [`built ${join(dist, tag)}`])
-      return EXIT.done
-    }
+    if (values['build-only']) return report.result({ outcome: 'built', to: tag }, [`built ${join(dist, tag)}`])
     const { outcome, from, to, operation } = await deployHere(deployment, report)
     const lines = [`${service}: ${outcome ?? ''} ${to ?? tag}`, ...rehearsalLines(operation?.trial ?? null)]
-    report.result({ outcome, from, to, exit: EXIT.done }, lines)
-    return EXIT.done
+    return report.result({ outcome, from, to }, lines)
   } catch (cause) {
-    const error = asBatonError(cause, 'unexpected', 'deploying from source')
-    report.failed(error)
-    return MEANINGS[error.code].exit
+    return report.failed(asBatonError(cause, 'unexpected', 'deploying from source'))
   }
 }
 

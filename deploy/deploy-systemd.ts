@@ -1,7 +1,7 @@
 // Deploys a release to this host without asking: plans, installs or upgrades, checks the health, and goes back to the previous
 // release if the new one is not healthy. This file reads the arguments; the work is in host/deploy.ts.
 
-import { asBatonError, EXIT, MEANINGS } from '../agent/words.ts'
+import { asBatonError } from '../agent/words.ts'
 import { BUILD } from '../agent/service/build.ts'
 import { parseRelease } from './host/place/choices.ts'
 import { endOf } from './host/commands/deeds.ts'
@@ -12,6 +12,7 @@ import { rehearsalLines } from './lib/switch.ts'
 import {
   type CommandLine,
   durationOf,
+  IRREVERSIBLE,
   IRREVERSIBLE_FLAG,
   parseFlags,
   RELEASE_FLAGS,
@@ -30,11 +31,7 @@ export const COMMAND = {
     rollback: { type: 'boolean', default: false, description: 'back to the backup executable' },
     feed: { type: 'string', valueHint: 'feed', description: 'for a first install: where releases are found' },
     service: { type: 'string', valueHint: 'name', description: 'which service (the one that is installed here)' },
-    [IRREVERSIBLE_FLAG]: {
-      type: 'boolean',
-      default: false,
-      description: 'allow an update that cannot be rolled back',
-    },
+    ...IRREVERSIBLE,
     ...WAITING_FLAGS,
     'health-url': { ...WAITING_FLAGS['health-url'], advanced: false },
     ...SCRIPT_FLAGS,
@@ -71,12 +68,10 @@ async function main(argv: readonly string[]): Promise<number> {
       },
       report,
     )
-    report.result({ ...ended, ...about, exit: EXIT.done }, linesOf(service, ended))
-    return EXIT.done
+    return report.result({ ...ended, ...about }, linesOf(service, ended))
   } catch (cause) {
     const error = asBatonError(cause, 'unexpected', 'deploying')
-    report.failed(error, endOf(error))
-    return MEANINGS[error.code].exit
+    return report.failed(error, endOf(error))
   }
 }
 

@@ -12,7 +12,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { OPERATOR_FLAGS, OPERATOR_WORDS } from '../deploy/make/first/command.ts'
 import { examineProject } from '../deploy/make/examine.ts'
 import { patched } from '../deploy/make/init.ts'
-import { COMMAND_FLAGS, COMMAND_WORDS } from '../deploy/host/tree.ts'
+import { COMMANDS } from '../deploy/host/tree.ts'
 import { releaseFromSource } from '../deploy/make/from-source.ts'
 import { PROJECT } from '../deploy/make/place.ts'
 import { parseProject } from '../deploy/make/project.ts'
@@ -34,13 +34,14 @@ const HELLO = `response.end(request.url === '/healthz' ? 'ok' : 'hello')`
 
 test('every word of the command tree is an operator’s in every release, those that root says too', () => {
   equal(
-    COMMAND_WORDS.filter((word) => !OPERATOR_WORDS.includes(word)),
+    COMMANDS.filter(({ name }) => !OPERATOR_WORDS.includes(name)),
     [],
   )
 })
 
 test('every flag of the command tree is known to the first code of a release, which then knows it before its word', () => {
-  for (const [name, flag] of Object.entries(COMMAND_FLAGS).filter(([, { type }]) => type !== 'positional')) {
+  const flags = COMMANDS.flatMap(({ args }) => Object.entries(args))
+  for (const [name, flag] of flags.filter(([, { type }]) => type !== 'positional')) {
     is(OPERATOR_FLAGS[`--${name}`], flag.type === 'string', name)
     if ('negativeDescription' in flag) is(OPERATOR_FLAGS[`--no-${name}`], false, name)
     if ('alias' in flag) for (const one of [flag.alias ?? []].flat()) is(OPERATOR_FLAGS[`-${one}`], false, one)

@@ -525,10 +525,9 @@ commands('run without a shell, whatever their arguments hold', async () => {
   is((await run(['cat'])).stdout, '')
 })
 
-commands('fail with what they wrote last, and never with a secret', async () => {
-  const command = ['sh', '-c', 'echo about hunter2 >&2; exit 3', 'hunter2']
-  const { message } = await rejects(run(command, { secrets: ['hunter2'] }), /ended with 3: about …$/)
-  not(message.includes('hunter2'))
+commands('fail with what they wrote last', async () => {
+  const command = ['sh', '-c', 'echo a fault >&2; exit 3']
+  await rejects(run(command), /ended with 3: a fault$/)
   is((await run(command, { allowFailure: true })).exitCode, 3)
   await rejects(run(['/nonexistent/program']), 'not found')
   is((await run(['/nonexistent/program'], { allowFailure: true })).exitCode, 127)

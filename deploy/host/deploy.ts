@@ -5,7 +5,7 @@
 import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { readReceiptBeside, readSystemReceipt, type Receipt } from '../../agent/install.ts'
-import { durationText, BatonError, EXIT, type OperationReport, serviceName } from '../../agent/words.ts'
+import { durationText, BatonError, EXIT, type OperationReport, reasonOf, serviceName } from '../../agent/words.ts'
 import { defaultsFrom, personOf } from './commands/context.ts'
 import { worstOf } from './doctor/finding.ts'
 import { checkSupervisor } from './doctor/host.ts'
@@ -76,13 +76,14 @@ export async function deployHere(deployment: Deployment, report: HostReport): Pr
     if (rollback) throw new BatonError('refused', `expected an install of ${service}, found none`)
     return await firstInstall(deployment, report)
   }
-  const layout = layoutOfReceipt(receipt, personOf(process.env))
-  const command = [layout.program, `--${receipt.scope}`]
-  const word = rollback ? ['rollback'] : ['upgrade', release ?? 'latest']
-  const ended = await runCommand(command, [...word, ...flagsOf(deployment)], report)
+  const { program } = layoutOfReceipt(receipt, personOf(process.env))
+  const act = (word: string, ...rest: string[]) =>
+    runJson([program, word, `--${receipt.scope}`, ...rest, '--json'], report)
+  const flags = flagsOf(deployment)
+  const ended = rollback ? await act('rollback', ...flags) : await act('upgrade', release ?? 'latest', ...flags)
   if (dryRun || ended.outcome !== 'up_to_date' || receipt.options['start'] === false) return ended
   // a deployment ends with a running service, even if the release was in place already and the service was stopped
-  await runCommand(command, ['start', '--health-timeout', durationText(deployment.healthTimeoutMs)], report)
+  await act('start', '--health-timeout', durationText(deployment.healthTimeoutMs))
   return ended
 }
 
@@ -100,7 +101,7 @@ async function firstInstall(deployment: Deployment, report: HostReport): Promise
   const ended = await runJson(['/bin/sh', ...script, ...flags, ...installFlags, '--json'], report, text)
   if (!dryRun && healthUrl !== null) {
     await askUntilWell(healthUrl, healthTimeoutMs).catch((cause: unknown) => {
-      throw new BatonError('service_down', cause instanceof Error ? cause.message : String(cause), { cause })
+      throw new BatonError('service_down', reasonOf(cause), { cause })
     })
   }
   return ended
@@ -109,15 +110,6 @@ async function firstInstall(deployment: Deployment, report: HostReport): Promise
 function flagsOf(deployment: Deployment): string[] {
   const { healthUrl } = deployment
   return [...(healthUrl === null ? [] : ['--health-url', healthUrl]), ...flagsFor(deployment)]
-}
-
-async function runCommand(
-  [program = '', scope = '']: string[],
-  args: string[],
-  report: HostReport,
-): Promise<DeployEnd> {
-  const [word = '', ...rest] = args
-  return await runJson([program, word, scope, ...rest, '--json'], report)
 }
 
 /** Passes the command's events on, and resolves to its result. Throws its error. */

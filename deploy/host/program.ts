@@ -3,8 +3,10 @@
 import { spawn } from 'node:child_process'
 import { createInterface } from 'node:readline'
 import { COMMAND } from '../../agent/install.ts'
-import { BatonError, durationText, type ErrorCode, EXIT, MEANINGS } from '../../agent/words.ts'
+import { BatonError, durationText, type ErrorCode, EXIT, MEANINGS, parsedJson } from '../../agent/words.ts'
+import { recordOf } from '../lib/agent-answer.ts'
 import { IRREVERSIBLE_FLAG } from '../lib/flags.ts'
+import { onSignals } from '../lib/signals.ts'
 
 export type Line = Record<string, unknown>
 
@@ -48,19 +50,17 @@ export async function runProgram(
   })
   const timers = timeoutMs === undefined ? [] : [setTimeout(() => child.kill(), timeoutMs)]
   if (timeoutMs !== undefined) timers.push(setTimeout(() => child.kill('SIGKILL'), timeoutMs + KILL_MS))
-  const pass = (signal: NodeJS.Signals) => void child.kill(signal)
-  for (const signal of signals) process.on(signal, pass)
+  using _passes = onSignals(signals, (signal) => void child.kill(signal))
   try {
     const lines = createInterface({ input: child.stdout })
     lines.on('line', (line) => {
-      const event = lineFrom(line)
+      const event = recordOf(parsedJson(line))
       if (event['event'] === 'result' || event['event'] === 'error') last = event
       else heard(event)
     })
     return { exit: await ended, last, said: said.trim() }
   } finally {
     for (const timer of timers) clearTimeout(timer)
-    for (const signal of signals) process.off(signal, pass)
   }
 }
 
@@ -92,13 +92,4 @@ export function flagsFor(typed: {
     ...(typed.allowIrreversible ? [`--${IRREVERSIBLE_FLAG}`] : []),
     ...(typed.dryRun ? ['--dry-run'] : []),
   ]
-}
-
-function lineFrom(line: string): Line {
-  try {
-    const value: unknown = JSON.parse(line)
-    return typeof value === 'object' && value !== null ? (value as Line) : {}
-  } catch {
-    return {}
-  }
 }

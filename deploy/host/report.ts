@@ -1,7 +1,7 @@
 // What a command prints. People get a plan, a progress line and one result on their terminal. Programs get one JSON object a
 // line on stdout (`--json`) and nothing else there. Must hold: an error is never followed by a success.
 
-import { type BatonError, MEANINGS } from '../../agent/words.ts'
+import { type BatonError, EXIT, MEANINGS } from '../../agent/words.ts'
 import { describe, type Step } from './plan/step.ts'
 import type { HostStage } from './service/outside.ts'
 import { printError, printJson, printLine } from '../lib/printer.ts'
@@ -17,10 +17,10 @@ export interface HostReport {
   note(line: string): void
   /** another program reports from here on: ends the progress line */
   leave(): void
-  /** `object` for programs has everything; a person gets `lines` instead */
-  result(object: Record<string, unknown>, lines: readonly string[]): void
-  /** `end`: how far the command came, for programs */
-  failed(error: BatonError, end?: Record<string, unknown>): void
+  /** `object` for programs has everything; a person gets `lines` instead. Returns its `exit`, by default 0. */
+  result(object: Readonly<Record<string, unknown>> & { exit?: number }, lines: readonly string[]): number
+  /** `end`: how far the command came, for programs. Returns the exit code of the error. */
+  failed(error: BatonError, end?: Record<string, unknown>): number
 }
 
 export interface ReportOptions {
@@ -55,10 +55,15 @@ function jsonReport(about: Record<string, unknown>): HostReport {
     },
     note: (message) => printJson({ event: 'note', message }),
     leave() {},
-    result: (object) => printJson({ event: 'result', ...about, ...object }),
+    result({ exit = EXIT.done, ...object }) {
+      printJson({ event: 'result', ...about, ...object, exit })
+      return exit
+    },
     failed({ code, message, hint }, end = {}) {
-      printJson({ event: 'error', ...about, code, message, hint, ...end, exit: MEANINGS[code].exit })
+      const { exit } = MEANINGS[code]
+      printJson({ event: 'error', ...about, code, message, hint, ...end, exit })
       printError({ code, message, hint })
+      return exit
     },
   }
 }
@@ -80,15 +85,17 @@ function textReport(quiet: boolean, verbose: boolean): HostReport {
     bytes: (done, total) => progress.bytes(done, total),
     note: (line) => void (quiet || progress.note(line)),
     leave: () => progress.end('done'),
-    result(object, lines) {
+    result({ exit = EXIT.done, ...object }, lines) {
       progress.end('done')
       if (!quiet) for (const line of lines) printLine(line)
-      if (verbose) printJson(object, process.stderr)
+      if (verbose) printJson({ ...object, exit }, process.stderr)
+      return exit
     },
     failed(error) {
       progress.end('failed')
       printError(error)
       if (verbose && error.cause instanceof Error) printLine(error.cause.stack ?? error.cause.message, process.stderr)
+      return MEANINGS[error.code].exit
     },
   }
 }

@@ -2,11 +2,12 @@
 // Must hold: every command ends with an exit code of the table in agent/words/errors.ts; nothing is thrown.
 
 import { ownWords } from '../../agent/install.ts'
-import { asBatonError, MEANINGS } from '../../agent/words.ts'
+import { asBatonError } from '../../agent/words.ts'
 import {
   type CommandLine,
   durationOf,
   type Flags,
+  IRREVERSIBLE,
   IRREVERSIBLE_FLAG,
   OUTPUT_FLAGS,
   parseFlags,
@@ -59,13 +60,6 @@ const TAG = { type: 'positional', required: false } as const
 
 const ALL = {
   all: { type: 'boolean', description: 'every service of this host, or of this user' },
-} as const satisfies Flags
-
-const IRREVERSIBLE = {
-  [IRREVERSIBLE_FLAG]: {
-    type: 'boolean',
-    description: 'allow an update that cannot be rolled back',
-  },
 } as const satisfies Flags
 
 const PAUSE = {
@@ -293,12 +287,6 @@ const WORDS: readonly Word[] = [
 /** What may be typed, hidden words too. */
 export const COMMANDS: readonly CommandLine[] = WORDS
 
-/** Every first word that is a command, hidden ones too. */
-export const COMMAND_WORDS: readonly string[] = WORDS.map(({ name }) => name)
-
-/** The flags of all of them, by name. */
-export const COMMAND_FLAGS: Readonly<Flags> = Object.fromEntries(WORDS.flatMap(({ args }) => Object.entries(args)))
-
 /** Runs one command and returns its exit code; never throws. */
 export async function runCommand(argv: readonly string[], build: HostProgram): Promise<number> {
   // the reader has gone, as `head` does: the work goes on
@@ -321,8 +309,7 @@ export async function runCommand(argv: readonly string[], build: HostProgram): P
     return await word.act(context, values, rest)
   } catch (cause) {
     const error = await withOpener(asBatonError(cause, isRefusal(cause) ? 'refused' : 'unexpected', about.command))
-    report.failed(error, endOf(error))
-    return MEANINGS[error.code].exit
+    return report.failed(error, endOf(error))
   }
 }
 

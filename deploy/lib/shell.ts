@@ -1,10 +1,11 @@
 // The one importer of zx: only of its core, because the rest adds 360 kB of YAML, globs and prompts to every executable.
 // A command is an array of arguments. They are quoted here for `sh`, which every host has; zx's own quoting is bash's.
-// Must hold: no error message contains a text of `secrets`; a failed command throws with what it wrote to stderr.
+// Must hold: a failed command throws with what it wrote to stderr.
 
 import { spawn } from 'node:child_process'
 import { constants as os } from 'node:os'
 import { BatonError, EXIT } from '../../agent/words.ts'
+import { onSignals } from './signals.ts'
 
 export interface CommandResult {
   exitCode: number
@@ -21,10 +22,6 @@ export interface CommandOptions {
   timeoutMs?: number
   /** returns the result whatever the exit code */
   allowFailure?: boolean
-  /** passes the command's output on as it comes */
-  show?: boolean
-  /** texts that must not appear in an error message */
-  secrets?: readonly string[]
 }
 
 const TIMEOUT_MS = 15 * 60_000
@@ -62,16 +59,11 @@ export async function run(command: readonly string[], options: CommandOptions = 
     preferLocal: false,
   })
   const running = shell`${[...command]}`
-  if (options.show) {
-    running.stdout.pipe(process.stdout, { end: false })
-    running.stderr.pipe(process.stderr, { end: false })
-  }
   const { exitCode, signal, stdout, stderr } = await running
   if (exitCode !== 0 && options.allowFailure !== true) {
     const ended = signal === null ? `ended with ${exitCode}` : `was ended by ${signal}`
     const said = (stderr.trim() || stdout.trim()).split('\n').slice(-5).join(' · ').slice(0, 1000)
-    const message = `\`${formatCommand(command)}\` ${ended}${said === '' ? '' : `: ${said}`}`
-    throw new BatonError('unexpected', hide(message, options.secrets ?? []))
+    throw new BatonError('unexpected', `\`${formatCommand(command)}\` ${ended}${said === '' ? '' : `: ${said}`}`)
   }
   return { exitCode: exitCode ?? 1, stdout, stderr }
 }
@@ -88,18 +80,13 @@ export async function runInPlace(
   passTo?: (signal: NodeJS.Signals) => void,
 ): Promise<number> {
   const child = spawn(file, args, { ...options, stdio: 'inherit' })
-  const pass = passTo ?? ((signal: NodeJS.Signals) => void child.kill(signal))
-  for (const signal of signals) process.on(signal, pass)
-  try {
-    return await new Promise<number>((resolve, reject) => {
-      child.once('error', reject)
-      child.once('exit', (code, signal) =>
-        resolve(signal === null ? (code ?? EXIT.unexpected) : 128 + os.signals[signal]),
-      )
-    })
-  } finally {
-    for (const signal of signals) process.off(signal, pass)
-  }
+  using _passes = onSignals(signals, passTo ?? ((signal) => void child.kill(signal)))
+  return await new Promise<number>((resolve, reject) => {
+    child.once('error', reject)
+    child.once('exit', (code, signal) =>
+      resolve(signal === null ? (code ?? EXIT.unexpected) : 128 + os.signals[signal]),
+    )
+  })
 }
 
 /** Absolute path of a program on PATH, or null. */
@@ -115,8 +102,4 @@ export function formatCommand(command: readonly string[]): string {
 
 function quoted(argument: string): string {
   return /^[A-Za-z0-9_@%+=:,./-]+$/.test(argument) ? argument : `'${argument.replaceAll("'", String.raw`'\''`)}'`
-}
-
-function hide(message: string, secrets: readonly string[]): string {
-  return secrets.reduce((text, secret) => (secret === '' ? text : text.replaceAll(secret, '…')), message)
 }

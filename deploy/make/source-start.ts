@@ -10,6 +10,7 @@ import { reasonOf, untilWell } from '../../agent/words.ts'
 import { type Protocol, schemeOf } from '../../agent/first.ts'
 import { sizeHere } from '../lib/http.ts'
 import { formatDuration } from '../lib/progress.ts'
+import { END_SIGNALS, onSignals } from '../lib/signals.ts'
 import { temporaryPlace } from '../lib/trusted.ts'
 import { type Detected, startable } from './detect.ts'
 import { filled } from './first/configuration.ts'
@@ -67,7 +68,7 @@ export async function startFromSource(
   const unseen = { database: null, healthPath: found.healthPath, scheme: null, cwd: null }
   const file = startable(folder, found)
   if (file === null) return { ...unseen, notes: [`it was not started: ${found.entry ?? 'its entry'} is not there yet`] }
-  using _signals = heedSignals()
+  using _signals = onSignals(END_SIGNALS, () => exitAtOnce(130)) // ends what it has started, and leaves no temporary folder
   await using work = await temporaryDirectory(await temporaryPlace())
   const state = join(work.path, 'state')
   await mkdir(state)
@@ -210,14 +211,6 @@ function mapped(texts: Readonly<Record<string, string>>, change: (text: string) 
 function sentencesOfPort([first, ...others]: readonly number[], given: number): string[] {
   if (first === undefined || [first, ...others].includes(given)) return []
   return [`it listens on port ${first}, whatever PORT says: an install gives it another one there`]
-}
-
-/** Until the end of the scope a signal ends this command and what it has started, and leaves no temporary folder. */
-function heedSignals(): Disposable {
-  const leave = () => exitAtOnce(130)
-  const signals = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const
-  for (const signal of signals) process.once(signal, leave)
-  return { [Symbol.dispose]: () => signals.forEach((signal) => process.off(signal, leave)) }
 }
 
 /** Resolves to why it does not listen; null once it does. */

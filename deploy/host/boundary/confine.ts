@@ -6,6 +6,7 @@ import { existsSync } from 'node:fs'
 import { readFile } from 'node:fs/promises'
 import { isAbsolute } from 'node:path'
 import { nearestExisting } from '../../../agent/install.ts'
+import { BASE_ENVIRONMENT } from '../../lib/passed.ts'
 import { findProgram, run } from '../../lib/shell.ts'
 import { idOf, type Identity } from '../place/identity.ts'
 import { trustIn } from '../../lib/trusted.ts'
@@ -30,7 +31,6 @@ export interface Sandbox {
 const KEPT =
   /^(?:NoNewPrivileges|SecureBits|Protect\w+|Private\w+|Restrict\w+|ProcSubset|LockPersonality|SystemCall\w+|\w+Paths|TemporaryFileSystem|NetworkNamespacePath|IPCNamespacePath|IPAddress\w+|SocketBind\w+|Device\w+|SupplementaryGroups|AppArmorProfile|SELinuxContext|Environment|EnvironmentFile|UnsetEnvironment)$/
 const PATHS = /Paths$/
-const BASE = ['PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin', 'LANG=C.UTF-8']
 const STOP_TIMEOUT_MS = 30_000
 let count = 0
 
@@ -70,21 +70,17 @@ export async function startConfined(
     `Slice=${sliceOf(service)}`,
     `User=${uid}`,
     `Group=${gid}`,
-    ...[...BASE, ...Object.entries(environment).map(([key, value]) => `${key}=${value}`)].map(
-      (pair) => `Environment=${JSON.stringify(pair)}`,
-    ),
+    ...settingsOf({ ...BASE_ENVIRONMENT, ...environment }),
     ...(await wallsOf(service, unit, withDropIns)),
     // the worker must see the directories that an install makes while it runs
     `ReadWritePaths=${(await Promise.all(places.map(nearestExisting))).map((path) => `-${path}`).join(' ')}`,
     // an installer's program lies below /tmp, and PrivateTmp= gives a service another /tmp
     ...program.filter((word) => isAbsolute(word) && isHidden(word)).map((path) => `BindReadOnlyPaths=-${path}`),
   ]
-  const flags = ['--quiet', '--pipe', '--wait', '--collect', `--unit=${name}`]
-  const command = ['systemd-run', ...flags, ...properties.map((one) => `--property=${one}`), '--', ...program]
   const ask = async (words: string[], allowFailure: boolean) =>
     void (await run(['systemctl', 'kill', ...words, name], { allowFailure, timeoutMs: STOP_TIMEOUT_MS }))
   return {
-    child: spawnWatched(command, { env: process.env }),
+    child: spawnWatched(systemdRun(name, '--pipe', properties, program), { env: process.env }),
     signal: (signal) => ask(['--kill-who=main', `--signal=${signal}`], false),
     end: () => ask(['--signal=SIGKILL'], true),
     endRest: async () => {}, // systemd has ended the rest
@@ -119,18 +115,21 @@ export async function confineWord(program: readonly string[], word: Word): Promi
     ...(await wallsOf(service, unit, true)).filter((one) => !/^Environment(?:File)?=/.test(one)),
     `ReadWritePaths=-${stateDirectory}`,
     // as systemd has read them: it has expanded what a unit's text may hold
-    ...Object.entries(parseEnvironment(shown['Environment'] ?? '')).map(
-      ([key, value]) => `Environment=${JSON.stringify(`${key}=${value}`)}`,
-    ),
+    ...settingsOf(parseEnvironment(shown['Environment'] ?? '')),
     ...environmentFiles(shown['EnvironmentFiles'] ?? '').map((path) => `EnvironmentFile=-${path}`),
   ]
-  const flags = ['--quiet', hasTerminal ? '--pty' : '--pipe', '--wait', '--collect', `--unit=${name}`]
   const own = Object.entries(environment).map(([key, value]) => `${key}=${value}`)
   const command = ['/bin/sh', '-c', AS_A_SHELL, 'sh', ...own, ...program].map((one) => one.replaceAll('$', '$$$$')) // systemd expands $
-  return {
-    name,
-    words: ['systemd-run', ...flags, ...properties.map((one) => `--property=${one}`), '--', ...command],
-  }
+  return { name, words: systemdRun(name, hasTerminal ? '--pty' : '--pipe', properties, command) }
+}
+
+function systemdRun(unit: string, streams: string, properties: readonly string[], command: readonly string[]) {
+  const flags = ['--quiet', streams, '--wait', '--collect', `--unit=${unit}`]
+  return ['systemd-run', ...flags, ...properties.map((one) => `--property=${one}`), '--', ...command]
+}
+
+function settingsOf(environment: Readonly<Record<string, string>>): string[] {
+  return Object.entries(environment).map(([key, value]) => `Environment=${JSON.stringify(`${key}=${value}`)}`)
 }
 
 const OF_UNIT = ['UMask', 'Environment', 'EnvironmentFiles']

@@ -18,11 +18,19 @@ export async function serviceEnvironment(
 ): Promise<Record<string, string>> {
   if (!withUnit)
     return { ...BASE_ENVIRONMENT, ...passed(service, own), ...parseEnvironmentFile(await trustedText(file)) }
-  const unit = await showUnit('system', `${service}.service`, ['Environment', 'EnvironmentFiles'])
-  const found: Record<string, string> = { ...BASE_ENVIRONMENT, ...parseEnvironment(unit['Environment'] ?? '') }
-  for (const path of environmentFiles(unit['EnvironmentFiles'] ?? '')) {
-    Object.assign(found, parseEnvironmentFile(await trustedText(path)))
-  }
+  return { ...BASE_ENVIRONMENT, ...(await unitEnvironment('system', service, trustedText)) }
+}
+
+/** What the unit sets, drop-ins included. `read`: the text of an environment file, '' if it does not count. */
+export async function unitEnvironment(
+  scope: 'system' | 'user',
+  service: string,
+  read: (path: string) => Promise<string>,
+): Promise<Record<string, string>> {
+  const unit = await showUnit(scope, `${service}.service`, ['Environment', 'EnvironmentFiles'])
+  const found = parseEnvironment(unit['Environment'] ?? '')
+  for (const path of environmentFiles(unit['EnvironmentFiles'] ?? ''))
+    Object.assign(found, parseEnvironmentFile(await read(path)))
   return found
 }
 

@@ -5,6 +5,7 @@
 import { BatonError, type ErrorCode, EXIT, type OperationReport, reasonOf } from '../../../agent/words.ts'
 import { recordOf } from '../../lib/agent-answer.ts'
 import { printError } from '../../lib/printer.ts'
+import { END_SIGNALS, onSignals } from '../../lib/signals.ts'
 import { errorOf, flagsFor, type Line, runProgram, type EndedProgram } from '../program.ts'
 import type { Scope } from '../place/choices.ts'
 import { type FoundInstall, installsOf } from '../place/installs.ts'
@@ -43,7 +44,6 @@ type Install = Extract<FoundInstall, { program: string }>
 /** of one service's answer; a feed may take a minute */
 const ANSWER_MS = 120_000
 const AT_ONCE = 4
-const END_SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const
 
 export async function statusOfAll(context: Context, word: 'status' | 'check'): Promise<number> {
   const rest = await found(context)
@@ -54,8 +54,7 @@ export async function statusOfAll(context: Context, word: 'status' | 'check'): P
   await Promise.all(Array.from({ length: AT_ONCE }, ask))
   const services = rows.toSorted((one, other) => (one.service < other.service ? -1 : 1))
   const exit = services.find((row) => row.exit !== EXIT.done)?.exit ?? EXIT.done
-  context.report.result({ services, exit }, statusLines(services))
-  return exit
+  return context.report.result({ services, exit }, statusLines(services))
 }
 
 export async function upgradeAll(context: Context): Promise<number> {
@@ -63,17 +62,12 @@ export async function upgradeAll(context: Context): Promise<number> {
   const installs = await found(context)
   const moves: ServiceMove[] = installs.map(({ service }) => ({ ...NOT_TRIED, service }))
   let isEnded = false
-  const end = () => void (isEnded = true)
-  for (const signal of END_SIGNALS) process.on(signal, end)
-  try {
-    for (const [at, install] of installs.entries()) {
-      if (isEnded) break
-      context.report.note(`${install.service}: upgrade`)
-      const move = (moves[at] = await moved(install, flags))
-      if (move.error !== null) break
-    }
-  } finally {
-    for (const signal of END_SIGNALS) process.off(signal, end)
+  using _ends = onSignals(END_SIGNALS, () => void (isEnded = true))
+  for (const [at, install] of installs.entries()) {
+    if (isEnded) break
+    context.report.note(`${install.service}: upgrade`)
+    const move = (moves[at] = await moved(install, flags))
+    if (move.error !== null) break
   }
   const failed = moves.find(({ error }) => error !== null)
   const exit = failed?.exit ?? (isEnded ? EXIT.refused : EXIT.done)

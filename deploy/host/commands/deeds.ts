@@ -1,7 +1,7 @@
 // Carries out the plan of a command: connects its steps with `Side`, the supervisor and the report.
 
 import type { Receipt } from '../../../agent/install.ts'
-import { BatonError, type OperationReport, reasonOf } from '../../../agent/words.ts'
+import { BatonError, parsedJson, reasonOf } from '../../../agent/words.ts'
 import { removeEmptyAs } from '../boundary/drop.ts'
 import { isCrossing, type OpenSide, supervisorOf } from '../boundary/open.ts'
 import { idOf } from '../place/identity.ts'
@@ -95,6 +95,21 @@ async function restartBy(supervisor: Supervisor, receipt: Receipt): Promise<void
   await supervisor.start()
 }
 
+/** What a result says if nothing has moved to another release. */
+export const NOTHING = { from: null, to: null, operationId: null, operation: null }
+
+/** The end of a dry run. */
+export function foretold(
+  { report }: Context,
+  title: string,
+  steps: readonly Step[],
+  end: Record<string, unknown>,
+): number {
+  report.note(`${title}, dry run`)
+  report.plan(steps)
+  return report.result({ outcome: 'planned', ...end }, [])
+}
+
 export interface Done {
   operated: Operated | null
   /** paths that could not be removed, with the reason if it is known */
@@ -118,14 +133,6 @@ export function assertGood({ outcome, from, to, report, error }: Operated): void
 /** The members of an error that a command ends with, for `--json`. */
 export function endOf({ members }: BatonError): Record<string, unknown> {
   const { outcome = null, from = null, to = null, operationId = null, operation } = members
-  return { outcome, from, to, operationId, operation: reportFrom(operation) }
-}
-
-/** The text comes from the worker, which may send anything. */
-function reportFrom(text: unknown): OperationReport | null {
-  try {
-    return typeof text === 'string' ? (JSON.parse(text) as OperationReport | null) : null
-  } catch {
-    return null
-  }
+  // the text comes from the worker, which may send anything
+  return { outcome, from, to, operationId, operation: parsedJson(String(operation)) ?? null }
 }

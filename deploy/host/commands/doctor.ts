@@ -2,8 +2,8 @@
 
 import { stat } from 'node:fs/promises'
 import { ownCommand } from '../../../agent/install.ts'
-import { EXIT, type FeedChoice, MEANINGS } from '../../../agent/words.ts'
-import { openSide, supervisorOf } from '../boundary/open.ts'
+import { EXIT, MEANINGS } from '../../../agent/words.ts'
+import { openSide } from '../boundary/open.ts'
 import { HOST_CHECKS, runChecks } from '../doctor/doctor.ts'
 import { type Finding, type Subject, warning, worstOf } from '../doctor/finding.ts'
 import { checkGiven } from '../doctor/places.ts'
@@ -42,17 +42,14 @@ export async function doctor(context: Context): Promise<number> {
       environment,
       deadlineOf(context, false),
     )
-    const supervisor = receipt === null ? null : supervisorOf(receipt, open.side)
-    const outside = { ...report, supervisor: () => supervisor as never, feedAt: (choice: FeedChoice) => choice }
-    findings.push(...(await runChecks(subject, HOST_CHECKS, outside)))
+    findings.push(...(await runChecks(subject, HOST_CHECKS)))
     // a person who is not root sees the service's places with other rights than the service has
     if (isRoots || layout.scope === 'user') findings.push(...(await open.side.examine({ subject, checks: 'all' })))
     if (open.confined === false) findings.push(unconfined(layout.user))
   }
   const worst = worstOf(findings)
   const exit = worst === null ? EXIT.done : MEANINGS[worst.code].exit
-  report.result({ findings, exit }, findings.flatMap(linesOf))
-  return exit
+  return report.result({ findings, exit }, findings.flatMap(linesOf))
 }
 
 function unconfined(user: string): Finding {

@@ -3,7 +3,7 @@
 import { stat } from 'node:fs/promises'
 import { join } from 'node:path'
 import { doneAs, ownRelease, ownWords, type Receipt, sha256OfFile } from '../../../agent/install.ts'
-import { BatonError, EXIT, type FeedChoice, isDone, wishesOf } from '../../../agent/words.ts'
+import { BatonError, isDone, wishesOf } from '../../../agent/words.ts'
 import { formatPause } from '../../lib/switch.ts'
 import { endCommands, type OpenSide, openSide } from '../boundary/open.ts'
 import { HOST_CHECKS, ROOM_CHECKS, runChecks } from '../doctor/doctor.ts'
@@ -27,7 +27,7 @@ import type { Facts, Own } from '../plan/found.ts'
 import { planInstall } from '../plan/install.ts'
 import type { Step } from '../plan/step.ts'
 import { confirm, type Context, deadlineOf, defaultsFrom, find, handToScript, ownerOf, personOf } from './context.ts'
-import { carryOutSteps, type Done } from './deeds.ts'
+import { carryOutSteps, type Done, foretold, NOTHING } from './deeds.ts'
 import { installOther } from './other.ts'
 
 const WHO = 'install.sh install'
@@ -54,8 +54,11 @@ export async function install(context: Context, argv: readonly string[]): Promis
       throw new BatonError('invalid_settings', 'no feed is named', { hint: 'name one with `--feed`' })
     const steps = planInstall({ layout, chosen, facts, own, explicit: wanted !== null })
     const title = `${service} ${tag} for ${layout.scope === 'system' ? 'this host' : layout.user}`
-    if (flags.dryRun) return foretell(context, title, steps, facts, own)
-    if (steps.length === 0) return nothingToDo(context, title, facts)
+    if (flags.dryRun) return foretold(context, title, steps, endForetold(steps, facts, own))
+    if (steps.length === 0) {
+      const { installed: at } = facts
+      return report.result({ ...NOTHING, outcome: 'up_to_date', from: at, to: at }, [`${title}: nothing to do`])
+    }
     confirm(context, title, steps, WHO)
     const done = await carryOutSteps(context, steps, {
       who: WHO,
@@ -122,49 +125,21 @@ async function assertPlace(
   const stop = (problem: BatonError | null) => {
     if (problem !== null) throw problem
   }
-  const outside = {
-    stage() {},
-    bytes() {},
-    note() {},
-    supervisor: noSupervisor,
-    feedAt: (choice: FeedChoice) => choice,
-  }
-  stop(worstOf(await runChecks(subject, HOST_CHECKS, outside)))
+  stop(worstOf(await runChecks(subject, HOST_CHECKS)))
   const isRoots = isRoot() && layout.scope === 'system'
   const { findings, given } = isRoots ? await checkGiven(layout) : { findings: [], given: [] }
   stop(worstOf(findings))
   const whole: Subject = { ...subject, receipt, given }
   if (open !== null) stop(worstOf(await (await open()).side.examine({ subject: whole, checks: 'place' })))
-  else stop(worstOf(await runChecks(whole, ROOM_CHECKS, outside)))
+  else stop(worstOf(await runChecks(whole, ROOM_CHECKS)))
 }
 
-function noSupervisor(): never {
-  throw new BatonError('unexpected', 'the checks of a place need no supervisor')
-}
-
-function foretell({ report }: Context, title: string, steps: readonly Step[], facts: Facts, own: Own): number {
-  report.note(`${title}, dry run`)
-  report.plan(steps)
+function endForetold(steps: readonly Step[], facts: Facts, own: Own) {
   const update = steps.find((step) => step.do === 'update')
   const done = update === undefined ? 'installed' : doneAs({ kind: 'update', from: update.from ?? '', to: update.to })
   const would = steps.length === 0 ? 'up_to_date' : done
   const to = update !== undefined || facts.installed === null ? own.tag : facts.installed
-  const end = { outcome: 'planned', would, from: facts.installed, to, operationId: null, exit: EXIT.done }
-  report.result(end, [])
-  return EXIT.done
-}
-
-function nothingToDo({ report }: Context, title: string, { installed }: Facts): number {
-  const end = {
-    outcome: 'up_to_date',
-    from: installed,
-    to: installed,
-    operationId: null,
-    operation: null,
-    exit: EXIT.done,
-  }
-  report.result(end, [`${title}: nothing to do`])
-  return EXIT.done
+  return { would, from: facts.installed, to, operationId: null }
 }
 
 function told(
@@ -193,7 +168,7 @@ function told(
     lines.push(
       `the command is ${layout.command}${isRootsOwn ? `, with --user: \`${layout.command} ${ownWords('status')} --user\`` : ''}`,
     )
-  report.result(
+  return report.result(
     {
       outcome: operated !== null && isDone(operated.outcome) ? operated.outcome : 'installed',
       from: facts.installed,
@@ -206,11 +181,9 @@ function told(
       stateDirectory: layout.stateDirectory,
       command: layout.command,
       running,
-      exit: EXIT.done,
     },
     lines,
   )
-  return EXIT.done
 }
 
 async function receiptAt(layout: Layout): Promise<Receipt> {

@@ -8,6 +8,7 @@ import { usage } from '../../lib/flags.ts'
 import { printLine } from '../../lib/printer.ts'
 import { BASE_ENVIRONMENT } from '../../lib/passed.ts'
 import { formatCommand } from '../../lib/shell.ts'
+import { END_SIGNALS, onSignals } from '../../lib/signals.ts'
 import { spawnWatched } from '../boundary/drop.ts'
 import { isCrossing } from '../boundary/open.ts'
 import { idOf, isRoot } from '../place/identity.ts'
@@ -29,7 +30,7 @@ export async function logs(context: Context, follow: boolean, lines: string): Pr
     isAsked = true
     child.kill()
   }
-  for (const signal of SIGNALS) process.on(signal, end)
+  using _ends = onSignals(END_SIGNALS, end)
   process.stdout.on('error', end) // the reader has gone, as `head` does
   const ended = new Promise<number | null>((resolve, reject) => {
     child.once('error', reject)
@@ -44,12 +45,8 @@ export async function logs(context: Context, follow: boolean, lines: string): Pr
   } catch (cause) {
     if (cause instanceof BatonError) throw cause
     throw new BatonError('unsupported_host', `starting \`${formatCommand(command)}\`: ${reasonOf(cause)}`, { cause })
-  } finally {
-    for (const signal of SIGNALS) process.off(signal, end)
   }
 }
-
-const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const
 
 /** Pure: the program that reads the log. */
 export function logProgram(receipt: Receipt, follow: boolean, lines: string): string[] {

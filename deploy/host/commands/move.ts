@@ -6,7 +6,6 @@ import { ownCommand, snapshotDirectory, wayToAside } from '../../../agent/instal
 import {
   BatonError,
   durationText,
-  EXIT,
   formatLeft,
   type MadeCopy,
   parseTag,
@@ -20,7 +19,7 @@ import type { Foreseen, ForeseenSwitch } from '../service/foresee.ts'
 import type { Operate, Operated } from '../service/request.ts'
 import type { Step } from '../plan/step.ts'
 import { type Context, locate, sideOf } from './context.ts'
-import { assertGood, requestFor } from './deeds.ts'
+import { assertGood, NOTHING, requestFor } from './deeds.ts'
 import { scheduleLines } from './status.ts'
 
 export async function upgrade(context: Context): Promise<number> {
@@ -45,20 +44,16 @@ export async function cancelCommand(context: Context): Promise<number> {
   const located = await locate(context)
   await using open = await sideOf(context, located)
   const done = await open.side.cancel(located.receipt)
-  if (done === null) {
-    const nothing = { outcome: 'up_to_date', from: null, to: null, operationId: null, operation: null, exit: EXIT.done }
-    report.result(nothing, [`${service}: nothing is in flight`])
-    return EXIT.done
-  }
+  if (done === null) return report.result({ ...NOTHING, outcome: 'up_to_date' }, [`${service}: nothing is in flight`])
   const { outcome, from, to, id } = done
   if (outcome !== 'cancelled') {
     throw new BatonError('too_late', `expected the operation to be cancelled, it ended as ${outcome ?? 'nothing'}`, {
       members: { outcome, from, to, operationId: id, operation: JSON.stringify(done) },
     })
   }
-  const end = { outcome, from, to, operationId: id, operation: done, exit: EXIT.done }
-  report.result(end, [`${done.kind} from ${from} to ${to ?? 'the latest release'} is cancelled, nothing was changed`])
-  return EXIT.done
+  return report.result({ outcome, from, to, operationId: id, operation: done }, [
+    `${done.kind} from ${from} to ${to ?? 'the latest release'} is cancelled, nothing was changed`,
+  ])
 }
 
 /** `upgrade --pause-until DAY` and `--unpause`: a person's own commands still work. `until` null: ends the pause. */
@@ -68,9 +63,7 @@ export async function pauseCommand(context: Context, until: string | null): Prom
   const { schedule } = await open.side.pause({ receipt: located.receipt, until })
   const { pausedUntil } = schedule
   const said = pausedUntil === null ? 'there is no pause' : `nothing is installed automatically before ${pausedUntil}`
-  const nothing = { from: null, to: null, operationId: null, operation: null }
-  context.report.result({ ...nothing, outcome: 'held', schedule, exit: EXIT.done }, [said, ...scheduleLines(schedule)])
-  return EXIT.done
+  return context.report.result({ ...NOTHING, outcome: 'held', schedule }, [said, ...scheduleLines(schedule)])
 }
 
 async function move(context: Context, request: Operate): Promise<number> {
@@ -78,17 +71,16 @@ async function move(context: Context, request: Operate): Promise<number> {
   const located = await locate(context)
   const { receipt } = located
   await using open = await sideOf(context, located, true)
-  if (flags.dryRun) return foretold(context, await open.side.foresee({ receipt, request }))
+  if (flags.dryRun) return told(context, await open.side.foresee({ receipt, request }))
   const operated = await open.side.operate({ receipt, request })
   assertGood(operated)
   const { outcome, from, to, report: operation } = operated
-  report.result({ outcome, from, to, operationId: operation?.id ?? null, operation, exit: EXIT.done }, [
+  return report.result({ outcome, from, to, operationId: operation?.id ?? null, operation }, [
     lineOf(service, operated),
     ...rehearsalLines(operation?.trial ?? null),
     ...dataLines(operation?.stateMoved ?? null),
     ...copyLines(receipt.stateDirectory, operation?.copies ?? []),
   ])
-  return EXIT.done
 }
 
 function dataLines(moved: StateMoved | null): string[] {
@@ -116,16 +108,15 @@ function lineOf(service: string, { outcome, from, to, report, skipped = [] }: Op
   return `${service} ${to ?? ''} is in place, it was ${from}${moved}${pause === null ? '' : `, ${pause}`}`
 }
 
-function foretold({ service, report }: Context, foreseen: Foreseen): number {
+function told({ service, report }: Context, foreseen: Foreseen): number {
   const { would, from, to, sha256, switch: next, trial } = foreseen
   const steps: Step[] =
     would === 'up_to_date' ? [] : [{ do: would === 'updated' ? 'update' : 'rollback', service, from, to }]
   report.note(`${service} ${from}, dry run`)
   report.plan(steps)
   if (would !== 'up_to_date') report.note(formatForeseen(next, to))
-  const end = { outcome: 'planned', would, from, to, sha256, switch: next, operationId: null, exit: EXIT.done }
-  report.result({ ...end, ...(trial === null ? {} : { trial }) }, rehearsalLines(trial))
-  return EXIT.done
+  const end = { outcome: 'planned', would, from, to, sha256, switch: next, operationId: null }
+  return report.result({ ...end, ...(trial === null ? {} : { trial }) }, rehearsalLines(trial))
 }
 
 /** Pure. `to`: the release that would be in place. */

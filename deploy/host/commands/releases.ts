@@ -1,6 +1,5 @@
 // `releases`: what the feed has, newest first, and what is known of each here. Changes nothing.
 
-import { EXIT } from '../../../agent/words.ts'
 import { formatBytes } from '../../lib/progress.ts'
 import type { ListedRelease } from '../service/releases.ts'
 import { type Context, locate, sideOf } from './context.ts'
@@ -11,8 +10,7 @@ export async function releases(context: Context): Promise<number> {
   const found = await open.side.releases(located.receipt)
   const more = found.isWhole ? [] : ['older releases are not shown']
   const lines = found.releases.length === 0 ? [`${found.feed} has no release`] : found.releases.map(lineOf)
-  context.report.result({ ...found, exit: EXIT.done }, [...lines, ...more])
-  return EXIT.done
+  return context.report.result({ ...found }, [...lines, ...more])
 }
 
 function lineOf(release: ListedRelease): string {

@@ -10,10 +10,8 @@ import { isLooping } from '../supervisor/crashes.ts'
 import { supervise } from '../supervisor/supervise.ts'
 import { readyMsFor } from '../service/configuration.ts'
 import { type Context, locate, type Located, sideOf } from './context.ts'
-import { carryOutSteps } from './deeds.ts'
+import { carryOutSteps, foretold, NOTHING } from './deeds.ts'
 import { ownFile } from '../place/own.ts'
-
-const NOTHING = { from: null, to: null, operationId: null, operation: null }
 
 export async function start(context: Context): Promise<number> {
   const { service, report } = context
@@ -21,10 +19,8 @@ export async function start(context: Context): Promise<number> {
   await using open = await sideOf(context, located, true)
   const state = await supervisorOf(located.receipt, open.side).state()
   // a process that lives between two crashes is no service that runs: wait for it
-  if (state.active && !isLooping(state)) {
-    report.result({ ...NOTHING, outcome: 'running', exit: EXIT.done }, [`${service} is running`])
-    return EXIT.done
-  }
+  if (state.active && !isLooping(state))
+    return report.result({ ...NOTHING, outcome: 'running' }, [`${service} is running`])
   return await begin('start', context, located, open)
 }
 
@@ -52,21 +48,20 @@ async function begin(
     { do: verb, service },
     { do: 'wait-healthy', service, tag },
   ]
-  if (flags.dryRun) return foretold(context, steps)
+  if (flags.dryRun) return foretold(context, service, steps, NOTHING)
   await carryOutSteps(context, steps, {
     who: ownCommand(verb),
     open: async () => open,
     receipt: async () => receipt,
   })
-  report.result({ ...NOTHING, outcome: 'running', to: tag, tag, exit: EXIT.done }, [`${service} ${tag} is running`])
-  return EXIT.done
+  return report.result({ ...NOTHING, outcome: 'running', to: tag, tag }, [`${service} ${tag} is running`])
 }
 
 export async function stop(context: Context): Promise<number> {
   const { service, report, flags } = context
   const located = await locate(context)
   const steps: Step[] = [{ do: 'stop', service }]
-  if (flags.dryRun) return foretold(context, steps)
+  if (flags.dryRun) return foretold(context, service, steps, NOTHING)
   {
     await using open = await sideOf(context, located)
     await carryOutSteps(context, steps, {
@@ -77,8 +72,7 @@ export async function stop(context: Context): Promise<number> {
   }
   await endCommands(located.receipt)
   await endLingering(located.receipt)
-  report.result({ ...NOTHING, outcome: 'stopped', exit: EXIT.done }, [`${service} is stopped`])
-  return EXIT.done
+  return report.result({ ...NOTHING, outcome: 'stopped' }, [`${service} is stopped`])
 }
 
 /** Ends the systemd manager of a user that the install made. Any other user may be a person, who wants a manager. */
@@ -104,17 +98,13 @@ export async function rescueHere({ environment, report, service }: Context, give
   let did = await rescue(receipt, ended)
   // systemd will not start it again, so a second failure cannot come
   if (did.did === 'counted' && givenUp) did = await rescue(receipt, ended)
-  if (did.did === 'reverted') {
-    report.result({ ...did, exit: EXIT.done }, [`${did.from} failed, ${did.to} is back`])
-    return EXIT.done
-  }
+  if (did.did === 'reverted') return report.result({ ...did }, [`${did.from} failed, ${did.to} is back`])
   const line =
     did.did === 'counted'
       ? `${receipt.service} failed in probation, ${did.failures} of 2`
       : `nothing to rescue: ${did.why}`
   // usually nothing is on probation: print nothing
-  report.result({ ...did, exit: EXIT.refused }, did.did === 'nothing' ? [] : [line])
-  return EXIT.refused
+  return report.result({ ...did, exit: EXIT.refused }, did.did === 'nothing' ? [] : [line])
 }
 
 /** How long systemd has waited for a start. */
@@ -134,11 +124,4 @@ async function ownReceipt(service: string): Promise<Receipt> {
     })
   }
   return receipt
-}
-
-function foretold({ report, service }: Context, steps: readonly Step[]): number {
-  report.note(`${service}, dry run`)
-  report.plan(steps)
-  report.result({ ...NOTHING, outcome: 'planned', exit: EXIT.done }, [])
-  return EXIT.done
 }

@@ -52,8 +52,7 @@ export async function status(context: Context, check: boolean): Promise<number> 
   }
   const lines = linesOf({ service, look, supervisor, state, commandTag, stateDirectory: receipt.stateDirectory })
   const offered = offer === null ? [] : offerLines(offer, look.running ?? look.installed)
-  report.result(object, [...lines, ...offered, ...scheduleLines(look.schedule)])
-  return exit
+  return report.result(object, [...lines, ...offered, ...scheduleLines(look.schedule)])
 }
 
 interface Shown {

@@ -1,14 +1,13 @@
 // `uninstall`: stops the service and removes what the installer made. The service's and the operator's files stay, and are listed.
 
 import { findId } from '../place/identity.ts'
-import { EXIT } from '../../../agent/words.ts'
 import { exists, ownCommand, rehearsalFolder } from '../../../agent/install.ts'
 import type { Layout } from '../place/layout.ts'
 import { gatherFacts } from '../plan/facts.ts'
 import { planUninstall } from '../plan/uninstall.ts'
 import { endCommands } from '../boundary/open.ts'
 import { assertRights, confirm, confirmPurge, type Context, locate, sideOf } from './context.ts'
-import { carryOutSteps } from './deeds.ts'
+import { carryOutSteps, foretold, NOTHING } from './deeds.ts'
 import { endLingering } from './running.ts'
 
 export async function uninstall(context: Context): Promise<number> {
@@ -20,13 +19,8 @@ export async function uninstall(context: Context): Promise<number> {
   const facts = await gatherFacts(layout, receipt, receipt.supervisor !== 'none', open)
   const steps = planUninstall(layout, receipt, facts, flags.purge)
   const title = `${service} ${facts.installed ?? ''} in ${layout.directory} is removed`
-  const ending = { from: facts.installed, to: null, operationId: null, operation: null, exit: EXIT.done }
-  if (flags.dryRun) {
-    report.note(`${title}, dry run`)
-    report.plan(steps)
-    report.result({ outcome: 'planned', would: 'uninstalled', ...ending }, [])
-    return EXIT.done
-  }
+  const ending = { ...NOTHING, from: facts.installed }
+  if (flags.dryRun) return foretold(context, title, steps, { would: 'uninstalled', ...ending })
   if (flags.purge) confirmPurge(context)
   const who = ownCommand('uninstall')
   confirm(context, title, steps, who)
@@ -42,11 +36,10 @@ export async function uninstall(context: Context): Promise<number> {
   // `remove-user` has ended that user's service manager already
   if (!steps.some((step) => step.do === 'remove-user')) await endLingering(receipt)
   const kept = [...(await keptOf(layout)), ...left]
-  report.result({ outcome: 'uninstalled', kept, ...ending }, [
+  return report.result({ outcome: 'uninstalled', kept, ...ending }, [
     `${service} is uninstalled`,
     ...kept.map((what) => `kept: ${what}`),
   ])
-  return EXIT.done
 }
 
 /** Everything of the install that is still there. */

@@ -18,18 +18,13 @@ import {
 import { asBatonError, BatonError, MEANINGS } from '../../../agent/words.ts'
 import { printError, printLine } from '../../lib/printer.ts'
 import { run, runInPlace } from '../../lib/shell.ts'
+import { END_SIGNALS } from '../../lib/signals.ts'
 import { canConfine, confineWord } from '../boundary/confine.ts'
-import {
-  environmentFiles,
-  parseEnvironment,
-  parseEnvironmentFile,
-  serviceEnvironment,
-} from '../boundary/environment.ts'
+import { serviceEnvironment, unitEnvironment } from '../boundary/environment.ts'
 import { isCrossing } from '../boundary/open.ts'
 import { idOf, isRoot } from '../place/identity.ts'
 import { layoutOfReceipt } from '../place/layout.ts'
 import { serviceUnit } from '../place/unit.ts'
-import { showUnit } from '../supervisor/systemd.ts'
 import { personOf } from './context.ts'
 
 /** `argv`: what was typed. Resolves to the exit code of the application. */
@@ -67,10 +62,8 @@ async function runIn(receipt: Receipt, argv: readonly string[]): Promise<number>
     // a session of its own: what is no longer root's cannot type into root's terminal
     ...(crossing ? { ...(await idOf(receipt.user)), detached: true } : {}),
   }
-  return await runInPlace(command, options, SIGNALS)
+  return await runInPlace(command, options, END_SIGNALS)
 }
-
-const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const
 
 async function runInWalls(receipt: Receipt, command: string[], own: Record<string, string>): Promise<number> {
   const { service, user, stateDirectory } = receipt
@@ -82,7 +75,7 @@ async function runInWalls(receipt: Receipt, command: string[], own: Record<strin
   // without a terminal of its own, systemd-run must not get the keys of ours: the word would outlive it
   const pass = (signal: NodeJS.Signals) =>
     void run(['systemctl', 'kill', `--signal=${signal}`, name], { allowFailure: true }).catch(() => {})
-  return await runInPlace(words, { cwd: '/', detached: !hasTerminal }, SIGNALS, pass)
+  return await runInPlace(words, { cwd: '/', detached: !hasTerminal }, END_SIGNALS, pass)
 }
 
 /** Only the service's user can read what the service is started with. */
@@ -109,15 +102,11 @@ async function environmentFromRoot(receipt: Receipt): Promise<NodeJS.ProcessEnv>
 /** What the unit sets, drop-ins and environment files included, for a person who is the service's user already. */
 async function environmentOfUnit({ supervisor, scope, service }: Receipt): Promise<Record<string, string>> {
   if (supervisor === 'none') return {}
-  const unit = await showUnit(scope, `${service}.service`, ['Environment', 'EnvironmentFiles'])
-  const found = parseEnvironment(unit['Environment'] ?? '')
-  for (const path of environmentFiles(unit['EnvironmentFiles'] ?? '')) {
-    const text = await readFile(path, 'utf8').catch((cause: NodeJS.ErrnoException) => {
+  return await unitEnvironment(scope, service, async (path) =>
+    readFile(path, 'utf8').catch((cause: NodeJS.ErrnoException) => {
       if (cause.code !== 'ENOENT')
         printLine(`warning: ${path} cannot be read, so what it sets is missing`, process.stderr)
       return ''
-    })
-    Object.assign(found, parseEnvironmentFile(text))
-  }
-  return found
+    }),
+  )
 }

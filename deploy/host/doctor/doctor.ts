@@ -11,11 +11,12 @@ import { checkHost, checkRights, checkSandbox, checkSupervisor } from './host.ts
 import { checkDirectories, checkMounts, checkSpace, checkUpdateSpace } from './places.ts'
 import { checkConfiguration, checkExecutable, checkSwitch } from './service.ts'
 
-export interface Check {
+/** `More`: what it needs beside the subject. */
+export interface Check<More extends [] | [Outside] = []> {
   /** what is reported if the look itself fails */
   title: string
   /** what it finds: each finding with its advice */
-  look: (subject: Subject, outside: Outside) => Promise<Finding[]>
+  look: (subject: Subject, ...more: More) => Promise<Finding[]>
 }
 
 const MOUNTS: Check = { title: 'mount', look: checkMounts }
@@ -33,7 +34,7 @@ export const HOST_CHECKS: readonly Check[] = [
 /** What root looks at for a user who is not there yet. */
 export const ROOM_CHECKS: readonly Check[] = [MOUNTS, SPACE]
 
-const CHECKS = {
+const CHECKS: Record<'place' | 'all', readonly Check<[Outside]>[]> = {
   /** what an install needs of the service's directories */
   place: [DIRECTORIES, MOUNTS, SPACE],
   /** these, and what else an update needs */
@@ -48,7 +49,7 @@ const CHECKS = {
     { title: 'feed', look: checkFeed },
     { title: 'clock', look: checkClock },
   ],
-} as const satisfies Record<string, readonly Check[]>
+}
 
 export type Checks = keyof typeof CHECKS
 
@@ -57,11 +58,15 @@ export async function examine(subject: Subject, checks: Checks, outside: Outside
   return await runChecks(subject, CHECKS[checks], outside)
 }
 
-export async function runChecks(subject: Subject, checks: readonly Check[], outside: Outside): Promise<Finding[]> {
+export async function runChecks<More extends [] | [Outside]>(
+  subject: Subject,
+  checks: readonly Check<More>[],
+  ...more: More
+): Promise<Finding[]> {
   const findings: Finding[] = []
   for (const { title, look } of checks) {
     try {
-      findings.push(...(await look(subject, outside)))
+      findings.push(...(await look(subject, ...more)))
     } catch (cause) {
       findings.push(problem(title, reasonOf(cause)))
     }

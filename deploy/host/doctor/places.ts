@@ -30,10 +30,7 @@ export interface HostMount {
 
 export async function checkDirectories({ layout, given }: Subject): Promise<Finding[]> {
   const findings: Finding[] = []
-  for (const [check, path] of [
-    ['directory', layout.directory],
-    ['state', layout.stateDirectory],
-  ] as const) {
+  for (const [check, path] of directoriesOf(layout)) {
     if (given.includes(path)) continue
     const existing = await nearestExisting(path)
     const found = await lstat(existing)
@@ -51,6 +48,10 @@ export async function checkDirectories({ layout, given }: Subject): Promise<Find
     else findings.push(judge(check, existing, found.uid, reason, layout.user))
   }
   return findings
+}
+
+function directoriesOf({ directory, stateDirectory }: Layout) {
+  return [['directory', directory] as const, ['state', stateDirectory] as const]
 }
 
 /** A later install would find no directory there, and an uninstall could not remove it. Null: it is no link. */
@@ -79,10 +80,7 @@ function judge(check: string, path: string, uid: number, reason: string, user: s
 export async function checkGiven(layout: Layout): Promise<{ findings: Finding[]; given: string[] }> {
   const findings: Finding[] = []
   const given: string[] = []
-  for (const [check, path] of [
-    ['directory', layout.directory],
-    ['state', layout.stateDirectory],
-  ] as const) {
+  for (const [check, path] of directoriesOf(layout)) {
     const link = await linkFault(check, path)
     if (link !== null) {
       findings.push(link)

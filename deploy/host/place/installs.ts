@@ -15,7 +15,7 @@ import { BatonError, isService, reasonOf } from '../../../agent/words.ts'
 import { assertTrusted } from '../../lib/trusted.ts'
 import type { Scope } from './choices.ts'
 import { isRoot } from './identity.ts'
-import { layoutOf, layoutOfReceipt, type Person } from './layout.ts'
+import { layoutOfReceipt, type Person, userPlaces } from './layout.ts'
 
 /** `program`: runs its commands. `why`: the receipt, or the program, does not count. */
 export type FoundInstall = { service: string } & ({ receipt: Receipt; program: string } | { why: string })
@@ -34,8 +34,8 @@ async function ofHost(person: Person): Promise<FoundInstall[]> {
 
 /** Also one whose executable is elsewhere (`--prefix`): the user's command is a link that leads there. */
 async function ofUser(person: Person): Promise<FoundInstall[]> {
-  const places = layoutOf('service', NO_CHOICES, person)
-  const [shares, commands] = [dirname(places.directory), dirname(places.command)]
+  const { directory, commands } = userPlaces('service', person)
+  const shares = dirname(directory)
   const found = new Map<string, FoundInstall>()
   const look = async (service: string, executable: string) => {
     if (found.has(executable)) return
@@ -84,14 +84,3 @@ async function judged(
 async function namesIn(folder: string): Promise<string[]> {
   return (await readdir(folder).catch(() => [])).filter(isService)
 }
-
-const NO_CHOICES = {
-  scope: 'user',
-  prefix: null,
-  'state-dir': null,
-  feed: '',
-  listen: '',
-  'run-as': null,
-  service: true,
-  start: true,
-} as const

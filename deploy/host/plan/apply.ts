@@ -4,22 +4,8 @@
 // the rest done as the service's user (`Side`).
 
 import { randomBytes } from 'node:crypto'
-import { constants } from 'node:fs'
-import {
-  chmod,
-  chown,
-  copyFile,
-  lstat,
-  mkdir,
-  open,
-  readdir,
-  readFile,
-  readlink,
-  rename,
-  rm,
-  symlink,
-} from 'node:fs/promises'
-import { basename, dirname, join } from 'node:path'
+import { chmod, chown, lstat, mkdir, readdir, readFile, readlink, rm, symlink } from 'node:fs/promises'
+import { dirname, join } from 'node:path'
 import { exists, makeDisk, writeReceipt } from '../../../agent/install.ts'
 import { asBatonError, BatonError } from '../../../agent/words.ts'
 import { isRefusal } from '../../lib/refusal.ts'
@@ -240,18 +226,9 @@ async function placeProgram({ from, path }: Of<'place-program'>): Promise<Undo> 
   const directory = dirname(path)
   await assertTrusted(directory, "root's own folder", `nobody but root may write in ${directory}`)
   const fresh = await mkdir(directory, { recursive: true, mode: 0o755 })
-  const temporary = join(directory, `.${basename(path)}.new`)
-  await rm(temporary, { force: true })
-  await copyFile(from, temporary, constants.COPYFILE_EXCL | constants.COPYFILE_FICLONE)
-  const file = await open(temporary, constants.O_RDWR | constants.O_NOFOLLOW)
-  try {
-    await file.chmod(0o755)
-    await file.sync()
-  } finally {
-    await file.close()
-  }
-  await rename(temporary, path)
-  await makeDisk().flushDirectory(directory)
+  const disk = makeDisk()
+  await disk.replace(path, (temporary) => disk.copy(from, temporary, 0o755))
+  await disk.flushDirectory(directory)
   // if there was a folder, keep the newer program: it can operate the existing install; else remove all of it
   return async () => void (fresh === undefined || (await rm(fresh, { recursive: true, force: true })))
 }
@@ -269,36 +246,21 @@ async function writeOurReceipt({ path, receipt }: Of<'write-receipt'>): Promise<
 async function link(path: string, target: string): Promise<Undo> {
   await mkdir(dirname(path), { recursive: true })
   const before = await readlink(path).catch(() => null)
-  const point = async (to: string) => {
-    const temporary = `${path}.new`
-    await rm(temporary, { force: true })
-    await symlink(to, temporary)
-    await rename(temporary, path)
-  }
+  const point = (to: string) => makeDisk().replace(path, (temporary) => symlink(to, temporary))
   await point(target)
   return () => (before === null ? rm(path, { force: true }) : point(before))
 }
 
 /** Writes all or nothing, in a folder that nobody else can change. `owner` null: the user of this command. */
 async function writeAs(owner: string | null, path: string, text: string, mode: number): Promise<void> {
-  const temporary = join(dirname(path), `.${basename(path)}.${randomBytes(6).toString('hex')}.tmp`)
-  const file = await open(
-    temporary,
-    constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL | constants.O_NOFOLLOW,
-    mode,
-  )
-  try {
+  const disk = makeDisk()
+  await disk.replace(path, async (temporary) => {
+    await using file = await disk.create(temporary, mode)
+    const { uid, gid } = owner === null ? { uid: 0, gid: 0 } : await idOf(owner)
+    if (isRoot()) await file.chown(uid, gid)
     await file.writeFile(text)
-    if (owner !== null && isRoot()) {
-      const { uid, gid } = await idOf(owner)
-      await file.chown(uid, gid)
-    }
-    await file.chmod(mode)
-    await file.sync()
-  } finally {
-    await file.close()
-  }
-  await rename(temporary, path)
+    await disk.flush(file, temporary)
+  })
 }
 
 /** Root removes a directory of the service's if its parent is root's; else the service's user does. */

@@ -1,6 +1,8 @@
 // Ctrl-C and SIGTERM in a command. One may come twice in one moment: from the terminal, and from a parent that passes it on. So a
 // second one counts only a moment later.
 
+import { onSignals } from '../../lib/signals.ts'
+
 const TWICE_MS = 500
 
 /** Calls `first` at the first signal, and `again` at each that is a second one. The disposal leaves the signals to Node again. */
@@ -12,10 +14,5 @@ export function heedInterrupts(first: (signal: NodeJS.Signals) => void, again: (
       first(signal)
     } else if (performance.now() - firstAt > TWICE_MS) again()
   }
-  for (const signal of ['SIGINT', 'SIGTERM'] as const) process.on(signal, heed)
-  return {
-    [Symbol.dispose]() {
-      for (const signal of ['SIGINT', 'SIGTERM'] as const) process.off(signal, heed)
-    },
-  }
+  return onSignals(['SIGINT', 'SIGTERM'], heed)
 }

@@ -2,7 +2,7 @@
 // Must never break: it opens nothing through a link, overwrites nothing, and removes only what it is given by name.
 
 import { constants } from 'node:fs'
-import { access, copyFile, lstat, mkdir, open, readdir, rename, rm, rmdir } from 'node:fs/promises'
+import { access, lstat, mkdir, readdir, rm, rmdir } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
 import {
   databasesIn,
@@ -72,22 +72,7 @@ export async function makeOwnDirectory(path: string, mode: number): Promise<bool
 /** Copies this program to `path`, all or nothing, and notes its tag. */
 export async function placeExecutable(from: string, path: string, stateDirectory: string, tag: string): Promise<void> {
   const disk = makeDisk()
-  const { partial } = placesOf(path)
-  await rm(partial, { force: true })
-  try {
-    await copyFile(from, partial, constants.COPYFILE_EXCL | constants.COPYFILE_FICLONE)
-    const file = await open(partial, constants.O_RDWR | constants.O_NOFOLLOW)
-    try {
-      await file.chmod(0o755)
-      await file.sync()
-    } finally {
-      await file.close()
-    }
-    await rename(partial, path)
-  } catch (error) {
-    await rm(partial, { force: true })
-    throw error
-  }
+  await disk.replace(path, (temporary) => disk.copy(from, temporary, 0o755))
   await disk.flushDirectory(dirname(path))
   const log = () => {}
   await noteTag({ disk, places: placesOf(path), stateDirectory, log }, { tag, sha256: null })

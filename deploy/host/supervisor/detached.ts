@@ -75,7 +75,8 @@ function startSupervision(receipt: Receipt): Promise<never> {
     cwd: '/',
     detached: true,
     stdio: 'ignore',
-    env: environmentFor(receipt),
+    // of the install, since PATH may hold another one
+    env: receipt.node === undefined ? process.env : { BATON_NODE: receipt.node, ...process.env },
   })
   const failed = new Promise<never>((_resolve, reject) => {
     child.once('error', reject)
@@ -84,11 +85,6 @@ function startSupervision(receipt: Receipt): Promise<never> {
   failed.catch(() => {})
   child.unref()
   return failed
-}
-
-/** The environment to start the service with: the caller's, plus the Node of the install, since PATH may hold another one. */
-export function environmentFor({ node }: Pick<Receipt, 'node'>): NodeJS.ProcessEnv {
-  return node === undefined ? process.env : { BATON_NODE: node, ...process.env }
 }
 
 async function stopSupervision(pidFile: string): Promise<void> {
