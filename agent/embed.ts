@@ -15,10 +15,9 @@ import { isTrial, makeTurn, type ProcessRole, type Turn } from './handover/turn.
 import { ownValues, type Memory } from './handover/values.ts'
 import { ownWorks, type WorkCalls } from './handover/works.ts'
 import { makeLife, startedServing } from './life.ts'
-import { decideManagement, type Management, openOwnInstall } from './managed.ts'
+import { decideManagement, type Management, ownInstall } from './managed.ts'
 import { ownExecutable, ownRelease, ownStart } from './own.ts'
 import type { Updater } from './http/routes.ts'
-import type { Log } from './log.ts'
 import { makePanel } from './web/panel.ts'
 import { serve } from './serving.ts'
 import type { ServeOptions } from './serving-later.ts'
@@ -60,11 +59,12 @@ const FIRST_LOOK_MS = 5000
 export async function embed(options: EmbedOptions = {}): Promise<Agent> {
   const settings = readSettings(options)
   const { log, service, tag, basePath } = settings
+  const warn = (message: string) => log({ event: 'warning', message })
   const { handOver, inherited } = ownValues() // asks for the inheritance too, so it comes first
   const inheritance = await takeInheritance()
   if (inheritance === null) allowLongStart(settings.update.readyMs)
   const store = storeKeeper({
-    warn: (message) => log({ event: 'warning', message }),
+    warn,
     missed: (keys) =>
       void import('./handover/unclaimed.ts').then(({ endIfMissed }) => endIfMissed(keys, serving.listeners)),
   })
@@ -73,18 +73,18 @@ export async function embed(options: EmbedOptions = {}): Promise<Agent> {
   const lacksFirstCode = settings.order === 'stop-first' && ownStart() === null
   const management = await decideManagement(service, executable, { lacksFirstCode })
   warnOf(settings, management)
-  const install = management.managed ? await openOwnInstall(settings, management.executable, management.receipt) : null
+  const install = management.managed ? ownInstall(settings, management) : null
 
   const { busy, whenQuiet } = ownWorks()
-  const carries = makeCarries((message) => log({ event: 'warning', message }))
-  const turn = makeTurn(settings.update.stopMs, (message) => log({ event: 'warning', message }))
+  const carries = makeCarries(warn)
+  const turn = makeTurn(settings.update.stopMs, warn)
   const serving = startedServing(carries, turn, inheritance !== null)
   const life = makeLife(settings, serving)
   const open = onceLoaded(async () => {
-    const { openUpdater } = await import('./updater.ts')
-    return openUpdater(management, { install, settings, instance, serving, life })
+    const [{ openUpdater }, opened] = await Promise.all([import('./updater.ts'), install?.open() ?? null])
+    return openUpdater(management, { install: opened, settings, instance, serving, life })
   })
-  if (install !== null) attendSoon(open, log)
+  if (install !== null) attendSoon(open, warn)
   const admin = makeAdmin(settings, open)
   const panel = makePanel({ basePath, service, passwordHeader: settings.passwordHeader })
   const start: ServeOptions = { settings, install, inheritance, store, serving, life, found: null, bound: null }
@@ -98,7 +98,7 @@ export async function embed(options: EmbedOptions = {}): Promise<Agent> {
     singleton: turn.singleton,
     busy,
     whenQuiet,
-    ...makeCalls(open, life.leaving, (message) => log({ event: 'warning', message })),
+    ...makeCalls(open, life.leaving, warn),
     get role() {
       if (isTrial()) return 'trial'
       if (serving.handingOver !== null && settings.order === 'start-first') return 'old'
@@ -110,15 +110,9 @@ export async function embed(options: EmbedOptions = {}): Promise<Agent> {
 }
 
 /** Has the schedule look for itself, a while after the start. */
-function attendSoon(open: () => Promise<Updater>, log: Log): void {
-  const warn = (cause: unknown) => log({ event: 'warning', message: `the schedule: ${reasonOf(cause)}` })
-  setTimeout(
-    () =>
-      void open()
-        .then((updater) => updater.attend())
-        .catch(warn),
-    FIRST_LOOK_MS,
-  ).unref()
+function attendSoon(open: () => Promise<Updater>, warn: (message: string) => void): void {
+  const look = async () => (await open()).attend()
+  setTimeout(() => void look().catch((cause) => warn(`the schedule: ${reasonOf(cause)}`)), FIRST_LOOK_MS).unref()
 }
 
 function warnOf({ password, log }: Settings, management: Management): void {

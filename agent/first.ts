@@ -13,7 +13,7 @@ export { type Configuration, readConfiguration } from './words/configuration.ts'
 export { msOf } from './words/duration.ts'
 export { HOLDER } from './words/lent.ts'
 export { letGoUnlessServing } from './sockets/last-resort.ts'
-export { endWithParent } from './sockets/libc.ts'
+export { endWithParent } from './sockets/libc-later.ts'
 export { descendantsOf, startTimeOf } from './sockets/process.ts'
 export { allowLongStart } from './sockets/systemd.ts'
 export { INHERITANCE } from './words/wire.ts'
@@ -21,7 +21,6 @@ export {
   BEFORE,
   COMMAND,
   noteRelease,
-  ownWords,
   ownDatabase,
   type OwnRelease,
   ownRelease,
@@ -30,3 +29,4 @@ export {
   PARENT,
   WORD,
 } from './own.ts'
+export { ownWords } from './update/own-command.ts'

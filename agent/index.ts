@@ -14,18 +14,18 @@ export type { EmbedOptions, StopReason, UpdateSettings } from './settings.ts'
 export type { Busy } from './words/bounds.ts'
 export { type OwnRelease, ownRelease } from './own.ts'
 export type { ReleaseKind } from './words/release.ts'
-export {
-  type Allowed,
-  type HandoverReport,
-  type Instance,
-  type Kind,
-  type Operation,
-  type Outcome,
-  type Skipped,
-  type Stage,
-  type Status,
-  type Unproven,
-  type VersionReport,
+export type {
+  Allowed,
+  HandoverReport,
+  Instance,
+  Kind,
+  Operation,
+  Outcome,
+  Skipped,
+  Stage,
+  Status,
+  Unproven,
+  VersionReport,
 } from './words/state.ts'
 export { progress } from './handover/progress.ts'
 export { reportOf, type OperationReport } from './words/report.ts'

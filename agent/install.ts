@@ -3,10 +3,11 @@
 
 export { copyBeside, FILES_MAX_BYTES } from './disk/copy-beside.ts'
 export { tagOfCopy } from './disk/copies.ts'
-export { exists, isLeftover, makeDisk, mebibytes, nearestExisting, readSmall } from './disk/disk.ts'
+export { exists, makeDisk, mebibytes, nearestExisting, readSmall } from './disk/disk.ts'
 export { conduct, type Ground } from './handover/conduct.ts'
 export { hold } from './handover/hold/holder.ts'
-export { COMMAND, ownCommand, ownContainerId, ownDatabase, ownExecutable, ownRelease, ownWords, PARENT } from './own.ts'
+export { COMMAND, ownDatabase, ownExecutable, ownRelease, PARENT } from './own.ts'
+export { ownCommand, ownWords } from './update/own-command.ts'
 export { openFeed } from './update/feed/open.ts'
 export { runBounded } from './sockets/bounded.ts'
 export { startWith } from './sockets/start-with.ts'
@@ -26,9 +27,9 @@ export type { LogEvent } from './log.ts'
 export { type InstallOptions, type ManagedInstall, openInstall } from './disk/managed-install.ts'
 export { begin, newOperation, type OperationRequest, type Restart } from './update/operation.ts'
 export { refuseBarred } from './update/barrier.ts'
-export { asideDirectory, markPath, placesOf, snapshotDirectory } from './disk/places.ts'
+export { asideDirectory, isLeftover, markPath, placesOf, snapshotDirectory } from './disk/places.ts'
 export { MARK_MAX_BYTES } from './disk/state-mark.ts'
-export { descendantsOf, isAlive, signalAll, startedWith, startTimeOf } from './sockets/process.ts'
+export { descendantsOf, isAlive, ownContainerId, signalAll, startedWith, startTimeOf } from './sockets/process.ts'
 export {
   readReceiptBeside,
   readSystemReceipt,

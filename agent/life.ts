@@ -32,15 +32,7 @@ export interface Serving {
 
 export function startedServing(carries: Carries, turn: Turn, isSettling: boolean): Serving {
   const nothing = { began: null, keeper: null, handingOver: null }
-  return {
-    listeners: [],
-    freed: new Set(),
-    carries,
-    turn,
-    isSettling,
-    isSecond: isSettling,
-    ...nothing,
-  }
+  return { listeners: [], freed: new Set(), carries, turn, isSettling, isSecond: isSettling, ...nothing }
 }
 
 export interface Life {

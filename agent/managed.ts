@@ -2,20 +2,25 @@
 // the whole host, the user's own for a service of one user. Any other install gets the route to take instead (501).
 
 import { existsSync, statSync } from 'node:fs'
-import { type ManagedInstall, openInstall } from './disk/managed-install.ts'
-import { isSingleExecutable, ownContainerId } from './own.ts'
+import type { ManagedInstall } from './disk/managed-install.ts'
+import { type Places, placesOf } from './disk/places.ts'
+import type { Log } from './log.ts'
 import { TRIAL } from './words/wire.ts'
 import type { Settings } from './settings.ts'
 import type { Unmanaged } from './words/other-way.ts'
-import { feedName } from './words/feed-choice.ts'
-import type { OpenFeed } from './words/release.ts'
 import { reasonOf } from './words/errors.ts'
-import { nodeFiles } from './words/later.ts'
+import { onceLoaded } from './words/later.ts'
 import { missingParts } from './sockets/internals.ts'
 import { names, receiptFor, type Receipt } from './disk/receipt.ts'
 
+interface Managed {
+  managed: true
+  receipt: Receipt
+  executable: string
+}
+
 export type Management =
-  | { managed: true; receipt: Receipt; executable: string }
+  | Managed
   | { managed: false; why: Unmanaged; reason: string; route: string; command: string | null }
 
 export const NO_FIRST_CODE = 'this executable has none of the first code with which `baton build` begins a release'
@@ -41,7 +46,8 @@ export async function decideManagement(
   }: Ground = {},
 ): Promise<Management> {
   const refuse = async (why: Unmanaged, given?: string): Promise<Management> => {
-    const { REASONS, ROUTES, updateCommand } = await import('./words/other-way.ts')
+    const loaded = Promise.all([import('./words/other-way.ts'), import('./sockets/process.ts')])
+    const [{ REASONS, ROUTES, updateCommand }, { ownContainerId }] = await loaded
     const reason = given ?? REASONS[why] ?? why
     const command = why === 'container' ? updateCommand(await ownContainerId(), environment) : null
     return { managed: false, why, reason, route: ROUTES[why], command }
@@ -79,80 +85,27 @@ export async function decideManagement(
   return { managed: true, receipt, executable }
 }
 
-/** This process's own install. Uses the receipt's feed if the settings name none. Opens no feed yet. */
-export async function openOwnInstall(
-  settings: Settings,
-  executable: string,
-  receipt: Receipt,
-): Promise<ManagedInstall> {
-  const { service, tag, stateDirectory, database, log } = settings
+/** This process's own install, as a start sees it. */
+export interface OwnInstall {
+  readonly places: Places
+  readonly stateDirectory: string
+  readonly log: Log
+  /** All of it, which a service that only serves does not need. */
+  open(): Promise<ManagedInstall>
+}
+
+export function ownInstall(settings: Settings, { executable, receipt }: Managed): OwnInstall {
+  const { log, stateDirectory, trust } = settings
   const first = statSync(executable)
-  if (settings.trust === null) {
+  if (trust === null) {
     log({
       event: 'warning',
       message: 'updates are not signed: anybody who can write to the feed decides what runs here',
     })
   }
-  const choice = { ...settings.choice, feed: settings.feed ?? receipt.feed }
-  const feed = openLater(feedName(choice), settings.trust !== null, async () => {
-    const { openFeed } = await import('./update/feed/open.ts')
-    const onPassedOver = (passed: string, why: string) =>
-      log({ event: 'warning', message: `not using ${passed}: ${why}` })
-    const onMoved = (message: string) => log({ event: 'warning', message })
-    const onLeftOut = onMoved
-    return openFeed(choice, { service, stateDirectory, trust: settings.trust, onPassedOver, onMoved, onLeftOut })
-  })
-  const runningImage = async () => {
-    const now = await nodeFiles().stat(executable)
-    const replacedByHand = now.dev !== first.dev || now.ino !== first.ino
-    return replacedByHand && isSingleExecutable() && process.platform === 'linux' ? '/proc/self/exe' : null
-  }
-  const { stallMs, readyMs, maxPauseMs } = settings.update
-  const next = { order: settings.order, maxPauseMs }
-  const own = {
-    service,
-    executable,
-    current: tag,
-    stateDirectory,
-    database,
-    feed,
-    stallMs,
-    readyMs,
-    next,
-    receipt,
-    log,
-  }
-  return openInstall({ ...own, runningImage, serves: true })
-}
-
-/** Opens the feed at the first question: a service that only serves needs none of its code. */
-function openLater(description: string, signed: boolean, open: () => Promise<OpenFeed>): OpenFeed {
-  let opened: Promise<OpenFeed> | null = null
-  const feed = async () => {
-    try {
-      return await (opened ??= open())
-    } catch (cause) {
-      opened = null // the next question tries again
-      throw cause
-    }
-  }
-  const close = async () => await (await opened?.catch(() => null))?.close()
-  return {
-    description,
-    load: async () => await (await feed()).load(),
-    latest: async (...asked) => await (await feed()).latest(...asked),
-    notes: async (...asked) => await (await feed()).notes(...asked),
-    trust: async () => {
-      const usable = await feed().catch((cause: unknown) => reasonOf(cause))
-      if (typeof usable !== 'string') return await usable.trust()
-      return { signed, metadata: [], yanked: [], warning: usable } // a feed that cannot be opened must not fail the status
-    },
-    byTag: async (...asked) => await (await feed()).byTag(...asked),
-    bytes: async (...asked) => await (await feed()).bytes(...asked),
-    leaveOut: async () => (await (await feed()).leaveOut?.()) ?? false,
-    close,
-    [Symbol.asyncDispose]: close,
-  }
+  const open = async () =>
+    (await import('./update/own-install.ts')).openOwnInstall(settings, receipt, executable, first)
+  return { places: placesOf(executable), stateDirectory, log, open: onceLoaded(open) }
 }
 
 /** Whether `node:cluster` runs this service as several processes. A worker and a primary have loaded it: do not load it to ask. */

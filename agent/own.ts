@@ -1,13 +1,11 @@
-// This process's own release, how it was started, and the container around it. Read once, at the start.
+// This process's own release, and how it was started. Read once, at the start.
 // Must hold: the release comes from what the build put beside the code, never from the environment, which a successor inherits
 // from a process of another release. What is noted here stays in this process.
 
-import { existsSync, readFileSync } from 'node:fs'
-import { hostname } from 'node:os'
-import { basename, dirname, join, resolve } from 'node:path'
+import { readFileSync } from 'node:fs'
+import { dirname, join, resolve } from 'node:path'
 import type * as Sea from 'node:sea'
 import type { Configuration, Listen } from './words/configuration.ts'
-import { nodeFiles } from './words/later.ts'
 import { type Anchor, type ReleaseKind, serviceName } from './words/release.ts'
 import type { Rehearse } from './words/rehearsal.ts'
 import type { Order } from './words/order.ts'
@@ -182,19 +180,6 @@ export const BEFORE = 'BATON_BEFORE'
  */
 export const COMMAND = 'BATON_COMMAND'
 
-/** The arguments of an operator's command in this release: `upgrade`, or `baton upgrade`. */
-export function ownWords(words: string): string {
-  return ownRelease().commands === 'baton' ? `baton ${words}` : words
-}
-
-/** What a person types for an operator's command of this release: `shop upgrade`, or `shop baton upgrade`. */
-export function ownCommand(words: string): string {
-  const { service, kind } = ownRelease()
-  // the reference service has no record of its release: its command is its file
-  const path = kind === 'source' ? (ownExecutable() ?? 'install.sh') : service
-  return `${basename(path).replace(/\.backup$/, '')} ${ownWords(words)}`
-}
-
 /** Null if none of Baton's first code has run: from source, or in a program that Baton did not build. */
 export function ownStart(): OwnStart | null {
   return (globalThis as { [START]?: OwnStart })[START] ?? null
@@ -212,37 +197,6 @@ export function ownExecutable(): string | null {
   return ownStart()?.executable ?? (isSingleExecutable() ? process.execPath : null)
 }
 
-/**
- * This process's own arguments: argv is [executable, argv0 as typed, …own] in a single executable, [node, script, …own] in a
- * script.
- */
-export function ownArguments(): string[] {
-  return [...(ownStart()?.argv ?? process.argv.slice(2))]
-}
-
-/** The directory that this process was started in, for the next process; absent if it was not noted or is gone. */
-export function ownDirectory(): { cwd?: string } {
-  const cwd = ownStart()?.directory ?? null
-  return cwd === null || !existsSync(cwd) ? {} : { cwd }
-}
-
 export function isSingleExecutable(): boolean {
   return process.getBuiltinModule('node:sea').isSea()
-}
-
-/** The container's id; null outside a container, and if it cannot be found. */
-export async function ownContainerId(): Promise<string | null> {
-  const mounts = await nodeFiles()
-    .readFile('/proc/self/mountinfo', 'utf8')
-    .catch(() => '')
-  return containerIdIn(mounts, hostname())
-}
-
-/** Finds the id: the engine mounts a container's own `hostname` and `resolv.conf` from a folder that is named by the id. Pure. */
-export function containerIdIn(mountinfo: string, host: string): string | null {
-  const mounted = /\/(?:containers|overlay-containers)\/([0-9a-f]{64})\/\S*(?:hostname|resolv\.conf) \/etc\//.exec(
-    mountinfo,
-  )?.[1]
-  if (mounted !== undefined) return mounted
-  return mountinfo !== '' && /^[0-9a-f]{12}$/.test(host) ? host : null
 }

@@ -3,12 +3,11 @@
 // Must hold: the service serves, whatever it finds; a start that finds nothing loads nothing.
 
 import { lstatSync, readdirSync, statSync } from 'node:fs'
-import { isLeftover } from './disk/disk.ts'
-import { foldersOf, type ManagedInstall } from './disk/managed-install.ts'
-import { lacksReserve } from './disk/reserve.ts'
-import { isIdle } from './disk/journal.ts'
-import { markPath, updateDirectory } from './disk/places.ts'
+import { isIdle } from './disk/journal-text.ts'
 import type { Lock } from './disk/lock.ts'
+import { foldersOf, isLeftover, journalPath, markPath, updateDirectory } from './disk/places.ts'
+import { lacksReserve } from './disk/reserve.ts'
+import type { OwnInstall } from './managed.ts'
 import { reasonOf } from './words/errors.ts'
 import type { Probation } from './words/state.ts'
 
@@ -23,13 +22,14 @@ export interface OpenProbation {
  * Never throws, so that the service serves. `waits`: called once another process has the lock.
  */
 export async function recoverUnderLock(
-  install: ManagedInstall,
+  own: OwnInstall,
   waitMs: number,
   waits: () => void = () => {},
 ): Promise<OpenProbation | null> {
   try {
-    if (await isClean(install)) return null
-    const [{ takeLock }, { recover }] = await Promise.all([import('./disk/lock.ts'), import('./update/ending.ts')])
+    if (await isClean(own)) return null
+    const loaded = Promise.all([import('./disk/lock.ts'), import('./update/ending.ts'), own.open()])
+    const [{ takeLock }, { recover }, install] = await loaded
     const lock = await takeLock(install.disk, install.stateDirectory, 'the starting service', { waitMs, waits })
     let probation: Probation | null = null
     try {
@@ -40,17 +40,17 @@ export async function recoverUnderLock(
     return probation === null ? null : { probation, lock }
   } catch (cause) {
     // The command that starts this service may hold the lock. That command clears up itself.
-    install.log({ event: 'warning', message: `not clearing up: ${reasonOf(cause)}` })
+    own.log({ event: 'warning', message: `not clearing up: ${reasonOf(cause)}` })
     return null
   }
 }
 
 /** Whether no interrupted process has left anything. Reads only the journal and the names of files; does not try the lock. */
-async function isClean(install: ManagedInstall): Promise<boolean> {
-  const { journal, places, stateDirectory } = install
+async function isClean({ places, stateDirectory }: OwnInstall): Promise<boolean> {
   const { partial, former, aside, backup, executable } = places
-  if (!isIdle(journal.path)) return false
-  if (foldersOf(install).some((folder) => look(() => readdirSync(folder))?.some(isLeftover))) return false
+  if (!isIdle(journalPath(stateDirectory))) return false
+  if (foldersOf({ places, stateDirectory }).some((folder) => look(() => readdirSync(folder))?.some(isLeftover)))
+    return false
   if ([partial, former, aside, markPath(stateDirectory)].some((path) => look(() => lstatSync(path)))) return false
   const [old, own] = [look(() => statSync(backup)), look(() => statSync(executable))]
   if (old !== null && old.ino === own?.ino && old.dev === own.dev) return false

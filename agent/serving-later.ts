@@ -2,7 +2,7 @@
 // no predecessor watches.
 
 import { setTimeout as sleep } from 'node:timers/promises'
-import { ownContainerId } from './own.ts'
+import { ownContainerId } from './sockets/process.ts'
 import { type OpenProbation, recoverUnderLock } from './recovery.ts'
 import { beginsProbation } from './disk/journal.ts'
 import type { Lock } from './disk/lock.ts'
@@ -13,6 +13,7 @@ import { BatonError, EXIT, reasonOf } from './words/errors.ts'
 import { HOLDER } from './words/lent.ts'
 import type { Inheritance } from './words/wire.ts'
 import type { ManagedInstall } from './disk/managed-install.ts'
+import type { OwnInstall } from './managed.ts'
 import type { Life, Serving } from './life.ts'
 import type { Settings } from './settings.ts'
 
@@ -22,7 +23,7 @@ const LETTING_GO_MS = 10_000
 export interface ServeOptions {
   settings: Settings
   /** null if this is not a managed install */
-  install: ManagedInstall | null
+  install: OwnInstall | null
   /** null if this process is the first of its service */
   inheritance: Inheritance | null
   /** the manager, which may hold sockets for this process until it serves */
@@ -88,7 +89,7 @@ export async function serveMore(specs: ListenerSpec[], { keeper }: FoundAtStart,
 }
 
 /** Ends the operation that has started this process. */
-export async function endOperation(ending: Ending, install: ManagedInstall, options: ServeOptions): Promise<void> {
+export async function endOperation(ending: Ending, install: OwnInstall, options: ServeOptions): Promise<void> {
   const { settings, serving } = options
   // If the predecessor has committed, the probation is complete; if not, it continues now.
   if (ending === 'orphaned') {
@@ -112,7 +113,7 @@ interface Alone {
  * well within `readyMs`, the release has failed. If the service is stopping by then, the next start continues the probation.
  */
 export async function proveAlone(
-  install: ManagedInstall,
+  own: OwnInstall,
   { probation, lock }: OpenProbation,
   { settings, serving, life }: Alone,
   isProved = false,
@@ -123,7 +124,8 @@ export async function proveAlone(
     if (!life.isStopping()) process.exitCode ||= EXIT.unexpected
   }
   try {
-    const { failProbation, illnessAlone, noteTag, privateServer, settleProbation, sweep } = await loadEnding(lock)
+    const loaded = await loadEnding(lock, own)
+    const { failProbation, illnessAlone, install, noteTag, privateServer, settleProbation, sweep } = loaded
     {
       await using _lock = lock
       if (!isProved) {
@@ -131,8 +133,8 @@ export async function proveAlone(
         await beginProbation(install, probationMs)
         await sleep(probationMs)
       }
-      const own = () => privateServer(serving.listeners, settings)
-      const why = isProved ? null : await illnessAlone(own, { ...settings, ...settings.update }, life.isStopping)
+      const server = () => privateServer(serving.listeners, settings)
+      const why = isProved ? null : await illnessAlone(server, { ...settings, ...settings.update }, life.isStopping)
       const state = await install.journal.read()
       if (life.isStopping() || state.probation?.operationId !== operationId) return
       if (why === null) {
@@ -144,23 +146,24 @@ export async function proveAlone(
     }
     await noteTag(install, { tag: to, sha256 }) // without the lock: it may have to read the whole executable
   } catch (cause) {
-    install.log({ event: 'warning', message: `ending the probation of ${to}: ${reasonOf(cause)}` })
+    own.log({ event: 'warning', message: `ending the probation of ${to}: ${reasonOf(cause)}` })
   } finally {
     process.off('exit', endsInFailure)
   }
 }
 
 /** Loads all code that ends a probation, while this release's files certainly exist. Releases the lock if that fails. */
-async function loadEnding(lock: Lock) {
+async function loadEnding(lock: Lock, own: OwnInstall) {
   try {
-    const [ending, { noteTag }, { illnessAlone }, { privateServer }] = await Promise.all([
+    const [install, ending, { noteTag }, { illnessAlone }, { privateServer }] = await Promise.all([
+      own.open(),
       import('./update/ending.ts'),
       import('./update/installed.ts'),
       import('./handover/give/probe.ts'),
       import('./handover/private.ts'),
       import('./handover/give/farewell.ts'),
     ])
-    return { ...ending, noteTag, illnessAlone, privateServer }
+    return { ...ending, install, noteTag, illnessAlone, privateServer }
   } catch (cause) {
     await lock.release()
     throw cause

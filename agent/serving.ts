@@ -7,7 +7,7 @@ import { ownValues } from './handover/values.ts'
 import { listens } from './sockets/asking.ts'
 import { freeSocket, storeSockets } from './sockets/store.ts'
 import { missingParts } from './sockets/internals.ts'
-import type { ManagedInstall } from './disk/managed-install.ts'
+import type { OwnInstall } from './managed.ts'
 import type { Keeper } from './sockets/keeper.ts'
 import { type ListenerSpec, makeListener } from './sockets/listeners.ts'
 import { notifySystemd } from './sockets/systemd.ts'
@@ -68,7 +68,7 @@ async function find(options: ServeOptions): Promise<FoundAtStart> {
 }
 
 /** Resolves once that is done, or as soon as another process has the lock: nobody who connects waits for that process. */
-async function recoverFirst(install: ManagedInstall): Promise<Pick<FoundAtStart, 'open'>> {
+async function recoverFirst(install: OwnInstall): Promise<Pick<FoundAtStart, 'open'>> {
   let open: FoundAtStart['open'] = Promise.resolve(null)
   await new Promise<void>((resolve) => {
     open = recoverUnderLock(install, LOCK_MS, resolve)

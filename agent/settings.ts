@@ -146,14 +146,8 @@ export function readSettings(options: EmbedOptions = {}): Settings {
   expect(password === null || typeof password === 'string', '`password`: expected a string or null')
   const isFeed = [feed].flat().every((one) => typeof one === 'string' && one !== '')
   expect(feed === null || isFeed, '`feed`: expected where releases are found, or null')
-  expect(isPath(stateDirectory), `\`stateDirectory\`: expected an absolute path, got ${show(stateDirectory)}`)
-  for (const key of ['database', 'executable'] as const) {
-    const path = key === 'database' ? database : options[key]
-    expect(
-      path === undefined || path === null || isPath(path),
-      `\`${key}\`: expected an absolute path, got ${show(path)}`,
-    )
-  }
+  for (const [key, path] of Object.entries({ stateDirectory, database, executable: options.executable }))
+    expect((path ?? null) === null || isPath(path), `\`${key}\`: expected an absolute path, got ${show(path)}`)
   expectPaths(healthPath, basePath, expect)
   const { authorize } = options
   expect(authorize === undefined || typeof authorize === 'function', '`authorize`: expected a function')

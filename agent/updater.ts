@@ -1,6 +1,7 @@
 // The actions behind the endpoints in a running service, loaded at the first question. There is at most one operation; its restart hands
 // over to the successor, and then this process exits. Every method throws BatonError with the code of its refusal.
 
+import { existsSync } from 'node:fs'
 import { beginProbation } from './serving-later.ts'
 import { BatonError, EXIT } from './words/errors.ts'
 import type { Command } from './sockets/start-with.ts'
@@ -14,11 +15,12 @@ import type { Management } from './managed.ts'
 import type { ManagedInstall } from './disk/managed-install.ts'
 import { latestOf } from './update/unmanaged.ts'
 import type { OperationRequest, Restart, Running } from './update/operation.ts'
-import { ownArguments, ownDirectory, ownStart } from './own.ts'
+import { ownStart } from './own.ts'
 import { NO_FIRST_CODE } from './managed.ts'
 import type { Settings } from './settings.ts'
 import { isResting } from './words/waits.ts'
-import { cancellation, type Instance, NO_HANDOVER, type Operation, type Outcome, type Status } from './words/state.ts'
+import { cancellation, type Instance, type Operation, type Outcome, type Status } from './words/state.ts'
+import { NO_HANDOVER } from './words/report.ts'
 
 /** For an unmanaged install: every method throws not_managed, with the route to take. */
 export function unmanagedUpdater(
@@ -210,6 +212,20 @@ async function startAnew({ install, serving }: UpdaterOptions): Promise<void> {
 
 function ownCommand({ places }: ManagedInstall): Command {
   return { file: places.executable, args: ownArguments(), ...ownDirectory() }
+}
+
+/**
+ * This process's own arguments: argv is [executable, argv0 as typed, …own] in a single executable, [node, script, …own] in a
+ * script.
+ */
+function ownArguments(): string[] {
+  return [...(ownStart()?.argv ?? process.argv.slice(2))]
+}
+
+/** The directory that this process was started in, for the next process; absent if it was not noted or is gone. */
+function ownDirectory(): { cwd?: string } {
+  const cwd = ownStart()?.directory ?? null
+  return cwd === null || !existsSync(cwd) ? {} : { cwd }
 }
 
 /**

@@ -15,12 +15,12 @@ import { suite } from './suite.ts'
 import { temporary } from './lab/temporary.ts'
 
 const ROOT = join(import.meta.dirname, '..')
-const LOADED_MAX_BYTES = 67_000
+const LOADED_MAX_BYTES = 51_000
 const LATER = /^agent\/(update\/|updater\.ts|handover\/(give|take)\/|http\/(routes|auth)\.ts)/
 
 const test = suite('loaded')
 
-test('what a service loads to serve is at most 67 kB minified, and nothing of an operation, a feed, trust or a handover', async () => {
+test('what a service loads to serve is at most 51 kB minified, and nothing of an operation, a feed, trust or a handover', async () => {
   const { build } = await loadEsbuild(ROOT)
   const { metafile } = await build({
     absWorkingDir: ROOT,

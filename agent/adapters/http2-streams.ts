@@ -4,7 +4,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Http2Server, Http2ServerRequest, ServerHttp2Stream } from 'node:http2'
 import type { Server } from 'node:net'
-import { socketPair } from '../sockets/libc.ts'
+import { socketPair } from '../sockets/libc-later.ts'
 
 type Heard = (this: Server, ...args: unknown[]) => void
 

@@ -5,8 +5,9 @@
 
 import { closeSync, constants, openSync } from 'node:fs'
 import type { FileHandle } from 'node:fs/promises'
-import { basename, dirname, join } from 'node:path'
-import { nodeCrypto, nodeFiles } from '../words/later.ts'
+import { dirname } from 'node:path'
+import { nodeFiles } from '../words/later.ts'
+import { temporaryName } from './places.ts'
 
 export type Change = 'create' | 'flush' | 'chmod' | 'link' | 'rename' | 'remove' | 'flush-directory' | 'make-directory'
 
@@ -169,17 +170,6 @@ export async function exists(path: string): Promise<boolean> {
   }
 }
 
-/**
- * Baton leaves this many bytes free on every disk that it writes to: a service must never be refused a write because of Baton.
- */
-export const ROOM_BYTES = 32 * 1024 * 1024
-
-/** Bytes that Baton may write in `directory` before it touches the service's share; negative if it is already touched. */
-export async function roomIn(directory: string): Promise<number> {
-  const { bavail, bsize } = await nodeFiles().statfs(directory)
-  return bavail * bsize - ROOM_BYTES
-}
-
 /** For messages: `96 MiB`. */
 export function mebibytes(bytes: number, round = Math.ceil): string {
   return `${round(bytes / 1024 ** 2)} MiB`
@@ -225,17 +215,6 @@ export function openUnnamed(directory: string): number | null {
   } catch {
     return null
   }
-}
-
-/** A new hidden name in the same directory. It has this process's pid, so that `clearTemporaries` spares files in progress. */
-export function temporaryName(path: string): string {
-  const writer = process.pid.toString(16).padStart(6, '0')
-  return join(dirname(path), `.${basename(path)}.${writer}${nodeCrypto().randomBytes(3).toString('hex')}.tmp`)
-}
-
-/** Whether `temporaryName` made `name`: a process has left the file behind, or is writing it. */
-export function isLeftover(name: string): boolean {
-  return /^\..+\.[0-9a-f]{12}\.tmp$/.test(name)
 }
 
 /** Gives a file that root makes (in a command run by hand) to the owner of its directory, or the service could not replace it. */

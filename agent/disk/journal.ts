@@ -2,24 +2,16 @@
 // any process acts on it, so that every serving process gives the same answer. One file, replaced whole: a power cut leaves the state
 // before or after a change, never a torn one. Only the holder of the lock writes.
 
-import { readFileSync, statSync } from 'node:fs'
 import { type Disk, readSmall } from './disk.ts'
-import { BatonError, reasonOf } from '../words/errors.ts'
+import { BatonError, codeOf, reasonOf } from '../words/errors.ts'
+import { JOURNAL_MAX_BYTES, wholeJournal } from './journal-text.ts'
 import { journalPath, updateDirectory } from './places.ts'
 import { withReserve } from './reserve.ts'
-import {
-  badEntry,
-  type BadRelease,
-  HISTORY_MAX,
-  isDone,
-  NO_HANDOVER,
-  type Operation,
-  type Probation,
-} from '../words/state.ts'
+import { badEntry, type BadRelease, HISTORY_MAX, isDone, type Operation, type Probation } from '../words/state.ts'
+import { NO_HANDOVER } from '../words/report.ts'
 import type { Blame } from '../words/blame.ts'
 import type { TriedRelease } from '../words/rehearsal.ts'
 import { compareTags, isTag } from '../words/release.ts'
-import { isObject, parsedJson } from '../words/untrusted.ts'
 import type { ProcessName } from '../words/wire.ts'
 
 export interface JournalState {
@@ -42,7 +34,6 @@ export interface Journal {
   change(edit: (state: JournalState) => void): Promise<JournalState>
 }
 
-const JOURNAL_MAX_BYTES = 4 * 1024 * 1024
 const [BAD_MAX, TRIED_MAX] = [100, 8]
 const EMPTY: JournalState = { format: 1, operation: null, history: [], bad: [], probation: null }
 
@@ -50,18 +41,6 @@ const EMPTY: JournalState = { format: 1, operation: null, history: [], bad: [], 
 export async function holderIn(stateDirectory: string): Promise<ProcessName | null> {
   const text = await readSmall(journalPath(stateDirectory), JOURNAL_MAX_BYTES).catch(() => null)
   return (text === null ? null : parse(text))?.holder ?? null
-}
-
-/**
- * Whether the journal at `path` has no operation in flight. True if there is no journal, false if it is damaged; throws if it cannot be
- * read. Every start asks this, and a synchronous read is the faster one.
- */
-export function isIdle(path: string): boolean {
-  const found = statSync(path, { throwIfNoEntry: false })
-  if (found === undefined) return true
-  const isJournal = found.isFile() && found.size <= JOURNAL_MAX_BYTES
-  const operation = isJournal ? parse(readFileSync(path, 'utf8'))?.operation : undefined
-  return operation === null || (operation !== undefined && operation.outcome !== null)
 }
 
 export function makeJournal(disk: Disk, stateDirectory: string, warn: (message: string) => void = () => {}): Journal {
@@ -74,7 +53,7 @@ export function makeJournal(disk: Disk, stateDirectory: string, warn: (message: 
     try {
       text = await readSmall(path, JOURNAL_MAX_BYTES)
     } catch (error) {
-      if (error instanceof Error && 'code' in error && error.code === 'ENOENT') return structuredClone(EMPTY)
+      if (codeOf(error) === 'ENOENT') return structuredClone(EMPTY)
       throw new BatonError('unexpected', `reading the journal ${path}: ${reasonOf(error)}`, { cause: error })
     }
     const state = text === null ? null : parse(text)
@@ -171,16 +150,8 @@ function without(bad: BadRelease[], tag: string, sha256: string | null): BadRele
 }
 
 function parse(text: string): JournalState | null {
-  const value = parsedJson(text)
-  if (!isObject(value)) return null
-  const state = value as Partial<JournalState>
-  const whole =
-    state.format === 1 &&
-    Array.isArray(state.history) &&
-    Array.isArray(state.bad) &&
-    state.operation !== undefined &&
-    state.probation !== undefined
-  return whole ? filledIn(state as JournalState) : null
+  const state = wholeJournal(text)
+  return state === null ? null : filledIn(state as unknown as JournalState)
 }
 
 const UNKNOWN_SUM = { sha256: null }

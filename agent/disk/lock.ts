@@ -5,7 +5,7 @@
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { type Disk, exists, readSmall } from './disk.ts'
-import { BatonError, type ErrorCode, reasonOf } from '../words/errors.ts'
+import { BatonError, codeOf, type ErrorCode, reasonOf } from '../words/errors.ts'
 import { holderIn } from './journal.ts'
 import { updateDirectory } from './places.ts'
 import { isFull } from './reserve.ts'
@@ -74,7 +74,7 @@ async function tryLock(disk: Disk, stateDirectory: string, who: string): Promise
     // Made through `disk`, so that the file belongs to the owner of its directory even if root comes first.
     if (!(await exists(path))) {
       const made = await disk.create(path, 0o600).catch((error: unknown) => {
-        if (!(error instanceof Error && 'code' in error && error.code === 'EEXIST')) throw error // another process was faster
+        if (codeOf(error) !== 'EEXIST') throw error // another process was faster
       })
       await made?.close()
     }

@@ -8,7 +8,7 @@ import type { NextSwitch } from '../words/order.ts'
 import { type Journal, makeJournal } from './journal.ts'
 import type { Log } from '../log.ts'
 import type { Receipt } from './receipt.ts'
-import { type Places, placesOf, snapshotDirectory, updateDirectory } from './places.ts'
+import { type Places, placesOf } from './places.ts'
 
 export interface ManagedInstall {
   readonly service: string
@@ -85,10 +85,4 @@ export async function imageOf({
   runningImage,
 }: Pick<ManagedInstall, 'places' | 'runningImage'>): Promise<string> {
   return (await runningImage()) ?? places.executable
-}
-
-/** The folders in which an operation makes temporary files. */
-export function foldersOf({ places, stateDirectory }: ManagedInstall): string[] {
-  const kept = updateDirectory(stateDirectory)
-  return [places.directory, kept, snapshotDirectory(stateDirectory)]
 }

@@ -1,7 +1,8 @@
 // The paths of Baton's files. Those of an executable are all in one directory, so that every change is a rename within one file
-// system; the rest are in the state directory. Pure.
+// system; the rest are in the state directory.
 
 import { basename, dirname, join } from 'node:path'
+import { nodeCrypto } from '../words/later.ts'
 
 export interface Places {
   directory: string
@@ -64,4 +65,21 @@ export function snapshotDirectory(stateDirectory: string): string {
 /** Keeps the databases that gave way to a snapshot. */
 export function asideDirectory(stateDirectory: string): string {
   return join(updateDirectory(stateDirectory), 'aside')
+}
+
+/** The folders in which an operation makes temporary files. */
+export function foldersOf({ places, stateDirectory }: { places: Places; stateDirectory: string }): string[] {
+  const kept = updateDirectory(stateDirectory)
+  return [places.directory, kept, snapshotDirectory(stateDirectory)]
+}
+
+/** A new hidden name in the same directory. It has this process's pid, so that `clearTemporaries` spares files in progress. */
+export function temporaryName(path: string): string {
+  const writer = process.pid.toString(16).padStart(6, '0')
+  return join(dirname(path), `.${basename(path)}.${writer}${nodeCrypto().randomBytes(3).toString('hex')}.tmp`)
+}
+
+/** Whether `temporaryName` made `name`: a process has left the file behind, or is writing it. */
+export function isLeftover(name: string): boolean {
+  return /^\..+\.[0-9a-f]{12}\.tmp$/.test(name)
 }

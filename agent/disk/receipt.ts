@@ -5,7 +5,7 @@
 
 import { lstatSync, readFileSync, realpathSync } from 'node:fs'
 import { dirname, isAbsolute, join } from 'node:path'
-import { BatonError, reasonOf } from '../words/errors.ts'
+import { BatonError, codeOf, reasonOf } from '../words/errors.ts'
 import type { Disk } from './disk.ts'
 
 export interface Receipt {
@@ -88,7 +88,7 @@ async function readAt(path: string): Promise<Receipt | null> {
   try {
     text = readFileSync(path, 'utf8')
   } catch (error) {
-    if (error instanceof Error && 'code' in error && (error.code === 'ENOENT' || error.code === 'ENOTDIR')) return null
+    if (['ENOENT', 'ENOTDIR'].includes(codeOf(error))) return null
     throw new BatonError('refused', `reading ${path}: ${reasonOf(error)}`, { cause: error })
   }
   return parseReceipt(text, path)

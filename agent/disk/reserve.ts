@@ -1,13 +1,25 @@
 // Reserves room for a rollback: a file of random bytes, removed when the disk is full. An operation must be in the journal before
 // it begins. A full disk is a reason to roll back, so it must not prevent the rollback.
 
+import { codeOf } from '../words/errors.ts'
 import { existsSync } from 'node:fs'
 import { join } from 'node:path'
-import { type Disk, roomIn } from './disk.ts'
-import { nodeCrypto } from '../words/later.ts'
+import type { Disk } from './disk.ts'
+import { nodeCrypto, nodeFiles } from '../words/later.ts'
 
 /** the usual size; on a nearly full disk half of what is left, if that is at least LEAST_BYTES */
 const [RESERVE_BYTES, LEAST_BYTES] = [512 * 1024, 64 * 1024]
+
+/**
+ * Baton leaves this many bytes free on every disk that it writes to: a service must never be refused a write because of Baton.
+ */
+export const ROOM_BYTES = 32 * 1024 * 1024
+
+/** Bytes that Baton may write in `directory` before it touches the service's share; negative if it is already touched. */
+export async function roomIn(directory: string): Promise<number> {
+  const { bavail, bsize } = await nodeFiles().statfs(directory)
+  return bavail * bsize - ROOM_BYTES
+}
 
 function reservePath(directory: string): string {
   return join(directory, 'reserve')
@@ -48,5 +60,5 @@ export async function withReserve(disk: Disk, directory: string, write: () => Pr
 }
 
 export function isFull(cause: unknown): boolean {
-  return cause instanceof Error && 'code' in cause && (cause.code === 'ENOSPC' || cause.code === 'EDQUOT')
+  return ['ENOSPC', 'EDQUOT'].includes(codeOf(cause))
 }

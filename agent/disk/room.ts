@@ -2,8 +2,9 @@
 // share this one calculation, so that none promises what another refuses.
 
 import { realpath, stat, statfs } from 'node:fs/promises'
-import { mebibytes, nearestExisting, ROOM_BYTES } from './disk.ts'
-import { BatonError, reasonOf } from '../words/errors.ts'
+import { mebibytes, nearestExisting } from './disk.ts'
+import { ROOM_BYTES } from './reserve.ts'
+import { BatonError, codeOf, reasonOf } from '../words/errors.ts'
 import { updateDirectory } from './places.ts'
 import type { Asset } from '../words/release.ts'
 
@@ -127,7 +128,7 @@ async function sizeOf(database: string): Promise<number | null> {
     const wal = await stat(`${await realpath(database)}-wal`).catch(() => null)
     return main + (wal?.size ?? 0)
   } catch (cause) {
-    if (cause instanceof Error && 'code' in cause && cause.code === 'ENOENT') return null
+    if (codeOf(cause) === 'ENOENT') return null
     throw new BatonError('swap_failed', `looking at ${database}: ${reasonOf(cause)}`, { cause })
   }
 }

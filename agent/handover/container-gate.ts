@@ -5,7 +5,7 @@
 import { readdirSync, readFileSync, readSync, writeSync } from 'node:fs'
 import { hostname } from 'node:os'
 import { dirname, join } from 'node:path'
-import { containerIdIn } from '../own.ts'
+import { containerIdIn } from '../sockets/process.ts'
 import { closeDescriptor } from '../sockets/libc.ts'
 import { connectTo } from '../sockets/packets.ts'
 import { containerGate, gateGreeting, HOLDER } from '../words/lent.ts'

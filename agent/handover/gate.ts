@@ -3,9 +3,10 @@
 // Must hold: the application does not begin while a process of the old release can still hold a lock, a port or a file.
 
 import { readSync, writeSync } from 'node:fs'
+import { pause } from '../disk/database-set.ts'
 import type { Order } from '../words/order.ts'
 import { type Gate, HOLDING, type ToPredecessor } from '../words/wire.ts'
-import { neverBlock } from '../sockets/libc.ts'
+import { neverBlock } from '../sockets/libc-later.ts'
 import { riskAgain, riskMost } from '../sockets/memory.ts'
 import { isGone, signalAll } from '../sockets/process.ts'
 import { inheritanceHere } from './inheritance.ts'
@@ -46,7 +47,7 @@ export function waitAtGate({ tag, order }: { tag: string; order: Order }): boole
   if (!isOpened(gate, hangMs)) {
     // The holder is dead or hangs. This process has the sockets too, so it goes on without the holder.
     signalAll([predecessor], 'SIGKILL')
-    while (!isGone(gate.old)) pause()
+    while (!isGone(gate.old)) pause(LOOK_EVERY_MS)
   }
   riskAgain(memoryRisk) // from now on the service is this process alone
   return true
@@ -57,7 +58,7 @@ function isOpened({ descriptor, old }: Gate, hangMs: number): boolean {
   const byte = Buffer.alloc(1)
   neverBlock(descriptor)
   let goneSince: number | null = null
-  for (let looked = 0; ; pause()) {
+  for (let looked = 0; ; pause(LOOK_EVERY_MS)) {
     try {
       return readSync(descriptor, byte) === 1
     } catch (cause) {
@@ -68,8 +69,4 @@ function isOpened({ descriptor, old }: Gate, hangMs: number): boolean {
     goneSince = isGone(old) ? (goneSince ?? looked) : null
     if (goneSince !== null && looked - goneSince > hangMs) return false
   }
-}
-
-function pause(): void {
-  Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, LOOK_EVERY_MS)
 }

@@ -3,7 +3,7 @@
 
 import { createServer, request, type Server } from 'node:http'
 import type { Socket } from 'node:net'
-import { socketPair } from '../sockets/libc.ts'
+import { socketPair } from '../sockets/libc-later.ts'
 import type { Listener } from '../sockets/listeners.ts'
 import { PROBE_PATH, type ProbeAnswer } from '../words/wire.ts'
 

@@ -7,7 +7,8 @@ import { ownRelease } from '../own.ts'
 import { ownStateDirectory } from '../settings.ts'
 import { notifySystemd } from '../sockets/systemd.ts'
 import { isCount } from '../words/untrusted.ts'
-import { formatProgress, type StartProgress } from '../words/state.ts'
+import type { StartProgress } from '../words/state.ts'
+import { formatProgress } from '../words/report.ts'
 
 const EVERY_MS = 250
 const TEXT_MAX = 200

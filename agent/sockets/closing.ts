@@ -1,7 +1,8 @@
 // Asks the connections of a listener to end: with `Connection: close` on the next response, or with GOAWAY.
 
 import type { IncomingMessage, ServerResponse } from 'node:http'
-import { isHalfRead, responseOf } from './internals.ts'
+import { isHalfRead } from './internals-moving.ts'
+import { responseOf } from './internals.ts'
 import type { Listener, Session } from './listeners.ts'
 
 /** milliseconds between the GOAWAY that still accepts requests and the one that names the last accepted request */

@@ -1,5 +1,6 @@
-// What a port below 1024 needs, told where binding it is denied.
+// The errors of an address that this process cannot bind.
 
+import { codeOf } from '../words/errors.ts'
 import { isIP } from 'node:net'
 
 /** ports below it are for whoever has CAP_NET_BIND_SERVICE: ip(7) */
@@ -7,8 +8,12 @@ const LOW_PORTS_END = 1024
 
 /** The error of binding a port: with the way, if the port is the reason. In the message, because an author who handles the error prints no more. Pure. */
 export function deniedPort(cause: unknown, host: string, port: number): unknown {
-  if (!(cause instanceof Error && 'code' in cause && cause.code === 'EACCES') || port >= LOW_PORTS_END) return cause
+  if (codeOf(cause) !== 'EACCES' || port >= LOW_PORTS_END) return cause
   const where = `${isIP(host) === 6 ? `[${host}]` : host}:${port}`
   const why = `EACCES, a port below ${LOW_PORTS_END} needs CAP_NET_BIND_SERVICE, which \`install --listen ${where}\` as root gives the unit for its next start`
   return Object.assign(new Error(why, { cause }), { code: 'EACCES', syscall: 'bind', address: host, port })
+}
+
+export function taken(why = 'another process is listening there'): Error {
+  return Object.assign(new Error(`EADDRINUSE, ${why}`), { code: 'EADDRINUSE' })
 }

@@ -6,7 +6,7 @@ import { closeSync } from 'node:fs'
 import { type IncomingMessage, Server as HttpServer } from 'node:http'
 import net, { type AddressInfo, isIP, type Server, type Socket } from 'node:net'
 import { dirname } from 'node:path'
-import { BatonError, reasonOf } from '../words/errors.ts'
+import { BatonError, codeOf, reasonOf } from '../words/errors.ts'
 import { duplicate } from './libc.ts'
 import { belowTls, closeListenerOnly, readBeforeClosing } from './internals.ts'
 import { listens } from './asking.ts'
@@ -202,7 +202,7 @@ async function bindPort(listener: Listener, spec: ListenerSpec, mayShare: boolea
   // SO_REUSEPORT, so that a process started from outside can share the port; a successor inherits it. The kernel decides which of
   // the two processes gets a connection, so never share a port unnoticed.
   listener.isShared = isTaken(address, spec.port ?? 0)
-  if (listener.isShared && !mayShare) throw taken()
+  if (listener.isShared && !mayShare) throw (await import('./denied.ts')).taken()
   const bound = await boundTo(address, spec.port ?? 0)
   listener.spare = duplicate(bound.fd())
   await listening(listener, [bound])
@@ -229,12 +229,8 @@ function isTaken(host: string, port: number): boolean {
     new net.BoundSocket({ host, port }).close()
     return false
   } catch (cause) {
-    return (cause as NodeJS.ErrnoException).code === 'EADDRINUSE'
+    return codeOf(cause) === 'EADDRINUSE'
   }
-}
-
-function taken(): Error {
-  return Object.assign(new Error('EADDRINUSE, another process is listening there'), { code: 'EADDRINUSE' })
 }
 
 /** Without `options` the name is as the one that was lost. */

@@ -4,8 +4,8 @@
 
 import { Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { BatonError, reasonOf } from '../words/errors.ts'
-import { descriptorOf } from './internals.ts'
+import { BatonError, codeOf, reasonOf } from '../words/errors.ts'
+import { descriptorOf } from './internals-moving.ts'
 import { closeDescriptor, hasLibc } from './libc.ts'
 import { kindOfSocket, packetsOfAny } from './packets.ts'
 
@@ -34,8 +34,8 @@ export async function loanAt(path: string, { warn, leaving }: BorrowOptions): Pr
       return await ask(path)
     } catch (cause) {
       if (performance.now() - saidAt > SAY_EVERY_MS) {
-        const code = (cause as NodeJS.ErrnoException).code
-        const hint = code === 'EACCES' ? ' (is this process in the group of the socket? `--group-add 65531`)' : ''
+        const hint =
+          codeOf(cause) === 'EACCES' ? ' (is this process in the group of the socket? `--group-add 65531`)' : ''
         warn(`waiting for the holder at ${path}: ${reasonOf(cause)}${hint}`)
         saidAt = performance.now()
       }

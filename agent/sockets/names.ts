@@ -19,8 +19,10 @@ import { connect, createServer, type Server } from 'node:net'
 import { basename, dirname, join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { nodeCrypto } from '../words/later.ts'
-import { descriptorOf } from './internals.ts'
-import { AF_UNIX, callLibc, closeDescriptor, hasLibc } from './libc.ts'
+import { taken } from './denied.ts'
+import { descriptorOf } from './internals-moving.ts'
+import { callLibc, closeDescriptor, hasLibc } from './libc.ts'
+import { AF_UNIX } from './libc-later.ts'
 
 export interface NameOptions {
   /** permissions; default 0660 */
@@ -175,8 +177,4 @@ function idOf(name: string): number | null {
     .find((one) => one.startsWith(`${name}:`))
   const id = line?.split(':')[2]
   return id === undefined ? null : Number(id)
-}
-
-function taken(why = 'another process is listening there'): Error {
-  return Object.assign(new Error(`EADDRINUSE, ${why}`), { code: 'EADDRINUSE' })
 }

@@ -3,18 +3,17 @@
 // sendmsg(2)).
 // Must hold: a received descriptor belongs to the caller at once and to no child; a sent one stays the sender's.
 
+import { callLibc, closeDescriptor } from './libc.ts'
 import {
   addressOf,
   AF_UNIX,
-  callLibc,
   callChecked,
-  closeDescriptor,
   errno,
   pairOf,
   SOCK_CLOEXEC,
   SOCK_NONBLOCK,
   SOCK_STREAM,
-} from './libc.ts'
+} from './libc-later.ts'
 
 export interface Packet {
   text: string

@@ -1,7 +1,10 @@
-// Tells processes apart, and ends those that this one has started. A pid alone is not enough: the kernel reuses it.
+// Tells processes apart, ends those that this one has started, and knows the container around it. A pid alone is not enough: the kernel
+// reuses it.
 
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
+import { hostname } from 'node:os'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { nodeFiles } from '../words/later.ts'
 import type { ProcessName } from '../words/wire.ts'
 
 const [LOOK_EVERY_MS, KILL_ROUNDS] = [5, 100]
@@ -143,4 +146,21 @@ function signalled(pid: number): 'reached' | 'another user' | 'gone' {
   } catch (error) {
     return error instanceof Error && 'code' in error && error.code === 'EPERM' ? 'another user' : 'gone'
   }
+}
+
+/** The id of the container around this process; null outside a container, and if it cannot be found. */
+export async function ownContainerId(): Promise<string | null> {
+  const mounts = await nodeFiles()
+    .readFile('/proc/self/mountinfo', 'utf8')
+    .catch(() => '')
+  return containerIdIn(mounts, hostname())
+}
+
+/** Finds the id: the engine mounts a container's own `hostname` and `resolv.conf` from a folder that is named by the id. Pure. */
+export function containerIdIn(mountinfo: string, host: string): string | null {
+  const mounted = /\/(?:containers|overlay-containers)\/([0-9a-f]{64})\/\S*(?:hostname|resolv\.conf) \/etc\//.exec(
+    mountinfo,
+  )?.[1]
+  if (mounted !== undefined) return mounted
+  return mountinfo !== '' && /^[0-9a-f]{12}$/.test(host) ? host : null
 }

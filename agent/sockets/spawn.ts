@@ -9,7 +9,8 @@ import { closeSync, openSync } from 'node:fs'
 import { Socket } from 'node:net'
 import { constants } from 'node:os'
 import { getSystemErrorName } from 'node:util'
-import { addressOf, closeDescriptor, duplicateFrom, libcTable, pairOf, SOCK_CLOEXEC, SOCK_STREAM } from './libc.ts'
+import { closeDescriptor } from './libc.ts'
+import { addressOf, duplicateFrom, libcTable, pairOf, SOCK_CLOEXEC, SOCK_STREAM } from './libc-later.ts'
 
 export interface SpawnOptions {
   cwd?: string

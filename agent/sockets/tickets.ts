@@ -6,7 +6,7 @@
 import type { Server as TlsServer } from 'node:tls'
 import { nodeCrypto } from '../words/later.ts'
 import type { Tickets } from '../words/wire.ts'
-import { type SessionBound, setSessionContext } from './internals.ts'
+import { type SessionBound, setSessionContext } from './internals-moving.ts'
 import type { Listener } from './listeners.ts'
 
 /** servers that have a predecessor's context */

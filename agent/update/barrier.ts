@@ -1,8 +1,8 @@
 // A release may take hosts only from a certain one on (`from` of its release.json), because its migrations begin there.
 
-import { ownCommand } from '../own.ts'
+import { ownCommand } from './own-command.ts'
 import { BatonError } from '../words/errors.ts'
-import { type Release, type Tag } from '../words/release.ts'
+import type { Release, Tag } from '../words/release.ts'
 import { isBarred } from '../words/which-release.ts'
 
 /** Throws refused if a host that runs `current` is too old for the release. */

@@ -1,9 +1,9 @@
 // Whether this install could make the next update. The predecessor asks the new release before the commit: a release that serves
 // well but can no longer replace itself is a trap. Leaves nothing on the disk.
 
-import { canMakeUnnamed, temporaryName } from '../disk/disk.ts'
+import { canMakeUnnamed } from '../disk/disk.ts'
 import { reasonOf } from '../words/errors.ts'
-import { updateDirectory } from '../disk/places.ts'
+import { temporaryName, updateDirectory } from '../disk/places.ts'
 import type { ManagedInstall } from '../disk/managed-install.ts'
 import type { Ability } from '../words/wire.ts'
 

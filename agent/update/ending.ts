@@ -4,17 +4,17 @@
 import { readdir, readFile, stat } from 'node:fs/promises'
 import { join } from 'node:path'
 import { sweepBy } from '../disk/copy-database.ts'
-import { exists, isLeftover } from '../disk/disk.ts'
+import { exists } from '../disk/disk.ts'
 import { forgetLastWords } from '../disk/kept-words.ts'
-import { foldersOf, imageOf, type ManagedInstall } from '../disk/managed-install.ts'
+import { imageOf, type ManagedInstall } from '../disk/managed-install.ts'
 import { finishOperation, type JournalState } from '../disk/journal.ts'
 import { readMark } from '../disk/state-mark.ts'
-import { updateDirectory } from '../disk/places.ts'
-import { ownCommand } from '../own.ts'
+import { foldersOf, isLeftover, updateDirectory } from '../disk/places.ts'
+import { ownCommand } from './own-command.ts'
 import { keepReserve } from '../disk/reserve.ts'
 import { startTimeOf } from '../sockets/process.ts'
 import { hasSupervisor } from '../sockets/systemd.ts'
-import { isDone, type Operation, type Probation, type StateMoved } from '../words/state.ts'
+import { isDone, type Operation, type Probation } from '../words/state.ts'
 import { sweepUnpacked } from '../disk/sweep.ts'
 import { reasonOf } from '../words/errors.ts'
 import { decide, type Decision, type Situation } from './decide.ts'
@@ -58,26 +58,19 @@ export async function settleProbation(install: ManagedInstall): Promise<void> {
   await install.disk.remove(install.places.former)
   const { outcome } = await decideFor(install, 'operation', await install.journal.read())
   if (outcome === null) throw new Error(`${install.current} is not the release on probation`)
-  const moved = await movedInOpen(install)
-  const state = await install.journal.change((now) => {
+  const operation = await writeEnd(install, (now) => {
     // The predecessor wrote how long the restart took. If it could not, this process's own uptime stands in.
     if (now.operation !== null) now.operation.durations.restart ??= Math.round(performance.now())
     finishOperation(now, { outcome, error: null })
-    tellMoved(now, now.operation?.id, moved)
   })
-  await dropMark(install)
   forgetLastWords()
-  const operation = state.operation
-  if (operation === null) return
-  install.log({
-    event: 'finished',
-    id: operation.id,
-    kind: operation.kind,
-    outcome: operation.outcome ?? 'updated',
-    to: operation.to,
-    code: null,
-    message: null,
-  })
+  if (operation !== null) sayFinished(install, operation, null)
+}
+
+export function sayFinished({ log }: ManagedInstall, operation: Operation, error: Operation['error']): void {
+  const { id, kind, outcome, to } = operation
+  const [code, message] = [error?.code ?? null, error?.message ?? null]
+  log({ event: 'finished', id, kind, outcome: outcome ?? 'updated', to, code, message })
 }
 
 /**
@@ -112,21 +105,22 @@ export async function closeInterrupted(install: ManagedInstall): Promise<void> {
 async function close(install: ManagedInstall, { outcome, data, blame }: Decision, why: string): Promise<void> {
   await clearLeftovers(install.disk, install.places)
   if (data === 'give') await giveOwnData(install)
-  const moved = await movedInOpen(install)
+  const ended = await writeEnd(install, (now) =>
+    finishOperation(now, { outcome, error: isDone(outcome) ? null : errorOf(now, why), blame }),
+  )
+  install.log({ event: 'recovered', message: `operation ${ended?.id ?? ''} was ${ended?.outcome ?? 'interrupted'}` })
+}
+
+/** Resolves to the operation as it ended, with the exchange of the database that it has made. */
+async function writeEnd(install: ManagedInstall, end: (now: JournalState) => void): Promise<Operation | null> {
+  const { operation } = await install.journal.read()
+  const moved = operation === null ? null : await movedIn(install, operation)
   const state = await install.journal.change((now) => {
-    finishOperation(now, { outcome, error: isDone(outcome) ? null : errorOf(now, why), blame })
+    end(now)
     tellMoved(now, now.operation?.id, moved)
   })
   await dropMark(install)
-  install.log({
-    event: 'recovered',
-    message: `operation ${state.operation?.id ?? ''} was ${state.operation?.outcome ?? 'interrupted'}`,
-  })
-}
-
-async function movedInOpen(install: ManagedInstall): Promise<StateMoved | null> {
-  const { operation } = await install.journal.read()
-  return operation === null ? null : await movedIn(install, operation)
+  return state.operation
 }
 
 function errorOf({ operation, probation }: JournalState, why: string): Operation['error'] {

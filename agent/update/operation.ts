@@ -14,7 +14,7 @@ import type { Placed } from './installed.ts'
 import type { ManagedInstall } from '../disk/managed-install.ts'
 import { readMark } from '../disk/state-mark.ts'
 import { decide, type Decision, type Situation } from './decide.ts'
-import { clearTemporaries, closeInterrupted, sweep } from './ending.ts'
+import { clearTemporaries, closeInterrupted, sayFinished, sweep } from './ending.ts'
 import { dropMark, giveOwnData, movedIn, tellMoved, refuseNewerSchema, snapshotFor } from './own-data.ts'
 import { knownRehearsal, refuseIrreversible } from './rehearsal/rehearse.ts'
 import { keepReserve } from '../disk/reserve.ts'
@@ -305,14 +305,13 @@ async function writeOutcome(
   { outcome, data, blame, to, error }: Pick<Decision, 'data' | 'blame'> & Omit<Finished, 'placed'>,
   stages: Stages,
 ): Promise<void> {
-  const { journal, log } = install
   if (isDone(outcome)) await stages.swap.settle()
   if (data === 'give') await giveOwnData(install)
   const hint = error?.hint ?? null
   const told = error === null ? null : { code: error.code, message: error.message, ...(hint === null ? {} : { hint }) }
   operation.to = to ?? operation.to
   const moved = await movedIn(install, operation)
-  const state = await journal.change((now) => {
+  const state = await install.journal.change((now) => {
     now.operation = { ...structuredClone(operation), outcome: null }
     finishOperation(now, { outcome, error: told, blame })
     tellMoved(now, operation.id, moved)
@@ -322,16 +321,7 @@ async function writeOutcome(
   operation.error = state.operation?.error ?? told
   operation.outcome = state.operation?.outcome ?? outcome
   operation.finishedAt = state.operation?.finishedAt ?? null
-  const [code, message] = [told?.code ?? null, told?.message ?? null]
-  log({
-    event: 'finished',
-    id: operation.id,
-    kind: operation.kind,
-    outcome: operation.outcome,
-    to: operation.to,
-    code,
-    message,
-  })
+  sayFinished(install, operation, told)
   await dropMark(install)
   if (isDone(outcome)) await sweep(install)
 }

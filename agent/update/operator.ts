@@ -2,6 +2,7 @@
 // reads the numbers in it once, at the start.)
 
 import { readSmall } from '../disk/disk.ts'
+import { codeOf } from '../words/errors.ts'
 import type { ManagedInstall } from '../disk/managed-install.ts'
 import { CONFIGURATION_MAX_BYTES } from '../words/bounds.ts'
 import { isObject, parsedJson } from '../words/untrusted.ts'
@@ -12,7 +13,7 @@ export async function operatorsUpdate({
 }: Pick<ManagedInstall, 'receipt'>): Promise<Record<string, unknown> | null> {
   if (receipt === null) return {}
   const text = await readSmall(receipt.configPath, CONFIGURATION_MAX_BYTES).catch((cause: unknown) =>
-    cause instanceof Error && 'code' in cause && cause.code === 'ENOENT' ? '{}' : null,
+    codeOf(cause) === 'ENOENT' ? '{}' : null,
   )
   const config = text === null ? null : parsedJson(text)
   if (!isObject(config)) return null

@@ -2,7 +2,7 @@
 // when nothing has changed.
 
 import type { ManagedInstall } from '../disk/managed-install.ts'
-import { ownCommand } from '../own.ts'
+import { ownCommand } from './own-command.ts'
 import { blameless } from '../words/blame.ts'
 import { WIRES } from '../words/wire.ts'
 import { installed } from './version.ts'

@@ -7,7 +7,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { DEPTH, WIRES_ORDER } from '../disk/orders.ts'
 import { type Ran, runBounded } from '../sockets/bounded.ts'
 import { blameless, hindranceOf } from '../words/blame.ts'
-import { BatonError, reasonOf } from '../words/errors.ts'
+import { BatonError, codeOf, reasonOf } from '../words/errors.ts'
 import { isTag } from '../words/release.ts'
 import type { Tag } from '../words/release.ts'
 import { isCount, parsedJson, quoted } from '../words/untrusted.ts'
@@ -107,13 +107,13 @@ async function runPatiently(
       return await runOnce(path, variables, timeoutMs, signal)
     } catch (error) {
       if (error instanceof BatonError) throw error
-      const code = error instanceof Error && 'code' in error ? error.code : null
+      const code = codeOf(error)
       if (code === 'ETXTBSY' && tries < BUSY_TRIES) await sleep(BUSY_WAIT_MS)
       else if (code === 'EACCES') throw failed(path, 'it is not executable', 'is its directory mounted `noexec`?')
       else if (code === 'ENOEXEC')
         throw failed(path, 'exec format error: it was built for another platform, or is damaged')
       else if (code === 'ENOENT') throw failed(path, 'the interpreter or the loader that it names is not on this host')
-      else if (SHORTAGES.includes(String(code))) {
+      else if (SHORTAGES.includes(code)) {
         const message = `running \`${path} --version\`: this host lacks what it takes to start a process: ${reasonOf(error)}`
         throw new BatonError('refused', message, { cause: error })
       } else throw failed(path, reasonOf(error))

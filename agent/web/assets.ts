@@ -3,17 +3,10 @@
 // PAGE_LATER, which not every visitor needs.
 
 import { readdirSync, readFileSync } from 'node:fs'
-import { extname, join } from 'node:path'
+import { join } from 'node:path'
 
 /** Path below `/web/` -> text. `settings.html` is the page. */
 export type Assets = Readonly<Record<string, string>>
-
-const TYPES: Record<string, string> = {
-  '.html': 'text/html; charset=utf-8',
-  '.css': 'text/css; charset=utf-8',
-  '.js': 'text/javascript; charset=utf-8',
-  '.svg': 'image/svg+xml',
-}
 
 export const PAGE = ['settings.html', 'settings.css', 'settings.js', 'settings.svg']
 
@@ -24,10 +17,6 @@ export const PAGE_LATER = ['settings/en.js', 'settings/zh.js', 'settings/marked.
 export const BADGE = 'badge.js'
 
 declare const __BATON_WEB__: string | undefined
-
-export function typeOf(name: string): string {
-  return TYPES[extname(name)] ?? 'application/octet-stream'
-}
 
 /** Reads the panel's files from the folder of this file. `marked.js` comes from the package. */
 export function readAssets(): Assets {

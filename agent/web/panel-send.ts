@@ -1,12 +1,20 @@
 // How a file of the panel is sent: compressed, with its hash, and with headers by which the page loads from and talks to its own origin only.
 
 import type { IncomingMessage, ServerResponse } from 'node:http'
+import { extname } from 'node:path'
 import { promisify } from 'node:util'
 import { problemOf, send as answerWith } from '../http/answer.ts'
 import type { PasswordHeader } from '../words/bounds.ts'
 import { BatonError } from '../words/errors.ts'
 import { nodeCrypto } from '../words/later.ts'
-import { type Assets, PAGE, typeOf } from './assets.ts'
+import { type Assets, PAGE } from './assets.ts'
+
+const TYPES: Record<string, string> = {
+  '.html': 'text/html; charset=utf-8',
+  '.css': 'text/css; charset=utf-8',
+  '.js': 'text/javascript; charset=utf-8',
+  '.svg': 'image/svg+xml',
+}
 
 export const CONTENT_SECURITY_POLICY = [
   "default-src 'none'",
@@ -126,4 +134,8 @@ function fileOf(name: string, text: string, whole: string): PanelFile {
 
 function hashOf(text: string): string {
   return nodeCrypto().createHash('sha256').update(text).digest('hex').slice(0, 24)
+}
+
+export function typeOf(name: string): string {
+  return TYPES[extname(name)] ?? 'application/octet-stream'
 }

@@ -38,57 +38,59 @@ interface Meaning {
 
 const means = (status: number, exit: number, title: string): Meaning => ({ status, exit, title })
 
+const { unexpected, usage, unsupportedHost, network, verification, locked, refused, reverted, down } = EXIT
+
 export const MEANINGS = {
   // requests
-  unauthorized: means(401, EXIT.refused, 'a bearer token is needed'),
-  no_password: means(403, EXIT.refused, 'no dashboard.password is set'),
-  too_many_failures: means(429, EXIT.refused, 'too many failed attempts'),
-  invalid_request: means(400, EXIT.usage, 'the request is not understood'),
-  invalid_tag: means(400, EXIT.usage, 'the tag is not of the form vX.Y.Z'),
-  body_too_large: means(413, EXIT.usage, 'the request body is too large'),
-  not_found: means(404, EXIT.usage, 'there is nothing at this path'),
-  method_not_allowed: means(405, EXIT.usage, 'the method is not allowed here'),
-  update_in_flight: means(409, EXIT.locked, 'an operation is in flight'),
-  too_late: means(409, EXIT.refused, 'it is too late to cancel'),
-  no_backup: means(404, EXIT.refused, 'there is no backup executable'),
-  not_managed: means(501, EXIT.refused, 'this is not a managed install'),
-  node_unsupported: means(501, EXIT.unsupportedHost, 'this Node cannot hand over'),
+  unauthorized: means(401, refused, 'a bearer token is needed'),
+  no_password: means(403, refused, 'no dashboard.password is set'),
+  too_many_failures: means(429, refused, 'too many failed attempts'),
+  invalid_request: means(400, usage, 'the request is not understood'),
+  invalid_tag: means(400, usage, 'the tag is not of the form vX.Y.Z'),
+  body_too_large: means(413, usage, 'the request body is too large'),
+  not_found: means(404, usage, 'there is nothing at this path'),
+  method_not_allowed: means(405, usage, 'the method is not allowed here'),
+  update_in_flight: means(409, locked, 'an operation is in flight'),
+  too_late: means(409, refused, 'it is too late to cancel'),
+  no_backup: means(404, refused, 'there is no backup executable'),
+  not_managed: means(501, refused, 'this is not a managed install'),
+  node_unsupported: means(501, unsupportedHost, 'this Node cannot hand over'),
   // settings and host
-  invalid_settings: means(500, EXIT.usage, 'the settings are not valid'),
-  unsupported_host: means(501, EXIT.unsupportedHost, 'this host is not supported'),
-  refused: means(409, EXIT.refused, 'refused'),
+  invalid_settings: means(500, usage, 'the settings are not valid'),
+  unsupported_host: means(501, unsupportedHost, 'this host is not supported'),
+  refused: means(409, refused, 'refused'),
   // trust in a feed
-  metadata_missing: means(502, EXIT.verification, 'the feed has no trust metadata'),
-  metadata_expired: means(502, EXIT.verification, 'the trust metadata of the feed have expired'),
-  metadata_older: means(502, EXIT.verification, 'the feed offers older trust metadata than it did before'),
-  metadata_mixed: means(502, EXIT.verification, 'the trust metadata of the feed do not belong together'),
-  metadata_invalid: means(502, EXIT.verification, 'the trust metadata of the feed are not valid'),
-  signature_missing: means(502, EXIT.verification, 'the feed is not signed by a trusted key'),
-  threshold_not_met: means(502, EXIT.verification, 'too few trusted keys have signed the feed'),
-  root_unreachable: means(502, EXIT.verification, "the feed's current keys cannot be verified from this executable"),
-  clock_wrong: means(500, EXIT.verification, 'the clock of this host is wrong'),
-  yanked: means(502, EXIT.verification, 'the release was yanked'),
-  not_signed: means(502, EXIT.verification, 'the release is not signed'),
+  metadata_missing: means(502, verification, 'the feed has no trust metadata'),
+  metadata_expired: means(502, verification, 'the trust metadata of the feed have expired'),
+  metadata_older: means(502, verification, 'the feed offers older trust metadata than it did before'),
+  metadata_mixed: means(502, verification, 'the trust metadata of the feed do not belong together'),
+  metadata_invalid: means(502, verification, 'the trust metadata of the feed are not valid'),
+  signature_missing: means(502, verification, 'the feed is not signed by a trusted key'),
+  threshold_not_met: means(502, verification, 'too few trusted keys have signed the feed'),
+  root_unreachable: means(502, verification, "the feed's current keys cannot be verified from this executable"),
+  clock_wrong: means(500, verification, 'the clock of this host is wrong'),
+  yanked: means(502, verification, 'the release was yanked'),
+  not_signed: means(502, verification, 'the release is not signed'),
   // stages
-  check_failed: means(502, EXIT.network, 'the check failed'),
-  release_not_found: means(404, EXIT.network, 'the release was not found'),
-  release_unusable: means(502, EXIT.verification, 'the release cannot be used'),
-  rate_limited: means(502, EXIT.network, 'the feed refuses more requests for now'),
-  download_failed: means(502, EXIT.network, 'the download failed'),
-  verify_failed: means(502, EXIT.verification, 'the verification failed'),
-  swap_failed: means(500, EXIT.unexpected, 'the swap failed'),
-  restart_failed: means(500, EXIT.reverted, 'the successor did not take over'),
-  probation_failed: means(500, EXIT.reverted, 'the successor failed in probation'),
-  cannot_update_further: means(500, EXIT.reverted, 'the new version cannot install later updates'),
-  undo_failed: means(500, EXIT.down, 'putting the previous executable back failed too'),
-  irreversible: means(409, EXIT.refused, 'there is no way back'),
-  schema_newer: means(409, EXIT.refused, 'the data are too new for the backup'),
-  busy: means(409, EXIT.refused, 'requests did not end in time'),
-  cancelled: means(409, EXIT.refused, 'the operation was cancelled'),
-  interrupted: means(500, EXIT.unexpected, 'the operation was interrupted'),
-  locked: means(409, EXIT.locked, 'another process holds the lock'),
-  service_down: means(503, EXIT.down, 'the service is down'),
-  unexpected: means(500, EXIT.unexpected, 'an unexpected error'),
+  check_failed: means(502, network, 'the check failed'),
+  release_not_found: means(404, network, 'the release was not found'),
+  release_unusable: means(502, verification, 'the release cannot be used'),
+  rate_limited: means(502, network, 'the feed refuses more requests for now'),
+  download_failed: means(502, network, 'the download failed'),
+  verify_failed: means(502, verification, 'the verification failed'),
+  swap_failed: means(500, unexpected, 'the swap failed'),
+  restart_failed: means(500, reverted, 'the successor did not take over'),
+  probation_failed: means(500, reverted, 'the successor failed in probation'),
+  cannot_update_further: means(500, reverted, 'the new version cannot install later updates'),
+  undo_failed: means(500, down, 'putting the previous executable back failed too'),
+  irreversible: means(409, refused, 'there is no way back'),
+  schema_newer: means(409, refused, 'the data are too new for the backup'),
+  busy: means(409, refused, 'requests did not end in time'),
+  cancelled: means(409, refused, 'the operation was cancelled'),
+  interrupted: means(500, unexpected, 'the operation was interrupted'),
+  locked: means(409, locked, 'another process holds the lock'),
+  service_down: means(503, down, 'the service is down'),
+  unexpected: means(500, unexpected, 'an unexpected error'),
 } satisfies Record<string, Meaning>
 
 export type ErrorCode = keyof typeof MEANINGS
@@ -129,12 +131,17 @@ export function asBatonError(cause: unknown, code: ErrorCode, doing: string): Ba
   return new BatonError(code, `${doing}: ${reasonOf(cause)}`, { cause })
 }
 
+/** The code of an error of Node's, such as ENOENT; '' if it has none. */
+export function codeOf(cause: unknown): string {
+  return cause instanceof Error && 'code' in cause && typeof cause.code === 'string' ? cause.code : ''
+}
+
 /** The reason in one line. Adds the innermost cause if the outer message says little. */
 export function reasonOf(cause: unknown): string {
   if (!(cause instanceof Error)) return String(cause)
   // A BatonError's code is for programs: its message already says it in full.
-  const code = 'code' in cause && typeof cause.code === 'string' && !(cause instanceof BatonError) ? cause.code : null
+  const code = cause instanceof BatonError ? '' : codeOf(cause)
   const message = cause.message || cause.name
-  const own = code !== null && !message.includes(code) ? `${message} (${code})` : message
+  const own = message.includes(code) ? message : `${message} (${code})`
   return cause.cause instanceof Error && !own.includes(cause.cause.message) ? `${own}: ${reasonOf(cause.cause)}` : own
 }

@@ -1,16 +1,16 @@
 // The result of an operation in one form, for a person, the panel, `--json` and a fleet. Pure.
 
 import type { Rehearsal } from './rehearsal.ts'
-import type { MadeCopy } from './state.ts'
-import {
-  type Durations,
-  type HandoverReport,
-  type Kind,
-  NO_HANDOVER,
-  type Operation,
-  type Outcome,
-  type StateMoved,
-  type Unproven,
+import type {
+  Durations,
+  HandoverReport,
+  Kind,
+  MadeCopy,
+  Operation,
+  Outcome,
+  StartProgress,
+  StateMoved,
+  Unproven,
 } from './state.ts'
 
 /** `reportOf` makes it. */
@@ -46,20 +46,21 @@ export function reportOf(operation: Operation, unproven: Unproven | null = null)
   const { trial = null, stateMoved = null } = operation
   const { switchMs = null, pauseMs = null, ...counts } = handover ?? { ...NO_HANDOVER, switchMs: null }
   const unprovenUntil = outcome === null ? (unproven?.until ?? null) : null
-  const ofHandover = { ...counts, switchMs, pauseMs }
-  const known = {
-    id,
-    kind,
-    from,
-    to,
-    outcome,
-    error,
-    durations,
-    bytes,
-    ...ofHandover,
-    trial,
-    stateMoved,
-    unprovenUntil,
-  }
+  const what = { id, kind, from, to, outcome, error, durations, bytes }
+  const known = { ...what, ...counts, switchMs, pauseMs, trial, stateMoved, unprovenUntil }
   return { ...known, ...(copies === undefined ? {} : { copies }), ...(by === undefined ? {} : { by }) }
+}
+
+export const NO_HANDOVER: Readonly<HandoverReport> = {
+  moved: 0,
+  carried: 0,
+  takenBack: 0,
+  ended: 0,
+  cut: 0,
+  switchMs: 0,
+}
+
+/** One line: `copying rows (40 %)`. Pure. */
+export function formatProgress({ text, done, total }: StartProgress): string {
+  return done === undefined || !total ? text : `${text} (${Math.min(100, Math.floor((100 * done) / total))} %)`
 }

@@ -79,15 +79,6 @@ export interface HandoverReport {
   letGo?: true
 }
 
-export const NO_HANDOVER: Readonly<HandoverReport> = {
-  moved: 0,
-  carried: 0,
-  takenBack: 0,
-  ended: 0,
-  cut: 0,
-  switchMs: 0,
-}
-
 /** What a release says of the long work of its start, such as a migration. `at`: ISO 8601, UTC */
 export type StartProgress = {
   tag: string
@@ -95,11 +86,6 @@ export type StartProgress = {
   text: string
   done?: number
   total?: number
-}
-
-/** One line: `copying rows (40 %)`. Pure. */
-export function formatProgress({ text, done, total }: StartProgress): string {
-  return done === undefined || !total ? text : `${text} (${Math.min(100, Math.floor((100 * done) / total))} %)`
 }
 
 /** A copy that an operation has made. */

@@ -20,7 +20,7 @@ import type { Given, ToPredecessor, ToSuccessor } from '../../agent/words/wire.t
 import { packetPair } from '../../agent/sockets/packets.ts'
 import { closeDescriptor } from '../../agent/sockets/libc.ts'
 import { takeTickets, ticketsOf } from '../../agent/sockets/tickets.ts'
-import { NO_HANDOVER } from '../../agent/words/state.ts'
+import { NO_HANDOVER } from '../../agent/words/report.ts'
 import { equal, is, match, ok } from '../assert.ts'
 import { until } from '../fixtures/evidence.ts'
 import { makeCertificate } from '../lab/certificate.ts'

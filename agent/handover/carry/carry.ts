@@ -1,15 +1,15 @@
 // Connections in the middle of something: a WebSocket, or a response that is being streamed. The author registers one with
 // `agent.carry()`. At a switch the connection leaves this process between two messages. The successor gets the request that began
-// it, the bytes that are not read yet, and the author's own state. `replay.ts` is the successor's half.
+// it, the bytes that are not read yet, and the author's own state. Here they are registered; `hand-on.ts` gives one to the successor, and
+// `replay.ts` is the successor's half.
 // Must hold: only one process has a connection; after it has left, the author's code in this process sees no `close` event.
 
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
 import { BatonError } from '../../words/errors.ts'
-import type { CarryMessage } from '../../words/wire.ts'
-import * as stream from './stream.ts'
-import * as websocket from './websocket.ts'
+import type { Entry } from './hand-on.ts'
 import type { WebSocketLike } from './websocket.ts'
+import { watchWrites } from './writes.ts'
 
 export interface CarryOptions {
   /** the `ws` WebSocket that the request was upgraded to */
@@ -30,50 +30,40 @@ export interface Carries {
   carried(request: IncomingMessage): unknown
   /** the connections that may be carried now */
   entries(): ReadonlyMap<Socket, Entry>
-  /** in the successor: `message` belongs to the request that comes next on `socket`; `refuse` ends the connection */
-  expect(socket: Socket, message: CarryMessage, refuse: (why: string) => void): void
-  /** in the successor: what the predecessor's author has sent since; null: the author has ended the response */
-  late(id: number, data: string | Buffer | null): void
+  /** in the successor: what belongs to the request that comes next on `socket` */
+  expect(socket: Socket, arrival: Arrival): void
 }
 
-export interface Entry {
-  readonly kind: 'websocket' | 'stream'
-  readonly socket: Socket
-  readonly request: IncomingMessage
-  readonly ws: WebSocketLike | null
-  readonly response: ServerResponse | null
-  state: () => unknown
-  /** bytes that had been read when the request was complete; more means that another request came behind it */
-  readAtStart: number | null
-  /** whether everything that was written to a response reached the connection at once; see `watchWrites` */
-  passesOn(): boolean
-  /** why it stays in this process to its end, found on the attempt to hand it on; null: it does not */
-  stays: string | null
-  /** removes it from `entries()` */
-  forget(): void
+/** A connection that the predecessor has given. */
+export interface Arrival {
+  /** the author's, in the predecessor */
+  state?: unknown
+  /** Called when this process's author has registered it. */
+  begins(entry: Entry): void
 }
-
-export const HEAD_MAX_BYTES = 64 * 1024
-/** of what the predecessor sends before the successor's handler has registered the connection */
-const LATE_MAX_BYTES = 16 * 1024 * 1024
-/** headers that belong to a body that has arrived already */
-const OF_THE_BODY = /^(content-length|transfer-encoding|expect)$/i
 
 const nothing = () => undefined
 
 export function makeCarries(warn: (message: string) => void): Carries {
   const entries = new Map<Socket, Entry>()
-  const expected = new WeakMap<Socket, CarryMessage>()
-  const arrived = new WeakMap<IncomingMessage, CarryMessage>()
-  const targets = new Map<number, Entry | Waiting>()
+  const expected = new WeakMap<Socket, Arrival>()
+  const arrived = new WeakMap<IncomingMessage, Arrival>()
   const told = new Set<string>()
 
-  const messageOf = (request: IncomingMessage): CarryMessage | undefined => {
-    const message = expected.get(request.socket)
-    if (message === undefined) return arrived.get(request)
+  const arrivalOf = (request: IncomingMessage): Arrival | undefined => {
+    const arrival = expected.get(request.socket)
+    if (arrival === undefined) return arrived.get(request)
     expected.delete(request.socket)
-    arrived.set(request, message)
-    return message
+    arrived.set(request, arrival)
+    return arrival
+  }
+  const tellIfNever = async (entry: Entry): Promise<void> => {
+    if (told.has(entry.kind)) return
+    const why = (await import('./hand-on.ts')).whyNever(entry)
+    if (why === null || told.has(entry.kind)) return
+    told.add(entry.kind)
+    const [what, becomes] = entry.ws === null ? ['response', 'closed'] : ['WebSocket', 'closed with 1012']
+    warn(`a ${what} cannot be carried over a switch: ${why}; it will be ${becomes}`)
   }
 
   return {
@@ -84,63 +74,26 @@ export function makeCarries(warn: (message: string) => void): Carries {
         return
       }
       const entry = makeEntry(request, options)
-      const message = messageOf(request)
-      const why = whyNever(entry)
-      if (why !== null && !told.has(entry.kind)) {
-        told.add(entry.kind)
-        const [what, becomes] = entry.ws === null ? ['response', 'closed'] : ['WebSocket', 'closed with 1012']
-        warn(`a ${what} cannot be carried over a switch: ${why}; it will be ${becomes}`)
-      }
+      const arrival = arrivalOf(request)
+      tellIfNever(entry).catch(() => {}) // npm may have replaced the package's files
       if (entry.response?.writableFinished === true) return
-      register(entries, entry, () => message !== undefined && targets.delete(message.id))
-      if (message === undefined) return
-      // this process does not count the bytes that the predecessor has sent of the body
-      if (entry.response !== null) entry.response.strictContentLength = false
-      const before = targets.get(message.id)
-      targets.set(message.id, entry)
-      if (before !== undefined && 'waiting' in before) for (const data of before.waiting) send(entry, data)
+      register(entries, entry)
+      arrival?.begins(entry)
     },
-    carried: (request) => messageOf(request)?.state,
+    carried: (request) => arrivalOf(request)?.state,
     entries: () => entries,
-    expect: (socket, message, refuse) => {
-      expected.set(socket, message)
-      targets.set(message.id, { waiting: [], bytes: 0, refuse })
-      socket.once('close', () => targets.delete(message.id))
-    },
-    late: (id, data) => {
-      const target = targets.get(id)
-      if (target === undefined) return
-      if (!('waiting' in target)) return send(target, data)
-      target.waiting.push(data)
-      target.bytes += (data?.length ?? 0) + 64 // overhead of one entry
-      if (target.bytes > LATE_MAX_BYTES) target.refuse(`more than ${LATE_MAX_BYTES} bytes came before its handler`)
-    },
+    expect: (socket, arrival) => void expected.set(socket, arrival),
   }
 }
 
-/** Why it can never be carried, for people; null if it can, or if waiting may help. */
-export function whyNever({ ws, response, request, stays }: Entry): string | null {
-  if (stays !== null) return stays
-  if (headOf(request).length > HEAD_MAX_BYTES) return `its request has more than ${HEAD_MAX_BYTES} bytes`
-  if (ws !== null) return websocket.whyNotCarried(ws)
-  return response === null ? null : stream.whyBodyStays(response)
-}
-
-interface Waiting {
-  waiting: (string | Buffer | null)[]
-  bytes: number
-  refuse(why: string): void
-}
-
 /** Registers it until its connection or its response ends: one connection has many responses, one after the other. */
-function register(entries: Map<Socket, Entry>, entry: Entry, forgotten: () => unknown): void {
+function register(entries: Map<Socket, Entry>, entry: Entry): void {
   const { socket, response } = entry
   entries.set(socket, entry)
   entry.forget = () => {
     socket.off('close', entry.forget)
     response?.off('finish', entry.forget)
     if (entries.get(socket) === entry) entries.delete(socket) // a request pipelined behind it may have taken its slot
-    forgotten()
   }
   socket.once('close', entry.forget)
   response?.once('finish', entry.forget)
@@ -157,7 +110,7 @@ function makeEntry(request: IncomingMessage, { ws, response, state }: CarryOptio
     response: response ?? null,
     state: state ?? nothing,
     readAtStart: null,
-    passesOn: response === undefined ? () => true : stream.watchWrites(response),
+    passesOn: response === undefined ? () => true : watchWrites(response),
     stays: null,
     forget: () => {},
   }
@@ -166,25 +119,4 @@ function makeEntry(request: IncomingMessage, { ws, response, state }: CarryOptio
   if (request.readableEnded || (length === '0' && coding === undefined)) note()
   else request.once('end', note)
   return entry
-}
-
-/** The head of the request that began it, as the client may have written it, without the headers of a body. */
-export function headOf(request: IncomingMessage): string {
-  const { method = 'GET', url = '/', httpVersion, rawHeaders } = request
-  // a router that is mounted on a path removes that path from `url` while its handlers run (Connect, Express)
-  const { originalUrl } = request as { originalUrl?: unknown }
-  const lines = [`${method} ${typeof originalUrl === 'string' ? originalUrl : url} HTTP/${httpVersion}`]
-  for (let at = 0; at + 1 < rawHeaders.length; at += 2) {
-    const name = rawHeaders[at] ?? ''
-    if (!OF_THE_BODY.test(name)) lines.push(`${name}: ${rawHeaders[at + 1] ?? ''}`)
-  }
-  return `${lines.join('\r\n')}\r\n\r\n`
-}
-
-function send({ ws, response }: Entry, data: string | Buffer | null): void {
-  if (ws !== null && data !== null) ws.send(data)
-  // writing to a response that has ended or was destroyed would raise an unhandled error
-  if (response === null || response.writableEnded || response.destroyed) return
-  if (data === null) response.end()
-  else response.write(data)
 }

@@ -2,7 +2,7 @@
 // reconnects. Must hold: the frame goes between two frames of the library, or not at all. RFC 6455, 5.2 and 5.5.1.
 
 import type { Socket } from 'node:net'
-import { isUpgraded } from '../../sockets/internals.ts'
+import { isUpgraded } from '../../sockets/internals-moving.ts'
 import type { Listener } from '../../sockets/listeners.ts'
 import type { Carries } from './carry.ts'
 import { isWebSocket } from './upgrades.ts'

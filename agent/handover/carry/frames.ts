@@ -3,7 +3,8 @@
 
 import type { Socket } from 'node:net'
 import { DEFLATE, type PrivateWebSocket, type Receiver, type WebSocketLike } from './websocket.ts'
-import { callBack, valuesOf } from './writes.ts'
+import { valuesOf } from './stream.ts'
+import { callBack } from './writes.ts'
 
 const OPEN = 1
 /** Receiver._state: what it reads next */

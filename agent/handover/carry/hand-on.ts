@@ -1,16 +1,48 @@
-// Gives a registered connection to the successor. Loaded when a handover begins; `carry.ts` keeps what authors register.
+// Gives a registered connection to the successor. Loaded with the first one that an author registers; `carry.ts` keeps them.
 // Must hold: a connection is given whole, in one tick, between two messages; or it stays.
 
+import type { IncomingMessage, ServerResponse } from 'node:http'
+import type { Socket } from 'node:net'
 import { reasonOf } from '../../words/errors.ts'
 import type { CarryMessage } from '../../words/wire.ts'
-import { descriptorOf, isHalfRead, isWritten, letGoOf, responseHead, stopReading } from '../../sockets/internals.ts'
-import { type Entry, headOf } from './carry.ts'
+import { descriptorOf, isHalfRead, letGoOf, responseHead, stopReading } from '../../sockets/internals-moving.ts'
+import { isWritten } from '../../sockets/internals.ts'
 import * as stream from './stream.ts'
 import * as frames from './frames.ts'
+import { type WebSocketLike, whyNotCarried } from './websocket.ts'
+
+/** A connection that an author has registered. */
+export interface Entry {
+  readonly kind: 'websocket' | 'stream'
+  readonly socket: Socket
+  readonly request: IncomingMessage
+  readonly ws: WebSocketLike | null
+  readonly response: ServerResponse | null
+  state: () => unknown
+  /** bytes that had been read when the request was complete; more means that another request came behind it */
+  readAtStart: number | null
+  /** whether everything that was written to a response reached the connection at once; see `watchWrites` */
+  passesOn(): boolean
+  /** why it stays in this process to its end, found on the attempt to hand it on; null: it does not */
+  stays: string | null
+  /** removes it from `entries()` */
+  forget(): void
+}
 
 export const STATE_MAX_BYTES = 64 * 1024
 /** of a message that has not wholly arrived */
 export const UNREAD_MAX_BYTES = 16 * 1024 * 1024
+const HEAD_MAX_BYTES = 64 * 1024
+/** headers that belong to a body that has arrived already */
+const OF_THE_BODY = /^(content-length|transfer-encoding|expect)$/i
+
+/** Why it can never be carried, for people; null if it can, or if waiting may help. */
+export function whyNever({ ws, response, request, stays }: Entry): string | null {
+  if (stays !== null) return stays
+  if (headOf(request).length > HEAD_MAX_BYTES) return `its request has more than ${HEAD_MAX_BYTES} bytes`
+  if (ws !== null) return whyNotCarried(ws)
+  return response === null ? null : stream.whyBodyStays(response)
+}
 
 /** Whether the connection is between two messages right now. */
 export function isCalm(entry: Entry): boolean {
@@ -102,4 +134,17 @@ function stateOf(state: () => unknown): unknown {
     throw new Error(`expected a state of at most ${STATE_MAX_BYTES} bytes, got ${Buffer.byteLength(text)}`)
   }
   return text === undefined ? undefined : (JSON.parse(text) as unknown)
+}
+
+/** The head of the request that began it, as the client may have written it, without the headers of a body. */
+function headOf(request: IncomingMessage): string {
+  const { method = 'GET', url = '/', httpVersion, rawHeaders } = request
+  // a router that is mounted on a path removes that path from `url` while its handlers run (Connect, Express)
+  const { originalUrl } = request as { originalUrl?: unknown }
+  const lines = [`${method} ${typeof originalUrl === 'string' ? originalUrl : url} HTTP/${httpVersion}`]
+  for (let at = 0; at + 1 < rawHeaders.length; at += 2) {
+    const name = rawHeaders[at] ?? ''
+    if (!OF_THE_BODY.test(name)) lines.push(`${name}: ${rawHeaders[at + 1] ?? ''}`)
+  }
+  return `${lines.join('\r\n')}\r\n\r\n`
 }

@@ -5,8 +5,9 @@
 
 import { Socket } from 'node:net'
 import type { Server } from 'node:net'
-import type { Carries } from './carry.ts'
-import { adopt, breakOff } from '../../sockets/internals.ts'
+import type { Arrival, Carries } from './carry.ts'
+import type { Entry } from './hand-on.ts'
+import { adopt, breakOff } from '../../sockets/internals-moving.ts'
 import type { CarryMessage } from '../../words/wire.ts'
 import { framingIn, statusIn, whyNotGoneOnWith } from './stream.ts'
 import { agreementIn } from './frames.ts'
@@ -15,6 +16,8 @@ import { callBack } from './writes.ts'
 /** how long an author's handler may take to answer the repeated request */
 const ANSWER_MS = 10_000
 const HEAD_MAX_BYTES = 64 * 1024
+/** of what the predecessor sends before this process's handler has registered the connection */
+const LATE_MAX_BYTES = 16 * 1024 * 1024
 /** a close frame with 1012, service restart (RFC 6455, 5.5.1; IANA's registry) */
 const SERVICE_RESTART = Buffer.from([0x88, 2, 1012 >> 8, 1012 & 255])
 const END_OF_HEAD = Buffer.from('\r\n\r\n')
@@ -23,6 +26,8 @@ export interface Replay {
   /** null if the connection goes on; else why it was closed */
   answer: Promise<string | null>
   closed: Promise<void>
+  /** what the predecessor's author has sent since; null: the author has ended the response */
+  late(data: string | Buffer | null): void
   /** ends the connection in a way that its client notices */
   cut(): void
 }
@@ -55,10 +60,11 @@ export function replay(server: Server, fd: number, message: CarryMessage, carrie
     })
   })
   socket.on('error', () => {}) // a client that hangs up now is not an error of the service
-  carries.expect(socket, message, refuse)
+  const { late, begins } = makeLate(refuse)
+  carries.expect(socket, { state: message.state, begins })
   adopt(server, socket, null)
   socket.unshift(Buffer.concat([Buffer.from(message.request, 'latin1'), Buffer.from(message.unread, 'base64')]))
-  return { answer: promise, closed, cut: () => refuse('a part of it was lost') }
+  return { answer: promise, closed, late, cut: () => refuse('a part of it was lost') }
 }
 
 /** Breaks the connection off if its body is framed by the end of the connection: a plain end would make the body seem whole. */
@@ -110,4 +116,33 @@ function swallowHead(socket: Socket, heard: (head: string) => void): () => void 
   socket.write = write
   socket.end = end
   return stop
+}
+
+/** Keeps what the predecessor's author sends until this process's author has registered the connection. */
+function makeLate(refuse: (why: string) => void): Pick<Replay, 'late'> & Pick<Arrival, 'begins'> {
+  const waiting: (string | Buffer | null)[] = []
+  let bytes = 0
+  let target: Entry | null = null
+  return {
+    late(data) {
+      if (target !== null) return send(target, data)
+      waiting.push(data)
+      bytes += (data?.length ?? 0) + 64 // overhead of one entry
+      if (bytes > LATE_MAX_BYTES) refuse(`more than ${LATE_MAX_BYTES} bytes came before its handler`)
+    },
+    begins(entry) {
+      // this process does not count the bytes that the predecessor has sent of the body
+      if (entry.response !== null) entry.response.strictContentLength = false
+      target = entry
+      for (const data of waiting.splice(0)) send(entry, data)
+    },
+  }
+}
+
+function send({ ws, response }: Entry, data: string | Buffer | null): void {
+  if (ws !== null && data !== null) ws.send(data)
+  // writing to a response that has ended or was destroyed would raise an unhandled error
+  if (response === null || response.writableEnded || response.destroyed) return
+  if (data === null) response.end()
+  else response.write(data)
 }

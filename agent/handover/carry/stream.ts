@@ -3,10 +3,11 @@
 // a response is never carried.
 // Must hold: every byte that was written to a carried response has left, as it was written.
 
-import { ServerResponse } from 'node:http'
+import type { ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
-import { divertBody, hasTrailers, isHeadSent, responseHead, responseOf } from '../../sockets/internals.ts'
-import { callBack, valuesOf } from './writes.ts'
+import { divertBody, hasTrailers, isHeadSent, responseHead } from '../../sockets/internals-moving.ts'
+import { responseOf } from '../../sockets/internals.ts'
+import { sizeOfWrite, callBack, encodingIn } from './writes.ts'
 
 /** Why this response can never be carried, for people; null if it can, or while its head is unknown. */
 export function whyBodyStays(response: ServerResponse): string | null {
@@ -23,6 +24,11 @@ export function whyNotGoneOnWith(head: string): string | null {
   const [transfer] = valuesOf(head, 'transfer-encoding').filter((value) => !/^chunked$/i.test(value))
   if (transfer !== undefined) return `its transfer is encoded (${transfer})`
   return valuesOf(head, 'trailer').length > 0 ? 'trailers come behind its body' : null
+}
+
+/** The values of the headers of this name, in the text of a head. */
+export function valuesOf(head: string, name: string): string[] {
+  return [...head.matchAll(new RegExp(`^${name}:[ \\t]*(.*?)[ \\t]*$`, 'gim'))].map(([, value = '']) => value.trim())
 }
 
 /** Whether the head has left, and everything that was written to the body. */
@@ -59,25 +65,6 @@ export function statusIn(head: string): number | null {
   return status === undefined ? null : Number(status)
 }
 
-/**
- * Checks each write from now on: middleware may wrap `response.write` and keep the data, to compress it or to send it in one piece.
- * The returned function says whether everything that was written so far reached the response at once.
- */
-export function watchWrites(response: ServerResponse): () => boolean {
-  const isBare = () => response.write === ServerResponse.prototype.write
-  if (isBare()) return isBare
-  const around = response.write
-  let keeps = false
-  const watched = ((...args: Parameters<typeof around>) => {
-    const before = response.writableLength
-    const isTaken = Reflect.apply(around, response, args)
-    if (response.writableLength - before < bytesOf(args[0], args[1])) keeps = true
-    return isTaken
-  }) as typeof around
-  response.write = watched
-  return () => !keeps && (response.write === watched || isBare())
-}
-
 /** Whether a stream is piped into it: what that stream writes would land in the middle of what the successor sends. */
 export function isPipedInto(response: ServerResponse): boolean {
   // `pipeline` of an async generator and a web stream wait for `drain`; others listen for `unpipe`
@@ -87,7 +74,7 @@ export function isPipedInto(response: ServerResponse): boolean {
 /** From now on `forward` gets what the author writes, and null when the author has ended the response. */
 export function letGoOfBody(response: ServerResponse, forward: (data: string | Buffer | null) => void): void {
   const pass = (data: unknown, coding: unknown) => {
-    if (bytesOf(data, coding) === 0) return
+    if (sizeOfWrite(data, coding) === 0) return
     const isText = typeof data === 'string' && (encodingIn(coding) === 'utf8' || encodingIn(coding) === 'utf-8')
     forward(isText ? data : asBuffer(data, coding))
   }
@@ -106,17 +93,8 @@ export function letGoOfBody(response: ServerResponse, forward: (data: string | B
   divertBody(response, pass, () => forward(null))
 }
 
-function bytesOf(data: unknown, coding: unknown): number {
-  if (typeof data === 'string') return Buffer.byteLength(data, encodingIn(coding))
-  return data instanceof Uint8Array ? data.byteLength : 0
-}
-
 function asBuffer(data: unknown, coding: unknown): Buffer {
   if (typeof data === 'string') return Buffer.from(data, encodingIn(coding))
   const { buffer, byteOffset, byteLength } = data as Uint8Array
   return Buffer.from(buffer, byteOffset, byteLength)
-}
-
-function encodingIn(coding: unknown): BufferEncoding {
-  return typeof coding === 'string' && Buffer.isEncoding(coding) ? (coding.toLowerCase() as BufferEncoding) : 'utf8'
 }

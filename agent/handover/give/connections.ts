@@ -9,12 +9,13 @@ import type { Socket } from 'node:net'
 import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promises'
 import { askToClose } from '../../sockets/closing.ts'
 import { reasonOf } from '../../words/errors.ts'
-import { type Carries, type Entry, whyNever } from '../carry/carry.ts'
+import type { Carries } from '../carry/carry.ts'
 import { endWebSocket, followWebSockets, REASON, SERVICE_RESTART, whenOut } from '../carry/close-frame.ts'
-import { calmDown, isCalm, wakeUp, whyNotCalm } from '../carry/hand-on.ts'
+import { calmDown, type Entry, isCalm, wakeUp, whyNever, whyNotCalm } from '../carry/hand-on.ts'
 import type { HandoverReport } from '../../words/state.ts'
 import type { Giving } from './giving.ts'
-import { breakOff, bytesMoved, idleConnections, isQuiet, responseOf } from '../../sockets/internals.ts'
+import { breakOff, bytesMoved, idleConnections } from '../../sockets/internals-moving.ts'
+import { isQuiet, responseOf } from '../../sockets/internals.ts'
 import { DESCRIPTORS_MAX } from '../../sockets/packets.ts'
 import { framingOf, isOfEvents } from '../carry/stream.ts'
 import { isEndless, isNamedEndless } from './endless.ts'
@@ -35,6 +36,9 @@ const PAUSE_MS = [1, 2, 5, 10, 20, 50] as const
 const [CARRIED_AT_ONCE, CALM_MS] = [32, 500]
 /** how long a client may take to end a connection that is cut, and how many such periods it gets while bytes still move */
 const [CLOSING_MS, CLOSING_TURNS] = [1000, 4]
+/** how long the clients of ended connections may take to agree, and to read what was written to them before */
+export const AGREE_MS = 250
+const READ_MS = 1000
 /** how long the connections of a server that is not HTTP may take to end after `onDrain` */
 export const PLAIN_MS = 1000
 /** a response that moves no byte for this long is silent */
@@ -135,6 +139,11 @@ export function cut(socket: Socket, carries: Carries, report: Ends): void {
   entry.ws.resume()
   entry.ws.close(SERVICE_RESTART, REASON)
   whenOut(socket, (...args) => Reflect.apply(socket.write, socket, args), comesBack)
+}
+
+/** Whether the end of a connection, `sinceMs` ago, is waited for. */
+export function mayStillAgree({ destroyed, writableLength }: Socket, sinceMs: number): boolean {
+  return !destroyed && sinceMs < (writableLength > 0 ? READ_MS : AGREE_MS)
 }
 
 /** Destroys a connection whose client does not read or does not agree to end. A client that still reads gets more time. */

@@ -22,10 +22,10 @@ import {
   idleTimeLeft,
   isUpgraded,
   readOn,
-  responseOf,
   stopReading,
   streamsOf,
-} from '../../sockets/internals.ts'
+} from '../../sockets/internals-moving.ts'
+import { responseOf } from '../../sockets/internals.ts'
 import { type Listener, uptimeMs } from '../../sockets/listeners.ts'
 import { hasUnread } from '../../sockets/packets.ts'
 import { shutDoor } from '../../sockets/shut-door.ts'
@@ -33,7 +33,7 @@ import type { Carries } from '../carry/carry.ts'
 import { followWebSockets } from '../carry/close-frame.ts'
 import { isOfEvents } from '../carry/stream.ts'
 import { isWebSocket } from '../carry/upgrades.ts'
-import { cut, PLAIN_MS } from './connections.ts'
+import { cut, mayStillAgree, PLAIN_MS } from './connections.ts'
 import { isEndless } from './endless.ts'
 import { followEvents, isKnown, mayEndNow } from './events.ts'
 
@@ -77,8 +77,6 @@ const NEVER_ASKED_MS = 2000
  */
 const [ASKED_HELD_MS, ASKED_MS] = [5000, 300]
 const LOOK_EVERY_MS = 10
-/** how long the clients of ended connections may take to agree, and to read what was written to them before */
-const [CLOSING_MS, WRITING_MS] = [250, 1000]
 
 export function bidFarewell(options: FarewellOptions): Farewell {
   const { listeners, carries, isHeld } = options
@@ -131,7 +129,7 @@ export function bidFarewell(options: FarewellOptions): Farewell {
           endNow(endlessOf(listener, carries), state)
           endStreams(listener, state)
           endIdle(listener, state)
-          if (!listener.isHttp && uptimeMs() - began >= PLAIN_MS) endPlain(listener, state)
+          if (!listener.isHttp && uptimeMs() - began >= PLAIN_MS) endNow([...listener.sockets], state, 'cut')
         }
         if (left().length === 0 || uptimeMs() >= until) break
       }
@@ -154,16 +152,19 @@ interface State {
 
 function isAwaited(socket: Socket, { endedAt }: State): boolean {
   const at = endedAt.get(socket)
-  if (at === undefined) return !socket.destroyed
-  return !socket.destroyed && uptimeMs() - at < (socket.writableLength > 0 ? WRITING_MS : CLOSING_MS)
+  return at === undefined ? !socket.destroyed : mayStillAgree(socket, uptimeMs() - at)
 }
 
 /** Each that may end now: a stream may not inside of an event. */
-function endNow(sockets: readonly Socket[], { carries, endedAt, parted }: State): void {
+function endNow(
+  sockets: readonly Socket[],
+  { carries, endedAt, parted }: State,
+  counts: 'ended' | 'cut' = 'ended',
+): void {
   for (const socket of sockets) {
     if (endedAt.has(socket) || socket.destroyed || !streamOn(socket).every(mayEndNow)) continue
     endedAt.set(socket, uptimeMs())
-    parted.ended++
+    parted[counts]++
     cut(socket, carries, { ended: 0, cut: 0 })
   }
 }
@@ -199,15 +200,6 @@ function endIdle(listener: Listener, state: State): void {
   }
   if (!listener.movable && now - since >= NEVER_ASKED_MS && 'closeIdleConnections' in listener.server)
     HttpServer.prototype.closeIdleConnections.call(listener.server as HttpServer)
-}
-
-function endPlain({ sockets }: Listener, { carries, endedAt, parted }: State): void {
-  for (const socket of sockets) {
-    if (endedAt.has(socket) || socket.destroyed) continue
-    endedAt.set(socket, uptimeMs())
-    parted.cut++
-    cut(socket, carries, { ended: 0, cut: 0 })
-  }
 }
 
 /** From now on sees where its WebSockets are between two frames, and its streams between two events. */

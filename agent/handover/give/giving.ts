@@ -4,9 +4,8 @@
 
 import { Socket } from 'node:net'
 import type { HandoverReport } from '../../words/state.ts'
-import type { Entry } from '../carry/carry.ts'
-import { handOn } from '../carry/hand-on.ts'
-import { adopt, descriptorOf, idleTimeLeft, readOn, stopReading } from '../../sockets/internals.ts'
+import { type Entry, handOn } from '../carry/hand-on.ts'
+import { adopt, descriptorOf, idleTimeLeft, readOn, stopReading } from '../../sockets/internals-moving.ts'
 import { type About, type Kept, makeKept } from './kept.ts'
 import type { Listener } from '../../sockets/listeners.ts'
 import { type Given, NOT_ARRIVED, type ToPredecessor } from '../../words/wire.ts'

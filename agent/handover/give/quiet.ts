@@ -8,13 +8,14 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import type { Busy } from '../../words/bounds.ts'
 import type { HandoverReport } from '../../words/state.ts'
 import { askToClose } from '../../sockets/closing.ts'
-import { descriptorOf, isUpgraded, responseOf } from '../../sockets/internals.ts'
+import { descriptorOf, isUpgraded } from '../../sockets/internals-moving.ts'
+import { responseOf } from '../../sockets/internals.ts'
 import { type Listener, stopAccepting, uptimeMs } from '../../sockets/listeners.ts'
 import { DESCRIPTORS_MAX } from '../../sockets/packets.ts'
 import { listenAgain } from '../../sockets/spare.ts'
 import type { Carries } from '../carry/carry.ts'
 import { followWebSockets } from '../carry/close-frame.ts'
-import { cut, makeCarrier, moveIdle, moveWhenAnswered } from './connections.ts'
+import { AGREE_MS, cut, makeCarrier, mayStillAgree, moveIdle, moveWhenAnswered } from './connections.ts'
 import { isEndless } from './endless.ts'
 import type { Giving } from './giving.ts'
 
@@ -27,8 +28,6 @@ const AGAIN_MS = 10_000
 const NEW_MS = 1000
 /** how long registered connections may take to reach a point between two messages */
 const CARRY_MS = 1000
-/** how long the clients of closed connections may take to agree, and to read what was written to them before */
-const [CLOSING_MS, WRITING_MS] = [250, 1000]
 
 export interface QuietOptions {
   listeners: readonly Listener[]
@@ -108,9 +107,7 @@ export async function settle(options: QuietOptions): Promise<void> {
   for (const socket of left) cut(socket, carries, report)
   // The close frame, or the end of the connection, must reach the client: if this process exits with unread bytes, the kernel drops it.
   const began = performance.now()
-  const isAwaited = ({ destroyed, writableLength }: Socket) =>
-    !destroyed && performance.now() - began < (writableLength > 0 ? WRITING_MS : CLOSING_MS)
-  while (left.some(isAwaited)) await sleep(LOOK_EVERY_MS)
+  while (left.some((socket) => mayStillAgree(socket, performance.now() - began))) await sleep(LOOK_EVERY_MS)
   await leaveEnding(left, options)
 }
 
@@ -123,7 +120,7 @@ async function leaveEnding(left: readonly Socket[], { keepEnding, signal }: Quie
     .filter((socket) => isUpgraded(socket) && socket.writable)
     .map(descriptorOf)
     .filter((fd) => fd !== null)
-  const until = performance.now() + CLOSING_MS
+  const until = performance.now() + AGREE_MS
   for (let from = 0; from < descriptors.length && performance.now() < until && !signal.aborted;) {
     if (keepEnding(descriptors.slice(from, from + DESCRIPTORS_MAX))) from += DESCRIPTORS_MAX
     else await sleep(LOOK_EVERY_MS)

@@ -11,7 +11,7 @@ import { isAlive } from '../../sockets/process.ts'
 import type { Carries } from '../carry/carry.ts'
 import { type Channel, channelOver } from '../channel.ts'
 import { ALIVE_EVERY_MS, type Heartbeat, lifeOf, watch } from '../heartbeat.ts'
-import { descriptorOf } from '../../sockets/internals.ts'
+import { descriptorOf } from '../../sockets/internals-moving.ts'
 import { forgetLastWords } from '../../disk/kept-words.ts'
 import type { ManagedInstall } from '../../disk/managed-install.ts'
 import { tellThrough } from '../last-words.ts'
@@ -42,8 +42,8 @@ export interface ConductorOptions {
   tag: string
   carries: Carries
   log: Log
-  /** null: this is not a managed install */
-  install: ManagedInstall | null
+  /** opens this process's install; null: it is not a managed one */
+  install: { open(): Promise<ManagedInstall> } | null
   /** starts the work that only one process may do */
   takeTurn(): Promise<void>
   /** called once the conductor knows that this process cannot listen */
@@ -311,7 +311,9 @@ function receive(
 
 /** Whether this process could make the next update. */
 async function ability({ install }: ConductorOptions): Promise<Ability> {
-  return install === null ? UNMANAGED : await (await import('../../update/could-update.ts')).couldUpdate(install)
+  if (install === null) return UNMANAGED
+  const [{ couldUpdate }, opened] = await Promise.all([import('../../update/could-update.ts'), install.open()])
+  return await couldUpdate(opened)
 }
 
 type Predecessor = Inheritance['predecessor']

@@ -4,11 +4,11 @@
 
 import { Socket } from 'node:net'
 import type { Carries } from '../carry/carry.ts'
-import { adopt } from '../../sockets/internals.ts'
+import { adopt } from '../../sockets/internals-moving.ts'
 import type { Listener } from '../../sockets/listeners.ts'
 import { NOT_ARRIVED, type ToPredecessor, type ToSuccessor } from '../../words/wire.ts'
 import { closeDescriptor } from '../../sockets/libc.ts'
-import { replay } from '../carry/replay.ts'
+import { type Replay, replay } from '../carry/replay.ts'
 import { took } from '../moments.ts'
 
 export interface Taking {
@@ -24,7 +24,7 @@ export function makeTaking(
   tell: (message: ToPredecessor) => unknown,
 ): Taking {
   const named = (key: string) => listeners.find((listener) => listener.key === key)
-  const cuts = new Map<number, () => void>()
+  const replays = new Map<number, Replay>()
   let ended: number[] = []
   const end = (id: number) => {
     if (ended.length === 0) {
@@ -60,17 +60,17 @@ export function makeTaking(
         if (fd !== undefined) closeDescriptor(fd)
         return void tell({ type: 'carried', id, refused: NOT_ARRIVED })
       }
-      const { answer, closed, cut } = replay(listener.server, fd, message, carries)
-      cuts.set(id, cut)
-      void answer.then((refused) => tell({ type: 'carried', id, refused }))
-      void closed.then(() => {
-        cuts.delete(id)
+      const replayed = replay(listener.server, fd, message, carries)
+      replays.set(id, replayed)
+      void replayed.answer.then((refused) => tell({ type: 'carried', id, refused }))
+      void replayed.closed.then(() => {
+        replays.delete(id)
         end(id)
       })
     },
-    spoilt: (id) => cuts.get(id)?.(),
+    spoilt: (id) => replays.get(id)?.cut(),
     late: ({ id, text, base64 }) => {
-      carries.late(id, base64 === undefined ? (text ?? null) : Buffer.from(base64, 'base64'))
+      replays.get(id)?.late(base64 === undefined ? (text ?? null) : Buffer.from(base64, 'base64'))
     },
   }
 }

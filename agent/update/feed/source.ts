@@ -5,7 +5,7 @@ import { constants, open, readdir } from 'node:fs/promises'
 import { join } from 'node:path'
 import { addAbortSignal } from 'node:stream'
 import { fileURLToPath, pathToFileURL } from 'node:url'
-import { BatonError, reasonOf } from '../../words/errors.ts'
+import { BatonError, codeOf, reasonOf } from '../../words/errors.ts'
 import type { ErrorCode } from '../../words/errors.ts'
 import { isTag } from '../../words/release.ts'
 import type { Bytes, Tag } from '../../words/release.ts'
@@ -170,7 +170,7 @@ async function openRegular(path: string, failure: ErrorCode) {
     const { ino, size, mtimeNs } = stats
     return { file, size: Number(size), validator: `${ino}-${size}-${mtimeNs}` }
   } catch (error) {
-    if (error instanceof Error && 'code' in error && (error.code === 'ENOENT' || error.code === 'ENOTDIR')) return null
+    if (['ENOENT', 'ENOTDIR'].includes(codeOf(error))) return null
     throw new BatonError(failure, `reading \`${path}\`: ${reasonOf(error)}`, { cause: error })
   }
 }

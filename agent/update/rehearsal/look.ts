@@ -3,7 +3,7 @@
 import type { DatabaseSync } from 'node:sqlite'
 import { reasonOf } from '../../words/errors.ts'
 import type { ColumnShape, Schema } from './schema-difference.ts'
-import { type RowValues, valuesIn } from './values.ts'
+import { quotedName, type RowValues, valuesIn } from './values.ts'
 
 export interface CopyLook {
   schema: Schema
@@ -116,12 +116,12 @@ function schemaIn(database: DatabaseSync): Schema {
 const MARKS = ['application_id', 'encoding'] as const
 
 function parentsOf(database: DatabaseSync, table: string): { table: string; onDelete: string }[] {
-  const keys = orElse([], () => all(database, `PRAGMA foreign_key_list(${quote(table)})`))
+  const keys = orElse([], () => all(database, `PRAGMA foreign_key_list(${quotedName(table)})`))
   return keys.map((key) => ({ table: String(key['table']), onDelete: String(key['on_delete']).toUpperCase() }))
 }
 
 function columnsOf(database: DatabaseSync, table: string): ColumnShape[] {
-  const columns = orElse([], () => all(database, `PRAGMA table_xinfo(${quote(table)})`))
+  const columns = orElse([], () => all(database, `PRAGMA table_xinfo(${quotedName(table)})`))
   return columns.map((column) => ({
     name: String(column['name']),
     type: String(column['type']).toUpperCase(),
@@ -146,7 +146,7 @@ function rowsIn(database: DatabaseSync): Record<string, number> {
   return Object.fromEntries(
     tablesIn(database).flatMap(({ name }) => {
       return orElse<[string, number][]>([], () => [
-        [name, Number(all(database, `SELECT count(*) AS n FROM ${quote(name)}`)[0]?.['n'])],
+        [name, Number(all(database, `SELECT count(*) AS n FROM ${quotedName(name)}`)[0]?.['n'])],
       ])
     }),
   )
@@ -177,8 +177,4 @@ const SQLITE_ERROR = 1
 
 function text(value: unknown): string {
   return typeof value === 'string' ? value : JSON.stringify(value)
-}
-
-function quote(name: string): string {
-  return `"${name.replaceAll('"', '""')}"`
 }

@@ -20,7 +20,7 @@ import { once } from 'node:events'
 import { connect, type Socket } from 'node:net'
 import { basename, dirname, join } from 'node:path'
 import { readRehearse } from '../../disk/copy-database.ts'
-import { ROOM_BYTES } from '../../disk/disk.ts'
+import { ROOM_BYTES } from '../../disk/reserve.ts'
 import { askHere } from '../../sockets/local-request.ts'
 import { memoryKills } from '../../sockets/memory.ts'
 import { KILLED_FOR_MEMORY } from '../../words/blame.ts'
@@ -31,7 +31,7 @@ import { ownDatabase, ownExecutable, ownRelease } from '../../own.ts'
 import { reasonOf } from '../../words/errors.ts'
 import type { Rehearse, RehearseRequest } from '../../words/rehearsal.ts'
 import { freePort, type Started, startProgram } from '../started.ts'
-import { standAlone } from '../../sockets/libc.ts'
+import { standAlone } from '../../sockets/libc-later.ts'
 import {
   type CageRequest,
   REHEARSAL_FOLDER,

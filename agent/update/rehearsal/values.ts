@@ -87,11 +87,11 @@ export function whyValuesChanged(changed: Changed, itself: Changed): string | nu
 function tableValues(database: DatabaseSync, table: TableOfRows, endMs: number): TableValues | null {
   const { name, columns, key } = table
   const rows = new Map<string, Uint32Array>()
-  const selected = columns.map((column, at) => `${quote(column)} AS c${at}`)
+  const selected = columns.map((column, at) => `${quotedName(column)} AS c${at}`)
   const isKey = columns.map((column) => key.includes(column))
   const read = (order: string, isNumbered: boolean): boolean => {
     const statement = database.prepare(
-      `SELECT ${[...(isNumbered ? ['_rowid_ AS n'] : []), ...selected].join(', ')} FROM ${quote(name)} ORDER BY ${order} LIMIT ${ROWS_MAX}`,
+      `SELECT ${[...(isNumbered ? ['_rowid_ AS n'] : []), ...selected].join(', ')} FROM ${quotedName(name)} ORDER BY ${order} LIMIT ${ROWS_MAX}`,
     )
     statement.setReadBigInts(true)
     let count = 0
@@ -110,7 +110,7 @@ function tableValues(database: DatabaseSync, table: TableOfRows, endMs: number):
   }
   for (const [order, isNumbered] of [
     ['_rowid_', true],
-    [key.map(quote).join(', '), false],
+    [key.map(quotedName).join(', '), false],
   ] as const) {
     if (order === '') continue
     rows.clear()
@@ -155,6 +155,7 @@ function digest(value: unknown): number {
   return Number.parseInt(hash('sha1', bytes, 'hex').slice(0, 8), 16)
 }
 
-function quote(name: string): string {
+/** For SQL. */
+export function quotedName(name: string): string {
   return `"${name.replaceAll('"', '""')}"`
 }

@@ -7,7 +7,7 @@ import { readSmall } from '../../disk/disk.ts'
 import { join } from 'node:path'
 import type { ManagedInstall } from '../../disk/managed-install.ts'
 import { updateDirectory } from '../../disk/places.ts'
-import { BatonError } from '../../words/errors.ts'
+import { BatonError, codeOf } from '../../words/errors.ts'
 import type { PolicyFile } from '../../words/schedule.ts'
 import { isObject, parsedJson, quoted } from '../../words/untrusted.ts'
 import { operatorsUpdate } from '../operator.ts'
@@ -77,7 +77,7 @@ async function readOwn(install: Ruled): Promise<unknown> {
     const text = await readSmall(ownPath(install), OWN_MAX_BYTES)
     return text === null ? null : parsedJson(text)
   } catch (cause) {
-    return cause instanceof Error && 'code' in cause && cause.code === 'ENOENT' ? {} : null
+    return codeOf(cause) === 'ENOENT' ? {} : null
   }
 }
 

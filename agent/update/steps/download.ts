@@ -11,8 +11,9 @@ import type { Transform } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
 import { setTimeout as sleep } from 'node:timers/promises'
 import zlib from 'node:zlib' // not by name: a Node without zstd loads this file too
-import { type Disk, mebibytes, ROOM_BYTES, roomIn } from '../../disk/disk.ts'
-import { BatonError, reasonOf } from '../../words/errors.ts'
+import { type Disk, mebibytes } from '../../disk/disk.ts'
+import { ROOM_BYTES, roomIn } from '../../disk/reserve.ts'
+import { BatonError, codeOf, reasonOf } from '../../words/errors.ts'
 import { EXECUTABLE_MAX_BYTES } from '../trust/release-texts.ts'
 import type { Asset, Bytes, Delta, Feed, Release } from '../../words/release.ts'
 import { assertRoom, type Need, needsOfAsset } from '../../disk/room.ts'
@@ -366,7 +367,7 @@ function asError(error: unknown): Error {
 
 /** zlib's own codes: `Z_DATA_ERROR`, `ZSTD_error_checksum_wrong`, … */
 function isDecompressors(error: unknown): boolean {
-  return error instanceof Error && 'code' in error && /^Z(STD)?_/.test(String(error.code))
+  return /^Z(STD)?_/.test(codeOf(error))
 }
 
 async function writeWhole(file: FileHandle, chunk: Uint8Array): Promise<void> {

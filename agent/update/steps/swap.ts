@@ -14,7 +14,7 @@
 
 import { type Disk, exists, sameFile } from '../../disk/disk.ts'
 import { asBatonError, BatonError } from '../../words/errors.ts'
-import { ownCommand } from '../../own.ts'
+import { ownCommand } from '../own-command.ts'
 import type { Places } from '../../disk/places.ts'
 import type { Release } from '../../words/release.ts'
 import type { Decision, InPlace } from '../decide.ts'

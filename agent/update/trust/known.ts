@@ -4,7 +4,7 @@
 import { join } from 'node:path'
 import { type Disk, readSmall } from '../../disk/disk.ts'
 import { updateDirectory } from '../../disk/places.ts'
-import { BatonError, reasonOf } from '../../words/errors.ts'
+import { BatonError, codeOf, reasonOf } from '../../words/errors.ts'
 import { ROLES } from './form.ts'
 import type { Role } from './form.ts'
 import { sha256Of } from './release-texts.ts'
@@ -43,7 +43,7 @@ export function knownStore(disk: Disk, stateDirectory: string | null, anchor: st
       const text = await readSmall(path, MAX_BYTES)
       return text === null ? null : parseKnown(text)
     } catch (error) {
-      if (error instanceof Error && 'code' in error && error.code === 'ENOENT') return null
+      if (codeOf(error) === 'ENOENT') return null
       throw new BatonError('unexpected', `reading ${path}: ${reasonOf(error)}`, { cause: error })
     }
   }
