@@ -65,8 +65,7 @@ export async function embed(options: EmbedOptions = {}): Promise<Agent> {
   if (inheritance === null) allowLongStart(settings.update.readyMs)
   const store = storeKeeper({
     warn,
-    missed: (keys) =>
-      void import('./handover/unclaimed.ts').then(({ endIfMissed }) => endIfMissed(keys, serving.listeners)),
+    missed: (keys) => void import('./serving-later.ts').then(({ endIfMissed }) => endIfMissed(keys, serving.listeners)),
   })
   const instance = newInstance(tag)
   const executable = settings.executable === undefined ? ownExecutable() : settings.executable

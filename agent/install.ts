@@ -59,7 +59,15 @@ export { refuseNewerSchema, snapshotFor } from './update/own-data.ts'
 export { knownRehearsal, refuseIrreversible, rehearse } from './update/rehearsal/rehearse.ts'
 export { sweep } from './update/ending.ts'
 export { rescue } from './update/rescue.ts'
-export { assertRoom, type Need, needsBeside, needsOfAsset, needsOfExecutable, roomFor } from './disk/room.ts'
+export {
+  assertRoom,
+  assertWritable,
+  type Need,
+  needsBeside,
+  needsOfAsset,
+  needsOfExecutable,
+  roomFor,
+} from './disk/room.ts'
 export { USUAL_START_MS } from './sockets/systemd.ts'
 export { UPDATE_BOUNDS } from './words/bounds.ts'
 export { foreseeOtherWire } from './update/other-wire.ts'
@@ -73,4 +81,3 @@ export { databasesIn, isDatabase } from './disk/sweep.ts'
 export { makeVerify, sha256OfFile } from './update/steps/verify.ts'
 export { installedTag, runVersion } from './update/version.ts'
 export { type Assets, BADGE, PAGE, PAGE_LATER, readAssets, webAssets } from './web/assets.ts'
-export { assertWritable } from './disk/writable.ts'

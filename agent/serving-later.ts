@@ -1,13 +1,14 @@
-// What most starts do not need, loaded only when one does: the keepers beside this process, servers that listen later, and a probation that
-// no predecessor watches.
+// What most starts do not need, loaded only when one does: the keepers beside this process, servers that listen later, a probation that no
+// predecessor watches, and what was held for a server that never came.
 
 import { setTimeout as sleep } from 'node:timers/promises'
+import { ownStart } from './own.ts'
 import { ownContainerId } from './sockets/process.ts'
 import { type OpenProbation, recoverUnderLock } from './recovery.ts'
 import { beginsProbation } from './disk/journal.ts'
 import type { Lock } from './disk/lock.ts'
 import type { Ending, Keeper } from './sockets/keeper.ts'
-import { type ListenerSpec, makeListener } from './sockets/listeners.ts'
+import { type Listener, type ListenerSpec, makeListener } from './sockets/listeners.ts'
 import { freeSocket, type StoreKeeper, storeSockets } from './sockets/store.ts'
 import { BatonError, EXIT, reasonOf } from './words/errors.ts'
 import { HOLDER } from './words/lent.ts'
@@ -177,4 +178,21 @@ export async function beginProbation(install: ManagedInstall, probationMs: numbe
   } catch (cause) {
     install.log({ event: 'warning', message: `writing the start of the probation: ${reasonOf(cause)}` })
   }
+}
+
+/**
+ * `keys`: what was let go, as nobody has listened there. If the configured port is among them and this process has none of its number, its
+ * application has asked, in a way that this process does not see, whether that port is free, and went on to another one, where nobody would
+ * find it: it ends, to be started without.
+ */
+export function endIfMissed(keys: readonly string[], listeners: readonly Listener[]): void {
+  const wanted = (ownStart()?.configuration?.listen ?? []).map(({ port = 0 }) => `:${port}`)
+  const isIn = (port: string, some: readonly string[]) => some.some((key) => key.endsWith(port))
+  const found = listeners.map(({ key }) => key)
+  const missed = wanted.find((port) => isIn(port, keys) && !isIn(port, found))
+  if (missed === undefined || found.length === 0) return
+  process.stderr.write(
+    `baton: expected it to listen on port ${missed.slice(1)}, which was held for it, found ${found.join(', ')}: it ends, and its next start finds that port free\n`,
+  )
+  process.exit(EXIT.unexpected)
 }

@@ -120,11 +120,11 @@ function makeUpdater(options: UpdaterOptions): Updater {
     },
     check: async () => (await answers()).versionReport(install, instance),
     async status(wait) {
-      const { changed } = await import('./update/changed.ts')
+      const { changed } = await answers()
       return await changed(install, () => running, status, wait, life.leaving)
     },
     operations: async () => (await answers()).operationsOf(install, running),
-    policy: async (own) => (await import('./update/schedule/answer.ts')).policyReport(install, next, own),
+    policy: async (own) => (await import('./update/schedule/say.ts')).policyReport(install, next, own),
     assertManaged: () => {},
     attend: async () => (await import('./update/schedule/attend.ts')).attend(options, start),
   }
@@ -161,7 +161,6 @@ async function loadHandover() {
     import('./http/auth.ts'),
     import('./http/admit.ts'),
     import('./update/answers.ts'),
-    import('./update/changed.ts'),
     import('./web/panel-send.ts'), // and the panel
   ])
   return { replaceThis, couldUpdate }

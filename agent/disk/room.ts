@@ -1,7 +1,7 @@
-// Compares what an operation is going to write with what is free on the disk. The update, its dry run, `doctor` and an install
+// Whether an operation can write what it is going to: compares that with what is free on the disk. The update, its dry run, `doctor` and an install
 // share this one calculation, so that none promises what another refuses.
 
-import { realpath, stat, statfs } from 'node:fs/promises'
+import { access, constants, realpath, stat, statfs } from 'node:fs/promises'
 import { mebibytes, nearestExisting } from './disk.ts'
 import { ROOM_BYTES } from './reserve.ts'
 import { BatonError, codeOf, reasonOf } from '../words/errors.ts'
@@ -99,6 +99,19 @@ export async function roomFor(needs: readonly Need[]): Promise<Room[]> {
       }
     }),
   )
+}
+
+/** Throws refused if nothing can be written in the folder of the executable: better before a download than after it. */
+export async function assertWritable(directory: string): Promise<void> {
+  try {
+    await access(directory, constants.W_OK)
+  } catch (cause) {
+    const found = codeOf(cause) === 'EROFS' ? 'it is on a read-only file system' : reasonOf(cause)
+    throw new BatonError('refused', `expected to be able to write in ${directory}, where the executable is: ${found}`, {
+      cause,
+      hint: '`doctor` of its command says what a service needs there',
+    })
+  }
 }
 
 /** Throws refused if a file system has too little room, or too few inodes. */

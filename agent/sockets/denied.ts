@@ -1,7 +1,8 @@
-// The errors of an address that this process cannot bind.
+// The errors that an application sees of an address: it cannot be bound, or nobody listens there.
 
 import { codeOf } from '../words/errors.ts'
 import { isIP } from 'node:net'
+import { constants } from 'node:os'
 
 /** ports below it are for whoever has CAP_NET_BIND_SERVICE: ip(7) */
 const LOW_PORTS_END = 1024
@@ -16,4 +17,12 @@ export function deniedPort(cause: unknown, host: string, port: number): unknown 
 
 export function taken(why = 'another process is listening there'): Error {
   return Object.assign(new Error(`EADDRINUSE, ${why}`), { code: 'EADDRINUSE' })
+}
+
+/** As Node's, for an application that asks so whether its own port is free. */
+export function refused({ host = '', port = 0, path }: { host?: string; port?: number; path?: string }): Error {
+  const at = path ?? `${host === 'localhost' ? '127.0.0.1' : host}:${port}`
+  const address = path === undefined ? { address: host === 'localhost' ? '127.0.0.1' : host, port } : { address: path }
+  const known = { code: 'ECONNREFUSED', errno: -constants.errno.ECONNREFUSED, syscall: 'connect', ...address }
+  return Object.assign(new Error(`connect ECONNREFUSED ${at}`), known)
 }

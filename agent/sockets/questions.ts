@@ -39,7 +39,7 @@ export function answerQuestions(left: Iterable<string>): Questions {
     const heard = args.at(-1)
     if (typeof heard === 'function') this.once('connect', heard as () => void)
     Object.assign(this, { connecting: true })
-    void import('./refused.ts').then(({ refused }) => this.destroy(refused(asked)))
+    void import('./denied.ts').then(({ refused }) => this.destroy(refused(asked)))
     return this
   }
   return {

@@ -1,9 +1,12 @@
 // Answers about the service: its status and its versions. Reads the journal, the files and the feed; changes nothing.
 
+import { stat } from 'node:fs/promises'
 import { basename } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { schemaOf } from '../disk/copy-database.ts'
 import { asBatonError, BatonError } from '../words/errors.ts'
 import { exists } from '../disk/disk.ts'
+import { journalPath } from '../disk/places.ts'
 import { readProgress } from '../disk/read-progress.ts'
 import { downloadBytes } from './chosen-delta.ts'
 import { notesOf } from './feed/notes.ts'
@@ -26,6 +29,8 @@ import type { NextSwitch } from '../words/order.ts'
 import { knownRehearsal } from './rehearsal/rehearse.ts'
 import { scheduleReport } from './schedule/say.ts'
 import { installedTag } from './version.ts'
+
+const LOOK_EVERY_MS = 100
 
 /** `installed` is the file on disk, `running` this process, `latest` the feed's newest. All three may differ. */
 export async function versionReport(install: ManagedInstall, instance: Instance): Promise<VersionReport> {
@@ -91,6 +96,39 @@ async function stateOf(install: ManagedInstall): Promise<VersionReport['state']>
     .then((executable) => schemaOf(executable, database))
     .catch(() => null)
   return { database: basename(database), schema }
+}
+
+/** At most so long. `isNew`: whether the client has not seen this status yet. */
+export interface LongPoll {
+  mostMs: number
+  isNew(status: Status): boolean
+}
+
+/**
+ * The status of `GET /admin/update/status?wait=SECONDS`, once it is new, or the operation or the journal has changed; at the latest after `mostMs`, or when `leaving` aborts, as this
+ * process is to end. Beside a switch of this process it waits for a single look: an open request would be one more that the switch has to
+ * wait for. `wait` null: at once.
+ */
+export async function changed(
+  { stateDirectory }: Pick<ManagedInstall, 'stateDirectory'>,
+  running: () => Running | null,
+  status: () => Promise<Status>,
+  wait: LongPoll | null,
+  leaving: AbortSignal,
+): Promise<Status> {
+  if (wait === null) return await status()
+  const look = async () => {
+    const written = await stat(journalPath(stateDirectory)).catch(() => null)
+    return `${written?.ino} ${written?.mtimeMs} ${JSON.stringify(running()?.operation)}`
+  }
+  const isSwitching = () => running()?.operation.outcome === null && running()?.operation.stage === 'restart'
+  const deadline = performance.now() + wait.mostMs
+  const first = await look()
+  const now = await status()
+  if (wait.isNew(now)) return now
+  do await sleep(LOOK_EVERY_MS, undefined, { signal: leaving }).catch(() => {})
+  while (!leaving.aborted && !isSwitching() && performance.now() < deadline && (await look()) === first)
+  return await status()
 }
 
 /** `running`: the operation that this process carries out, or carried out last. */

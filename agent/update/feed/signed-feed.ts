@@ -1,7 +1,10 @@
 // A feed of signed releases: it uses only what the keys of the compiled root have signed, directly or through later roots. Layout:
 //   v1.1.0/release.json …   verified/timestamp.json, <version>.root.json, <version>.snapshot.json, <version>.targets.json
 // The name `verified` sorts after every tag, so a tool that copies in order copies that folder last, and timestamp.json last in it.
-// Must hold: if the metadata cannot be verified, there is no release, whatever else the feed has.
+// The metadata may be in two places: there, and on a branch of a GitHub repository whose releases nobody can change once they are published
+// (docs/decisions/0034).
+// Must hold: if the metadata cannot be verified, there is no release, whatever else the feed has. The newer timestamp counts, so that neither
+// place can hold the other back; whether it is to be believed, TUF decides.
 
 import { setTimeout as sleep } from 'node:timers/promises'
 import { BatonError } from '../../words/errors.ts'
@@ -12,12 +15,13 @@ import { refreshMetadata } from '../trust/refresh.ts'
 import { MANIFEST_NAME, TEXT_MAX_BYTES } from '../trust/release-texts.ts'
 import { releasesOf, trustReport, type SignedRelease } from '../trust/signed-releases.ts'
 import { assessSigned, usableOf, type Judgement } from '../trust/usable.ts'
-import { metadataIn, TIMESTAMP_NAME } from './metadata.ts'
 import { notesBetween } from './notes.ts'
 import { newestUsable, type OnPassedOver, withBarrier } from './newest.ts'
 import type { Source } from './source.ts'
+import { isCount, isObject, parsedJson } from '../../words/untrusted.ts'
 
 export const METADATA_FOLDER = 'verified'
+const TIMESTAMP_NAME = 'timestamp.json'
 /** what an answer of the branch could have made good */
 const OUTDATED = ['metadata_missing', 'metadata_expired', 'metadata_older']
 
@@ -109,4 +113,52 @@ export function makeSignedFeed(options: SignedOptions): Feed {
     },
     bytes: (asset, from, validator, signal) => source.bytes(asset.url, from, validator, signal),
   }
+}
+
+/** Reads a file of the metadata; null if there is none. */
+type ReadFile = (name: string, maxBytes: number) => Promise<Buffer | null>
+
+interface Metadata {
+  read: ReadFile
+  /** why the branch could not be asked, if it was; null: it has answered, or there is none */
+  failure(): unknown
+}
+
+/** For one look at the feed. `branch` null: this feed can have none. */
+function metadataIn(releases: ReadFile, branch: ReadFile | null): Metadata {
+  if (branch === null) return { read: releases, failure: () => null }
+  let failure: unknown = null
+  const onBranch: ReadFile = async (name, maxBytes) => {
+    try {
+      return await branch(name, maxBytes)
+    } catch (cause) {
+      failure = cause // what is beside the releases may be enough
+      return null
+    }
+  }
+  let places = [releases, onBranch]
+  return {
+    failure: () => failure,
+    async read(name, maxBytes) {
+      if (name === TIMESTAMP_NAME) {
+        const [one = null, other = null] = await Promise.all([releases(name, maxBytes), onBranch(name, maxBytes)])
+        if (versionIn(other) <= versionIn(one)) return one
+        places = [onBranch, releases] // what it refers to was pushed with it
+        return other
+      }
+      for (const place of places) {
+        const found = await place(name, maxBytes)
+        if (found !== null) return found
+      }
+      return null
+    },
+  }
+}
+
+/** 0: none, or not a timestamp */
+function versionIn(file: Buffer | null): number {
+  const value = file === null ? null : parsedJson(file.toString())
+  const signed = isObject(value) ? value['signed'] : null
+  const version = isObject(signed) ? signed['version'] : null
+  return isCount(version) ? version : 0
 }

@@ -1,7 +1,8 @@
-// Reports on what the service does by itself: for the status, the panel, the command and the operator's program. Reads only.
+// Reports on what the service does by itself: for the status, the panel, the command and the operator's program.
 
 import type { JournalState } from '../../disk/journal.ts'
-import type { Operation, OwnDeed, ScheduleReport, TrustReport } from '../../words/state.ts'
+import type { ManagedInstall } from '../../disk/managed-install.ts'
+import type { Operation, OwnDeed, PolicyReport, ScheduleReport, TrustReport } from '../../words/state.ts'
 import type { NextSwitch } from '../../words/order.ts'
 import { compareTags } from '../../words/release.ts'
 import { feedProblem, type Wait } from '../../words/waits.ts'
@@ -10,7 +11,7 @@ import { corrected, type Remembered, newMemory, readMemory } from './memory.ts'
 import { next, type Next } from './next.ts'
 import { type PersonAsked, asksOf } from './person.ts'
 import { type Policy, policyInForce, USUAL } from './policy.ts'
-import { type Rules, rulesOf } from './policy-files.ts'
+import { type Rules, rulesOf, writeOwn } from './policy-files.ts'
 
 const DEEDS_MAX = 5
 /** how many questions in a row the feed may leave without an answer, and how many attempts may fail, before the report says so */
@@ -115,6 +116,21 @@ export async function scheduleReport(
     waits: waitingFor(whole, install.current, asks).map(({ key: _, ...wait }) => wait),
     since: deedsIn(known.journal.history),
   }
+}
+
+/** Answers the endpoint `policy`. Writes `own` first, if it is given. Throws invalid_request with every fault of `own`; then nothing has changed. */
+export async function policyReport(
+  install: ManagedInstall,
+  next: Omit<NextSwitch, 'expectedMs'>,
+  own: unknown,
+): Promise<PolicyReport> {
+  if (own !== undefined) await writeOwn(install, own)
+  const [{ limits, own: written, faults }, journal, trust] = await Promise.all([
+    rulesOf(install),
+    install.journal.read(),
+    install.feed.trust(),
+  ])
+  return { limits, own: written, faults, schedule: await scheduleReport(install, { journal, trust, next }) }
 }
 
 function pausedUntil({ pauseUntil }: Policy, now: number): string | null {
