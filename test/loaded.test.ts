@@ -16,7 +16,8 @@ import { temporary } from './lab/temporary.ts'
 
 const ROOT = join(import.meta.dirname, '..')
 const LOADED_MAX_BYTES = 51_000
-const LATER = /^agent\/(update\/|updater\.ts|handover\/(give|take)\/|http\/(routes|auth)\.ts)/
+const LATER =
+  /^agent\/(update\/|updater\.ts|handover\/(give|hold|take)\/|http\/(routes|auth)\.ts|disk\/(disk|journal|lock)\.ts)/
 
 const test = suite('loaded')
 
