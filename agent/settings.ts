@@ -110,30 +110,16 @@ export interface EmbedOptions {
   log?: Log
 }
 
-export interface Settings {
-  readonly service: string
-  readonly tag: string
-  readonly password: string | null
-  readonly feed: FeedChoice['feed'] | null
+type Others = 'channel' | 'downloadPrefix' | 'executable' | 'authorize' | 'update' | 'busy'
+
+export interface Settings extends Readonly<Required<Omit<EmbedOptions, Others>>> {
   /** the other members of where releases are looked for */
   readonly choice: Omit<FeedChoice, 'feed'>
-  readonly stateDirectory: string
-  readonly database: string | null
-  readonly healthPath: string | null
   readonly executable: string | null | undefined
-  readonly trustedProxy: TrustedProxy | null
-  readonly passwordHeader: PasswordHeader
   readonly authorize: Authorize | null
-  readonly basePath: string
-  readonly trust: Anchor | null
   readonly update: Readonly<TimesMs>
-  readonly order: Order
   /** null: as `busy` of EmbedOptions says */
   readonly busy: Busy | null
-  readonly onDrain: () => void
-  readonly onResume: () => void
-  readonly onStop: (reason: StopReason) => void | Promise<void>
-  readonly log: Log
 }
 
 /** The settings, or BatonError invalid_settings that names every fault. */

@@ -35,47 +35,29 @@ export interface ManagedInstall {
   readonly serves: boolean
 }
 
-export interface InstallOptions {
-  service: string
+/** What may be left out: nothing serves, in a command, in which no application runs. */
+type Usual = 'readyMs' | 'next' | 'receipt' | 'runningImage' | 'serves'
+
+export interface InstallOptions
+  extends Omit<ManagedInstall, 'disk' | 'places' | 'journal' | Usual>, Partial<Pick<ManagedInstall, Usual>> {
   /** absolute path */
   executable: string
-  current: string
-  stateDirectory: string
-  database: string | null
-  feed: OpenFeed
-  /** milliseconds, see UpdateSettings */
-  stallMs: number
-  readyMs?: number
-  /** default: null */
-  next?: ManagedInstall['next']
-  receipt?: Pick<Receipt, 'supervisor' | 'configPath'>
-  log: Log
-  /** resolves to a path at which the running executable can be read, if a person has replaced the file at `executable`; else to null */
-  runningImage?: () => Promise<string | null>
-  /** default: false, as in a command, in which no application runs */
-  serves?: boolean
 }
 
 /** Opens nothing yet. */
-export function openInstall(options: InstallOptions): ManagedInstall {
-  const { executable, stateDirectory, log } = options
+export function openInstall({ executable, ...options }: InstallOptions): ManagedInstall {
+  const { stateDirectory, log } = options
   const disk = makeDisk()
   return {
-    service: options.service,
-    current: options.current,
+    readyMs: UPDATE_BOUNDS.readyMs[2],
+    next: null,
+    receipt: null,
+    runningImage: () => Promise.resolve(null),
+    serves: false,
+    ...options,
     disk,
     places: placesOf(executable),
-    stateDirectory,
-    database: options.database,
-    feed: options.feed,
     journal: makeJournal(disk, stateDirectory, (message) => log({ event: 'warning', message })),
-    stallMs: options.stallMs,
-    readyMs: options.readyMs ?? UPDATE_BOUNDS.readyMs[2],
-    next: options.next ?? null,
-    receipt: options.receipt ?? null,
-    log,
-    runningImage: options.runningImage ?? (() => Promise.resolve(null)),
-    serves: options.serves ?? false,
   }
 }
 

@@ -18,15 +18,14 @@ export function openOwnInstall(
   executable: string,
   first: Pick<Stats, 'dev' | 'ino'>,
 ): ManagedInstall {
-  const { service, tag, stateDirectory, database, log } = settings
+  const { service, tag: current, stateDirectory, database, log } = settings
   const choice = { ...settings.choice, feed: settings.feed ?? receipt.feed }
   const feed = openLater(feedName(choice), settings.trust !== null, async () => {
     const { openFeed } = await import('./feed/open.ts')
-    const onPassedOver = (passed: string, why: string) =>
-      log({ event: 'warning', message: `not using ${passed}: ${why}` })
-    const onMoved = (message: string) => log({ event: 'warning', message })
-    const onLeftOut = onMoved
-    return openFeed(choice, { service, stateDirectory, trust: settings.trust, onPassedOver, onMoved, onLeftOut })
+    const warn = (message: string) => log({ event: 'warning', message })
+    const onPassedOver = (passed: string, why: string) => warn(`not using ${passed}: ${why}`)
+    const told = { onPassedOver, onMoved: warn, onLeftOut: warn }
+    return openFeed(choice, { service, stateDirectory, trust: settings.trust, ...told })
   })
   const runningImage = async () => {
     const now = await nodeFiles().stat(executable)
@@ -34,21 +33,9 @@ export function openOwnInstall(
     return replacedByHand && isSingleExecutable() && process.platform === 'linux' ? '/proc/self/exe' : null
   }
   const { stallMs, readyMs, maxPauseMs } = settings.update
-  const next = { order: settings.order, maxPauseMs }
-  const own = {
-    service,
-    executable,
-    current: tag,
-    stateDirectory,
-    database,
-    feed,
-    stallMs,
-    readyMs,
-    next,
-    receipt,
-    log,
-  }
-  return openInstall({ ...own, runningImage, serves: true })
+  const limits = { stallMs, readyMs, next: { order: settings.order, maxPauseMs } }
+  const known = { service, executable, current, stateDirectory, database, feed, receipt, log }
+  return openInstall({ ...known, ...limits, runningImage, serves: true })
 }
 
 /** Opens the feed at the first question: a service that only serves needs none of its code. */

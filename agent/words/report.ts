@@ -1,29 +1,12 @@
 // The result of an operation in one form, for a person, the panel, `--json` and a fleet. Pure.
 
 import type { Rehearsal } from './rehearsal.ts'
-import type {
-  Durations,
-  HandoverReport,
-  Kind,
-  MadeCopy,
-  Operation,
-  Outcome,
-  StartProgress,
-  StateMoved,
-  Unproven,
-} from './state.ts'
+import type { HandoverReport, Operation, StartProgress, StateMoved, Unproven } from './state.ts'
+
+type OfOperation = 'id' | 'kind' | 'from' | 'to' | 'outcome' | 'error' | 'durations' | 'bytes' | 'copies' | 'by'
 
 /** `reportOf` makes it. */
-export interface OperationReport extends Omit<HandoverReport, 'switchMs' | 'pauseMs'> {
-  id: string
-  kind: Kind
-  from: string
-  to: string | null
-  /** null while in flight */
-  outcome: Outcome | null
-  error: Operation['error']
-  durations: Durations
-  bytes: number
+export interface OperationReport extends Pick<Operation, OfOperation>, Omit<HandoverReport, 'switchMs' | 'pauseMs'> {
   /** null if nothing was handed over, for instance because no service was running */
   switchMs: number | null
   /** see HandoverReport; null if nobody had to wait */
@@ -32,12 +15,8 @@ export interface OperationReport extends Omit<HandoverReport, 'switchMs' | 'paus
   trial: Rehearsal | null
   /** see Operation; null: the database was not exchanged */
   stateMoved: StateMoved | null
-  /** see Operation; absent: none */
-  copies?: MadeCopy[]
   /** ISO 8601, UTC: earliest end of the current probation; null if there is none */
   unprovenUntil: string | null
-  /** see Operation */
-  by?: 'schedule'
 }
 
 /** Pure. `unproven`: the current probation, see `Status`. */

@@ -5,19 +5,17 @@
 
 import type { Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
-import type { Busy } from '../../words/bounds.ts'
-import type { HandoverReport } from '../../words/state.ts'
 import { askToClose } from '../../sockets/closing.ts'
 import { descriptorOf, isUpgraded } from '../../sockets/internals-moving.ts'
 import { responseOf } from '../../sockets/internals.ts'
 import { type Listener, stopAccepting, uptimeMs } from '../../sockets/listeners.ts'
 import { DESCRIPTORS_MAX } from '../../sockets/packets.ts'
 import { listenAgain } from '../../sockets/spare.ts'
-import type { Carries } from '../carry/carry.ts'
 import { followWebSockets } from '../carry/close-frame.ts'
 import { AGREE_MS, cut, makeCarrier, mayStillAgree, moveIdle, moveWhenAnswered } from './connections.ts'
 import { isEndless } from './endless.ts'
 import type { Giving } from './giving.ts'
+import type { SwitchOptions } from './options.ts'
 
 /** a request that has run longer than YOUNG_MS counts as long; CALM_WAIT_MS: how long to wait until none does */
 const [YOUNG_MS, CALM_WAIT_MS] = [250, 60_000]
@@ -29,23 +27,16 @@ const NEW_MS = 1000
 /** how long registered connections may take to reach a point between two messages */
 const CARRY_MS = 1000
 
-export interface QuietOptions {
-  listeners: readonly Listener[]
-  carries: Carries
+type OfSwitch = 'listeners' | 'carries' | 'report' | 'quietMs' | 'drainMs' | 'busy' | 'onDrain' | 'onResume'
+
+export interface QuietOptions extends Pick<SwitchOptions, OfSwitch> {
   giving: Giving
   /** whether work of the author's is under way that the switch has not given up */
   isAtWork(): boolean
   /** Has the holder keep connections open a while that have been told their end, at most DESCRIPTORS_MAX. False: not now. */
   keepEnding(descriptors: readonly number[]): boolean
-  report: HandoverReport
-  quietMs: number
-  drainMs: number
-  /** what becomes of requests that still run after the last attempt */
-  busy: Busy
   /** whether to wait at all: a rollback does not */
   isPatient: boolean
-  onDrain(): void
-  onResume(): void
   /** called when this process stops reading, and when it reads again */
   onPause(): void
   onServe(): void

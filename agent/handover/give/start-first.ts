@@ -171,9 +171,8 @@ async function move(successor: Successor, giving: Giving, options: SwitchOptions
     else turnAway(listener)
   }
   options.onDrain()
-  const limits = { drainMs: options.drainMs, drainMaxMs: options.drainMaxMs }
   const warn = (message: string) => log({ event: 'warning', message })
-  const drained = drain({ listeners, giving, carries: options.carries, limits, report, signal, warn })
+  const drained = drain({ listeners, giving, carries: options.carries, limits: options, report, signal, warn })
   await Promise.all([drained, ownWorks().rest(options.drainMs)])
   const { moved, carried, ended, cut } = report
   log({ event: 'drained', moved, carried, ended, cut })

@@ -16,33 +16,32 @@ import { makeSignedFeed, METADATA_FOLDER } from './signed-feed.ts'
 import { assetSource, fileSource, folderSource, webSource, type Source } from './source.ts'
 import { makeStaticFeed } from './static-feed.ts'
 
-export interface FeedOptions {
+interface Told {
+  onPassedOver: OnPassedOver
+  /** told once, in a sentence, that the repository has another name now */
+  onMoved(line: string): void
+  /** told in a sentence of a source whose bytes were not the published ones */
+  onLeftOut(line: string): void
+}
+
+export interface FeedOptions extends Partial<Told> {
   service: string
   /** keeps the trust metadata that this host has verified; null: keep none, begin at the compiled root each time */
   stateDirectory: string | null
   /** default: the root that this executable was built with; null: the feed is not signed */
   trust?: Anchor | null
-  onPassedOver?: OnPassedOver
-  /** told once, in a sentence, that the repository has another name now */
-  onMoved?: (line: string) => void
-  /** told in a sentence of a source whose bytes were not the published ones */
-  onLeftOut?: (line: string) => void
 }
 
 /** What opening a feed needs besides its setting. */
-export interface FeedMeans extends Omit<HttpOptions, 'homes' | 'token'> {
+export interface FeedMeans
+  extends Omit<HttpOptions, 'homes' | 'token'>, Required<Pick<FeedOptions, 'trust' | 'stateDirectory'>>, Partial<Told> {
   target: Target
-  /** null: not signed */
-  trust: Anchor | null
-  stateDirectory: string | null
   /** see SignedOptions */
   patienceMs?: number
   /** how long a list of releases is reused without asking again; the default depends on whether asking costs quota */
   minAgeMs?: number
   channel: ReleaseChannel
   onPassedOver: OnPassedOver
-  onMoved?: (line: string) => void
-  onLeftOut?: (line: string) => void
 }
 
 type Github = Extract<FeedSetting, { kind: 'github' }>
@@ -51,11 +50,9 @@ const ANONYMOUS_MIN_AGE_MS = 60_000
 
 /** Makes no request and opens no file yet. Throws BatonError invalid_settings. */
 export function openFeed(choice: string | FeedChoice, options: FeedOptions): OpenFeed {
-  const { service, stateDirectory, trust = ownRelease().trust, onPassedOver = () => {} } = options
-  const { onMoved = () => {}, onLeftOut = () => {} } = options
+  const { service, trust = ownRelease().trust, onPassedOver = () => {}, ...more } = options
   const target = { service, os: process.platform, arch: process.arch }
-  const told = { onPassedOver, onMoved, onLeftOut }
-  return openFeedWith(choice, { target, environment: process.env, trust, stateDirectory, ...told })
+  return openFeedWith(choice, { ...more, target, environment: process.env, trust, onPassedOver })
 }
 
 export function openFeedWith(choice: string | FeedChoice, given: Omit<FeedMeans, 'channel'>): OpenFeed {

@@ -11,33 +11,12 @@ import type { Remembered } from './memory.ts'
 /** how long an update counts for: without an earlier one, at least, and at most */
 const [TOOK_MS, TOOK_MIN_MS, TOOK_MAX_MS] = [600_000, 60_000, 6 * 3_600_000]
 
-export interface FactsSeen {
-  memory: Remembered
-  running: Tag
-  isInFlight: boolean
-  /** see ScheduleFacts */
-  asks: Wait | null
-  left: Wait | null
-  tookMs: number
-}
+type Seen = Pick<ScheduleFacts, 'running' | 'isInFlight' | 'asks' | 'left' | 'tookMs'>
 
-export function factsOf({ memory, running, isInFlight, asks, left, tookMs }: FactsSeen): ScheduleFacts {
+export function factsOf({ memory, ...seen }: Seen & { memory: Remembered }): ScheduleFacts {
   const { id, offer, asked, attempt, failures, wasReverted } = memory
-  return {
-    running,
-    id,
-    offer,
-    asks,
-    left,
-    problem: asked.problem,
-    askedAt: asked.at,
-    askAt: asked.next,
-    isInFlight,
-    lastAt: attempt?.at ?? null,
-    failures,
-    wasReverted,
-    tookMs,
-  }
+  const { problem, at: askedAt, next: askAt } = asked
+  return { ...seen, id, offer, problem, askedAt, askAt, lastAt: attempt?.at ?? null, failures, wasReverted }
 }
 
 /** Tags that a rollback has left here and that no person has asked for again since. `history`: newest first. */
