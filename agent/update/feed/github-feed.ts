@@ -4,10 +4,9 @@
 
 import { BatonError, reasonOf } from '../../words/errors.ts'
 import { NOTES_MAX_CHARS, TEXT_MAX_BYTES, readReleaseTexts, sha256Of } from '../trust/release-texts.ts'
-import type { ReleaseChannel } from '../../words/feed-choice.ts'
 import { isTag, parseTag } from '../../words/release.ts'
 import { isBarred } from '../../words/which-release.ts'
-import type { Feed, ListedFile, Listing, Release, Skip, Tag, Target } from '../../words/release.ts'
+import type { Feed, ListedFile, Listing, Release, Skip, Tag } from '../../words/release.ts'
 import type { Beyond } from '../../words/state.ts'
 import { isObject, isTime, quoted } from '../../words/untrusted.ts'
 import { trustReport } from '../trust/signed-releases.ts'
@@ -17,25 +16,21 @@ import { ifThere } from './answer.ts'
 import type { Http } from './http.ts'
 import { notesBetween } from './notes.ts'
 import { newestUsable, withBarrier } from './newest.ts'
-import type { OnPassedOver } from './newest.ts'
 import { repositoryOf, tokenNames } from './setting.ts'
+import type { StaticOptions } from './static-feed.ts'
 
-export interface GithubOptions {
-  description: string
+export interface GithubOptions extends Omit<StaticOptions, 'source'> {
   /** base of the REST API, no slash at the end */
   api: string
   /** base of the web host, no slash at the end */
   web: string
   /** `owner/name` */
   repository: string
-  target: Target
   http: Http
   /** whether `http` has a token for `api`: then assets come through the API, as private repositories need */
   authorized: boolean
   /** how long a list is reused without asking again */
   minAgeMs: number
-  channel: ReleaseChannel
-  onPassedOver: OnPassedOver
   /** told once: the name that the repository has now */
   onMoved: (repository: string) => void
 }

@@ -8,16 +8,16 @@
 
 import { setTimeout as sleep } from 'node:timers/promises'
 import { BatonError } from '../../words/errors.ts'
-import type { ReleaseChannel } from '../../words/feed-choice.ts'
-import { parseTag, type Feed, type Tag, type Target, type Anchor } from '../../words/release.ts'
+import { parseTag, type Feed, type Tag, type Anchor } from '../../words/release.ts'
 import type { KnownStore } from '../trust/known.ts'
 import { refreshMetadata } from '../trust/refresh.ts'
 import { MANIFEST_NAME, TEXT_MAX_BYTES } from '../trust/release-texts.ts'
 import { releasesOf, trustReport, type SignedRelease } from '../trust/signed-releases.ts'
 import { assessSigned, usableOf, type Judgement } from '../trust/usable.ts'
 import { notesBetween } from './notes.ts'
-import { newestUsable, type OnPassedOver, withBarrier } from './newest.ts'
+import { newestUsable, withBarrier } from './newest.ts'
 import type { Source } from './source.ts'
+import type { StaticOptions } from './static-feed.ts'
 import { isCount, isObject, parsedJson } from '../../words/untrusted.ts'
 
 export const METADATA_FOLDER = 'verified'
@@ -25,18 +25,13 @@ const TIMESTAMP_NAME = 'timestamp.json'
 /** what an answer of the branch could have made good */
 const OUTDATED = ['metadata_missing', 'metadata_expired', 'metadata_older']
 
-export interface SignedOptions {
-  description: string
-  source: Source
+export interface SignedOptions extends StaticOptions {
   /** where the metadata may be besides: the files of a branch; null: nowhere */
   branch: Pick<Source, 'file'> | null
-  target: Target
   anchor: Anchor
   store: KnownStore
   /** how long timestamp.json may be missing while the publisher replaces it; default 30,000 */
   patienceMs?: number
-  channel: ReleaseChannel
-  onPassedOver: OnPassedOver
 }
 
 const PATIENCE_MS = 30_000
