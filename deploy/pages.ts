@@ -8,9 +8,12 @@ import { errorsPage } from './make/errors-page.ts'
 import { glossaryPage } from './make/glossary.ts'
 import { settingsPage, settingsSchema } from './make/settings-page.ts'
 import { PROJECT } from './make/place.ts'
+import { readRecipes } from './npm/recipe.ts'
+import { RECIPES_PAGE, recipesPage } from './npm/recipes-page.ts'
 
 await writeFile(join(PROJECT, 'settings.schema.json'), settingsSchema())
 await writeFile(join(PROJECT, 'docs', 'reference', 'settings.md'), settingsPage())
 await writeFile(join(PROJECT, ERRORS_PAGE), errorsPage())
 await writeFile(join(PROJECT, 'docs', 'reference', 'glossary.md'), glossaryPage())
 await writeFile(join(PROJECT, 'docs', 'reference', 'cli.md'), cliPage())
+await writeFile(join(PROJECT, RECIPES_PAGE), recipesPage(await readRecipes(join(PROJECT, 'deploy/npm/recipes'))))

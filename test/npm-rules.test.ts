@@ -1,10 +1,11 @@
 // What `deploy-npm.sh` decides before anything runs: recipes, versions, trees of packages. Pure.
 
-import { readdir } from 'node:fs/promises'
+import { readdir, readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { BatonError } from '../agent/words/errors.ts'
 import { PROJECT } from '../deploy/make/place.ts'
-import { broughtRecipe, parseRecipe, readRecipe, recipeName } from '../deploy/npm/recipe.ts'
+import { broughtRecipe, parseRecipe, readRecipe, readRecipes, recipeName } from '../deploy/npm/recipe.ts'
+import { RECIPES_PAGE, recipesPage } from '../deploy/npm/recipes-page.ts'
 import { refuseOlder } from '../deploy/npm/asked.ts'
 import type { ServiceRecord } from '../deploy/npm/workshop.ts'
 import { wayBack } from '../deploy/npm/former.ts'
@@ -74,6 +75,38 @@ test('every recipe that Baton brings is valid, and its file has the name of its 
   const names = (await readdir(folder)).filter((name) => name.endsWith('.json'))
   ok(names.length > 0)
   for (const name of names) is(`${recipeName((await readRecipe(join(folder, name))).package)}.json`, name)
+})
+
+test('the page of the recipes names them all, and no recipe was tried that lost a request', async () => {
+  const all = await readRecipes(join(PROJECT, 'deploy/npm/recipes'))
+  is(await readFile(join(PROJECT, RECIPES_PAGE), 'utf8'), recipesPage(all), 'npm run pages')
+  for (const { package: name, tried } of all) match(tried ?? 'lost 0 of 1', /lost 0 of [1-9]/, name)
+})
+
+test('a package that takes no host listens where the install says, also if it names every address itself', async () => {
+  const recipe = parseRecipe({ package: 'shop', listensAt: 'given-host' })
+  const text = aroundText(recipe, 'shop/bin.js')
+  const patch = text.slice(text.indexOf('const { listen }'), text.indexOf('process.argv[1]'))
+  const Server = class {
+    listen(...args: unknown[]) {
+      return args
+    }
+  }
+  // oxlint-disable-next-line no-new-func -- this is what the release runs
+  new Function('Server', 'process', patch)(Server, { env: { HOST: '10.0.0.1' } })
+  const listen = (...args: unknown[]) => new Server().listen(...args)
+  const back = () => {}
+  equal(listen(80), [80, '10.0.0.1'])
+  equal(listen('80', back), ['80', '10.0.0.1', back])
+  equal(listen(80, undefined, 9), [80, '10.0.0.1', 9])
+  for (const any of ['', '0.0.0.0', '::']) {
+    equal(listen(80, any, back), [80, '10.0.0.1', back])
+    equal(listen({ port: 80, host: any }, back), [{ port: 80, host: '10.0.0.1' }, back])
+  }
+  equal(listen({ port: 80 }), [{ port: 80, host: '10.0.0.1' }])
+  equal(listen(80, '127.0.0.1'), [80, '127.0.0.1'])
+  equal(listen({ port: 80, host: 'localhost' }), [{ port: 80, host: 'localhost' }])
+  for (const other of ['/run/shop.sock', { path: '/run/shop.sock' }, { fd: 3, port: 80 }]) equal(listen(other), [other])
 })
 
 const NOW = Date.parse('2026-06-15T00:00:00Z')

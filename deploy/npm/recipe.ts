@@ -2,7 +2,7 @@
 // read. Must hold: a recipe is data. What it names is a path inside the package or the state directory, never a command.
 
 import { existsSync } from 'node:fs'
-import { readFile } from 'node:fs/promises'
+import { readdir, readFile } from 'node:fs/promises'
 import { isAbsolute, join, normalize } from 'node:path'
 import { BatonError, type Faults, keep, quoted, reasonOf, type Setting } from '../../agent/words.ts'
 import { jsonIn } from '../lib/json.ts'
@@ -32,6 +32,7 @@ export interface Recipe {
   formerData: string | null
   data: string | null
   clients: string | null
+  tried: string | null
 }
 
 const { $schema: _, ...PROPERTIES } = SCHEMA.properties
@@ -62,6 +63,12 @@ export async function broughtRecipe(folder: string, name: string): Promise<Recip
   const path = join(folder, `${recipeName(name)}.json`)
   const recipe = existsSync(path) ? await readRecipe(path) : null
   return recipe?.package === name ? recipe : null // `@a/b` and `a-b` have the same file
+}
+
+/** All of a folder, by their names. */
+export async function readRecipes(folder: string): Promise<Recipe[]> {
+  const names = (await readdir(folder)).filter((name) => name.endsWith('.json')).toSorted()
+  return await Promise.all(names.map((name) => readRecipe(join(folder, name))))
 }
 
 /** Throws BatonError invalid_settings that lists every fault, and where it stands. */

@@ -67,10 +67,14 @@ export function aroundText(recipe: Recipe, file: string): string {
     lines.push(
       `import { Server } from 'node:net'`,
       `const { listen } = Server.prototype`,
-      `Server.prototype.listen = function (port, ...rest) {`,
-      `  const takesNone = ['number', 'string'].includes(typeof port) && String(Number(port)) === String(port) && typeof rest[0] !== 'string'`,
-      `  if (takesNone && rest[0] == null) rest.shift()`,
-      `  return takesNone ? listen.call(this, port, process.env.HOST, ...rest) : listen.call(this, port, ...rest)`,
+      `const ofHost = (host) => host == null || ['', '0.0.0.0', '::'].includes(host) ? process.env.HOST : host`,
+      `Server.prototype.listen = function (first, ...rest) {`,
+      `  if (['number', 'string'].includes(typeof first) && String(Number(first)) === String(first)) {`,
+      `    const host = typeof rest[0] === 'string' || rest[0] == null ? rest.shift() : null`,
+      `    return listen.call(this, first, ofHost(host), ...rest)`,
+      `  }`,
+      `  const isPort = first?.port !== undefined && first.fd === undefined`,
+      `  return listen.call(this, isPort ? { ...first, host: ofHost(first.host) } : first, ...rest)`,
       `}`,
     )
   lines.push(`process.argv[1] = join(import.meta.dirname, 'node_modules', ${JSON.stringify(file)})`, `runMain()`)

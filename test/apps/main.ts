@@ -8,7 +8,7 @@ import { PROJECT } from '../../deploy/make/place.ts'
 import { reasonOf } from '../../agent/words.ts'
 import { packedKit } from '../pack/main.ts'
 import { adopt, APPS, faultsOf } from './adopt.ts'
-import { faultsFromNpm, fromNpm } from './npm.ts'
+import { faultsFromNpm, fromNpm, noteTried } from './npm.ts'
 import { PLACES } from './places.ts'
 import {
   adoptReal,
@@ -42,7 +42,9 @@ async function npm(packed: string): Promise<void> {
   for (const name of wanted.length > 0 ? wanted : names) {
     try {
       const adopted = await fromNpm(name, packed, sayOf(name))
-      tell(adopted, faultsFromNpm(adopted))
+      const faults = faultsFromNpm(adopted)
+      if (faults.length === 0) await noteTried(name, adopted)
+      tell(adopted, faults)
     } catch (cause) {
       tell({ package: name }, [`${name}: ${reasonOf(cause)}`]) // the others are tried all the same
     }

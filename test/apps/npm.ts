@@ -1,6 +1,6 @@
 // One package of the registry by its recipe alone, as an operator has it: the version before the newest by `deploy-npm.sh --build-only`, an
 // install from that folder, an update to the newest and one to a release that breaks, while clients ask its health. The broken one is
-// the newest, published under another number in a registry of the lab.
+// the newest, published under another number in a registry of the lab. What was measured is written into the recipe.
 
 import { appendFile, mkdir, readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
@@ -14,7 +14,7 @@ import { spawnLoad } from '../lab/load.ts'
 import { publishTarball, startRegistry } from '../lab/npm-registry.ts'
 import { temporary } from '../lab/temporary.ts'
 import { operate } from './adopt.ts'
-import { BROKEN } from './real/adopt.ts'
+import { ENDING } from './real/adopt.ts'
 
 export interface FromNpm {
   package: string
@@ -34,7 +34,7 @@ export interface FromNpm {
 const BASE = '/_baton'
 
 export async function fromNpm(name: string, packed: string, say: (line: string) => void): Promise<FromNpm> {
-  const recipe = await readRecipe(join(PROJECT, 'deploy/npm/recipes', `${recipeName(name)}.json`))
+  const recipe = await readRecipe(pathOf(name))
   await using work = await temporary('from-npm')
   const upstream = (await run(['npm', 'config', 'get', 'registry'])).stdout.trim()
   await using registry = await startRegistry(join(work.path, 'registry'), { upstream })
@@ -119,6 +119,17 @@ export function faultsFromNpm({ package: name, outcomes, lost, requests, answers
   ]
 }
 
+/** Into its recipe, from where `npm run pages` takes it. */
+export async function noteTried(name: string, { versions, pausesMs, lost, requests }: FromNpm): Promise<void> {
+  const recipe = JSON.parse(await readFile(pathOf(name), 'utf8')) as Record<string, unknown>
+  const tried = `${versions.join(' to ')}: ${pausesMs.join(', ')} ms, lost ${lost} of ${requests}`
+  await writeFile(pathOf(name), `${JSON.stringify({ ...recipe, tried }, null, 2)}\n`)
+}
+
+function pathOf(name: string): string {
+  return join(PROJECT, 'deploy/npm/recipes', `${recipeName(name)}.json`)
+}
+
 /** The newest one of the form X.Y.Z, and the one before it. */
 async function lastTwo(name: string, registry: string): Promise<[string, string]> {
   const said = await run(['npm', 'view', name, 'versions', 'dist-tags', '--json', '--registry', registry])
@@ -148,6 +159,6 @@ async function publishBroken(
   )
   await publishTarball(folder, join(work, packed.stdout.trim().split('\n').at(-1) ?? ''), as, async (inside) => {
     const manifest = JSON.parse(await readFile(join(inside, 'package.json'), 'utf8')) as Record<string, unknown>
-    await appendFile(join(inside, mainOf(recipe, manifest)), BROKEN)
+    await appendFile(join(inside, mainOf(recipe, manifest)), ENDING)
   })
 }

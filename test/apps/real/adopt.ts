@@ -84,14 +84,17 @@ export interface RealAdopted {
   beside: Beside | null
 }
 
-/** Throws a second after it has listened: late enough for the start that `build` tries, early enough for the probation of `install`. */
-export const BROKEN = `
+/** Breaks a second after it has listened: late enough for the start that `build` tries, early enough for the probation of `install`. */
+const breaks = (how: string) => `
 const untilItListens = setInterval(() => {
   if (!process.getActiveResourcesInfo().includes('TCPServerWrap')) return
   clearInterval(untilItListens)
-  setTimeout(() => { throw new Error('this release is broken') }, 1000)
+  setTimeout(() => { ${how} }, 1000)
 }, 20)
 `
+export const BROKEN = breaks("throw new Error('this release is broken')")
+/** For a package that swallows what nobody has caught. */
+export const ENDING = breaks('process.exit(1)')
 /** the server.js of before `init` */
 const PLAIN = 'server.before.js'
 const WORKING_MS = 30_000
