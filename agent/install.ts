@@ -3,7 +3,7 @@
 
 export { copyBeside, FILES_MAX_BYTES } from './disk/copy-beside.ts'
 export { tagOfCopy } from './disk/copies.ts'
-export { exists, makeDisk, mebibytes, nearestExisting, readSmall } from './disk/disk.ts'
+export { type Disk, exists, makeDisk, mebibytes, nearestExisting, readSmall } from './disk/disk.ts'
 export { conduct, type Ground } from './handover/conduct.ts'
 export { hold } from './handover/hold/holder.ts'
 export { COMMAND, ownDatabase, ownExecutable, ownRelease, PARENT } from './own.ts'
@@ -28,6 +28,7 @@ export { type InstallOptions, type ManagedInstall, openInstall } from './disk/ma
 export { begin, newOperation, type OperationRequest, type Restart } from './update/operation.ts'
 export { refuseBarred } from './update/barrier.ts'
 export { asideDirectory, isLeftover, markPath, placesOf, snapshotDirectory } from './disk/places.ts'
+export { paidPath } from './disk/owed.ts'
 export { MARK_MAX_BYTES } from './disk/state-mark.ts'
 export { descendantsOf, isAlive, ownContainerId, signalAll, startedWith, startTimeOf } from './sockets/process.ts'
 export {
@@ -50,14 +51,21 @@ export { judge, type Judged } from './update/rehearsal/judge.ts'
 export { readReportOf, type Report } from './update/rehearsal/report.ts'
 export { ANOTHER_USERS, foreignHolder } from './disk/sqlite-locks.ts'
 export { exchangeNow } from './disk/state-mark.ts'
-export { markContainerRestore, markContainers, settleContainers, wayToAside } from './update/own-data.ts'
+export {
+  markContainerRestore,
+  markContainers,
+  oweCopies,
+  oweRestore,
+  settleContainers,
+  wayToAside,
+} from './update/own-data.ts'
 export { COPY_FOLDERS, keptCopies, removeCopies } from './update/kept-copies.ts'
 export { restoreCopies } from './update/restore-copies.ts'
-export { snapshotPlan } from './update/steps/dump.ts'
+export { makeCopies, refuseAlwaysAlive, snapshotPlan } from './update/steps/dump.ts'
 export { payBeforeStart } from './update/steps/pay-copies.ts'
 export { refuseNewerSchema, snapshotFor } from './update/own-data.ts'
 export { knownRehearsal, refuseIrreversible, rehearse } from './update/rehearsal/rehearse.ts'
-export { sweep } from './update/ending.ts'
+export { clearTemporaries, sweep } from './update/ending.ts'
 export { rescue } from './update/rescue.ts'
 export {
   assertRoom,

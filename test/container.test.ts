@@ -40,7 +40,7 @@ import { watchOutage } from '../deploy/container/outage.ts'
 import { candidateSockets } from '../deploy/container/engine/socket.ts'
 import { loadEsbuild } from '../deploy/make/bundle.ts'
 import { PROJECT } from '../deploy/make/place.ts'
-import { snapshotIn, takeSnapshot } from '../deploy/container/snapshot.ts'
+import { takenIn, takeSnapshot } from '../deploy/container/snapshot.ts'
 import { predict } from '../deploy/container/predict.ts'
 import { specify } from '../deploy/container/specification.ts'
 import { temporary } from './lab/temporary.ts'
@@ -473,13 +473,29 @@ test('an engine that does not say how large a file is gives no size, and none th
 
 test('an image says which files a rehearsal needs beside the copy; what leads out of the state directory is left out', () => {
   const files = ['uploads/a', 'keys/', '/etc/passwd', '../other', 'a/../../b', '', 7, './x']
-  equal(snapshotIn(`${JSON.stringify({ files })}\n/state/copy\n`), {
+  equal(takenIn(`${JSON.stringify({ files })}\n/state/copy\n`).database, {
     path: '/state/copy',
     files: ['uploads/a', 'keys', 'x'],
   })
-  equal(snapshotIn('a warning\n/state/copy\n'), { path: '/state/copy', files: [] })
-  equal(snapshotIn('null\n/state/copy'), { path: '/state/copy', files: [] })
-  equal(snapshotIn('\n'), null)
+  const nothing = { copies: [], owesMs: null }
+  equal(takenIn('a warning\n/state/copy\n'), { database: { path: '/state/copy', files: [] }, ...nothing })
+  equal(takenIn('.\n.\nnull\n/state/copy'), { database: { path: '/state/copy', files: [] }, ...nothing })
+  for (const none of ['\n', '.\n.\n', '{}']) equal(takenIn(none), { database: null, ...nothing }, none)
+})
+
+test('an old container says what else it has copied, or will; nonsense is left out', () => {
+  const dump = { path: '/state/update/snapshots/dump.v1.0.0.x', bytes: 7, ms: 3 }
+  const said = (more: object) => takenIn(`.\n${JSON.stringify({ files: [], copies: [], owesMs: null, ...more })}\n`)
+  equal(said({ copies: [dump] }), { database: null, copies: [dump], owesMs: null })
+  equal(said({ owesMs: 30_000 }), { database: null, copies: [], owesMs: 30_000 })
+  equal(said({ owesMs: 1e15 }).owesMs, 3 * 86_400_000)
+  const nonsense = [null, 'x', {}, { ...dump, bytes: -1 }, { ...dump, path: 7 }]
+  equal(said({ copies: nonsense, owesMs: '7' }), { database: null, copies: [], owesMs: null })
+  const second = [dump, { ...dump, path: '/a\u001b[31m\nb' }, dump]
+  equal(
+    said({ copies: second }).copies.map(({ path }) => path),
+    [dump.path, '/a b'],
+  )
 })
 
 test('what is copied between containers has a bound', async () => {
@@ -523,7 +539,7 @@ test('of what a command in a container prints only the end is kept, however it c
   const engine = await connectEngine(server.path)
   try {
     const { exitCode, output } = await engine.exec('one', ['loud'], 60_000)
-    equal([exitCode, output.length, snapshotIn(output)?.path], [0, 64 * 1024, '/state/copy'])
+    equal([exitCode, output.length, takenIn(output).database?.path], [0, 64 * 1024, '/state/copy'])
   } finally {
     engine.close()
   }

@@ -1,13 +1,15 @@
 // What must be done before a release may begin, though the process that was to do it may have been killed: a snapshot that is taken while
 // no process of the application lives, or a restore that a command has begun. The first code of a release reads it.
+// In a container there is no operation: what is owed names the container that pays it, and a note says what became of it.
 // Power cut: the file is there whole or not at all; an operation that has ended owes nothing.
 
 import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
 import { type Disk, exists } from './disk.ts'
-import { owedPath } from './places.ts'
+import { owedPath, updateDirectory } from './places.ts'
 import { isOpenOperation } from './state-mark.ts'
 import type { SnapshotPlan } from '../words/snapshot.ts'
-import type { Kind } from '../words/state.ts'
+import type { Kind, MadeCopy } from '../words/state.ts'
 
 export type Owed =
   | {
@@ -17,16 +19,31 @@ export type Owed =
       /** tag of the release whose data are copied: it may begin without */
       from: string
       plan: SnapshotPlan
-      /** executable of that release */
+      /** executable of that release; in a container, of the one that pays */
       executable: string
+      /** id of the container that pays; absent: this is no container */
+      container?: string
     }
-  /** `name`: of the copy; `aside`: where the data are that were there */
-  | { owes: 'restore'; name: string; aside: string | null }
+  /**
+   * `name`: of the copy; `aside`: where the data are that were there, once it has begun. With `plan` the first code does it, without a person: of
+   * `container`, and of any once it has begun
+   */
+  | { owes: 'restore'; name: string; aside: string | null; plan?: SnapshotPlan; container?: string }
+
+/** What became of what was owed in a container: the deployment on its host reads it there. */
+export interface Paid {
+  /** id of the container; of a restore the name of the copy */
+  by: string
+  copies: MadeCopy[]
+  aside: string | null
+  /** why nothing was restored; null: it was */
+  error: string | null
+}
 
 const OWED_MAX_BYTES = 256 * 1024
 
-/** Null: nothing is owed. */
-export function readOwed(stateDirectory: string): Owed | null {
+/** Null: nothing is owed. `container`: finds the id of this one. */
+export function readOwed(stateDirectory: string, container: () => string | null = () => null): Owed | null {
   let owed: Owed
   try {
     const text = readFileSync(owedPath(stateDirectory), 'utf8')
@@ -35,7 +52,13 @@ export function readOwed(stateDirectory: string): Owed | null {
   } catch {
     return null
   }
-  return owed.owes === 'restore' || isOpenOperation(stateDirectory, owed.operationId) ? owed : null
+  const isBegun = owed.owes === 'restore' && (owed.aside !== null || owed.container === undefined)
+  if (isBegun) return owed
+  const isDue =
+    owed.owes === 'snapshot' && owed.container === undefined
+      ? isOpenOperation(stateDirectory, owed.operationId)
+      : owed.container === container()
+  return isDue ? owed : null
 }
 
 export async function writeOwed(disk: Disk, stateDirectory: string, owed: Owed): Promise<void> {
@@ -46,4 +69,14 @@ export async function writeOwed(disk: Disk, stateDirectory: string, owed: Owed):
 export async function forgetOwed(disk: Disk, stateDirectory: string, owes: Owed['owes']): Promise<void> {
   if ((readOwed(stateDirectory)?.owes ?? owes) !== owes || !(await exists(owedPath(stateDirectory)))) return
   await disk.remove(owedPath(stateDirectory))
+}
+
+/** The path of a `Paid`. */
+export function paidPath(stateDirectory: string): string {
+  return join(updateDirectory(stateDirectory), 'paid.json')
+}
+
+/** For a deployment. It may be lost: then nothing is told of it. */
+export async function notePaid(disk: Disk, stateDirectory: string, paid: Paid): Promise<void> {
+  await disk.writeNote(paidPath(stateDirectory), JSON.stringify(paid), 0o600)
 }

@@ -155,7 +155,9 @@ async function decideFor(
 }
 
 /** Removes temporary files and folders that a killed process has left beside the executable and in the update directory. */
-export async function clearTemporaries(install: ManagedInstall): Promise<void> {
+export async function clearTemporaries(
+  install: Pick<ManagedInstall, 'disk' | 'places' | 'stateDirectory'>,
+): Promise<void> {
   for (const folder of foldersOf(install)) {
     const entries = await readdir(folder).catch(() => [])
     for (const path of entries.filter(isLeftover).map((entry) => join(folder, entry)))

@@ -7,15 +7,15 @@ import { newestCopy } from '../disk/copies.ts'
 import { markPath, snapshotDirectory } from '../disk/places.ts'
 import { rowsBetween } from '../disk/copy-database.ts'
 import type { Disk } from '../disk/disk.ts'
-import { forgetOwed } from '../disk/owed.ts'
+import { forgetOwed, paidPath, readOwed, writeOwed } from '../disk/owed.ts'
 import type { JournalState } from '../disk/journal.ts'
 import { imageOf, type ManagedInstall } from '../disk/managed-install.ts'
 import { leftByMark, ownState, readMark, type StateMark } from '../disk/state-mark.ts'
 import { ownStart } from '../own.ts'
 import { ownCommand } from './own-command.ts'
 import { BatonError } from '../words/errors.ts'
-import { DUMP, FOLDERS } from '../words/snapshot.ts'
-import { formatLeft, isDone, type Operation, type StateMoved } from '../words/state.ts'
+import { DUMP, FOLDERS, type SnapshotPlan } from '../words/snapshot.ts'
+import { formatLeft, isDone, type Kind, type Operation, type StateMoved } from '../words/state.ts'
 import { installedTag } from './version.ts'
 
 /** Throws schema_newer if the last update has shown that the release before it cannot work on the present data. */
@@ -104,6 +104,26 @@ export async function markContainerRestore(
     other: { tag, path },
     containers: [container],
   })
+}
+
+/** Before the application begins in `container`, its first code makes the copies of `plan`. */
+export async function oweCopies(
+  { disk, stateDirectory }: Pick<OwnState, 'disk' | 'stateDirectory'>,
+  what: { container: string; kind: Kind; from: string; plan: SnapshotPlan; executable: string },
+): Promise<void> {
+  await disk.remove(paidPath(stateDirectory))
+  await writeOwed(disk, stateDirectory, { owes: 'snapshot', operationId: 'container', ...what })
+}
+
+/** The same for a copy that this container takes back at its next start. Throws refused if it is at one already. */
+export async function oweRestore(
+  { disk, stateDirectory }: Pick<OwnState, 'disk' | 'stateDirectory'>,
+  what: { container: string; name: string; plan: SnapshotPlan },
+): Promise<void> {
+  const left = readOwed(stateDirectory)
+  if (left?.owes === 'restore') throw new BatonError('refused', `the restore of ${left.name} is not finished`)
+  await disk.remove(paidPath(stateDirectory))
+  await writeOwed(disk, stateDirectory, { owes: 'restore', aside: null, ...what })
 }
 
 /** The containers' switch is over: the mark means nothing any more. It stays if it tells what was exchanged; null: nothing. */

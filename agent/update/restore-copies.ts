@@ -20,12 +20,14 @@ export interface ToRestore extends ToCopy {
   copy: StateCopy
   /** called once no start begins any more; throws if a process of the service lives */
   refuse: () => Promise<void>
+  /** finds the id of the container in which this is done; absent: this is none */
+  container?: () => string | null
 }
 
 /** For a command, under the lock, while the service is stopped. Resolves to where that was put which was there. */
 export async function restoreCopies(what: ToRestore): Promise<string | null> {
   const { disk, stateDirectory, copy, refuse } = what
-  const owed = readOwed(stateDirectory)
+  const owed = readOwed(stateDirectory, what.container)
   const left = owed?.owes === 'restore' ? owed : null
   if (left !== null && tagOfCopy(left.name, copy.of ?? FOLDERS) === null) {
     throw refusedCopy(
@@ -34,7 +36,7 @@ export async function restoreCopies(what: ToRestore): Promise<string | null> {
     )
   }
   const begin = async (aside: string | null) => {
-    await writeOwed(disk, stateDirectory, { owes: 'restore', name: copy.name, aside })
+    await writeOwed(disk, stateDirectory, { ...left, owes: 'restore', name: copy.name, aside })
     await refuse().catch(async (cause: unknown) => {
       if (left === null) await forgetOwed(disk, stateDirectory, 'restore')
       throw cause

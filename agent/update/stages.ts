@@ -30,7 +30,7 @@ import { knownRehearsal, refuseIrreversible, rehearse, type ToRehearse } from '.
 import { rehearseOnScratch } from './rehearsal/scratch.ts'
 import { makeCheck } from './steps/check.ts'
 import { makeDownload } from './steps/download.ts'
-import { makeCopies, snapshotPlan, toCopy } from './steps/dump.ts'
+import { makeCopies, refuseAlwaysAlive, snapshotPlan, toCopy } from './steps/dump.ts'
 import { assertDatabaseThere, snapshot } from './steps/snapshot.ts'
 import { makeSwap, type Swap } from './steps/swap.ts'
 import { makeVerify, sha256OfFile } from './steps/verify.ts'
@@ -138,14 +138,7 @@ async function choose(
   await refuseLongPause(install, release, known)
   await assertDatabaseThere(install.database, install.stateDirectory)
   const order = install.next === null ? null : orderOf(install.next.order, release.order ?? null)
-  if ((await snapshotPlan(install))?.when === 'stopped' && install.next !== null && order !== 'stop-first')
-    throw blameless(
-      'refused',
-      '`snapshot` is to be taken while no process of the application lives, and in a start-first switch one always does',
-      {
-        hint: '`order: "stop-first"` in `baton.config.json`, or `update.snapshot.when: "before"` in the configuration',
-      },
-    )
+  if (install.next !== null) refuseAlwaysAlive(await snapshotPlan(install), order)
   const again = whyAgain((await install.journal.read()).bad, release.tag, release.asset.sha256, install.readyMs)
   if (again !== null) install.log({ event: 'warning', message: `${release.tag} is tried again: ${again}` })
 }

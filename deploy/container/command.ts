@@ -72,7 +72,7 @@ export const COMMAND = {
       advanced: true,
       type: 'string',
       valueHint: 'name',
-      description: 'take this copy of the database, keep the present one aside, and restart',
+      description: 'take this copy of the data, keep the present ones aside, and restart',
     },
     clean: {
       advanced: true,

@@ -10,6 +10,7 @@ import { type Engine, isUnreachable } from './engine/engine.ts'
 import type { ContainerInspection } from './inspection.ts'
 import type { Job, JobOrigin } from './job.ts'
 import { ensureRunning } from './moves.ts'
+import { paidIn } from './own-data.ts'
 import { refuseStopped, type Limits, type Tools } from './request.ts'
 
 const POLL_MS = 100
@@ -47,6 +48,8 @@ export async function becomesHealthy(
   { engine, stop }: Pick<Tools, 'engine' | 'stop'>,
   { answers, again }: { answers: Answers; again: () => Promise<void> },
 ): Promise<void> {
+  const { owesMs = 0 } = job.origin
+  let begunAt = owesMs === 0 ? performance.now() : null // null: it still copies what is not in SQLite
   let said = ''
   let epoch = engine.epoch()
   const look = async (): Promise<string | null> => {
@@ -64,10 +67,12 @@ export async function becomesHealthy(
       return null
     }
     said = verdict.said || said
-    return said
+    if (begunAt === null && (await paidIn(container, container.Id, engine)) !== null) begunAt = performance.now()
+    return begunAt !== null && performance.now() - begunAt > healthTimeoutMs ? tooLate(said) : said
   }
-  const late = await untilWell(look, healthTimeoutMs, ASK_MS)
-  if (late !== null) fail(`not healthy after ${durationText(healthTimeoutMs)}${quoted(late)}`)
+  const tooLate = (why: string) => fail(`not healthy after ${durationText(healthTimeoutMs)}${quoted(why)}`)
+  const late = await untilWell(look, owesMs + healthTimeoutMs, ASK_MS)
+  if (late !== null) tooLate(late)
 }
 
 /**

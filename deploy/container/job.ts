@@ -4,6 +4,7 @@
 import { parsedJson } from '../../agent/words.ts'
 import { type ContainerInspection, labelsOf, type RestartPolicy } from './inspection.ts'
 import { ORIGIN_LABEL } from './reference.ts'
+import type { TakenCopy } from './state-order.ts'
 
 /** The successor carries it as JSON in the label `baton.recreated-from`. */
 export interface JobOrigin {
@@ -32,6 +33,10 @@ export interface JobOrigin {
   snapshot: string | null
   /** the same as the engine's host has it; null: it is on no mount. Older versions of this program left it out */
   snapshotOnHost?: string | null
+  /** copies of what is not in SQLite, from before the switch; absent: none */
+  copies?: ContainerCopy[]
+  /** they are made once the old container has ended, and that may take so long; absent: no */
+  owesMs?: number
   /**
    * variable to set, so that compose's file says what runs; null without compose, or if the compose file names the tag itself.
    * `environmentFile` is a path without links, and `folder` tells its folder from any other (environment-file.ts); older versions
@@ -42,6 +47,12 @@ export interface JobOrigin {
   ofCompose: boolean
   /** if the container moves behind a holder or out again: which way, and the holder's id */
   hold?: { way: HoldWay; holder: string }
+}
+
+/** A copy of data that are not in SQLite. */
+export interface ContainerCopy extends TakenCopy {
+  /** as the engine's host has it; null: it is on no mount */
+  onHost: string | null
 }
 
 /** The words that stand for a release: the same image, behind a holder (hold.ts) or out again. */

@@ -1,11 +1,12 @@
 // The data of a release with no way back that a person has allowed (`--allow-irreversible`). If it fails, the old release cannot work on what it has
 // made of them. So both containers follow a mark in the state directory, as the two releases of a host do (agent/disk/state-mark.ts):
 // the new one copies the data before its application's first line, when the old one has ended, and the old one, put back, takes
-// them again before its own first line. What the new one has left is put aside. Also `--restore-state`.
+// them again before its own first line. What the new one has left is put aside. Also `--restore-state`, and the copies of other data that
+// are made once the old one has ended (`snapshot.when`).
 // Must hold: the mark names both containers, and no other follows it; whoever goes on with a switch finds it in the volume.
 
 import { posix } from 'node:path'
-import { MARK_MAX_BYTES, markPath, plainOf } from '../../agent/install.ts'
+import { isCount, MARK_MAX_BYTES, markPath, paidPath, plainOf, snapshotDirectory } from '../../agent/install.ts'
 import { BatonError, isObject, parsedJson, reasonOf, type StateMoved, untilWell } from '../../agent/words.ts'
 import { type Engine, isAway, isUnreachable } from './engine/engine.ts'
 import { orderIn } from './gate.ts'
@@ -13,8 +14,8 @@ import { type ContainerInspection, type ImageInspection, isSame, labelsOf } from
 import type { Job } from './job.ts'
 import { again } from './moves.ts'
 import { IMAGE_LABELS } from './reference.ts'
-import { snapshotCommand } from './snapshot.ts'
-import { STATE_ORDER, type StateAnswer, type StateOrder } from './state-order.ts'
+import { OWED_MAX_MS, snapshotCommand, takenCopies } from './snapshot.ts'
+import { STATE_ORDER, type StateAnswer, type StateOrder, type TakenCopy } from './state-order.ts'
 
 const ORDER_MS = 60_000
 /** how long the engine may take to start a container that has ended; its pause doubles with each end */
@@ -30,8 +31,7 @@ export async function markData(
 ): Promise<string | null> {
   const [old, next] = [await engine.container(predecessor), await engine.container(successor)]
   if (old === null || next === null || origin.version === null) return 'it does not say its version'
-  if (orderIn(candidate) === null || !isSame(next.Config.Entrypoint, candidate.Config?.Entrypoint))
-    return 'the new release does not begin with the code of this kit'
+  if (!beginsWithKit(next, candidate)) return NO_KIT
   try {
     await order(old, { do: 'mark', containers: [predecessor, successor], next: origin.version }, engine)
     return null
@@ -39,6 +39,52 @@ export async function markData(
     if (isAway(cause)) throw cause
     return reasonOf(cause)
   }
+}
+
+const NO_KIT = 'the new release does not begin with the code of this kit'
+
+function beginsWithKit(next: ContainerInspection, candidate: ImageInspection): boolean {
+  return orderIn(candidate) !== null && isSame(next.Config.Entrypoint, candidate.Config?.Entrypoint)
+}
+
+/**
+ * Has the new container copy what is not in SQLite before its application's first line. Throws BatonError refused if it cannot.
+ */
+export async function orderCopies(
+  { origin, predecessor, successor }: Job,
+  candidate: ImageInspection,
+  engine: Engine,
+): Promise<void> {
+  const [old, next] = [await engine.container(predecessor), await engine.container(successor)]
+  if (old === null || next === null || !beginsWithKit(next, candidate)) {
+    throw new BatonError('refused', `the data are to be copied once the old container has ended, but ${NO_KIT}`, {
+      hint: '`update.snapshot.when: "before"` in the configuration copies them before that',
+    })
+  }
+  await order(old, { do: 'owe', container: successor, kind: origin.kind }, engine)
+}
+
+/** What became of that, or of `orderRestore`, in the container; null: nothing (yet). `by`: its id, or the name of the copy. */
+export async function paidIn(container: ContainerInspection, by: string, engine: Engine): Promise<PaidThere | null> {
+  const state = labelsOf(container)[IMAGE_LABELS.state]
+  if (state === undefined) return null
+  const text = await again(engine, () => engine.readFile(container.Id, paidPath(state), MARK_MAX_BYTES))
+  const said = text === null ? null : parsedJson(text.toString())
+  if (!isObject(said) || said['by'] !== by) return null
+  const named = Array.isArray(said['copies']) ? said['copies'].filter(isObject) : []
+  const copies = named.map((one) => ({ ...one, path: posix.join(snapshotDirectory(state), String(one['name'])) }))
+  const plain = (value: unknown) => (typeof value === 'string' ? plainOf(value) : null)
+  const [aside, error] = [plain(said['aside']), plain(said['error'])]
+  return { copies: takenCopies(copies), aside: aside === null ? null : (onHost(container, aside) ?? aside), error }
+}
+
+export interface PaidThere {
+  /** paths inside the container */
+  copies: TakenCopy[]
+  /** what a restore has put aside, as the engine's host has it if it does */
+  aside: string | null
+  /** why nothing was restored; null: it was */
+  error: string | null
 }
 
 /** What the mark of this switch says; null: there is none. `isBack`: the old release has begun again, and has its own data. */
@@ -69,9 +115,9 @@ export async function settleData(id: string, one: string, engine: Engine): Promi
   return moved === null ? null : onHostOf(container, moved)
 }
 
-/** At its next start the container takes this copy of its data. Throws BatonError not_found, refused. */
-export async function orderRestore(container: ContainerInspection, name: string, engine: Engine): Promise<void> {
-  await order(container, { do: 'restore', name, container: container.Id }, engine)
+/** At its next start the container takes this copy of its data. Resolves to how long that may take. Throws BatonError not_found, refused. */
+export async function orderRestore(container: ContainerInspection, name: string, engine: Engine): Promise<number> {
+  return (await order(container, { do: 'restore', name, container: container.Id }, engine)).mostMs ?? 0
 }
 
 /** What was exchanged by the last switch or restore of this container; null: nothing, or that is not there any more. */
@@ -152,6 +198,9 @@ async function order(container: ContainerInspection, what: StateOrder, engine: E
   const last = output.trim().split('\n').at(-1) ?? ''
   if (exitCode !== 0) throw new BatonError('refused', plainOf(last).slice(0, 500))
   const answer = parsedJson(last)
-  if (isObject(answer) && answer['moved'] !== undefined) return { moved: answer['moved'] as StateMoved | null }
+  if (isObject(answer) && answer['moved'] !== undefined) {
+    const mostMs = answer['mostMs']
+    return { moved: answer['moved'] as StateMoved | null, mostMs: isCount(mostMs) ? Math.min(mostMs, OWED_MAX_MS) : 0 }
+  }
   throw new BatonError('refused', 'the release in the container is older than that')
 }

@@ -1,24 +1,25 @@
 // The part of a deployment before the old container is touched: finds the image, refuses what would be lost, creates a successor
 // and proves that it equals the old container. Must hold: every exit that is not success leaves nothing of the successor.
 
-import { BatonError, formatNames } from '../../agent/words.ts'
+import { BatonError, formatNames, reasonOf } from '../../agent/words.ts'
 import { formatDuration } from '../lib/progress.ts'
 import { type Composed, composeFor, composeProjectOf, refuseScaled } from './compose.ts'
 import { compare, type Difference, formatDifference, unexplained } from './difference.ts'
+import { isAway } from './engine/engine.ts'
 import { howToReplace, type Replaced, type Replacing } from './gate.ts'
 import { check } from './health.ts'
 import { holdLines, type HoldPlan, holdWayOf, makeHolder, planHold, withVolume } from './hold.ts'
 import { type ContainerInspection, type ImageInspection, isSame, nameOf } from './inspection.ts'
 import { asItWas, type Job, type JobOrigin, type Site } from './job.ts'
 import * as move from './moves.ts'
-import { markData, onHost } from './own-data.ts'
+import { markData, onHost, orderCopies } from './own-data.ts'
 import { predict } from './predict.ts'
 import { rehearseInContainer, removeCage } from './rehearsal.ts'
 import { digestIn, namesFor, ORIGIN_LABEL, repositoryIn, rollbackTag } from './reference.ts'
 import { refuseClaims, refuseUnfit } from './refusal.ts'
 import type { DeployEvent, ContainerReport } from './report.ts'
 import { type ContainerRequest, step, type Tools } from './request.ts'
-import { type ContainerSnapshot, snapshotCommand, takeSnapshot } from './snapshot.ts'
+import { type ContainerSnapshot, snapshotCommand, type Taken, takeSnapshot } from './snapshot.ts'
 import { type SpecificationSource, type Specification, specify } from './specification.ts'
 import { imageOfContainer, inheritedVolumes, otherContainers, ownChanges } from './survey.ts'
 import { presentImage, type Pulled, resolveRelease, resolveRollback, versionOf } from './target.ts'
@@ -126,6 +127,9 @@ export function planEvent(
   }
 }
 
+const NO_TRIAL =
+  'not tried on a copy of your data: they are not in SQLite, and a trial in a container has no other database'
+
 /** Creates the successor while the old container still serves. */
 export async function prepare(
   { container, oldImage, target, origin, source, composed, snapshot, held }: Prepared,
@@ -138,10 +142,15 @@ export async function prepare(
   let here: string | null = null
   if (snapshot !== null) {
     await step(tools, 'snapshot', snapshot.join(' '))
-    copy = await takeSnapshot(container, snapshot, engine)
+    const taken = await takeSnapshot(container, snapshot, engine).catch(orGoesBack(origin, tools, NOTHING_TAKEN))
+    copy = taken.database
     origin.snapshot = copy?.path ?? null
     here = copy === null ? null : onHost(container, copy.path)
     origin.snapshotOnHost = here
+    origin.copies = taken.copies.map((one) => ({ ...one, onHost: onHost(container, one.path) }))
+    if (taken.owesMs !== null) origin.owesMs = taken.owesMs
+    if (request.rehearse && copy === null && (taken.owesMs !== null || taken.copies.length > 0))
+      await report({ event: 'note', message: NO_TRIAL })
   }
   const { successor: name, cage } = namesFor(origin.name)
   await removeCage(cage, engine)
@@ -156,6 +165,8 @@ export async function prepare(
     job.successor = await move.createBeside(name, withoutRestart(specification, engine.kind), engine)
     await step(tools, 'compare', 'the inspections of the two containers')
     await provesSame(job, await withVolume(container, held, engine), oldImage, target.image, tools)
+    if (origin.owesMs !== undefined)
+      await orderCopies(job, target.image, engine).catch(orGoesBack(origin, tools, undefined))
     const images = { present: oldImage, candidate: target.image }
     const tried = copy === null ? null : await rehearseInContainer(job, { images, copy }, request, tools)
     if (copy !== null && tried?.verdict === 'irreversible') {
@@ -176,6 +187,21 @@ export async function prepare(
     throw error
   }
 }
+
+/** A rollback goes on without a copy of the data: what prevents it, such as a full disk, may be the reason for the rollback. */
+function orGoesBack<T>(
+  { kind }: JobOrigin,
+  { report }: Pick<Tools, 'report'>,
+  nothing: T,
+): (cause: unknown) => Promise<T> {
+  return async (cause) => {
+    if (kind !== 'rollback' || isAway(cause)) throw cause
+    await report({ event: 'warning', message: `rolling back without a copy of the data: ${reasonOf(cause)}` })
+    return nothing
+  }
+}
+
+const NOTHING_TAKEN: Taken = { database: null, copies: [], owesMs: null }
 
 /** Before the commit, no engine may start the successor by itself. podman keeps the policy: before 5 it cannot set one later. */
 function withoutRestart(specification: Specification, kind: 'docker' | 'podman'): Specification {

@@ -13,7 +13,7 @@ import {
 } from '../../agent/words.ts'
 import { formatBytes, formatDuration } from '../lib/progress.ts'
 import { formatDifference, type Difference } from './difference.ts'
-import type { Unfinished } from './job.ts'
+import type { ContainerCopy, Unfinished } from './job.ts'
 
 /** The steps, in this order. `revert` is done if `switch` or a later step fails. */
 export const STEPS = [
@@ -78,6 +78,8 @@ export interface ContainerEnd {
   snapshot: string | null
   /** the same copy as the engine's host has it; null: it is on no mount */
   snapshotOnHost: string | null
+  /** copies of what is not in SQLite, from before the switch */
+  copies: readonly ContainerCopy[]
   /**
    * the data of a release with no way back were exchanged for those of before, and lie aside; for `status`: by the last switch. Paths as
    * the engine's host has them. Null: nothing was exchanged
@@ -121,6 +123,7 @@ const NOTHING: Omit<ContainerEnd, 'outcome'> = {
   illMs: null,
   snapshot: null,
   snapshotOnHost: null,
+  copies: [],
   stateMoved: null,
   healthy: null,
   serves: null,
@@ -187,7 +190,8 @@ export function formatDeployEvent(event: DeployEvent): string[] {
 }
 
 function formatEnd(event: EndEvent): string[] {
-  const { outcome, container, downMs, downMeasured, illMs, snapshot, snapshotOnHost, stateMoved, healthy } = event
+  const { outcome, container, downMs, downMeasured, illMs, snapshot, snapshotOnHost, copies, stateMoved, healthy } =
+    event
   const told = outcome.replaceAll('_', ' ')
   if (outcome === 'planned')
     return [`${told}: ${container} would be ${event.would?.replaceAll('_', ' ')}, nothing has changed`]
@@ -217,6 +221,10 @@ function formatEnd(event: EndEvent): string[] {
     ...(snapshot === null
       ? []
       : [`  the database as it was before: ${snapshotOnHost ?? `${snapshot} in the container`}`]),
+    ...copies.map(
+      ({ path, onHost, bytes, ms }) =>
+        `  a copy of the data from before, ${formatBytes(bytes)} in ${formatDuration(ms)}: ${onHost ?? `${path} in the container`}`,
+    ),
     ...(stateMoved === null ? [] : [`  ${formatMoved(stateMoved)}`]),
   ]
 }

@@ -1,12 +1,13 @@
-// `--restore-state NAME`: a copy of the database takes the place of the container's data, which go aside. The container's own release does
+// `--restore-state NAME`: a copy of the data takes the place of the container's, which go aside. The container's own release does
 // it at its start (own-data.ts), so it is restarted once.
 // Must hold: nothing is removed; a kill at any point leaves the container running or being started by the engine, on one of the two.
 
+import { posix } from 'node:path'
 import { BatonError, untilWell } from '../../agent/words.ts'
 import { check } from './health.ts'
 import { unfinishedAt } from './job.ts'
 import { again } from './moves.ts'
-import { orderRestore, settleData } from './own-data.ts'
+import { orderRestore, paidIn, settleData } from './own-data.ts'
 import { containerStatus } from './recreate.ts'
 import type { ContainerEnd } from './report.ts'
 import type { Limits, Tools } from './request.ts'
@@ -27,7 +28,7 @@ export async function restoreState(
     throw new BatonError('refused', `expected \`${name}\` to run, and no deployment of it to be under way`, {
       hint: `\`--status\` says more; a deployment that was cut short is finished by running it again`,
     })
-  await orderRestore(main, copy, engine)
+  const mostMs = await orderRestore(main, copy, engine)
   await report({ event: 'note', message: `\`${name}\` is restarted, and takes ${copy} at its start` })
   const seconds = main.Config['StopTimeout']
   await again(engine, () => engine.restart(main.Id, typeof seconds === 'number' ? seconds : null))
@@ -35,11 +36,19 @@ export async function restoreState(
     const { well, said } = await check(await engine.container(main.Id), null, engine)
     return well ? null : said
   }
-  const late = await untilWell(look, healthTimeoutMs)
+  const late = await untilWell(look, healthTimeoutMs + mostMs)
   if (late !== null)
     throw new BatonError('restart_failed', `\`${name}\` is not well on ${copy}: ${late}`, {
       hint: `what was there lies aside: \`docker logs ${name}\` names it, and \`--restore-state\` takes that name too`,
     })
   await settleData(main.Id, main.Id, engine)
+  const paid = mostMs === 0 ? null : await paidIn(main, copy, engine)
+  if (paid !== null && paid.error !== null)
+    throw new BatonError('refused', `${paid.error}; \`${name}\` runs on its own data`)
+  if (paid !== null && paid.aside !== null)
+    await report({
+      event: 'note',
+      message: `what was there is ${paid.aside}; \`--restore-state ${posix.basename(paid.aside)}\` brings it back`,
+    })
   return await containerStatus(name, { engine })
 }

@@ -1,17 +1,34 @@
-// Copies the database before a new version opens it. The old version makes the copy: its image says how (`baton.snapshot`).
+// Copies the data before a new version reaches them: the database, and what is not in SQLite. The old version makes the copies: its image
+// says how (`baton.snapshot`).
 
 import { posix } from 'node:path'
-import { plainOf } from '../../agent/install.ts'
-import { BatonError, reasonOf } from '../../agent/words.ts'
+import { isCount, plainOf } from '../../agent/install.ts'
+import { BatonError, isObject, parsedJson, reasonOf } from '../../agent/words.ts'
 import { tellsOfFullDisk } from '../lib/refusal.ts'
 import { type Engine, isAway } from './engine/engine.ts'
 import { type ContainerInspection, type ImageInspection, labelsOf } from './inspection.ts'
 import { again } from './moves.ts'
 import { IMAGE_LABELS } from './reference.ts'
+import type { TakenCopy } from './state-order.ts'
 
-const SNAPSHOT_MS = 15 * 60_000
+/** the commands in the container have deadlines of their own, of a day at most each */
+const SNAPSHOT_MS = 4 * 86_400_000
+export const OWED_MAX_MS = 3 * 86_400_000
 /** as many as `trial.files` may name */
 const FILES_MAX = 16
+/** one of a command, one of folders */
+const COPIES_MAX = 2
+const SAID_MAX = 1000
+
+/** What the old container has copied. */
+export interface Taken {
+  /** null: there is no database (yet) */
+  database: ContainerSnapshot | null
+  /** of what is not in SQLite */
+  copies: TakenCopy[]
+  /** how long those may take that are to be made once it has ended; null: none */
+  owesMs: number | null
+}
 
 export interface ContainerSnapshot {
   /** of the copy, inside the container */
@@ -38,43 +55,55 @@ export function snapshotCommand(image: Pick<ImageInspection, 'Config'> | Contain
 }
 
 /**
- * Has the old container copy its database. Null: there is no database yet. Throws BatonError refused if the copy fails; nothing has
- * changed then. An error of an engine that is away is thrown as it is.
+ * Has the old container copy its data. Throws BatonError refused if that fails; nothing has changed then. An error of an engine that
+ * is away is thrown as it is.
  */
 export async function takeSnapshot(
   { Id }: ContainerInspection,
   command: readonly string[],
   engine: Engine,
-): Promise<ContainerSnapshot | null> {
+): Promise<Taken> {
   try {
     const { exitCode, output } = await again(engine, () => engine.exec(Id, command, SNAPSHOT_MS))
-    if (exitCode === 0) return snapshotIn(output)
-    throw new Error(`\`${command.join(' ')}\` ended with ${exitCode}: ${plainOf(output).slice(0, 500)}`)
+    if (exitCode === 0) return takenIn(output)
+    const said = plainOf(output.replaceAll(/^\.\n/gm, '')).slice(0, SAID_MAX)
+    throw new Error(`\`${command.join(' ')}\` ended with ${exitCode}: ${said}`)
   } catch (cause) {
     if (isAway(cause)) throw cause
     const reason = reasonOf(cause)
     const hint = tellsOfFullDisk(reason)
       ? 'make room on its volume'
       : 'nothing has changed; the old container says more'
-    throw new BatonError('refused', `copying the database before the switch: ${reason}`, { cause, hint })
+    throw new BatonError('refused', `copying the data before the switch: ${reason}`, { cause, hint })
   }
 }
 
-/** The last line is the path. An older release prints no other line. Pure. */
-export function snapshotIn(output: string): ContainerSnapshot | null {
+/** The last line is the path, and the one before it JSON. An older release prints no other line; one without a database no path. Pure. */
+export function takenIn(output: string): Taken {
   const lines = output.trim().split('\n')
-  const path = lines.at(-1) ?? ''
-  return path === '' ? null : { path, files: filesIn(lines.at(-2) ?? '') }
+  const last = lines.at(-1) ?? ''
+  const hasPath = last !== '' && last !== '.' && !isObject(parsedJson(last))
+  const said = parsedJson((hasPath ? lines.at(-2) : last) ?? '')
+  const { files, copies, owesMs } = isObject(said) ? said : {}
+  return {
+    database: hasPath ? { path: last, files: filesIn(files) } : null,
+    copies: takenCopies(copies),
+    owesMs: isCount(owesMs) ? Math.min(owesMs, OWED_MAX_MS) : null,
+  }
+}
+
+export function takenCopies(said: unknown): TakenCopy[] {
+  if (!Array.isArray(said)) return []
+  const all = said.filter(isObject).slice(0, COPIES_MAX)
+  return all.flatMap(({ path, bytes, ms }) =>
+    typeof path === 'string' && isCount(bytes) && isCount(ms)
+      ? [{ path: plainOf(path).slice(0, SAID_MAX), bytes, ms }]
+      : [],
+  )
 }
 
 /** Only paths below the state directory: a container says this. */
-function filesIn(line: string): string[] {
-  let said: unknown
-  try {
-    said = (JSON.parse(line) as { files?: unknown } | null)?.files
-  } catch {
-    return []
-  }
+function filesIn(said: unknown): string[] {
   if (!Array.isArray(said)) return []
   const names = said.filter((name) => typeof name === 'string').map((name) => posix.join(name).replace(/\/$/, ''))
   return names.filter((name) => !/^(\/|\.\.?(\/|$)|$)/.test(name)).slice(0, FILES_MAX)

@@ -10,7 +10,7 @@ import { check, standsAgain } from './health.ts'
 import { nameOf } from './inspection.ts'
 import { type Job, type JobOrigin, parseOrigin, unfinishedAt } from './job.ts'
 import * as move from './moves.ts'
-import { settleData } from './own-data.ts'
+import { onHost, paidIn, settleData } from './own-data.ts'
 import { type OutageWatch, watchOutage } from './outage.ts'
 import { namesFor, rollbackTag } from './reference.ts'
 import { passTurn } from './gate.ts'
@@ -56,7 +56,7 @@ async function commit(job: Job, tools: Switching, outage: OutageWatch): Promise<
   }
   const stateMoved = await settled(job.successor, job.successor, tools)
   return ended(doneAs({ ...origin, to: toOf(job) }), {
-    ...facts(job),
+    ...(await factsNow(job, engine)),
     healthy: true,
     stateMoved,
     ...(await outage.end()),
@@ -111,7 +111,14 @@ async function goBack(
     const stateMoved = await settled(predecessor, job.successor, tools)
     await tidy(job, predecessor, tools)
     const { image } = origin
-    return ended('reverted', { ...facts(job), image, healthy, error: cause, stateMoved, ...(await outage.end()) })
+    return ended('reverted', {
+      ...(await factsNow(job, engine)),
+      image,
+      healthy,
+      error: cause,
+      stateMoved,
+      ...(await outage.end()),
+    })
   } catch (second) {
     if (isAway(second)) return await gaveUp(job, second, outage)
     const serves = await isServing(job, outage, engine)
@@ -179,7 +186,7 @@ async function asItEnded(name: string, successor: string, tools: Switching): Pro
     const job = { origin, predecessor: origin.predecessor, successor, image: container.Image }
     await move.commit(job, engine)
     const stateMoved = await settled(successor, successor, tools)
-    return ended(doneAs({ ...origin, to: toOf(job) }), { ...facts(job), healthy: true, stateMoved })
+    return ended(doneAs({ ...origin, to: toOf(job) }), { ...(await factsNow(job, engine)), healthy: true, stateMoved })
   }
   const error = new BatonError('interrupted', 'the new container is not there any more, the old one was put back')
   const stateMoved = await settled(origin?.predecessor ?? name, successor, tools)
@@ -196,8 +203,17 @@ async function retag(predecessor: string, origin: JobOrigin, engine: Engine): Pr
 }
 
 function facts({ origin, image }: Pick<Job, 'origin' | 'image'>): Partial<ContainerEnd> {
-  const { from, snapshot, snapshotOnHost = null } = origin
-  return { from, to: toOf({ origin }), image, snapshot, snapshotOnHost }
+  const { from, snapshot, snapshotOnHost = null, copies = [] } = origin
+  return { from, to: toOf({ origin }), image, snapshot, snapshotOnHost, copies }
+}
+
+/** With the copies that the new container has made before its application's first line. */
+async function factsNow(job: Job, engine: Engine): Promise<Partial<ContainerEnd>> {
+  const known = facts(job)
+  const next = job.origin.owesMs === undefined ? null : await engine.container(job.successor)
+  const paid = next === null ? null : await paidIn(next, next.Id, engine).catch(() => null)
+  const copies = (paid?.copies ?? []).map((one) => ({ ...one, onHost: next === null ? null : onHost(next, one.path) }))
+  return { ...known, copies: [...(known.copies ?? []), ...copies] }
 }
 
 async function gaveUp(job: Job, cause: unknown, outage: OutageWatch): Promise<ContainerEnd> {

@@ -19,6 +19,7 @@ import { environmentAtStart } from '../../sockets/environment.ts'
 import { blameless } from '../../words/blame.ts'
 import { durationText } from '../../words/duration.ts'
 import { reasonOf } from '../../words/errors.ts'
+import type { Order } from '../../words/order.ts'
 import { lineOf } from '../../words/said.ts'
 import { DUMP, FOLDERS, planOf, type SnapshotPlan } from '../../words/snapshot.ts'
 import type { MadeCopy } from '../../words/state.ts'
@@ -39,6 +40,15 @@ export interface ToCopy {
 /** What is to be copied; null: nothing. Throws invalid_settings. */
 export async function snapshotPlan(install: Pick<ManagedInstall, 'receipt'>): Promise<SnapshotPlan | null> {
   return planOf(ownRelease().snapshot ?? null, (await operatorsUpdate(install))?.['snapshot'])
+}
+
+/** Throws a blameless refused if the copies are to be made while no process of the application lives, and in this order one always does. */
+export function refuseAlwaysAlive(plan: Pick<SnapshotPlan, 'when'> | null, order: Order | null): void {
+  if (plan?.when !== 'stopped' || order === 'stop-first') return
+  throw refusedCopy(
+    '`snapshot` is to be taken while no process of the application lives, and in a start-first switch one always does',
+    '`order: "stop-first"` in `baton.config.json`, or `update.snapshot.when: "before"` in the configuration',
+  )
 }
 
 /** The same, ready for `makeCopies`. */

@@ -73,6 +73,8 @@ export interface Volume {
 const STOP_DEFAULT_SECONDS = 10
 const SILENT_MS = 24 * 3600_000
 const COPY_SILENT_MS = 5 * 60_000
+/** of a command in a container: an older release prints nothing while it copies its database */
+const EXEC_SILENT_MS = 15 * 60_000
 
 export function containerCalls(connection: Connection, kind: 'docker' | 'podman'): ContainerCalls {
   const { call, ask, open } = connection
@@ -199,7 +201,12 @@ async function exec(
   const body = { Cmd: command, Env, AttachStdout: true, AttachStderr: true }
   const { Id } = (await call('POST', `/containers/${id}/exec`, { body })) as { Id: string }
   const signal = AbortSignal.timeout(timeoutMs)
-  const response = await open('POST', `/exec/${Id}/start`, { body: { Detach: false, Tty: false }, signal })
+  const silentMs = Math.min(timeoutMs, EXEC_SILENT_MS)
+  const response = await open('POST', `/exec/${Id}/start`, {
+    body: { Detach: false, Tty: false },
+    signal,
+    timeoutMs: silentMs,
+  })
   const output = await outputEnd(response)
   const { ExitCode: exitCode } = (await call('GET', `/exec/${Id}/json`)) as { ExitCode: number | null }
   return { exitCode: exitCode ?? -1, output }

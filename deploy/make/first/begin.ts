@@ -163,20 +163,20 @@ function refuseMisplaced({ service }: OwnWords, argv: readonly string[], meant: 
 
 /** What a killed process owes is done now, or this release does not begin. */
 function payOwed({ tag }: OwnWords, executable: string, stateDirectory: string): void {
-  const owed = stateDirectory === '' ? null : readOwed(stateDirectory)
+  const owed = stateDirectory === '' ? null : readOwed(stateDirectory, containerHere)
   if (owed === null || (owed.owes === 'snapshot' && owed.from === tag)) return
-  if (owed.owes === 'restore') {
-    const [other, again] = [
-      owed.aside === null ? '' : `; what was there is ${owed.aside}`,
-      `state restore ${owed.name}`,
-    ]
-    return refuse(`the restore of ${owed.name} was not finished${other}`, `\`${ownWords(again)}\` finishes it`)
+  if (owed.plan !== undefined) {
+    allowLongStart(3 * owed.plan.timeoutMs) // the command, its check and the folders
+    const env = { ...process.env, [PAYS]: stateDirectory }
+    const { status } = spawnSync(executable, [], { env, stdio: ['ignore', 'inherit', 'inherit'] })
+    if (status === 0) return
   }
-  allowLongStart(3 * owed.plan.timeoutMs) // the command, its check and the folders
-  const env = { ...process.env, [PAYS]: stateDirectory }
-  const { status } = spawnSync(executable, [], { env, stdio: ['ignore', 'inherit', 'inherit'] })
-  if (status !== 0)
+  if (owed.owes === 'snapshot')
     refuse(`${tag} does not begin without a snapshot of the data of ${owed.from}`, 'nothing has changed them')
+  const other = owed.aside === null ? '' : `; what was there is ${owed.aside}`
+  const again =
+    owed.plan === undefined ? `\`${ownWords(`state restore ${owed.name}`)}\` finishes it` : 'the next start tries again'
+  refuse(`the restore of ${owed.name} was not finished${other}`, again)
 }
 
 /** Before the application opens its database: gives this release its own data, if an operation has left another's there. */
