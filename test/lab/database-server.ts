@@ -26,7 +26,9 @@ export interface DatabaseServer extends AsyncDisposable {
   client: string[]
 }
 
-const BIN = { postgresql: globSync('/usr/lib/postgresql/*/bin').toSorted().at(-1) ?? '', mariadb: '/usr/sbin' }
+/** the programs themselves: those in /usr/bin look for clusters of the distribution */
+export const POSTGRES_BIN = globSync('/usr/lib/postgresql/*/bin').toSorted().at(-1) ?? ''
+const BIN = { postgresql: POSTGRES_BIN, mariadb: '/usr/sbin' }
 /** nobody's, where root runs the tests: neither server runs as root */
 const NOBODY = { uid: 65_534, gid: 65_534 }
 
