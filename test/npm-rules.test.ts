@@ -84,17 +84,21 @@ test('the page of the recipes names them all, and no recipe was tried that lost 
   for (const { package: name, tried } of all) match(tried ?? 'lost 0 of 1', /lost 0 of [1-9]/, name)
 })
 
-test('a package that takes no host listens where the install says, also if it names every address itself', async () => {
-  const recipe = parseRecipe({ package: 'shop', listensAt: 'given-host' })
-  const text = aroundText(recipe, 'shop/bin.js')
+/** What `listen` of a server gets, if a package calls it in what deploy-npm writes around it. */
+function listenIn(given: object): (...args: unknown[]) => unknown {
+  const text = aroundText(parseRecipe({ package: 'shop', ...given }), 'shop/bin.js')
   const patch = text.slice(text.indexOf('const { listen }'), text.indexOf('process.argv[1]'))
   const Server = class {
     listen(...args: unknown[]) {
       return args
     }
   }
-  runInThisContext(`(Server, process) => {${patch}}`)(Server, { env: { HOST: '10.0.0.1' } })
-  const listen = (...args: unknown[]) => new Server().listen(...args)
+  runInThisContext(`(Server, process) => {${patch}}`)(Server, { env: { HOST: '10.0.0.1', PORT: '8080' } })
+  return (...args) => new Server().listen(...args)
+}
+
+test('a package that takes no host listens where the install says, also if it names every address itself', () => {
+  const listen = listenIn({ listensAt: 'given-host' })
   const back = () => {}
   equal(listen(80), [80, '10.0.0.1'])
   equal(listen('80', back), ['80', '10.0.0.1', back])
@@ -107,6 +111,22 @@ test('a package that takes no host listens where the install says, also if it na
   equal(listen(80, '127.0.0.1'), [80, '127.0.0.1'])
   equal(listen({ port: 80, host: 'localhost' }), [{ port: 80, host: 'localhost' }])
   for (const other of ['/run/shop.sock', { path: '/run/shop.sock' }, { fd: 3, port: 80 }]) equal(listen(other), [other])
+})
+
+test('a package that has its port in a file of its own listens where the install says, and its other servers as they are', () => {
+  const back = () => {}
+  for (const listensAt of ['its-host', 'given-host']) {
+    const listen = listenIn({ port: 8581, listensAt })
+    for (const args of [[8581], ['8581'], [8581, '::'], [8581, '127.0.0.1']])
+      equal(listen(...args, back), ['8080', '10.0.0.1', back])
+    equal(listen({ port: '8581', host: '::', backlog: 9 }, back), [
+      { port: '8080', host: '10.0.0.1', backlog: 9 },
+      back,
+    ])
+    equal(listen(81, '127.0.0.1'), [81, '127.0.0.1'])
+    for (const other of ['/run/8581', { path: '8581' }, { fd: 3, port: 8581 }]) equal(listen(other), [other])
+  }
+  equal(listenIn({ port: 8581 })({ port: 81, host: '::' }), [{ port: 81, host: '::' }])
 })
 
 const NOW = Date.parse('2026-06-15T00:00:00Z')

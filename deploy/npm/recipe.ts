@@ -17,6 +17,7 @@ export interface Recipe {
   environment: Record<string, string>
   nodeFlags: string[]
   listensAt: 'its-host' | 'given-host'
+  port: number | null
   files: Record<string, string>
   healthPath: string | null
   database: string | null

@@ -43,7 +43,7 @@ export function mainOf(recipe: Recipe, manifest: { name?: unknown; bin?: unknown
 
 /** `file`: inside node_modules. */
 export function aroundText(recipe: Recipe, file: string): string {
-  const { files, listensAt } = recipe
+  const { files, listensAt, port } = recipe
   const lines = [
     `// Starts ${recipe.package}, with the agent in front of it. deploy-npm.sh has written this.`,
     `import 'baton-kit/auto'`,
@@ -63,20 +63,24 @@ export function aroundText(recipe: Recipe, file: string): string {
       `  writeFileSync(path, text.replaceAll(/\\{(stateDirectory|host|port)\\}/g, (word) => given[word]), { mode: 0o600 })`,
       `}`,
     )
-  if (listensAt === 'given-host')
+  if (listensAt === 'given-host' || port !== null) {
+    const asGiven = port === null ? '' : `Number(port) === ${port} ? [process.env.PORT, process.env.HOST] : `
     lines.push(
       `import { Server } from 'node:net'`,
       `const { listen } = Server.prototype`,
       `const ofHost = (host) => host == null || ['', '0.0.0.0', '::'].includes(host) ? process.env.HOST : host`,
+      `const placeOf = (port, host) => ${asGiven}[port, ${listensAt === 'given-host' ? 'ofHost(host)' : 'host'}]`,
       `Server.prototype.listen = function (first, ...rest) {`,
       `  if (['number', 'string'].includes(typeof first) && String(Number(first)) === String(first)) {`,
       `    const host = typeof rest[0] === 'string' || rest[0] == null ? rest.shift() : null`,
-      `    return listen.call(this, first, ofHost(host), ...rest)`,
+      `    return listen.call(this, ...placeOf(first, host), ...rest)`,
       `  }`,
-      `  const isPort = first?.port !== undefined && first.fd === undefined`,
-      `  return listen.call(this, isPort ? { ...first, host: ofHost(first.host) } : first, ...rest)`,
+      `  if (first?.port === undefined || first.fd !== undefined) return listen.call(this, first, ...rest)`,
+      `  const [port, host] = placeOf(first.port, first.host)`,
+      `  return listen.call(this, { ...first, port, host }, ...rest)`,
       `}`,
     )
+  }
   lines.push(`process.argv[1] = join(import.meta.dirname, 'node_modules', ${JSON.stringify(file)})`, `runMain()`)
   return `${lines.join('\n')}\n`
 }

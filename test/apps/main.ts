@@ -43,7 +43,7 @@ async function npm(packed: string): Promise<void> {
     try {
       const adopted = await fromNpm(name, packed, sayOf(name))
       const faults = faultsFromNpm(adopted)
-      if (faults.length === 0) await noteTried(name, adopted)
+      if (faults.length === 0) await noteTried(adopted)
       tell(adopted, faults)
     } catch (cause) {
       tell({ package: name }, [`${name}: ${reasonOf(cause)}`]) // the others are tried all the same

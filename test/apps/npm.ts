@@ -33,12 +33,14 @@ export interface FromNpm {
 
 const BASE = '/_baton'
 
-export async function fromNpm(name: string, packed: string, say: (line: string) => void): Promise<FromNpm> {
+/** `name@X.Y.Z`: an update to that version, if this registry lacks what the newest needs. */
+export async function fromNpm(wanted: string, packed: string, say: (line: string) => void): Promise<FromNpm> {
+  const [, name = '', most = null] = /^(.+?)(?:@(\d+\.\d+\.\d+))?$/.exec(wanted) ?? []
   const recipe = await readRecipe(pathOf(name))
   await using work = await temporary('from-npm')
   const upstream = (await run(['npm', 'config', 'get', 'registry'])).stdout.trim()
   await using registry = await startRegistry(join(work.path, 'registry'), { upstream })
-  const [before, newest] = await lastTwo(recipe.package, upstream)
+  const [before, newest] = await lastTwo(recipe.package, upstream, most)
   const home = join(work.path, 'home')
   const buildMs: number[] = []
   const warnings = new Set<string>()
@@ -120,7 +122,7 @@ export function faultsFromNpm({ package: name, outcomes, lost, requests, answers
 }
 
 /** Into its recipe, from where `npm run pages` takes it. */
-export async function noteTried(name: string, { versions, pausesMs, lost, requests }: FromNpm): Promise<void> {
+export async function noteTried({ package: name, versions, pausesMs, lost, requests }: FromNpm): Promise<void> {
   const recipe = JSON.parse(await readFile(pathOf(name), 'utf8')) as Record<string, unknown>
   const tried = `${versions.join(' to ')}: ${pausesMs.join(', ')} ms, lost ${lost} of ${requests}`
   await writeFile(pathOf(name), `${JSON.stringify({ ...recipe, tried }, null, 2)}\n`)
@@ -130,15 +132,15 @@ function pathOf(name: string): string {
   return join(PROJECT, 'deploy/npm/recipes', `${recipeName(name)}.json`)
 }
 
-/** The newest one of the form X.Y.Z, and the one before it. */
-async function lastTwo(name: string, registry: string): Promise<[string, string]> {
+/** The newest one of the form X.Y.Z that is not above `most` (null: `latest`), and the one before it. */
+async function lastTwo(name: string, registry: string, most: string | null): Promise<[string, string]> {
   const said = await run(['npm', 'view', name, 'versions', 'dist-tags', '--json', '--registry', registry])
   const { versions, 'dist-tags': tags } = JSON.parse(said.stdout) as {
     versions: string[]
     'dist-tags': { latest: string }
   }
   const plain = versions
-    .filter((one) => /^\d+\.\d+\.\d+$/.test(one) && compareTags(`v${one}`, `v${tags.latest}`) <= 0)
+    .filter((one) => /^\d+\.\d+\.\d+$/.test(one) && compareTags(`v${one}`, `v${most ?? tags.latest}`) <= 0)
     .toSorted((a, b) => compareTags(`v${a}`, `v${b}`))
   const [before, newest] = plain.slice(-2)
   if (before === undefined || newest === undefined)
