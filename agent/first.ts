@@ -4,7 +4,7 @@
 export { doAsOrdered } from './disk/as-ordered.ts'
 export { readOwed } from './disk/owed.ts'
 export { ownState } from './disk/state-mark.ts'
-export { receiptPath, systemReceiptPath } from './disk/receipt.ts'
+export { receiptPath, systemReceiptPath } from './disk/places.ts'
 export { containerHere, GATE_MARK, waitAtContainerGate } from './handover/container-gate.ts'
 export { isHolder, waitAtGate } from './handover/gate.ts'
 export { keepLastWords, leaveLastWords } from './handover/last-words.ts'

@@ -27,21 +27,20 @@ export type { LogEvent } from './log.ts'
 export { type InstallOptions, type ManagedInstall, openInstall } from './disk/managed-install.ts'
 export { begin, newOperation, type OperationRequest, type Restart } from './update/operation.ts'
 export { refuseBarred } from './update/barrier.ts'
-export { asideDirectory, isLeftover, markPath, placesOf, snapshotDirectory } from './disk/places.ts'
 export { paidPath } from './disk/owed.ts'
-export { MARK_MAX_BYTES } from './disk/state-mark.ts'
-export { descendantsOf, isAlive, ownContainerId, signalAll, startedWith, startTimeOf } from './sockets/process.ts'
 export {
-  readReceiptBeside,
-  readSystemReceipt,
-  type Receipt,
-  receiptFor,
-  names,
+  asideDirectory,
+  isLeftover,
+  markPath,
+  placesOf,
   receiptPath,
+  snapshotDirectory,
   SYSTEM_DIRECTORY,
   systemReceiptPath,
-  writeReceipt,
-} from './disk/receipt.ts'
+} from './disk/places.ts'
+export { MARK_MAX_BYTES } from './disk/state-mark.ts'
+export { descendantsOf, isAlive, ownContainerId, signalAll, startedWith, startTimeOf } from './sockets/process.ts'
+export { readReceiptBeside, readSystemReceipt, type Receipt, receiptFor, names, writeReceipt } from './disk/receipt.ts'
 export { WORD } from './own.ts'
 export { AUTO_MAX_BYTES, startMsAfter, wholeMsOf } from './update/rehearsal/budget.ts'
 export { REHEARSAL_FOLDER, REHEARSAL_REPORT, REHEARSAL_REQUEST, rehearsalFolder } from './update/rehearsal/ask-cage.ts'

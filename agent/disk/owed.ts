@@ -3,9 +3,9 @@
 // In a container there is no operation: what is owed names the container that pays it, and a note says what became of it.
 // Power cut: the file is there whole or not at all; an operation that has ended owes nothing.
 
-import { readFileSync } from 'node:fs'
+import { lstatSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { type Disk, exists } from './disk.ts'
+import type { Disk } from './disk.ts'
 import { owedPath, updateDirectory } from './places.ts'
 import { isOpenOperation } from './state-mark.ts'
 import type { SnapshotPlan } from '../words/snapshot.ts'
@@ -67,8 +67,9 @@ export async function writeOwed(disk: Disk, stateDirectory: string, owed: Owed):
 
 /** It has been done, or an operation that owed it has ended. Another debt stays. */
 export async function forgetOwed(disk: Disk, stateDirectory: string, owes: Owed['owes']): Promise<void> {
-  if ((readOwed(stateDirectory)?.owes ?? owes) !== owes || !(await exists(owedPath(stateDirectory)))) return
-  await disk.remove(owedPath(stateDirectory))
+  const path = owedPath(stateDirectory)
+  const isThere = lstatSync(path, { throwIfNoEntry: false }) !== undefined
+  if (isThere && (readOwed(stateDirectory)?.owes ?? owes) === owes) await disk.remove(path)
 }
 
 /** The path of a `Paid`. */

@@ -30,6 +30,17 @@ export function placesOf(executable: string): Places {
   }
 }
 
+/** root keeps the receipt and the command of each service here, in a folder of the service's name */
+export const SYSTEM_DIRECTORY = '/usr/local/lib'
+
+export function systemReceiptPath(service: string): string {
+  return join(SYSTEM_DIRECTORY, service, 'receipt.json')
+}
+
+export function receiptPath(executable: string): string {
+  return join(dirname(executable), 'receipt.json')
+}
+
 export function updateDirectory(stateDirectory: string): string {
   return join(stateDirectory, 'update')
 }

@@ -4,9 +4,10 @@
 // The installed version is no choice: it is in the state directory (`installed.ts`).
 
 import { lstatSync, readFileSync, realpathSync } from 'node:fs'
-import { dirname, isAbsolute, join } from 'node:path'
+import { dirname, isAbsolute } from 'node:path'
 import { BatonError, codeOf, reasonOf } from '../words/errors.ts'
 import type { Disk } from './disk.ts'
+import { receiptPath, systemReceiptPath } from './places.ts'
 
 export interface Receipt {
   format: 1
@@ -29,17 +30,6 @@ export interface Receipt {
 }
 
 const RECEIPT_MAX_BYTES = 64 * 1024
-
-/** root keeps the receipt and the command of each service here, in a folder of the service's name */
-export const SYSTEM_DIRECTORY = '/usr/local/lib'
-
-export function systemReceiptPath(service: string): string {
-  return join(SYSTEM_DIRECTORY, service, 'receipt.json')
-}
-
-export function receiptPath(executable: string): string {
-  return join(dirname(executable), 'receipt.json')
-}
 
 /**
  * The receipt for `executable`: root's if it names this executable, else the one beside it. Anyone who can write beside the

@@ -2,6 +2,7 @@
 // or that it is bad. Blame needs evidence. Pure.
 
 import { BatonError, type Details, type ErrorCode } from './errors.ts'
+import { LOCKED } from './said.ts'
 
 export function blameless(code: ErrorCode, reason: string, details: Omit<Details, 'members'> = {}): BatonError {
   return new BatonError(code, reason, { ...details, members: { blameless: true } })
@@ -61,9 +62,6 @@ const LACKS: readonly (readonly [RegExp, string])[] = [
     'this host starts no more processes or threads',
   ],
 ]
-
-/** that a database was locked, as SQLite and its bindings say it */
-export const LOCKED = /\b(?:SQLITE_BUSY|database is locked)\b/i
 
 /** that V8 or an allocator had no memory left, which in a cage is less than a service has */
 const OUT_OF_MEMORY = /heap out of memory|std::bad_alloc|allocation failed/i

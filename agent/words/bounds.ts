@@ -1,4 +1,4 @@
-// The numbers of `update` that a service reads when it starts.
+// The numbers and words of `update` that a service reads when it starts.
 
 /**
  * The header that carries the password of the endpoints. The second one is for a proxy that uses `Authorization` itself; then both count,
@@ -38,6 +38,10 @@ export const TIME_SETTINGS = {
 
 export const BUSY = ['cut', 'give-up'] as const
 export type Busy = (typeof BUSY)[number]
+
+export const REHEARSE_MODES = ['auto', 'always', 'never'] as const
+/** `auto`: a database of at most 1 GiB is rehearsed with, a larger one is not. */
+export type RehearseMode = (typeof REHEARSE_MODES)[number]
 
 /** of `config.json` */
 export const CONFIGURATION_MAX_BYTES = 256 * 1024

@@ -2,6 +2,7 @@
 // data that it left. Types and texts. Pure.
 
 import { blameless } from './blame.ts'
+import type { RehearseMode } from './bounds.ts'
 import type { BatonError } from './errors.ts'
 
 export const VERDICTS = ['reversible', 'irreversible', 'unproven', 'untried'] as const
@@ -26,10 +27,6 @@ export interface Rehearsal {
   /** milliseconds of the rehearsal as a whole */
   tookMs: number
 }
-
-export const REHEARSE_MODES = ['auto', 'always', 'never'] as const
-/** `auto`: a database of at most 1 GiB is rehearsed with, a larger one is not. */
-export type RehearseMode = (typeof REHEARSE_MODES)[number]
 
 /** A request that a release must answer on the copy. */
 export interface RehearseRequest {

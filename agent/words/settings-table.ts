@@ -1,10 +1,9 @@
 // The settings of an installed service: every member of its `config.json`, as a JSON Schema. `configuration.ts` reads the file by it,
 // `policy.ts` the rules of the schedule in it, and `npm run pages` makes settings.schema.json and docs/reference/settings.md from it.
 
-import { BUSY, PASSWORD_HEADERS, TIME_SETTINGS, UPDATE_BOUNDS } from './bounds.ts'
+import { BUSY, PASSWORD_HEADERS, REHEARSE_MODES, TIME_SETTINGS, UPDATE_BOUNDS } from './bounds.ts'
 import { DAY_MS, durationText } from './duration.ts'
 import { CHANNELS, SOURCES_MAX } from './feed-choice.ts'
-import { REHEARSE_MODES } from './rehearsal.ts'
 import { TAG } from './release.ts'
 import { SCRATCH, SNAPSHOT } from './snapshot.ts'
 import { ALLOWANCES, DAYS, MODES } from './schedule.ts'

@@ -4,14 +4,8 @@ import { chown, readdir, stat, symlink, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { makeDisk } from '../../agent/disk/disk.ts'
 import { decideManagement } from '../../agent/managed.ts'
-import {
-  names,
-  parseReceipt,
-  readReceiptBeside,
-  type Receipt,
-  receiptPath,
-  writeReceipt,
-} from '../../agent/disk/receipt.ts'
+import { names, parseReceipt, readReceiptBeside, type Receipt, writeReceipt } from '../../agent/disk/receipt.ts'
+import { receiptPath } from '../../agent/disk/places.ts'
 import { equal, is, match, ok, throws, withCode } from '../assert.ts'
 import { suite } from '../suite.ts'
 import { temporary } from '../lab/temporary.ts'

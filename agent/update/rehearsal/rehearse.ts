@@ -11,14 +11,8 @@ import { roomIn } from '../../disk/reserve.ts'
 import { imageOf, type ManagedInstall } from '../../disk/managed-install.ts'
 import { BatonError, type ErrorCode, reasonOf } from '../../words/errors.ts'
 import type { Release } from '../../words/release.ts'
-import {
-  irreversibleFault,
-  type Rehearsal,
-  REHEARSE_MODES,
-  type RehearseMode,
-  triedBefore,
-  type TriedRelease,
-} from '../../words/rehearsal.ts'
+import { irreversibleFault, type Rehearsal, triedBefore, type TriedRelease } from '../../words/rehearsal.ts'
+import { REHEARSE_MODES, type RehearseMode } from '../../words/bounds.ts'
 import type { Operation } from '../../words/state.ts'
 import { quoted } from '../../words/untrusted.ts'
 import { operatorsUpdate } from '../operator.ts'
