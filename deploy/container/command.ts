@@ -26,6 +26,7 @@ import {
   type CommandLine,
   DURATION,
   durationOf,
+  IRREVERSIBLE,
   IRREVERSIBLE_FLAG,
   parseFlags,
   RELEASE_FLAGS,
@@ -130,11 +131,7 @@ export const COMMAND = {
       advanced: true,
       description: 'how long it must stay healthy before the old one ends',
     },
-    [IRREVERSIBLE_FLAG]: {
-      type: 'boolean',
-      default: false,
-      description: 'allow an update that cannot be rolled back',
-    },
+    ...IRREVERSIBLE,
     trial: {
       advanced: true,
       type: 'string',

@@ -39,6 +39,8 @@ export async function composeFor(
   const project = { ...said, environmentFile: await withoutLinks(said.environmentFile) }
   const compose = await findCompose(project, container, tools.engine)
   const [setting, before] = await Promise.all([findSetting(project, compose), hashes(compose, {})])
+  const { service } = project
+  const hashOf = async (given: Record<string, string>) => (await hashes(compose, given, service)).get(service) // whatever its profile
   const { repository } = setting
   const tag = tagFor(setting, target, request)
   if (setting.kind === 'literal' && setting.tag !== tag) throw fixedTag(container, project, setting, compose)
@@ -55,9 +57,9 @@ export async function composeFor(
   const [hashLabel, imageLabel] = COMPOSE_LABELS
   const wanted: Record<string, string> = variable === null ? {} : { [variable.variable]: tag }
   const after = variable === null ? before : await hashes(compose, wanted)
-  const moved = [...after.keys()].filter((name) => name !== project.service && before.get(name) !== after.get(name))
+  const moved = [...after.keys()].filter((name) => name !== service && before.get(name) !== after.get(name))
   if (variable !== null && moved.length > 0) await refuseShared(variable.variable, moved, request, tools)
-  const hash = before.get(project.service) ?? (await hashOf(project, compose, {}))
+  const hash = before.get(service) ?? (await hashOf({}))
   const isAsInFile = hash === own[hashLabel]
   if (!isAsInFile) {
     const message = `the compose project was changed since \`${nameOf(container)}\` was made: only the image is changed now, the next \`up\` does the rest`
@@ -72,7 +74,7 @@ export async function composeFor(
         : `set ${variable.variable}=${tag} in ${variable.environmentFile}${moved.length === 0 ? '' : `, so that the next \`up\` moves ${moved.join(', ')} too`}`,
     async labels() {
       // not earlier: compose 1 looks at the image that has the name
-      const next = isAsInFile ? await hashOf(project, compose, wanted) : undefined
+      const next = isAsInFile ? await hashOf(wanted) : undefined
       return {
         ...(next === undefined ? {} : { [hashLabel]: next }),
         ...(own[imageLabel] === undefined ? {} : { [imageLabel]: target.image.Id }),
@@ -195,15 +197,6 @@ async function hashes(
 ): Promise<Map<string, string>> {
   const lines = (await compose.ask(['config', `--hash=${service}`], variables)).trim().split('\n')
   return new Map(lines.map((line) => line.trim().split(/\s+/)).map(([name = '', hash = '']) => [name, hash]))
-}
-
-/** The config hash of one service, whatever its profile. */
-async function hashOf(
-  { service }: ComposeProject,
-  compose: Compose,
-  variables: Record<string, string>,
-): Promise<string | undefined> {
-  return (await hashes(compose, variables, service)).get(service)
 }
 
 /** The tag by which a person would know the image. */

@@ -6,7 +6,7 @@
 import { constants } from 'node:fs'
 import { open } from 'node:fs/promises'
 import { dirname } from 'node:path'
-import { BatonError, HOLDER } from '../../agent/words.ts'
+import { BatonError, HOLDER, parsedJson } from '../../agent/words.ts'
 import { composeProjectOf } from './compose.ts'
 import type { Engine } from './engine/engine.ts'
 import {
@@ -23,7 +23,7 @@ import { createBeside } from './moves.ts'
 import { HOLDER_LABEL, parseReference, TAKEN_LABEL } from './reference.ts'
 import { refuseClaims } from './refusal.ts'
 import { type ContainerRequest, step, type Tools } from './request.ts'
-import { endpointFor, primaryNetwork, type Specification } from './specification.ts'
+import { endpointsOf, type Specification, withoutKeys } from './specification.ts'
 import { imageOfContainer } from './survey.ts'
 
 const [FOLDER, GROUP] = ['/run/hold', '65531']
@@ -149,7 +149,7 @@ export function behindHolder(container: ContainerInspection): ContainerInspectio
     Config: {
       ...Config,
       Env: [...(Config.Env ?? []), `${HOLDER}=${FOLDER}/socket`],
-      Labels: without(Config.Labels ?? {}, taken.labels),
+      Labels: withoutKeys(Config.Labels, taken.labels) as Record<string, string>,
     },
     HostConfig: {
       ...HostConfig,
@@ -165,7 +165,7 @@ export function behindHolder(container: ContainerInspection): ContainerInspectio
 
 /** The container as it was before `behindHolder`. Throws BatonError refused if this command did not make its holder. Pure. */
 export function withoutHolder(container: ContainerInspection, holder: ContainerInspection): ContainerInspection {
-  const taken = parseTaken(holder)
+  const taken = (parsedJson(labelsOf(holder)[TAKEN_LABEL] ?? '') ?? null) as Taken | null
   if (taken === null) {
     const message = `\`${nameOf(holder)}\`, the holder of \`${nameOf(container)}\`, was not made by this command`
     throw new BatonError('refused', message, { hint: 'take it out where it was put in, such as its compose file' })
@@ -199,13 +199,7 @@ export function holderFor(container: ContainerInspection, reference: string): Sp
   const taken = takenFrom(container)
   const { HostConfig } = container
   const queue = (HostConfig['Sysctls'] as Record<string, string> | null | undefined)?.[QUEUE]
-  const networks = container.NetworkSettings.Networks ?? {}
-  const primary = primaryNetwork(HostConfig.NetworkMode, networks)
-  const endpoints = Object.entries(networks).map(([network, endpoint]) => ({
-    network,
-    endpoint: endpointFor(network, endpoint, container),
-  }))
-  const own = endpoints.find(({ network }) => network === primary)
+  const { own, others } = endpointsOf(container)
   const isPlain = own === undefined || isEmpty(own.endpoint)
   return {
     body: {
@@ -225,7 +219,7 @@ export function holderFor(container: ContainerInspection, reference: string): Sp
       },
       ...(isPlain ? {} : { NetworkingConfig: { EndpointsConfig: { [own.network]: own.endpoint } } }),
     },
-    connect: endpoints.filter(({ network }) => network !== primary),
+    connect: others,
     disconnect: [],
   }
 }
@@ -268,18 +262,6 @@ function takenFrom({ Id, Config, HostConfig, NetworkSettings }: ContainerInspect
     labels: Object.fromEntries(labels),
     endpoints: Object.fromEntries(endpoints),
   }
-}
-
-function parseTaken(holder: ContainerInspection): Taken | null {
-  try {
-    return JSON.parse(labelsOf(holder)[TAKEN_LABEL] ?? '') as Taken
-  } catch {
-    return null
-  }
-}
-
-function without<T extends object>(all: T | null | undefined, some: object): T {
-  return Object.fromEntries(Object.entries(all ?? {}).filter(([key]) => !(key in some))) as T
 }
 
 /** What a deployment that moves the container in or out has to make; null for any other. Changes nothing but pulls. */

@@ -75,16 +75,9 @@ const PREDEFINED = new Set(['default', 'bridge', 'host', 'none', 'podman', 'slir
 
 export function specify(source: SpecificationSource, target: ContainerTarget): Specification {
   const { container } = source
-  const networks = container.NetworkSettings.Networks ?? {}
-  const primary = primaryNetwork(container.HostConfig.NetworkMode, networks)
+  const { primary, own, others } = endpointsOf(container)
   const config = configFor(source, target)
   const body: CreateBody = { ...config, Image: target.reference, HostConfig: hostConfigFor(source, target.engine) }
-
-  const endpoints = Object.entries(networks).map(([network, endpoint]) => ({
-    network,
-    endpoint: endpointFor(network, endpoint, container),
-  }))
-  const own = endpoints.find(({ network }) => network === primary)
   const mac = container.Config.MacAddress ?? ''
   if (mac !== '' && own !== undefined && !PREDEFINED.has(own.network) && atLeast(target.engine.apiVersion, '1.44')) {
     // the engine takes the container's own field there only if `NetworkMode` is the network's name, and not its id
@@ -98,14 +91,26 @@ export function specify(source: SpecificationSource, target: ContainerTarget): S
   return {
     body,
     // engines before API 1.44 take one network at creation, so all of them get the others one by one (portainer#1491)
-    connect: joins ? endpoints.filter(({ network }) => network !== primary) : [],
+    connect: joins ? others : [],
     // a person may have disconnected the container from the network that it was created in
     disconnect: joins && primary !== null && own === undefined ? [primary] : [],
   }
 }
 
+/** A person's settings of each network: of the primary one, which a container is created in, and of those that it joins afterwards. */
+export function endpointsOf(container: ContainerInspection) {
+  const networks = container.NetworkSettings.Networks ?? {}
+  const primary = primaryNetwork(container.HostConfig.NetworkMode, networks)
+  const all = Object.entries(networks).map(([network, endpoint]) => ({
+    network,
+    endpoint: endpointFor(network, endpoint, container),
+  }))
+  const [own] = all.filter(({ network }) => network === primary)
+  return { primary, own, others: all.filter((one) => one !== own) }
+}
+
 /** The network of `Networks` that `NetworkMode` means, by name or by id; if it is none of them, the mode itself as a name. */
-export function primaryNetwork(mode: string, networks: Record<string, Endpoint>): string | null {
+function primaryNetwork(mode: string, networks: Record<string, Endpoint>): string | null {
   if (/^(container:|ns:)/.test(mode)) return null
   const wanted = mode === 'default' ? ['bridge', 'default', 'podman'] : [mode]
   const byName = Object.keys(networks).find((name) => wanted.includes(name))
@@ -223,7 +228,7 @@ function destinationOf(bind: string): string {
  * person set for the first network is in `Config.MacAddress` (API_NEWEST in engine/engine.ts); for another one no engine before API
  * 1.54 obeys a join.
  */
-export function endpointFor(network: string, endpoint: Endpoint, container: ContainerInspection): Endpoint {
+function endpointFor(network: string, endpoint: Endpoint, container: ContainerInspection): Endpoint {
   const result: Endpoint = {}
   if (PREDEFINED.has(network)) return result // no aliases or addresses there (nickfedor/watchtower#160)
   const aliases = (endpoint.Aliases ?? []).filter((alias) => alias === '' || !container.Id.startsWith(alias))
@@ -258,7 +263,7 @@ function withoutPairs(all: Record<string, string> | null | undefined, old: Recor
   )
 }
 
-function withoutKeys(all: Fields | null | undefined, old: Fields | null | undefined): Fields {
+export function withoutKeys(all: Fields | null | undefined, old: Fields | null | undefined): Fields {
   return Object.fromEntries(Object.entries(all ?? {}).filter(([key]) => old?.[key] === undefined))
 }
 

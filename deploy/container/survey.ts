@@ -13,10 +13,9 @@ export async function resolveName(wanted: string | null, engine: Engine): Promis
   if (wanted === null) return await onlyName(engine)
   const label = /^label=(.+)$/.exec(wanted)?.[1]
   if (label !== undefined) {
-    const all = await Promise.all((await engine.containers(label)).map((id) => nameNow(id, engine)))
-    const names = all.filter((name) => name !== null && !isKept(name))
+    const names = await namesWith(label, engine)
     const [only] = names
-    if (names.length === 1 && typeof only === 'string') return only
+    if (only !== undefined && names.length === 1) return only
     throw new BatonError(
       'refused',
       `expected one container with the label ${label}, got ${names.length === 0 ? 'none' : names.join(', ')}`,
@@ -34,12 +33,9 @@ export async function resolveName(wanted: string | null, engine: Engine): Promis
 }
 
 async function onlyName(engine: Engine): Promise<string> {
-  const ids = await engine.containers(IMAGE_LABELS.service)
-  const names = (await Promise.all(ids.map((id) => nameNow(id, engine)))).filter(
-    (name) => name !== null && !isKept(name),
-  )
+  const names = await namesWith(IMAGE_LABELS.service, engine)
   const [only] = names
-  if (names.length === 1 && typeof only === 'string') return only
+  if (only !== undefined && names.length === 1) return only
   const got = names.length === 0 ? 'there is none' : `there are ${names.length}: ${names.join(', ')}`
   throw new BatonError(
     'invalid_request',
@@ -50,24 +46,20 @@ async function onlyName(engine: Engine): Promise<string> {
   )
 }
 
+/** Of the containers with this label, without those that a deployment keeps. */
+async function namesWith(label: string, engine: Engine): Promise<string[]> {
+  const all = await Promise.all((await engine.containers(label)).map((id) => nameNow(id, engine)))
+  return all.filter((name) => name !== null && !isKept(name)) as string[]
+}
+
 export async function surveyContainer(name: string, engine: Engine): Promise<Site> {
-  const names = namesFor(name)
+  const { cage: _, ...names } = namesFor(name)
   const byName = async (wanted: string) => {
     const container = await engine.container(wanted)
     return container !== null && nameOf(container) === wanted ? container : null // the engine also finds by the start of an id
   }
-  const { successor, predecessor, reverting, previous, failed, switcher } = names
-  const found = await Promise.all([name, successor, predecessor, reverting, previous, failed, switcher].map(byName))
-  const at = (i: number) => found[i] ?? null
-  return {
-    main: at(0),
-    successor: at(1),
-    predecessor: at(2),
-    reverting: at(3),
-    previous: at(4),
-    failed: at(5),
-    switcher: at(6),
-  }
+  const found = Object.entries({ main: name, ...names }).map(async ([role, wanted]) => [role, await byName(wanted)])
+  return Object.fromEntries(await Promise.all(found)) as Site
 }
 
 /** Changed files, without the folders above them, without mounts, and without what the engine itself makes. */

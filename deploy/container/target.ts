@@ -1,15 +1,16 @@
 // Finds the image to run: the release asked for, pulled by digest, or the previous image. Reads and pulls; changes no container.
 // Must hold: the same digest is resolved, verified and run; a rollback never goes by a tag.
 
-import { barrierIn, BatonError, isBarred, isTag } from '../../agent/words.ts'
+import { readFile } from 'node:fs/promises'
+import { openFeed } from '../../agent/install.ts'
+import { barrierIn, BatonError, isBarred, isTag, parseTag, reasonOf } from '../../agent/words.ts'
 import type { Engine, OnProgress, Platform } from './engine/engine.ts'
 import type { ContainerInspection, ImageInspection } from './inspection.ts'
 import { labelsOf, nameOf } from './inspection.ts'
 import { parseOrigin } from './job.ts'
 import { digestIn, IMAGE_LABELS, parseReference, repositoryIn, rollbackTag } from './reference.ts'
 import type { ContainerReport } from './report.ts'
-import { signedImage } from './signed-image.ts'
-import { type ContainerRequest, step, type Tools } from './request.ts'
+import { type ContainerRequest, type SignedBy, step, type Tools } from './request.ts'
 
 export interface Pulled {
   image: ImageInspection
@@ -72,6 +73,33 @@ export async function resolveRelease(
   digest ??= digestIn(image.RepoDigests ?? [], repository)
   const version = await verified(image, { release, reference }, oldImage, tools)
   return { image, reference, repository, digest, version, tag: { repository, tag: release } }
+}
+
+/**
+ * What the maintainer's signature says that a release is, not a registry: a signed feed's image of it, and never an unsigned one.
+ * `release`: `latest` or a tag. Throws not_signed, release_not_found, release_unusable, yanked and the feed's other errors.
+ */
+async function signedImage({ feed, root }: SignedBy, service: string, release: string) {
+  const trust = root === null ? {} : { trust: { root: await rootOf(root), builtAt: null } }
+  await using open = openFeed(feed, { service, stateDirectory: null, ...trust })
+  const { release: found, problem } =
+    release === 'latest'
+      ? await open.latest(() => false)
+      : { release: await open.byTag(parseTag(release)), problem: null }
+  if (problem !== null) throw problem // an older one is not what was asked for
+  if (found === null) throw new BatonError('release_not_found', `${open.description} has no release of ${service}`)
+  const { signed } = await open.trust()
+  if (signed && found.image !== null) return { tag: found.tag, ...found.image }
+  const what = signed ? `names no image of ${found.tag}` : 'is not signed, or no root is known to check it with'
+  throw new BatonError('not_signed', `${open.description} ${what}`, {
+    hint: signed ? 'its maintainer signs one with `baton trust sign --image`' : 'name the root with --root FILE',
+  })
+}
+
+async function rootOf(path: string): Promise<string> {
+  return await readFile(path, 'utf8').catch((cause: unknown) => {
+    throw new BatonError('invalid_request', `reading ${path}: ${reasonOf(cause)}`, { cause })
+  })
 }
 
 /** The image that the engine has under this name, for `--pull missing` and `--pull never`. */
