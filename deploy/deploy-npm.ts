@@ -13,20 +13,22 @@ import { sendRelease } from './make/publish.ts'
 import { sumsFault, updateReleases } from './make/release-folder.ts'
 import { assertSupervised, type Deployment, deployHere, findInstalled } from './host/deploy.ts'
 import { type HostReport, makeReport } from './host/report.ts'
-import { planTakeOver, type TakeOver, takeOver } from './npm-adopt.ts'
+import { takeOverLine, planTakeOver, type TakeOver, takeOver } from './npm-adopt.ts'
 import { toolsFor } from './npm-tools.ts'
 import { type Wish, keptNow, minAgeOf, newestOf, planLines, refuseOlder, refuseReplaced, seenOf } from './npm/asked.ts'
 import { ARGUMENTS } from './npm/command.ts'
 import { broughtRecipe, isPackageName, readRecipe } from './npm/recipe.ts'
 import { changedSince, chooseVersion, integritiesOf, type Listed, type PackageVersion } from './npm/registry.ts'
 import { makeRelease } from './npm/release.ts'
+import { wayBack } from './npm/former.ts'
 import { askRegistry, registryFor, type NpmTools } from './npm/steps.ts'
 import { keepTimer } from './npm/timer.ts'
 import {
+  type Adopted,
   type ServiceRecord,
   lockWorkshop,
   openWorkshop,
-  pruneFeed,
+  pruneWorkshop,
   readKept,
   sweepWorkshop,
   takeOut,
@@ -69,6 +71,7 @@ async function main(all: readonly string[]): Promise<number> {
     const place = workshopsPlace(isRoot, values.home === undefined ? null : resolve(values.home))
     if (isRoot) await assertTrusted(place, 'a place for releases', 'name one of root in `--home`')
     if (values.update) return await updateAll(values, place, report)
+    if (values.adopt && values['build-only']) throw usage('expected `--adopt` or `--build-only`, got both')
     const asked = await askedIn(values, args)
     about.service = asked.service
     return await deployOne(asked, values, place, report)
@@ -116,7 +119,8 @@ async function deployOne(asked: Wish, values: Typed, place: string, report: Host
   const dryRun = values['dry-run']
   const receipt = values['build-only'] ? null : await findInstalled(service)
   if (receipt === null && !values['build-only']) await assertSupervised(values.service !== false)
-  const feed = values.dir === undefined ? await feedOf(place, service) : resolve(values.dir)
+  const before = await readKept(workshopOf(place, service, { isRoot, feed: null }))
+  const feed = values.dir === undefined ? (before?.feed ?? null) : resolve(values.dir)
   const lasting = workshopOf(place, service, { isRoot, feed })
   await using trying = dryRun ? await temporaryFolder('baton-npm-', 0o755) : null
   const shop = trying === null ? lasting : workshopOf(trying.path, service, { isRoot, feed: null })
@@ -128,10 +132,13 @@ async function deployOne(asked: Wish, values: Typed, place: string, report: Host
         hint: '`--name` makes another service',
       },
     )
-  const over =
-    values.adopt && receipt === null && !dryRun
-      ? await planTakeOver(asked.package, asked.recipe, adoption(values))
-      : null
+  const typed = values.data === undefined ? null : resolve(values.data)
+  const adopted = before?.adopted ?? null
+  const over = values.adopt ? await planTakeOver({ ...asked, isRoot, typed, receipt, adopted }) : null
+  if (over !== null && !dryRun && !values.yes)
+    throw new BatonError('refused', `this would ${takeOverLine(over)}`, {
+      hint: `\`--yes\` does it; to go back, stop the service and ${wayBack(over.former)}`,
+    })
   await openWorkshop(shop)
   using _lock = lockWorkshop(shop)
   const kept = { ...keptNow(await readKept(lasting), asked), feed: shop.feed }
@@ -140,28 +147,25 @@ async function deployOne(asked: Wish, values: Typed, place: string, report: Host
   const listed = await askRegistry(shop, tools, kept.package)
   for (const { what } of changedSince(listed, seenOf(kept))) report.note(`warning: ${what}`)
   const chosen = chooseVersion(listed, { ...wantedBy(kept, 0), release, newerThan: null })
-  if (chosen === null) throw new BatonError('release_not_found', `expected a version of ${kept.package}, found none`)
+  const { version } = chosen
+  if (version === null) throw new BatonError('release_not_found', `expected a version of ${kept.package}, found none`)
   for (const note of chosen.notes) report.note(note)
-  refuseReplaced(kept, chosen.version)
-  if (receipt !== null && release === 'latest') refuseOlder(kept, chosen.version)
-  const tag = `v${chosen.version.version}`
+  refuseReplaced(kept, version)
+  if (receipt !== null && release === 'latest') refuseOlder(kept, version)
+  const tag = `v${version.version}`
   if (dryRun) {
-    report.told(planLines(kept, chosen.version, lasting, registry, receipt !== null))
+    const taking = over === null ? [] : [{ text: takeOverLine(over) }]
+    report.told([...planLines(kept, version, lasting, registry, receipt !== null), ...taking])
     report.result({ outcome: 'planned', to: tag, exit: EXIT.done }, [])
     return EXIT.done
   }
-  const { made, told } = await releaseOf({ shop, tools, kept, listed, version: chosen.version, registry }, values)
+  const { made, told } = await releaseOf({ shop, tools, kept, listed, version, registry }, values)
   const end: Ending = { shop, tag, built: { package: kept.package, told, feed: shop.feed }, over }
   if (!values['build-only']) return await installOne(end, values, report)
   report.result({ outcome: made ? 'built' : 'up_to_date', to: tag, ...end.built, exit: EXIT.done }, [
     `${made ? 'built' : 'there already:'} ${join(shop.feed, tag)}`,
   ])
   return EXIT.done
-}
-
-/** Where its releases went before; null: nothing is remembered. */
-async function feedOf(place: string, service: string): Promise<string | null> {
-  return (await readKept(workshopOf(place, service, { isRoot, feed: null })))?.feed ?? null
 }
 
 interface Ending {
@@ -174,10 +178,19 @@ interface Ending {
 async function installOne({ shop, tag, built, over }: Ending, values: Typed, report: HostReport): Promise<number> {
   const { service } = shop
   const deployment = deploymentOf(shop, tag, values)
-  const ended = await deployHere(over === null ? deployment : unstarted(deployment), report)
-  for (const line of over === null ? [] : await takeOver(over, service)) report.note(line)
+  const mark = async (adopted: Adopted) => {
+    const kept = await readKept(shop)
+    if (kept !== null) await writeKept(shop, { ...kept, adopted })
+  }
+  if (over !== null) {
+    if (!over.isCopied) await mark('begun')
+    deployment.installFlags.push('--no-start')
+  }
+  const ended = await deployHere(deployment, report)
+  for (const line of over === null ? [] : await takeOver(over, service, mark)) report.note(line)
+  const home = values.home === undefined ? null : resolve(values.home)
   const timer = values.timer
-    ? await keepTimer({ isRoot, command: updateCommand(values), path: process.env['PATH'] ?? '' })
+    ? await keepTimer({ isRoot, home, command: updateCommand(home), path: process.env['PATH'] ?? '' })
     : 'nobody looks for newer versions: `--no-timer`'
   report.note(timer)
   const { outcome, from, to, operation } = ended
@@ -187,13 +200,6 @@ async function installOne({ shop, tag, built, over }: Ending, values: Typed, rep
   ])
   return EXIT.done
 }
-
-const adoption = ({ data, yes }: Typed) => ({ isRoot, typed: data === undefined ? null : resolve(data), yes })
-
-const unstarted = (deployment: Deployment): Deployment => ({
-  ...deployment,
-  installFlags: [...deployment.installFlags, '--no-start'],
-})
 
 const kitOf = ({ kit }: Typed) => (kit === undefined ? null : resolve(kit))
 
@@ -257,7 +263,7 @@ async function releaseOf(
     ]
     await writeKept(shop, { ...kept, seen, shown: made.shown, built: built.slice(-10), told: made.told })
     await rm(made.out, { recursive: true, force: true })
-    const removed = await pruneFeed(shop)
+    const removed = await pruneWorkshop(shop)
     if (removed.length > 0) {
       await updateReleases(shop.feed, shop.service)
       progress.note(`removed from the disk: ${removed.join(', ')}`)
@@ -280,7 +286,11 @@ function progressFor({ json, quiet }: Pick<Typed, 'json' | 'quiet'>): ProgressRe
   }
 }
 
-function deploymentOf({ service, feed }: Workshop, tag: string, values: Typed): Deployment {
+function deploymentOf(
+  { service, feed }: Workshop,
+  tag: string,
+  values: Typed,
+): Deployment & { installFlags: string[] } {
   return {
     service,
     release: tag,
@@ -298,11 +308,11 @@ function deploymentOf({ service, feed }: Workshop, tag: string, values: Typed): 
   }
 }
 
-function updateCommand({ home }: Typed): string[] {
+function updateCommand(home: string | null): string[] {
   const program = IS_PACKAGED
     ? [process.execPath, join(import.meta.dirname, 'deploy-npm.js')]
     : [join(import.meta.dirname, 'deploy-npm.sh')]
-  return [...program, '--update', ...(home === undefined ? [] : ['--home', resolve(home)])]
+  return [...program, '--update', ...(home === null ? [] : ['--home', home])]
 }
 
 interface Updated {
@@ -360,20 +370,17 @@ async function updateOne(shop: Workshop, before: ServiceRecord, values: Typed, r
   for (const line of lines) report.note(line)
   const newest = newestOf(kept)
   const { service } = shop
-  const chosen = chooseVersion(listed, { ...wantedBy(kept, kept.minAgeMs), release: 'latest', newerThan: newest })
-  if (chosen === null) {
+  const wanted = { ...wantedBy(kept, kept.minAgeMs), release: 'latest', newerThan: newest }
+  const { version, notes } = chooseVersion(listed, wanted)
+  for (const note of notes) report.note(note)
+  if (version === null) {
     await writeKept(shop, { ...kept, seen: { ...integritiesOf(listed), ...kept.seen } })
-    return { service, outcome: 'up_to_date', to: newest === null ? null : `v${newest}`, lines }
+    return { service, outcome: 'up_to_date', to: newest === null ? null : `v${newest}`, lines: [...lines, ...notes] }
   }
-  for (const note of chosen.notes) report.note(note)
-  refuseReplaced(kept, chosen.version)
-  const { made, told } = await releaseOf({ shop, tools, kept, listed, version: chosen.version, registry }, values)
-  return {
-    service,
-    outcome: made ? 'published' : 'up_to_date',
-    to: `v${chosen.version.version}`,
-    lines: [...lines, ...told],
-  }
+  refuseReplaced(kept, version)
+  const { made, told } = await releaseOf({ shop, tools, kept, listed, version, registry }, values)
+  const outcome = made ? 'published' : 'up_to_date'
+  return { service, outcome, to: `v${version.version}`, lines: [...lines, ...notes, ...told] }
 }
 
 if (import.meta.main) process.exitCode = await main(process.argv.slice(2))

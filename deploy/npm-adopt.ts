@@ -1,74 +1,146 @@
 // `deploy-npm.sh --adopt`: takes the data of a former install of the same package over into one of Baton. Must hold: without `--yes`
-// nothing is done; the former data are copied, never moved; what served before is stopped last and can be started again.
+// nothing is done; the former data are copied, never moved; what served before is stopped last, can be started again, and is, if
+// the new one does not start. A run that was killed is gone on with by the next.
 
-import { lstat, realpath } from 'node:fs/promises'
+import { existsSync } from 'node:fs'
+import { lstat, readdir, realpath } from 'node:fs/promises'
 import { resolve } from 'node:path'
 import type { Receipt } from '../agent/install.ts'
 import { BatonError, reasonOf } from '../agent/words.ts'
 import { findInstalled } from './host/deploy.ts'
-import { personOf } from './host/commands/context.ts'
-import { layoutOfReceipt } from './host/place/layout.ts'
+import { defaultsFrom, personOf } from './host/commands/context.ts'
+import { layoutOf, layoutOfReceipt } from './host/place/layout.ts'
 import { type Former, dataOf, findFormer, wayBack } from './npm/former.ts'
 import type { Recipe } from './npm/recipe.ts'
+import type { Adopted } from './npm/workshop.ts'
 import { formatCommand, run } from './lib/shell.ts'
 
 export interface TakeOver {
   former: Former
   /** a folder */
   data: string
+  isCopied: boolean
 }
 
-/** Throws BatonError refused or invalid_request. */
-export async function planTakeOver(
-  name: string,
-  recipe: Recipe | null,
-  { isRoot, typed, yes }: { isRoot: boolean; typed: string | null; yes: boolean },
-): Promise<TakeOver> {
+export interface Adoption {
+  package: string
+  service: string
+  recipe: Recipe | null
+  isRoot: boolean
+  /** where the data are, if that was typed */
+  typed: string | null
+  receipt: Receipt | null
+  adopted: Adopted | null
+}
+
+/** what Baton itself has in a state directory */
+const OURS = ['update', 'run']
+
+/** Null: it is done already. Throws BatonError refused or invalid_request. */
+export async function planTakeOver(asked: Adoption): Promise<TakeOver | null> {
+  const { package: name, service, isRoot, receipt, adopted } = asked
+  if (receipt !== null && adopted === 'done') return null
+  // whatever has been started since has data of its own
+  const isUnfinished = adopted === 'copied' || (adopted === 'begun' && receipt?.options['start'] === false)
+  if (receipt !== null && !isUnfinished)
+    throw new BatonError('refused', `${service} is installed here already, and \`--adopt\` is for a first install`, {
+      hint: '`--name` makes another service',
+    })
   const former = await findFormer(name, isRoot)
   if (former === null)
-    throw new BatonError('refused', `expected a unit, pm2 or a global install that runs ${name}, found none`, {
-      hint: 'leave out `--adopt`; data from elsewhere go into the state directory by hand',
+    throw new BatonError('refused', `expected a unit, pm2, a process or a global install of ${name}, found none`, {
+      hint: 'run it as the user whose pm2 has it; or leave out `--adopt`: data from elsewhere go into the state directory by hand',
     })
-  const data = dataOf(former, recipe, typed)
-  if (yes) return { former, data }
-  const does =
-    former.back === null
-      ? `this copies ${data}; ${former.what} stays installed`
-      : `this stops ${former.what}, which stays installed, and copies ${data}`
-  throw new BatonError('refused', does, {
-    hint: `\`--yes\` does it; to go back, stop the service and ${wayBack(former)}`,
+  const data = await dataOf(former, asked)
+  if (receipt === null) await assertRoom(service, isRoot)
+  return { former, data, isCopied: receipt !== null && adopted === 'copied' }
+}
+
+/** The names of a service are often those of its former install. */
+async function assertRoom(service: string, isRoot: boolean): Promise<void> {
+  const choices = { ...defaultsFrom(process.env), scope: isRoot ? 'system' : 'user' } as const
+  const { command, unit, stateDirectory } = layoutOf(service, choices, personOf(process.env))
+  const kept = (await readdir(stateDirectory).catch(() => [])).filter((name) => !OURS.includes(name))
+  const inTheWay = kept.length > 0 ? stateDirectory : [command, unit].find((path) => existsSync(path))
+  if (inTheWay === undefined) return
+  throw new BatonError('refused', `expected nothing at ${inTheWay}, where ${service} would have its own`, {
+    hint: `\`--name ${service}-baton\` gives it another name; or move that away`,
   })
 }
 
+/** A sentence: what it does. */
+export function takeOverLine({ former: { what, stop }, data }: TakeOver): string {
+  return stop.length === 0
+    ? `copy ${data}; ${what} stays installed`
+    : `stop ${what}, which stays installed, and copy ${data}`
+}
+
+/** Goes before a command that root runs as another user. */
+const as = (uid: number | string, gid: number | string, groups: string) => [
+  'setpriv',
+  `--reuid=${uid}`,
+  `--regid=${gid}`,
+  groups,
+]
+
+const asService = ({ scope, user }: Receipt) => (scope === 'user' ? [] : as(user, user, '--init-groups'))
+
+/** The command that removes what was copied, of a run that was killed too. */
+function emptyingOf(receipt: Receipt): string[] {
+  const others = OURS.flatMap((name) => ['!', '-name', name])
+  const all = [receipt.stateDirectory, '-mindepth', '1', '-maxdepth', '1', ...others]
+  return [...asService(receipt), 'find', ...all, '-exec', 'rm', '-rf', '{}', '+']
+}
+
 /** Root reads nothing itself: the folder is another user's, who may put a link in its place at any time. */
-async function copyData(data: string, { scope, user, stateDirectory }: Receipt): Promise<void> {
+async function copyData(data: string, receipt: Receipt): Promise<void> {
+  const { scope, stateDirectory } = receipt
+  await run(emptyingOf(receipt))
   if (scope === 'user') return void (await run(['cp', '-a', `${data}/.`, `${stateDirectory}/`]))
   if ((await realpath(data)) !== resolve(data))
     throw new BatonError('refused', `expected a folder at ${data}, and no link on the way to it`)
   const { uid, gid } = await lstat(data)
-  const reads = ['setpriv', `--reuid=${uid}`, `--regid=${gid}`, '--clear-groups', 'tar', '-C', data, '-c', '.']
-  const writes = ['setpriv', `--reuid=${user}`, `--regid=${user}`, '--init-groups', 'tar', '-C', stateDirectory, '-xo']
+  const reads = [...as(uid, gid, '--clear-groups'), 'tar', '-C', data, '-c', '.']
+  const writes = [...asService(receipt), 'tar', '-C', stateDirectory, '-xo']
   await run(['bash', '-o', 'pipefail', '-c', `${formatCommand(reads)} | ${formatCommand(writes)}`])
 }
 
 /** The service is installed and does not run yet. Resolves to sentences. */
-export async function takeOver({ former, data }: TakeOver, service: string): Promise<string[]> {
+export async function takeOver(
+  { former, data, isCopied }: TakeOver,
+  service: string,
+  mark: (adopted: Adopted) => Promise<void>,
+): Promise<string[]> {
   const receipt = await findInstalled(service)
   if (receipt === null) throw new BatonError('unexpected', `expected an install of ${service}, found none`)
   const { program } = layoutOfReceipt(receipt, personOf(process.env))
-  for (const command of former.stop) await run(command)
   try {
-    await copyData(data, receipt)
-    await run([program, 'install', '-y', '--start', `--${receipt.scope}`])
+    for (const command of former.stop) await run(command)
+    if (!isCopied) await copyData(data, receipt)
+    await mark('copied')
+    await run([program, 'start', '-q', `--${receipt.scope}`])
+    await run([program, 'install', '-y', '-q', '--start', `--${receipt.scope}`]) // from now on, by every deployment and after a boot
+    await mark('done')
   } catch (cause) {
-    throw new BatonError('service_down', `could not move ${former.what} to ${service}: ${reasonOf(cause)}`, {
+    await mark('begun')
+    const own = (...words: string[]) => [program, ...words, `--${receipt.scope}`]
+    const undo = [own('stop'), ...(isCopied ? [] : [emptyingOf(receipt)]), own('uninstall', '-y')]
+    for (const command of undo) await run(command, { allowFailure: true })
+    const isBack = await startAgain(former)
+    const what = `${service} did not take over from ${former.what}${isBack ? ', which runs again' : ''}: ${reasonOf(cause)}`
+    throw new BatonError(isBack ? 'restart_failed' : 'service_down', what, {
       cause,
-      hint: `the original data is unchanged; to go back, ${wayBack(former)}`,
+      hint: `its data are as they were; ${isBack ? '`--adopt` tries again' : `to go back, ${wayBack(former)}`}`,
     })
   }
   return [
-    ...(former.back === null ? [] : [`${former.what} is stopped`]),
+    ...(former.stop.length === 0 ? [] : [`${former.what} is stopped`]),
     `its data was copied from ${data} to ${receipt.stateDirectory}`,
     `to go back, run \`${formatCommand([service, 'stop'])}\`, then ${wayBack(former)}`,
   ]
+}
+
+async function startAgain({ start }: Former): Promise<boolean> {
+  for (const command of start) if ((await run(command, { allowFailure: true })).exitCode !== 0) return false
+  return start.length > 0
 }

@@ -1,15 +1,13 @@
 // The tools that a release of a package from npm is made with: this host's npm, the Node that Baton brings, and this kit itself.
 // Must hold: of this kit's clone only what its programs read is seen where a package's code runs.
 
-import { existsSync } from 'node:fs'
-import { cp, readdir, realpath, rename } from 'node:fs/promises'
+import { realpath } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
 import { BatonError } from '../agent/words.ts'
 import { prepareBase } from './make/base.ts'
 import { cacheFolder, provideHeaders, provideNode } from './make/node.ts'
 import { ownKit } from './make/own-kit.ts'
 import { IS_PACKAGED, PROJECT } from './make/place.ts'
-import { temporaryDirectory } from './make/temporary.ts'
 import { assertCell } from './npm/sandbox.ts'
 import type { NpmTools } from './npm/steps.ts'
 import type { Workshop } from './npm/workshop.ts'
@@ -25,9 +23,9 @@ export async function toolsFor(shop: Workshop, packed: string | null, whole: boo
   const npm = await realpath(found)
   await assertCell(join(shop.folder, 'empty'), shop.builder)
   const node = await provideNode()
-  const cache = join(shop.shared, 'cache')
-  const kit = whole ? await ownKit(join(shop.shared, 'kit'), packed) : ''
-  if (whole) await provideCache(cache)
+  const kit = whole ? await ownKit(join(shop.folder, 'kit'), packed) : ''
+  if (whole) await prepareBase()
+  const cache = cacheFolder()
   const own = IS_PACKAGED
     ? [PROJECT]
     : [...CLONE.map((name) => join(PROJECT, name)), await realpath(join(PROJECT, 'node_modules'))]
@@ -37,7 +35,8 @@ export async function toolsFor(shop: Workshop, packed: string | null, whole: boo
     '--disable-warning=ExperimentalWarning',
     join(import.meta.dirname, IS_PACKAGED ? 'deploy-npm.js' : 'deploy-npm.ts'),
   ]
-  const sees = [...own, dirname(dirname(await realpath(node))), ...(headers === null ? [] : [headers])]
+  const nodes = [dirname(dirname(await realpath(node))), join(cache, 'node')]
+  const sees = [...own, ...nodes, ...(headers === null ? [] : [headers])]
   return { node, npm, program, sees, cache, kit, calm: false }
 }
 
@@ -53,17 +52,3 @@ const CLONE = [
   'install.sh',
   'tsconfig.json',
 ]
-
-/** Copies what a build keeps, each whole: the Node of an executable, and the one that builds if no package here brings it. */
-async function provideCache(to: string): Promise<void> {
-  await prepareBase()
-  await provideHeaders()
-  const from = join(cacheFolder(), 'node')
-  for (const name of await readdir(from).catch(() => [])) {
-    const place = join(to, 'node', name)
-    if (name.startsWith('.') || existsSync(place)) continue
-    await using work = await temporaryDirectory(join(to, 'node'))
-    await cp(join(from, name), join(work.path, name), { recursive: true })
-    await rename(join(work.path, name), place)
-  }
-}

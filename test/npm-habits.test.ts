@@ -1,68 +1,83 @@
 // @long
-// `deploy-npm.sh` over time: runs that are killed, a former install that is taken over, and the page of the operator.
+// `deploy-npm.sh` over time: runs that are killed, addons, and the page of the operator.
 
 import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { PROJECT } from '../deploy/make/place.ts'
-import { is, match } from './assert.ts'
+import { is, match, ok } from './assert.ts'
 import { bootNpmHost, DEPLOY_NPM, GREETER, greeter } from './lab/npm-host.ts'
-import { eventually, noHosts } from './lab/systemd.ts'
+import type { Package } from './lab/npm-registry.ts'
+import { noHosts } from './lab/systemd.ts'
 import { packedKit } from './pack/main.ts'
 import { suite } from './suite.ts'
 
 const test = suite('npm habits', { skip: noHosts, timeoutMs: 400_000 })
 
-test('a run that is killed at any moment leaves the service as it is, and the next run goes on', async () => {
+test('a run that is killed at any stage leaves the service as it is, and the next one goes on; three versions stay', async () => {
   await using lab = await bootNpmHost()
-  const { host, deploy, publish, says } = lab
+  const { host, deploy, killed, publish, says } = lab
   await publish(greeter('1.0.0'))
-  is((await deploy('greeter', '--listen', '127.0.0.1:8123')).code, 0)
-  for (let round = 1; round <= 4; round++) {
-    await publish(greeter(`1.${round}.0`))
-    const command = `${DEPLOY_NPM} --update --json`
-    const afterS = (Math.random() * 40).toFixed(1)
-    await host.run(['timeout', '-s', 'KILL', afterS, 'sh', '-c', `exec ${command}`], {
-      env: lab.env,
-      timeoutMs: 120_000,
-    })
-    is(await says(), `${round === 1 ? '1.0.0' : `1.${round - 1}.0`} 0`, `killed after ${afterS} s`)
+  const feed = '/var/lib/baton-npm/greeter/feed'
+  await killed(`grep -q '"stage":"see"' /tmp/said`, 'greeter', '--listen', '127.0.0.1:8123')
+  await killed('test -e /opt/greeter', 'greeter', '--listen', '127.0.0.1:8123')
+  const installed = await deploy('greeter', '--listen', '127.0.0.1:8123')
+  is(installed.code, 0, installed.stdout + installed.stderr)
+  is(await says(), '1.0.0 0')
+
+  await publish(greeter('1.1.0'))
+  for (const stage of ['lock', 'fetch', 'addons', 'compose', 'try', 'publish']) {
+    await killed(`grep -q '"stage":"${stage}"' /tmp/said`, '--update')
+    is(await says(), '1.0.0 0', stage)
+  }
+  for (const version of ['1.1.0', '1.2.0', '1.3.0']) {
+    if (version !== '1.1.0') await publish(greeter(version))
     const next = await deploy('--update')
     is(next.code, 0, next.stdout + next.stderr)
-    is(next.end['to'], `v1.${round}.0`)
+    is(next.end['to'], `v${version}`)
     await host.ok('greeter', 'upgrade')
-    is(await says(), `1.${round}.0 0`)
+    is(await says(), `${version} 0`)
+    if (version === '1.3.0') match(next.stdout, 'removed from the disk: v1.0.0')
   }
-  const tags = (await host.ok('ls', '/var/lib/baton-npm/greeter/feed'))
-    .split('\n')
-    .filter((name) => name.startsWith('v'))
-  is(tags.length, 3)
+  is((await host.ok('ls', feed)).match(/^v.*$/gm)?.join(' '), 'v1.1.0 v1.2.0 v1.3.0')
 })
 
-test('an existing unit of the same package is taken over with its data after one consent, and can come back', async () => {
-  await using lab = await bootNpmHost()
-  const { host, deploy, publish, says } = lab
-  await publish(greeter('1.0.0'))
-  const program = '/usr/local/lib/node_modules/greeter/bin/greeter.js'
-  const unit = `[Service]\nEnvironment=PORT=8123 HOST=127.0.0.1 STATE_DIRECTORY=/srv/former\nExecStart=${process.execPath} ${program}\n[Install]\nWantedBy=multi-user.target\n`
-  const write = (path: string, text: string) =>
-    host.run(['sh', '-c', `mkdir -p $(dirname ${path}) && cat >${path}`], { input: text })
-  await write(program, GREETER('former'))
-  await write('/etc/systemd/system/hello.service', unit)
-  await host.ok('sh', '-c', 'mkdir -p /srv/former && printf xxx >/srv/former/visits')
-  await host.ok('systemctl', 'enable', '--now', 'hello.service')
-  await eventually('the former one', async () => (await says()) === 'former 3')
-  const flags = ['--adopt', '--data', '/srv/former', '--listen', '127.0.0.1:8123']
-  const asked = await deploy('greeter', ...flags)
-  is(asked.code, 7)
-  match(String(asked.end['message']), 'this stops the unit hello.service')
-  is(await says(), 'former 3')
+const ADDER = 'adder'
 
-  const done = await deploy('greeter', ...flags, '--yes')
-  is(done.code, 0, done.stdout + done.stderr)
-  is(await says('/visit'), '1.0.0 4')
-  is(await host.ok('cat', '/srv/former/visits'), 'xxx')
-  await host.ok('sh', '-c', 'greeter stop && systemctl enable --now hello.service')
-  await eventually('the former one again', async () => (await says()) === 'former 3')
+/** An addon in C, which a compiler makes. */
+const adder = (version: string, more = ''): Package => ({
+  name: ADDER,
+  version,
+  manifest: { main: 'build/Release/adder.node', scripts: { install: 'node-gyp rebuild' }, gypfile: true },
+  files: {
+    'binding.gyp': JSON.stringify({ targets: [{ target_name: 'adder', sources: ['adder.c'] }] }),
+    'adder.c': `#include <node_api.h>\n${more}\nNAPI_MODULE_INIT() { return exports; }\n`,
+  },
+})
+
+test('an addon is built for the Node of the release if it is named; one that does not build is refused before anything is installed', async () => {
+  await using lab = await bootNpmHost()
+  const { host, deploy, publish } = lab
+  const withAdder = (version: string, needed: string) =>
+    greeter(version, {
+      files: { 'bin/greeter.js': `${GREETER(version)}require('${ADDER}')\n` },
+      manifest: { bin: { greeter: 'bin/greeter.js' }, dependencies: { adder: needed } },
+    })
+  await publish(adder('1.0.0'))
+  await publish(adder('1.0.1', '#error no'))
+  await publish(withAdder('1.0.0', '1.0.0'))
+  await publish(withAdder('1.1.0', '1.0.1'))
+  const flags = ['--build-only', '--release', '1.0.0']
+  const unnamed = await deploy('greeter', ...flags)
+  ok(unnamed.code !== 0, unnamed.stdout)
+  match(String(unnamed.end['hint']), '`--allow-scripts adder`')
+  const named = await deploy('greeter', ...flags, '--allow-scripts', 'adder')
+  is(named.code, 0, named.stdout + named.stderr)
+  const broken = await deploy('greeter', '--listen', '127.0.0.1:8123')
+  is(broken.code, 7, broken.stdout + broken.stderr)
+  match(String(broken.end['message']), 'the addons of adder do not build for greeter 1.1.0')
+  match(String(broken.end['hint']), 'the newest one that works here is 1.0.0')
+  is((await host.ok('ls', '/var/lib/baton-npm/greeter/feed')).match(/^v.*$/gm)?.join(' '), 'v1.0.0')
+  is((await host.run(['test', '-e', '/opt/greeter'])).code, 1)
 })
 
 test('the page of the operator is followed', async () => {
@@ -72,8 +87,9 @@ test('the page of the operator is followed', async () => {
   for (const version of ['5.0.7', '5.0.8']) await publish(greeter(version, like))
   const page = await readFile(join(PROJECT, 'docs/operator/npm.md'), 'utf8')
   const blocks = [...page.matchAll(/^```sh\n([\s\S]*?)^```$/gm)].map(([, text = '']) => text)
-  is(blocks.length, 3)
+  is(blocks.length, 4)
   const script = blocks
+    .filter((text) => !text.includes('--adopt')) // that is for the first install
     .join('\n')
     .replaceAll('deploy/deploy-npm.sh', `${DEPLOY_NPM} --kit ${await packedKit()}`)
     .replace('node-red --listen', 'node-red --release 5.0.7 --listen')

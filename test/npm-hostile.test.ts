@@ -15,7 +15,7 @@ const { readFileSync, readdirSync, writeFileSync } = require('node:fs')
 const found = { isRoot: process.getuid() === 0 }
 const attempt = (name, act) => { try { act(); found[name] = 'done' } catch (error) { found[name] = error.code } }
 attempt('secret', () => readFileSync('/root/.ssh/id_rsa'))
-attempt('mine', () => readFileSync('/srv/mine'))
+attempt('mine', () => readFileSync('/srv/open/mine'))
 attempt('etc', () => writeFileSync('/etc/evil', 'x'))
 found.capabilities = /CapPrm:\\s*(\\w+)/.exec(readFileSync('/proc/self/status', 'utf8'))[1]
 const socket = require('node:net').connect(Number(process.env.PORT) + 1, '192.0.2.1')
@@ -28,9 +28,10 @@ test('a hostile package runs nothing outside of its cell, and what the registry 
   await host.ok(
     'sh',
     '-c',
-    'mkdir -p /root/.ssh && echo secret >/root/.ssh/id_rsa && echo mine >/srv/mine && chmod 777 /srv',
+    'mkdir -p /root/.ssh && echo secret >/root/.ssh/id_rsa && mkdir -m 777 /srv/open && echo mine >/srv/open/mine',
   )
-  const script = (file: string) => `id >/srv/${file}; cat /root/.ssh/id_rsa >/srv/${file}; touch /tmp/${file}; true`
+  const script = (file: string) =>
+    `id >/srv/open/${file}; cat /root/.ssh/id_rsa >/srv/open/${file}; touch /tmp/${file}; true`
   const manifest = { scripts: { postinstall: script('installed') }, bin: { greeter: 'bin/greeter.js' } }
   const files = { 'bin/greeter.js': SPY }
   await publish(greeter('1.0.0', { files, manifest }))
@@ -47,8 +48,8 @@ test('a hostile package runs nothing outside of its cell, and what the registry 
     match(said, word)
   match(said, /"network":"(ENETUNREACH|ECONNREFUSED)"/)
   is(
-    await host.ok('sh', '-c', 'ls /srv /var/lib/baton-npm/greeter/feed'),
-    '/srv:\nmine\n\n/var/lib/baton-npm/greeter/feed:\n',
+    await host.ok('sh', '-c', 'ls /srv/open /var/lib/baton-npm/greeter/feed'),
+    '/srv/open:\nmine\n\n/var/lib/baton-npm/greeter/feed:\n',
   )
   is((await host.run(['test', '-e', '/tmp/installed'])).code, 1)
 

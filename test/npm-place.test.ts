@@ -1,13 +1,13 @@
 // What `deploy-npm.sh` believes of the places that it is told, and of what npm says of signatures. No network, no package.
 
-import { chown, mkdir, writeFile } from 'node:fs/promises'
+import { chown, mkdir, readdir, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { assertCell } from '../deploy/npm/sandbox.ts'
-import { type NpmTools, signatures } from '../deploy/npm/steps.ts'
-import { openWorkshop, workshopOf } from '../deploy/npm/workshop.ts'
-import { is, match, rejects } from './assert.ts'
+import { askRegistry, inside, type NpmTools, signatures } from '../deploy/npm/steps.ts'
+import { builderFolder, openWorkshop, pruneWorkshop, workshopOf } from '../deploy/npm/workshop.ts'
+import { equal, is, match, rejects, withCode } from './assert.ts'
 import { suite } from './suite.ts'
-import { temporary } from './lab/temporary.ts'
+import { type Temporary, temporary } from './lab/temporary.ts'
 
 const test = suite('npm place')
 const isRoot = process.geteuid?.() === 0
@@ -23,20 +23,75 @@ test('root makes no release in a folder that somebody else can write: what lies 
   match(message, `got ${feed}: user id 1234 can change`)
 })
 
-test('a wrong signature is found among however many, and what npm says otherwise is told', async () => {
+test('the last three releases stay on the disk, npm begins its cache anew when it has grown, and both are said', async () => {
   await using it = await temporary('npm-place')
   const shop = workshopOf(it.path, 'shop', { isRoot: false, feed: null })
   await openWorkshop(shop)
-  if (
-    !(await assertCell(join(shop.folder, 'empty'), null).then(
-      () => true,
-      () => false,
-    ))
+  for (const tag of ['v1.0.0', 'v1.9.0', 'v1.10.0', 'v2.0.0']) {
+    await mkdir(join(shop.feed, tag))
+    await writeFile(join(shop.folder, 'locks', `${tag.slice(1)}.json`), '{}')
+  }
+  const cache = await builderFolder(shop, 'npm-cache', true)
+  await writeFile(join(cache, 'tarball'), 'x'.repeat(100_000))
+  equal(await pruneWorkshop(shop), ['v1.0.0'])
+  equal(await readdir(cache), ['tarball'])
+  match((await pruneWorkshop(shop, 50_000)).join(), "npm's cache, which had more than")
+  equal((await readdir(shop.feed)).toSorted(), ['v1.10.0', 'v1.9.0', 'v2.0.0'])
+  equal((await readdir(join(shop.folder, 'locks'))).toSorted(), ['1.10.0.json', '1.9.0.json', '2.0.0.json'])
+  equal(await readdir(await builderFolder(shop, 'npm-cache', true)), [])
+})
+
+test('a folder that another builder has left is begun anew: npm could not write in it', async () => {
+  if (!isRoot) return
+  await using it = await temporary('npm-place')
+  const shop = workshopOf(it.path, 'shop', { isRoot, feed: null })
+  const folder = await builderFolder(shop, 'npm-cache', true)
+  await writeFile(join(folder, 'mine'), '')
+  equal(await readdir(await builderFolder(shop, 'npm-cache', true)), ['mine'])
+  await chown(folder, 61_500, 61_500)
+  equal(await readdir(await builderFolder(shop, 'npm-cache', true)), [])
+  is((await stat(folder)).uid, shop.builder)
+})
+
+/** A shop, and what npm and this program come to in it, each a script; null: this host has no cells. */
+async function shopWith(it: Temporary, script: string) {
+  const shop = workshopOf(it.path, 'shop', { isRoot: false, feed: null })
+  await openWorkshop(shop)
+  const hasCells = await assertCell(join(shop.folder, 'empty'), null).then(
+    () => true,
+    () => false,
   )
-    return
   const npm = join(it.path, 'npm/bin/npm-cli.js')
   await mkdir(join(it.path, 'npm/bin'), { recursive: true })
-  const tools = { node: process.execPath, npm, sees: [process.execPath], calm: false } as unknown as NpmTools
+  await writeFile(npm, script)
+  const tools = { node: process.execPath, npm, program: [process.execPath, npm], sees: [process.execPath], cache: '' }
+  return hasCells ? { shop, npm, tools: { ...tools, calm: false } as unknown as NpmTools } : null
+}
+
+test('what a package prints in the place of an answer is no code of an error', async () => {
+  await using it = await temporary('npm-place')
+  for (const failed of [{ code: 'toString', message: 'x' }, { code: 'no_such', message: 7 }, null, 'x']) {
+    const made = await shopWith(it, `console.log(${JSON.stringify(JSON.stringify({ failed }))}); process.exitCode = 3`)
+    if (made === null) return
+    const asked = { do: 'see', work: it.path }
+    await rejects(inside(made.shop, made.tools, asked, { uid: null }), withCode('unexpected'))
+  }
+})
+
+test('npm that prints nothing, or no JSON, has told nothing of a package', async () => {
+  await using it = await temporary('npm-place')
+  for (const text of ['', 'npm notice hello', '{}', '[]']) {
+    const made = await shopWith(it, `process.stdout.write(${JSON.stringify(text)})`)
+    if (made === null) return
+    await rejects(askRegistry(made.shop, made.tools, 'shop'), withCode('check_failed'))
+  }
+})
+
+test('a wrong signature is found among however many, and what npm says otherwise is told', async () => {
+  await using it = await temporary('npm-place')
+  const made = await shopWith(it, '')
+  if (made === null) return
+  const { shop, npm, tools } = made
   const said = async (lines: string[], exit: number) => {
     await writeFile(npm, `console.log(${JSON.stringify(lines.join('\n'))}); process.exitCode = ${exit}`)
     return await signatures(shop, tools, it.path).catch((cause: Error) => `refused: ${cause.message}`)

@@ -8,8 +8,10 @@ import { PROJECT } from '../deploy/make/place.ts'
 import { broughtRecipe, parseRecipe, readRecipe, readRecipes, recipeName } from '../deploy/npm/recipe.ts'
 import { RECIPES_PAGE, recipesPage } from '../deploy/npm/recipes-page.ts'
 import { refuseOlder } from '../deploy/npm/asked.ts'
-import type { ServiceRecord } from '../deploy/npm/workshop.ts'
+import { type ServiceRecord, workshopOf } from '../deploy/npm/workshop.ts'
 import { wayBack } from '../deploy/npm/former.ts'
+import { refuseUnbuilt } from '../deploy/npm/release.ts'
+import { timerUnits } from '../deploy/npm/timer.ts'
 import { changedSince, chooseVersion, type Listed, listedIn } from '../deploy/npm/registry.ts'
 import { differencesOf, treeIn } from '../deploy/npm/tree.ts'
 import { aroundText, configOf, mainOf } from '../deploy/npm/wrap.ts'
@@ -132,6 +134,7 @@ test('a package that has its port in a file of its own listens where the install
 const NOW = Date.parse('2026-06-15T00:00:00Z')
 const row = (version: string, more: object = {}) => ({ version, dist: { integrity: `sha512-${version}` }, ...more })
 const LISTED: Listed = listedIn(
+  'shop',
   {
     name: 'shop',
     'dist-tags': { latest: '2.2.0' },
@@ -162,7 +165,7 @@ const WANTED = {
 }
 
 test('the newest version up to `latest` is taken that is old enough, in the range, not deprecated and for this Node', () => {
-  const chosen = (more: object) => chooseVersion(LISTED, { ...WANTED, ...more }, NOW)?.version.version ?? null
+  const chosen = (more: object) => chooseVersion(LISTED, { ...WANTED, ...more }, NOW).version?.version ?? null
   is(chosen({}), '2.2.0')
   is(chosen({ minAgeMs: 3 * 86_400_000 }), '2.0.0')
   is(chosen({ isInRange: (version: string) => version.startsWith('1.') }), '1.0.0')
@@ -187,10 +190,99 @@ test('the newest version up to `latest` is taken that is old enough, in the rang
   )
 })
 
-test('the way back is a command, or a sentence if nothing was stopped', () => {
+test('what was passed over is said, also if nothing newer is taken', () => {
+  const { version, notes } = chooseVersion(LISTED, { ...WANTED, newerThan: '2.0.0', minAgeMs: 3 * 86_400_000 }, NOW)
+  is(version, null)
+  match(notes.join('\n'), /2\.2\.0 is younger than `--min-age`[\s\S]*2\.1\.0 is deprecated/)
+})
+
+test('an answer of the registry that is not whole says nothing of what was unpublished', () => {
+  const about = { name: 'shop', 'dist-tags': { latest: '1.0.0' }, time: {} }
+  const odd: [unknown, unknown][] = [
+    [undefined, undefined],
+    [about, undefined],
+    [about, []],
+    [about, [row('0.9.0')]],
+    [about, [row('1.0.0'), null]],
+    [{ ...about, name: 'other' }, row('1.0.0')],
+    [{ ...about, 'dist-tags': undefined }, row('1.0.0')],
+  ]
+  for (const [answer, each] of odd)
+    match(
+      refusalOf(() => listedIn('shop', answer, each)),
+      /^check_failed: expected all versions of shop, .* not whole \(try again later/,
+    )
+  const listed = listedIn('shop', about, { version: '1.0.0' })
+  equal(changedSince(listed, { '1.0.0': 'sha512-1.0.0' }), [])
+  match(
+    refusalOf(() => chooseVersion(listed, WANTED, NOW)),
+    'refused: shop 1.0.0 has no integrity',
+  )
+})
+
+test('a version whose age nobody tells is not taken by itself', () => {
+  const listed = listedIn('shop', { name: 'shop', 'dist-tags': { latest: '2.0.0' } }, [row('1.0.0'), row('2.0.0')])
+  const wanted = { ...WANTED, newerThan: '1.0.0' }
+  const { version, notes } = chooseVersion(listed, { ...wanted, minAgeMs: 1000 }, NOW)
+  is(version, null)
+  match(notes.join(), /2\.0\.0 may be younger than `--min-age`: the registry does not say .* `--min-age 0` takes any/)
+  is(chooseVersion(listed, wanted, NOW).version?.version, '2.0.0')
+})
+
+test('each place has a timer of its own, and services share no folder in it', () => {
+  const named = (home: string | null) => Object.keys(timerUnits({ home, command: ['a'], path: '' })).join(' ')
+  is(named(null), 'baton-npm.service baton-npm.timer')
+  match(named('/srv/a'), /^baton-npm-[0-9a-f]{8}\.service baton-npm-[0-9a-f]{8}\.timer$/)
+  is(new Set([null, '/srv/a', '/srv/b'].map(named)).size, 3)
+  const [one, other] = ['a', 'b'].map((service) => workshopOf('/srv', service, { isRoot: true, feed: null }))
+  for (const [name, value] of Object.entries(one ?? {}))
+    if (typeof value === 'string') ok(!Object.values(other ?? {}).includes(value), name)
+})
+
+test('a builder is nobody of the host, nor of a unit with DynamicUser', () => {
+  for (let at = 0; at < 2000; at++) {
+    const { builder } = workshopOf('/srv', `s${at}`, { isRoot: true, feed: null })
+    ok(builder !== null && builder > 60_705 && builder < 61_184, String(builder))
+  }
+})
+
+test('an addon that was named and does not build is refused with what would work; one that may be absent is not', () => {
+  const built = ['1.0.0', '3.0.0'].map((version) => ({ version, at: '', sizeBytes: 0 }))
+  const said = (more: { isOptional?: boolean; built?: typeof built; unbuilt?: string[] } = {}) => {
+    const kept = { package: 'shop', built: more.built ?? built } as unknown as ServiceRecord
+    const locked = {
+      path: '',
+      name: 'adder',
+      version: '1.0.0',
+      node: null,
+      hasScript: true,
+      isOptional: more.isOptional === true,
+    }
+    const rebuilt = { failures: ['adder has not been built'], unbuilt: more.unbuilt ?? ['adder'] }
+    return refusalOf(() => refuseUnbuilt(kept, '2.0.0', [locked], ['adder'], rebuilt))
+  }
+  match(
+    said(),
+    /^refused: the addons of adder do not build for shop 2\.0\.0: adder has not .*newest one that works here is 1\.0\.0/,
+  )
+  match(said({ built: [] }), '`--release X.Y.Z`')
+  is(said({ isOptional: true }), 'none')
+  is(said({ unbuilt: ['other'] }), 'none')
+})
+
+test('the way back is a command, or a sentence if nobody knows one', () => {
   const former = { what: 'x', home: '/', stop: [] }
-  is(wayBack({ ...former, back: 'pm2 start x' }), 'run `pm2 start x`')
-  is(wayBack({ ...former, back: null }), 'start it the way you did before')
+  is(
+    wayBack({
+      ...former,
+      start: [
+        ['pm2', 'start', 'x'],
+        ['pm2', 'save'],
+      ],
+    }),
+    'run `pm2 start x && pm2 save`',
+  )
+  is(wayBack({ ...former, start: [] }), 'start it the way you did before')
 })
 
 test('a run that names no version goes to none older than what was made here', () => {

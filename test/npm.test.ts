@@ -7,7 +7,7 @@ import { bootNpmHost, GREETER, greeter } from './lab/npm-host.ts'
 import { noHosts } from './lab/systemd.ts'
 import { suite } from './suite.ts'
 
-const test = suite('npm', { skip: noHosts, timeoutMs: 400_000 })
+const test = suite('npm', { skip: noHosts, timeoutMs: 600_000 })
 
 test('a package becomes a service by one command, a newer version comes by itself into its folder, and nothing is lost', async () => {
   await using lab = await bootNpmHost()
@@ -28,7 +28,9 @@ test('a package becomes a service by one command, a newer version comes by itsel
   await publish(greeter('1.1.0'))
   await publish(greeter('1.2.0', { publishedAt: new Date().toISOString() }))
   await publish(greeter('1.1.1', { deprecated: 'it forgets' }))
-  const updated = await deploy('--update')
+  await lab.killed(`grep -q '"stage":"fetch"' /tmp/said`, '--update')
+  is(await says(), '1.0.0 1')
+  const updated = await deploy('--update') // the next run goes on
   is(updated.code, 0, updated.stdout + updated.stderr)
   is(updated.end['to'], 'v1.1.0', updated.stdout)
   is(await says(), '1.0.0 1') // its own policy decides

@@ -58,8 +58,14 @@ async function see({ work, file }: Inside): Promise<unknown> {
   return await startFromSource(work, found, project)
 }
 
-/** Resolves to lines about addons that do not work, and what building them said. */
-async function rebuild({ work, scripts, npm }: Inside): Promise<{ failures: string[] }> {
+export interface Rebuilt {
+  /** a line for each addon that does not work, and what building them said */
+  failures: string[]
+  /** packages whose addon does not work, of those that say how it is built */
+  unbuilt: string[]
+}
+
+async function rebuild({ work, scripts, npm }: Inside): Promise<Rebuilt> {
   const node = await provideNode()
   const failures: string[] = []
   if (scripts.length > 0) {
@@ -87,7 +93,10 @@ async function rebuild({ work, scripts, npm }: Inside): Promise<{ failures: stri
   }
   const report = await examineAddons(await filesOf(await readProject(work)))
   const bad = report.packages.filter(({ verdict }) => verdict !== 'works')
-  return { failures: [...failures, ...bad.map((one) => formatAddons(one, report.node))] }
+  return {
+    failures: [...failures, ...bad.map((one) => formatAddons(one, report.node))],
+    unbuilt: bad.filter(({ canBuild }) => canBuild).map(({ name }) => name),
+  }
 }
 
 async function compose({ work, tag, out, feed, notes, publishedAt }: Inside): Promise<{ sizeBytes: number }> {

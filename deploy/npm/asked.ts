@@ -49,12 +49,13 @@ export function keptNow(before: ServiceRecord | null, asked: Wish): Omit<Service
     shown: before?.shown ?? null,
     built: before?.built ?? [],
     told: before?.told ?? [],
+    adopted: before?.adopted ?? null,
   }
 }
 
-/** The newest version that was ever made here. */
-export function newestOf({ built }: ServiceRecord): string | null {
-  const all = built.map(({ version }) => version)
+/** The newest version that was ever made here, of those that `counts` is true for. */
+export function newestOf({ built }: ServiceRecord, counts = (_version: string) => true): string | null {
+  const all = built.map(({ version }) => version).filter(counts)
   return all.toSorted((a, b) => compareTags(`v${a}`, `v${b}`)).at(-1) ?? null
 }
 

@@ -42,7 +42,7 @@ export const ARGUMENTS = {
     type: 'boolean',
     default: false,
     advanced: true,
-    description: 'take the data over from a unit, pm2 or a global install of it, which is stopped and stays installed',
+    description: 'take the data over from a unit, pm2 or `npm -g`, which is stopped and stays installed',
   },
   data: {
     type: 'string',

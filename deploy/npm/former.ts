@@ -1,11 +1,13 @@
-// Finds what runs a package on this host already: a unit, pm2, or a global install. Must hold: it only looks. The former service stays
-// installed, and can be started again.
+// Finds what runs a package on this host already: a unit, pm2, a process that somebody has started, or a global install. Must hold: it
+// only looks. The former service stays installed, and can be started again.
 
-import { readdir, readFile, realpath } from 'node:fs/promises'
+import { existsSync } from 'node:fs'
+import { readdir, readFile, readlink, realpath, stat } from 'node:fs/promises'
 import { homedir } from 'node:os'
-import { join } from 'node:path'
-import { BatonError } from '../../agent/words.ts'
-import { findProgram, run } from '../lib/shell.ts'
+import { basename, dirname, join, resolve } from 'node:path'
+import { BatonError, formatNames, parsedJson } from '../../agent/words.ts'
+import { recordOf } from '../lib/agent-answer.ts'
+import { findProgram, formatCommand, run } from '../lib/shell.ts'
 import { systemctlFor, unitFolderFor } from '../lib/systemctl.ts'
 
 export interface Former {
@@ -13,70 +15,129 @@ export interface Former {
   what: string
   /** home of the user that it runs as */
   home: string
-  /** commands that stop it, and keep it stopped after a boot; none: nobody knows what runs it, so it is not stopped */
+  /** commands that stop it, and keep it stopped after a boot; none: nothing runs */
   stop: string[][]
-  /** the command by which it comes back; null: nothing was stopped */
-  back: string | null
+  /** commands by which it comes back; none: nobody knows how it was started */
+  start: string[][]
 }
 
+/** ends processes and waits for that */
+const END =
+  'kill "$@"; for p; do n=0; while kill -0 "$p" 2>/dev/null; do n=$((n+1)); [ $n -lt 300 ] || exit 1; sleep 0.1; done; done'
+
 /** How it comes back, for a person. */
-export function wayBack({ back }: Former): string {
-  return back === null ? 'start it the way you did before' : `run \`${back}\``
+export function wayBack({ start }: Former): string {
+  return start.length === 0 ? 'start it the way you did before' : `run \`${start.map(formatCommand).join(' && ')}\``
 }
 
 /** Null: nothing here runs it. */
 export async function findFormer(name: string, isRoot: boolean): Promise<Former | null> {
-  return (await unitOf(name, isRoot)) ?? (await pm2Of(name)) ?? (await globalOf(name))
+  return (await unitOf(name, isRoot)) ?? (await pm2Of(name)) ?? (await processOf(name)) ?? globalOf(name)
 }
 
 async function unitOf(name: string, isRoot: boolean): Promise<Former | null> {
   const scope = isRoot ? 'system' : 'user'
-  const folder = unitFolderFor(scope, { home: homedir(), environment: process.env })
-  for (const file of (await readdir(folder).catch(() => [])).toSorted()) {
-    if (!file.endsWith('.service')) continue
-    const text = await readFile(join(folder, file), 'utf8').catch(() => '')
-    const started = [...text.matchAll(/^ExecStart=[-@:+!]*(.*)$/gm)].flatMap(([, line = '']) =>
-      line.trim().split(/\s+/),
-    )
-    const inside = await Promise.all(started.map((word) => isIn(word, name)))
-    if (!inside.includes(true)) continue
-    const user = /^User=(.+)$/m.exec(text)?.[1]?.trim()
-    const systemctl = systemctlFor(scope)
+  const own = unitFolderFor(scope, { home: homedir(), environment: process.env })
+  const folders = [own, ...['/usr/local/lib/systemd', '/usr/lib/systemd'].map((one) => join(one, scope))]
+  for (const folder of folders)
+    for (const file of (await readdir(folder).catch(() => [])).toSorted()) {
+      if (!file.endsWith('.service')) continue
+      const text = (await readFile(join(folder, file), 'utf8').catch(() => '')).replaceAll(/\\\n/g, ' ')
+      const started = [...text.matchAll(/^ExecStart=[-@:+!]*(.*)$/gm)].map(([, line = '']) => line)
+      if (!(await isAny(wordsIn(started), name))) continue
+      const user = /^User=(.+)$/m.exec(text)?.[1]?.trim()
+      const systemctl = systemctlFor(scope)
+      return {
+        what: `the unit ${file}`,
+        home: user === undefined ? homedir() : await homeOf(user),
+        stop: [[...systemctl, 'disable', '--now', file]],
+        start: [[...systemctl, 'enable', '--now', file]],
+      }
+    }
+  return null
+}
+
+async function pm2Of(name: string): Promise<Former | null> {
+  const home = process.env['PM2_HOME'] ?? join(homedir(), '.pm2')
+  const pid = (await readFile(join(home, 'pm2.pid'), 'utf8').catch(() => '')).trim()
+  const isUp = /^\d+$/.test(pid) && existsSync(`/proc/${pid}`)
+  const text = isUp
+    ? (await run(['pm2', 'jlist'])).stdout.split('\n').findLast((line) => line.startsWith('[{')) // it talks before
+    : await readFile(join(home, 'dump.pm2'), 'utf8').catch(() => '')
+  const all = parsedJson(text ?? '')
+  for (const one of Array.isArray(all) ? all.map(recordOf) : []) {
+    const {
+      name: called,
+      pm_exec_path: path,
+      args,
+    } = { ...one, ...recordOf(one['pm2_env']) } as Record<string, unknown>
+    const words = [path, ...[args].flat()].filter((word) => typeof word === 'string')
+    if (typeof called !== 'string' || !(await isAny(wordsIn(words), name))) continue
     return {
-      what: `the unit ${file}`,
-      home: user === undefined ? homedir() : await homeOf(user),
-      stop: [[...systemctl, 'disable', '--now', file]],
-      back: [...systemctl, 'enable', '--now', file].join(' '),
+      what: `${called} of pm2`,
+      home: homedir(),
+      stop: [...(isUp ? [] : [['pm2', 'resurrect']]), ['pm2', 'stop', called], ['pm2', 'save']],
+      start: [
+        ['pm2', 'start', called],
+        ['pm2', 'save'],
+      ],
     }
   }
   return null
 }
 
-async function pm2Of(name: string): Promise<Former | null> {
-  const text = await readFile(join(process.env['PM2_HOME'] ?? join(homedir(), '.pm2'), 'dump.pm2'), 'utf8').catch(
-    () => '[]',
-  )
-  for (const one of JSON.parse(text) as { name?: string; pm_exec_path?: string }[]) {
-    if (one.name === undefined || !(await isIn(one.pm_exec_path ?? '', name))) continue
-    const stop = [
-      ['pm2', 'stop', one.name],
-      ['pm2', 'save'],
-    ]
-    return { what: `${one.name} of pm2`, home: homedir(), stop, back: `pm2 start ${one.name} && pm2 save` }
+async function processOf(name: string): Promise<Former | null> {
+  const pids = await pidsOf(name)
+  const [first] = pids
+  if (first === undefined) return null
+  const environment = await readFile(`/proc/${first}/environ`, 'utf8').catch(() => '')
+  const home = environment.split('\0').find((one) => one.startsWith('HOME=/'))
+  return {
+    what: `the process ${pids.join(', ')}`,
+    home: home?.slice('HOME='.length) ?? homedir(),
+    stop: [['/bin/sh', '-c', END, 'sh', ...pids]],
+    start: [],
   }
-  return null
 }
 
-async function globalOf(name: string): Promise<Former | null> {
-  for (const root of ['/usr/lib/node_modules', '/usr/local/lib/node_modules'])
-    if ((await readdir(join(root, name)).catch(() => null)) !== null)
-      return {
-        what: `the global install in ${join(root, name)}`,
-        home: homedir(),
-        stop: [],
-        back: null,
-      }
-  return null
+function globalOf(name: string): Former | null {
+  const prefixes = [
+    process.env['npm_config_prefix'],
+    ...(process.env['PATH'] ?? '').split(':').map(dirname),
+    '/usr',
+    '/usr/local',
+  ]
+  const found = prefixes
+    .map((prefix) => join(prefix ?? '/', 'lib/node_modules', name))
+    .find((folder) => existsSync(join(folder, 'package.json')))
+  return found === undefined ? null : { what: `the global install in ${found}`, home: homedir(), stop: [], start: [] }
+}
+
+/** Processes of this host, not of a container, that this user may end. */
+async function pidsOf(name: string): Promise<string[]> {
+  const all = (await readdir('/proc')).filter((pid) => /^\d+$/.test(pid) && Number(pid) !== process.pid)
+  const own = await stat('/')
+  const found: string[] = []
+  for (const pid of all)
+    try {
+      const [program = '', ...words] = (await readFile(`/proc/${pid}/cmdline`, 'utf8')).split('\0')
+      const script = words.find((word) => !word.startsWith('-'))
+      const isNode = /^node(js)?$/.test(basename(program)) && script !== undefined
+      const started = isNode ? resolve(await readlink(`/proc/${pid}/cwd`), script) : program.split(' ')[0]
+      if (!(await isIn(started ?? '', name))) continue
+      const { dev, ino } = await stat(`/proc/${pid}/root/`)
+      if (dev === own.dev && ino === own.ino) found.push(pid)
+    } catch {
+      continue // it has ended, or is another user's
+    }
+  return found
+}
+
+const wordsIn = (texts: readonly string[]) => texts.flatMap((text) => text.split(/[\s"';&|]+/))
+
+async function isAny(words: readonly string[], name: string): Promise<boolean> {
+  for (const word of words) if (await isIn(word, name)) return true
+  return false
 }
 
 /** Whether a word of a command line is a file of the package, or a link or a name on PATH that leads to one. */
@@ -96,12 +157,38 @@ async function homeOf(user: string): Promise<string> {
   return home
 }
 
-/** Where its data are: as it was typed, else where its recipe says that its own installs have them. */
-export function dataOf(former: Former, recipe: { formerData: string | null } | null, typed: string | null): string {
+/** Where its data are: as it was typed, else where its recipe says that its own installs have them. Throws BatonError invalid_request. */
+export async function dataOf(
+  { what, home }: Former,
+  {
+    package: name,
+    recipe,
+    typed,
+  }: { package: string; recipe: { formerData: string | null } | null; typed: string | null },
+): Promise<string> {
   const known = recipe?.formerData ?? null
-  if (typed !== null) return typed
-  if (known !== null) return known.replace(/^~(?=\/|$)/, former.home)
-  throw new BatonError('invalid_request', `nothing says where ${former.what} has its data`, {
-    hint: '`--data DIR` does',
+  const data = typed ?? known?.replace(/^~(?=\/|$)/, home)
+  if (data !== undefined) {
+    if ((await stat(data).catch(() => null))?.isDirectory() === true) return data
+    throw new BatonError('invalid_request', `expected the folder of the data of ${what} at ${data}, found none`, {
+      hint: '`--data DIR` names another',
+    })
+  }
+  const seen = await placesOf(await pidsOf(name))
+  throw new BatonError('invalid_request', `nothing says where ${what} has its data`, {
+    hint: `\`--data DIR\` does${seen.length === 0 ? '' : `; it works in ${formatNames(seen, 4)}`}`,
   })
+}
+
+/** Working folders of processes, and of the files that they have open. */
+async function placesOf(pids: readonly string[]): Promise<string[]> {
+  const links = async (pid: string) => {
+    const open = await readdir(`/proc/${pid}/fd`).catch(() => [])
+    const paths = open.map(async (fd) => dirname(await readlink(`/proc/${pid}/fd/${fd}`).catch(() => '')))
+    return await Promise.all([readlink(`/proc/${pid}/cwd`).catch(() => ''), ...paths])
+  }
+  const all = new Set((await Promise.all(pids.map(links))).flat())
+  return [...all].filter(
+    (path) => !/^(\/|\.|(\/(dev|proc|sys|tmp|usr|run|var\/log)|.*\/node_modules)(\/.*)?)?$/.test(path),
+  )
 }

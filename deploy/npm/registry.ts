@@ -1,6 +1,6 @@
 // What a registry says of a package, and which version of it is taken. Pure.
-// Must hold: a version that is deprecated, that is too young, or whose bytes are no longer those that were seen under its number is
-// not taken, and why is said.
+// Must hold: a version that is deprecated, that may be too young, or whose bytes are no longer those that were seen under its number is
+// not taken, and why is said. An answer that is not whole says nothing of what was unpublished.
 
 import { BatonError, compareTags, isTag } from '../../agent/words.ts'
 import { recordOf } from '../lib/agent-answer.ts'
@@ -11,52 +11,65 @@ export interface PackageVersion {
   deprecated: string | null
   /** `engines.node` */
   node: string | null
-  integrity: string
+  /** null: the registry does not tell */
+  integrity: string | null
   /** who published it, as far as the registry tells */
   publisher: string | null
   hasProvenance: boolean
   isSigned: boolean
   /** milliseconds since 1970; null: the registry does not tell */
   publishedMs: number | null
-  unpackedBytes: number | null
 }
 
 export interface Listed {
   name: string
   /** of `latest` */
-  latest: string | null
+  latest: string
   /** oldest first; only versions of the form X.Y.Z */
   versions: PackageVersion[]
 }
 
 type Json = Record<string, unknown>
 
-/** `about`: `npm view NAME --json name dist-tags time`; `each`: `npm view NAME@RANGE --json …`, one object or a list of them. */
-export function listedIn(about: Json, each: unknown): Listed {
+/**
+ * `answer`: `npm view NAME --json name dist-tags time`; `each`: `npm view NAME@RANGE --json …`, one object or a list of them. Throws
+ * BatonError check_failed if they are not whole.
+ */
+export function listedIn(name: string, answer: unknown, each: unknown): Listed {
+  const about = recordOf(answer)
   const time = recordOf(about['time'])
-  const rows = (Array.isArray(each) ? each : [each]) as Json[]
+  const rows = (Array.isArray(each) ? each : [each]).map(recordOf)
+  const latest = textIn(recordOf(about['dist-tags']), 'latest')
+  const numbers = rows.map((row) => textIn(row, 'version'))
+  if (
+    about['name'] !== name ||
+    latest === null ||
+    numbers.includes(null) ||
+    (isPlain(latest) && !numbers.includes(latest))
+  )
+    throw new BatonError('check_failed', `expected all versions of ${name}, the registry's answer is not whole`, {
+      hint: 'try again later: nothing was concluded from it',
+    })
   const versions = rows.flatMap((row) => {
     const [version, dist] = [textIn(row, 'version') ?? '', recordOf(row['dist'])]
-    const integrity = textIn(dist, 'integrity') ?? textIn(dist, 'shasum')
-    if (!isPlain(version) || integrity === null) return []
+    if (!isPlain(version)) return []
     const published = Date.parse(textIn(time, version) ?? '')
     return [
       {
         version,
         deprecated: textIn(row, 'deprecated'),
         node: textIn(recordOf(row['engines']), 'node'),
-        integrity,
+        integrity: textIn(dist, 'integrity') ?? textIn(dist, 'shasum'),
         publisher: publisherOf(row['_npmUser']),
         hasProvenance: Object.keys(recordOf(dist['attestations'])).length > 0,
         isSigned: Object.keys(recordOf(dist['signatures'])).length > 0,
         publishedMs: Number.isNaN(published) ? null : published,
-        unpackedBytes: typeof dist['unpackedSize'] === 'number' ? dist['unpackedSize'] : null,
       },
     ]
   })
   return {
-    name: textIn(about, 'name') ?? '',
-    latest: textIn(recordOf(about['dist-tags']), 'latest'),
+    name,
+    latest,
     versions: versions.toSorted((a, b) => compareTags(`v${a.version}`, `v${b.version}`)),
   }
 }
@@ -81,13 +94,14 @@ export interface Wanted {
 }
 
 export interface ChosenVersion {
-  version: PackageVersion
+  /** null: nothing newer is there yet */
+  version: PackageVersion | null
   /** what was passed over, and why; a sentence each */
   notes: string[]
 }
 
-/** Throws BatonError release_not_found or refused. Null: nothing newer is there yet. */
-export function chooseVersion(listed: Listed, wanted: Wanted, nowMs = Date.now()): ChosenVersion | null {
+/** Throws BatonError release_not_found or refused. */
+export function chooseVersion(listed: Listed, wanted: Wanted, nowMs = Date.now()): ChosenVersion {
   const { release, newerThan } = wanted
   const { name, latest } = listed
   if (release !== 'latest') {
@@ -98,16 +112,16 @@ export function chooseVersion(listed: Listed, wanted: Wanted, nowMs = Date.now()
     throw new BatonError('refused', `${name} ${fault}`, hintFor(listed, wanted, nowMs))
   }
   const notes: string[] = []
-  const mostly = latest !== null && isPlain(latest) ? `v${latest}` : null
+  const most = isPlain(latest) ? `v${latest}` : null
   for (const one of listed.versions.toReversed()) {
     const tag = `v${one.version}`
-    if (!wanted.isInRange(one.version) || (mostly !== null && compareTags(tag, mostly) > 0)) continue
-    if (newerThan !== null && compareTags(tag, `v${newerThan}`) <= 0) return null
+    if (!wanted.isInRange(one.version) || (most !== null && compareTags(tag, most) > 0)) continue
+    if (newerThan !== null && compareTags(tag, `v${newerThan}`) <= 0) break
     const fault = faultOf(one, wanted, nowMs)
     if (fault === null) return { version: one, notes }
     notes.push(`passed over: ${name} ${fault}`)
   }
-  if (newerThan !== null) return null
+  if (newerThan !== null) return { version: null, notes }
   const [first] = notes
   if (first !== undefined)
     throw new BatonError('refused', first.replace('passed over: ', ''), hintFor(listed, wanted, nowMs))
@@ -115,9 +129,12 @@ export function chooseVersion(listed: Listed, wanted: Wanted, nowMs = Date.now()
 }
 
 function faultOf(one: PackageVersion, { fitsNode, nodeVersion, minAgeMs }: Wanted, nowMs: number): string | null {
-  const { version, deprecated, node, publishedMs } = one
+  const { version, deprecated, node, publishedMs, integrity } = one
+  if (integrity === null) return `${version} has no integrity in the registry`
   if (deprecated !== null) return `${version} is deprecated: ${deprecated.slice(0, 200)}`
   if (!fitsNode(one)) return `${version} requires Node ${node ?? ''} but releases run on Node ${nodeVersion}`
+  if (minAgeMs > 0 && publishedMs === null)
+    return `${version} may be younger than \`--min-age\`: the registry does not say when it was published; \`--min-age 0\` takes any`
   if (minAgeMs > 0 && publishedMs !== null && nowMs - publishedMs < minAgeMs)
     return `${version} is younger than \`--min-age\`: published ${new Date(publishedMs).toISOString().slice(0, 16)}Z`
   return null
@@ -136,7 +153,9 @@ function hintFor({ versions, name }: Listed, wanted: Wanted, nowMs: number): { h
 }
 
 export function integritiesOf({ versions }: Listed): Record<string, string> {
-  return Object.fromEntries(versions.map(({ version, integrity }) => [version, integrity]))
+  return Object.fromEntries(
+    versions.flatMap(({ version, integrity }) => (integrity === null ? [] : [[version, integrity]])),
+  )
 }
 
 /** What the registry says otherwise than it did before, of versions that are kept; `what`: a sentence. */
@@ -148,7 +167,7 @@ export function changedSince(
     const now = versions.find((one) => one.version === version)
     const told = (what: string) => [{ version, what: `${name} ${version} ${what}` }]
     if (now === undefined) return told('was unpublished')
-    if (now.integrity !== integrity)
+    if (now.integrity !== null && now.integrity !== integrity)
       return told(`was replaced under the same number: its integrity was ${integrity}, it is ${now.integrity}`)
     return now.deprecated === null ? [] : told(`is deprecated by now: ${now.deprecated.slice(0, 200)}`)
   })

@@ -5,9 +5,11 @@
 
 import { mkdir, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { BatonError, compareTags, formatNames } from '../../agent/words.ts'
+import { asBatonError, BatonError, compareTags, formatNames } from '../../agent/words.ts'
+import { newestOf } from './asked.ts'
 import type { PackageVersion } from './registry.ts'
 import { type Recipe, withoutRecipe } from './recipe.ts'
+import { formatBytes } from '../lib/progress.ts'
 import { fetch, inside, lock, manifestIn, signatures, type NpmTools } from './steps.ts'
 import { differencesOf, type Locked, treeIn } from './tree.ts'
 import { type ServiceRecord, readLock, type Workshop } from './workshop.ts'
@@ -25,7 +27,6 @@ export interface Making {
 }
 
 export interface Made {
-  tag: string
   out: string
   sizeBytes: number
   /** what one start of its source has shown; null: its recipe says it */
@@ -39,6 +40,12 @@ interface Seen {
   healthPath: string | null
   cwd: 'app' | null
   notes: string[]
+}
+
+/** as make/inside.ts says it */
+interface Rebuilt {
+  failures: string[]
+  unbuilt: string[]
 }
 
 interface Tried {
@@ -80,21 +87,23 @@ export async function makeRelease(making: Making): Promise<Made> {
   const asPackage = { uid: shop.builder }
   say.stage('addons', scripts.join(', ') || 'none may be built')
   const writes = [join(work, 'node_modules')]
-  const { failures } = await act<{ failures: string[] }>('rebuild', { ...asPackage, writes })
+  const { failures, unbuilt } = await act<Rebuilt>('rebuild', { ...asPackage, writes })
+  refuseUnbuilt(kept, version, tree, scripts, { failures, unbuilt })
   tell(...failures.map((failure) => `warning: ${failure}`))
   const shown = kept.recipe === null && kept.shown === null ? await see() : kept.shown
   await wrap(shown)
 
   say.stage('compose', tag)
   // by nobody that a package's code runs as: a root that installs it runs what this has made
-  const { sizeBytes } = await act<{ sizeBytes: number }>('compose', { uid: null, writes: [out, tools.cache] })
+  const { sizeBytes } = await act<{ sizeBytes: number }>('compose', { uid: null, writes: [out] })
   say.stage('try', 'one start and one switch, on an empty state')
   const tried = await act<Tried>('try', { ...asPackage, sees: [out] }).catch((cause: unknown) => {
-    throw withFailures(cause, failures)
+    throw withAddons(cause, { failures, unbuilt })
   })
-  tell(`it ${tried.line}`, ...tried.warnings.map((warning) => `warning: ${warning}`))
+  const size = formatBytes(sizeBytes)
+  tell(`${size}; it ${tried.line}`, ...tried.warnings.map((warning) => `warning: ${warning}`))
   await rm(work, { recursive: true, force: true })
-  return { tag, out, sizeBytes, shown, told }
+  return { out, sizeBytes, shown, told }
 
   async function see(): Promise<ServiceRecord['shown']> {
     say.stage('see', 'one start of its source, on an empty state')
@@ -122,12 +131,37 @@ async function writeAround(
   for (const [name, text] of Object.entries(files)) await writeFile(join(work, name), text, { mode: 0o644 })
 }
 
-function withFailures(cause: unknown, failures: readonly string[]): unknown {
-  if (!(cause instanceof BatonError) || failures.length === 0) return cause
-  const { code, message, hint } = cause
+/** An addon that somebody has named is needed: what lacks it is no release. Throws BatonError refused. */
+export function refuseUnbuilt(
+  kept: ServiceRecord,
+  version: string,
+  tree: readonly Locked[],
+  scripts: readonly string[],
+  { failures, unbuilt }: Rebuilt,
+): void {
+  const needed = scripts.filter(
+    (name) => unbuilt.includes(name) && tree.some((one) => one.name === name && !one.isOptional),
+  )
+  if (needed.length === 0) return
+  const works = newestOf(kept, (one) => compareTags(`v${one}`, `v${version}`) < 0)
+  const next =
+    works === null
+      ? 'an older version may have addons that do: `--release X.Y.Z`'
+      : `the newest one that works here is ${works}`
+  throw new BatonError(
+    'refused',
+    `the addons of ${needed.join(', ')} do not build for ${kept.package} ${version}: ${failures.join('; ')}`,
+    { hint: `building takes python3, make and a C++ compiler; ${next}` },
+  )
+}
+
+function withAddons(cause: unknown, { failures, unbuilt }: Rebuilt): unknown {
+  if (failures.length === 0) return cause
+  const { code, message, hint } = asBatonError(cause, 'unexpected', 'trying it')
+  const named = unbuilt.length === 0 ? hint : `\`--allow-scripts ${unbuilt.join(',')}\` builds what it lacks`
   return new BatonError(code, `${message}; addons: ${failures.join('; ')}`, {
     cause,
-    ...(hint === null ? {} : { hint }),
+    ...(named === null ? {} : { hint: named }),
   })
 }
 
@@ -175,12 +209,8 @@ async function treeBefore(
   version: string,
   registry: string,
 ): Promise<Locked[] | null> {
-  const last = kept.built
-    .map((one) => one.version)
-    .filter((one) => one !== version)
-    .toSorted((a, b) => compareTags(`v${a}`, `v${b}`))
-    .at(-1)
-  const text = last === undefined ? null : await readLock(shop, last)
+  const last = newestOf(kept, (one) => one !== version)
+  const text = last === null ? null : await readLock(shop, last)
   return text === null ? null : treeIn(text, registry)
 }
 

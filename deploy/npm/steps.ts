@@ -4,7 +4,8 @@
 import { chmod, chown, copyFile, rm } from 'node:fs/promises'
 import { homedir } from 'node:os'
 import { dirname, join } from 'node:path'
-import { BatonError, reasonOf } from '../../agent/words.ts'
+import { BatonError, type ErrorCode, MEANINGS, parsedJson, reasonOf } from '../../agent/words.ts'
+import { recordOf } from '../lib/agent-answer.ts'
 import { type Listed, listedIn } from './registry.ts'
 import type { Recipe } from './recipe.ts'
 import { type Cell, runInCell } from './sandbox.ts'
@@ -22,7 +23,7 @@ export interface NpmTools {
   program: readonly string[]
   /** paths that Node and the program are read from */
   sees: readonly string[]
-  /** what BATON_CACHE is set to */
+  /** what BATON_CACHE is set to; nothing writes there in a cell */
   cache: string
   /** the kit as a package: a folder */
   kit: string
@@ -32,6 +33,8 @@ export interface NpmTools {
 const [ASK_MS, FETCH_MS, INSIDE_MS] = [120_000, 15 * 60_000, 45 * 60_000]
 const LOCK_MAX_BYTES = 64 * 1024 * 1024
 const PASSED = /^(https?_proxy|no_proxy|npm_config_(registry|https?_proxy|proxy|noproxy|.*:registry|strict_ssl))$/i
+/** whoever cannot be reached is not waited for: npm's own pauses between its tries are 10 s and a minute */
+const SOON = ['--fetch-retry-mintimeout=1000', '--fetch-retry-maxtimeout=5000']
 const QUIET = ['--no-audit', '--no-fund', '--loglevel=error']
 
 /** Runs npm where it has the network, and the settings that this program's user has for it. */
@@ -122,10 +125,9 @@ export async function askRegistry(shop: Workshop, tools: NpmTools, name: string)
         )
       },
     )
-    return JSON.parse(text === '' ? '{}' : text) as unknown
+    return parsedJson(text)
   }
-  const about = (await view(name, ['name', 'dist-tags', 'time'])) as Record<string, unknown>
-  return listedIn(about, await view(`${name}@>=0.0.0`, FIELDS))
+  return listedIn(name, await view(name, ['name', 'dist-tags', 'time']), await view(`${name}@>=0.0.0`, FIELDS))
 }
 
 /** The lock file of a version: made once, then kept. Nothing of a package is fetched for it but what the registry says. */
@@ -182,7 +184,7 @@ export async function fetch(
 export async function signatures(shop: Workshop, tools: NpmTools, work: string): Promise<string> {
   // whole, whatever its exit code: the line that says what is wrong stands before the names of all packages
   const all = ['/bin/sh', '-c', '"$@" 2>&1 || :', 'npm']
-  const words = [...all, ...cli(tools), 'audit', 'signatures', '--omit=dev', '--loglevel=error']
+  const words = [...all, ...cli(tools), 'audit', 'signatures', '--omit=dev', '--loglevel=error', ...SOON]
   const cell = { cwd: work, sees: [work], timeoutMs: FETCH_MS }
   const said = await npm(shop, tools, words, cell).catch(reasonOf)
   if (/verified registry signatures?|verified attestations?/.test(said) && !/invalid|missing/.test(said))
@@ -207,7 +209,7 @@ export async function inside<T>(
 ): Promise<T> {
   const cell: Cell = {
     cwd: '/tmp',
-    sees: [...tools.sees, tools.cache, dirname(dirname(tools.npm)), asked.work, ...sees],
+    sees: [...tools.sees, dirname(dirname(tools.npm)), asked.work, ...sees],
     writes,
     network: false,
     uid,
@@ -221,27 +223,15 @@ export async function inside<T>(
     [...tools.program, 'inside', JSON.stringify(asked)],
     { allowFailure: true },
   )
-  const said = answerIn(stdout)
-  if (exitCode === 0 && said !== null) return said['done'] as T
-  const { code, message, hint } = (said?.['failed'] ?? {}) as {
-    code?: 'verify_failed'
-    message?: string
-    hint?: string | null
-  }
+  // whatever a package has printed before it; it may also have printed this
+  const said = recordOf(parsedJson(stdout.trimEnd().split('\n').at(-1) ?? ''))
+  if (exitCode === 0 && 'done' in said) return said['done'] as T
+  const { code, message, hint } = recordOf(said['failed'])
   throw new BatonError(
-    code ?? 'unexpected',
-    message ?? `\`${asked.do}\` ended with ${exitCode}: ${stderr.trim().slice(-500)}`,
+    typeof code === 'string' && Object.hasOwn(MEANINGS, code) ? (code as ErrorCode) : 'unexpected',
+    typeof message === 'string' ? message : `\`${asked.do}\` ended with ${exitCode}: ${stderr.trim().slice(-500)}`,
     typeof hint === 'string' ? { hint } : {},
   )
-}
-
-/** Whatever a package has printed before it. */
-function answerIn(stdout: string): Record<string, unknown> | null {
-  try {
-    return JSON.parse(stdout.trimEnd().split('\n').at(-1) ?? '') as Record<string, unknown>
-  } catch {
-    return null
-  }
 }
 
 /** The package's own package.json, of the folder that npm has filled. */

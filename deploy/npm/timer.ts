@@ -1,5 +1,6 @@
 // The timer that asks the registry for newer versions. Pure, but for `keepTimer`.
 
+import { createHash } from 'node:crypto'
 import { existsSync } from 'node:fs'
 import { mkdir, readFile, writeFile } from 'node:fs/promises'
 import { homedir } from 'node:os'
@@ -7,20 +8,24 @@ import { join } from 'node:path'
 import { formatCommand, run } from '../lib/shell.ts'
 import { systemctlFor, unitFolderFor } from '../lib/systemctl.ts'
 
-const NAME = 'baton-npm'
-
 export interface TimerOptions {
   isRoot: boolean
+  /** the place that was named; null: the usual one */
+  home: string | null
   /** the command line that updates all services of this place */
   command: readonly string[]
   /** where npm was found */
   path: string
 }
 
+/** Each place has its own. */
+const nameFor = (home: string | null) =>
+  home === null ? 'baton-npm' : `baton-npm-${createHash('sha256').update(home).digest('hex').slice(0, 8)}`
+
 /** Name of a unit -> its text. At most once an hour at a moment of its own: the registry is everybody's. */
-export function timerUnits({ command, path }: Pick<TimerOptions, 'command' | 'path'>): Record<string, string> {
+export function timerUnits({ home, command, path }: Omit<TimerOptions, 'isRoot'>): Record<string, string> {
   return {
-    [`${NAME}.service`]: `# written by deploy-npm.sh
+    [`${nameFor(home)}.service`]: `# written by deploy-npm.sh
 [Unit]
 Description=Baton: asks the npm registry for newer versions of the services that came from it
 Wants=network-online.target
@@ -39,7 +44,7 @@ KillMode=control-group
 # 6: another run works there; 7: a version was refused, which the log says
 SuccessExitStatus=6 7
 `,
-    [`${NAME}.timer`]: `# written by deploy-npm.sh
+    [`${nameFor(home)}.timer`]: `# written by deploy-npm.sh
 [Unit]
 Description=Baton: when to ask the npm registry
 
@@ -56,7 +61,8 @@ WantedBy=timers.target
 
 /** Writes and starts it. Resolves to a sentence. */
 export async function keepTimer(options: TimerOptions): Promise<string> {
-  const { isRoot, command } = options
+  const { isRoot, home, command } = options
+  const timer = `${nameFor(home)}.timer`
   const hint = `nobody asks the registry by itself here: run \`${formatCommand(command)}\` once a day`
   if (!existsSync('/run/systemd/system')) return `there is no systemd, so ${hint}`
   const scope = isRoot ? 'system' : 'user'
@@ -71,8 +77,8 @@ export async function keepTimer(options: TimerOptions): Promise<string> {
     changed = true
   }
   if (changed) await run([...systemctl, 'daemon-reload'], { allowFailure: true })
-  const { exitCode, stderr } = await run([...systemctl, 'enable', '--now', `${NAME}.timer`], { allowFailure: true })
+  const { exitCode, stderr } = await run([...systemctl, 'enable', '--now', timer], { allowFailure: true })
   return exitCode === 0
-    ? `${NAME}.timer asks the registry every six hours`
-    : `${NAME}.timer was not started (${stderr.trim().slice(0, 200)}), so ${hint}`
+    ? `${timer} asks the registry every six hours`
+    : `${timer} was not started (${stderr.trim().slice(0, 200)}), so ${hint}`
 }

@@ -10,6 +10,8 @@ export interface Locked {
   version: string
   node: string | null
   hasScript: boolean
+  /** whoever needs it can do without */
+  isOptional: boolean
 }
 
 /** Throws BatonError refused that names what comes from elsewhere. `registry`: its address. */
@@ -22,7 +24,7 @@ export function treeIn(text: string, registry: string): Locked[] {
   const all = Object.entries(packages).flatMap(([path, one]) => {
     if (path === '') return []
     const name = path.slice(path.lastIndexOf('node_modules/') + 'node_modules/'.length)
-    const { resolved, integrity, version, link, inBundle, engines, hasInstallScript } = one
+    const { resolved, integrity, version, link, inBundle, engines, hasInstallScript, optional } = one
     const from = typeof resolved === 'string' ? resolved : ''
     const isInside = /^(node_modules\/(@[^/]+\/)?[^/]+\/?)+$/.test(path) && !path.split('/').includes('..')
     const isOurs = path === 'node_modules/baton-kit'
@@ -38,6 +40,7 @@ export function treeIn(text: string, registry: string): Locked[] {
         version: String(version),
         node: typeof node === 'string' ? node : null,
         hasScript: hasInstallScript === true,
+        isOptional: optional === true,
       },
     ]
   })

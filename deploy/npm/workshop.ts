@@ -4,21 +4,21 @@
 
 import { createHash } from 'node:crypto'
 import { constants } from 'node:fs'
-import { chmod, chown, mkdir, open, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises'
+import { chmod, chown, lstat, mkdir, open, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises'
 import { homedir } from 'node:os'
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { BatonError, compareTags, isTag } from '../../agent/words.ts'
+import { formatBytes } from '../lib/progress.ts'
+import { run } from '../lib/shell.ts'
 import { assertTrusted } from '../lib/trusted.ts'
 import { xdgFolder } from '../lib/xdg.ts'
 import type { Recipe } from './recipe.ts'
 
 export interface Workshop {
   service: string
-  /** only its owner can change it */
+  /** only its owner can change it; who holds its lock shares nothing with another run but what it reads */
   folder: string
-  /** what all services of this place share: the kit, and the Node of their executables */
-  shared: string
   /** the feed of the install: release folders and releases.json */
   feed: string
   /** as whom npm and packages run; null: this is no root, and they run as its user */
@@ -48,12 +48,22 @@ export interface ServiceRecord {
   built: { version: string; at: string; sizeBytes: number }[]
   /** what the last run has said of the newest version */
   told: string[]
+  /** how far the take-over of a former install is (npm-adopt.ts); null: none was asked for */
+  adopted: Adopted | null
 }
+
+/** `copied`: its data are, and nothing has changed them since */
+export type Adopted = 'begun' | 'copied' | 'done'
 
 /** how many versions stay on the disk */
 export const KEPT_VERSIONS = 3
-/** no account of a host has these: https://systemd.io/UIDS-GIDS */
-const [FIRST_UID, UIDS] = [61_184, 4000]
+/** of npm's cache, before it is begun anew */
+const CACHE_MAX_BYTES = 1024 ** 3
+/**
+ * No account of a host has these, nor any unit with `DynamicUser=` (https://systemd.io/UIDS-GIDS); and a container whose ids are mapped has them
+ * too. Two services may have the same: neither sees the other's folders.
+ */
+const [FIRST_UID, UIDS] = [60_706, 478]
 
 export function workshopsPlace(isRoot: boolean, given: string | null): string {
   if (given !== null) return given
@@ -71,24 +81,23 @@ export function workshopOf(
   return {
     service,
     folder,
-    shared: join(place, '.shared'),
     feed: feed ?? join(folder, 'feed'),
     builder: isRoot ? FIRST_UID + number : null,
   }
 }
 
 /** Makes its folders. The service's user reads the feed, and nobody else writes one: else throws BatonError refused. */
-export async function openWorkshop({ folder, shared, feed, builder }: Workshop): Promise<void> {
+export async function openWorkshop({ folder, feed, builder }: Workshop): Promise<void> {
   if (builder !== null) await assertTrusted(feed, 'a folder of releases', 'name one of root in `--dir`')
-  const own = ['locks', 'empty'].map((name) => join(folder, name))
-  for (const path of [feed, ...own, join(shared, 'kit'), join(shared, 'cache')])
-    await mkdir(path, { recursive: true, mode: 0o755 })
+  const own = ['locks', 'empty', 'kit'].map((name) => join(folder, name))
+  for (const path of [feed, ...own]) await mkdir(path, { recursive: true, mode: 0o755 })
 }
 
-/** An empty folder of the builder's, inside the workshop. */
+/** A folder of the builder's, inside the workshop: empty, unless it is the builder's already and `keep`. */
 export async function builderFolder({ folder, builder }: Workshop, name: string, keep = false): Promise<string> {
   const path = join(folder, name)
-  if (!keep) await rm(path, { recursive: true, force: true })
+  const owner = (await lstat(path).catch(() => null))?.uid
+  if (!keep || (builder !== null && owner !== builder)) await rm(path, { recursive: true, force: true })
   await mkdir(path, { recursive: true, mode: 0o700 })
   if (builder !== null) await chown(path, builder, builder)
   return path
@@ -167,14 +176,21 @@ export async function newWork(
   return { work, modules }
 }
 
-/** Removes all but the newest releases: an executable is whole by itself, so none of these is in use. Resolves to the removed tags. */
-export async function pruneFeed({ feed, folder }: Workshop): Promise<string[]> {
+/**
+ * Removes all but the newest releases: an executable is whole by itself, so none of these is in use. And npm's cache, if it has grown.
+ * Resolves to what was removed.
+ */
+export async function pruneWorkshop({ feed, folder }: Workshop, cacheMaxBytes = CACHE_MAX_BYTES): Promise<string[]> {
   const old = (await readdir(feed)).filter(isTag).toSorted(compareTags).slice(0, -KEPT_VERSIONS)
   for (const tag of old) {
     await rm(join(feed, tag), { recursive: true, force: true })
     await rm(join(folder, 'locks', `${tag.slice(1)}.json`), { force: true })
   }
-  return old
+  const cache = join(folder, 'npm-cache')
+  const { stdout } = await run(['du', '-sk', cache], { allowFailure: true })
+  if (!(Number.parseInt(stdout, 10) * 1024 > cacheMaxBytes)) return old
+  await rm(cache, { recursive: true, force: true })
+  return [...old, `npm's cache, which had more than ${formatBytes(cacheMaxBytes)}`]
 }
 
 /** Takes these out of the feed: nobody updates to them any more. Resolves to those that were there. */
@@ -185,8 +201,8 @@ export async function takeOut({ feed }: Workshop, tags: readonly string[]): Prom
 }
 
 /** Removes what runs that were killed have left. */
-export async function sweepWorkshop({ feed, folder, shared }: Workshop): Promise<void> {
-  for (const place of [feed, join(folder, 'out'), join(shared, 'kit'), join(shared, 'cache', 'node')])
+export async function sweepWorkshop({ feed, folder }: Workshop): Promise<void> {
+  for (const place of [feed, join(folder, 'out'), join(folder, 'kit')])
     for (const name of await readdir(place).catch(() => []))
       if (name.startsWith('.partial-')) await rm(join(place, name), { recursive: true, force: true })
 }

@@ -86,7 +86,7 @@ export async function setUp(say: (line: string) => void): Promise<Tools> {
     bsdiff: await native('bsdiff', null),
     bspatch: await native('bspatch', null),
     curl: await curl(),
-    pm2: await fromNpm(PM2, 'pm2/bin/pm2', say),
+    pm2: await pm2(say),
     formerNode: await fromNpm(FORMER_NODE, `node-${process.platform}-${process.arch}/bin/node`, say),
     systemd: await systemd(),
     app,
@@ -100,6 +100,8 @@ export async function writeBundle(name: string, entry: string, define: Record<st
   await writeFile(path, await bundle({ entry, define }))
   return path
 }
+
+export const pm2 = async (say: (line: string) => void) => await fromNpm(PM2, 'pm2/bin/pm2', say)
 
 /** `path` below `node_modules` of the package that `spec` names. */
 async function fromNpm(spec: string, path: string, say: (line: string) => void): Promise<Tool | Missing> {

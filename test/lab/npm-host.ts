@@ -38,6 +38,8 @@ export interface NpmHost extends AsyncDisposable {
   registry: NpmRegistry
   env: Record<string, string>
   deploy(...args: string[]): Promise<Ran & { end: Record<string, unknown> }>
+  /** runs it until a condition of the shell is met, and kills it and its children then; /tmp/said has what it has printed */
+  killed(when: string, ...args: string[]): Promise<void>
   publish(one: Package): Promise<void>
   says(path?: string): Promise<string>
 }
@@ -50,6 +52,7 @@ export async function bootNpmHost(): Promise<NpmHost> {
   const registry = scope.use(await startRegistry(folder, { prefix: await host.network() }))
   const kit = await packedKit()
   const env = { npm_config_registry: registry.url }
+  const commandOf = ([word = '', ...args]: string[]) => [DEPLOY_NPM, word, '--json', '--kit', kit, ...args]
   const kept = scope.move()
   return {
     host,
@@ -58,11 +61,15 @@ export async function bootNpmHost(): Promise<NpmHost> {
     env,
     publish: async (one) => await publishPackage(folder, one),
     async deploy(...args) {
-      const flags = ['--json', '--kit', kit]
-      const command = [DEPLOY_NPM, ...args.slice(0, 1), ...flags, ...args.slice(1)]
-      const ran = await host.run(command, { env, timeoutMs: 300_000 })
+      const ran = await host.run(commandOf(args), { env, timeoutMs: 300_000 })
       const last = ran.stdout.trim().split('\n').at(-1) ?? ''
       return { ...ran, end: JSON.parse(last.startsWith('{') ? last : '{}') as Record<string, unknown> }
+    },
+    async killed(when, ...args) {
+      const text = `setsid "$@" >/tmp/said 2>&1 & p=$!
+while kill -0 $p 2>/dev/null; do if ${when}; then kill -9 -$p; wait $p; exit 9; fi; sleep 0.05; done`
+      const { code } = await host.run(['sh', '-c', text, 'sh', ...commandOf(args)], { env, timeoutMs: 300_000 })
+      if (code !== 9) throw new Error(`it ended before \`${when}\`: ${await host.ok('cat', '/tmp/said')}`)
     },
     says: async (path = '/') => (await host.run(['curl', '-fsS', `http://127.0.0.1:8123${path}`])).stdout,
     [Symbol.asyncDispose]: async () => await kept.disposeAsync(),
