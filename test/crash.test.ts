@@ -3,7 +3,7 @@
 // clears the leftovers, and the next update works.
 
 import { execFile } from 'node:child_process'
-import { readdir, readFile, rm } from 'node:fs/promises'
+import { readdir, readFile, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { fileURLToPath } from 'node:url'
@@ -11,7 +11,7 @@ import { promisify } from 'node:util'
 import { placesOf } from '../agent/disk/places.ts'
 import * as assert from './assert.ts'
 import type { CrashOptions } from './crash/operation.ts'
-import { inCopy, journalOf, makeWorld, REST, ROWS, versionOf, type World } from './crash/world.ts'
+import { filesBelow, inCopy, journalOf, makeWorld, REST, ROWS, UPLOADS, versionOf, type World } from './crash/world.ts'
 import { bundled } from './fixtures/bundled.ts'
 import { isLong, suite } from './suite.ts'
 
@@ -21,6 +21,8 @@ const PROGRAM = fileURLToPath(new URL('crash/operation.ts', import.meta.url))
 const test = suite('crash', { timeoutMs: 240_000 })
 /** of so many kills one; which one differs with the operation */
 const EVERY = isLong ? 1 : 9
+/** changes of the disk in which the folder is copied */
+const COPYING = 8
 let program = ''
 test.before(async () => void (program = await bundled(PROGRAM)))
 
@@ -38,6 +40,26 @@ test('a killed rollback does too', async () => {
 
 test('a killed rollback that was being reverted does too', async () => {
   await killEverywhere({ doing: 'rollback', tag: null, restart: 'fails' }, { from: 'v1.0.0', to: 'v0.9.0' })
+})
+
+test('a copy of folders that is killed at a change of the disk, with the operation, leaves no half of one', async () => {
+  const operation = { doing: 'update', tag: 'v1.1.0', restart: 'succeeds' } as const
+  const pristine = await makeWorld()
+  try {
+    // two folders, and of each of two files what `Disk.copy` does: before each of them, and before none
+    for (let change = 1; change <= COPYING + 1; change++) {
+      await inCopy(pristine, async (world) => {
+        const at = join(world.root, 'die-in-copy')
+        await writeFile(at, String(change))
+        const result = await conduct(world, { ...operation, dieAt: null })
+        assert.is(result === null, change <= COPYING, `change ${change} of the copying`)
+        await rm(at)
+        await holds(world, ['v1.0.0', 'v1.1.0'], `killed before change ${change} of the copying`)
+      })
+    }
+  } finally {
+    await rm(pristine.root, { recursive: true, force: true })
+  }
 })
 
 test.run()
@@ -115,8 +137,16 @@ async function holds({ options, root }: World, tags: string[], where: string): P
     snapshots.length > 0 && snapshots.every((name) => !name.endsWith('.tmp')),
     `${where}: ${snapshots.join(' ')}`,
   )
-  const [dumps, copies] = [true, false].map((is) => snapshots.filter((name) => name.startsWith('dump.') === is))
-  assert.ok(dumps !== undefined && dumps.length > 0, where)
+  const of = (kind: string) => snapshots.filter((name) => name.startsWith(`${kind}.v`))
+  const [dumps, folders, copies] = [of('dump'), of('folders'), of('svc.db')]
+  assert.is(dumps.length + folders.length + copies.length, snapshots.length, `${where}: ${snapshots.join(' ')}`)
+  assert.ok(dumps.length > 0 && folders.length > 0, `${where}: ${snapshots.join(' ')}`)
+  for (const name of folders)
+    assert.equal(
+      await filesBelow(join(options.stateDirectory, 'update', 'snapshots', name, 'uploads')),
+      UPLOADS,
+      `${where}: ${name}`,
+    )
   for (const name of dumps)
     assert.is(
       await readFile(join(options.stateDirectory, 'update', 'snapshots', name), 'utf8'),
@@ -125,7 +155,7 @@ async function holds({ options, root }: World, tags: string[], where: string): P
     )
   for (const path of [
     options.database,
-    ...(copies ?? []).map((name) => join(options.stateDirectory, 'update', 'snapshots', name)),
+    ...copies.map((name) => join(options.stateDirectory, 'update', 'snapshots', name)),
   ]) {
     const database = new DatabaseSync(path)
     assert.is(database.prepare('PRAGMA integrity_check').get()?.['integrity_check'], 'ok', `${where}: ${path}`)

@@ -1,11 +1,14 @@
 // A page that was open before an update asks for chunks that only the release before had: a Vite-shaped and a Next-standalone-shaped
 // application, built with real hashes, as real executables.
 
+import { spawnSync } from 'node:child_process'
+import { createHash } from 'node:crypto'
 import { cp, mkdir, rename, rm, symlink, writeFile } from 'node:fs/promises'
 import { createServer, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { dirname, join } from 'node:path'
 import { filesFor, hasHash, oldPages } from '../agent/web/old-pages.ts'
+import { archive } from '../deploy/make/archive.ts'
 import { loadEsbuild } from '../deploy/make/bundle.ts'
 import { PROJECT } from '../deploy/make/place.ts'
 import { detect } from '../deploy/make/detect.ts'
@@ -20,6 +23,7 @@ import { temporary } from './lab/temporary.ts'
 import { suite } from './suite.ts'
 
 const test = suite('old pages', { timeoutMs: 180_000 })
+const UNPACKED = join(import.meta.dirname, 'crash/unpacked.ts')
 
 /** Serves what lies in `folder` below `prefix`, and a page; the rest is 404 by a page of its own. */
 const server = (folder: string, prefix: string) => `import 'baton-kit/auto'
@@ -246,6 +250,66 @@ test('an answer is the application’s own, however it is sent, if the file is n
     web.closeAllConnections()
     await new Promise((resolve) => web.close(resolve))
   }
+})
+
+test('`kill -9` at each change of the disk by which the next release is unpacked and an older one removed: what an open page asks for is served, and whole', async () => {
+  await using work = await temporary('old-kills')
+  const executable = join(work.path, 'shop')
+  const [assets, name] = ['dist/assets', 'chunk-BkPt2nVx.js']
+  const text = (tag: string) => `of ${tag} `.repeat(9000)
+  const unpacked = async (tag: string) => {
+    const folder = join(work.path, '.shop', createHash('sha256').update(tag).digest('hex').slice(0, 16))
+    for (const one of [join('app', assets), 'tags']) await mkdir(join(folder, one), { recursive: true })
+    for (const one of [name, `${tag.slice(1)}-BkPt2nVx.js`])
+      await writeFile(join(folder, 'app', assets, one), text(tag))
+    await writeFile(join(folder, 'tags', tag), '')
+    await writeFile(join(folder, 'complete'), '')
+  }
+  for (const tag of ['v0.9.0', 'v1.0.0']) await unpacked(tag)
+  for (const path of [executable, `${executable}.backup`]) await writeFile(path, '')
+  const source = join(work.path, 'source.js')
+  await writeFile(source, text('v1.1.0'))
+  const files = ['1.1.0-BkPt2nVx.js', name, 'late-BkPt2nVx.js'].map((one) => ({ path: join(assets, one), source }))
+  const { bytes, sha256 } = await archive(files)
+  const tar = join(work.path, 'archive')
+  await writeFile(tar, bytes)
+  const unpack = {
+    service: 'shop',
+    tag: 'v1.1.0',
+    archive: { sha256, sizeBytes: bytes.length, entry: 'x', cwd: 'app' },
+  }
+  /** of the release `tag`, which runs: what it answers to an open page */
+  const served = async (tag: string, file: string) => {
+    const web = createServer((request, response) => {
+      oldPages({ executable, service: 'shop', tag, assets: [assets] })(request, response)
+      response.writeHead(404).end()
+    })
+    await new Promise<void>((resolve) => web.listen(0, '127.0.0.1', resolve))
+    const answer = await fetch(`http://127.0.0.1:${(web.address() as AddressInfo).port}/assets/${file}`)
+    const body = await answer.text()
+    web.closeAllConnections()
+    await new Promise((resolve) => web.close(resolve))
+    return answer.status === 200 ? body : answer.status
+  }
+  const doings = [
+    { doing: { unpack, archive: tar }, more: [] },
+    { doing: { keep: ['v1.0.0', 'v1.1.0'] }, more: [text('v0.9.0')] },
+  ]
+  for (const { doing, more } of doings) {
+    let isKilled = true
+    for (let dieAt = 1; isKilled; dieAt++) {
+      const ran = spawnSync(process.execPath, [UNPACKED, JSON.stringify({ doing, service: 'shop', executable, dieAt })])
+      isKilled = ran.signal === 'SIGKILL'
+      const where = `${Object.keys(doing)[0]}, killed before change ${dieAt}: ${String(ran.stderr)}`
+      ok(isKilled || (ran.status === 0 && dieAt > 2), where)
+      is(await served('v1.1.0', '1.0.0-BkPt2nVx.js'), text('v1.0.0'), where)
+      ok([text('v1.0.0'), ...more, text('v0.9.0')].includes(String(await served('v1.1.0', name))), where)
+      for (const file of ['1.1.0-BkPt2nVx.js', 'late-BkPt2nVx.js'])
+        ok([404, text('v1.1.0')].includes(await served('v1.0.0', file)), where)
+    }
+  }
+  is(await served('v1.1.0', '0.9.0-BkPt2nVx.js'), 404)
+  is(await served('v1.0.0', 'late-BkPt2nVx.js'), text('v1.1.0'))
 })
 
 test('`init` proposes what is there; paths out of the release, and a script, are refused', async () => {

@@ -1,22 +1,26 @@
 // @deadlineMs 600000
 // `kill -9` and power cut at every change of the disk of what exchanges the database: a rollback that takes a snapshot back, a release
 // with no way back and its automatic revert, `state restore`. After each, the next start serves on the data of the release in place,
-// and each acknowledged row is in the live database or in a file that the operation or `state list` names. In CI some of the changes,
+// and each acknowledged row is in the live database or in a file that the operation or `state list` names. Of what is not in SQLite, either
+// nothing has changed or no release begins, and the same command finishes it, with what was there whole beside it. In CI some of the changes,
 // in `npm run soak -- --long` each. A power cut is a real file system whose disk is looked at without what was never written to it.
 
 import { execFile, execFileSync } from 'node:child_process'
 import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
-import { mkdir, mkdtemp, readdir, rm, writeFile } from 'node:fs/promises'
+import { mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { promisify } from 'node:util'
 import { copyName, tagOfCopy } from '../agent/disk/copies.ts'
+import { readOwed } from '../agent/disk/owed.ts'
 import { asideDirectory, markPath, snapshotDirectory } from '../agent/disk/places.ts'
+import { COPY_WORDS } from '../agent/update/kept-copies.ts'
+import { DUMP, FOLDERS } from '../agent/words/snapshot.ts'
 import type { Operation } from '../agent/words/state.ts'
 import { equal, is, ok } from './assert.ts'
 import type { StateCrash } from './crash/state.ts'
-import { journalOf, makeWorld, ROWS, type World } from './crash/world.ts'
+import { filesBelow, journalOf, makeWorld, REST, ROWS, UPLOADS, type World, writeUploads } from './crash/world.ts'
 import { isLong, suite } from './suite.ts'
 
 const run = promisify(execFile)
@@ -29,9 +33,13 @@ const cuts = suite('state: power cuts', { timeoutMs: 390_000, skip: noDisk })
 const EVERY = isLong ? 1 : 37
 const COLUMNS = ['text', 'body', 'words']
 
-type How = Pick<StateCrash, 'doing' | 'isGood'>
+type How = Pick<StateCrash, 'doing' | 'isGood'> & Partial<Pick<StateCrash, 'rest'>>
 /** `outcome` and `isMoved`, whether the database was exchanged, are of the operation that nobody kills; null: it is no operation */
 type Case = How & { outcome: Operation['outcome']; isMoved: boolean }
+const OTHER = { doing: 'restore-rest', isGood: true, outcome: null, isMoved: false } as const
+const MADE_AT = new Date('2026-11-20T08:00:00Z')
+/** what `state restore` brings, where `REST` and `UPLOADS` are */
+const [EARLIER_REST, EARLIER_UPLOADS] = ['all of the rest, earlier', { one: 'of before', 'other/three': 'the third' }]
 const CASES: Record<string, Case> = {
   'a rollback that takes a snapshot back': { doing: 'rollback', isGood: true, outcome: 'rolled_back', isMoved: true },
   'a rollback that takes a snapshot back and fails': {
@@ -49,6 +57,8 @@ const CASES: Record<string, Case> = {
     isMoved: true,
   },
   '`state restore`': { doing: 'restore', isGood: true, outcome: null, isMoved: false },
+  '`state restore` of a command': { ...OTHER, rest: copyName(DUMP, 'v0.9.0', MADE_AT) },
+  '`state restore` of folders': { ...OTHER, rest: copyName(FOLDERS, 'v0.9.0', MADE_AT) },
 }
 /** the program is compiled once */
 const compiled = mkdtempSync(join(tmpdir(), 'baton-state-compiled-'))
@@ -86,11 +96,14 @@ async function cutEverywhere(
         equal([one?.outcome, one?.stateMoved !== undefined], [outcome, isMoved], one?.error?.message)
     }
     ok(changes > 10, `expected more than 10 changes of the disk, got ${changes}`)
-    for (let dieAt = 1 + (first % EVERY); dieAt <= changes; dieAt += EVERY) {
+    const every = how.rest === undefined ? EVERY : Math.min(EVERY, 6) // they have few
+    for (let dieAt = 1 + (first % every); dieAt <= changes; dieAt += every) {
       await using ground = await open(pristine)
       is(await conduct(ground.root, { ...how, dieAt }), null, `change ${dieAt}: expected the process to be killed`)
       await ground.cut()
-      await holds(ground.root, `killed before change ${dieAt} of ${changes}`)
+      const where = `killed before change ${dieAt} of ${changes}`
+      if (how.rest !== undefined) await finishes(ground.root, how, where)
+      await holds(ground.root, where)
     }
   } finally {
     await rm(pristine, { recursive: true, force: true })
@@ -120,6 +133,28 @@ async function holds(root: string, where: string): Promise<void> {
   is(columnIn(database), COLUMNS[['v0.9.0', 'v1.0.0', 'v1.1.0'].indexOf(started?.tag ?? '')], where)
   const left = (await readdir(root, { recursive: true })).filter((name) => /incoming|\.new$|\.tmp$/.test(name))
   equal(left, [], where)
+}
+
+/** The same command goes on where it was killed. */
+async function finishes(root: string, how: How, where: string): Promise<void> {
+  const { stateDirectory } = placesIn(root)
+  const [rest, uploads] = [join(stateDirectory, 'rest'), join(stateDirectory, 'uploads')]
+  const isDump = how.rest?.startsWith(`${DUMP}.`) === true
+  const now = async () => [await readFile(rest, 'utf8'), await filesBelow(uploads)]
+  const [before, after] = [[REST, UPLOADS], isDump ? [EARLIER_REST, UPLOADS] : [REST, EARLIER_UPLOADS]]
+  const found = JSON.stringify(await now())
+  const isWhole = [before, after].some((one) => JSON.stringify(one) === found)
+  ok(isWhole || readOwed(stateDirectory)?.owes === 'restore', `${where}: ${found}`)
+  ok((await conduct(root, { ...how, dieAt: null })) !== null, where)
+  equal([await now(), readOwed(stateDirectory)], [after, null], where)
+  const asides = (await readdir(asideDirectory(stateDirectory))).filter((name) =>
+    name.startsWith(isDump ? DUMP : FOLDERS),
+  )
+  const contents = asides.map(async (name) => {
+    const path = join(asideDirectory(stateDirectory), name)
+    return JSON.stringify(isDump ? await readFile(path, 'utf8') : await filesBelow(join(path, 'uploads')))
+  })
+  ok((await Promise.all(contents)).includes(JSON.stringify(isDump ? REST : UPLOADS)), `${where}: ${asides.join()}`)
 }
 
 /** What `state list` shows. */
@@ -159,10 +194,14 @@ async function makePristine(): Promise<string> {
   snapshot.exec('CREATE TABLE notes (text TEXT)')
   snapshot.exec("INSERT INTO notes VALUES ('row 0')")
   snapshot.close()
+  await writeFile(join(folder, copyName(DUMP, 'v0.9.0', MADE_AT)), EARLIER_REST)
+  const folders = join(folder, copyName(FOLDERS, 'v0.9.0', MADE_AT))
+  await writeUploads(join(folders, 'uploads'), EARLIER_UPLOADS)
+  await writeFile(join(folders, COPY_WORDS), JSON.stringify({ format: 1, folders: ['uploads'], bytes: 18 }))
   return root
 }
 
-const SNAPSHOT = copyName('svc.db', 'v0.9.0', new Date('2026-11-20T08:00:00Z'))
+const SNAPSHOT = copyName('svc.db', 'v0.9.0', MADE_AT)
 
 function placesIn(root: string) {
   const stateDirectory = join(root, 'state')
@@ -178,7 +217,7 @@ function placesIn(root: string) {
 
 /** What the program printed, or null if it was killed. */
 async function conduct(root: string, how: How & Pick<StateCrash, 'dieAt'>) {
-  const options: StateCrash = { ...placesIn(root), ...how }
+  const options: StateCrash = { rest: '', ...placesIn(root), ...how }
   const env = { ...process.env, NODE_COMPILE_CACHE: compiled }
   try {
     const { stdout } = await run(process.execPath, [PROGRAM, JSON.stringify(options)], { timeout: 30_000, env })

@@ -81,7 +81,7 @@ export function asideDirectory(stateDirectory: string): string {
 /** The folders in which an operation makes temporary files. */
 export function foldersOf({ places, stateDirectory }: { places: Places; stateDirectory: string }): string[] {
   const kept = updateDirectory(stateDirectory)
-  return [places.directory, kept, snapshotDirectory(stateDirectory)]
+  return [places.directory, kept, snapshotDirectory(stateDirectory), asideDirectory(stateDirectory)]
 }
 
 /** A new hidden name in the same directory. It has this process's pid, so that `clearTemporaries` spares files in progress. */

@@ -5,6 +5,7 @@
 // before, and cannot work with a later one. Everything else is the real thing: the operation, the first code's part, the recovery.
 
 import { appendFileSync } from 'node:fs'
+import { dirname, join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { makeDisk } from '../../agent/disk/disk.ts'
 import { makeJournal } from '../../agent/disk/journal.ts'
@@ -16,17 +17,24 @@ import { exchangeNow, ownState } from '../../agent/disk/state-mark.ts'
 import { noteStart } from '../../agent/own.ts'
 import { recover, settleProbation } from '../../agent/update/ending.ts'
 import { openFeed } from '../../agent/update/feed/open.ts'
+import { keptCopies } from '../../agent/update/kept-copies.ts'
 import { begin } from '../../agent/update/operation.ts'
+import { operatorsUpdate } from '../../agent/update/operator.ts'
+import { restoreCopies } from '../../agent/update/restore-copies.ts'
 import { rescue } from '../../agent/update/rescue.ts'
 import { installedTag } from '../../agent/update/version.ts'
+import { planOf } from '../../agent/words/snapshot.ts'
 import type { Operation } from '../../agent/words/state.ts'
 
 export interface StateCrash {
   /**
    * `start`: what a start of the service does, and then nothing more. `restore`: `state restore` of the copy `restored`. `rescue`: an update
-   * whose release dies on probation, until the rescue puts the old one back
+   * whose release dies on probation, until the rescue puts the old one back. `restore-rest`: `state restore` of the copy `rest` of what is
+   * not in SQLite
    */
-  doing: 'update' | 'rollback' | 'restore' | 'rescue' | 'start'
+  doing: 'update' | 'rollback' | 'restore' | 'restore-rest' | 'rescue' | 'start'
+  /** name of a copy; '' for all but `restore-rest` */
+  rest: string
   executable: string
   stateDirectory: string
   database: string
@@ -51,7 +59,7 @@ const change = () => {
   for (;;); // nothing more may reach the disk
 }
 const disk = makeDisk((moment) => void (moment === 'before' && change()))
-const { executable, stateDirectory, database, doing } = options
+const { executable, stateDirectory, database, doing, feed } = options
 noteStart({ argv: [], executable, isChild: false, directory: null, configuration: null })
 const install: ManagedInstall = {
   service: 'svc',
@@ -60,7 +68,7 @@ const install: ManagedInstall = {
   places: placesOf(executable),
   stateDirectory,
   database,
-  feed: openFeed(options.feed, { service: 'svc', stateDirectory: null }),
+  feed: openFeed(feed, { service: 'svc', stateDirectory: null }),
   journal: makeJournal(disk, stateDirectory),
   stallMs: 5000,
   readyMs: 60_000,
@@ -71,7 +79,8 @@ const install: ManagedInstall = {
   },
   runningImage: () => Promise.resolve(null),
   serves: false,
-  receipt: null,
+  receipt:
+    options.doing === 'restore-rest' ? { supervisor: 'none', configPath: join(dirname(feed), 'config.json') } : null,
 }
 const IRREVERSIBLE = {
   verdict: 'irreversible',
@@ -130,6 +139,13 @@ else if (doing === 'restore') {
   await using _lock = await takeLock(disk, stateDirectory, 'state restore')
   const by = { database, tag: install.current, refuse: () => Promise.resolve() }
   await exchangeNow(stateDirectory, options.restored, by, change)
+} else if (doing === 'restore-rest') {
+  await using _lock = await takeLock(disk, stateDirectory, 'state restore')
+  const plan = planOf(null, (await operatorsUpdate(install))?.['snapshot'])
+  const copy = (await keptCopies(stateDirectory, null)).find(({ name }) => name === options.rest)
+  if (plan === null || copy === undefined) throw new Error(`there is no ${options.rest}`)
+  const refuse = () => Promise.resolve()
+  await restoreCopies({ disk, stateDirectory, tag: install.current, executable, plan, copy, refuse })
 } else await conduct(doing)
 const { operation: last } = await install.journal.read()
 console.log(JSON.stringify({ changes, tag: await installedTag(executable), operation: last }))

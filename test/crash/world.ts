@@ -3,10 +3,11 @@
 
 import { execFile } from 'node:child_process'
 import { createHash } from 'node:crypto'
-import { chmod, cp, mkdir, mkdtemp, readFile, writeFile } from 'node:fs/promises'
+import { chmod, cp, mkdir, mkdtemp, readdir, readFile, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
-import { join } from 'node:path'
+import { dirname, join, relative } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
+import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
 import { gzipSync } from 'node:zlib'
 import type { JournalState } from '../../agent/disk/journal.ts'
@@ -16,6 +17,9 @@ import { temporary } from '../lab/temporary.ts'
 const run = promisify(execFile)
 export const ROWS = 50
 export const REST = 'all of the rest'
+/** of the folder `uploads`, by their paths there, in their order */
+export const UPLOADS = { 'deep/two': 'the second', one: 'the first' }
+const COPIES_FILES = fileURLToPath(new URL('copies-files.ts', import.meta.url))
 
 export interface World {
   root: string
@@ -41,13 +45,30 @@ export async function makeWorld(): Promise<World> {
   // data that are not in SQLite are copied beside it
   const rest = '{stateDirectory}/rest'
   await writeFile(join(stateDirectory, 'rest'), REST)
+  await writeUploads(join(stateDirectory, 'uploads'), UPLOADS)
   const snapshot = {
     command: ['cp', rest, '{file}'],
     restore: ['cp', '{file}', rest],
     check: ['grep', '-q', REST, '{file}'],
+    folders: ['uploads'],
   }
   await writeFile(join(root, 'config.json'), JSON.stringify({ update: { snapshot } }))
   return { root, options: { executable, stateDirectory, database, feed } }
+}
+
+export async function writeUploads(folder: string, files: Record<string, string>): Promise<void> {
+  for (const [name, text] of Object.entries(files)) {
+    await mkdir(dirname(join(folder, name)), { recursive: true })
+    await writeFile(join(folder, name), text)
+  }
+}
+
+/** The files of a folder, by their paths there; empty if there is none. */
+export async function filesBelow(folder: string): Promise<Record<string, string>> {
+  const entries = await readdir(folder, { recursive: true, withFileTypes: true }).catch(() => [])
+  const paths = entries.filter((one) => one.isFile()).map((one) => join(one.parentPath, one.name))
+  const pairs = paths.toSorted().map(async (path) => [relative(folder, path), await readFile(path, 'utf8')] as const)
+  return Object.fromEntries(await Promise.all(pairs))
 }
 
 /** A folder feed. */
@@ -111,7 +132,8 @@ async function writeScript(path: string, tag: string): Promise<void> {
 }
 
 function scriptOf(tag: string): Buffer {
-  return Buffer.from(`#!/bin/sh\necho "svc ${tag}"\n`)
+  const copies = `[ -z "$BATON_COPY_FILES" ] || exec ${process.execPath} ${COPIES_FILES}`
+  return Buffer.from(`#!/bin/sh\n${copies}\necho "svc ${tag}"\n`)
 }
 
 export async function versionOf(path: string): Promise<string> {
