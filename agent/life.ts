@@ -3,7 +3,7 @@
 
 import { EXIT, reasonOf } from './words/errors.ts'
 import type { Keeper } from './sockets/keeper.ts'
-import { closeListener, type Listener } from './sockets/listeners.ts'
+import type { Listener } from './sockets/listeners.ts'
 import type { Carries } from './handover/carry/carry.ts'
 import { bounded, type Turn } from './handover/turn.ts'
 import { ownWorks } from './handover/works.ts'
@@ -38,7 +38,7 @@ export function startedServing(carries: Carries, turn: Turn, isSettling: boolean
 export interface Life {
   isStopping(): boolean
   /**
-   * Stops accepting, lets requests in flight finish, ends what has no end, and exits with code 0. A second call does nothing. With another
+   * Waits for work under way, stops accepting, lets requests in flight finish, ends what has no end, and exits with code 0. A second call does nothing. With another
    * `code` it ends in failure: the manager keeps the sockets, and clients wait for the next process.
    */
   stop(reason: string, code?: number): Promise<void>
@@ -68,20 +68,6 @@ export function makeLife(settings: Settings, serving: Serving): Life {
     await hooks.close(reason)
     return process.exit(code)
   }
-  const part = async (listeners: readonly Listener[], isFailure: boolean): Promise<void> => {
-    const { keeper, carries } = serving
-    const { bidFarewell } = await import('./handover/give/farewell.ts')
-    const farewell = bidFarewell({ listeners, carries, isHeld: keeper?.ownsQueue === true })
-    if (!isFailure) await farewell.announce()
-    // an author may end connections in `onDrain`: of a server that does not speak HTTP, nobody else can
-    for (const listener of listeners) if (!listener.isHttp) closeListener(listener)
-    hooks.drain()
-    await farewell.endEndless()
-    for (const listener of listeners) closeListener(listener)
-    const { drainMs } = settings.update
-    const [parted] = await Promise.all([farewell.finish(drainMs), keeper?.leave?.(), ownWorks().rest(drainMs)])
-    if (Object.values(parted).some((count) => count > 0)) log({ event: 'parted', ...parted })
-  }
   const stop = async (reason: string, code: number = EXIT.done): Promise<void> => {
     if (leaving.signal.aborted) return
     log({ event: 'stopping', signal: reason })
@@ -91,9 +77,12 @@ export function makeLife(settings: Settings, serving: Serving): Life {
     const before = [...serving.listeners] // an author who closes the servers at the same signal takes them out of the list
     // If a successor serves already, this process exits at the end of the handover, once it has given its connections away.
     await serving.handingOver
-    await part([...new Set([...before, ...serving.listeners])], code !== EXIT.done).catch((cause: unknown) =>
-      log({ event: 'warning', message: `stopping: ${reasonOf(cause)}` }),
-    )
+    const { keeper, carries } = serving
+    const listeners = () => [...new Set([...before, ...serving.listeners])]
+    const toPart = { listeners, carries, keeper, drain: hooks.drain, isFailure: code !== EXIT.done }
+    await import('./handover/give/parting.ts')
+      .then(({ part }) => part({ ...toPart, drainMs: settings.update.drainMs }, log))
+      .catch((cause: unknown) => log({ event: 'warning', message: `stopping: ${reasonOf(cause)}` }))
     await leave(code, 'stop')
   }
   let isHeeding = false

@@ -1,5 +1,6 @@
 // What a manager holds when a service is stopped on purpose.
 
+import { existsSync } from 'node:fs'
 import { nodeFiles } from '../words/later.ts'
 import type { Listener } from './listeners.ts'
 import { forget } from './store.ts'
@@ -14,8 +15,14 @@ export async function shutDoor(listeners: readonly Pick<Listener, 'key'>[]): Pro
   for (const { key } of listeners) await forget(key)
 }
 
-/** Whether `systemctl restart` stops this process: the manager's job for its unit says so. */
+/** A file that is there while the supervision without systemd ends the service to start it again. `notify`: its own socket. */
+export function restartMark(notify: string): string {
+  return `${notify}.restart`
+}
+
+/** Whether this process is stopped by a restart: the supervision has left a mark, or the manager has a job for its unit (`systemctl restart`). */
 async function isRestarting(): Promise<boolean> {
+  if (existsSync(restartMark(process.env['NOTIFY_SOCKET'] ?? ''))) return true
   const unit = /([^/]+\.service)\s*$/.exec(
     await nodeFiles()
       .readFile('/proc/self/cgroup', 'utf8')

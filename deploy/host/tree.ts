@@ -209,13 +209,13 @@ const WORDS: readonly Word[] = [
   },
   {
     name: 'stop',
-    description: 'drain, and stop',
+    description: 'let requests and work end, then stop',
     args: ACTING,
     act: (context) => stop(context),
   },
   {
     name: 'restart',
-    description: 'drain, and start again',
+    description: 'let requests and work end, then start again',
     args: ACTING,
     act: (context) => restart(context),
   },

@@ -7,7 +7,6 @@ import { isCrossing, type OpenSide, supervisorOf } from '../boundary/open.ts'
 import { idOf } from '../place/identity.ts'
 import { type Carrier, carryOut } from '../plan/apply.ts'
 import type { Step } from '../plan/step.ts'
-import type { Supervisor } from '../supervisor/supervisor.ts'
 import { restartUnit } from '../supervisor/systemd.ts'
 import type { Operate, Operated } from '../service/request.ts'
 import type { Side } from '../service/side.ts'
@@ -54,7 +53,8 @@ export async function carryOutSteps(context: Context, steps: readonly Step[], de
     restart: async () => {
       const receipt = await deed.receipt()
       await prepareStart(receipt, await side(), report)
-      await restartBy(await supervisor(), receipt)
+      if (receipt.supervisor === 'none') await (await side()).supervisorRestart(receipt)
+      else await restartUnit(receipt)
     },
     stop: async () => await (await supervisor()).stop(),
     update: (tag) => run({ kind: 'update', tag }),
@@ -87,12 +87,6 @@ async function prepareStart({ executable, node }: Receipt, side: Side, report: H
   report.stage('unpack')
   await side.unpack({ path: executable })
   report.stage('start')
-}
-
-async function restartBy(supervisor: Supervisor, receipt: Receipt): Promise<void> {
-  if (receipt.supervisor !== 'none') return await restartUnit(receipt)
-  await supervisor.stop()
-  await supervisor.start()
 }
 
 /** What a result says if nothing has moved to another release. */

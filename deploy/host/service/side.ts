@@ -47,10 +47,11 @@ export interface Side {
   cleanState(what: { receipt: Receipt; name: string | null; dryRun: boolean }): Promise<CleanedState>
   waitHealthy(what: { receipt: Receipt; tag: string; timeoutMs: number }): Promise<void>
   examine(what: { subject: Subject; checks: Checks }): Promise<Finding[]>
-  /** these three for an install without systemd only */
+  /** these four for an install without systemd only */
   supervisorState(receipt: Receipt): Promise<SupervisorState>
   supervisorStart(receipt: Receipt): Promise<void>
   supervisorStop(receipt: Receipt): Promise<void>
+  supervisorRestart(receipt: Receipt): Promise<void>
 }
 
 export function makeSide(outside: Outside, own: { path: string }): Side {
@@ -97,5 +98,6 @@ export function makeSide(outside: Outside, own: { path: string }): Side {
     supervisorState: (receipt) => detached(receipt).state(),
     supervisorStart: (receipt) => detached(receipt).start(),
     supervisorStop: (receipt) => detached(receipt).stop(),
+    supervisorRestart: (receipt) => detached(receipt).restart(),
   }
 }

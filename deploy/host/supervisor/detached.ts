@@ -2,12 +2,12 @@
 // under it. Runs as the service's user.
 
 import { spawn } from 'node:child_process'
-import { setTimeout as sleep } from 'node:timers/promises'
 import { isAlive, type Receipt } from '../../../agent/install.ts'
 import { BatonError, reasonOf } from '../../../agent/words.ts'
 import { forgetCrashes, formatCrashes, readCrashes } from './crashes.ts'
 import { endOne, endService, servicePids, STOP_MS, until } from './processes.ts'
 import { readPidFile, runFilesOf } from './run-files.ts'
+import { RESTART } from './supervise.ts'
 import type { Supervisor } from './supervisor.ts'
 
 const START_MS = 90_000
@@ -18,7 +18,12 @@ export function detachedWords(receipt: Receipt): Pick<Supervisor, 'description' 
   return { description: `a detached process (pid file ${pidFile})`, logCommand: `tail -n 50 ${log}` }
 }
 
-export function detachedSupervisor(receipt: Receipt): Supervisor {
+export interface DetachedSupervisor extends Supervisor {
+  /** As `stop` and `start`, but clients wait meanwhile, if the supervision lives. */
+  restart(): Promise<void>
+}
+
+export function detachedSupervisor(receipt: Receipt): DetachedSupervisor {
   const files = runFilesOf(receipt)
   const state = async () => {
     const [file, pids] = [await readPidFile(files.pidFile), await servicePids(receipt)]
@@ -35,38 +40,60 @@ export function detachedSupervisor(receipt: Receipt): Supervisor {
       crashes: ended === null ? null : { ...ended.crashes, isLooping: supervised && ended.crashes.isLooping },
     }
   }
-  return {
-    ...detachedWords(receipt),
-    state,
-    async start() {
-      if ((await state()).active) return
-      await stopSupervision(files.pidFile)
-      await forgetCrashes(files.crashes)
-      const failed = startSupervision(receipt)
-      const deadline = performance.now() + START_MS
-      const running = async () => {
-        while (!(await state()).active) {
-          if (performance.now() > deadline) throw new Error('no process of it appeared')
-          await sleep(50)
-        }
-      }
-      try {
-        await Promise.race([running(), failed])
-      } catch (cause) {
-        const ended = (await readCrashes(files.crashes))?.crashes
-        const why = ended === undefined ? reasonOf(cause) : formatCrashes(ended)
-        throw new BatonError('service_down', `starting ${receipt.service}: ${why}`, {
-          cause,
-          hint: `\`tail ${files.log}\` says why`,
-        })
-      }
-    },
-    async stop() {
-      await stopSupervision(files.pidFile)
-      await endService(receipt)
-      await forgetCrashes(files.crashes)
-    },
+  const start = async () => {
+    if ((await state()).active) return
+    await stopSupervision(files.pidFile)
+    await forgetCrashes(files.crashes)
+    await startAnew(receipt, async () => (await state()).active)
   }
+  const stop = async () => {
+    await stopSupervision(files.pidFile)
+    await endService(receipt)
+    await forgetCrashes(files.crashes)
+  }
+  const restart = async () => {
+    if (await restartedBy(receipt)) return
+    await stop()
+    await start()
+  }
+  return { ...detachedWords(receipt), state, start, stop, restart }
+}
+
+/** Resolves when a process of the service lives. Throws service_down. */
+async function startAnew(receipt: Receipt, isActive: () => Promise<boolean>): Promise<void> {
+  const { log, crashes } = runFilesOf(receipt)
+  const failed = startSupervision(receipt)
+  const running = async () => {
+    await until(isActive, START_MS)
+    if (!(await isActive())) throw new Error('no process of it appeared')
+  }
+  try {
+    await Promise.race([running(), failed])
+  } catch (cause) {
+    const ended = (await readCrashes(crashes))?.crashes
+    const why = ended === undefined ? reasonOf(cause) : formatCrashes(ended)
+    throw new BatonError('service_down', `starting ${receipt.service}: ${why}`, {
+      cause,
+      hint: `\`tail ${log}\` says why`,
+    })
+  }
+}
+
+/** Has the supervision exchange the processes, while it keeps the sockets. False if it does not live, or not to the end of that. */
+async function restartedBy(receipt: Receipt): Promise<boolean> {
+  const file = await readPidFile(runFilesOf(receipt).pidFile)
+  const former = await servicePids(receipt)
+  if (file === null || former.length === 0) return false
+  const { pid, startTime } = file.supervisor
+  const lives = () => isAlive(pid, startTime)
+  if (!lives()) return false
+  endOne(pid, RESTART)
+  const isNew = async () => {
+    const now = await servicePids(receipt)
+    return now.length > 0 && now.every((one) => !former.includes(one))
+  }
+  await until(async () => !lives() || (await isNew()), 2 * STOP_MS + START_MS)
+  return lives() && (await isNew())
 }
 
 /** Never resolves; rejects when the supervision ends. */

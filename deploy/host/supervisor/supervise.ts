@@ -1,7 +1,7 @@
 // Supervision for a host without systemd: a detached process that starts the service, records its process id and keeps its log
 // small. When the service dies, it runs the backup executable's rescue and starts the service again. Meanwhile it holds the
-// listening sockets, so that clients wait for the next process instead of being refused: for at most WAITING_MAX_MS, and not after
-// a stop on purpose.
+// listening sockets, so that clients wait for the next process instead of being refused: for at most WAITING_MAX_MS, also in a
+// restart that is asked for (RESTART), and not after a stop on purpose.
 // Must never break: the service does not need its supervision, which may die at any time. The service then goes on and writes its
 // log itself, and `stop`, `status` and `upgrade` find it by its command line.
 
@@ -14,6 +14,7 @@ import {
   type DescriptorStore,
   openDescriptorStore,
   type Receipt,
+  restartMark,
   startTimeOf,
   startWith,
   WAITING_MAX_MS,
@@ -22,6 +23,8 @@ import { type Crashes, type End, forgetCrashes, saidSince } from './crashes.ts'
 import { endOne, endService, servicePids } from './processes.ts'
 import { type Process, rotateLog, runFilesOf, sizeOf, writeRunFile } from './run-files.ts'
 
+/** what it is sent to end the service and start it again */
+export const RESTART = 'SIGUSR2'
 const LOOK_MS = 200
 /** as in the unit: gives up after this many deaths within this time */
 const BURST = 6
@@ -41,7 +44,9 @@ export async function supervise(receipt: Receipt, burst = BURST): Promise<number
   const stop = new AbortController()
   for (const signal of ['SIGTERM', 'SIGINT'] as const) process.on(signal, () => stop.abort())
   process.on('SIGHUP', () => {})
-  await forgetCrashes(files.crashes)
+  const asked = { restart: false }
+  process.on(RESTART, () => (asked.restart = true))
+  await Promise.all([forgetCrashes(files.crashes), rm(restartMark(files.notify), { force: true })])
   const deaths: number[] = []
   let crashes: Crashes | null = null
   const write = async (change: Partial<Crashes>, isGivenUp = false) => {
@@ -55,8 +60,17 @@ export async function supervise(receipt: Receipt, burst = BURST): Promise<number
   try {
     for (let restarts = 0; ; restarts++) {
       const from = await sizeOf(files.log)
-      const end = await live(receipt, restarts, keeper, stop.signal, () => write({ isLooping: false }))
+      asked.restart = false
+      const isAsked = () => stop.signal.aborted || asked.restart
+      const end = await live(receipt, restarts, keeper, isAsked, () => write({ isLooping: false }))
+      const isRestart = asked.restart && !stop.signal.aborted
+      if (isRestart) await endForNext(receipt)
       if (stop.signal.aborted) break
+      if (isRestart) {
+        await forgetCrashes(files.crashes)
+        ;[crashes, restarts, deaths.length] = [null, -1, 0]
+        continue
+      }
       const now = performance.now()
       deaths.push(now)
       const isGivenUp = deaths.filter((at) => now - at < BURST_MS).length >= burst
@@ -81,6 +95,14 @@ export async function supervise(receipt: Receipt, burst = BURST): Promise<number
   }
 }
 
+/** Ends the service on purpose; clients wait for the next process, in the queues of the sockets. */
+async function endForNext(receipt: Receipt): Promise<void> {
+  const mark = restartMark(runFilesOf(receipt).notify)
+  await writeFile(mark, '', { mode: 0o600 }).catch(() => {}) // a full disk: then clients are refused meanwhile
+  await endService(receipt)
+  await rm(mark, { force: true })
+}
+
 async function keeperAt(path: string, note: (line: string) => Promise<void>): Promise<DescriptorStore | null> {
   try {
     return openDescriptorStore(path)
@@ -91,14 +113,14 @@ async function keeperAt(path: string, note: (line: string) => Promise<void>): Pr
 }
 
 /**
- * Starts the service and follows its handovers. Resolves to how it has ended when no process of it is left, or when `stop` is
- * aborted. `settles`: called once it has lived for a minute.
+ * Starts the service and follows its handovers. Resolves to how it has ended when no process of it is left, or when `isAsked` says
+ * that it is to end. `settles`: called once it has lived for a minute.
  */
 async function live(
   receipt: Receipt,
   restarts: number,
   keeper: DescriptorStore | null,
-  stop: AbortSignal,
+  isAsked: () => boolean,
   settles: () => Promise<void>,
 ): Promise<End> {
   const files = runFilesOf(receipt)
@@ -127,11 +149,12 @@ async function live(
       isSettled = true
       await settles()
     }
-    if (stop.aborted) return NOT_KNOWN
+    if (isAsked()) return NOT_KNOWN
     if (isWaiting && performance.now() > late) {
       isWaiting = false
       keeper?.letGo()
-      for (const { pid } of known) if (pid > 0) endOne(pid, 'SIGKILL') // these processes hold the sockets too
+      // these processes hold the sockets too, and what has begun after a crash may hang
+      for (const { pid } of restarts > 0 ? known : []) if (pid > 0) endOne(pid, 'SIGKILL')
     }
     if (known.some(({ pid, startTime }) => isAlive(pid, startTime))) continue
     const last = known[0]
