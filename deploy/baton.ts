@@ -152,7 +152,7 @@ async function build(values: Values): Promise<void> {
     deltas: deltasFrom(values['delta-from'], values['deltas']),
     security: values['security'] === true,
     make: values['make'] === true,
-    check: values['check'] === true,
+    trial: values['try'] === true,
   }
   if (values['dry-run'] === true) {
     if (values['json'] === true) return printJson(options)

@@ -89,7 +89,7 @@ test('a release loads first what `--require` and `--import` name, in workers and
   const check = { environment: { SECRET: 'of-the-check-alone' } }
   await writeFile(join(folder, 'baton.config.json'), JSON.stringify({ check }))
   const project = parseProject({ service: 'shop', entry: 'server.js', healthPath: '/', ...config, check }, folder)
-  const { warnings, directory, contents } = await buildQuietly({ project, out: join(room.path, 'out'), check: true })
+  const { warnings, directory, contents } = await buildQuietly({ project, out: join(room.path, 'out'), trial: true })
   equal([warnings, contents?.largest], [[], [{ path: 'data/', sizeBytes: 2e6 }]])
   const executable = join(room.path, 'shop')
   const bytes = zstdDecompressSync(await readFile(join(directory, `${assetName('shop')}.zst`)))
@@ -234,5 +234,5 @@ async function built(room: string, config: object, told = join(room, 'told.json'
      require('node:http').createServer((request, response) => response.end('ok')).listen(process.env.PORT, process.env.HOST)`,
   )
   const project = parseProject({ service: 'shop', entry: 'server.js', ...config }, folder)
-  return await buildQuietly({ project, out: join(room, 'out'), check: true })
+  return await buildQuietly({ project, out: join(room, 'out'), trial: true })
 }

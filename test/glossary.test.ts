@@ -18,6 +18,7 @@ const OLD: readonly (readonly [name: string, pattern: RegExp])[] = [
   ['endless (longLivedPaths)', /["'`]endless["'`]|\bendless\??:/],
   ['withdrawn (yanked)', /\bwithdraw(?:n|s|al|ing)?\b/i],
   ['--rehearse, update.rehearse (--trial, update.trial)', /--rehearse\b|\bupdate\.rehearse\b/],
+  ['--no-check, check.environment (--no-try, try.environment)', /--no-check\b|\bcheck\.environment\b/],
   ['--folder, --ref (--dir, a word)', /--(?:folder|ref|dist|without-holder|offline-days|[a-z]+-days)\b/],
 ]
 /** A bearer token is what HTTP calls the password, and a feed has real ones. In the panel there is only the password. */
@@ -53,7 +54,7 @@ test('no test passes an old flag: what only the long form runs would fail there,
 })
 
 test('an old word is found where one is', () => {
-  const text = `one-at-a-time, "order": 'together', --one-way, "holdUntil", container --hold, { endless: [] }, withdrawn, --rehearse, --ref`
+  const text = `one-at-a-time, "order": 'together', --one-way, "holdUntil", container --hold, { endless: [] }, withdrawn, --rehearse, --no-check, --ref`
   equal(
     foundIn([{ path: 'x', text }], OLD),
     OLD.map(([name]) => `x:1: ${name}`),

@@ -83,7 +83,7 @@ test('init sees what is served, and the configuration says it', async () => {
   const shown = await startFromSource(folder.path, found, {
     environment: ENVIRONMENT,
     args: [],
-    check: { environment: {} },
+    try: { environment: {} },
   })
   is(shown.scheme, 'https', shown.notes.join('\n'))
   is(shown.healthPath, '/healthz')

@@ -6,7 +6,7 @@ import { run } from '../deploy/lib/shell.ts'
 import { detect } from '../deploy/make/detect.ts'
 import { examineProject } from '../deploy/make/examine.ts'
 import { filesOf } from '../deploy/make/files.ts'
-import { planInit } from '../deploy/make/init.ts'
+import { noteOfAddons, PACKAGE, planInit } from '../deploy/make/init.ts'
 import { PROJECT } from '../deploy/make/place.ts'
 import { parseProject, type Project } from '../deploy/make/project.ts'
 import { updateReleases } from '../deploy/make/release-folder.ts'
@@ -205,6 +205,34 @@ test('one database in the state directory is named; of several the author choose
   match(several.notes.join(), 'choose of a.db, b.db')
   match(of('/app/data/a.db').notes.join(), 'it opens the database data/a.db in its own folder')
   match(of('/srv/a.db').notes.join(), 'it opens the database /srv/a.db, of which no update makes a snapshot')
+})
+
+test('the line is one that the file can run: an ES module may be one by its syntax alone', async () => {
+  for (const [text, type, line] of [
+    ["import { createServer } from 'node:http'\n", undefined, `import '${PACKAGE}/auto'`],
+    ["// import\nconst { createServer } = require('node:http')\n", undefined, `require('${PACKAGE}/auto')`],
+    ["const x = await import('node:http')\n", 'module', `import '${PACKAGE}/auto'`],
+    ["const http = import('node:http')\n", 'commonjs', `require('${PACKAGE}/auto')`],
+  ] as const) {
+    await using shop = await packageWith({
+      ...(type === undefined ? {} : { type }),
+      scripts: { start: 'node server.js' },
+    })
+    await shop.write('server.js', text)
+    is(planInit(detect(shop.path)).patch?.line, line, text)
+    match(howToEmbed(shop.path, 'server.js'), `make \`${line}\` the first line of server.js`)
+  }
+})
+
+test('native addons: what npm makes for another Node is said before a build finds it', () => {
+  match(
+    noteOfAddons(['better-sqlite3'], '20.19.0'),
+    /makes here is for Node 20, and a release brings Node 26: .*`npx baton rebuild`/,
+  )
+  is(
+    noteOfAddons(['better-sqlite3'], '26.10.0'),
+    'native addons (better-sqlite3): build on each platform that you release for (docs/author/packages.md)',
+  )
 })
 
 test('a server that a tool makes gets a file around it with the agent in front; one whose source is here, or that has the agent, does not', async () => {

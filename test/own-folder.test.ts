@@ -100,7 +100,7 @@ test('init gives the variables that say where data belongs the state directory',
 
 test.run()
 
-const PROJECT_OF = { service: 'svc', healthPath: '/healthz', database: null, check: { environment: {} } } as Project
+const PROJECT_OF = { service: 'svc', healthPath: '/healthz', database: null, try: { environment: {} } } as Project
 
 /** A release of kind `app` as far as it matters here: it has unpacked itself, says where it serves, and made a database. */
 function programOf(database: string, host: string): string {

@@ -169,7 +169,7 @@ test('the trial start of a build names it where two are to live at once, and say
       servers: 1,
       database: null,
       order,
-      check: { environment: {} },
+      try: { environment: {} },
     }) as Project
   const { warnings } = await tryOut(project('start-first'), path)
   is(warnings.length, 1)

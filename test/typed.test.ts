@@ -11,7 +11,9 @@ import { durationOf, type Flags, parseFlags, releaseIn, shownOf, unknownCommand 
 import { helpFor } from '../deploy/lib/help.ts'
 import { run } from '../deploy/lib/shell.ts'
 import { temporaryFolder } from '../deploy/lib/trusted.ts'
+import { OWN_WORDS } from '../deploy/make/author-words.ts'
 import { PROJECT } from '../deploy/make/place.ts'
+import { parseProject } from '../deploy/make/project.ts'
 import { equal, is, match, ok, throws } from './assert.ts'
 import { quietly } from './fixtures/quietly.ts'
 import { suite } from './suite.ts'
@@ -31,6 +33,20 @@ test('the flag that was meant is named if it is plain; else all are', () => {
   is(hintFor('--dryrun'), 'did you mean `--dry-run`? see --help')
   for (const other of ['--tag', '--no', '-x', `--${'r'.repeat(100_000)}`])
     is(hintFor(other), 'there are --release, --dry-run, --yes; see --help', other.slice(0, 20))
+})
+
+test('a name that was given up is refused, and the one that it has now is named', () => {
+  const flag = ['--no', 'check'].join('-') // the glossary's test looks for it as one word
+  is((throws(() => parseFlags([flag], OWN_WORDS.build)) as BatonError).hint, 'it is `--no-try` now')
+  is(parseFlags(['--no-try'], OWN_WORDS.build).try, false)
+  const given = { service: 'shop', entry: 'server.js' }
+  throws(
+    () => parseProject({ ...given, check: { environment: {} } }, '/srv/shop'),
+    /there is no setting `check`: it is `try` now/,
+  )
+  equal(parseProject({ ...given, try: { environment: { KEY: 'none' } } }, '/srv/shop').try, {
+    environment: { KEY: 'none' },
+  })
 })
 
 test('a release is a word of its own: who types it as a flag is told so, and two are refused', () => {

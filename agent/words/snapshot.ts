@@ -51,8 +51,8 @@ export const SNAPSHOT = {
   type: 'object',
   properties: {
     command: command('a program and its arguments, without a shell, that writes a copy of the data to `{file}`'),
-    restore: command('the same, which puts what is in `{file}` in the place of the data: `state restore`'),
-    check: command('the same, which fails if `{file}` is no whole copy'),
+    restore: command('a program that puts the copy in `{file}` in place of the data: `state restore` runs it'),
+    check: command('a program that fails if `{file}` is not a complete copy'),
     folders: {
       type: 'array',
       items: { type: 'string', maxLength: 1024 },

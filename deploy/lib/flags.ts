@@ -5,8 +5,8 @@
 import { BatonError, DAY_MS, DURATION_FORM, durationBounds, isTag, msOf } from '../../agent/words.ts'
 import { type ArgDef, defineCommand, type ParsedArgs, parseArgs, renderUsage } from 'citty'
 
-/** `advanced`: nobody would set it at first, so it stands under `--help --all` only. */
-export type Flags = Record<string, ArgDef & { advanced?: boolean }>
+/** `advanced`: nobody would set it at first, so it stands under `--help --all` only. `former`: the name that it had, which is refused. */
+export type Flags = Record<string, ArgDef & { advanced?: boolean; former?: string }>
 export type Values<T extends Flags> = ParsedArgs<T>
 
 /** One command line: a script's own, or one of a program's commands. */
@@ -215,6 +215,12 @@ function refuseUnknown(argv: readonly string[], args: Flags): void {
 /** A release is a word of its own, and who has typed it as a flag is told so. */
 function unknownFlag(argument: string, next: string | undefined, args: Flags, known: readonly string[]): BatonError {
   const [name = '', value = next] = argument.split('=', 2)
+  const now = Object.keys(args).find((flag) => name.replace(/^--(no-)?/, '') === args[flag]?.former)
+  if (now !== undefined)
+    return usage(
+      `there is no flag \`${name}\` here`,
+      `it is \`${name.startsWith('--no-') ? '--no-' : '--'}${now}\` now`,
+    )
   const asFlag = args['tag']?.type === 'positional' ? ['--release', '--tag'] : []
   const shown = Object.keys(shownOf(args, false)).filter((flag) => args[flag]?.type !== 'positional')
   const listed = shown.map((flag) => `--${flag}`)

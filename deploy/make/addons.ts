@@ -116,16 +116,24 @@ function worstOf(addons: readonly Addon[]): AddonVerdict {
   return VERDICTS.findLast((one) => addons.some(({ verdict }) => verdict === one)) ?? 'works'
 }
 
-/** One line for a person, such as `better-sqlite3 11.1.2 is built for ABI 115, expected 147 (Node 26.10.0)`. */
+/** One line for a person, such as `better-sqlite3 11.1.2 is built for ABI 115 (Node 20), expected 147 (Node 26.10.0)`. */
 export function formatAddons({ name, version, addons, verdict }: AddonPackage, node: BroughtNode): string {
   const named = version === null ? name : `${name} ${version}`
   const worst = addons.find((addon) => addon.verdict === verdict)
   if (verdict === 'works') return `${named} works${worst?.abi === 'node-api' ? ' (Node-API)' : ''}`
   if (verdict === 'other-abi')
-    return `${named} is built for ABI ${worst?.abi ?? 'unknown'}, expected ${node.modules} (Node ${node.version})`
+    return `${named} is built for ${abiOf(worst?.abi)}, expected ${node.modules} (Node ${node.version})`
   if (verdict === 'not-built') return `${named} has not been built for this platform`
   const failed = verdict === 'fails' ? 'cannot be loaded' : 'was not loaded'
   return `${named} ${failed}: ${worst?.path ?? ''}: ${worst?.reason ?? 'no reason given'}`
+}
+
+/** of the Nodes that people still have: https://nodejs.org/api/n-api.html names the list */
+const MAJORS: Record<number, number> = { 108: 18, 115: 20, 127: 22, 131: 23, 137: 24, 141: 25 }
+
+function abiOf(abi: AddonAbi | undefined): string {
+  const major = typeof abi === 'number' ? MAJORS[abi] : undefined
+  return `ABI ${abi ?? 'unknown'}${major === undefined ? '' : ` (Node ${major})`}`
 }
 
 /** The warning about `packages`, which have native addons, in a release of one script, which holds none; null for no packages. */
@@ -140,7 +148,7 @@ export function addonHint({ packages }: AddonReport): string | null {
   const bad = packages.filter(({ verdict }) => verdict !== 'works' && verdict !== 'not-loaded')
   if (bad.length === 0) return null
   if (bad.some(({ canBuild }) => canBuild))
-    return '`npx baton rebuild` builds it for the Node that goes into the release'
+    return '`npx baton rebuild` builds it for the Node that goes into the release; if another Node cannot load it then, `npx baton dev` starts the application under that one'
   return `install another version of ${bad.map(({ name }) => name).join(', ')}, or leave it out with \`exclude\` if the application can do without`
 }
 

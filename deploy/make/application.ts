@@ -35,8 +35,8 @@ export interface ApplicationOptions extends Omit<PublishOptions, 'executable' | 
   project: Project
   /** first run `build` of the configuration */
   make: boolean
-  /** start the application once and send it a request */
-  check: boolean
+  /** start the application once, send it a request and switch it to itself */
+  trial: boolean
   /** it mends a hole */
   security?: boolean
 }
@@ -81,7 +81,7 @@ export async function buildApplication(options: ApplicationOptions): Promise<Bui
   await checkVersion(executable, `${project.service} ${tag}`, await provideNode())
   const dotEnv = await noteOfDotEnv(project.folder, project.environment)
   if (dotEnv !== null) progress.note(`note: ${dotEnv}`)
-  const tried = options.check
+  const tried = options.trial
     ? await tryOut(project, executable, { stage: (name) => progress.stage(name), doubt })
     : null
   if (tried !== null) progress.end('done', tried.line)

@@ -72,7 +72,12 @@ export const OWN_WORDS = {
       compress: { type: 'string', valueHint: 'effort', default: 'normal', description: COMPRESSIONS.join(', ') },
       ...DELTA_FLAGS,
       make: { type: 'boolean', default: true, advanced: true, negativeDescription: 'do not run `build` first' },
-      check: { type: 'boolean', default: true, negativeDescription: 'do not start it, nor switch it to itself once' },
+      try: {
+        type: 'boolean',
+        default: true,
+        former: 'check',
+        negativeDescription: 'do not start it, nor switch it to itself once',
+      },
       force: {
         type: 'boolean',
         default: false,

@@ -34,7 +34,6 @@ export type DeltaEntry = NonNullable<ReleaseManifest['deltas']>[number]
 const MAKING_MS = 60_000
 /** a delta that is larger is not worth its place: share of the asset */
 const WORTH = 0.5
-const STALL_MS = 30_000
 
 interface Made {
   /** the new executable */
@@ -116,7 +115,7 @@ async function fetchExecutable(
   signal: AbortSignal,
 ): Promise<void> {
   const onProgress = () => {}
-  await makeDownload({ feed, disk: makeDisk(), partialPath: path, stallMs: STALL_MS, onProgress })(release, signal)
+  await makeDownload({ feed, disk: makeDisk(), partialPath: path, onProgress })(release, signal)
   const { sha256 } = await measure(path)
   if (sha256 !== release.asset.executable?.sha256) throw new Error('its executable has not the sum that it announces')
 }

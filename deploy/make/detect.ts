@@ -18,6 +18,7 @@ export interface Detected {
   framework: Framework
   packageManager: 'npm' | 'pnpm' | 'yarn' | 'bun'
   typescript: boolean
+  /** its sources are ES modules: the package says so, or says nothing and the source is written as one, which Node sees too */
   isModule: boolean
   /** main module, as a path in the folder; null if not found */
   entry: string | null
@@ -157,7 +158,7 @@ export function detect(folder: string): Detected {
     framework,
     packageManager: managerOf(folder),
     typescript,
-    isModule: manifest.type === 'module',
+    isModule: isModuleIn(manifest, source === null ? '' : readText(join(folder, source))),
     entry,
     source,
     made,
@@ -389,4 +390,10 @@ function textsBeside(folder: string, source: string): string {
   const names = readdirSync(join(folder, directory), { recursive: directory !== '.', encoding: 'utf8' })
   const files = names.filter((name) => /\.[cm]?[jt]s$/.test(name) && !name.includes('node_modules')).slice(0, 200)
   return [readText(join(folder, source)), ...files.map((name) => readText(join(folder, directory, name)))].join('\n')
+}
+
+const MODULE_SYNTAX = /^(import\s*['"{*]|import\s+\w|export\s*[{*]|export\s+\w)/m
+
+function isModuleIn({ type }: Manifest, text: string): boolean {
+  return type === undefined ? MODULE_SYNTAX.test(text) : type === 'module'
 }

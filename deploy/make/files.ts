@@ -62,7 +62,7 @@ export function formatLinksOut(links: readonly string[]): string | null {
 function isExcluded(path: string, { exclude }: Project): boolean {
   const name = path.slice(path.lastIndexOf('/') + 1)
   const isPackage = path.startsWith('node_modules/')
-  if (path === CONFIG) return true // what `check` says is no release's
+  if (path === CONFIG) return true // what `try` says is no release's
   if (!isPackage && (name.startsWith('.env.') || name.endsWith('.log'))) return true
   return exclude.some((glob) => matchesGlob(path, glob) || path.startsWith(`${glob}/`))
 }

@@ -4,6 +4,7 @@
 
 import { AROUND, type Brought, type Detected, isBrought } from './detect.ts'
 import { aboutForks, aboutMoving } from './forks.ts'
+import { NODE_MAJOR } from './node.ts'
 import { CONFIG, ENVIRONMENT } from './project.ts'
 import type { SourceStart } from './source-start.ts'
 import { notesOfArgs, notesOfFlags, notesOfStart } from './start-notes.ts'
@@ -88,10 +89,7 @@ export function planInit(
     )
   notes.push(...notesOfFlags(found, configured))
   notes.push(...notesOfConflicts(found, configured))
-  if (found.natives.length > 0)
-    notes.push(
-      `native addons (${found.natives.join(', ')}): build on each platform that you release for; \`baton doctor\` says whether they fit Node 26 (docs/author/packages.md)`,
-    )
+  if (found.natives.length > 0) notes.push(noteOfAddons(found.natives, process.versions.node))
   if (foreign !== null) notes.push(foreign)
   if (found.github === null)
     notes.push('`feed` says where installs look for releases: a URL, a folder or github:owner/name')
@@ -191,7 +189,7 @@ function patchOf({ source, isModule }: Detected): Patch | null {
   return source === null ? null : { path: source, line: lineFor(source, isModule) }
 }
 
-/** The line that embeds the agent in `source`. `isModule`: the package says that its files are ES modules. */
+/** The line that embeds the agent in `source`. `isModule`: as `Detected` has it. */
 export function lineFor(source: string, isModule: boolean): string {
   const asImport = isModule || /\.(mjs|ts|mts)$/.test(source)
   const isModuleFile = asImport && !source.endsWith('.cjs')
@@ -239,6 +237,16 @@ runMain()
 /** The two lines that start `file` with the agent in front of it. */
 export function linesAround(file: string): [string, string] {
   return [`import '${PACKAGE}/auto'`, `import './${file}'`]
+}
+
+/** `node`: the version of the one that runs here. */
+export function noteOfAddons(natives: readonly string[], node: string): string {
+  const own = parseInt(node, 10)
+  const fit =
+    own === NODE_MAJOR
+      ? ''
+      : `; what \`npm install\` makes here is for Node ${own}, and a release brings Node ${NODE_MAJOR}: if \`npx baton doctor\` says that one does not fit, \`npx baton rebuild\` builds it, and \`npx baton dev\` starts the application under Node ${NODE_MAJOR}`
+  return `native addons (${natives.join(', ')}): build on each platform that you release for${fit} (docs/author/packages.md)`
 }
 
 function isOfPackage(entry: unknown): boolean {

@@ -111,7 +111,7 @@ async function compose({ work, tag, out, feed, notes, publishedAt }: Inside): Pr
     force: true,
     deltas: null,
     make: false,
-    check: false,
+    trial: false,
     progress: createProgress(),
   })
   return { sizeBytes: executable.sizeBytes }

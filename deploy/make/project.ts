@@ -82,7 +82,7 @@ export interface Project {
   /** the oldest release from which a host may move to this one, such as `>=1.4.0`; null: any */
   from: string | null
   /** what `build` and `init --try` start it with, and no release has */
-  check: { environment: Record<string, string> }
+  try: { environment: Record<string, string> }
   /** how a release is tried on a copy of the data; null: nothing is said */
   trial: Rehearse | null
   /** `none`: the service keeps nothing on the host that a release could change; null: nothing is said */
@@ -90,6 +90,9 @@ export interface Project {
 }
 
 export const CONFIG = 'baton.config.json'
+/** what `try` was called once */
+const FORMER_TRY = 'check'
+const IS_TRY = `there is no setting \`${FORMER_TRY}\`: it is \`try\` now`
 /** folder that `baton build` writes; it never goes into a release */
 export const RELEASES_FOLDER = 'releases'
 export const ENVIRONMENT = SCHEMA.properties.environment.default
@@ -142,7 +145,7 @@ export function parseProject(value: unknown, folder: string): Project {
   const { faults, unknown }: Faults = { faults: [], unknown: [] }
   const given = keep(TABLE, value, '', { faults, unknown }) as (Partial<Project> & { $schema?: string }) | undefined
   const { $schema: __, ...kept } = given ?? {}
-  faults.push(...unknown.map(formatUnknown))
+  faults.push(...unknown.map((one) => (one.name === FORMER_TRY ? IS_TRY : formatUnknown(one))))
   const project = { ...USUAL, ...kept, folder }
   const refuse: Refuse = (name, expected, got) => {
     if (!faults.some((one) => one.includes(`\`${name}\``)))
@@ -156,14 +159,14 @@ export function parseProject(value: unknown, folder: string): Project {
   for (const name of project.kind === 'app' ? [] : onlyOfFolders(project))
     faults.push(`expected the kind \`app\` for ${name}: any other has no files to run`)
   if (faults.length > 0) throw new BatonError('invalid_settings', `${CONFIG} is not valid: ${faults.join('; ')}`)
-  const { entry, exclude, check } = project
+  const { entry, exclude } = project
   return {
     ...project,
     entry: normalize(entry),
     exclude: [...exclude, RELEASES_FOLDER],
     assets: project.assets?.map((folder) => normalize(folder).replace(/\/$/, '')) ?? null,
     before: project.before.map(([file = '', ...words]) => [normalize(file), ...words]),
-    check: { ...USUAL.check, ...check },
+    try: { ...USUAL.try, ...project.try },
   }
 }
 

@@ -3,15 +3,7 @@
 
 import { copyFile, cp, mkdir, stat } from 'node:fs/promises'
 import { dirname, join, resolve } from 'node:path'
-import {
-  type Judged,
-  judge,
-  makeDisk,
-  makeDownload,
-  openFeed,
-  type Report,
-  UPDATE_BOUNDS,
-} from '../../agent/install.ts'
+import { type Judged, judge, makeDisk, makeDownload, openFeed, type Report } from '../../agent/install.ts'
 import { BatonError, parseTag, reasonOf } from '../../agent/words.ts'
 import { durationOf } from '../lib/flags.ts'
 import { performBy, type Performed } from '../lib/perform.ts'
@@ -114,8 +106,7 @@ async function unpackRelease({ project, out }: RehearseOptions, tag: string | nu
   const release = tag === null ? (await feed.latest(() => false)).release : await feed.byTag(tag)
   if (release === null) throw new BatonError('release_not_found', `expected a release in ${out}, found none`)
   const disk = makeDisk()
-  const [, , stallMs] = UPDATE_BOUNDS.stallMs
-  const download = makeDownload({ feed, disk, partialPath: `${path}.partial`, stallMs, onProgress: () => {} })
+  const download = makeDownload({ feed, disk, partialPath: `${path}.partial`, onProgress: () => {} })
   await using candidate = await download(release)
   await disk.chmod(candidate.path, 0o755)
   await disk.rename(candidate.path, path)

@@ -162,7 +162,7 @@ async function startOnce(folder: string, found: Detected, isConfigured: boolean)
   const { startFromSource } = await import('./source-start.ts')
   const project = isConfigured
     ? await readProject(folder)
-    : { environment: startEnvironment(found), args: found.args, check: { environment: {} } }
+    : { environment: startEnvironment(found), args: found.args, try: { environment: {} } }
   return await startFromSource(folder, found, project)
 }
 
@@ -202,7 +202,10 @@ function show({ found, shown, plan, isNew }: Shows, say: Output['say']): void {
 
 /** `usual`: what an empty answer means. */
 async function agreed(question: string, usual: 'yes' | 'no'): Promise<boolean> {
-  if (!process.stdin.isTTY) throw new BatonError('refused', 'there is nobody to ask', { hint: '`--yes` asks nothing' })
+  if (!process.stdin.isTTY)
+    throw new BatonError('refused', 'confirmation required, and there is no terminal to ask at', {
+      hint: '`--yes` asks nothing',
+    })
   const lines = createInterface({ input: process.stdin, output: process.stderr })
   const answer = await lines.question(`\n${question} ${usual === 'yes' ? '[Y/n]' : '[y/N]'} `)
   lines.close()

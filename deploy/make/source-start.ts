@@ -63,7 +63,7 @@ const NO_VALUES = { host: '127.0.0.1', path: '', feed: '', basePath: '' }
 export async function startFromSource(
   folder: string,
   found: Detected,
-  { environment, args, check }: Pick<Project, 'environment' | 'args' | 'check'>,
+  { environment, args, try: tried }: Pick<Project, 'environment' | 'args' | 'try'>,
 ): Promise<SourceStart> {
   const unseen = { database: null, healthPath: found.healthPath, scheme: null, cwd: null }
   const file = startable(folder, found)
@@ -75,7 +75,7 @@ export async function startFromSource(
   const { mtimeMs: sinceMs } = await stat(state)
   const port = await freePort()
   const fill = (text: string) => filled(text, { ...NO_VALUES, port: String(port), stateDirectory: state })
-  const env = { ...trialEnvironment(state), ...check.environment, ...mapped(environment, fill) }
+  const env = { ...trialEnvironment(state), ...tried.environment, ...mapped(environment, fill) }
   const taker = takeNotes(work.path)
   const node = await nodeFor(folder, found)
   const failed = await runBefore(node, found.before, { folder, env, fill })

@@ -26,7 +26,7 @@ import { onlyOneCanHave } from '../lib/only-one.ts'
 import { formatDuration } from '../lib/progress.ts'
 import { temporaryPlace } from '../lib/trusted.ts'
 import { detect, isBrought, sourceOf } from './detect.ts'
-import { lineFor, linesAround } from './init.ts'
+import { lineFor, linesAround, PACKAGE } from './init.ts'
 import { provideNode } from './node.ts'
 import { type Noted, type NoteTaker, takeNotes } from './noted.ts'
 import type { Project } from './project.ts'
@@ -53,7 +53,7 @@ const PROBATION_MS = 500
 const CAN_SWITCH = process.platform === 'linux'
 const ASK_MS = 3000
 const STARTED_AS =
-  'it is started in an empty directory, with the variables of `environment` and of `check.environment` in baton.config.json, and none of yours; `--no-check` leaves this out'
+  'it is started in an empty directory, with the variables of `environment` and of `try.environment` in baton.config.json, and none of yours; `--no-try` leaves this out'
 
 export interface TrialEnd {
   /** a line for a person */
@@ -173,7 +173,7 @@ interface TrialInstall {
   env: NodeJS.ProcessEnv
 }
 
-async function installIn(folder: string, built: string, { service, check }: Project): Promise<TrialInstall> {
+async function installIn(folder: string, built: string, { service, try: tried }: Project): Promise<TrialInstall> {
   const [executable, state, config] = [join(folder, 'service'), join(folder, 'state'), join(folder, 'config.json')]
   await copyFile(built, executable, constants.COPYFILE_FICLONE)
   await mkdir(state)
@@ -191,7 +191,7 @@ async function installIn(folder: string, built: string, { service, check }: Proj
   await writeFile(config, JSON.stringify(settings), { mode: 0o600 })
   const env = {
     ...trialEnvironment(state),
-    ...check.environment,
+    ...tried.environment,
     ...(CAN_SWITCH ? { [TRIAL]: 'switch' } : {}),
     BATON_NODE: await provideNode(),
   }
@@ -279,12 +279,12 @@ async function assertAgent(
       'verify_failed',
       `${expected}: no server of its main thread listens, but one of a worker thread`,
       {
-        hint: 'listen in the main thread, which an update hands over, and give the work to the worker; `--no-check` builds a release that can only be replaced by hand',
+        hint: 'listen in the main thread, which an update hands over, and give the work to the worker; `--no-try` builds a release that can only be replaced by hand',
       },
     )
   const why = `${entry} may not load the agent, or fewer servers listen than \`servers\` in baton.config.json says`
   throw new BatonError('verify_failed', `${expected}: ${why}`, {
-    hint: `${howToEmbed(folder, entry)}, or call \`embed()\`; if \`servers\` is set, check that the application opens that many HTTP servers`,
+    hint: `${howToEmbed(folder, entry)}, or call \`embed()\` of \`${PACKAGE}\`; if \`servers\` is set, check that the application opens that many HTTP servers`,
   })
 }
 
@@ -292,7 +292,7 @@ async function assertAgent(
 export function howToEmbed(folder: string, entry: string): string {
   const { made, isModule } = detect(folder)
   const [first, second] = linesAround(entry)
-  const own = `name a file of your own in \`entry\`, with the lines \`${first}\` and \`${second}\``
+  const own = `name a file of your own in \`entry\`, such as server.mjs, with the lines \`${first}\` and \`${second}\``
   if (entry === made) return `each build makes ${entry} anew: ${own}`
   if (isBrought(entry))
     return `npm puts ${entry} back as it was: \`baton init\` writes a file that loads it after the agent; or ${own}`

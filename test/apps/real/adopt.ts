@@ -130,7 +130,7 @@ export async function adoptReal(
   const first = await release(adopter, 'v1.0.0')
   await release(adopter, 'v1.1.0')
   await appendFile(entry, BROKEN)
-  await release(adopter, 'v1.2.0', '--no-check') // the build's own switch would find it out
+  await release(adopter, 'v1.2.0', '--no-try') // the build's own switch would find it out
 
   const { port, password, command } = await install(adopter, first.service)
   for (const name of ports) environment[name] = String(await freePort())
