@@ -368,7 +368,7 @@ find_installed() {
 
 no_install() {
   for_host && [ -e "$place/receipt.json" ] &&
-    die 7 "expected a receipt of root's for $service, found one of an earlier install.sh in $place" "run \`install.sh\` once: it takes that install over"
+    die 7 "expected an install of $service that root has made, found one of an earlier install.sh in $place" "run \`install.sh\` once: it takes that install over"
   die 7 "expected an install of $service on this host, found none" "run \`install.sh\` to install it"
 }
 

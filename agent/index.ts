@@ -24,7 +24,7 @@ export type {
   Skipped,
   Stage,
   Status,
-  Unproven,
+  OnProbation,
   VersionReport,
 } from './words/state.ts'
 export { progress } from './handover/progress.ts'

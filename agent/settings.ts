@@ -21,10 +21,6 @@ export interface UpdateSettings {
   readyTimeout?: Duration
   /** that connections which cannot move may take to end; default `30s` */
   drainTimeout?: Duration
-  /** at most: a response that still moves bytes after `drainTimeout` may take twice its age, but no longer than this; default `10m` */
-  drainMax?: Duration
-  /** of silence after which a download is broken off and resumed; default `30s` */
-  stallTimeout?: Duration
   /** that the author's `onStop` may take before the process exits anyway; default `10s` */
   stopTimeout?: Duration
   /** of silence after which a successor in probation counts as hung; default `5s` */
@@ -137,12 +133,12 @@ export function readSettings(options: EmbedOptions = {}): Settings {
   expectPaths(healthPath, basePath, expect)
   const { authorize } = options
   expect(authorize === undefined || typeof authorize === 'function', '`authorize`: expected a function')
-  const trustedProxy = options.trustedProxy ?? null
-  const proxyFault = trustedProxy === null ? null : trustedProxyFault(trustedProxy)
-  expect(proxyFault === null, `\`trustedProxy\`: ${proxyFault}`)
   const { order = ownRelease().order } = options
   expect(ORDERS.includes(order), `\`order\`: expected ${ORDERS.join(' or ')}, got ${show(order)}`)
   const { dashboard, update: configured, ...start } = ownStart()?.configuration ?? {}
+  const trustedProxy = options.trustedProxy ?? dashboard?.trustedProxy ?? null
+  const proxyFault = trustedProxy === null ? null : trustedProxyFault(trustedProxy)
+  expect(proxyFault === null, `\`trustedProxy\`: ${proxyFault}`)
   const { channel = start.channel, downloadPrefix = start.downloadPrefix } = options
   const busy = readOne(BUSY, ['busy', options.busy], ['update.busy', configured?.['busy']], expect)
   const header = ['dashboard.passwordHeader', dashboard?.passwordHeader] as const

@@ -50,7 +50,7 @@ export const COMMAND = {
       type: 'string',
       advanced: true,
       valueHint: 'share',
-      description: 'of a wave that may fail (0)',
+      description: 'how much of a wave may fail (0)',
     },
     throttle: {
       type: 'string',

@@ -60,7 +60,7 @@ const WELL = {
   installed: 'v1.0.0',
   instance: { id: 'a' },
   health: 200,
-  unproven: null,
+  probation: null,
   operation: { kind: 'update', to: 'v1.0.0', outcome: 'updated', finishedAt: '2026-11-24T01:18:31.402Z' },
   schedule: { next: '2026-11-25T07:02:00Z', now: {}, waits: [{ says: 'v1.1.0 is available', tag: 'v1.1.0' }] },
 }
@@ -100,7 +100,7 @@ test('one table of all: what each says of itself, and of one that says nothing, 
     ['down', 'v1.0.0', 'unwell (503)'],
   )
   match(rows.get('wiki')?.problem ?? '', /^why$/)
-  match(rows.get('mail')?.problem ?? '', 'its receipt is that of "shop"')
+  match(rows.get('mail')?.problem ?? '', 'it is noted as the install of "shop"')
   match(rows.get('broken')?.problem ?? '', /receipt\.json cannot be used/)
   match(rows.get('gone')?.problem ?? '', /ENOENT/)
   equal([exitCode, eventsIn(stdout)[0]?.['exit']], [9, 9], 'that of the first which is not as it should be')

@@ -165,11 +165,7 @@ for (const [title, options, expected] of [
     /^rate_limited checking .*until 20\d\d-.*Z \(in (89|90) s\)/,
   ],
   ['404 of the release', { tag: 'v9.9.9' }, /^release_not_found checking .*has no release v9\.9\.9$/],
-  [
-    '404 of the asset',
-    { faults: { assetStatus: 404 } },
-    /^release_not_found downloading .*there is no such thing \(404\)$/,
-  ],
+  ['404 of the asset', { faults: { assetStatus: 404 } }, /^release_not_found downloading .*not found \(404\)$/],
   ['redirect loop', { faults: { redirectLoop: true } }, /^check_failed checking .*redirects in a loop$/],
   [
     'redirect loop of the asset',

@@ -16,6 +16,7 @@ const test = suite('busy', { timeoutMs: 180_000 })
 const AUTO = `from '${join(PROJECT, 'agent/adapters/auto.ts')}'`
 const LISTEN = `.listen(Number(process.env.PORT), process.env.HOST)`
 const ROUNDS = isLong ? 25 : 2
+const EXPORT_MS = 2000
 
 const HEAD = `import { busy, singleton, whenQuiet, isTrial } ${AUTO}
   import { release } ${AUTO.replace('auto.ts', 'release.ts')}
@@ -31,6 +32,7 @@ const HEAD = `import { busy, singleton, whenQuiet, isTrial } ${AUTO}
   }
   createServer((request, response) => {
     if (request.url === '/hang') busy('hangs').hung = true
+    if (request.url === '/export') void busy('export', () => job(${EXPORT_MS}))
     response.end(release.tag)
   })${LISTEN}
 `
@@ -102,6 +104,26 @@ test('work that never ends: a person is told what is waited for, cancels, or goe
   ok(performance.now() - began < 60_000)
 })
 
+test('the commands tell a wait for work as a wait: no step has that time, and `cancel` says what it has cancelled', async () => {
+  await using it = await adopted(HEAD)
+  await ask(it.port, 'GET', '/hang', null)
+  const upgrade = it.word('upgrade', '--user')
+  await waits(it)
+  await sleep(1000)
+  const { stdout } = await it.word('status', '--user')
+  match(stdout, /update v1\.0\.0 to v1\.1\.0: it waits for "hangs", under way for \ds$/m)
+  const again = await it.word('upgrade', '--user')
+  match(again.stderr, /the service is busy: update from v1\.0\.0 to v1\.1\.0, it waits for "hangs"/)
+  const cancel = await it.word('cancel', '--user')
+  equal([cancel.exitCode, cancel.stderr], [0, ''])
+  is(cancel.stdout, 'the update from v1.0.0 to v1.1.0 is cancelled: nothing has changed\n')
+  const { stderr } = await upgrade
+  match(stderr, /^done verify .*\n(.*\n)*failed wait /m)
+  const status = (await ask(it.port, 'GET', '/admin/update/status', it.password)).body as Status
+  const { verify = Infinity, wait = 0 } = status.operation?.durations ?? {}
+  ok(wait > 900 && verify < wait, `verify ${verify} ms, wait ${wait} ms`)
+})
+
 test('`busy: give-up`: the update ends with nothing changed, and the work goes on', async () => {
   await using it = await adopted(HEAD, {}, { update: { busyMax: '1s', busy: 'give-up' } })
   await ask(it.port, 'GET', '/hang', null)
@@ -119,6 +141,32 @@ test('`busy: give-up`, and a person goes on at once: the switch waits for that w
   const { outcome, error, handover } = await it.operate('/admin/update', { tag: 'v1.1.0', now: true })
   equal([outcome, error], ['updated', null])
   ok((handover?.pauseMs ?? 0) < 2000, `${handover?.pauseMs} ms`)
+})
+
+test('it is restarted, and stopped: it serves until its work has ended; in a restart clients wait then, after a stop they are refused', async () => {
+  await using it = await adopted(HEAD)
+  const during = async (word: string): Promise<number[]> => {
+    const [ended, refusedAt] = [new AbortController(), [] as number[]]
+    await ask(it.port, 'GET', '/export', null)
+    const began = performance.now()
+    const clients = Array.from({ length: 4 }, async () => {
+      for (; !ended.signal.aborted; await sleep(5))
+        await ask(it.port, 'GET', '/', null).catch(() => refusedAt.push(performance.now() - began))
+    })
+    is((await it.word(word, '--user')).exitCode, 0)
+    ended.abort()
+    await Promise.all(clients)
+    return refusedAt
+  }
+  const instance = async () =>
+    ((await ask(it.port, 'GET', '/admin/update/status', it.password)).body as Status).instance
+  const { pid } = await instance()
+  equal(await during('restart'), [])
+  ok((await instance()).pid !== pid)
+  const [first = Infinity] = await during('stop')
+  ok(first > EXPORT_MS * 0.9, `refused after ${Math.round(first)} ms`)
+  const { begun, ended } = await jobsOf(it)
+  equal([begun.length, ended], [2, begun])
 })
 
 test('an automatic update gives up five times', () => {

@@ -59,6 +59,7 @@ test('a service that is told to stop in the middle of an update does not hold th
   busy.write('POST /api/logs HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\n{')
   is((await home.api('GET', '/version')).status, 200, 'a later connection: so the earlier one is accepted')
   for (const pid of home.pids()) process.kill(pid, 'SIGTERM')
+  world.heal()
   const ended = await until('the end of the update', async () => {
     const { operation } = await journalOf(home)
     return operation !== null && operation.outcome !== null && operation
@@ -88,14 +89,14 @@ test('from the swap on it is too late, and where nothing is in flight', async ()
   await until('its restart', async () => (await statusOf(home)).operation?.stage === 'restart')
   await refused(/is in the restart stage/)
   await until('the new process', async () => (await statusOf(home)).instance.version === 'v1.1.0')
-  const { unproven } = await until('its probation', async () => {
+  const { probation } = await until('its probation', async () => {
     const status = await statusOf(home)
-    return status.unproven !== null && status
+    return status.probation !== null && status
   })
-  equal([unproven?.tag, Date.parse(unproven?.until ?? '') - Date.parse(unproven?.since ?? '')], ['v1.1.0', 1000])
+  equal([probation?.tag, Date.parse(probation?.until ?? '') - Date.parse(probation?.since ?? '')], ['v1.1.0', 1000])
   is((await home.settled()).outcome, 'updated')
   await refused(/has ended: updated/)
-  is((await statusOf(home)).unproven, null)
+  is((await statusOf(home)).probation, null)
   await until('one process', () => processesBelow(home.home).length === 1)
   is(existsSync(home.backup), true)
 })
@@ -107,7 +108,10 @@ async function statusOf(home: Install): Promise<Status> {
 }
 
 /** v1.0.0 runs; v1.1.0 is in a feed that has these faults. */
-async function withFeed(faults: Faults, update: UpdateSettings = {}): Promise<AsyncDisposable & { home: Install }> {
+async function withFeed(
+  faults: Faults,
+  update: UpdateSettings = {},
+): Promise<AsyncDisposable & { home: Install; heal(): void }> {
   await using stack = new AsyncDisposableStack()
   const list = await built
   const folder = stack.use(await temporary('cancel')).path
@@ -117,5 +121,5 @@ async function withFeed(faults: Faults, update: UpdateSettings = {}): Promise<As
   )
   await home.start()
   const kept = stack.move()
-  return { home, [Symbol.asyncDispose]: () => kept.disposeAsync() }
+  return { home, heal: () => server.heal(), [Symbol.asyncDispose]: () => kept.disposeAsync() }
 }

@@ -259,7 +259,10 @@ test('an image says from which release a container may come; an older one stays 
   const request = { release: 'v2.0.0', repository: 'r', signedBy: null, digest: null, pull: 'missing' }
   const from = async (tag: string) =>
     await resolveRelease(container as never, imageOf(tag) as never, request as never, tools as never)
-  match((await rejects(from('v1.3.0'))).message, 'v2.0.0 takes only containers from v1.4.0 on, this one runs v1.3.0')
+  match(
+    (await rejects(from('v1.3.0'))).message,
+    'v2.0.0 updates only containers that run v1.4.0 or later, this one runs v1.3.0',
+  )
   for (const tag of ['v1.4.0', 'v2.1.0', '']) is((await from(tag)).version, 'v2.0.0')
 })
 

@@ -3,6 +3,7 @@
 import { readFileSync } from 'node:fs'
 import { writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
+import { FAILURES_AT_ONCE } from '../agent/http/auth.ts'
 import { CONFIGURATION_MAX_BYTES, readConfiguration } from '../agent/words.ts'
 import { run } from '../deploy/lib/shell.ts'
 import { bundle } from '../deploy/make/bundle.ts'
@@ -10,13 +11,14 @@ import { DEFAULT_ENTRY, definitions } from '../deploy/make/release.ts'
 import { cliPage } from '../deploy/cli-page.ts'
 import { settingsPage, settingsSchema } from '../deploy/make/settings-page.ts'
 import { equal, is, match, not, ok } from './assert.ts'
+import { adopted } from './fixtures/adopted.ts'
 import { fc, fuzz } from './lab/fuzz.ts'
 import { Ajv2020 } from './lab/openapi.ts'
 import { suite } from './suite.ts'
 import { temporary } from './lab/temporary.ts'
 
 const ROOT = join(import.meta.dirname, '..')
-const test = suite('configuration')
+const test = suite('configuration', { timeoutMs: 120_000 })
 
 test('settings.schema.json, docs/reference/settings.md and docs/reference/cli.md are what `npm run pages` writes', () => {
   is(readFileSync(join(ROOT, 'docs/reference/cli.md'), 'utf8'), cliPage())
@@ -31,7 +33,7 @@ test('what is valid is kept, what is not is named and left out, what nobody know
       listen: [{ port: 70_000 }, { path: '/s', host: 'h' }, { port: 1, tls: { key: 'k' } }],
       feed: '',
       basePath: null,
-      update: { drainTimeout: '5ms', stallTimeout: '1ms', busy: 'wait', probationMS: 1, auto: 'read later' },
+      update: { drainTimeout: '5ms', hangTimeout: '1ms', busy: 'wait', probationMS: 1, auto: 'read later' },
       mine: true,
     }),
   )
@@ -42,7 +44,7 @@ test('what is valid is kept, what is not is named and left out, what nobody know
   })
   equal(faults.toSorted(), [
     'expected `cert` in `listen[2].tls`',
-    'expected a time such as 30s, 5m or 2h, 100ms to 10m in `update.stallTimeout`, got "1ms"',
+    'expected a time such as 30s, 5m or 2h, 500ms to 10m in `update.hangTimeout`, got "1ms"',
     'expected a whole number from 0 to 65535 in `listen[0].port`, got 70000',
     'expected cut or give-up in `update.busy`, got "wait"',
     'expected either `path` or `host` and `port` in `listen[1]`',
@@ -153,6 +155,20 @@ test('a service whose configuration is not valid ends with code 2 and names the 
     match(stderr, /`dashboard\.password`, got another text/)
     not(stderr.includes('with spaces'))
   }
+})
+
+test('`dashboard.trustedProxy` counts in every service: behind that proxy, one who types wrong passwords keeps nobody else out', async () => {
+  const text = `import '${join(ROOT, 'agent/adapters/auto.ts')}'
+    import { createServer } from 'node:http'
+    createServer((request, response) => response.end('here')).listen(Number(process.env.PORT), process.env.HOST)`
+  const trustedProxy = { from: ['127.0.0.1'], header: 'x-forwarded-for' }
+  await using it = await adopted(text, {}, { dashboard: { password: 'right-and-long-enough', trustedProxy } })
+  const wrong = async (client: string) => {
+    const headers = { authorization: 'Bearer wrong', 'x-forwarded-for': client }
+    return (await fetch(`http://127.0.0.1:${it.port}/admin/update/status`, { headers })).status
+  }
+  for (let i = 0; i < FAILURES_AT_ONCE; i++) is(await wrong('203.0.113.1'), 401)
+  equal([await wrong('203.0.113.1'), await wrong('203.0.113.2')], [429, 401])
 })
 
 test.run()

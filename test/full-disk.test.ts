@@ -168,7 +168,7 @@ test('full in the middle of the copy for a rehearsal: not tried, with the reason
         if (moment === 'after' && kind === 'create') smallDisk(small).leaveAtOnce(free)
       })
       const receipt = { supervisor: 'systemd', configPath: join(state, 'config.json') } as const
-      const about = { service, executable: present, current: 'v1.0.0', stateDirectory: state, stallMs: 1000, receipt }
+      const about = { service, executable: present, current: 'v1.0.0', stateDirectory: state, receipt }
       await using from = openFeed(feed, { service, stateDirectory: state })
       const install = openInstall({ ...about, database: join(state, name), feed: from, log: () => {} })
       const known = {
@@ -266,13 +266,11 @@ async function onSmallDisk(faults: object, change: ((feed: string) => Promise<vo
     release: v100,
     feed: change === null ? server.staticUrl : server.feed,
     home: join(folder, 'home'),
-    update: { stallTimeout: '1s' },
   })
   await home.start()
   return {
     home,
     disk: smallDisk(folder),
-    /** the server gives up the stalled connection by itself: the next one has no fault */
     goOn: () => server.heal(),
     async [Symbol.asyncDispose]() {
       await home[Symbol.asyncDispose]()

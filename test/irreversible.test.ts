@@ -108,7 +108,7 @@ async function serve(rehearsal: Rehearsal | null, how: 'refuses' | 'finds out' =
     operation,
     instance: { id: version, pid: 42, version, startedAt: '2026-11-21T08:00:00Z' },
     backup: null,
-    unproven: null,
+    probation: null,
     trust: { signed: false, metadata: [], yanked: [], warning: null },
     history: [],
   })

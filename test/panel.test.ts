@@ -183,7 +183,7 @@ const status = (some: Partial<Status>): Status => ({
   operation: null,
   instance: old,
   backup: null,
-  unproven: null,
+  probation: null,
   trust: { signed: false, metadata: [], yanked: [], warning: null },
   history: [],
   ...some,

@@ -62,7 +62,7 @@ config('names every fault at once, and never the password', () => {
   const text = JSON.stringify({
     dashboard: { password: 'hunter2 with spaces', user: 'x' },
     listen: [{ port: 70_000 }, { host: 'a b', port: 1 }, { path: '/s', port: 1 }, { path: '/s' }],
-    update: { probation: '-1s', stallTimeout: 1.5, foo: 1, busy: 'wait' },
+    update: { probation: '-1s', hangTimeout: 1.5, foo: 1, busy: 'wait' },
     basePath: 'beacon',
     feed: 7,
     unknown: true,
@@ -79,7 +79,7 @@ config('names every fault at once, and never the password', () => {
   for (const part of [
     ...expected,
     'update.probation',
-    'update.stallTimeout',
+    'update.hangTimeout',
     'update.busy',
     '`update.foo`',
     'basePath',

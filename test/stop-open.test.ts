@@ -86,7 +86,7 @@ test('`stop` of an install that has an open stream and a poll at one of `longLiv
       response.on('close', () => clearInterval(timer))
     }).listen(Number(process.env.PORT), process.env.HOST)`
   const long = { longLivedPaths: ['/poll'] }
-  await using it = await adopted(text, long, { update: { drainTimeout: '10m', drainMax: '10m' } })
+  await using it = await adopted(text, long, { update: { drainTimeout: '10m' } })
   const poll = body(it.port, '/poll').then(String, (cause: Error) => cause.message)
   const { heard } = await stream(it.port)
   const stopped = await it.word('stop', '--user', '-q')

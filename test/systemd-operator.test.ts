@@ -40,7 +40,7 @@ test('where systemd may make no namespaces, as in LXC without nesting, each comm
   is(code, 3, stderr)
   match(
     stderr,
-    /cannot start a process in the sandbox of the unit on this host \(226\/NAMESPACE\)\nhint: .*nesting.*`--no-service`\n$/,
+    /cannot start a process with the restrictions of the unit on this host \(226\/NAMESPACE\)\nhint: .*nesting.*`--no-service`\n$/,
   )
   not.match(stderr, 'drop-ins')
 })
@@ -139,15 +139,15 @@ test('cancelled from another shell in the middle of its download: nothing is cha
   await useFeed(host.feed)
 })
 
-test('in a probation the release is unproven until it ends, and the address that the operator names is asked; the end carries from, to, outcome and id', async () => {
+test('in a probation the release is said to be on it until it ends, and the address that the operator names is asked; the end carries from, to, outcome and id', async () => {
   await setUpdate(host, { probation: '6s' })
   await host.ok('systemctl', 'restart', 'beacon')
   await put(host, '/srv/gate/well', 'yes')
   const gate = ['busybox', 'httpd', '-f', '-vv', '-p', '127.0.0.1:9000', '-h', '/srv/gate']
   await host.ok('systemd-run', '--quiet', '--unit=gate', ...gate)
   const upgrade = host.cli('upgrade', '--health-url', 'http://127.0.0.1:9000/well', '--json')
-  await eventually('the probation', async () => (await host.status()).unproven !== null)
-  match((await host.cli('status')).stdout, /^unproven +v1\.1\.0, until 20\d\d-/m)
+  await eventually('the probation', async () => (await host.status()).probation !== null)
+  match((await host.cli('status')).stdout, /^probation +v1\.1\.0, until 20\d\d-/m)
   match(await host.ok('journalctl', '-u', 'gate', '-o', 'cat', '--no-pager'), '/well')
   is((await host.status()).operation?.outcome, null, 'it is in flight still')
   await host.ok('systemctl', 'stop', 'gate')
@@ -156,7 +156,7 @@ test('in a probation the release is unproven until it ends, and the address that
   match(stdout, /"message":"it has to stay well until \d\d:\d\d:\d\d UTC, or v1\.0\.0 comes back"/)
   const { outcome, from, to, operationId } = eventsIn(stdout).at(-1) ?? {}
   equal([outcome, from, to, operationId], ['updated', 'v1.0.0', 'v1.1.0', (await host.status()).operation?.id])
-  not.match((await host.cli('status')).stdout, /^unproven/m)
+  not.match((await host.cli('status')).stdout, /^probation/m)
   await setUpdate(host, { probation: '1s' })
   await host.ok('systemctl', 'restart', 'beacon')
 })

@@ -126,7 +126,7 @@ test('refused with nothing written: too few keys, no keys, a release that is not
   await using it = await maintainer(['v1.0.0'])
   assert.match(
     await it.run(`sign --dir ${it.dist}`),
-    /there is no root, this feed is not signed\nhint: .*init.*\nexit 7$/,
+    /has no root\.json: this feed is not signed\nhint: .*init.*\nexit 7$/,
   )
   await it.run(`init --service beacon --dir ${it.dist}`)
   const before = (await readdir(join(it.dist, 'verified'))).toSorted()

@@ -61,18 +61,18 @@ const PROMISES: Record<string, () => Promise<void>> = {
       is((await status()).instance.version, 'v1.0.0')
     },
 
-  'nobody supervises it: a release that is not well stays, unproven, the status says why, and a rollback puts the old one back':
+  'nobody supervises it: a release that is not well stays, the status says why, and a rollback puts the old one back':
     async () => {
       await using world = await openWorld({ readyTimeout: `${READY_MS}ms`, probation: `${PROBATION_MS}ms` })
       await world.faultAt('holder', [{ step: 'reverting', signal: 'SIGKILL' }])
       const { outcome, error } = await world.update('ill')
       equal(await world.left('holder'), [])
       equal([outcome, error?.code], ['failed', 'probation_failed'])
-      match(error?.message ?? '', /^v1\.1\.0 serves on, unproven: it was not well/)
+      match(error?.message ?? '', /^v1\.1\.0 serves on, and has not proved itself: it was not well/)
       match(error?.message ?? '', NOT_WELL)
       match(error?.message ?? '', /nobody supervises it, and `(?:[a-z]+ )?rollback` puts v1\.0\.0 back$/)
-      const { instance, unproven } = (await world.home.api('GET', '/admin/update/status')).body as Status
-      equal([instance.version, unproven ?? null], ['v1.1.0', null])
+      const { instance, probation } = (await world.home.api('GET', '/admin/update/status')).body as Status
+      equal([instance.version, probation ?? null], ['v1.1.0', null])
       await isHeldAgainst(world.home, 'v1.1.0')
       await world.beginRollback()
       is((await world.home.settled(30_000)).outcome, 'rolled_back')
@@ -98,7 +98,7 @@ const PROMISES: Record<string, () => Promise<void>> = {
       match(await until('an answer', () => it.host.get('/').catch(() => null)), /^v1\.0\.0 /)
     },
 
-  'start-first, and nobody supervises it: it stays, unproven, and a rollback puts the old one back': async () => {
+  'start-first, and nobody supervises it: it stays, and a rollback puts the old one back': async () => {
     await using it = await killedAt('reverting', { isSupervised: false })
     const { outcome, error } = await it.host.operate('/admin/update', { tag: 'v1.1.0' })
     equal([outcome, error?.code], ['failed', 'probation_failed'])
@@ -114,7 +114,7 @@ for (const [index, title] of Object.keys(PROMISES).entries()) test(title, () => 
 
 test.run()
 
-/** An unproven release is late, not bad: nobody was there to compare it with the old one. */
+/** A release that has not proved itself is late, not bad: nobody was there to compare it with the old one. */
 async function isHeldAgainst(home: Install, tag: string): Promise<void> {
   const { bad } = await journalOf(home)
   equal(

@@ -21,7 +21,6 @@ export interface ManagedInstall {
   readonly database: string | null
   readonly feed: OpenFeed
   readonly journal: Journal
-  readonly stallMs: number
   /** milliseconds that a release may take until it serves */
   readonly readyMs: number
   /** how the release that serves asks to be replaced; null: none serves */

@@ -109,7 +109,7 @@ export async function assertWritable(directory: string): Promise<void> {
     const found = codeOf(cause) === 'EROFS' ? 'it is on a read-only file system' : reasonOf(cause)
     throw new BatonError('refused', `expected to be able to write in ${directory}, where the executable is: ${found}`, {
       cause,
-      hint: '`doctor` of its command says what a service needs there',
+      hint: '`doctor` says what the service needs there',
     })
   }
 }

@@ -141,7 +141,7 @@ export async function statusOf(
   const state = await install.journal.read()
   const operation = newestOf(state.operation, running)
   const isInFlight = operation !== null && operation.outcome === null
-  const isStarting = isInFlight && operation.stage === 'restart' && unprovenOf(state.probation) === null
+  const isStarting = isInFlight && operation.stage === 'restart' && onProbation(state.probation) === null
   const starting = isStarting ? await readProgress(install.stateDirectory, operation) : null
   if (operation !== null && starting !== null) operation.starting = starting
   // During a restart the backup is the release that ran before. Asking the file would start a process at the worst moment.
@@ -154,7 +154,7 @@ export async function statusOf(
     operation,
     instance,
     backup,
-    unproven: isInFlight ? unprovenOf(state.probation) : null,
+    probation: isInFlight ? onProbation(state.probation) : null,
     switch: { ...next, expectedMs: lastPause(state.history) },
     trust,
     schedule: await scheduleReport(install, { journal: { ...state, operation }, trust, next }),
@@ -178,7 +178,7 @@ export async function operationsOf({ journal }: ManagedInstall, running: Running
   return newest === null || history.some(({ id }) => id === newest.id) ? history : [newest, ...history]
 }
 
-function unprovenOf(probation: Probation | null): Status['unproven'] {
+function onProbation(probation: Probation | null): Status['probation'] {
   if (probation === null || probation.until === null) return null
   return { tag: probation.to, since: probation.since, until: probation.until }
 }
@@ -193,7 +193,7 @@ export function tooLate({ operation }: Status): BatonError {
   if (operation === null) return new BatonError('too_late', 'there is no operation to cancel')
   const { id, kind, stage, outcome } = operation
   if (outcome !== null) return new BatonError('too_late', `${kind} ${id} has ended: ${outcome}`)
-  return new BatonError('too_late', `expected an operation before its swap, ${kind} ${id} is in the ${stage} stage`, {
+  return new BatonError('too_late', `it is too late to cancel ${kind} ${id}: it is in the ${stage} stage`, {
     hint: 'wait until the new version has proved itself or is reverted; `POST /admin/update/rollback` can undo it afterwards',
   })
 }

@@ -119,7 +119,7 @@ export const ENDINGS: readonly Ending[] = [
   // nobody is at it any more, and the executable stays as it is
   { is: 'probation goes on', asks: ['start'], counted: ['none', 'some'], inPlace: NEW, outcome: null },
   { is: 'it has not failed', asks: ['next'], counted: ['none'], failed: ['not'], inPlace: NEW, outcome: 'done' },
-  { is: 'it stays, unproven', asks: GONE, inPlace: NEW, outcome: 'failed', blame: 'by evidence' },
+  { is: 'it stays', asks: GONE, inPlace: NEW, outcome: 'failed', blame: 'by evidence' },
   { is: 'it was put back', asks: GONE, stage: ['restart'], outcome: 'reverted', blame: 'by evidence' },
   { is: 'interrupted early', asks: GONE, outcome: 'failed', blame: 'by evidence' },
 ]

@@ -76,7 +76,7 @@ export function sayFinished({ log }: ManagedInstall, operation: Operation, error
 /**
  * The release on probation, which serves alone, has failed: it was not well in the `hadMs` that it had. True: this process has to end in
  * failure, so that the rescue counts that, and puts the other release back. False: nobody would start it again, or there is no other one.
- * Then it serves on, unproven, and the operation has failed.
+ * Then it serves on, and the operation has failed.
  */
 export async function failProbation(install: ManagedInstall, why: string, hadMs: number): Promise<boolean> {
   const hasOther = await hasBackup(install.places)
@@ -87,7 +87,7 @@ export async function failProbation(install: ManagedInstall, why: string, hadMs:
     const rest = hasOther
       ? `nobody supervises it, and \`${ownCommand('rollback')}\` puts ${from} back`
       : 'there is no backup executable'
-    const message = isRescued ? why : `${to} serves on, unproven: ${why}; ${rest}`
+    const message = isRescued ? why : `${to} serves on, and has not proved itself: ${why}; ${rest}`
     probation.failed = { code: 'probation_failed', message, isBlameless: false, hadMs }
   })
   if (!isRescued) await closeInterrupted(install)

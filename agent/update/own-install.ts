@@ -32,8 +32,8 @@ export function openOwnInstall(
     const replacedByHand = now.dev !== first.dev || now.ino !== first.ino
     return replacedByHand && isSingleExecutable() && process.platform === 'linux' ? '/proc/self/exe' : null
   }
-  const { stallMs, readyMs, maxPauseMs } = settings.update
-  const limits = { stallMs, readyMs, next: { order: settings.order, maxPauseMs } }
+  const { readyMs, maxPauseMs } = settings.update
+  const limits = { readyMs, next: { order: settings.order, maxPauseMs } }
   const known = { service, executable, current, stateDirectory, database, feed, receipt, log }
   return openInstall({ ...known, ...limits, runningImage, serves: true })
 }

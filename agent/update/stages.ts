@@ -24,6 +24,7 @@ import {
 import { expectedPause, lastPause, pauseFault } from '../words/pause.ts'
 import { orderOf } from '../words/order.ts'
 import { refuseBarred } from './barrier.ts'
+import { downloadBytes } from './chosen-delta.ts'
 import { refuseOtherWire } from './other-wire.ts'
 import { markRestore, markUpdate } from './own-data.ts'
 import { knownRehearsal, refuseIrreversible, rehearse, type ToRehearse } from './rehearsal/rehearse.ts'
@@ -36,6 +37,9 @@ import { makeSwap, type Swap } from './steps/swap.ts'
 import { makeVerify, sha256OfFile } from './steps/verify.ts'
 import type { Steps } from './story.ts'
 import { installedTag } from './version.ts'
+
+/** a look that finds no work is no wait */
+const RESTED_MS = 50
 
 export interface Stages {
   steps: Steps
@@ -63,7 +67,7 @@ interface StagesOptions {
 export function makeStages(install: ManagedInstall, operation: Operation, options: StagesOptions): Stages {
   const { restart, rest, allowIrreversible, restoreState, alone } = options
   const { journal, feed } = install
-  const { enter, leave } = makeClock(install, operation)
+  const { enter, leave, ...clock } = makeClock(install, operation)
   let [state, placed, publishedBad] = [null as JournalState | null, null as Placed | null, false]
   const check = makeCheck({
     feed,
@@ -83,7 +87,7 @@ export function makeStages(install: ManagedInstall, operation: Operation, option
       return release
     },
     async download(release, signal) {
-      operation.progress = { bytes: 0, totalBytes: release.asset.sizeBytes }
+      operation.progress = { bytes: 0, totalBytes: await downloadBytes(release, install.places.executable) }
       await enter('download')
       return await download(release, signal)
     },
@@ -100,9 +104,10 @@ export function makeStages(install: ManagedInstall, operation: Operation, option
         throw cause
       }
     },
-    rest,
+    rest: (signal) => clock.rest(() => rest(signal)),
     async swap(candidate, release) {
       placed = { tag: release.tag, sha256: release.asset.executable?.sha256 ?? null }
+      operation.progress = null // it was the download's
       await enter('swap')
       await swap.swap(candidate, release)
     },
@@ -180,13 +185,12 @@ function makeVerifyOf(install: ManagedInstall): Steps['verify'] {
 }
 
 function makeDownloadOf(install: ManagedInstall, operation: Operation): Steps['download'] {
-  const { feed, disk, places, stallMs } = install
+  const { feed, disk, places } = install
   return makeDownload({
     feed,
     disk,
     partialPath: places.partial,
     installedPath: places.executable,
-    stallMs,
     alsoNeeds: () => needsBeside(install),
     onProgress: (progress: Progress) => void (operation.progress = progress),
     onDeltaFailed: (message) => install.log({ event: 'warning', message }),
@@ -194,18 +198,31 @@ function makeDownloadOf(install: ManagedInstall, operation: Operation): Steps['d
   })
 }
 
+interface Clock {
+  enter(stage: Stage): Promise<void>
+  leave(): void
+  /** Waits, which is no part of the stage. */
+  rest(wait: () => Promise<void>): Promise<void>
+}
+
 /** Notes each stage as it begins, and measures how long it takes. */
-function makeClock(
-  install: ManagedInstall,
-  operation: Operation,
-): { enter(stage: Stage): Promise<void>; leave(): void } {
-  let enteredAt = performance.now()
+function makeClock(install: ManagedInstall, operation: Operation): Clock {
+  let [enteredAt, restedMs] = [performance.now(), 0]
   const leave = () => {
-    operation.durations[operation.stage] = Math.round(performance.now() - enteredAt)
-    enteredAt = performance.now()
+    operation.durations[operation.stage] = Math.round(performance.now() - enteredAt - restedMs)
+    ;[enteredAt, restedMs] = [performance.now(), 0]
   }
   return {
     leave,
+    async rest(wait) {
+      const began = performance.now()
+      try {
+        await wait()
+      } finally {
+        restedMs = performance.now() - began
+        if (restedMs >= RESTED_MS) operation.durations.wait = Math.round(restedMs)
+      }
+    },
     async enter(stage) {
       if (operation.stage === stage) return // `begin` has written it
       leave()

@@ -1,7 +1,7 @@
 // The result of an operation in one form, for a person, the panel, `--json` and a fleet. Pure.
 
 import type { Rehearsal } from './rehearsal.ts'
-import type { HandoverReport, Operation, StartProgress, StateMoved, Unproven } from './state.ts'
+import type { HandoverReport, Operation, StartProgress, StateMoved, OnProbation } from './state.ts'
 
 type OfOperation = 'id' | 'kind' | 'from' | 'to' | 'outcome' | 'error' | 'durations' | 'bytes' | 'copies' | 'by'
 
@@ -16,17 +16,17 @@ export interface OperationReport extends Pick<Operation, OfOperation>, Omit<Hand
   /** see Operation; null: the database was not exchanged */
   stateMoved: StateMoved | null
   /** ISO 8601, UTC: earliest end of the current probation; null if there is none */
-  unprovenUntil: string | null
+  probationUntil: string | null
 }
 
-/** Pure. `unproven`: the current probation, see `Status`. */
-export function reportOf(operation: Operation, unproven: Unproven | null = null): OperationReport {
+/** Pure. `probation`: the current one, see `Status`. */
+export function reportOf(operation: Operation, probation: OnProbation | null = null): OperationReport {
   const { id, kind, from, to, outcome, error, durations, bytes, handover, by, copies } = operation
   const { trial = null, stateMoved = null } = operation
   const { switchMs = null, pauseMs = null, ...counts } = handover ?? { ...NO_HANDOVER, switchMs: null }
-  const unprovenUntil = outcome === null ? (unproven?.until ?? null) : null
+  const probationUntil = outcome === null ? (probation?.until ?? null) : null
   const what = { id, kind, from, to, outcome, error, durations, bytes }
-  const known = { ...what, ...counts, switchMs, pauseMs, trial, stateMoved, unprovenUntil }
+  const known = { ...what, ...counts, switchMs, pauseMs, trial, stateMoved, probationUntil }
   return { ...known, ...(copies === undefined ? {} : { copies }), ...(by === undefined ? {} : { by }) }
 }
 

@@ -138,22 +138,17 @@ const UPDATE: Readonly<Record<string, Setting>> = {
     'probation',
     'how long a new release must prove itself. Start-first, the old process keeps its connections for the first half of it',
   ),
-  drainTimeout: time('drainTimeout', 'how long connections that cannot move may take to end'),
+  drainTimeout: time(
+    'drainTimeout',
+    'how long connections that cannot move may take to end. Start-first, a response that still moves bytes may take twice its age, up to 10m',
+  ),
   readyTimeout: time(
     'readyTimeout',
     'how long a new release may take until it serves, its migration included. Stop-first, clients wait that long for a release ' +
       'that never serves, and as long again for the old one: lower it to what your start needs',
   ),
-  drainMax: time(
-    'drainMax',
-    'a response that still moves bytes after `drainTimeout` may take twice its age, and at most this; then it is cut',
-  ),
   stopTimeout: time('stopTimeout', "how long the author's `onStop` may take. Stop-first, clients wait for it"),
   hangTimeout: time('hangTimeout', 'how long a new release may give no sign of life before it counts as hung'),
-  stallTimeout: time(
-    'stallTimeout',
-    'how long a download may bring less than 16 KiB before it is begun again where it stopped',
-  ),
   quietTimeout: time(
     'quietTimeout',
     'stop-first: how long requests may take to end once nothing new is read; else the old process serves on and tries again ' +
@@ -246,7 +241,7 @@ export const SETTINGS = {
             },
           },
           required: ['from', 'header'],
-          description: "a proxy that may name the client's address, in a service that reads it",
+          description: "a proxy that may name the client's address",
         },
       },
     },

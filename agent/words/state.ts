@@ -40,8 +40,11 @@ export interface Progress {
   totalBytes: number
 }
 
-/** Milliseconds that each stage took. A stage that has not begun or has not ended is absent. */
-export type Durations = Partial<Record<Stage, number>>
+/**
+ * Milliseconds that each stage took. A stage that has not begun or has not ended is absent. `wait`: before `swap`, for the application's work;
+ * no stage has that time.
+ */
+export type Durations = Partial<Record<Stage | 'wait', number>>
 
 /** What happened to the connections in a handover, counted by the predecessor; `cut` is 0 in a good one. */
 export interface HandoverReport {
@@ -174,7 +177,7 @@ export interface Probation {
 }
 
 /** A probation in progress: `tag` serves and has not proved itself. ISO 8601, UTC; `until` is its earliest end. */
-export interface Unproven {
+export interface OnProbation {
   tag: string
   since: string
   until: string
@@ -290,7 +293,7 @@ export interface Status {
   /** tag of `<executable>.backup`, null if there is none */
   backup: string | null
   /** the release that serves and has not proved itself yet; null if none is on probation */
-  unproven: Unproven | null
+  probation: OnProbation | null
   /** how the next switch would go; absent: this release is older than the choice */
   switch?: NextSwitch
   trust: TrustReport

@@ -131,7 +131,7 @@ async function verified(
   if (from !== null && isBarred({ from }, current))
     throw new BatonError(
       'refused',
-      `${said ?? reference} takes only containers from ${from} on, this one runs ${current}`,
+      `${said ?? reference} updates only containers that run ${from} or later, this one runs ${current}`,
       {
         hint: `deploy a release between them first, such as \`--release ${from}\``,
       },

@@ -136,7 +136,7 @@ export const REMEDIES: Readonly<Record<ErrorCode, Remedy>> = {
   },
   download_failed: {
     cause: 'The download broke off repeatedly, brought nothing for too long, or the disk is full.',
-    fix: 'Try again. On a slow line, raise `update.stallTimeout`.',
+    fix: 'Try again: nothing has changed. The message says which it was.',
   },
   verify_failed: {
     cause: 'The download has a wrong checksum, or does not run, or not on a copy of the data.',

@@ -10,7 +10,11 @@ export const ARGUMENTS = {
   },
   release: { type: 'string', valueHint: 'X.Y.Z|latest', default: 'latest', description: 'the version' },
   name: { type: 'string', valueHint: 'name', description: "of the service (the package's)" },
-  recipe: { type: 'string', valueHint: 'file', description: 'what its code does not say (one that Baton brings)' },
+  recipe: {
+    type: 'string',
+    valueHint: 'file',
+    description: 'what is to be known of it beyond its code (default: as Baton brings it)',
+  },
   'allow-scripts': {
     advanced: true,
     type: 'string',

@@ -55,7 +55,7 @@ export async function readRepository(feed: string): Promise<Repository> {
   const newest = Math.max(0, ...versionsOf('root', names))
   if (newest === 0) {
     const hint = 'make its keys with `trust init`'
-    throw new BatonError('refused', `${folder}: there is no root, this feed is not signed`, { hint })
+    throw new BatonError('refused', `${folder} has no root.json: this feed is not signed`, { hint })
   }
   const root = (await readSigned(folder, 'root', `${newest}.root.json`)) as unknown as Repository['root']
   const timestamp = await readSigned(folder, 'timestamp', 'timestamp.json')

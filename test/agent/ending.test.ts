@@ -35,7 +35,7 @@ async function rolledBack(bytes: readonly [own: string, backup: string], body: (
   const stateDirectory = join(made.path, 'state')
   const feed = openFeed(made.path, { service: 'svc', stateDirectory: null })
   const about = { service: 'svc', executable, current: 'v1.0.0', stateDirectory, database: null }
-  const install = openInstall({ ...about, feed, stallMs: 5000, log: () => {} })
+  const install = openInstall({ ...about, feed, log: () => {} })
   const left = await begin(install, { kind: 'rollback', tag: null, who: 'a test' }, async () => ({ open: true }))
   await left.done
   is((await install.journal.read()).operation?.outcome, null)

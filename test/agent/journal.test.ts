@@ -216,10 +216,10 @@ test('reads what a release wrote that knew fewer members', async () => {
     const state = await journal.read()
     equal(state.operation?.handover, { moved: 3, carried: 0, takenBack: 0, ended: 0, cut: 1, switchMs: 20 })
     is(badEntry(state.bad, 'v1.1.0', 'b'.repeat(64))?.tag, 'v1.1.0', 'its sum was not kept: the tag alone counts')
-    const { from, bytes, moved, cut, carried, unprovenUntil } = reportOf(state.operation ?? operation('none'))
+    const { from, bytes, moved, cut, carried, probationUntil } = reportOf(state.operation ?? operation('none'))
     equal(
-      { from, bytes, moved, cut, carried, unprovenUntil },
-      { from: 'v1.0.0', bytes: 0, moved: 3, cut: 1, carried: 0, unprovenUntil: null },
+      { from, bytes, moved, cut, carried, probationUntil },
+      { from: 'v1.0.0', bytes: 0, moved: 3, cut: 1, carried: 0, probationUntil: null },
     )
   })
 })

@@ -29,7 +29,7 @@ const STATUS: Status = {
   operation: null,
   instance: INSTANCE,
   backup: null,
-  unproven: null,
+  probation: null,
   trust: { signed: false, metadata: [], yanked: [], warning: null },
   history: [],
 }

@@ -23,8 +23,6 @@ test('have a default for all that is not asked for, and are frozen', () => {
     probationMs: 30_000,
     readyMs: 60_000,
     drainMs: 30_000,
-    drainMaxMs: 600_000,
-    stallMs: 30_000,
     hangMs: 5_000,
     stopMs: 10_000,
     quietMs: 2_000,

@@ -62,7 +62,6 @@ async function look(now: number): Promise<string> {
     database: options.database,
     feed,
     journal: makeJournal(disk, stateDirectory),
-    stallMs: 5000,
     readyMs: 60_000,
     next: null,
     log: () => {},

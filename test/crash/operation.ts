@@ -72,7 +72,6 @@ function installOf(current: string): ManagedInstall {
     database: options.database,
     feed: openFeed(options.feed, { service: 'svc', stateDirectory: null }),
     journal: makeJournal(disk, options.stateDirectory),
-    stallMs: 5000,
     readyMs: 60_000,
     next: null,
     log: () => {},

@@ -70,7 +70,6 @@ const install: ManagedInstall = {
   database,
   feed: openFeed(feed, { service: 'svc', stateDirectory: null }),
   journal: makeJournal(disk, stateDirectory),
-  stallMs: 5000,
   readyMs: 60_000,
   next: null,
   log: (event) => {

@@ -35,7 +35,7 @@ const STATUS: Fields = {
   operation: null,
   instance: INSTANCE,
   backup: null,
-  unproven: null,
+  probation: null,
   trust: TRUST,
   history: [],
 }

@@ -131,7 +131,7 @@ export interface ReleaseServer extends AsyncDisposable {
   /** newest last, at most REQUESTS_MAX */
   requests: Seen[]
   faults: Faults
-  /** removes all faults, and counts answers from the start again */
+  /** removes all faults, ends what has stalled, and counts answers from the start again */
   heal(): void
   /** 0 or undefined: as fast as possible */
   throttle(bytesPerSecond: number | undefined): void
@@ -152,6 +152,7 @@ interface State {
   owner: string
   quotaLeft: number
   cutsMade: number
+  stalled: ServerResponse[]
   answers: number
   sums: Map<string, { key: string; sha256: string }>
   /** ids of assets; like GitHub's, an id is never used again */
@@ -170,6 +171,7 @@ export async function releaseServer(options: ReleaseServerOptions): Promise<Rele
     owner: repo ?? 'acme/beacon',
     quotaLeft: quota ?? 60,
     cutsMade: 0,
+    stalled: [],
     answers: 0,
     sums: new Map(),
     ids: new Map(),
@@ -215,6 +217,7 @@ export async function releaseServer(options: ReleaseServerOptions): Promise<Rele
     faults,
     heal: () => {
       for (const name of Object.keys(faults)) Reflect.deleteProperty(faults, name)
+      for (const one of state.stalled.splice(0)) one.destroy()
       Object.assign(state, { answers: 0, cutsMade: 0 })
     },
     throttle: (value) => (state.bytesPerSecond = value),
@@ -523,7 +526,7 @@ async function sendAsset(
       }
       sent += most
       chunk = chunk.subarray(most)
-      if (sent >= stall) return // the connection stays open and sends nothing more
+      if (sent >= stall) return void state.stalled.push(response) // the connection stays open and sends nothing more
       if (sent >= cut) {
         state.cutsMade++
         await sleep(20) // so that the written bytes reach the client before the reset

@@ -369,8 +369,8 @@ test('stop-first: the question says how long nobody is served, the card who come
   assert.ok((await page.locator('#confirmPoints li').allTextContents()).includes(unknown))
   await shown(page, '#serving', 'v1.0.0 keeps serving, and ends before v1.1.0 begins.')
   running.stage = 'restart'
-  const unproven = { tag: 'v1.1.0', since: secondsAgo(3), until: secondsAgo(-27) }
-  stub.world.status = { ...stub.world.status, instance: instance('v1.1.0', secondsAgo(3)), unproven, backup: 'v1.0.0' }
+  const probation = { tag: 'v1.1.0', since: secondsAgo(3), until: secondsAgo(-27) }
+  stub.world.status = { ...stub.world.status, instance: instance('v1.1.0', secondsAgo(3)), probation, backup: 'v1.0.0' }
   await shown(page, '#serving', 'Monitoring v1.1.0: process, heartbeat, health. If it fails, v1.0.0 is started again.')
   running.handover = { moved: 3, carried: 0, takenBack: 0, ended: 0, cut: 0, switchMs: 914, pauseMs: 108 }
   finish(stub, running, 'updated')
@@ -390,8 +390,8 @@ test('a probation has a bar with an end, says how much of it has passed, and nev
   await signIn(page, stub.url, TOKEN)
   const running = await startUpdate(page, stub)
   running.stage = 'restart'
-  const unproven = { tag: 'v1.1.0', since: secondsAgo(3), until: secondsAgo(-27) }
-  stub.world.status = { ...stub.world.status, instance: instance('v1.1.0', secondsAgo(3)), unproven }
+  const probation = { tag: 'v1.1.0', since: secondsAgo(3), until: secondsAgo(-27) }
+  stub.world.status = { ...stub.world.status, instance: instance('v1.1.0', secondsAgo(3)), probation }
   await comesTrue(page, `/on probation: \\d+ of 30 s\\./.test(detail.textContent)`)
   assert.ok(await page.evaluate<boolean>('progress.position > 0 && progress.position < 1'))
   assert.not.match(await page.innerText('main'), /\d ms/)

@@ -22,7 +22,7 @@ test('an answer of the old process is not success, whatever the journal says', a
   const running = await startUpdate(page, stub)
   running.stage = 'restart'
   finish(stub, running, 'updated')
-  await shown(page, '#detail', 'The journal says it is finished, but the old process answers. Waiting for the new one.')
+  await shown(page, '#detail', 'The update is noted as finished, but the old process answers. Waiting for the new one.')
   assert.is(await page.isVisible('#outcome'), false)
   stub.world.status = { ...stub.world.status, instance: instance('v1.1.0', secondsAgo(0)) }
   await shown(page, '#outcomeTitle', 'Updated to v1.1.0')
@@ -39,7 +39,7 @@ test('a new process of another version is not success either: after a while the 
   running.stage = 'restart'
   finish(stub, running, 'updated')
   stub.world.status = { ...stub.world.status, instance: instance('v0.9.0', secondsAgo(0)) }
-  await advanceTo(page, '#detail', /^The journal says it is finished, but v0\.9\.0 answers\. Waiting for v1\.1\.0\.$/)
+  await advanceTo(page, '#detail', /^The update is noted as finished, but v0\.9\.0 answers\. Waiting for v1\.1\.0\.$/)
   await advanceTo(page, '#outcomeTitle', /^Not confirmed$/)
   await shown(page, '#outcomeText', 'The update log reports success, but v0.9.0 is running instead of v1.1.0.')
   stub.world.status = { ...stub.world.status, instance: instance('v1.1.0', secondsAgo(0)) }

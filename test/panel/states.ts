@@ -384,9 +384,9 @@ export const STATES: readonly State[] = [
   {
     name: 'probation',
     async reach(page, stub) {
-      const unproven = { tag: 'v1.1.0', since: secondsAgo(11), until: secondsAgo(-19) }
+      const probation = { tag: 'v1.1.0', since: secondsAgo(11), until: secondsAgo(-19) }
       const fresh = instance('v1.1.0', secondsAgo(12))
-      await enter(page, stub, busy({ ...RUNNING, outcome: null }, { unproven, instance: fresh, backup: 'v1.0.0' }))
+      await enter(page, stub, busy({ ...RUNNING, outcome: null }, { probation, instance: fresh, backup: 'v1.0.0' }))
       await page.waitForSelector('#progress[value]')
     },
   },

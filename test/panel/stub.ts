@@ -206,7 +206,7 @@ export function idle(version = 'v1.0.0'): Status {
     operation: null,
     instance: instance(version),
     backup: null,
-    unproven: null,
+    probation: null,
     trust: UNSIGNED,
     history: [],
   }

@@ -15,6 +15,9 @@ import type { Ours, SwitchOptions } from './options.ts'
 import { busyOf } from './rest.ts'
 import { handOver, MustBeAlone } from './start-first.ts'
 
+/** how long a response that still moves bytes may take, if `drainTimeout` does not allow more */
+const DRAIN_MAX_MS = 600_000
+
 /** The operation that the switch is a part of, and what the author has said. */
 export interface SwitchFor {
   settings: Settings
@@ -61,12 +64,12 @@ function optionsOf(
   const { id, kind, from } = operation
   const { service, order, healthPath, log } = settings
   const said = { service, order, healthPath, log }
-  const { stallMs: _ofDownloads, ...limits } = settings.update
   const warn = (message: string) => log({ event: 'warning', message })
   return {
     ...ours,
     ...said,
-    ...limits,
+    ...settings.update,
+    drainMaxMs: Math.max(DRAIN_MAX_MS, settings.update.drainMs),
     operationId: id,
     kind,
     from,

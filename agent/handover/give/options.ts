@@ -42,14 +42,15 @@ export interface Ours {
 }
 
 /** what an author has said, and what an operator has changed */
-type Said = Pick<Settings, 'service' | 'order' | 'healthPath' | 'log'> &
-  Omit<Settings['update'], 'stallMs' | 'busyMaxMs'>
+type Said = Pick<Settings, 'service' | 'order' | 'healthPath' | 'log'> & Omit<Settings['update'], 'busyMaxMs'>
 
 export interface SwitchOptions extends Ours, Said {
   /** of the release that serves */
   from: string
   operationId: string
   kind: Kind
+  /** how long a response that still moves bytes may take */
+  drainMaxMs: number
   /** what becomes of requests that do not end */
   busy: Busy
   /** how long clients will have to wait; null: not known */

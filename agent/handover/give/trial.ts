@@ -122,7 +122,7 @@ export async function provesItself(successor: Successor, { couldUpdate, tag }: T
   const why = own.problem === null ? next.problem : null
   if (why !== null) throw new BatonError('cannot_update_further', `${tag} cannot install later updates: ${why}`)
   if (!next.feed && own.feed) {
-    throw new BatonError('cannot_update_further', `${tag} cannot install later updates: the feed does not answer it`)
+    throw new BatonError('cannot_update_further', `${tag} cannot install later updates: the feed gives it no answer`)
   }
 }
 

@@ -104,7 +104,7 @@ export async function refusalOf(reply: Reply, failure: ErrorCode): Promise<Baton
   if (status === 429 || (status === 403 && isQuota(response, message))) return rateLimited(reply)
   const members = { status }
   if (status === 404 || status === 410) {
-    return new BatonError('release_not_found', `${shown(url)}: there is no such thing (${status})`, { members })
+    return new BatonError('release_not_found', `${shown(url)}: not found (${status})`, { members })
   }
   const hint =
     status === 401 || status === 403 ? { hint: 'is a token needed, or is the one that is set still good?' } : {}

@@ -92,7 +92,7 @@ function parseBase(text: string, setting: string): URL {
   if (url === null) throw invalid(setting, `${quoted(text)} is not an address`)
   // checked before any message shows the setting: the part between // and @ may be a password
   if (url.username !== '' || url.password !== '') {
-    throw new BatonError('invalid_settings', `feed: credentials do not belong into the address of \`${url.host}\``)
+    throw new BatonError('invalid_settings', `feed: credentials do not belong in the address of \`${url.host}\``)
   }
   if (url.protocol !== 'https:' && url.protocol !== 'http:')
     throw invalid(setting, `expected https, got ${url.protocol}`)

@@ -32,7 +32,7 @@ export interface DownloadOptions {
   /** the installed executable: if it is the release's already, it is copied, and nothing is downloaded; else a delta may begin at it */
   installedPath?: string
   /** the download ends a connection that brings less than PACE_MIN_BYTES in this time, and opens another */
-  stallMs: number
+  stallMs?: number
   /** the room that the later steps need; checked before the first byte */
   alsoNeeds?: () => Promise<Need[]>
   onProgress: (progress: Progress) => void
@@ -46,6 +46,7 @@ export interface DownloadOptions {
   reconnectMs?: number
 }
 
+const STALL_MS = 30_000
 /** in `stallMs`; a connection that trickles is as dead as a silent one */
 const PACE_MIN_BYTES = 16 * 1024
 /** connections in a row that bring less than that, before the download fails */
@@ -262,7 +263,7 @@ function until(what: 'asset' | 'delta', wholeMs: number, signal: AbortSignal): D
 async function* received(
   asset: Pick<Asset, 'url' | 'sizeBytes'>,
   hash: { update(chunk: Uint8Array): unknown },
-  { feed, stallMs, onProgress, onReceived, reconnectMs = RECONNECT_MS }: DownloadOptions,
+  { feed, stallMs = STALL_MS, onProgress, onReceived, reconnectMs = RECONNECT_MS }: DownloadOptions,
   signal: AbortSignal,
 ): AsyncGenerator<Uint8Array, void, undefined> {
   const { sizeBytes } = asset

@@ -18,25 +18,26 @@ export function renderBusy(status) {
   const title = phaseTitle(operation)
   put(ui.busyTitle, title)
   put(ui.elapsed, clock(now() - Date.parse(startedAt)))
-  renderStages(kind, stage)
+  const shown = isResting(operation.waits ?? []) ? 'wait' : stage
+  renderStages(kind, shown)
   const proving = phase.phase === 'probation' ? probationOf(status, to) : null
   const loading = stage === 'download' && operation.progress?.totalBytes > 0 ? operation.progress : null
   renderBar(loading === null ? proving : { value: loading.bytes, max: loading.totalBytes })
   put(ui.detail, detailOf(status, operation, to, proving))
   put(ui.serving, servingOf(phase.phase, from, to, isAlone(status, operation)))
   renderCancel(operation)
-  const stages = { running: t(`stage.${stage}`), probation: t('live.probation', { to }) }
+  const stages = { running: shown === 'wait' ? null : t(`stage.${stage}`), probation: t('live.probation', { to }) }
   announce(
     t('live.stage', { title, stage: stages[phase.phase] ?? ui.detail.textContent }),
-    `${id} ${stage} ${phase.phase}`,
+    `${id} ${shown} ${phase.phase}`,
   )
 }
 
 /** The probation as the service reports it, in milliseconds; null if it does not. */
-function probationOf({ unproven }, to) {
-  if (!unproven || unproven.tag !== to) return null
-  const max = Date.parse(unproven.until) - Date.parse(unproven.since)
-  const value = Math.min(max, Math.max(0, now() - Date.parse(unproven.since)))
+function probationOf({ probation }, to) {
+  if (!probation || probation.tag !== to) return null
+  const max = Date.parse(probation.until) - Date.parse(probation.since)
+  const value = Math.min(max, Math.max(0, now() - Date.parse(probation.since)))
   return max > 0 ? { value, max } : null
 }
 
@@ -109,7 +110,8 @@ function renderCancel({ id, kind, stage, outcome, waits = [] }) {
 
 function renderStages(kind, stage) {
   const stages = STAGES[kind]
-  const at = stages.indexOf(stage)
+  // a wait stands before the swap, and is none of them
+  const at = stage === 'wait' ? stages.indexOf('swap') - 0.5 : stages.indexOf(stage)
   const key = `${language} ${kind} ${stage}`
   if (ui.stages.dataset.key === key) return
   ui.stages.dataset.key = key

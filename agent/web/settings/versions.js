@@ -12,7 +12,9 @@ export function renderVersions(status, report) {
   put(ui.running, instance.version)
   put(
     ui.runningNote,
-    status.unproven?.tag === instance.version ? t('unproven') : t('running.since', { time: ago(instance.startedAt) }),
+    status.probation?.tag === instance.version
+      ? t('onProbation')
+      : t('running.since', { time: ago(instance.startedAt) }),
   )
   put(ui.installed, installed ?? '–')
   const { kind, failed } = offerOf(status, report)

@@ -51,7 +51,7 @@ export const zh = {
   latest: '最新',
   'running.since': '{time}启动',
   'installed.note': '磁盘上的文件',
-  unproven: '试运行中',
+  onProbation: '试运行中',
   'latest.published': '发布于{time}',
   'latest.current': '已是最新',
   'latest.failed': '在此失败过',

@@ -152,7 +152,10 @@ function objectFrom(line: string): Record<string, unknown> {
 function handlerOf(handlers: Handlers, name: string): (parameter: unknown) => unknown {
   const handler = Object.hasOwn(handlers, name) ? handlers[name] : undefined
   if (handler !== undefined) return handler
-  throw new BatonError('unexpected', `this process does nothing called ${JSON.stringify(name.slice(0, 40))}`)
+  throw new BatonError(
+    'unexpected',
+    `unknown request ${JSON.stringify(name.slice(0, 40))} between the processes of this command`,
+  )
 }
 
 /** The error that the other process sent. An unknown code becomes `unexpected`; members that are not scalars are dropped. */

@@ -84,7 +84,7 @@ function unitFault(code: number): BatonError {
   const name = code === NAMESPACE ? '226/NAMESPACE' : String(code)
   return new BatonError(
     'unsupported_host',
-    `systemd cannot start a process in the sandbox of the unit on this host (${name})`,
+    `systemd cannot start a process with the restrictions of the unit on this host (${name})`,
     {
       hint:
         code === NAMESPACE

@@ -90,10 +90,7 @@ function flagsOf({ flags }: Context): string[] {
 async function found({ flags, environment }: Context): Promise<FoundInstall[]> {
   const { scope, prefix } = flags.said
   if (prefix !== undefined && prefix !== null)
-    throw new BatonError(
-      'invalid_request',
-      'expected no `--prefix` beside `--all`, which finds each install by its receipt',
-    )
+    throw new BatonError('invalid_request', 'expected no `--prefix` beside `--all`, which finds each install itself')
   const person = personOf(environment)
   const scopes: Scope[] = scope !== undefined ? [scope] : isRoot() ? ['system', 'user'] : ['user']
   for (const one of scopes) {
@@ -101,7 +98,7 @@ async function found({ flags, environment }: Context): Promise<FoundInstall[]> {
     if (installs.length > 0) return installs
   }
   const whose = scopes.map((one) => (one === 'system' ? 'of the whole host' : `of ${person.name}`)).join(', or ')
-  const hint = scopes.includes('system') ? {} : { hint: '`--system` is about those of the whole host' }
+  const hint = scopes.includes('system') ? {} : { hint: '`--system` lists those of the whole host' }
   throw new BatonError('refused', `expected an install ${whose}, found none`, hint)
 }
 
@@ -184,7 +181,7 @@ function healthIn(said: Line): string | null {
   const health = said['health']
   if (typeof health === 'string') return 'unwell'
   if (typeof health === 'number' && Math.floor(health / 100) !== 2) return `unwell (${health})`
-  if (said['unproven'] !== null && said['unproven'] !== undefined) return 'on probation'
+  if (said['probation'] !== null && said['probation'] !== undefined) return 'on probation'
   return typeof health === 'number' ? 'well' : 'answers'
 }
 

@@ -50,9 +50,9 @@ export interface Located {
 export async function locate(context: Context): Promise<Located> {
   const found = await findMine(context)
   if (found !== null) return found
-  const earlier = isRoot() ? ' that root has a receipt of' : ''
+  const earlier = isRoot() ? ' that root has made' : ''
   throw new BatonError('refused', `expected an install of ${context.service} on this host${earlier}, found none`, {
-    hint: '`install.sh` makes one, or takes an earlier one over',
+    hint: '`install.sh` installs it, or takes an earlier install over',
   })
 }
 
@@ -148,7 +148,9 @@ export function confirm({ flags, report }: Context, title: string, steps: readon
   report.plan(steps)
   const answer = askTerminal('Go on? [y/N] ')
   if (answer === null)
-    throw new BatonError('refused', `nobody to ask: there is no terminal`, { hint: `\`${command} -y\` does not ask` })
+    throw new BatonError('refused', 'confirmation required, and there is no terminal to ask at', {
+      hint: `\`${command} -y\` does not ask`,
+    })
   if (!/^y(es)?$/i.test(answer)) throw new BatonError('refused', 'not confirmed, nothing was changed')
 }
 
@@ -162,7 +164,7 @@ export function confirmPurge({ service, flags }: Context): void {
       ? `expected the name ${service}, nothing was changed`
       : flags.yes
         ? `--purge removes the database of ${service}, which -y does not answer for`
-        : 'nobody to ask: there is no terminal'
+        : 'confirmation required, and there is no terminal to ask at'
   throw new BatonError('refused', why, { hint: `add \`--confirm ${service}\`` })
 }
 

@@ -53,7 +53,7 @@ export async function doctor(context: Context): Promise<number> {
 }
 
 function unconfined(user: string): Finding {
-  const message = `what a command of root's starts for ${user} is not confined: without systemd there is no sandbox for it`
+  const message = `what a command of root's starts for ${user} is not confined: only systemd could confine it`
   return warning(
     'confinement',
     message,

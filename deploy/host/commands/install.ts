@@ -188,6 +188,7 @@ function told(
 
 async function receiptAt(layout: Layout): Promise<Receipt> {
   const receipt = await receiptOf(layout)
-  if (receipt === null) throw new BatonError('unexpected', `expected a receipt at ${layout.receipt}, found none`)
+  if (receipt === null)
+    throw new BatonError('unexpected', `expected ${layout.receipt}, which the install has just written, found none`)
   return receipt
 }

@@ -52,7 +52,7 @@ export async function cancelCommand(context: Context): Promise<number> {
     })
   }
   return report.result({ outcome, from, to, operationId: id, operation: done }, [
-    `${done.kind} from ${from} to ${to ?? 'the latest release'} is cancelled, nothing was changed`,
+    `the ${done.kind} from ${from} to ${to ?? 'the latest release'} is cancelled: nothing has changed`,
   ])
 }
 

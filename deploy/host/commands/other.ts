@@ -3,7 +3,7 @@
 // Must hold: it runs the other release only after verifying it, from a folder that only the user of this command can write in.
 
 import { join } from 'node:path'
-import { COMMAND, makeDisk, makeDownload, makeVerify, openFeed, UPDATE_BOUNDS } from '../../../agent/install.ts'
+import { COMMAND, makeDisk, makeDownload, makeVerify, openFeed } from '../../../agent/install.ts'
 import { BatonError, compareTags, type Release } from '../../../agent/words.ts'
 import { runInPlace } from '../../lib/shell.ts'
 import { temporaryFolder } from '../../lib/trusted.ts'
@@ -49,9 +49,8 @@ async function newestOf(feed: Feed): Promise<Release | null> {
 async function fetchTo(path: string, release: Release, feed: Feed, { service, report }: Context): Promise<void> {
   const disk = makeDisk()
   const onProgress = ({ bytes, totalBytes }: { bytes: number; totalBytes: number }) => report.bytes(bytes, totalBytes)
-  const stallMs = UPDATE_BOUNDS.stallMs[2]
   report.stage('download')
-  const candidate = await makeDownload({ feed, disk, partialPath: path, stallMs, onProgress })(release)
+  const candidate = await makeDownload({ feed, disk, partialPath: path, onProgress })(release)
   report.stage('verify')
   await makeVerify({ service, disk })(candidate, release)
 }

@@ -116,8 +116,7 @@ async function startMsOf(receipt: Receipt): Promise<number> {
 async function ownReceipt(service: string): Promise<Receipt> {
   const executable = ownFile().replace(/\.backup$/, '')
   const receipt = await receiptFor(service, executable)
-  if (receipt === null)
-    throw new BatonError('not_managed', `${executable} is not of an install that \`install.sh\` made`)
+  if (receipt === null) throw new BatonError('not_managed', `${executable} was not installed by \`install.sh\``)
   if (isRoot() && (await idOf(receipt.user)).uid !== 0) {
     throw new BatonError('refused', `expected to run as ${receipt.user}, got root`, {
       hint: 'the supervisor of the service runs this by itself',

@@ -5,6 +5,7 @@ import {
   EXIT,
   formatLeft,
   formatRehearsal,
+  isResting,
   MEANINGS,
   type NextSwitch,
   type OwnDeed,
@@ -32,7 +33,7 @@ export async function status(context: Context, check: boolean): Promise<number> 
   // root may run its own copy of the program; for a user the command is the executable itself
   const commandTag =
     layout.program === layout.executable ? look.installed : await installedTag(layout.program).catch(() => null)
-  const { offer, operation, unproven, ...rest } = look
+  const { offer, operation, probation, ...rest } = look
   const isDown = look.running === null && receipt.options['start'] !== false
   const problem = offer?.problem ?? null
   const exit = isDown ? EXIT.down : problem === null ? EXIT.done : MEANINGS[problem.code].exit
@@ -41,8 +42,8 @@ export async function status(context: Context, check: boolean): Promise<number> 
     user: receipt.user,
     commandTag,
     ...rest,
-    unproven,
-    operation: operation === null ? null : reportOf(operation, unproven),
+    probation,
+    operation: operation === null ? null : reportOf(operation, probation),
     supervisor: { description: supervisor.description, ...state },
     ...(offer ?? { latest: null, updateAvailable: null, skipped: [], beyond: null, problem: null }),
     executable: receipt.executable,
@@ -65,7 +66,7 @@ interface Shown {
 }
 
 function linesOf({ service, look, supervisor, state, commandTag, stateDirectory }: Shown): string[] {
-  const { instance, installed, backup, unproven, operation, running } = look
+  const { instance, installed, backup, probation, operation, running } = look
   const first =
     instance === null
       ? `${service} does not answer (${supervisor.description}: ${state.word})`
@@ -73,7 +74,7 @@ function linesOf({ service, look, supervisor, state, commandTag, stateDirectory 
   return [
     first,
     ...crashLines(state, supervisor.logCommand),
-    ...(unproven === null ? [] : [`unproven   ${unproven.tag}, until ${unproven.until} at the earliest`]),
+    ...(probation === null ? [] : [`probation  ${probation.tag}, until ${probation.until} at the earliest`]),
     `installed  ${installed ?? 'does not run'}`,
     `backup     ${backup ?? 'none'}`,
     ...(commandTag === null || commandTag === installed ? [] : [`command    ${commandTag}, \`install.sh\` renews it`]),
@@ -151,8 +152,10 @@ function lastLine({
   waits,
 }: Operation | (OperationReport & Operation)): string {
   const what = `${kind} ${from} to ${to ?? 'the latest release'}`
-  if (outcome === null)
-    return `${what}: in the ${stage} stage${waits === undefined ? '' : `; ${waits.map(({ says }) => says).join('; ')}`}`
+  if (outcome === null) {
+    const told = [...(isResting(waits) ? [] : [`in the ${stage} stage`]), ...(waits ?? []).map(({ says }) => says)]
+    return `${what}: ${told.join('; ')}`
+  }
   const pause = formatPause(handover ?? {})
   const at = `${finishedAt === null ? '' : ` at ${finishedAt}`}${pause === null ? '' : `, ${pause}`}`
   return `${what}: ${outcome}${at}${error === null ? '' : ` (${error.message})`}`

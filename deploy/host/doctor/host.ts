@@ -74,10 +74,14 @@ export function judgeUnit(unit: Readonly<Record<string, string>>, receipt: Recei
       ...judgePaths(unit, receipt, drop),
       unit['MemoryDenyWriteExecute'] === 'yes' &&
         problem('unit', 'MemoryDenyWriteExecute=yes kills a JIT compiler, and so the service', drop),
-      !follows && warning('unit', `Type=${type} does not follow a handover to another process`, drop),
+      !follows && warning('unit', `Type=${type} does not follow an update to the new process`, drop),
       follows &&
         access !== 'all' &&
-        problem('unit', `NotifyAccess=${access} does not hear the successor; expected all`, drop),
+        problem(
+          'unit',
+          `NotifyAccess=${access} hears nothing of the process that an update starts; expected all`,
+          drop,
+        ),
       kill !== 'mixed' &&
         warning('unit', `KillMode=${kill}: expected mixed, so that a stop lets the main process drain`, drop),
       unit['NeedDaemonReload'] === 'yes' &&
@@ -94,7 +98,7 @@ function judgePaths(unit: Readonly<Record<string, string>>, receipt: Receipt, dr
   const state = list('StateDirectory').map((name) => `/var/lib/${name}`)
   const closed = [...closedBy(unit), ...list('ReadOnlyPaths'), ...list('InaccessiblePaths')]
   const shut = (what: string, path: string, open: readonly string[]): Wrong => {
-    const message = `the sandbox of the unit forbids writing in ${path}, where ${what} is`
+    const message = `the unit forbids writing in ${path}, where ${what} is`
     const hint = `${drop}; ReadWritePaths= must name the directory, not the file`
     return depth(closed, path) > depth(open, path) && problem('unit', message, hint)
   }

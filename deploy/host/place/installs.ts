@@ -70,7 +70,7 @@ async function judged(
     const receipt = await read()
     if (receipt === null) return null
     if (receipt.service !== service)
-      throw new BatonError('refused', `its receipt is that of ${JSON.stringify(receipt.service.slice(0, 40))}`)
+      throw new BatonError('refused', `it is noted as the install of ${JSON.stringify(receipt.service.slice(0, 40))}`)
     const { program } = layoutOfReceipt(receipt, person)
     if (isRoot()) await assertTrusted(program, 'its program', 'run `install.sh` again')
     const { node } = receipt

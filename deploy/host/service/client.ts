@@ -8,6 +8,7 @@ import {
   BatonError,
   type ErrorCode,
   formatProgress,
+  isResting,
   MEANINGS,
   type Operation,
   type PolicyFile,
@@ -34,8 +35,11 @@ export interface Client {
   policy(own?: PolicyFile): Promise<PolicyReport>
 }
 
+/** `wait`: nothing goes on before the application's work has ended */
+type Shown = Stage | 'wait'
+
 export interface Watcher {
-  stage(stage: Stage): void
+  stage(stage: Shown): void
   bytes(done: number, total: number): void
   note?(message: string): void
   /** called with each answer, of the predecessor or the successor */
@@ -120,7 +124,7 @@ export function silenceFor(readyMs: number): number {
 /** Follows an operation to its end, across the switch of processes. Throws service_down after `silenceMs` without an answer. */
 export async function follow(client: Client, id: string, watcher: Watcher, silenceMs = SILENCE_MS): Promise<Operation> {
   const tell = tellsOfSilence(silenceMs, watcher.note)
-  let stage: Stage | null = null
+  let stage: Shown | null = null
   let waits: string | null = null
   let last: Operation | null = null
   let lastAnswer = performance.now()
@@ -142,9 +146,14 @@ export async function follow(client: Client, id: string, watcher: Watcher, silen
       throw new BatonError('interrupted', `the service no longer knows operation ${id}`)
     }
     if (operation !== null) {
-      if (operation.stage !== stage) watcher.stage((stage = operation.stage))
-      if (operation.progress !== null && (stage === 'download' || stage === 'swap'))
-        watcher.bytes(operation.progress.bytes, operation.progress.totalBytes)
+      const { progress } = operation
+      // the end of a download comes between two looks
+      if (progress !== null && stage === 'download') watcher.bytes(progress.bytes, progress.totalBytes)
+      const next = isResting(operation.waits) ? 'wait' : operation.stage
+      // what stands before a wait is over
+      if (next !== stage && !(stage === 'wait' && next === 'verify')) watcher.stage((stage = next))
+      if (progress !== null && (stage === 'download' || stage === 'swap'))
+        watcher.bytes(progress.bytes, progress.totalBytes)
       last = operation
       if (operation.outcome !== null) return operation
     }

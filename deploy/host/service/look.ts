@@ -35,7 +35,7 @@ export interface Look {
   instance: Status['instance'] | null
   /** HTTP status that the release answers with at its `healthPath`, or why there is none; null: it has no such path, or is not asked */
   health: number | string | null
-  unproven: Status['unproven']
+  probation: Status['probation']
   /** null: not known */
   switch: NextSwitch | null
   /** what it does by itself; null: it does not run, or is older than that */
@@ -84,7 +84,7 @@ export async function look(receipt: Receipt, check: boolean, outside: Outside): 
     operation: status === null ? operation : status.operation,
     instance: status?.instance ?? null,
     health: running === null || (running !== ownRelease().tag && !isWell(health)) ? null : health,
-    unproven: status?.unproven ?? null,
+    probation: status?.probation ?? null,
     switch: status?.switch ?? null,
     schedule: status?.schedule ?? null,
     bad,

@@ -190,7 +190,7 @@ async function askOnce(
   const { readyMs = 0 } = before.switch ?? {}
   const watcher: Watcher = {
     ...outside,
-    status({ instance, state, unproven }) {
+    status({ instance, state, probation }) {
       if (instance.id === before.instance.id) return
       if (!isOnProbation) {
         isOnProbation = true // begin when the new process first answers
@@ -199,9 +199,9 @@ async function askOnce(
         if (state === 'in_flight') outside.note(`${instance.version} is serving${isBack ? ' again' : ', on probation'}`)
       }
       // an older agent does not say until when
-      if (isTimed || !unproven?.until) return
+      if (isTimed || !probation?.until) return
       isTimed = true
-      const time = unproven.until.slice('2026-12-31T'.length, '2026-12-31T23:59:59'.length)
+      const time = probation.until.slice('2026-12-31T'.length, '2026-12-31T23:59:59'.length)
       outside.note(`it has to stay well until ${time} UTC, or ${before.instance.version} comes back`)
     },
   }
@@ -249,11 +249,12 @@ async function explained(cause: unknown, client: Client): Promise<unknown> {
   return operation === null ? cause : inFlight(operation)
 }
 
-export function inFlight({ id, kind, from, to, stage, startedAt }: Operation): BatonError {
+export function inFlight({ id, kind, from, to, stage, startedAt, waits }: Operation): BatonError {
   const target = to ?? (kind === 'update' ? 'the latest release' : 'the backup executable')
+  const at = waits?.find(({ code }) => code === 'work')?.says ?? `in the ${stage} stage`
   return new BatonError(
     'update_in_flight',
-    `the service is busy: ${kind} from ${from} to ${target}, in the ${stage} stage, since ${startedAt} (operation ${id})`,
+    `the service is busy: ${kind} from ${from} to ${target}, ${at}, since ${startedAt} (operation ${id})`,
     {
       hint: `\`${ownCommand('status')}\` shows it, \`${ownCommand('cancel')}\` ends it before it puts anything in place, \`--lock-timeout\` waits for it`,
       members: { operationId: id, kind, from, to, stage, heldSince: startedAt },

@@ -60,13 +60,12 @@ async function tryRelease(
   signal: AbortSignal,
   outside: Outside,
 ): Promise<Rehearsal | null> {
-  const { feed, disk, places, stallMs, service, current } = install
+  const { feed, disk, places, service, current } = install
   const download = makeDownload({
     feed,
     disk,
     partialPath: places.partial,
     installedPath: places.executable,
-    stallMs,
     alsoNeeds: () => needsBeside(install),
     onProgress: ({ bytes, totalBytes }: Progress) => outside.bytes(bytes, totalBytes),
     onDeltaFailed: (line) => outside.note(line),

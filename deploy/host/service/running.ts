@@ -18,7 +18,8 @@ export async function cancelOperation(receipt: Receipt, outside: Outside): Promi
   }
   if (status.operation === null || status.operation.outcome !== null) return null
   const { id } = await client.cancel()
-  return reportOf(await follow(client, id, outside))
+  // what it was in the middle of is no stage of this command
+  return reportOf(await follow(client, id, { note: outside.note, stage() {}, bytes() {} }))
 }
 
 /**

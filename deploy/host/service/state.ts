@@ -71,7 +71,7 @@ async function restoreOther(receipt: Receipt, copy: StateCopy, tag: string): Pro
   const { stateDirectory, executable, service, configPath } = receipt
   const plan = await snapshotPlan({ receipt })
   if (plan === null) {
-    throw new BatonError('refused', `nothing says any more how ${copy.name} was made`, {
+    throw new BatonError('refused', `the settings by which ${copy.name} was made are gone`, {
       hint: '`update.snapshot` of the configuration does, or `snapshot` of the release in place',
     })
   }

@@ -27,7 +27,7 @@ class Call:
     def busy(self):
         """An operation is in flight, or what runs has yet to prove itself. A service that is down is not busy."""
         last = self.last or {}
-        return self.exit == 0 and (in_flight(last) is not None or bool(last.get("unproven")))
+        return self.exit == 0 and (in_flight(last) is not None or bool(last.get("probation")))
 
     @property
     def why(self):
@@ -134,7 +134,7 @@ def looked(calls, route):
         "from": operation["from"] if operation else running,
         "inFlight": operation and {key: operation.get(key) for key in ("id", "kind", "from", "to")},
         "lastOperation": _brief(now.get("operation")),
-        "unproven": now.get("unproven"),
+        "probation": now.get("probation"),
         "byItself": by_itself(now.get("schedule")),
         "latest": offered.get("latest") or (planned.get("to") if route == "container" else None),
         "bad": [{"tag": it.get("tag"), "why": it.get("why") or it.get("reason")} for it in bad or []],

@@ -59,7 +59,7 @@ def _row(it, options):
     to = it.get("to") or options["release"]
     new = row(it.get("from"), to)
     bad = next((one for one in it.get("bad") or [] if one["tag"] == to), None)
-    there = it.get("running") == to and it.get("installed") == to and not it.get("inFlight") and not it.get("unproven")
+    there = it.get("running") == to and it.get("installed") == to and not it.get("inFlight") and not it.get("probation")
     if it.get("refused"):
         return {**new, "outcome": "refused", **it["refused"]}
     if bad and options["asked"] == "latest" and not there:

@@ -125,7 +125,7 @@ _answer = _object(
     instance=_object(id=_name, pid=_up_to(NUMBER_MAX), startedAt=_name),
     supervisor=_object(word=_word, restarts=_up_to(NUMBER_MAX)),
     problem=_object(code=_word, message=_text),
-    unproven=_object(tag=_tag),
+    probation=_object(tag=_tag),
     schedule=_object(mode=_word, pausedUntil=_name),
     trial=_object(verdict=_word, reason=_text),
     operation=_object(id=_name, kind=_word, to=_tag, outcome=_outcome, error=_object(message=_text), **{"from": _tag}),
