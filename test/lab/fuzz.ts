@@ -1,6 +1,6 @@
-// Property tests. The only importer of fast-check; a failure prints the seed and the smallest counterexample.
+// Property tests. A failure prints the seed and the smallest counterexample.
 
-import fc from 'fast-check'
+import { fc } from './fast-check.ts'
 import { isLong } from '../suite.ts'
 
 export { fc }
