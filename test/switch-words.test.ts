@@ -47,18 +47,29 @@ test('if either release asks for stop-first it is that; what one does not say is
   for (const [mine, others, both] of cases) is(orderOf(mine, others), both, `${mine}, ${others}`)
 })
 
-test('the last pause is that of the newest stop-first switch; longer than `maxPause` allows is refused', () => {
-  const handed = (outcome: string, pauseMs?: number) => ({
+test('the last pause is that of the newest stop-first switch, without a migration of its release; longer than `maxPause` allows is refused', () => {
+  const handed = (outcome: string, pauseMs?: number, startMs = 7) => ({
     outcome,
-    handover: pauseMs === undefined ? {} : { pauseMs },
+    handover: pauseMs === undefined ? {} : { pauseMs, startMs },
   })
-  is(lastPause([]), null)
-  is(lastPause([handed('updated'), { outcome: 'up_to_date', handover: null }]), null)
-  is(lastPause([handed('updated'), handed('failed', 9), handed('rolled_back', 108), handed('updated', 7)]), 108)
-  const limited = (pauseMs: number) => ({ outcome: 'updated', handover: { pauseMs, limitHit: true } })
-  is(lastPause([limited(10_100), handed('updated', 108)]), 108, 'a limit that was hit once says nothing')
-  is(lastPause([limited(10_100)]), null)
-  is(lastPause([limited(10_100), limited(10_050), handed('updated', 7)]), 10_100, 'it is hit each time')
+  const pause = (...history: Parameters<typeof lastPause>[0]) => lastPause(history)?.pauseMs ?? null
+  is(pause(), null)
+  is(pause(handed('updated'), { outcome: 'up_to_date', handover: null }), null)
+  is(pause(handed('updated'), handed('failed', 9), handed('rolled_back', 108), handed('updated', 7)), 108)
+  const limited = (pauseMs: number) => ({ outcome: 'updated', handover: { pauseMs, startMs: 7, limitHit: true } })
+  is(pause(limited(10_100), handed('updated', 108)), 108, 'a limit that was hit once says nothing')
+  is(pause(limited(10_100)), null)
+  is(pause(limited(10_100), limited(10_050), handed('updated', 7)), 10_100, 'it is hit each time')
+  const migrated = handed('updated', 40_100, 40_000)
+  const usual = { pauseMs: 107, restMs: 100, shownBy: 'last-switch' } as const
+  equal(lastPause([migrated, handed('updated', 120)]), usual, 'a migration belongs to its release')
+  equal(lastPause([handed('updated', 107), migrated]), usual)
+  equal(lastPause([migrated]), { pauseMs: 40_100, restMs: 100, shownBy: 'first-switch' })
+  is(pause(migrated, migrated), 40_100, 'so long does it start each time')
+  // releases from before the start was measured
+  const older = (pauseMs: number) => ({ outcome: 'updated', handover: { pauseMs } })
+  is(pause(older(40_100), older(110)), 110)
+  is(pauseFault({ expectedMs: 40_100, shownBy: 'first-switch' }, 15_000), null)
   ok(UPDATE_BOUNDS.maxPauseMs[2] > UPDATE_BOUNDS.stopMs[2] + UPDATE_BOUNDS.quietMs[2])
   is(pauseFault(null, 100), null)
   const last = (expectedMs: number) => ({ expectedMs, shownBy: 'last-switch' }) as const
@@ -68,24 +79,26 @@ test('the last pause is that of the newest stop-first switch; longer than `maxPa
   match(fault?.hint ?? '', /update\.maxPause.* or `rollback` first/)
 })
 
-test('the expected pause is the longer one of the last and of what a trial of the release has measured', () => {
+test('the expected pause is what a trial of the release has measured and the last stop took, else that of the last switches', () => {
   const tried = (verdict: Verdict, migrationMs: number | null, copyMs: number | null = 30) => ({
     verdict,
     migrationMs,
     copyMs,
   })
-  const cases: [number | null, ReturnType<typeof tried> | null, ReturnType<typeof expectedPause>][] = [
+  const last = { pauseMs: 40_100, restMs: 100, shownBy: 'last-switch' } as const
+  const first = { ...last, shownBy: 'first-switch' } as const
+  const cases: [ReturnType<typeof lastPause>, ReturnType<typeof tried> | null, ReturnType<typeof expectedPause>][] = [
     [null, null, null],
-    [104, null, { expectedMs: 104, shownBy: 'last-switch' }],
-    [104, tried('untried', null), { expectedMs: 104, shownBy: 'last-switch' }],
-    [104, tried('reversible', 25_193), { expectedMs: 25_193, shownBy: 'trial' }],
+    [last, null, { expectedMs: 40_100, shownBy: 'last-switch' }],
+    [first, tried('untried', null), { expectedMs: 40_100, shownBy: 'first-switch' }],
+    [last, tried('reversible', 25_000), { expectedMs: 25_100, shownBy: 'trial' }],
     [null, tried('unproven', 25_193), { expectedMs: 25_193, shownBy: 'trial' }],
     [null, tried('irreversible', 500), { expectedMs: 530, shownBy: 'trial' }],
-    [520, tried('irreversible', 500, null), { expectedMs: 520, shownBy: 'last-switch' }],
-    [900, tried('reversible', 500), { expectedMs: 900, shownBy: 'last-switch' }],
+    [first, tried('irreversible', 500, null), { expectedMs: 600, shownBy: 'trial' }],
+    [last, tried('reversible', 500), { expectedMs: 600, shownBy: 'trial' }],
   ]
-  for (const [last, rehearsal, expected] of cases)
-    equal(expectedPause(last, rehearsal), expected, JSON.stringify([last, rehearsal]))
+  for (const [shown, rehearsal, expected] of cases)
+    equal(expectedPause(shown, rehearsal), expected, JSON.stringify([shown, rehearsal]))
   const fault = pauseFault({ expectedMs: 25_193, shownBy: 'trial' }, 15_000)
   is(
     fault?.message,
@@ -95,7 +108,9 @@ test('the expected pause is the longer one of the last and of what a trial of th
 })
 
 test('a dry run says the order, what it cannot know, and throws what the service would refuse', () => {
-  const status = (next: Status['switch']) => ({ switch: next }) as Status
+  const pasts = (...pauses: number[]) => pauses.map((pauseMs) => ({ outcome: 'updated', handover: { pauseMs } }))
+  const status = (next: Status['switch']) =>
+    ({ switch: next, history: next?.expectedMs === 110 ? pasts(110, 9000) : [] }) as unknown as Status
   const alone = { order: 'stop-first', expectedMs: 110, maxPauseMs: 10_000 } as const
   const beside = { ...alone, order: 'start-first' } as const
   const said = (next: Status['switch'], asked: Order | null, tried: Rehearsal | null = null) =>
@@ -107,6 +122,12 @@ test('a dry run says the order, what it cannot know, and throws what the service
   match(said(beside, null), /not known which order, v1\.1\.0 says it only when it starts; if stop-first, clients/)
   match(said({ ...beside, maxPauseMs: 100 }, null), /`maxPause` allows 100ms, so it would be refused/)
   match(said({ ...beside, expectedMs: null }, null), /only when it starts$/)
+  const once = { switch: { ...beside, maxPauseMs: 8000 }, history: pasts(9000) } as unknown as Status
+  is(
+    formatForeseen(foreseeSwitch('update', once, 'stop-first', null), 'v1.1.0'),
+    'the switch: stop-first; clients would wait about 9000 ms (as in the only switch so far, its migration included)',
+  )
+  not(/refused/.test(formatForeseen(foreseeSwitch('update', once, null, null), 'v1.1.0')))
   const unknown = { order: null, expectedMs: null, shownBy: null, maxPauseMs: null }
   equal(foreseeSwitch('update', status(undefined), 'start-first', null), unknown)
   match(formatForeseen(foreseeSwitch('update', null, 'start-first', null), 'v1.1.0'), /^nobody is served now/)
@@ -123,16 +144,18 @@ test('a dry run says the order, what it cannot know, and throws what the service
 })
 
 test('doctor compares the last pause with `maxPause` and with what balancers and webhook senders bear', () => {
-  const next = { order: 'stop-first', expectedMs: 108, maxPauseMs: 10_000 } as const
-  const short = alone(next)
+  const next = { maxPauseMs: 10_000 }
+  const shown = (pauseMs: number) => ({ pauseMs, restMs: 0, shownBy: 'last-switch' }) as const
+  const short = alone(next, shown(108))
   is(short.level, 'ok')
   is(
     short.message,
-    'stop-first; in the last good one nobody was served for 108 ms, and `maxPause` allows 10s; load balancers and webhook senders bear 3 to 10 s',
+    'stop-first; in the last good ones nobody was served for 108 ms, and `maxPause` allows 10s; load balancers and webhook senders bear 3 to 10 s',
   )
-  is(alone({ ...next, expectedMs: 3000 }).level, 'warning')
-  is(alone({ ...next, expectedMs: null }).level, 'ok')
-  const long = alone({ ...next, expectedMs: 10_001 })
+  is(alone(next, shown(3000)).level, 'warning')
+  is(alone(next, null).level, 'ok')
+  is(alone(next, { ...shown(10_001), shownBy: 'first-switch' }).level, 'warning')
+  const long = alone(next, shown(10_001))
   is(long.level, 'problem')
   match(long.message, /every update would be refused/)
   is(besideEachOther([]).level, 'ok')
@@ -235,25 +258,27 @@ test('on a host: status, dry run, result and doctor tell the order and the pause
   match(result, new RegExp(`v1\\.1\\.0 is in place, it was v1\\.0\\.0, .*, nobody was served for ${pauseMs} ms`))
   equal((await status()).switch, { order: 'stop-first', expectedMs: pauseMs, maxPauseMs: 60_000, readyMs: 10_000 })
   const shown = await told(home, ['status'])
-  match(shown, new RegExp(`switch +stop-first; in the last good one nobody was served for ${pauseMs} ms`))
+  match(shown, new RegExp(`switch +stop-first; in the last good ones nobody was served for ${pauseMs} ms`))
   match(
     shown,
     new RegExp(`last +update v1\\.0\\.0 to v1\\.1\\.0: updated at \\S+, nobody was served for ${pauseMs} ms`),
   )
-  const wait = new RegExp(`the switch: stop-first; clients would wait about ${pauseMs} ms \\(as in the last switch\\)`)
+  const wait = new RegExp(
+    `the switch: stop-first; clients would wait about ${pauseMs} ms \\(as in the only switch so far`,
+  )
   match(await told(home, ['rollback', '--dry-run']), wait)
   const json = (await told(home, ['rollback', '--dry-run', '--json'])).trim().split('\n').at(-1) ?? ''
   equal((JSON.parse(json) as { switch: unknown }).switch, {
     order: 'stop-first',
     expectedMs: pauseMs,
-    shownBy: 'last-switch',
+    shownBy: 'first-switch',
     maxPauseMs: 60_000,
   })
-  match(await told(home, ['doctor'], null), new RegExp(`switch +stop-first; in the last good one .* ${pauseMs} ms`))
+  match(await told(home, ['doctor'], null), new RegExp(`switch +stop-first; in the last good ones .* ${pauseMs} ms`))
 
   const journal = join(home.stateDirectory, 'update/journal.json')
   const pretend = async () =>
-    writeFile(journal, (await readFile(journal, 'utf8')).replace(/"pauseMs":\s*\d+/g, '"pauseMs": 60001'))
+    writeFile(journal, (await readFile(journal, 'utf8')).replace(/"(pause|start)Ms":\s*\d+/g, '"$1Ms": 60001'))
   // the way back is never barred
   await pretend()
   match(await told(home, ['rollback', '--dry-run']), /clients would wait about 60001 ms/)

@@ -155,7 +155,7 @@ export async function statusOf(
     instance,
     backup,
     probation: isInFlight ? onProbation(state.probation) : null,
-    switch: { ...next, expectedMs: lastPause(state.history) },
+    switch: { ...next, expectedMs: lastPause(state.history)?.pauseMs ?? null },
     trust,
     schedule: await scheduleReport(install, { journal: { ...state, operation }, trust, next }),
     history: state.history,

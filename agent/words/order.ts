@@ -11,7 +11,7 @@ export type Order = (typeof ORDERS)[number]
 export interface NextSwitch {
   /** what the release that serves asks for; if one of the two asks for `stop-first`, it is that */
   order: Order
-  /** milliseconds that nobody was served in the last stop-first switch; null: not known */
+  /** milliseconds that nobody would be served in a stop-first switch, as the last ones have shown (`lastPause`); null: not known */
   expectedMs: number | null
   /** a stop-first switch that is expected to take longer is refused */
   maxPauseMs: number

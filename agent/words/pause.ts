@@ -5,68 +5,81 @@ import { durationText } from './duration.ts'
 import type { BatonError } from './errors.ts'
 import type { Rehearsal } from './rehearsal.ts'
 
+/** What the last stop-first switches tell about the next one. */
+export interface LastPause {
+  /** how long nobody would be served, in milliseconds */
+  pauseMs: number
+  /** the part of it that is not the start of a release; 0: not known */
+  restMs: number
+  /** by one switch alone: nothing tells its release's migration, which does not come again, from a usual start */
+  shownBy: 'first-switch' | 'last-switch'
+}
+
 /**
- * How long nobody was served in the last stop-first switch, in milliseconds; null: not known. `history`: newest first. A switch in
- * which a hook used up its time limit says how long the limit is, not how long the next switch takes: it counts only if the one before
- * did too.
+ * Null: not known. `history`: newest first. A release's start may have had a migration, which belongs to that release alone: of the last two
+ * starts the shorter counts. A switch in which a hook used up its time limit says how long the limit is, not how long the next switch takes: it
+ * counts only if the one before did too.
  */
-export function lastPause(history: readonly PastSwitch[]): number | null {
+export function lastPause(history: readonly PastSwitch[]): LastPause | null {
   // a switch that was reverted says more about the release that failed than about the next one
   const isDone = (outcome: string | null) => outcome === 'updated' || outcome === 'rolled_back'
-  const [last, before] = history.flatMap(({ outcome, handover }) =>
-    isDone(outcome) && handover?.pauseMs !== undefined ? [handover] : [],
-  )
+  const [last, before] = history.flatMap(({ outcome, handover }) => {
+    const { pauseMs, startMs = pauseMs, limitHit = false } = handover ?? {}
+    return isDone(outcome) && pauseMs !== undefined && startMs !== undefined ? [{ pauseMs, startMs, limitHit }] : []
+  })
   const counts = last?.limitHit === true && before?.limitHit !== true ? before : last
-  return counts?.pauseMs ?? null
+  if (last === undefined || counts === undefined) return null
+  const restMs = counts.pauseMs - counts.startMs
+  const pauseMs = restMs + Math.min(last.startMs, before?.startMs ?? last.startMs)
+  return { pauseMs, restMs, shownBy: before === undefined ? 'first-switch' : 'last-switch' }
 }
 
 interface PastSwitch {
   outcome: string | null
-  handover: { pauseMs?: number; limitHit?: boolean } | null
+  handover: { pauseMs?: number; startMs?: number; limitHit?: boolean } | null
 }
 
 /** How long nobody is expected to be served. */
 export interface ExpectedPause {
   expectedMs: number
-  /** what has shown it: the last switch, or a trial of this very release on a copy of the data */
-  shownBy: 'last-switch' | 'trial'
+  /** what has shown it: the last switches, or a trial of this very release on a copy of the data */
+  shownBy: LastPause['shownBy'] | 'trial'
 }
 
 /**
- * What the next stop-first switch is expected to take; null: not known. `lastMs`: see `lastPause`. A rehearsal has measured how long the
- * release takes to start, its migration included, and how long a copy takes; a release with no way back copies the database before it
- * starts. Clients wait for both.
+ * What the next stop-first switch is expected to take; null: not known. A rehearsal has measured how long the release takes to start, its
+ * migration included, and how long a copy takes; a release with no way back copies the database before it starts. Clients wait for both, and
+ * for what is not the start: the stop of the old process.
  */
-export function expectedPause(lastMs: number | null, rehearsal: Measured | null): ExpectedPause | null {
+export function expectedPause(last: LastPause | null, rehearsal: Measured | null): ExpectedPause | null {
   const { verdict = 'untried', migrationMs = null, copyMs = null } = rehearsal ?? {}
-  const triedMs = migrationMs === null ? null : migrationMs + (verdict === 'irreversible' ? (copyMs ?? 0) : 0)
-  if (triedMs !== null && triedMs > (lastMs ?? -1)) return { expectedMs: triedMs, shownBy: 'trial' }
-  return lastMs === null ? null : { expectedMs: lastMs, shownBy: 'last-switch' }
+  if (migrationMs !== null) {
+    const triedMs = migrationMs + (verdict === 'irreversible' ? (copyMs ?? 0) : 0)
+    return { expectedMs: triedMs + (last?.restMs ?? 0), shownBy: 'trial' }
+  }
+  return last === null ? null : { expectedMs: last.pauseMs, shownBy: last.shownBy }
 }
 
 type Measured = Pick<Rehearsal, 'verdict' | 'migrationMs' | 'copyMs'>
 
 export const SHOWN_BY: Readonly<Record<ExpectedPause['shownBy'], string>> = {
+  'first-switch': 'as in the only switch so far, its migration included',
   'last-switch': 'as in the last switch',
   trial: 'as in the trial on a copy of the data',
 }
 
 const WHEN_NOBODY = 'stop the service, upgrade it and start it again when nobody is there'
-const WAYS: Readonly<Record<ExpectedPause['shownBy'], string>> = {
-  'last-switch': `\`rollback\` first, or ${WHEN_NOBODY}`,
-  trial: WHEN_NOBODY,
-}
 
-/** Why a stop-first switch is refused before anything stops; null: it is not. */
+/** Why a stop-first switch is refused before anything stops; null: it is not. One switch alone is no reason. */
 export function pauseFault(expected: ExpectedPause | null, maxPauseMs: number): BatonError | null {
-  if (expected === null || expected.expectedMs <= maxPauseMs) return null
+  if (expected === null || expected.expectedMs <= maxPauseMs || expected.shownBy === 'first-switch') return null
   const { expectedMs, shownBy } = expected
-  const how = shownBy === 'trial' ? ` (${SHOWN_BY.trial})` : ''
+  const [how, way] = shownBy === 'trial' ? [` (${SHOWN_BY.trial})`, ''] : ['', '`rollback` first, or ']
   return blameless(
     'refused',
     `clients would have to wait about ${expectedMs} ms${how}, and \`maxPause\` allows ${durationText(maxPauseMs)}`,
     {
-      hint: `raise \`update.maxPause\` in the configuration and restart, or ${WAYS[shownBy]}`,
+      hint: `raise \`update.maxPause\` in the configuration and restart, or ${way}${WHEN_NOBODY}`,
     },
   )
 }

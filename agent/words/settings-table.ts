@@ -169,7 +169,7 @@ const UPDATE: Readonly<Record<string, Setting>> = {
   maxPause: time(
     'maxPause',
     'stop-first: an update that is expected to make clients wait longer is refused (`refused`, exit 7). What is expected is the ' +
-      'pause of the last good switch, or what the trial has measured, if that is longer; a rollback is never refused. ' +
+      'start that the trial has measured, else that of the last two switches (the shorter; one alone refuses nothing), and the last stop; a rollback is never refused. ' +
       'It ends no pause that turns out longer: `stopTimeout` and `readyTimeout` do',
   ),
   trial: {

@@ -73,6 +73,8 @@ export interface HandoverReport {
   pauseMs?: number
   /** each of these times, in their order; absent: none, or the release is older than this */
   pausesMs?: number[]
+  /** Stop-first: the part of `pauseMs` in which the new process started, a migration included. Absent: the release is older than this */
+  startMs?: number
   /** Stop-first: the author's hooks took as long as `stopMs` allows, so `pauseMs` is made of that limit. Absent: they did not. */
   limitHit?: true
   /**

@@ -164,7 +164,9 @@ async function begin(here: Here, successor: Successor): Promise<void> {
     await copyWhileNobodyLives(here)
     successor.open()
     took('opened')
+    const openedAt = performance.now()
     await becomeReady(successor, trialOf(own), left?.tickets ?? [], (hello) => listensWhere(places, hello))
+    own.report.startMs = Math.round(performance.now() - openedAt)
   } catch (cause) {
     const isLate = blameOf(cause).hadMs !== undefined // clients have waited long enough
     const mayBeginAnew = own.holding.letsGo && own.report.letGo === undefined && !isLate && !isBlameless(cause)

@@ -86,7 +86,7 @@ export function particulars(to, status, report) {
 
 const badPoint = (why, at) => ({ kind: 'bad', why, at })
 
-/** How long nobody would be served: as the last switch has shown, or a trial of this release that took longer. */
+/** How long nobody would be served: as a trial of this release has shown, else the last switches. */
 function pausePoint(to, { expectedMs, maxPauseMs }, report) {
   const tried = report?.latest === to && report.pause?.shownBy === 'trial' ? report.pause.expectedMs : null
   if (tried !== null) return { kind: tried > maxPauseMs ? 'pause.long' : 'pause.tried', ms: tried }

@@ -9,6 +9,7 @@ import {
   formatLeft,
   type MadeCopy,
   parseTag,
+  pauseFault,
   SHOWN_BY,
   type StateMoved,
 } from '../../../agent/words.ts'
@@ -128,7 +129,10 @@ export function formatForeseen(next: ForeseenSwitch | null, to: string): string 
   const wait = expectedMs === null ? null : `clients would wait about ${expectedMs} ms${how}`
   if (order === 'stop-first')
     return `the switch: ${order}; ${wait ?? 'how long clients would wait is not known before the first one'}`
-  const isTooLong = expectedMs !== null && maxPauseMs !== null && expectedMs > maxPauseMs
+  const isTooLong =
+    expectedMs !== null &&
+    maxPauseMs !== null &&
+    pauseFault({ expectedMs, shownBy: shownBy ?? 'last-switch' }, maxPauseMs) !== null
   const refused = isTooLong ? `, and \`maxPause\` allows ${durationText(maxPauseMs)}, so it would be refused` : ''
   const alone = wait === null ? '' : `; if stop-first, ${wait}${refused}`
   return `the switch: it is not known which order, ${to} says it only when it starts${alone}`

@@ -114,7 +114,7 @@ function deedLine({ from, to, outcome, at, pauseMs, error }: OwnDeed): string {
 
 function switchLine({ order, expectedMs }: NextSwitch): string {
   const pause = formatPause({ pauseMs: expectedMs })
-  return `${order}${order === 'start-first' || pause === null ? '' : `; in the last good one ${pause}`}`
+  return `${order}${order === 'start-first' || pause === null ? '' : `; in the last good ones ${pause}`}`
 }
 
 function trustLines({ signed, metadata, warning }: Look['trust']): string[] {

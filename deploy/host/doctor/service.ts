@@ -4,7 +4,16 @@
 import { stat } from 'node:fs/promises'
 import { createServer } from 'node:net'
 import { exists, installedTag, ownCommand, type Receipt } from '../../../agent/install.ts'
-import { durationText, type NextSwitch, PASSWORD_USUAL_MIN, reasonOf } from '../../../agent/words.ts'
+import {
+  durationText,
+  expectedPause,
+  type LastPause,
+  lastPause,
+  type NextSwitch,
+  PASSWORD_USUAL_MIN,
+  pauseFault,
+  reasonOf,
+} from '../../../agent/words.ts'
 import { onlyOneCanHave } from '../../lib/only-one.ts'
 import { listensEverywhere } from '../../lib/open-files.ts'
 import { BORNE, formatPause, isBorne } from '../../lib/switch.ts'
@@ -121,26 +130,30 @@ export async function checkSwitch({ receipt }: Subject): Promise<Finding[]> {
     const why = status === null ? 'no service answers' : `${status.instance.version} does not say it`
     return [ok('switch', `which order is not known: ${why}`)]
   }
-  return [next.order === 'start-first' ? besideEachOther(await onlyOneCanHave(status.instance.pid)) : alone(next)]
+  return [
+    next.order === 'start-first'
+      ? besideEachOther(await onlyOneCanHave(status.instance.pid))
+      : alone(next, lastPause(status.history)),
+  ]
 }
 
 /** Pure. */
-export function alone({ expectedMs, maxPauseMs }: NextSwitch): Finding {
-  const pause = formatPause({ pauseMs: expectedMs })
-  if (expectedMs === null || pause === null)
+export function alone({ maxPauseMs }: Pick<NextSwitch, 'maxPauseMs'>, last: LastPause | null): Finding {
+  const pause = formatPause(last ?? {})
+  if (last === null || pause === null)
     return ok(
       'switch',
       `stop-first; how long nobody is served is not known before the first one, \`maxPause\` is ${durationText(maxPauseMs)}`,
     )
-  const said = `stop-first; in the last good one ${pause}, and \`maxPause\` allows ${durationText(maxPauseMs)}`
-  if (expectedMs > maxPauseMs) {
+  const said = `stop-first; in the last good ones ${pause}, and \`maxPause\` allows ${durationText(maxPauseMs)}`
+  if (pauseFault(expectedPause(last, null), maxPauseMs) !== null) {
     return problem(
       'switch',
       `${said}: every update would be refused`,
       'raise `update.maxPause` in the configuration and restart, or `rollback` first, or stop the service, upgrade it and start it again when nobody is there',
     )
   }
-  if (isBorne(expectedMs)) return ok('switch', `${said}; ${BORNE}`)
+  if (isBorne(last.pauseMs)) return ok('switch', `${said}; ${BORNE}`)
   return warning(
     'switch',
     `${said}; ${BORNE}`,

@@ -29,6 +29,7 @@ import {
   type ExpectedPause,
   expectedPause,
   type Kind,
+  lastPause,
   latestFor,
   type Skip,
   type NextSwitch,
@@ -147,8 +148,8 @@ export function foreseeSwitch(
   rehearsal: Rehearsal | null,
 ): ForeseenSwitch | null {
   if (status === null) return null
-  const { order = null, expectedMs: lastMs = null, maxPauseMs = null } = status.switch ?? {}
-  const expected = expectedPause(lastMs, rehearsal)
+  const { order = null, maxPauseMs = null } = status.switch ?? {}
+  const expected = status.switch === undefined ? null : expectedPause(lastPause(status.history), rehearsal)
   // a release that starts slowly must not bar the way back from it
   const fault = act === 'rollback' || maxPauseMs === null ? null : pauseFault(expected, maxPauseMs)
   const both = orderOf(order, asked)
