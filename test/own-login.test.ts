@@ -111,6 +111,77 @@ test('a badge that comes late says the truth: in the middle of the switch, after
   }
 })
 
+test('a badge asks once for a visitor without rights, and again when it is told to; a page that nobody sees asks nothing', async () => {
+  const script = await readFile(join(PROJECT, 'agent/web/badge.js'), 'utf8')
+  const running = { id: '1', to: 'v1.1.0', outcome: null as string | null }
+  const now = { operation: null as typeof running | null, instance: { id: 'old', version: 'v1.0.0' } }
+  let [asked, refusal] = [0, 401]
+  const service = createServer((request, response) => {
+    const send = (type: string, body: string) => response.setHeader('content-type', type).end(body)
+    if (request.url === '/web/badge.js') return send('text/javascript', script)
+    if (request.url === '/admin/update/status') {
+      asked++
+      response.statusCode = refusal
+      return send('application/json', refusal === 200 ? JSON.stringify(now) : '{}')
+    }
+    if (request.url === '/admin/update/check')
+      return send('application/json', JSON.stringify({ updateAvailable: true, latest: 'v1.1.0' }))
+    return send('text/html', '<script type="module" src="/web/badge.js"></script><baton-badge></baton-badge>')
+  })
+  await new Promise<void>((resolve) => service.listen(0, '127.0.0.1', resolve))
+  try {
+    await using watched = await openPage(browser)
+    const { page } = watched
+    await page.clock.install()
+    const answered = async (act: () => Promise<unknown>) =>
+      await Promise.all([page.waitForResponse('**/admin/update/status'), act()])
+    const later = async () => {
+      for (let minute = 0; minute < 5; minute++) {
+        await page.clock.fastForward(61_000)
+        await page.evaluate(`fetch('/elsewhere').then((answer) => answer.text())`) // what it has begun is on its way
+      }
+    }
+    const seen = async (isSeen: boolean) =>
+      await page.evaluate(`Object.defineProperty(document, 'hidden', { configurable: true, value: ${!isSeen} });
+        document.dispatchEvent(new Event('visibilitychange'))`)
+    const told = () => page.evaluate(`${BADGE}.setAttribute('ask', String(Math.random()))`)
+    const url = `http://127.0.0.1:${(service.address() as AddressInfo).port}/`
+    await answered(() => page.goto(url))
+    await later()
+    equal([asked, await page.evaluate(`${BADGE}.hidden`)], [1, true])
+    refusal = 403
+    await answered(told)
+    await later()
+    is(asked, 2)
+    refusal = 200
+    await answered(told)
+    await comesTrue(page, `!${BADGE}.hidden && ${SAYS} === 'v1.1.0 is available'`)
+    await later()
+    ok(asked > 3, String(asked))
+    await seen(false)
+    const before = asked
+    await later()
+    is(asked, before)
+    await answered(() => seen(true))
+    // a login that has lost its sessions in the switch is not asked for ever
+    now.operation = running
+    await answered(told)
+    await comesTrue(page, `${SAYS} === 'Updating to v1.1.0 …'`)
+    refusal = 401
+    const inSwitch = asked
+    for (let second = 0; second < 40; second++) {
+      await page.clock.fastForward(1100)
+      await page.evaluate(`fetch('/elsewhere').then((answer) => answer.text())`)
+    }
+    await comesTrue(page, `${BADGE}.hidden`)
+    ok(asked - inSwitch > 5 && asked - inSwitch < 20, String(asked - inSwitch))
+    equal(watched.wrong, [])
+  } finally {
+    service.close()
+    service.closeAllConnections()
+  }
+})
+
 test('another site cannot make a browser that is logged in update: whatever it sends, nothing begins', async () => {
   await using place = await apps.started('login-express')
   const cookie = (await fetch(`http://127.0.0.1:${place.port}/login/operator`)).headers.get('set-cookie') ?? ''
@@ -142,12 +213,23 @@ test('another site cannot make a browser that is logged in update: whatever it s
       match(text, /expected a page of this service to ask, got /)
     }
   }
-  is((await asked('GET', '/status', { 'sec-fetch-site': 'cross-site' }))[0], 401)
-  for (const headers of [{}, { 'sec-fetch-site': 'none' }, { 'sec-fetch-site': 'same-origin' }] as Record<
-    string,
-    string
-  >[])
-    is((await asked('GET', '/status', headers))[0], 200)
+  const reads: [number, Record<string, string>[]][] = [
+    [200, [{}, { 'sec-fetch-site': 'none' }, { 'sec-fetch-site': 'same-origin' }, { origin: own }]],
+    [200, [{ referer: `${own}/web/settings.html?a` }, { 'sec-fetch-site': 'same-origin', referer: 'http://a' }]],
+    [401, [{ 'sec-fetch-site': 'cross-site' }, { 'sec-fetch-site': 'same-site' }]],
+    // without TLS a browser sends no Sec-Fetch-Site
+    [401, [{ origin: 'https://evil.example' }, { origin: 'null' }, { referer: 'http://evil.example/page' }]],
+    [
+      401,
+      [
+        { referer: `${own}.evil.example/` },
+        { referer: `http://evil.example/${own}` },
+        { origin: 'null', referer: own },
+      ],
+    ],
+  ]
+  for (const [status, all] of reads)
+    for (const headers of all) is((await asked('GET', '/status', headers))[0], status, JSON.stringify(headers))
   for (const headers of [{ origin: own }, { 'sec-fetch-site': 'same-origin' }] as Record<string, string>[])
     is((await asked('POST', '/check', headers))[0], 200)
   // Chromium, from another port of this host: the cookie goes along, as it knows no ports

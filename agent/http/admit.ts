@@ -41,24 +41,25 @@ export function makeAdmit(
 
 /**
  * A browser sends a session's cookie whoever made it ask. It says who did, in `Sec-Fetch-Site`, or without TLS in `Origin`, which no page can
- * set itself. A request that reads is refused only if it says that it comes from another site: no other page can read the answer.
+ * set itself, and for a request that reads in `Referer`. A read is refused if it says that it comes from elsewhere. One that says nothing passes:
+ * a page can leave `Referer` out, but without `Origin` no other page can read the answer.
  */
 function refuseForged({ headers, method = 'GET' }: IncomingMessage): void {
   const site = headers['sec-fetch-site']
+  if (site === 'same-origin') return
   const isRead = method === 'GET' || method === 'HEAD'
-  if (site === 'same-origin' || (isRead && site !== 'cross-site')) return
-  if (site === undefined && hostOf(headers.origin) !== null && hostOf(headers.origin) === headers.host?.toLowerCase())
-    return
+  const origin = headers.origin ?? (isRead ? headers.referer : undefined)
+  if (site === undefined && hostOf(origin) === headers.host?.toLowerCase()) return
+  if (isRead && (site ?? origin ?? 'none') === 'none') return
   const from =
-    site === undefined
-      ? `Origin ${headers.origin ?? 'none'} at Host ${headers.host ?? 'none'}`
-      : `Sec-Fetch-Site ${site}`
+    site === undefined ? `Origin ${origin ?? 'none'} at Host ${headers.host ?? 'none'}` : `Sec-Fetch-Site ${site}`
   throw unauthorized(
     `expected a page of this service to ask, got ${from}`,
     'a script sends the password; a proxy in front has to pass `Host` on',
   )
 }
 
-function hostOf(origin: string | undefined): string | null {
-  return /^https?:\/\/([^/]+)$/i.exec(origin ?? '')?.[1]?.toLowerCase() ?? null
+/** Of an origin, or of the address of a page. */
+function hostOf(address: string | undefined): string | null {
+  return /^https?:\/\/([^/?#]+)(?:[/?#]|$)/i.exec(address ?? '')?.[1]?.toLowerCase() ?? null
 }

@@ -1,10 +1,12 @@
 // `<baton-badge>` for an application's own pages: says that a release is available, starts the update, and follows it across the switch.
-// Must hold: whoever may not update sees nothing; "updated" is said only when another process answers with the release that was wanted.
-// A page takes it by `<script type="module" src="/web/badge.js"></script>`. Its words are attributes, its looks custom properties.
+// Must hold: whoever may not update sees nothing, and is asked about once a page; "updated" is said only when another process answers with
+// the release that was wanted; a page that nobody sees asks nothing. A page takes it by `<script type="module" src="/web/badge.js"></script>`. Its words are attributes, its looks custom properties.
 
 const API = new URL('../admin/update', import.meta.url).href
 const CHECK_EVERY_MS = 3_600_000
 const [POLL_MS, IDLE_MS, DONE_MS] = [1000, 60_000, 10_000]
+/** in a switch a login may refuse for a moment, before it knows its sessions */
+const REFUSALS_IN_A_SWITCH = 15
 
 const WORDS = {
   available: '{tag} is available',
@@ -26,7 +28,9 @@ a { color: inherit }
 [hidden] { display: none }`
 
 class Badge extends HTMLElement {
+  static observedAttributes = ['ask']
   #timer = 0
+  #refusals = 0
   #says = document.createElement('span')
   #button = document.createElement('button')
   #link = document.createElement('a')
@@ -50,12 +54,22 @@ class Badge extends HTMLElement {
 
   connectedCallback() {
     this.hidden = true
-    void this.#look()
+    document.addEventListener('visibilitychange', this.#seen)
+    this.attributeChangedCallback()
   }
 
   disconnectedCallback() {
+    document.removeEventListener('visibilitychange', this.#seen)
     clearTimeout(this.#timer)
   }
+
+  /** The page has set `ask`: somebody has logged in without loading it anew. */
+  attributeChangedCallback() {
+    this.#refusals = 0
+    this.#again(0)
+  }
+
+  #seen = () => this.#again(0)
 
   #word(name, tag = '') {
     return (this.getAttribute(name) ?? WORDS[name]).replace('{tag}', tag)
@@ -72,13 +86,16 @@ class Badge extends HTMLElement {
 
   #again(ms) {
     clearTimeout(this.#timer)
-    if (this.isConnected) this.#timer = setTimeout(() => void this.#look(), ms)
+    const isOver = this.#refusals >= (this.#followed === null ? 1 : REFUSALS_IN_A_SWITCH)
+    if (this.isConnected && !document.hidden && !isOver) this.#timer = setTimeout(() => void this.#look(), ms)
   }
 
   async #look() {
     const status = await ask('GET', '/status')
+    this.#refusals = status.status === 401 || status.status === 403 ? this.#refusals + 1 : 0
     if (status.value === undefined) {
       // in a switch somebody else, or nobody, may answer for a moment
+      if (this.#refusals >= REFUSALS_IN_A_SWITCH) this.#followed = null
       if (this.#followed === null) this.hidden = true
       return this.#again(this.#followed === null ? IDLE_MS : POLL_MS)
     }
