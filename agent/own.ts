@@ -3,7 +3,8 @@
 // from a process of another release. What is noted here stays in this process.
 
 import { readFileSync } from 'node:fs'
-import { dirname, join, resolve } from 'node:path'
+import { homedir } from 'node:os'
+import { dirname, isAbsolute, join, resolve } from 'node:path'
 import type * as Sea from 'node:sea'
 import type { Configuration, Listen } from './words/configuration.ts'
 import { type Anchor, type ReleaseKind, serviceName } from './words/release.ts'
@@ -72,6 +73,21 @@ export const RELEASE_WORDS = 'baton.release.json'
 /** This process's release; read once. From source: v0.0.0, and the name in the nearest package.json of the started program. */
 export function ownRelease(): Readonly<OwnRelease> {
   return (known ??= Object.freeze(readBuilt() ?? fromSource()))
+}
+
+/** The state directory, unless an author gives another one to `embed()`. */
+export function ownStateDirectory(service: string): string {
+  return ownStart()?.configuration?.stateDirectory ?? defaultStateDirectory(service)
+}
+
+/** The directory that the installer would choose, for a process that was started without the installer. */
+function defaultStateDirectory(service: string): string {
+  const { STATE_DIRECTORY, XDG_STATE_HOME } = process.env
+  const systemd = STATE_DIRECTORY?.split(':')[0] // set by systemd for `StateDirectory=`
+  if (systemd !== undefined && isAbsolute(systemd)) return systemd
+  if (process.getuid?.() === 0) return join('/var/lib', service)
+  const home = XDG_STATE_HOME !== undefined && isAbsolute(XDG_STATE_HOME) ? XDG_STATE_HOME : null
+  return join(home ?? join(homedir(), '.local', 'state'), service)
 }
 
 /** Path of the database; null for none. In the state directory, `<service>.db` from source if its author names none. */

@@ -1,6 +1,5 @@
 // The arguments of `embed()`: checked once, every fault reported at once, and frozen. Times are text here, and milliseconds from here on.
 
-import { homedir } from 'node:os'
 import { isAbsolute, join } from 'node:path'
 import type { Authorize } from './http/admit.ts'
 import { type TrustedProxy, trustedProxyFault } from './http/trusted-proxy.ts'
@@ -8,7 +7,7 @@ import { BUSY, type Busy, PASSWORD_HEADERS, type PasswordHeader, TIME_SETTINGS, 
 import { type Duration, durationFault, msOf } from './words/duration.ts'
 import { BatonError } from './words/errors.ts'
 import { type Log, logToStdout } from './log.ts'
-import { ownRelease, ownStart } from './own.ts'
+import { ownRelease, ownStart, ownStateDirectory } from './own.ts'
 import type { FeedChoice, ReleaseChannel } from './words/feed-choice.ts'
 import { isService, isTag, SERVICE_MAX, type Anchor } from './words/release.ts'
 import { type Order, ORDERS } from './words/order.ts'
@@ -235,21 +234,6 @@ function withDefaults(options: EmbedOptions): Pick<Settings, Defaulted> {
     // the installer copies the author's `basePath` into the configuration; from then on the operator decides
     basePath: options.basePath ?? (configuration === null ? release.basePath : configuration.basePath) ?? '',
   }
-}
-
-/** The state directory, unless an author gives another one to `embed()`. */
-export function ownStateDirectory(service: string): string {
-  return ownStart()?.configuration?.stateDirectory ?? defaultStateDirectory(service)
-}
-
-/** The directory that the installer would choose, for a process that was started without the installer. */
-function defaultStateDirectory(service: string): string {
-  const { STATE_DIRECTORY, XDG_STATE_HOME } = process.env
-  const systemd = STATE_DIRECTORY?.split(':')[0] // set by systemd for `StateDirectory=`
-  if (systemd !== undefined && isAbsolute(systemd)) return systemd
-  if (process.getuid?.() === 0) return join('/var/lib', service)
-  const home = XDG_STATE_HOME !== undefined && isAbsolute(XDG_STATE_HOME) ? XDG_STATE_HOME : null
-  return join(home ?? join(homedir(), '.local', 'state'), service)
 }
 
 function show(value: unknown): string {

@@ -37,6 +37,32 @@ test('stop-first: `upgrade` tells it while nobody answers', async () => {
   match(`${stdout}${stderr}`, /copying rows \(\d+ %\)/)
 })
 
+/** prints how far it is for three seconds, without giving the loop a turn */
+const PRINTS = `for (let row = 0; row <= 30; row++) {
+    console.log('baton: ' + Math.round(row / 0.3) + '%' + (row > 20 ? '' : ' copying \\x1b[31mrows  '))
+    Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 100)
+  }`
+const SERVES = `await import(${FROM.slice(5)})
+  const { createServer } = await import('node:http')
+  createServer((request, response) => response.end(release.tag)).listen(Number(process.env.PORT), process.env.HOST)`
+const RELEASE = `import { release } ${FROM.replace('auto.ts', 'release.ts')}`
+const PRINTED = {
+  'the application': [`${RELEASE}\nif (release.tag === 'v1.1.0') ${PRINTS}\n${SERVES}`, { order: 'stop-first' }],
+  'a command that runs before it': [
+    `${RELEASE}\nif (process.argv[2] !== 'migrate') { ${SERVES} } else if (release.tag === 'v1.1.0') ${PRINTS}`,
+    { order: 'start-first', before: [['server.js', 'migrate']] },
+  ],
+} as const
+
+for (const [who, [text, config]] of Object.entries(PRINTED))
+  test(`a line on the stdout of ${who} counts as well, without its colours`, async () => {
+    await using it = await adopted(text, config)
+    const { exitCode, stderr, stdout } = await it.word('upgrade', '--user')
+    is(exitCode, 0, stderr)
+    match(`${stdout}${stderr}`, /copying rows \(\d+ %\)/)
+    match(`${stdout}${stderr}`, /starting \(\d+ %\)/)
+  })
+
 test('start-first: the status tells it, and nothing once the operation has ended', async () => {
   await using it = await adopted(MIGRATES, { order: 'start-first' })
   const told: string[] = []

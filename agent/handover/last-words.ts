@@ -1,7 +1,7 @@
 // Keeps the last lines that a new release writes. If it dies, its predecessor shows them in the error: an operator may not be able
 // to read the log. A release on probation that nobody watches leaves them in a file, for the rescue. Keeping starts with the first
 // code, before the application's first line, and ends once this process has taken over or has proved itself. The lines are sent as
-// this process exits. Must hold: the application's own output is unchanged.
+// this process exits; one that says how far a migration is counts at once. Must hold: the application's own output is unchanged.
 
 import type { JournalState } from '../disk/journal.ts'
 import { journalPath, lastWordsPath } from '../disk/places.ts'
@@ -13,32 +13,36 @@ import { type Inheritance, INHERITANCE, type ToPredecessor } from '../words/wire
 /** how much of one write is examined: enough for an error with all its frames */
 const WRITE_MAX = 64 * 1024
 
+/** What else is done with whole lines, as they are written. */
+export type Hear = (lines: readonly string[]) => void
+
 /** `text`: the value of INHERITANCE. Does nothing in a process that is not a successor, such as a successor's child. */
-export function keepLastWords(text = process.env[INHERITANCE]): void {
+export function keepLastWords(text = process.env[INHERITANCE], also: Hear = () => {}): void {
   if (text === undefined || keptWords() !== undefined) return
   const { channel, predecessor } = JSON.parse(text) as Inheritance
-  if (predecessor.pid === process.ppid) keep(() => channel.messages)
+  if (predecessor.pid === process.ppid) keep(() => channel.messages, also)
 }
 
 /** For a process without a predecessor: the rescue finds the lines if this release, `tag`, is on probation. */
-export function leaveLastWords(stateDirectory: string, tag: string): void {
+export function leaveLastWords(stateDirectory: string, tag: string, also: Hear = () => {}): void {
   const { openSync, readFileSync } = process.getBuiltinModule('node:fs')
   try {
     const journal = readFileSync(journalPath(stateDirectory), 'utf8')
     if (!journal.includes('"probation": {')) return // parse it only if it tells something
     if ((JSON.parse(journal) as Pick<JournalState, 'probation'>).probation?.to !== tag) return
-    keep(() => openSync(lastWordsPath(stateDirectory), 'w', 0o600))
+    keep(() => openSync(lastWordsPath(stateDirectory), 'w', 0o600), also)
   } catch {
     return // there is no journal yet, or it is damaged
   }
 }
 
-function keep(descriptor: KeptWords['descriptor']): void {
+function keep(descriptor: KeptWords['descriptor'], also: Hear): void {
   const lines: string[] = []
   let begun = '' // a line without its end yet
   const heard = (said: unknown): void => {
     const whole = `${begun}${textOf(said)}`.split('\n')
     begun = (whole.pop() ?? '').slice(0, LINE_MAX)
+    also(whole)
     lines.push(
       ...whole
         .filter(tells)

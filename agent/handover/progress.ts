@@ -3,8 +3,7 @@
 
 import { renameSync, writeFileSync } from 'node:fs'
 import { progressPath } from '../disk/places.ts'
-import { ownRelease } from '../own.ts'
-import { ownStateDirectory } from '../settings.ts'
+import { ownRelease, ownStateDirectory } from '../own.ts'
 import { notifySystemd } from '../sockets/systemd.ts'
 import { isCount } from '../words/untrusted.ts'
 import type { StartProgress } from '../words/state.ts'

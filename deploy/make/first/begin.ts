@@ -12,6 +12,7 @@ import {
   doAsOrdered,
   endWithParent,
   INHERITANCE,
+  hearProgress,
   isHolder,
   keepLastWords,
   leaveLastWords,
@@ -109,7 +110,7 @@ function start({ release, executable, operator, prepare, application, program }:
     return runOperator(operator(), [INSTALLED_WORD, ...typed])
   }
   if (path === null && startsService(argv, release.args)) refuseBeside(release, executable)
-  keepLastWords()
+  keepLastWords(process.env[INHERITANCE], hearProgress)
   letGoUnlessServing() // `before` too may look whether the port is free
   const configuration = path === null ? null : configurationIn(path)
   noteStart({
@@ -122,7 +123,7 @@ function start({ release, executable, operator, prepare, application, program }:
   const isFirst = process.env[INHERITANCE] === undefined // the manager does not wait for a successor
   if (isFirst && word === null) allowLongStart(msOf(configuration?.update?.readyTimeout ?? '0'))
   const values = configuration === null ? null : fillingsOf(configuration, path ?? '')
-  if (isFirst && values !== null) leaveLastWords(values['stateDirectory'] ?? '', release.tag)
+  if (isFirst && values !== null) leaveLastWords(values['stateDirectory'] ?? '', release.tag, hearProgress)
   if (values !== null) setEnvironment(release, values)
   const own = values === null ? typed : [...release.args.map((text) => filled(text, values)), ...argv.slice(3)]
   if (process.execArgv.includes('-e')) tellParseArgs()
