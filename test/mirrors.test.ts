@@ -20,6 +20,9 @@ import { type Dist, makeDist, script } from './lab/dist.ts'
 import { labFeed } from './lab/feed.ts'
 import { fc, fuzz } from './lab/fuzz.ts'
 import { type Faults, type ReleaseServer, releaseServer } from './lab/release-server.ts'
+import { checkMirrors } from '../deploy/host/doctor/mirrors.ts'
+import type { Subject } from '../deploy/host/doctor/finding.ts'
+import type { Outside } from '../deploy/host/service/outside.ts'
 import { suite } from './suite.ts'
 import { temporary } from './lab/temporary.ts'
 
@@ -127,6 +130,39 @@ test('what breaks off goes on at the next source, from where it stopped; parts o
     mixed.told.every((line) => line.startsWith(mixed.servers[1]?.staticUrl ?? '?')),
     mixed.told.join(),
   )
+})
+
+test('doctor asks each source: it tells who has the newest release, who does not answer, and who lies', async () => {
+  await using dist = await makeDist(['v1.1.0'], { executable: () => LONG })
+  await using servers = new AsyncDisposableStack()
+  const faults: Faults[] = [
+    {},
+    {},
+    { wrongSha256: true },
+    { longerBy: 10 },
+    { neverEnding: true },
+    { assetStatus: 503 },
+  ]
+  const urls: string[] = []
+  for (const one of faults) urls.push(servers.use(await releaseServer({ dir: dist.dir, ...one })).staticUrl)
+  urls.push('http://127.0.0.1:1/')
+  const configPath = join(dist.dir, 'config.json')
+  const found = async (feed: readonly string[]) => {
+    await writeFile(configPath, JSON.stringify({ service: 'beacon', feed }))
+    const subject = { layout: { service: 'beacon' }, receipt: { configPath, feed: urls[0] } } as unknown as Subject
+    return await checkMirrors(subject, { feedAt: (choice: FeedChoice) => choice } as unknown as Outside)
+  }
+  const said = await found(urls)
+  equal(
+    said.map(({ level }) => level),
+    ['ok', 'ok', 'warning', 'warning', 'warning', 'warning', 'warning'],
+  )
+  for (const [at, url] of urls.entries()) ok(said[at]?.message.startsWith(`${url} `), said[at]?.message)
+  for (const { message } of said.slice(0, 2)) match(message, /has v1\.1\.0 as it was published$/)
+  for (const { message } of said.slice(2, 5)) match(message, / sends other bytes than the published ones for `beacon-/)
+  for (const { message } of said.slice(5)) match(message, / does not have v1\.1\.0 now: /)
+  equal(await found(urls.slice(0, 1)), [])
+  match((await found(['http://127.0.0.1:1/', ...urls.slice(0, 1)]))[0]?.message ?? '', /what is published is not known/)
 })
 
 test('if all lie, each is named once, and the bytes are not taken for the published ones; nothing is left on the disk', async () => {

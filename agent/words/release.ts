@@ -104,6 +104,15 @@ export interface Feed {
    * there is none without this.
    */
   leaveOut?(): Promise<boolean>
+  /** if there are several, each alone; asked for what `latest` and `byTag` have named */
+  readonly sources?: readonly FeedSource[]
+}
+
+/** A place that the bytes may come from. */
+export interface FeedSource {
+  /** for messages */
+  name: string
+  bytes: Feed['bytes']
 }
 
 /** An answer with bytes of an asset. The caller reads the stream to its end or aborts. */

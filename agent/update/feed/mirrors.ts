@@ -4,7 +4,7 @@
 // all were left out.
 
 import { BatonError, reasonOf } from '../../words/errors.ts'
-import type { Bytes, Feed, Release } from '../../words/release.ts'
+import type { Bytes, Feed, FeedSource, Release } from '../../words/release.ts'
 import type { Source } from './source.ts'
 
 export interface Mirror {
@@ -14,9 +14,7 @@ export interface Mirror {
   close(): Promise<void>
 }
 
-interface Place {
-  name: string
-  bytes: Feed['bytes']
+interface Place extends FeedSource {
   /** of its last answer: another place's means nothing to it */
   validator: string | null
 }
@@ -41,10 +39,11 @@ export function withMirrors(
   }
   const own: Place = { name: first.description, bytes: (...asked) => first.bytes(...asked), validator: null }
   const others = mirrors.map((mirror) => placeOf(mirror, paths))
-  const choice = chosenAmong([...others.slice(0, ahead), own, ...others.slice(ahead)], onLeftOut)
+  const sources = [...others.slice(0, ahead), own, ...others.slice(ahead)]
   return {
     ...first,
-    ...choice,
+    ...chosenAmong(sources, onLeftOut),
+    sources,
     async latest(...asked) {
       const newest = await first.latest(...asked)
       if (newest.release !== null) known(newest.release)

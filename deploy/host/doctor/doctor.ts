@@ -6,6 +6,7 @@ import { reasonOf } from '../../../agent/words.ts'
 import type { Outside } from '../service/outside.ts'
 import { checkDatabase } from './database.ts'
 import { checkClock, checkFeed } from './feed.ts'
+import { checkMirrors } from './mirrors.ts'
 import { problem, type Finding, type Subject } from './finding.ts'
 import { checkHost, checkRights, checkSandbox, checkSupervisor } from './host.ts'
 import { checkDirectories, checkMounts, checkSpace, checkUpdateSpace } from './places.ts'
@@ -47,6 +48,7 @@ const CHECKS: Record<'place' | 'all', readonly Check<[Outside]>[]> = {
     { title: 'switch', look: checkSwitch },
     { title: 'database', look: checkDatabase },
     { title: 'feed', look: checkFeed },
+    { title: 'mirror', look: checkMirrors },
     { title: 'clock', look: checkClock },
   ],
 }
