@@ -54,6 +54,9 @@ test('in waves, with load on four hosts and on HAProxy before all: lost 0', asyn
 test('all go back from their own backup, with no feed to be had, drained by hooks: lost 0', async () => {
   process.stdout.write(`  ${await scenarios.goesBack(fleet, WAY)}\n`)
 })
+test('one host on the channel beta goes to a prerelease by its tag, and back; the others are not offered it', async () => {
+  await scenarios.goesToBeta(fleet, WAY)
+})
 test.long('a host that loses its network in the middle is found again, and taken back', async () => {
   startBeside(scenarios.prometheusSaysNo(fleet, WAY, scenarios.part(fleet, 5, 3)))
   await scenarios.vanishesInTheMiddle(fleet, WAY, scenarios.part(fleet, 0, 3))

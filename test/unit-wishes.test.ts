@@ -214,7 +214,7 @@ test('the unit gives what was confirmed, the rescue nothing of it, and the cage 
 test.run()
 
 onHost(
-  'on a host: -y is refused and nothing is there; with --accept-unit the service may write there, and nowhere else; release.json says it',
+  'on a host: -y is refused and nothing is there; with the flag or its variable the service may write there, and nowhere else; release.json says it',
   async () => {
     const unit = { readWritePaths: ['/srv/media'], runtimeDirectory: true, environmentFile: '/etc/ledger/secrets' }
     await using host = await bootWithFeed(async (out) => {
@@ -237,7 +237,10 @@ onHost(
     const refused = await installs('-y')
     equal([refused.code, /--accept-unit/.test(refused.stdout + refused.stderr)], [7, true], refused.stderr)
     is((await host.run(['test', '-e', '/etc/systemd/system/ledger.service'])).code, 1)
-    const done = await installs('-y', '--accept-unit')
+    const install = ['sh', '/srv/feed/v1.0.0/install.sh', '-y', '--feed', '/srv/feed']
+    const not = await host.run(install, { env: { LEDGER_INSTALL_ACCEPT_UNIT: '0' } })
+    is(not.code, 7, not.stderr)
+    const done = await host.run(install, { env: { LEDGER_INSTALL_ACCEPT_UNIT: '1' } })
     is(done.code, 0, done.stdout + done.stderr)
     await host.ok('chown', 'ledger:', '/srv/media')
     const { stdout } = await host.run(['systemctl', 'show', 'ledger', '-p', 'MainPID', '--value'])
@@ -256,7 +259,7 @@ onHost(
       ])
     equal([(await as('touch /srv/media/x /run/ledger/x')).code, (await as('touch /srv/y 2>/dev/null')).code], [0, 1])
     match((await host.run(['cat', '/srv/feed/v1.0.0/release.json'])).stdout, '"readWritePaths"')
-    const again = await installs('-y')
+    const again = await installs('-y', '--accept-unit')
     equal([again.code, /nothing to do/.test(again.stdout + again.stderr)], [0, true], again.stdout + again.stderr)
   },
 )

@@ -21,6 +21,7 @@ export const RELEASES: readonly ReleaseSpec[] = [
   { tag: 'v1.0.0' },
   { tag: 'v1.1.0' },
   { tag: 'v1.2.0', fault: 'of-the-host' },
+  { tag: 'v1.3.0-beta.1' },
 ]
 
 export interface Way {
@@ -68,6 +69,29 @@ export async function movesUnderLoad(fleet: Fleet, { soak, waves, load }: Way): 
     before.map((count) => count + 1),
   )
   return `${timesOf(moved)}; ${requestsOf(totals)} requests on 4 hosts and on HAProxy, lost 0`
+}
+
+/** One host on the channel beta: it alone is offered a prerelease, goes to it by its tag, and back. */
+export async function goesToBeta(fleet: Fleet, { soak }: Way): Promise<void> {
+  const [first, second] = fleet.hosts as [RoomHost, RoomHost]
+  const [beta, config] = ['v1.3.0-beta.1', `/etc/${SERVICE}/config.json`]
+  const offered = async (host: RoomHost) => {
+    const { stdout } = await host.run([SERVICE, 'check', '--json'])
+    return (JSON.parse(stdout.trim().split('\n').at(-1) ?? '') as { latest: string }).latest
+  }
+  await first.ok('cp', '-p', config, `${config}.before`)
+  await first.ok('sed', '-i', '0,/{/s/{/{ "channel": "beta",/', config)
+  await first.ok(SERVICE, 'restart')
+  equal([await offered(first), await offered(second)], [beta, 'v1.2.0'])
+  const before = await fleet.running()
+  const moved = await fleet.move('beta', beta, '--limit', 'h1', '--soak', soak)
+  equal([moved.code, moved.rows['h1']?.outcome, moved.result?.release], [0, 'updated', beta], moved.stderr)
+  equal(await fleet.running(), [beta, ...before.slice(1)])
+  const back = await fleet.move('beta-back', '--rollback', '--limit', 'h1', '--soak', '0')
+  is(back.code, 0, back.stderr)
+  equal(await fleet.running(), before)
+  await first.ok('mv', `${config}.before`, config)
+  await first.ok(SERVICE, 'restart')
 }
 
 /** The whole fleet back, from each host's own backup; none of them asks a feed for bytes, each is drained before its turn. */

@@ -35,7 +35,8 @@ const WHO = 'install.sh install'
 export async function install(context: Context, argv: readonly string[]): Promise<number> {
   if (isFromSource()) return await handToScript(context, argv)
   const { service, flags, report, environment, tag } = context
-  const asked = flags.release ?? fromEnvironment(service, environment).release
+  const set = fromEnvironment(service, environment)
+  const asked = flags.release ?? set.release
   const wanted = parseRelease(asked)
   const { chosen, layout } = await chooseFor(context)
   const other = await installOther(context, chosen.choices.feed, asked, argv)
@@ -59,7 +60,7 @@ export async function install(context: Context, argv: readonly string[]): Promis
       const { installed: at } = facts
       return report.result({ ...NOTHING, outcome: 'up_to_date', from: at, to: at }, [`${title}: nothing to do`])
     }
-    confirm(context, title, steps, WHO)
+    confirm({ ...context, flags: { ...flags, acceptUnit: flags.acceptUnit || set.acceptUnit } }, title, steps, WHO)
     const done = await carryOutSteps(context, steps, {
       who: WHO,
       open,

@@ -69,8 +69,11 @@ export function environmentPrefix(service: string): string {
   return `${service.toUpperCase().replaceAll(/[^A-Z0-9]/g, '_')}_INSTALL_`
 }
 
-/** `BEACON_INSTALL_STATE_DIR=/srv/x` and the like; also `…_RELEASE`, which the receipt does not remember. */
-export function fromEnvironment(service: string, environment: Environment): { said: Said; release: string | null } {
+/** `BEACON_INSTALL_STATE_DIR=/srv/x` and the like; also `…_RELEASE` and `…_ACCEPT_UNIT`, which the receipt does not remember. */
+export function fromEnvironment(
+  service: string,
+  environment: Environment,
+): { said: Said; release: string | null; acceptUnit: boolean } {
   const prefix = environmentPrefix(service)
   const read = (key: string) => environment[prefix + key.toUpperCase().replaceAll('-', '_')] || undefined
   const said: Record<string, string | boolean> = {}
@@ -82,7 +85,9 @@ export function fromEnvironment(service: string, environment: Environment): { sa
     const value = read(`no-${key}`)
     if (value !== undefined) said[key] = !toBoolean(`${prefix}NO_${key.toUpperCase()}`, value)
   }
-  return { said: checked(said), release: read('release') ?? null }
+  const accept = read('accept-unit')
+  const acceptUnit = accept !== undefined && toBoolean(`${prefix}ACCEPT_UNIT`, accept)
+  return { said: checked(said), release: read('release') ?? null, acceptUnit }
 }
 
 /** The choices in a receipt. Skips unknown keys and values of another type. */

@@ -56,8 +56,8 @@ class ActionModule(ActionBase):
             raise AnsibleActionFail(f"on_failure: expected fleet, wave or none, got {self.on_failure!r}")
         self.options = {
             "asked": self.asked,
-            "rollback": boolean(self.said("rollback", False)),
-            "allow_downgrade": boolean(self.said("allow_downgrade", False)),
+            "rollback": self.yes("rollback"),
+            "allow_downgrade": self.yes("allow_downgrade"),
             "max_fail_percentage": self.number("max_fail_percentage", 0, 100),
             "check": self.is_check,
         }
@@ -270,6 +270,9 @@ class ActionModule(ActionBase):
         if name in self.args:
             return self.args[name]
         return self._templar.template(self.vars.get(f"fleet_{name}", default))
+
+    def yes(self, name):
+        return boolean(self.said(name, False))
 
     def word(self, name, default, form):
         value = str(self.said(name, "") or default)

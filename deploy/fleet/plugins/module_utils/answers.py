@@ -218,8 +218,13 @@ def moved(calls, to):
         "exit": call.exit,
         "why": None,
     }
-    if call.exit == 0 and last.get("event") == "result" and last.get("outcome") in GOOD:
-        return {**result, "outcome": last["outcome"]}
+    if call.exit == 0 and last.get("event") == "result":
+        outcome = last.get("outcome")
+        # `install` has written the unit, and had nothing to move
+        if outcome == "installed" and result["from"] == result["to"]:
+            outcome = "up_to_date"
+        if outcome in GOOD:
+            return {**result, "outcome": outcome}
     if call.misfit or call.exit <= 0:
         why = call.why if call.misfit else f"it ended with 0, and did not say how: {call.why}"
         return {**result, "outcome": "unknown", "why": why, "exit": EXIT["unexpected"]}

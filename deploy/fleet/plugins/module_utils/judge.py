@@ -27,8 +27,12 @@ def _names(hosts, most=8):
 
 
 def latest(seen):
-    """The one tag that `latest` means for all: the highest that any host is offered. `_row` deals with tags known as bad."""
-    return max((it["latest"] for it in seen.values() if it and it.get("latest")), key=order, default="")
+    """
+    The one tag that `latest` means for all: the highest that any host is offered; a prerelease only if all are offered one, since hosts of
+    the channel beta take nobody else there. `_row` deals with tags known as bad.
+    """
+    offered = [it["latest"] for it in seen.values() if it and it.get("latest")]
+    return max([tag for tag in offered if "-" not in tag] or offered, key=order, default="")
 
 
 def plan(seen, options):
@@ -69,6 +73,8 @@ def _row(it, options):
     if there or _is_back_already(it, to, options):
         return {**new, "to": it.get("running"), "outcome": "up_to_date"}
     ahead = newer(it, to, options)
+    if ahead and "-" in ahead and options["asked"] == "latest":
+        return {**new, "to": ahead, "outcome": "up_to_date"}
     if ahead:
         why = f"it is at {ahead}, which is newer than {to}: `--allow-downgrade` takes it there"
         return {**new, "outcome": "refused", **stop(why, EXIT["refused"])}
