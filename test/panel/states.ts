@@ -137,6 +137,10 @@ export const STATES: readonly State[] = [
       await opened(page)
     },
   },
+  {
+    name: 'offer-before-a-barrier',
+    reach: async (page, stub) => await enter(page, stub, {}, { beyond: { tag: 'v2.0.0', from: 'v1.1.0' } }),
+  },
   { name: 'return', reach: async (page, stub) => await enter(page, stub, { backup: 'v1.1.0' }) },
   {
     name: 'current',

@@ -78,6 +78,7 @@ export const en = {
   'trust.signed': 'Signed releases only.',
   'trust.until': 'Signed releases only; the signatures of the feed hold until {time}.',
   mismatch: '{installed} is installed, {running} is running. The installed one takes over at the next restart.',
+  beyond: '{tag} takes hosts from {from} on: the way there goes through {to} first.',
   'notes.title': 'What is new in {to}',
   'notes.since': 'What is new since {from}',
   'notes.page': 'Release page',

@@ -47,7 +47,9 @@ export function renderActions(status, report) {
   const offered = isOffered(kind)
   const installed = installedOf(status, report) ?? instance.version
   const apart = installed !== instance.version && !state.checking
-  tell(ui.mismatch, apart ? t('mismatch', { installed, running: instance.version }) : '')
+  const beyond = offered && report.beyond
+  const first = beyond ? t('beyond', { ...beyond, to: tag }) : ''
+  tell(ui.mismatch, sentences(apart ? t('mismatch', { installed, running: instance.version }) : '', first))
   const skipped = isSkipped(status, tag)
   show(ui.offer, offered || kind === 'current')
   show(ui.current, kind === 'current')

@@ -76,6 +76,7 @@ export const zh = {
   'trust.signed': '仅接受已签名的版本。',
   'trust.until': '仅接受已签名的版本；发布源的签名有效期至 {time}。',
   mismatch: '已安装 {installed}，运行中的是 {running}。下次重启后，已安装的版本生效。',
+  beyond: '{tag} 只接受 {from} 及以上的版本，需先更新到 {to}。',
   'notes.title': '{to} 更新内容',
   'notes.since': '{from} 以来的更新内容',
   'notes.page': '发布页面',
