@@ -201,6 +201,11 @@ test('an answer is the application’s own, however it is sent, if the file is n
   await writeFile(join(kept, 'app/dist/assets/empty-BkPt2nVx.js'), '')
   const old = oldPages({ executable, service: 'shop', tag: 'v1.1.0', assets: ['dist/assets'] })
   const ways: Record<string, (response: ServerResponse) => void> = {
+    fallback: (response) => void response.writeHead(200, { 'Content-Type': 'text/html; charset=utf-8' }).end('own'),
+    'flat fallback': (response) => void response.writeHead(200, ['x-own', '1', 'content-type', 'text/html']).end('own'),
+    'implicit fallback': (response) => void response.setHeader('content-type', 'text/html').end('own'),
+    script: (response) => void response.writeHead(200, 'OK', { 'content-type': 'text/javascript' }).end('own'),
+    error: (response) => void response.writeHead(500, { 'content-type': 'text/html' }).end('own'),
     end: (response) => void response.writeHead(404, 'No', { 'x-own': '1' }).end('own'),
     implicit: (response) => {
       response.statusCode = 404
@@ -236,9 +241,11 @@ test('an answer is the application’s own, however it is sent, if the file is n
       is(own, 'own', way)
       const got = await fetch(`${at}/there-BkPt2nVx.js?way=${way}`)
       const text = await got.text()
-      equal([got.status, text === (way === 'good' ? 'own' : large)], [200, true], way)
+      const isOwn = ['good', 'script', 'error'].includes(way)
+      const status = way === 'error' ? 500 : 200
+      equal([got.status, text === (isOwn ? 'own' : large)], [status, true], way)
       const empty = await fetch(`${at}/empty-BkPt2nVx.js?way=${way}`)
-      equal([empty.status, await empty.text()], [200, way === 'good' ? 'own' : ''], way)
+      equal([empty.status, await empty.text()], [status, isOwn ? 'own' : ''], way)
     }
     const gone = new AbortController()
     const begun = await fetch(`${at}/there-BkPt2nVx.js?way=end`, { signal: gone.signal })
@@ -323,11 +330,17 @@ test('`init` proposes what is there; paths out of the release, and a script, are
       "process.getBuiltinModule('http').createServer().listen(process.env.PORT)",
     )
     const [written] = planInit(detect(folder)).files
-    return (JSON.parse(written?.content ?? '') as { assets?: string[] }).assets
+    const { assets, build } = JSON.parse(written?.content ?? '') as { assets?: string[]; build?: string }
+    const tool = /next|vite build/.exec(JSON.stringify(manifest))?.[0]
+    is(build, tool && { next: 'npx next build', 'vite build': 'npm run build' }[tool])
+    return assets
   }
   equal(await config({}, ['dist/assets', 'public/build']), ['dist/assets', 'public/build'])
   equal(await config({ dependencies: { next: '16.0.0' } }, ['.']), ['.next/static'])
   equal(await config({}, ['dist']), undefined)
+  const vite = { scripts: { build: 'vite build', start: 'node server.js' }, devDependencies: { vite: '7.1.7' } }
+  equal(await config(vite, ['.']), ['dist/assets'], 'before the first build')
+  equal(await config({ devDependencies: { vite: '7.1.7', astro: '5.0.0' } }, ['.']), undefined)
   const project = (more: object) => () => parseProject({ service: 'shop', entry: 'server.js', ...more }, work.path)
   for (const folder of ['/etc', '..', 'a/../../b', '.', './', '.git', ''])
     throws(project({ assets: [folder] }), /assets/)

@@ -1,7 +1,7 @@
 // Keeps the pages of the release before working: a page that is open asks for files which only that release had. Where the application
-// answers 404, this sends the file from the folder that the backup executable has unpacked. Loaded only if the author names `assets`.
+// answers 404, or by a page in the place of a script (the fallback of an application of one page), this sends the file from the folder that the backup executable has unpacked. Loaded only if the author names `assets`.
 // Must hold: it sends files of the folders that the author names, with a hash in their names and of a few types, and never HTML; only
-// for GET and HEAD, and only if the application itself answers 404. Whatever fails here, the application's answer stands.
+// for GET and HEAD, and only if the application itself does not have the file. Whatever fails here, the application's answer stands.
 
 import {
   closeSync,
@@ -142,7 +142,7 @@ function openIn(releases: readonly string[], files: readonly Asset[]): Opened | 
 type Own = Pick<ServerResponse, 'writeHead' | 'write' | 'end' | 'flushHeaders' | 'setHeader'>
 
 /**
- * Puts the file in the place of the answer, if that is 404: looks when the application sends its head, and only then. What it puts around
+ * Puts the file in the place of the answer, if that says that the application does not have it: looks when the application sends its head, and only then. What it puts around
  * the methods stays: a middleware may have put its own around that.
  */
 function ifNotFound(response: ServerResponse, open: () => Opened | null, isHead: boolean): void {
@@ -150,9 +150,11 @@ function ifNotFound(response: ServerResponse, open: () => Opened | null, isHead:
   const own: Own = { writeHead, write, end, flushHeaders, setHeader }
   /** null: not decided yet */
   let isOurs: boolean | null = null
-  const decide = (status: number): void => {
+  const decide = (status: number, headers: unknown): void => {
     if (isOurs !== null) return
-    const found = status === 404 && !response.headersSent ? open() : null
+    const isMissing =
+      status === 404 || (status === 200 && isPage(typeIn(headers) ?? response.getHeader('content-type')))
+    const found = isMissing && !response.headersSent ? open() : null
     if (found !== null) send(response, own, found, isHead) // before it is ours: Node sets the headers by `setHeader`
     isOurs = found !== null
   }
@@ -161,7 +163,7 @@ function ifNotFound(response: ServerResponse, open: () => Opened | null, isHead:
     (name: keyof Own, statusOf: (given: unknown) => number | null, answer: unknown) =>
     (...args: unknown[]): unknown => {
       const status = statusOf(args[0])
-      if (status !== null) decide(status)
+      if (status !== null) decide(status, name === 'writeHead' ? args.at(-1) : null)
       if (isOurs !== true) return Reflect.apply(own[name] as (...all: unknown[]) => unknown, response, args)
       const done = args.at(-1)
       if (typeof done === 'function') process.nextTick(done)
@@ -175,6 +177,18 @@ function ifNotFound(response: ServerResponse, open: () => Opened | null, isHead:
     write: around('write', now, true),
     end: around('end', now, response),
   })
+}
+
+function isPage(type: unknown): boolean {
+  return /^(text\/html|application\/xhtml)/i.test(String(type))
+}
+
+/** The content type in the headers that `writeHead` was given: an object, a flat list, or a list of pairs. */
+function typeIn(headers: unknown): unknown {
+  if (typeof headers !== 'object' || headers === null) return undefined
+  const flat = (Array.isArray(headers) ? headers : Object.entries(headers)).flat() as unknown[]
+  const at = flat.findIndex((one, index) => index % 2 === 0 && /^content-type$/i.test(String(one)))
+  return at === -1 ? undefined : flat[at + 1]
 }
 
 function send(

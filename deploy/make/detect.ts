@@ -5,6 +5,7 @@ import { existsSync, readdirSync } from 'node:fs'
 import { basename, join, posix, resolve } from 'node:path'
 import { serviceName } from '../../agent/words.ts'
 import { forkingFile, movingFile } from './forks.ts'
+import { hashedFolders } from './hashed-folders.ts'
 import { isKeptFlag } from './project.ts'
 import { beforeOf, chosenStart, commandsOf, foreignRuntimeOf, startCommands } from './chosen-start.ts'
 import { readOtherCommand, type ScriptWords, type StartScript } from './start-script.ts'
@@ -116,15 +117,6 @@ export const AROUND = 'baton.server.mjs'
 const MADE_BY = { '@sveltejs/adapter-node': 'build/index.js' } as const
 /** matches variables for a folder, not for a file in it */
 const DATA_VARIABLE = /\bprocess\.env(?:\.|\[['"`])((?:DATA|STORAGE|UPLOADS?|DB|DATABASE)_?DIR)\b/g
-/** where bundlers put files with a hash in their names: Vite, Remix, React Router, SvelteKit, Nuxt, Astro */
-const HASHED = [
-  'dist/assets',
-  'dist/client/assets',
-  'dist/public/assets',
-  'client/dist/assets',
-  'public/build',
-  'build/client/assets',
-].concat(['build/client/_app/immutable', '.output/public/_nuxt', 'dist/client/_astro'])
 const USUAL = ['server', 'app', 'index', 'main'].flatMap((name) =>
   ['', 'src/', 'dist/'].flatMap((folder) =>
     ['.js', '.mjs', '.cjs', '.ts', '.mts'].map((end) => `${folder}${name}${end}`),
@@ -170,7 +162,7 @@ export function detect(folder: string): Detected {
     start: { ...start, before: all.flatMap(({ text, words }) => (words === null ? [text] : [])) },
     foreignRuntime: foreignRuntimeOf(manifest.scripts ?? {}, texts),
     localArgs: args.filter((arg) => /^[\w.][\w./-]*$/.test(arg) && existsSync(join(folder, arg))),
-    assets: framework === 'next' ? ['.next/static'] : HASHED.filter((name) => existsSync(join(folder, name))),
+    assets: framework === 'next' ? ['.next/static'] : hashedFolders(folder, packages),
     hasPublic: existsSync(join(folder, 'public')),
     devPackages: manifest.devDependencies ?? {},
     natives: nativesOf(folder, Object.keys(manifest.dependencies ?? {})),
@@ -364,8 +356,8 @@ function buildOf(
   const isBefore =
     chosenStart(scripts)?.before.some((text) => /^(?:npm|pnpm|yarn|bun)(?: run)? build$/.test(text)) === true
   const isMade = framework === 'next' || framework === 'nest' || (entry !== null && /^(dist|build|out)\//.test(entry))
-  const needed = isBefore || isMade
-  return needed ? `${managerOf(folder)} run build` : null
+  const makesPages = /\bvite build\b/.test(scripts['build']) // what the server serves is no file of its sources
+  return isBefore || isMade || makesPages ? `${managerOf(folder)} run build` : null
 }
 
 function managerOf(folder: string): Detected['packageManager'] {
