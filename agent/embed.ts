@@ -114,7 +114,7 @@ function attendSoon(open: () => Promise<Updater>, warn: (message: string) => voi
   setTimeout(() => void look().catch((cause) => warn(`the schedule: ${reasonOf(cause)}`)), FIRST_LOOK_MS).unref()
 }
 
-function warnOf({ password, log }: Settings, management: Management): void {
+function warnOf({ password, trust, log }: Settings, management: Management): void {
   if (password !== null && password.length < PASSWORD_USUAL_MIN) {
     log({
       event: 'warning',
@@ -122,6 +122,12 @@ function warnOf({ password, log }: Settings, management: Management): void {
     })
   }
   if (!management.managed) log({ event: 'unmanaged', reason: management.reason })
+  else if (trust === null) {
+    log({
+      event: 'warning',
+      message: 'updates are not signed: anybody who can write to the feed decides what runs here',
+    })
+  }
 }
 
 /** Looks after each request of a service whose author names `assets`; any other has nothing more on its way. */

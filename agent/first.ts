@@ -25,7 +25,7 @@ export {
   ownDatabase,
   type OwnRelease,
   ownRelease,
-  RELEASE_WORDS,
+  RELEASE_FILE,
   noteStart,
   PARENT,
   WORD,

@@ -41,7 +41,14 @@ export {
 } from './disk/places.ts'
 export { MARK_MAX_BYTES } from './disk/state-mark.ts'
 export { descendantsOf, isAlive, ownContainerId, signalAll, startedWith, startTimeOf } from './sockets/process.ts'
-export { readReceiptBeside, readSystemReceipt, type Receipt, receiptFor, names, writeReceipt } from './disk/receipt.ts'
+export {
+  readReceiptBeside,
+  readSystemReceipt,
+  type Receipt,
+  receiptFor,
+  isNamedBy,
+  writeReceipt,
+} from './disk/receipt.ts'
 export { WORD } from './own.ts'
 export { AUTO_MAX_BYTES, startMsAfter, wholeMsOf } from './update/rehearsal/budget.ts'
 export { REHEARSAL_FOLDER, REHEARSAL_REPORT, REHEARSAL_REQUEST, rehearsalFolder } from './update/rehearsal/ask-cage.ts'

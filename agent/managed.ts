@@ -11,7 +11,7 @@ import type { Unmanaged } from './words/other-way.ts'
 import { reasonOf } from './words/errors.ts'
 import { onceLoaded } from './words/later.ts'
 import { missingParts } from './sockets/internals.ts'
-import { names, receiptFor, type Receipt } from './disk/receipt.ts'
+import { isNamedBy, receiptFor, type Receipt } from './disk/receipt.ts'
 
 interface Managed {
   managed: true
@@ -25,7 +25,7 @@ export type Management =
 
 export const NO_FIRST_CODE = 'this executable has none of the first code with which `baton build` begins a release'
 
-interface Ground {
+interface Surroundings {
   environment?: Readonly<Record<string, string | undefined>>
   platform?: NodeJS.Platform
   /** what a handover needs and this Node lacks */
@@ -43,7 +43,7 @@ export async function decideManagement(
     platform = process.platform,
     missing = missingParts(),
     lacksFirstCode = false,
-  }: Ground = {},
+  }: Surroundings = {},
 ): Promise<Management> {
   const refuse = async (why: Unmanaged, given?: string): Promise<Management> => {
     const loaded = Promise.all([import('./words/other-way.ts'), import('./sockets/process.ts')])
@@ -74,10 +74,10 @@ export async function decideManagement(
   if (receipt.service !== service) {
     return refuse('foreign_receipt', `the install of ${executable} is one of ${receipt.service}, this is ${service}`)
   }
-  if (!(await names(receipt, executable))) {
+  if (!(await isNamedBy(receipt, executable))) {
     return refuse('foreign_receipt', `the install is of ${receipt.executable}, this is ${executable}`)
   }
-  // Without these parts a revert would leave no process to serve, and no handover needs less.
+  // Without these parts a revert would leave no process to serve. Each handover needs all of them.
   if (missing.length > 0)
     return refuse('node', `Node ${process.version} cannot hand over, it lacks ${missing.join(', ')}`)
   if (lacksFirstCode)
@@ -95,14 +95,8 @@ export interface OwnInstall {
 }
 
 export function ownInstall(settings: Settings, { executable, receipt }: Managed): OwnInstall {
-  const { log, stateDirectory, trust } = settings
+  const { log, stateDirectory } = settings
   const first = statSync(executable)
-  if (trust === null) {
-    log({
-      event: 'warning',
-      message: 'updates are not signed: anybody who can write to the feed decides what runs here',
-    })
-  }
   const open = async () =>
     (await import('./update/own-install.ts')).openOwnInstall(settings, receipt, executable, first)
   return { places: placesOf(executable), stateDirectory, log, open: onceLoaded(open) }

@@ -68,7 +68,7 @@ export function noteRelease(release: OwnRelease): void {
  * Name of the release record beside the copy of the sources that `baton dev` runs. Its workers and children, which are plain
  * Node, read their release there.
  */
-export const RELEASE_WORDS = 'baton.release.json'
+export const RELEASE_FILE = 'baton.release.json'
 
 /** This process's release; read once. From source: v0.0.0, and the name in the nearest package.json of the started program. */
 export function ownRelease(): Readonly<OwnRelease> {
@@ -146,7 +146,7 @@ function fromSource(): OwnRelease {
   if (typeof __BATON_TAG__ === 'string') return release
   const started = process.argv[1]
   for (let folder = dirname(resolve(started ?? '.')); folder !== dirname(folder); folder = dirname(folder)) {
-    const words = readJson(join(folder, RELEASE_WORDS))
+    const words = readJson(join(folder, RELEASE_FILE))
     if (words !== null) return whole(words)
     const own = readJson(join(folder, 'baton.config.json')) ?? {}
     const name = own['service'] ?? readJson(join(folder, 'package.json'))?.['name']

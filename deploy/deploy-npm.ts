@@ -1,5 +1,6 @@
 // Makes a service of this host out of a package of npm: resolves a version, makes a release of it apart from the host, puts that into a
-// folder, and installs or updates from there like any other. `--update` does the same for what is here already, as its timer does.
+// folder, and installs or updates from there like any other. `--update`, as its timer, makes newer releases
+// of what is here already into the folder, where the service finds them.
 // Must hold: nothing of a package runs as root, and nothing that serves is touched before its release is whole in the folder.
 
 import { readdir, rm } from 'node:fs/promises'
@@ -187,7 +188,8 @@ async function installOne({ shop, tag, built, over }: Ending, values: Typed, rep
     deployment.installFlags.push('--no-start')
   }
   const ended = await deployHere(deployment, report)
-  for (const line of over === null ? [] : await takeOver(over, service, mark)) report.note(line)
+  const took = over === null ? [] : await takeOver(over, service, mark)
+  for (const line of took) report.note(line)
   const home = values.home === undefined ? null : resolve(values.home)
   const timer = values.timer
     ? await keepTimer({ isRoot, home, command: updateCommand(home), path: process.env['PATH'] ?? '' })

@@ -115,6 +115,23 @@ test('every file that the map and the recipes name is there, and the map fits 60
   )
 })
 
+test('a file that a row of the map names is in a folder of that row', () => {
+  const map = readFileSync(join(ROOT, 'docs/contributing/architecture.md'), 'utf8')
+  const rows = map.split('\n').flatMap((line) => {
+    const [, first = '', second = ''] = line.split('|')
+    const folders = [...first.matchAll(/`([\w./-]+\/)`/g)].map(([, folder]) => folder ?? '')
+    const names = [...second.matchAll(/`([\w./-]+\.ts)`/g)].map(([, name]) => name ?? '')
+    return folders.length === 0 ? [] : [{ folders, names }]
+  })
+  ok(rows.length > 10)
+  const within = (folder: string, name: string) =>
+    sources.some(
+      ({ path }) => [folder, `agent/${folder}`].some((it) => path.startsWith(it)) && path.endsWith(`/${name}`),
+    )
+  const lost = rows.flatMap(({ folders, names }) => names.filter((name) => !folders.some((it) => within(it, name))))
+  equal(lost, [])
+})
+
 test('agent/ has at most 15 files of its own', () => {
   const top = sources.filter(({ path }) => /^agent\/[^/]+$/.test(path))
   ok(top.length > 5 && top.length <= 15, `got ${top.length}`)

@@ -113,7 +113,7 @@ test('cancelled from another shell in the middle of its download: nothing is cha
   await using hub = await host.serve({ dir: host.folder, bytesPerSecond: 2_000_000 })
   await useFeed(hub.staticUrl)
   const sum = await host.ok('sha256sum', EXECUTABLE)
-  const upgrade = host.cli('upgrade', '--json')
+  const upgrade = host.cli('upgrade', '--json', '--health-url', 'http://127.0.0.1:9/', '--health-timeout', '1s')
   await eventually('some bytes', async () => ((await host.status()).operation?.progress?.bytes ?? 0) > 0)
   const id = (await host.status()).operation?.id
 

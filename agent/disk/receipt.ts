@@ -38,7 +38,7 @@ const RECEIPT_MAX_BYTES = 64 * 1024
  */
 export async function receiptFor(service: string, executable: string): Promise<Receipt | null> {
   const system = await readSystemReceipt(service)
-  if (system !== null && (await names(system, executable))) return system
+  if (system !== null && (await isNamedBy(system, executable))) return system
   const beside = await readReceiptBeside(executable)
   if (beside === null) return null
   const path = receiptPath(executable)
@@ -91,7 +91,7 @@ export async function writeReceipt(disk: Disk, receipt: Receipt): Promise<void> 
 }
 
 /** Whether the receipt names this executable, links resolved. */
-export async function names(receipt: Receipt, executable: string): Promise<boolean> {
+export async function isNamedBy(receipt: Receipt, executable: string): Promise<boolean> {
   if (receipt.executable === executable) return true
   const [named, own] = await Promise.all([resolved(receipt.executable), resolved(executable)])
   return named !== null && named === own

@@ -11,7 +11,10 @@ export interface Ground<End> {
   leaving: Leave<End> | null
   /** The new version is there, and has begun nothing: a process, at its gate if there is one; a container. Resolves to the order that both allow. */
   start(): Promise<Order>
-  /** The old version has ended, and all that it held is free, or kept for the new one. Start-first, this process may be its last. */
+  /**
+   * The old version has ended, and all that it held is free, or kept for the new one. It may never return: the old version can be this
+   * process. Start-first it comes last, and does nothing if `commit` has ended the old version.
+   */
   retire(): Promise<void>
   /** The new version has begun, is well, and takes what is new. */
   begin(): Promise<void>
@@ -19,9 +22,9 @@ export interface Ground<End> {
   claim(): Promise<void>
   /** The new version gets what clients have open, or goes on getting it while it proves itself. */
   hand(): Promise<void>
-  /** The new version stands its probation: start-first it is asked twice, for one half and for the other, or for all of it and for nothing. */
+  /** The new version stands its probation. Start-first it is called before and after `hand`; a ground may do all of it in the first call. */
   prove(): Promise<void>
-  /** From now on the new version answers for itself. */
+  /** The new version answers for itself. Start-first the old one still lives, so what fails after this can still be put back. */
   commit(): Promise<End>
   /** The old version serves, and the new one is gone. `hasServed`: whether clients may have come to the new one. Rejects if that is an error here. */
   putBack(cause: unknown, hasServed: boolean): Promise<End>
@@ -34,6 +37,7 @@ export interface Leave<End> {
   leave(hasServed: boolean): Promise<End>
 }
 
+/** `claim`, `hand` and `commit` are waited for even by who leaves: half of each would leave nobody, or two, to answer. */
 export async function conduct<End>(ground: Ground<End>): Promise<End> {
   const { leaving } = ground
   const step = async <T>(take: () => Promise<T>): Promise<T> =>

@@ -1,5 +1,5 @@
 // One operation from lock to outcome, around the story in `story.ts`. It has two callers: the agent inside the service, and
-// the command line if no service runs. They differ in the restart step only. Must hold: the operation is on the disk before
+// the command line if no service runs. `OperationRequest` has what they do differently. Must hold: the operation is on the disk before
 // it is acted on; it always gets an outcome, at the latest at the next start (`agent/recovery.ts`).
 
 import { randomUUID } from 'node:crypto'
@@ -266,7 +266,7 @@ async function endOf({ install, operation, stages, failure, isOpen }: ToEnd) {
     kind,
     stage,
     failed: failure === null ? null : { code: failure.code, ...blameOf(failure), isOfBytes: stages.isPublishedBad() },
-    failures: inPlace() === 'new' ? 0 : null,
+    failures: inPlace() === 'new' ? 0 : null, // of its starts on probation, which has just begun
     inPlace: inPlace(),
     hasBackup: backup,
     hasMark: readMark(install.stateDirectory) !== null,
@@ -278,7 +278,7 @@ async function endOf({ install, operation, stages, failure, isOpen }: ToEnd) {
     await takeBack(decided.disk)
   } catch (cause) {
     fault = cause
-    decided = decide(situation(false))
+    decided = decide(situation(false)) // it could not be put back, which is as if there were none
   }
   const isStuck = decided.outcome === 'failed' && inPlace() === 'new'
   if (!isStuck || failure === null) return { decided, error: failure }

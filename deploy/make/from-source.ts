@@ -4,7 +4,7 @@
 import { existsSync } from 'node:fs'
 import { copyFile, mkdir, symlink, writeFile } from 'node:fs/promises'
 import { dirname, join, relative, sep } from 'node:path'
-import { RELEASE_WORDS } from '../../agent/first.ts'
+import { RELEASE_FILE } from '../../agent/first.ts'
 import { makeFirst, ourScript, scriptOf, wordsOf } from './application.ts'
 import { filesOf } from './files.ts'
 import { PRELOAD, preloadText } from './preload.ts'
@@ -39,7 +39,7 @@ export async function releaseFromSource({ project, tag, copies, feed, progress }
   const words = { ...wordsOf({ ...project, kind: 'script' }, tag, null, null) }
   const preload = preloadText(project.nodeFlags)
   if (preload !== null) await writeFile(join(copy, PRELOAD), preload)
-  await writeFile(join(copy, RELEASE_WORDS), JSON.stringify(words))
+  await writeFile(join(copy, RELEASE_FILE), JSON.stringify(words))
   const constants = {
     __BATON_RELEASE__: JSON.stringify(words),
     __BATON_OPERATOR__: Buffer.from(await ourScript('operator')).toString(),

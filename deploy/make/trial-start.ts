@@ -89,7 +89,7 @@ export async function tryOut(
   const taker = takeNotes(work.path)
   const noting = { ...env, NODE_OPTIONS: taker.nodeOptions(env['NODE_OPTIONS']) }
   await using started = startProgram([executable, 'serve', '--config', config], { cwd: state, env: noting })
-  const { status, protocol } = await served(project, install, { started, doubt })
+  const { status, protocol } = await firstGoodAnswer(project, install, { started, doubt })
   const startMs = performance.now() - startedAt
   const took = formatDuration(startMs)
   const assertRuns = () =>
@@ -108,7 +108,7 @@ export async function tryOut(
   stage('switch')
   const switched = await switchOnce(project, install, { started, protocol, startMs, ports: seen?.ports ?? [] })
   const said = started.said()
-  await all[Symbol.asyncDispose]()
+  await all[Symbol.asyncDispose]() // its processes have ended, so what they left can be looked at
   // the application may read a database that it ships
   const open = (seen?.databases ?? []).filter((database) => !database.startsWith(home))
   const databases = [...new Set([...open, ...(await databasesBelow(state))])]
@@ -223,7 +223,7 @@ async function switchOnce(
 }
 
 /** The first good answer. */
-async function served(
+async function firstGoodAnswer(
   { healthPath }: Project,
   { port }: TrialInstall,
   { started, doubt }: { started: Started; doubt: string | null },
@@ -265,7 +265,7 @@ async function assertAgent(
   { port, password: token }: TrialInstall,
   { read }: NoteTaker,
 ): Promise<void> {
-  const address = { tls: false, host: '127.0.0.1', port } // seen: see `askHere`
+  const address = { tls: false, host: '127.0.0.1', port } // which protocol it speaks is seen
   const got = await callHttp(address, '/admin/update/status', { token }).then(
     (answer) => (isFromAgent(answer) ? null : `got ${answer.status} from the application itself`),
     (cause: unknown) => `got none: ${reasonOf(cause)}`,

@@ -10,7 +10,7 @@ import { newestOf } from './asked.ts'
 import type { PackageVersion } from './registry.ts'
 import { type Recipe, withoutRecipe } from './recipe.ts'
 import { formatBytes } from '../lib/progress.ts'
-import { fetch, inside, lock, manifestIn, signatures, type NpmTools } from './steps.ts'
+import { fetchPackages, inside, makeLockFile, manifestIn, signatures, type NpmTools } from './steps.ts'
 import { differencesOf, type Locked, treeIn } from './tree.ts'
 import { type ServiceRecord, readLock, type Workshop } from './workshop.ts'
 import { AROUND, aroundText, configOf, mainOf, manifestOf } from './wrap.ts'
@@ -64,13 +64,13 @@ export async function makeRelease(making: Making): Promise<Made> {
     for (const line of lines) say.note(line)
   }
   say.stage('lock', `${kept.package} ${version}`)
-  const { text, tree } = await lock(shop, tools, recipe, version, registry)
+  const { text, tree } = await makeLockFile(shop, tools, recipe, version, registry)
   const scripts = namesThatMayRun(tree, [...recipe.scripts, ...kept.allowed])
   const before = await treeBefore(shop, kept, version, registry)
   tell(...aboutVersion(kept, one), ...aboutTree(making, tree, scripts), ...differencesOf(before, tree))
 
   say.stage('fetch', `${tree.length} packages`)
-  const work = await fetch(shop, tools, recipe, version, text)
+  const work = await fetchPackages(shop, tools, recipe, version, text)
   tell(await signatures(shop, tools, work))
   const file = join(kept.package, mainOf(recipe, await manifestIn(work, kept.package)))
   const wrap = async (shown: ServiceRecord['shown']) =>

@@ -1,4 +1,5 @@
-// The steps from a name in a registry to a release, each in a cell: askRegistry, lock, fetch, then what `make/inside.ts` does.
+// The steps from a name in a registry to a release, each in a cell: `registryFor` and `askRegistry`, `makeLockFile`,
+// `fetchPackages` and `signatures`, then what `make/inside.ts` does.
 // Must hold: npm has the network and runs no package's code; a package's code has no network. What makes the executable runs none.
 
 import { chmod, chown, copyFile, rm } from 'node:fs/promises'
@@ -131,7 +132,7 @@ export async function askRegistry(shop: Workshop, tools: NpmTools, name: string)
 }
 
 /** The lock file of a version: made once, then kept. Nothing of a package is fetched for it but what the registry says. */
-export async function lock(
+export async function makeLockFile(
   shop: Workshop,
   tools: NpmTools,
   recipe: Recipe,
@@ -156,7 +157,7 @@ export async function lock(
 }
 
 /** Throws BatonError verify_failed if a package is not the one of the lock file. Resolves to the folder that is built in. */
-export async function fetch(
+export async function fetchPackages(
   shop: Workshop,
   tools: NpmTools,
   recipe: Recipe,
@@ -223,7 +224,7 @@ export async function inside<T>(
     [...tools.program, 'inside', JSON.stringify(asked)],
     { allowFailure: true },
   )
-  // whatever a package has printed before it; it may also have printed this
+  // whatever a package has printed before it; it may also have printed this, so each member is checked
   const said = recordOf(parsedJson(stdout.trimEnd().split('\n').at(-1) ?? ''))
   if (exitCode === 0 && 'done' in said) return said['done'] as T
   const { code, message, hint } = recordOf(said['failed'])

@@ -4,7 +4,7 @@ import { chown, readdir, stat, symlink, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { makeDisk } from '../../agent/disk/disk.ts'
 import { decideManagement } from '../../agent/managed.ts'
-import { names, parseReceipt, readReceiptBeside, type Receipt, writeReceipt } from '../../agent/disk/receipt.ts'
+import { isNamedBy, parseReceipt, readReceiptBeside, type Receipt, writeReceipt } from '../../agent/disk/receipt.ts'
 import { receiptPath } from '../../agent/disk/places.ts'
 import { equal, is, match, ok, throws, withCode } from '../assert.ts'
 import { suite } from '../suite.ts'
@@ -67,11 +67,11 @@ test('names an executable through links, and no other', async () => {
   await inFolder(async (executable, receipt, folder) => {
     const link = join(folder, 'link')
     await symlink(executable, link)
-    ok(await names(receipt, executable))
-    ok(await names(receipt, link))
-    ok(await names({ ...receipt, executable: link }, executable))
-    ok(!(await names({ ...receipt, executable: join(folder, 'other') }, executable)))
-    ok(!(await names({ ...receipt, executable: receiptPath(executable) }, executable)))
+    ok(await isNamedBy(receipt, executable))
+    ok(await isNamedBy(receipt, link))
+    ok(await isNamedBy({ ...receipt, executable: link }, executable))
+    ok(!(await isNamedBy({ ...receipt, executable: join(folder, 'other') }, executable)))
+    ok(!(await isNamedBy({ ...receipt, executable: receiptPath(executable) }, executable)))
   })
 })
 

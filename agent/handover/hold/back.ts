@@ -47,7 +47,7 @@ export async function clearAway(failed: Successor, { holding, passing }: Hold): 
 }
 
 /** From now on nobody holds the sockets: `tag` binds anew. */
-export async function letThemGo(own: Hold, tag: string): Promise<void> {
+export async function letSocketsGo(own: Hold, tag: string): Promise<void> {
   for (const { key, spare } of own.holding.listeners) await letGo(key, { accept: spare, spare: null })
   own.holding = { ...own.holding, listeners: [] }
   own.report.letGo = true
@@ -95,7 +95,7 @@ export async function backToOld(cause: unknown, successor: Successor, own: Hold,
   if (await startAgain(own, failed, failedAt)) return EXIT.done
   if (report.letGo) return EXIT.down
   // that release has run before: it may be the sockets that keep it from starting
-  await letThemGo(own, from)
+  await letSocketsGo(own, from)
   const why = `${failed.message}; ${from} too started only once the held sockets were let go, so this is not held against ${tag}: the next switch lets them go for it too`
   const excused = { ...failed, message: why, isBlameless: true }
   return (await startAgain(own, excused, failedAt)) ? EXIT.done : EXIT.down

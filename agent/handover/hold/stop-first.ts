@@ -3,7 +3,8 @@
 //   start    spawn the successor; it waits at its gate
 //   retire   take connections -> the old process is gone -> end its children
 //   begin    open the gate, and take the lock meanwhile -> hello -> probe -> accept -> ready
-//   claim    and hand: give it the connections
+//   claim    tell the manager the new main process
+//   hand     give it the connections; its probation is in the journal
 //   prove    the probation
 //   commit   and exit
 //   putBack  before the old process pauses: say why, and exit, for it serves; once it is gone: `back.ts`
@@ -38,7 +39,7 @@ import {
 import { ALIVE_EVERY_MS, lifeOf } from '../heartbeat.ts'
 import { took } from '../moments.ts'
 import { loadUsual } from '../warm.ts'
-import { clearAway, endWhatIsLeft, giveUp, letThemGo, backToOld } from './back.ts'
+import { clearAway, endWhatIsLeft, giveUp, letSocketsGo, backToOld } from './back.ts'
 import { type Hold, restartMs, spawnFor, trialOf, warn } from './hold.ts'
 
 const log = logToStdout
@@ -54,7 +55,7 @@ interface Here {
   lock: Promise<Lock> | null
 }
 
-/** It ends with the exit code. Disposing of it lets the lock go. */
+/** Conducted, it ends with the exit code of this process. Disposing of it lets the lock go. */
 export function stopFirst(own: Hold): Ground<number> & AsyncDisposable {
   const here: Here = { own, successor: null, isOldGone: false, lock: null }
   const there = (): Successor => here.successor ?? rejected('it was not started')
@@ -181,7 +182,7 @@ async function beginAnew(cause: unknown, failed: Successor, own: Hold): Promise<
   const { tag } = own.holding
   warn(`starting ${tag}: ${await whyOf(cause, failed)}${await lastWordsOf(failed)}`)
   await clearAway(failed, own)
-  await letThemGo(own, tag)
+  await letSocketsGo(own, tag)
   own.stop.signal.throwIfAborted() // `leave` has been called: nobody would end what is started now
   const anew = spawnFor(own.holding)
   log({ event: 'successor', pid: anew.pid, tag, doing: 'spawned' })

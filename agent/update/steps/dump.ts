@@ -42,6 +42,12 @@ export async function snapshotPlan(install: Pick<ManagedInstall, 'receipt'>): Pr
   return planOf(ownRelease().snapshot ?? null, (await operatorsUpdate(install))?.['snapshot'])
 }
 
+/** That plan, ready for `makeCopies`. */
+export async function toCopy(install: ManagedInstall, plan: SnapshotPlan): Promise<ToCopy> {
+  const { disk, stateDirectory, current: tag } = install
+  return { disk, stateDirectory, tag, plan, executable: await imageOf(install) }
+}
+
 /** Throws a blameless refused if the copies are to be made while no process of the application lives, and in this order one always does. */
 export function refuseAlwaysAlive(plan: Pick<SnapshotPlan, 'when'> | null, order: Order | null): void {
   if (plan?.when !== 'stopped' || order === 'stop-first') return
@@ -49,12 +55,6 @@ export function refuseAlwaysAlive(plan: Pick<SnapshotPlan, 'when'> | null, order
     '`snapshot` is to be taken while no process of the application lives, and in a start-first switch one always does',
     '`order: "stop-first"` in `baton.config.json`, or `update.snapshot.when: "before"` in the configuration',
   )
-}
-
-/** The same, ready for `makeCopies`. */
-export async function toCopy(install: ManagedInstall, plan: SnapshotPlan): Promise<ToCopy> {
-  const { disk, stateDirectory, current: tag } = install
-  return { disk, stateDirectory, tag, plan, executable: await imageOf(install) }
 }
 
 /** Makes the copies, all or none, and removes those that are more than are kept. Throws a blameless refused. */
@@ -220,7 +220,7 @@ function ownEnvironment(): NodeJS.ProcessEnv {
   return Object.fromEntries(Object.entries(environmentAtStart()).filter(([name]) => !own.test(name)))
 }
 
-/** The path of a program; null: there is none. Nothing that serves forks, and only a path is started without. */
+/** The path of a program; null: there is none. Nothing that serves forks, and without a fork a program can only be started by its path. */
 async function programIn(name: string, path: string): Promise<string | null> {
   if (name.includes('/')) return name
   for (const folder of path.split(delimiter)) {

@@ -4,7 +4,7 @@
 import { lstat, readdir, realpath } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
 import {
-  names,
+  isNamedBy,
   readReceiptBeside,
   readSystemReceipt,
   type Receipt,
@@ -57,7 +57,7 @@ async function ofOneUser(executable: string): Promise<Receipt | null> {
   if (isRoot()) await assertTrusted(path, 'the receipt', 'run it as the user whose install it is')
   else if (at.uid !== process.getuid?.()) throw new BatonError('refused', `${path} belongs to user id ${at.uid}`)
   const receipt = await readReceiptBeside(executable)
-  return receipt?.scope === 'user' && (await names(receipt, executable)) ? receipt : null
+  return receipt?.scope === 'user' && (await isNamedBy(receipt, executable)) ? receipt : null
 }
 
 /** Null: there is no receipt. */

@@ -142,7 +142,7 @@ function operatedFrom(operation: Operation): Operated {
     const code = MEANINGS[plain].exit === EXIT.unexpected && tellsOfRefusal(message) ? 'refused' : plain
     return { outcome: outcome ?? 'failed', from, to, report, error: { code, message, hint: error?.hint ?? null } }
   }
-  const code = error !== null && MEANINGS[error.code].exit === 8 ? error.code : 'restart_failed'
+  const code = error !== null && MEANINGS[error.code].exit === EXIT.reverted ? error.code : 'restart_failed'
   const pause = formatPause(report)
   const what = operation.kind === 'rollback' ? `the rollback to ${to ?? 'the backup'}` : (to ?? 'the release')
   const told = `${what} failed, ${from} is running again${pause === null ? '' : ` (${pause})`}: ${message}`
@@ -159,8 +159,9 @@ async function askService(
   outside: Outside,
 ): Promise<Operation> {
   const operation = await askOnce(client, before, request, outside)
-  if (request.healthUrl === null || operation.outcome === 'reverted' || operation.outcome === 'failed') return operation
-  if (operation.outcome === 'up_to_date') {
+  const { outcome } = operation
+  if (request.healthUrl === null || outcome === null || !(isDone(outcome) || outcome === 'up_to_date')) return operation
+  if (outcome === 'up_to_date') {
     await askUntilWell(request.healthUrl, request.healthTimeoutMs).catch((cause: unknown) => {
       throw new BatonError('service_down', reasonOf(cause), { cause })
     })
@@ -269,7 +270,7 @@ async function withPatience<T>(timeoutMs: number, outside: Outside, work: () => 
     try {
       return await work()
     } catch (cause) {
-      const held = cause instanceof BatonError && MEANINGS[cause.code].exit === 6
+      const held = cause instanceof BatonError && MEANINGS[cause.code].exit === EXIT.locked
       if (!held || performance.now() > deadline) throw cause
       if (!told) outside.note(`waiting: ${cause.message}, at most ${durationText(timeoutMs)}`)
       await sleep(500)
