@@ -57,7 +57,10 @@ test('a release from which somebody went back does not come again by itself', as
   const said = await it.until('idle', ({ state }) => state === 'idle')
   is(said.schedule?.now.says, 'v1.0.1 is newer, and somebody went back from it here')
   await restartedTwice(it)
-  const { instance, schedule, history } = await it.until('idle', ({ state }) => state === 'idle')
+  const { instance, schedule, history } = await it.until(
+    'what waits',
+    ({ state, schedule: now }) => state === 'idle' && (now?.waits.length ?? 0) > 0,
+  )
   equal([instance.version, history.length], ['v1.0.0', 2])
   equal(
     schedule?.waits.map(({ code, says }) => [code, says]),
