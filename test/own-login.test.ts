@@ -280,7 +280,8 @@ test('a login that throws, hangs, or answers anything but true lets nobody in; t
   ]
   await Promise.all(
     faults.map(async (authorize) => {
-      await rejects(admitted(authorize), withCode('unauthorized'))
+      const refused = await rejects(admitted(authorize), withCode('unauthorized'))
+      is(refused.message, "the request has no valid password, and the application's login does not allow it")
       await admitted(authorize, { authorization: `Bearer ${PASSWORD}` })
     }),
   )

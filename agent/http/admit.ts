@@ -35,7 +35,10 @@ export function makeAdmit(
     const sent = PASSWORD_HEADERS.map((name) => String(request.headers[name] ?? ''))
     const hasBearer = sent.some((value) => /^bearer /i.test(value))
     if (said === null || hasBearer) return guard.pass(request)
-    throw unauthorized('expected a login of the application, or the password', 'log in to the application first')
+    throw unauthorized(
+      "the request has no valid password, and the application's login does not allow it",
+      'log in to the application as somebody who may update it, or send the password',
+    )
   }
 }
 

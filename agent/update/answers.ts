@@ -190,9 +190,9 @@ export function waitsForNothing(): BatonError {
 
 /** The refusal to cancel, from the present status. */
 export function tooLate({ operation }: Status): BatonError {
-  if (operation === null) return new BatonError('too_late', 'there is no operation to cancel')
+  if (operation === null) return new BatonError('too_late', 'nothing is in flight')
   const { id, kind, stage, outcome } = operation
-  if (outcome !== null) return new BatonError('too_late', `${kind} ${id} has ended: ${outcome}`)
+  if (outcome !== null) return new BatonError('too_late', `nothing is in flight: ${kind} ${id} has ended as ${outcome}`)
   return new BatonError('too_late', `it is too late to cancel ${kind} ${id}: it is in the ${stage} stage`, {
     hint: 'wait until the new version has proved itself or is reverted; `POST /admin/update/rollback` can undo it afterwards',
   })

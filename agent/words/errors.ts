@@ -42,7 +42,7 @@ const { unexpected, usage, unsupportedHost, network, verification, locked, refus
 
 export const MEANINGS = {
   // requests
-  unauthorized: means(401, refused, 'a bearer token is needed'),
+  unauthorized: means(401, refused, 'no valid password, and no login that may do this'),
   no_password: means(403, refused, 'no dashboard.password is set'),
   too_many_failures: means(429, refused, 'too many failed attempts'),
   invalid_request: means(400, usage, 'the request is not understood'),
@@ -51,7 +51,7 @@ export const MEANINGS = {
   not_found: means(404, usage, 'there is nothing at this path'),
   method_not_allowed: means(405, usage, 'the method is not allowed here'),
   update_in_flight: means(409, locked, 'an operation is in flight'),
-  too_late: means(409, refused, 'it is too late to cancel'),
+  too_late: means(409, refused, 'nothing is in flight, or it is too late'),
   no_backup: means(404, refused, 'there is no backup executable'),
   not_managed: means(501, refused, 'this is not a managed install'),
   node_unsupported: means(501, unsupportedHost, 'this Node cannot hand over'),

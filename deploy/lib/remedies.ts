@@ -11,8 +11,9 @@ interface Remedy {
 
 export const REMEDIES: Readonly<Record<ErrorCode, Remedy>> = {
   unauthorized: {
-    cause: 'The request has no password, or another one than `dashboard.password`.',
-    fix: 'Send `Authorization: Bearer PASSWORD`, with `dashboard.password` of the service’s `config.json`.',
+    cause:
+      'The request has no password, or another one than `dashboard.password`, and no login of the application that its `authorize` allows to update.',
+    fix: 'Send `Authorization: Bearer PASSWORD`, with `dashboard.password` of the service’s `config.json`, or log in as somebody who may update.',
   },
   no_password: {
     cause: '`dashboard.password` is empty, so nobody may update this service over HTTP.',

@@ -5,7 +5,7 @@ import { startMsAfter } from '../../agent/update/rehearsal/budget.ts'
 import { UPDATE_BOUNDS } from '../../agent/words/bounds.ts'
 import type { Operation, Status } from '../../agent/words/state.ts'
 import { inTime } from '../../agent/words/in-time.ts'
-import { type Client, follow, silenceFor } from '../../deploy/host/service/client.ts'
+import { type Client, follow, silenceFor, tellsOnce } from '../../deploy/host/service/client.ts'
 import { equal, is, match, ok, rejects, withCode } from '../assert.ts'
 import { suite } from '../suite.ts'
 
@@ -37,6 +37,26 @@ test('a service that is silent for less than it may is waited for; beyond that i
   const silent = { status: async () => null } as Partial<Client> as Client
   const fault = await rejects(follow(silent, 'x', { stage: () => {}, bytes: () => {} }, 300), withCode('service_down'))
   match(fault.message, /the service has not responded for/)
+})
+
+test('a wait is told when what it is for changes; that the same lasts longer, once a minute', async () => {
+  const looks = ['"export", under way for 1s', '"export", under way for 2s', '"import", under way for 1s, and 1 more']
+  const waiting = { id: 'x', outcome: null, stage: 'verify', progress: null } as unknown as Operation
+  const shown = looks.map((why) => ({ ...waiting, waits: [{ code: 'work', says: `it waits for ${why}` }] }))
+  const answers = [...shown, { ...waiting, outcome: 'updated' }].map((operation) => ({ ...SERVING, operation }))
+  const client = { status: async () => answers.shift() ?? null } as Partial<Client> as Client
+  const notes: string[] = []
+  await follow(client, 'x', { stage: () => {}, bytes: () => {}, note: (said) => void notes.push(said) })
+  equal(notes, [`it waits for ${looks[0]}`, `it waits for ${looks[2]}`])
+
+  let at = 0
+  const told: number[] = []
+  const tell = tellsOnce(
+    () => void told.push(at),
+    () => at * 1000,
+  )
+  for (; at < 150; at++) tell(`it waits for "export", under way for ${at}s`)
+  equal(told, [0, 60, 120])
 })
 
 test('what is awaited under a limit gives what it gives, or its own fault; beyond the limit it is late, and a later fault is not heard', async () => {

@@ -59,6 +59,8 @@ const SILENCE_MS = 90_000
 const AROUND_MS = 30_000
 /** a person is told first after this time that nobody answers yet, and each time after as long again */
 const TELL_MS = 10_000
+/** how long a wait for the same work is not told again */
+const AGAIN_MS = 60_000
 /** how long the new process may take to answer after the end of an operation */
 const SETTLE_MS = 15_000
 /** when to ask the supervisor first, and how much longer to wait each time */
@@ -125,12 +127,9 @@ export function silenceFor(readyMs: number): number {
 export async function follow(client: Client, id: string, watcher: Watcher, silenceMs = SILENCE_MS): Promise<Operation> {
   const tell = tellsOfSilence(silenceMs, watcher.note)
   let stage: Shown | null = null
-  let waits: string | null = null
   let last: Operation | null = null
   let lastAnswer = performance.now()
-  const tellStarting = (said: string | null | undefined): void => {
-    if (said && said !== waits) watcher.note?.((waits = said))
-  }
+  const tellStarting = tellsOnce(watcher.note)
   for (;;) {
     const asked = client.status()
     // while clients wait for the new release, so does this question
@@ -204,6 +203,22 @@ export async function waitForInstance(
   if (why === null && found !== null) return found
   const message = `expected ${tag} to answer within ${Math.round(timeoutMs / 1000)} seconds: ${why}`
   throw lateBy('service_down', message, timeoutMs, hint === null ? {} : { hint })
+}
+
+/** Tells what is new. That the same work is under way for longer is told once a minute. */
+export function tellsOnce(
+  note?: (message: string) => void,
+  now: () => number = () => performance.now(),
+): (said: string | null | undefined) => void {
+  let told = ''
+  let againAt = 0
+  const withoutTime = (said: string) => said.replace(/, under way for \w+/, '')
+  return (said) => {
+    if (!said || said === told) return
+    if (withoutTime(said) === withoutTime(told) && now() < againAt) return
+    ;[told, againAt] = [said, now() + AGAIN_MS]
+    note?.(said)
+  }
 }
 
 /** Shows that something is still waited for: each time after twice as long. */
