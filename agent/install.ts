@@ -68,7 +68,7 @@ export {
 } from './update/own-data.ts'
 export { COPY_FOLDERS, keptCopies, removeCopies } from './update/kept-copies.ts'
 export { restoreCopies } from './update/restore-copies.ts'
-export { makeCopies, refuseAlwaysAlive, snapshotPlan } from './update/steps/dump.ts'
+export { copyWith, makeCopies, refuseAlwaysAlive, snapshotPlan } from './update/steps/dump.ts'
 export { payBeforeStart } from './update/steps/pay-copies.ts'
 export { refuseNewerSchema, snapshotFor } from './update/own-data.ts'
 export { knownRehearsal, refuseIrreversible, rehearse } from './update/rehearsal/rehearse.ts'

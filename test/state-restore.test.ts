@@ -72,7 +72,7 @@ test('a service that has begun, and has not opened its database yet, is seen: th
     const refused = await rejects(world.restore(), withCode('refused'))
     match(
       refused.message,
-      `expected ledger to be stopped while its database is exchanged, pid ${sleeper.pid} is a process`,
+      `expected ledger to be stopped while its data are exchanged, pid ${sleeper.pid} is a process`,
     )
     ok(!existsSync(markPath(world.state)))
     is(world.rows(), NOW)

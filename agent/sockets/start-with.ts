@@ -28,11 +28,11 @@ const FOR_ITSELF = 'LISTEN_PID=$$; export LISTEN_PID; exec "$0" "$@"'
 
 type Ended = (code: number | null, signal: NodeJS.Signals | null) => void
 
-/** `output`: descriptor of its log; `ended`: called with how it ends, if this process lives then. Resolves to its pid. */
+/** `output`: descriptor of its log; `env`: wins over this process's own; `ended`: called with how it ends, if this process lives then. Resolves to its pid. */
 export async function startWith(
   { file, args, cwd }: Command,
   held: readonly HeldSocket[],
-  { output, notify, ended }: { output?: number; notify?: string; ended?: Ended } = {},
+  { output, env, ended }: { output?: number; env?: NodeJS.ProcessEnv; ended?: Ended } = {},
 ): Promise<number> {
   const said = output ?? 'inherit'
   const child = spawn('/bin/sh', ['-c', FOR_ITSELF, file, ...args], {
@@ -40,7 +40,7 @@ export async function startWith(
     stdio: ['ignore', said, said, ...held.map(({ fd }) => fd)],
     env: {
       ...environmentAtStart(),
-      ...(notify === undefined ? {} : { NOTIFY_SOCKET: notify }),
+      ...env,
       LISTEN_FDS: String(held.length),
       LISTEN_FDNAMES: held.map(({ name }) => name).join(':'),
     },

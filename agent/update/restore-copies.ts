@@ -3,7 +3,7 @@
 // release begins until a person has finished it, with the same command.
 // Power cut: `update/incoming/` may stay; the next restore removes it.
 
-import { dirname, join, normalize } from 'node:path'
+import { basename, dirname, join, normalize } from 'node:path'
 import { copyName, tagOfCopy } from '../disk/copies.ts'
 import { copyFilesBy } from '../disk/copy-database.ts'
 import { exists } from '../disk/disk.ts'
@@ -61,8 +61,8 @@ async function restoreDump(what: ToRestore, left: string | null, begin: Begin): 
   try {
     await runOnData(plan.restore, path, { ...what, what: `restoring ${copy.name}` })
   } catch (cause) {
-    throw new BatonError('refused', `${reasonOf(cause)}; the data may be half of the one and half of the other`, {
-      hint: `what was there is ${aside}; no release begins until \`state restore\` has gone well, or ${owedPath(stateDirectory)} is removed by hand`,
+    throw new BatonError('refused', `${reasonOf(cause)}; whether it has changed anything, the command knows`, {
+      hint: `\`${ownCommand(`state restore ${basename(aside)}`)}\` brings back what was there; no release begins until a restore has gone well, or ${owedPath(stateDirectory)} is removed by hand`,
       cause,
     })
   }

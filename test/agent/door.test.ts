@@ -38,7 +38,7 @@ test('a supervision that keeps the sockets gives them to one process after the o
   const folder = made.path
   using keeper = openDescriptorStore(join(folder, 'notify'))
   const { listener, port } = await silent()
-  const first = await startWith(command(), spares([listener]), { notify: keeper.path })
+  const first = await startWith(command(), spares([listener]), { env: { NOTIFY_SOCKET: keeper.path } })
   await until('its socket', () => keeper.held().length === 1)
   is(keeper.isReady(), true)
   is(keeper.isReady(), false, 'said once')
@@ -46,7 +46,7 @@ test('a supervision that keeps the sockets gives them to one process after the o
   is((await ask(port, 'GET', '/', null)).status, 200)
   await killed(first)
   const waiting = ask(port, 'GET', '/', null)
-  const second = await startWith(command(), keeper.held(), { notify: keeper.path })
+  const second = await startWith(command(), keeper.held(), { env: { NOTIFY_SOCKET: keeper.path } })
   is((await waiting).status, 200, 'it waited for the next process')
   await until('its word', () => keeper.isReady())
   equal(

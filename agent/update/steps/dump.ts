@@ -178,7 +178,7 @@ export async function runOnData(
   file: string,
   { stateDirectory, plan: { timeoutMs }, what, signal }: Running,
 ): Promise<void> {
-  const env = ownEnvironment()
+  const env = await environmentOfService()
   const filled = words.map((word) =>
     word.replaceAll('{file}', () => file).replaceAll('{stateDirectory}', () => stateDirectory),
   )
@@ -214,10 +214,18 @@ export function refusedCopy(
   return blameless('refused', message, { hint })
 }
 
-/** What the service was started with, secrets of its unit's environment file among it, without what is meant for its own process. */
-function ownEnvironment(): NodeJS.ProcessEnv {
+let fromCommand: (() => Promise<NodeJS.ProcessEnv>) | null = null
+
+/** For a command of the operator's, whose own environment is a shell's: `find` resolves to what the service is started with. */
+export function copyWith(find: () => Promise<NodeJS.ProcessEnv>): void {
+  fromCommand = find
+}
+
+/** What the service was started with, secrets of its environment file among it, without what is meant for its own process. */
+async function environmentOfService(): Promise<NodeJS.ProcessEnv> {
   const own = /^(BATON_.*|NOTIFY_SOCKET|WATCHDOG_.*|NODE_OPTIONS|INVOCATION_ID|MAINPID|FDSTORE)$/
-  return Object.fromEntries(Object.entries(environmentAtStart()).filter(([name]) => !own.test(name)))
+  const all = (await fromCommand?.()) ?? environmentAtStart()
+  return Object.fromEntries(Object.entries(all).filter(([name]) => !own.test(name)))
 }
 
 /** The path of a program; null: there is none. Nothing that serves forks, and without a fork a program can only be started by its path. */

@@ -62,7 +62,7 @@ export async function payBeforeStart(stateDirectory: string): Promise<number> {
   }
 }
 
-/** Resolves to 0 once the copy is there, or if nothing could be changed. Throws if the data may be half of the one and half of the other. */
+/** Resolves to 0 once the copy is there, or if nothing could be changed. Throws if the command has failed, which may have changed them. */
 async function payRestore(
   stateDirectory: string,
   { name, plan }: { name: string; plan?: SnapshotPlan },

@@ -5,9 +5,8 @@ import { readFile } from 'node:fs/promises'
 import { BASE_ENVIRONMENT, isPassed } from '../../lib/passed.ts'
 import { trustIn } from '../../lib/trusted.ts'
 import { showUnit } from '../supervisor/systemd.ts'
-import type { Environment } from '../place/choices.ts'
-
-const FILE_MAX_BYTES = 256 * 1024
+import type { Environment, Scope } from '../place/choices.ts'
+import { ENVIRONMENT_FILE_MAX_BYTES, environmentFrom, parseEnvironmentFile } from '../place/environment-file.ts'
 
 /** `file`: the operator's environment file, read only if nobody but root can write it. */
 export async function serviceEnvironment(
@@ -19,6 +18,29 @@ export async function serviceEnvironment(
   if (!withUnit)
     return { ...BASE_ENVIRONMENT, ...passed(service, own), ...parseEnvironmentFile(await trustedText(file)) }
   return { ...BASE_ENVIRONMENT, ...(await unitEnvironment('system', service, trustedText)) }
+}
+
+/**
+ * The environment of the service for a person who is its user already: what its unit sets, or its environment file, wins over `own`. `note`:
+ * told what cannot be read.
+ */
+export async function environmentBeside(
+  {
+    service,
+    scope,
+    withUnit,
+    environmentFile,
+  }: { service: string; scope: Scope; withUnit: boolean; environmentFile: string },
+  own: NodeJS.ProcessEnv,
+  note: (line: string) => unknown,
+): Promise<NodeJS.ProcessEnv> {
+  if (!withUnit) return { ...own, ...(await environmentFrom(environmentFile, note)) }
+  const read = async (path: string) =>
+    await readFile(path, 'utf8').catch(async (cause: NodeJS.ErrnoException) => {
+      if (cause.code !== 'ENOENT') await note(`warning: ${path} cannot be read, so what it sets is missing`)
+      return ''
+    })
+  return { ...own, ...(await unitEnvironment(scope, service, read)) }
 }
 
 /** What the unit sets, drop-ins included. `read`: the text of an environment file, '' if it does not count. */
@@ -45,16 +67,6 @@ export function environmentFiles(text: string): string[] {
   return [...text.matchAll(/(\/\S+) \(ignore_errors=\w+\)/g)].map(([, path = '']) => path)
 }
 
-/** Pure: systemd.exec(5), EnvironmentFile=; continued lines are not supported. */
-export function parseEnvironmentFile(text: string): Record<string, string> {
-  const lines = text.split('\n').map((line) => line.trim())
-  return fromPairs(
-    lines
-      .filter((line) => line !== '' && !/^[#;]/.test(line))
-      .map((line) => line.replace(/^([^=]+)=(["'])(.*)\2$/, '$1=$3')),
-  )
-}
-
 function fromPairs(pairs: readonly string[]): Record<string, string> {
   const found: Record<string, string> = {}
   for (const pair of pairs) {
@@ -73,6 +85,6 @@ function passed(service: string, own: Environment): Record<string, string> {
 
 async function trustedText(path: string): Promise<string> {
   const trust = await trustIn(path)
-  if (!trust.trusted || trust.found?.isFile() !== true || trust.found.size > FILE_MAX_BYTES) return ''
+  if (!trust.trusted || trust.found?.isFile() !== true || trust.found.size > ENVIRONMENT_FILE_MAX_BYTES) return ''
   return await readFile(path, 'utf8')
 }

@@ -2,7 +2,8 @@
 // become that user for good; otherwise it is this process.
 
 import { isSea } from 'node:sea'
-import type { Receipt } from '../../../agent/install.ts'
+import { copyWith, type Receipt } from '../../../agent/install.ts'
+import { cleanEnvironment } from '../../lib/passed.ts'
 import type { Environment, Scope } from '../place/choices.ts'
 import { idOf, isRoot } from '../place/identity.ts'
 import { detachedSupervisor, detachedWords } from '../supervisor/detached.ts'
@@ -11,7 +12,7 @@ import type { Supervisor } from '../supervisor/supervisor.ts'
 import type { Outside } from '../service/outside.ts'
 import { makeSide, type Side } from '../service/side.ts'
 import { canConfine, endSlice } from './confine.ts'
-import { serviceEnvironment } from './environment.ts'
+import { environmentBeside, serviceEnvironment } from './environment.ts'
 import { openFront } from './front.ts'
 import { ownFile, ownNode } from '../place/own.ts'
 
@@ -58,6 +59,10 @@ export async function openSide(
   const unit = withUnit ? systemdSupervisor({ service, scope }) : null
   if (!(await isCrossing(owner))) {
     const supervisor = (receipt: Receipt) => unit ?? detachedSupervisor(receipt)
+    // of a unit nothing comes from the shell that has typed the command
+    const { HOME, USER, LOGNAME } = environment
+    const own = withUnit ? { ...cleanEnvironment(environment), HOME, USER, LOGNAME } : environment
+    copyWith(async () => await environmentBeside(owner, own, told.note))
     const side = makeSide({ ...told, supervisor, feedAt: (choice) => choice }, { path: ownFile() })
     return { side, confined: null, [Symbol.asyncDispose]: () => side.unlock() }
   }

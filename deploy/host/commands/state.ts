@@ -41,7 +41,10 @@ export async function stateCommand(context: Context, act: string, name: string |
       'invalid_request',
       'expected `state list`, `state restore NAME` with a name of that list, or `state clean`',
     )
-  if ((await supervisorOf(receipt, open.side).state()).active) throw runningFault(service)
+  if ((await supervisorOf(receipt, open.side).state()).active) {
+    const copies = await open.side.listState(receipt)
+    throw runningFault(service, copies.find((copy) => copy.name === name) ?? {})
+  }
   const done = await open.side.restoreCopy({ receipt, name, dryRun: flags.dryRun })
   if (flags.dryRun) {
     report.note(`the database would be put aside, and a copy of ${done.restored} put in its place`)
@@ -49,6 +52,7 @@ export async function stateCommand(context: Context, act: string, name: string |
   }
   return report.result({ ...NOTHING, ...done, outcome: 'restored' }, [
     `${done.restored} is the database now`,
-    ...(done.aside === null ? [] : [`the former database is ${done.aside}`]),
+    // taking back what a failed restore has put aside puts nothing aside again
+    ...(done.aside === null || done.aside === done.restored ? [] : [`the former database is ${done.aside}`]),
   ])
 }

@@ -4,7 +4,7 @@
 // Must hold: root runs no line of the application. It starts a process that has become the service's user, gives it nothing of its own
 // environment but the terminal's kind, and no terminal that it controls.
 
-import { access, constants, readFile } from 'node:fs/promises'
+import { access, constants } from 'node:fs/promises'
 import { dirname } from 'node:path'
 import { isatty } from 'node:tty'
 import {
@@ -20,8 +20,9 @@ import { printError, printLine } from '../../lib/printer.ts'
 import { run, runInPlace } from '../../lib/shell.ts'
 import { END_SIGNALS } from '../../lib/signals.ts'
 import { canConfine, confineWord } from '../boundary/confine.ts'
-import { serviceEnvironment, unitEnvironment } from '../boundary/environment.ts'
+import { environmentBeside, serviceEnvironment } from '../boundary/environment.ts'
 import { isCrossing } from '../boundary/open.ts'
+import { environmentFileFor } from '../place/environment-file.ts'
 import { idOf, isRoot } from '../place/identity.ts'
 import { layoutOfReceipt } from '../place/layout.ts'
 import { serviceUnit } from '../place/unit.ts'
@@ -56,7 +57,7 @@ async function runIn(receipt: Receipt, argv: readonly string[]): Promise<number>
   const options = {
     cwd: stateDirectory,
     env: {
-      ...(crossing ? await environmentFromRoot(receipt) : { ...process.env, ...(await environmentOfUnit(receipt)) }),
+      ...(crossing ? await environmentFromRoot(receipt) : await environmentOfUser(receipt)),
       ...own,
     },
     // a session of its own: what is no longer root's cannot type into root's terminal
@@ -92,21 +93,14 @@ async function assertReads({ user, configPath, service }: Receipt, argv: readonl
 }
 
 async function environmentFromRoot(receipt: Receipt): Promise<NodeJS.ProcessEnv> {
-  const { environmentFile } = layoutOfReceipt(receipt, personOf(process.env))
   const isUnit = receipt.supervisor !== 'none'
   const { TERM } = process.env
-  const found = await serviceEnvironment(receipt.service, isUnit, environmentFile, process.env)
+  const found = await serviceEnvironment(receipt.service, isUnit, environmentFileFor(receipt), process.env)
   return { ...found, USER: receipt.user, LOGNAME: receipt.user, ...(TERM === undefined ? {} : { TERM }) }
 }
 
-/** What the unit sets, drop-ins and environment files included, for a person who is the service's user already. */
-async function environmentOfUnit({ supervisor, scope, service }: Receipt): Promise<Record<string, string>> {
-  if (supervisor === 'none') return {}
-  return await unitEnvironment(scope, service, async (path) =>
-    readFile(path, 'utf8').catch((cause: NodeJS.ErrnoException) => {
-      if (cause.code !== 'ENOENT')
-        printLine(`warning: ${path} cannot be read, so what it sets is missing`, process.stderr)
-      return ''
-    }),
-  )
+async function environmentOfUser(receipt: Receipt): Promise<NodeJS.ProcessEnv> {
+  const { service, scope, supervisor } = receipt
+  const owner = { service, scope, withUnit: supervisor !== 'none', environmentFile: environmentFileFor(receipt) }
+  return await environmentBeside(owner, process.env, (line) => printLine(line, process.stderr))
 }

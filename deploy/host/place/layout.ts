@@ -6,6 +6,7 @@ import { BatonError, parsedJson, type UnitWishes, wishesOf } from '../../../agen
 import { unitFolderFor } from '../../lib/systemctl.ts'
 import { xdgFolder } from '../../lib/xdg.ts'
 import type { Choices, Environment, Scope } from './choices.ts'
+import { environmentFileFor } from './environment-file.ts'
 
 export interface Layout {
   service: string
@@ -103,7 +104,7 @@ function systemPlaces(service: string) {
     configDirectory: join('/etc', service),
     stateDirectory: join('/var/lib', service),
     units: '/etc/systemd/system',
-    environmentFile: join('/etc/default', service),
+    environmentFile: environmentFileFor({ scope: 'system', service, configPath: '' }),
   }
 }
 
@@ -118,7 +119,7 @@ export function userPlaces(service: string, person: Person) {
     configDirectory: join(config, service),
     stateDirectory: join(xdgFolder('XDG_STATE_HOME', person), service),
     units: unitFolderFor('user', person),
-    environmentFile: join(config, service, 'environment'),
+    environmentFile: environmentFileFor({ scope: 'user', service, configPath: join(config, service, 'config.json') }),
   }
 }
 
@@ -137,7 +138,9 @@ export function layoutOfReceipt(receipt: Receipt, person: Person): Layout {
   }
   const layout = layoutOf(service, choices, person)
   const asks = acceptedIn(receipt)
-  return { ...layout, configPath, configDirectory: dirname(configPath), user, asks, node: receipt.node ?? null }
+  const environmentFile = environmentFileFor(receipt)
+  const own = { configPath, configDirectory: dirname(configPath), environmentFile }
+  return { ...layout, ...own, user, asks, node: receipt.node ?? null }
 }
 
 /** What the operator has confirmed before; null: nothing. */

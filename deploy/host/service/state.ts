@@ -56,7 +56,7 @@ export async function restoreCopy(
   const answer = await connect(await readAccess(configPath))
     .status()
     .catch(() => 'somebody')
-  if (answer !== null) throw runningFault(service)
+  if (answer !== null) throw runningFault(service, copy)
   const restored = join(COPY_FOLDERS[copy.kind](stateDirectory), name)
   if (dryRun) return { aside: null, restored }
   await using _lock = await takeLock(makeDisk(), stateDirectory, 'state restore')
@@ -77,7 +77,7 @@ async function restoreOther(receipt: Receipt, copy: StateCopy, tag: string): Pro
   }
   const refuse = async () => {
     const pid = await processOf(configPath)
-    if (pid !== null) throw runningFault(service, `, pid ${pid} is a process of it`)
+    if (pid !== null) throw runningFault(service, copy, `, pid ${pid} is a process of it`)
   }
   return await restoreCopies({ disk: makeDisk(), stateDirectory, tag, executable, plan, copy, refuse })
 }
@@ -118,7 +118,7 @@ export async function cleanState(
 /** Throws refused if the service has begun, or if somebody else has the database open. */
 async function refuseOthers({ service, configPath }: Receipt, database: string): Promise<void> {
   const pid = await processOf(configPath)
-  if (pid !== null) throw runningFault(service, `, pid ${pid} is a process of it`)
+  if (pid !== null) throw runningFault(service, {}, `, pid ${pid} is a process of it`)
   const holder = await foreignHolder(database)
   if (holder === null) return
   throw new BatonError('refused', `expected nobody to have ${database} open while it is exchanged, ${holder} has`, {
@@ -138,9 +138,10 @@ async function processOf(configPath: string): Promise<string | null> {
   return null
 }
 
-/** The database is exchanged only while nobody has it open. */
-export function runningFault(service: string, found = ''): BatonError {
-  return new BatonError('refused', `expected ${service} to be stopped while its database is exchanged${found}`, {
-    hint: `\`${ownCommand('stop')}\` first; \`${ownCommand('rollback --restore-state')}\` needs no stop`,
+/** The data are exchanged only while nobody works on them. A rollback can do so only with SQLite's. */
+export function runningFault(service: string, { of }: Pick<StateCopy, 'of'>, found = ''): BatonError {
+  const more = of === undefined ? `; \`${ownCommand('rollback --restore-state')}\` needs no stop` : ''
+  return new BatonError('refused', `expected ${service} to be stopped while its data are exchanged${found}`, {
+    hint: `\`${ownCommand('stop')}\` first${more}`,
   })
 }

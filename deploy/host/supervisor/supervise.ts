@@ -19,6 +19,7 @@ import {
   startWith,
   WAITING_MAX_MS,
 } from '../../../agent/install.ts'
+import { environmentFileFor, environmentFrom } from '../place/environment-file.ts'
 import { type Crashes, type End, forgetCrashes, saidSince } from './crashes.ts'
 import { endOne, endService, servicePids } from './processes.ts'
 import { type Process, rotateLog, runFilesOf, sizeOf, writeRunFile } from './run-files.ts'
@@ -54,8 +55,7 @@ export async function supervise(receipt: Receipt, burst = BURST): Promise<number
     Object.assign(crashes, change)
     await writeRunFile(files.crashes, { crashes, isGivenUp }).catch(() => {}) // a full disk
   }
-  const note = (line: string) =>
-    writeFile(files.log, `${new Date().toISOString()} baton: ${line}\n`, { flag: 'a', mode: 0o600 })
+  const note = async (line: string) => await writeNote(files.log, line)
   using keeper = await keeperAt(files.notify, note)
   try {
     for (let restarts = 0; ; restarts++) {
@@ -93,6 +93,10 @@ export async function supervise(receipt: Receipt, burst = BURST): Promise<number
   } finally {
     await rm(files.pidFile, { force: true })
   }
+}
+
+async function writeNote(log: string, line: string): Promise<void> {
+  await writeFile(log, `${new Date().toISOString()} baton: ${line}\n`, { flag: 'a', mode: 0o600 })
 }
 
 /** Ends the service on purpose; clients wait for the next process, in the queues of the sockets. */
@@ -178,10 +182,10 @@ async function startService(
   const output = openSync(log, 'a', 0o600)
   try {
     const command = { file: receipt.executable, args: ['serve', '--config', receipt.configPath] }
-    const notify = keeper === null ? {} : { notify: keeper.path }
+    const set = await environmentFrom(environmentFileFor(receipt), (line) => writeNote(log, line))
     const pid = await startWith({ ...command, cwd: receipt.stateDirectory }, keeper?.held() ?? [], {
       output,
-      ...notify,
+      env: { ...set, ...(keeper === null ? {} : { NOTIFY_SOCKET: keeper.path }) },
       ended: (code, signal) => resolve({ code, signal }),
     })
     return { pid, startTime: startTimeOf(pid), end: promise }
