@@ -13,6 +13,7 @@ import { switchFailure } from '../agent/handover/give/trial.ts'
 import { killsIn, memoryEventsOf, memoryKills } from '../agent/sockets/memory.ts'
 import { rescue } from '../agent/update/rescue.ts'
 import { hindranceOf, isBlameless, KILLED_FOR_MEMORY, KNOWS_NO_SWITCH } from '../agent/words/blame.ts'
+import { withoutWords } from '../agent/words/wrote.ts'
 import type { Operation, VersionReport } from '../agent/words/state.ts'
 import { equal, is, match, ok } from './assert.ts'
 import { journalOf, processesBelow, until } from './fixtures/evidence.ts'
@@ -63,6 +64,8 @@ test('a switch that failed for want of something says so, and is not held agains
     const failure = await switchFailure('restart_failed', 'v1.1.0', how, new Error(how), child)
     is(isBlameless(failure), lack !== null, `${how}, ${said}`)
     if (lack !== null) match(failure.message, new RegExp(`${lack}, which is not held against v1\\.1\\.0$`))
+    const why = lack === null ? '' : `; ${lack}, which is not held against v1.1.0`
+    is(withoutWords(failure.message), `v1.1.0 did not take over: ${how}${why}`, 'and in a list without its words')
   }
 })
 

@@ -2,7 +2,7 @@
 // does it, so no service knows another one, and none needs to be of the same release of Baton.
 // Must hold: `upgrade` moves one after the other, and none after the first that does not end well.
 
-import { BatonError, type ErrorCode, EXIT, type OperationReport, reasonOf } from '../../../agent/words.ts'
+import { BatonError, type ErrorCode, EXIT, type OperationReport, reasonOf, withoutWords } from '../../../agent/words.ts'
 import { recordOf } from '../../lib/agent-answer.ts'
 import { printError } from '../../lib/printer.ts'
 import { END_SIGNALS, onSignals } from '../../lib/signals.ts'
@@ -203,7 +203,7 @@ export function statusLines(rows: readonly ServiceRow[]): string[] {
   ])
   const more = rows.flatMap(({ service, problem, waits }) => [
     ...(problem === null ? [] : [`${service}: ${problem}`]),
-    ...waits.map((says) => `${service}: ${says}`),
+    ...waits.map((says) => `${service}: ${withoutWords(says)}`),
   ])
   return [...tableOf([['service', 'version', 'health', 'latest', 'last', 'next'], ...cells]), ...more]
 }

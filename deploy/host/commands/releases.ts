@@ -1,5 +1,6 @@
 // `releases`: what the feed has, newest first, and what is known of each here. Changes nothing.
 
+import { withoutWords } from '../../../agent/words.ts'
 import { formatBytes } from '../../lib/progress.ts'
 import type { ListedRelease } from '../service/releases.ts'
 import { type Context, locate, sideOf } from './context.ts'
@@ -20,7 +21,7 @@ function lineOf(release: ListedRelease): string {
   const marks = [
     here,
     isBackup ? 'backup' : '',
-    bad === null ? '' : `bad: ${bad.why} (${bad.at})`,
+    bad === null ? '' : `bad: ${withoutWords(bad.why)} (${bad.at})`,
     yanked === null ? '' : `yanked: ${yanked}`,
     unusable === null ? '' : `cannot be used: ${unusable}`,
     isOffered ? '' : 'not in the feed',

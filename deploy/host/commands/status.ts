@@ -13,6 +13,7 @@ import {
   type Operation,
   type OperationReport,
   reportOf,
+  withoutWords,
 } from '../../../agent/words.ts'
 import { installedTag, ownCommand } from '../../../agent/install.ts'
 import { formatPause } from '../../lib/switch.ts'
@@ -82,9 +83,16 @@ function linesOf({ service, look, supervisor, state, commandTag, stateDirectory 
     `state      ${stateDirectory}`,
     ...trustLines(look.trust),
     ...(operation === null ? [] : [`last       ${lastLine(operation)}`]),
-    ...(!operation?.stateMoved || operation.error !== null ? [] : [`data       ${formatLeft(operation.stateMoved)}`]),
+    ...dataLines(operation),
     ...(operation?.trial === undefined ? [] : [`trial      ${formatRehearsal(operation.trial)}`]),
   ]
+}
+
+/** Where the rows lie, unless the line before says it. */
+function dataLines(operation: Look['operation']): string[] {
+  if (!operation?.stateMoved) return []
+  const left = formatLeft(operation.stateMoved)
+  return lastLine(operation).includes(left) ? [] : [`data       ${left}`]
 }
 
 function crashLines({ crashes, word }: SupervisorState, logCommand: string): string[] {
@@ -101,15 +109,15 @@ export function scheduleLines(schedule: ScheduleReport | null): string[] {
   const isAsked = waits.some(({ says }) => says === now.says)
   return [
     ...since.toReversed().map((deed) => `automatic  ${deedLine(deed)}`),
-    `automatic  ${policy.says}${isAsked ? '' : `; ${now.says}`}${next === null ? '' : `; next ${next.replace(/:00Z$/, 'Z')}`}`,
-    ...waits.map(({ says }) => `for you    ${says}`),
+    `automatic  ${policy.says}${isAsked ? '' : `; ${withoutWords(now.says)}`}${next === null ? '' : `; next ${next.replace(/:00Z$/, 'Z')}`}`,
+    ...waits.map(({ says }) => `for you    ${withoutWords(says)}`),
   ]
 }
 
 function deedLine({ from, to, outcome, at, pauseMs, error }: OwnDeed): string {
   const waited = formatPause({ pauseMs }) ?? 'nobody had to wait'
   const what = `${from} to ${to ?? 'the latest release'}: ${outcome} at ${at}`
-  return error === null ? `${what}, ${waited}` : `${what} (${error.message})`
+  return error === null ? `${what}, ${waited}` : `${what} (${withoutWords(error.message)})`
 }
 
 function switchLine({ order, expectedMs }: NextSwitch): string {
@@ -136,7 +144,7 @@ function offerLines(
     ...(beyond === null ? [] : [`then       ${beyond.tag}, which takes only hosts from ${beyond.from} on`]),
     ...(latest === null || problem === null ? [] : [`problem    ${problem.message}`]),
     ...trust.yanked.filter(isNews).map(({ tag, why }) => `yanked     ${tag}: ${why}`),
-    ...skipped.map(({ tag, why, at }) => `bad        ${tag}: ${why} (${at}); naming it tries it again`),
+    ...skipped.map(({ tag, why, at }) => `bad        ${tag}: ${withoutWords(why)} (${at}); naming it tries it again`),
   ]
 }
 
@@ -158,5 +166,5 @@ function lastLine({
   }
   const pause = formatPause(handover ?? {})
   const at = `${finishedAt === null ? '' : ` at ${finishedAt}`}${pause === null ? '' : `, ${pause}`}`
-  return `${what}: ${outcome}${at}${error === null ? '' : ` (${error.message})`}`
+  return `${what}: ${outcome}${at}${error === null ? '' : ` (${withoutWords(error.message)})`}`
 }

@@ -30,6 +30,7 @@ import {
   reportOf,
   type Status,
   stillBad,
+  withoutWords,
   durationText,
 } from '../../../agent/words.ts'
 import { tellsOfRefusal } from '../../lib/refusal.ts'
@@ -118,7 +119,7 @@ export async function tellOfSkipped(
   const newer = (await badOf(receipt)).filter((entry) => compareTags(entry.tag, from) > 0)
   for (const bad of newer)
     outside.note(
-      `${bad.tag} is newer, but failed here at ${bad.at}: ${bad.reason}; \`${ownCommand(`upgrade ${bad.tag}`)}\` tries it again`,
+      `${bad.tag} is newer, but failed here at ${bad.at}: ${withoutWords(bad.reason)}; \`${ownCommand(`upgrade ${bad.tag}`)}\` tries it again`,
     )
   return [...new Set(newer.map((one) => one.tag))]
 }

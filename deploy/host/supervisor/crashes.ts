@@ -13,7 +13,7 @@ import {
   shape,
   textLike,
 } from '../../../agent/install.ts'
-import { parsedJson } from '../../../agent/words.ts'
+import { afterItWrote, parsedJson } from '../../../agent/words.ts'
 
 export interface Crashes {
   /** since a person, or a command, has started the service */
@@ -48,8 +48,7 @@ export function formatCrashes({ count, at, code, signal, said }: Crashes): strin
   const end = code !== null ? ` with exit code ${code}` : signal !== null ? ` by ${signal}` : ''
   const times = count === 1 ? 'once' : `${count} times`
   const last = at === null && end === '' ? '' : `, the last time${at === null ? '' : ` at ${at}`}${end}`
-  const wrote = said === null ? '' : `, after it wrote: ${said}`
-  return `it has ended by itself ${times} since it was started${last}${wrote}`
+  return `it has ended by itself ${times} since it was started${last}${afterItWrote(said)}`
 }
 
 interface Seen {

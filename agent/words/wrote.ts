@@ -1,0 +1,11 @@
+// What a process wrote last, as the end of a message about its failure, and the message without it. Pure.
+
+/** `said`: one line, see `said.ts`; null: it wrote nothing. */
+export function afterItWrote(said: string | null): string {
+  return said === null ? '' : `, after it wrote: ${said}`
+}
+
+/** For one line among others: what has happened, and why it is not held against the release. The whole message is in the journal. */
+export function withoutWords(message: string): string {
+  return message.replace(/, (?:after it wrote: |saying ").*?(; [^;|]*, which is not held against \S+|$)/s, '$1')
+}
