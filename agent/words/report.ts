@@ -3,7 +3,18 @@
 import type { Rehearsal } from './rehearsal.ts'
 import type { HandoverReport, Operation, StartProgress, StateMoved, OnProbation } from './state.ts'
 
-type OfOperation = 'id' | 'kind' | 'from' | 'to' | 'outcome' | 'error' | 'durations' | 'bytes' | 'copies' | 'by'
+type OfOperation =
+  | 'id'
+  | 'kind'
+  | 'from'
+  | 'to'
+  | 'outcome'
+  | 'error'
+  | 'durations'
+  | 'bytes'
+  | 'copies'
+  | 'cutWork'
+  | 'by'
 
 /** `reportOf` makes it. */
 export interface OperationReport extends Pick<Operation, OfOperation>, Omit<HandoverReport, 'switchMs' | 'pauseMs'> {
@@ -21,13 +32,13 @@ export interface OperationReport extends Pick<Operation, OfOperation>, Omit<Hand
 
 /** Pure. `probation`: the current one, see `Status`. */
 export function reportOf(operation: Operation, probation: OnProbation | null = null): OperationReport {
-  const { id, kind, from, to, outcome, error, durations, bytes, handover, by, copies } = operation
+  const { id, kind, from, to, outcome, error, durations, bytes, handover, by, copies, cutWork } = operation
   const { trial = null, stateMoved = null } = operation
   const { switchMs = null, pauseMs = null, ...counts } = handover ?? { ...NO_HANDOVER, switchMs: null }
   const probationUntil = outcome === null ? (probation?.until ?? null) : null
   const what = { id, kind, from, to, outcome, error, durations, bytes }
   const known = { ...what, ...counts, switchMs, pauseMs, trial, stateMoved, probationUntil }
-  return { ...known, ...(copies === undefined ? {} : { copies }), ...(by === undefined ? {} : { by }) }
+  return { ...known, ...(copies && { copies }), ...(cutWork && { cutWork }), ...(by && { by }) }
 }
 
 export const NO_HANDOVER: Readonly<HandoverReport> = {

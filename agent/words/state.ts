@@ -128,6 +128,8 @@ export interface Operation {
   stateMoved?: StateMoved
   /** copies of data that are not in SQLite, which it has made in `update/snapshots/`; absent: none */
   copies?: MadeCopy[]
+  /** the reasons of the application's work, at most 20, that it waited for no longer: it ends with its process; absent: none */
+  cutWork?: string[]
   /** the service began it by itself, by its operator's rules; absent: a person asked for it */
   by?: 'schedule'
 }

@@ -9,6 +9,8 @@ import type { Operation } from '../../words/state.ts'
 import type { Work, Works } from '../works.ts'
 
 const LOOK_MS = 50
+/** how much of the work that a switch has ended is named in its operation */
+const NAMED_MAX = 20
 /** an automatic update that has given up this often ends the work the next time */
 const GIVES_UP_MAX = 5
 
@@ -36,6 +38,7 @@ export async function restFirst(options: RestOptions, operation: Operation, sign
         throw blameless('busy', `${what}: did not end within ${durationText(busyMaxMs)} (\`busyMax\`)`)
       if (isLate || isNow()) {
         warn(`the switch ends work of the application: ${what}`)
+        operation.cutWork = left.slice(0, NAMED_MAX).map(({ reason }) => reason)
         return works.giveUp()
       }
       operation.waits = [{ code: 'work', says: `it waits for ${what}`, count: left.length, why: what }]

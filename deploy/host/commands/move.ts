@@ -81,6 +81,7 @@ async function move(context: Context, request: Operate): Promise<number> {
     ...rehearsalLines(operation?.trial ?? null),
     ...dataLines(operation?.stateMoved ?? null),
     ...copyLines(receipt.stateDirectory, operation?.copies ?? []),
+    ...(operation?.cutWork ?? []).map((reason) => `it has ended the work ${JSON.stringify(reason)}`),
   ])
 }
 
