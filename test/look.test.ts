@@ -219,6 +219,12 @@ test('a release that can be switched says in one line how long its clients waite
   match(warnings.join(), 'after a switch the process sleep of before was left')
 })
 
+test('a SIGTERM handler that does not end the process is why clients waited, and a warning', async () => {
+  await using it = await built(`${AUTO}process.on('SIGTERM', () => server.close())\n${SERVE}`, { onStop: 'SIGTERM' })
+  const { warnings } = await tryOut(it.project, it.path)
+  match(warnings.join(), 'its SIGTERM handler did not end the process within 10s, and each update waits that long')
+})
+
 test('what listens in a worker thread is named: alone it is why no agent answers, beside the main thread it is a warning', async () => {
   const inWorker = (text: string) => `import { isMainThread, Worker } from 'node:worker_threads'
     import { createServer } from 'node:http'

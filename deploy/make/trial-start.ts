@@ -212,14 +212,23 @@ async function makeManaged(
 }
 
 async function switchOnce(
-  { healthPath }: Project,
+  { healthPath, onStop }: Project,
   { port, password, state }: TrialInstall,
   seen: { started: Started; protocol: Protocol; startMs: number; ports: readonly number[] },
 ): Promise<Switched> {
   if (!CAN_SWITCH) return { words: 'no switch was tried: only Linux shows what comes of it', warnings: [] }
   const { started, ...rest } = seen
   const path = healthPath ?? '/'
-  return await trySwitch({ ...rest, port, password, state, path, mustBeWell: healthPath !== null, said: started.said })
+  return await trySwitch({
+    ...rest,
+    port,
+    password,
+    state,
+    path,
+    mustBeWell: healthPath !== null,
+    onStop,
+    said: started.said,
+  })
 }
 
 /** The first good answer. */

@@ -27,6 +27,7 @@ export interface SwitchTrial {
   ports: readonly number[]
   /** milliseconds from its start to its first good answer */
   startMs: number
+  onStop: 'SIGTERM' | null
   /** the end of its output */
   said(): string
 }
@@ -81,6 +82,7 @@ export async function trySwitch(trial: SwitchTrial): Promise<Switched> {
   return {
     words: `one switch, to itself: ${waited}`,
     warnings: [
+      ...hungIn(trial),
       ...(pauseMs === undefined || pauseMs <= MAX_PAUSE_MS
         ? []
         : [
@@ -95,6 +97,17 @@ export async function trySwitch(trial: SwitchTrial): Promise<Switched> {
       ),
     ],
   }
+}
+
+/** What the agent has logged of an `onStop` that did not end in time. */
+function hungIn({ onStop, said }: SwitchTrial): string[] {
+  const [, ms] = /the author's onStop: expected it to settle within (\d+) ms/.exec(said()) ?? []
+  if (ms === undefined) return []
+  const [what, so] =
+    onStop === null
+      ? ['`onStop` did not end', 'have it end, whatever is left']
+      : ['SIGTERM handler did not end the process', 'end it with `process.exit()`, return a promise, or use `onStop()`']
+  return [`its ${what} within ${durationText(Number(ms))}, and each update waits that long: ${so}`]
 }
 
 function failed(trial: SwitchTrial, what: string): BatonError {
