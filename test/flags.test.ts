@@ -86,14 +86,15 @@ test('a release loads first what `--require` and `--import` name, in workers and
     nodeFlags: ['--import=./instrument.mjs', '--require=./first.cjs'],
     before: [['migrate.js', '{port}']],
   }
-  const check = { environment: { SECRET: 'of-the-check-alone' } }
-  await writeFile(join(folder, 'baton.config.json'), JSON.stringify({ check }))
-  const project = parseProject({ service: 'shop', entry: 'server.js', healthPath: '/', ...config, check }, folder)
+  const environment = { SECRET: 'of-the-try-alone' }
+  await writeFile(join(folder, 'baton.config.json'), JSON.stringify({ try: { environment } }))
+  const given = { service: 'shop', entry: 'server.js', healthPath: '/', ...config, try: { environment } }
+  const project = parseProject(given, folder)
   const { warnings, directory, contents } = await buildQuietly({ project, out: join(room.path, 'out'), trial: true })
   equal([warnings, contents?.largest], [[], [{ path: 'data/', sizeBytes: 2e6 }]])
   const executable = join(room.path, 'shop')
   const bytes = zstdDecompressSync(await readFile(join(directory, `${assetName('shop')}.zst`)))
-  is(bytes.includes('of-the-check-alone'), false)
+  is(bytes.includes('of-the-try-alone'), false)
   await writeFile(executable, bytes, { mode: 0o755 })
   const [state, configPath, port] = [join(room.path, 'state'), join(room.path, 'config.json'), await freePort()]
   await mkdir(state)

@@ -182,10 +182,8 @@ test('folders are copied and taken back as a set; what was there is put aside; a
   is(command('stop').status, 0)
   await writeFile(owedPath(stateDirectory), JSON.stringify({ owes: 'restore', name, aside: null }))
   const early = command('start')
-  match(
-    `${early.stdout}${early.stderr}${await it.home.output()}`,
-    new RegExp(`the restore of ${name} was not finished`),
-  )
+  const says = `the restore of ${name} was not finished`
+  await until(says, async () => `${early.stdout}${early.stderr}${await it.home.output()}`.includes(says))
   command('stop')
   await rm(owedPath(stateDirectory))
   const restored = command('state', 'restore', name)
