@@ -132,20 +132,26 @@ for (const kind of ['postgresql', 'mariadb'] satisfies Kind[]) {
       const [config = '{}', operators = '{}'] = blocks('json')
       ok(scratchOf((JSON.parse(operators) as { update: { scratch: unknown } }).update.scratch))
       await using server = await databaseServer(kind)
-      const { environment } = server
+      const environment = { ...server.environment, PGDATABASE: 'shop' }
       await using it = await stranger({ text: shop(server), config: JSON.parse(config) as object, environment })
+      // the command finds the server by this file alone, as the page says
+      const lines = Object.entries(environment).map(([name, value]) => `${name}=${value}\n`)
+      await writeFile(join(it.home.configPath, '../environment'), lines.join(''), { mode: 0o600 })
       await it.release('v1.1.0', shop(server))
       await it.ask('POST', '/1')
       const { copies = [], error } = await it.operate('/admin/update', { tag: 'v1.1.0' })
       equal([copies.length, error], [2, null])
       await it.ask('POST', '/2')
+      await server.sql('CREATE TABLE later (n INT REFERENCES notes)')
+      await server.sql('INSERT INTO later (n) VALUES (2)')
       const [dump = ''] = copies.map(({ name }) => name).filter((name) => name.startsWith('dump'))
       const [commands = ''] = blocks('sh')
       const script = `shop() { ${it.home.executable} "$@"; }\n${commands.replaceAll(/dump\.v\S+/g, dump)}`
-      const env = { ...process.env, ...environment, BATON_NODE: process.execPath }
+      const env = { ...process.env, BATON_NODE: process.execPath }
       const { stdout } = await run('sh', ['-eu', '-c', script], { env })
       match(stdout, new RegExp(`${dump} is the database now`))
       is(await server.sql('SELECT n FROM notes'), '1')
+      is(await server.sql("SELECT to_regclass('later') IS NULL"), 't', 'a table of the new release is gone')
     })
   }
 
