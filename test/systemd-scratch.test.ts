@@ -24,7 +24,8 @@ const SNAPSHOT = {
   check: [program('pg_restore'), '--list', '{file}'],
 }
 const SCRATCH = {
-  restore: [program('pg_restore'), '--clean', '--if-exists', '--dbname=scratch', '{file}'],
+  // which database, only its environment says
+  restore: ['sh', '-c', `${program('pg_restore')} --clean --if-exists --dbname="$PGDATABASE" "$0"`, '{file}'],
   environment: { PGHOST: SOCKETS, PGUSER: 'keeper', PGDATABASE: 'scratch' },
 }
 const UPDATE = { probation: '1s', quietTimeout: '500ms', trial: 'auto' }

@@ -88,7 +88,7 @@ export const SCRATCH = {
       type: 'object',
       additionalProperties: { type: 'string', maxLength: 4096 },
       propertyNames: { pattern: '^(?!BATON_)[A-Za-z_][A-Za-z0-9_]*$', form: 'names of variables' },
-      description: 'what a release on trial is given, such as `{"DATABASE_URL": "postgres:///scratch"}`',
+      description: 'what a release on trial and `restore` are given, such as `{"DATABASE_URL": "postgres:///scratch"}`',
     },
   },
   required: ['restore', 'environment'],

@@ -67,7 +67,9 @@ async function fill(
   const file = join(folder, made?.name ?? '')
   const { stateDirectory, disk } = install
   try {
-    await runOnData(scratch.restore, file, { stateDirectory, plan, what: 'restoring into the scratch database' })
+    // its own addresses win: a command that names no database must not take the service's
+    const { restore, environment } = scratch
+    await runOnData(restore, file, { stateDirectory, plan, environment, what: 'restoring into the scratch database' })
     return null
   } catch (cause) {
     return reasonOf(cause)

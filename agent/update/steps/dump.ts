@@ -169,6 +169,8 @@ interface Running {
   plan: Pick<SnapshotPlan, 'timeoutMs'>
   /** for a message: `copying the data` */
   what: string
+  /** over the service's */
+  environment?: Readonly<Record<string, string>>
   signal?: AbortSignal
 }
 
@@ -176,9 +178,9 @@ interface Running {
 export async function runOnData(
   words: readonly string[],
   file: string,
-  { stateDirectory, plan: { timeoutMs }, what, signal }: Running,
+  { stateDirectory, plan: { timeoutMs }, what, environment = {}, signal }: Running,
 ): Promise<void> {
-  const env = await environmentOfService()
+  const env = { ...(await environmentOfService()), ...environment }
   const filled = words.map((word) =>
     word.replaceAll('{file}', () => file).replaceAll('{stateDirectory}', () => stateDirectory),
   )
