@@ -1,0 +1,4 @@
+import { version } from './version.js'
+import './later.css'
+
+export const text = `more of ${version}`
