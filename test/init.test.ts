@@ -285,6 +285,19 @@ test('a server that a package brings gets a file around it, and its arguments ar
   }
 })
 
+test('what a framework’s own command is given is none of the server’s: `next start` leaves the operator the word `start`', async () => {
+  for (const [name, bin] of [
+    ['next', 'next'],
+    ['@nestjs/core', 'nest'],
+  ] as const) {
+    const scripts = { build: `${bin} build`, start: `${bin} start --port 4000` }
+    await using site = await packageWith({ dependencies: { [name]: '1.0.0' }, scripts })
+    await site.write(`node_modules/${name}/package.json`, `{ "bin": { "${bin}": "./cli.js" } }`)
+    const { args, words } = detect(site.path)
+    equal([args, words], [[], []], name)
+  }
+})
+
 test('what forks workers of node:cluster is named: in a package whose command the start script runs, until its inner module is loaded', async () => {
   await using wiki = await packageWith({ dependencies: { 'wiki-server': '1.0.0' }, scripts: { start: 'wiki-server' } })
   const inside = (path: string, text: string) => wiki.write(`node_modules/wiki-server/${path}`, text)

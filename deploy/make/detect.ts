@@ -135,7 +135,7 @@ export function detect(folder: string): Detected {
   const entry = ours ?? (typeof started === 'string' ? started : null)
   const source = ours !== null || entry === null ? null : sourceOf(folder, entry)
   const flags = startCommands(folder, manifest.scripts ?? {})[0]?.flags ?? []
-  const { args, lostArgs } = givenIn(folder, manifest)
+  const { args, lostArgs } = givenIn(folder, manifest, framework)
   const build = buildOf(folder, manifest, framework, made ?? entry)
   const start = restOf(folder, manifest, { framework, made, brought, entry, build })
   const release = {
@@ -258,10 +258,11 @@ export function broughtBy(folder: string, name: string | null, file: string): Br
   }
 }
 
-/** By the start script, if it runs `node` or a command of a package, and not a tool such as `tsx`. */
-function givenIn(folder: string, manifest: Manifest): ScriptWords {
+/** By the start script, if it runs `node` or a command of a package, and not a tool such as `tsx`: what `next start` is given, no server gets. */
+function givenIn(folder: string, manifest: Manifest, framework: Framework): ScriptWords {
   const { scripts = {} } = manifest
-  const command = commandOf(folder, manifest) === null ? null : readOtherCommand(chosenStart(scripts)?.command ?? '')
+  const isTool = framework === 'next' || framework === 'nest' || commandOf(folder, manifest) === null
+  const command = isTool ? null : readOtherCommand(chosenStart(scripts)?.command ?? '')
   return startCommands(folder, scripts)[0] ?? command ?? { args: [], lostArgs: [] }
 }
 
