@@ -1,6 +1,6 @@
-// @deadlineMs 900000
-// A page that was open before an update of a real application: one of Vite's, whose server answers every path by the page, and in the long
-// form one of Next.js, standalone. What may be sent, and what may not, is in old-pages.test.ts.
+// @long @deadlineMs 900000
+// A page that was open before an update of a real application: one of Vite's, whose server answers every path by the page, and one of
+// Next.js, standalone. What may be sent, and what may not, is in old-pages.test.ts.
 
 import { type Bundler, openOver } from './apps/open-page.ts'
 import { equal, is, ok } from './assert.ts'
@@ -13,8 +13,7 @@ const test = suite('open pages', { timeoutMs: 600_000, skip: NO_BROWSER })
 const APPS: Record<Bundler, string> = { vite: 'dist/assets', next: '.next/static' }
 
 for (const [app, assets] of Object.entries(APPS) as [Bundler, string][]) {
-  const register = app === 'next' ? test.long : test
-  register(`${app}: a page of v1.0.0 gets its chunks after the update to v1.1.0, and nothing else`, async () => {
+  test(`${app}: a page of v1.0.0 gets its chunks after the update to v1.1.0, and nothing else`, async () => {
     const seen = await openOver(app, await packedKit(), (line) => void process.stderr.write(`  ${line}\n`))
     equal(seen.assets, [assets], '`init` finds the folder')
     ok(seen.changed > 0, 'the releases have different files')

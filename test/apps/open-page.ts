@@ -13,6 +13,9 @@ const BUNDLERS = {
   next: { assets: '.next/static', path: '/_next/static', version: 'app/version.js' },
 } as const
 export type Bundler = keyof typeof BUNDLERS
+/** a page that only the release before has, with a hash in its name as if it never changed */
+const PAGE = 'page-BkPt2nVx.html'
+const NOT_SENT = ['index.html', '..%2Fserver.js', 'never-BkPt2nVx.js', 'plain.js']
 
 export interface OpenPage {
   /** `assets` as `init` has written it */
@@ -25,7 +28,7 @@ export interface OpenPage {
   says: string
   /** on its console, and requests that failed */
   wrong: string[]
-  /** answers for what is no immutable file */
+  /** answers for what is no immutable file, or a page, that are neither 404 nor the page of the release that serves */
   others: string[]
 }
 
@@ -42,8 +45,11 @@ export async function openOver(
   try {
     await adoptInto(adopter, packed)
     const config = JSON.parse(await readFile(join(folder, 'baton.config.json'), 'utf8')) as { assets?: unknown }
+    await mkdir(join(folder, 'public', 'assets'), { recursive: true })
+    await writeFile(join(folder, 'public', 'assets', PAGE), 'v1.0.0')
     const { service } = await release(adopter, 'v1.0.0')
-    const before = await filesIn(join(folder, assets))
+    await rm(join(folder, 'public', 'assets', PAGE))
+    const before = (await filesIn(join(folder, assets))).filter((name) => name !== PAGE)
     const bodies = await Promise.all(before.map(async (name) => await readFile(join(folder, assets, name))))
     const source = await readFile(join(folder, version), 'utf8')
     await writeFile(join(folder, version), source.replace('v1.0.0', 'v1.1.0'))
@@ -79,10 +85,11 @@ export async function openOver(
           missing.push(`${name}: ${answer.status} ${type}`)
       }
       const others: string[] = []
-      for (const name of ['index.html', '../server.js', 'never-BkPt2nVx.js', 'plain.js']) {
-        const answer = await fetch(`${url}${path}/${name}`)
-        const isPage = (answer.headers.get('content-type') ?? '').startsWith('text/html')
-        if (answer.status !== 404 && !isPage) others.push(`${name}: ${answer.status}`)
+      const current = await (await fetch(url)).text()
+      for (const file of [`/assets/${PAGE}`, ...NOT_SENT.map((name) => `${path}/${name}`)]) {
+        const answer = await fetch(`${url}${file}`)
+        const text = await answer.text()
+        if (answer.status !== 404 && text !== current) others.push(`${file}: ${answer.status}`)
       }
       const changed = before.filter((name) => !after.has(name)).length
       return { assets: config.assets, changed, missing, says, wrong, others }
