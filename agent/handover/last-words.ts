@@ -7,7 +7,8 @@ import type { JournalState } from '../disk/journal.ts'
 import { journalPath, lastWordsPath } from '../disk/places.ts'
 import { type KeptWords, keptWords, noteKept } from '../disk/kept-words.ts'
 import { isOwnLock } from '../disk/own-lock.ts'
-import { LINE_MAX, LINES_MAX, LOCKED, tells } from '../words/said.ts'
+import { LOCKED } from '../words/locked.ts'
+import { LINE_MAX, LINES_MAX, tells } from '../words/said.ts'
 import { type Inheritance, INHERITANCE, type ToPredecessor } from '../words/wire.ts'
 
 /** how much of one write is examined: enough for an error with all its frames */

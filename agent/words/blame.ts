@@ -2,7 +2,7 @@
 // or that it is bad. Blame needs evidence. Pure.
 
 import { BatonError, type Details, type ErrorCode } from './errors.ts'
-import { LOCKED } from './said.ts'
+import { LOCKED } from './locked.ts'
 
 export function blameless(code: ErrorCode, reason: string, details: Omit<Details, 'members'> = {}): BatonError {
   return new BatonError(code, reason, { ...details, members: { blameless: true } })

@@ -5,8 +5,6 @@ import { stripVTControlCharacters } from 'node:util'
 
 /** how many lines are kept, and characters of one */
 export const [LINES_MAX, LINE_MAX] = [10, 200]
-/** that a database was locked, as SQLite and its bindings say it */
-export const LOCKED = /\b(?:SQLITE_BUSY|database is locked)\b/i
 
 /** characters of all lines in a message */
 const TOLD_MAX = 1000
