@@ -15,10 +15,12 @@ function makeDirection(): (from: Socket, to: Socket) => void {
   let freeAt = 0
   return (from, to) => {
     let waiting = 0
+    const due: (() => void)[] = [] // two timers of one millisecond may fire in either order
     const after = (bytes: number, act: () => void): void => {
       const now = performance.now()
       freeAt = Math.max(now, freeAt) + bytes / bytesPerMs
-      setTimeout(act, freeAt + roundTripMs / 2 - now)
+      due.push(act)
+      setTimeout(() => due.shift()?.(), freeAt + roundTripMs / 2 - now)
     }
     from.on('data', (chunk: Buffer) => {
       waiting += chunk.length
