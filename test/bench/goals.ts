@@ -50,6 +50,7 @@ export const WHY_MISSED: ReadonlyMap<string, string> = new Map([
     STEADY_GOAL,
     'One request in a thousand meets the start of a Node process on the processors that it shares with the load: 75 ms of processor time, once a switch.',
   ],
+  [SOCKET_GOAL, 'Stop-first, Node and the application start while clients wait, as they do there.'],
   [
     NODE_GOAL,
     'A new Node is compiled anew, and each address in it has moved. Larger segments and dictionaries and level 15 bring 1 % of it, level 19 takes minutes; bsdiff knows machine code and needs a native program and four times the time.',

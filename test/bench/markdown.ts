@@ -5,7 +5,7 @@ import { type HandoverResult, LOADS, type PeerResult } from './handover.ts'
 import type { OverheadResult } from './overhead.ts'
 import type { PairsResult } from './pairs.ts'
 import { deltaRows, pairRows } from './table.ts'
-import { mb, mib, NAMES, ratio, type Results, type Section } from './results.ts'
+import { mb, mib, NAMES, ratio, type Results, seconds, type Section } from './results.ts'
 import type { UpdateResult } from './update.ts'
 
 export function markdown(results: Results, goals: Goal[]): string {
@@ -62,14 +62,19 @@ function handoverMarkdown(section: Section<HandoverResult>): string[] {
   ]
 }
 
+/** Over HTTP; WebSockets are told apart. */
+export function lossesOf({ fresh, keepalive, stream }: PeerResult['loads']): { lost: number; closed: number } {
+  return { lost: fresh.lost + keepalive.lost + stream.lost, closed: keepalive.closed + stream.closed }
+}
+
 function handoverRow({ title, loads, waits = [] }: PeerResult): string[] {
-  const { fresh, keepalive, stream, websocket } = loads
+  const { lost, closed } = lossesOf(loads)
   const at = waits.find(({ rate }) => rate === SHOWN_RATE)
   return [
     title,
-    String(fresh.lost + keepalive.lost + stream.lost),
-    String(keepalive.closed + stream.closed),
-    String(websocket.closed),
+    String(lost),
+    String(closed),
+    String(loads.websocket.closed),
     at === undefined ? '' : `${at.switchLongestMs.median}/${at.steadyLongestMs.median}`,
     at === undefined ? '' : `${at.switchP999Ms}/${at.steadyP999Ms}`,
   ]
@@ -94,10 +99,9 @@ function restartOf(peers: PeerResult[]): string {
 
 function updateMarkdown(section: Section<UpdateResult>): string[] {
   const { baton, curl, ratio: speed, ratioFlushed, small, whole, delta, servedBy } = section.result
-  const seconds = ({ ms }: { ms: number }) => `${(ms / 1000).toFixed(2)} s`
   return [
     '## Update',
-    `1 GiB from loopback (${servedBy}), with its sum, written and flushed, takes ${seconds(baton)} and at most ${mib(baton.peakKb)} of memory (128 MiB: ${mib(small.peakKb)}).${curl === null ? '' : ` \`curl -o f && sha256sum f\` (${curl.version}) takes ${seconds(curl)}: Baton is **${speed} times** as fast, ${ratioFlushed} times if that flushes too.`}`,
+    `1 GiB from loopback (${servedBy}), with its sum, written and flushed, takes ${seconds(baton.ms)} and at most ${mib(baton.peakKb)} of memory (128 MiB: ${mib(small.peakKb)}).${curl === null ? '' : ` \`curl -o f && sha256sum f\` (${curl.version}) takes ${seconds(curl.ms)}: Baton is **${speed} times** as fast, ${ratioFlushed} times if that flushes too.`}`,
     ...(curl === null ? [] : [picture('download', 'Time to download, verify and write 1 GiB')]),
     `A whole update of the reference service: ${mb(whole.assetBytes)} over the wire (zstd), ${mb(whole.executableBytes)} on the disk. The new version answers ${whole.answersMs} ms after the request (${Object.entries(
       whole.stagesMs,

@@ -7,7 +7,7 @@ import { drawChart } from './chart.ts'
 import type { Chart } from './chart.ts'
 import type { Goal } from './goals.ts'
 import { LOADS } from './handover.ts'
-import { markdown, markdownTable } from './markdown.ts'
+import { lossesOf, markdown, markdownTable } from './markdown.ts'
 import type { Results } from './results.ts'
 import type { Waits } from './waits.ts'
 
@@ -38,14 +38,13 @@ export function withComparison(readme: string, { handover }: Results): string {
   const peers = handover.result.peers.filter(({ id }) => COMPARED.has(id))
   const isWaitKnown = peers.some(({ waits }) => waitsAt(waits) !== null)
   const rows = peers.map((peer) => {
-    const { fresh, keepalive, stream, websocket } = peer.loads
-    const lost = fresh.lost + keepalive.lost + stream.lost
+    const { lost, closed } = lossesOf(peer.loads)
     const waits = waitsAt(peer.waits)
     return [
       peer.title,
       `${lost}`,
-      `${keepalive.closed + stream.closed}`,
-      ...(carried ? [`${websocket.closed}`] : []),
+      `${closed}`,
+      ...(carried ? [`${peer.loads.websocket.closed}`] : []),
       ...(isWaitKnown
         ? [waits === null ? '' : `${waits.switchLongestMs.median} ms (${waits.steadyLongestMs.median})`]
         : []),

@@ -97,3 +97,7 @@ export function mib(kb: number): string {
 export function mb(bytes: number): string {
   return `${(bytes / 1e6).toFixed(1)} MB`
 }
+
+export function seconds(ms: number): string {
+  return `${(ms / 1000).toFixed(2)} s`
+}

@@ -5,8 +5,9 @@ import { LOADS, type PeerResult } from './handover.ts'
 import type { CarryResult } from './carry.ts'
 import type { OverheadResult } from './overhead.ts'
 import type { PairsResult } from './pairs.ts'
-import { mb, mib, type Results } from './results.ts'
-import type { DeltaResult, Transfer } from './delta.ts'
+import { mb, mib, type Results, seconds } from './results.ts'
+import type { DeltaResult } from './delta.ts'
+import type { Transfer } from './transfer.ts'
 import type { UpdateResult } from './update.ts'
 
 export function table(results: Results, goals: Goal[]): string {
@@ -112,7 +113,7 @@ function updateRows(result: UpdateResult): string[][] {
 
 /** Also of docs/about/performance.md. */
 export function deltaRows({ assetBytes, changes }: DeltaResult): string[][] {
-  const told = ({ ms, peakKb }: Transfer): string => `${(ms / 1000).toFixed(2)} s, ${mib(peakKb)}`
+  const told = ({ ms, peakKb }: Transfer): string => `${seconds(ms)}, ${mib(peakKb)}`
   return changes.flatMap(({ title, deltaBytes, makeMs, lines, patches }) => [
     [`a change of ${title}`, 'by a delta', `by the asset, ${mb(assetBytes)}`],
     ...lines.map(({ megabits, full, delta }) => [
@@ -132,10 +133,6 @@ export function deltaRows({ assetBytes, changes }: DeltaResult): string[][] {
 
 function share(bytes: number, of: number): string {
   return `${bytes.toLocaleString('en')} bytes, ${((100 * bytes) / of).toFixed(2)} %`
-}
-
-function seconds(ms: number): string {
-  return `${(ms / 1000).toFixed(2)} s`
 }
 
 function overheadRows(result: OverheadResult): string[][] {

@@ -7,13 +7,14 @@ import { join } from 'node:path'
 import { PROJECT } from '../../deploy/make/place.ts'
 import { freePort } from '../fixtures/install.ts'
 import { buildReleases, createClient, install, SERVICE_ENTRY } from './baton.ts'
-import { byDelta, type DeltaResult, type Transfer } from './delta.ts'
+import { byDelta, type DeltaResult } from './delta.ts'
 import { serveFolder } from './files.ts'
 import type { FileServer } from './files.ts'
 import { gone, peakOf, start, track, untilAnswers } from './processes.ts'
 import { CACHE, writeBundle } from './setup.ts'
 import type { Tools } from './setup.ts'
 import { median, medianRatio } from './statistics.ts'
+import { middle, type Transfer } from './transfer.ts'
 
 export interface UpdateResult {
   servedBy: string
@@ -198,13 +199,6 @@ export async function wholeUpdate(folder: string, tools: Tools): Promise<WholeUp
     stagesMs,
     answersMs: Math.round(answersMs),
     committedMs: Math.round(committedMs),
-  }
-}
-
-function middle(transfers: Transfer[]): Transfer {
-  return {
-    ms: Math.round(median(transfers.map(({ ms }) => ms))),
-    peakKb: median(transfers.map(({ peakKb }) => peakKb)),
   }
 }
 
