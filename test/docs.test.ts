@@ -8,7 +8,8 @@ import { run } from '../deploy/lib/shell.ts'
 import { REMEDIES } from '../deploy/lib/remedies.ts'
 import { errorsPage } from '../deploy/make/errors-page.ts'
 import { equal, is, match, ok } from './assert.ts'
-import { withComparison } from './bench/report.ts'
+import { lossesOf } from './bench/markdown.ts'
+import { COMPARED_RATE, withComparison } from './bench/report.ts'
 import type { Results } from './bench/results.ts'
 import { suite } from './suite.ts'
 
@@ -109,6 +110,23 @@ test('the comparison in the README is what the bench has measured', () => {
   const measured = JSON.parse(readFileSync(join(ROOT, 'docs/about/performance.json'), 'utf8')) as Results
   match(readme, /^\| Baton \| 0 \| 0 \|/m)
   is(withComparison(readme, measured), readme)
+})
+
+test('what else the README and the page of the comparison say of other ways is what the bench has measured', () => {
+  const [readme, page] = ['README.md', 'docs/about/comparison.md'].map((name) => readFileSync(join(ROOT, name), 'utf8'))
+  const measured = JSON.parse(readFileSync(join(ROOT, 'docs/about/performance.json'), 'utf8')) as Results
+  const of = (id: string) => {
+    const peer = measured.handover?.result.peers.find((one) => one.id === id)
+    if (peer === undefined) throw new Error(`${id} was not measured`)
+    const { lost, closed } = lossesOf(peer.loads)
+    return { lost: lost.toLocaleString('en'), closed: closed.toLocaleString('en'), waits: peer.waits }
+  }
+  const [pm2, restart, socket] = [of('pm2'), of('restart'), of('socket')]
+  ok(page?.includes(`| ${pm2.lost} lost, ${pm2.closed} connections closed |`))
+  ok(page?.includes(`| ${restart.lost} lost; ${socket.lost} with socket activation |`))
+  const at = of('baton').waits?.find(({ rate }) => rate === COMPARED_RATE)
+  const waits = `${at?.switchLongestMs.median} ms at ${COMPARED_RATE} requests/s (${at?.steadyLongestMs.median} ms without a switch)`
+  ok(readme?.includes(`the longest wait is ${waits}`), waits)
 })
 
 test('every promise of SECURITY.md names a test that is there', () => {
