@@ -9,6 +9,7 @@
 // `npm run soak -- --holder`: a container whose sockets another one holds is recreated 20 times in each way, under strict clients.
 // `npm run soak -- --days`: ten hosts that go by themselves, three scripted nights, and what their operators read in the morning.
 // `npm run soak -- --long`: the tests that do only some of their cases in CI do all of them: each step, each byte.
+// `npm run soak -- --busy [--switches 50] [--job 90]`: jobs of so many seconds, while the service is updated by hand and by its policy.
 // `npm run soak -- --carry [--switches 20] [--followers 500] [--only switches|idle|kills]`: WebSockets, streams and idle connections.
 // `npm run soak -- --one [--switches 20] [--reverts 8] [--kills 15] [--supervised]`: stop-first switches, of an application that notices a second
 // process: forth and back, releases that go wrong, processes that are killed, stopped and told to stop at random instants.
@@ -36,6 +37,8 @@ const { values } = parseArgs({
     fleet: { type: 'boolean', default: false },
     hosts: { type: 'string', default: '20' },
     attacks: { type: 'boolean', default: false },
+    busy: { type: 'boolean', default: false },
+    job: { type: 'string', default: '90' },
     carry: { type: 'boolean', default: false },
     followers: { type: 'string', default: '500' },
     only: { type: 'string', default: '' },
@@ -57,12 +60,12 @@ const { values } = parseArgs({
     help: { type: 'boolean', short: 'h', default: false },
   },
 })
-const usual = values.clients ? '34' : values.carry || values.one ? '20' : '200'
+const usual = values.clients ? '34' : values.busy ? '50' : values.carry || values.one ? '20' : '200'
 const switches = wholeNumber('--switches', values.switches ?? usual, values.one ? 0 : 1, 100_000)
 const probationMs = wholeNumber('--probation', values.probation, 0, 60_000)
 if (values.help) {
   process.stdout.write(
-    `usage: npm run soak -- [--switches 200] [--probation 300] [--json] | --fleet [--hosts 20] | --faults 100 [--ground alone,supervised,systemd] [--docs] | --clients [--switches 34] [--docs] | --door [--docs] | --attacks [--docs] | --carry [--switches 20] [--followers 500] [--only switches|idle|kills] | --one [--switches 20] [--reverts 8] [--kills 15] [--supervised] [--json] | --one --clients [--switches 34] | --one --thinkers [--switches 20] [--followers 500] | --days | --long | --container-fleet | --holder   (${fileURLToPath(import.meta.url)})\n`,
+    `usage: npm run soak -- [--switches 200] [--probation 300] [--json] | --fleet [--hosts 20] | --faults 100 [--ground alone,supervised,systemd] [--docs] | --clients [--switches 34] [--docs] | --door [--docs] | --attacks [--docs] | --busy [--switches 50] [--job 90] | --carry [--switches 20] [--followers 500] [--only switches|idle|kills] | --one [--switches 20] [--reverts 8] [--kills 15] [--supervised] [--json] | --one --clients [--switches 34] | --one --thinkers [--switches 20] [--followers 500] | --days | --long | --container-fleet | --holder   (${fileURLToPath(import.meta.url)})\n`,
   )
   process.exit(0)
 }
@@ -71,6 +74,12 @@ if (values.fleet) {
   const { soakFleet } = await import('./soak/fleet.ts')
   const say = (line: string) => void process.stdout.write(`${line}\n`)
   process.exit(await soakFleet(wholeNumber('--hosts', values.hosts, 14, 40), say))
+}
+
+if (values.busy) {
+  const { soakBusy } = await import('./soak/busy.ts')
+  const jobMs = wholeNumber('--job', values.job, 1, 500) * 1000
+  process.exit(await soakBusy({ switches, jobMs, say: (line) => void process.stdout.write(`${line}\n`) }))
 }
 
 if (values.carry) {
