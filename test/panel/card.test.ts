@@ -224,6 +224,20 @@ test('data that gave way: the outcome and the history say how many rows written 
   }
 })
 
+test('work that was not waited for to its end is named by the outcome and the history', async () => {
+  await using stub = await served()
+  await using watched = await openPage(browser)
+  const { page } = watched
+  const past = { startedAt: secondsAgo(60), finishedAt: secondsAgo(20), stage: 'restart' } as const
+  const updated = operation('update', { outcome: 'updated', cutWork: ['export <b>', 'mail'], ...past })
+  Object.assign(stub.world.status, { operation: updated, history: [updated] })
+  Object.assign(stub.world.status.instance, { version: 'v1.1.0' })
+  await signIn(page, stub.url, TOKEN)
+  await shown(page, '#outcomeReason', 'Ended without waiting: export <b>, mail.')
+  await shown(page, '#history .reason', 'Ended without waiting: export <b>, mail · took 40 s')
+  assertQuiet(watched)
+})
+
 test('the copies of the data that are kept stand below the history: of which release, from when, how large', async () => {
   await using stub = await served()
   await using watched = await openPage(browser)

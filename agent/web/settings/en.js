@@ -198,6 +198,7 @@ export const en = {
   'text.unconfirmed': 'The update log reports success, but {version} is running instead of {to}.',
   'text.cancelled': 'Nothing has changed, {from} is still running.',
   left: 'Rows written since: {rows}; they lie in `{aside}`.',
+  'work.cut': 'Ended without waiting: {work}.',
   'tried.reversible': 'Tried on a copy of the data ({what}): it can be rolled back.',
   'tried.irreversible': 'Tried on a copy of the data ({what}): it cannot be rolled back.',
   'tried.unproven': 'Tried on a copy of the data ({what}): whether it can be rolled back is not proved.',

@@ -38,7 +38,13 @@ export function renderOutcome(status, busy) {
   put(ui.outcomeText, sentences(t(textKey(status, told), vars), kept, ...handoverOf(operation)))
   putCode(
     ui.outcomeReason,
-    sentences(reasonOf(operation, outcome), leftOf(operation), triedOf(operation), said(operation.trial?.hint)),
+    sentences(
+      reasonOf(operation, outcome),
+      leftOf(operation),
+      cutOf(operation),
+      triedOf(operation),
+      said(operation.trial?.hint),
+    ),
   )
   ui.outcome.className = KINDS[outcome] ?? 'bad'
   ui.outcomeIcon.setAttribute('href', `#i-${ICONS[outcome] ?? 'fail'}`)
@@ -89,6 +95,9 @@ function triedOf({ trial }) {
 const leftOf = ({ stateMoved, outcome }) =>
   stateMoved && succeeded(outcome) ? t('left', { ...stateMoved, rows: stateMoved.rows ?? '?' }) : ''
 
+/** The application's work that it did not wait for to its end. */
+const cutOf = ({ cutWork }) => (cutWork ? t('work.cut', { work: cutWork.join(t('comma')) }) : '')
+
 /** What happened to the connections; nothing if there was no handover. */
 function handoverOf({ handover, outcome }) {
   if (handover === null) return []
@@ -136,6 +145,7 @@ function historyItem(operation) {
   const more = [
     reasonOf(operation, outcome),
     withoutStop(leftOf(operation)),
+    withoutStop(cutOf(operation)),
     withoutStop(triedOf(operation)),
     operation.by ? t('history.alone') : '',
     finishedAt === null ? '' : t('took', { time: duration(Date.parse(finishedAt) - Date.parse(startedAt)) }),

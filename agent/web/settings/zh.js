@@ -193,6 +193,7 @@ export const zh = {
   'text.unconfirmed': '更新日志显示成功，但正在运行的是 {version}，而不是 {to}。',
   'text.cancelled': '没有任何改变，{from} 仍在运行。',
   left: '另有 {rows} 行在 `{aside}`。',
+  'work.cut': '未等待其完成：{work}。',
   'tried.reversible': '已在数据副本上试用（{what}）：可以回滚。',
   'tried.irreversible': '已在数据副本上试用（{what}）：无法回滚。',
   'tried.unproven': '已在数据副本上试用（{what}）：能否回滚未经证实。',
