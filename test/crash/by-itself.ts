@@ -13,6 +13,7 @@ import { begin } from '../../agent/update/operation.ts'
 import { attendOnce } from '../../agent/update/schedule/attend.ts'
 import { readMemory } from '../../agent/update/schedule/memory.ts'
 import { installedTag } from '../../agent/update/version.ts'
+import { die } from './die.ts'
 
 export interface LookOptions {
   executable: string
@@ -37,10 +38,7 @@ const options = JSON.parse(process.argv[2] ?? '') as LookOptions
 const { stateDirectory, dieAt } = options
 let changes = 0
 const disk = makeDisk((moment) => {
-  if (dieAt !== null && changes === dieAt.change && moment === dieAt.moment) {
-    process.kill(process.pid, 'SIGKILL')
-    for (;;);
-  }
+  if (dieAt !== null && changes === dieAt.change && moment === dieAt.moment) die()
   if (moment === 'after') changes++
 })
 void main()

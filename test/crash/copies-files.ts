@@ -5,15 +5,12 @@ import { readFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { type Beside, copyBeside } from '../../agent/disk/copy-beside.ts'
 import { makeDisk } from '../../agent/disk/disk.ts'
+import { die } from './die.ts'
 
 const what = JSON.parse(process.env['BATON_COPY_FILES'] ?? '') as Beside
 const dieAt = Number(read(join(dirname(what.from), 'die-in-copy')))
 let changes = 0
-const disk = makeDisk((moment) => {
-  if (moment !== 'before' || ++changes !== dieAt) return
-  for (const pid of [process.ppid, process.pid]) process.kill(pid, 'SIGKILL')
-  for (;;); // nothing more may reach the disk
-})
+const disk = makeDisk((moment) => void (moment === 'before' && ++changes === dieAt && die(process.ppid)))
 await copyBeside(disk, what)
 
 function read(path: string): string {

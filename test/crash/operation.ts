@@ -14,6 +14,7 @@ import { begin } from '../../agent/update/operation.ts'
 import { placesOf } from '../../agent/disk/places.ts'
 import { recover } from '../../agent/update/ending.ts'
 import { installedTag } from '../../agent/update/version.ts'
+import { die } from './die.ts'
 
 export interface CrashOptions {
   /** `start`: what a start does, then an update to `tag` */
@@ -35,11 +36,7 @@ let changes = 0
 /** kinds of the changes, in their order */
 const kinds: string[] = []
 const disk = makeDisk((moment, kind) => {
-  if (options.dieAt !== null && changes === options.dieAt.change && moment === options.dieAt.moment) {
-    process.kill(process.pid, 'SIGKILL')
-    // the signal is there before the next system call of this thread; nothing more may reach the disk
-    for (;;);
-  }
+  if (options.dieAt !== null && changes === options.dieAt.change && moment === options.dieAt.moment) die()
   if (moment === 'after') {
     changes++
     kinds.push(kind)

@@ -25,6 +25,7 @@ import { rescue } from '../../agent/update/rescue.ts'
 import { installedTag } from '../../agent/update/version.ts'
 import { planOf } from '../../agent/words/snapshot.ts'
 import type { Operation } from '../../agent/words/state.ts'
+import { die } from './die.ts'
 
 export interface StateCrash {
   /**
@@ -53,11 +54,7 @@ const TAGS = ['v0.9.0', 'v1.0.0', 'v1.1.0']
 
 const options = JSON.parse(process.argv[2] ?? '') as StateCrash
 let changes = 0
-const change = () => {
-  if (++changes !== options.dieAt) return
-  process.kill(process.pid, 'SIGKILL')
-  for (;;); // nothing more may reach the disk
-}
+const change = () => void (++changes === options.dieAt && die())
 const disk = makeDisk((moment) => void (moment === 'before' && change()))
 const { executable, stateDirectory, database, doing, feed } = options
 noteStart({ argv: [], executable, isChild: false, directory: null, configuration: null })

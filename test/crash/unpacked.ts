@@ -7,6 +7,7 @@ import { makeDisk } from '../../agent/disk/disk.ts'
 import { placesOf } from '../../agent/disk/places.ts'
 import { sweepUnpacked } from '../../agent/disk/sweep.ts'
 import type { OwnWords } from '../../deploy/make/first/release.ts'
+import { die } from './die.ts'
 
 export interface UnpackedCrash {
   doing: { unpack: OwnWords; archive: string } | { keep: string[] }
@@ -18,11 +19,7 @@ export interface UnpackedCrash {
 
 const { doing, service, executable, dieAt } = JSON.parse(process.argv[2] ?? '') as UnpackedCrash
 let changes = 0
-const change = (): void => {
-  if (++changes !== dieAt) return
-  process.kill(process.pid, 'SIGKILL')
-  for (;;); // nothing more may reach the disk
-}
+const change = () => void (++changes === dieAt && die())
 
 if ('keep' in doing) {
   const disk = makeDisk((moment) => void (moment === 'before' && change()))
