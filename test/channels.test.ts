@@ -25,12 +25,12 @@ import { ask } from './fixtures/install.ts'
 import { makeDist } from './lab/dist.ts'
 import { labFeed } from './lab/feed.ts'
 import { fc, fuzz } from './lab/fuzz.ts'
+import { noPython } from './lab/python.ts'
 import { releaseServer } from './lab/release-server.ts'
 import { makeSignedDist } from './lab/signed-dist.ts'
 import { suite } from './suite.ts'
 
 const test = suite('channels', { timeoutMs: 60_000 })
-const noPython = spawnSync('python3', ['--version']).status === 0 ? null : 'needs Python'
 const withPython = suite('channels: a fleet', { skip: noPython })
 const NONE: Skip = () => false
 const OFFER = join(PROJECT, 'agent/web/settings/offer.js')

@@ -1,15 +1,14 @@
 // A fleet hears of a release with no way back: the command of a host, through the script that is sent to it and the collection's
 // own Python, without Ansible.
 
-import { spawnSync } from 'node:child_process'
 import { irreversibleFault, type Rehearsal } from '../agent/words/rehearsal.ts'
 import { reportOf } from '../agent/words/report.ts'
 import { newOperation } from '../agent/update/operation.ts'
 import { equal, is, match } from './assert.ts'
+import { noPython } from './lab/python.ts'
 import { heard, makeStubFleet } from './lab/stub-fleet.ts'
 import { suite } from './suite.ts'
 
-const noPython = spawnSync('python3', ['--version']).status === 0 ? null : 'needs Python'
 const test = suite('fleet: irreversible', { skip: noPython })
 
 const UPGRADE = 'upgrade v1.1.0 --json'

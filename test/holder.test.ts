@@ -1,6 +1,6 @@
 // The holder of a container's sockets as a process: what it hands out, to whom, and what a client can do to it.
 
-import { spawn, spawnSync } from 'node:child_process'
+import { spawn } from 'node:child_process'
 import { access, readdir, readFile, rename, rm, stat, writeFile } from 'node:fs/promises'
 import { connect, createServer, Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -8,9 +8,9 @@ import { equal, is, match, ok } from './assert.ts'
 import { type HolderGround, holderGround, noHolder, watched } from './fixtures/container-holder.ts'
 import { until } from './fixtures/evidence.ts'
 import { freePort } from './fixtures/install.ts'
+import { noPython } from './lab/python.ts'
 import { suite } from './suite.ts'
 
-const noPython = spawnSync('python3', ['--version']).status === 0 ? null : 'needs Python'
 const test = suite('holder', {
   timeoutMs: 60_000,
   skip: noHolder ?? noPython,
