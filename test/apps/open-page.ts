@@ -1,9 +1,10 @@
 // A page that stays open over an update, of a real bundler: in Chromium it asks for a chunk of its own release that it did not need before,
 // and then for every file that its release had. `npm run apps` has the kit's other promises.
 
-import { mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises'
+import { mkdir, readFile, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { run } from '../../deploy/lib/shell.ts'
+import { pathsBelow } from '../fixtures/evidence.ts'
 import { launch, openPage } from '../panel/browser.ts'
 import { adoptInto, begin, install, operate, release } from './adopt.ts'
 
@@ -49,12 +50,12 @@ export async function openOver(
     await writeFile(join(folder, 'public', 'assets', PAGE), 'v1.0.0')
     const { service } = await release(adopter, 'v1.0.0')
     await rm(join(folder, 'public', 'assets', PAGE))
-    const before = (await filesIn(join(folder, assets))).filter((name) => name !== PAGE)
+    const before = (await pathsBelow(join(folder, assets))).filter((name) => name !== PAGE)
     const bodies = await Promise.all(before.map(async (name) => await readFile(join(folder, assets, name))))
     const source = await readFile(join(folder, version), 'utf8')
     await writeFile(join(folder, version), source.replace('v1.0.0', 'v1.1.0'))
     await release(adopter, 'v1.1.0')
-    const after = new Set(await filesIn(join(folder, assets)))
+    const after = new Set(await pathsBelow(join(folder, assets)))
 
     const installed = await install(adopter, service)
     const { port, password } = installed
@@ -100,10 +101,4 @@ export async function openOver(
     if (command !== null) await run([command, 'stop', '--user', '-q'], { env: environment, allowFailure: true })
     await rm(home, { recursive: true, force: true })
   }
-}
-
-async function filesIn(folder: string): Promise<string[]> {
-  await mkdir(folder, { recursive: true })
-  const found = await readdir(folder, { recursive: true, withFileTypes: true })
-  return found.flatMap((one) => (one.isFile() ? [join(one.parentPath, one.name).slice(folder.length + 1)] : []))
 }

@@ -3,15 +3,16 @@
 
 import { execFile } from 'node:child_process'
 import { createHash } from 'node:crypto'
-import { chmod, cp, mkdir, mkdtemp, readdir, readFile, writeFile } from 'node:fs/promises'
+import { chmod, cp, mkdir, mkdtemp, readFile, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
-import { dirname, join, relative } from 'node:path'
+import { dirname, join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
 import { gzipSync } from 'node:zlib'
 import type { JournalState } from '../../agent/disk/journal.ts'
 import type { CrashOptions } from './operation.ts'
+import { pathsBelow } from '../fixtures/evidence.ts'
 import { temporary } from '../lab/temporary.ts'
 
 const run = promisify(execFile)
@@ -65,9 +66,8 @@ export async function writeUploads(folder: string, files: Record<string, string>
 
 /** The files of a folder, by their paths there; empty if there is none. */
 export async function filesBelow(folder: string): Promise<Record<string, string>> {
-  const entries = await readdir(folder, { recursive: true, withFileTypes: true }).catch(() => [])
-  const paths = entries.filter((one) => one.isFile()).map((one) => join(one.parentPath, one.name))
-  const pairs = paths.toSorted().map(async (path) => [relative(folder, path), await readFile(path, 'utf8')] as const)
+  const paths = await pathsBelow(folder)
+  const pairs = paths.map(async (path) => [path, await readFile(join(folder, path), 'utf8')] as const)
   return Object.fromEntries(await Promise.all(pairs))
 }
 
