@@ -9,6 +9,7 @@ import { busyOf } from '../agent/handover/give/rest.ts'
 import { PROJECT } from '../deploy/make/place.ts'
 import { equal, is, match, ok, rejects } from './assert.ts'
 import { type Adopted, adopted } from './fixtures/adopted.ts'
+import { askingOn } from './fixtures/evidence.ts'
 import { ask } from './fixtures/install.ts'
 import { isLong, suite } from './suite.ts'
 
@@ -147,16 +148,13 @@ test('`busy: give-up`, and a person goes on at once: the switch waits for that w
 test('it is restarted, and stopped: it serves until its work has ended; in a restart clients wait then, after a stop they are refused', async () => {
   await using it = await adopted(HEAD)
   const during = async (word: string): Promise<number[]> => {
-    const [ended, refusedAt] = [new AbortController(), [] as number[]]
+    const refusedAt: number[] = []
     await ask(it.port, 'GET', '/export', null)
     const began = performance.now()
-    const clients = Array.from({ length: 4 }, async () => {
-      for (; !ended.signal.aborted; await sleep(5))
-        await ask(it.port, 'GET', '/', null).catch(() => refusedAt.push(performance.now() - began))
-    })
+    const get = () => ask(it.port, 'GET', '/', null).catch(() => refusedAt.push(performance.now() - began))
+    const clients = Array.from({ length: 4 }, () => askingOn(get))
     is((await it.word(word, '--user')).exitCode, 0)
-    ended.abort()
-    await Promise.all(clients)
+    await Promise.all(clients.map((client) => client.stop()))
     return refusedAt
   }
   const instance = async () =>
