@@ -6,7 +6,7 @@ import { basename, join } from 'node:path'
 import { type DeployEvent, type EndEvent, formatDeployEvent } from '../../deploy/container/report.ts'
 import { run } from '../../deploy/lib/shell.ts'
 import { parseProject } from '../../deploy/make/project.ts'
-import { equal, is, match, ok, rejects, withCode } from '../assert.ts'
+import { equal, is, match, not, rejects, withCode } from '../assert.ts'
 import { buildTags } from '../fixtures/quiet-build.ts'
 import { labFolder, openLab } from '../lab/docker.ts'
 import { suite } from '../suite.ts'
@@ -139,7 +139,7 @@ test('`stopped`: it is copied when the old container has ended and before the ne
     failed.events.map((event) => (event.event === 'log' ? event.line : '')).join('\n'),
     /exited with code 1, saying "no room"/,
   )
-  not(rows(), 'v1.2.0 begins')
+  not.match(rows(), 'v1.2.0 begins')
   operatorSays({ when: 'stopped' })
   // by the command and its switcher: the new container waits in its first code until the old one has ended
   const { stdout, stderr } = await commanded('--release', 'v1.2.0', '--probation', '1s', '--json')
@@ -202,8 +202,4 @@ function kept(): string[] {
   } catch {
     return []
   }
-}
-
-function not(text: string, part: string): void {
-  ok(!text.includes(part), text)
 }
