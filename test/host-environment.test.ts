@@ -1,17 +1,15 @@
 // The environment file of an install without systemd: the service gets it, and so does what a command of the operator's runs on its data.
 
-import { execFile } from 'node:child_process'
 import { chmod, readFile, rm, writeFile } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
-import { promisify } from 'node:util'
 import { parseEnvironmentFile } from '../deploy/host/place/environment-file.ts'
 import { equal, is, match, not, ok } from './assert.ts'
-import { type Stranger, stranger } from './fixtures/stranger.ts'
+import { stranger } from './fixtures/stranger.ts'
 import { suite } from './suite.ts'
 
-const run = promisify(execFile)
 const test = suite('host environment', { timeoutMs: 120_000 })
 
+const SHELL = { SECRET: 'of-the-shell' }
 const TEXT = `
 import { createServer } from 'node:http'
 createServer((_, response) => response.end(process.env.SECRET + ' ' + process.env.ONLY)).listen(process.env.PORT)
@@ -26,62 +24,55 @@ const SNAPSHOT = {
   ),
 }
 
-async function shop({ home }: Stranger, ...words: string[]): Promise<{ code: number; said: string }> {
-  const env = { ...process.env, BATON_NODE: process.execPath, SECRET: 'of-the-shell' }
-  return await run(home.executable, words, { env }).then(
-    ({ stdout, stderr }) => ({ code: 0, said: `${stdout}${stderr}` }),
-    ({ code, stdout, stderr }: { code: number; stdout: string; stderr: string }) => ({
-      code,
-      said: `${stdout}${stderr}`,
-    }),
-  )
-}
-
 test('the supervision reads it at each start and at `restart`; it wins over the shell, and counts only if nobody else can write it', async () => {
-  await using it = await stranger({ text: TEXT, environment: { SECRET: 'of-the-shell' } })
+  await using it = await stranger({ text: TEXT, environment: SHELL })
   const file = join(dirname(it.home.configPath), 'environment')
   const log = async () => await readFile(join(it.home.stateDirectory, 'run/shop.log'), 'utf8')
   is(await it.get('/'), 'of-the-shell undefined')
   await writeFile(file, '# of this host\nSECRET="of the file"\nONLY=here\n', { mode: 0o600 })
-  is((await shop(it, 'restart')).code, 0)
+  is((await it.typed('restart')).exitCode, 0)
   is(await it.get('/'), 'of the file here')
   await chmod(file, 0o620)
-  is((await shop(it, 'restart')).code, 0)
+  is((await it.typed('restart')).exitCode, 0)
   is(await it.get('/'), 'of-the-shell undefined')
   match(await log(), /warning: \S+environment is not read, so what it sets is missing: others can write it/)
   await chmod(file, 0o600)
-  is((await shop(it, 'stop')).code, 0)
-  is((await shop(it, 'start')).code, 0)
+  is((await it.typed('stop')).exitCode, 0)
+  is((await it.typed('start')).exitCode, 0)
   is(await it.get('/'), 'of the file here')
   await rm(file)
-  is((await shop(it, 'restart')).code, 0)
+  is((await it.typed('restart')).exitCode, 0)
   is(await it.get('/'), 'of-the-shell undefined')
   not(/of the file/.test(await log()))
-  is((await shop(it, 'stop')).code, 0)
+  is((await it.typed('stop')).exitCode, 0)
 })
 
 test('`state restore` works by it too; each of its hints names what works', async () => {
-  await using it = await stranger({ text: TEXT, config: { snapshot: SNAPSHOT } })
+  await using it = await stranger({ text: TEXT, config: { snapshot: SNAPSHOT }, environment: SHELL })
   const { stateDirectory } = it.home
   await writeFile(join(dirname(it.home.configPath), 'environment'), "SECRET='of the file'\n", { mode: 0o600 })
-  is((await shop(it, 'restart')).code, 0)
+  is((await it.typed('restart')).exitCode, 0)
   await it.release('v1.1.0', TEXT)
   const { copies = [], error } = await it.operate('/admin/update', { tag: 'v1.1.0' })
   equal([copies.length, error], [1, null])
   const name = copies[0]?.name ?? ''
-  const running = await shop(it, 'state', 'restore', name)
+  const restored = async (copy: string) => {
+    const { exitCode, stdout, stderr } = await it.typed('state', 'restore', copy)
+    return { code: exitCode, said: stdout + stderr }
+  }
+  const running = await restored(name)
   is(running.code, 7)
   match(running.said, /hint: `\S*shop stop` first/)
   ok(!running.said.includes('--restore-state'), running.said)
-  is((await shop(it, 'stop')).code, 0)
+  is((await it.typed('stop')).exitCode, 0)
   await writeFile(join(stateDirectory, 'fails'), '')
-  const failed = await shop(it, 'state', 'restore', name)
+  const failed = await restored(name)
   is(failed.code, 7, failed.said)
   match(failed.said, /saying "it is locked"; whether it has changed anything, the command knows/)
   const [, aside = ''] = /`\S*shop state restore (dump\.\S+)` brings back what was there/.exec(failed.said) ?? []
   is(await readFile(join(stateDirectory, 'update/aside', aside), 'utf8'), 'by of the file')
   await rm(join(stateDirectory, 'fails'))
-  const back = await shop(it, 'state', 'restore', aside)
+  const back = await restored(aside)
   is(back.code, 0, back.said)
   is(back.said.split(aside).length, 2, `named once: ${back.said}`)
   is(await readFile(join(stateDirectory, 'restored'), 'utf8'), 'by of the file')

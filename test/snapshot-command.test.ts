@@ -167,7 +167,7 @@ test('folders are copied and taken back as a set; what was there is put aside; a
     text: TEXT,
     config: { snapshot: { folders: ['uploads', 'level/db', 'absent'], when: 'stopped' } },
   })
-  const { stateDirectory, executable } = it.home
+  const { stateDirectory } = it.home
   await it.release('v1.1.0', TEXT)
   for (const name of ['/one', '/two']) await it.ask('POST', name)
   const { outcome, copies = [], error } = await it.operate('/admin/update', { tag: 'v1.1.0' })
@@ -177,17 +177,16 @@ test('folders are copied and taken back as a set; what was there is put aside; a
   is(bytes, 4 * 'of v1.0.0'.length)
   await it.ask('POST', '/three')
   await rm(join(stateDirectory, 'uploads/one'))
-  const env = { ...process.env, BATON_NODE: process.execPath }
-  const command = (...words: string[]) => spawnSync(executable, [...words, '--json'], { env, encoding: 'utf8' })
-  is(command('stop').status, 0)
+  const command = (...words: string[]) => it.typed(...words, '--json')
+  is((await command('stop')).exitCode, 0)
   await writeFile(owedPath(stateDirectory), JSON.stringify({ owes: 'restore', name, aside: null }))
-  const early = command('start')
+  const early = await command('start')
   const says = `the restore of ${name} was not finished`
   await until(says, async () => `${early.stdout}${early.stderr}${await it.home.output()}`.includes(says))
-  command('stop')
+  await command('stop')
   await rm(owedPath(stateDirectory))
-  const restored = command('state', 'restore', name)
-  is(restored.status, 0, restored.stderr)
+  const restored = await command('state', 'restore', name)
+  is(restored.exitCode, 0, restored.stderr)
   const { aside } = JSON.parse(restored.stdout.trim().split('\n').at(-1) ?? '') as { aside: string }
   const names = (folder: string) => readdirSync(join(stateDirectory, folder)).toSorted()
   equal(
@@ -204,7 +203,9 @@ test('folders are copied and taken back as a set; what was there is put aside; a
       ['one', 'three', 'two'],
     ],
   )
-  const list = JSON.parse(command('state', 'list').stdout.trim().split('\n').at(-1) ?? '') as { copies: StateCopy[] }
+  const list = JSON.parse((await command('state', 'list')).stdout.trim().split('\n').at(-1) ?? '') as {
+    copies: StateCopy[]
+  }
   equal(
     list.copies.map(({ kind, of }) => [kind, of]),
     [
@@ -216,7 +217,7 @@ test('folders are copied and taken back as a set; what was there is put aside; a
     names('update').filter((one) => ['incoming', 'owed.json'].includes(one)),
     [],
   )
-  is(command('state', 'restore', aside.split('/').at(-1) ?? '').status, 0)
+  is((await command('state', 'restore', aside.split('/').at(-1) ?? '')).exitCode, 0)
   equal(
     [names('uploads'), names('level/db')],
     [
@@ -231,27 +232,26 @@ test('folders that are named twice, or one in the other, are taken back; so is w
     text: TEXT,
     config: { snapshot: { folders: ['level', './uploads', 'level/db', 'uploads/'] } },
   })
-  const { stateDirectory, executable } = it.home
+  const { stateDirectory } = it.home
   await it.release('v1.1.0', TEXT)
   await it.ask('POST', '/one')
   const { copies = [], error } = await it.operate('/admin/update', { tag: 'v1.1.0' })
   const [{ name = '' } = {}] = copies
   ok(name !== '', error?.message)
   await it.ask('POST', '/two')
-  const env = { ...process.env, BATON_NODE: process.execPath }
-  const command = (...words: string[]) => spawnSync(executable, [...words, '--json'], { env, encoding: 'utf8' })
-  is(command('stop').status, 0)
+  const command = (...words: string[]) => it.typed(...words, '--json')
+  is((await command('stop')).exitCode, 0)
   const there = () => ['uploads', 'level/db'].map((folder) => readdirSync(join(stateDirectory, folder)).toSorted())
-  const restored = command('state', 'restore', name)
-  is(restored.status, 0, restored.stderr)
+  const restored = await command('state', 'restore', name)
+  is(restored.exitCode, 0, restored.stderr)
   equal(there(), [['one'], ['one']])
   // as a kill leaves it between the two: one folder has gone aside, the other has not
   const { aside } = JSON.parse(restored.stdout.trim().split('\n').at(-1) ?? '') as { aside: string }
   await rm(join(stateDirectory, 'uploads'), { recursive: true })
   await rename(join(aside, 'uploads'), join(stateDirectory, 'uploads'))
   await writeFile(owedPath(stateDirectory), JSON.stringify({ owes: 'restore', name, aside }))
-  const back = command('state', 'restore', basename(aside))
-  is(back.status, 0, back.stderr)
+  const back = await command('state', 'restore', basename(aside))
+  is(back.exitCode, 0, back.stderr)
   equal(there(), [
     ['one', 'two'],
     ['one', 'two'],
