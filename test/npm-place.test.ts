@@ -6,22 +6,25 @@ import { assertCell } from '../deploy/npm/sandbox.ts'
 import { askRegistry, inside, type NpmTools, signatures } from '../deploy/npm/steps.ts'
 import { builderFolder, openWorkshop, pruneWorkshop, workshopOf } from '../deploy/npm/workshop.ts'
 import { equal, is, match, rejects, withCode } from './assert.ts'
-import { suite } from './suite.ts'
+import { onlyLists, suite } from './suite.ts'
 import { type Temporary, temporary } from './lab/temporary.ts'
 
 const test = suite('npm place')
-const isRoot = process.geteuid?.() === 0
+const asRoot = suite('npm place: as root', { skip: process.geteuid?.() === 0 ? null : 'needs root' })
+const inCells = suite('npm place: in a cell', { skip: onlyLists ? null : await noCells() })
 
-test('root makes no release in a folder that somebody else can write: what lies there would be installed', async () => {
-  if (!isRoot) return
-  await using it = await temporary('npm-place')
-  const feed = join(it.path, 'feed')
-  await mkdir(feed)
-  await openWorkshop(workshopOf(it.path, 'shop', { isRoot, feed }))
-  await chown(feed, 1234, 1234)
-  const { message } = await rejects(openWorkshop(workshopOf(it.path, 'shop', { isRoot, feed })))
-  match(message, `got ${feed}: user id 1234 can change`)
-})
+asRoot(
+  'root makes no release in a folder that somebody else can write: what lies there would be installed',
+  async () => {
+    await using it = await temporary('npm-place')
+    const feed = join(it.path, 'feed')
+    await mkdir(feed)
+    await openWorkshop(workshopOf(it.path, 'shop', { isRoot: true, feed }))
+    await chown(feed, 1234, 1234)
+    const { message } = await rejects(openWorkshop(workshopOf(it.path, 'shop', { isRoot: true, feed })))
+    match(message, `got ${feed}: user id 1234 can change`)
+  },
+)
 
 test('the last three releases stay on the disk, npm begins its cache anew when it has grown, and both are said', async () => {
   await using it = await temporary('npm-place')
@@ -41,10 +44,9 @@ test('the last three releases stay on the disk, npm begins its cache anew when i
   equal(await readdir(await builderFolder(shop, 'npm-cache', true)), [])
 })
 
-test('a folder that another builder has left is begun anew: npm could not write in it', async () => {
-  if (!isRoot) return
+asRoot('a folder that another builder has left is begun anew: npm could not write in it', async () => {
   await using it = await temporary('npm-place')
-  const shop = workshopOf(it.path, 'shop', { isRoot, feed: null })
+  const shop = workshopOf(it.path, 'shop', { isRoot: true, feed: null })
   const folder = await builderFolder(shop, 'npm-cache', true)
   await writeFile(join(folder, 'mine'), '')
   equal(await readdir(await builderFolder(shop, 'npm-cache', true)), ['mine'])
@@ -53,45 +55,37 @@ test('a folder that another builder has left is begun anew: npm could not write 
   is((await stat(folder)).uid, shop.builder)
 })
 
-/** A shop, and what npm and this program come to in it, each a script; null: this host has no cells. */
+/** A shop, and what npm and this program come to in it, each a script. */
 async function shopWith(it: Temporary, script: string) {
   const shop = workshopOf(it.path, 'shop', { isRoot: false, feed: null })
   await openWorkshop(shop)
-  const hasCells = await assertCell(join(shop.folder, 'empty'), null).then(
-    () => true,
-    () => false,
-  )
   const npm = join(it.path, 'npm/bin/npm-cli.js')
   await mkdir(join(it.path, 'npm/bin'), { recursive: true })
   await writeFile(npm, script)
   const tools = { node: process.execPath, npm, program: [process.execPath, npm], sees: [process.execPath], cache: '' }
-  return hasCells ? { shop, npm, tools: { ...tools, calm: false } as unknown as NpmTools } : null
+  return { shop, npm, tools: { ...tools, calm: false } as unknown as NpmTools }
 }
 
-test('what a package prints in the place of an answer is no code of an error', async () => {
+inCells('what a package prints in the place of an answer is no code of an error', async () => {
   await using it = await temporary('npm-place')
   for (const failed of [{ code: 'toString', message: 'x' }, { code: 'no_such', message: 7 }, null, 'x']) {
-    const made = await shopWith(it, `console.log(${JSON.stringify(JSON.stringify({ failed }))}); process.exitCode = 3`)
-    if (made === null) return
-    const asked = { do: 'see', work: it.path }
-    await rejects(inside(made.shop, made.tools, asked, { uid: null }), withCode('unexpected'))
+    const script = `console.log(${JSON.stringify(JSON.stringify({ failed }))}); process.exitCode = 3`
+    const { shop, tools } = await shopWith(it, script)
+    await rejects(inside(shop, tools, { do: 'see', work: it.path }, { uid: null }), withCode('unexpected'))
   }
 })
 
-test('npm that prints nothing, or no JSON, has told nothing of a package', async () => {
+inCells('npm that prints nothing, or no JSON, has told nothing of a package', async () => {
   await using it = await temporary('npm-place')
   for (const text of ['', 'npm notice hello', '{}', '[]']) {
-    const made = await shopWith(it, `process.stdout.write(${JSON.stringify(text)})`)
-    if (made === null) return
-    await rejects(askRegistry(made.shop, made.tools, 'shop'), withCode('check_failed'))
+    const { shop, tools } = await shopWith(it, `process.stdout.write(${JSON.stringify(text)})`)
+    await rejects(askRegistry(shop, tools, 'shop'), withCode('check_failed'))
   }
 })
 
-test('a wrong signature is found among however many, and what npm says otherwise is told', async () => {
+inCells('a wrong signature is found among however many, and what npm says otherwise is told', async () => {
   await using it = await temporary('npm-place')
-  const made = await shopWith(it, '')
-  if (made === null) return
-  const { shop, npm, tools } = made
+  const { shop, npm, tools } = await shopWith(it, '')
   const said = async (lines: string[], exit: number) => {
     await writeFile(npm, `console.log(${JSON.stringify(lines.join('\n'))}); process.exitCode = ${exit}`)
     return await signatures(shop, tools, it.path).catch((cause: Error) => `refused: ${cause.message}`)
@@ -111,3 +105,14 @@ test('a wrong signature is found among however many, and what npm says otherwise
 })
 
 test.run()
+asRoot.run()
+inCells.run()
+
+/** Why this host has no cells, or null. */
+async function noCells(): Promise<string | null> {
+  await using it = await temporary('npm-place')
+  return await assertCell(it.path, null).then(
+    () => null,
+    ({ message }: Error) => message,
+  )
+}
