@@ -81,10 +81,6 @@ async function describe(
   await writeFile(join(at, 'about.json'), JSON.stringify(about))
 }
 
-export async function unpublish(folder: string, name: string, version: string): Promise<void> {
-  await rm(join(folder, encodeURIComponent(name), version), { recursive: true, force: true })
-}
-
 interface Packument {
   name: string
   'dist-tags': Record<string, string>
