@@ -12,6 +12,7 @@ import type { Updater } from '../agent/http/routes.ts'
 import type { LogEvent, Status } from '../agent/index.ts'
 import { PROJECT } from '../deploy/make/place.ts'
 import { equal, is, match, ok, rejects, withCode } from './assert.ts'
+import { until } from './fixtures/evidence.ts'
 import { type FrameworkApps, frameworkApps } from './fixtures/framework-apps.ts'
 import { type Browser, comesTrue, launch, NO_BROWSER, openPage } from './panel/browser.ts'
 import { suite } from './suite.ts'
@@ -315,7 +316,7 @@ test('a listener of `change`: what it throws, now or later, and an agent that ca
   const stop = makeCalls(async () => ({ status }) as unknown as Updater, leaving.signal, warn).on('change', async () =>
     Promise.reject(new Error('of the listener')),
   )
-  for (const until = Date.now() + 5000; warnings.length < 2 && Date.now() < until;) await sleep(20)
+  await until('two warnings', () => warnings.length >= 2, 5000)
   stop()
   leaving.abort()
   const said = ['a listener of `change`: no file', 'a listener of `change`: of the listener']
@@ -339,7 +340,7 @@ test('however many listen to `change`, one question is asked at a time; who leav
   const heard = [0, 0, 0]
   const count = (who: number) => () => void (heard[who] = (heard[who] ?? 0) + 1)
   const offs = [on('change', count(0)), on('change', count(1))]
-  for (const until = Date.now() + 5000; Math.min(...heard.slice(0, 2)) < 3 && Date.now() < until;) await sleep(10)
+  await until('three changes for both', () => Math.min(...heard.slice(0, 2)) >= 3, 5000)
   offs[0]?.()
   const [left] = heard
   for (let round = 0; round < 5; round++) {
@@ -347,7 +348,7 @@ test('however many listen to `change`, one question is asked at a time; who leav
     await sleep(round) // the loop is about to see that nobody listens
     offs[1] = on('change', count(2))
   }
-  for (const until = Date.now() + 5000; (heard[2] ?? 0) < 3 && Date.now() < until;) await sleep(10)
+  await until('three changes for who came later', () => (heard[2] ?? 0) >= 3, 5000)
   leaving.abort()
   is(heard[0], left)
   ok((heard[1] ?? 0) >= 3 && (heard[2] ?? 0) >= 3, heard.join())
