@@ -63,124 +63,94 @@ for (const app of ['express', 'fastify']) {
 }
 
 test('a badge that comes late says the truth: in the middle of the switch, after a second operation, after a cancel, without a storage', async () => {
-  const script = await readFile(join(PROJECT, 'agent/web/badge.js'), 'utf8')
   const running = { id: '1', to: 'v1.1.0', outcome: null as string | null }
   const now = { operation: null as typeof running | null, instance: { id: 'new', version: 'v1.1.0' } }
-  const service = createServer((request, response) => {
-    const send = (type: string, body: string) => response.setHeader('content-type', type).end(body)
-    if (request.url === '/web/badge.js') return send('text/javascript', script)
-    if (request.url === '/admin/update/status') return send('application/json', JSON.stringify(now))
-    if (request.url === '/admin/update') response.statusCode = 409
-    if (request.url === '/admin/update') return send('application/problem+json', '{"code":"update_in_flight"}')
-    if (request.url === '/admin/update/check')
-      return send('application/json', JSON.stringify({ updateAvailable: true, latest: 'v1.3.0' }))
-    return send('text/html', '<script type="module" src="/web/badge.js"></script><baton-badge></baton-badge>')
-  })
-  await new Promise<void>((resolve) => service.listen(0, '127.0.0.1', resolve))
-  try {
-    await using watched = await openPage(browser)
-    const { page } = watched
-    await page.addInitScript(
-      `for (const name of ['getItem', 'setItem', 'removeItem']) Storage.prototype[name] = () => { throw new DOMException('full') }`,
-    )
-    const url = `http://127.0.0.1:${(service.address() as AddressInfo).port}/`
-    const says = async (text: string) => await comesTrue(page, `!${BADGE}.hidden && ${SAYS} === '${text}'`)
-    now.operation = running
-    await page.goto(url)
-    await says('Updating to v1.1.0 …')
-    now.operation = { ...running, outcome: 'updated' }
-    await says('Updated to v1.1.0')
-    // this page has slept: what it follows has ended, and so has another one
-    now.operation = running
-    await page.goto(url)
-    await says('Updating to v1.1.0 …')
-    now.operation = { id: '2', to: 'v1.2.0', outcome: 'reverted' }
-    await says('v1.3.0 is available')
-    now.operation = running
-    await page.goto(url)
-    await says('Updating to v1.1.0 …')
-    now.operation = { ...running, outcome: 'cancelled' }
-    await says('v1.3.0 is available')
-    // somebody else has begun in this moment
-    now.operation = { ...running, outcome: null }
-    await page.getByRole('button', { name: 'Update' }).click()
-    await says('Updating to v1.1.0 …')
-    equal(watched.wrong, [])
-  } finally {
-    service.close()
-    service.closeAllConnections()
-  }
+  await using service = await pageWithBadge({ latest: 'v1.3.0', status: () => [200, now] })
+  const { url } = service
+  await using watched = await openPage(browser)
+  const { page } = watched
+  await page.addInitScript(
+    `for (const name of ['getItem', 'setItem', 'removeItem']) Storage.prototype[name] = () => { throw new DOMException('full') }`,
+  )
+  const says = async (text: string) => await comesTrue(page, `!${BADGE}.hidden && ${SAYS} === '${text}'`)
+  now.operation = running
+  await page.goto(url)
+  await says('Updating to v1.1.0 …')
+  now.operation = { ...running, outcome: 'updated' }
+  await says('Updated to v1.1.0')
+  // this page has slept: what it follows has ended, and so has another one
+  now.operation = running
+  await page.goto(url)
+  await says('Updating to v1.1.0 …')
+  now.operation = { id: '2', to: 'v1.2.0', outcome: 'reverted' }
+  await says('v1.3.0 is available')
+  now.operation = running
+  await page.goto(url)
+  await says('Updating to v1.1.0 …')
+  now.operation = { ...running, outcome: 'cancelled' }
+  await says('v1.3.0 is available')
+  // somebody else has begun in this moment
+  now.operation = { ...running, outcome: null }
+  await page.getByRole('button', { name: 'Update' }).click()
+  await says('Updating to v1.1.0 …')
+  equal(watched.wrong, [])
 })
 
 test('a badge asks once for a visitor without rights, and again when it is told to; a page that nobody sees asks nothing', async () => {
-  const script = await readFile(join(PROJECT, 'agent/web/badge.js'), 'utf8')
   const running = { id: '1', to: 'v1.1.0', outcome: null as string | null }
   const now = { operation: null as typeof running | null, instance: { id: 'old', version: 'v1.0.0' } }
   let [asked, refusal] = [0, 401]
-  const service = createServer((request, response) => {
-    const send = (type: string, body: string) => response.setHeader('content-type', type).end(body)
-    if (request.url === '/web/badge.js') return send('text/javascript', script)
-    if (request.url === '/admin/update/status') {
-      asked++
-      response.statusCode = refusal
-      return send('application/json', refusal === 200 ? JSON.stringify(now) : '{}')
-    }
-    if (request.url === '/admin/update/check')
-      return send('application/json', JSON.stringify({ updateAvailable: true, latest: 'v1.1.0' }))
-    return send('text/html', '<script type="module" src="/web/badge.js"></script><baton-badge></baton-badge>')
-  })
-  await new Promise<void>((resolve) => service.listen(0, '127.0.0.1', resolve))
-  try {
-    await using watched = await openPage(browser)
-    const { page } = watched
-    await page.clock.install()
-    const answered = async (act: () => Promise<unknown>) =>
-      await Promise.all([page.waitForResponse('**/admin/update/status'), act()])
-    const later = async () => {
-      for (let minute = 0; minute < 5; minute++) {
-        await page.clock.fastForward(61_000)
-        await page.evaluate(`fetch('/elsewhere').then((answer) => answer.text())`) // what it has begun is on its way
-      }
-    }
-    const seen = async (isSeen: boolean) =>
-      await page.evaluate(`Object.defineProperty(document, 'hidden', { configurable: true, value: ${!isSeen} });
-        document.dispatchEvent(new Event('visibilitychange'))`)
-    const told = () => page.evaluate(`${BADGE}.setAttribute('ask', String(Math.random()))`)
-    const url = `http://127.0.0.1:${(service.address() as AddressInfo).port}/`
-    await answered(() => page.goto(url))
-    await later()
-    equal([asked, await page.evaluate(`${BADGE}.hidden`)], [1, true])
-    refusal = 403
-    await answered(told)
-    await later()
-    is(asked, 2)
-    refusal = 200
-    await answered(told)
-    await comesTrue(page, `!${BADGE}.hidden && ${SAYS} === 'v1.1.0 is available'`)
-    await later()
-    ok(asked > 3, String(asked))
-    await seen(false)
-    const before = asked
-    await later()
-    is(asked, before)
-    await answered(() => seen(true))
-    // a login that has lost its sessions in the switch is not asked for ever
-    now.operation = running
-    await answered(told)
-    await comesTrue(page, `${SAYS} === 'Updating to v1.1.0 …'`)
-    refusal = 401
-    const inSwitch = asked
-    for (let second = 0; second < 40; second++) {
-      await page.clock.fastForward(1100)
-      await page.evaluate(`fetch('/elsewhere').then((answer) => answer.text())`)
-    }
-    await comesTrue(page, `${BADGE}.hidden`)
-    ok(asked - inSwitch > 5 && asked - inSwitch < 20, String(asked - inSwitch))
-    equal(watched.wrong, [])
-  } finally {
-    service.close()
-    service.closeAllConnections()
+  const status = (): [number, object] => {
+    asked++
+    return [refusal, refusal === 200 ? now : {}]
   }
+  await using service = await pageWithBadge({ latest: 'v1.1.0', status })
+  const { url } = service
+  await using watched = await openPage(browser)
+  const { page } = watched
+  await page.clock.install()
+  const answered = async (act: () => Promise<unknown>) =>
+    await Promise.all([page.waitForResponse('**/admin/update/status'), act()])
+  const later = async () => {
+    for (let minute = 0; minute < 5; minute++) {
+      await page.clock.fastForward(61_000)
+      await page.evaluate(`fetch('/elsewhere').then((answer) => answer.text())`) // what it has begun is on its way
+    }
+  }
+  const seen = async (isSeen: boolean) =>
+    await page.evaluate(`Object.defineProperty(document, 'hidden', { configurable: true, value: ${!isSeen} });
+      document.dispatchEvent(new Event('visibilitychange'))`)
+  const told = () => page.evaluate(`${BADGE}.setAttribute('ask', String(Math.random()))`)
+  await answered(() => page.goto(url))
+  await later()
+  equal([asked, await page.evaluate(`${BADGE}.hidden`)], [1, true])
+  refusal = 403
+  await answered(told)
+  await later()
+  is(asked, 2)
+  refusal = 200
+  await answered(told)
+  await comesTrue(page, `!${BADGE}.hidden && ${SAYS} === 'v1.1.0 is available'`)
+  await later()
+  ok(asked > 3, String(asked))
+  await seen(false)
+  const before = asked
+  await later()
+  is(asked, before)
+  await answered(() => seen(true))
+  // a login that has lost its sessions in the switch is not asked for ever
+  now.operation = running
+  await answered(told)
+  await comesTrue(page, `${SAYS} === 'Updating to v1.1.0 …'`)
+  refusal = 401
+  const inSwitch = asked
+  for (let second = 0; second < 40; second++) {
+    await page.clock.fastForward(1100)
+    await page.evaluate(`fetch('/elsewhere').then((answer) => answer.text())`)
+  }
+  await comesTrue(page, `${BADGE}.hidden`)
+  ok(asked - inSwitch > 5 && asked - inSwitch < 20, String(asked - inSwitch))
+  equal(watched.wrong, [])
 })
 
 test('another site cannot make a browser that is logged in update: whatever it sends, nothing begins', async () => {
@@ -377,3 +347,36 @@ test('in the code: check, update, roll back, and each change of the status', asy
 })
 
 test.run()
+
+interface BadgeOptions {
+  /** what a check finds */
+  latest: string
+  status(): [code: number, body: object]
+}
+
+/** A page with the badge, and the endpoints that the badge asks; an update is in flight already for whoever begins one. */
+async function pageWithBadge({ latest, status }: BadgeOptions): Promise<AsyncDisposable & { url: string }> {
+  const script = await readFile(join(PROJECT, 'agent/web/badge.js'), 'utf8')
+  const page = '<script type="module" src="/web/badge.js"></script><baton-badge></baton-badge>'
+  const answers: Record<string, () => [code: number, type: string, body: string]> = {
+    '/web/badge.js': () => [200, 'text/javascript', script],
+    '/admin/update/status': () => {
+      const [code, body] = status()
+      return [code, 'application/json', JSON.stringify(body)]
+    },
+    '/admin/update/check': () => [200, 'application/json', JSON.stringify({ updateAvailable: true, latest })],
+    '/admin/update': () => [409, 'application/problem+json', '{"code":"update_in_flight"}'],
+  }
+  const service = createServer((request, response) => {
+    const [code, type, body] = answers[request.url ?? '']?.() ?? [200, 'text/html', page]
+    response.writeHead(code, { 'content-type': type }).end(body)
+  })
+  await new Promise<void>((resolve) => service.listen(0, '127.0.0.1', resolve))
+  return {
+    url: `http://127.0.0.1:${(service.address() as AddressInfo).port}/`,
+    async [Symbol.asyncDispose]() {
+      service.close()
+      service.closeAllConnections()
+    },
+  }
+}
