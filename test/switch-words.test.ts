@@ -66,8 +66,6 @@ test('the last pause is that of the newest stop-first switch, without a migratio
   equal(lastPause([handed('updated', 107), migrated]), usual)
   equal(lastPause([migrated]), { pauseMs: 40_100, restMs: 100, shownBy: 'first-switch' })
   is(pause(migrated, migrated), 40_100, 'so long does it start each time')
-  // releases from before the start was measured
-  const older = (pauseMs: number) => ({ outcome: 'updated', handover: { pauseMs } })
   is(pause(older(40_100), older(110)), 110)
   is(pauseFault({ expectedMs: 40_100, shownBy: 'first-switch' }, 15_000), null)
   ok(UPDATE_BOUNDS.maxPauseMs[2] > UPDATE_BOUNDS.stopMs[2] + UPDATE_BOUNDS.quietMs[2])
@@ -108,9 +106,8 @@ test('the expected pause is what a trial of the release has measured and the las
 })
 
 test('a dry run says the order, what it cannot know, and throws what the service would refuse', () => {
-  const pasts = (...pauses: number[]) => pauses.map((pauseMs) => ({ outcome: 'updated', handover: { pauseMs } }))
   const status = (next: Status['switch']) =>
-    ({ switch: next, history: next?.expectedMs === 110 ? pasts(110, 9000) : [] }) as unknown as Status
+    ({ switch: next, history: next?.expectedMs === 110 ? [older(110), older(9000)] : [] }) as unknown as Status
   const alone = { order: 'stop-first', expectedMs: 110, maxPauseMs: 10_000 } as const
   const beside = { ...alone, order: 'start-first' } as const
   const said = (next: Status['switch'], asked: Order | null, tried: Rehearsal | null = null) =>
@@ -122,7 +119,7 @@ test('a dry run says the order, what it cannot know, and throws what the service
   match(said(beside, null), /not known which order, v1\.1\.0 says it only when it starts; if stop-first, clients/)
   match(said({ ...beside, maxPauseMs: 100 }, null), /`maxPause` allows 100ms, so it would be refused/)
   match(said({ ...beside, expectedMs: null }, null), /only when it starts$/)
-  const once = { switch: { ...beside, maxPauseMs: 8000 }, history: pasts(9000) } as unknown as Status
+  const once = { switch: { ...beside, maxPauseMs: 8000 }, history: [older(9000)] } as unknown as Status
   is(
     formatForeseen(foreseeSwitch('update', once, 'stop-first', null), 'v1.1.0'),
     'the switch: stop-first; clients would wait about 9000 ms (as in the only switch so far, its migration included)',
@@ -326,3 +323,8 @@ async function started(
 }
 
 test.run()
+
+/** A switch from before the start was measured. */
+function older(pauseMs: number) {
+  return { outcome: 'updated', handover: { pauseMs } }
+}

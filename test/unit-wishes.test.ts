@@ -229,18 +229,17 @@ onHost(
       }
       await buildQuietly({ project: parseProject({ ...about, unit }, folder), out })
     })
-    const installs = (...flags: string[]) =>
-      host.run(['sh', '/srv/feed/v1.0.0/install.sh', ...flags, '--feed', '/srv/feed'])
+    const install = (...flags: string[]) => ['sh', '/srv/feed/v1.0.0/install.sh', ...flags, '--feed', '/srv/feed']
+    const installs = (...flags: string[]) => host.run(install(...flags))
     await host.ok('mkdir', '-p', '/srv/media', '/etc/ledger')
     const planned = await installs('--dry-run')
     match(planned.stdout + planned.stderr, 'allow: this service asks to write /srv/media (not in a trial on a copy)')
     const refused = await installs('-y')
     equal([refused.code, /--accept-unit/.test(refused.stdout + refused.stderr)], [7, true], refused.stderr)
     is((await host.run(['test', '-e', '/etc/systemd/system/ledger.service'])).code, 1)
-    const install = ['sh', '/srv/feed/v1.0.0/install.sh', '-y', '--feed', '/srv/feed']
-    const not = await host.run(install, { env: { LEDGER_INSTALL_ACCEPT_UNIT: '0' } })
+    const not = await host.run(install('-y'), { env: { LEDGER_INSTALL_ACCEPT_UNIT: '0' } })
     is(not.code, 7, not.stderr)
-    const done = await host.run(install, { env: { LEDGER_INSTALL_ACCEPT_UNIT: '1' } })
+    const done = await host.run(install('-y'), { env: { LEDGER_INSTALL_ACCEPT_UNIT: '1' } })
     is(done.code, 0, done.stdout + done.stderr)
     await host.ok('chown', 'ledger:', '/srv/media')
     const { stdout } = await host.run(['systemctl', 'show', 'ledger', '-p', 'MainPID', '--value'])
