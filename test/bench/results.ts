@@ -70,11 +70,6 @@ function lengthOf({ command, result }: Section<unknown>): number {
   return (/ --long\b/.test(command) ? 1e6 : 0) + (typeof switches === 'number' ? switches : 0)
 }
 
-export interface Goal {
-  goal: string
-  got: string
-  met: boolean
-}
 export const NAMES = {
   fresh: 'fresh connections',
   keepalive: 'keep-alive',
