@@ -8,7 +8,7 @@ import { isSingleExecutable } from '../own.ts'
 import type { Settings } from '../settings.ts'
 import { reasonOf } from '../words/errors.ts'
 import { feedName } from '../words/feed-choice.ts'
-import { nodeFiles } from '../words/later.ts'
+import { nodeFiles, onceLoaded } from '../words/later.ts'
 import type { OpenFeed } from '../words/release.ts'
 
 /** Uses the receipt's feed if the settings name none. Opens no feed yet. `first`: the file at `executable` when this process started. */
@@ -41,14 +41,7 @@ export function openOwnInstall(
 /** Opens the feed at the first question: a service that only serves needs none of its code. */
 function openLater(description: string, signed: boolean, open: () => Promise<OpenFeed>): OpenFeed {
   let opened: Promise<OpenFeed> | null = null
-  const feed = async () => {
-    try {
-      return await (opened ??= open())
-    } catch (cause) {
-      opened = null // the next question tries again
-      throw cause
-    }
-  }
+  const feed = onceLoaded(() => (opened = open()))
   const close = async () => await (await opened?.catch(() => null))?.close()
   return {
     description,
