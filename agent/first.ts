@@ -2,7 +2,7 @@
 // and its start, carry out an order, keep the last words for the predecessor, and let held sockets go if the start fails.
 
 export { doAsOrdered } from './disk/as-ordered.ts'
-export { readOwed } from './disk/owed.ts'
+export { mostMsOf, readOwed } from './disk/owed.ts'
 export { ownState } from './disk/state-mark.ts'
 export { receiptPath, systemReceiptPath } from './disk/places.ts'
 export { containerHere, GATE_MARK, waitAtContainerGate } from './handover/container-gate.ts'

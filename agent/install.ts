@@ -28,7 +28,7 @@ export type { LogEvent } from './log.ts'
 export { type InstallOptions, type ManagedInstall, openInstall } from './disk/managed-install.ts'
 export { begin, newOperation, type OperationRequest, type Restart } from './update/operation.ts'
 export { refuseBarred } from './update/barrier.ts'
-export { paidPath } from './disk/owed.ts'
+export { mostMsOf, paidPath } from './disk/owed.ts'
 export {
   asideDirectory,
   isLeftover,

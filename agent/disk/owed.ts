@@ -61,6 +61,11 @@ export function readOwed(stateDirectory: string, container: () => string | null 
   return isDue ? owed : null
 }
 
+/** How long the copies may take: the command, what checks its copy, and the folders. */
+export function mostMsOf({ timeoutMs }: Pick<SnapshotPlan, 'timeoutMs'>): number {
+  return 3 * timeoutMs
+}
+
 export async function writeOwed(disk: Disk, stateDirectory: string, owed: Owed): Promise<void> {
   await disk.writeWhole(owedPath(stateDirectory), JSON.stringify(owed), 0o600)
 }

@@ -94,11 +94,6 @@ export const SCRATCH = {
   required: ['restore', 'environment'],
 } as const satisfies Setting
 
-/** How long the copies may take: the command, what checks its copy, and the folders. */
-export function mostMsOf({ timeoutMs }: Pick<SnapshotPlan, 'timeoutMs'>): number {
-  return 3 * timeoutMs
-}
-
 /** Null: neither says anything. Members of the operator's count more. Throws invalid_settings. */
 export function planOf(author: SnapshotRules | null, operator: unknown): SnapshotPlan | null {
   const own =

@@ -6,6 +6,7 @@ import {
   clearTemporaries,
   makeCopies,
   makeDisk,
+  mostMsOf,
   ownDatabase,
   ownExecutable,
   ownRelease,
@@ -16,7 +17,7 @@ import {
 } from '../../agent/install.ts'
 import { BUILD } from '../../agent/service/build.ts'
 import { readSettings } from '../../agent/service/config.ts'
-import { asBatonError, EXIT, MEANINGS, mostMsOf } from '../../agent/words.ts'
+import { asBatonError, EXIT, MEANINGS } from '../../agent/words.ts'
 import { printError } from '../lib/printer.ts'
 import { join } from 'node:path'
 import { snapshotPlanIn } from './state-here.ts'

@@ -9,6 +9,7 @@ import {
   makeDisk,
   markContainerRestore,
   markContainers,
+  mostMsOf,
   oweCopies,
   oweRestore,
   ownDatabase,
@@ -18,7 +19,7 @@ import {
 } from '../../agent/install.ts'
 import { BUILD } from '../../agent/service/build.ts'
 import { readSettings } from '../../agent/service/config.ts'
-import { asBatonError, BatonError, EXIT, MEANINGS, mostMsOf, type SnapshotPlan } from '../../agent/words.ts'
+import { asBatonError, BatonError, EXIT, MEANINGS, type SnapshotPlan } from '../../agent/words.ts'
 import { printError, printJson } from '../lib/printer.ts'
 import { join } from 'node:path'
 import type { StateAnswer, StateOrder } from './state-order.ts'

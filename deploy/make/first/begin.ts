@@ -17,6 +17,7 @@ import {
   keepLastWords,
   leaveLastWords,
   letGoUnlessServing,
+  mostMsOf,
   msOf,
   noteRelease,
   noteStart,
@@ -167,7 +168,7 @@ function payOwed({ tag }: OwnWords, executable: string, stateDirectory: string):
   const owed = stateDirectory === '' ? null : readOwed(stateDirectory, containerHere)
   if (owed === null || (owed.owes === 'snapshot' && owed.from === tag)) return
   if (owed.plan !== undefined) {
-    allowLongStart(3 * owed.plan.timeoutMs) // the command, its check and the folders
+    allowLongStart(mostMsOf(owed.plan))
     const env = { ...process.env, [PAYS]: stateDirectory }
     const { status } = spawnSync(executable, [], { env, stdio: ['ignore', 'inherit', 'inherit'] })
     if (status === 0) return
