@@ -36,7 +36,7 @@ export interface Paid {
   by: string
   copies: MadeCopy[]
   aside: string | null
-  /** why nothing was restored; null: it was */
+  /** why nothing was copied, or restored; null: it was */
   error: string | null
 }
 
@@ -52,12 +52,11 @@ export function readOwed(stateDirectory: string, container: () => string | null 
   } catch {
     return null
   }
-  const isBegun = owed.owes === 'restore' && (owed.aside !== null || owed.container === undefined)
-  if (isBegun) return owed
+  if (owed.owes === 'restore' && owed.aside !== null) return owed
   const isDue =
-    owed.owes === 'snapshot' && owed.container === undefined
-      ? isOpenOperation(stateDirectory, owed.operationId)
-      : owed.container === container()
+    owed.container !== undefined
+      ? owed.container === container()
+      : owed.owes === 'restore' || isOpenOperation(stateDirectory, owed.operationId)
   return isDue ? owed : null
 }
 
