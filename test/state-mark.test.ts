@@ -8,13 +8,16 @@ import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { copyName, newestCopy, tagOfCopy } from '../agent/disk/copies.ts'
 import { makeDisk } from '../agent/disk/disk.ts'
+import { readOwed, writeOwed } from '../agent/disk/owed.ts'
+import { updateDirectory } from '../agent/disk/places.ts'
 import type { ManagedInstall } from '../agent/disk/managed-install.ts'
 import { snapshot } from '../agent/update/steps/snapshot.ts'
 import { keptCopies } from '../agent/update/kept-copies.ts'
-import { dropMark, markUpdate } from '../agent/update/own-data.ts'
+import { dropMark, markUpdate, oweCopies, oweRestore } from '../agent/update/own-data.ts'
 import { exchangeNow, ownState, readMark, type StateMark } from '../agent/disk/state-mark.ts'
+import { planOf } from '../agent/words/snapshot.ts'
 import type { Operation } from '../agent/words/state.ts'
-import { equal, is, ok, throws } from './assert.ts'
+import { equal, is, match, ok, rejects, throws, withCode } from './assert.ts'
 import { suite } from './suite.ts'
 
 const test = suite('state mark', { timeoutMs: 120_000 })
@@ -36,6 +39,26 @@ test('an update and its revert: the old release has its rows back, those of the 
   equal(rowsOf(moved?.aside ?? ''), ['old', 'new'])
   is(ownState(state, OLD), null)
   equal(rows(state), ['old'])
+})
+
+test('a restore that a container has begun stays owed: an update does not owe copies of half-restored data instead', async () => {
+  const stateDirectory = await mkdtemp(join(home, 'owed-'))
+  const here = { disk: makeDisk(), stateDirectory }
+  await here.disk.makeDirectory(updateDirectory(stateDirectory), 0o700)
+  const plan = planOf({ command: ['copy', '{file}'], restore: ['restore', '{file}'] }, null)
+  ok(plan !== null)
+  const copies = { container: 'b', kind: 'update' as const, from: OLD, plan, executable: '/shop' }
+  await oweRestore(here, { container: 'a', name: 'dump.v1.0.0', plan })
+  await oweCopies(here, copies) // it had not begun
+  is(readOwed(stateDirectory, () => 'b')?.owes, 'snapshot')
+  const begun = { owes: 'restore' as const, name: 'dump.v1.0.0', aside: '/aside', plan, container: 'a' }
+  await writeOwed(here.disk, stateDirectory, begun)
+  const other = { container: 'b', name: 'dump.v0.9.0', plan }
+  for (const again of [() => oweCopies(here, copies), () => oweRestore(here, other)]) {
+    const refused = await rejects(again, withCode('refused'))
+    match(refused.message, /the restore of dump\.v1\.0\.0 is not finished/)
+  }
+  equal(readOwed(stateDirectory), begun)
 })
 
 test('rows that only the write-ahead log has go along, in both directions', async () => {

@@ -7,7 +7,7 @@ import { newestCopy } from '../disk/copies.ts'
 import { markPath, snapshotDirectory } from '../disk/places.ts'
 import { rowsBetween } from '../disk/copy-database.ts'
 import type { Disk } from '../disk/disk.ts'
-import { forgetOwed, paidPath, readOwed, writeOwed } from '../disk/owed.ts'
+import { forgetOwed, type Owed, paidPath, readOwed, writeOwed } from '../disk/owed.ts'
 import type { JournalState } from '../disk/journal.ts'
 import { imageOf, type ManagedInstall } from '../disk/managed-install.ts'
 import { leftByMark, ownState, readMark, type StateMark } from '../disk/state-mark.ts'
@@ -106,24 +106,28 @@ export async function markContainerRestore(
   })
 }
 
-/** Before the application begins in `container`, its first code makes the copies of `plan`. */
+/** Before the application begins in `container`, its first code makes the copies of `plan`. Throws as `owe` does. */
 export async function oweCopies(
-  { disk, stateDirectory }: Pick<OwnState, 'disk' | 'stateDirectory'>,
+  state: Pick<OwnState, 'disk' | 'stateDirectory'>,
   what: { container: string; kind: Kind; from: string; plan: SnapshotPlan; executable: string },
 ): Promise<void> {
-  await disk.remove(paidPath(stateDirectory))
-  await writeOwed(disk, stateDirectory, { owes: 'snapshot', operationId: 'container', ...what })
+  await owe(state, { owes: 'snapshot', operationId: 'container', ...what })
 }
 
-/** The same for a copy that this container takes back at its next start. Throws refused if it is at one already. */
+/** The same for a copy that this container takes back at its next start. */
 export async function oweRestore(
-  { disk, stateDirectory }: Pick<OwnState, 'disk' | 'stateDirectory'>,
+  state: Pick<OwnState, 'disk' | 'stateDirectory'>,
   what: { container: string; name: string; plan: SnapshotPlan },
 ): Promise<void> {
+  await owe(state, { owes: 'restore', aside: null, ...what })
+}
+
+/** There is one debt at a time. Throws refused if a restore has begun: until it is done, the data may be half of the one, half of the other. */
+async function owe({ disk, stateDirectory }: Pick<OwnState, 'disk' | 'stateDirectory'>, owed: Owed): Promise<void> {
   const left = readOwed(stateDirectory)
   if (left?.owes === 'restore') throw new BatonError('refused', `the restore of ${left.name} is not finished`)
   await disk.remove(paidPath(stateDirectory))
-  await writeOwed(disk, stateDirectory, { owes: 'restore', aside: null, ...what })
+  await writeOwed(disk, stateDirectory, owed)
 }
 
 /** The containers' switch is over: the mark means nothing any more. It stays if it tells what was exchanged; null: nothing. */
