@@ -88,6 +88,20 @@ test('a command that fails, hangs, writes nothing, or is not there: the update i
   equal([outcome, copies.length, left(it).length], ['updated', 1, 1], 'nothing is held against the release')
 })
 
+test('rules that are not valid refuse an update at its check also while no service runs: nothing is downloaded first', async () => {
+  await using it = await stranger({ text: TEXT, config: { snapshot: GOOD } })
+  const { stateDirectory, executable } = it.home
+  await it.release('v1.1.0', TEXT)
+  const env = { ...process.env, BATON_NODE: process.execPath }
+  const command = (...words: string[]) => spawnSync(executable, [...words, '--json'], { env, encoding: 'utf8' })
+  is(command('stop').status, 0)
+  await operatorSays(it, { timeout: '0' })
+  const { stderr, stdout } = command('upgrade', 'v1.1.0')
+  const { history } = JSON.parse(await readFile(journalPath(stateDirectory), 'utf8')) as JournalState
+  const [{ stage, bytes, error } = {}] = history
+  equal([stage, bytes, error?.code], ['check', 0, 'invalid_settings'], `${error?.message}\n${stdout}${stderr}`)
+})
+
 test('a rollback goes on without a snapshot; of dumps two releases and one small one stay', async () => {
   await using it = await stranger({ text: TEXT, config: { snapshot: GOOD } })
   for (const tag of ['v1.1.0', 'v1.2.0', 'v1.3.0', 'v1.4.0']) {

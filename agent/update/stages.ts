@@ -142,8 +142,9 @@ async function choose(
   if (!allowIrreversible && !restoreState) refuseIrreversible(release, known)
   await refuseLongPause(install, release, known)
   await assertDatabaseThere(install.database, install.stateDirectory)
-  const order = install.next === null ? null : orderOf(install.next.order, release.order ?? null)
-  if (install.next !== null) refuseAlwaysAlive(await snapshotPlan(install), order)
+  // nothing serves beside a command: no process of the application lives
+  const order = install.next === null ? 'stop-first' : orderOf(install.next.order, release.order ?? null)
+  refuseAlwaysAlive(await snapshotPlan(install), order)
   const again = whyAgain((await install.journal.read()).bad, release.tag, release.asset.sha256, install.readyMs)
   if (again !== null) install.log({ event: 'warning', message: `${release.tag} is tried again: ${again}` })
 }
