@@ -11,6 +11,7 @@
 
 import { type FileHandle, open, realpath, stat } from 'node:fs/promises'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { codeOf } from '../words/errors.ts'
 import { ALL_PAGES, openToRead } from './orders.ts'
 import { isWriteLocked } from './sqlite-locks.ts'
 
@@ -122,7 +123,7 @@ async function hasJournal(path: string): Promise<boolean> {
   try {
     return (await firstBytes(path, HOT.length)).equals(HOT)
   } catch (cause) {
-    if ((cause as NodeJS.ErrnoException).code === 'ENOENT') return false
+    if (codeOf(cause) === 'ENOENT') return false
     throw cause
   }
 }

@@ -7,6 +7,7 @@ import { homedir } from 'node:os'
 import { isAbsolute, join, resolve } from 'node:path'
 import {
   BatonError,
+  codeOf,
   type ReleaseChannel,
   type Configuration,
   formatUnknown,
@@ -56,8 +57,7 @@ export function readSettings(service: string, argv: readonly string[], environme
   try {
     text = readFileSync(path, 'utf8')
   } catch (cause) {
-    const missing = cause instanceof Error && 'code' in cause && cause.code === 'ENOENT'
-    if (missing && !named) return parseSettings('{}', { service, configPath: null, environment })
+    if (codeOf(cause) === 'ENOENT' && !named) return parseSettings('{}', { service, configPath: null, environment })
     throw new BatonError('invalid_settings', `reading the configuration ${path}: ${reasonOf(cause)}`, { cause })
   }
   return parseSettings(text, { service, configPath: path, environment, isOurs })

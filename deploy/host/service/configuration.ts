@@ -5,6 +5,7 @@ import { readFile } from 'node:fs/promises'
 import { type Receipt, UPDATE_BOUNDS } from '../../../agent/install.ts'
 import {
   BatonError,
+  codeOf,
   type FeedChoice,
   type Listen,
   msOf,
@@ -32,7 +33,7 @@ export async function readAccess(configPath: string): Promise<Access> {
   try {
     text = await readFile(configPath, 'utf8')
   } catch (error) {
-    if (error instanceof Error && 'code' in error && error.code === 'EACCES') {
+    if (codeOf(error) === 'EACCES') {
       throw new BatonError('refused', `reading the configuration ${configPath}: ${reasonOf(error)}`, {
         cause: error,
         hint: 'run it as root, or as the user that installed the service',

@@ -6,6 +6,7 @@ import { readdir, readFile, readlink, stat } from 'node:fs/promises'
 import { basename } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { INHERITANCE, PARENT, type Receipt, startTimeOf } from '../../../agent/install.ts'
+import { codeOf } from '../../../agent/words.ts'
 import { run } from '../../lib/shell.ts'
 import { readPidFile, runFilesOf } from './run-files.ts'
 
@@ -58,7 +59,7 @@ export function endOne(pid: number, signal: NodeJS.Signals): void {
   try {
     process.kill(pid, signal)
   } catch (error) {
-    if (!(error instanceof Error && 'code' in error && error.code === 'ESRCH')) throw error
+    if (codeOf(error) !== 'ESRCH') throw error
   }
 }
 
