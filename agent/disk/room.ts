@@ -1,5 +1,5 @@
-// Whether an operation can write what it is going to: compares that with what is free on the disk. The update, its dry run, `doctor` and an install
-// share this one calculation, so that none promises what another refuses.
+// Whether an operation can write what it is going to: compares that with what is free on the disk. The update, its dry run, `doctor` and
+// an install share this one calculation, so that none promises what another refuses.
 
 import { access, constants, realpath, stat, statfs } from 'node:fs/promises'
 import { mebibytes, nearestExisting } from './disk.ts'

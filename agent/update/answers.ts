@@ -105,9 +105,9 @@ export interface LongPoll {
 }
 
 /**
- * The status of `GET /admin/update/status?wait=SECONDS`, once it is new, or the operation or the journal has changed; at the latest after `mostMs`, or when `leaving` aborts, as this
- * process is to end. Beside a switch of this process it waits for a single look: an open request would be one more that the switch has to
- * wait for. `wait` null: at once.
+ * The status of `GET /admin/update/status?wait=SECONDS`, once it is new, or the operation or the journal has changed; at the latest after
+ * `mostMs`, or when `leaving` aborts, as this process is to end. Beside a switch of this process it waits for a single look: an open request
+ * would be one more that the switch has to wait for. `wait` null: at once.
  */
 export async function changed(
   { stateDirectory }: Pick<ManagedInstall, 'stateDirectory'>,

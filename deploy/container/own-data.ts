@@ -83,7 +83,7 @@ export interface PaidThere {
   copies: TakenCopy[]
   /** what a restore has put aside, as the engine's host has it if it does */
   aside: string | null
-  /** why nothing was restored; null: it was */
+  /** why nothing was copied, or restored; null: it was */
   error: string | null
 }
 

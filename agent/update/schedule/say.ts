@@ -1,4 +1,5 @@
-// Reports on what the service does by itself: for the status, the panel, the command and the operator's program.
+// Reports on what the service does by itself: for the status, the panel, the command and the operator's program. Reads only, but for
+// `policyReport`, which can write the panel's rules first.
 
 import type { JournalState } from '../../disk/journal.ts'
 import type { ManagedInstall } from '../../disk/managed-install.ts'
@@ -118,7 +119,10 @@ export async function scheduleReport(
   }
 }
 
-/** Answers the endpoint `policy`. Writes `own` first, if it is given. Throws invalid_request with every fault of `own`; then nothing has changed. */
+/**
+ * Answers the endpoint `policy`. Writes `own` first, if it is given. Throws invalid_request with every fault of `own`; then nothing has
+ * changed.
+ */
 export async function policyReport(
   install: ManagedInstall,
   next: Omit<NextSwitch, 'expectedMs'>,
