@@ -3,14 +3,15 @@
 
 import { spawnSync } from 'node:child_process'
 import { existsSync, readdirSync, readFileSync, statfsSync } from 'node:fs'
-import { readFile, rename, rm, symlink, writeFile } from 'node:fs/promises'
+import { mkdir, readFile, rename, rm, symlink, writeFile } from 'node:fs/promises'
 import { basename, join } from 'node:path'
+import { copyName } from '../agent/disk/copies.ts'
 import type { JournalState } from '../agent/disk/journal.ts'
 import { journalPath, owedPath } from '../agent/disk/places.ts'
 import { makeDisk } from '../agent/disk/disk.ts'
 import { readOwed } from '../agent/disk/owed.ts'
 import { makeCopies } from '../agent/update/steps/dump.ts'
-import { planOf, scratchOf, snapshotFaults } from '../agent/words/snapshot.ts'
+import { DUMP, planOf, scratchOf, snapshotFaults } from '../agent/words/snapshot.ts'
 import type { Operation, StateCopy, Status } from '../agent/words/state.ts'
 import { parseProject } from '../deploy/make/project.ts'
 import { equal, is, match, not, ok, rejects, throws, withCode } from './assert.ts'
@@ -156,10 +157,7 @@ test('`stopped`, and everything is killed while it is copied: the new release do
   is(readOwed(stateDirectory)?.owes, 'snapshot')
   await writeFile(join(stateDirectory, 'go'), '')
   // a manager that gives a start 90 s would end the copy, at each start anew
-  await writeFile(join(stateDirectory, 'systemd-notify'), '#!/bin/sh\necho "$@" >> told\n', { mode: 0o755 })
-  const PATH = `${stateDirectory}:${process.env['PATH']}`
-  const notified = { NOTIFY_SOCKET: join(stateDirectory, 'none'), PATH }
-  await it.home.start({ BATON_NODE: process.execPath, ...notified }, stateDirectory)
+  await it.home.start({ BATON_NODE: process.execPath, ...(await notified(stateDirectory)) }, stateDirectory)
   match(readFileSync(join(stateDirectory, 'told'), 'utf8'), /EXTEND_TIMEOUT_USEC=1830000000 /)
   await until(
     'an answer',
@@ -174,6 +172,22 @@ test('`stopped`, and everything is killed while it is copied: the new release do
   equal([done.outcome, done.copies?.length], ['updated', 1], done.error?.message)
   is(readFileSync(copyOf(it), 'utf8'), 'v1.0.0 begins\n')
   equal([left(it).length, existsSync(owedPath(stateDirectory))], [1, false])
+})
+
+test('a restore that has begun is finished by the next start, whose manager is told how long four commands may take', async () => {
+  await using it = await stranger({ text: TEXT, config: { snapshot: GOOD }, isSupervised: false })
+  const { stateDirectory } = it.home
+  await it.home.stop()
+  const name = copyName(DUMP, 'v1.0.0', new Date())
+  const aside = join(stateDirectory, 'update/aside', name)
+  await mkdir(join(stateDirectory, 'update/snapshots'), { recursive: true })
+  await writeFile(join(stateDirectory, 'update/snapshots', name), 'restored\n')
+  const owed = { owes: 'restore', name, aside, plan: planOf(GOOD, null), container: 'another' }
+  await writeFile(owedPath(stateDirectory), JSON.stringify(owed))
+  await it.home.start({ BATON_NODE: process.execPath, ...(await notified(stateDirectory)) }, stateDirectory)
+  match(readFileSync(join(stateDirectory, 'told'), 'utf8'), /EXTEND_TIMEOUT_USEC=2430000000 /)
+  match(readFileSync(join(stateDirectory, 'rows'), 'utf8'), /^restored\nv1\.0\.0 begins\n$/)
+  is(readOwed(stateDirectory), null)
 })
 
 test('folders are copied and taken back as a set; what was there is put aside; a command that is killed in the middle is finished', async () => {
@@ -360,6 +374,12 @@ test.run()
 async function operatorSays({ home }: Stranger, snapshot: object): Promise<void> {
   const config = JSON.parse(await readFile(home.configPath, 'utf8')) as { update: object }
   await writeFile(home.configPath, JSON.stringify({ ...config, update: { ...config.update, snapshot } }))
+}
+
+/** Variables of a start: what its manager is told is in the file `told`. */
+async function notified(folder: string): Promise<{ NOTIFY_SOCKET: string; PATH: string }> {
+  await writeFile(join(folder, 'systemd-notify'), '#!/bin/sh\necho "$@" >> told\n', { mode: 0o755 })
+  return { NOTIFY_SOCKET: join(folder, 'none'), PATH: `${folder}:${process.env['PATH']}` }
 }
 
 /** what is in the folder of snapshots, and of what nobody knows */

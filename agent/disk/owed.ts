@@ -60,9 +60,12 @@ export function readOwed(stateDirectory: string, container: () => string | null 
   return isDue ? owed : null
 }
 
-/** How long the copies may take: the command, what checks its copy, and the folders. */
-export function mostMsOf({ timeoutMs }: Pick<SnapshotPlan, 'timeoutMs'>): number {
-  return 3 * timeoutMs
+/**
+ * How long it may take. Copies: the command, what checks its copy, and the folders. A restore: what checks the copy, the command and its check
+ * for what is there, and the command that restores.
+ */
+export function mostMsOf(owes: Owed['owes'], { timeoutMs }: Pick<SnapshotPlan, 'timeoutMs'>): number {
+  return (owes === 'snapshot' ? 3 : 4) * timeoutMs
 }
 
 export async function writeOwed(disk: Disk, stateDirectory: string, owed: Owed): Promise<void> {

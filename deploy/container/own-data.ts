@@ -14,10 +14,12 @@ import { type ContainerInspection, type ImageInspection, isSame, labelsOf } from
 import type { Job } from './job.ts'
 import { again } from './moves.ts'
 import { IMAGE_LABELS } from './reference.ts'
-import { OWED_MAX_MS, snapshotCommand, takenCopies } from './snapshot.ts'
+import { snapshotCommand, takenCopies } from './snapshot.ts'
 import { STATE_ORDER, type StateAnswer, type StateOrder, type TakenCopy } from './state-order.ts'
 
 const ORDER_MS = 60_000
+/** the commands of a restore, of a day at most each */
+const RESTORE_MAX_MS = 4 * 86_400_000
 /** how long the engine may take to start a container that has ended; its pause doubles with each end */
 const STARTED_MS = 30_000
 
@@ -200,7 +202,10 @@ async function order(container: ContainerInspection, what: StateOrder, engine: E
   const answer = parsedJson(last)
   if (isObject(answer) && answer['moved'] !== undefined) {
     const mostMs = answer['mostMs']
-    return { moved: answer['moved'] as StateMoved | null, mostMs: isCount(mostMs) ? Math.min(mostMs, OWED_MAX_MS) : 0 }
+    return {
+      moved: answer['moved'] as StateMoved | null,
+      mostMs: isCount(mostMs) ? Math.min(mostMs, RESTORE_MAX_MS) : 0,
+    }
   }
   throw new BatonError('refused', 'the release in the container is older than that')
 }

@@ -38,7 +38,7 @@ export async function snapshotHere(environment: NodeJS.ProcessEnv): Promise<numb
     const path = database === null ? null : await snapshot(disk, database, stateDirectory, BUILD.tag, copier)
     const plan = await snapshotPlanIn(configPath)
     refuseAlwaysAlive(plan, ownRelease().order)
-    const owesMs = plan?.when === 'stopped' ? mostMsOf(plan) : null
+    const owesMs = plan?.when === 'stopped' ? mostMsOf('snapshot', plan) : null
     const made =
       plan === null || owesMs !== null
         ? []

@@ -13,7 +13,7 @@ import type { TakenCopy } from './state-order.ts'
 
 /** the commands in the container have deadlines of their own, of a day at most each */
 const SNAPSHOT_MS = 4 * 86_400_000
-export const OWED_MAX_MS = 3 * 86_400_000
+const OWED_MAX_MS = 3 * 86_400_000
 /** as many as `trial.files` may name */
 const FILES_MAX = 16
 /** one of a command, one of folders */

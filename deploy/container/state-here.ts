@@ -81,7 +81,7 @@ async function orderCopy(order: Extract<StateOrder, { do: 'restore' }>, here: He
   if (copy.of !== undefined) {
     const plan = await here.plan()
     await oweRestore(here, { container: order.container, name: copy.name, plan })
-    return mostMsOf(plan)
+    return mostMsOf('restore', plan)
   }
   const path = join(COPY_FOLDERS[copy.kind](stateDirectory), copy.name)
   const state = { ...here, database: databaseIn(here) }

@@ -168,7 +168,7 @@ function payOwed({ tag }: OwnWords, executable: string, stateDirectory: string):
   const owed = stateDirectory === '' ? null : readOwed(stateDirectory, containerHere)
   if (owed === null || (owed.owes === 'snapshot' && owed.from === tag)) return
   if (owed.plan !== undefined) {
-    allowLongStart(mostMsOf(owed.plan))
+    allowLongStart(mostMsOf(owed.owes, owed.plan))
     const env = { ...process.env, [PAYS]: stateDirectory }
     const { status } = spawnSync(executable, [], { env, stdio: ['ignore', 'inherit', 'inherit'] })
     if (status === 0) return
