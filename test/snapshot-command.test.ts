@@ -10,7 +10,13 @@ import type { JournalState } from '../agent/disk/journal.ts'
 import { journalPath, owedPath } from '../agent/disk/places.ts'
 import { makeDisk } from '../agent/disk/disk.ts'
 import { readOwed } from '../agent/disk/owed.ts'
+import { openInstall } from '../agent/disk/managed-install.ts'
+import { openFeed } from '../agent/update/feed/open.ts'
+import { newOperation } from '../agent/update/operation.ts'
+import { rehearsalFolder } from '../agent/update/rehearsal/ask-cage.ts'
+import { rehearseOnScratch } from '../agent/update/rehearsal/scratch.ts'
 import { makeCopies } from '../agent/update/steps/dump.ts'
+import type { Release } from '../agent/words/release.ts'
 import { DUMP, planOf, scratchOf, snapshotFaults } from '../agent/words/snapshot.ts'
 import type { Operation, StateCopy, Status } from '../agent/words/state.ts'
 import { parseProject } from '../deploy/make/project.ts'
@@ -307,6 +313,34 @@ test('a command that removes the folder of its copy fails, and harms nothing els
   const about = { disk: makeDisk(), stateDirectory: folder.path, tag: 'v1.0.0', executable: '' }
   const refused = await rejects(makeCopies({ ...about, plan }), withCode('refused'))
   match(refused.message, /exited with code 1/)
+})
+
+test('a cage that cannot be asked tries nothing, says so, and the update goes on', async () => {
+  if (process.getuid?.() !== 0) return // nobody else can make a folder in /var/lib
+  const service = `asked-${process.pid}-`.padEnd(100, 'x') // its socket has too long a path
+  const stateDirectory = join('/var/lib', service)
+  const [cage, configPath] = [rehearsalFolder(stateDirectory), join(stateDirectory, 'config.json')]
+  try {
+    await mkdir(cage, { recursive: true })
+    await mkdir(stateDirectory)
+    await writeFile(join(stateDirectory, 'rows'), 'v1.0.0 begins\n')
+    const scratch = { restore: node(''), environment: { ROWS: 'scratch' } }
+    await writeFile(configPath, JSON.stringify({ update: { snapshot: GOOD, scratch } }))
+    await using feed = openFeed(stateDirectory, { service, stateDirectory, trust: null })
+    const receipt = { supervisor: 'systemd', configPath } as const
+    const about = { service, executable: process.execPath, current: 'v1.0.0', stateDirectory, database: null }
+    const install = openInstall({ ...about, receipt, feed, log: () => {} })
+    const [kind, from, to] = ['update', 'v1.0.0', 'v1.1.0'] as const
+    const operation = newOperation({ id: 'op', kind, from, to, startedAt: '2026-11-28T09:00:00Z' })
+    const release = { tag: to, asset: { sha256: 'a'.repeat(64) } } as Release
+    const what = { install, operation, release, candidate: process.execPath, signal: undefined }
+    await rehearseOnScratch({ ...what, allowIrreversible: false })
+    is(operation.trial?.verdict, 'untried')
+    match(operation.trial?.reason ?? '', /listen/)
+    equal(readdirSync(cage), [])
+  } finally {
+    for (const path of [cage, stateDirectory]) await rm(path, { recursive: true, force: true })
+  }
 })
 
 test('a command that fills the disk, slowly or at once, is ended: the room that it took is free again', async () => {

@@ -132,9 +132,7 @@ async function tryOnCopy(what: ToRehearse, on: OnCopy): Promise<Rehearsal> {
     const about = { database: relative(what.install.stateDirectory, database) }
     return ended(await inCage(cage, what, about, copyMs))
   } catch (cause) {
-    if (what.signal?.aborted === true) throw what.signal.reason as Error
-    if (cause instanceof BatonError && ABOUT_THE_RELEASE.includes(cause.code)) throw cause
-    return ended({ reason: reasonOf(cause) })
+    return ended(whyUntried(cause, what.signal))
   } finally {
     if (cage !== null) await clearCage(what.install)
   }
@@ -156,6 +154,13 @@ function modeOf(value: unknown): RehearseMode {
 
 /** errors that end the update: the release fails on the copy or needs more room than there is, or `update.trial` is not valid */
 const ABOUT_THE_RELEASE: readonly ErrorCode[] = ['verify_failed', 'refused', 'invalid_settings']
+
+/** Why the rehearsal itself has failed. Throws what ends the update instead: it was cancelled, or the error is about the release. */
+export function whyUntried(cause: unknown, signal: AbortSignal | undefined): Pick<Rehearsal, 'reason'> {
+  if (signal?.aborted === true) throw signal.reason as Error
+  if (cause instanceof BatonError && ABOUT_THE_RELEASE.includes(cause.code)) throw cause
+  return { reason: reasonOf(cause) }
+}
 
 export const NEVER = { reason: '`trial` is `never`' }
 

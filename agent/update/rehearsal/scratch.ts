@@ -1,6 +1,6 @@
 // The trial of a release whose data are not in SQLite: on a copy in a scratch database that the operator has named.
-// Must hold: the data themselves are only read; without a scratch database, or if the cage cannot reach it, the verdict is `untried`, and
-// the update goes on. What is copied lies in the cage's folder, so whoever ends a killed trial removes it.
+// Must hold: the data themselves are only read; without a scratch database, if the cage cannot reach it, or if the trial itself fails, the
+// verdict is `untried`, and the update goes on. What is copied lies in the cage's folder, so whoever ends a killed trial removes it.
 
 import { join } from 'node:path'
 import { reasonOf } from '../../words/errors.ts'
@@ -17,6 +17,7 @@ import {
   noteTried,
   refuseIrreversible,
   type ToRehearse,
+  whyUntried,
 } from './rehearse.ts'
 
 const UNNAMED = {
@@ -47,6 +48,8 @@ export async function rehearseOnScratch(what: ToRehearse): Promise<void> {
     const copyMs = Math.round(performance.now() - began)
     signal?.throwIfAborted()
     ended(await inCage(cage, what, { database: null, environment: scratch.environment }, copyMs))
+  } catch (cause) {
+    ended(whyUntried(cause, signal))
   } finally {
     await clearCage(install)
   }
