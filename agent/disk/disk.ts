@@ -74,9 +74,11 @@ export function makeDisk(witness: Witness = () => {}): Disk {
     writeWhole: (path, text, mode) => write(path, text, mode, true),
     writeNote: (path, text, mode) => write(path, text, mode, false),
     async copy(from, path, mode) {
-      await (await single.create(path, mode)).close()
+      await (await single.create(path, 0o600)).close()
       await nodeFiles().copyFile(from, path, constants.COPYFILE_FICLONE)
-      await single.flushPath(path)
+      await using file = await nodeFiles().open(path, constants.O_RDONLY | constants.O_NOFOLLOW)
+      await file.chmod(mode) // copyFile has given it that of `from`
+      await single.flush(file, path)
     },
     async linkOver(from, path) {
       const temporary = temporaryName(path)

@@ -1,6 +1,6 @@
 // Swap, undo, restore, commit: which file is where. On a real disk; what a kill leaves is in test/crash.test.ts.
 
-import { readdir, readFile, stat, unlink, writeFile } from 'node:fs/promises'
+import { chmod, readdir, readFile, stat, unlink, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { type Change, type Disk, makeDisk } from '../../agent/disk/disk.ts'
 import { type Places, placesOf } from '../../agent/disk/places.ts'
@@ -182,6 +182,18 @@ test('what could not be put in place leaves no temporary file behind', async () 
       )
     })
   }
+})
+
+test('a copy has the mode that is asked for, whatever that of the file is', async () => {
+  await inWorld(async ({ disk, places }) => {
+    for (const mode of [0o777, 0o444, 0o600]) {
+      const [from, to] = [join(places.directory, `from ${mode}`), join(places.directory, `to ${mode}`)]
+      await writeFile(from, 'v1.0.0')
+      await chmod(from, mode)
+      await disk.copy(from, to, 0o755)
+      is((await stat(to)).mode & 0o7777, 0o755)
+    }
+  })
 })
 
 test('an executable that somebody has replaced by hand meanwhile does not become the backup: the running one does', async () => {
