@@ -59,6 +59,17 @@ test('a wait is told when what it is for changes; that the same lasts longer, on
   equal(told, [0, 60, 120])
 })
 
+test('each look at a download is told once, and its end before the next stage', async () => {
+  const at = (stage: string, bytes: number, outcome: string | null = null) =>
+    ({ id: 'x', outcome, stage, progress: { bytes, totalBytes: 10 } }) as unknown as Operation
+  const looks = [at('download', 1), at('download', 5), at('verify', 10), at('swap', 3), at('restart', 3, 'updated')]
+  const answers = looks.map((operation) => ({ ...SERVING, operation }))
+  const client = { status: async () => answers.shift() ?? null } as Partial<Client> as Client
+  const told: (string | number)[] = []
+  await follow(client, 'x', { stage: (stage) => void told.push(stage), bytes: (done) => void told.push(done) })
+  equal(told, ['download', 1, 5, 10, 'verify', 'swap', 3, 'restart'])
+})
+
 test('what is awaited under a limit gives what it gives, or its own fault; beyond the limit it is late, and a later fault is not heard', async () => {
   const late = () => new Error('late')
   is(await inTime(60_000, Promise.resolve(1), late), 1)

@@ -146,13 +146,16 @@ export async function follow(client: Client, id: string, watcher: Watcher, silen
     }
     if (operation !== null) {
       const { progress } = operation
-      // the end of a download comes between two looks
-      if (progress !== null && stage === 'download') watcher.bytes(progress.bytes, progress.totalBytes)
+      const tellBytes = () => {
+        if (progress !== null) watcher.bytes(progress.bytes, progress.totalBytes)
+      }
       const next = isResting(operation.waits) ? 'wait' : operation.stage
       // what stands before a wait is over
-      if (next !== stage && !(stage === 'wait' && next === 'verify')) watcher.stage((stage = next))
-      if (progress !== null && (stage === 'download' || stage === 'swap'))
-        watcher.bytes(progress.bytes, progress.totalBytes)
+      if (next !== stage && !(stage === 'wait' && next === 'verify')) {
+        if (stage === 'download') tellBytes() // its end comes between two looks
+        watcher.stage((stage = next))
+      }
+      if (stage === 'download' || stage === 'swap') tellBytes()
       last = operation
       if (operation.outcome !== null) return operation
     }
