@@ -7,6 +7,7 @@ import {
   badEntry,
   BatonError,
   feedName,
+  type FeedSource,
   reasonOf,
   type Release,
   type TrustReport,
@@ -16,6 +17,7 @@ import { feedOf } from '../service/configuration.ts'
 import { badOf } from '../service/operate.ts'
 import type { Outside } from '../service/outside.ts'
 import { problem, type Finding, ok, type Subject, warning, wrongOf } from './finding.ts'
+import { judgeSources } from './mirrors.ts'
 
 const CLOCK_TOLERANCE_MS = 5 * 60_000
 
@@ -42,6 +44,11 @@ export async function checkFeed(subject: Subject, outside: Outside): Promise<Fin
   return [found, ...(moved === null ? [] : [warning('feed', moved)]), trustFinding(trust)]
 }
 
+/** Each source of a feed that has several. */
+export async function checkMirrors(subject: Subject, outside: Outside): Promise<Finding[]> {
+  return (await newest(subject, outside))?.sources ?? []
+}
+
 function offered(setting: string, tag: string, bad: BadRelease | null): Finding {
   if (bad === null) return ok('feed', `${setting} has ${tag}`)
   const hint = 'an update takes the next release; this one only by its tag'
@@ -64,6 +71,8 @@ export interface FeedOffer {
   moved: string | null
   fault: unknown
   trust: TrustReport
+  /** of its sources, if it has several */
+  sources: Finding[]
 }
 
 const asked = new WeakMap<Subject, Promise<FeedOffer | null>>()
@@ -81,7 +90,8 @@ async function ask({ layout, receipt, feed }: Subject, outside: Outside): Promis
   if (setting === '') return null
   let moved: string | null = null
   const onMoved = (line: string) => void (moved = line)
-  await using open = openFeed(outside.feedAt(choice), { service: layout.service, stateDirectory: null, onMoved })
+  const at = outside.feedAt(choice)
+  await using open = openFeed(at, { service: layout.service, stateDirectory: null, onMoved })
   const { release, problem, fault } = await open
     .latest(() => false)
     .then(
@@ -89,7 +99,11 @@ async function ask({ layout, receipt, feed }: Subject, outside: Outside): Promis
         found === null ? { release: null, problem: null, fault: why } : { release: found, problem: why, fault: null },
       (cause: unknown) => ({ release: null, problem: null, fault: cause }),
     )
-  return { setting, release, problem, fault, moved, trust: await open.trust() }
+  const opened = [at.feed].flat()
+  const named = ({ name }: FeedSource) => [choice.feed].flat()[opened.indexOf(name)] ?? name
+  const all = open.sources?.map((source) => ({ ...source, name: named(source) }))
+  const sources = all === undefined ? [] : await judgeSources(all, release)
+  return { setting, release, problem, fault, moved, trust: await open.trust(), sources }
 }
 
 function trustFinding({ signed, warning: soon, metadata }: TrustReport): Finding {

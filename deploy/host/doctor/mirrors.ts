@@ -2,30 +2,20 @@
 // without a source that does neither.
 
 import { createHash } from 'node:crypto'
-import { openFeed } from '../../../agent/install.ts'
 import { type FeedSource, reasonOf, type Release } from '../../../agent/words.ts'
-import { feedOf } from '../service/configuration.ts'
-import type { Outside } from '../service/outside.ts'
-import { type Finding, ok, type Subject, warning } from './finding.ts'
+import { type Finding, ok, warning } from './finding.ts'
 
 /** for the whole asset of each */
 const ASK_MS = 60_000
 
-export async function checkMirrors({ layout, receipt }: Subject, outside: Outside): Promise<Finding[]> {
-  if (receipt === null) return []
-  const choice = await feedOf(receipt)
-  const at = outside.feedAt(choice)
-  await using open = openFeed(at, { service: layout.service, stateDirectory: null })
-  const { sources } = open
-  if (sources === undefined) return []
-  const { release } = await open.latest(() => false).catch(() => ({ release: null }))
+/** `release`: the newest one, which the feed itself has named; null: it has not. */
+export async function judgeSources(sources: readonly FeedSource[], release: Release | null): Promise<Finding[]> {
   if (release === null) return [warning('mirror', 'none is asked: what is published is not known')]
-  const opened = [at.feed].flat()
-  const named = ({ name }: FeedSource) => [choice.feed].flat()[opened.indexOf(name)] ?? name
-  return await Promise.all(sources.map(async (source) => await judged(source, named(source), release)))
+  return await Promise.all(sources.map(async (source) => await judged(source, release)))
 }
 
-async function judged(source: FeedSource, name: string, { tag, asset }: Release): Promise<Finding> {
+async function judged(source: FeedSource, { tag, asset }: Release): Promise<Finding> {
+  const { name } = source
   const signal = AbortSignal.timeout(ASK_MS)
   let bytes = 0
   try {
