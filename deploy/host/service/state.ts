@@ -72,7 +72,7 @@ async function restoreOther(receipt: Receipt, copy: StateCopy, tag: string): Pro
   const plan = await snapshotPlan({ receipt })
   if (plan === null) {
     throw new BatonError('refused', `the settings by which ${copy.name} was made are gone`, {
-      hint: '`update.snapshot` of the configuration does, or `snapshot` of the release in place',
+      hint: 'they belong in `update.snapshot` of the configuration, or in `snapshot` of the release in place',
     })
   }
   const refuse = async () => {
