@@ -56,6 +56,7 @@ export function layoutOf(service: string, choices: Choices, person: Person): Lay
   const directory = choices.prefix ?? at.directory
   const stateDirectory = choices['state-dir'] ?? at.stateDirectory
   const executable = join(directory, service)
+  const configPath = join(at.configDirectory, 'config.json')
   return {
     service,
     scope: choices.scope,
@@ -66,7 +67,7 @@ export function layoutOf(service: string, choices: Choices, person: Person): Lay
     program: choices.scope === 'system' ? join(SYSTEM_DIRECTORY, service, service) : executable,
     receipt: choices.scope === 'system' ? systemReceiptPath(service) : receiptPath(executable),
     configDirectory: at.configDirectory,
-    configPath: join(at.configDirectory, 'config.json'),
+    configPath,
     stateDirectory,
     stateIsStandard: choices.scope === 'system' && stateDirectory === at.stateDirectory,
     unit: join(at.units, `${service}.service`),
@@ -74,7 +75,7 @@ export function layoutOf(service: string, choices: Choices, person: Person): Lay
     cageUnit: join(at.units, `${service}-trial.service`),
     cagePathUnit: join(at.units, `${service}-trial.path`),
     dropIns: join(at.units, `${service}.service.d`),
-    environmentFile: at.environmentFile,
+    environmentFile: environmentFileFor({ scope: choices.scope, service, configPath }),
     user: choices.scope === 'system' ? (choices['run-as'] ?? service) : person.name,
     feedFolder: folderOf(choices.feed),
     lowPort: choices.scope === 'system' ? lowPortOf(choices.listen) : null,
@@ -104,7 +105,6 @@ function systemPlaces(service: string) {
     configDirectory: join('/etc', service),
     stateDirectory: join('/var/lib', service),
     units: '/etc/systemd/system',
-    environmentFile: environmentFileFor({ scope: 'system', service, configPath: '' }),
   }
 }
 
@@ -119,7 +119,6 @@ export function userPlaces(service: string, person: Person) {
     configDirectory: join(config, service),
     stateDirectory: join(xdgFolder('XDG_STATE_HOME', person), service),
     units: unitFolderFor('user', person),
-    environmentFile: environmentFileFor({ scope: 'user', service, configPath: join(config, service, 'config.json') }),
   }
 }
 
