@@ -126,14 +126,12 @@ export function formatForeseen(next: ForeseenSwitch | null, to: string): string 
   if (next === null) return 'nobody is served now: the service is started, and there is no switch'
   const { order, expectedMs, shownBy, maxPauseMs } = next
   if (order === 'start-first') return 'the switch: start-first, so nobody would wait'
-  const how = shownBy === null ? '' : ` (${SHOWN_BY[shownBy]})`
-  const wait = expectedMs === null ? null : `clients would wait about ${expectedMs} ms${how}`
+  const expected = expectedMs === null || shownBy === null ? null : { expectedMs, shownBy }
+  const wait =
+    expected === null ? null : `clients would wait about ${expected.expectedMs} ms (${SHOWN_BY[expected.shownBy]})`
   if (order === 'stop-first')
     return `the switch: ${order}; ${wait ?? 'how long clients would wait is not known before the first one'}`
-  const isTooLong =
-    expectedMs !== null &&
-    maxPauseMs !== null &&
-    pauseFault({ expectedMs, shownBy: shownBy ?? 'last-switch' }, maxPauseMs) !== null
+  const isTooLong = maxPauseMs !== null && pauseFault(expected, maxPauseMs) !== null
   const refused = isTooLong ? `, and \`maxPause\` allows ${durationText(maxPauseMs)}, so it would be refused` : ''
   const alone = wait === null ? '' : `; if stop-first, ${wait}${refused}`
   return `the switch: it is not known which order, ${to} says it only when it starts${alone}`
