@@ -22,6 +22,7 @@ import { asksForHelp, parseFlags, tagOf } from './lib/flags.ts'
 import { type Commands, commandOf, printHelp } from './lib/help.ts'
 import { printError, printJson, printLine } from './lib/printer.ts'
 import { createProgress, formatBytes, type ProgressReport } from './lib/progress.ts'
+import { END_SIGNALS, onSignals } from './lib/signals.ts'
 
 type Values = Record<string, unknown>
 
@@ -227,7 +228,7 @@ async function dev(values: Values): Promise<void> {
   if (!Number.isInteger(port) || port < 1 || port > 65535)
     throw new BatonError('invalid_request', `expected 1 to 65535 in ${where}, got ${JSON.stringify(said)}`)
   const stop = new AbortController()
-  for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, () => stop.abort())
+  using _ends = onSignals(END_SIGNALS, () => stop.abort())
   const { develop } = await import('./make/dev.ts')
   await develop({ project, port, watches: values['watch'] === true, say }, stop.signal)
 }

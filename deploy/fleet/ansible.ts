@@ -7,6 +7,7 @@ import { homedir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { BatonError } from '../../agent/words.ts'
 import { findProgram, run } from '../lib/shell.ts'
+import { END_SIGNALS, onSignals } from '../lib/signals.ts'
 import { temporaryFolder } from '../lib/trusted.ts'
 import type { Variables } from './settings.ts'
 
@@ -172,11 +173,11 @@ function passSignals(pid: number | undefined): () => boolean {
     again = setInterval(() => kill('SIGINT'), AGAIN_MS).unref()
     last = setTimeout(() => kill('SIGKILL'), GRACE_MS).unref()
   }
-  for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, handle)
+  const heeds = onSignals(END_SIGNALS, handle)
   return () => {
     clearInterval(again)
     clearTimeout(last)
-    for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.off(signal, handle)
+    heeds[Symbol.dispose]()
     return count > 0
   }
 }

@@ -25,7 +25,7 @@ import { createProgress, formatDuration } from '../lib/progress.ts'
 import { run } from '../lib/shell.ts'
 import { releaseFromSource } from './from-source.ts'
 import { type Project, RELEASES_FOLDER } from './project.ts'
-import { RELEASES } from './release-folder.ts'
+import { type ReleaseList, RELEASES } from './release-folder.ts'
 
 export interface DevOptions {
   project: Project
@@ -189,7 +189,7 @@ async function moveToWhatIsPublished(options: DevOptions, password: string, stop
 async function newestIn(feed: string): Promise<string | null> {
   const text = await readFile(join(feed, RELEASES), 'utf8').catch(() => null)
   if (text === null) return null
-  const { releases } = JSON.parse(text) as { releases: { tag: string }[] }
+  const { releases } = JSON.parse(text) as ReleaseList
   return releases.map(({ tag }) => tag).find(isTag) ?? null
 }
 
