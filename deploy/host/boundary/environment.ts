@@ -44,8 +44,8 @@ export async function environmentBeside(
 }
 
 /** What the unit sets, drop-ins included. `read`: the text of an environment file, '' if it does not count. */
-export async function unitEnvironment(
-  scope: 'system' | 'user',
+async function unitEnvironment(
+  scope: Scope,
   service: string,
   read: (path: string) => Promise<string>,
 ): Promise<Record<string, string>> {
