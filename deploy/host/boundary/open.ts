@@ -8,7 +8,7 @@ import type { Environment, Scope } from '../place/choices.ts'
 import { idOf, isRoot } from '../place/identity.ts'
 import { detachedSupervisor, detachedWords } from '../supervisor/detached.ts'
 import { systemdSupervisor } from '../supervisor/systemd.ts'
-import type { Supervisor } from '../supervisor/supervisor.ts'
+import type { CommandSupervisor } from '../supervisor/supervisor.ts'
 import type { Outside } from '../service/outside.ts'
 import { makeSide, type Side } from '../service/side.ts'
 import { canConfine, endSlice } from './confine.ts'
@@ -91,12 +91,13 @@ export async function endCommands({ service, scope }: Pick<Owner, 'service' | 's
 }
 
 /** Starts and stops the service for this command. Without systemd it asks the worker to. */
-export function supervisorOf(receipt: Receipt, side: Side): Supervisor {
+export function supervisorOf(receipt: Receipt, side: Side): CommandSupervisor {
   if (receipt.supervisor !== 'none') return systemdSupervisor(receipt)
   return {
     ...detachedWords(receipt),
     state: () => side.supervisorState(receipt),
     start: () => side.supervisorStart(receipt),
     stop: () => side.supervisorStop(receipt),
+    restart: () => side.supervisorRestart(receipt),
   }
 }

@@ -7,7 +7,6 @@ import { isCrossing, type OpenSide, supervisorOf } from '../boundary/open.ts'
 import { idOf } from '../place/identity.ts'
 import { type Carrier, carryOut } from '../plan/apply.ts'
 import type { Step } from '../plan/step.ts'
-import { restartUnit } from '../supervisor/systemd.ts'
 import type { Operate, Operated } from '../service/request.ts'
 import type { Side } from '../service/side.ts'
 import type { HostReport } from '../report.ts'
@@ -51,10 +50,8 @@ export async function carryOutSteps(context: Context, steps: readonly Step[], de
       await (await supervisor()).start()
     },
     restart: async () => {
-      const receipt = await deed.receipt()
-      await prepareStart(receipt, await side(), report)
-      if (receipt.supervisor === 'none') await (await side()).supervisorRestart(receipt)
-      else await restartUnit(receipt)
+      await prepareStart(await deed.receipt(), await side(), report)
+      await (await supervisor()).restart()
     },
     stop: async () => await (await supervisor()).stop(),
     update: (tag) => run({ kind: 'update', tag }),

@@ -8,7 +8,7 @@ import { forgetCrashes, formatCrashes, readCrashes } from './crashes.ts'
 import { endOne, endService, servicePids, STOP_MS, until } from './processes.ts'
 import { readPidFile, runFilesOf } from './run-files.ts'
 import { RESTART } from './supervise.ts'
-import type { Supervisor } from './supervisor.ts'
+import type { CommandSupervisor, Supervisor } from './supervisor.ts'
 
 const START_MS = 90_000
 
@@ -18,12 +18,7 @@ export function detachedWords(receipt: Receipt): Pick<Supervisor, 'description' 
   return { description: `a detached process (pid file ${pidFile})`, logCommand: `tail -n 50 ${log}` }
 }
 
-export interface DetachedSupervisor extends Supervisor {
-  /** As `stop` and `start`, but clients wait meanwhile, if the supervision lives. */
-  restart(): Promise<void>
-}
-
-export function detachedSupervisor(receipt: Receipt): DetachedSupervisor {
+export function detachedSupervisor(receipt: Receipt): CommandSupervisor {
   const files = runFilesOf(receipt)
   const state = async () => {
     const [file, pids] = [await readPidFile(files.pidFile), await servicePids(receipt)]

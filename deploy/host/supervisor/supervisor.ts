@@ -14,6 +14,12 @@ export interface Supervisor {
   stop(): Promise<void>
 }
 
+/** As a command has it. What acts as the service's user may not ask root for a restart. */
+export interface CommandSupervisor extends Supervisor {
+  /** As `stop` and `start`, but clients wait meanwhile, if something keeps the listening sockets. Throws service_down. */
+  restart(): Promise<void>
+}
+
 export interface SupervisorState {
   active: boolean
   /** systemd's word, such as auto-restart; or the detached supervisor's: active, activating, inactive, failed. failed: given up */

@@ -6,7 +6,7 @@ import { BatonError, UPDATE_BOUNDS } from '../../../agent/words.ts'
 import { run } from '../../lib/shell.ts'
 import { systemctlFor } from '../../lib/systemctl.ts'
 import type { Crashes } from './crashes.ts'
-import type { Supervisor } from './supervisor.ts'
+import type { CommandSupervisor, Supervisor } from './supervisor.ts'
 
 /** systemd itself ends a start that takes too long, which may have a migration in it */
 const START_TIMEOUT_MS = UPDATE_BOUNDS.readyMs[1] + 120_000
@@ -98,11 +98,6 @@ export function crashesFrom(shown: Shown): Crashes | null {
 /** si_code of a process that has ended: sigaction(2) */
 const CLD = { exited: '1', killed: '2', dumped: '3' }
 
-/** systemd keeps the listening sockets meanwhile, which a stop and a start would give away. Throws service_down. */
-export async function restartUnit(receipt: Pick<Receipt, 'service' | 'scope'>): Promise<void> {
-  await begin('restart', receipt)
-}
-
 async function begin(verb: 'start' | 'restart', receipt: Pick<Receipt, 'service' | 'scope'>): Promise<void> {
   const systemctl = systemctlFor(receipt.scope)
   const unit = `${receipt.service}.service`
@@ -117,7 +112,7 @@ async function begin(verb: 'start' | 'restart', receipt: Pick<Receipt, 'service'
   })
 }
 
-export function systemdSupervisor(receipt: Pick<Receipt, 'service' | 'scope'>): Supervisor {
+export function systemdSupervisor(receipt: Pick<Receipt, 'service' | 'scope'>): CommandSupervisor {
   const { service, scope } = receipt
   const systemctl = systemctlFor(scope)
   const unit = `${service}.service`
@@ -139,5 +134,6 @@ export function systemdSupervisor(receipt: Pick<Receipt, 'service' | 'scope'>): 
     async stop() {
       await run([...systemctl, 'stop', unit], { timeoutMs: START_TIMEOUT_MS })
     },
+    restart: () => begin('restart', receipt),
   }
 }
