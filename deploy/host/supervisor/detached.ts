@@ -59,8 +59,7 @@ async function startAnew(receipt: Receipt, isActive: () => Promise<boolean>): Pr
   const { log, crashes } = runFilesOf(receipt)
   const failed = startSupervision(receipt)
   const running = async () => {
-    await until(isActive, START_MS)
-    if (!(await isActive())) throw new Error('no process of it appeared')
+    if (!(await until(isActive, START_MS))) throw new Error('no process of it appeared')
   }
   try {
     await Promise.race([running(), failed])

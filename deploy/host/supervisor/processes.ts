@@ -63,9 +63,14 @@ export function endOne(pid: number, signal: NodeJS.Signals): void {
   }
 }
 
-export async function until(done: () => boolean | Promise<boolean>, timeoutMs: number): Promise<void> {
+/** Whether `done` has become true in time. */
+export async function until(done: () => boolean | Promise<boolean>, timeoutMs: number): Promise<boolean> {
   const deadline = performance.now() + timeoutMs
-  while (!(await done()) && performance.now() < deadline) await sleep(LOOK_MS)
+  while (!(await done())) {
+    if (performance.now() >= deadline) return false
+    await sleep(LOOK_MS)
+  }
+  return true
 }
 
 /** A command line without the Node that runs a script, and Node's flags. A script's first line adds `--` after them. */
