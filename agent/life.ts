@@ -2,6 +2,7 @@
 // author keeps the process alive for ever, and a second signal ends the process at once.
 
 import { EXIT, reasonOf } from './words/errors.ts'
+import { onceLoaded } from './words/later.ts'
 import type { Keeper } from './sockets/keeper.ts'
 import type { Listener } from './sockets/listeners.ts'
 import type { Carries } from './handover/carry/carry.ts'
@@ -42,6 +43,8 @@ export interface Life {
    * `code` it ends in failure: the manager keeps the sockets, and clients wait for the next process.
    */
   stop(reason: string, code?: number): Promise<void>
+  /** Loads all the code of a stop, while its files are certainly there. */
+  loadStop(): Promise<unknown>
   /** aborts when this process is asked to stop */
   leaving: AbortSignal
   /** Calls the author's `onDrain`. Never throws. */
@@ -63,6 +66,8 @@ export function makeLife(settings: Settings, serving: Serving): Life {
   const { log } = settings
   const hooks = makeHooks(settings, serving.turn)
   const leaving = new AbortController()
+  // of one importer: Node looks for the file again if another module imports it
+  const loadStop = onceLoaded(() => import('./handover/give/parting.ts'))
 
   const leave = async (code: number, reason: StopReason): Promise<never> => {
     await hooks.close(reason)
@@ -80,7 +85,7 @@ export function makeLife(settings: Settings, serving: Serving): Life {
     const { keeper, carries } = serving
     const listeners = () => [...new Set([...before, ...serving.listeners])]
     const toPart = { listeners, carries, keeper, drain: hooks.drain, isFailure: code !== EXIT.done }
-    await import('./handover/give/parting.ts')
+    await loadStop()
       .then(({ part }) => part({ ...toPart, drainMs: settings.update.drainMs }, log))
       .catch((cause: unknown) => log({ event: 'warning', message: `stopping: ${reasonOf(cause)}` }))
     await leave(code, 'stop')
@@ -100,7 +105,15 @@ export function makeLife(settings: Settings, serving: Serving): Life {
       })
     }
   }
-  return { ...hooks, isStopping: () => leaving.signal.aborted, leaving: leaving.signal, stop, leave, heedSignals }
+  return {
+    ...hooks,
+    isStopping: () => leaving.signal.aborted,
+    leaving: leaving.signal,
+    stop,
+    loadStop,
+    leave,
+    heedSignals,
+  }
 }
 
 /** The author's hooks. A hook that fails is logged; it stops neither a switch nor a stop. */

@@ -125,7 +125,7 @@ export async function proveAlone(
     if (!life.isStopping()) process.exitCode ||= EXIT.unexpected
   }
   try {
-    const loaded = await loadEnding(lock, own)
+    const loaded = await loadEnding(lock, own, life)
     const { failProbation, illnessAlone, install, noteTag, privateServer, settleProbation, sweep } = loaded
     {
       await using _lock = lock
@@ -154,7 +154,7 @@ export async function proveAlone(
 }
 
 /** Loads all code that ends a probation, while this release's files certainly exist. Releases the lock if that fails. */
-async function loadEnding(lock: Lock, own: OwnInstall) {
+async function loadEnding(lock: Lock, own: OwnInstall, life: Life) {
   try {
     const [install, ending, { noteTag }, { illnessAlone }, { privateServer }] = await Promise.all([
       own.open(),
@@ -162,7 +162,7 @@ async function loadEnding(lock: Lock, own: OwnInstall) {
       import('./update/installed.ts'),
       import('./handover/give/probe.ts'),
       import('./handover/private.ts'),
-      import('./handover/give/farewell.ts'),
+      life.loadStop(),
     ])
     return { ...ending, install, noteTag, illnessAlone, privateServer }
   } catch (cause) {

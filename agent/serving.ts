@@ -52,7 +52,7 @@ async function bindAll(specs: ListenerSpec[], options: ServeOptions): Promise<Fo
   const bound = serving.listeners.filter(({ server }) => listens(server)) // by a call that failed
   serving.listeners = [...bound, ...all.map(([listener]) => listener)]
   life.heedSignals()
-  if (install === null) void import('./handover/give/farewell.ts') // npm may replace the package's files while it serves
+  if (install === null) void life.loadStop() // npm may replace the package's files while it serves
   const found = await (options.found ??= find(options))
   for (const [listener, spec] of all)
     if (!listener.isClosed) await found.keeper.listen(listener, spec, install === null)

@@ -1,15 +1,27 @@
-// The end of a service whose own hook never ends: by a deadline, or at once by a second signal.
+// The end of a service whose own hook never ends: by a deadline, or at once by a second signal. And of one whose package is gone.
 
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
+import { appendFile, cp, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { SECOND_SIGNAL_MS } from '../agent/life.ts'
-import { equal, match, ok } from './assert.ts'
+import { equal, is, match, not, ok } from './assert.ts'
 import { until } from './fixtures/evidence.ts'
+import { temporary } from './lab/temporary.ts'
 import { suite } from './suite.ts'
 
 const test = suite('life', { timeoutMs: 60_000 })
+/** Its argument: its state directory. */
+const SLOW = `import { createServer } from 'node:http'
+  import { embed } from './agent/index.ts'
+  const agent = await embed({ service: 'slow', tag: 'v1.0.0', password: null, feed: null, stateDirectory: process.argv[2] })
+  const server = createServer((request, response) => {
+    console.log('asked')
+    setTimeout(() => response.end('slow'), 500)
+  })
+  await agent.serve([{ server, port: 0 }])
+  console.log('port ' + server.address().port)`
 
 test('a hook that never settles keeps nobody alive beyond `stopTimeout`, and the log says so', async () => {
   await using service = await started(300)
@@ -45,13 +57,35 @@ test('a second signal ends it at once, unless it comes in the same moment as the
   match(service.output(), /a second signal, SIGTERM: leaving at once/)
 })
 
+test('a request is answered at a stop though the files of the package have gone since the service began', async () => {
+  await using work = await temporary('gone')
+  const agent = join(work.path, 'agent')
+  await cp(join(import.meta.dirname, '../agent'), agent, { recursive: true })
+  await writeFile(join(work.path, 'package.json'), '{ "type": "module" }')
+  await appendFile(join(agent, 'handover/give/parting.ts'), `process.stdout.write('can part\\n')`)
+  const program = join(work.path, 'program.ts')
+  await writeFile(program, SLOW)
+  await using service = await startedAs(program, [work.path])
+  await until('it to have what it stops with', () => service.output().includes('can part'))
+  const [, port] = await until('it to say its port', () => /port (\d+)\n/.exec(service.output()))
+  const answer = fetch(`http://127.0.0.1:${port}/`).then((response) => response.text(), String)
+  await until('it to have the request', () => service.output().includes('asked'))
+  await rm(agent, { recursive: true })
+  service.child.kill('SIGTERM')
+  is(await answer, 'slow')
+  equal(await service.ended, [0, null])
+  not.match(service.output(), /stopping: /)
+})
+
 test.run()
 
 async function started(stopMs: number, tookMs?: number) {
-  const program = join(import.meta.dirname, 'fixtures/stopping.ts')
-  const child = spawn(process.execPath, [program, ...[stopMs, ...(tookMs === undefined ? [] : [tookMs])].map(String)], {
-    stdio: ['ignore', 'pipe', 'pipe'],
-  })
+  const times = [stopMs, ...(tookMs === undefined ? [] : [tookMs])]
+  return await startedAs(join(import.meta.dirname, 'fixtures/stopping.ts'), times.map(String))
+}
+
+async function startedAs(program: string, args: readonly string[]) {
+  const child = spawn(process.execPath, [program, ...args], { stdio: ['ignore', 'pipe', 'pipe'] })
   let output = ''
   for (const stream of [child.stdout, child.stderr]) stream.on('data', (text: Buffer) => (output += text.toString()))
   const ended = once(child, 'exit')
