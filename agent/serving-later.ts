@@ -71,7 +71,7 @@ export async function keeperBeside(options: ServeOptions): Promise<Keeper> {
   store.letGo()
   serving.isSettling = serving.isSecond = true
   const { containerKeeper } = await import('./sockets/lent.ts')
-  return await containerKeeper(path, { warn, leaving: life.leaving, id: await ownContainerId() })
+  return await containerKeeper(path, { warn, leaving: life.leaving, id: ownContainerId() })
 }
 
 /** Has servers listen that the application opens later. One of a successor may take the place of another that its author has closed. */

@@ -2,11 +2,10 @@
 // line, until the command that replaces the old container reports that container's end (deploy/container/gate.ts).
 // Must hold: the application begins only after the gate has opened. If the gate closes instead, the old container may live: throw.
 
-import { readdirSync, readFileSync, readSync, writeSync } from 'node:fs'
-import { hostname } from 'node:os'
+import { readdirSync, readSync, writeSync } from 'node:fs'
 import { dirname, join } from 'node:path'
-import { containerIdIn } from '../sockets/process.ts'
 import { closeDescriptor } from '../sockets/libc.ts'
+import { ownContainerId } from '../sockets/process.ts'
 import { connectTo } from '../sockets/packets.ts'
 import { containerGate, gateGreeting, HOLDER } from '../words/lent.ts'
 import { loadUsual } from './warm.ts'
@@ -38,14 +37,9 @@ export function waitAtContainerGate({ tag }: { tag: string }): void {
 function gateHere(folder: string): string | null {
   const gates = filesIn(folder).filter((name) => name.startsWith(containerGate('')))
   if (gates.length === 0) return null
-  const id = containerHere()
+  const id = ownContainerId()
   if (id === null) throw new Error(`there are gates in ${folder}, and this container's id is not known`)
   return gates.find((name) => name === containerGate(id)) ?? null
-}
-
-/** The id of the container in which this process is; null if it is not known. */
-export function containerHere(): string | null {
-  return containerIdIn(readFileSync('/proc/self/mountinfo', 'utf8'), hostname())
 }
 
 function filesIn(folder: string): string[] {

@@ -4,7 +4,6 @@
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { hostname } from 'node:os'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { nodeFiles } from '../words/later.ts'
 import type { ProcessName } from '../words/wire.ts'
 
 const [LOOK_EVERY_MS, KILL_ROUNDS] = [5, 100]
@@ -149,11 +148,12 @@ function signalled(pid: number): 'reached' | 'another user' | 'gone' {
 }
 
 /** The id of the container around this process; null outside a container, and if it cannot be found. */
-export async function ownContainerId(): Promise<string | null> {
-  const mounts = await nodeFiles()
-    .readFile('/proc/self/mountinfo', 'utf8')
-    .catch(() => '')
-  return containerIdIn(mounts, hostname())
+export function ownContainerId(): string | null {
+  try {
+    return containerIdIn(readFileSync('/proc/self/mountinfo', 'utf8'), hostname())
+  } catch {
+    return null // this is not Linux
+  }
 }
 
 /** Finds the id: the engine mounts a container's own `hostname` and `resolv.conf` from a folder that is named by the id. Pure. */

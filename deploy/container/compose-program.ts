@@ -45,7 +45,7 @@ export async function findCompose(
   if (project.files.length === 0)
     throw new BatonError('refused', `the container of \`${project.service}\` does not say where its compose file is`)
   await refuseForeign(project, container, engine)
-  if (!(await isHere(project.files))) throw await notHere(project, `its file ${project.files.join(', ')} is not`)
+  if (!(await isHere(project.files))) throw notHere(project, `its file ${project.files.join(', ')} is not`)
   const texts = await Promise.all(project.files.map((file) => readFile(file, 'utf8')))
   const variables = variablesIn(texts.join('\n'))
   const environment = fixedEnvironment(engine)
@@ -158,7 +158,7 @@ async function composeProgram(project: ComposeProject, environment: Record<strin
   }
   const one = await programAt('docker-compose')
   if (one !== null) return { path: one, words: [], shown: ['docker-compose'] }
-  throw await notHere(project, 'compose is not')
+  throw notHere(project, 'compose is not')
 }
 
 /** Null also if only a relative entry of PATH has the program. */
@@ -188,9 +188,9 @@ async function isHere(files: readonly string[]): Promise<boolean> {
 }
 
 /** If this program runs in a container, the hint mounts the project and compose into it; compose 2 is one file. */
-async function notHere({ directory, service }: ComposeProject, what: string): Promise<BatonError> {
+function notHere({ directory, service }: ComposeProject, what: string): BatonError {
   const mounts = `-v ${directory}:${directory} -v /usr/libexec/docker/cli-plugins/docker-compose:/usr/local/bin/docker-compose:ro`
-  const isContainer = (await ownContainerId()) !== null
+  const isContainer = ownContainerId() !== null
   const how = isContainer
     ? `add \`${mounts}\` to \`docker run\` (the second is where this host has compose)`
     : 'run `deploy-container.sh` on the host, where `docker compose` is'

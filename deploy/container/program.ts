@@ -23,7 +23,7 @@ const NODE_FLAGS = ['--disable-warning=ExperimentalWarning']
 
 /** Throws BatonError unsupported_host if this program cannot run in a container of this engine. */
 export async function programInImage(engine: Engine): Promise<Program> {
-  const id = await ownContainerId()
+  const id = ownContainerId()
   const self = id === null ? null : await engine.container(id)
   if (self !== null) {
     const mounted = self.Mounts.find(({ Destination }) => samePath(Destination, engine.socketPath))

@@ -44,14 +44,13 @@ export async function payCopies(
 
 /** The same, as a process of its own, which a start waits for. Resolves to its exit code. */
 export async function payBeforeStart(stateDirectory: string): Promise<number> {
-  const here = await ownContainerId()
-  const owed = readOwed(stateDirectory, () => here)
+  const owed = readOwed(stateDirectory, ownContainerId)
   if (owed === null) return 0
   const disk = makeDisk()
   const note = (message: string) => void process.stderr.write(`baton: ${message}\n`)
   try {
     await using _lock = await takeLock(disk, stateDirectory, 'a start', { waitMs: LOCK_MS })
-    if (owed.owes === 'restore') return await payRestore(stateDirectory, owed, () => here)
+    if (owed.owes === 'restore') return await payRestore(stateDirectory, owed, ownContainerId)
     // the executable of the old container is not in this one
     const executable = owed.container === undefined ? owed.executable : (ownExecutable() ?? owed.executable)
     await payCopies(stateDirectory, { ...owed, executable }, makeJournal(disk, stateDirectory, note))

@@ -8,7 +8,6 @@ import {
   allowLongStart,
   BEFORE,
   COMMAND,
-  containerHere,
   doAsOrdered,
   endWithParent,
   INHERITANCE,
@@ -21,6 +20,7 @@ import {
   msOf,
   noteRelease,
   noteStart,
+  ownContainerId,
   ownState,
   ownWords,
   readOwed,
@@ -165,7 +165,7 @@ function refuseMisplaced({ service }: OwnWords, argv: readonly string[], meant: 
 
 /** What a killed process owes is done now, or this release does not begin. */
 function payOwed({ tag }: OwnWords, executable: string, stateDirectory: string): void {
-  const owed = stateDirectory === '' ? null : readOwed(stateDirectory, containerHere)
+  const owed = stateDirectory === '' ? null : readOwed(stateDirectory, ownContainerId)
   if (owed === null || (owed.owes === 'snapshot' && owed.from === tag)) return
   if (owed.plan !== undefined) {
     allowLongStart(mostMsOf(owed.owes, owed.plan))
@@ -184,7 +184,7 @@ function payOwed({ tag }: OwnWords, executable: string, stateDirectory: string):
 /** Before the application opens its database: gives this release its own data, if an operation has left another's there. */
 function takeOwnState({ tag }: OwnWords, stateDirectory: string): void {
   try {
-    const moved = stateDirectory === '' ? null : ownState(stateDirectory, tag, undefined, containerHere)
+    const moved = stateDirectory === '' ? null : ownState(stateDirectory, tag, undefined, ownContainerId)
     if (moved !== null)
       process.stderr.write(`baton: ${tag} has the data of ${moved.restored} back; what was there is ${moved.aside}\n`)
   } catch (cause) {
