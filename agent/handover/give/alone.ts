@@ -88,10 +88,10 @@ async function introduce(here: Here): Promise<DoorHolder> {
   const { maxPauseMs, kind, tag, log } = options
   stop.signal.throwIfAborted()
   // a release that starts slowly must not bar the way back from it
-  const fault = kind === 'update' ? pauseFault(await options.expected(), maxPauseMs) : null
+  const fault = kind === 'update' ? pauseFault(options.expected, maxPauseMs) : null
   if (fault !== null) throw fault
-  const told = toldTo(options, await options.letsGo())
-  const holder = spawnHolder(options.image, [...options.listeners, ...keptDatagrams()], told, options.values)
+  const held = [...options.listeners, ...keptDatagrams()]
+  const holder = spawnHolder(options.image, held, toldTo(options), options.values)
   here.holder = holder
   // a dead holder says nothing about the new release
   void holder.gone.then((why) =>
@@ -157,8 +157,8 @@ async function leave(
   return process.exit(EXIT.done)
 }
 
-function toldTo(options: SwitchOptions, letsGo: boolean): Parameters<typeof spawnHolder>[2] {
-  const { service, tag, from, operationId, kind, command, executable, stateDirectory, healthPath } = options
+function toldTo(options: SwitchOptions): Parameters<typeof spawnHolder>[2] {
+  const { service, tag, from, operationId, kind, command, executable, stateDirectory, healthPath, letsGo } = options
   const { readyMs, hangMs, probationMs, drainMaxMs, stopMs } = options
   // the works that only one process may do have `stopMs` to stop, and then `onStop` has as long
   const pauseMaxMs = options.quietMs + 2 * stopMs + LEAVING_MS

@@ -32,11 +32,10 @@ export interface SwitchFor {
 /** As `handOver`, and as `handOverAlone` if either of the two releases must be the only process. */
 export async function replaceThis(ours: Ours, { whyNotAlone, ...about }: SwitchFor): Promise<void> {
   const { tag, stateDirectory } = ours
-  const { settings, operation, journal } = about
-  const busy = busyOf(settings.busy, operation, (await journal.read()).history)
+  const { history } = await about.journal.read()
   // the file ends with the processes that have it open
   const values = openUnnamed(updateDirectory(stateDirectory))
-  const options = { ...optionsOf(ours, about, values), busy }
+  const options = optionsOf(ours, about, { history, values })
   try {
     // two releases that cannot share the database must not live at once
     const hasOwnData = readMark(stateDirectory)?.operationId === options.operationId
@@ -58,8 +57,8 @@ export async function replaceThis(ours: Ours, { whyNotAlone, ...about }: SwitchF
 function optionsOf(
   ours: Ours,
   { settings, operation, journal, given }: Omit<SwitchFor, 'whyNotAlone'>,
-  values: number | null,
-): Omit<SwitchOptions, 'busy'> {
+  { history, values }: { history: readonly Operation[]; values: number | null },
+): SwitchOptions {
   const began = performance.now()
   const { id, kind, from } = operation
   const { service, order, healthPath, log } = settings
@@ -70,12 +69,13 @@ function optionsOf(
     ...said,
     ...settings.update,
     drainMaxMs: Math.max(DRAIN_MAX_MS, settings.update.drainMs),
+    busy: busyOf(settings.busy, operation, history),
     operationId: id,
     kind,
     from,
     values,
-    expected: async () => expectedPause(lastPause((await journal.read()).history), operation.trial ?? null),
-    letsGo: async () => hasLetGo((await journal.read()).history),
+    expected: expectedPause(lastPause(history), operation.trial ?? null),
+    letsGo: hasLetGo(history),
     onWait: (says) => void (operation.waits = [{ code: 'requests', says, why: says }]),
     async note() {
       operation.durations.restart = Math.round(performance.now() - began) // the successor ends the operation, and cannot know this

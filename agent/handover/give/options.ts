@@ -54,9 +54,9 @@ export interface SwitchOptions extends Ours, Said {
   /** what becomes of requests that do not end */
   busy: Busy
   /** how long clients will have to wait; null: not known */
-  expected(): Promise<ExpectedPause | null>
+  expected: ExpectedPause | null
   /** whether the last switch had to let the held sockets go before any release started */
-  letsGo(): Promise<boolean>
+  letsGo: boolean
   /** called with what the switch waits for, one sentence */
   onWait(message: string): void
   /** writes the report to the disk, so that the successor finds it */
