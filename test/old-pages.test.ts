@@ -203,6 +203,8 @@ test('an answer is the application’s own, however it is sent, if the file is n
   const ways: Record<string, (response: ServerResponse) => void> = {
     fallback: (response) => void response.writeHead(200, { 'Content-Type': 'text/html; charset=utf-8' }).end('own'),
     'flat fallback': (response) => void response.writeHead(200, ['x-own', '1', 'content-type', 'text/html']).end('own'),
+    'fallback with a list': (response) =>
+      void response.writeHead(200, ['x-own', ['1', '2'], 'content-type', 'text/html']).end('own'),
     'implicit fallback': (response) => void response.setHeader('content-type', 'text/html').end('own'),
     script: (response) => void response.writeHead(200, 'OK', { 'content-type': 'text/javascript' }).end('own'),
     error: (response) => void response.writeHead(500, { 'content-type': 'text/html' }).end('own'),

@@ -186,7 +186,8 @@ function isPage(type: unknown): boolean {
 /** The content type in the headers that `writeHead` was given: an object, a flat list, or a list of pairs. */
 function typeIn(headers: unknown): unknown {
   if (typeof headers !== 'object' || headers === null) return undefined
-  const flat = (Array.isArray(headers) ? headers : Object.entries(headers)).flat() as unknown[]
+  const all: unknown[] = Array.isArray(headers) ? headers : Object.entries(headers)
+  const flat = Array.isArray(all[0]) ? all.flat() : all // a flat list may have a list as a value
   const at = flat.findIndex((one, index) => index % 2 === 0 && /^content-type$/i.test(String(one)))
   return at === -1 ? undefined : flat[at + 1]
 }
