@@ -39,8 +39,8 @@ export function startedServing(carries: Carries, turn: Turn, isSettling: boolean
 export interface Life {
   isStopping(): boolean
   /**
-   * Waits for work under way, stops accepting, lets requests in flight finish, ends what has no end, and exits with code 0. A second call does nothing. With another
-   * `code` it ends in failure: the manager keeps the sockets, and clients wait for the next process.
+   * Waits for work under way, stops accepting, lets requests in flight finish, ends what has no end, and exits with code 0. A second call
+   * does nothing. With another `code` it ends in failure: the manager keeps the sockets, and clients wait for the next process.
    */
   stop(reason: string, code?: number): Promise<void>
   /** Loads all the code of a stop, while its files are certainly there. */

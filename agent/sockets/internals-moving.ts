@@ -1,4 +1,5 @@
-// Every private part of Node that moving or ending a connection needs, beside those of internals.ts: loaded when a switch or a stop begins.
+// Every private part of Node that moving or ending a connection needs, beside those of internals.ts. What only serves on a TCP port needs
+// none of it.
 
 import type { IncomingMessage, Server as HttpServer, ServerResponse } from 'node:http'
 import type { ServerHttp2Stream } from 'node:http2'

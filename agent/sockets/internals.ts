@@ -11,7 +11,7 @@ interface ConnectionsList {
   idle(): { socket?: Socket }[]
 }
 
-export interface PrivateHandle {
+interface PrivateHandle {
   fd?: number
   readStart?(): number
   readStop?(): number

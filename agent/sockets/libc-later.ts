@@ -1,4 +1,5 @@
-// What a switch, a command or a start beside another process asks of the C library, and a service that only serves does not.
+// What most of the code that serves does not ask of the C library: it is for a switch, a command, a message to the manager, and a start
+// beside another process.
 
 import { closeSync } from 'node:fs'
 import { Socket } from 'node:net'

@@ -28,7 +28,10 @@ const FOR_ITSELF = 'LISTEN_PID=$$; export LISTEN_PID; exec "$0" "$@"'
 
 type Ended = (code: number | null, signal: NodeJS.Signals | null) => void
 
-/** `output`: descriptor of its log; `env`: wins over this process's own; `ended`: called with how it ends, if this process lives then. Resolves to its pid. */
+/**
+ * `output`: descriptor of its log; `env`: wins over this process's own; `ended`: called with how it ends, if this process lives then.
+ * Resolves to its pid.
+ */
 export async function startWith(
   { file, args, cwd }: Command,
   held: readonly HeldSocket[],

@@ -1,6 +1,7 @@
 // `<baton-badge>` for an application's own pages: says that a release is available, starts the update, and follows it across the switch.
 // Must hold: whoever may not update sees nothing, and is asked about once a page; "updated" is said only when another process answers with
-// the release that was wanted; a page that nobody sees asks nothing. A page takes it by `<script type="module" src="/web/badge.js"></script>`. Its words are attributes, its looks custom properties.
+// the release that was wanted; a page that nobody sees asks nothing.
+// A page takes it by `<script type="module" src="/web/badge.js"></script>`. Its words are attributes, its looks custom properties.
 
 const API = new URL('../admin/update', import.meta.url).href
 const CHECK_EVERY_MS = 3_600_000

@@ -1,5 +1,6 @@
 // Keeps the pages of the release before working: a page that is open asks for files which only that release had. Where the application
-// answers 404, or by a page in the place of a script (the fallback of an application of one page), this sends the file from the folder that the backup executable has unpacked. Loaded only if the author names `assets`.
+// answers 404, or by a page in the place of a script (the fallback of an application of one page), this sends the file from the folder that
+// the backup executable has unpacked. Loaded only if the author names `assets`.
 // Must hold: it sends files of the folders that the author names, with a hash in their names and of a few types, and never HTML; only
 // for GET and HEAD, and only if the application itself does not have the file. Whatever fails here, the application's answer stands.
 
@@ -142,8 +143,8 @@ function openIn(releases: readonly string[], files: readonly Asset[]): Opened | 
 type Own = Pick<ServerResponse, 'writeHead' | 'write' | 'end' | 'flushHeaders' | 'setHeader'>
 
 /**
- * Puts the file in the place of the answer, if that says that the application does not have it: looks when the application sends its head, and only then. What it puts around
- * the methods stays: a middleware may have put its own around that.
+ * Puts the file in the place of the answer, if that says that the application does not have it: looks when the application sends its head,
+ * and only then. What it puts around the methods stays: a middleware may have put its own around that.
  */
 function ifNotFound(response: ServerResponse, open: () => Opened | null, isHead: boolean): void {
   const { writeHead, write, end, flushHeaders, setHeader } = response
@@ -214,5 +215,5 @@ function send(
     .once('error', () => response.destroy())
 }
 
-/** headers of the application that fit a file, too: all others were about its 404 */
+/** headers of the application that fit a file, too: all others were about its own answer */
 const KEPT = /^(access-control-.*|cross-origin-.*|strict-transport-security|vary|timing-allow-origin)$/
