@@ -11,7 +11,7 @@ import { BatonError, isObject, parsedJson, reasonOf, type StateMoved, untilWell 
 import { type Engine, isAway, isUnreachable } from './engine/engine.ts'
 import { orderIn } from './gate.ts'
 import { type ContainerInspection, type ImageInspection, isSame, labelsOf } from './inspection.ts'
-import type { Job } from './job.ts'
+import type { ContainerCopy, Job } from './job.ts'
 import { again } from './moves.ts'
 import { IMAGE_LABELS } from './reference.ts'
 import { snapshotCommand, takenCopies } from './snapshot.ts'
@@ -77,12 +77,15 @@ export async function paidIn(container: ContainerInspection, by: string, engine:
   const copies = named.map((one) => ({ ...one, path: posix.join(snapshotDirectory(state), String(one['name'])) }))
   const plain = (value: unknown) => (typeof value === 'string' ? plainOf(value) : null)
   const [aside, error] = [plain(said['aside']), plain(said['error'])]
-  return { copies: takenCopies(copies), aside: aside === null ? null : (onHost(container, aside) ?? aside), error }
+  return {
+    copies: copiesOnHost(container, takenCopies(copies)),
+    aside: aside === null ? null : (onHost(container, aside) ?? aside),
+    error,
+  }
 }
 
 export interface PaidThere {
-  /** paths inside the container */
-  copies: TakenCopy[]
+  copies: ContainerCopy[]
   /** what a restore has put aside, as the engine's host has it if it does */
   aside: string | null
   /** why nothing was copied, or restored; null: it was */
@@ -136,6 +139,10 @@ export function onHost({ Mounts }: ContainerInspection, path: string): string | 
   const inside = Mounts.filter(({ Destination }) => path.startsWith(`${Destination}/`))
   const [nearest] = inside.toSorted((a, b) => b.Destination.length - a.Destination.length)
   return nearest === undefined ? null : posix.join(nearest.Source, path.slice(nearest.Destination.length))
+}
+
+export function copiesOnHost(container: ContainerInspection, copies: readonly TakenCopy[]): ContainerCopy[] {
+  return copies.map((one) => ({ ...one, onHost: onHost(container, one.path) }))
 }
 
 function onHostOf(container: ContainerInspection, { aside, restored, rows = null }: StateMoved): StateMoved {

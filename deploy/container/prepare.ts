@@ -12,7 +12,7 @@ import { holdLines, type HoldPlan, holdWayOf, makeHolder, planHold, withVolume }
 import { type ContainerInspection, type ImageInspection, isSame, nameOf } from './inspection.ts'
 import { asItWas, type Job, type JobOrigin, type Site } from './job.ts'
 import * as move from './moves.ts'
-import { markData, onHost, orderCopies } from './own-data.ts'
+import { copiesOnHost, markData, onHost, orderCopies } from './own-data.ts'
 import { predict } from './predict.ts'
 import { rehearseInContainer, removeCage } from './rehearsal.ts'
 import { digestIn, namesFor, ORIGIN_LABEL, repositoryIn, rollbackTag } from './reference.ts'
@@ -139,15 +139,13 @@ export async function prepare(
   const { engine, report } = tools
   origin.healthy = (await check(container, null, engine)).well
   let copy: ContainerSnapshot | null = null
-  let here: string | null = null
   if (snapshot !== null) {
     await step(tools, 'snapshot', snapshot.join(' '))
     const taken = await takeSnapshot(container, snapshot, engine).catch(orGoesBack(origin, tools, NOTHING_TAKEN))
     copy = taken.database
     origin.snapshot = copy?.path ?? null
-    here = copy === null ? null : onHost(container, copy.path)
-    origin.snapshotOnHost = here
-    origin.copies = taken.copies.map((one) => ({ ...one, onHost: onHost(container, one.path) }))
+    origin.snapshotOnHost = copy === null ? null : onHost(container, copy.path)
+    origin.copies = copiesOnHost(container, taken.copies)
     if (taken.owesMs !== null) origin.owesMs = taken.owesMs
     if (request.rehearse && copy === null && (taken.owesMs !== null || taken.copies.length > 0))
       await report({ event: 'note', message: NO_TRIAL })
@@ -170,7 +168,7 @@ export async function prepare(
     const images = { present: oldImage, candidate: target.image }
     const tried = copy === null ? null : await rehearseInContainer(job, { images, copy }, request, tools)
     if (copy !== null && tried?.verdict === 'irreversible') {
-      job.irreversible = { reason: tried.reason, copy: here ?? copy.path, rows: tried.rows }
+      job.irreversible = { reason: tried.reason, copy: origin.snapshotOnHost ?? copy.path, rows: tried.rows }
       const why = await markData(job, target.image, engine)
       if (why !== null)
         await report({ event: 'warning', message: `if it fails, the data stay as it leaves them: ${why}` })

@@ -10,7 +10,7 @@ import { check, standsAgain } from './health.ts'
 import { nameOf } from './inspection.ts'
 import { type Job, type JobOrigin, parseOrigin, unfinishedAt } from './job.ts'
 import * as move from './moves.ts'
-import { onHost, paidIn, settleData } from './own-data.ts'
+import { paidIn, settleData } from './own-data.ts'
 import { type OutageWatch, watchOutage } from './outage.ts'
 import { namesFor, rollbackTag } from './reference.ts'
 import { passTurn } from './gate.ts'
@@ -212,8 +212,7 @@ async function factsNow(job: Job, engine: Engine): Promise<Partial<ContainerEnd>
   const known = facts(job)
   const next = job.origin.owesMs === undefined ? null : await engine.container(job.successor)
   const paid = next === null ? null : await paidIn(next, next.Id, engine).catch(() => null)
-  const copies = (paid?.copies ?? []).map((one) => ({ ...one, onHost: next === null ? null : onHost(next, one.path) }))
-  return { ...known, copies: [...(known.copies ?? []), ...copies] }
+  return { ...known, copies: [...(known.copies ?? []), ...(paid?.copies ?? [])] }
 }
 
 async function gaveUp(job: Job, cause: unknown, outage: OutageWatch): Promise<ContainerEnd> {
