@@ -28,11 +28,12 @@ export type { LogEvent } from './log.ts'
 export { type InstallOptions, type ManagedInstall, openInstall } from './disk/managed-install.ts'
 export { begin, newOperation, type OperationRequest, type Restart } from './update/operation.ts'
 export { refuseBarred } from './update/barrier.ts'
-export { mostMsOf, paidPath } from './disk/owed.ts'
+export { mostMsOf, OWED_MAX_BYTES, paidPath } from './disk/owed.ts'
 export {
   asideDirectory,
   isLeftover,
   markPath,
+  owedPath,
   placesOf,
   receiptPath,
   snapshotDirectory,

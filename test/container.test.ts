@@ -35,7 +35,7 @@ import { PACKAGES } from '../deploy/container/program.ts'
 import { rehearseInContainer } from '../deploy/container/rehearsal.ts'
 import type { DeployEvent } from '../deploy/container/report.ts'
 import type { Tools } from '../deploy/container/request.ts'
-import { check } from '../deploy/container/health.ts'
+import { becomesHealthy, check } from '../deploy/container/health.ts'
 import { watchOutage } from '../deploy/container/outage.ts'
 import { candidateSockets } from '../deploy/container/engine/socket.ts'
 import { loadEsbuild } from '../deploy/make/bundle.ts'
@@ -650,6 +650,40 @@ test('an engine that hangs up on an order again and again while the container en
   equal(await settleData('one', 'one', engine), { aside: '/s/aside', restored: '/s/kept', rows: 2 })
   ;[asked, isGone] = [0, true]
   ok(isAway(await rejects(settleData('one', 'one', engine))))
+})
+
+test('a new container has its own time to become healthy from the moment on at which it owes no copy, also if none could be ordered', async () => {
+  const found = inspection({
+    Id: 'next',
+    Config: { Labels: { 'baton.state-directory': '/s' }, Healthcheck: { Test: ['CMD', 'ask'] } },
+    State: { Running: true, Status: 'running' },
+    RestartCount: 0,
+  })
+  let owed: object | null = null
+  const engine = {
+    epoch: () => 0,
+    container: async () => found,
+    exec: async () => ({ exitCode: 1, output: 'not yet' }),
+    readFile: async (_: string, path: string) =>
+      owed !== null && path === '/s/update/owed.json' ? Buffer.from(JSON.stringify(owed)) : null,
+  } as unknown as Engine
+  const job = { origin: { owesMs: 60_000 }, successor: 'next', image: DIGEST } as unknown as Job
+  const lateMs = async () => {
+    const began = performance.now()
+    const tools = { engine, stop: new AbortController().signal }
+    const asked = { answers: null, again: async () => {} }
+    await rejects(
+      becomesHealthy(job, { healthTimeoutMs: 100, probationMs: 0 }, tools, asked),
+      /not healthy after .*: not yet/,
+    )
+    return performance.now() - began
+  }
+  ok((await lateMs()) < 20_000)
+  owed = { owes: 'snapshot', container: 'another' }
+  ok((await lateMs()) < 20_000)
+  owed = { owes: 'snapshot', container: 'next' }
+  setTimeout(() => (owed = null), 1500)
+  ok((await lateMs()) >= 1500)
 })
 
 test('says plainly that there is no engine', async () => {

@@ -40,7 +40,7 @@ export interface Paid {
   error: string | null
 }
 
-const OWED_MAX_BYTES = 256 * 1024
+export const OWED_MAX_BYTES = 256 * 1024
 
 /** Null: nothing is owed. `container`: finds the id of this one. */
 export function readOwed(stateDirectory: string, container: () => string | null = () => null): Owed | null {

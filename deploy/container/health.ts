@@ -10,7 +10,7 @@ import { type Engine, isUnreachable } from './engine/engine.ts'
 import type { ContainerInspection } from './inspection.ts'
 import type { Job, JobOrigin } from './job.ts'
 import { ensureRunning } from './moves.ts'
-import { paidIn } from './own-data.ts'
+import { owesStill } from './own-data.ts'
 import { refuseStopped, type Limits, type Tools } from './request.ts'
 
 const POLL_MS = 100
@@ -67,7 +67,7 @@ export async function becomesHealthy(
       return null
     }
     said = verdict.said || said
-    if (begunAt === null && (await paidIn(container, container.Id, engine)) !== null) begunAt = performance.now()
+    if (begunAt === null && !(await owesStill(container, engine))) begunAt = performance.now()
     return begunAt !== null && performance.now() - begunAt > healthTimeoutMs ? tooLate(said) : said
   }
   const tooLate = (why: string) => fail(`not healthy after ${durationText(healthTimeoutMs)}${quoted(why)}`)

@@ -6,7 +6,16 @@
 // Must hold: the mark names both containers, and no other follows it; whoever goes on with a switch finds it in the volume.
 
 import { posix } from 'node:path'
-import { isCount, MARK_MAX_BYTES, markPath, paidPath, plainOf, snapshotDirectory } from '../../agent/install.ts'
+import {
+  isCount,
+  MARK_MAX_BYTES,
+  markPath,
+  OWED_MAX_BYTES,
+  owedPath,
+  paidPath,
+  plainOf,
+  snapshotDirectory,
+} from '../../agent/install.ts'
 import { BatonError, isObject, parsedJson, reasonOf, type StateMoved, untilWell } from '../../agent/words.ts'
 import { type Engine, isAway, isUnreachable } from './engine/engine.ts'
 import { orderIn } from './gate.ts'
@@ -66,15 +75,18 @@ export async function orderCopies(
   await order(old, { do: 'owe', container: successor, kind: origin.kind }, engine)
 }
 
-/** What became of that, or of `orderRestore`, in the container; null: nothing (yet). `by`: its id, or the name of the copy. */
+/** Whether the container has yet to do that, or `orderRestore`, before its application begins. */
+export async function owesStill(container: ContainerInspection, engine: Engine): Promise<boolean> {
+  return (await noteIn(container, owedPath, engine, OWED_MAX_BYTES))?.['container'] === container.Id
+}
+
+/** What became of it in the container; null: nothing (yet). `by`: its id, or the name of the copy. */
 export async function paidIn(container: ContainerInspection, by: string, engine: Engine): Promise<PaidThere | null> {
-  const state = labelsOf(container)[IMAGE_LABELS.state]
-  if (state === undefined) return null
-  const text = await again(engine, () => engine.readFile(container.Id, paidPath(state), MARK_MAX_BYTES))
-  const said = text === null ? null : parsedJson(text.toString())
-  if (!isObject(said) || said['by'] !== by) return null
+  const said = await noteIn(container, paidPath, engine)
+  if (said === null || said['by'] !== by) return null
+  const folder = snapshotDirectory(labelsOf(container)[IMAGE_LABELS.state] ?? '')
   const named = Array.isArray(said['copies']) ? said['copies'].filter(isObject) : []
-  const copies = named.map((one) => ({ ...one, path: posix.join(snapshotDirectory(state), String(one['name'])) }))
+  const copies = named.map((one) => ({ ...one, path: posix.join(folder, String(one['name'])) }))
   const plain = (value: unknown) => (typeof value === 'string' ? plainOf(value) : null)
   const [aside, error] = [plain(said['aside']), plain(said['error'])]
   return {
@@ -158,13 +170,9 @@ interface Mark {
   rows: number | null
 }
 
-/** The container may have written anything there. */
 async function readMark(container: ContainerInspection, engine: Engine): Promise<Mark | null> {
-  const state = labelsOf(container)[IMAGE_LABELS.state]
-  if (state === undefined) return null
-  const text = await again(engine, () => engine.readFile(container.Id, markPath(state), MARK_MAX_BYTES))
-  const found = text === null ? null : parsedJson(text.toString())
-  if (!isObject(found) || !Array.isArray(found['containers'])) return null
+  const found = await noteIn(container, markPath, engine)
+  if (found === null || !Array.isArray(found['containers'])) return null
   const said: Partial<Mark> & Pick<Mark, 'containers'> = { ...found, containers: found['containers'] as string[] }
   const { aside, restored } = said.exchanged ?? {}
   const isWhole = typeof aside === 'string' && typeof restored === 'string'
@@ -172,6 +180,20 @@ async function readMark(container: ContainerInspection, engine: Engine): Promise
   const exchanged = isWhole ? { aside: plainOf(aside), restored: plainOf(restored) } : null
   const ended = Array.isArray(said.ended) ? said.ended : []
   return { containers: said.containers, ended, owner: String(said.owner), exchanged, rows }
+}
+
+/** What a file of its state directory says; null: nothing. The container may have written anything there. */
+async function noteIn(
+  container: ContainerInspection,
+  pathIn: (stateDirectory: string) => string,
+  engine: Engine,
+  maxBytes = MARK_MAX_BYTES,
+): Promise<Record<string, unknown> | null> {
+  const state = labelsOf(container)[IMAGE_LABELS.state]
+  if (state === undefined) return null
+  const text = await again(engine, () => engine.readFile(container.Id, pathIn(state), maxBytes))
+  const said = text === null ? null : parsedJson(text.toString())
+  return isObject(said) ? said : null
 }
 
 /** As `order`. The container may end meanwhile, and the engine starts it once more: it is asked again once it has started. */
