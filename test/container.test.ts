@@ -36,6 +36,7 @@ import { rehearseInContainer } from '../deploy/container/rehearsal.ts'
 import type { DeployEvent } from '../deploy/container/report.ts'
 import type { Tools } from '../deploy/container/request.ts'
 import { becomesHealthy, check } from '../deploy/container/health.ts'
+import { restoreState } from '../deploy/container/restore.ts'
 import { watchOutage } from '../deploy/container/outage.ts'
 import { candidateSockets } from '../deploy/container/engine/socket.ts'
 import { loadEsbuild } from '../deploy/make/bundle.ts'
@@ -684,6 +685,30 @@ test('a new container has its own time to become healthy from the moment on at w
   owed = { owes: 'snapshot', container: 'next' }
   setTimeout(() => (owed = null), 1500)
   ok((await lateMs()) >= 1500)
+})
+
+test('a container without a health check is asked what became of a restore once it has taken it', async () => {
+  const labels = { 'baton.state-directory': '/s', 'baton.snapshot': '["snapshot"]' }
+  const main = inspection({ Id: 'main', Config: { Labels: labels }, State: { Running: true, Status: 'running' } })
+  let looks = 0
+  const noteAt = (path: string): object | null => {
+    if (path === '/s/update/owed.json') return looks++ < 3 ? { owes: 'restore', container: 'main' } : null
+    const isPaid = path === '/s/update/paid.json' && looks > 3
+    return isPaid ? { by: 'dump.x', copies: [], aside: null, error: 'no archive' } : null
+  }
+  const engine = {
+    container: async (name: string) => (['app', 'main'].includes(name) ? main : null),
+    exec: async () => ({ exitCode: 0, output: '{"moved":null,"mostMs":60000}' }),
+    restart: async () => {},
+    readFile: async (_: string, path: string) => {
+      const note = noteAt(path)
+      return note === null ? null : Buffer.from(JSON.stringify(note))
+    },
+  } as unknown as Engine
+  await rejects(
+    restoreState('app', 'dump.x', { healthTimeoutMs: 1000, probationMs: 0 }, { engine, report: async () => {} }),
+    /no archive; `app` runs on its own data/,
+  )
 })
 
 test('says plainly that there is no engine', async () => {

@@ -7,7 +7,7 @@ import { BatonError, untilWell } from '../../agent/words.ts'
 import { check } from './health.ts'
 import { unfinishedAt } from './job.ts'
 import { again } from './moves.ts'
-import { orderRestore, paidIn, settleData } from './own-data.ts'
+import { orderRestore, owesStill, paidIn, settleData } from './own-data.ts'
 import { containerStatus } from './recreate.ts'
 import type { ContainerEnd } from './report.ts'
 import type { Limits, Tools } from './request.ts'
@@ -34,7 +34,9 @@ export async function restoreState(
   await again(engine, () => engine.restart(main.Id, typeof seconds === 'number' ? seconds : null))
   const look = async () => {
     const { well, said } = await check(await engine.container(main.Id), null, engine)
-    return well ? null : said
+    if (!well) return said
+    // without a health check, it is well before it has taken the copy
+    return mostMs > 0 && (await owesStill(main, engine)) ? 'it has not taken it yet' : null
   }
   const late = await untilWell(look, healthTimeoutMs + mostMs)
   if (late !== null)
