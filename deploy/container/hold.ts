@@ -149,7 +149,7 @@ export function behindHolder(container: ContainerInspection): ContainerInspectio
     Config: {
       ...Config,
       Env: [...(Config.Env ?? []), `${HOLDER}=${FOLDER}/socket`],
-      Labels: withoutKeys(Config.Labels, taken.labels) as Record<string, string>,
+      Labels: withoutKeys(Config.Labels, taken.labels),
     },
     HostConfig: {
       ...HostConfig,

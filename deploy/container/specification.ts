@@ -263,7 +263,10 @@ function withoutPairs(all: Record<string, string> | null | undefined, old: Recor
   )
 }
 
-export function withoutKeys(all: Fields | null | undefined, old: Fields | null | undefined): Fields {
+export function withoutKeys<T>(
+  all: Record<string, T> | null | undefined,
+  old: Fields | null | undefined,
+): Record<string, T> {
   return Object.fromEntries(Object.entries(all ?? {}).filter(([key]) => old?.[key] === undefined))
 }
 
