@@ -540,6 +540,21 @@ commands('that fail and say so in their output only, as with `--json`, are told 
   await rejects(run(['sh', '-c', 'echo out; echo why >&2; exit 5']), /ended with 5: why$/)
 })
 
+commands('of this kit that fail are told from the error on, however much an application has said in it', async () => {
+  const said = [
+    'loading',
+    'error: it ended with 1; it said: one',
+    '  two',
+    '  three',
+    '  four',
+    '  five',
+    '  six',
+    'hint: look',
+  ]
+  const { message } = await rejects(run(['sh', '-c', 'printf "%s\\n" "$@" >&2; exit 5', 'sh', ...said]))
+  match(message, /ended with 5: error: it ended with 1; it said: one ·   two ·   three ·   four ·   five$/)
+})
+
 commands('are shown as a person would type them', () => {
   is(formatCommand(['ssh', 'host', "it's", 'a b', '--x=1']), String.raw`ssh host 'it'\''s' 'a b' --x=1`)
 })

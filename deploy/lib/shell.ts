@@ -27,6 +27,8 @@ export interface CommandOptions {
 const TIMEOUT_MS = 15 * 60_000
 /** how long a command may take to end after SIGTERM */
 const KILL_MS = 5000
+/** how many lines of a command that has failed are told */
+const SAID_LINES = 5
 
 /** Runs `command` and waits for it. Throws BatonError unexpected if it fails or cannot be started. */
 export async function run(command: readonly string[], options: CommandOptions = {}): Promise<CommandResult> {
@@ -62,10 +64,17 @@ export async function run(command: readonly string[], options: CommandOptions = 
   const { exitCode, signal, stdout, stderr } = await running
   if (exitCode !== 0 && options.allowFailure !== true) {
     const ended = signal === null ? `ended with ${exitCode}` : `was ended by ${signal}`
-    const said = (stderr.trim() || stdout.trim()).split('\n').slice(-5).join(' · ').slice(0, 1000)
+    const said = saidIn(stderr.trim() || stdout.trim())
     throw new BatonError('unexpected', `\`${formatCommand(command)}\` ${ended}${said === '' ? '' : `: ${said}`}`)
   }
   return { exitCode: exitCode ?? 1, stdout, stderr }
+}
+
+/** The last lines; or those from an error on, as a command of this kit prints it: its first line says what happened. */
+function saidIn(text: string): string {
+  const lines = text.split('\n')
+  const from = lines.findLastIndex((line) => line.startsWith('error: '))
+  return (from === -1 ? lines.slice(-SAID_LINES) : lines.slice(from, from + SAID_LINES)).join(' · ').slice(0, 1000)
 }
 
 /**
