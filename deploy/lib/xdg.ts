@@ -2,7 +2,12 @@
 
 import { isAbsolute, join } from 'node:path'
 
-const USUAL = { XDG_CONFIG_HOME: '.config', XDG_DATA_HOME: '.local/share', XDG_STATE_HOME: '.local/state' } as const
+const USUAL = {
+  XDG_CACHE_HOME: '.cache',
+  XDG_CONFIG_HOME: '.config',
+  XDG_DATA_HOME: '.local/share',
+  XDG_STATE_HOME: '.local/state',
+} as const
 
 export interface Home {
   home: string

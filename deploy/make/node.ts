@@ -10,6 +10,7 @@ import { homedir } from 'node:os'
 import { dirname, isAbsolute, join } from 'node:path'
 import { BatonError, reasonOf } from '../../agent/words.ts'
 import { findProgram, run, runInPlace } from '../lib/shell.ts'
+import { xdgFolder } from '../lib/xdg.ts'
 import { IS_PACKAGED, PROJECT } from './place.ts'
 import { temporaryDirectory } from './temporary.ts'
 
@@ -35,13 +36,10 @@ const OPENSSL_SYSTEMS: Record<string, string> = {
 
 /** Folder that builds share: inside a clone, or in the user's cache. */
 export function cacheFolder(): string {
-  const { BATON_CACHE, XDG_CACHE_HOME } = process.env
+  const { BATON_CACHE } = process.env
   if (BATON_CACHE !== undefined && isAbsolute(BATON_CACHE)) return BATON_CACHE
   if (!IS_PACKAGED) return join(PROJECT, '.cache')
-  return join(
-    XDG_CACHE_HOME !== undefined && isAbsolute(XDG_CACHE_HOME) ? XDG_CACHE_HOME : join(homedir(), '.cache'),
-    'baton',
-  )
+  return join(xdgFolder('XDG_CACHE_HOME', { home: homedir(), environment: process.env }), 'baton')
 }
 
 let found: Promise<string> | null = null
