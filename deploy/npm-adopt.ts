@@ -10,6 +10,7 @@ import { BatonError, reasonOf } from '../agent/words.ts'
 import { findInstalled } from './host/deploy.ts'
 import { defaultsFrom, personOf } from './host/commands/context.ts'
 import { layoutOf, layoutOfReceipt } from './host/place/layout.ts'
+import { BATONS } from './make/seen.ts'
 import { type Former, dataOf, findFormer, wayBack } from './npm/former.ts'
 import type { Recipe } from './npm/recipe.ts'
 import type { Adopted } from './npm/workshop.ts'
@@ -32,9 +33,6 @@ export interface Adoption {
   receipt: Receipt | null
   adopted: Adopted | null
 }
-
-/** what Baton itself has in a state directory */
-const OURS = ['update', 'run']
 
 /** Null: it is done already. Throws BatonError refused or invalid_request. */
 export async function planTakeOver(asked: Adoption): Promise<TakeOver | null> {
@@ -60,7 +58,7 @@ export async function planTakeOver(asked: Adoption): Promise<TakeOver | null> {
 async function assertRoom(service: string, isRoot: boolean): Promise<void> {
   const choices = { ...defaultsFrom(process.env), scope: isRoot ? 'system' : 'user' } as const
   const { command, unit, stateDirectory } = layoutOf(service, choices, personOf(process.env))
-  const kept = (await readdir(stateDirectory).catch(() => [])).filter((name) => !OURS.includes(name))
+  const kept = (await readdir(stateDirectory).catch(() => [])).filter((name) => !BATONS.includes(name))
   const inTheWay = kept.length > 0 ? stateDirectory : [command, unit].find((path) => existsSync(path))
   if (inTheWay === undefined) return
   throw new BatonError('refused', `expected nothing at ${inTheWay}, where ${service} would have its own`, {
@@ -87,7 +85,7 @@ const asService = ({ scope, user }: Receipt) => (scope === 'user' ? [] : as(user
 
 /** The command that removes what was copied, of a run that was killed too. */
 function emptyingOf(receipt: Receipt): string[] {
-  const others = OURS.flatMap((name) => ['!', '-name', name])
+  const others = BATONS.flatMap((name) => ['!', '-name', name])
   const all = [receipt.stateDirectory, '-mindepth', '1', '-maxdepth', '1', ...others]
   return [...asService(receipt), 'find', ...all, '-exec', 'rm', '-rf', '{}', '+']
 }

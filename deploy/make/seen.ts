@@ -25,7 +25,7 @@ const NAMES_MAX = 8
 /** folders of an application in which no data of its own lies */
 const NOT_LOOKED_AT = ['node_modules', '.git', '.baton', '.cache', '.next']
 /** Baton's own, in a state directory */
-const OURS = ['update', 'run', '.unpacked']
+export const BATONS = ['update', 'run', '.unpacked']
 
 /** What the process has open at this moment, and everything below it. */
 export async function lookAt(pid: number): Promise<Looked | null> {
@@ -148,7 +148,7 @@ export function splitDatabases(
 }
 
 function isBatons(path: string): boolean {
-  return OURS.includes(path.split(sep)[0] ?? '')
+  return BATONS.includes(path.split(sep)[0] ?? '')
 }
 
 async function databasesAmong(paths: readonly string[]): Promise<string[]> {
