@@ -58,7 +58,7 @@ async function see({ work, file }: Inside): Promise<unknown> {
   return await startFromSource(work, found, project)
 }
 
-export interface Rebuilt {
+interface Rebuilt {
   /** a line for each addon that does not work, and what building them said */
   failures: string[]
   /** packages whose addon does not work, of those that say how it is built */

@@ -29,8 +29,6 @@ export interface Listed {
   versions: PackageVersion[]
 }
 
-type Json = Record<string, unknown>
-
 /**
  * `answer`: `npm view NAME --json name dist-tags time`; `each`: `npm view NAME@RANGE --json …`, one object or a list of them. Throws
  * BatonError check_failed if they are not whole.
@@ -175,10 +173,10 @@ export function changedSince(
 
 function publisherOf(value: unknown): string | null {
   if (typeof value === 'string') return value.replace(/ <.*/, '')
-  return textIn((value ?? {}) as Json, 'name')
+  return textIn(recordOf(value), 'name')
 }
 
-function textIn(object: Json, key: string): string | null {
+function textIn(object: Record<string, unknown>, key: string): string | null {
   const value = object[key]
   return typeof value === 'string' && value !== '' ? value : null
 }

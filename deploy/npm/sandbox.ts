@@ -35,7 +35,6 @@ export const HOME = '/home/npm'
  * while it works: all is below a file system of its own.
  */
 function setUpText({ sees, writes, network, uid, cwd }: Cell, isRoot: boolean): string {
-  const words = formatCommand
   const seen = [...NEEDED, ...(network ? FOR_NETWORK : []), ...sees]
   const self = isRoot ? (uid ?? 0) : (geteuid?.() ?? 0)
   const group = isRoot ? self : (getegid?.() ?? 0)
@@ -53,8 +52,8 @@ put() { # PATH OPTION
 mkdir -p "$r/tmp" "$r/var/tmp" "$r/dev/shm" "$r/dev/pts" "$r/proc" "$r/etc" "$r${HOME}" "$r/run"
 mount -t tmpfs -o mode=1777,size=4G,nosuid baton "$r/tmp"
 mount -t tmpfs -o mode=1777,size=256M,nosuid baton "$r/dev/shm"
-for p in ${words(seen)}; do put "$p" ro; done
-for p in ${words(writes)}; do put "$p" rw; done
+for p in ${formatCommand(seen)}; do put "$p" ro; done
+for p in ${formatCommand(writes)}; do put "$p" rw; done
 for d in null zero full random urandom tty; do : >"$r/dev/$d"; mount --bind "/dev/$d" "$r/dev/$d"; done
 mount -t devpts -o newinstance,ptmxmode=0666,mode=620 devpts "$r/dev/pts" 2>/dev/null && ln -s pts/ptmx "$r/dev/ptmx" || :
 ln -s /proc/self/fd "$r/dev/fd"
@@ -67,7 +66,7 @@ ${network ? '' : 'ip link set lo up 2>/dev/null || ifconfig lo up 2>/dev/null ||
 mount -t tmpfs -o mode=777,size=256M,nosuid baton "$r${HOME}"
 ulimit -c 0; ulimit -u 4096 2>/dev/null || :
 cd "$r${cwd}"
-exec chroot "$r" setpriv ${ids}--bounding-set -all --inh-caps -all --ambient-caps -all --no-new-privs -- /bin/sh -c 'cd "$0" && exec "$@"' ${words([cwd])} "$@"`
+exec chroot "$r" setpriv ${ids}--bounding-set -all --inh-caps -all --ambient-caps -all --no-new-privs -- /bin/sh -c 'cd "$0" && exec "$@"' ${formatCommand([cwd])} "$@"`
 }
 
 /** The command line that runs `command` in the cell. `empty`: a folder that only this program's user can change. */
