@@ -134,8 +134,8 @@ async function deployOne(asked: Wish, values: Typed, place: string, report: Host
       },
     )
   const typed = values.data === undefined ? null : resolve(values.data)
-  const adopted = before?.adopted ?? null
-  const over = values.adopt ? await planTakeOver({ ...asked, isRoot, typed, receipt, adopted }) : null
+  const adoption = { ...asked, isRoot, typed, receipt, adopted: before?.adopted ?? null }
+  const over = values.adopt ? await planTakeOver(adoption) : null
   if (over !== null && !dryRun && !values.yes)
     throw new BatonError('refused', `this would ${takeOverLine(over)}`, {
       hint: `\`--yes\` does it; to go back, stop the service and ${wayBack(over.former)}`,
@@ -161,7 +161,9 @@ async function deployOne(asked: Wish, values: Typed, place: string, report: Host
     return EXIT.done
   }
   const { made, told } = await releaseOf({ shop, tools, kept, listed, version, registry }, values)
-  const end: Ending = { shop, tag, built: { package: kept.package, told, feed: shop.feed }, over }
+  // that took a while: what runs may be another process by now, and the number of the former one another's
+  const now = over === null ? null : await planTakeOver(adoption)
+  const end: Ending = { shop, tag, built: { package: kept.package, told, feed: shop.feed }, over: now }
   if (!values['build-only']) return await installOne(end, values, report)
   report.result({ outcome: made ? 'built' : 'up_to_date', to: tag, ...end.built, exit: EXIT.done }, [
     `${made ? 'built' : 'there already:'} ${join(shop.feed, tag)}`,

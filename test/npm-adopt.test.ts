@@ -94,22 +94,26 @@ test('what pm2 runs is taken over, stays stopped after a boot, and comes back by
   await eventually('the former one again', async () => (await says()) === 'former 3')
 })
 
-test('what somebody has started by hand is taken over too, and a global install that does not run', async () => {
-  await using lab = await bootFormer(async ({ host }) => {
-    await host.ok('sh', '-c', `cd /srv/former && ${SETTINGS} setsid /srv/npm/bin/greeter >/dev/null 2>&1 </dev/null &`)
-  })
+test('what somebody has started by hand is taken over too, also if it was started again meanwhile, and a global install that does not run', async () => {
+  const start = `cd /srv/former; ${SETTINGS} setsid /srv/npm/bin/greeter >/dev/null 2>&1 </dev/null & echo $! >/tmp/former`
+  await using lab = await bootFormer(async ({ host }) => void (await host.ok('sh', '-c', start)))
   const { host, deploy, env, says } = lab
   const asked = await deploy('greeter', '--adopt', '--yes')
   is(asked.code, 2, asked.stdout)
   match(String(asked.end['hint']), 'it works in /srv/former')
-  const done = await deploy('greeter', ...FLAGS, '--yes')
+  const isMade = async () => (await host.run(['test', '-d', '/var/lib/baton-npm/greeter/work'])).code === 0
+  const again = `p=$(cat /tmp/former); kill $p; while kill -0 $p; do sleep 0.05; done; ${start}`
+  const [done] = await Promise.all([
+    deploy('greeter', ...FLAGS, '--yes'),
+    eventually('its release to be made', isMade).then(async () => await host.ok('sh', '-c', again)),
+  ])
   is(done.code, 0, done.stdout + done.stderr)
   match(done.stdout, /the process \d+ is stopped/)
   is(await says(), '1.0.0 3')
   await host.ok('sh', '-c', 'greeter uninstall -y --purge --confirm greeter && rm -r /var/lib/baton-npm')
   const command = `PATH=/srv/npm/bin:$PATH ${DEPLOY_NPM} greeter --kit ${await packedKit()} ${FLAGS.join(' ')} --yes`
-  const again = await host.run(['sh', '-c', command], { env, timeoutMs: 300_000 })
-  is(again.code, 0, again.stdout + again.stderr)
+  const unstarted = await host.run(['sh', '-c', command], { env, timeoutMs: 300_000 })
+  is(unstarted.code, 0, unstarted.stdout + unstarted.stderr)
   is(await says(), '1.0.0 3')
 })
 
