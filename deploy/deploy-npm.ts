@@ -69,7 +69,7 @@ async function main(all: readonly string[]): Promise<number> {
     const values = parseFlags(argv, COMMAND)
     report = makeReport({ json: values.json, quiet: values.quiet, verbose: false, about })
     if (isRoot) await assertTrusted(PROJECT, 'a clone', 'clone it to a place of root, such as /root')
-    const place = workshopsPlace(isRoot, values.home === undefined ? null : resolve(values.home))
+    const place = workshopsPlace(isRoot, absolute(values.home))
     if (isRoot) await assertTrusted(place, 'a place for releases', 'name one of root in `--home`')
     if (values.update) return await updateAll(values, place, report)
     if (values.adopt && values['build-only']) throw usage('expected `--adopt` or `--build-only`, got both')
@@ -121,7 +121,7 @@ async function deployOne(asked: Wish, values: Typed, place: string, report: Host
   const receipt = values['build-only'] ? null : await findInstalled(service)
   if (receipt === null && !values['build-only']) await assertSupervised(values.service !== false)
   const before = await readKept(workshopOf(place, service, { isRoot, feed: null }))
-  const feed = values.dir === undefined ? (before?.feed ?? null) : resolve(values.dir)
+  const feed = absolute(values.dir) ?? before?.feed ?? null
   const lasting = workshopOf(place, service, { isRoot, feed })
   await using trying = dryRun ? await temporaryFolder('baton-npm-', 0o755) : null
   const shop = trying === null ? lasting : workshopOf(trying.path, service, { isRoot, feed: null })
@@ -133,7 +133,7 @@ async function deployOne(asked: Wish, values: Typed, place: string, report: Host
         hint: '`--name` makes another service',
       },
     )
-  const typed = values.data === undefined ? null : resolve(values.data)
+  const typed = absolute(values.data)
   const adoption = { ...asked, isRoot, typed, receipt, adopted: before?.adopted ?? null }
   const over = values.adopt ? await planTakeOver(adoption) : null
   if (over !== null && !dryRun && !values.yes)
@@ -143,7 +143,7 @@ async function deployOne(asked: Wish, values: Typed, place: string, report: Host
   await openWorkshop(shop)
   using _lock = lockWorkshop(shop)
   const kept = { ...keptNow(await readKept(lasting), asked), feed: shop.feed }
-  const tools = await toolsFor(shop, kitOf(values), !dryRun)
+  const tools = await toolsFor(shop, absolute(values.kit), !dryRun)
   const registry = await registryFor(shop, tools, kept.package)
   const listed = await askRegistry(shop, tools, kept.package)
   for (const { what } of changedSince(listed, seenOf(kept))) report.note(`warning: ${what}`)
@@ -178,21 +178,19 @@ interface Ending {
   over: TakeOver | null
 }
 
-async function installOne({ shop, tag, built, over }: Ending, values: Typed, report: HostReport): Promise<number> {
+async function installOne(end: Ending, values: Typed, report: HostReport): Promise<number> {
+  const { shop, tag, built, over } = end
   const { service } = shop
-  const deployment = deploymentOf(shop, tag, values)
   const mark = async (adopted: Adopted) => {
     const kept = await readKept(shop)
     if (kept !== null) await writeKept(shop, { ...kept, adopted })
   }
-  if (over !== null) {
-    if (!over.isCopied) await mark('begun')
-    deployment.installFlags.push('--no-start')
-  }
+  const deployment = deploymentOf(end, values)
+  if (over?.isCopied === false) await mark('begun')
   const ended = await deployHere(deployment, report)
   const took = over === null ? [] : await takeOver(over, service, mark)
   for (const line of took) report.note(line)
-  const home = values.home === undefined ? null : resolve(values.home)
+  const home = absolute(values.home)
   const timer = values.timer
     ? await keepTimer({ isRoot, home, command: updateCommand(home), path: process.env['PATH'] ?? '' })
     : 'nobody looks for newer versions: `--no-timer`'
@@ -205,7 +203,8 @@ async function installOne({ shop, tag, built, over }: Ending, values: Typed, rep
   return EXIT.done
 }
 
-const kitOf = ({ kit }: Typed) => (kit === undefined ? null : resolve(kit))
+/** A path that was typed; null: none was. */
+const absolute = (path: string | undefined) => (path === undefined ? null : resolve(path))
 
 const fitsNode = (range: string | null) => !excludesNode(range, broughtVersion())
 
@@ -290,11 +289,7 @@ function progressFor({ json, quiet }: Pick<Typed, 'json' | 'quiet'>): ProgressRe
   }
 }
 
-function deploymentOf(
-  { service, feed }: Workshop,
-  tag: string,
-  values: Typed,
-): Deployment & { installFlags: string[] } {
+function deploymentOf({ shop: { service, feed }, tag, over }: Ending, values: Typed): Deployment {
   return {
     service,
     release: tag,
@@ -307,6 +302,7 @@ function deploymentOf(
     installFlags: [
       ...(values.listen === undefined ? [] : ['--listen', values.listen]),
       ...(values.service === false ? ['--no-service'] : []),
+      ...(over === null ? [] : ['--no-start']),
     ],
     dryRun: false,
   }
@@ -358,7 +354,7 @@ async function updateOne(shop: Workshop, before: ServiceRecord, values: Typed, r
   await openWorkshop(shop)
   using _lock = lockWorkshop(shop)
   const kept = { ...before, minAgeMs: minAgeOf(values['min-age'], before.minAgeMs) }
-  const tools = { ...(await toolsFor(shop, kitOf(values), true)), calm: true }
+  const tools = { ...(await toolsFor(shop, absolute(values.kit), true)), calm: true }
   const registry = await registryFor(shop, tools, kept.package)
   const listed = await askRegistry(shop, tools, kept.package)
   const changes = changedSince(listed, seenOf(kept))
