@@ -9,7 +9,7 @@ import { broughtRecipe, parseRecipe, readRecipe, readRecipes, recipeName } from 
 import { RECIPES_PAGE, recipesPage } from '../deploy/npm/recipes-page.ts'
 import { refuseOlder } from '../deploy/npm/asked.ts'
 import { type ServiceRecord, workshopOf } from '../deploy/npm/workshop.ts'
-import { wayBack } from '../deploy/npm/former.ts'
+import { programsIn, wayBack } from '../deploy/npm/former.ts'
 import { refuseUnbuilt } from '../deploy/npm/release.ts'
 import { timerUnits } from '../deploy/npm/timer.ts'
 import { changedSince, chooseVersion, type Listed, listedIn } from '../deploy/npm/registry.ts'
@@ -268,6 +268,24 @@ test('an addon that was named and does not build is refused with what would work
   match(said({ built: [] }), '`--release X.Y.Z`')
   is(said({ isOptional: true }), 'none')
   is(said({ unbuilt: ['other'] }), 'none')
+})
+
+test('a former install is known by what a command line starts, not by a word of it that another program takes', () => {
+  const programs: Record<string, string[]> = {
+    '/opt/node-red/node-red serve --config /etc/node-red/config.json': [
+      '/opt/node-red/node-red',
+      '/etc/node-red/config.json',
+    ],
+    'vite serve': ['vite'],
+    'npm run serve': ['run'],
+    'serve -s build': ['serve'],
+    '/usr/bin/env NODE_ENV=production node-red -u /srv': ['/usr/bin/env', 'node-red', '/srv'],
+    '/usr/bin/env node /srv/npm/bin/greeter': ['/usr/bin/env', '/srv/npm/bin/greeter'],
+    '/bin/bash -lc "cd /srv && exec node-red"': ['/bin/bash', 'cd', '/srv', 'node-red'],
+    '/sbin/runuser -u pi -- node-red': ['/sbin/runuser', 'node-red'],
+    '/usr/bin/sudo -u pi nice -n 10 node-red': ['/usr/bin/sudo', 'node-red'],
+  }
+  for (const [line, words] of Object.entries(programs)) equal(programsIn(line), words, line)
 })
 
 test('the way back is a command, or a sentence if nobody knows one', () => {

@@ -43,8 +43,8 @@ async function unitOf(name: string, isRoot: boolean): Promise<Former | null> {
     for (const file of (await readdir(folder).catch(() => [])).toSorted()) {
       if (!file.endsWith('.service')) continue
       const text = (await readFile(join(folder, file), 'utf8').catch(() => '')).replaceAll(/\\\n/g, ' ')
-      const started = [...text.matchAll(/^ExecStart=[-@:+!]*(.*)$/gm)].map(([, line = '']) => line)
-      if (!(await isAny(wordsIn(started), name))) continue
+      const started = [...text.matchAll(/^ExecStart=[-@:+!]*(.*)$/gm)].flatMap(([, line = '']) => programsIn(line))
+      if (!(await isAny(started, name))) continue
       const user = /^User=(.+)$/m.exec(text)?.[1]?.trim()
       const systemctl = systemctlFor(scope)
       return {
@@ -72,7 +72,7 @@ async function pm2Of(name: string): Promise<Former | null> {
       args,
     } = { ...one, ...recordOf(one['pm2_env']) } as Record<string, unknown>
     const words = [path, ...[args].flat()].filter((word) => typeof word === 'string')
-    if (typeof called !== 'string' || !(await isAny(wordsIn(words), name))) continue
+    if (typeof called !== 'string' || !(await isAny(programsIn(words.join(' ')), name))) continue
     return {
       what: `${called} of pm2`,
       home: homedir(),
@@ -133,7 +133,19 @@ async function pidsOf(name: string): Promise<string[]> {
   return found
 }
 
-const wordsIn = (texts: readonly string[]) => texts.flatMap((text) => text.split(/[\s"';&|]+/))
+/** what starts the program that is named behind it */
+const STARTER = /^(.*\/)?(env|exec|nice|ionice|nohup|setsid|sudo|runuser|sh|bash|dash|npx|npm|node|nodejs)$/
+
+/** Words of a command line that may be what it starts: paths, and a name only where a program stands. `vite serve` starts no `serve`. Pure. */
+export function programsIn(line: string): string[] {
+  return line.split(/["';&|]+/).flatMap((part) => {
+    const words = part.split(/\s+/).filter(Boolean)
+    const isBefore = (word: string, before = '') =>
+      STARTER.test(word) || /^(-|\d+$|\w+=)/.test(word) || /^-[gu]$/.test(before)
+    const at = words.findIndex((word, index) => !isBefore(word, words[index - 1]))
+    return words.filter((word, index) => word.includes('/') || index === at)
+  })
+}
 
 async function isAny(words: readonly string[], name: string): Promise<boolean> {
   for (const word of words) if (await isIn(word, name)) return true
