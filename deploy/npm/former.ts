@@ -7,6 +7,7 @@ import { homedir } from 'node:os'
 import { basename, dirname, join, resolve } from 'node:path'
 import { BatonError, formatNames, parsedJson } from '../../agent/words.ts'
 import { recordOf } from '../lib/agent-answer.ts'
+import { openFilesBelow, readProc } from '../lib/open-files.ts'
 import { findProgram, formatCommand, run } from '../lib/shell.ts'
 import { systemctlFor, unitFolderFor } from '../lib/systemctl.ts'
 
@@ -90,7 +91,7 @@ async function processOf(name: string): Promise<Former | null> {
   const pids = await pidsOf(name)
   const [first] = pids
   if (first === undefined) return null
-  const environment = await readFile(`/proc/${first}/environ`, 'utf8').catch(() => '')
+  const environment = await readProc(`/proc/${first}/environ`)
   const home = environment.split('\0').find((one) => one.startsWith('HOME=/'))
   return {
     what: `the process ${pids.join(', ')}`,
@@ -192,12 +193,11 @@ export async function dataOf(
   })
 }
 
-/** Working folders of processes, and of the files that they have open. */
+/** Working folders of processes, and of the files that they and what they have started have open. */
 async function placesOf(pids: readonly string[]): Promise<string[]> {
   const links = async (pid: string) => {
-    const open = await readdir(`/proc/${pid}/fd`).catch(() => [])
-    const paths = open.map(async (fd) => dirname(await readlink(`/proc/${pid}/fd/${fd}`).catch(() => '')))
-    return await Promise.all([readlink(`/proc/${pid}/cwd`).catch(() => ''), ...paths])
+    const open = await openFilesBelow(Number(pid))
+    return [await readlink(`/proc/${pid}/cwd`).catch(() => ''), ...open.map(({ target }) => dirname(target))]
   }
   const all = new Set((await Promise.all(pids.map(links))).flat())
   return [...all].filter(
