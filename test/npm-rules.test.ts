@@ -15,6 +15,7 @@ import { timerUnits } from '../deploy/npm/timer.ts'
 import { changedSince, chooseVersion, type Listed, listedIn } from '../deploy/npm/registry.ts'
 import { differencesOf, treeIn } from '../deploy/npm/tree.ts'
 import { aroundText, configOf, mainOf } from '../deploy/npm/wrap.ts'
+import { endIn } from './apps/npm.ts'
 import { equal, is, match, ok, throws } from './assert.ts'
 import { suite } from './suite.ts'
 
@@ -380,6 +381,18 @@ test('a command is a file inside of its package', () => {
   match(aroundText(recipe, '@shop/cli/bin/shop.js'), `'node_modules', "@shop/cli/bin/shop.js"`)
   const kept = { service: 'shop', args: ['--quiet'], shown: null }
   equal(configOf(kept, recipe)['args'], ['serve', '--quiet'])
+})
+
+test('what `npm run apps -- --npm` tells of a refused build begins with the reason, whatever the application has said', () => {
+  const message = `starting what was built: it ended with exit code 1; it said: ${'a line\n'.repeat(500)}`
+  const lines = (...all: object[]) => all.map((one) => `${JSON.stringify(one)}\n`).join('')
+  const stdout = lines({ event: 'stage', stage: 'try' }, { event: 'error', code: 'verify_failed', message })
+  throws(
+    () => endIn({ exitCode: 5, stdout, stderr: 'x' }),
+    /^it ended with 5: verify_failed: starting what was built: it/,
+  )
+  throws(() => endIn({ exitCode: 1, stdout: '', stderr: 'no node\n' }), /^it ended with 1: no node$/)
+  is(endIn({ exitCode: 0, stdout: lines({ event: 'result', feed: '/feed' }), stderr: '' }).feed, '/feed')
 })
 
 test.run()

@@ -4,11 +4,12 @@
 
 import { appendFile, mkdir, readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { compareTags } from '../../agent/words.ts'
+import { compareTags, parsedJson } from '../../agent/words.ts'
+import { recordOf } from '../../deploy/lib/agent-answer.ts'
 import { PROJECT } from '../../deploy/make/place.ts'
 import { readRecipe, recipeName } from '../../deploy/npm/recipe.ts'
 import { mainOf } from '../../deploy/npm/wrap.ts'
-import { run } from '../../deploy/lib/shell.ts'
+import { type CommandResult, run } from '../../deploy/lib/shell.ts'
 import { ask, freePort } from '../fixtures/install.ts'
 import { spawnLoad } from '../lab/load.ts'
 import { publishTarball, startRegistry } from '../lab/npm-registry.ts'
@@ -51,12 +52,7 @@ export async function fromNpm(wanted: string, packed: string, say: (line: string
     say(words.join(' '))
     const flags = ['--build-only', '--home', join(work.path, 'npm'), '--kit', packed, '--json', '-q']
     const command = [join(PROJECT, 'deploy/deploy-npm.sh'), ...words, ...flags]
-    const { stdout } = await run(command, { env: { npm_config_registry: registry.url } })
-    const lines = stdout
-      .trim()
-      .split('\n')
-      .map((line) => JSON.parse(line) as Record<string, unknown>)
-    const end = lines.at(-1) as { service: string; feed: string; told: string[] }
+    const end = endIn(await run(command, { env: { npm_config_registry: registry.url }, allowFailure: true }))
     for (const line of end.told) if (line.startsWith('warning: ')) warnings.add(line)
     ;[feed, service] = [end.feed, end.service]
     buildMs.push(Math.round(performance.now() - began))
@@ -92,7 +88,7 @@ export async function fromNpm(wanted: string, packed: string, say: (line: string
   // the command's own try refuses it before it is a release
   const refused = await build(recipe.package, '--release', broken).then(
     () => 'built',
-    (cause: Error) => `refused: ${cause.message.slice(-300)}`,
+    (cause: Error) => `refused: ${cause.message}`,
   )
   answers.push((await ask(port, 'GET', health, null)).status)
   const outcome = (updated.outcome ?? 'none') + (updated.error === null ? '' : `: ${updated.error.message}`)
@@ -107,6 +103,14 @@ export async function fromNpm(wanted: string, packed: string, say: (line: string
     answers,
     warnings: [...warnings],
   }
+}
+
+/** What the command's last line says. Throws with its error as it begins: an application may have said more than a log has room for. */
+export function endIn({ exitCode, stdout, stderr }: CommandResult): { service: string; feed: string; told: string[] } {
+  const end = recordOf(parsedJson(stdout.trim().split('\n').at(-1) ?? ''))
+  if (end['event'] === 'result') return end as unknown as ReturnType<typeof endIn>
+  const said = typeof end['message'] === 'string' ? `${String(end['code'])}: ${end['message']}` : stderr.trim()
+  throw new Error(`it ended with ${exitCode}: ${said.slice(0, 1000)}`)
 }
 
 export function faultsFromNpm({ package: name, outcomes, lost, requests, answers }: FromNpm): string[] {
