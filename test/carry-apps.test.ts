@@ -82,9 +82,13 @@ test('Express: events and a body of known length go through an update without a 
 
 test('the chat room that the guide names: everybody has every line once and in order, over an update and a rollback', async () => {
   await using place = await apps.started('chat')
+  const { promise: allAreThere, resolve: begin } = Promise.withResolvers<void>()
   const people = await Promise.all(
-    ['ann', 'bob', 'cid', 'dee'].map((name) => talker(place.port, `/?name=${name}`, { everyMs: 50 })),
+    ['ann', 'bob', 'cid', 'dee'].map((name) =>
+      talker(place.port, `/?name=${name}`, { everyMs: 50, after: allAreThere }),
+    ),
   )
+  begin()
   for (const path of ['/admin/update', '/admin/update/rollback']) {
     const { handover, error } = await operate(place.home, path)
     is(error, null)
@@ -131,7 +135,11 @@ async function operate(home: Install, path: string): Promise<Operation> {
 }
 
 /** Sends a number every so often; each is to be answered once, in order. */
-async function talker(port: number, path: string, { perMessageDeflate = false, everyMs = 10 } = {}) {
+async function talker(
+  port: number,
+  path: string,
+  { perMessageDeflate = false, everyMs = 10, after = Promise.resolve() } = {},
+) {
   const ws = new WebSocket(`ws://127.0.0.1:${port}${path}`, { perMessageDeflate })
   const heard: string[] = []
   let [sent, isClosed, extensions] = [0, false, '']
@@ -140,7 +148,9 @@ async function talker(port: number, path: string, { perMessageDeflate = false, e
   void closed.then(() => (isClosed = true))
   ws.on('message', (data: Buffer) => heard.push(data.toString()))
   await new Promise((resolve, reject) => ws.once('open', resolve).once('error', reject))
-  const timer = setInterval(() => ws.readyState === WebSocket.OPEN && ws.send(String(sent++)), everyMs)
+  let timer: NodeJS.Timeout | undefined
+  const say = () => ws.readyState === WebSocket.OPEN && ws.send(String(sent++))
+  void after.then(() => (timer = setInterval(say, everyMs)))
   return {
     closed,
     heard,
