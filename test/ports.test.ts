@@ -5,6 +5,7 @@ import { spawn } from 'node:child_process'
 import { createSocket } from 'node:dgram'
 import { once } from 'node:events'
 import { readFile, rm, writeFile } from 'node:fs/promises'
+import { type IncomingMessage, request } from 'node:http'
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -50,6 +51,26 @@ async function openLine(port: number): Promise<Line> {
   socket.setEncoding('utf8').on('data', (text: string) => (said += text))
   await once(socket, 'connect')
   return { socket, said: () => said }
+}
+
+/** Of a connection that is opened for it. */
+async function answerOnNew(port: number): Promise<void> {
+  const asked = request({ port, host: '127.0.0.1', agent: false, timeout: 5000 }).end()
+  asked.once('timeout', () => asked.destroy(new Error('no answer in 5 s')))
+  const [response] = (await once(asked, 'response')) as [IncomingMessage]
+  response.resume()
+  await once(response, 'end')
+}
+
+/** The code of the error; null if it is accepted, perhaps by a queue. */
+async function codeOfConnect(port: number): Promise<string | null> {
+  const socket = connect({ port, host: '127.0.0.1' })
+  const code = await once(socket, 'connect').then(
+    () => null,
+    (error: NodeJS.ErrnoException) => error.code ?? '',
+  )
+  socket.destroy()
+  return code
 }
 
 async function pidOn(port: number): Promise<string> {
@@ -293,14 +314,33 @@ test('an application that hears that it listens accepts, whoever has the lock: b
   ok(again.afterMs < 350, `it accepted ${Math.round(again.afterMs)} ms after it had heard that it listens`)
 })
 
-test('a release that has a port no more does not wait for it, and its clients are refused in the end', async () => {
-  const port = await freePort()
-  await using it = await adopted(withLines(port), { order: 'start-first' })
-  await it.release('v1.1.0', withLines(port).replace(/setTimeout\(\(\) => lines.*/, ''))
-  is((await it.operate('/admin/update', { tag: 'v1.1.0' })).outcome, 'updated')
-  equal(await pidOn(port).catch((error: NodeJS.ErrnoException) => error.code), 'ECONNREFUSED')
-  const status = (await ask(it.port, 'GET', '/admin/update/status', it.password)).body as Status
-  is(status.operation?.outcome ?? status.history[0]?.outcome, 'updated')
-})
+for (const order of ['start-first', 'stop-first'] as const) {
+  test(`${order}: a release that has a port no more does not wait for it, and its clients are refused in the end`, async () => {
+    const port = await freePort()
+    await using it = await adopted(withLines(port), { order })
+    await it.release('v1.1.0', withLines(port).replace(/setTimeout\(\(\) => lines.*/, ''))
+    is((await it.operate('/admin/update', { tag: 'v1.1.0' })).outcome, 'updated')
+    const isRefused = async () => (await codeOfConnect(port)) === 'ECONNREFUSED'
+    await eventually('a refusal', isRefused, order === 'start-first' ? 500 : 15_000)
+    const status = (await ask(it.port, 'GET', '/admin/update/status', it.password)).body as Status
+    is(status.operation?.outcome ?? status.history[0]?.outcome, 'updated')
+  })
+
+  test(`${order}: a release that says its address by another name has every client, there and back, and after a restart`, async () => {
+    const source = withLines(await freePort())
+    await using it = await adopted(source, { order })
+    await it.release('v1.1.0', source.replace('process.env.HOST', "'localhost'"))
+    const client = askingOn(() => answerOnNew(it.port))
+    for (const act of [
+      async () => void (await it.operate('/admin/update', { tag: 'v1.1.0' })),
+      async () => void (await it.word('restart', '--user')),
+      async () => void (await it.operate('/admin/update/rollback')),
+    ]) {
+      await act()
+      await sleep(1000)
+    }
+    equal((await client.stop()).refused, [])
+  })
+}
 
 test.run()

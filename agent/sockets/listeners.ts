@@ -74,12 +74,21 @@ export interface Session {
 }
 
 const BACKLOG = 4096
+const LOOPBACK = 'localhost:'
 
 /** An older Node serves too, but hands nothing over, and the install counts as unmanaged. */
 const canHandOver = 'BoundSocket' in net
 
 export function keyOf(spec: ListenerSpec): string {
   return spec.path === undefined ? `${spec.host ?? '127.0.0.1'}:${spec.port ?? 0}` : spec.path
+}
+
+/** Whether two keys mean one TCP address: the loopback has a name, which an author may write in its place. */
+export function isSameAddress(one: string, other: string): boolean {
+  if (one === other) return true
+  const [name, address] = one.startsWith(LOOPBACK) ? [one, other] : [other, one]
+  const port = name.slice(LOOPBACK.length)
+  return name.startsWith(LOOPBACK) && [`127.0.0.1:${port}`, `::1:${port}`].includes(address)
 }
 
 /**

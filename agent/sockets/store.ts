@@ -7,7 +7,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { duplicate, keepFromChildren, refuseClients } from './libc.ts'
 import { LISTEN_VARIABLES } from './environment.ts'
 import type { HeldSockets, Keeper } from './keeper.ts'
-import { bind, type Held, type Listener } from './listeners.ts'
+import { bind, type Held, isSameAddress, type Listener } from './listeners.ts'
 import { keyOfName, storedNameOf } from './stored-names.ts'
 import { hasSupervisor, notifySystemd, notifyWith } from './systemd.ts'
 
@@ -86,6 +86,7 @@ export function storeKeeper({ warn, missed, patienceMs = WAITING_MAX_MS }: Store
       // A process that was handed sockets is the service, and may share a port that it holds at another address. Without handed
       // sockets, a second process of a managed install is a mistake, such as the service started by hand beside itself: do not share.
       isHeld ??= held.size > 0
+      listener.key = [...held.keys()].find((key) => isSameAddress(key, listener.key)) ?? listener.key
       const own = held.get(listener.key) ?? null
       held.delete(listener.key)
       await bind(listener, spec, own, isHeld || mayShare)

@@ -15,6 +15,7 @@ import {
   bind,
   closeListener,
   isNamed,
+  isSameAddress,
   keyOf,
   type Listener,
   type ListenerSpec,
@@ -116,6 +117,19 @@ test('a port that somebody has is told with its address', async () => {
   const { port } = taker.address() as { port: number }
   await rejects(bound({ port }), new RegExp(`listening on 127\\.0\\.0\\.1:${port}: .*EADDRINUSE`))
   await new Promise((resolve) => taker.close(resolve))
+})
+
+test('an address is the same by each of its names, on the same port', () => {
+  for (const [one, other, same] of [
+    ['localhost:80', '127.0.0.1:80', true],
+    ['::1:80', 'localhost:80', true],
+    ['localhost:80', 'localhost:80', true],
+    ['localhost:80', '127.0.0.1:81', false],
+    ['127.0.0.1:80', '::1:80', false],
+    ['localhost:80', '0.0.0.0:80', false],
+    ['/run/a.sock', 'localhost:80', false],
+  ] as const)
+    is(isSameAddress(one, other), same, `${one} ${other}`)
 })
 
 test('a name is resolved, and a host that is not ours is refused', async () => {

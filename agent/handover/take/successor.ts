@@ -2,7 +2,6 @@
 // predecessor has verified it. Until the commit it sends signs of life. If the predecessor dies or hangs, at any moment, the
 // successor goes on alone.
 
-import { closeSync } from 'node:fs'
 import { Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { BatonError, reasonOf } from '../../words/errors.ts'
@@ -16,7 +15,8 @@ import { forgetLastWords } from '../../disk/kept-words.ts'
 import type { ManagedInstall } from '../../disk/managed-install.ts'
 import { tellThrough } from '../last-words.ts'
 import type { Ending, Keeper } from '../../sockets/keeper.ts'
-import { bind, isNamed, leaveForNew, type Listener, type ListenerSpec } from '../../sockets/listeners.ts'
+import { bind, isNamed, isSameAddress, leaveForNew, type Listener, type ListenerSpec } from '../../sockets/listeners.ts'
+import { letGo } from '../../sockets/store.ts'
 import { riskAgain } from '../../sockets/memory.ts'
 import { isDatagrams } from '../../sockets/datagrams.ts'
 import {
@@ -186,7 +186,7 @@ async function outlive(own: Own): Promise<Ending> {
   }
   await seeOff(options.inheritance.predecessor, options.log)
   own.isOver = true
-  for (const { accept, spare } of left.values()) for (const fd of [accept, spare]) closeSync(fd)
+  for (const [key, held] of left) await letGo(key, held) // clients are refused, not left to wait in a queue that nobody accepts from
   left.clear()
   forgetLastWords()
   link[Symbol.dispose]()
@@ -227,9 +227,9 @@ function linkTo(options: ConductorOptions): Link {
 }
 
 /**
- * Stop-first: the inherited socket on the same port if this release asks for another address and one of the two addresses includes
- * the other. The socket keeps its address until a start that inherits nothing. Without this, a changed address would fail here, and
- * again on the way back.
+ * The inherited socket on the same port if this release asks for its address by another name; stop-first, also if one of the two addresses
+ * includes the other. The socket keeps its address until a start that inherits nothing. Without this, a changed address would fail here,
+ * and again on the way back; and of one address with two sockets, the kernel would give each some of the connections.
  */
 function atOtherAddress(
   { key, isTcp }: Listener,
@@ -237,12 +237,14 @@ function atOtherAddress(
   { inheritance, listeners }: ConductorOptions,
 ): InheritedListener | undefined {
   const [host, port] = hostAndPort(key)
+  if (!isTcp || port === '0') return undefined
   // start-first, both sockets are open for a while, and the new address is served at once
-  if (inheritance.gate === undefined || !isTcp || port === '0') return undefined
+  const isStopFirst = inheritance.gate !== undefined
   const found = [...byKey.values()].filter((one) => {
     const [other, itsPort] = hostAndPort(one.key)
     const isAsked = listeners.some((listener) => listener.key === one.key)
-    return itsPort === port && !isAsked && (holds(host, other) || holds(other, host))
+    const isWithin = isStopFirst && itsPort === port && (holds(host, other) || holds(other, host))
+    return !isAsked && (isWithin || isSameAddress(one.key, key))
   })
   return found.length === 1 ? found[0] : undefined
 }
