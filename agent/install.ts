@@ -85,6 +85,7 @@ export {
   roomFor,
 } from './disk/room.ts'
 export { USUAL_START_MS } from './sockets/systemd.ts'
+export { STOP_MAX_MS, USUAL_STOP_MS } from './sockets/long-stop.ts'
 export { UPDATE_BOUNDS } from './words/bounds.ts'
 export { foreseeOtherWire } from './update/other-wire.ts'
 export { downloadBytes } from './update/chosen-delta.ts'

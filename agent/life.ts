@@ -80,12 +80,18 @@ export function makeLife(settings: Settings, serving: Serving): Life {
     serving.keeper?.stopping?.()
     leaving.abort(reason)
     const before = [...serving.listeners] // an author who closes the servers at the same signal takes them out of the list
-    // If a successor serves already, this process exits at the end of the handover, once it has given its connections away.
-    await serving.handingOver
+    const parting = loadStop()
+    const askTime = () => parting.then(({ allowLongStop }) => allowLongStop(settings.update)).catch(() => {})
+    void askTime()
+    if (serving.handingOver !== null) {
+      // If a successor serves already, this process exits at the end of the handover, once it has given its connections away.
+      await serving.handingOver
+      void askTime() // the handover has had the time until now
+    }
     const { keeper, carries } = serving
     const listeners = () => [...new Set([...before, ...serving.listeners])]
     const toPart = { listeners, carries, keeper, drain: hooks.drain, isFailure: code !== EXIT.done }
-    await loadStop()
+    await parting
       .then(({ part }) => part({ ...toPart, drainMs: settings.update.drainMs }, log))
       .catch((cause: unknown) => log({ event: 'warning', message: `stopping: ${reasonOf(cause)}` }))
     await leave(code, 'stop')

@@ -1,5 +1,5 @@
 // Holds the listening sockets of a service while no process of it runs, for a supervisor other than systemd. Works like systemd's
-// descriptor store, with the same messages (sd_notify(3): FDSTORE=1 with FDNAME=, FDSTOREREMOVE=1, READY=1).
+// descriptor store, with the same messages (sd_notify(3): FDSTORE=1 with FDNAME=, FDSTOREREMOVE=1, READY=1, EXTEND_TIMEOUT_USEC=).
 // Must hold: only a process that may write in the directory of its socket can reach it; what it accepts is bounded.
 
 import { rmSync } from 'node:fs'
@@ -18,6 +18,8 @@ export interface DescriptorStore extends Disposable {
   isReady(): boolean
   /** the process that last reported itself as the main one (MAINPID=), if it lives; else null */
   main(): ProcessName | null
+  /** For how long from now a process has asked to be waited for since the last call, in milliseconds; 0: none has. */
+  longerMs(): number
   /** Closes the held sockets, so that no client waits if no process will come. */
   letGo(): void
 }
@@ -29,47 +31,45 @@ const NAME = /^[!-9;-~]{1,255}$/
 export function openDescriptorStore(path: string): DescriptorStore {
   rmSync(path, { force: true }) // left by a supervisor that was killed
   const letters = letterbox(path)
-  const kept = new Map<string, number>()
+  const shelf = makeShelf()
   let ready = false
+  let longerMs = 0
   let main: ProcessName | null = null
-  const drop = (name: string) => {
-    const fd = kept.get(name)
-    if (fd !== undefined) closeDescriptor(fd)
-    kept.delete(name)
-  }
   const read = () => {
     for (let letter; (letter = next(letters)) !== null;) {
       const [fd, ...others] = letter.descriptors
       for (const other of others) closeDescriptor(other)
-      const lines = letter.text.split('\n')
-      const name = lines.find((line) => line.startsWith('FDNAME='))?.slice('FDNAME='.length) ?? ''
+      const { lines, name, pid, ...said } = readLetter(letter.text)
       ready ||= lines.includes('READY=1')
-      const pid = Number(/^MAINPID=([0-9]{1,10})$/m.exec(letter.text)?.[1] ?? 0)
+      longerMs = Math.max(longerMs, said.longerMs)
       const startTime = startTimeOf(pid)
       if (startTime !== null) main = { pid, startTime } // else it has ended since
-      if (lines.includes('FDSTOREREMOVE=1')) drop(name)
+      if (lines.includes('FDSTOREREMOVE=1')) shelf.drop(name)
       if (fd === undefined) continue
-      if (lines.includes('FDSTORE=1') && NAME.test(name) && (kept.has(name) || kept.size < HELD_MAX)) {
-        drop(name)
-        kept.set(name, fd)
-      } else closeDescriptor(fd)
+      if (!lines.includes('FDSTORE=1') || !shelf.put(name, fd)) closeDescriptor(fd)
     }
   }
   const letGo = () => {
     read()
-    for (const name of kept.keys()) drop(name)
+    for (const { name } of shelf.all()) shelf.drop(name)
   }
   return {
     path,
     held: () => {
       read()
-      return [...kept].map(([name, fd]) => ({ name, fd }))
+      return shelf.all()
     },
     isReady: () => {
       read()
       const was = ready
       ready = false
       return was
+    },
+    longerMs: () => {
+      read()
+      const asked = longerMs
+      longerMs = 0
+      return asked
     },
     main: () => {
       read()
@@ -82,6 +82,34 @@ export function openDescriptorStore(path: string): DescriptorStore {
       rmSync(path, { force: true })
     },
   }
+}
+
+function makeShelf() {
+  const kept = new Map<string, number>()
+  const drop = (name: string) => {
+    const fd = kept.get(name)
+    if (fd !== undefined) closeDescriptor(fd)
+    kept.delete(name)
+  }
+  return {
+    drop,
+    /** False if it does not take the descriptor. */
+    put(name: string, fd: number): boolean {
+      if (!NAME.test(name) || (!kept.has(name) && kept.size >= HELD_MAX)) return false
+      drop(name)
+      kept.set(name, fd)
+      return true
+    },
+    all: (): HeldSocket[] => [...kept].map(([name, fd]) => ({ name, fd })),
+  }
+}
+
+function readLetter(text: string) {
+  const lines = text.split('\n')
+  const name = lines.find((line) => line.startsWith('FDNAME='))?.slice('FDNAME='.length) ?? ''
+  const pid = Number(/^MAINPID=([0-9]{1,10})$/m.exec(text)?.[1] ?? 0)
+  const longerMs = Number(/^EXTEND_TIMEOUT_USEC=([0-9]{1,15})$/m.exec(text)?.[1] ?? 0) / 1000
+  return { lines, name, pid, longerMs }
 }
 
 /** The next letter that arrived whole; null if none waits. */

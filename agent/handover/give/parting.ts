@@ -1,6 +1,6 @@
 // A stop without a successor, from the signal to the moment in which the process may end.
 // Must hold: clients are refused only when there is nothing left to wait for but the requests in flight; work and requests together take
-// one and a half times `drainMs` at most, for a supervisor ends by force what takes longer.
+// one and a half times `drainMs` at most, for a supervisor ends by force what takes longer (`sockets/long-stop.ts`).
 
 import type { Log } from '../../log.ts'
 import type { Keeper } from '../../sockets/keeper.ts'
@@ -8,6 +8,8 @@ import { closeListener, type Listener, uptimeMs } from '../../sockets/listeners.
 import type { Carries } from '../carry/carry.ts'
 import { ownWorks } from '../works.ts'
 import { bidFarewell } from './farewell.ts'
+
+export { allowLongStop } from '../../sockets/long-stop.ts'
 
 export interface ToPart {
   /** those of this moment, and those that the author has closed at the same signal */

@@ -93,7 +93,10 @@ function ownDirectory(service: string): string | null {
   return !isFromSource() && name === service && directory !== join(SYSTEM_DIRECTORY, service) ? directory : null
 }
 
-/** Opens `Side` for an install; dispose it at the end. `moves`: the command may have to download a release, or to wait for a migration. */
+/**
+ * Opens `Side` for an install; dispose it at the end. `moves`: the command may have to download a release, or to wait for a migration or
+ * a stop.
+ */
 export async function sideOf(context: Context, { receipt, layout }: Located, moves = false): Promise<OpenSide> {
   const owner = ownerOf(layout, receipt.feed, receipt.supervisor !== 'none')
   return await openSide(owner, context.report, context.environment, deadlineOf(context, moves))

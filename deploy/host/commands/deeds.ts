@@ -9,8 +9,13 @@ import { type Carrier, carryOut } from '../plan/apply.ts'
 import type { Step } from '../plan/step.ts'
 import type { Operate, Operated } from '../service/request.ts'
 import type { Side } from '../service/side.ts'
+import type { CommandSupervisor } from '../supervisor/supervisor.ts'
 import type { HostReport } from '../report.ts'
 import type { Context } from './context.ts'
+
+const SAY_MS = 5000
+const STILL_ENDING =
+  'it waits until work and requests have ended: `drainTimeout` says for how long, and requests may take half as long again'
 
 export interface Deed {
   /** for the lock, and messages: `shop upgrade` */
@@ -51,9 +56,9 @@ export async function carryOutSteps(context: Context, steps: readonly Step[], de
     },
     restart: async () => {
       await prepareStart(await deed.receipt(), await side(), report)
-      await (await supervisor()).restart()
+      await toldOf(await supervisor(), report, 'restart')
     },
-    stop: async () => await (await supervisor()).stop(),
+    stop: async () => await toldOf(await supervisor(), report, 'stop'),
     update: (tag) => run({ kind: 'update', tag }),
     rollback: (tag) => run({ kind: 'rollback', tag }),
     left: (paths) => void done.left.push(...paths),
@@ -84,6 +89,20 @@ async function prepareStart({ executable, node }: Receipt, side: Side, report: H
   report.stage('unpack')
   await side.unpack({ path: executable })
   report.stage('start')
+}
+
+/** Stops or restarts the service. Says after a while what it waits for: a person would take that for a fault. */
+async function toldOf(supervisor: CommandSupervisor, report: HostReport, verb: 'stop' | 'restart'): Promise<void> {
+  const { mainPid } = await supervisor.state()
+  const look = async () => {
+    if (mainPid !== null && (await supervisor.state()).mainPid === mainPid) report.note(STILL_ENDING)
+  }
+  const timer = setTimeout(() => void look().catch(() => {}), SAY_MS)
+  try {
+    await supervisor[verb]()
+  } finally {
+    clearTimeout(timer)
+  }
 }
 
 /** What a result says if nothing has moved to another release. */

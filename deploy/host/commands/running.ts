@@ -63,7 +63,7 @@ export async function stop(context: Context): Promise<number> {
   const steps: Step[] = [{ do: 'stop', service }]
   if (flags.dryRun) return foretold(context, service, steps, NOTHING)
   {
-    await using open = await sideOf(context, located)
+    await using open = await sideOf(context, located, true)
     await carryOutSteps(context, steps, {
       who: ownCommand('stop'),
       open: async () => open,

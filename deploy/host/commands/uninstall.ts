@@ -15,7 +15,7 @@ export async function uninstall(context: Context): Promise<number> {
   const located = await locate(context)
   const { receipt, layout } = located
   assertRights(layout)
-  await using open = await sideOf(context, located)
+  await using open = await sideOf(context, located, true)
   const facts = await gatherFacts(layout, receipt, receipt.supervisor !== 'none', open)
   const steps = planUninstall(layout, receipt, facts, flags.purge)
   const title = `${service} ${facts.installed ?? ''} in ${layout.directory} is removed`

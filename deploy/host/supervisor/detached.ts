@@ -2,15 +2,17 @@
 // under it. Runs as the service's user.
 
 import { spawn } from 'node:child_process'
-import { isAlive, type Receipt } from '../../../agent/install.ts'
+import { isAlive, isCount, type Receipt, STOP_MAX_MS, USUAL_STOP_MS } from '../../../agent/install.ts'
 import { BatonError, reasonOf } from '../../../agent/words.ts'
 import { forgetCrashes, formatCrashes, readCrashes } from './crashes.ts'
-import { endOne, endService, servicePids, STOP_MS, until } from './processes.ts'
+import { endOne, endUnsupervised, servicePids, until } from './processes.ts'
 import { readPidFile, runFilesOf } from './run-files.ts'
 import { RESTART } from './supervise.ts'
 import type { CommandSupervisor, Supervisor } from './supervisor.ts'
 
 const START_MS = 90_000
+/** how long the supervision may take for what it does beside the end of the service */
+const AROUND_MS = 10_000
 
 /** Pure: the supervisor's words in messages. */
 export function detachedWords(receipt: Receipt): Pick<Supervisor, 'description' | 'logCommand'> {
@@ -43,7 +45,7 @@ export function detachedSupervisor(receipt: Receipt): CommandSupervisor {
   }
   const stop = async () => {
     await stopSupervision(files.pidFile)
-    await endService(receipt)
+    await endUnsupervised(receipt)
     await forgetCrashes(files.crashes)
   }
   const restart = async () => {
@@ -59,7 +61,7 @@ async function startAnew(receipt: Receipt, isActive: () => Promise<boolean>): Pr
   const { log, crashes } = runFilesOf(receipt)
   const failed = startSupervision(receipt)
   const running = async () => {
-    if (!(await until(isActive, START_MS))) throw new Error('no process of it appeared')
+    if (!(await until(isActive, () => START_MS))) throw new Error('no process of it appeared')
   }
   try {
     await Promise.race([running(), failed])
@@ -86,7 +88,11 @@ async function restartedBy(receipt: Receipt): Promise<boolean> {
     const now = await servicePids(receipt)
     return now.length > 0 && now.every((one) => !former.includes(one))
   }
-  await until(async () => !lives() || (await isNew()), 2 * STOP_MS + START_MS)
+  const stopMs = stopMsIn(runFilesOf(receipt).pidFile)
+  await until(
+    async () => !lives() || (await isNew()),
+    async () => (await stopMs()) + USUAL_STOP_MS + START_MS,
+  )
   return lives() && (await isNew())
 }
 
@@ -113,5 +119,18 @@ async function stopSupervision(pidFile: string): Promise<void> {
   if (file === null || !isAlive(file.supervisor.pid, file.supervisor.startTime)) return
   const { pid, startTime } = file.supervisor
   endOne(pid, 'SIGTERM')
-  await until(() => !isAlive(pid, startTime), STOP_MS + 10_000)
+  const stopMs = stopMsIn(pidFile)
+  await until(
+    () => !isAlive(pid, startTime),
+    async () => (await stopMs()) + AROUND_MS,
+  )
+}
+
+/** How long the supervision waits for the end of the service: as usual, or the longest that the file has said since. */
+function stopMsIn(pidFile: string): () => Promise<number> {
+  let mostMs = USUAL_STOP_MS
+  return async () => {
+    const said = (await readPidFile(pidFile))?.stopMs
+    return (mostMs = isCount(said) && said <= STOP_MAX_MS ? Math.max(mostMs, said) : mostMs)
+  }
 }

@@ -5,14 +5,23 @@
 import { readdir, readFile, readlink, stat } from 'node:fs/promises'
 import { basename } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { INHERITANCE, PARENT, type Receipt, startTimeOf } from '../../../agent/install.ts'
+import {
+  type DescriptorStore,
+  INHERITANCE,
+  openDescriptorStore,
+  PARENT,
+  type Receipt,
+  startTimeOf,
+  STOP_MAX_MS,
+  USUAL_STOP_MS,
+} from '../../../agent/install.ts'
 import { codeOf } from '../../../agent/words.ts'
 import { run } from '../../lib/shell.ts'
 import { readPidFile, runFilesOf } from './run-files.ts'
 
-/** how long the service may take to drain */
-export const STOP_MS = 60_000
 const LOOK_MS = 50
+/** a look goes through all processes of the host: after RARELY_AFTER_MS it comes less often */
+const [RARELY_MS, RARELY_AFTER_MS] = [500, 20_000]
 
 /**
  * Ids of this service's living processes: same executable and same configuration, or noted by its supervision; same user, and the
@@ -44,13 +53,49 @@ export async function servicePids(receipt: Receipt): Promise<number[]> {
   return found.toSorted((a, b) => a.startTime - b.startTime).map(({ pid }) => pid)
 }
 
-/** Sends SIGTERM to the processes, the newest one first, as `KillMode=mixed` would; kills what is left after 60 seconds. */
-export async function endService(receipt: Receipt): Promise<void> {
+export interface EndOptions {
+  /** what hears the service; null: nothing does */
+  ear: Pick<DescriptorStore, 'longerMs'> | null
+  /** called when the service says that its end may take `ms` in all, which is longer than usual */
+  takes(ms: number): Promise<void>
+  /** how long a service may take that says nothing */
+  usualMs?: number
+}
+
+/**
+ * Sends SIGTERM to the processes, the newest one first, as `KillMode=mixed` would; kills what is left after the usual time, or the one for
+ * which a process has asked since.
+ */
+export async function endService(receipt: Receipt, { ear, takes, usualMs = USUAL_STOP_MS }: EndOptions): Promise<void> {
   for (const signal of ['SIGTERM', 'SIGKILL'] as const) {
     const pids = await servicePids(receipt)
     if (pids.length === 0) return
+    ear?.longerMs() // what it has asked for its start
+    const began = performance.now()
+    let mostMs = usualMs
     for (const pid of pids.toReversed()) endOne(pid, signal)
-    await until(async () => (await servicePids(receipt)).length === 0, STOP_MS)
+    const hasEnded = async () => {
+      const asked = ear?.longerMs() ?? 0
+      const ms = Math.min(performance.now() - began + asked, STOP_MAX_MS)
+      if (asked > 0 && ms > mostMs) await takes((mostMs = ms))
+      return (await servicePids(receipt)).length === 0
+    }
+    await until(hasEnded, () => mostMs)
+  }
+}
+
+/** The same for a service that may have lost its supervision: hears it in that one's place. */
+export async function endUnsupervised(receipt: Receipt, usualMs = USUAL_STOP_MS): Promise<void> {
+  if ((await servicePids(receipt)).length === 0) return
+  using ear = earAt(runFilesOf(receipt).notify)
+  await endService(receipt, { ear, takes: async () => {}, usualMs })
+}
+
+function earAt(path: string): DescriptorStore | null {
+  try {
+    return openDescriptorStore(path)
+  } catch {
+    return null // it was never supervised, or this host cannot pass messages
   }
 }
 
@@ -63,12 +108,16 @@ export function endOne(pid: number, signal: NodeJS.Signals): void {
   }
 }
 
-/** Whether `done` has become true in time. */
-export async function until(done: () => boolean | Promise<boolean>, timeoutMs: number): Promise<boolean> {
-  const deadline = performance.now() + timeoutMs
+/** Whether `done` has become true in time. `mostMs`: asked after each look. */
+export async function until(
+  done: () => boolean | Promise<boolean>,
+  mostMs: () => number | Promise<number>,
+): Promise<boolean> {
+  const began = performance.now()
   while (!(await done())) {
-    if (performance.now() >= deadline) return false
-    await sleep(LOOK_MS)
+    const ms = performance.now() - began
+    if (ms >= (await mostMs())) return false
+    await sleep(ms > RARELY_AFTER_MS ? RARELY_MS : LOOK_MS)
   }
   return true
 }

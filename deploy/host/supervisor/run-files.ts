@@ -17,6 +17,8 @@ export interface PidFile {
   supervisor: Process
   service: Process | null
   restarts: number
+  /** how long its end may take in all, which the service has said at its stop; absent: as usual */
+  stopMs?: number
 }
 
 const LOG_MAX_BYTES = 10 * 1024 * 1024

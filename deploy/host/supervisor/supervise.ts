@@ -22,7 +22,7 @@ import {
 import { environmentFileFor, environmentFrom } from '../place/environment-file.ts'
 import { type Crashes, type End, forgetCrashes, saidSince } from './crashes.ts'
 import { endOne, endService, servicePids } from './processes.ts'
-import { type Process, rotateLog, runFilesOf, sizeOf, writeRunFile } from './run-files.ts'
+import { type Process, readPidFile, rotateLog, runFilesOf, sizeOf, writeRunFile } from './run-files.ts'
 
 /** what it is sent to end the service and start it again */
 export const RESTART = 'SIGUSR2'
@@ -64,7 +64,7 @@ export async function supervise(receipt: Receipt, burst = BURST): Promise<number
       const isAsked = () => stop.signal.aborted || asked.restart
       const end = await live(receipt, restarts, keeper, isAsked, () => write({ isLooping: false }))
       const isRestart = asked.restart && !stop.signal.aborted
-      if (isRestart) await endForNext(receipt)
+      if (isRestart) await endForNext(receipt, keeper)
       if (stop.signal.aborted) break
       if (isRestart) {
         await forgetCrashes(files.crashes)
@@ -87,7 +87,7 @@ export async function supervise(receipt: Receipt, burst = BURST): Promise<number
       await sleep(AGAIN_MS)
     }
     keeper?.letGo() // after a stop on purpose, refuse clients at once
-    await endService(receipt)
+    await endHeard(receipt, keeper)
     await forgetCrashes(files.crashes)
     return 0
   } finally {
@@ -100,11 +100,21 @@ async function writeNote(log: string, line: string): Promise<void> {
 }
 
 /** Ends the service on purpose; clients wait for the next process, in the queues of the sockets. */
-async function endForNext(receipt: Receipt): Promise<void> {
+async function endForNext(receipt: Receipt, keeper: DescriptorStore | null): Promise<void> {
   const mark = restartMark(runFilesOf(receipt).notify)
   await writeFile(mark, '', { mode: 0o600 }).catch(() => {}) // a full disk: then clients are refused meanwhile
-  await endService(receipt)
+  await endHeard(receipt, keeper)
   await rm(mark, { force: true })
+}
+
+/** Ends the service in the time for which it asks, and says it to whoever waits for that. */
+async function endHeard(receipt: Receipt, ear: DescriptorStore | null): Promise<void> {
+  const { pidFile } = runFilesOf(receipt)
+  const takes = async (stopMs: number) => {
+    const file = await readPidFile(pidFile)
+    if (file !== null) await writeRunFile(pidFile, { ...file, stopMs: Math.ceil(stopMs) }).catch(() => {}) // a full disk
+  }
+  await endService(receipt, { ear, takes })
 }
 
 async function keeperAt(path: string, note: (line: string) => Promise<void>): Promise<DescriptorStore | null> {

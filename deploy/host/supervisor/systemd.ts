@@ -1,7 +1,7 @@
 // systemd as the supervisor. The unit belongs to root (or to the user); nothing here reads the service's files.
 
 import { constants } from 'node:os'
-import type { Receipt } from '../../../agent/install.ts'
+import { type Receipt, STOP_MAX_MS } from '../../../agent/install.ts'
 import { BatonError, UPDATE_BOUNDS } from '../../../agent/words.ts'
 import { run } from '../../lib/shell.ts'
 import { systemctlFor } from '../../lib/systemctl.ts'
@@ -10,6 +10,8 @@ import type { CommandSupervisor, Supervisor } from './supervisor.ts'
 
 /** systemd itself ends a start that takes too long, which may have a migration in it */
 const START_TIMEOUT_MS = UPDATE_BOUNDS.readyMs[1] + 120_000
+/** and a stop, for which a service may ask for more time */
+const STOP_TIMEOUT_MS = STOP_MAX_MS + 120_000
 const SHOW_TIMEOUT_MS = 15_000
 
 /** Whether this systemd manager answers. */
@@ -104,7 +106,7 @@ async function begin(verb: 'start' | 'restart', receipt: Pick<Receipt, 'service'
   await run([...systemctl, 'reset-failed', unit], { allowFailure: true })
   const { exitCode, stderr } = await run([...systemctl, verb, unit], {
     allowFailure: true,
-    timeoutMs: START_TIMEOUT_MS,
+    timeoutMs: START_TIMEOUT_MS + (verb === 'restart' ? STOP_TIMEOUT_MS : 0),
   })
   if (exitCode === 0) return
   throw new BatonError('service_down', `${verb}ing ${unit}: ${stderr.trim().split('\n')[0] ?? ''}`, {
@@ -132,7 +134,7 @@ export function systemdSupervisor(receipt: Pick<Receipt, 'service' | 'scope'>): 
     },
     start: () => begin('start', receipt),
     async stop() {
-      await run([...systemctl, 'stop', unit], { timeoutMs: START_TIMEOUT_MS })
+      await run([...systemctl, 'stop', unit], { timeoutMs: STOP_TIMEOUT_MS })
     },
     restart: () => begin('restart', receipt),
   }
