@@ -15,14 +15,16 @@ import { isLong, suite } from './suite.ts'
 
 const test = suite('systemd: a long stop', { skip: noHosts, timeoutMs: 280_000 })
 
-const [GIVEN_S, JOB_MS] = [2, 7000]
+/** a command says after 5 s what it waits for */
+const [GIVEN_S, JOB_MS, SAID_MS] = [2, 7000, 14_000]
 
 const WORKS = `import { busy } from '${join(PROJECT, 'agent/adapters/auto.ts')}'
   import { appendFileSync } from 'node:fs'
   import { createServer } from 'node:http'
   createServer((request, response) => {
-    const job = () => new Promise((resolve) => setTimeout(resolve, ${JOB_MS}))
-    if (request.url === '/job') void busy('export', job().then(() => appendFileSync('jobs', 'end ')))
+    const ms = Number(/^\\/job\\/(\\d+)/.exec(request.url)?.[1] ?? 0)
+    const job = () => new Promise((resolve) => setTimeout(resolve, ms))
+    if (ms > 0) void busy('export', job().then(() => appendFileSync('jobs', 'end ')))
     response.end('ok')
   }).listen(Number(process.env.PORT), process.env.HOST)`
 
@@ -43,10 +45,10 @@ for (const order of isLong ? ORDERS : (['start-first'] as const)) {
     await host.ok('sh', '-c', `mkdir -p ${unit} && printf '${dropIn}' >${unit}/short.conf`)
     await host.ok('systemctl', 'daemon-reload')
     await host.ok('shop', 'restart') // from here on it has these settings
-    const whole = async (count: number, ...command: string[]) => {
+    const whole = async (ms: number, count: number, ...command: string[]) => {
       await eventually(
         'an answer',
-        async () => (await host.run(['curl', '-sf', 'http://127.0.0.1:8080/job'])).code === 0,
+        async () => (await host.run(['curl', '-sf', `http://127.0.0.1:8080/job/${ms}`])).code === 0,
       )
       const ran = await host.run(command, { timeoutMs: 60_000 })
       is(ran.code, 0, ran.stderr)
@@ -54,11 +56,11 @@ for (const order of isLong ? ORDERS : (['start-first'] as const)) {
       match(await host.ok('systemctl', 'show', 'shop', '--property=Result'), /^Result=success$/m)
       return ran
     }
-    match((await whole(1, 'shop', 'restart')).stderr, /it waits until work and requests have ended/)
+    match((await whole(SAID_MS, 1, 'shop', 'restart')).stderr, /it waits until work and requests have ended/)
     await host.ok('shop', 'upgrade', '-y')
-    await whole(2, 'systemctl', 'restart', 'shop')
+    await whole(JOB_MS, 2, 'systemctl', 'restart', 'shop')
     await host.ok('shop', 'rollback', '-y')
-    await whole(3, 'shop', 'stop')
+    await whole(JOB_MS, 3, 'shop', 'stop')
     await host.ok('shop', 'start')
     // a process that hangs says nothing, and is killed when systemd's time is up
     const main = await host.ok('systemctl', 'show', 'shop', '--property=MainPID', '--value')
