@@ -7,17 +7,17 @@ export const RECIPES_PAGE = 'docs/reference/recipes.md'
 const INTRODUCTION = `# Recipes
 
 \`npm run pages\` writes this page. [A package of npm](../operator/npm.md) that is named here becomes a service by its name alone. \`npm run apps -- --npm\`
-takes each from nothing to an update under load, which lost no request, and to a release that breaks, which is refused.
+takes each from nothing to an update under load, which lost no request, and to a release that breaks, which is refused. Requests wait.
 `
 
 /** Content of docs/reference/recipes.md. */
 export function recipesPage(all: readonly Recipe[]): string {
   const rows = all.map((recipe) => [
     `[${recipe.package}](../../deploy/npm/recipes/${recipeName(recipe.package)}.json)`,
-    recipe.tried?.replace(/, lost 0 .*/, '') ?? '',
-    recipe.clients ?? '',
+    /\d+ ms/.exec(recipe.tried ?? '')?.[0] ?? '',
+    recipe.clients?.replace(/^requests wait(; )?/, '') ?? '',
   ])
-  const head = ['package', 'an update: pause', 'its clients']
+  const head = ['package', 'pause', 'its clients']
   const lines = [head, head.map(() => '---'), ...rows].map((row) => `| ${row.join(' | ')} |\n`)
   return `${INTRODUCTION}\n${lines.join('')}`
 }
