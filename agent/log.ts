@@ -46,7 +46,9 @@ export function formatEvent(event: LogEvent): string {
       const how = event.managed ? 'managed' : 'unmanaged'
       const lacks =
         event.missing.length === 0 ? '' : `; this Node cannot hand over, missing: ${event.missing.join(', ')}`
-      return `serving ${event.tag} on ${event.listeners.join(', ')} (${how})${lacks}`
+      // none: the application has closed the server with which it looked whether its port is free
+      const where = event.listeners.length === 0 ? '' : ` on ${event.listeners.join(', ')}`
+      return `serving ${event.tag}${where} (${how})${lacks}`
     }
     case 'listening':
       return `listening on ${event.address} too`
