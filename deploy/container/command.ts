@@ -7,7 +7,7 @@ import { credentialsFor } from './engine/credentials.ts'
 import { type EngineChoice, findSocket } from './engine/socket.ts'
 import type { HoldWay } from './job.ts'
 import { lockContainer } from './lock.ts'
-import { programInImage } from './program.ts'
+import { programInImage, type Sources, SOURCES } from './program.ts'
 import { cleanUp, containerStatus, recreate } from './recreate.ts'
 import { type ContainerRequest, PULLS, type Tools } from './request.ts'
 import {
@@ -246,7 +246,11 @@ export async function deploy(
 }
 
 /** `name`: the command as it was typed, for its help. */
-export async function deployContainer(argv: readonly string[], name: string): Promise<number> {
+export async function deployContainer(
+  argv: readonly string[],
+  name: string,
+  sources: Sources = SOURCES.clone,
+): Promise<number> {
   let settings: ContainerSettings | null = null
   try {
     const help = await helpFor(argv, { ...COMMAND, name })
@@ -257,7 +261,7 @@ export async function deployContainer(argv: readonly string[], name: string): Pr
     const report = reporter(settings)
     const stop = hearSignals(settings, report)
     try {
-      const given: ContainerArguments = { engine, report, stop, program: () => programInImage(engine) }
+      const given: ContainerArguments = { engine, report, stop, program: () => programInImage(engine, sources) }
       const end =
         act === 'deploy'
           ? await deploy(settings, given)

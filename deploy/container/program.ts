@@ -1,6 +1,6 @@
 // Provides this program as an image, for the switcher. If this program runs in a container, that container's image; else an image
-// made of this program's own file, its libraries and its sources. Nothing is fetched, and no foreign image ever gets the engine's
-// socket.
+// made of this program's own file, its libraries, and its sources or what the installed package has of them. Nothing is fetched, and
+// no foreign image ever gets the engine's socket.
 
 import { spawn } from 'node:child_process'
 import { createHash } from 'node:crypto'
@@ -21,8 +21,22 @@ const ROOT = join(import.meta.dirname, '../..')
 export const PACKAGES = ['citty', 'node-fetch-native', 'undici', 'zx']
 const NODE_FLAGS = ['--disable-warning=ExperimentalWarning']
 
+/** What this program is made of if it is no executable: the file that Node runs, and all that it needs, below the kit's root. */
+export interface Sources {
+  main: string
+  parts: readonly string[]
+}
+
+export const SOURCES = {
+  clone: {
+    main: 'deploy/deploy-container.ts',
+    parts: ['agent', 'deploy', 'package.json', ...PACKAGES.map((name) => `node_modules/${name}`)],
+  },
+  package: { main: 'lib/esm/deploy-container.js', parts: ['lib/esm', 'package.json'] },
+} as const satisfies Record<string, Sources>
+
 /** Throws BatonError unsupported_host if this program cannot run in a container of this engine. */
-export async function programInImage(engine: Engine): Promise<Program> {
+export async function programInImage(engine: Engine, sources: Sources): Promise<Program> {
   const id = ownContainerId()
   const self = id === null ? null : await engine.container(id)
   if (self !== null) {
@@ -37,14 +51,14 @@ export async function programInImage(engine: Engine): Promise<Program> {
       'unsupported_host',
       `a container for the switch needs Docker on Linux, this is ${engine.kind} on ${process.platform}`,
     )
-  const files = await ownFiles()
+  const files = await ownFiles(sources)
   const tag = await fingerprint(Object.values(files))
   const reference = `${REPOSITORY}:${tag}`
   if ((await engine.image(reference)) === null) await importFiles(files, tag, engine)
   await removePrograms(engine, reference)
   const entrypoint = isSea()
     ? ['/baton/program', ...ownWords('deploy').split(' ')]
-    : ['/baton/program', ...NODE_FLAGS, '/baton/deploy/deploy-container.ts']
+    : ['/baton/program', ...NODE_FLAGS, `/baton/${sources.main}`]
   return { image: reference, entrypoint, socket: engine.socketPath }
 }
 
@@ -62,13 +76,12 @@ function samePath(left: string, right: string): boolean {
 }
 
 /** Path in the image -> path on this host. */
-async function ownFiles(): Promise<Record<string, string>> {
+async function ownFiles({ parts }: Sources): Promise<Record<string, string>> {
   const files: Record<string, string> = { 'baton/program': process.execPath }
   const { stdout } = await run(['ldd', process.execPath])
   for (const [, path = ''] of stdout.matchAll(/(\/\S+) \(0x/g)) files[path.slice(1)] = path
   if (isSea()) return files
-  for (const name of ['agent', 'deploy', 'package.json']) files[`baton/${name}`] = join(ROOT, name)
-  for (const name of PACKAGES) files[`baton/node_modules/${name}`] = join(ROOT, 'node_modules', name)
+  for (const path of parts) files[`baton/${path}`] = join(ROOT, path)
   return files
 }
 

@@ -6,7 +6,7 @@ import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { deploy } from '../../deploy/container/command.ts'
 import type { Engine } from '../../deploy/container/engine/engine.ts'
-import { programInImage } from '../../deploy/container/program.ts'
+import { programInImage, SOURCES } from '../../deploy/container/program.ts'
 import { findProgram, run } from '../../deploy/lib/shell.ts'
 import { BORROWS, heldService, RARE_CHECK } from '../container/held-service.ts'
 import { switching } from '../container/images.ts'
@@ -56,7 +56,7 @@ export async function replacingWays(ground: Ground): Promise<ReplacingWay[]> {
   const ordered = (container: string) => (release: string) =>
     deploy(
       { ...REQUEST, container, release },
-      { engine: client, report: () => {}, program: () => programInImage(client) },
+      { engine: client, report: () => {}, program: () => programInImage(client, SOURCES.clone) },
     )
   const anew = async (name: string, again: () => Promise<unknown>) => {
     await engine.docker('stop', name)

@@ -1,11 +1,13 @@
 // A deployment that is stopped by a signal, and one that is killed where no container does the switch: it says whether it went back
 // or finished, and a second run finishes it or undoes it.
 
+import { mkdir } from 'node:fs/promises'
 import { join } from 'node:path'
 import { run } from '../../deploy/lib/shell.ts'
 import { isLong, suite } from '../suite.ts'
-import { equal, match, rejects, withCode } from '../assert.ts'
-import { openLab } from '../lab/docker.ts'
+import { equal, match, not, rejects, withCode } from '../assert.ts'
+import { labFolder, openLab } from '../lab/docker.ts'
+import { packedKit } from '../pack/main.ts'
 import { command, cutting, range } from './cutting.ts'
 import { deployIn, statusIn, until } from './probe.ts'
 import { sideBySide } from './side-by-side.ts'
@@ -60,6 +62,25 @@ for (const [signal, when] of isLong ? SIGNALS : SIGNALS.slice(0, 2)) {
     await gone(name)
   })
 }
+
+test('the installed package has a container for the switch, as a clone has', async () => {
+  const kit = join(labFolder(), 'shop/node_modules/baton-kit')
+  await mkdir(kit, { recursive: true })
+  await run(['tar', '-xzf', await packedKit(), '-C', kit, '--strip-components=1'])
+  await old('packed')
+  const words = ['--container', 'packed', '--release', 'v1.1.0', '--probation', '300ms', '--json']
+  const { stdout, stderr } = await run(
+    [process.execPath, join(kit, 'lib/esm/baton.js'), 'deploy', 'container', ...words],
+    {
+      cwd: join(kit, '../..'),
+      env: engine.environment,
+    },
+  )
+  not.match(stdout + stderr, /the switch itself/)
+  match(stdout, '"outcome":"updated"')
+  await runs('packed', 'v1.1.0')
+  await gone('packed')
+})
 
 test('without a container for the switch, killed before any change: a second run finishes it', async () => {
   const points = isLong ? range(1, BEFORE + SWITCH) : [BEFORE + 4]
