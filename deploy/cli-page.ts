@@ -12,6 +12,7 @@ import { COMMANDS } from './host/tree.ts'
 import { COMMAND as IMAGE } from './image.ts'
 import { type CommandLine, type Flags, OUTPUT_FLAGS, SCRIPT_FLAGS, shownOf, WAITING_FLAGS, YES } from './lib/flags.ts'
 import { GROUNDS, HOST_WORDS, OWN_WORDS, SCRIPT_WORDS } from './make/author-words.ts'
+import { RELEASES_FOLDER } from './make/project.ts'
 import { TRUST_WORDS } from './trust/main.ts'
 
 interface ListedProgram {
@@ -22,6 +23,12 @@ interface ListedProgram {
 }
 
 const named = (name: string, { args }: CommandLine, description: string): CommandLine => ({ name, args, description })
+
+/** from a clone, as here, the default is the clone's */
+const IN_APPLICATION = {
+  ...IMAGE,
+  args: { ...IMAGE.args, out: { ...IMAGE.args.out, default: RELEASES_FOLDER } },
+} as const satisfies CommandLine
 
 /** an executable reads these itself (operator.ts) */
 const SNAPSHOT = {
@@ -49,7 +56,7 @@ export const PROGRAMS: readonly ListedProgram[] = [
     about: 'In the folder of an application; `--dir` names another one.',
     commands: [
       ...Object.values(OWN_WORDS),
-      named('image', IMAGE, SCRIPT_WORDS.image),
+      named('image', IN_APPLICATION, SCRIPT_WORDS.image),
       ...Object.entries(HOST_WORDS).map(([name, description]) => ({ name, description, args: {} })),
     ],
   },

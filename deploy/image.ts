@@ -29,6 +29,7 @@ import { printError } from './lib/printer.ts'
 import { createProgress, type ProgressReport } from './lib/progress.ts'
 import { fillHolderContext } from './make/holder-image.ts'
 import { CHUNK_BYTES, measure } from './make/pack.ts'
+import { RELEASES_FOLDER } from './make/project.ts'
 import { type ReleaseList, RELEASES } from './make/release-folder.ts'
 import { temporaryDirectory } from './make/temporary.ts'
 import { findProgram, run } from './lib/shell.ts'
@@ -82,7 +83,12 @@ export async function buildImage(options: ImageOptions): Promise<string[]> {
   for (const { target, from, tags, says } of images) {
     const reference = `${repository}:${tags[0]}`
     progress.stage('build', reference)
-    await run(buildCommand(docker, { ...options, manifest, waits, target, reference }, from), { env: environment })
+    await run(buildCommand(docker, { ...options, manifest, waits, target, reference }, from), {
+      env: environment,
+    }).catch(async (cause: unknown) => {
+      await refuseBase(docker, options.base ?? (await usualBase()), environment)
+      throw cause
+    })
     progress.stage('check', 'running it once')
     const once = [docker, 'run', '--rm', '--network', 'none', '--read-only', reference, '--version']
     const said = (await run(once, { env: environment })).stdout.trim()
@@ -98,6 +104,24 @@ export async function buildImage(options: ImageOptions): Promise<string[]> {
   }
   progress.end('done', names.map((name) => `${repository}:${name}`).join(', '))
   return names
+}
+
+/** After a build that has failed. Throws BatonError check_failed if there is no such base image here, and none can be pulled. */
+async function refuseBase(docker: string, base: string, env: NonNullable<ImageOptions['environment']>): Promise<void> {
+  const ask = (...words: string[]) => run([docker, ...words, base], { env, allowFailure: true })
+  if ((await ask('image', 'inspect')).exitCode === 0) return
+  const { exitCode, stderr } = await ask('pull', '--quiet')
+  if (exitCode === 0) return
+  const [last = ''] = stderr.trim().split('\n').slice(-1)
+  const why = last.replace(/^Error(?: response from daemon)?: /, '').slice(0, 200)
+  throw new BatonError('check_failed', `pulling the base image ${base}: ${why}`, {
+    hint: 'name another with `--base`: any with glibc, libstdc++ and libatomic will do',
+  })
+}
+
+async function usualBase(): Promise<string> {
+  const text = await readFile(join(PROJECT, 'container', 'Dockerfile'), 'utf8')
+  return /^ARG BASE=(.+)$/m.exec(text)?.[1] ?? ''
 }
 
 /** Text of a file that the build writes. Throws BatonError release_not_found if the release was not built. */
@@ -230,7 +254,12 @@ export const COMMAND = {
       default: false,
       description: 'push; also `latest`, `deploy` and `holder`, unless there is a newer release',
     },
-    out: { type: 'string', valueHint: 'dir', default: 'dist', description: 'where release folders are' },
+    out: {
+      type: 'string',
+      valueHint: 'dir',
+      default: IS_PACKAGED ? RELEASES_FOLDER : 'dist',
+      description: 'where release folders are',
+    },
     feed: { type: 'string', valueHint: 'feed', description: 'where the panel learns which release is the newest' },
     base: {
       type: 'string',

@@ -92,6 +92,14 @@ test(`the guide: every command of docs/operator/container.md${isLong ? '' : ', b
   }
 })
 
+test('a base image that cannot be had ends the build with its reason in a line, and the flag that names another', async () => {
+  const flags = ['--out', dist, '--repository', 'x', '--base', '127.0.0.1:9/none:1', '--no-holder']
+  const image = ['npm', 'run', '-s', 'image', '--', 'v1.0.0', ...flags]
+  const { exitCode, stderr } = await run(image, { cwd: ROOT, env: engine.environment, allowFailure: true })
+  equal(exitCode, 4, stderr)
+  match(stderr, /^error: pulling the base image 127\.0\.0\.1:9\/none:1: .{1,200}\nhint: name another with `--base`/m)
+})
+
 test('is small in rights: a number for a user, a read-only root, no capability, and stops at once with 0', async () => {
   await engine.docker(
     'run',
