@@ -41,7 +41,7 @@ import { watchOutage } from '../deploy/container/outage.ts'
 import { candidateSockets } from '../deploy/container/engine/socket.ts'
 import { loadEsbuild } from '../deploy/make/bundle.ts'
 import { PROJECT } from '../deploy/make/place.ts'
-import { takenIn, takeSnapshot } from '../deploy/container/snapshot.ts'
+import { type ContainerSnapshot, takenIn, takeSnapshot } from '../deploy/container/snapshot.ts'
 import { predict } from '../deploy/container/predict.ts'
 import { specify } from '../deploy/container/specification.ts'
 import { temporary } from './lab/temporary.ts'
@@ -586,6 +586,37 @@ test('a rehearsal copies no more than the database had when it was looked at', a
   } finally {
     engine.close()
   }
+})
+
+test('a release that is late in its rehearsal, or takes all memory there, is refused with a hint that names the flags of this command', async () => {
+  const run = { ms: 1, failure: null, refused: null, requests: 0, writes: 0 }
+  const late = { ...run, ms: null, failure: 'it is not healthy after 60 s', lateMs: 60_000 }
+  const config = { Labels: { [IMAGE_LABELS.state]: '/state' }, Entrypoint: ['/app'], Volumes: { '/state': {} } }
+  const image = (Id: string) => ({ ...imageInspection(config), Id })
+  let said: object = {}
+  const engine = {
+    epoch: () => 0,
+    container: async () => null,
+    create: async () => 'cage',
+    sizeOf: async () => 10,
+    copyFile: async () => 10,
+    writeFile: async () => {},
+    start: async () => {},
+    readFile: async () => Buffer.from(JSON.stringify(said)),
+  } as unknown as Engine
+  const origin = { name: 'app', kind: 'update', from: 'v1.0.0', version: 'v1.1.0', release: 'v1.1.0' }
+  const refused = async (report: object): Promise<unknown> => {
+    said = { phase: 'candidate', present: run, candidate: null, ...report }
+    const tools = { engine, report: () => {}, stop: new AbortController().signal } as unknown as Tools
+    const images = { present: image('old'), candidate: image('new') }
+    const asked = { rehearse: true, allowIrreversible: false, healthTimeoutMs: 1000 }
+    const job = { origin, predecessor: 'one', successor: 'two', image: 'new' } as Job
+    const copy = { path: '/state/copy', files: [] } as unknown as ContainerSnapshot
+    return ((await rejects(rehearseInContainer(job, { images, copy }, asked, tools))) as BatonError).hint
+  }
+  const untouched = 'nothing has changed; the data themselves were not touched'
+  equal(await refused({ candidate: late }), `${untouched}; with a longer \`--health-timeout\` it is tried again`)
+  equal(await refused({}), `${untouched}; \`--trial never\` installs it without a trial`)
 })
 
 test('an engine that says of itself that it is not well, or loses the same act each time, is not asked for ever', async () => {

@@ -172,6 +172,11 @@ const FAILED = {
     /fails on a copy of the data: it ended with exit code 1, saying .*no such table: none/,
     'database.exec("ALTER TABLE notes ADD COLUMN a"); database.exec("DELETE FROM none")',
   ],
+  'by answering 503': [
+    /it is not healthy after 3 s: \/health answers 503 "warming up", and its log ends with "(?!warming)/,
+    `require('node:http').createServer((_, response) => response.writeHead(503).end('warming up')).listen(process.env.PORT, process.env.HOST)
+      return new Promise(() => console.log('listening'))`,
+  ],
   'by hanging': [/it is not healthy after 3 s/, 'return new Promise((resolve) => setTimeout(resolve, 60_000))'],
   'by breaking a foreign key': [
     new RegExp(`${ROWS / 2 - 1} more rows than before point at rows that do not exist|${ROWS / 2} more rows`),
@@ -185,7 +190,8 @@ for (const [what, [message, migration]] of Object.entries(FAILED)) {
     const report = await rehearsed(migration, 3000)
     const failure = throws(() => judge(report, TAGS), withCode('verify_failed'))
     match(failure.message, message)
-    equal(blameOf(failure), { isBlameless: false, ...(what === 'by hanging' && { hadMs: 3000 }) })
+    const isLate = what === 'by hanging' || what === 'by answering 503'
+    equal(blameOf(failure), { isBlameless: false, ...(isLate && { hadMs: 3000 }) })
   })
 }
 

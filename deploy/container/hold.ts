@@ -20,7 +20,7 @@ import {
 } from './inspection.ts'
 import type { HoldWay } from './job.ts'
 import { createBeside } from './moves.ts'
-import { HOLDER_LABEL, parseReference, TAKEN_LABEL } from './reference.ts'
+import { HOLDER_LABEL, IMAGE_LABELS, parseReference, TAKEN_LABEL } from './reference.ts'
 import { refuseClaims } from './refusal.ts'
 import { type ContainerRequest, step, type Tools } from './request.ts'
 import { endpointsOf, type Specification, withoutKeys } from './specification.ts'
@@ -292,6 +292,10 @@ export async function planHold(
   return { way, holder, volume, specification, container: behindHolder(container) }
 }
 
+/** of an image that `baton image` did not make: its author may have the kit inside all the same */
+const UNMARKED =
+  'the image does not say that it has this kit: an application without baton-kit/auto (on Node 26) takes nothing from a holder, and nobody is answered until this is taken back'
+
 /** For `--dry-run`, and before anything is done. */
 export function holdLines(held: HoldPlan | null): string[] {
   if (held === null) return []
@@ -304,6 +308,7 @@ export function holdLines(held: HoldPlan | null): string[] {
   return [
     `create ${held.holder} from ${Image}, which publishes ${ports.join(', ')} from now on, and alone may write to the volume ${held.volume}`,
     `${gap}; afterwards no client is, whatever recreates the container`,
+    ...(labelsOf(held.container)[IMAGE_LABELS.service] === undefined ? [UNMARKED] : []),
     ...(udp === ''
       ? []
       : [`${udp}: only an application that imports baton-kit/auto has it from a holder, and nothing proves that`]),

@@ -39,6 +39,7 @@ const LOOK_EVERY_MS = 200
 const [MEMORY_BYTES, FILE_BYTES] = [2 * 1024 ** 3, 1024 ** 3]
 /** only a container with this label is removed */
 const CAGE_LABEL = 'baton.trial'
+const REMEDIES = { longer: '`--health-timeout`', without: '`--trial never`' }
 
 export interface OnCopy {
   images: { present: ImageInspection; candidate: ImageInspection }
@@ -97,7 +98,7 @@ function judged(
   tags: Trial['tags'],
 ): Pick<Rehearsal, 'reason'> & Partial<Rehearsal> {
   if (report === undefined) return { copyMs, reason: reason ?? 'it ended' }
-  return { ...judge(report, tags), rows: report.rows, copyMs, migrationMs: report.candidate?.ms ?? null }
+  return { ...judge(report, tags, REMEDIES), rows: report.rows, copyMs, migrationMs: report.candidate?.ms ?? null }
 }
 
 const NOTHING_YET = { verdict: 'untried', rows: null, copyMs: null, migrationMs: null } as const

@@ -48,6 +48,7 @@ test('--keep-port moves an ordinary container behind a holder and --no-keep-port
   ok(
     plan.some((line) => /clients are refused once/.test(line)) && plan.some((line) => /create moved-holder/.test(line)),
   )
+  ok(!plan.some((line) => /does not say that it has this kit/.test(line)))
   equal((await engine.inspect('moved')).Id, before.Id)
   await rejects(engine.inspect('moved-holder'))
 
@@ -123,6 +124,16 @@ test('a volume of an older holder, which ran as nobody, is given to the holderâ€
   equal(await owner('again'), '770 65531:65531')
   await until('an answer', () => answers(address, 8207))
   await engine.docker('rm', '-f', 'again', 'again-holder', 'again-baton-previous')
+})
+
+test('the plan of --keep-port warns of an image that does not say that it has the kit', async () => {
+  const program = ['--entrypoint', '/bin/busybox', `${registry.host}/beacon:v1.2.3`, 'sleep', '1000']
+  await engine.docker('run', '-d', '--name', 'foreign', '-p', `${address}:8205:8080`, ...program)
+  const request = { container: 'foreign', release: 'hold', holder: `${repository}:holder`, dryRun: true }
+  const { events } = await deployIn(engine, request)
+  const plan = events.flatMap((event) => (event.event === 'plan' ? event.plan : []))
+  match(plan.join('\n'), /does not say that it has this kit: an application without baton-kit\/auto/)
+  await engine.docker('rm', '-f', 'foreign')
 })
 
 test('--keep-port refuses by name what cannot be held, and changes nothing', async () => {

@@ -13,14 +13,22 @@ interface Tags {
   to: string
 }
 
+/** How an operator of the place gives a trial more time, or leaves it out. */
+export interface Remedies {
+  longer: string
+  without: string
+}
+
+const ON_HOST: Remedies = { longer: '`update.readyTimeout`', without: '`update.trial: "never"` in the configuration' }
+
 export type Judged = Pick<Rehearsal, 'verdict' | 'reason' | 'hint'>
 
 /**
  * Throws verify_failed if the candidate fails on the copy: it would fail on the data too; refused if it lacked something there. The hint names databases that a way back
  * leaves as they are.
  */
-export function judge(report: Report, tags: Tags): Judged {
-  const judged = verdictOf(report, tags)
+export function judge(report: Report, tags: Tags, remedies = ON_HOST): Judged {
+  const judged = verdictOf(report, tags, remedies)
   if (report.others.length === 0 || judged.hint !== undefined) return judged
   const [names, are] = [report.others.join(', '), report.others.length === 1 ? 'is a database' : 'are databases']
   return { ...judged, hint: `${names} ${are} too: a way back with the data leaves what lies there as it is` }
@@ -41,7 +49,7 @@ export function refuseLate({ phase }: Report, to: string, why: string): void {
   throw blameless('verify_failed', `${to} fails on a copy of the data: ${why}`, { hint: UNTOUCHED })
 }
 
-function verdictOf(report: Report, { from, to }: Tags): Judged {
+function verdictOf(report: Report, { from, to }: Tags, { longer, without }: Remedies): Judged {
   const { phase, present, candidate, presentAgain, damage, lost, difference, changed, reversible } = report
   if (phase === 'full') throw tooFull(to)
   if (phase === 'no-room') {
@@ -51,7 +59,7 @@ function verdictOf(report: Report, { from, to }: Tags): Judged {
     }
   }
   if (present === null || present.failure !== null || candidate === null) {
-    if (phase === 'candidate') throw endedCage(to)
+    if (phase === 'candidate') throw endedCage(to, without)
     const why = present?.failure ?? 'the cage ended before it had reported'
     return {
       verdict: 'untried',
@@ -69,7 +77,7 @@ function verdictOf(report: Report, { from, to }: Tags): Judged {
     const hindrance = hindranceOf({ how: candidate.failure, said: null, isCaged: true })
     if (hindrance !== null) throw hindered(to, candidate.failure, hindrance)
     const { failure, lateMs } = candidate
-    throw lateMs === undefined ? failed(to, failure) : tooLate(to, failure, lateMs)
+    throw lateMs === undefined ? failed(to, failure) : tooLate(to, failure, { hadMs: lateMs, longer })
   }
   if (damage !== null) throw failed(to, `after its migration ${damage}`)
   if (lost !== null) return { verdict: 'irreversible', reason: lost }
@@ -110,16 +118,16 @@ function hindered(to: string, why: string, hindrance: string): BatonError {
  * The cage ended with the candidate in it, so it is not proved good. It had taken all memory or all processes, of which a cage has less than
  * the service, or somebody has ended the cage: that is not held against it.
  */
-function endedCage(to: string): BatonError {
+function endedCage(to: string, without: string): BatonError {
   const why = 'the cage ended with it: it took all memory, or all processes'
   return blameless('verify_failed', `${to} fails on a copy of the data: ${why}`, {
-    hint: `${UNTOUCHED}; \`update.trial: "never"\` in the configuration installs it without a trial`,
+    hint: `${UNTOUCHED}; ${without} installs it without a trial`,
   })
 }
 
-function tooLate(to: string, why: string, hadMs: number): BatonError {
+function tooLate(to: string, why: string, { hadMs, longer }: { hadMs: number; longer: string }): BatonError {
   return lateBy('verify_failed', `${to} fails on a copy of the data: ${why}`, hadMs, {
-    hint: `${UNTOUCHED}; with a longer \`update.readyTimeout\` it is tried again`,
+    hint: `${UNTOUCHED}; with a longer ${longer} it is tried again`,
   })
 }
 

@@ -24,7 +24,6 @@ import { ROOM_BYTES } from '../../disk/reserve.ts'
 import { askHere } from '../../sockets/local-request.ts'
 import { memoryKills } from '../../sockets/memory.ts'
 import { KILLED_FOR_MEMORY } from '../../words/blame.ts'
-import { lineOf } from '../../words/said.ts'
 import { untilWell } from '../../words/until-well.ts'
 import { TRIAL } from '../../words/wire.ts'
 import { ownDatabase, ownExecutable, ownRelease } from '../../own.ts'
@@ -43,11 +42,12 @@ import { foreseeFull } from './filling.ts'
 import { type Contents, contentsNow, type CopyLook, lookAtDatabase, prepareDatabase } from './look.ts'
 import { damagedOf, lookAgainAt, lookAtOthers } from './others.ts'
 import type { Report, Run } from './report.ts'
+import { bodyBegin, lastWords, logEnd } from './said.ts'
 import { whyNotAdditive } from './schema-difference.ts'
 import { type Changed, changedIn, whyValuesChanged } from './values.ts'
 
 const CONFIG = '.trial-config.json'
-const [WORDS_MAX, ANSWER_MS, POLL_MS, WATCH_MS] = [300, 10_000, 50, 20]
+const [ANSWER_MS, POLL_MS, WATCH_MS] = [10_000, 50, 20]
 const READS = ['GET', 'HEAD', 'OPTIONS']
 
 /** The working directory is the state directory, with the copy in its place. Resolves to the exit code. */
@@ -285,7 +285,8 @@ async function tryOnCopy(
   const child = startRelease(executable, config, state, environment)
   try {
     const { ms, failure, ...late } = await whenWell(child, port, startMs)
-    if (failure !== null) return { ms, failure: `${failure}${lastWords(child)}`, refused: null, ...late, ...about }
+    const wrote = late.lateMs === undefined ? lastWords : logEnd
+    if (failure !== null) return { ms, failure: `${failure}${wrote(child)}`, refused: null, ...late, ...about }
     onWell()
     let refused: string | null = null
     for (const request of requests) refused ??= await whyRefused(port, request)
@@ -304,12 +305,6 @@ function startRelease(executable: string, config: string, state: string, more: R
   return startProgram([executable, 'serve', '--config', config], { cwd: state, env })
 }
 
-/** `, saying "…"`: the end of its output; empty if it wrote nothing. */
-function lastWords({ said }: Started): string {
-  const words = lineOf(said().split('\n'))?.slice(0, WORDS_MAX)
-  return words === undefined ? '' : `, saying ${JSON.stringify(words)}`
-}
-
 /** How its start went: milliseconds until the first good answer, or why there is none. */
 async function whenWell(child: Started, port: number, mostMs: number): Promise<Pick<Run, 'ms' | 'failure' | 'lateMs'>> {
   const { healthPath } = ownRelease()
@@ -321,8 +316,8 @@ async function whenWell(child: Started, port: number, mostMs: number): Promise<P
     end = child.ended()
     if (end !== null) return null
     try {
-      const { status } = await ask(port, { path })
-      return status < 300 || (healthPath === null && status < 500) ? null : `${path} answers ${status}`
+      const { status, said } = await ask(port, { path })
+      return status < 300 || (healthPath === null && status < 500) ? null : `${path} answers ${status}${said}`
     } catch (cause) {
       return reasonOf(cause)
     }
@@ -339,15 +334,16 @@ async function whenWell(child: Started, port: number, mostMs: number): Promise<P
 async function whyRefused(port: number, request: RehearseRequest): Promise<string | null> {
   const { method = 'GET', path, status: wanted } = request
   try {
-    const { status } = await ask(port, request)
+    const { status, said } = await ask(port, request)
     const isGood = wanted === undefined ? status >= 200 && status < 300 : status === wanted
-    return isGood ? null : `${method} ${path} answers ${status}, expected ${wanted ?? 'a 2xx'}`
+    return isGood ? null : `${method} ${path} answers ${status}${said}, expected ${wanted ?? 'a 2xx'}`
   } catch (cause) {
     return `${method} ${path}: ${reasonOf(cause)}`
   }
 }
 
-async function ask(port: number, request: RehearseRequest): Promise<{ status: number }> {
+/** `said`: how the body of an error begins, else empty. */
+async function ask(port: number, request: RehearseRequest): Promise<{ status: number; said: string }> {
   const { method = 'GET', path, body, headers = {} } = request
   const sent = body === undefined ? {} : { body: JSON.stringify(body) }
   const type = body === undefined ? {} : { 'content-type': 'application/json' }
@@ -355,7 +351,7 @@ async function ask(port: number, request: RehearseRequest): Promise<{ status: nu
     { host: '127.0.0.1', port },
     { method, path, headers: { ...type, ...headers }, ...sent, signal: AbortSignal.timeout(ANSWER_MS) },
   )
-  return { status: answer.status }
+  return { status: answer.status, said: answer.status < 400 ? '' : await bodyBegin(answer.body) }
 }
 
 function isWrite({ method = 'GET' }: RehearseRequest): boolean {
