@@ -36,6 +36,7 @@ import { rehearseInContainer } from '../deploy/container/rehearsal.ts'
 import type { DeployEvent } from '../deploy/container/report.ts'
 import type { Tools } from '../deploy/container/request.ts'
 import { becomesHealthy, check } from '../deploy/container/health.ts'
+import { refuseMisfit } from '../deploy/container/refusal.ts'
 import { restoreState } from '../deploy/container/restore.ts'
 import { watchOutage } from '../deploy/container/outage.ts'
 import { candidateSockets } from '../deploy/container/engine/socket.ts'
@@ -449,6 +450,73 @@ test('a deploy script that cannot run says in one line what to do', async () => 
   match(
     await said('deploy-container.sh'),
     /^3 error: expected Node 24 or newer, got none; run: .*, which brings one\n$/,
+  )
+})
+
+test('an image of other ports or another state is refused only where nobody can have told it of these', () => {
+  const kit = (service: string, port: number) => {
+    const state = `/var/lib/${service}`
+    const Labels = { 'baton.service': service, 'baton.port': `${port}`, 'baton.state-directory': state }
+    const Env = [`STATE_DIRECTORY=${state}`, `${service.toUpperCase()}_CONFIG=/etc/${service}/config.json`]
+    return imageInspection({ Labels, Env, Volumes: { [state]: {} }, ExposedPorts: { [`${port}/tcp`]: {} } })
+  }
+  const plain = imageInspection({ Volumes: { '/data': {} }, Cmd: ['serve'], Env: ['PORT=3000'] })
+  interface Given {
+    old?: ImageInspection
+    next?: ImageInspection
+    config?: Record<string, unknown>
+    host?: Record<string, unknown>
+    mounts?: { Type: string; Name?: string; Destination: string }[]
+    door?: Record<string, unknown>
+  }
+  const data = { Type: 'volume', Name: 'unnamed', Destination: '/data' }
+  const misfits = ({ old = plain, next = kit('notes', 8080), config, host, mounts = [], door }: Given): number => {
+    const Config = { ...old.Config, ...config }
+    const HostConfig = { NetworkMode: 'default', PortBindings: { '3000/tcp': [{ HostPort: '3001' }] }, ...host }
+    const container = inspection({ Config, HostConfig, Mounts: mounts })
+    const publisher = door === undefined ? container : inspection({ HostConfig: { NetworkMode: 'default', ...door } })
+    try {
+      refuseMisfit({ container, oldImage: old, door: publisher, newImage: next, reference: 'r/notes:v1.1.0' })
+      return 0
+    } catch (error) {
+      ok(withCode('refused')(error as Error))
+      return (error as Error).message.split('; ').length
+    }
+  }
+  const none = { PortBindings: {} }
+  const refused: Given[] = [
+    {},
+    { host: none, mounts: [data] },
+    { host: none, door: { PortBindings: { '3000/tcp': [] } } },
+    { old: kit('notes', 3000) },
+    { old: kit('beacon', 8080), mounts: [{ ...data, Destination: '/var/lib/beacon' }] },
+  ]
+  equal(refused.map(misfits), [1, 1, 1, 1, 1])
+  equal(misfits({ mounts: [data] }), 2)
+  const goesOn: Given[] = [
+    { host: { PortBindings: { '8080/tcp': [], '3000/tcp': [] } } },
+    { host: { PublishAllPorts: true } },
+    { host: { NetworkMode: 'host' } },
+    { host: { PortBindings: { '53/udp': [] } } },
+    { next: plain, mounts: [data] },
+    { old: kit('notes', 8080) }, // its configuration says 3000, or only neighbours ask it
+    { config: { ExposedPorts: { '8080/tcp': {} } } },
+    { config: { Env: ['PORT=3000', 'HTTP_PORT=3000'] } },
+    { config: { Cmd: ['serve', '--port=3000'] } },
+    { config: { Env: ['NOTES_CONFIG=/data/config.json'] }, mounts: [data] },
+    { mounts: [data, { Type: 'bind', Destination: '/etc/notes' }] },
+    { host: none, mounts: [data, { Type: 'bind', Destination: '/var/lib/notes' }] },
+    { host: none, mounts: [data, { Type: 'volume', Name: 'all', Destination: '/var/lib' }] },
+    { host: { ...none, Tmpfs: { '/var/lib/notes': '' } }, mounts: [data] },
+    { host: none, mounts: [{ Type: 'bind', Destination: '/data' }] },
+    { host: none, mounts: [{ ...data, Destination: '/more' }] }, // a person's own
+    { host: none, mounts: [data], config: { Env: ['STATE_DIRECTORY=/data'] } },
+    { host: none, mounts: [data], config: { Env: ['DATA_DIR=/data/notes'] } },
+    { host: none, door: { PortBindings: { '8080/tcp': [] } } },
+  ]
+  equal(
+    goesOn.filter((given) => misfits(given) > 0),
+    [],
   )
 })
 

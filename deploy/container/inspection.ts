@@ -93,6 +93,7 @@ export interface ImageConfig extends Fields {
   Volumes?: Fields | null
   ExposedPorts?: Fields | null
   Healthcheck?: Healthcheck | null
+  User?: string
 }
 
 export interface ImageInspection {

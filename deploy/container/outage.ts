@@ -8,6 +8,7 @@ import { askHere } from '../../agent/first.ts'
 import type { Engine } from './engine/engine.ts'
 import { holderOf } from './hold.ts'
 import { type ContainerInspection, labelsOf } from './inspection.ts'
+import { saidPort, tcpPorts } from './ports.ts'
 import { IMAGE_LABELS } from './reference.ts'
 
 export interface OutageWatch {
@@ -125,15 +126,14 @@ async function whatAnswers(container: ContainerInspection, address: string): Pro
 }
 
 /** TCP ports to ask: first the one of the image's label, then published ports, then exposed ones. */
-function portsOf({ Config, HostConfig, ...container }: ContainerInspection): number[] {
-  const tcp = (ports: object | null | undefined) =>
-    Object.keys(ports ?? {}).flatMap((port) => (port.endsWith('/tcp') ? [Number.parseInt(port, 10)] : []))
-  const said = Number(labelsOf({ ...container, Config })[IMAGE_LABELS.port] ?? '')
+function portsOf(container: ContainerInspection): number[] {
+  const said = saidPort(container)
+  const { Config, HostConfig } = container
   return [
     ...new Set([
-      ...(Number.isInteger(said) && said > 0 && said < 65_536 ? [said] : []),
-      ...tcp(HostConfig.PortBindings),
-      ...tcp(Config.ExposedPorts),
+      ...(said === null ? [] : [said]),
+      ...tcpPorts(HostConfig.PortBindings),
+      ...tcpPorts(Config.ExposedPorts),
     ]),
   ]
 }

@@ -8,7 +8,7 @@ import { compare, type Difference, formatDifference, unexplained } from './diffe
 import { isAway } from './engine/engine.ts'
 import { howToReplace, type Replaced, type Replacing } from './gate.ts'
 import { check } from './health.ts'
-import { holdLines, type HoldPlan, holdWayOf, makeHolder, planHold, withVolume } from './hold.ts'
+import { holderOf, holdLines, type HoldPlan, holdWayOf, makeHolder, planHold, withVolume } from './hold.ts'
 import { type ContainerInspection, type ImageInspection, isSame, nameOf } from './inspection.ts'
 import { asItWas, type Job, type JobOrigin, type Site } from './job.ts'
 import * as move from './moves.ts'
@@ -16,7 +16,7 @@ import { copiesOnHost, markData, onHost, orderCopies } from './own-data.ts'
 import { predict } from './predict.ts'
 import { rehearseInContainer, removeCage } from './rehearsal.ts'
 import { digestIn, namesFor, ORIGIN_LABEL, repositoryIn, rollbackTag } from './reference.ts'
-import { refuseClaims, refuseUnfit } from './refusal.ts'
+import { refuseClaims, refuseMisfit, refuseUnfit } from './refusal.ts'
 import type { DeployEvent, ContainerReport } from './report.ts'
 import { type ContainerRequest, step, type Tools } from './request.ts'
 import { type ContainerSnapshot, snapshotCommand, type Taken, takeSnapshot } from './snapshot.ts'
@@ -57,6 +57,11 @@ export async function plan(
   refuseClaims(found.image, `the image ${found.reference}`)
   const composed = isSame ? null : await composeFor(container, found, request, tools)
   const target = composed?.target ?? found
+  if (!isSame) {
+    const { image: newImage, reference } = target
+    const door = (await holderOf(container, engine)) ?? container
+    refuseMisfit({ container, oldImage, door, newImage, reference })
+  }
   if (request.release === 'latest' && site.failed?.Image === target.image.Id) {
     const where = `see \`docker logs ${nameOf(site.failed)}\``
     throw new BatonError('refused', `${target.version ?? 'this image'} has failed here before (${where})`, {

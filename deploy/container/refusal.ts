@@ -3,7 +3,8 @@
 
 import { BatonError } from '../../agent/words.ts'
 import type { ContainerInspection, ImageInspection } from './inspection.ts'
-import { labelsOf, nameOf } from './inspection.ts'
+import { isSame, labelsOf, nameOf } from './inspection.ts'
+import { saidPort, tcpPorts } from './ports.ts'
 import { HOLDER_LABEL, isKept, IMAGE_LABELS, isToolLabel } from './reference.ts'
 
 /** Throws BatonError refused. `others` are all other containers; `changes` the paths changed in the container's own layer. */
@@ -60,6 +61,104 @@ export function refuseUnfit(
       `copy it out (\`docker cp ${name}:${state} FOLDER\`) and start the container with a volume at ${state}`,
     )
   }
+}
+
+/** What replaces what. `door`: the container that publishes the ports, its holder if it has one. */
+export interface Exchange {
+  container: ContainerInspection
+  oldImage: ImageInspection
+  door: ContainerInspection
+  newImage: ImageInspection
+  /** name of the new image */
+  reference: string
+}
+
+/**
+ * Another service's image may listen on a port that nobody publishes, and keep its state where the data are not: it would be well, and
+ * off the air. Nothing is refused where a person may have told it other places. Throws BatonError refused, with all that does not fit.
+ */
+export function refuseMisfit(exchange: Exchange): void {
+  const faults = [misledPort(exchange), dataLeftBehind(exchange)].filter((fault) => fault !== null)
+  if (faults.length === 0 || isConfigured(exchange)) return
+  const ways = faults.map(({ way }) => way).join(' and ')
+  throw new BatonError('refused', faults.map(({ message }) => message).join('; '), {
+    hint: `create the container anew from that image, by hand or by compose, with ${ways}`,
+  })
+}
+
+interface Misfit {
+  message: string
+  way: string
+}
+
+function misledPort({ container, oldImage, door, newImage, reference }: Exchange): Misfit | null {
+  const { NetworkMode: mode, PortBindings, PublishAllPorts } = door.HostConfig
+  const [port, published] = [saidPort(newImage), tcpPorts(PortBindings)]
+  if (port === null || published.length === 0 || PublishAllPorts === true) return null
+  if (/^(host$|none$|container:)/.test(mode)) return null
+  // whoever exposes the port without publishing it is asked there by its neighbours, before and after
+  const exposed = [container.Config, oldImage.Config].flatMap((config) => tcpPorts(config?.ExposedPorts))
+  if ([...published, ...exposed].includes(port)) return null
+  const numbers = ownWords(container, oldImage).split(/\D+/)
+  if (published.some((one) => numbers.includes(String(one)))) return null
+  return {
+    message: `expected \`${nameOf(door)}\` to publish port ${port}, on which ${reference} listens, got ${published.join(', ')}`,
+    way: `\`-p HOST_PORT:${port}\` (or build it with \`"port": ${published[0]}\` in baton.config.json)`,
+  }
+}
+
+function dataLeftBehind({ container, oldImage, newImage, reference }: Exchange): Misfit | null {
+  const state = labelsOf(newImage)[IMAGE_LABELS.state]
+  const { Mounts, HostConfig } = container
+  const mounted = [...Mounts.map(({ Destination }) => Destination), ...Object.keys(HostConfig['Tmpfs'] ?? {})]
+  if (state === undefined || mounted.some((path) => overlaps(path, state))) return null
+  const knows = newImage.Config?.Volumes ?? {}
+  const words = ownWords(container, oldImage)
+  const left = Mounts.find(
+    ({ Type, Destination }) =>
+      Type === 'volume' &&
+      Destination in (oldImage.Config?.Volumes ?? {}) &&
+      !(Destination in knows) &&
+      !words.includes(Destination),
+  )
+  if (left === undefined) return null
+  return {
+    message: `expected a mount at ${state}, where ${reference} keeps its state, got none: the data of \`${nameOf(container)}\` are in a volume at ${left.Destination}, and would be left behind`,
+    way: `\`-v ${left.Name}:${state}\` (its files must be those of the user ${newImage.Config?.User || 'root'})`,
+  }
+}
+
+/** Whether a person gives the new image a configuration, or sets a variable by which it finds its configuration or its state. */
+function isConfigured({ container, oldImage, newImage }: Exchange): boolean {
+  const { [IMAGE_LABELS.service]: service = '', [IMAGE_LABELS.state]: state = '' } = labelsOf(newImage)
+  const configuration = `/etc/${service}`
+  const places = [configuration, state].filter((place) => place !== '')
+  const variables = (newImage.Config?.Env ?? []).filter((entry) => places.some((place) => entry.includes(`=${place}`)))
+  const own = ownVariables(container, oldImage)
+  const isSet = (name: string) => own.some((entry) => entry.startsWith(`${name}=`))
+  return (
+    container.Mounts.some(({ Destination }) => overlaps(Destination, configuration)) ||
+    variables.some((entry) => isSet(entry.split('=', 1)[0] ?? ''))
+  )
+}
+
+function overlaps(one: string, other: string): boolean {
+  return `${one}/`.startsWith(`${other}/`) || `${other}/`.startsWith(`${one}/`)
+}
+
+function ownVariables({ Config }: ContainerInspection, { Config: old }: ImageInspection): string[] {
+  return (Config.Env ?? []).filter((entry) => !(old?.Env ?? []).includes(entry))
+}
+
+/** All that a person has said to the application. */
+function ownWords(container: ContainerInspection, image: ImageInspection): string {
+  const { Entrypoint, Cmd } = container.Config
+  const said = [
+    isSame(Entrypoint, image.Config?.Entrypoint) ? [] : Entrypoint,
+    isSame(Cmd, image.Config?.Cmd) ? [] : Cmd,
+    ownVariables(container, image),
+  ]
+  return said.flatMap((words) => words ?? []).join('\n')
 }
 
 /**

@@ -136,6 +136,33 @@ beside(
   },
 )
 
+beside(
+  'refuses an image that nobody would reach, and that would begin without the data, before it stops anything',
+  async () => {
+    const own = { Entrypoint: ['/bin/busybox', 'httpd', '-f'], Cmd: ['-p', '3000'], Labels: {}, ExposedPorts: {} }
+    await publish(registry.host, 'own', ['v1.0.0'], probeImage('v1.0.0', { ...own, Healthcheck: null }))
+    const Labels = { 'baton.service': 'notes', 'baton.port': '8080', 'baton.state-directory': '/var/lib/notes' }
+    await publish(registry.host, 'own', ['v1.1.0'], probeImage('v1.1.0', { Labels, Volumes: { '/var/lib/notes': {} } }))
+    await engine.docker('run', '-d', '--name', 'own', '-p', '127.0.0.1:13001:3000', `${registry.host}/own:v1.0.0`)
+    const { Id } = await engine.inspect('own')
+    for (const dryRun of [true, false]) {
+      const error = await rejects(
+        deployIn(engine, { container: 'own', release: 'v1.1.0', dryRun }),
+        withCode('refused'),
+      )
+      match(
+        error.message,
+        /`own` to publish port 8080, on which \S+own:v1\.1\.0 listens, got 3000; expected a mount at \/var\/lib\/notes/,
+      )
+      match(error.message, /in a volume at \/data, and would be left behind/)
+      match((error as { hint?: string }).hint ?? '', /-p HOST_PORT:8080.* and `-v [0-9a-f]{64}:\/var\/lib\/notes`/)
+    }
+    const now = await engine.inspect('own')
+    equal([now.Id, now.State.Running, await names('own')], [Id, true, ['own']])
+    await engine.docker('rm', '-f', 'own')
+  },
+)
+
 beside('a release that its own check calls unhealthy while it warms up is waited for', async () => {
   await old('warming')
   let wasUnhealthy = false
