@@ -18,8 +18,9 @@ const LOSSES_MAX = 10
 const SETTLE_MS = 100
 /** an application that is older handles signals */
 const YOUNG_MS = 2000
-/** a successor that has served gets at most this long to stop: the old container is waiting. One that never did is killed */
-const ASIDE_STOP_SECONDS = 10
+/** what a successor gets to stop in: the old container is waiting. Clients that were answered may still have a request there */
+const ASIDE_STOP_SECONDS = { proved: 10, answered: 2, silent: 0 }
+const KILLED = 137
 
 /** Creates a container, does not start it, returns its id. First removes what an interrupted attempt left under the name. */
 export async function createBeside(name: string, specification: Specification, engine: Engine): Promise<string> {
@@ -140,23 +141,26 @@ export async function keepOneTag(
 
 /**
  * Takes the ports and the name from a failed successor. Stops it first: Docker 20.10 cannot rename a container between two
- * restarts.
+ * restarts. `was`: what clients had of it. Resolves to whether it was killed, and nobody else can have answered.
  */
 export async function standAside(
   { origin, predecessor, successor }: Job,
   engine: Engine,
-  { hasServed }: { hasServed: boolean },
-): Promise<void> {
+  was: keyof typeof ASIDE_STOP_SECONDS,
+): Promise<boolean> {
   await engine.awake()
   const { reverting, failed } = namesFor(origin.name)
   const now = await nameNow(successor, engine)
-  if (now === null) return
+  if (now === null) return false
   await setRestartPolicy(successor, { Name: 'no' }, engine)
+  const isRunning = async (id: string) => (await engine.container(id))?.State.Running === true
+  const isBeside = await isRunning(predecessor)
+  const wasAlone = !isBeside && (await isRunning(successor))
   // both serve: nobody waits meanwhile, and what the new one has accepted is answered
-  if (hasServed && (await engine.container(predecessor))?.State.Running === true)
-    await hearsSignals(await engine.container(successor))
-  await ensureStopped(successor, hasServed ? ASIDE_STOP_SECONDS : 0, engine)
+  if (was !== 'silent' && isBeside) await hearsSignals(await engine.container(successor))
+  await ensureStopped(successor, ASIDE_STOP_SECONDS[was], engine)
   if (now !== failed) await rename(successor, reverting, engine)
+  return wasAlone && (await engine.container(successor))?.State.ExitCode === KILLED
 }
 
 /** Keeps a failed successor for its log. Removes one that never ran, as it has no log, and one of compose. */

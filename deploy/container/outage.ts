@@ -14,6 +14,8 @@ import { IMAGE_LABELS } from './reference.ts'
 export interface OutageWatch {
   /** whether the container that should answer does so now; null if nothing can be asked */
   answers: (() => Promise<boolean>) | null
+  /** whether the container that is followed has answered at all, be it with an error; null if nothing can be asked */
+  hasAnswered(): boolean | null
   /** From now on this container should answer, at its holder if it has one. */
   follow(id: string): Promise<void>
   /** whether the container that is followed has a holder */
@@ -55,6 +57,7 @@ export async function watchOutage(container: ContainerInspection | null, engine:
   }
   const nothing = (why: string): OutageWatch => ({
     answers: null,
+    hasAnswered: () => null,
     follow: async () => {},
     isHeld: () => false,
     end: async () => ({ downMs: null, downMeasured: why, illMs: null }),
@@ -67,7 +70,7 @@ export async function watchOutage(container: ContainerInspection | null, engine:
 
   const times: Record<Answer, number> = { well: 0, ill: 0, none: 0 }
   const last: { answer: Answer; at: number } = { answer: 'well', at: performance.now() }
-  let [changedAt, isEnded] = [performance.now(), false]
+  let [changedAt, hasAnswered, isEnded] = [performance.now(), false, false]
   let moved = new AbortController()
   const watching = (async () => {
     while (!isEnded) {
@@ -77,15 +80,18 @@ export async function watchOutage(container: ContainerInspection | null, engine:
       times[ANSWERS.indexOf(answer) > ANSWERS.indexOf(last.answer) ? answer : last.answer] += now - last.at
       Object.assign(last, { answer, at: now })
       if (answer !== 'well') changedAt = now
+      if (answer !== 'none') hasAnswered = true
       await sleep(now - changedAt < FAST_FOR_MS ? FAST_MS : SLOW_MS)
     }
   })()
   return {
     answers: async () => address !== null && (await answers(address, asked, AbortSignal.timeout(ANSWER_MS))),
+    hasAnswered: () => hasAnswered,
     isHeld: () => door !== null,
     async follow(id) {
       const now = await engine.container(id)
       address = now === null ? null : await lookedUp(now)
+      hasAnswered = false
       changedAt = performance.now()
       moved.abort()
       moved = new AbortController()

@@ -20,6 +20,8 @@ import { surveyContainer } from './survey.ts'
 
 /** lines shown of a failed successor's log */
 const LOG_LINES = 20
+const KILLED_ANSWERING =
+  'the new container, which answered clients, was ended by SIGKILL: what it was answering is lost'
 /** how long both are asked before the service is called down: on a busy host one answer may be late */
 const ASKED_MS = 3000
 
@@ -99,7 +101,10 @@ async function goBack(
   try {
     await report({ event: 'step', step: 'revert', detail: cause.message })
     for (const line of await engine.logs(job.successor, LOG_LINES)) await report({ event: 'log', line })
-    await move.standAside(job, engine, { hasServed: cause.code !== 'restart_failed' })
+    const was = cause.code !== 'restart_failed' ? 'proved' : outage.hasAnswered() === false ? 'silent' : 'answered'
+    const hasAnswered = outage.hasAnswered() === true
+    if ((await move.standAside(job, engine, was)) && hasAnswered)
+      await report({ event: 'warning', message: KILLED_ANSWERING })
     await passTurn(job.successor)
     const predecessor = await move.putBack(job, engine)
     await outage.follow(predecessor)

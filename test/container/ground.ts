@@ -131,6 +131,7 @@ function switching({ old: isThere = true } = {}) {
     outage: {
       answers: async () => answers,
       follow: async () => {},
+      hasAnswered: () => answers,
       isHeld: () => true,
       end: async () => ({ downMs: null, downMeasured: null, illMs: null }),
     },
