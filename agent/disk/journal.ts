@@ -120,7 +120,7 @@ export function doneAs({
   kind,
   from,
   to,
-}: Pick<Operation, 'kind' | 'to'> & { from: string | null }): 'updated' | 'rolled_back' {
+}: Pick<Operation, 'kind'> & { from: string | null; to: string | null }): 'updated' | 'rolled_back' {
   const isOlder = isTag(from) && isTag(to) && compareTags(to, from) < 0
   return kind === 'rollback' || isOlder ? 'rolled_back' : 'updated'
 }

@@ -58,6 +58,9 @@ export interface ContainerCopy extends TakenCopy {
 /** The words that stand for a release: the same image, behind a holder (hold.ts) or out again. */
 export type HoldWay = 'hold' | 'no-hold'
 
+/** what `JobOrigin.release` says where no release was named */
+const WORDS = ['rollback', 'hold', 'no-hold']
+
 export interface Job {
   origin: JobOrigin
   predecessor: string
@@ -93,6 +96,11 @@ export type Unfinished = { at: 'prepared' | 'renaming' | 'switching' | 'revertin
 export function parseOrigin(container: ContainerInspection): JobOrigin | null {
   const origin = parsedJson(labelsOf(container)[ORIGIN_LABEL] ?? '') as Partial<JobOrigin> | null | undefined
   return origin?.format === 1 ? (origin as JobOrigin) : null // a newer version of this program wrote another format
+}
+
+/** The version or the tag that it deploys; null if that is not known: a word such as `hold` stands for an image. */
+export function releaseOf({ version, release }: Pick<JobOrigin, 'version' | 'release'>): string | null {
+  return version ?? (WORDS.includes(release) ? null : release)
 }
 
 export function unfinishedAt(site: Site): Unfinished | null {

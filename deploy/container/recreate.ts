@@ -12,6 +12,7 @@ import {
   type JobOrigin,
   type Irreversible,
   parseOrigin,
+  releaseOf,
   type Site,
   type Unfinished,
   unfinishedAt,
@@ -69,7 +70,7 @@ async function fromTheTop(
 
   const prepared = await plan(container, site, request, tools)
   const { target, origin } = prepared
-  const to = target.version ?? request.release
+  const to = releaseOf(origin)
   const known = { from: origin.from, to, image: target.image.Id, digest: target.digest }
   if (target.image.Id === container.Image && prepared.held === null)
     return request.dryRun ? ended('planned', { ...known, would: 'up_to_date' }) : ended('up_to_date', known)
@@ -85,9 +86,9 @@ async function fromTheTop(
 }
 
 /** Where no database was exchanged: the old release is back on data that it may not be able to work on. */
-function dataLeft({ version, release }: JobOrigin, { reason, copy, rows }: Irreversible): string {
+function dataLeft(origin: JobOrigin, { reason, copy, rows }: Irreversible): string {
   const count = rows === null ? '' : `, ${rows} rows`
-  return `the data are as ${version ?? release} has left them, with no way back: ${reason}; as they were before, without what was written since${count}: ${copy}; to take them, stop the container and put that file in the place of the database, without \`-wal\` and \`-shm\` beside it`
+  return `the data are as ${releaseOf(origin) ?? 'the new release'} has left them, with no way back: ${reason}; as they were before, without what was written since${count}: ${copy}; to take them, stop the container and put that file in the place of the database, without \`-wal\` and \`-shm\` beside it`
 }
 
 /**
@@ -193,7 +194,7 @@ async function withoutSuccessor(
 ): Promise<Site> {
   const { engine, report } = tools
   const runs = origin.from ?? 'the old container'
-  const what = `an earlier ${origin.kind === 'rollback' ? 'rollback' : 'deployment'} of ${origin.version ?? origin.release}`
+  const what = `an earlier ${origin.kind === 'rollback' ? 'rollback' : 'deployment'}${ofRelease(origin)}`
   const message = `${what} was cut short before it touched anything: ${runs} runs as before, what was prepared is thrown away`
   if (request.dryRun) await report({ event: 'note', message })
   else {
@@ -215,8 +216,8 @@ async function withoutSuccessor(
 async function settle({ at, job }: Unfinished, request: ContainerRequest, tools: Tools): Promise<ContainerEnd | null> {
   const { report } = tools
   const { origin } = job
-  const release = origin.version ?? origin.release
-  const said = `an earlier deployment of ${release} was cut short (${at})`
+  const release = releaseOf(origin)
+  const said = `an earlier deployment${ofRelease(origin)} was cut short (${at})`
   const back = request.release === null
   const isSame = back
     ? origin.kind === 'rollback' && isFor(request.backTo, release)
@@ -242,6 +243,11 @@ async function settle({ at, job }: Unfinished, request: ContainerRequest, tools:
   if (isUndo && end.outcome === 'reverted')
     return { ...end, from: release, to: origin.from, image: origin.image, outcome: 'rolled_back', error: null }
   return isSame ? end : null
+}
+
+function ofRelease(origin: JobOrigin): string {
+  const release = releaseOf(origin)
+  return release === null ? '' : ` of ${release}`
 }
 
 function isFor(backTo: string | null, tag: string | null): boolean {

@@ -28,7 +28,7 @@ import { IRREVERSIBLE_FLAG } from '../lib/flags.ts'
 import { TAR_EXTRA_BYTES } from '../lib/tar.ts'
 import { type Engine, isAway } from './engine/engine.ts'
 import { type CreateBody, type ImageInspection, labelsOf } from './inspection.ts'
-import type { Job } from './job.ts'
+import { type Job, releaseOf } from './job.ts'
 import { createBeside } from './moves.ts'
 import { IMAGE_LABELS, namesFor } from './reference.ts'
 import { type ContainerRequest, refuseStopped, step, type Tools } from './request.ts'
@@ -63,7 +63,7 @@ export async function rehearseInContainer(
 ): Promise<Rehearsal | null> {
   const { report } = tools
   if (!rehearse || images.candidate.Id === images.present.Id) return null
-  const tags = { from: origin.from ?? 'the present release', to: origin.version ?? origin.release }
+  const tags = { from: origin.from ?? 'the present release', to: releaseOf(origin) ?? 'the new release' }
   await step(tools, 'trial', `${tags.to} on a copy of the data`)
   const began = performance.now()
   const name = namesFor(origin.name).cage

@@ -208,7 +208,9 @@ function formatEnd(event: EndEvent): string[] {
     ]
   }
   if (outcome === 'failed') return [`${told}: ${container} ${formatFailed(event)}`]
-  const version = (outcome === 'reverted' ? event.from : event.to) ?? 'what it ran before'
+  const image =
+    event.image === null ? 'what it ran before' : `the image ${event.image.replace('sha256:', '').slice(0, 12)}`
+  const version = (outcome === 'reverted' ? event.from : event.to) ?? image
   const state = outcome === 'reverted' && healthy === false ? ' again, which is not healthy' : ''
   const ill =
     illMs === null || illMs === 0 ? '' : `, ${formatDuration(illMs)} in which its health path answered with an error`

@@ -8,7 +8,7 @@ import { type Engine, isAway } from './engine/engine.ts'
 import { forward, type Switching } from './ground.ts'
 import { check, standsAgain } from './health.ts'
 import { nameOf } from './inspection.ts'
-import { type Job, type JobOrigin, parseOrigin, unfinishedAt } from './job.ts'
+import { type Job, type JobOrigin, parseOrigin, releaseOf, unfinishedAt } from './job.ts'
 import * as move from './moves.ts'
 import { paidIn, settleData } from './own-data.ts'
 import { type OutageWatch, watchOutage } from './outage.ts'
@@ -36,7 +36,11 @@ export async function switchOver(job: Job, limits: Limits, tools: Switching): Pr
       return await commit(job, tools, outage)
     },
     async putBack(cause) {
-      const error = asBatonError(cause, 'restart_failed', `switching to ${toOf(job)}`)
+      const error = asBatonError(
+        cause,
+        'restart_failed',
+        `switching to ${releaseOf(job.origin) ?? 'the new container'}`,
+      )
       return isAway(cause) ? await gaveUp(job, cause, outage) : await goBack(job, error, limits, { tools, outage })
     },
   })
@@ -57,16 +61,12 @@ async function commit(job: Job, tools: Switching, outage: OutageWatch): Promise<
     await report({ event: 'warning', message: `committing: ${reasonOf(cause)}; run it again to finish` })
   }
   const stateMoved = await settled(job.successor, job.successor, tools)
-  return ended(doneAs({ ...origin, to: toOf(job) }), {
+  return ended(doneAs({ ...origin, to: releaseOf(job.origin) }), {
     ...(await factsNow(job, engine)),
     healthy: true,
     stateMoved,
     ...(await outage.end()),
   })
-}
-
-function toOf({ origin }: Pick<Job, 'origin'>): string {
-  return origin.version ?? origin.release
 }
 
 /** The mark of a release with no way back is over. If that fails, only these two containers would still follow it. */
@@ -191,7 +191,11 @@ async function asItEnded(name: string, successor: string, tools: Switching): Pro
     const job = { origin, predecessor: origin.predecessor, successor, image: container.Image }
     await move.commit(job, engine)
     const stateMoved = await settled(successor, successor, tools)
-    return ended(doneAs({ ...origin, to: toOf(job) }), { ...(await factsNow(job, engine)), healthy: true, stateMoved })
+    return ended(doneAs({ ...origin, to: releaseOf(job.origin) }), {
+      ...(await factsNow(job, engine)),
+      healthy: true,
+      stateMoved,
+    })
   }
   const error = new BatonError('interrupted', 'the new container is not there any more, the old one was put back')
   const stateMoved = await settled(origin?.predecessor ?? name, successor, tools)
@@ -209,7 +213,7 @@ async function retag(predecessor: string, origin: JobOrigin, engine: Engine): Pr
 
 function facts({ origin, image }: Pick<Job, 'origin' | 'image'>): Partial<ContainerEnd> {
   const { from, snapshot, snapshotOnHost = null, copies = [] } = origin
-  return { from, to: toOf({ origin }), image, snapshot, snapshotOnHost, copies }
+  return { from, to: releaseOf(origin), image, snapshot, snapshotOnHost, copies }
 }
 
 /** With the copies that the new container has made before its application's first line. */

@@ -189,6 +189,20 @@ beside(
   },
 )
 
+beside('what tells no version is called by its image, and never by a word of the command', async () => {
+  const nameless = (version: string) => probeImage(version, { Labels: {} })
+  await publish(registry.host, 'nameless', ['one'], nameless('v1.0.0'))
+  await publish(registry.host, 'nameless', ['two'], nameless('v1.1.0'))
+  await engine.docker('run', '-d', '--name', 'nameless', `${registry.host}/nameless:one`)
+  await healthy(engine, 'nameless')
+  const { Image } = await engine.inspect('nameless')
+  await deployIn(engine, { container: 'nameless', release: 'two' })
+  const back = await deployIn(engine, { container: 'nameless', release: null })
+  const [line = ''] = formatDeployEvent(back.events.at(-1) as DeployEvent)
+  ok(line.startsWith(`rolled back: nameless runs the image ${Image.slice(7, 19)}`), line)
+  await engine.docker('rm', '-f', ...(await names('nameless')))
+})
+
 beside('a release that its own check calls unhealthy while it warms up is waited for', async () => {
   await old('warming')
   let wasUnhealthy = false
