@@ -6,7 +6,7 @@ export const RECIPES_PAGE = 'docs/reference/recipes.md'
 
 const INTRODUCTION = `# Recipes
 
-\`npm run pages\` writes this page. [A package of npm](../operator/npm.md) that is named here becomes a service by its name alone. \`npm run apps -- --npm\`
+[A package of npm](../operator/npm.md) that is named here becomes a service by its name alone. \`npm run apps -- --npm\`
 takes each from nothing to an update under load, which lost no request, and to a release that breaks, which is refused. Requests wait.
 `
 
