@@ -21,6 +21,8 @@ export interface BusyOptions {
 const ORDERS = ['start-first', 'stop-first'] as const
 const WAYS = ['by hand', 'by policy'] as const
 const [DEADLINE_MS, LOOK_MS] = [600_000, 200]
+/** as long as a pause stop-first may be, on a machine that does more than this */
+const HANG_MS = 30_000
 
 /** Exit code: 1 where a promise was broken. */
 export async function soakBusy({ switches, jobMs, say }: BusyOptions): Promise<number> {
@@ -47,13 +49,20 @@ async function runLane({ order, way, switches, jobMs }: Lane, say: (line: string
   const update = { drainTimeout: '2m', auto: { mode: 'patch', allow: ['untried', 'unsigned'] } }
   await using it = await adopted(applicationOf(jobMs), { order }, { update })
   const steps = way === 'by hand' ? byHand(it) : await byPolicy(it, jobMs)
-  const load = startLoad({ port: it.port, mode: 'keepalive', clients: 4, thinkMs: 200, maxMs: 3_600_000 })
+  const load = startLoad({
+    port: it.port,
+    mode: 'keepalive',
+    clients: 4,
+    thinkMs: 200,
+    hangMs: HANG_MS,
+    maxMs: 3_600_000,
+  })
   for (let at = 1; at <= switches; at++) {
     const { outcome, to, durations } = await steps()
     say(`${at}: ${outcome} ${to}, waited ${Math.round((durations['wait'] ?? 0) / 1000)} s for work`)
     if (outcome !== 'updated' && outcome !== 'rolled_back') broken.push(`${order}, ${way}: ${at}: ${outcome}`)
   }
-  const { requests, lost, closed } = await load.stop()
+  const { requests, lost, lostBy, closed } = await load.stop()
   await it.word('stop', '--user')
   const { begun, ended } = await jobsOf(it)
   const cut = begun.filter((id) => !ended.includes(id))
