@@ -67,7 +67,7 @@ async function runLane({ order, way, switches, jobMs }: Lane, say: (line: string
   const { begun, ended } = await jobsOf(it)
   const cut = begun.filter((id) => !ended.includes(id))
   say(
-    `${begun.length} jobs of ${jobMs} ms begun, ${cut.length} cut; ${requests} requests, ${lost} lost, ${closed} closed`,
+    `${begun.length} jobs of ${jobMs} ms begun, ${cut.length} cut; ${requests} requests, ${lost} lost ${JSON.stringify(lostBy)}, ${closed} closed`,
   )
   if (begun.length < switches / 2) broken.push(`${order}, ${way}: only ${begun.length} jobs`)
   if (cut.length + lost + closed > 0) broken.push(`${order}, ${way}: jobs cut, requests lost or connections closed`)
