@@ -153,6 +153,8 @@ export async function follow(client: Client, id: string, watcher: Watcher, silen
       // what stands before a wait is over
       if (next !== stage && !(stage === 'wait' && next === 'verify')) {
         if (stage === 'download') tellBytes() // its end comes between two looks
+        // a wait stands in a stage, which may have begun since the last look
+        if (next === 'wait' && stage !== operation.stage) watcher.stage(operation.stage)
         watcher.stage((stage = next))
       }
       if (stage === 'download' || stage === 'swap') tellBytes()
