@@ -85,7 +85,7 @@ test('a word of the application works on the data of the install, wherever it is
     createServer((request, response) => response.end()).listen(Number(process.env.PORT), process.env.HOST)`
   const environment = { PORT: '{port}', HOST: '{host}', ADMIN: '{password}' }
   await using it = await adopted(text, { environment })
-  const state = join(dirname(dirname(dirname(it.configPath))), '.local', 'state', 'shop')
+  const state = it.stateDirectory
   const own = { ADMIN: it.password, STATE_DIRECTORY: state, cwd: state }
   for (const typed of [['create-admin', '--name', 'a b'], ['--', 'status'], ['--migrate']]) {
     const { stdout, exitCode } = await it.typed(...typed)
@@ -123,7 +123,7 @@ test('a service that listens on every address, though it was told one: the docto
   await it.word('stop', '--user')
   is((await it.word('start', '--user')).exitCode, 0)
   ok(!/ port /.test(await said()), 'a start gives it the address that it asks for')
-  const log = join(dirname(dirname(dirname(it.configPath))), '.local', 'state', 'shop', 'run', 'shop.log')
+  const log = join(it.stateDirectory, 'run', 'shop.log')
   match(
     await readFile(log, 'utf8'),
     /^\d{4}-\d\d-\d\dT[\d:.]+Z baton: serving v1\.1\.0 on 127\.0\.0\.1:\d+ \(managed\)$/m,

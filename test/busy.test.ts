@@ -1,52 +1,19 @@
 // Work that belongs to no request: a switch and a stop wait for it, a person may go on, and work that never ends bars nobody for ever.
 
-import { readFile } from 'node:fs/promises'
-import { dirname, join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Operation, Status } from '../agent/index.ts'
 import { makeWorks } from '../agent/handover/works.ts'
 import { busyOf } from '../agent/handover/give/rest.ts'
-import { PROJECT } from '../deploy/make/place.ts'
 import { equal, is, match, ok, rejects } from './assert.ts'
 import { type Adopted, adopted } from './fixtures/adopted.ts'
 import { askingOn } from './fixtures/evidence.ts'
 import { ask } from './fixtures/install.ts'
+import { CLOCK, EXPORT_MS, JOBS, jobsOf, polite } from './fixtures/jobs.ts'
 import { isLong, suite } from './suite.ts'
 
 const test = suite('busy', { timeoutMs: 180_000 })
-const AUTO = `from '${join(PROJECT, 'agent/adapters/auto.ts')}'`
-const LISTEN = `.listen(Number(process.env.PORT), process.env.HOST)`
 const ROUNDS = isLong ? 25 : 2
-const EXPORT_MS = 2000
-
-const HEAD = `import { busy, singleton, whenQuiet, isTrial } ${AUTO}
-  import { release } ${AUTO.replace('auto.ts', 'release.ts')}
-  import { appendFileSync } from 'node:fs'
-  import { createServer } from 'node:http'
-  let count = 0
-  const note = (what, id) => isTrial() || appendFileSync('jobs', what + ' ' + id + '\\n')
-  async function job(ms) {
-    const id = process.pid + '.' + count++
-    note('begin', id)
-    await new Promise((resolve) => setTimeout(resolve, ms))
-    note('end', id)
-  }
-  createServer((request, response) => {
-    if (request.url === '/hang') busy('hangs').hung = true
-    if (request.url === '/export') void busy('export', () => job(${EXPORT_MS}))
-    response.end(release.tag)
-  })${LISTEN}
-`
-/** the next job begins when the last has ended, unless a switch is asked for */
-const POLITE = `${HEAD}
-  for (;;) {
-    await whenQuiet()
-    await busy('export', () => job(700))
-  }`
-/** knows only that another process may live */
-const CLOCK = `${HEAD}
-  let timer
-  singleton('mails', () => (timer = setInterval(() => void busy('mail', job(150)), 600)), () => clearInterval(timer))`
+const POLITE = polite(700)
 
 for (const order of ['start-first', 'stop-first'] as const) {
   for (const [what, source] of [
@@ -79,7 +46,7 @@ for (const order of ['start-first', 'stop-first'] as const) {
 }
 
 test('work that never ends: a person is told what is waited for, cancels, or goes on; after `busyMax` the switch does', async () => {
-  await using it = await adopted(HEAD, {}, { update: { busyMax: '2s' } })
+  await using it = await adopted(JOBS, {}, { update: { busyMax: '2s' } })
   await ask(it.port, 'GET', '/hang', null)
   const cancelled = await it.operate('/admin/update', { tag: 'v1.1.0' }, async () => {
     const wait = await waits(it)
@@ -107,7 +74,7 @@ test('work that never ends: a person is told what is waited for, cancels, or goe
 })
 
 test('the commands tell a wait for work as a wait: no step has that time, and `cancel` says what it has cancelled', async () => {
-  await using it = await adopted(HEAD)
+  await using it = await adopted(JOBS)
   await ask(it.port, 'GET', '/hang', null)
   const upgrade = it.word('upgrade', '--user')
   await waits(it)
@@ -127,7 +94,7 @@ test('the commands tell a wait for work as a wait: no step has that time, and `c
 })
 
 test('`busy: give-up`: the update ends with nothing changed, and the work goes on', async () => {
-  await using it = await adopted(HEAD, {}, { update: { busyMax: '1s', busy: 'give-up' } })
+  await using it = await adopted(JOBS, {}, { update: { busyMax: '1s', busy: 'give-up' } })
   await ask(it.port, 'GET', '/hang', null)
   const { outcome, error } = await it.operate('/admin/update', { tag: 'v1.1.0' })
   equal([outcome, error?.code], ['failed', 'busy'])
@@ -138,7 +105,7 @@ test('`busy: give-up`: the update ends with nothing changed, and the work goes o
 })
 
 test('`busy: give-up`, and a person goes on at once: the switch waits for that work no longer, nor has clients wait for it', async () => {
-  await using it = await adopted(HEAD, {}, { update: { busy: 'give-up' } })
+  await using it = await adopted(JOBS, {}, { update: { busy: 'give-up' } })
   await ask(it.port, 'GET', '/hang', null)
   const { outcome, error, handover } = await it.operate('/admin/update', { tag: 'v1.1.0', now: true })
   equal([outcome, error], ['updated', null])
@@ -146,7 +113,7 @@ test('`busy: give-up`, and a person goes on at once: the switch waits for that w
 })
 
 test('it is restarted, and stopped: it serves until its work has ended; in a restart clients wait then, after a stop they are refused', async () => {
-  await using it = await adopted(HEAD)
+  await using it = await adopted(JOBS)
   const during = async (word: string): Promise<number[]> => {
     const refusedAt: number[] = []
     await ask(it.port, 'GET', '/export', null)
@@ -230,12 +197,4 @@ async function seesWork(it: Adopted, signal: AbortSignal): Promise<number> {
     await sleep(20)
   }
   return seen
-}
-
-async function jobsOf({ configPath }: Adopted): Promise<{ begun: string[]; ended: string[] }> {
-  const path = join(dirname(dirname(dirname(configPath))), '.local', 'state', 'shop', 'jobs')
-  const lines = (await readFile(path, 'utf8')).trim().split('\n')
-  const of = (what: string) =>
-    lines.filter((line) => line.startsWith(`${what} `)).map((line) => line.split(' ')[1] ?? '')
-  return { begun: of('begin'), ended: of('end') }
 }

@@ -4,7 +4,7 @@
 import { readFile } from 'node:fs/promises'
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
-import { dirname, join } from 'node:path'
+import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { PROJECT } from '../deploy/make/place.ts'
 import { equal, is, ok } from './assert.ts'
@@ -34,7 +34,7 @@ test('a mailer: no mail is sent twice, whatever the clock says when the processe
     createServer((request, response) => response.end('ok'))${LISTEN}`)
   await thereAndBack(it)
   await sleep(1000)
-  const sent = (await readFile(join(stateOf(it), 'mails'), 'utf8')).trim().split('\n')
+  const sent = (await readFile(join(it.stateDirectory, 'mails'), 'utf8')).trim().split('\n')
   const slots = sent.map((line) => line.split(' ')[0])
   equal(
     slots.filter((slot, at) => slots.indexOf(slot) !== at),
@@ -64,7 +64,7 @@ test('a debounced save: what a package writes on SIGTERM is written by an update
     await thereAndBack(it)
     is(String((await ask(it.port, 'GET', '/', null)).body), kept)
     is((await it.word('stop', '--user')).exitCode, 0)
-    if (kept === '2') is(await readFile(join(stateOf(it), 'count'), 'utf8'), '2')
+    if (kept === '2') is(await readFile(join(it.stateDirectory, 'count'), 'utf8'), '2')
   }
 })
 
@@ -122,9 +122,4 @@ async function thereAndBack(it: Adopted): Promise<void> {
   is((await it.operate('/admin/update', { tag: 'v1.1.0' })).outcome, 'updated')
   await sleep(500)
   is((await it.operate('/admin/update/rollback')).outcome, 'rolled_back')
-}
-
-/** The folder that the application is started in. */
-function stateOf({ configPath }: Adopted): string {
-  return join(dirname(dirname(dirname(configPath))), '.local', 'state', 'shop')
 }

@@ -3,12 +3,12 @@
 // In a way "by policy" the next release is published while the last one is being installed: a service asks again after each update.
 
 import { readFile, writeFile } from 'node:fs/promises'
-import { dirname, join } from 'node:path'
+import { join } from 'node:path'
 import type { Operation, Status } from '../../agent/index.ts'
-import { PROJECT } from '../../deploy/make/place.ts'
 import { until } from '../fixtures/evidence.ts'
 import { type Adopted, adopted } from '../fixtures/adopted.ts'
 import { ask } from '../fixtures/install.ts'
+import { CLOCK, jobsOf, polite } from '../fixtures/jobs.ts'
 import { startLoad } from '../lab/load.ts'
 
 export interface BusyOptions {
@@ -79,7 +79,8 @@ function byHand(it: Adopted): () => Promise<Operation> {
   return async () => {
     isBack = !isBack
     const [path, body] = isBack ? ['/admin/update/rollback'] : ['/admin/update', { tag: 'v1.1.0' }]
-    return await endOf(it, (await ask(it.port, 'POST', path, it.password, body)).body as Operation)
+    const { body: begun } = await ask(it.port, 'POST', path, it.password, body)
+    return await it.settled((begun as Operation).id, DEADLINE_MS)
   }
 }
 
@@ -95,7 +96,7 @@ async function byPolicy(it: Adopted, jobMs: number): Promise<() => Promise<Opera
     const begun = await until('an automatic update', async () => isNext(await statusOf(it)), DEADLINE_MS, LOOK_MS)
     last = begun.id
     await publish()
-    return await endOf(it, begun)
+    return await it.settled(begun.id, DEADLINE_MS)
   }
 }
 
@@ -103,53 +104,15 @@ async function byPolicy(it: Adopted, jobMs: number): Promise<() => Promise<Opera
 async function dueNow(it: Adopted): Promise<void> {
   await until('its first look', async () => (await statusOf(it)).schedule?.next ?? null)
   await it.word('stop', '--user')
-  const path = join(stateOf(it), 'update/schedule.json')
+  const path = join(it.stateDirectory, 'update/schedule.json')
   const memory = JSON.parse(await readFile(path, 'utf8')) as { asked: object }
   await writeFile(path, JSON.stringify({ ...memory, asked: { ...memory.asked, next: 0 } }), { mode: 0o600 })
   await it.word('start', '--user', '-q')
-}
-
-async function endOf(it: Adopted, { id }: Operation): Promise<Operation> {
-  const ended = async () => {
-    const { operation } = await statusOf(it)
-    return operation?.id === id && operation.outcome !== null ? operation : null
-  }
-  return await until('the outcome', ended, DEADLINE_MS, LOOK_MS)
 }
 
 async function statusOf({ port, password }: Adopted): Promise<Status> {
   return (await ask(port, 'GET', '/admin/update/status', password)).body as Status
 }
 
-function stateOf({ configPath }: Adopted): string {
-  return join(dirname(dirname(dirname(configPath))), '.local', 'state', 'shop')
-}
-
 /** One job after the other, by whoever serves, and a short one about twice a second. */
-function applicationOf(jobMs: number): string {
-  return `import { busy, singleton, whenQuiet, isTrial } from '${join(PROJECT, 'agent/adapters/auto.ts')}'
-    import { appendFileSync } from 'node:fs'
-    import { createServer } from 'node:http'
-    let count = 0
-    const note = (what, id) => isTrial() || appendFileSync('jobs', what + ' ' + id + '\\n')
-    async function job(ms) {
-      const id = process.pid + '.' + process.uptime() + '.' + count++
-      note('begin', id)
-      await new Promise((resolve) => setTimeout(resolve, ms))
-      note('end', id)
-    }
-    createServer((request, response) => response.end('shop')).listen(Number(process.env.PORT), process.env.HOST)
-    let timer
-    singleton('mails', () => (timer = setInterval(() => void busy('mail', job(150)), 600)), () => clearInterval(timer))
-    for (;;) {
-      await whenQuiet()
-      await busy('export', () => job(${jobMs}))
-    }`
-}
-
-async function jobsOf(it: Adopted): Promise<{ begun: string[]; ended: string[] }> {
-  const lines = (await readFile(join(stateOf(it), 'jobs'), 'utf8')).trim().split('\n')
-  const of = (what: string) =>
-    lines.filter((line) => line.startsWith(`${what} `)).map((line) => line.split(' ')[1] ?? '')
-  return { begun: of('begin'), ended: of('end') }
-}
+const applicationOf = (jobMs: number) => polite(jobMs, CLOCK)
