@@ -4,7 +4,8 @@
 // lacks says how many tests were skipped for it, and how to have it: test/run/lacks.ts.
 //
 // The longest file starts first, and as many run at once as the processors can carry: test/run/order.ts looks how busy they are.
-// What each file costs stands in test/run/costs.json: the last `tsx test/run.ts --record` wrote it.
+// What each file costs stands in test/run/costs.json: the last `tsx test/run.ts --record` wrote it. How busy the processors were is said
+// at the end: what they were idle in is lost.
 // `--check` runs `npm run check` beside the first files. `--list` runs nothing and prints every title.
 //
 // Node itself runs the test files, as it knows TypeScript: tsx's loader costs each process a tenth of a second.
@@ -21,7 +22,7 @@ import { glob, mkdir, mkdtemp, readdir, readFile, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { parseArgs } from 'node:util'
-import { admit, type Cost, costOf, longestFirst, readCosts, recordCosts, shardOf } from './run/order.ts'
+import { admit, type Cost, costOf, idleShare, longestFirst, readCosts, recordCosts, shardOf } from './run/order.ts'
 import { lackLines } from './run/lacks.ts'
 import type { Report } from './suite.ts'
 
@@ -107,6 +108,7 @@ async function main(args: string[]): Promise<number> {
     await rm(compiled, { recursive: true, force: true })
   await mkdir(compiled, { recursive: true })
   const temporary = await mkdtemp(join(tmpdir(), 'baton-test-'))
+  const [began, idle] = [performance.now(), idleShare()]
   try {
     const again: TestFile[] = []
     const seen: Record<string, Cost> = {}
@@ -133,6 +135,10 @@ async function main(args: string[]): Promise<number> {
       for (const file of again.splice(0)) await runOne(file, tries)
     }
     if (values.record) await recordCosts(seen, costs)
+    if (files.length > 1 && !values.list)
+      print(
+        `\n${Math.round((performance.now() - began) / 1000)} s, processors busy ${Math.round(100 * (1 - idle()))} %`,
+      )
   } finally {
     await rm(temporary, { recursive: true, force: true })
   }

@@ -16,7 +16,7 @@ export type Costs = Readonly<Record<string, Cost>>
 const FILE = join(import.meta.dirname, 'costs.json')
 const UNKNOWN: Cost = { seconds: 60, processor: 45 }
 /** The next file starts only if the processors were idle for at least this share of the time since the last look. */
-const IDLE_MIN = 0.2
+const IDLE_MIN = 0.14
 /** A long file needs this long until its start can be seen in how busy the processors are. */
 const LOOK_EVERY_MS = 1500
 /** A file of at most `SHORT_SECONDS` would be over before that: the last hundred would leave the processors idle. */
@@ -90,7 +90,7 @@ export async function admit(
 }
 
 /** Each call returns the processors' idle share of the time since the last call. */
-function idleShare(): () => number {
+export function idleShare(): () => number {
   const read = () => {
     const all = cpus().map(({ times }) => times)
     const idle = all.reduce((sum, times) => sum + times.idle, 0)
