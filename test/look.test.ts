@@ -15,6 +15,7 @@ import { assetName } from '../deploy/make/release-folder.ts'
 import { tryOut } from '../deploy/make/trial-start.ts'
 import { equal, is, match, ok, rejects } from './assert.ts'
 import { processesNaming } from './fixtures/adopted.ts'
+import { ofPlainKit } from './fixtures/plain-kit.ts'
 import { isLong, suite } from './suite.ts'
 import { temporary } from './lab/temporary.ts'
 
@@ -315,7 +316,7 @@ async function built(
   const folder = join(room.path, 'app')
   await mkdir(folder)
   await writeFile(join(folder, 'package.json'), '{ "name": "shop", "type": "module" }')
-  await writeFile(join(folder, 'server.js'), text)
+  await writeFile(join(folder, 'server.js'), await ofPlainKit(text))
   for (const [path, content] of Object.entries(files)) {
     await mkdir(dirname(join(folder, path)), { recursive: true })
     await writeFile(join(folder, path), content)

@@ -9,7 +9,7 @@ import { join } from 'node:path'
 import { promisify } from 'node:util'
 import { PROJECT } from '../deploy/make/place.ts'
 import { equal, is, match, not } from './assert.ts'
-import { publishTo, releases } from './fixtures/releases.ts'
+import { publishTo, releases, scriptRelease } from './fixtures/releases.ts'
 import { bootWithFeed, eventsIn, EXECUTABLE, type FeedHost, setUpdate } from './lab/managed.ts'
 import { noHosts } from './lab/systemd.ts'
 import { suite } from './suite.ts'
@@ -30,10 +30,8 @@ test.before(async () => {
     }
     await trust('sign', '--dir', made)
     // what somebody else puts in their place
-    await publishTo(
-      join(made, 'other'),
-      await releases(['v1.1.0', 'v9.9.9'].map((tag) => ({ tag, fault: 'dies-after-1s' }))),
-    )
+    const others = ['v1.1.0', 'v9.9.9'].map(async (tag) => await scriptRelease(tag, 'dies-after-1s'))
+    await publishTo(join(made, 'other'), await Promise.all(others))
   })
 })
 test.after(async () => {

@@ -28,17 +28,26 @@ export async function serviceImages({ docker, environment }: LabEngine, { host, 
   return repository
 }
 
-/** Publishes images of the releases of scripts in `dist`, on a base that has Node and a shell. Only Node is large, and is packed once. */
+/**
+ * Publishes images of the releases of scripts in `dist`, the oldest first, on a base that has Node and a shell. Only Node is large, and is
+ * packed once. `holder`: the one of the newest release comes with them.
+ */
 export async function scriptImages(
   { environment }: LabEngine,
   { host }: Registry,
-  { dist, repository, tags }: { dist: string; repository: string; tags: readonly string[] },
+  {
+    dist,
+    repository,
+    tags,
+    holder = false,
+  }: { dist: string; repository: string; tags: readonly string[]; holder?: boolean },
 ): Promise<void> {
   const { executable: node } = await prepareBase()
   const base = await publishBase(host, { '/bin/sh': '/bin/sh', '/usr/local/bin/node': node })
   const about = { dist, repository, base, arch: process.arch, push: true, revision: '', source: '' }
   const progress = createProgress({ quiet: true })
-  for (const tag of tags) await buildImage({ ...about, tag, progress, environment })
+  for (const tag of tags)
+    await buildImage({ ...about, tag, holder: holder && tag === tags.at(-1), progress, environment })
 }
 
 /** Makes an image of another one, with more lines of a Dockerfile, and publishes it. `busybox` is there to be copied. */

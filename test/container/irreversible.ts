@@ -30,7 +30,7 @@ test.before(async () => {
   const dist = join(labFolder(), 'dist')
   const tags = ['v1.0.0', 'v1.1.0']
   await buildLedgers(dist, tags, { service: 'ledger', rehearse: { requests: REQUESTS } })
-  await scriptImages(engine, registry, { dist, repository, tags })
+  await scriptImages(engine, registry, { dist, repository, tags, holder: true })
 })
 test.after(close)
 

@@ -20,6 +20,8 @@ export interface DatabaseServer extends AsyncDisposable {
   /** the folder of its socket */
   socket: string
   sql(statement: string, database?: string): Promise<string>
+  /** gives the service an empty database `shop`, whatever an earlier test has left */
+  anew(): Promise<void>
   /** the rules of an author of a service with the database `shop` */
   snapshot: { command: string[]; restore: string[]; check?: string[] }
   /** as a shell's words, for a program: runs the statement that follows */
@@ -59,8 +61,12 @@ export async function databaseServer(kind: Kind): Promise<DatabaseServer> {
     clearTimeout(late)
     await rm(home, { recursive: true, force: true })
   }
+  const first = kind === 'postgresql' ? 'postgres' : 'mysql'
+  const anew = async () => {
+    await sql(`DROP DATABASE IF EXISTS shop${kind === 'postgresql' ? ' WITH (FORCE)' : ''}`, first)
+    await sql('CREATE DATABASE shop', first)
+  }
   try {
-    const first = kind === 'postgresql' ? 'postgres' : 'mysql'
     await until(
       'the server',
       async () =>
@@ -70,12 +76,12 @@ export async function databaseServer(kind: Kind): Promise<DatabaseServer> {
         ),
       30_000,
     )
-    await sql('CREATE DATABASE shop', first)
+    await anew()
   } catch (cause) {
     await end()
     throw cause
   }
-  return { environment, socket: home, sql, snapshot: dump, client: client('shop'), [Symbol.asyncDispose]: end }
+  return { environment, socket: home, sql, anew, snapshot: dump, client: client('shop'), [Symbol.asyncDispose]: end }
 }
 
 interface Begun {

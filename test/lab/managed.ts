@@ -85,7 +85,7 @@ export async function bootWithFeed(fill: (folder: string) => Promise<void>): Pro
     serve: async (options) => await serveIn(await host.network(), options),
     cli,
     installer,
-    deploy: (...args) => host.run([join(PROJECT, 'deploy/deploy-systemd.sh'), ...args]),
+    deploy: (...args) => host.run([join(PROJECT, 'deploy/deploy-systemd.sh'), ...args], { env: compiledOnce() }),
     async install(update = { probation: '1s' }, tag = 'v1.0.0') {
       const installed = await installer(tag, 'install', '-y', '--no-start')
       if (installed.code !== 0) throw new Error(`install: ${installed.stderr}`)
@@ -138,6 +138,12 @@ export async function askService(
   const said = await host.ok(...curl, '-H', header, ...data, url)
   const end = said.lastIndexOf('\n')
   return { status: Number(said.slice(end + 1)), body: said.slice(0, end) }
+}
+
+/** For a command of this repository's in a host: what is compiled of its sources is kept for the next one, as outside. */
+export function compiledOnce(): Record<string, string> {
+  const cache = process.env['NODE_COMPILE_CACHE']
+  return cache === undefined ? {} : { NODE_COMPILE_CACHE: cache }
 }
 
 /** Starts a release server in the network that the prefix enters. */

@@ -3,6 +3,7 @@
 import { join } from 'node:path'
 import { PROJECT } from '../../deploy/make/place.ts'
 import { packedKit } from '../pack/main.ts'
+import { compiledOnce } from './managed.ts'
 import { type NpmRegistry, type Package, publishPackage, startRegistry } from './npm-registry.ts'
 import { bootHost, type Host, type Ran } from './systemd.ts'
 import { temporary } from './temporary.ts'
@@ -51,7 +52,7 @@ export async function bootNpmHost(): Promise<NpmHost> {
   const host = scope.use(await bootHost())
   const registry = scope.use(await startRegistry(folder, { prefix: await host.network() }))
   const kit = await packedKit()
-  const env = { npm_config_registry: registry.url }
+  const env = { npm_config_registry: registry.url, ...compiledOnce() }
   const commandOf = ([word = '', ...args]: string[]) => [DEPLOY_NPM, word, '--json', '--kit', kit, ...args]
   const kept = scope.move()
   return {
