@@ -56,7 +56,8 @@ const ALL: Case[] = [
   script('hangs-before-ready', 'before ready', /not ready within 4000 ms/, { readyTimeout: '4s' }),
   { ...script('lies-to-verify', 'verify', /says v0\.0\.1, expected v1\.2\.0/), isNamed: true },
   script('lies-to-probe', 'before ready', /expected beacon v1\.2\.0, it says it is beacon v0\.0\.1/),
-  { ...script('exits-at-once', 'before ready', /exited with code 3/), isNamed: true },
+  // by-itself.test.ts has it
+  { ...script('exits-at-once', 'before ready', /exited with code 3/), isNamed: true, long: true },
   { ...script('cannot-open-state', 'before ready', /exited with code 7/), long: true },
   { ...script('dies-after-1s', 'probation', /ended by SIGKILL/), long: true },
   { ...script('exits-in-probation', 'probation', /exited with code 3/), isNamed: true },
@@ -72,7 +73,7 @@ const ALL: Case[] = [
     ...script('other-platform', 'verify', /the interpreter or the loader that it names is not on this host/),
     long: true,
   },
-  script('truncated', 'verify', /expected exit code 0, got 1/),
+  { ...script('truncated', 'verify', /expected exit code 0, got 1/), long: true },
   { ...executable('truncated', /exec format error|ended by SIG|expected exit code 0/), long: true },
   { ...executable('other-platform', /exec format error: it was built for (arm64|x64), expected/), long: true },
   {

@@ -20,7 +20,7 @@ const PROGRAM = fileURLToPath(new URL('crash/operation.ts', import.meta.url))
 
 const test = suite('crash', { timeoutMs: 240_000 })
 /** of so many kills one; which one differs with the operation */
-const EVERY = isLong ? 1 : 9
+const EVERY = isLong ? 1 : 13
 /** changes of the disk in which the folder is copied */
 const COPYING = 8
 let program = ''

@@ -32,34 +32,38 @@ const BADGE = `document.querySelector('baton-badge')`
 const SAYS = `${BADGE}.shadowRoot.querySelector('span').textContent`
 
 for (const app of ['express', 'fastify']) {
-  test(`${app}: the badge is for who is logged in, and takes the page over the switch; the panel asks for no password`, async () => {
-    await using place = await apps.started(`login-${app}`)
-    await using watched = await openPage(browser)
-    const { page } = watched
-    const url = `http://127.0.0.1:${place.port}`
-    const refused = page.waitForResponse('**/admin/update/status')
-    await page.goto(url)
-    is((await refused).status(), 401)
-    await comesTrue(page, `${BADGE}.hidden && !${BADGE}.checkVisibility()`)
-    await page.goto(`${url}/login/somebody`)
-    is(await page.evaluate(`fetch('/admin/update/status').then(({ status }) => status)`), 401)
-    await page.goto(`${url}/login/operator`)
-    await page.goto(url)
-    await comesTrue(page, `!${BADGE}.hidden && ${SAYS} === 'v1.1.0 is available'`)
-    await page.evaluate(`addEventListener('baton-ended', ({ detail }) => (window.ended = detail.outcome))`)
-    await page.getByRole('button', { name: 'Update' }).click()
-    await comesTrue(page, `${SAYS} === 'Updated to v1.1.0'`, 30_000)
-    is(await page.evaluate('window.ended'), 'updated')
-    is(await (await fetch(`${url}/healthz`)).text(), 'v1.1.0')
-    await page.goto(`${url}/web/settings.html`)
-    await page.waitForSelector('#card:not([hidden])')
-    await comesTrue(page, `document.querySelector('#gate').hidden`)
-    await page.click('#rollback')
-    await page.click('#yes')
-    await comesTrue(page, `document.querySelector('#outcomeTitle').textContent === 'Rolled back to v1.0.0'`, 30_000)
-    // the old page goes on where it is
-    equal(watched.wrong, [])
-  })
+  const register = app === 'express' ? test : test.long
+  register(
+    `${app}: the badge is for who is logged in, and takes the page over the switch; the panel asks for no password`,
+    async () => {
+      await using place = await apps.started(`login-${app}`)
+      await using watched = await openPage(browser)
+      const { page } = watched
+      const url = `http://127.0.0.1:${place.port}`
+      const refused = page.waitForResponse('**/admin/update/status')
+      await page.goto(url)
+      is((await refused).status(), 401)
+      await comesTrue(page, `${BADGE}.hidden && !${BADGE}.checkVisibility()`)
+      await page.goto(`${url}/login/somebody`)
+      is(await page.evaluate(`fetch('/admin/update/status').then(({ status }) => status)`), 401)
+      await page.goto(`${url}/login/operator`)
+      await page.goto(url)
+      await comesTrue(page, `!${BADGE}.hidden && ${SAYS} === 'v1.1.0 is available'`)
+      await page.evaluate(`addEventListener('baton-ended', ({ detail }) => (window.ended = detail.outcome))`)
+      await page.getByRole('button', { name: 'Update' }).click()
+      await comesTrue(page, `${SAYS} === 'Updated to v1.1.0'`, 30_000)
+      is(await page.evaluate('window.ended'), 'updated')
+      is(await (await fetch(`${url}/healthz`)).text(), 'v1.1.0')
+      await page.goto(`${url}/web/settings.html`)
+      await page.waitForSelector('#card:not([hidden])')
+      await comesTrue(page, `document.querySelector('#gate').hidden`)
+      await page.click('#rollback')
+      await page.click('#yes')
+      await comesTrue(page, `document.querySelector('#outcomeTitle').textContent === 'Rolled back to v1.0.0'`, 30_000)
+      // the old page goes on where it is
+      equal(watched.wrong, [])
+    },
+  )
 }
 
 test('a badge that comes late says the truth: in the middle of the switch, after a second operation, after a cancel, without a storage', async () => {

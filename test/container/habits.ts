@@ -1,12 +1,13 @@
 // An application with the habits of the field (test/fixtures/field) in a container, plain and behind a holder: an update, a rollback, a
-// broken release, and a kill of each process. It is as good as after a plain restart: on its own port, and heard by its group.
+// broken release, and a kill of each process. It is as good as after a plain restart: on its own port, and heard by its group. In CI
+// habits.test.ts has the same behind held sockets, and systemd-habits.test.ts on a host.
 
 import { join } from 'node:path'
 import { parseProject } from '../../deploy/make/project.ts'
 import { equal, match, ok } from '../assert.ts'
 import { buildTags } from '../fixtures/quiet-build.ts'
 import { labFolder, openLab } from '../lab/docker.ts'
-import { isLong, suite } from '../suite.ts'
+import { suite } from '../suite.ts'
 import { command, heldBefore } from './cutting.ts'
 import { BORROWS, logsOf } from './held-service.ts'
 import { scriptImages } from './images.ts'
@@ -23,9 +24,9 @@ test.before(async () => {
   repository = `${registry.host}/field`
   const dist = join(labFolder(), 'dist')
   const about = { service: 'field', kind: 'script', entry: 'field.js', healthPath: '/health' }
-  const tags = ['v1.0.0', 'v1.1.0', ...(isLong ? ['v1.2.0'] : [])]
+  const tags = ['v1.0.0', 'v1.1.0', 'v1.2.0']
   await buildTags({ project: parseProject(about, join(import.meta.dirname, '../fixtures/field')), out: dist }, tags)
-  await scriptImages(engine, registry, { dist, repository, tags })
+  await scriptImages(engine, registry, { dist, repository, tags, holder: true })
 })
 test.after(close)
 
@@ -42,8 +43,7 @@ const KINDS: Record<string, (tag: string) => Promise<unknown>> = {
 
 for (const [kind, start] of Object.entries(KINDS)) {
   const isHeld = kind !== 'plain'
-  const register = isHeld ? test : test.long
-  register(`${kind}: update, rollback, a broken release, and a kill of each process`, async () => {
+  test(`${kind}: update, rollback, a broken release, and a kill of each process`, async () => {
     await start('v1.0.0')
     await serves('v1.0.0')
     await deployed('v1.1.0', 0)
@@ -51,23 +51,21 @@ for (const [kind, start] of Object.entries(KINDS)) {
     // its own question after a crash must not keep it down
     await kill(NAME)
     await serves('v1.1.0')
-    if (isLong) {
-      await deployed(null, 0)
+    await deployed(null, 0)
+    await serves('v1.0.0')
+    match(await deployed('v1.2.0', 8), 'DATABASE_URL is not set')
+    await serves('v1.0.0')
+    for (const name of isHeld ? [DOOR, NAME] : [NAME]) {
+      await kill(name)
       await serves('v1.0.0')
-      match(await deployed('v1.2.0', 8), 'DATABASE_URL is not set')
-      await serves('v1.0.0')
-      for (const name of isHeld ? [DOOR, NAME] : [NAME]) {
-        await kill(name)
-        await serves('v1.0.0')
-      }
-      const { gate, ended } = await heldBefore(engine, NAME, 'v1.1.0', 4)
-      gate.open()
-      await kill(`${NAME}-baton-switch`)
-      const { code, out } = await ended
-      equal(code, 0, out)
-      await gate.close()
-      await serves('v1.1.0')
     }
+    const { gate, ended } = await heldBefore(engine, NAME, 'v1.1.0', 4)
+    gate.open()
+    await kill(`${NAME}-baton-switch`)
+    const { code, out } = await ended
+    equal(code, 0, out)
+    await gate.close()
+    await serves('v1.1.0')
     await engine.docker('rm', '-f', NAME, ...(await engine.names()).filter((name) => name.startsWith(`${NAME}-`)))
   })
 }

@@ -87,44 +87,46 @@ test('--keep-port moves an ordinary container behind a holder and --no-keep-port
   await engine.docker('rm', '-f', 'moved', 'moved-baton-previous')
 })
 
-test('a volume of an older holder, which ran as nobody, is given to the holder’s own user by the next deployment; the older one goes on', async () => {
-  const place = async (volume: string) =>
-    await engine.docker('volume', 'inspect', '--format', '{{.Mountpoint}}', `${volume}-hold`)
-  const owner = async (volume: string) => (await run(['stat', '-c', '%a %u:%g', await place(volume)])).stdout.trim()
-  const doorAnswers = () => until('an answer', () => answers(address, 8200))
-  const deployed = async (name: string, release: string) => {
-    const { code, out } = await command(engine.socketPath, name, release).ended
-    equal([code, code === 0 ? '' : out], [0, ''])
-  }
-  equal(await owner('held'), '750 65531:65531')
-  await engine.docker('stop', held.door)
-  await run(['chown', '-R', '65534:65531', await place('held')])
-  // without a deployment a new holder cannot begin there, and says why
-  await held.anotherDoor()
-  await until('its word', async () => /belongs to uid 65534: it keeps nothing/.test(await logsOf(engine, held.door)))
-  await held.anotherDoor('--user', '65534:65531')
-  await doorAnswers()
+test.long(
+  'a volume of an older holder, which ran as nobody, is given to the holder’s own user by the next deployment; the older one goes on',
+  async () => {
+    const place = async (volume: string) =>
+      await engine.docker('volume', 'inspect', '--format', '{{.Mountpoint}}', `${volume}-hold`)
+    const owner = async (volume: string) => (await run(['stat', '-c', '%a %u:%g', await place(volume)])).stdout.trim()
+    const doorAnswers = () => until('an answer', () => answers(address, 8200))
+    const deployed = async (name: string, release: string) => {
+      const { code, out } = await command(engine.socketPath, name, release).ended
+      equal([code, code === 0 ? '' : out], [0, ''])
+    }
+    equal(await owner('held'), '750 65531:65531')
+    await engine.docker('stop', held.door)
+    await run(['chown', '-R', '65534:65531', await place('held')])
+    // without a deployment a new holder cannot begin there, and says why
+    await held.anotherDoor()
+    await until('its word', async () => /belongs to uid 65534: it keeps nothing/.test(await logsOf(engine, held.door)))
+    await held.anotherDoor('--user', '65534:65531')
+    await doorAnswers()
 
-  whole(await underLoad(engine, held, 1, () => deployed(held.app, 'v1.1.0')))
-  equal(await owner('held'), '770 65531:65531')
-  await engine.docker('restart', held.door)
-  await doorAnswers()
-  await held.anotherDoor()
-  await doorAnswers()
-  const { Pid } = (await engine.inspect(held.door)).State
-  match(await readFile(`/proc/${Pid}/status`, 'utf8'), /^Uid:\t65531\t65531\t65531\t65531$/m)
+    whole(await underLoad(engine, held, 1, () => deployed(held.app, 'v1.1.0')))
+    equal(await owner('held'), '770 65531:65531')
+    await engine.docker('restart', held.door)
+    await doorAnswers()
+    await held.anotherDoor()
+    await doorAnswers()
+    const { Pid } = (await engine.inspect(held.door)).State
+    match(await readFile(`/proc/${Pid}/status`, 'utf8'), /^Uid:\t65531\t65531\t65531\t65531$/m)
 
-  if (!isLong) return
-  // what an earlier `--no-keep-port` has left
-  await ordinaryService(engine, { name: 'again', port: 8207, repository, address })
-  await engine.docker('volume', 'create', 'again-hold')
-  await writeFile(join(await place('again'), 'socket'), '')
-  await run(['chown', '-R', '65534:65531', await place('again')])
-  await deployed('again', 'hold')
-  equal(await owner('again'), '770 65531:65531')
-  await until('an answer', () => answers(address, 8207))
-  await engine.docker('rm', '-f', 'again', 'again-holder', 'again-baton-previous')
-})
+    // what an earlier `--no-keep-port` has left
+    await ordinaryService(engine, { name: 'again', port: 8207, repository, address })
+    await engine.docker('volume', 'create', 'again-hold')
+    await writeFile(join(await place('again'), 'socket'), '')
+    await run(['chown', '-R', '65534:65531', await place('again')])
+    await deployed('again', 'hold')
+    equal(await owner('again'), '770 65531:65531')
+    await until('an answer', () => answers(address, 8207))
+    await engine.docker('rm', '-f', 'again', 'again-holder', 'again-baton-previous')
+  },
+)
 
 test('the plan of --keep-port warns of an image that does not say that it has the kit', async () => {
   const program = ['--entrypoint', '/bin/busybox', `${registry.host}/beacon:v1.2.3`, 'sleep', '1000']

@@ -6,7 +6,17 @@ import { equal, match, ok } from '../assert.ts'
 import { openLab } from '../lab/docker.ts'
 import { isLong, suite } from '../suite.ts'
 import { command, heldBefore, NOT_TRIED } from './cutting.ts'
-import { cable, heldService, type HeldService, tell, uncable, underLoad, watchDatabase, whole } from './held-service.ts'
+import {
+  cable,
+  heldService,
+  type HeldService,
+  keptRows,
+  tell,
+  uncable,
+  underLoad,
+  watchDatabase,
+  whole,
+} from './held-service.ts'
 import { derivedImage, serviceImages, switching } from './images.ts'
 import { healthy, until } from './probe.ts'
 
@@ -44,6 +54,7 @@ test('stop-first: the new one waits in its first code, its application begins af
   ok(looks > 10, String(looks))
   equal(most, 1, 'containers that had the database open at once')
   equal(await gates(service), [])
+  await keptRows(engine, service.app, seen.ids)
 })
 
 const UNFIT: [string, string, RegExp][] = [

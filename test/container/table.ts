@@ -156,6 +156,7 @@ const ALL: Case[] = [
   { title: 'all ports published', long: true, options: ['-P'], differs: CARRIED },
   {
     title: 'a port published that only the old image exposes',
+    long: true,
     options: ['-p', '127.0.0.1:18013:7070'],
     differs: CARRIED,
   },
@@ -253,7 +254,7 @@ const ALL: Case[] = [
     command: ['-p', '18021', '-h', '/'],
     differs: CARRIED,
   },
-  { title: 'no network', options: ['--network', 'none'], differs: CARRIED },
+  { title: 'no network', long: true, options: ['--network', 'none'], differs: CARRIED },
   {
     title: "another container's network",
     long: true,

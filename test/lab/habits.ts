@@ -139,6 +139,7 @@ ${ANSWER}.listen(free ? port : port + 1)`,
   },
   {
     name: 'walks upwards from its port to the first free one (portfinder)',
+    isLong: true,
     text: () => `import { createServer as createPlain } from 'node:net'
 ${HTTP}const probe = createPlain(() => {})
 const isFree = (port) => new Promise((resolve) => {
@@ -165,6 +166,7 @@ ${ANSWER}.listen(Number(execFileSync(process.execPath, ['-e', script])))`,
   },
   {
     name: 'joins a group as mDNS does, and has two sockets on one port',
+    isLong: true,
     text: (extra) => `import { createSocket } from 'node:dgram'
 ${groupAt(extra)}for (let i = 0; i < 2; i++) answer(createSocket({ type: 'udp4', reusePort: true })).bind(${extra}, '127.0.0.1')
 ${SERVE}`,
@@ -189,6 +191,7 @@ createServer((request, response) => {
   },
   {
     name: 'is healthy after its first job only',
+    isLong: true,
     text: () => `import { writeFile } from 'node:fs/promises'
 ${HTTP}let jobs = 0
 setInterval(async () => { await writeFile('job', 'TAG'); jobs++ }, 500)
@@ -205,6 +208,7 @@ createServer((request, response) => {
   },
   {
     name: 'is ready when its `listen` has called back',
+    isLong: true,
     text: () => `${HTTP}let isReady = false
 createServer((request, response) => {
   if (request.url === '/healthz') response.statusCode = isReady ? 200 : 503
@@ -253,6 +257,7 @@ ${HTTP}if (process.argv[2] === 'writer') {
   },
   {
     name: 'unlinks its socket before it listens',
+    isLong: true,
     text: () => `import { existsSync, unlinkSync } from 'node:fs'
 ${HTTP}if (existsSync('shop.sock')) unlinkSync('shop.sock')
 ${ANSWER}.listen('shop.sock')
@@ -272,6 +277,7 @@ ${HTTP}if (cluster.isPrimary) {
   },
   {
     name: 'makes a pool of as many workers as there are processors',
+    isLong: true,
     text: () => `import { cpus } from 'node:os'
 import { Worker, isMainThread, parentPort } from 'node:worker_threads'
 ${HTTP}if (isMainThread) {
@@ -291,6 +297,7 @@ ${HTTP}if (isMainThread) {
   },
   {
     name: 'migrates its database before it listens',
+    isLong: true,
     kinds: ALONE,
     text: () => `import { DatabaseSync } from 'node:sqlite'
 ${HTTP}const db = new DatabaseSync('shop.db')
@@ -327,6 +334,7 @@ ${ANSWER}${LISTEN}`,
   },
   {
     name: 'has a lock file that goes stale, and tries again while another has it (proper-lockfile)',
+    isLong: true,
     kinds: ALONE,
     text: () => `import { mkdirSync, rmdirSync, statSync, utimesSync } from 'node:fs'
 ${HTTP}const [stale, lock] = [2000, 'shop.lock']
@@ -355,6 +363,7 @@ process.on('SIGTERM', () => server.close(() => process.exit(0)))`,
   },
   {
     name: 'has a server of a protocol of its own, with clients that stay',
+    isLong: true,
     update: { drainTimeout: '100s' }, // longer than the test waits for an operation
     text: (extra) => `import { createServer as createPlain } from 'node:net'
 createPlain((socket) => void socket.on('error', () => {}).write(String(process.pid))).listen(${extra}, '127.0.0.1')
@@ -379,6 +388,7 @@ createServer(pair, (request, response) => response.end('TAG ' + process.pid))${L
   },
   {
     name: 'pings its WebSockets, and ends those that do not answer',
+    isLong: true,
     text: () => `import { WebSocketServer } from 'ws'
 ${HTTP}const server = ${ANSWER}
 const sockets = new WebSocketServer({ server })
@@ -427,6 +437,7 @@ server${LISTEN}`,
   },
   {
     name: 'listens late, after other work',
+    isLong: true,
     update: { readyTimeout: '8s' },
     text: () =>
       `await new Promise((resolve) => setTimeout(resolve, 3000))\n${SERVE}`.replace(
@@ -448,6 +459,7 @@ ${HTTP}createServer((request, response) => {
   },
   {
     name: 'finds its files by the folder that it starts in (express.static)',
+    isLong: true,
     config: { cwd: 'app' },
     files: { 'public/greeting': 'hello' },
     text: () => `import { readFileSync } from 'node:fs'
@@ -460,6 +472,7 @@ ${HTTP}createServer((request, response) => {
   },
   {
     name: 'does a job every 100 ms, which no two processes may do',
+    isLong: true,
     kinds: ALONE,
     text: () => `import { appendFileSync } from 'node:fs'
 setInterval(() => appendFileSync('jobs', process.pid + '\\n'), 100)
@@ -492,6 +505,7 @@ server${LISTEN}`,
   },
   {
     name: 'asks by an HTTP server whether its port is free, and closes it as soon as that listens',
+    isLong: true,
     text: () => `${HTTP}${ASK_BY_HTTP}${ANSWER}${LISTEN}`,
   },
   {
