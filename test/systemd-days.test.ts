@@ -158,7 +158,7 @@ const went = (from: string, to: string) => `automatic  ${from} to ${to}: updated
 const after = (tag: string) =>
   `automatic  ${POLICY}; ${tag} is installed automatically: the last attempt failed; next TIME`
 const turn = (tag: string) =>
-  `automatic  ${POLICY}; ${tag} is installed automatically: the publisher lets ${tag} go in steps, and this host's turn has not come; next TIME`
+  `automatic  ${POLICY}; ${tag} is installed automatically: the publisher rolls ${tag} out in steps, and this host's turn has not come; next TIME`
 
 /** What the first two nights have left in the status. */
 function nightsOf(host: RoomHost): string[] {

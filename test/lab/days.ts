@@ -169,7 +169,8 @@ async function lookAt(host: Host, now: number): Promise<void> {
       const [status, memory] = await Promise.all([statusOf(host), memoryOf(host)])
       last = [status.state, status.schedule?.now.says, memory.asked, memory.letters]
       const { state, schedule } = status
-      const isDue = schedule === undefined || / goes now$|it asks the feed|is in flight/.test(schedule.now.says)
+      const isDue =
+        schedule === undefined || / is being installed$|it asks the feed|is in flight/.test(schedule.now.says)
       return state === 'idle' && (memory.asked.at ?? 0) >= now && !isDue && memory.letters.length === 0
     },
     180_000,

@@ -6,7 +6,7 @@ import * as assert from '../assert.ts'
 import { suite } from '../suite.ts'
 import { type Browser, comesTrue, launch, NO_BROWSER, openPage, signIn } from './browser.ts'
 import { assertQuiet, finish, served, shown, startUpdate, textOf } from './scripted.ts'
-import { MARKDOWN, schedule, STATES } from './states.ts'
+import { LONG_REASON, MARKDOWN, schedule, STATES } from './states.ts'
 import { irreversibleFault } from '../../agent/words/rehearsal.ts'
 import { formatLeft } from '../../agent/words/state.ts'
 import { instance, NO_WAY_BACK, operation, rehearsed, report, secondsAgo, TOKEN } from './stub.ts'
@@ -202,6 +202,39 @@ test('a history of fifty: four of them, then all; the reasons are there', async 
   assertQuiet(watched)
 })
 
+test('a long reason in the history is two lines until somebody wants the whole, which then stays open, in both languages', async () => {
+  for (const [locale, head] of [
+    ['en', 'The new version did not take over: v1.1.0 did not serve within 60 s: it exited with code 1, after it'],
+    ['zh-CN', '新版本未能接管'],
+  ] as const) {
+    await using stub = await served()
+    const past = { startedAt: secondsAgo(60), finishedAt: secondsAgo(20), stage: 'restart' } as const
+    const error = { code: 'restart_failed', message: LONG_REASON } as const
+    const short = { code: 'download_failed', message: 'expected 200, got 503' } as const
+    const failed = (one: typeof error | typeof short) => operation('update', { outcome: 'failed', error: one, ...past })
+    const history = [failed(error), failed(short)]
+    stub.world.status.history = history
+    await using watched = await openPage(browser, { locale })
+    const { page } = watched
+    await signIn(page, stub.url, TOKEN)
+    assert.is(await page.locator('#history details').count(), 1, 'one that is short is not folded')
+    await shown(page, '#history summary', head)
+    assert.is(await page.isVisible('#history details p'), false)
+    assert.match(await textOf(page, '#history li:first-child > p'), locale === 'en' ? /^took 40 s/ : /^用时/)
+    await page.click('#history summary')
+    const rest = (locale === 'en' ? ` ${LONG_REASON.slice(LONG_REASON.indexOf('wrote:'))}` : LONG_REASON).replaceAll(
+      '`',
+      '',
+    )
+    await shown(page, '#history details p', rest)
+    stub.world.status.history = [...history, failed(short)]
+    await comesTrue(page, `document.querySelectorAll('#history li').length === 3`)
+    assert.is(await page.isVisible('#history details p'), true)
+    assert.is(await page.evaluate('document.activeElement.textContent'), head)
+    assertQuiet(watched)
+  }
+})
+
 test('data that gave way: the outcome and the history say how many rows written since lie where, also after a revert', async () => {
   const aside = '/srv/shop/update/aside/shop.db.v1.1.0.x'
   const stateMoved = { restored: '/srv/shop/shop.db', aside, rows: 60 }
@@ -342,7 +375,7 @@ test('the question says what is particular: an older release, the snapshot, the 
   const snapshot = 'A snapshot of beacon.db is made first and kept.'
   const unsigned = (await points()).at(-1) ?? ''
   assert.match(unsigned, /signed/)
-  assert.equal(await points(), ['Schema of the state: 4 before, 5 after.', snapshot, unsigned])
+  assert.equal(await points(), ['Database schema: 4 before, 5 after.', snapshot, unsigned])
   await page.click('#no')
   await page.click('#other summary')
   await page.fill('#tag', 'v0.9.0')
@@ -639,7 +672,7 @@ test('a version that is skipped is not offered, and is again once somebody wants
   const { page } = watched
   await STATES.find(({ name }) => name === 'skipped')?.reach(page, stub)
   assert.equal(stub.world.policy, { mode: 'minor', skip: 'v1.1.0' })
-  await shown(page, '#offerNote', 'You skip v1.1.0.')
+  await shown(page, '#offerNote', 'v1.1.0 is skipped.')
   await page.click('#skip')
   await page.waitForSelector('#update:not([hidden])')
   assert.equal(stub.world.policy, { mode: 'minor' })

@@ -21,6 +21,9 @@ const FAILED = {
   why: 'v1.2.0 failed in probation: it exited with code 1',
   at: secondsAgo(7200),
 }
+/** what a release that dies at its start is answered with */
+export const LONG_REASON =
+  'v1.1.0 did not serve within 60 s: it exited with code 1, after it wrote: Error: `STRIPE_KEY` is not set · at configure (/opt/beacon/app/configuration.js:41:9) · at main (/opt/beacon/app/server.js:12:3) · Node.js v26.10.0'
 const HISTORY = (['reverted', 'cancelled', 'failed', 'rolled_back', 'updated'] as const).map((outcome, at) =>
   operation('update', {
     kind: outcome === 'rolled_back' ? 'rollback' : 'update',
@@ -33,7 +36,9 @@ const HISTORY = (['reverted', 'cancelled', 'failed', 'rolled_back', 'updated'] a
             code: 'download_failed',
             message: 'asking https://releases.example.org/v1.1.0/beacon-linux-x64.zst: expected 200, got 503',
           }
-        : null,
+        : outcome === 'reverted'
+          ? { code: 'restart_failed', message: LONG_REASON }
+          : null,
     handover: outcome === 'updated' ? { moved: 128, carried: 12, takenBack: 0, ended: 0, cut: 0, switchMs: 214 } : null,
   }),
 )
@@ -234,7 +239,7 @@ export const STATES: readonly State[] = [
   {
     name: 'automatic-step',
     async reach(page, stub) {
-      const says = "the publisher lets v1.1.0 go in steps, and this host's turn has not come"
+      const says = "the publisher rolls v1.1.0 out in steps, and this host's turn has not come"
       await enter(page, stub, { schedule: schedule({ now: goes({ code: 'staged', says, tag: 'v1.1.0' }) }) })
     },
   },

@@ -91,7 +91,7 @@ export async function serveStub({
     cancel: async () => {
       const { operation: running } = world.status
       if (running === null || ['swap', 'restart'].includes(running.stage)) {
-        throw new BatonError('too_late', 'nothing is in flight')
+        throw new BatonError('too_late', 'no operation is running')
       }
       return running
     },

@@ -139,7 +139,7 @@ test('two tabs: the second one shows what the first has started; starting again 
   await click(first.page, '#update')
   await first.page.waitForSelector('#busy:not([hidden])')
   await second.page.click('#yes')
-  await shown(second.page, '#notice', 'Somebody else has started an operation. This is it.')
+  await shown(second.page, '#notice', 'Somebody else has started the operation shown here.')
   await shown(second.page, '#busyTitle', 'Updating v1.0.0 to v1.1.0')
   service.feed.throttle(undefined)
   await Promise.all([first, second].map(({ page }) => settled(page, service, 'Updated to v1.1.0')))

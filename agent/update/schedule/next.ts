@@ -124,7 +124,7 @@ function keptBy({ minAgeMs }: Pick<Policy, 'minAgeMs'>, id: string, offered: Dat
       at: turn ?? Infinity,
       why: {
         code: 'staged',
-        says: `the publisher lets ${tag} go in steps, and this host's turn has not come`,
+        says: `the publisher rolls ${tag} out in steps, and this host's turn has not come`,
         tag,
       },
     },
@@ -163,7 +163,7 @@ function goes(policy: Policy, facts: ScheduleFacts, offer: Offered, since: Momen
     if (at === null) continue
     const open = Math.max(now, at)
     if (open > latestIn(opening, facts)) continue
-    if (at <= now) return { do: 'update', at: now, code: 'goes_now', says: `${tag} goes now`, tag }
+    if (at <= now) return { do: 'update', at: now, code: 'goes_now', says: `${tag} is being installed`, tag }
     const late: Wait[] = again === undefined ? [] : [{ code: 'again', says: again, tag, why: again }]
     const because = since.at > now ? [since.why, ...late] : late
     const says = [`${tag} is installed automatically`, because.map((one) => one.says).join('; ')]

@@ -24,6 +24,8 @@ import {
 const ICONS = { updated: 'done', rolled_back: 'done', up_to_date: 'same', cancelled: 'same', reverted: 'back' }
 const KINDS = { updated: '', rolled_back: '', up_to_date: 'plain', cancelled: 'plain' }
 const HISTORY_SHORT = 4
+/** letters of a reason: one that is not shorter is folded after so many */
+const [LONG, SHORT] = [160, 100]
 const OUTCOME_SHOWN_MS = 60 * 60 * 1000
 
 export function renderOutcome(status, busy) {
@@ -126,11 +128,13 @@ export function renderHistory({ history, copies = [] }) {
   put(ui.more, t('history.more', { count: history.length }))
   show(ui.copies, kept.length > 0)
   put(ui.copies, kept.length > 0 ? t('copies', { list: kept.join(' · ') }) : '')
+  const held = document.activeElement?.closest('#history li')?.id
   ui.history.replaceChildren(...history.slice(0, state.allHistory ? Infinity : HISTORY_SHORT).map(historyItem))
+  if (held) document.getElementById(held)?.querySelector('summary')?.focus()
 }
 
 function historyItem(operation) {
-  const { kind, from, to, outcome, startedAt, finishedAt } = operation
+  const { id, kind, from, to, outcome, startedAt, finishedAt } = operation
   const time = make('time', '', ago(startedAt))
   time.dateTime = startedAt
   time.title = moment(startedAt)
@@ -142,8 +146,9 @@ function historyItem(operation) {
   const label = `history.${endings[outcome] ?? outcome}`
   const versions = to === null || to === from ? from : `${from} → ${to}`
   const what = make('span', '', make('b', '', t(label)), ' ', make('span', 'tags', versions))
+  const [why, rest] = parted(reasonOf(operation, outcome))
   const more = [
-    reasonOf(operation, outcome),
+    rest === '' ? why : '',
     withoutStop(leftOf(operation)),
     withoutStop(cutOf(operation)),
     withoutStop(triedOf(operation)),
@@ -153,5 +158,25 @@ function historyItem(operation) {
   ]
   const reason = make('p', 'reason')
   putCode(reason, joined(more, ' · '))
-  return make('li', KINDS[outcome] ?? 'bad', icon(ICONS[outcome] ?? 'fail', 'icon'), what, time, reason)
+  const whole = rest === '' ? [] : [folded(id, why, rest)]
+  const item = make('li', KINDS[outcome] ?? 'bad', icon(ICONS[outcome] ?? 'fail', 'icon'), what, time, ...whole, reason)
+  item.id = `past-${id}`
+  return item
+}
+
+/** A long reason in two parts: the page's own sentence, or what has room in two lines, up to a word's end; and the rest of it. */
+function parted(text) {
+  const own = text.indexOf('\n')
+  if (text.length < LONG) return [text, '']
+  let at = own > 0 ? own : text.lastIndexOf(' ', SHORT)
+  while (text.slice(0, at).split('`').length % 2 === 0) at = text.lastIndexOf(' ', at - 1)
+  return at > 0 ? [text.slice(0, at), text.slice(at)] : [text, '']
+}
+
+/** It stays open, and keeps the focus, when the list is drawn again. */
+function folded(id, why, rest) {
+  const details = make('details', 'reason', putCode(make('summary', ''), why), putCode(make('p', ''), rest))
+  details.open = state.opened.has(id)
+  details.addEventListener('toggle', () => void state.opened[details.open ? 'add' : 'delete'](id))
+  return details
 }

@@ -20,7 +20,7 @@ const UNCONFIRMED_MS = 20000
  *   tagTyped: string | null, tagProblem: string, refused: string | null,
  *   follow: Follow | null, phase: Judged | null, since: Record<string, number>,
  *   samples: { at: number, bytes: number }[], speed: Speed | null,
- *   foreign: boolean, failures: number, failingMs: number, allHistory: boolean, wasBusy: boolean, assetsOf: string | null,
+ *   foreign: boolean, failures: number, failingMs: number, allHistory: boolean, opened: Set<string>, wasBusy: boolean, assetsOf: string | null,
  * }}
  */
 export const state = {
@@ -48,6 +48,7 @@ export const state = {
   failures: 0,
   failingMs: 0,
   allHistory: false,
+  opened: new Set(), // ids of the operations whose whole reason is shown
   wasBusy: false,
   assetsOf: null, // id of the instance that is known to serve this very page
 }
