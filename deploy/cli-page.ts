@@ -13,7 +13,7 @@ import { COMMAND as IMAGE } from './image.ts'
 import { type CommandLine, type Flags, OUTPUT_FLAGS, SCRIPT_FLAGS, shownOf, WAITING_FLAGS, YES } from './lib/flags.ts'
 import { GROUNDS, HOST_WORDS, OWN_WORDS, SCRIPT_WORDS } from './make/author-words.ts'
 import { RELEASES_FOLDER } from './make/project.ts'
-import { TRUST_WORDS } from './trust/main.ts'
+import { trustWords } from './trust/main.ts'
 
 interface ListedProgram {
   name: string
@@ -72,7 +72,7 @@ export const PROGRAMS: readonly ListedProgram[] = [
       named('fleet', FLEET, GROUNDS.fleet.description),
     ],
   },
-  { name: 'baton trust', about: 'From a clone: `npm run trust --`.', commands: TRUST_WORDS },
+  { name: 'baton trust', about: 'From a clone: `npm run trust --`.', commands: trustWords(RELEASES_FOLDER) },
   {
     name: 'npm run',
     about: null,

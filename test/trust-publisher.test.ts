@@ -76,6 +76,22 @@ function words(line: string): string[] {
 const rootOf = (it: Maintainer, version = 1): Promise<string> =>
   readFile(join(it.dist, 'verified', `${version}.root.json`), 'utf8')
 
+test('the folder that the help names is the one that is taken: `releases` for the program of an application, `dist` in a clone', async () => {
+  await using it = await maintainer(['v1.0.0'])
+  const cwd = join(it.dist, '..')
+  const said = async (...typed: string[]) => {
+    let text = ''
+    const write = (more: string): void => void (text += more)
+    const io = { environment: {}, cwd, write, complain: write, work: 2 ** 10 }
+    await runTrust(typed, io, { name: 'baton trust', folder: 'releases' })
+    return text
+  }
+  assert.match(await said('show', '--help'), /--dir=<dir> .*\(Default: releases\)/)
+  assert.match(await said('show'), join(cwd, 'releases'))
+  assert.match(await it.run('show --help'), /--dir=<dir> .*\(Default: dist\)/)
+  assert.match(await it.run('show'), join(cwd, 'dist'))
+})
+
 test('init, sign, verify: from no keys to a host that finds the latest', async () => {
   await using it = await maintainer(['v1.0.0', 'v1.1.0'])
   const made = await it.run(`init --service beacon --dir ${it.dist}`)

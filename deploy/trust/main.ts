@@ -62,7 +62,7 @@ const SIGNING = {
     type: 'string',
     valueHint: 'file',
     advanced: true,
-    description: 'else $BATON_TRUST_PASSPHRASE, else it asks',
+    description: 'of the passphrase; else $BATON_TRUST_PASSPHRASE, else it asks',
   },
   offline: {
     ...DURATION,
@@ -75,7 +75,7 @@ const SIGNING = {
 const DAYS_MAX = 3650
 const expiry = (role: Role): string => `${role}-expiry`
 
-export const TRUST_WORDS: readonly TrustWord[] = [
+const WORDS: readonly TrustWord[] = [
   {
     name: 'init',
     description: 'make keys, and the root that executables are built with',
@@ -160,7 +160,7 @@ export const TRUST_WORDS: readonly TrustWord[] = [
   },
   {
     name: 'rollout',
-    description: 'let hosts go to a release by themselves in steps',
+    description: 'have hosts update to a release automatically, in steps',
     args: {
       tag: { type: 'positional', description: 'the release' },
       ...SIGNING,
@@ -218,13 +218,22 @@ export const TRUST_WORDS: readonly TrustWord[] = [
   },
 ]
 
-/** Runs one word and returns its exit code; never throws. */
-export async function runTrust(argv: readonly string[], io: Io = PROCESS, name = 'trust'): Promise<number> {
+/** The commands, where releases are in `folder` unless `--dir` says another. */
+export function trustWords(folder: string): readonly TrustWord[] {
+  return WORDS.map((word) => ({ ...word, args: { ...word.args, dir: { ...FEED.dir, default: folder } } }))
+}
+
+/** Runs one word and returns its exit code; never throws. `name` is the program's, and `folder` where its releases are. */
+export async function runTrust(
+  argv: readonly string[],
+  io: Io = PROCESS,
+  { name, folder }: { name: string; folder: string } = { name: 'trust', folder: FEED.dir.default },
+): Promise<number> {
   const [first = ''] = argv
   const json = argv.includes('--json')
   const description = 'signs releases, so that nobody who takes over the feed can run anything on a host'
   try {
-    const found = await commandOf(argv, { name, description, commands: TRUST_WORDS })
+    const found = await commandOf(argv, { name, description, commands: trustWords(folder) })
     if ('text' in found) {
       if (found.exit === EXIT.done) io.write(found.text)
       else io.complain(found.text)
