@@ -12,7 +12,14 @@ import { filesOf } from '../deploy/make/files.ts'
 import { provideHeaders, provideNode } from '../deploy/make/node.ts'
 import { PROJECT } from '../deploy/make/place.ts'
 import { parseProject, type Project } from '../deploy/make/project.ts'
-import { rebuildAddons, rebuildCommand, rebuildEnvironment, type RebuildReport } from '../deploy/make/rebuild.ts'
+import {
+  formatRebuild,
+  headersFault,
+  rebuildAddons,
+  rebuildCommand,
+  rebuildEnvironment,
+  type RebuildReport,
+} from '../deploy/make/rebuild.ts'
 import { createProgress } from '../deploy/lib/progress.ts'
 import { findProgram, run } from '../deploy/lib/shell.ts'
 import { equal, is, match, ok, rejects, throws } from './assert.ts'
@@ -208,6 +215,36 @@ rest('a command finds Node 26 first on PATH, with its headers, and nothing that 
   const { stdout } = await run([await provideNode(), '-p', 'process.versions.modules'])
   match(text, `#define NODE_MODULE_VERSION ${stdout.trim()}\n`)
 })
+
+rest(
+  'headers of Node that are missing are named if something is left: where they were expected, and how they get there',
+  () => {
+    const node = { path: '/kit/node 26/bin/node', version: '26.10.0', modules: 147 }
+    is(headersFault(node, '/kit/node 26'), null)
+    const headers = headersFault(node, null)
+    const one = {
+      name: 'a',
+      version: '1.0.0',
+      message: 'a 1.0.0 is built for ABI 115',
+      failure: 'no node.h',
+      hint: null,
+    }
+    const report: RebuildReport = {
+      node,
+      commands: ['npm rebuild a'],
+      headers,
+      packages: [{ ...one, verdict: 'fails' }],
+    }
+    equal(formatRebuild(report, false), [
+      'expected the headers of Node 26.10.0 in /kit/node 26/bin/include/node, to compile with, found none: npm fetches them from nodejs.org',
+      "      if it cannot, put them there: `curl -fsSL https://nodejs.org/dist/v26.10.0/node-v26.10.0-headers.tar.gz | tar -xz --strip-components=1 -C '/kit/node 26/bin'`",
+      'a 1.0.0 is built for ABI 115',
+      '      building it failed: no node.h',
+    ])
+    const packages: RebuildReport['packages'] = [{ ...one, message: 'a works', verdict: 'works', failure: null }]
+    equal(formatRebuild({ ...report, packages }, false), ['a works'])
+  },
+)
 
 if (skip === null) {
   rest(

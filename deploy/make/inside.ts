@@ -15,7 +15,7 @@ import { type Detected, detect } from './detect.ts'
 import { filesOf } from './files.ts'
 import { provideHeaders, provideNode } from './node.ts'
 import { readProject } from './project.ts'
-import { rebuildEnvironment } from './rebuild.ts'
+import { headersFault, rebuildEnvironment } from './rebuild.ts'
 import { assetName } from './release-folder.ts'
 import { startFromSource } from './source-start.ts'
 import { tryOut } from './trial-start.ts'
@@ -67,9 +67,10 @@ interface Rebuilt {
 
 async function rebuild({ work, scripts, npm }: Inside): Promise<Rebuilt> {
   const node = await provideNode()
+  const headers = scripts.length > 0 ? await provideHeaders() : null
   const failures: string[] = []
   if (scripts.length > 0) {
-    const env = { ...rebuildEnvironment(node, await provideHeaders()), npm_config_cache: '/tmp/npm' }
+    const env = { ...rebuildEnvironment(node, headers), npm_config_cache: '/tmp/npm' }
     const command = [
       node,
       npm,
@@ -93,6 +94,8 @@ async function rebuild({ work, scripts, npm }: Inside): Promise<Rebuilt> {
   }
   const report = await examineAddons(await filesOf(await readProject(work)))
   const bad = report.packages.filter(({ verdict }) => verdict !== 'works')
+  const fault = failures.length === 0 ? null : headersFault(report.node, headers)
+  if (fault !== null) failures.push(`${fault.message}; ${fault.hint}`)
   return {
     failures: [...failures, ...bad.map((one) => formatAddons(one, report.node))],
     unbuilt: bad.filter(({ canBuild }) => canBuild).map(({ name }) => name),

@@ -2,7 +2,7 @@
 // Must hold: only packages whose addons do not work are built. Root runs no scripts of a folder that another user can change.
 
 import { realpath } from 'node:fs/promises'
-import { delimiter, dirname, sep } from 'node:path'
+import { delimiter, dirname, join, sep } from 'node:path'
 import { BatonError } from '../../agent/words.ts'
 import type { ProgressReport } from '../lib/progress.ts'
 import { findProgram, formatCommand, run } from '../lib/shell.ts'
@@ -35,8 +35,16 @@ export interface RebuildReport {
   node: { version: string; modules: number }
   /** the command that was run, or would be, as a person would type it; empty: nothing is to be built */
   commands: string[]
+  /** what is said of headers that are not there; null: they are, or nothing is to be built */
+  headers: HeadersFault | null
   /** every package with native addons, as it is now */
   packages: RebuiltPackage[]
+}
+
+/** Two lines for a person. */
+export interface HeadersFault {
+  message: string
+  hint: string
 }
 
 const REBUILD_MS = 30 * 60_000
@@ -54,12 +62,14 @@ export async function rebuildAddons(options: RebuildOptions): Promise<RebuildRep
   const ours = await realpath(project.folder)
   const wrong = before.packages.filter(({ verdict }) => verdict !== 'works' && verdict !== 'not-loaded')
   const steps = uniqueByName(wrong.filter((one) => one.canBuild && isInstalled(one)))
-  const environment = rebuildEnvironment(before.node.path, steps.length === 0 ? null : await provideHeaders())
+  const found = steps.length === 0 ? null : await provideHeaders()
+  const headers = steps.length === 0 ? null : headersFault(before.node, found)
+  const environment = rebuildEnvironment(before.node.path, found)
   const command = rebuildCommand(options.packageManager, steps)
   const typed = steps.length === 0 ? [] : [typedCommand(command, environment)]
   const reportOf = (packages: RebuiltPackage[]): RebuildReport => {
     const { version, modules } = before.node
-    return { node: { version, modules }, commands: typed, packages }
+    return { node: { version, modules }, commands: typed, headers, packages }
   }
   const asTheyAre = before.packages.map((one) => rebuilt(one, before, null, ownHint(one, typed)))
   if (dryRun || steps.length === 0) return reportOf(asTheyAre)
@@ -79,6 +89,7 @@ export async function rebuildAddons(options: RebuildOptions): Promise<RebuildRep
     await assertTrusted(ours, 'an application', 'run this as the user that the application belongs to')
 
   const names = steps.map(nameOf)
+  if (headers !== null) progress.note(headers.message)
   progress.stage('rebuild', names.join(', '))
   const failure = await failureOf(command, project.folder, environment)
   progress.end(failure === null ? 'done' : 'failed', names.join(', '))
@@ -100,10 +111,12 @@ export function isLeft({ packages }: RebuildReport): boolean {
 }
 
 /** The report, line by line, for a person. */
-export function formatRebuild({ commands, packages }: RebuildReport, dryRun: boolean): string[] {
+export function formatRebuild(report: RebuildReport, dryRun: boolean): string[] {
+  const { commands, headers, packages } = report
   if (packages.length === 0) return ['nothing to do: no native addons go into the release']
   return [
     ...(dryRun ? commands.map((command) => `would run ${command}`) : []),
+    ...(headers !== null && isLeft(report) ? [headers.message, `      ${headers.hint}`] : []),
     ...packages.flatMap(({ message, failure, hint }) => [
       message,
       ...(failure === null ? [] : [`      building it failed: ${failure}`]),
@@ -136,6 +149,20 @@ export function rebuildEnvironment(
     ...Object.fromEntries(foreign.map((name) => [name, undefined])),
     ...(headers === null ? {} : { npm_config_nodedir: headers }),
     PATH: [dirname(node), outer['PATH'] ?? ''].filter((one) => one !== '').join(delimiter),
+  }
+}
+
+/** What is said of this Node if its headers were not found; null: they were. Pure. */
+export function headersFault(
+  { path, version }: Pick<AddonReport['node'], 'path' | 'version'>,
+  headers: string | null,
+): HeadersFault | null {
+  if (headers !== null) return null
+  const folder = dirname(path)
+  const archive = `https://nodejs.org/dist/v${version}/node-v${version}-headers.tar.gz`
+  return {
+    message: `expected the headers of Node ${version} in ${join(folder, 'include/node')}, to compile with, found none: npm fetches them from nodejs.org`,
+    hint: `if it cannot, put them there: \`curl -fsSL ${archive} | tar -xz --strip-components=1 -C ${formatCommand([folder])}\``,
   }
 }
 
