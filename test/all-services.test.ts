@@ -1,6 +1,6 @@
 // Every service of a host, or of a user: found by receipts alone, each asked by its own program, moved one after the other.
 
-import { chmod, mkdir, readFile, symlink, writeFile } from 'node:fs/promises'
+import { chmod, mkdir, readFile, rm, symlink, writeFile } from 'node:fs/promises'
 import { userInfo } from 'node:os'
 import { join } from 'node:path'
 import type { Receipt } from '../agent/disk/receipt.ts'
@@ -180,6 +180,14 @@ test('a program that hangs is ended; one that is killed counts as failed, and on
   )
 })
 
+test('one that has not answered yet is starting as long as its supervisor says so, and crashing if it has ended in that', () => {
+  const said = { event: 'result', exit: 9, ...WELL, instance: null, running: null }
+  const health = (supervisor: object) => rowFrom('shop', { ...said, supervisor }).health
+  is(health({ word: 'activating', crashes: null }), 'starting')
+  is(health({ word: 'activating', crashes: { isLooping: true } }), 'crashing')
+  is(health({ word: 'active', crashes: null }), 'down')
+})
+
 test('fuzz: whatever a program says, it is a row of plain texts, each on one line', async () => {
   const words = fc.constantFrom(...Object.keys(WELL), 'latest', 'event', 'exit')
   await fuzz(fc.dictionary(words, fc.jsonValue()), (said) => {
@@ -197,11 +205,19 @@ test('fuzz: whatever a program says, it is a row of plain texts, each on one lin
 test('a real install, by its own command: status, then the upgrade; its health is what it answers', async () => {
   const text = `import '${join(PROJECT, 'agent/adapters/auto.ts')}'
     import { createServer } from 'node:http'
-    createServer((request, response) => response.end('ok')).listen(Number(process.env.PORT), process.env.HOST)`
+    import { existsSync } from 'node:fs'
+    const isIll = () => existsSync('ill')
+    createServer((request, response) => response.writeHead(isIll() ? 503 : 200).end('ok'))
+      .listen(Number(process.env.PORT), process.env.HOST)`
   await using it = await adopted(text)
   const rowNow = async () => rowsIn((await it.word('status', '--all', '--json')).stdout)[0]
   const before = await rowNow()
   equal([before?.service, before?.version, before?.health, before?.last], ['shop', 'v1.0.0', 'well', null])
+  not.match((await it.word('status')).stdout, /^health/m)
+  await writeFile(join(it.stateDirectory, 'ill'), '')
+  match((await it.word('status')).stdout, /^health {5}\/healthz answers 503, expected 2xx$/m)
+  is((await rowNow())?.health, 'unwell (503)')
+  await rm(join(it.stateDirectory, 'ill'))
   const checked = rowsIn((await it.word('check', '--all', '--json')).stdout)
   is(checked[0]?.latest, 'v1.1.0')
   const done = await it.word('upgrade', '--all')

@@ -11,6 +11,7 @@ import type { ContainerInspection } from './inspection.ts'
 import type { Job, JobOrigin } from './job.ts'
 import { ensureRunning } from './moves.ts'
 import { owesStill } from './own-data.ts'
+import type { Health } from './report.ts'
 import { refuseStopped, type Limits, type Tools } from './request.ts'
 
 const POLL_MS = 100
@@ -176,6 +177,13 @@ export async function check(
       else return { well: false, said: reasonOf(error) } // the container has just ended, or the check does not end
     }
   }
+}
+
+/** What is known of its health at this moment. */
+export async function healthNow(container: ContainerInspection | null, engine: Engine): Promise<Health> {
+  const { well } = await check(container, null, engine)
+  if (well) return container !== null && checkCommand(container) === null ? 'unchecked' : 'healthy'
+  return container?.State.Running === true && container.State.Health?.Status === 'starting' ? 'starting' : 'unhealthy'
 }
 
 function checkCommand({ Config }: ContainerInspection): string[] | null {

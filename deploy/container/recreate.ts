@@ -5,7 +5,7 @@
 import { doneAs } from '../../agent/install.ts'
 import { BatonError, reasonOf } from '../../agent/words.ts'
 import { followSwitcher, isAtWork, makeSwitcher, refuseBusy } from './switcher.ts'
-import { check } from './health.ts'
+import { healthNow } from './health.ts'
 import { type ContainerInspection, nameOf } from './inspection.ts'
 import {
   type Job,
@@ -105,7 +105,7 @@ export async function containerStatus(name: string, { engine }: Pick<Tools, 'eng
   const image = main === null ? null : await imageOfContainer(main, engine)
   const own = main === null || image === null || claims(image).length > 0 ? null : parseOrigin(main)
   const origin = unfinished?.job.origin ?? own
-  const { well: healthy } = await check(main, null, engine)
+  const health = await healthNow(main, engine)
   const stateMoved = main === null || inFlight !== null ? null : await lastExchange(main, engine)
   const to = image === null ? null : versionOf(image)
   const serving = {
@@ -114,8 +114,9 @@ export async function containerStatus(name: string, { engine }: Pick<Tools, 'eng
     containerId: main?.Id ?? null,
     startedAt: main?.State.StartedAt ?? null,
   }
+  const healthy = health === 'unchecked' ? null : health === 'healthy'
   const left = inFlight === null ? (await leftOver(name, site, engine)).map(nameOf) : []
-  return ended('status', { from: origin?.from ?? null, ...serving, healthy, stateMoved, inFlight, left })
+  return ended('status', { from: origin?.from ?? null, ...serving, healthy, health, stateMoved, inFlight, left })
 }
 
 /** What a run that was killed before its switch has left. */

@@ -59,6 +59,16 @@ export type DeployEvent =
   | { event: 'log'; line: string }
   | EndEvent
 
+/** What a container's own health check says now. `starting`: it has not passed since the start, and may yet. `unchecked`: there is none. */
+export type Health = 'healthy' | 'starting' | 'unhealthy' | 'unchecked'
+
+const HEALTHS: Record<Health, string> = {
+  healthy: 'healthy',
+  starting: 'starting (its health check has not passed yet)',
+  unhealthy: 'not healthy',
+  unchecked: 'without a health check',
+}
+
 /** How a deployment ended. `planned`: `would` says what would be done. `status`: nothing was to be done. */
 export interface ContainerEnd {
   outcome: Outcome | 'planned' | 'status'
@@ -85,8 +95,10 @@ export interface ContainerEnd {
    * the engine's host has them. Null: nothing was exchanged
    */
   stateMoved: StateMoved | null
-  /** whether what runs now passes its health check; null if not checked */
+  /** whether what runs now passes its health check; null if not checked, or if it has none */
   healthy: boolean | null
+  /** for `status`: the same in one word */
+  health: Health | null
   /** if going back failed: whether the service answers nevertheless; null if unknown or not asked */
   serves: boolean | null
   /** for `status`: what is under way, no matter who began it; null if nothing is */
@@ -126,6 +138,7 @@ const NOTHING: Omit<ContainerEnd, 'outcome'> = {
   copies: [],
   stateMoved: null,
   healthy: null,
+  health: null,
   serves: null,
   inFlight: null,
   left: [],
@@ -203,7 +216,7 @@ function formatEnd(event: EndEvent): string[] {
         ? ''
         : `; left over: ${event.left.join(', ')}, which the next deployment or \`--clean\` removes`
     return [
-      `${container} runs ${event.to ?? 'an image that does not tell its version'}, ${healthy ? 'healthy' : 'not healthy'}${backup}${busy}${left}`,
+      `${container} runs ${event.to ?? 'an image that does not tell its version'}, ${HEALTHS[event.health ?? 'unhealthy']}${backup}${busy}${left}`,
       ...(stateMoved === null ? [] : [`  ${formatMoved(stateMoved)}`]),
     ]
   }

@@ -174,9 +174,10 @@ export function rowFrom(service: string, said: Line): ServiceRow {
 
 function healthIn(said: Line): string | null {
   if (said['event'] !== 'result') return null
-  const { crashes } = recordOf(said['supervisor'])
+  const { crashes, word } = recordOf(said['supervisor'])
   if (recordOf(crashes)['isLooping'] === true) return 'crashing'
-  if (recordOf(said['instance'])['id'] === undefined) return said['exit'] === EXIT.down ? 'down' : 'stopped'
+  if (recordOf(said['instance'])['id'] === undefined)
+    return word === 'activating' ? 'starting' : said['exit'] === EXIT.down ? 'down' : 'stopped'
   if (said['state'] === 'in_flight') return 'moving'
   const health = said['health']
   if (typeof health === 'string') return 'unwell'

@@ -15,12 +15,12 @@ import {
   reportOf,
   withoutWords,
 } from '../../../agent/words.ts'
-import { installedTag, ownCommand } from '../../../agent/install.ts'
+import { installedTag, ownCommand, ownRelease } from '../../../agent/install.ts'
 import { formatPause } from '../../lib/switch.ts'
 import { supervisorOf } from '../boundary/open.ts'
 import { formatCrashes } from '../supervisor/crashes.ts'
 import type { Supervisor, SupervisorState } from '../supervisor/supervisor.ts'
-import type { Look, Offer } from '../service/look.ts'
+import { isWell, type Look, type Offer } from '../service/look.ts'
 import { type Context, locate, sideOf } from './context.ts'
 
 /** Asks the feed only if `check`: that may cost quota, and people ask for a status often. */
@@ -70,10 +70,11 @@ function linesOf({ service, look, supervisor, state, commandTag, stateDirectory 
   const { instance, installed, backup, probation, operation, running } = look
   const first =
     instance === null
-      ? `${service} does not answer (${supervisor.description}: ${state.word})`
+      ? `${service} ${isStarting(state) ? 'is starting, and does not answer yet' : 'does not answer'} (${supervisor.description}: ${state.word})`
       : `${service} ${running ?? ''} is running, pid ${instance.pid}, since ${instance.startedAt} (${supervisor.description})`
   return [
     first,
+    ...healthLines(look),
     ...crashLines(state, supervisor.logCommand),
     ...(probation === null ? [] : [`probation  ${probation.tag}, until ${probation.until} at the earliest`]),
     `installed  ${installed ?? 'does not run'}`,
@@ -86,6 +87,15 @@ function linesOf({ service, look, supervisor, state, commandTag, stateDirectory 
     ...dataLines(operation),
     ...(operation?.trial === undefined ? [] : [`trial      ${formatRehearsal(operation.trial)}`]),
   ]
+}
+
+const isStarting = ({ word, crashes }: SupervisorState): boolean => word === 'activating' && crashes === null
+
+/** Only if there is more to say than the first line does: what it answers where it should answer 2xx. */
+function healthLines({ health }: Look): string[] {
+  if (health === null || isWell(health)) return []
+  const said = typeof health === 'number' ? `answers ${health}, expected 2xx` : `does not answer: ${health}`
+  return [`health     ${ownRelease().healthPath} ${said}`]
 }
 
 /** Where the rows lie, unless the line before says it. */
@@ -144,7 +154,10 @@ function offerLines(
     ...(beyond === null ? [] : [`then       ${beyond.tag}, which takes only hosts from ${beyond.from} on`]),
     ...(latest === null || problem === null ? [] : [`problem    ${problem.message}`]),
     ...trust.yanked.filter(isNews).map(({ tag, why }) => `yanked     ${tag}: ${why}`),
-    ...skipped.map(({ tag, why, at }) => `bad        ${tag}: ${withoutWords(why)} (${at}); naming it tries it again`),
+    ...skipped.map(
+      ({ tag, why, at }) =>
+        `bad        ${tag}: ${withoutWords(why)} (${at}); \`${ownCommand(`upgrade ${tag}`)}\` tries it again`,
+    ),
   ]
 }
 

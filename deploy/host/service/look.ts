@@ -94,7 +94,7 @@ export async function look(receipt: Receipt, check: boolean, outside: Outside): 
   }
 }
 
-const isWell = (health: Look['health']) => typeof health === 'number' && health >= 200 && health < 300
+export const isWell = (health: Look['health']) => typeof health === 'number' && health >= 200 && health < 300
 
 /** At the path of this program's own release: what another one answers there is its health only if it is well. */
 async function healthOf({ address }: Access): Promise<Look['health']> {
