@@ -3,11 +3,13 @@
 // down does not change the answer.
 
 import type { FeedChoice } from '../words/feed-choice.ts'
-import { type Anchor, latestFor } from '../words/release.ts'
+import { type Anchor, latestFor, type Tag } from '../words/release.ts'
 
 const AGAIN_MS = 300_000
 
 export interface Watched {
+  /** the release that runs: what may follow it is the latest, as a check of a managed install says it */
+  tag: Tag
   /** null: there is no feed */
   feed: FeedChoice['feed'] | null
   choice: Omit<FeedChoice, 'feed'>
@@ -16,14 +18,14 @@ export interface Watched {
 }
 
 /** The returned function gives the newest known tag: null before the first answer and without a feed. Its first call asks. */
-export function latestOf({ feed: setting, choice, service, trust }: Watched): () => string | null {
+export function latestOf({ tag, feed: setting, choice, service, trust }: Watched): () => string | null {
   if (setting === null) return () => null
   let heard: string | null = null
   let askedAt = -AGAIN_MS
   const ask = async (): Promise<void> => {
     const { openFeed } = await import('./feed/open.ts')
     await using feed = openFeed({ ...choice, feed: setting }, { service, stateDirectory: null, trust })
-    heard = latestFor(await feed.latest(() => false), null)?.tag ?? null
+    heard = latestFor(await feed.latest(Object.assign(() => false, { from: tag })), tag)?.tag ?? null
   }
   return () => {
     if (performance.now() - askedAt >= AGAIN_MS) {

@@ -59,7 +59,7 @@ export interface ContainerCopy extends TakenCopy {
 export type HoldWay = 'hold' | 'no-hold'
 
 /** what `JobOrigin.release` says where no release was named */
-const WORDS = ['rollback', 'hold', 'no-hold']
+const WORDS = ['latest', 'rollback', 'hold', 'no-hold']
 
 export interface Job {
   origin: JobOrigin
@@ -98,7 +98,7 @@ export function parseOrigin(container: ContainerInspection): JobOrigin | null {
   return origin?.format === 1 ? (origin as JobOrigin) : null // a newer version of this program wrote another format
 }
 
-/** The version or the tag that it deploys; null if that is not known: a word such as `hold` stands for an image. */
+/** The version or the tag that it deploys; null if that is not known: a word such as `hold` or `latest` names no release. */
 export function releaseOf({ version, release }: Pick<JobOrigin, 'version' | 'release'>): string | null {
   return version ?? (WORDS.includes(release) ? null : release)
 }

@@ -48,6 +48,13 @@ test('the 501 tells the newest release once the feed has said it, and asks the f
   }
 })
 
+test('the latest is that of a check: a release that takes hosts from a newer one only is not it, nor does one that cannot be used hide it', async () => {
+  await using dist = await makeDist(['v1.0.0', 'v1.1.0'])
+  await dist.add('v1.2.0', { os: 'plan9' })
+  await dist.add('v2.0.0', { about: { from: '>=1.1.0' } })
+  await becomes(latestOf(settingsWith(dist.dir)), 'v1.1.0')
+})
+
 test('without a feed, and with one that is down, there is none to tell', async () => {
   const [none, down] = [latestOf(settingsWith(null)), latestOf(settingsWith('http://127.0.0.1:9/'))]
   for (const latest of [none, down]) is(latest(), null)

@@ -9,8 +9,8 @@ import { isLong, suite } from '../suite.ts'
 import { equal, match, ok, rejects, withCode } from '../assert.ts'
 import { makeSignedDist, targetsOf } from '../lab/signed-dist.ts'
 import { labFolder, openLab, publish, startEngine, startRegistry } from '../lab/docker.ts'
-import { type DeployEvent, formatDeployEvent } from '../../deploy/container/report.ts'
-import { deployIn, healthy, probeImage, publishGood, until } from './probe.ts'
+import { type DeployEvent, endEvent, formatDeployEvent } from '../../deploy/container/report.ts'
+import { deployIn, healthy, probeImage, publishGood, statusIn, until } from './probe.ts'
 import { sideBySide } from './side-by-side.ts'
 import { wayBack } from './way-back.ts'
 
@@ -200,6 +200,10 @@ beside('what tells no version is called by its image, and never by a word of the
   const back = await deployIn(engine, { container: 'nameless', release: null })
   const [line = ''] = formatDeployEvent(back.events.at(-1) as DeployEvent)
   ok(line.startsWith(`rolled back: nameless runs the image ${Image.slice(7, 19)}`), line)
+  await publish(registry.host, 'nameless', ['latest'], nameless('v1.2.0'))
+  const newest = await deployIn(engine, { container: 'nameless', release: 'latest' })
+  const [said = ''] = formatDeployEvent(newest.events.at(-1) as DeployEvent)
+  equal([newest.outcome, newest.to, / runs the image [0-9a-f]{12}/.test(said)], ['updated', null, true], said)
   await engine.docker('rm', '-f', ...(await names('nameless')))
 })
 
@@ -244,6 +248,27 @@ beside.long('a container that crashes before and after is not said to run', asyn
   equal((await engine.inspect('crashing')).HostConfig.RestartPolicy.Name, 'always')
   await engine.docker('rm', '-f', ...(await names('crashing')))
 })
+
+beside(
+  '`--status` calls only that healthy which has passed its check: one that has just started is starting, and one without a check has none',
+  async () => {
+    const Entrypoint = ['/bin/sh', '-c', '(sleep 6; touch /well) & exec httpd -f -p 8080 -h /www-v1.2.9']
+    const Healthcheck = { Test: ['CMD', '/bin/busybox', 'test', '-e', '/well'], Interval: 5e8, StartPeriod: 6e10 }
+    await publish(registry.host, 'warms', ['v1.2.9'], probeImage('v1.2.9', { Entrypoint, Cmd: null, Healthcheck }))
+    await publish(registry.host, 'bare', ['v1.2.9'], probeImage('v1.2.9', { Healthcheck: { Test: ['NONE'] } }))
+    const told = async (name: string) => {
+      const end = await statusIn(engine, name)
+      return [end.health, end.healthy, formatDeployEvent(endEvent(name, end))[0]]
+    }
+    for (const name of ['warms', 'bare'])
+      await engine.docker('run', '-d', '--name', name, `${registry.host}/${name}:v1.2.9`)
+    equal(await told('warms'), ['starting', false, 'warms runs v1.2.9, starting (its health check has not passed yet)'])
+    equal(await told('bare'), ['unchecked', null, 'bare runs v1.2.9, without a health check'])
+    await healthy(engine, 'warms')
+    equal(await told('warms'), ['healthy', true, 'warms runs v1.2.9, healthy'])
+    await engine.docker('rm', '-f', 'warms', 'bare')
+  },
+)
 
 wayBack({ engine, registry, beside, old, names })
 
