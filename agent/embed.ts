@@ -111,7 +111,7 @@ export async function embed(options: EmbedOptions = {}): Promise<Agent> {
 /** Has the schedule look for itself, a while after the start. */
 function attendSoon(open: () => Promise<Updater>, warn: (message: string) => void): void {
   const look = async () => (await open()).attend()
-  setTimeout(() => void look().catch((cause) => warn(`the schedule: ${reasonOf(cause)}`)), FIRST_LOOK_MS).unref()
+  setTimeout(() => void look().catch((cause) => warn(`automatic updates: ${reasonOf(cause)}`)), FIRST_LOOK_MS).unref()
 }
 
 function warnOf({ password, trust, log }: Settings, management: Management): void {

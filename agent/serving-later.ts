@@ -94,7 +94,7 @@ export async function endOperation(ending: Ending, install: OwnInstall, options:
   const { settings, serving } = options
   // If the predecessor has committed, the probation is complete; if not, it continues now.
   if (ending === 'orphaned') {
-    const message = 'the predecessor is gone without a commit; probation goes on alone'
+    const message = 'the old process ended before the probation was over, which goes on without it'
     settings.log({ event: 'warning', message })
   }
   const open = await recoverUnderLock(install, LETTING_GO_MS)

@@ -152,8 +152,8 @@ async function move(values: Values<typeof COMMAND.args>, more: readonly string[]
     return end.exit
   }
   if (interrupted)
-    throw new BatonError('interrupted', 'interrupted: hosts that were at it finish by themselves', {
-      hint: 'the same command goes on: a host that has the release is not moved again',
+    throw new BatonError('interrupted', 'interrupted: hosts that have begun finish by themselves', {
+      hint: 'run the same command again: a host that has the release is not moved twice',
     })
   await expectNewEnough(program)
   const code = exitCode !== null && ANSIBLE_USAGE.includes(exitCode) ? 'invalid_request' : 'unexpected'

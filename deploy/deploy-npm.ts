@@ -48,7 +48,7 @@ import { assertTrusted, temporaryFolder } from './lib/trusted.ts'
 
 export const COMMAND = {
   name: IS_PACKAGED ? 'baton deploy npm' : 'deploy-npm.sh',
-  description: 'makes a service of this host out of a package of npm, and keeps it up to date',
+  description: 'installs a package of npm as a service of this host, and keeps it up to date',
   args: ARGUMENTS,
 } as const satisfies CommandLine
 

@@ -245,7 +245,7 @@ async function findDocker(): Promise<string> {
 export const COMMAND = {
   name: IS_PACKAGED ? 'baton image' : 'npm run image --',
   description:
-    'makes the images of a release: the service, and beside it `deploy`, which updates its containers, and `holder`, which holds their sockets',
+    'makes the images of a release: the service, and beside it `deploy`, which updates its containers, and `holder`, which keeps their ports',
   args: {
     tag: { type: 'positional', required: false, description: 'the release, such as v1.1.0; it was built before' },
     repository: { type: 'string', valueHint: 'name', required: true, description: 'such as registry.example/beacon' },
@@ -277,7 +277,7 @@ export const COMMAND = {
       type: 'boolean',
       default: true,
       advanced: true,
-      negativeDescription: 'no image that holds the sockets, which needs a C compiler',
+      negativeDescription: 'leave out the holder image, which needs a C compiler',
     },
   },
 } as const satisfies CommandLine

@@ -62,7 +62,7 @@ async function assertRoom(service: string, isRoot: boolean): Promise<void> {
   const inTheWay = kept.length > 0 ? stateDirectory : [command, unit].find((path) => existsSync(path))
   if (inTheWay === undefined) return
   throw new BatonError('refused', `expected nothing at ${inTheWay}, where ${service} would have its own`, {
-    hint: `\`--name ${service}-baton\` gives it another name; or move that away`,
+    hint: `\`--name ${service}-baton\` gives it another name; or move what is there away`,
   })
 }
 

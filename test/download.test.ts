@@ -329,7 +329,7 @@ test('an asset with the right sum that does not unpack is refused', async () => 
   const bytes = randomBytes(1000)
   await writeFile(join(it.dist.dir, 'v1.1.0', it.release.asset.name), bytes)
   Object.assign(it.release.asset, { sizeBytes: bytes.length, sha256: sha256(bytes) })
-  assert.match(await it.failure(), /^download_failed .*it does not unpack: /)
+  assert.match(await it.failure(), /^download_failed .*it cannot be unpacked: /)
 })
 
 test('an asset that unpacks to more than announced is refused when it does, not when it has', async () => {

@@ -91,7 +91,7 @@ test('each kind of socket gets what it asked for: IPv4, IPv6, both, and one addr
   }
   match(
     app.said(),
-    new RegExp(`the holder at .* has ${first}/udp, .* not \\*:${own}/udp: that is this container's own`),
+    new RegExp(`the holder at .* has ${first}/udp, .* not \\*:${own}/udp: this container listens there itself`),
   )
   // a client of the other IP is none of a socket of IPv4
   await using other = await clientTo(first, '::1')

@@ -294,7 +294,7 @@ test('a client that meets something else than the agent says so, with what to do
         faults: [],
       })
       const error = (await rejects(() => client.status())) as BatonError
-      is(error.message, `expected Baton's agent to answer, got ${status} from something without it`)
+      is(error.message, `expected Baton's agent to answer, got ${status} from something else`)
       match(error.hint ?? '', 'does not embed the agent')
     } finally {
       server.close()

@@ -135,7 +135,7 @@ test('cancelled from another shell in the middle of its download: nothing is cha
   )
   is(await host.ok('sha256sum', EXECUTABLE), sum)
   equal((await host.ok('ls', '-A', '/opt/beacon')).trim().split('\n'), ['beacon'])
-  match((await host.cli('cancel')).stdout, 'nothing is in flight')
+  match((await host.cli('cancel')).stdout, 'no operation is running')
   await useFeed(host.feed)
 })
 

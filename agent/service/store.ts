@@ -130,7 +130,7 @@ function migrate(database: DatabaseSync, schema: readonly SchemaStep[], path: st
         'refused',
         `${path} needs a release that reads schema ${needed}, this one reads up to ${schema.length}`,
         {
-          hint: 'start a newer release, or stop the service and restore the snapshot of before the update from `update/snapshots/` beside it',
+          hint: 'start a newer release, or stop the service and restore the snapshot that the update has made, from `update/snapshots/` beside the database',
         },
       )
     }

@@ -47,7 +47,7 @@ export async function bindLent(path: string, wanted: WantedDatagrams): Promise<v
     const name = nameFor(wanted, sockets)
     if (name !== null) return take(name, wanted, sockets)
     const names = [...sockets.keys()].join(', ') || 'no UDP'
-    warn(`the holder at ${path} has ${names}, not ${askedFor(wanted)}: that is this container's own`)
+    warn(`the holder at ${path} has ${names}, not ${askedFor(wanted)}: this container listens there itself`)
     wanted.bind(null)
   } catch (cause) {
     if (!shared.leaving.signal.aborted) wanted.socket.emit('error', cause as Error)

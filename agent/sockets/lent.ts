@@ -71,7 +71,7 @@ export async function containerKeeper(path: string, options: BorrowOptions & { i
       if (name === null) {
         const names = free.join(', ') || 'nothing more'
         if (listener.isTcp)
-          warn(`the holder at ${path} has ${names}, not ${listener.key}: that is this container's own`)
+          warn(`the holder at ${path} has ${names}, not ${listener.key}: this container listens there itself`)
         return await bind(listener, spec)
       }
       const one: Open = { listener, spec, name, inside: null, within: new WeakSet() }

@@ -191,7 +191,7 @@ export async function sweep(install: ManagedInstall): Promise<void> {
       ? await sweepBy(await imageOf(install), { service, executable: places.executable, keep })
       : await sweepUnpacked(disk, service, places, keep)
     for (const path of kept) {
-      const message = `${path} is in the folder of a release that is not needed any more, and stays for that reason: \`environment\` of baton.config.json says where data belongs`
+      const message = `the folder of a release that is not needed any more is kept, as the application has written ${path} into it: \`environment\` of baton.config.json says where data belongs`
       log({ event: 'warning', message })
     }
   } catch (cause) {

@@ -26,7 +26,7 @@ export function refuseNewerSchema({ current }: Pick<ManagedInstall, 'current'>, 
     'schema_newer',
     `${last.from} cannot work on the data that ${current} has changed: ${last.trial.reason}`,
     {
-      hint: '`rollback --restore-state` (`{"state": "snapshot"}`) takes the data of before the update back, and puts the present ones aside',
+      hint: '`rollback --restore-state` (`{"state": "snapshot"}`) brings back the data from before the update, and puts the present data aside',
     },
   )
 }
@@ -44,7 +44,7 @@ export async function snapshotFor(
   if (newest !== null) return { tag, path: join(folder, newest) }
   const dump = newestCopy(names, DUMP, tag) ?? newestCopy(names, FOLDERS, tag)
   if (dump !== null) {
-    throw new BatonError('refused', `the data of ${tag} are not in SQLite: a person takes them back`, {
+    throw new BatonError('refused', `the data of ${tag} are not in SQLite, so a rollback does not bring them back`, {
       hint: `\`${ownCommand('stop')}\`, \`${ownCommand(`state restore ${dump}`)}\`, then \`${ownCommand('rollback')}\``,
     })
   }

@@ -61,7 +61,7 @@ async function restoreDump(what: ToRestore, left: string | null, begin: Begin): 
   try {
     await runOnData(plan.restore, path, { ...what, what: `restoring ${copy.name}` })
   } catch (cause) {
-    throw new BatonError('refused', `${reasonOf(cause)}; whether it has changed anything, the command knows`, {
+    throw new BatonError('refused', `${reasonOf(cause)}; only that command knows whether it has changed anything`, {
       hint: `\`${ownCommand(`state restore ${basename(aside)}`)}\` brings back what was there; no release begins until a restore has gone well, or ${owedPath(stateDirectory)} is removed by hand`,
       cause,
     })

@@ -51,7 +51,7 @@ export const MEANINGS = {
   not_found: means(404, usage, 'there is nothing at this path'),
   method_not_allowed: means(405, usage, 'the method is not allowed here'),
   update_in_flight: means(409, locked, 'an operation is in flight'),
-  too_late: means(409, refused, 'nothing is in flight, or it is too late'),
+  too_late: means(409, refused, 'no operation is running, or it is too late'),
   no_backup: means(404, refused, 'there is no backup executable'),
   not_managed: means(501, refused, 'this is not a managed install'),
   node_unsupported: means(501, unsupportedHost, 'this Node cannot hand over'),

@@ -100,7 +100,7 @@ export const RULES = {
       type: 'string',
       pattern: '^[A-Za-z][A-Za-z0-9_+/-]{1,63}$',
       form: 'a time zone such as `Europe/Berlin`',
-      description: "an IANA name; default: the host's",
+      description: "of `days` and `hours`; default: the host's",
     },
     minAge: {
       type: 'string',
@@ -128,7 +128,7 @@ export const RULES = {
       type: 'array',
       items: { type: 'string', enum: ALLOWANCES },
       maxItems: ALLOWANCES.length,
-      description: 'what may be installed automatically beyond the rule',
+      description: 'which of these are installed automatically too',
     },
   },
 } as const satisfies Setting
@@ -182,8 +182,7 @@ const UPDATE: Readonly<Record<string, Setting>> = {
   snapshot: {
     ...SNAPSHOT,
     isCheckedLater: true,
-    description:
-      "how data that are not in SQLite are copied before a switch; each member counts more than the author's ",
+    description: "how data that are not in SQLite are copied before a switch; each member replaces the author's",
   },
   scratch: {
     ...SCRATCH,
@@ -221,7 +220,7 @@ export const SETTINGS = {
           enum: PASSWORD_HEADERS,
           default: PASSWORD_HEADERS[0],
           description:
-            '`x-baton-authorization`, behind a proxy that uses `Authorization` itself: that header is read too, and the panel sends it alone',
+            '`x-baton-authorization`, behind a proxy that uses `Authorization` itself: that header is read too, and the panel sends only that',
         },
         trustedProxy: {
           type: 'object',
@@ -250,7 +249,7 @@ export const SETTINGS = {
       items: LISTENER,
       minItems: 1,
       maxItems: LISTENERS_MAX,
-      description: 'one address, or a list in a service that reads a list',
+      description: 'where it listens: one address, or a list if the service takes several',
     },
     basePath: {
       type: 'string',
@@ -276,7 +275,7 @@ export const SETTINGS = {
       default: CHANNELS[0],
       description: '`beta`: prereleases too',
     },
-    downloadPrefix: path('before addresses of GitHub’s downloads'),
+    downloadPrefix: path('put before the addresses of GitHub’s downloads'),
     update: { type: 'object', properties: UPDATE },
   },
 } as const satisfies Setting

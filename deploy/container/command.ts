@@ -73,7 +73,7 @@ export const COMMAND = {
       advanced: true,
       type: 'string',
       valueHint: 'name',
-      description: 'take this copy of the data, keep the present ones aside, and restart',
+      description: 'restart with this copy of the data; the present data are put aside',
     },
     clean: {
       advanced: true,

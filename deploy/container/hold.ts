@@ -168,7 +168,7 @@ export function withoutHolder(container: ContainerInspection, holder: ContainerI
   const taken = (parsedJson(labelsOf(holder)[TAKEN_LABEL] ?? '') ?? null) as Taken | null
   if (taken === null) {
     const message = `\`${nameOf(holder)}\`, the holder of \`${nameOf(container)}\`, was not made by this command`
-    throw new BatonError('refused', message, { hint: 'take it out where it was put in, such as its compose file' })
+    throw new BatonError('refused', message, { hint: 'remove it where it was added, such as in its compose file' })
   }
   const { Config, HostConfig, NetworkSettings, Mounts } = container
   const networks = Object.entries(NetworkSettings.Networks ?? {}).map(([network, endpoint]) => [

@@ -58,7 +58,10 @@ async function commit(job: Job, tools: Switching, outage: OutageWatch): Promise<
     await move.commit(job, engine)
   } catch (cause) {
     // only its restart policy and a name are left to set
-    await report({ event: 'warning', message: `committing: ${reasonOf(cause)}; run it again to finish` })
+    await report({
+      event: 'warning',
+      message: `the new container serves, but cleaning up failed: ${reasonOf(cause)}; run the command again to finish`,
+    })
   }
   const stateMoved = await settled(job.successor, job.successor, tools)
   return ended(doneAs({ ...origin, to: releaseOf(job.origin) }), {
@@ -143,7 +146,7 @@ async function tidy(job: Job, predecessor: string, { engine, report }: Switching
     await retag(predecessor, job.origin, engine)
     await move.keepFailed(job, engine)
   } catch (cause) {
-    await report({ event: 'warning', message: `tidying up: ${reasonOf(cause)}; run it again to finish` })
+    await report({ event: 'warning', message: `cleaning up: ${reasonOf(cause)}; run the command again to finish` })
   }
 }
 

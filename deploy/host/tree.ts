@@ -90,7 +90,7 @@ const NOW = {
 const RESTORE_STATE = {
   'restore-state': {
     type: 'boolean',
-    description: 'with the data of before the update, from its snapshot; the present data is put aside',
+    description: 'bring back the data from before the update too; the present data are put aside',
   },
 } as const satisfies Flags
 
@@ -105,7 +105,7 @@ const INSTALL = {
     valueHint: 'host:port',
     description: 'where the service listens, for a first install; `:port`: at every address',
   },
-  'state-dir': { type: 'string', valueHint: 'dir', description: 'directory of the database, which no command removes' },
+  'state-dir': { type: 'string', valueHint: 'dir', description: 'directory of the data; no update removes it' },
   'run-as': { type: 'string', valueHint: 'user', advanced: true, description: 'user of a system service' },
   'accept-unit': {
     type: 'boolean',
@@ -187,7 +187,7 @@ const WORDS: readonly Word[] = [
   },
   {
     name: 'releases',
-    description: 'list what the feed has: running, installed, backup, bad (failed here), yanked',
+    description: 'list the feed: which release runs, is the backup, failed here (bad), was yanked',
     args: LOOKING,
     act: (context) => releases(context),
   },
@@ -196,7 +196,7 @@ const WORDS: readonly Word[] = [
     description: 'show what the service has written',
     args: {
       ...PLACE,
-      follow: { type: 'boolean', alias: 'f', default: false, description: 'go on as it writes, until Ctrl-C' },
+      follow: { type: 'boolean', alias: 'f', default: false, description: 'follow it until Ctrl-C' },
       lines: { type: 'string', valueHint: 'number', default: '50', description: 'how many of the last lines' },
     },
     act: (context, { follow, lines }) => logs(context, follow === true, String(lines)),

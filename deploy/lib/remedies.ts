@@ -92,7 +92,7 @@ export const REMEDIES: Readonly<Record<ErrorCode, Remedy>> = {
     fix: 'Try again in a minute. If it lasts, empty the cache in front of the feed.',
   },
   metadata_invalid: {
-    cause: 'The feed’s metadata cannot be read, or they are of another service.',
+    cause: 'The feed’s metadata cannot be read, or belong to another service.',
     fix: 'Check the setting `feed`. The maintainer can publish the metadata again.',
   },
   signature_missing: {

@@ -21,7 +21,7 @@ interface Paused {
 /** `nobody was served for 108 ms, then for 95 ms`; null: nobody had to wait, as far as it is known. */
 export function formatPause({ pauseMs, pausesMs, letGo }: Paused): string | null {
   if (pauseMs === null || pauseMs === undefined) return null
-  const refused = letGo ? ', and refused for a part of it' : ''
+  const refused = letGo ? ', and refused for part of that time' : ''
   return `nobody was served for ${(pausesMs ?? [pauseMs]).map((ms) => `${ms} ms`).join(', then for ')}${refused}`
 }
 

@@ -67,7 +67,7 @@ export const OWN_WORDS = {
       security: {
         type: 'boolean',
         advanced: true,
-        description: 'it mends a hole: if the feed is signed, no `minAge` keeps hosts from it',
+        description: 'it closes a security hole: with a signed feed, hosts take it whatever `minAge` says',
       },
       compress: { type: 'string', valueHint: 'effort', default: 'normal', description: COMPRESSIONS.join(', ') },
       ...DELTA_FLAGS,
@@ -76,7 +76,7 @@ export const OWN_WORDS = {
         type: 'boolean',
         default: true,
         former: 'check',
-        negativeDescription: 'do not start it, nor switch it to itself once',
+        negativeDescription: 'leave out its test: one start, and one switch to itself',
       },
       force: {
         type: 'boolean',
@@ -116,7 +116,7 @@ export const OWN_WORDS = {
         description: 'the release to update from, the one now in use (required)',
       },
       data: { type: 'string', valueHint: 'path', description: 'a database, or a state directory: it is copied' },
-      'start-timeout': { ...DURATION, default: '60s', advanced: true, description: 'for each start' },
+      'start-timeout': { ...DURATION, default: '60s', advanced: true, description: 'how long each start may take' },
       ...OUTPUT_FLAGS,
     },
   },
@@ -146,6 +146,6 @@ export const GROUNDS = {
   host: { description: 'install or upgrade on this host', program: 'deploy-systemd' },
   source: { description: 'build a tag of this repository, and deploy that', program: 'deploy-source' },
   container: { description: 'a container of this Docker engine', program: 'deploy-container' },
-  npm: { description: 'make a service of a package of npm, and keep it up to date', program: 'deploy-npm' },
+  npm: { description: 'install a package of npm as a service, and keep it up to date', program: 'deploy-npm' },
   fleet: { description: 'many hosts, in waves', program: 'deploy-fleet' },
 } as const

@@ -70,8 +70,8 @@ export async function develop(options: DevOptions, stop: AbortSignal): Promise<v
     const origin = `${project.scheme ?? 'http'}://127.0.0.1:${options.port}`
     say(`${project.service} v0.0.1 serves at ${origin} after ${since(started)}`)
     say(`  panel     ${origin}${project.basePath}/web/settings.html, password ${password}`)
-    say(`  feed      ${at.feed}: what is published there, it moves to`)
-    if (options.watches) say('  watching  save a file, and it moves to what you saved; Ctrl-C ends it')
+    say(`  feed      ${at.feed}: a release that is published there is installed`)
+    if (options.watches) say('  watching  what you save is served at once; Ctrl-C ends it')
     await Promise.all([
       follow(at.log, stop),
       moveToWhatIsPublished(options, password, stop),

@@ -30,7 +30,7 @@ export const GLOSSARY: readonly Explained[] = [
   },
   {
     word: 'state directory',
-    means: 'the folder with the data that every update keeps; only `uninstall --purge` deletes it',
+    means: '`{stateDirectory}`, the folder with the data that every update keeps; only `uninstall --purge` deletes it',
     page: 'author/application.md#what-it-is-given',
   },
   { word: 'update', means: 'to move a service to another release', page: 'operator/update.md' },

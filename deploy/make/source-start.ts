@@ -197,7 +197,7 @@ export function sentencesOfFiles(kept: readonly string[], written: readonly stri
     ...(written.length === 0
       ? []
       : [
-          `it has written ${written.join(', ')} in its own folder, which each release has anew: have it read the place from an argument or a variable, and give it \`{stateDirectory}\``,
+          `it has written ${written.join(', ')} in its own folder, which each release has anew: have it read the place from an argument or a variable, and give it \`{stateDirectory}\`, the folder that every update keeps`,
         ]),
   ]
 }

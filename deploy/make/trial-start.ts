@@ -356,7 +356,7 @@ async function refuseDatabases(home: string): Promise<void> {
       'verify_failed',
       `expected no data inside the application's own folder, found the database ${path}: each release has a folder of its own, and an update would begin with an empty ${basename(path)}`,
       {
-        hint: 'tell the application where its data belongs: by a variable of its own in `environment` of baton.config.json, such as "DATA_DIR": "{stateDirectory}" (the default ones are given with it only if they stand there too), or by STATE_DIRECTORY, which it is given anyway',
+        hint: 'tell the application where its data belongs: by a variable of its own in `environment` of baton.config.json, such as "DATA_DIR": "{stateDirectory}", the folder that every update keeps (the default variables are given with it only if they stand there too), or by STATE_DIRECTORY, which it is given anyway',
       },
     )
   }

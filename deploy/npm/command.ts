@@ -13,7 +13,7 @@ export const ARGUMENTS = {
   recipe: {
     type: 'string',
     valueHint: 'file',
-    description: 'what is to be known of it beyond its code (default: as Baton brings it)',
+    description: "how it is started, and where its data lie (default: Baton's own recipe)",
   },
   'allow-scripts': {
     advanced: true,
@@ -52,7 +52,7 @@ export const ARGUMENTS = {
     type: 'string',
     valueHint: 'dir',
     advanced: true,
-    description: 'where that has its data (its recipe says it)',
+    description: 'with --adopt: where it keeps its data (default: as the recipe says)',
   },
   ...YES,
   home: { type: 'string', valueHint: 'dir', advanced: true, description: 'where releases are made' },
@@ -61,7 +61,7 @@ export const ARGUMENTS = {
     type: 'boolean',
     default: false,
     advanced: true,
-    description: 'also a release after which there is no way back',
+    description: 'allow an update that cannot be rolled back',
   },
   ...WAITING_FLAGS,
   ...SCRIPT_FLAGS,

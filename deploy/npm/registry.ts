@@ -46,7 +46,7 @@ export function listedIn(name: string, answer: unknown, each: unknown): Listed {
     (isPlain(latest) && !numbers.includes(latest))
   )
     throw new BatonError('check_failed', `expected all versions of ${name}, the registry's answer is not whole`, {
-      hint: 'try again later: nothing was concluded from it',
+      hint: 'try again later; nothing has changed',
     })
   const versions = rows.flatMap((row) => {
     const [version, dist] = [textIn(row, 'version') ?? '', recordOf(row['dist'])]

@@ -234,6 +234,6 @@ export async function lastWordsOf(child: Pick<Child<unknown, never>, 'lastWords'
 function sayBothIll({ log, tag }: TrialOptions, { why }: Exclude<ProbeVerdict, { is: 'well' }>): void {
   log({
     event: 'warning',
-    message: `${tag} is not healthy (${why}), but neither is this process: that is no verdict, waiting`,
+    message: `${tag} is not healthy (${why}), but neither is this process, so that says nothing about it: waiting`,
   })
 }

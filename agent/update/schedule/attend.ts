@@ -77,7 +77,7 @@ export function attend({ install, settings, serving, life }: AttendOptions, star
         at = await attendOnce(attended)
       } else at = Date.now() + BUSY_MS
     } catch (cause) {
-      const message = `the schedule: ${reasonOf(cause)}`
+      const message = `automatic updates: ${reasonOf(cause)}`
       if (message !== last) log({ event: 'warning', message }) // once, not every five minutes
       last = message
     }
@@ -190,7 +190,7 @@ async function go(attended: Attended, { rules }: ScheduleKnown, memory: Remember
   } catch (cause) {
     if (cause instanceof BatonError && (cause.code === 'update_in_flight' || cause.code === 'locked'))
       return now() + BUSY_MS
-    install.log({ event: 'warning', message: `the schedule: beginning ${tag}: ${reasonOf(cause)}` })
+    install.log({ event: 'warning', message: `automatic updates: beginning ${tag}: ${reasonOf(cause)}` })
     await writeMemory(disk, stateDirectory, { ...memory, attempt }) // it counts as a failed attempt: do not begin it again at once
   }
   return now() + BUSY_MS

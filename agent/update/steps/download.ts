@@ -196,7 +196,7 @@ async function unpack(asset: Asset, file: FileHandle, options: DownloadOptions, 
     for await (const _ of wire);
     const sha256 = hash.digest('hex')
     if (sha256 !== asset.sha256) return sha256
-    throw new BatonError('download_failed', `it does not unpack: ${reasonOf(error)}`, { cause: error })
+    throw new BatonError('download_failed', `it cannot be unpacked: ${reasonOf(error)}`, { cause: error })
   } finally {
     await wire.return()
   }

@@ -45,7 +45,8 @@ export async function cancelCommand(context: Context): Promise<number> {
   const located = await locate(context)
   await using open = await sideOf(context, located)
   const done = await open.side.cancel(located.receipt)
-  if (done === null) return report.result({ ...NOTHING, outcome: 'up_to_date' }, [`${service}: nothing is in flight`])
+  if (done === null)
+    return report.result({ ...NOTHING, outcome: 'up_to_date' }, [`${service}: no operation is running`])
   const { outcome, from, to, id } = done
   if (outcome !== 'cancelled') {
     throw new BatonError('too_late', `expected the operation to be cancelled, it ended as ${outcome ?? 'nothing'}`, {

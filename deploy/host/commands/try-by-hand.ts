@@ -96,7 +96,7 @@ async function tryOn({ service, stateDirectory, copy, candidate }: ByHandTrial):
       reason: `the database has ${mebibytes(size)}, and only up to ${mebibytes(AUTO_MAX_BYTES)} are tried`,
     })
   if ([present, candidate].some((path) => path.startsWith(stateDirectory + sep)))
-    return ended({ reason: 'an executable lies in the state directory, where the copy will be' })
+    return ended({ reason: 'an executable lies in the state directory, in whose place the copy is put' })
   const tags = { from: ownRelease().tag, to: offered.tag }
   await using folder = await temporaryFolder(`${service}-trial.`)
   try {

@@ -259,7 +259,7 @@ function expected(answer: HttpAnswer, status: number): unknown {
 }
 
 function noAgent(status: number): BatonError {
-  return new BatonError('unexpected', `expected Baton's agent to answer, got ${status} from something without it`, {
+  return new BatonError('unexpected', `expected Baton's agent to answer, got ${status} from something else`, {
     hint: 'either the entry of the application does not embed the agent (`baton build` names the line), or another program listens there',
   })
 }

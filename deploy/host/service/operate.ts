@@ -105,7 +105,9 @@ export async function tellOfBad(receipt: Receipt, tag: string | null, outside: O
   if (tag === null) return
   const entry = badEntry(await badOf(receipt), tag, null)
   if (entry !== null)
-    outside.note(`${tag} has failed here before, at ${entry.at}: ${entry.reason}; named, it is tried again`)
+    outside.note(
+      `${tag} has failed here before, at ${entry.at}: ${entry.reason}; it is tried again because it was named`,
+    )
 }
 
 /** If the operator names no release, tells which newer ones are skipped because they failed here. Returns their tags. */

@@ -254,7 +254,7 @@ class CallbackModule(CallbackBase):
 
     def _unwritable(self, error):
         why = "no room is left there" if error.errno in (errno.ENOSPC, errno.EDQUOT) else os.strerror(error.errno)
-        self._end(EXIT["refused"], f"the report {self.path} cannot be written: {why}", "hosts that were at it finish by themselves")
+        self._end(EXIT["refused"], f"the report {self.path} cannot be written: {why}", "hosts that have begun finish by themselves")
 
     def _end(self, code, why, hint=None):
         self._give({"exit": code, "why": why, "hint": hint, "look": [], "hosts": []})
