@@ -7,7 +7,6 @@ import { problemOf, send as answerWith } from '../http/answer.ts'
 import type { PasswordHeader } from '../words/bounds.ts'
 import { BatonError } from '../words/errors.ts'
 import { nodeCrypto } from '../words/later.ts'
-import { type Assets, PAGE } from './assets.ts'
 
 const TYPES: Record<string, string> = {
   '.html': 'text/html; charset=utf-8',
@@ -63,13 +62,13 @@ const PACK = {
 /** One of the panel's files, and what the page is told. */
 export interface AskedFile {
   name: string
-  texts: Assets
+  texts: Readonly<Record<string, string>>
   service: string
   passwordHeader: PasswordHeader
 }
 
 /** of each panel, made at its first request */
-const made = new WeakMap<Assets, Map<string, PanelFile>>()
+const made = new WeakMap<AskedFile['texts'], Map<string, PanelFile>>()
 
 export async function sendFile(req: IncomingMessage, res: ServerResponse, asked: AskedFile): Promise<void> {
   const files = made.get(asked.texts) ?? readFiles(asked)
@@ -121,7 +120,9 @@ function matches(header: string | undefined, etag: string): boolean {
  */
 function readFiles({ texts: given, service, passwordHeader }: AskedFile): Map<string, PanelFile> {
   const filledIn = (text: string) => text.replaceAll('SERVICE', service).replace('HEADER', passwordHeader)
-  const filled = Object.entries(given).map(([name, text]) => [name, name === PAGE[0] ? filledIn(text) : text] as const)
+  const filled = Object.entries(given).map(
+    ([name, text]) => [name, name === 'settings.html' ? filledIn(text) : text] as const,
+  )
   const whole = hashOf(filled.map(([name, text]) => `${name}\n${text}`).join('\n'))
   return new Map(filled.map(([name, text]) => [name, fileOf(name, text, whole)]))
 }

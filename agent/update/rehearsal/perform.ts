@@ -38,7 +38,7 @@ import {
   REHEARSAL_REQUEST,
   REHEARSAL_SOCKET,
 } from './ask-cage.ts'
-import { foreseeFull } from './filling.ts'
+import { foreseeFull } from './budget.ts'
 import { type Contents, contentsNow, type CopyLook, lookAtDatabase, prepareDatabase } from './look.ts'
 import { damagedOf, lookAgainAt, lookAtOthers } from './others.ts'
 import type { Report, Run } from './report.ts'

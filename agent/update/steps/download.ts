@@ -20,9 +20,9 @@ import { assertRoom, type Need, needsOfAsset } from '../../disk/room.ts'
 import type { Progress } from '../../words/state.ts'
 import type { Candidate, Steps } from '../story.ts'
 import { deltaFor, sumOf } from '../chosen-delta.ts'
+import { fromWhoeverHasIt, noteOther } from '../feed/mirrors.ts'
 import { within } from '../rethrow.ts'
 import { applyDelta, readable } from './delta.ts'
-import { fromWhoeverHasIt, noteOther } from './published.ts'
 
 export interface DownloadOptions {
   feed: Pick<Feed, 'bytes' | 'leaveOut'>
