@@ -6,7 +6,7 @@
 
 import { existsSync } from 'node:fs'
 import { writeFile } from 'node:fs/promises'
-import { join, resolve } from 'node:path'
+import { isAbsolute, join, resolve } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { asBatonError, barrierIn, BatonError, MEANINGS, reasonOf } from '../agent/words.ts'
 import { GROUNDS, HOST_WORDS, OWN_WORDS, SCRIPT_WORDS } from './make/author-words.ts'
@@ -14,8 +14,7 @@ import { detect } from './make/detect.ts'
 import { COMPRESSIONS } from './make/pack.ts'
 import { IS_PACKAGED, ownVersion } from './make/place.ts'
 import { isRightMajor, runUnderNode } from './make/node.ts'
-import { fleetFlags, folderFeed, hostFlags, imageFlags, trustFlags } from './make/own-flags.ts'
-import { type Project, readProject, RELEASES_FOLDER } from './make/project.ts'
+import { CONFIG, type Project, readProject, RELEASES_FOLDER } from './make/project.ts'
 import { setUp } from './make/set-up.ts'
 import { exitAtOnce } from './make/temporary.ts'
 import { asksForHelp, parseFlags, tagOf } from './lib/flags.ts'
@@ -287,6 +286,45 @@ function failed(cause: unknown, json: boolean): number {
 
 function say(line: string): void {
   printLine(line, process.stderr)
+}
+
+// ---- flags that the configuration in the working directory gives to the scripts
+
+async function projectHere(): Promise<Project | null> {
+  return existsSync(CONFIG) ? await readProject(resolve('.')) : null
+}
+
+async function imageFlags(): Promise<string[]> {
+  const project = await projectHere()
+  if (project === null) return []
+  const { folder, image, feed } = project
+  // a container does not have this host's folders
+  const seen = feed !== null && !isAbsolute(feed) ? ['--feed', feed] : []
+  return ['--out', join(folder, RELEASES_FOLDER), ...(image === null ? [] : ['--repository', image]), ...seen]
+}
+
+async function trustFlags(word: string): Promise<string[]> {
+  const project = await projectHere()
+  if (project === null) return []
+  const { folder, service } = project
+  return ['--dir', join(folder, RELEASES_FOLDER), ...(word === 'init' ? ['--service', service] : [])]
+}
+
+async function hostFlags(): Promise<string[]> {
+  const project = await projectHere()
+  if (project === null) return []
+  const feed = project.feed ?? folderFeed(project)
+  return ['--service', project.service, ...(feed === null ? [] : ['--feed', feed])]
+}
+
+async function fleetFlags(): Promise<string[]> {
+  const project = await projectHere()
+  return project === null ? [] : ['--service', project.service]
+}
+
+/** An author who publishes into a folder of this host, or to GitHub, has thereby named the feed. Null for other targets. */
+function folderFeed({ publish }: Project): string | null {
+  return publish !== null && (isAbsolute(publish) || publish.startsWith('github:')) ? publish : null
 }
 
 process.exitCode = await main(process.argv.slice(2))

@@ -13,7 +13,7 @@ import { publicationTime, readNotes } from './make/publication.ts'
 import { assetName, RELEASES } from './make/release-folder.ts'
 import { type BuildOptions, type BuiltRelease, buildRelease, DEFAULT_ENTRY, DEFAULT_SERVICE } from './make/release.ts'
 import { exitAtOnce } from './make/temporary.ts'
-import { type CommandLine, DELTA_FLAGS, parseFlags, SCRIPT_FLAGS } from './lib/flags.ts'
+import { ADVANCED, type CommandLine, DELTA_FLAGS, flag, option, parseFlags, SCRIPT_FLAGS, word } from './lib/flags.ts'
 import { helpFor, printHelp } from './lib/help.ts'
 import { printError } from './lib/printer.ts'
 import { createProgress, formatBytes } from './lib/progress.ts'
@@ -22,37 +22,17 @@ export const COMMAND = {
   name: 'npm run build --',
   description: 'builds a release of the reference service',
   args: {
-    tag: { type: 'positional', required: false, description: 'the release to build, such as v1.1.0' },
-    out: { type: 'string', valueHint: 'dir', default: 'dist', description: 'where release folders go' },
-    service: {
-      type: 'string',
-      advanced: true,
-      valueHint: 'name',
-      default: DEFAULT_SERVICE,
-      description: 'name of the service',
-    },
-    feed: {
-      type: 'string',
-      valueHint: 'feed',
-      description: 'where installs look for the next release; put into install.sh',
-    },
-    root: { type: 'string', advanced: true, valueHint: 'file', description: 'root.json that the feed is signed by' },
-    notes: { type: 'string', valueHint: 'text|file', description: 'release notes' },
-    compress: { type: 'string', valueHint: 'effort', default: 'normal', description: COMPRESSIONS.join(', ') },
-    entry: {
-      type: 'string',
-      advanced: true,
-      valueHint: 'file',
-      description: 'main module of the executable (deploy/executable.ts)',
-    },
-    schema: {
-      type: 'string',
-      advanced: true,
-      valueHint: 'number',
-      description: "number of the state's schema, for release.json",
-    },
+    tag: word('the release to build, such as v1.1.0'),
+    out: option('dir', 'where release folders go', { default: 'dist' }),
+    service: option('name', 'name of the service', { advanced: true, default: DEFAULT_SERVICE }),
+    feed: option('feed', 'where installs look for the next release; put into install.sh'),
+    root: option('file', 'root.json that the feed is signed by', ADVANCED),
+    notes: option('text|file', 'release notes'),
+    compress: option('effort', COMPRESSIONS.join(', '), { default: 'normal' }),
+    entry: option('file', 'main module of the executable (deploy/executable.ts)', ADVANCED),
+    schema: option('number', "number of the state's schema, for release.json", ADVANCED),
     ...DELTA_FLAGS,
-    force: { type: 'boolean', default: false, description: 'replace a different release of the same tag' },
+    force: flag('replace a different release of the same tag'),
     ...SCRIPT_FLAGS,
   },
 } as const satisfies CommandLine

@@ -10,7 +10,16 @@ import { COMMAND as SOURCE } from './deploy-source.ts'
 import { COMMAND as HOST } from './deploy-systemd.ts'
 import { COMMANDS } from './host/tree.ts'
 import { COMMAND as IMAGE } from './image.ts'
-import { type CommandLine, type Flags, OUTPUT_FLAGS, SCRIPT_FLAGS, shownOf, WAITING_FLAGS, YES } from './lib/flags.ts'
+import {
+  type CommandLine,
+  type Flags,
+  option,
+  OUTPUT_FLAGS,
+  SCRIPT_FLAGS,
+  shownOf,
+  WAITING_FLAGS,
+  YES,
+} from './lib/flags.ts'
 import { GROUNDS, HOST_WORDS, OWN_WORDS, SCRIPT_WORDS } from './make/author-words.ts'
 import { RELEASES_FOLDER } from './make/project.ts'
 import { trustWords } from './trust/main.ts'
@@ -36,12 +45,10 @@ const SNAPSHOT = {
   description: 'copy the database to a file while the service uses it',
   args: {
     file: { type: 'positional', description: 'the copy; `-` for stdout' },
-    try: {
-      type: 'string',
-      valueHint: 'new',
-      description:
-        'then try this executable on a copy of that: whether it works on the data, and this release on what it leaves',
-    },
+    try: option(
+      'new',
+      'then try this executable on a copy of that: whether it works on the data, and this release on what it leaves',
+    ),
   },
 } as const satisfies CommandLine
 

@@ -16,8 +16,17 @@ import { assertSupervised, type Deployment, deployHere, findInstalled } from './
 import { type HostReport, makeReport } from './host/report.ts'
 import { takeOverLine, planTakeOver, type TakeOver, takeOver } from './npm-adopt.ts'
 import { toolsFor } from './npm-tools.ts'
-import { type Wish, keptNow, minAgeOf, newestOf, planLines, refuseOlder, refuseReplaced, seenOf } from './npm/asked.ts'
-import { ARGUMENTS } from './npm/command.ts'
+import {
+  ARGUMENTS,
+  type Wish,
+  keptNow,
+  minAgeOf,
+  newestOf,
+  planLines,
+  refuseOlder,
+  refuseReplaced,
+  seenOf,
+} from './npm/asked.ts'
 import { broughtRecipe, isPackageName, readRecipe } from './npm/recipe.ts'
 import { changedSince, chooseVersion, integritiesOf, type Listed, type PackageVersion } from './npm/registry.ts'
 import { makeRelease } from './npm/release.ts'

@@ -17,10 +17,13 @@ import { run } from './lib/shell.ts'
 import { rehearsalLines } from './lib/switch.ts'
 import { assertTrusted, temporaryFolder } from './lib/trusted.ts'
 import {
+  ADVANCED,
   type CommandLine,
   durationOf,
+  flag,
   IRREVERSIBLE,
   IRREVERSIBLE_FLAG,
+  option,
   parseFlags,
   RELEASE_FLAGS,
   releaseIn,
@@ -35,26 +38,11 @@ export const COMMAND = {
   description: 'builds a tag from source and deploys it to this host',
   args: {
     ...RELEASE_FLAGS,
-    dir: {
-      type: 'string',
-      valueHint: 'dir',
-      description: 'clone of the service (this one; with `baton` the working directory)',
-    },
-    remote: {
-      type: 'string',
-      valueHint: 'name',
-      default: 'origin',
-      advanced: true,
-      description: 'where to fetch it from; `none` fetches nothing',
-    },
-    'verify-signature': {
-      type: 'boolean',
-      default: false,
-      advanced: true,
-      description: 'the tag must be signed by a key that git trusts',
-    },
-    'build-only': { type: 'boolean', default: false, description: 'build and verify, deploy nothing' },
-    listen: { type: 'string', valueHint: 'host:port', description: 'for a first install: where the service listens' },
+    dir: option('dir', 'clone of the service (this one; with `baton` the working directory)'),
+    remote: option('name', 'where to fetch it from; `none` fetches nothing', { default: 'origin', advanced: true }),
+    'verify-signature': flag('the tag must be signed by a key that git trusts', ADVANCED),
+    'build-only': flag('build and verify, deploy nothing'),
+    listen: option('host:port', 'for a first install: where the service listens'),
     service: { type: 'boolean', negativeDescription: 'for a first install: without systemd' },
     ...IRREVERSIBLE,
     ...WAITING_FLAGS,

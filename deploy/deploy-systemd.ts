@@ -12,8 +12,10 @@ import { rehearsalLines } from './lib/switch.ts'
 import {
   type CommandLine,
   durationOf,
+  flag,
   IRREVERSIBLE,
   IRREVERSIBLE_FLAG,
+  option,
   parseFlags,
   RELEASE_FLAGS,
   releaseIn,
@@ -28,9 +30,9 @@ export const COMMAND = {
   description: 'deploys a release to this host, and goes back if it is not healthy',
   args: {
     ...RELEASE_FLAGS,
-    rollback: { type: 'boolean', default: false, description: 'back to the backup executable' },
-    feed: { type: 'string', valueHint: 'feed', description: 'for a first install: where releases are found' },
-    service: { type: 'string', valueHint: 'name', description: 'which service (the one that is installed here)' },
+    rollback: flag('back to the backup executable'),
+    feed: option('feed', 'for a first install: where releases are found'),
+    service: option('name', 'which service (the one that is installed here)'),
     ...IRREVERSIBLE,
     ...WAITING_FLAGS,
     'health-url': { ...WAITING_FLAGS['health-url'], advanced: false },

@@ -23,7 +23,7 @@ import {
 import { GATE_MARK } from '../agent/first.ts'
 import { variableName } from '../agent/service/config.ts'
 import { IS_PACKAGED, PROJECT } from './make/place.ts'
-import { type CommandLine, parseFlags, tagOf } from './lib/flags.ts'
+import { ADVANCED, type CommandLine, flag, option, parseFlags, tagOf, word } from './lib/flags.ts'
 import { helpFor, printHelp } from './lib/help.ts'
 import { printError } from './lib/printer.ts'
 import { createProgress, type ProgressReport } from './lib/progress.ts'
@@ -247,32 +247,13 @@ export const COMMAND = {
   description:
     'makes the images of a release: the service, and beside it `deploy`, which updates its containers, and `holder`, which keeps their ports',
   args: {
-    tag: { type: 'positional', required: false, description: 'the release, such as v1.1.0; it was built before' },
-    repository: { type: 'string', valueHint: 'name', required: true, description: 'such as registry.example/beacon' },
-    push: {
-      type: 'boolean',
-      default: false,
-      description: 'push; also `latest`, `deploy` and `holder`, unless there is a newer release',
-    },
-    out: {
-      type: 'string',
-      valueHint: 'dir',
-      default: IS_PACKAGED ? RELEASES_FOLDER : 'dist',
-      description: 'where release folders are',
-    },
-    feed: { type: 'string', valueHint: 'feed', description: 'where the panel learns which release is the newest' },
-    base: {
-      type: 'string',
-      advanced: true,
-      valueHint: 'image',
-      description: 'base image, with glibc, libstdc++ and libatomic',
-    },
-    arch: {
-      type: 'string',
-      valueHint: 'x64|arm64',
-      advanced: true,
-      description: "the executable's architecture (this machine's)",
-    },
+    tag: word('the release, such as v1.1.0; it was built before'),
+    repository: option('name', 'such as registry.example/beacon', { required: true }),
+    push: flag('push; also `latest`, `deploy` and `holder`, unless there is a newer release'),
+    out: option('dir', 'where release folders are', { default: IS_PACKAGED ? RELEASES_FOLDER : 'dist' }),
+    feed: option('feed', 'where the panel learns which release is the newest'),
+    base: option('image', 'base image, with glibc, libstdc++ and libatomic', ADVANCED),
+    arch: option('x64|arm64', "the executable's architecture (this machine's)", ADVANCED),
     holder: {
       type: 'boolean',
       default: true,

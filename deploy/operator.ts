@@ -3,7 +3,6 @@
 
 import { BUILD } from '../agent/service/build.ts'
 import { variableName } from '../agent/service/config.ts'
-import { STATE_ORDER } from './container/state-order.ts'
 
 /** Runs the command and resolves to its exit code. Each command loads only what it needs. */
 export async function runOperator(argv: readonly string[]): Promise<number> {
@@ -29,13 +28,8 @@ export async function runOperator(argv: readonly string[]): Promise<number> {
     return await healthcheck(BUILD, rest, process.env)
   }
   if (first === 'snapshot' && rest[0] === '--for-update') {
-    const order = process.env[STATE_ORDER]
-    if (order !== undefined) {
-      const { stateHere } = await import('./container/state-here.ts')
-      return await stateHere(order, process.env)
-    }
-    const { snapshotHere } = await import('./container/snapshot-here.ts')
-    return await snapshotHere(process.env)
+    const { snapshotForUpdate } = await import('./container/snapshot-here.ts')
+    return await snapshotForUpdate(process.env)
   }
   if (first === 'snapshot' && rest.includes('--try')) {
     const { snapshotAndTry } = await import('./host/commands/try-by-hand.ts')

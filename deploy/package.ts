@@ -11,7 +11,7 @@ import { bundleOurScript, KIT_PACKAGES, kitPackages } from './make/application.t
 import { type BuildOptions, loadEsbuild, panelAssets, type Plugin } from './make/bundle.ts'
 import { nodePackages } from './make/node.ts'
 import { PROJECT } from './make/place.ts'
-import { type CommandLine, parseFlags } from './lib/flags.ts'
+import { type CommandLine, option, parseFlags } from './lib/flags.ts'
 import { helpFor, printHelp } from './lib/help.ts'
 import { printError } from './lib/printer.ts'
 import { run } from './lib/shell.ts'
@@ -19,7 +19,7 @@ import { run } from './lib/shell.ts'
 const COMMAND = {
   name: 'npm run pack --',
   description: 'makes the package baton-kit and packs it',
-  args: { out: { type: 'string', valueHint: 'dir', default: '.', description: 'where the packed file goes' } },
+  args: { out: option('dir', 'where the packed file goes', { default: '.' }) },
 } as const satisfies CommandLine
 
 const out = await readOut(process.argv.slice(2))

@@ -8,8 +8,7 @@ import { errorsPage } from './make/errors-page.ts'
 import { glossaryPage } from './make/glossary.ts'
 import { settingsPage, settingsSchema } from './make/settings-page.ts'
 import { PROJECT } from './make/place.ts'
-import { readRecipes } from './npm/recipe.ts'
-import { RECIPES_PAGE, recipesPage } from './npm/recipes-page.ts'
+import { readRecipes, RECIPES_PAGE, recipesPage } from './npm/recipe.ts'
 
 await writeFile(join(PROJECT, 'settings.schema.json'), settingsSchema())
 await writeFile(join(PROJECT, 'docs', 'reference', 'settings.md'), settingsPage())

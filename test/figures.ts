@@ -1,5 +1,5 @@
 // Counts how large the product is, and prints it: `npm run check` ends with this. A count holds nothing by itself; it shows what a
-// change did. `--files` names the files that one file alone imports.
+// change did.
 
 import { readdirSync, readFileSync, statSync } from 'node:fs'
 import { dirname, join, normalize } from 'node:path'
@@ -39,7 +39,10 @@ for (const part of ['agent', 'deploy', 'container']) {
   const files = others.filter(({ path }) => path.startsWith(`${part}/`))
   say(`  ${part}`, `${count(linesOf(files))} lines in ${files.length} files`)
 }
-say('one importer', `${alone.length} files, ${small.length} of them under ${SMALL_LINES} lines`)
+say(
+  'one importer',
+  `${alone.length} files; under ${SMALL_LINES} lines: ${small.map(({ path }) => path).join(', ') || 'none'}`,
+)
 say(
   'docs',
   `${count(wordsOf(guides))} words (at most ${count(WORDS_MAX)}), ${count(wordsOf(reference))} of them reference; beside them README and CONTRIBUTING ${count(wordsOf(doors))}, decisions ${count(wordsOf(docs) - wordsOf(guides))}`,
@@ -50,12 +53,6 @@ const flags = PROGRAMS.flatMap(({ commands }) => commands).map(
 const settings = leavesOf(SETTINGS)
 say('first help', `at most ${Math.max(...flags)} flags a command, in ${flags.length} commands`)
 say('settings', `${settings.filter(({ isUsual }) => isUsual === true).length} shown first, of ${settings.length}`)
-if (process.argv.includes('--files')) {
-  for (const { path, by, lines } of small.toSorted((a, b) => a.lines - b.lines)) {
-    process.stdout.write(`${String(lines).padStart(4)}  ${path}  ${by}\n`)
-  }
-}
-
 function say(what: string, text: string): void {
   process.stdout.write(`${what.padEnd(14)}${text}\n`)
 }
@@ -67,7 +64,7 @@ function leavesOf(setting: Setting): Setting[] {
 }
 
 /** The TypeScript files that exactly one file of the product imports. */
-function importedOnce(files: readonly Text[]): { path: string; by: string; lines: number }[] {
+function importedOnce(files: readonly Text[]): { path: string; lines: number }[] {
   const importers = new Map<string, Set<string>>()
   for (const { path, text } of product) {
     for (const [, specifier = ''] of text.matchAll(IMPORT)) {
@@ -76,8 +73,8 @@ function importedOnce(files: readonly Text[]): { path: string; by: string; lines
     }
   }
   return files.flatMap((file) => {
-    const [by, other] = importers.get(file.path) ?? []
-    return by === undefined || other !== undefined ? [] : [{ path: file.path, by, lines: linesOf([file]) }]
+    const isOnce = importers.get(file.path)?.size === 1
+    return isOnce ? [{ path: file.path, lines: linesOf([file]) }] : []
   })
 }
 

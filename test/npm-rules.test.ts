@@ -5,8 +5,15 @@ import { join } from 'node:path'
 import { runInThisContext } from 'node:vm'
 import { BatonError } from '../agent/words/errors.ts'
 import { PROJECT } from '../deploy/make/place.ts'
-import { broughtRecipe, parseRecipe, readRecipe, readRecipes, recipeName } from '../deploy/npm/recipe.ts'
-import { RECIPES_PAGE, recipesPage } from '../deploy/npm/recipes-page.ts'
+import {
+  broughtRecipe,
+  parseRecipe,
+  readRecipe,
+  readRecipes,
+  recipeName,
+  RECIPES_PAGE,
+  recipesPage,
+} from '../deploy/npm/recipe.ts'
 import { refuseOlder } from '../deploy/npm/asked.ts'
 import { type ServiceRecord, workshopOf } from '../deploy/npm/workshop.ts'
 import { programsIn, wayBack } from '../deploy/npm/former.ts'

@@ -165,7 +165,7 @@ async function makeWorld() {
     home: folder,
     state,
     database,
-    restore: () => restoreCopy(receipt, { name: COPY, dryRun: false }),
+    restore: () => restoreCopy({ receipt, name: COPY, dryRun: false }),
     /** A command that stops itself when the database was put aside, and nothing is in its place. */
     stoppedRestore(): ChildProcess {
       const module = join(import.meta.dirname, '../agent/disk/state-mark.ts')

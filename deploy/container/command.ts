@@ -23,11 +23,14 @@ import { resolveName } from './survey.ts'
 import { finishSwitch } from './switch.ts'
 import { retire } from './switcher.ts'
 import {
+  ADVANCED,
   type CommandLine,
-  DURATION,
+  duration,
   durationOf,
+  flag,
   IRREVERSIBLE,
   IRREVERSIBLE_FLAG,
+  option,
   parseFlags,
   RELEASE_FLAGS,
   releaseIn,
@@ -42,109 +45,39 @@ export const COMMAND = {
   name: 'deploy-container.sh',
   description: 'deploys a release to a container, and goes back if it is not healthy',
   args: {
-    container: {
-      type: 'string',
-      valueHint: 'name',
-      description: 'name, id or label=KEY=VALUE (the only one of a service)',
-    },
+    container: option('name', 'name, id or label=KEY=VALUE (the only one of a service)'),
     ...RELEASE_FLAGS,
-    rollback: {
-      type: 'boolean',
-      default: false,
-      description: 'back to the image that ran before, or to that of the release',
-    },
+    rollback: flag('back to the image that ran before, or to that of the release'),
     'keep-port': {
       type: 'boolean',
       description: 'put it behind a holder, which keeps its ports; refuses clients once, for a second',
       negativeDescription: 'take it out again; refuses clients once, for a second',
     },
-    'holder-image': {
+    'holder-image': option(
+      'image',
+      "image of the holder (the tag `holder` in the container's own repository)",
+      ADVANCED,
+    ),
+    status: flag('show what runs, what ran before, its health, and what is left over'),
+    'restore-state': option('name', 'restart with this copy of the data; the present data are put aside', ADVANCED),
+    clean: flag('remove what killed runs and failed releases have left', ADVANCED),
+    image: option('repository', "where the release is (the container's own repository)", ADVANCED),
+    pull: option('always|missing|never', 'when to pull the image', { advanced: true, default: 'always' }),
+    digest: option('sha256:…', 'pull the image with this digest, whatever the tag points to', ADVANCED),
+    feed: option('feed', 'signed feed that says which image the release is', ADVANCED),
+    root: option('file', 'root.json that verifies the feed (the one built in)', ADVANCED),
+    engine: option('docker|podman|auto', 'auto: DOCKER_HOST, then Docker, then podman', {
       advanced: true,
-      type: 'string',
-      valueHint: 'image',
-      description: "image of the holder (the tag `holder` in the container's own repository)",
-    },
-    status: {
-      type: 'boolean',
-      default: false,
-      description: 'show what runs, what ran before, its health, and what is left over',
-    },
-    'restore-state': {
-      advanced: true,
-      type: 'string',
-      valueHint: 'name',
-      description: 'restart with this copy of the data; the present data are put aside',
-    },
-    clean: {
-      advanced: true,
-      type: 'boolean',
-      default: false,
-      description: 'remove what killed runs and failed releases have left',
-    },
-    image: {
-      advanced: true,
-      type: 'string',
-      valueHint: 'repository',
-      description: "where the release is (the container's own repository)",
-    },
-    pull: {
-      advanced: true,
-      type: 'string',
-      valueHint: 'always|missing|never',
-      default: 'always',
-      description: 'when to pull the image',
-    },
-    digest: {
-      advanced: true,
-      type: 'string',
-      valueHint: 'sha256:…',
-      description: 'pull the image with this digest, whatever the tag points to',
-    },
-    feed: {
-      advanced: true,
-      type: 'string',
-      valueHint: 'feed',
-      description: 'signed feed that says which image the release is',
-    },
-    root: {
-      advanced: true,
-      type: 'string',
-      valueHint: 'file',
-      description: 'root.json that verifies the feed (the one built in)',
-    },
-    engine: {
-      advanced: true,
-      type: 'string',
-      valueHint: 'docker|podman|auto',
       default: 'auto',
-      description: 'auto: DOCKER_HOST, then Docker, then podman',
-    },
-    'health-timeout': {
-      ...DURATION,
-      default: '60s',
-      advanced: true,
-      description: 'how long it may take to become healthy',
-    },
-    probation: {
-      ...DURATION,
-      default: '30s',
-      advanced: true,
-      description: 'how long it must stay healthy before the old one ends',
-    },
+    }),
+    'health-timeout': duration('how long it may take to become healthy', { default: '60s', advanced: true }),
+    probation: duration('how long it must stay healthy before the old one ends', { default: '30s', advanced: true }),
     ...IRREVERSIBLE,
-    trial: {
+    trial: option('auto|never', 'whether a release is tried on a copy of the data first', {
       advanced: true,
-      type: 'string',
-      valueHint: 'auto|never',
       default: 'auto',
-      description: 'whether a release is tried on a copy of the data first',
-    },
-    'with-shared': {
-      advanced: true,
-      type: 'boolean',
-      default: false,
-      description: 'compose: also if another service uses the same variable',
-    },
+    }),
+    'with-shared': flag('compose: also if another service uses the same variable', ADVANCED),
     ...SCRIPT_FLAGS,
   },
 } as const satisfies CommandLine
@@ -237,12 +170,38 @@ export async function deploy(
   request: Omit<ContainerRequest, 'container'> & { container: string | null },
   given: ContainerArguments,
 ): Promise<ContainerEnd> {
-  const { engine, report } = given
-  const name = await resolveName(request.container, engine)
-  await using _ = await lockContainer(engine.socketPath, name)
-  const end = await recreate(name, { ...request, container: name }, toolsOf(given))
-  await report(endEvent(name, end))
+  return await act(request, given, (name, tools) => recreate(name, { ...request, container: name }, tools))
+}
+
+async function act(
+  { container }: { container: string | null },
+  given: ContainerArguments,
+  work: (name: string, tools: Tools) => Promise<ContainerEnd>,
+  locks = true,
+): Promise<ContainerEnd> {
+  const name = await resolveName(container, given.engine)
+  await using _ = locks ? await lockContainer(given.engine.socketPath, name) : null
+  const end = await work(name, toolsOf(given))
+  await given.report(endEvent(name, end))
   return end
+}
+
+async function perform(settings: ContainerSettings, given: ContainerArguments): Promise<ContainerEnd> {
+  switch (settings.act) {
+    case 'deploy':
+      return await deploy(settings, given)
+    case 'status':
+      return await act(settings, given, containerStatus, false)
+    case 'clean':
+      return await act(settings, given, cleanUp)
+    case 'restore':
+      return await act(settings, given, (name, tools) => restoreState(name, settings.copy, settings, tools))
+    case 'finish':
+    case 'undo':
+      return await doSwitch(settings, given)
+    default:
+      return settings.act satisfies never
+  }
 }
 
 /** `name`: the command as it was typed, for its help. */
@@ -256,22 +215,14 @@ export async function deployContainer(
     const help = await helpFor(argv, { ...COMMAND, name })
     if (help !== null) return printHelp(help)
     settings = parseContainerSettings(argv)
-    const { act, container } = settings
     const engine = await connectEngine(await findSocket(settings.engine, process.env))
     const report = reporter(settings)
     const stop = hearSignals(settings, report)
     try {
       const given: ContainerArguments = { engine, report, stop, program: () => programInImage(engine, sources) }
-      const end =
-        act === 'deploy'
-          ? await deploy(settings, given)
-          : act === 'status'
-            ? await tell(settings, given)
-            : act === 'clean' || act === 'restore'
-              ? await alone(settings, given)
-              : await doSwitch(settings, given)
+      const end = await perform(settings, given)
       if (end.error !== null) printError(end.error)
-      return endEvent(container ?? '', end).exit
+      return endEvent(settings.container ?? '', end).exit
     } finally {
       engine.close()
     }
@@ -282,24 +233,6 @@ export async function deployContainer(
     printError(error)
     return event.exit
   }
-}
-
-/** An act that is no deployment, under the same lock. */
-async function alone(settings: ContainerSettings, given: ContainerArguments): Promise<ContainerEnd> {
-  const name = await resolveName(settings.container, given.engine)
-  await using _ = await lockContainer(given.engine.socketPath, name)
-  const tools = toolsOf(given)
-  const { act, copy } = settings
-  const end = act === 'clean' ? await cleanUp(name, tools) : await restoreState(name, copy, settings, tools)
-  await given.report(endEvent(name, end))
-  return end
-}
-
-async function tell(settings: ContainerSettings, given: ContainerArguments): Promise<ContainerEnd> {
-  const name = await resolveName(settings.container, given.engine)
-  const end = await containerStatus(name, toolsOf(given))
-  await given.report(endEvent(name, end))
-  return end
 }
 
 /**

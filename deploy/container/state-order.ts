@@ -1,4 +1,4 @@
-// What the deployment tells a release in a container to do with its data: own-data.ts says it, state-here.ts does it.
+// What the deployment tells a release in a container to do with its data: own-data.ts says it, snapshot-here.ts does it.
 
 import type { Kind, StateMoved } from '../../agent/words.ts'
 

@@ -4,16 +4,20 @@
 import { ownWords } from '../../agent/install.ts'
 import { asBatonError } from '../../agent/words.ts'
 import {
+  ADVANCED,
   type CommandLine,
   durationOf,
+  flag,
   type Flags,
   IRREVERSIBLE,
   IRREVERSIBLE_FLAG,
+  option,
   OUTPUT_FLAGS,
   parseFlags,
   SCRIPT_FLAGS,
   usage,
   WAITING_FLAGS,
+  word,
   YES,
 } from '../lib/flags.ts'
 import { commandOf, printHelp } from '../lib/help.ts'
@@ -26,24 +30,23 @@ import { doctor } from './commands/doctor.ts'
 import { statusOfAll, upgradeAll } from './commands/all.ts'
 import { install } from './commands/install.ts'
 import { logs } from './commands/logs.ts'
-import { releases } from './commands/releases.ts'
 import { stateCommand } from './commands/state.ts'
 import { cancelCommand, pauseCommand, rollback, upgrade } from './commands/move.ts'
 import { rescueHere, restart, start, stop, superviseHere } from './commands/running.ts'
-import { status } from './commands/status.ts'
+import { releases, status } from './commands/status.ts'
 import { uninstall } from './commands/uninstall.ts'
 import { checked } from './place/choices.ts'
 import { withOpener } from './service/opener.ts'
 import { makeReport, type HostReport } from './report.ts'
 
 const VERBOSE = {
-  verbose: { type: 'boolean', alias: 'v', advanced: true, description: 'say more' },
+  verbose: flag('say more', { alias: 'v', advanced: true }),
 } as const satisfies Flags
 
 const PLACE = {
-  system: { type: 'boolean', advanced: true, description: 'for the whole host (the default for root)' },
-  user: { type: 'boolean', advanced: true, description: 'for this user' },
-  prefix: { type: 'string', valueHint: 'dir', advanced: true, description: 'directory of the executable' },
+  system: flag('for the whole host (the default for root)', ADVANCED),
+  user: flag('for this user', ADVANCED),
+  prefix: option('dir', 'directory of the executable', ADVANCED),
 } as const satisfies Flags
 
 const LOOKING = { ...PLACE, ...OUTPUT_FLAGS, ...VERBOSE } as const satisfies Flags
@@ -56,63 +59,40 @@ const ACTING = {
   ...WAITING_FLAGS,
 } as const satisfies Flags
 
-const TAG = { type: 'positional', required: false } as const
-
 const ALL = {
-  all: { type: 'boolean', description: 'every service of this host, or of this user' },
+  all: flag('every service of this host, or of this user'),
 } as const satisfies Flags
 
 const PAUSE = {
-  'pause-until': {
-    type: 'string',
-    valueHint: 'day',
-    advanced: true,
-    description: 'update nothing now, and nothing automatically before that day',
-  },
-  unpause: { type: 'boolean', advanced: true, description: 'end that' },
+  'pause-until': option('day', 'update nothing now, and nothing automatically before that day', ADVANCED),
+  unpause: flag('end that', ADVANCED),
 } as const satisfies Flags
 
 const REHEARSE = {
-  trial: {
-    type: 'boolean',
-    description: 'with --dry-run: try it on a copy of the data too',
-  },
+  trial: flag('with --dry-run: try it on a copy of the data too'),
 } as const satisfies Flags
 
 const NOW = {
-  now: {
-    type: 'boolean',
-    advanced: true,
-    description: 'end the work that the application has under way, without waiting for it',
-  },
+  now: flag('end the work that the application has under way, without waiting for it', ADVANCED),
 } as const satisfies Flags
 
 const RESTORE_STATE = {
-  'restore-state': {
-    type: 'boolean',
-    description: 'bring back the data from before the update too; the present data are put aside',
-  },
+  'restore-state': flag('bring back the data from before the update too; the present data are put aside'),
 } as const satisfies Flags
 
 const INSTALL = {
   ...ACTING,
   ...YES,
   user: { ...PLACE.user, advanced: false },
-  tag: { ...TAG, description: 'the release: latest, or a tag such as v1.1.0 (the one that install.sh came with)' },
-  feed: { type: 'string', valueHint: 'feed', description: 'https://host/path/, /folder or github:owner/name' },
-  listen: {
-    type: 'string',
-    valueHint: 'host:port',
-    description: 'where the service listens, for a first install; `:port`: at every address',
-  },
-  'state-dir': { type: 'string', valueHint: 'dir', description: 'directory of the data; no update removes it' },
-  'run-as': { type: 'string', valueHint: 'user', advanced: true, description: 'user of a system service' },
-  'accept-unit': {
-    type: 'boolean',
-    advanced: true,
-    description:
-      'grant the extra systemd permissions that the release requests (`--dry-run` lists them); `-y` alone does not',
-  },
+  tag: word('the release: latest, or a tag such as v1.1.0 (the one that install.sh came with)'),
+  feed: option('feed', 'https://host/path/, /folder or github:owner/name'),
+  listen: option('host:port', 'where the service listens, for a first install; `:port`: at every address'),
+  'state-dir': option('dir', 'directory of the data; no update removes it'),
+  'run-as': option('user', 'user of a system service', ADVANCED),
+  'accept-unit': flag(
+    'grant the extra systemd permissions that the release requests (`--dry-run` lists them); `-y` alone does not',
+    ADVANCED,
+  ),
   service: { type: 'boolean', negativeDescription: 'without systemd' },
   start: { type: 'boolean', advanced: true, negativeDescription: 'start nothing' },
 } as const satisfies Flags
@@ -143,7 +123,7 @@ const WORDS: readonly Word[] = [
     name: 'upgrade',
     description: 'update to the latest release, or to TAG',
     args: {
-      tag: { ...TAG, description: 'the release, such as v1.1.0 (latest)' },
+      tag: word('the release, such as v1.1.0 (latest)'),
       ...ACTING,
       ...IRREVERSIBLE,
       ...REHEARSE,
@@ -164,7 +144,7 @@ const WORDS: readonly Word[] = [
   {
     name: 'rollback',
     description: 'go back to the previous release, or to TAG',
-    args: { tag: { ...TAG, description: 'the release, such as v1.0.0 (the backup)' }, ...ACTING, ...RESTORE_STATE },
+    args: { tag: word('the release, such as v1.0.0 (the backup)'), ...ACTING, ...RESTORE_STATE },
     act: (context) => rollback(context, context.flags.release),
   },
   {
@@ -196,15 +176,15 @@ const WORDS: readonly Word[] = [
     description: 'show what the service has written',
     args: {
       ...PLACE,
-      follow: { type: 'boolean', alias: 'f', default: false, description: 'follow it until Ctrl-C' },
-      lines: { type: 'string', valueHint: 'number', default: '50', description: 'how many of the last lines' },
+      follow: flag('follow it until Ctrl-C', { alias: 'f' }),
+      lines: option('number', 'how many of the last lines', { default: '50' }),
     },
     act: (context, { follow, lines }) => logs(context, follow === true, String(lines)),
   },
   {
     name: 'start',
     description: 'start the service',
-    args: { ...ACTING, supervise: { type: 'boolean', advanced: true, description: 'stay, as its supervisor' } },
+    args: { ...ACTING, supervise: flag('stay, as its supervisor', ADVANCED) },
     act: (context, { supervise }) => (supervise === true ? superviseHere(context) : start(context)),
   },
   {
@@ -223,16 +203,8 @@ const WORDS: readonly Word[] = [
     name: 'state',
     description: 'list, take back or remove the snapshots that updates have left',
     args: {
-      act: {
-        type: 'positional',
-        required: false,
-        description: 'list; restore NAME; back TAG: a release with its data; clean: what was put aside',
-      },
-      which: {
-        type: 'positional',
-        required: false,
-        description: 'for `restore` and `clean`: a name from `state list`; for `back`: a release tag',
-      },
+      act: word('list; restore NAME; back TAG: a release with its data; clean: what was put aside'),
+      which: word('for `restore` and `clean`: a name from `state list`; for `back`: a release tag'),
       ...ACTING,
     },
     act: (context, { act = 'list', which }) => {
@@ -260,8 +232,8 @@ const WORDS: readonly Word[] = [
     args: {
       ...ACTING,
       ...YES,
-      purge: { type: 'boolean', description: 'remove the state and the configuration too' },
-      confirm: { type: 'string', valueHint: 'service', description: 'the name that --purge asks for' },
+      purge: flag('remove the state and the configuration too'),
+      confirm: option('service', 'the name that --purge asks for'),
     },
     act: (context) => uninstall(context),
   },
@@ -270,7 +242,7 @@ const WORDS: readonly Word[] = [
     description: 'put the backup executable back if a release on probation failed twice',
     args: {
       ...OUTPUT_FLAGS,
-      'given-up': { type: 'boolean', description: 'roll back after one failure (no supervisor restarts the service)' },
+      'given-up': flag('roll back after one failure (no supervisor restarts the service)'),
     },
     hidden: true,
     act: (context, values) => rescueHere(context, values['given-up'] === true),
@@ -278,7 +250,7 @@ const WORDS: readonly Word[] = [
   {
     name: WORKER,
     description: "act on the service's files as its user, for a command that root runs",
-    args: { where: { type: 'positional', required: false, description: `\`${IN_UNIT}\` in a unit` } },
+    args: { where: word(`\`${IN_UNIT}\` in a unit`) },
     hidden: true,
     act: (_context, { where }) => work(where === IN_UNIT),
   },

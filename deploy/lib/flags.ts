@@ -21,65 +21,64 @@ export interface CommandLine<T extends Flags = Flags> {
 /** with it a person allows a release with no way back from what it does to the data */
 export const IRREVERSIBLE_FLAG = 'allow-irreversible'
 
-/** the form of each duration that is typed */
-export const DURATION = { type: 'string', valueHint: '30s|5m|2h' } as const
+export const ADVANCED = { advanced: true } as const
+
+/** A flag that is there or not. */
+export function flag<const More extends object>(description: string, more: More = {} as More) {
+  return { type: 'boolean', default: false, description, ...more } as const
+}
+
+/** A flag that a value follows, which help calls `valueHint`. */
+export function option<const More extends object>(valueHint: string, description: string, more: More = {} as More) {
+  return { type: 'string', valueHint, description, ...more } as const
+}
+
+export function duration<const More extends object>(description: string, more: More = {} as More) {
+  return option('30s|5m|2h', description, more)
+}
+
+/** A word that may be left out. */
+export function word(description: string) {
+  return { type: 'positional', required: false, description } as const
+}
 
 /** for every command that prints its progress */
 export const OUTPUT_FLAGS = {
-  json: { type: 'boolean', default: false, description: 'one JSON object a line on stdout' },
-  quiet: { type: 'boolean', alias: 'q', default: false, advanced: true, description: 'print errors only' },
+  json: flag('one JSON object a line on stdout'),
+  quiet: flag('print errors only', { alias: 'q', advanced: true }),
 } as const satisfies Flags
 
 /** for every deploy script */
 export const SCRIPT_FLAGS = {
   ...OUTPUT_FLAGS,
-  'dry-run': { type: 'boolean', alias: 'n', default: false, description: 'print the plan and change nothing' },
+  'dry-run': flag('print the plan and change nothing', { alias: 'n' }),
 } as const satisfies Flags
 
 export const YES = {
-  yes: { type: 'boolean', alias: 'y', default: false, description: 'do not ask' },
+  yes: flag('do not ask', { alias: 'y' }),
 } as const satisfies Flags
 
 export const IRREVERSIBLE = {
-  [IRREVERSIBLE_FLAG]: { type: 'boolean', default: false, description: 'allow an update that cannot be rolled back' },
+  [IRREVERSIBLE_FLAG]: flag('allow an update that cannot be rolled back'),
 } as const satisfies Flags
 
 /** for commands that move a service to another release */
 export const WAITING_FLAGS = {
-  'health-url': {
-    type: 'string',
-    valueHint: 'url',
-    advanced: true,
-    description: 'must answer 2xx too, asked from probation on',
-  },
-  'health-timeout': {
-    ...DURATION,
-    default: '60s',
-    advanced: true,
-    description: 'how long the new version may take to answer',
-  },
-  'lock-timeout': {
-    ...DURATION,
-    default: '0',
-    advanced: true,
-    description: 'how long to wait for another operation; 0: not at all',
-  },
+  'health-url': option('url', 'must answer 2xx too, asked from probation on', ADVANCED),
+  'health-timeout': duration('how long the new version may take to answer', { default: '60s', advanced: true }),
+  'lock-timeout': duration('how long to wait for another operation; 0: not at all', { default: '0', advanced: true }),
 } as const satisfies Flags
 
 /** for `baton build` and `npm run build` */
 export const DELTA_FLAGS = {
-  'delta-from': {
-    type: 'string',
-    valueHint: 'dir|feed',
-    description: 'releases from which hosts come: they download only what has changed',
-  },
-  deltas: { type: 'string', valueHint: 'number', default: '5', advanced: true, description: 'from how many of them' },
+  'delta-from': option('dir|feed', 'releases from which hosts come: they download only what has changed'),
+  deltas: option('number', 'from how many of them', { default: '5', advanced: true }),
 } as const satisfies Flags
 
 /** the release that a deployment is for: a word of its own, or a flag for scripts */
 export const RELEASE_FLAGS = {
-  tag: { type: 'positional', required: false, description: 'the release: latest, or a tag such as v1.1.0' },
-  release: { type: 'string', valueHint: 'tag|latest', advanced: true, description: 'the release, as a flag' },
+  tag: word('the release: latest, or a tag such as v1.1.0'),
+  release: option('tag|latest', 'the release, as a flag', ADVANCED),
 } as const satisfies Flags
 
 /** The release that is named, in either form. Throws BatonError invalid_request if both are there. */

@@ -3,21 +3,18 @@
 
 import { BatonError } from '../../agent/words.ts'
 
-export interface GitHub {
-  token: string | null
-  /** `body`: a string is JSON, bytes are an asset. Throws BatonError check_failed for every answer but a success or 404. */
-  ask(method: string, url: string, body?: Uint8Array | string | null): Promise<Response>
-}
-
 const TIMEOUT_MS = 60_000
 /** for an asset, whose upload may be slow */
 const UPLOAD_MS = 30 * 60_000
 
-export function openGitHub(api: string, environment: NodeJS.ProcessEnv): GitHub {
+export type GitHub = ReturnType<typeof openGitHub>
+
+export function openGitHub(api: string, environment: NodeJS.ProcessEnv) {
   const names =
     api === 'https://api.github.com' ? ['GH_TOKEN', 'GITHUB_TOKEN'] : ['GH_ENTERPRISE_TOKEN', 'GITHUB_ENTERPRISE_TOKEN']
   const token = names.map((name) => environment[name]?.trim()).find((text) => text) ?? null
-  const ask: GitHub['ask'] = async (method, url, body = null) => {
+  /** `body`: a string is JSON, bytes are an asset. Throws BatonError check_failed for every answer but a success or 404. */
+  const ask = async (method: string, url: string, body: Uint8Array | string | null = null): Promise<Response> => {
     const { host, pathname, origin } = new URL(url)
     const isOurs = origin === new URL(api).origin || host === `uploads.${new URL(api).host.replace(/^api\./, '')}`
     const isAsset = body !== null && typeof body !== 'string'

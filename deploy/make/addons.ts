@@ -219,13 +219,9 @@ async function candidatesAmong(files: readonly ArchiveFile[], node: BroughtNode)
 /** False for what another system or processor needs: an ELF file's first bytes say so. On macOS the loader says it. */
 async function isMadeFor({ platform, arch }: BroughtNode, source: string): Promise<boolean> {
   if (platform !== 'linux') return true
-  const file = await open(source)
-  try {
-    const { buffer, bytesRead } = await file.read(Buffer.alloc(20), 0, 20, 0)
-    return bytesRead === 20 && buffer.readUInt32BE(0) === 0x7f454c46 && buffer.readUInt16LE(18) === ELF_MACHINES[arch]
-  } finally {
-    await file.close()
-  }
+  await using file = await open(source)
+  const { buffer, bytesRead } = await file.read(Buffer.alloc(20), 0, 20, 0)
+  return bytesRead === 20 && buffer.readUInt32BE(0) === 0x7f454c46 && buffer.readUInt16LE(18) === ELF_MACHINES[arch]
 }
 
 /** Null if none of them is an addon for this system. */

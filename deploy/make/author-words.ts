@@ -1,21 +1,28 @@
 // The commands of `baton`: what each is for, and what may be typed behind it. Pure.
 
-import { type CommandLine, DELTA_FLAGS, DURATION, type Flags, OUTPUT_FLAGS, SCRIPT_FLAGS, YES } from '../lib/flags.ts'
+import {
+  ADVANCED,
+  type CommandLine,
+  DELTA_FLAGS,
+  duration,
+  flag,
+  type Flags,
+  option,
+  OUTPUT_FLAGS,
+  SCRIPT_FLAGS,
+  word,
+  YES,
+} from '../lib/flags.ts'
 import { COMPRESSIONS } from './pack.ts'
 import { RELEASES_FOLDER } from './project.ts'
 
 const DIR = {
-  dir: { type: 'string', valueHint: 'dir', default: '.', advanced: true, description: 'the application' },
+  dir: option('dir', 'the application', { default: '.', advanced: true }),
 } as const satisfies Flags
 const OUT = {
-  out: {
-    type: 'string',
-    valueHint: 'dir',
-    advanced: true,
-    description: `where release folders are (${RELEASES_FOLDER}/)`,
-  },
+  out: option('dir', `where release folders are (${RELEASES_FOLDER}/)`, ADVANCED),
 } as const satisfies Flags
-const TAG = { type: 'positional', required: false, description: 'the release, such as v1.1.0' } as const
+const TAG = word('the release, such as v1.1.0')
 
 /** Commands that this program carries out itself. */
 export const OWN_WORDS = {
@@ -24,12 +31,8 @@ export const OWN_WORDS = {
     description: 'look at the application, write its configuration and the one line that embeds the agent',
     args: {
       ...DIR,
-      service: { type: 'string', valueHint: 'name', description: 'of the service (default: as in package.json)' },
-      try: {
-        type: 'boolean',
-        default: false,
-        description: 'start the application once from source to detect its database and ports',
-      },
+      service: option('name', 'of the service (default: as in package.json)'),
+      try: flag('start the application once from source to detect its database and ports'),
       ...YES,
       ...SCRIPT_FLAGS,
     },
@@ -39,7 +42,7 @@ export const OWN_WORDS = {
     description: 'serve from source, and reload on save without dropping connections',
     args: {
       ...DIR,
-      port: { type: 'string', valueHint: 'number', description: 'where it listens (default: PORT, else `port`)' },
+      port: option('number', 'where it listens (default: PORT, else `port`)'),
       watch: { type: 'boolean', default: true, negativeDescription: 'follow the feed only, not files' },
     },
   },
@@ -50,26 +53,12 @@ export const OWN_WORDS = {
       tag: TAG,
       ...DIR,
       ...OUT,
-      kind: {
-        type: 'string',
-        valueHint: 'kind',
-        advanced: true,
-        description: 'app, bundle or script, instead of what the configuration says',
-      },
-      feed: { type: 'string', valueHint: 'feed', description: 'where installs look for the next release' },
-      notes: { type: 'string', valueHint: 'text|file', description: 'release notes' },
-      from: {
-        type: 'string',
-        valueHint: '>=1.4.0',
-        advanced: true,
-        description: 'the oldest release from which hosts may move to it',
-      },
-      security: {
-        type: 'boolean',
-        advanced: true,
-        description: 'it closes a security hole: with a signed feed, hosts take it whatever `minAge` says',
-      },
-      compress: { type: 'string', valueHint: 'effort', default: 'normal', description: COMPRESSIONS.join(', ') },
+      kind: option('kind', 'app, bundle or script, instead of what the configuration says', ADVANCED),
+      feed: option('feed', 'where installs look for the next release'),
+      notes: option('text|file', 'release notes'),
+      from: option('>=1.4.0', 'the oldest release from which hosts may move to it', ADVANCED),
+      security: flag('it closes a security hole: with a signed feed, hosts take it whatever `minAge` says', ADVANCED),
+      compress: option('effort', COMPRESSIONS.join(', '), { default: 'normal' }),
       ...DELTA_FLAGS,
       make: { type: 'boolean', default: true, advanced: true, negativeDescription: 'do not run `build` first' },
       try: {
@@ -78,12 +67,7 @@ export const OWN_WORDS = {
         former: 'check',
         negativeDescription: 'leave out its test: one start, and one switch to itself',
       },
-      force: {
-        type: 'boolean',
-        default: false,
-        advanced: true,
-        description: 'replace a different release of the same tag',
-      },
+      force: flag('replace a different release of the same tag', ADVANCED),
       ...SCRIPT_FLAGS,
     },
   },
@@ -94,7 +78,7 @@ export const OWN_WORDS = {
       tag: TAG,
       ...DIR,
       ...OUT,
-      to: { type: 'string', valueHint: 'target', description: '/folder, user@host:/folder or github:owner/name' },
+      to: option('target', '/folder, user@host:/folder or github:owner/name'),
       ...OUTPUT_FLAGS,
     },
   },
@@ -107,16 +91,12 @@ export const OWN_WORDS = {
     name: 'trial',
     description: 'try a release on a copy of data, then the one before on what it leaves',
     args: {
-      tag: { ...TAG, description: 'the release that is tried (the newest)' },
+      tag: word('the release that is tried (the newest)'),
       ...DIR,
       ...OUT,
-      from: {
-        type: 'string',
-        valueHint: 'vX.Y.Z',
-        description: 'the release to update from, the one now in use (required)',
-      },
-      data: { type: 'string', valueHint: 'path', description: 'a database, or a state directory: it is copied' },
-      'start-timeout': { ...DURATION, default: '60s', advanced: true, description: 'how long each start may take' },
+      from: option('vX.Y.Z', 'the release to update from, the one now in use (required)'),
+      data: option('path', 'a database, or a state directory: it is copied'),
+      'start-timeout': duration('how long each start may take', { default: '60s', advanced: true }),
       ...OUTPUT_FLAGS,
     },
   },

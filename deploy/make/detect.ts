@@ -5,12 +5,11 @@ import { existsSync, readdirSync } from 'node:fs'
 import { basename, join, posix, resolve } from 'node:path'
 import { serviceName } from '../../agent/words.ts'
 import { forkingFile, movingFile } from './forks.ts'
-import { hashedFolders } from './hashed-folders.ts'
 import { isKeptFlag } from './project.ts'
 import { beforeOf, chosenStart, commandsOf, foreignRuntimeOf, startCommands } from './chosen-start.ts'
 import { readOtherCommand, type ScriptWords, type StartScript } from './start-script.ts'
 import { OPERATOR_WORDS } from './first/command.ts'
-import { readJson, readText } from './source-text.ts'
+import { hashedFolders, readJson, readText } from './source-text.ts'
 
 export type Framework = 'next' | 'nest' | 'fastify' | 'express' | 'hono' | 'http'
 
@@ -186,13 +185,10 @@ export function detect(folder: string): Detected {
 
 /** By commander or yargs (`.command('start')`), a comparison with the first argument, a file for each command (oclif), or `args`. */
 function wordsOf(folder: string, { oclif }: Manifest, texts: string, args: readonly string[]): string[] {
-  const said = [...texts.matchAll(/\.command\(\s*(?:\{\s*command:\s*)?['"`]([a-z-]+)/g)].map(([, word = '']) => word)
-  const compared = [...texts.matchAll(/\b(?:argv\[2\]|command)\s*===?\s*['"`]([a-z-]+)['"`]/g)].map(
-    ([, word = '']) => word,
-  )
+  const named = /(?:\.command\(\s*(?:\{\s*command:\s*)?|\b(?:argv\[2\]|command)\s*===?\s*)['"`]([a-z-]+)/g
   const commands = typeof oclif?.commands === 'string' ? namesIn(join(folder, oclif.commands)) : []
   const files = commands.map((name) => name.replace(/\.[cm]?[jt]s$/, ''))
-  const all = new Set([...said, ...compared, ...files, ...args])
+  const all = new Set([...[...texts.matchAll(named)].map(([, word]) => word), ...files, ...args])
   return OPERATOR_WORDS.filter((word) => all.has(word))
 }
 

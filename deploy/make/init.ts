@@ -2,6 +2,7 @@
 // is written. Pure: takes what `detect` found, returns files and lines. Must hold: a second run changes nothing. No file of the
 // author is replaced; the entry gets one line.
 
+import { isDeepStrictEqual } from 'node:util'
 import { AROUND, type Brought, type Detected, isBrought } from './detect.ts'
 import { aboutForks, aboutMoving } from './forks.ts'
 import { NODE_MAJOR } from './node.ts'
@@ -172,10 +173,7 @@ function configOf(found: Detected, shown: SourceStart | null): Record<string, un
 function environmentOf({ dataVariables, start }: Detected): Record<string, unknown> {
   const data = Object.fromEntries(dataVariables.map((name) => [name, folderFor(name)]))
   const all: Record<string, string> = { ...ENVIRONMENT, ...start.environment, ...data }
-  const isUsual = Object.entries(all).every(([name, text]) =>
-    Object.entries(ENVIRONMENT).some(([usual, value]) => usual === name && value === text),
-  )
-  return isUsual ? {} : { environment: all }
+  return isDeepStrictEqual(all, { ...ENVIRONMENT }) ? {} : { environment: all }
 }
 
 /** In the state directory itself, an application that serves its uploads would serve the database and Baton's files too. */

@@ -83,23 +83,16 @@ before(threads, 'Worker', () => note('threads', 1))
 syncBuiltinESMExports()
 `
 
-export interface NoteTaker {
-  /** for the command line of Node, before the program */
-  nodeFlags: string[]
-  /** `NODE_OPTIONS` for a program whose command line cannot be changed; the application sees it as `own` */
-  nodeOptions(own: string | undefined): string
-  /** what was noted until now */
-  read(): Promise<Noted>
-}
-
 /** `folder`: a temporary one, for the notes. */
-export function takeNotes(folder: string): NoteTaker {
+export function takeNotes(folder: string) {
   const path = join(folder, 'seen')
   const text = PRELOAD.replace('NOTES', JSON.stringify(path)).replace('ABSENT', String(ABSENT_MAX))
   const flag = (more = '') => `data:text/javascript,${encodeURIComponent(text + more)}`
   return {
+    /** for the command line of Node, before the program */
     nodeFlags: ['--import', flag()],
-    nodeOptions(own) {
+    /** `NODE_OPTIONS` for a program whose command line cannot be changed; the application sees it as `own` */
+    nodeOptions(own: string | undefined): string {
       const back =
         own === undefined ? 'delete process.env.NODE_OPTIONS' : `process.env.NODE_OPTIONS = ${JSON.stringify(own)}`
       return `${own ?? ''} --import=${flag(back)}`.trim()

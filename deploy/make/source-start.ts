@@ -126,16 +126,14 @@ async function nodeFor(folder: string, { nodeFlags }: Detected): Promise<[string
   return [await provideNode(), ...nodeFlags.map((flag) => preloadFrom(folder, flag))]
 }
 
-interface Places {
-  folder: string
-  state: string
-  databases: readonly string[]
-  sinceMs: number
-}
-
 /** What the start has written besides databases, and which of its own files it has looked for elsewhere. */
 async function aboutFiles(
-  { folder, state, databases, sinceMs }: Places,
+  {
+    folder,
+    state,
+    databases,
+    sinceMs,
+  }: { folder: string; state: string; databases: readonly string[]; sinceMs: number },
   { absent }: Noted,
 ): Promise<Pick<SourceStart, 'cwd' | 'notes'>> {
   const isOfDatabase = (name: string) => databases.includes(join(folder, name).replace(/-(wal|shm|journal)$/, ''))

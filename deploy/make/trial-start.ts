@@ -28,7 +28,7 @@ import { temporaryPlace } from '../lib/trusted.ts'
 import { detect, isBrought, sourceOf } from './detect.ts'
 import { lineFor, linesAround, PACKAGE } from './init.ts'
 import { provideNode } from './node.ts'
-import { type Noted, type NoteTaker, takeNotes } from './noted.ts'
+import { type Noted, takeNotes } from './noted.ts'
 import type { Project } from './project.ts'
 import {
   allLooks,
@@ -272,7 +272,7 @@ async function askMore(port: number, protocol: Protocol): Promise<void> {
 async function assertAgent(
   project: Project,
   { port, password: token }: TrialInstall,
-  { read }: NoteTaker,
+  { read }: Pick<ReturnType<typeof takeNotes>, 'read'>,
 ): Promise<void> {
   const address = { tls: false, host: '127.0.0.1', port } // which protocol it speaks is seen
   const got = await callHttp(address, '/admin/update/status', { token }).then(

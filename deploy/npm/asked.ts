@@ -1,13 +1,48 @@
 // What an operator has asked for, beside what is remembered of the service from an earlier run. Pure.
 
 import { BatonError, compareTags } from '../../agent/words.ts'
-import { durationOf } from '../lib/flags.ts'
+import {
+  ADVANCED,
+  durationOf,
+  flag,
+  type Flags,
+  IRREVERSIBLE_FLAG,
+  option,
+  SCRIPT_FLAGS,
+  WAITING_FLAGS,
+  word,
+  YES,
+} from '../lib/flags.ts'
 import type { Recipe } from './recipe.ts'
 import type { PackageVersion } from './registry.ts'
 import type { ServiceRecord, Workshop } from './workshop.ts'
 
 const MIN_AGE = '3d'
 const AGE_MAX_MS = 365 * 86_400_000
+
+/** What may be typed behind `deploy-npm.sh`. */
+export const ARGUMENTS = {
+  package: word('package name, optionally with a version range: `node-red`, `node-red@4`'),
+  release: option('X.Y.Z|latest', 'the version', { default: 'latest' }),
+  name: option('name', "of the service (the package's)"),
+  recipe: option('file', "how it is started, and where its data lie (default: Baton's own recipe)"),
+  'allow-scripts': option('names', 'packages whose install scripts may run', ADVANCED),
+  listen: option('host:port', 'for a first install: where the service listens'),
+  'build-only': flag('put the release into the folder, install nothing', ADVANCED),
+  dir: option('dir', 'the folder of releases', ADVANCED),
+  update: flag('look for newer versions of all services that came from npm, or of `--name`'),
+  'min-age': option('3d', 'how old a version must be before `--update` takes it (3d)', ADVANCED),
+  timer: { advanced: true, type: 'boolean', default: true, negativeDescription: 'do not look for newer versions' },
+  service: { advanced: true, type: 'boolean', negativeDescription: 'for a first install: without systemd' },
+  adopt: flag('take the data over from a unit, pm2 or `npm -g`, which is stopped and stays installed', ADVANCED),
+  data: option('dir', 'with --adopt: where it keeps its data (default: as the recipe says)', ADVANCED),
+  ...YES,
+  home: option('dir', 'where releases are made', ADVANCED),
+  kit: option('file', 'the package that `npm run pack` makes', ADVANCED),
+  [IRREVERSIBLE_FLAG]: flag('allow an update that cannot be rolled back', ADVANCED),
+  ...WAITING_FLAGS,
+  ...SCRIPT_FLAGS,
+} as const satisfies Flags
 
 export interface Wish {
   package: string

@@ -1,5 +1,6 @@
-// Reads a recipe: what an operator has to know of a package that its code does not say. recipe.schema.json is the table by which it is
-// read. Must hold: a recipe is data. What it names is a path inside the package or the state directory, never a command.
+// Reads a recipe: what an operator has to know of a package that its code does not say; and draws the page of those that Baton brings.
+// recipe.schema.json is the table by which it is read. Must hold: a recipe is data. What it names is a path inside the package or the state
+// directory, never a command.
 
 import { existsSync } from 'node:fs'
 import { readdir, readFile } from 'node:fs/promises'
@@ -129,4 +130,24 @@ export function isRange(text: string): boolean {
 function isBelow(path: string): boolean {
   if (path === '' || isAbsolute(path) || path.includes('\0')) return false
   return !normalize(path).split('/').includes('..')
+}
+
+export const RECIPES_PAGE = 'docs/reference/recipes.md'
+
+const INTRODUCTION = `# Recipes
+
+[A package of npm](../operator/npm.md) that is named here becomes a service by its name alone. \`npm run apps -- --npm\`
+takes each from nothing to an update under load, which lost no request, and to a release that breaks, which is refused. Requests wait.
+`
+
+/** Content of docs/reference/recipes.md. */
+export function recipesPage(all: readonly Recipe[]): string {
+  const rows = all.map((recipe) => [
+    `[${recipe.package}](../../deploy/npm/recipes/${recipeName(recipe.package)}.json)`,
+    /\d+ ms/.exec(recipe.tried ?? '')?.[0] ?? '',
+    recipe.clients?.replace(/^requests wait(; )?/, '') ?? '',
+  ])
+  const head = ['package', 'pause', 'its clients']
+  const lines = [head, head.map(() => '---'), ...rows].map((row) => `| ${row.join(' | ')} |\n`)
+  return `${INTRODUCTION}\n${lines.join('')}`
 }

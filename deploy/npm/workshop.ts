@@ -127,28 +127,22 @@ export async function writeKept({ folder }: Workshop, kept: ServiceRecord): Prom
   await writeWhole(join(folder, 'service.json'), `${JSON.stringify(kept, null, 2)}\n`)
 }
 
-export async function writeWhole(path: string, text: string): Promise<void> {
-  const file = await open(`${path}.partial`, 'w', 0o600)
-  try {
+async function writeWhole(path: string, text: string): Promise<void> {
+  {
+    await using file = await open(`${path}.partial`, 'w', 0o600)
     await file.writeFile(text)
     await file.sync()
-  } finally {
-    await file.close()
   }
   await rename(`${path}.partial`, path)
 }
 
 /** Of a folder that the builder owns: no link is followed. */
 export async function readBuilders(path: string, mostBytes: number): Promise<string> {
-  const file = await open(path, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK)
-  try {
-    const found = await file.stat()
-    if (!found.isFile() || found.size > mostBytes)
-      throw new BatonError('unexpected', `expected a file of at most ${mostBytes} bytes at ${path}`)
-    return await file.readFile('utf8')
-  } finally {
-    await file.close()
-  }
+  await using file = await open(path, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK)
+  const found = await file.stat()
+  if (!found.isFile() || found.size > mostBytes)
+    throw new BatonError('unexpected', `expected a file of at most ${mostBytes} bytes at ${path}`)
+  return await file.readFile('utf8')
 }
 
 export async function readLock({ folder }: Workshop, version: string): Promise<string | null> {

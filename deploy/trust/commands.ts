@@ -5,7 +5,7 @@ import { readdir } from 'node:fs/promises'
 import { homedir } from 'node:os'
 import { join } from 'node:path'
 import { METADATA_FOLDER, type Role, ROLES, SERVICE_MEMBER, SIGNED_AT } from '../../agent/publish.ts'
-import { DAY_MS, BatonError, parseTag, type RolloutStep } from '../../agent/words.ts'
+import { DAY_MS, BatonError, parseTag } from '../../agent/words.ts'
 import {
   beginChange,
   type TrustChange,
@@ -188,13 +188,9 @@ async function kept({ say }: TrustContext, folder: string, files: readonly KeyFi
   return written
 }
 
-export interface Shown {
-  service: string
-  roles: { role: Role; version: number; expiresAt: string; signedAt: string; threshold: number; keys: string[] }[]
-  releases: { tag: string; yanked: string | null; image: string | null; rollout: RolloutStep[] | null }[]
-}
+export type Shown = Awaited<ReturnType<typeof show>>
 
-export async function show(context: TrustContext): Promise<Shown> {
+export async function show(context: TrustContext) {
   const repository = await readRepository(context.feed)
   const { root, targets } = repository
   const files = await keyFilesOf(context, root).catch(() => [])

@@ -8,7 +8,6 @@ import { join } from 'node:path'
 import { METADATA_FOLDER, parseFeedSetting } from '../../agent/publish.ts'
 import { BatonError } from '../../agent/words.ts'
 import { type GitHub, openGitHub } from '../lib/github.ts'
-import { type Branch, openBranch } from './branch.ts'
 import { outdatedAmong } from './repository.ts'
 
 interface Asset {
@@ -40,15 +39,8 @@ const HOLDER = {
   make_latest: 'false',
 }
 
-export interface Hub {
-  /** Fetches the metadata into `<feed>/verified/`. Resolves to the names of the fetched files. */
-  pull(feed: string): Promise<string[]>
-  /** Publishes new files, timestamp.json last or with the others, and removes outdated ones. Resolves to the names of the uploaded files. */
-  push(feed: string): Promise<string[]>
-}
-
 /** `setting`: a host's feed setting, `github:owner/name[@api]`. */
-export function openHub(setting: string, environment: NodeJS.ProcessEnv): Hub {
+export function openHub(setting: string, environment: NodeJS.ProcessEnv) {
   const parsed = parseFeedSetting(setting)
   if (parsed.kind !== 'github') {
     throw new BatonError('invalid_request', `expected \`github:owner/name\`, got ${setting}`, {
@@ -76,7 +68,8 @@ export function openHub(setting: string, environment: NodeJS.ProcessEnv): Hub {
   }
 
   return {
-    async pull(feed) {
+    /** Fetches the metadata into `<feed>/verified/`. Resolves to the names of the fetched files. */
+    async pull(feed: string): Promise<string[]> {
       const folder = join(feed, METADATA_FOLDER)
       await mkdir(folder, { recursive: true })
       const there = new Set(await readdir(folder))
@@ -92,7 +85,10 @@ export function openHub(setting: string, environment: NodeJS.ProcessEnv): Hub {
       }
       return pulled
     },
-    async push(feed) {
+    /**
+     * Publishes new files, timestamp.json last or with the others, and removes outdated ones. Resolves to the names of the uploaded files.
+     */
+    async push(feed: string): Promise<string[]> {
       const folder = join(feed, METADATA_FOLDER)
       const names = (await readdir(folder)).filter((name) => NAME.test(name))
       const release = await changeable()
@@ -162,4 +158,52 @@ async function download(url: string, name: string, accept: string, token: string
   if (bytes.length <= FILE_MAX_BYTES) return bytes
   const fault = `it has ${bytes.length} bytes, the limit is ${FILE_MAX_BYTES}`
   throw new BatonError('check_failed', `cannot download ${name}: ${fault}`)
+}
+
+interface BranchFile {
+  name: string
+  url: string
+  /** of the blob */
+  sha: string
+}
+
+type Branch = ReturnType<typeof openBranch>
+
+/**
+ * A branch that holds a few text files and nothing else, through the Git data API: no clone, and no git here. Readers see all files of
+ * one commit. Only a later commit takes the place of another: whoever was first wins. `repository`: its address in the API.
+ */
+function openBranch(repository: string, name: string, ask: GitHub['ask']) {
+  const ref = `refs/heads/${name}` // in full: a tag may have the same name
+  /** its commit; null: there is no such branch */
+  const head = async (): Promise<string | null> => {
+    const answer = await ask('GET', `${repository}/git/ref/heads/${name}`)
+    return answer.ok ? ((await answer.json()) as { object: { sha: string } }).object.sha : null
+  }
+  const make = async (method: 'POST' | 'PATCH', path: string, body: object): Promise<{ sha: string }> => {
+    const answer = await ask(method, `${repository}/git/${path}`, JSON.stringify(body))
+    if (answer.ok) return (await answer.json()) as { sha: string }
+    throw new BatonError('release_not_found', `there is no repository at ${repository}, or no right to write to it`)
+  }
+  return {
+    head,
+    /** null: there is no such branch */
+    async files() {
+      const answer = await ask('GET', `${repository}/contents/?ref=${ref}`)
+      return answer.ok ? ((await answer.json()) as BranchFile[]) : null
+    },
+    /** Makes these the files of the branch: texts by name, and some of those that it has. */
+    async replace(texts: ReadonlyMap<string, string>, kept: readonly BranchFile[], message: string): Promise<void> {
+      const before = await head()
+      const file = { mode: '100644', type: 'blob' }
+      const fresh = [...texts].map(([path, content]) => ({ ...file, path, content }))
+      const tree = await make('POST', 'trees', {
+        tree: [...fresh, ...kept.map(({ name: path, sha }) => ({ ...file, path, sha }))],
+      })
+      const parents = before === null ? [] : [before]
+      const commit = await make('POST', 'commits', { message, tree: tree.sha, parents })
+      if (before === null) await make('POST', 'refs', { ref, sha: commit.sha })
+      else await make('PATCH', `refs/heads/${name}`, { sha: commit.sha, force: false })
+    },
+  }
 }

@@ -5,7 +5,19 @@ import { readdir } from 'node:fs/promises'
 import { delimiter, join, resolve } from 'node:path'
 import { METADATA_FOLDER, type Role, ROLES } from '../../agent/publish.ts'
 import { asBatonError, BatonError, DAY_MS, EXIT, MEANINGS, ROLLOUT_STEPS_MAX } from '../../agent/words.ts'
-import { type CommandLine, DURATION, durationOf, type Flags, OUTPUT_FLAGS, parseFlags, usage } from '../lib/flags.ts'
+import {
+  ADVANCED,
+  type CommandLine,
+  duration,
+  durationOf,
+  flag,
+  type Flags,
+  option,
+  OUTPUT_FLAGS,
+  parseFlags,
+  usage,
+  word,
+} from '../lib/flags.ts'
 import { commandOf } from '../lib/help.ts'
 import { printable } from '../lib/printer.ts'
 import { DAYS } from './change.ts'
@@ -42,34 +54,15 @@ interface TrustWord extends CommandLine {
 }
 
 const FEED = {
-  dir: {
-    type: 'string',
-    valueHint: 'dir',
-    default: 'dist',
-    description: 'folder of the feed: releases, and verified/',
-  },
+  dir: option('dir', 'folder of the feed: releases, and verified/', { default: 'dist' }),
 } as const satisfies Flags
 
 const SIGNING = {
   ...OUTPUT_FLAGS,
   ...FEED,
-  keys: {
-    type: 'string',
-    valueHint: 'dirs',
-    description: 'key folders, separated by :; or $BATON_TRUST_KEYS, for CI',
-  },
-  'passphrase-file': {
-    type: 'string',
-    valueHint: 'file',
-    advanced: true,
-    description: 'of the passphrase; else $BATON_TRUST_PASSPHRASE, else it asks',
-  },
-  offline: {
-    ...DURATION,
-    valueHint: '365d',
-    advanced: true,
-    description: 'for hosts that get updates on a USB stick: expire only after so long',
-  },
+  keys: option('dirs', 'key folders, separated by :; or $BATON_TRUST_KEYS, for CI'),
+  'passphrase-file': option('file', 'of the passphrase; else $BATON_TRUST_PASSPHRASE, else it asks', ADVANCED),
+  offline: option('365d', 'for hosts that get updates on a USB stick: expire only after so long', ADVANCED),
 } as const satisfies Flags
 
 const DAYS_MAX = 3650
@@ -81,16 +74,12 @@ const WORDS: readonly TrustWord[] = [
     description: 'make keys, and the root that executables are built with',
     args: {
       ...SIGNING,
-      service: { type: 'string', required: true, valueHint: 'name', description: 'name of the service' },
-      'root-keys': { type: 'string', valueHint: 'n', default: '3', description: 'how many root keys' },
-      'root-threshold': { type: 'string', valueHint: 'n', default: '2', description: 'how many of them must sign' },
+      service: option('name', 'name of the service', { required: true }),
+      'root-keys': option('n', 'how many root keys', { default: '3' }),
+      'root-threshold': option('n', 'how many of them must sign', { default: '2' }),
       ...Object.fromEntries(
         ROLES.map(
-          (role) =>
-            [
-              expiry(role),
-              { ...DURATION, advanced: true, description: `${role} is valid for this long (${DAYS[role]}d)` },
-            ] as const,
+          (role) => [expiry(role), duration(`${role} is valid for this long (${DAYS[role]}d)`, ADVANCED)] as const,
         ),
       ),
     },
@@ -110,8 +99,8 @@ const WORDS: readonly TrustWord[] = [
     description: 'sign every release of the folder that is new',
     args: {
       ...SIGNING,
-      image: { type: 'string', valueHint: 'name@sha256:…', description: 'container image of these releases' },
-      again: { type: 'boolean', default: false, description: 'also a release.json that has changed since' },
+      image: option('name@sha256:…', 'container image of these releases'),
+      again: flag('also a release.json that has changed since'),
     },
     act: (context, values) =>
       commands.sign(context, { image: imageOf(values['image']), again: values['again'] === true }),
@@ -128,8 +117,8 @@ const WORDS: readonly TrustWord[] = [
     args: {
       role: { type: 'positional', description: ROLES.join(', ') },
       ...SIGNING,
-      replace: { type: 'string', valueHint: 'keys', description: 'ids or names of the old keys, separated by ,' },
-      threshold: { type: 'string', valueHint: 'n', description: 'how many must sign from now on' },
+      replace: option('keys', 'ids or names of the old keys, separated by ,'),
+      threshold: option('n', 'how many must sign from now on'),
     },
     act(context, values) {
       const role = ROLES.find((one) => one === values['role'])
@@ -146,8 +135,8 @@ const WORDS: readonly TrustWord[] = [
     args: {
       tag: { type: 'positional', description: 'the release, such as v1.1.0' },
       ...SIGNING,
-      why: { type: 'string', valueHint: 'text', description: 'one sentence for operators' },
-      undo: { type: 'boolean', default: false, description: 'let hosts install it again' },
+      why: option('text', 'one sentence for operators'),
+      undo: flag('let hosts install it again'),
     },
     act(context, values) {
       const undo = values['undo'] === true
@@ -164,9 +153,9 @@ const WORDS: readonly TrustWord[] = [
     args: {
       tag: { type: 'positional', description: 'the release' },
       ...SIGNING,
-      percent: { type: 'string', valueHint: '5,25,100', description: 'of all hosts, at each step' },
-      every: { ...DURATION, valueHint: '30m|12h|2d', description: 'between two steps' },
-      all: { type: 'boolean', default: false, description: 'take the steps back: all hosts at once' },
+      percent: option('5,25,100', 'of all hosts, at each step'),
+      every: option('30m|12h|2d', 'between two steps'),
+      all: flag('take the steps back: all hosts at once'),
     },
     act: (context, values) => commands.rollout(context, String(values['tag']), rolloutOf(values)),
   },
@@ -191,16 +180,12 @@ const WORDS: readonly TrustWord[] = [
     name: 'verify',
     description: 'what a host would say of the feed, and when each role expires',
     args: {
-      feed: { type: 'positional', required: false, description: 'as hosts name it; default: the folder' },
+      feed: word('as hosts name it; default: the folder'),
       ...OUTPUT_FLAGS,
       ...FEED,
-      root: {
-        type: 'string',
-        valueHint: 'file',
-        description: 'root.json that hosts were built with; default: the oldest',
-      },
-      os: { type: 'string', valueHint: 'os', advanced: true, description: "of the hosts (this one's)" },
-      arch: { type: 'string', valueHint: 'arch', advanced: true, description: "of the hosts (this one's)" },
+      root: option('file', 'root.json that hosts were built with; default: the oldest'),
+      os: option('os', "of the hosts (this one's)", ADVANCED),
+      arch: option('arch', "of the hosts (this one's)", ADVANCED),
     },
     async act({ feed, environment, cwd }, values) {
       const root = typeof values['root'] === 'string' ? resolve(cwd, values['root']) : await oldestRoot(feed)

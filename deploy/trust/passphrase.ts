@@ -3,29 +3,26 @@
 import { readFile } from 'node:fs/promises'
 import { BatonError } from '../../agent/words.ts'
 
-export interface Passphrases {
-  /** The passphrase of an existing key. `again`: the last answer did not open it. */
-  ask(name: string, again: boolean): Promise<string>
-  /** The passphrase for new keys. The terminal is asked twice. */
-  choose(): Promise<string>
-}
-
 const VARIABLE = 'BATON_TRUST_PASSPHRASE'
 const LENGTH_MIN = 12
 
+export type Passphrases = ReturnType<typeof passphrases>
+
 /** `path`: a file whose first line is the passphrase. */
-export function passphrases(path: string | null, environment: NodeJS.ProcessEnv): Passphrases {
+export function passphrases(path: string | null, environment: NodeJS.ProcessEnv) {
   let last: string | null = null
   const given = async (): Promise<string | null> => {
     if (path !== null) return (await readFile(path, 'utf8')).split('\n', 1)[0] ?? ''
     return environment[VARIABLE] ?? null
   }
   return {
-    async ask(name, again) {
+    /** The passphrase of an existing key. `again`: the last answer did not open it. */
+    async ask(name: string, again: boolean): Promise<string> {
       const known = (await given()) ?? (again ? null : last)
       return (last = known ?? (await hidden(`passphrase of ${name}: `)))
     },
-    async choose() {
+    /** The passphrase for new keys. The terminal is asked twice. */
+    async choose(): Promise<string> {
       const chosen = (await given()) ?? (await hidden('passphrase for the new keys: '))
       if (chosen.length < LENGTH_MIN)
         throw new BatonError('refused', `expected a passphrase of at least ${LENGTH_MIN} characters`)

@@ -21,30 +21,19 @@ export interface CallOptions {
   signal?: AbortSignal
 }
 
-export interface Connection {
-  /** The whole answer as JSON; null if it is empty. After a lost connection the act may have been done or not. */
-  call(method: string, path: string, options?: CallOptions): Promise<unknown>
-  /** A GET that is repeated when the engine is back. */
-  ask(path: string, options?: CallOptions): Promise<unknown>
-  /** The answer as a stream. Throws if its status is not a success. */
-  open(method: string, path: string, options?: CallOptions): Promise<IncomingMessage>
-  /** Goes up each time contact is lost: a container that ran before may not run after. */
-  epoch(): number
-  /** Resolves when the engine answers again. Throws BatonError unsupported_host (`isAway`) after `timeoutMs`, or if it never will. */
-  awake(timeoutMs?: number): Promise<void>
-  close(): void
-}
-
 const AWAKE_TIMEOUT_MS = 60_000
 const ANSWER_TIMEOUT_MS = 60_000
 /** a container decides how many paths of it have changed, and with them how long that answer is */
 const ANSWER_MAX_BYTES = 256 * 1024 ** 2
 const REQUEST_LOST = new Set(['ECONNREFUSED', 'ECONNRESET', 'ENOENT', 'EPIPE', 'ERR_STREAM_PREMATURE_CLOSE'])
 
+export type Connection = ReturnType<typeof openConnection>
+
 /** `prefix`: `/v1.41` */
-export function openConnection(socketPath: string, prefix: string): Connection {
+export function openConnection(socketPath: string, prefix: string) {
   const events = watchEvents(socketPath, prefix)
 
+  /** The answer as a stream. Throws if its status is not a success. */
   const open = async (method: string, path: string, options: CallOptions = {}): Promise<IncomingMessage> => {
     events.watch()
     const response = await send(socketPath, method, `${prefix}${path}`, options)
@@ -52,6 +41,7 @@ export function openConnection(socketPath: string, prefix: string): Connection {
     if (status < 200 || status > 399) throw refusal(method, path, status, await textOf(response))
     return response
   }
+  /** The whole answer as JSON; null if it is empty. After a lost connection the act may have been done or not. */
   const call = async (method: string, path: string, options: CallOptions = {}): Promise<unknown> => {
     try {
       const text = await textOf(await open(method, path, options))
@@ -61,6 +51,7 @@ export function openConnection(socketPath: string, prefix: string): Connection {
       throw error
     }
   }
+  /** Resolves when the engine answers again. Throws BatonError unsupported_host (`isAway`) after `timeoutMs`, or if it never will. */
   const awake = async (timeoutMs = AWAKE_TIMEOUT_MS): Promise<void> => {
     for (const deadline = performance.now() + timeoutMs; ; await sleep(100)) {
       try {
@@ -75,6 +66,7 @@ export function openConnection(socketPath: string, prefix: string): Connection {
       }
     }
   }
+  /** A GET that is repeated when the engine is back. */
   const ask = async (path: string, options: CallOptions = {}): Promise<unknown> => {
     for (const deadline = performance.now() + AWAKE_TIMEOUT_MS; ; await awake()) {
       try {
@@ -137,7 +129,10 @@ export async function bytesOf(response: IncomingMessage, maxBytes: number): Prom
   return Buffer.concat(chunks)
 }
 
-/** Keeps a stream of events open that ends only when the engine does: the only sign of a restart between two requests. */
+/**
+ * Keeps a stream of events open that ends only when the engine does: the only sign of a restart between two requests. `epoch` goes up
+ * each time contact is lost: a container that ran before may not run after.
+ */
 function watchEvents(socketPath: string, prefix: string) {
   let epoch = 0
   let stream: ClientRequest | null = null

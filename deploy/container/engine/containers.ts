@@ -5,63 +5,6 @@ import { Readable } from 'node:stream'
 import { firstFileIn, TAR_END, TAR_EXTRA_BYTES, tarHeader, tarPadded } from '../../lib/tar.ts'
 import type { ContainerInspection, CreateBody, Endpoint, RestartPolicy } from '../inspection.ts'
 import { bytesOf, type Connection, engineStatusOf } from './connection.ts'
-import { outputEnd } from './output.ts'
-
-export interface ContainerCalls {
-  /** Container by name or id; null if there is none. */
-  container(nameOrId: string): Promise<ContainerInspection | null>
-  /** Ids of all containers, running or not; `label` is `key` or `key=value`. */
-  containers(label?: string): Promise<string[]>
-  create(name: string, body: CreateBody): Promise<string>
-  connect(network: string, container: string, endpoint: Endpoint): Promise<void>
-  disconnect(network: string, container: string): Promise<void>
-  start(container: string): Promise<void>
-  /** Waits for as long as the container's own stop timeout says. */
-  stop(container: string, timeoutSeconds: number | null): Promise<void>
-  signal(container: string, signal: 'SIGINT'): Promise<void>
-  /** Stops and starts it, in one call of the engine: a killed caller leaves no container stopped. */
-  restart(container: string, timeoutSeconds: number | null): Promise<void>
-  rename(container: string, name: string): Promise<void>
-  setRestartPolicy(container: string, policy: RestartPolicy): Promise<void>
-  /** Never removes its named volumes. `force`: also a container that runs, and its unnamed volumes. */
-  remove(container: string, force?: boolean): Promise<void>
-  /** Last lines of stdout and stderr, of the last 64 KiB. */
-  logs(container: string, lines: number): Promise<string[]>
-  /** All lines of a container with a terminal, from the first one on; ends when the container does. */
-  follow(container: string): AsyncIterable<string>
-  volumes(): Promise<Volume[]>
-  /** such as `bridge`; '' if there is no such network */
-  networkDriver(network: string): Promise<string>
-  /** Paths changed in the container's own layer. */
-  changes(container: string): Promise<string[]>
-  /** Bytes of a file or folder in the container, running or not; null if it is not there, or if the engine does not say. */
-  sizeOf(container: string, path: string): Promise<number | null>
-  /**
-   * Copies a file or a folder, with its name, owner and mode, into a folder of another container. Nothing of it is kept in memory.
-   * Resolves to the bytes of the tar. Throws if there are more than `maxBytes`; a part of it is there then.
-   */
-  copyFile(
-    from: { container: string; path: string },
-    to: { container: string; folder: string },
-    maxBytes: number,
-  ): Promise<number>
-  /** Makes a folder in a folder that is there; everybody may write to it. */
-  makeFolder(container: string, folder: string, name: string): Promise<void>
-  /** Makes a file of root's, which everybody may read. */
-  writeFile(container: string, folder: string, name: string, text: string): Promise<void>
-  /** A file of at most `maxBytes`; null if it is not there, no file, or larger. */
-  readFile(container: string, path: string, maxBytes: number): Promise<Buffer | null>
-  /**
-   * Runs a command in the container, with these variables beside its own; returns its exit code and the end of its output. Throws if it
-   * could not be started.
-   */
-  exec(
-    container: string,
-    command: readonly string[],
-    timeoutMs: number,
-    environment?: Readonly<Record<string, string>>,
-  ): Promise<{ exitCode: number; output: string }>
-}
 
 export interface Volume {
   /** on the engine's host */
@@ -75,43 +18,27 @@ const SILENT_MS = 24 * 3600_000
 const COPY_SILENT_MS = 5 * 60_000
 /** of a command in a container: an older release prints nothing while it copies its database */
 const EXEC_SILENT_MS = 15 * 60_000
+/** kept of what a container prints: its engine sends all, and a command of an application may print for as long as it runs */
+const KEPT_BYTES = 64 * 1024
+const HEAD_BYTES = 8
 
-export function containerCalls(connection: Connection, kind: 'docker' | 'podman'): ContainerCalls {
-  const { call, ask, open } = connection
-  const act = async (id: string, what: string, options: Parameters<typeof call>[2] = {}): Promise<void> =>
-    void (await call('POST', `/containers/${id}/${what}`, options))
+export function containerCalls(connection: Connection, kind: 'docker' | 'podman') {
+  const { ask, open } = connection
   return {
-    container: async (name) =>
-      (await ask(`/containers/${encodeURIComponent(name)}/json`, { absent: 404 })) as ContainerInspection | null,
-    async containers(label) {
+    /** By name or id; null if there is none. */
+    container: async (nameOrId: string) =>
+      (await ask(`/containers/${encodeURIComponent(nameOrId)}/json`, { absent: 404 })) as ContainerInspection | null,
+    /** Ids of all containers, running or not; `label` is `key` or `key=value`. */
+    async containers(label?: string) {
       const filters = label === undefined ? '' : `&filters=${encodeURIComponent(JSON.stringify({ label: [label] }))}`
       const list = (await ask(`/containers/json?all=1${filters}`)) as { Id: string }[]
       return list.map(({ Id }) => Id)
     },
-    async create(name, body) {
-      const path = `/containers/create?name=${encodeURIComponent(name)}`
-      return ((await call('POST', path, { body })) as { Id: string }).Id
-    },
-    connect: async (network, Container, EndpointConfig) =>
-      void (await call('POST', `/networks/${encodeURIComponent(network)}/connect`, {
-        body: { Container, EndpointConfig },
-      })),
-    disconnect: async (network, Container) =>
-      void (await call('POST', `/networks/${encodeURIComponent(network)}/disconnect`, {
-        body: { Container, Force: true },
-      })),
-    start: async (id) => await act(id, 'start'),
-    stop: async (id, timeoutSeconds) => await act(id, ...within('stop', timeoutSeconds)),
-    restart: async (id, timeoutSeconds) => await act(id, ...within('restart', timeoutSeconds)),
-    signal: async (id, signal) => await act(id, `kill?signal=${signal}`),
-    rename: async (id, name) => await act(id, `rename?name=${encodeURIComponent(name)}`),
-    // podman before 5 has no such call; but it never restarts a container that was stopped, whatever the policy
-    setRestartPolicy: async (id, RestartPolicy) =>
-      await act(id, 'update', { body: { RestartPolicy }, ...(kind === 'podman' ? { absent: 404 } : {}) }),
-    remove: async (id, force = false) =>
-      void (await call('DELETE', `/containers/${id}${force ? '?force=1&v=1' : ''}`, { absent: 404 })),
-    logs: async (id, lines) => await lastLines(connection, id, lines),
-    async *follow(id) {
+    ...moveCalls(connection, kind),
+    /** Last lines of stdout and stderr, of the last 64 KiB. */
+    logs: async (id: string, lines: number) => await lastLines(connection, id, lines),
+    /** All lines of a container with a terminal, from the first one on; ends when the container does. */
+    async *follow(id: string) {
       const response = await open('GET', `/containers/${id}/logs?follow=1&stdout=1&stderr=1`, { timeoutMs: SILENT_MS })
       yield* createInterface({ input: response, crlfDelay: Infinity })
     },
@@ -119,19 +46,61 @@ export function containerCalls(connection: Connection, kind: 'docker' | 'podman'
       const { Volumes } = (await ask('/volumes')) as { Volumes?: Volume[] | null }
       return Volumes ?? []
     },
-    async networkDriver(network) {
+    /** such as `bridge`; '' if there is no such network */
+    async networkDriver(network: string) {
       const found = (await ask(`/networks/${encodeURIComponent(network)}`, { absent: 404 })) as {
         Driver?: string
       } | null
       return found?.Driver ?? ''
     },
-    async changes(id) {
+    /** Paths changed in the container's own layer. */
+    async changes(id: string) {
       const list = (await ask(`/containers/${id}/changes`, { absent: 404 })) as { Path: string }[] | null
       return (list ?? []).map(({ Path }) => Path)
     },
     ...fileCalls(connection),
-    exec: async (id, command, timeoutMs, environment = {}) =>
-      await exec(connection, id, command, { timeoutMs, environment }),
+    /**
+     * Runs a command in the container, with these variables beside its own; returns its exit code and the end of its output. Throws if it
+     * could not be started.
+     */
+    exec: async (
+      id: string,
+      command: readonly string[],
+      timeoutMs: number,
+      environment: Readonly<Record<string, string>> = {},
+    ) => await exec(connection, id, command, { timeoutMs, environment }),
+  }
+}
+
+function moveCalls({ call }: Connection, kind: 'docker' | 'podman') {
+  const act = async (id: string, what: string, options: Parameters<typeof call>[2] = {}): Promise<void> =>
+    void (await call('POST', `/containers/${id}/${what}`, options))
+  return {
+    async create(name: string, body: CreateBody) {
+      const path = `/containers/create?name=${encodeURIComponent(name)}`
+      return ((await call('POST', path, { body })) as { Id: string }).Id
+    },
+    connect: async (network: string, Container: string, EndpointConfig: Endpoint) =>
+      void (await call('POST', `/networks/${encodeURIComponent(network)}/connect`, {
+        body: { Container, EndpointConfig },
+      })),
+    disconnect: async (network: string, Container: string) =>
+      void (await call('POST', `/networks/${encodeURIComponent(network)}/disconnect`, {
+        body: { Container, Force: true },
+      })),
+    start: async (id: string) => await act(id, 'start'),
+    /** Waits for as long as the container's own stop timeout says. */
+    stop: async (id: string, timeoutSeconds: number | null) => await act(id, ...within('stop', timeoutSeconds)),
+    /** Stops and starts it, in one call of the engine: a killed caller leaves no container stopped. */
+    restart: async (id: string, timeoutSeconds: number | null) => await act(id, ...within('restart', timeoutSeconds)),
+    signal: async (id: string, signal: 'SIGINT') => await act(id, `kill?signal=${signal}`),
+    rename: async (id: string, name: string) => await act(id, `rename?name=${encodeURIComponent(name)}`),
+    // podman before 5 has no such call; but it never restarts a container that was stopped, whatever the policy
+    setRestartPolicy: async (id: string, RestartPolicy: RestartPolicy) =>
+      await act(id, 'update', { body: { RestartPolicy }, ...(kind === 'podman' ? { absent: 404 } : {}) }),
+    /** Never removes its named volumes. `force`: also a container that runs, and its unnamed volumes. */
+    remove: async (id: string, force = false) =>
+      void (await call('DELETE', `/containers/${id}${force ? '?force=1&v=1' : ''}`, { absent: 404 })),
   }
 }
 
@@ -141,10 +110,9 @@ function within(what: string, seconds: number | null): [string, { timeoutMs: num
   return [`${what}${seconds === null ? '' : `?t=${seconds}`}`, { timeoutMs }]
 }
 
-type FileCalls = Pick<ContainerCalls, 'sizeOf' | 'copyFile' | 'makeFolder' | 'writeFile' | 'readFile'>
-
-function fileCalls({ call, open }: Connection): FileCalls {
+function fileCalls({ call, open }: Connection) {
   const at = (id: string, path: string) => `/containers/${id}/archive?path=${encodeURIComponent(path)}`
+  /** Bytes of a file or folder in the container, running or not; null if it is not there, or if the engine does not say. */
   const sizeOf = async (id: string, path: string): Promise<number | null> => {
     try {
       const response = await open('HEAD', at(id, path))
@@ -159,7 +127,15 @@ function fileCalls({ call, open }: Connection): FileCalls {
   }
   return {
     sizeOf,
-    async copyFile(from, to, maxBytes) {
+    /**
+     * Copies a file or a folder, with its name, owner and mode, into a folder of another container. Nothing of it is kept in memory.
+     * Resolves to the bytes of the tar. Throws if there are more than `maxBytes`; a part of it is there then.
+     */
+    async copyFile(
+      from: { container: string; path: string },
+      to: { container: string; folder: string },
+      maxBytes: number,
+    ) {
       const tar = await open('GET', at(from.container, from.path), { timeoutMs: COPY_SILENT_MS })
       let bytes = 0
       const count = async function* (pieces: AsyncIterable<Buffer>) {
@@ -173,16 +149,19 @@ function fileCalls({ call, open }: Connection): FileCalls {
       await call('PUT', at(to.container, to.folder), { upload, timeoutMs: COPY_SILENT_MS })
       return bytes
     },
-    async makeFolder(id, folder, name) {
+    /** Makes a folder in a folder that is there; everybody may write to it. */
+    async makeFolder(id: string, folder: string, name: string) {
       const upload = Readable.from([tarHeader(`${name}/`, 0, 0o777, '5'), TAR_END])
       await call('PUT', at(id, folder), { upload })
     },
-    async writeFile(id, folder, name, text) {
+    /** Makes a file of root's, which everybody may read. */
+    async writeFile(id: string, folder: string, name: string, text: string) {
       const body = Buffer.from(text)
       const upload = Readable.from([tarHeader(name, body.length, 0o644), tarPadded(body), TAR_END])
       await call('PUT', at(id, folder), { upload })
     },
-    async readFile(id, path, maxBytes) {
+    /** A file of at most `maxBytes`; null if it is not there, no file, or larger. */
+    async readFile(id: string, path: string, maxBytes: number) {
       const size = await sizeOf(id, path)
       if (size === null || !(size <= maxBytes)) return null
       const tar = await bytesOf(await open('GET', at(id, path)), maxBytes + TAR_EXTRA_BYTES)
@@ -222,4 +201,50 @@ async function lastLines({ open }: Connection, id: string, lines: number): Promi
     .split('\n')
     .filter((line) => line !== '')
     .slice(-lines)
+}
+
+/**
+ * The last `KEPT_BYTES` of what a container has printed. Without a terminal, stdout and stderr come in frames: eight bytes, then as many
+ * as these announce. Reads to the end.
+ */
+export async function outputEnd(response: AsyncIterable<Buffer>): Promise<string> {
+  const kept = keepEnd()
+  const head = Buffer.alloc(HEAD_BYTES)
+  let [headBytes, left, isFramed] = [0, 0, null as boolean | null]
+  for await (let piece of response) {
+    while (piece.length > 0) {
+      if (isFramed === false || left > 0) {
+        const part = isFramed === false ? piece : piece.subarray(0, left)
+        kept.add(part)
+        left -= isFramed === false ? 0 : part.length
+        piece = piece.subarray(part.length)
+        continue
+      }
+      const part = piece.subarray(0, HEAD_BYTES - headBytes)
+      headBytes += part.copy(head, headBytes)
+      piece = piece.subarray(part.length)
+      if (headBytes < HEAD_BYTES) continue
+      isFramed ??= head.readUInt8(0) <= 2 && head.readUIntBE(1, 3) === 0
+      if (isFramed) [left, headBytes] = [head.readUInt32BE(4), 0]
+      else kept.add(head)
+    }
+  }
+  if (isFramed === null) kept.add(head.subarray(0, headBytes)) // too short for a frame
+  return kept.text()
+}
+
+function keepEnd() {
+  const room = Buffer.alloc(2 * KEPT_BYTES)
+  let filled = 0
+  return {
+    add(piece: Buffer): void {
+      const last = piece.subarray(-KEPT_BYTES)
+      if (filled + last.length > room.length) {
+        room.copyWithin(0, filled - KEPT_BYTES, filled)
+        filled = KEPT_BYTES
+      }
+      filled += last.copy(room, filled)
+    },
+    text: () => room.toString('utf8', Math.max(0, filled - KEPT_BYTES), filled),
+  }
 }

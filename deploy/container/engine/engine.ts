@@ -3,9 +3,9 @@
 
 import { BatonError, reasonOf } from '../../../agent/words.ts'
 import type { Fields } from '../inspection.ts'
-import { type Connection, openConnection, rawJson } from './connection.ts'
-import { type ContainerCalls, containerCalls } from './containers.ts'
-import { type ImageCalls, imageCalls } from './images.ts'
+import { openConnection, rawJson } from './connection.ts'
+import { containerCalls } from './containers.ts'
+import { imageCalls } from './images.ts'
 
 export { isAway, isReplaced, isUnreachable } from './connection.ts'
 export type { OnProgress, Platform } from './images.ts'
@@ -18,25 +18,6 @@ export interface EngineTraits {
   hostName: string
 }
 
-export interface Engine
-  extends EngineTraits, ContainerCalls, ImageCalls, Pick<Connection, 'epoch' | 'awake' | 'close'> {
-  readonly socketPath: string
-  /** such as `20.10.24` */
-  readonly version: string
-  /** containers live on while the engine is away; when it is back, it starts those that are stopped and have the policy `always` */
-  readonly liveRestore: boolean
-  /** where the engine's host keeps volumes, images and containers */
-  readonly dataRoot: string
-  /** as images name it: `amd64`, `arm64` */
-  readonly architecture: string
-}
-
-interface Info {
-  Name?: string
-  DockerRootDir?: string
-  LiveRestoreEnabled?: boolean
-}
-
 /**
  * The supported range. Tried: Debian's Docker 20.10, which says 1.41, and Docker 28.5, which says 1.51. From 1.52 on an inspection
  * does not tell a hardware address that a person set from one that the engine made up (no `Config.MacAddress`). Newer engines answer
@@ -45,8 +26,10 @@ interface Info {
 export const API_OLDEST = '1.41'
 export const API_NEWEST = '1.51'
 
+export type Engine = Awaited<ReturnType<typeof connectEngine>>
+
 /** Connects and agrees on a version of the API. Throws BatonError unsupported_host. */
-export async function connectEngine(socketPath: string): Promise<Engine> {
+export async function connectEngine(socketPath: string) {
   const first = await rawJson(socketPath, '/version').catch((cause: unknown) => {
     throw new BatonError('unsupported_host', `asking the engine at ${socketPath}: ${reasonOf(cause)}`, {
       cause,
@@ -64,8 +47,14 @@ export async function connectEngine(socketPath: string): Promise<Engine> {
   const apiVersion = negotiate(said.ApiVersion, said.MinAPIVersion ?? said.ApiVersion)
   if (said.Os !== 'linux')
     throw new BatonError('unsupported_host', `expected an engine of linux containers, got ${said.Os}`)
-  const kind = (said.Components ?? []).some(({ Name }) => /podman/i.test(String(Name))) ? 'podman' : 'docker'
-  const info = (await rawJson(socketPath, `/v${apiVersion}/info`)) as Info
+  const kind: EngineTraits['kind'] = (said.Components ?? []).some(({ Name }) => /podman/i.test(String(Name)))
+    ? 'podman'
+    : 'docker'
+  const info = (await rawJson(socketPath, `/v${apiVersion}/info`)) as {
+    Name?: string
+    DockerRootDir?: string
+    LiveRestoreEnabled?: boolean
+  }
   const connection = openConnection(socketPath, `/v${apiVersion}`)
   const { epoch, awake, close } = connection
   return {
@@ -73,9 +62,13 @@ export async function connectEngine(socketPath: string): Promise<Engine> {
     apiVersion,
     hostName: info.Name ?? '',
     socketPath,
+    /** such as `20.10.24` */
     version: said.Version,
+    /** containers live on while the engine is away; when it is back, it starts those that are stopped and have the policy `always` */
     liveRestore: info.LiveRestoreEnabled === true,
+    /** where the engine's host keeps volumes, images and containers */
     dataRoot: info.DockerRootDir || '/var/lib/docker',
+    /** as images name it: `amd64`, `arm64` */
     architecture: said.Arch,
     epoch,
     awake,

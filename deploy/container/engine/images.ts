@@ -15,22 +15,6 @@ export interface Platform {
 
 export type OnProgress = (doneBytes: number, totalBytes: number) => void
 
-export interface ImageCalls {
-  image(reference: string): Promise<ImageInspection | null>
-  /** What the registry says about a tag, asked through the engine. Throws release_not_found, check_failed. */
-  distribution(reference: string, credentials: string | null): Promise<{ digest: string; platforms: Platform[] }>
-  /** Pulls `repository` by tag or digest. Throws download_failed, or refused on a full disk, also for an error inside a 200 stream. */
-  pull(repository: string, tagOrDigest: string, credentials: string | null, on: OnPull): Promise<void>
-  tag(image: string, repository: string, tag: string): Promise<void>
-  untag(reference: string): Promise<void>
-  /** Names of the images of this repository that are here, `repository:tag`. */
-  named(repository: string): Promise<string[]>
-  /** Removes a name, and the image with its last one. Leaves an image that a container uses, and says so by false. */
-  removeImage(reference: string): Promise<boolean>
-  /** Makes an image of one layer from a tar of files. */
-  importImage(repository: string, tag: string, tar: Readable): Promise<void>
-}
-
 export interface OnPull {
   progress: OnProgress
   /** aborts the pull */
@@ -40,11 +24,13 @@ export interface OnPull {
 const PULL_IDLE_MS = 5 * 60_000
 const IMPORT_MS = 5 * 60_000
 
-export function imageCalls({ call, ask, open }: Connection): ImageCalls {
+export function imageCalls({ call, ask, open }: Connection) {
   const query = (fields: Record<string, string>) => new URLSearchParams(fields).toString()
   return {
-    image: async (reference) => (await ask(`/images/${reference}/json`, { absent: 404 })) as ImageInspection | null,
-    async distribution(reference, credentials) {
+    image: async (reference: string) =>
+      (await ask(`/images/${reference}/json`, { absent: 404 })) as ImageInspection | null,
+    /** What the registry says about a tag, asked through the engine. Throws release_not_found, check_failed. */
+    async distribution(reference: string, credentials: string | null) {
       try {
         const answer = (await ask(`/distribution/${reference}/json`, { credentials })) as {
           Descriptor: { digest: string }
@@ -55,7 +41,8 @@ export function imageCalls({ call, ask, open }: Connection): ImageCalls {
         throw registryError(cause, reference)
       }
     },
-    async pull(repository, tagOrDigest, credentials, { progress, signal }) {
+    /** Pulls `repository` by tag or digest. Throws download_failed, or refused on a full disk, also for an error inside a 200 stream. */
+    async pull(repository: string, tagOrDigest: string, credentials: string | null, { progress, signal }: OnPull) {
       const doing = `pulling ${repository}${tagOrDigest.includes(':') ? '@' : ':'}${tagOrDigest}`
       const options = { credentials, timeoutMs: PULL_IDLE_MS, ...(signal === undefined ? {} : { signal }) }
       try {
@@ -70,15 +57,17 @@ export function imageCalls({ call, ask, open }: Connection): ImageCalls {
         throw new BatonError('download_failed', `${doing}: ${reasonOf(cause)}`, { cause })
       }
     },
-    tag: async (image, repository, tag) =>
+    tag: async (image: string, repository: string, tag: string) =>
       void (await call('POST', `/images/${image}/tag?${query({ repo: repository, tag })}`)),
-    untag: async (reference) => void (await call('DELETE', `/images/${reference}?noprune=1`, { absent: 404 })),
-    async named(repository) {
+    untag: async (reference: string) => void (await call('DELETE', `/images/${reference}?noprune=1`, { absent: 404 })),
+    /** Names of the images of this repository that are here, `repository:tag`. */
+    async named(repository: string) {
       const filters = JSON.stringify({ reference: [repository] })
       const images = (await ask(`/images/json?${query({ filters })}`)) as { RepoTags?: string[] | null }[]
       return images.flatMap(({ RepoTags }) => RepoTags ?? []).filter((name) => name.startsWith(`${repository}:`))
     },
-    async removeImage(reference) {
+    /** Removes a name, and the image with its last one. Leaves an image that a container uses, and says so by false. */
+    async removeImage(reference: string) {
       try {
         await call('DELETE', `/images/${reference}`, { absent: 404 })
         return true
@@ -87,7 +76,8 @@ export function imageCalls({ call, ask, open }: Connection): ImageCalls {
         throw cause
       }
     },
-    async importImage(repository, tag, upload) {
+    /** Makes an image of one layer from a tar of files. */
+    async importImage(repository: string, tag: string, upload: Readable) {
       const path = `/images/create?${query({ fromSrc: '-', repo: repository, tag })}`
       await followPull(await open('POST', path, { upload, timeoutMs: IMPORT_MS }), () => {})
     },

@@ -35,11 +35,6 @@ const DEPTH_MAX = 12
 const TEXT_MAX = 4000
 const ENDED = 'the other process of this command has ended'
 
-interface Waiting {
-  resolve(value: unknown): void
-  reject(error: unknown): void
-}
-
 /**
  * `clean`: removes control characters from everything that arrives; for root's end. `asksMax`: refuses every question after so
  * many. Gives up the other process if it asks and reads no answers.
@@ -50,7 +45,7 @@ export function makeChannel(
   handlers: Handlers,
   { clean, asksMax = Infinity }: { clean: boolean; asksMax?: number },
 ): WorkerChannel {
-  const waiting = new Map<number, Waiting>()
+  const waiting = new Map<number, PromiseWithResolvers<unknown>>()
   let last = 0
   let asks = 0
   let gone: Error | null = null
@@ -95,10 +90,10 @@ export function makeChannel(
       if (gone !== null) return Promise.reject(gone)
       if (unheard !== null) return Promise.reject(new BatonError('unexpected', ENDED, { cause: unheard }))
       const id = ++last
-      return new Promise((resolve, reject) => {
-        waiting.set(id, { resolve, reject })
-        send({ ask: name, id, with: parameter })
-      })
+      const asked = Promise.withResolvers<unknown>()
+      waiting.set(id, asked)
+      send({ ask: name, id, with: parameter })
+      return asked.promise
     },
     tell: (name, parameter) => send({ tell: name, with: parameter }),
   }

@@ -2,8 +2,21 @@
 
 import { stat } from 'node:fs/promises'
 import { join } from 'node:path'
-import { doneAs, ownRelease, ownWords, type Receipt, sha256OfFile } from '../../../agent/install.ts'
-import { BatonError, isDone, wishesOf } from '../../../agent/words.ts'
+import {
+  COMMAND,
+  doneAs,
+  makeDisk,
+  makeDownload,
+  makeVerify,
+  openFeed,
+  ownRelease,
+  ownWords,
+  type Receipt,
+  sha256OfFile,
+} from '../../../agent/install.ts'
+import { BatonError, compareTags, isDone, type Release, wishesOf } from '../../../agent/words.ts'
+import { runInPlace } from '../../lib/shell.ts'
+import { temporaryFolder } from '../../lib/trusted.ts'
 import { formatPause } from '../../lib/switch.ts'
 import { endCommands, type OpenSide, openSide } from '../boundary/open.ts'
 import { HOST_CHECKS, ROOM_CHECKS, runChecks } from '../doctor/doctor.ts'
@@ -18,17 +31,15 @@ import {
   type Said,
   type Scope,
 } from '../place/choices.ts'
-import { earlierChoices } from '../place/earlier.ts'
 import { findId, isRoot } from '../place/identity.ts'
 import { type Layout, layoutOf } from '../place/layout.ts'
 import { isFromSource, ownFile, ownNode } from '../place/own.ts'
-import { gatherFacts, receiptOf } from '../plan/facts.ts'
+import { earlierChoices, gatherFacts, receiptOf } from '../plan/facts.ts'
 import type { Facts, Own } from '../plan/found.ts'
 import { planInstall } from '../plan/install.ts'
 import type { Step } from '../plan/step.ts'
 import { confirm, type Context, deadlineOf, defaultsFrom, find, handToScript, ownerOf, personOf } from './context.ts'
 import { carryOutSteps, type Done, foretold, NOTHING } from './deeds.ts'
-import { installOther } from './other.ts'
 
 const WHO = 'install.sh install'
 
@@ -192,4 +203,55 @@ async function receiptAt(layout: Layout): Promise<Receipt> {
   if (receipt === null)
     throw new BatonError('unexpected', `expected ${layout.receipt}, which the install has just written, found none`)
   return receipt
+}
+
+type Feed = ReturnType<typeof openFeed>
+
+/** the tag that the program which started this one found to be the latest; this one does not look again */
+const FOUND = 'BATON_FOUND_LATEST'
+
+/**
+ * Installs another release than this program's: install.sh fetches only the release whose checksum it holds, so this program finds, verifies
+ * and runs a newer one, or one named by its tag, from a folder that only the user of this command can write in. It trusts the root keys that
+ * it was built with. Null if this program's own release was asked for; else the exit code of the other one. `feed`: where to look
+ * for it.
+ */
+async function installOther(
+  context: Context,
+  feed: string,
+  release: string | null,
+  argv: readonly string[],
+): Promise<number | null> {
+  const { service, tag, environment, report } = context
+  // if no release is named, install the one that install.sh came with
+  if (release === null || release === tag || (release === 'latest' && environment[FOUND] === tag)) return null
+  await using open = openFeed(feed, { service, stateDirectory: null })
+  report.stage('check')
+  const found = release === 'latest' ? await newestOf(open) : await open.byTag(release)
+  if (found === null) throw new BatonError('release_not_found', `${feed} has no release`)
+  if (release === 'latest' && compareTags(found.tag, tag) <= 0) return null // never downgrade: a mirror may lag
+  // the service's user reads it during the install
+  await using folder = await temporaryFolder(`${service}-install.`, 0o755)
+  const path = join(folder.path, service)
+  await fetchTo(path, found, open, context)
+  report.leave()
+  const env = { ...environment, [FOUND]: found.tag, BATON_DEFAULT_FEED: feed, [COMMAND]: '1' }
+  // a terminal signals both processes; this one must outlive the other, to remove the folder
+  return await runInPlace([path, 'install', ...argv], { env }, ['SIGINT', 'SIGTERM'])
+}
+
+/** Installs the newest release or nothing: a feed that withholds the newest must not be able to choose an older one. */
+async function newestOf(feed: Feed): Promise<Release | null> {
+  const { release, problem } = await feed.latest(() => false)
+  if (problem !== null) throw problem
+  return release
+}
+
+async function fetchTo(path: string, release: Release, feed: Feed, { service, report }: Context): Promise<void> {
+  const disk = makeDisk()
+  const onProgress = ({ bytes, totalBytes }: { bytes: number; totalBytes: number }) => report.bytes(bytes, totalBytes)
+  report.stage('download')
+  const candidate = await makeDownload({ feed, disk, partialPath: path, onProgress })(release)
+  report.stage('verify')
+  await makeVerify({ service, disk })(candidate, release)
 }

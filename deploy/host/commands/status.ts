@@ -1,4 +1,5 @@
-// `status`: what is installed and running. `check`: also what the feed has.
+// `status`: what is installed and running. `check`: also what the feed has. `releases`: all that the feed has, newest first, and what is
+// known of each here.
 
 import {
   compareTags,
@@ -16,11 +17,13 @@ import {
   withoutWords,
 } from '../../../agent/words.ts'
 import { installedTag, ownCommand, ownRelease } from '../../../agent/install.ts'
+import { formatBytes } from '../../lib/progress.ts'
 import { formatPause } from '../../lib/switch.ts'
 import { supervisorOf } from '../boundary/open.ts'
 import { formatCrashes } from '../supervisor/crashes.ts'
 import type { Supervisor, SupervisorState } from '../supervisor/supervisor.ts'
 import { isWell, type Look, type Offer } from '../service/look.ts'
+import type { ListedRelease } from '../service/releases.ts'
 import { type Context, locate, sideOf } from './context.ts'
 
 /** Asks the feed only if `check`: that may cost quota, and people ask for a status often. */
@@ -180,4 +183,30 @@ function lastLine({
   const pause = formatPause(handover ?? {})
   const at = `${finishedAt === null ? '' : ` at ${finishedAt}`}${pause === null ? '' : `, ${pause}`}`
   return `${what}: ${outcome}${at}${error === null ? '' : ` (${withoutWords(error.message)})`}`
+}
+
+export async function releases(context: Context): Promise<number> {
+  const located = await locate(context)
+  await using open = await sideOf(context, located)
+  const found = await open.side.releases(located.receipt)
+  const more = found.isWhole ? [] : ['older releases are not shown']
+  const lines = found.releases.length === 0 ? [`${found.feed} has no release`] : found.releases.map(releaseLine)
+  return context.report.result({ ...found }, [...lines, ...more])
+}
+
+function releaseLine(release: ListedRelease): string {
+  const { tag, publishedAt, sizeBytes, isRunning, isInstalled, isBackup, isOffered, bad, yanked, unusable } = release
+  const here =
+    isRunning && isInstalled ? 'running' : isRunning ? 'running, not installed' : isInstalled ? 'installed' : ''
+  const marks = [
+    here,
+    isBackup ? 'backup' : '',
+    bad === null ? '' : `bad: ${withoutWords(bad.why)} (${bad.at})`,
+    yanked === null ? '' : `yanked: ${yanked}`,
+    unusable === null ? '' : `cannot be used: ${unusable}`,
+    isOffered ? '' : 'not in the feed',
+  ]
+  const size = sizeBytes === null ? '' : formatBytes(sizeBytes)
+  const row = `${tag.padEnd(10)} ${(publishedAt ?? '').slice(0, 10).padEnd(10)} ${size.padStart(9)}  `
+  return `${row}${marks.filter(Boolean).join(', ')}`.trimEnd()
 }

@@ -1,6 +1,7 @@
-// Checks that the feed can be used by the service's user, with the service's environment; and the clock: with a wrong one, certificates
-// cannot be checked.
+// Checks that the feed can be used by the service's user, with the service's environment: of several sources, who answers, and whose bytes
+// are the published ones, since an update goes on without the others. And the clock: with a wrong one, certificates cannot be checked.
 
+import { createHash } from 'node:crypto'
 import { openFeed } from '../../../agent/install.ts'
 import {
   type BadRelease,
@@ -17,9 +18,10 @@ import { feedOf } from '../service/configuration.ts'
 import { badOf } from '../service/operate.ts'
 import type { Outside } from '../service/outside.ts'
 import { problem, type Finding, ok, type Subject, warning, wrongOf } from './finding.ts'
-import { judgeSources } from './mirrors.ts'
 
 const CLOCK_TOLERANCE_MS = 5 * 60_000
+/** for the whole asset of each */
+const ASK_MS = 60_000
 
 export async function checkFeed(subject: Subject, outside: Outside): Promise<Finding[]> {
   const offer = await newest(subject, outside)
@@ -104,6 +106,41 @@ async function ask({ layout, receipt, feed }: Subject, outside: Outside): Promis
   const all = open.sources?.map((source) => ({ ...source, name: named(source) }))
   const sources = all === undefined ? [] : await judgeSources(all, release)
   return { setting, release, problem, fault, moved, trust: await open.trust(), sources }
+}
+
+/** `release`: the newest one, which the feed itself has named; null: it has not. */
+async function judgeSources(sources: readonly FeedSource[], release: Release | null): Promise<Finding[]> {
+  if (release === null) return [warning('mirror', 'none is asked: what is published is not known')]
+  return await Promise.all(sources.map(async (source) => await judged(source, release)))
+}
+
+async function judged(source: FeedSource, { tag, asset }: Release): Promise<Finding> {
+  const { name } = source
+  const signal = AbortSignal.timeout(ASK_MS)
+  let bytes = 0
+  try {
+    const { stream } = await source.bytes(asset, 0, null, signal)
+    const hash = createHash('sha256')
+    for await (const part of stream) {
+      bytes += part.length
+      if (bytes > asset.sizeBytes) break
+      hash.update(part)
+    }
+    if (bytes === asset.sizeBytes && hash.digest('hex') === asset.sha256)
+      return ok('mirror', `${name} has ${tag} as it was published`)
+    const hint = 'an update leaves it out; tell who keeps it, or take it out of `feed`'
+    return warning('mirror', `${name} sends other bytes than the published ones for \`${asset.name}\` of ${tag}`, hint)
+  } catch (cause) {
+    const why =
+      bytes > 0 && signal.aborted
+        ? `it sent ${bytes} of ${asset.sizeBytes} bytes in ${ASK_MS / 1000} s`
+        : reasonOf(cause)
+    return warning(
+      'mirror',
+      `${name} does not have ${tag} now: ${why}`,
+      'an update takes the bytes from another source',
+    )
+  }
 }
 
 function trustFinding({ signed, warning: soon, metadata }: TrustReport): Finding {

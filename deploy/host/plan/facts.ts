@@ -1,7 +1,7 @@
 // Gathers the facts that a plan is made from, before anything is changed. Reads only; the service's user reads the service's files.
 
 import { lstat, readFile, readlink } from 'node:fs/promises'
-import { dirname, resolve } from 'node:path'
+import { dirname, join, resolve } from 'node:path'
 import {
   exists,
   installedTag,
@@ -15,11 +15,12 @@ import { BatonError } from '../../../agent/words.ts'
 import type { OpenSide } from '../boundary/open.ts'
 import { supervisorOf } from '../boundary/open.ts'
 import { run } from '../../lib/shell.ts'
+import type { Said } from '../place/choices.ts'
 import { findId, isRoot } from '../place/identity.ts'
 import type { Layout } from '../place/layout.ts'
 import { assertTrusted, trustIn } from '../../lib/trusted.ts'
 import { cagePathUnit, cageUnit, hasCage } from '../place/cage.ts'
-import { rescueUnit, serviceUnit } from '../place/unit.ts'
+import { MARK, rescueUnit, serviceUnit } from '../place/unit.ts'
 import type { Survey } from '../service/survey.ts'
 import { systemctlFor } from '../../lib/systemctl.ts'
 import { type Facts, foundAs, type Found } from './found.ts'
@@ -148,4 +149,31 @@ async function isEnabled(scope: Layout['scope'], unit: string): Promise<boolean>
 
 async function textAt(path: string): Promise<string | null> {
   return await readFile(path, 'utf8').catch(() => null)
+}
+
+/**
+ * The choices of an earlier installer for the whole host, read from the unit that root wrote then. Nobody trusts its receipt: that lay
+ * beside the executable, where the service's user can write anything.
+ */
+export async function earlierChoices(service: string): Promise<Said> {
+  const path = join('/etc/systemd/system', `${service}.service`)
+  const trust = await trustIn(path)
+  if (!trust.trusted || trust.found?.isFile() !== true) return {}
+  return choicesIn(await readFile(path, 'utf8'), service)
+}
+
+/** Pure. Empty if the installer did not write the unit. */
+export function choicesIn(unit: string, service: string): Said {
+  if (!unit.startsWith(MARK)) return {}
+  const value = (name: string) => new RegExp(`^${name}=(.*)$`, 'm').exec(unit)?.[1]
+  const executable = /^(\/\S+) serve --config \/\S+$/.exec(value('ExecStart') ?? '')?.[1]
+  const stateDirectory = value('WorkingDirectory')
+  const user = value('User')
+  return {
+    ...(executable === undefined || dirname(executable) === `/opt/${service}` ? {} : { prefix: dirname(executable) }),
+    ...(stateDirectory === undefined || stateDirectory === `/var/lib/${service}`
+      ? {}
+      : { 'state-dir': stateDirectory }),
+    ...(user === undefined || user === service ? {} : { 'run-as': user }),
+  }
 }

@@ -44,57 +44,42 @@ export interface FirstConfiguration {
   basePath?: string
 }
 
-/** The step as a person reads it, in one line. */
-export function describe(step: Step): string {
-  switch (step.do) {
-    case 'create-user':
-      return `create the system user ${step.user}`
-    case 'make-directory':
-      return `make the directory ${step.path} (${octal(step.mode)}${step.owner === null ? '' : `, ${step.owner}`})`
-    case 'lock':
-      return `take the lock in ${step.path}`
-    case 'write-config':
-      return `write ${step.path} (0600): listen on ${addressOf(step.config.listen)}, with a random dashboard.password`
-    case 'place-executable':
-      return `put the executable at ${step.path} (sha256 ${step.sha256.slice(0, 12)}…)`
-    case 'place-program':
-      return `put root's own copy of ${step.tag} at ${step.path}`
-    case 'write-receipt':
-      return `write down the install in ${step.path}`
-    case 'write-file':
-      return `write ${step.path}${step.gives === undefined ? '' : `, which gives the service ${step.gives}`}`
-    case 'allow':
-      return `allow: this service asks ${step.asks}`
-    case 'link':
-      return `link ${step.path} to ${step.target}`
-    case 'remove':
-      return `remove ${step.path}`
-    case 'remove-directory':
-      return `remove the directory ${step.path} if it is empty`
-    case 'purge':
-      return `remove ${step.path} and everything in it`
-    case 'remove-user':
-      return `remove the system user ${step.user}`
-    case 'run':
-      return `run ${formatCommand(step.command)}${step.cwd === undefined ? '' : ` in ${step.cwd}`}`
-    case 'start':
-      return `start ${step.service}`
-    case 'stop':
-      return `stop ${step.service}`
-    case 'restart':
-      return `restart ${step.service}`
-    case 'update':
-      return `update ${step.service}${from(step.from)} to ${step.to ?? 'the latest release'}: check, download, verify, swap, restart`
-    case 'rollback':
-      return `roll ${step.service} back${from(step.from)} to ${step.to ?? 'its backup executable'}, without a download: swap, restart`
-    case 'wait-healthy':
-      return `wait until ${step.service} ${step.tag} answers`
-    default:
-      return step satisfies never
-  }
+type Told = { readonly [Do in Step['do']]: (step: Extract<Step, { do: Do }>) => string }
+
+/** Each step as a person reads it, in one line. */
+const TOLD: Told = {
+  'create-user': ({ user }) => `create the system user ${user}`,
+  'make-directory': ({ path, mode, owner }) =>
+    `make the directory ${path} (${octal(mode)}${owner === null ? '' : `, ${owner}`})`,
+  lock: ({ path }) => `take the lock in ${path}`,
+  'write-config': ({ path, config }) =>
+    `write ${path} (0600): listen on ${addressOf(config.listen)}, with a random dashboard.password`,
+  'place-executable': ({ path, sha256 }) => `put the executable at ${path} (sha256 ${sha256.slice(0, 12)}…)`,
+  'place-program': ({ tag, path }) => `put root's own copy of ${tag} at ${path}`,
+  'write-receipt': ({ path }) => `write down the install in ${path}`,
+  'write-file': ({ path, gives }) => `write ${path}${gives === undefined ? '' : `, which gives the service ${gives}`}`,
+  allow: ({ asks }) => `allow: this service asks ${asks}`,
+  link: ({ path, target }) => `link ${path} to ${target}`,
+  remove: ({ path }) => `remove ${path}`,
+  'remove-directory': ({ path }) => `remove the directory ${path} if it is empty`,
+  purge: ({ path }) => `remove ${path} and everything in it`,
+  'remove-user': ({ user }) => `remove the system user ${user}`,
+  run: ({ command, cwd }) => `run ${formatCommand(command)}${cwd === undefined ? '' : ` in ${cwd}`}`,
+  start: ({ service }) => `start ${service}`,
+  stop: ({ service }) => `stop ${service}`,
+  restart: ({ service }) => `restart ${service}`,
+  update: ({ service, from, to }) =>
+    `update ${service}${fromOf(from)} to ${to ?? 'the latest release'}: check, download, verify, swap, restart`,
+  rollback: ({ service, from, to }) =>
+    `roll ${service} back${fromOf(from)} to ${to ?? 'its backup executable'}, without a download: swap, restart`,
+  'wait-healthy': ({ service, tag }) => `wait until ${service} ${tag} answers`,
 }
 
-function from(tag: string | undefined): string {
+export function describe(step: Step): string {
+  return (TOLD[step.do] as (step: Step) => string)(step)
+}
+
+function fromOf(tag: string | undefined): string {
   return tag === undefined ? '' : ` from ${tag}`
 }
 

@@ -23,18 +23,6 @@ import { isFromAgent, recordOf } from '../../lib/agent-answer.ts'
 import { callHttp, type HttpAnswer } from '../../lib/http.ts'
 import type { Access } from './configuration.ts'
 
-export interface Client {
-  /** null if the service does not answer */
-  status(): Promise<Status | null>
-  check(): Promise<VersionReport>
-  update(tag: string | null, allowed: Allowed): Promise<Operation>
-  rollback(allowed: Omit<Allowed, 'allowIrreversible'>): Promise<Operation>
-  /** Cancels the operation in flight and returns it; follow it to its end. Throws too_late after the swap. */
-  cancel(): Promise<Operation>
-  /** What may go by itself. `own`: what the panel wants of it from now on. */
-  policy(own?: PolicyFile): Promise<PolicyReport>
-}
-
 /** `wait`: nothing goes on before the application's work has ended */
 type Shown = Stage | 'wait'
 
@@ -76,7 +64,9 @@ interface Expecting {
   whyNever?: () => Promise<string | null>
 }
 
-export function connect({ address, basePath, token }: Access): Client {
+export type Client = ReturnType<typeof connect>
+
+export function connect({ address, basePath, token }: Access) {
   const ask = (target: string, method: 'GET' | 'POST', body?: unknown, timeoutMs = 10_000) =>
     callHttp(address, `${basePath}/admin/update${target}`, {
       method,
@@ -85,7 +75,8 @@ export function connect({ address, basePath, token }: Access): Client {
       ...(body === undefined ? {} : { body }),
     })
   return {
-    async status() {
+    /** null if the service does not answer */
+    async status(): Promise<Status | null> {
       let answer: HttpAnswer
       try {
         answer = await ask('/status', 'GET', undefined, 5000)
@@ -96,7 +87,7 @@ export function connect({ address, basePath, token }: Access): Client {
       return expected(answer, 200) as Status
     },
     check: async () => expected(await ask('/check', 'POST', undefined, 60_000), 200) as VersionReport,
-    update: async (tag, { allowIrreversible, restoreState, now }) => {
+    update: async (tag: string | null, { allowIrreversible, restoreState, now }: Allowed) => {
       // an older service refuses a field that it does not know
       const body = {
         ...(tag === null ? {} : { tag }),
@@ -106,12 +97,14 @@ export function connect({ address, basePath, token }: Access): Client {
       }
       return operationIn(expected(await ask('', 'POST', body), 202))
     },
-    rollback: async ({ restoreState, now }) => {
+    rollback: async ({ restoreState, now }: Omit<Allowed, 'allowIrreversible'>) => {
       const body = { ...(restoreState ? SNAPSHOT : {}), ...(now ? { now } : {}) }
       return operationIn(expected(await ask('/rollback', 'POST', body), 202))
     },
+    /** Cancels the operation in flight and returns it; follow it to its end. Throws too_late after the swap. */
     cancel: async () => operationIn(expected(await ask('/cancel', 'POST'), 200)),
-    policy: async (own) => {
+    /** What may go by itself. `own`: what the panel wants of it from now on. */
+    policy: async (own?: PolicyFile) => {
       const answer = own === undefined ? ask('/policy', 'GET') : ask('/policy', 'POST', { policy: own })
       return expected(await answer, 200) as PolicyReport
     },

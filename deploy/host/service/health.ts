@@ -4,20 +4,13 @@
 import { BatonError, reasonOf, untilWell } from '../../../agent/words.ts'
 import { httpStatusOf } from '../../lib/http.ts'
 
-export interface HealthGate {
-  /** Begins to ask, once. */
-  begin(): void
-  /** Waits for the result: null if the URL answered 2xx, else why it did not. */
-  fault(): Promise<string | null>
-}
-
 const POLL_MS = 250
 const ANSWER_MS = 5000
 
-export function healthGate(url: string, timeoutMs: number): HealthGate {
+/** Begins to ask at the first call. Each call resolves to null if the URL answered 2xx, else to why it did not. */
+export function healthGate(url: string, timeoutMs: number): () => Promise<string | null> {
   let asking: Promise<string | null> | null = null
-  const begin = () => (asking ??= askUntilWell(url, timeoutMs).then(() => null, reasonOf))
-  return { begin: () => void begin(), fault: begin }
+  return () => (asking ??= askUntilWell(url, timeoutMs).then(() => null, reasonOf))
 }
 
 /** Resolves at the first 2xx. Throws probation_failed after `timeoutMs` without one. */

@@ -26,6 +26,8 @@ import {
   type Kind,
   MEANINGS,
   type Operation,
+  type OperationReport,
+  type PolicyReport,
   reasonOf,
   reportOf,
   type Status,
@@ -36,7 +38,7 @@ import {
 import { tellsOfRefusal } from '../../lib/refusal.ts'
 import { type Client, connect, follow, silenceFor, waitForInstance, type Watcher } from './client.ts'
 import { readAccess, readyMsFor } from './configuration.ts'
-import { askUntilWell, type HealthGate, healthGate } from './health.ts'
+import { askUntilWell, healthGate } from './health.ts'
 import { formatPause } from '../../lib/switch.ts'
 import { bringUp, carryOutHere } from './offline.ts'
 import type { Outside } from './outside.ts'
@@ -170,18 +172,15 @@ async function askService(
     })
     return operation
   }
-  const fault = await operation.gate?.fault()
+  const fault = await operation.gate?.()
   return fault === null || fault === undefined
     ? operation
     : await goBack(receipt, client, operation, fault, request, outside)
 }
 
-async function askOnce(
-  client: Client,
-  before: Status,
-  request: Operate,
-  outside: Outside,
-): Promise<Operation & { gate?: HealthGate }> {
+type Gated = Operation & { gate?: ReturnType<typeof healthGate> }
+
+async function askOnce(client: Client, before: Status, request: Operate, outside: Outside): Promise<Gated> {
   let started: Operation
   try {
     started = request.kind === 'update' ? await client.update(request.tag, request) : await client.rollback(request)
@@ -198,7 +197,7 @@ async function askOnce(
       if (instance.id === before.instance.id) return
       if (!isOnProbation) {
         isOnProbation = true // begin when the new process first answers
-        gate?.begin()
+        void gate?.()
         const isBack = instance.version === before.instance.version
         if (state === 'in_flight') outside.note(`${instance.version} is serving${isBack ? ' again' : ', on probation'}`)
       }
@@ -225,7 +224,7 @@ async function askOnce(
 async function goBack(
   receipt: Receipt,
   client: Client,
-  { gate: _, ...operation }: Operation & { gate?: HealthGate },
+  { gate: _, ...operation }: Gated,
   fault: string,
   request: Operate,
   outside: Outside,
@@ -279,4 +278,36 @@ async function withPatience<T>(timeoutMs: number, outside: Outside, work: () => 
       await sleep(500)
     }
   }
+}
+
+// ---- what only a running service can do
+
+/** The cancelled operation; null if none is in flight. Throws too_late after the swap. */
+export async function cancelOperation(receipt: Receipt, outside: Outside): Promise<OperationReport | null> {
+  const client = connect(await readAccess(receipt.configPath))
+  const status = await client.status()
+  if (status === null) {
+    throw new BatonError('refused', `${receipt.service} does not answer: only a running service can cancel`, {
+      hint: 'if a command does the work itself, end that command',
+    })
+  }
+  if (status.operation === null || status.operation.outcome !== null) return null
+  const { id } = await client.cancel()
+  // what it was in the middle of is no stage of this command
+  return reportOf(await follow(client, id, { note: outside.note, stage() {}, bytes() {} }))
+}
+
+/**
+ * Pauses what the service does by itself until a day, or ends the pause: as the panel does, it changes that one member of its rules.
+ * `until`: a day or a time; null ends the pause, if it is not the configuration's own.
+ */
+export async function pauseUpdates(receipt: Receipt, until: string | null): Promise<PolicyReport> {
+  const client = connect(await readAccess(receipt.configPath))
+  if ((await client.status()) === null)
+    throw new BatonError(
+      'service_down',
+      `${receipt.service} does not answer: nothing is installed automatically meanwhile`,
+    )
+  const { pauseUntil: _, ...own } = (await client.policy()).own
+  return await client.policy(until === null ? own : { ...own, pauseUntil: until })
 }

@@ -23,13 +23,6 @@ import { connect } from './client.ts'
 import { readAccess } from './configuration.ts'
 import { databaseOf } from './own-database.ts'
 
-export interface RestoredState {
-  /** path of the former database; null: there was none */
-  aside: string | null
-  /** path of the copy that is the database now */
-  restored: string
-}
-
 /** Newest first. */
 export async function listState(receipt: Receipt): Promise<StateCopy[]> {
   return await keptCopies(receipt.stateDirectory, await databaseOf(receipt))
@@ -37,12 +30,9 @@ export async function listState(receipt: Receipt): Promise<StateCopy[]> {
 
 /**
  * Puts the copy `name` in the place of the database; with `dryRun` it only looks. Throws not_found for another name, refused while the
- * service runs, busy.
+ * service runs, busy. `aside`: path of the former database; null: there was none.
  */
-export async function restoreCopy(
-  receipt: Receipt,
-  { name, dryRun }: { name: string; dryRun: boolean },
-): Promise<RestoredState> {
+export async function restoreCopy({ receipt, name, dryRun }: { receipt: Receipt; name: string; dryRun: boolean }) {
   const { stateDirectory, executable, service, configPath } = receipt
   const database = await databaseOf(receipt)
   const copy = (await listState(receipt)).find((one) => one.name === name)
@@ -82,20 +72,19 @@ async function restoreOther(receipt: Receipt, copy: StateCopy, tag: string): Pro
   return await restoreCopies({ disk: makeDisk(), stateDirectory, tag, executable, plan, copy, refuse })
 }
 
-export interface CleanedState {
-  /** paths of the databases that were removed, or would be */
-  removed: string[]
-  bytes: number
-}
-
 /**
- * Removes the databases that updates have put aside, or the one with this name; without a name the newest of each kind of data stays. With `dryRun` it only looks. Throws
- * not_found for another name, busy.
+ * Removes the databases that updates have put aside, or the one with this name; without a name the newest of each kind of data stays.
+ * With `dryRun` it only looks. Throws not_found for another name, busy.
  */
-export async function cleanState(
-  receipt: Receipt,
-  { name, dryRun }: { name: string | null; dryRun: boolean },
-): Promise<CleanedState> {
+export async function cleanState({
+  receipt,
+  name,
+  dryRun,
+}: {
+  receipt: Receipt
+  name: string | null
+  dryRun: boolean
+}): Promise<{ removed: string[]; bytes: number }> {
   const { stateDirectory } = receipt
   const database = await databaseOf(receipt)
   await using _lock = dryRun ? null : await takeLock(makeDisk(), stateDirectory, 'state clean')

@@ -12,6 +12,7 @@ import {
   makeDisk,
   noteTag,
   placesOf,
+  type Receipt,
   readReceiptBeside,
   receiptPath,
 } from '../../../agent/install.ts'
@@ -32,13 +33,11 @@ export interface Survey {
 
 export type Place = 'absent' | 'ours' | 'foreign'
 
-export interface HostPlaces {
-  service: string
-  executable: string
-  stateDirectory: string
-}
-
-export async function survey({ service, executable, stateDirectory }: HostPlaces): Promise<Survey> {
+export async function survey({
+  service,
+  executable,
+  stateDirectory,
+}: Pick<Receipt, 'service' | 'executable' | 'stateDirectory'>): Promise<Survey> {
   const found = await exists(executable)
   const beside = await readReceiptBeside(executable).catch(() => null)
   return {

@@ -1,6 +1,6 @@
 // What a supervisor knows of the ends of the service that nobody has asked for, and one sentence about them.
 
-import { type FileHandle, open, rm } from 'node:fs/promises'
+import { open, rm } from 'node:fs/promises'
 import {
   isCount,
   isFlag,
@@ -96,9 +96,8 @@ export async function forgetCrashes(path: string): Promise<void> {
 
 /** What the service has written into the log since it had `from` bytes, as one line; null: nothing that tells anything. */
 export async function saidSince(log: string, from: number): Promise<string | null> {
-  let file: FileHandle | null = null
   try {
-    file = await open(log, 'r')
+    await using file = await open(log, 'r')
     const { size } = await file.stat()
     const start = Math.max(size < from ? 0 : from, size - SAID_MAX_BYTES) // the log may have been rotated
     const { bytesRead, buffer } = await file.read(Buffer.alloc(size - start), 0, size - start, start)
@@ -106,7 +105,5 @@ export async function saidSince(log: string, from: number): Promise<string | nul
     return lineOf(lines.filter((line) => !OWN_LINE.test(line)))
   } catch {
     return null
-  } finally {
-    await file?.close()
   }
 }
