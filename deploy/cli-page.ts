@@ -102,7 +102,6 @@ value follows it, or a \`=\`. A default stands in parentheses.
 |---|---|
 `
 
-/** Content of docs/reference/cli.md. */
 export function cliPage(): string {
   const exits = Object.entries(EXITS).map(([code, means]) => `| ${code} | ${means} |`)
   const place = PROGRAMS.flatMap(({ commands }) => commands).find(({ args }) =>

@@ -212,7 +212,6 @@ async function installOne(end: Ending, values: Typed, report: HostReport): Promi
   return EXIT.done
 }
 
-/** A path that was typed; null: none was. */
 const absolute = (path: string | undefined) => (path === undefined ? null : resolve(path))
 
 const fitsNode = (range: string | null) => !excludesNode(range, broughtVersion())

@@ -151,7 +151,6 @@ interface Built extends ImageOptions {
   reference: string
 }
 
-/** Pure. */
 export function buildCommand(docker: string, options: Built, context: string): string[] {
   const { manifest, waits, target, reference } = options
   const known = {

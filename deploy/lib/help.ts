@@ -4,7 +4,6 @@
 import { EXIT, EXITS } from '../../agent/words.ts'
 import { asksForHelp, type CommandLine, unknownCommand, usageOf } from './flags.ts'
 
-/** A command that has commands of its own. */
 export interface Commands<Word extends CommandLine = CommandLine> {
   name: string
   description: string

@@ -98,7 +98,6 @@ export async function runInPlace(
   })
 }
 
-/** Absolute path of a program on PATH, or null. */
 export async function findProgram(name: string): Promise<string | null> {
   const { which } = await import('zx/core')
   return await which(name, { nothrow: true })

@@ -143,7 +143,6 @@ export function formatLeftOut(kind: ReleaseKind, packages: readonly string[]): s
     : `kind ${kind} packs no native addons, and these packages have some: ${packages.join(', ')}`
 }
 
-/** What to do about packages that do not work, or null. */
 export function addonHint({ packages }: AddonReport): string | null {
   const bad = packages.filter(({ verdict }) => verdict !== 'works' && verdict !== 'not-loaded')
   if (bad.length === 0) return null

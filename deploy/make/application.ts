@@ -125,7 +125,6 @@ function tellLicences(packages: readonly Package[], progress: ProgressReport): v
   if (silent.length > 0) progress.note(`warning: no licence is named by ${silent.join(', ')}`)
 }
 
-/** Runs the author's `build` command, if there is one. */
 export async function makeFirst({ build, folder }: Project, progress: ProgressReport): Promise<void> {
   if (build === null) return
   progress.stage('make', build)
@@ -172,7 +171,6 @@ interface Written {
   contents: BuiltApplication['contents']
 }
 
-/** Writes an executable of kind app to `to`. */
 async function writeApp(project: Project, words: OwnWords, to: string, progress: ProgressReport): Promise<Written> {
   progress.stage('collect', project.folder)
   const all = await filesOf(project, (folder) =>

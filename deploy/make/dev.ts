@@ -157,7 +157,6 @@ async function installInto({ project, port }: DevOptions): Promise<void> {
   await writeFile(at.configPath, JSON.stringify({ ...(await at.config()), update }), { mode: 0o600 })
 }
 
-/** Copies the service's log to stdout as it grows. */
 async function follow(path: string, stop: AbortSignal): Promise<void> {
   await using file = await open(path)
   for (let position = 0; !stop.aborted; await pause(LOOK_MS, stop)) {

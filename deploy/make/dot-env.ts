@@ -21,7 +21,6 @@ export async function noteOfDotEnv(folder: string, given: Readonly<Record<string
   return `${files.join(', ')} of this folder ${files.length === 1 ? 'stays' : 'stay'} out of the release, so an install does not get ${formatNames(names, NAMES_MAX)} from there: what is no secret belongs in \`environment\` of baton.config.json, the rest into the environment file on the host (docs/operator/install.md)`
 }
 
-/** Pure. */
 export function namesIn(text: string): string[] {
   return [...text.matchAll(/^[ \t]*(?:export[ \t]+)?([A-Za-z_]\w*)[ \t]*=/gm)].map(([, name = '']) => name)
 }

@@ -17,7 +17,6 @@ export function excludesNode(range: unknown, version: string): boolean {
   return !satisfies(version, range)
 }
 
-/** Whether a person's text is a range of versions. */
 export function isVersionRange(text: string): boolean {
   return text.length <= RANGE_MAX_CHARS && validRange(text) !== null
 }

@@ -114,7 +114,6 @@ export const GLOSSARY: readonly Explained[] = [
   },
 ]
 
-/** Content of docs/reference/glossary.md. */
 export function glossaryPage(): string {
   const rows = GLOSSARY.map(({ word, means, page }) => {
     const linked = page === undefined ? `**${word}**` : `[**${word}**](../${page})`

@@ -140,7 +140,6 @@ export async function readProject(folder: string): Promise<Project> {
   return project
 }
 
-/** Pure. */
 export function parseProject(value: unknown, folder: string): Project {
   const { faults, unknown }: Faults = { faults: [], unknown: [] }
   const given = keep(TABLE, value, '', { faults, unknown }) as (Partial<Project> & { $schema?: string }) | undefined

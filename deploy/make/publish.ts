@@ -117,7 +117,6 @@ async function toHost({ from, tag, to, progress }: SendOptions): Promise<string>
   return `${base}/${tag}`
 }
 
-/** Fetches the list of releases and the sums of `tag`. */
 async function fetchWhatIsThere(base: string, tag: string, to: string): Promise<void> {
   const wanted = [RELEASES, `${tag}/`, `${tag}/SHA256SUMS`].map((path) => `--include=/${path}`)
   const command = ['rsync', '-a', ...wanted, '--exclude=*', `${base}/`, `${to}/`]
@@ -130,7 +129,6 @@ async function fetchWhatIsThere(base: string, tag: string, to: string): Promise<
   )
 }
 
-/** Pure. */
 export function merged({ releases }: ReleaseList, tag: string): ReleaseList {
   const others = releases.filter((release) => isTag(release.tag) && release.tag !== tag)
   const own = releases.find((release) => release.tag === tag) ?? { tag, draft: false, prerelease: isPrerelease(tag) }

@@ -5,7 +5,6 @@
 import { join, relative } from 'node:path'
 import { type PackageManifest, packageRootOf, readJsonObject, readManifest } from './packages.ts'
 
-/** A package inside a release. */
 export interface Package {
   name: string
   version: string
@@ -27,7 +26,6 @@ export interface BillOptions {
   packages: readonly Package[]
 }
 
-/** Name of the list beside an asset. */
 export function billName(asset: string): string {
   return `${asset}.cdx.json`
 }
@@ -69,7 +67,6 @@ export async function packagesBehind(sources: Iterable<string>, folder: string):
   return unique(found.filter((one) => one !== null))
 }
 
-/** The licence that a package.json names; null: none. */
 export async function licenceIn(folder: string): Promise<string | null> {
   return licenceOf(await readManifest(folder))
 }

@@ -9,7 +9,6 @@ Members of [\`config.json\`](../operator/install.md#one-host), which \`<service>
 [settings.schema.json](../../settings.schema.json). \`npm run pages\` writes this page. In parentheses: the default, and what is expected.
 `
 
-/** Content of settings.schema.json. */
 export function settingsSchema(): string {
   const { listen, feed, ...properties } = SETTINGS.properties
   const others = schemaOf({ ...SETTINGS, properties }) as { properties: object }
@@ -48,7 +47,6 @@ function schemaOf(setting: Setting): object {
   }
 }
 
-/** Content of docs/reference/settings.md. */
 export function settingsPage(): string {
   const rows = rowsOf(SETTINGS, '')
   const list = (isUsual: boolean) =>

@@ -27,7 +27,6 @@ export function largestOf(files: readonly Part[]): Part[] {
     .slice(0, PARTS_MAX)
 }
 
-/** A line for a person; null for none. */
 export function formatLargest(parts: readonly Part[]): string | null {
   if (parts.length === 0) return null
   return `  large in it: ${parts.map(({ path, sizeBytes }) => `${path} ${formatBytes(sizeBytes)}`).join(', ')}`

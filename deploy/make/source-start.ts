@@ -172,7 +172,6 @@ function endedEarly(problem: string, said: string): Pick<SourceStart, 'notes' | 
 const SIGTERM_NOTE =
   'it does something on SIGTERM, which an update does not send: `"onStop": "SIGTERM"` in baton.config.json has an update call that and wait for it'
 
-/** Pure. */
 export function sentencesOf({ listens, runs, threads, inThreads, hearsSigterm, dotEnv }: Noted): string[] {
   return [
     ...(listens.length < 2 ? [] : [`it listens ${listens.length} times: ${listens.join(', ')}`]),
@@ -200,7 +199,6 @@ export function sentencesOfFiles(kept: readonly string[], written: readonly stri
   ]
 }
 
-/** Pure. */
 function mapped(texts: Readonly<Record<string, string>>, change: (text: string) => string): Record<string, string> {
   return Object.fromEntries(Object.entries(texts).map(([name, text]) => [name, change(text)]))
 }
@@ -255,7 +253,6 @@ async function healthOf(
   return { path: null, notes }
 }
 
-/** Pure. */
 function answerLine(answer: { status: number; bytes: number; protocol: Protocol } | null, path: string): string {
   if (answer === null) return 'and answers nothing by HTTP'
   const how = schemeOf(answer.protocol) === 'https' ? ' by https' : ''

@@ -4,7 +4,6 @@
 
 import { posix } from 'node:path'
 
-/** What a program is given. */
 export interface ScriptWords {
   /** with `{port}` and `{host}` in place of a plain port and host */
   args: string[]
@@ -116,7 +115,6 @@ export function readStart(scripts: Readonly<Record<string, string>>, name: strin
   }
 }
 
-/** Null if the command does not run `node`. */
 export function readNodeCommand(command: string): NodeCommand | null {
   const all = wordsIn(command)
   const at = all.findIndex((word) => isNode(word) || TSX.test(word))
@@ -130,7 +128,6 @@ export function readNodeCommand(command: string): NodeCommand | null {
   return { flags, program, ...givenOf(words) }
 }
 
-/** Takes the flags in front of `words` away. */
 function flagsOf(words: string[]): string[] {
   const flags: string[] = []
   while (words[0]?.startsWith('-') === true) {
@@ -227,7 +224,6 @@ function programIn(text: string): (Pick<StartScript, 'runner'> & { node: NodeCom
   }
 }
 
-/** What stands between the variables and `node`. */
 function throughOf(rest: readonly string[]): string | null {
   const words = rest.slice(
     0,
@@ -280,7 +276,6 @@ function filledIn(word: string): string | null {
   return /[$`'"*?;|&<>()\\]/.test(variable) ? null : variable
 }
 
-/** Words between spaces; one in quotes may have spaces. */
 function wordsIn(text: string): string[] {
   return text.match(/(?:'[^']*'|"[^"]*"|[^\s'"])+/g) ?? []
 }

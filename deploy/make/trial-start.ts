@@ -132,7 +132,6 @@ async function lookTwice({ pid }: Started): Promise<Looked | null> {
   return allLooks([first, await lookAt(pid)])
 }
 
-/** Pure. */
 function aboutAddress(said: string): string {
   return /serving \S+ on (?:\[::\]|0\.0\.0\.0):/.test(said)
     ? '; it listens on every address, whatever address it is told (`{host}`, by default in HOST)'
@@ -231,7 +230,6 @@ async function switchOnce(
   })
 }
 
-/** The first good answer. */
 async function firstGoodAnswer(
   { healthPath }: Project,
   { port }: TrialInstall,

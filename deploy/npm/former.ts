@@ -31,7 +31,6 @@ export function wayBack({ start }: Former): string {
   return start.length === 0 ? 'start it the way you did before' : `run \`${start.map(formatCommand).join(' && ')}\``
 }
 
-/** Null: nothing here runs it. */
 export async function findFormer(name: string, isRoot: boolean): Promise<Former | null> {
   return (await unitOf(name, isRoot)) ?? (await pm2Of(name)) ?? (await processOf(name)) ?? globalOf(name)
 }

@@ -60,14 +60,12 @@ export function recipeName(name: string): string {
   return name.replace(/^@/, '').replace('/', '-')
 }
 
-/** The recipe that Baton brings for a package; null: it brings none. */
 export async function broughtRecipe(folder: string, name: string): Promise<Recipe | null> {
   const path = join(folder, `${recipeName(name)}.json`)
   const recipe = existsSync(path) ? await readRecipe(path) : null
   return recipe?.package === name ? recipe : null // `@a/b` and `a-b` have the same file
 }
 
-/** All of a folder, by their names. */
 export async function readRecipes(folder: string): Promise<Recipe[]> {
   const names = (await readdir(folder)).filter((name) => name.endsWith('.json')).toSorted()
   return await Promise.all(names.map((name) => readRecipe(join(folder, name))))
@@ -140,7 +138,6 @@ const INTRODUCTION = `# Recipes
 takes each from nothing to an update under load, which lost no request, and to a release that breaks, which is refused. Requests wait.
 `
 
-/** Content of docs/reference/recipes.md. */
 export function recipesPage(all: readonly Recipe[]): string {
   const rows = all.map((recipe) => [
     `[${recipe.package}](../../deploy/npm/recipes/${recipeName(recipe.package)}.json)`,

@@ -202,7 +202,6 @@ function aboutTree({ excludesNode }: Making, tree: readonly Locked[], scripts: r
   ]
 }
 
-/** The tree of the version that was built last. */
 async function treeBefore(
   shop: Workshop,
   kept: ServiceRecord,

@@ -99,7 +99,6 @@ async function settingsOf({ folder, builder }: Workshop, tools: NpmTools) {
   }
 }
 
-/** Address of the registry that npm has for this package. */
 export async function registryFor(shop: Workshop, tools: NpmTools, name: string): Promise<string> {
   const scope = name.startsWith('@') ? name.split('/')[0] : undefined
   const keys = [...(scope === undefined ? [] : [`${scope}:registry`]), 'registry']
@@ -235,7 +234,6 @@ export async function inside<T>(
   )
 }
 
-/** The package's own package.json, of the folder that npm has filled. */
 export async function manifestIn(work: string, name: string): Promise<Record<string, unknown>> {
   return JSON.parse(await readBuilders(join(work, 'node_modules', name, 'package.json'), 4 * 1024 * 1024)) as Record<
     string,

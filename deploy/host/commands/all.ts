@@ -190,7 +190,6 @@ function problemIn(said: Line): string | null {
   return textIn(recordOf(said['problem'])['message'])
 }
 
-/** Pure. */
 export function statusLines(rows: readonly ServiceRow[]): string[] {
   const cells = rows.map(({ service, version, health, latest, last, next }) => [
     service,
@@ -209,7 +208,6 @@ export function statusLines(rows: readonly ServiceRow[]): string[] {
   return [...tableOf([['service', 'version', 'health', 'latest', 'last', 'next'], ...cells]), ...more]
 }
 
-/** Pure. */
 export function moveLines(moves: readonly ServiceMove[]): string[] {
   const cells = moves.map(({ service, from, to, outcome, error }) => [
     service,

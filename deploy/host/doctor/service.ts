@@ -137,7 +137,6 @@ export async function checkSwitch({ receipt }: Subject): Promise<Finding[]> {
   ]
 }
 
-/** Pure. */
 export function alone({ maxPauseMs }: Pick<NextSwitch, 'maxPauseMs'>, last: LastPause | null): Finding {
   const pause = formatPause(last ?? {})
   if (last === null || pause === null)

@@ -11,7 +11,6 @@ import { reasonOf } from '../../../agent/words.ts'
 export const ENVIRONMENT_FILE_MAX_BYTES = 256 * 1024
 const OTHERS_WRITE = 0o022
 
-/** Pure. */
 export function environmentFileFor({
   scope,
   service,

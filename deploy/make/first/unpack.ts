@@ -228,7 +228,6 @@ function tryAddons(app: string): void {
   }
 }
 
-/** Removes the leftovers of unpackings that were killed. */
 function removeStale(home: string): void {
   for (const name of readdirSync(home)) {
     const pid = Number(/^\.partial-(\d+)-/.exec(name)?.[1] ?? Number.NaN)
