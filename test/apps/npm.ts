@@ -7,7 +7,7 @@ import { join } from 'node:path'
 import { compareTags, parsedJson } from '../../agent/words.ts'
 import { recordOf } from '../../deploy/lib/agent-answer.ts'
 import { PROJECT } from '../../deploy/make/place.ts'
-import { readRecipe, recipeName } from '../../deploy/npm/recipe.ts'
+import { type Recipe, readRecipe, recipeName } from '../../deploy/npm/recipe.ts'
 import { mainOf } from '../../deploy/npm/wrap.ts'
 import { type CommandResult, run } from '../../deploy/lib/shell.ts'
 import { ask, freePort } from '../fixtures/install.ts'
@@ -33,15 +33,15 @@ export interface FromNpm {
 }
 
 const BASE = '/_baton'
+/** whoever waits for a pause is not lost */
+export const ASKING = { mode: 'fresh', clients: 4, thinkMs: 50, hangMs: 60_000 } as const
 
 /** `name@X.Y.Z`: an update to that version, if this registry lacks what the newest needs. */
 export async function fromNpm(wanted: string, packed: string, say: (line: string) => void): Promise<FromNpm> {
-  const [, name = '', most = null] = /^(.+?)(?:@(\d+\.\d+\.\d+))?$/.exec(wanted) ?? []
-  const recipe = await readRecipe(pathOf(name))
   await using work = await temporary('from-npm')
-  const upstream = (await run(['npm', 'config', 'get', 'registry'])).stdout.trim()
+  const upstream = await ownRegistry()
   await using registry = await startRegistry(join(work.path, 'registry'), { upstream })
-  const [before, newest] = await lastTwo(recipe.package, upstream, most)
+  const { recipe, before, newest, broken } = await versionsOf(wanted, upstream)
   const home = join(work.path, 'home')
   const buildMs: number[] = []
   const warnings = new Set<string>()
@@ -78,10 +78,9 @@ export async function fromNpm(wanted: string, packed: string, say: (line: string
   const answers = [(await ask(port, 'GET', health, null)).status]
 
   await build(recipe.package, '--release', newest)
-  const broken = `${newest.split('.').slice(0, 2).join('.')}.${Number(newest.split('.')[2]) + 1}`
-  await publishBroken(join(work.path, 'registry'), work.path, recipe, newest, broken)
+  await publishBroken(join(work.path, 'registry'), { recipe, newest, broken }, ENDING)
   await writeFile(join(work.path, 'note'), '')
-  const load = await spawnLoad({ mode: 'fresh', clients: 4, port, path: health, thinkMs: 50, hangMs: 60_000 })
+  const load = await spawnLoad({ ...ASKING, port, path: health })
   const updated = await operate(port, password, `${BASE}/admin/update`, { body: { tag: `v${newest}` }, base: BASE })
   const { requests, lost } = await load.stop()
   answers.push((await ask(port, 'GET', health, null)).status)
@@ -106,7 +105,12 @@ export async function fromNpm(wanted: string, packed: string, say: (line: string
 }
 
 /** What the command's last line says. Throws with its error as it begins: an application may have said more than a log has room for. */
-export function endIn({ exitCode, stdout, stderr }: CommandResult): { service: string; feed: string; told: string[] } {
+export function endIn({ exitCode, stdout, stderr }: CommandResult): {
+  service: string
+  outcome: string
+  feed: string
+  told: string[]
+} {
   const end = recordOf(parsedJson(stdout.trim().split('\n').at(-1) ?? ''))
   if (end['event'] === 'result') return end as unknown as ReturnType<typeof endIn>
   const said = typeof end['message'] === 'string' ? `${String(end['code'])}: ${end['message']}` : stderr.trim()
@@ -132,6 +136,28 @@ export async function noteTried({ package: name, versions, pausesMs, lost, reque
   await writeFile(pathOf(name), `${JSON.stringify({ ...recipe, tried }, null, 2)}\n`)
 }
 
+/** The registry that npm has on this machine. */
+export async function ownRegistry(): Promise<string> {
+  return (await run(['npm', 'config', 'get', 'registry'])).stdout.trim()
+}
+
+export interface Versions {
+  recipe: Recipe
+  before: string
+  newest: string
+  /** the number after it, which is free */
+  broken: string
+}
+
+/** `name@X.Y.Z`: that version and the one before it. */
+export async function versionsOf(wanted: string, registry: string): Promise<Versions> {
+  const [, name = '', most = null] = /^(.+?)(?:@(\d+\.\d+\.\d+))?$/.exec(wanted) ?? []
+  const recipe = await readRecipe(pathOf(name))
+  const [before, newest] = await lastTwo(recipe.package, registry, most)
+  const [major, minor, patch] = newest.split('.')
+  return { recipe, before, newest, broken: `${major}.${minor}.${Number(patch) + 1}` }
+}
+
 function pathOf(name: string): string {
   return join(PROJECT, 'deploy/npm/recipes', `${recipeName(name)}.json`)
 }
@@ -152,19 +178,20 @@ async function lastTwo(name: string, registry: string, most: string | null): Pro
   return [before, newest]
 }
 
-async function publishBroken(
+/** Puts the newest into a registry of the lab under the next number, with `text` at the end of its main file. */
+export async function publishBroken(
   folder: string,
-  work: string,
-  recipe: Parameters<typeof mainOf>[0],
-  version: string,
-  as: string,
+  { recipe, newest, broken }: Omit<Versions, 'before'>,
+  text: string,
 ): Promise<void> {
+  await using work = await temporary('broken')
   const packed = await run(
-    ['npm', 'pack', `${recipe.package}@${version}`, '--silent', '--ignore-scripts', '--pack-destination', work],
-    { cwd: work },
+    ['npm', 'pack', `${recipe.package}@${newest}`, '--silent', '--ignore-scripts', '--pack-destination', work.path],
+    { cwd: work.path },
   )
-  await publishTarball(folder, join(work, packed.stdout.trim().split('\n').at(-1) ?? ''), as, async (inside) => {
+  const file = join(work.path, packed.stdout.trim().split('\n').at(-1) ?? '')
+  await publishTarball(folder, file, broken, async (inside) => {
     const manifest = JSON.parse(await readFile(join(inside, 'package.json'), 'utf8')) as Record<string, unknown>
-    await appendFile(join(inside, mainOf(recipe, manifest)), ENDING)
+    await appendFile(join(inside, mainOf(recipe, manifest)), text)
   })
 }

@@ -45,14 +45,20 @@ export interface NpmHost extends AsyncDisposable {
   says(path?: string): Promise<string>
 }
 
-/** A host, and a registry in its network. */
-export async function bootNpmHost(): Promise<NpmHost> {
+/** A host, and a registry in its network. With an `upstream`, another registry, that is this machine's network. */
+export async function bootNpmHost({ upstream }: { upstream?: string } = {}): Promise<NpmHost> {
   await using scope = new AsyncDisposableStack()
   const folder = scope.use(await temporary('registry')).path
-  const host = scope.use(await bootHost())
-  const registry = scope.use(await startRegistry(folder, { prefix: await host.network() }))
+  const host = scope.use(await bootHost(upstream === undefined ? {} : { netns: '.' }))
+  const of = upstream === undefined ? { prefix: await host.network() } : { upstream }
+  const registry = scope.use(await startRegistry(folder, of))
   const kit = await packedKit()
-  const env = { npm_config_registry: registry.url, ...compiledOnce() }
+  const certificates = process.env['NODE_EXTRA_CA_CERTS']
+  const env = {
+    npm_config_registry: registry.url,
+    ...compiledOnce(),
+    ...(certificates === undefined ? {} : { NODE_EXTRA_CA_CERTS: certificates }),
+  }
   const commandOf = ([word = '', ...args]: string[]) => [DEPLOY_NPM, word, '--json', '--kit', kit, ...args]
   const kept = scope.move()
   return {
@@ -62,7 +68,7 @@ export async function bootNpmHost(): Promise<NpmHost> {
     env,
     publish: async (one) => await publishPackage(folder, one),
     async deploy(...args) {
-      const ran = await host.run(commandOf(args), { env, timeoutMs: 300_000 })
+      const ran = await host.run(commandOf(args), { env, timeoutMs: 600_000 })
       const last = ran.stdout.trim().split('\n').at(-1) ?? ''
       return { ...ran, end: JSON.parse(last.startsWith('{') ? last : '{}') as Record<string, unknown> }
     },

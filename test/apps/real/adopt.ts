@@ -50,6 +50,9 @@ const KNOWLEDGE = {
   'y-websocket': {},
 } as const satisfies Record<string, Knowledge>
 
+/** the folder of the clients */
+export const REAL = import.meta.dirname
+
 export type Service = keyof typeof KNOWLEDGE
 /** Those of the table in docs/about/services.md. */
 export const SERVICES = (Object.keys(KNOWLEDGE) as Service[]).filter((name) => name !== 'y-websocket')
@@ -236,7 +239,7 @@ function linesChanged(before: string, after: string): number {
 }
 
 /** Resolves once the client has done its first work. It is told `broken` before the release that breaks. */
-async function startClient(folder: string, env: NodeJS.ProcessEnv) {
+export async function startClient(folder: string, env: NodeJS.ProcessEnv) {
   const child = spawn(process.execPath, ['client.mjs'], { cwd: folder, env, stdio: 'pipe' })
   const ended = once(child, 'close')
   let [said, errors] = ['', '']

@@ -1,5 +1,5 @@
 // Clients of Node-RED: one deploys a flow by the admin API (as the editor does) again and again, four call what the flow serves, without
-// a second try, and one is connected to `/red/comms` by WebSocket as the editor is. Until stdin ends; then one line of JSON.
+// a second try, and one is connected to its `/comms` by WebSocket as the editor is. Until stdin ends; then one line of JSON.
 // lost: requests without their right answer. doubled: not counted. missing: the last acknowledged deployment is not what is there.
 // A request that ends with the process of the broken release, at most one of each client, is not lost but noted: docs/about/services.md says so.
 
@@ -8,7 +8,8 @@ import WebSocket from 'ws'
 import { absences, notesOf } from './away.mjs'
 
 const CLIENTS = 4
-const url = `http://127.0.0.1:${process.env.PORT}`
+const { PORT, ADMIN = '/red', API = '/api' } = process.env
+const url = `http://127.0.0.1:${PORT}`
 const notes = []
 const closed = []
 const away = absences()
@@ -18,12 +19,12 @@ let broken = false
 let working = true
 
 await deploy(1)
-for (const end = Date.now() + 10_000; (await fetch(`${url}/api/hello`)).status !== 200 && Date.now() < end;)
+for (const end = Date.now() + 10_000; (await fetch(`${url}${API}/hello`)).status !== 200 && Date.now() < end;)
   await sleep(100)
 connect()
 process.stdin.on('data', () => (broken = true)).once('end', () => (working = false))
 await Promise.all([...Array.from({ length: CLIENTS }, call), redeploy()])
-const flows = await (await fetch(`${url}/red/flows`)).json()
+const flows = await (await fetch(`${url}${ADMIN}/flows`)).json()
 const there = flows.find(({ type }) => type === 'tab')?.label
 const missing = there === `version ${deployed}` ? 0 : 1
 if (missing > 0) notes.push(`expected version ${deployed}, got ${there}`)
@@ -33,9 +34,9 @@ process.stdout.write(`${JSON.stringify({ done, lost, doubled: 0, missing, notes 
 async function call() {
   while (working) {
     await counted(async () => {
-      const response = await fetch(`${url}/api/hello`)
+      const response = await fetch(`${url}${API}/hello`)
       const text = await response.text()
-      if (response.status !== 200 || text !== 'hello') throw new Error(`/api/hello: ${response.status} ${text}`)
+      if (response.status !== 200 || text !== 'hello') throw new Error(`/hello: ${response.status} ${text}`)
       process.stderr.write(done === 0 ? 'working\n' : '')
     })
     await sleep(30)
@@ -69,13 +70,13 @@ async function deploy(version) {
     { id: 'out', z: 'tab', type: 'http response', wires: [] },
   ]
   const headers = { 'content-type': 'application/json', 'node-red-deployment-type': 'nodes' }
-  const response = await fetch(`${url}/red/flows`, { method: 'POST', headers, body: JSON.stringify(flow) })
+  const response = await fetch(`${url}${ADMIN}/flows`, { method: 'POST', headers, body: JSON.stringify(flow) })
   if (!response.ok) throw new Error(`deploying: ${response.status} ${await response.text()}`)
   deployed = version
 }
 
 function connect() {
-  const ws = new WebSocket(`${url.replace('http', 'ws')}/red/comms`)
+  const ws = new WebSocket(`${url.replace('http', 'ws')}${ADMIN}/comms`)
   ws.on('error', ({ message }) => notes.push(message))
   ws.on('open', () => away.back('comms'))
   ws.on('close', (code) => {

@@ -13,7 +13,8 @@ const run = promisify(execFile)
 const registry = `http://127.0.0.1:${process.env.PORT}/`
 const home = await mkdtemp(join(tmpdir(), 'baton-npm-'))
 const npmrc = join(home, '.npmrc')
-await writeFile(npmrc, `registry=${registry}\n${registry.slice('http:'.length)}:_authToken=anybody\n`)
+const { token } = await register()
+await writeFile(npmrc, `registry=${registry}\n${registry.slice('http:'.length)}:_authToken=${token}\n`)
 const env = { ...process.env, npm_config_userconfig: npmrc, npm_config_registry: registry }
 const notes = []
 const published = []
@@ -49,6 +50,15 @@ async function work(client) {
       notes.push(error.message.slice(0, 300))
     }
   }
+}
+
+async function register() {
+  const body = JSON.stringify({ name: 'anybody', password: 'a password' })
+  const headers = { 'content-type': 'application/json' }
+  const address = new URL('-/user/org.couchdb.user:anybody', registry)
+  const response = await fetch(address, { method: 'PUT', headers, body })
+  if (!response.ok) throw new Error(`registering: ${response.status} ${await response.text()}`)
+  return await response.json()
 }
 
 async function isThere(name) {
