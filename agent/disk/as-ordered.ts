@@ -8,7 +8,7 @@ import { ALL_PAGES, ANSWER_FD, COPY_ORDER, DEPTH, openToRead, SCHEMA_ORDER, sche
 let orders: Promise<void> | null = null
 
 /** Carries out the orders of a run with `--version`, once. Rejects if it cannot. `ownRehearse`: the release's `trial`. */
-export function doAsOrdered(ownRehearse: () => unknown = () => null): Promise<void> {
+export function obeyLater(ownRehearse: () => unknown): Promise<void> {
   if (process.env[DEPTH] === undefined) return Promise.resolve()
   return (orders ??= import('./obey.ts').then(({ obey }) => obey(ownRehearse)))
 }

@@ -3,7 +3,8 @@
 
 import { UPDATE_BOUNDS } from '../words/bounds.ts'
 import { type Disk, makeDisk } from './disk.ts'
-import type { OpenFeed } from '../words/release.ts'
+import type { FeedChoice } from '../words/feed-choice.ts'
+import type { Anchor, OpenFeed } from '../words/release.ts'
 import type { NextSwitch } from '../words/order.ts'
 import { type Journal, makeJournal } from './journal.ts'
 import type { Log } from '../log.ts'
@@ -20,6 +21,8 @@ export interface ManagedInstall {
   /** path of the database, null if the service has none */
   readonly database: string | null
   readonly feed: OpenFeed
+  /** how another process opens the same feed, to download beside a service; absent: this process downloads */
+  readonly feedAgain?: { choice: FeedChoice; trust: Anchor | null }
   readonly journal: Journal
   /** milliseconds that a release may take until it serves */
   readonly readyMs: number

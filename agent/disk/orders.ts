@@ -13,6 +13,8 @@ export const COPY_ORDER = 'BATON_COPY_DATABASE'
 export const SCHEMA_ORDER = 'BATON_READ_SCHEMA'
 /** `1`: the executable then writes to descriptor 3, as JSON, which versions of a switch's messages it speaks. */
 export const WIRES_ORDER = 'BATON_SAY_WIRES'
+/** `1`: the executable then reads a `Fetch` as JSON from its stdin, downloads, and writes lines of `Heard` to descriptor 3. */
+export const FETCH_ORDER = 'BATON_DOWNLOAD'
 export const ANSWER_FD = 3
 /** `snapshot` in one step: in several, a busy writer would make it start over and over */
 export const ALL_PAGES = 0x7fff_ffff

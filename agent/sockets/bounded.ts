@@ -7,8 +7,11 @@ import { spawn, type Spawned } from './spawn.ts'
 
 export interface Bounds {
   timeMs: number
-  /** where the answer comes from, and how long it may be: a longer one ends the program. Without it nobody listens */
-  answer?: { fd: 1 | 3; max: number }
+  /**
+   * where the answer comes from, and how long it may be: a longer one ends the program. Without it nobody listens. `line` gets each line
+   * as it comes; then that is a line's bound, and the answer is what remains after the last
+   */
+  answer?: { fd: 1 | 3; max: number; line?: (text: string) => void }
   /** how much it may write to descriptor 3 beside its answer on its stdout; more ends it */
   besideMax?: number
   /** how many characters of its stderr to keep */
@@ -107,13 +110,16 @@ export async function runBounded(command: readonly string[], about: Surroundings
 
 function gather(
   child: Spawned,
-  { fd, max }: NonNullable<Bounds['answer']>,
+  { fd, max, line }: NonNullable<Bounds['answer']>,
   ran: Ran,
   into: 'answer' | 'beside',
   tooMuch: () => void,
 ): void {
   listen(child.stdio[fd] as Readable, (text) => {
-    ran[into] = (ran[into] + text).slice(0, max + 1)
+    const lines = line === undefined ? [] : (ran[into] + text).split('\n')
+    const rest = lines.pop()
+    for (const one of lines) line?.(one)
+    ran[into] = (rest ?? ran[into] + text).slice(0, max + 1)
     if (ran[into].length > max) tooMuch()
   })
 }

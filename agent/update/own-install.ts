@@ -35,7 +35,8 @@ export function openOwnInstall(
   const { readyMs, maxPauseMs } = settings.update
   const limits = { readyMs, next: { order: settings.order, maxPauseMs } }
   const known = { service, executable, current, stateDirectory, database, feed, receipt, log }
-  return openInstall({ ...known, ...limits, runningImage, serves: true })
+  const feedAgain = { choice, trust: settings.trust }
+  return openInstall({ ...known, ...limits, runningImage, feedAgain, serves: true })
 }
 
 /** Opens the feed at the first question: a service that only serves needs none of its code. */

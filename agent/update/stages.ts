@@ -25,6 +25,7 @@ import { expectedPause, lastPause, pauseFault } from '../words/pause.ts'
 import { orderOf } from '../words/order.ts'
 import { refuseBarred } from './barrier.ts'
 import { downloadBytes } from './chosen-delta.ts'
+import { makeFetch } from './fetch.ts'
 import { refuseOtherWire } from './other-wire.ts'
 import { markRestore, markUpdate } from './own-data.ts'
 import { knownRehearsal, refuseIrreversible, rehearse, type ToRehearse } from './rehearsal/rehearse.ts'
@@ -186,17 +187,17 @@ function makeVerifyOf(install: ManagedInstall): Steps['verify'] {
 }
 
 function makeDownloadOf(install: ManagedInstall, operation: Operation): Steps['download'] {
-  const { feed, disk, places } = install
-  return makeDownload({
-    feed,
-    disk,
-    partialPath: places.partial,
-    installedPath: places.executable,
-    alsoNeeds: () => needsBeside(install),
+  const { feed, feedAgain, disk, places } = install
+  const warn = (message: string) => install.log({ event: 'warning', message })
+  const told = {
     onProgress: (progress: Progress) => void (operation.progress = progress),
-    onDeltaFailed: (message) => install.log({ event: 'warning', message }),
-    onReceived: (bytes) => void (operation.bytes += bytes),
-  })
+    onDeltaFailed: warn,
+    onReceived: (bytes: number) => void (operation.bytes += bytes),
+  }
+  const files = { disk, partialPath: places.partial, installedPath: places.executable }
+  const means = { ...told, alsoNeeds: () => needsBeside(install) }
+  const here = makeDownload({ feed, ...files, ...means })
+  return feedAgain === undefined ? here : makeFetch(install, feedAgain, { ...means, warn }, here)
 }
 
 interface Clock {

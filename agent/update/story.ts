@@ -9,6 +9,8 @@ export interface Candidate extends AsyncDisposable {
   path: string
   /** of the compressed asset as it came over the wire, hex */
   assetSha256: string
+  /** of the file at `path`, read from the disk again by whoever has written it, hex; absent: nobody has yet */
+  executableSha256?: string
 }
 
 export interface Steps {

@@ -104,6 +104,8 @@ export interface Feed {
    * there is none without this.
    */
   leaveOut?(): Promise<boolean>
+  /** The files of this release may be asked for, though this feed has not been asked for the release. Not needed without this. */
+  expect?(release: Pick<Release, 'asset' | 'deltas' | 'tag'>): void
   /** if there are several, each alone; asked for what `latest` and `byTag` have named */
   readonly sources?: readonly FeedSource[]
 }

@@ -33,8 +33,11 @@ export function withMirrors(
 ): MirroredFeed {
   if (mirrors.length === 0) return { ...first, forget() {} }
   const paths = new Map<string, string>()
+  const expect = ({ asset, deltas, tag }: Pick<Release, 'asset' | 'deltas' | 'tag'>) => {
+    for (const { url, name } of [asset, ...deltas]) paths.set(url, `${tag}/${name}`)
+  }
   const known = (release: Release): Release => {
-    for (const { url, name } of [release.asset, ...release.deltas]) paths.set(url, `${release.tag}/${name}`)
+    expect(release)
     return release
   }
   const own: Place = { name: first.description, bytes: (...asked) => first.bytes(...asked), validator: null }
@@ -44,6 +47,7 @@ export function withMirrors(
     ...first,
     ...chosenAmong(sources, onLeftOut),
     sources,
+    expect,
     async latest(...asked) {
       const newest = await first.latest(...asked)
       if (newest.release !== null) known(newest.release)

@@ -18,7 +18,7 @@ import { EXECUTABLE_MAX_BYTES } from '../trust/release-texts.ts'
 import type { Asset, Bytes, Delta, Feed, Release } from '../../words/release.ts'
 import { assertRoom, type Need, needsOfAsset } from '../../disk/room.ts'
 import type { Progress } from '../../words/state.ts'
-import type { Candidate, Steps } from '../story.ts'
+import type { Candidate } from '../story.ts'
 import { deltaFor, sumOf } from '../chosen-delta.ts'
 import { fromWhoeverHasIt, noteOther } from '../feed/mirrors.ts'
 import { within } from '../rethrow.ts'
@@ -63,7 +63,10 @@ const DELTA_PATIENCE_MS = 60_000
 /** how many bytes are written between two checks of the free space */
 const ROOM_EVERY_BYTES = 8 * 1024 * 1024
 
-export function makeDownload(options: DownloadOptions): Steps['download'] {
+/** The stage needs no more of a release than its files. */
+export type Download = (release: Pick<Release, 'asset' | 'deltas' | 'tag'>, signal?: AbortSignal) => Promise<Candidate>
+
+export function makeDownload(options: DownloadOptions): Download {
   const { disk, partialPath, installedPath } = options
   return async ({ asset, deltas, tag }, signal = new AbortController().signal) => {
     const doing = `downloading \`${asset.name}\` of ${tag}`

