@@ -1,4 +1,4 @@
-// `npm run bench [-- handover|carry|update|overhead|trust|container|fleet|state|told|start|steps …] [--json] [--long] [--only peer,peer]
+// `npm run bench [-- handover|carry|update|overhead|trust|container|fleet|state|told|download|start|steps …] [--json] [--long] [--only peer,peer]
 // [--current] [--memory MB] [--docs]` measures, and prints a table (with `--json` one JSON object last). `--current`: the container's part on a current
 // engine. With `--docs` it writes docs/about/performance.md, its charts and the README's table too. Must hold: nothing else writes them, and a
 // short run never takes the place of a long one there.
@@ -11,6 +11,7 @@ import { inNetns, netnsProblem } from '../lab/netns.ts'
 import { PROJECT } from '../../deploy/make/place.ts'
 import { baton, batonAlone } from './baton.ts'
 import { run as carry } from './carry.ts'
+import { run as download } from './download.ts'
 import { run as fleet } from './fleet.ts'
 import { run as handover } from './handover.ts'
 import type { HandoverResult } from './handover.ts'
@@ -40,11 +41,12 @@ const PARTS = [
   'fleet',
   'state',
   'told',
+  'download',
   'start',
   'steps',
 ] as const
 /** those that need no other program, and no network of their own */
-const OUTSIDE: readonly Part[] = ['carry', 'trust', 'container', 'fleet', 'state', 'told', 'start', 'steps']
+const OUTSIDE: readonly Part[] = ['carry', 'trust', 'container', 'fleet', 'state', 'told', 'download', 'start', 'steps']
 type Part = (typeof PARTS)[number]
 const INSIDE = '--inside'
 const MEASURED = join(CACHE, 'measured.json')
@@ -82,6 +84,7 @@ async function main(argv: string[]): Promise<number> {
     if (result !== null) results.fleet = { ...about, result }
   }
   if (parts.includes('state')) results.state = { ...about, result: await state({ long, say }) }
+  if (parts.includes('download')) results.download = { ...about, result: await download({ long, say }) }
   if (parts.includes('told')) results.told = { ...about, result: await told({ long, say }) }
   if (parts.includes('start')) results.start = { ...about, result: await start({ long, against, say }) }
   if (parts.includes('steps')) results.steps = { ...about, result: await steps({ long, say }) }

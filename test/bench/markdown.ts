@@ -17,7 +17,7 @@ export function markdown(results: Results, goals: Goal[]): string {
     '## Goals',
     ...goalsMarkdown(goals),
   ]
-  const { handover, update, overhead, trust, container, fleet, state, told } = results
+  const { handover, update, overhead, trust, container, fleet, state, told, download } = results
   if (handover !== undefined) parts.push(...handoverMarkdown(handover))
   if (update !== undefined) parts.push(...updateMarkdown(update))
   if (overhead !== undefined) parts.push(...overheadMarkdown(overhead))
@@ -25,6 +25,7 @@ export function markdown(results: Results, goals: Goal[]): string {
   if (container !== undefined) parts.push('## Container', container.result.markdown, provenance(container))
   if (fleet !== undefined) parts.push('## Fleet', fleet.result.markdown, provenance(fleet))
   if (state !== undefined) parts.push('## Changes to the data', state.result.markdown, provenance(state))
+  if (download !== undefined) parts.push('## Beside a download', download.result.markdown, provenance(download))
   if (told !== undefined) parts.push('## The operator’s program', told.result.markdown, provenance(told))
   return `${parts.join('\n\n')}\n`
 }

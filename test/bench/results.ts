@@ -7,6 +7,7 @@ import type { OverheadResult } from './overhead.ts'
 import type { StartResult } from './start.ts'
 import type { StepsResult } from './steps.ts'
 import type { StateResult } from './state.ts'
+import type { DownloadResult } from './download.ts'
 import type { ToldResult } from './told.ts'
 import type { TrustResult } from './trust.ts'
 import type { UpdateResult } from './update.ts'
@@ -50,6 +51,7 @@ export interface Results {
   fleet?: Section<FleetResult>
   state?: Section<StateResult>
   told?: Section<ToldResult>
+  download?: Section<DownloadResult>
   start?: Section<StartResult>
   steps?: Section<StepsResult>
 }

@@ -33,6 +33,7 @@ export function table(results: Results, goals: Goal[]): string {
   if (results.container !== undefined) lines.push('', 'container', results.container.result.markdown)
   if (results.fleet !== undefined) lines.push('', 'fleet', results.fleet.result.markdown)
   if (results.state !== undefined) lines.push('', 'state', results.state.result.markdown)
+  if (results.download !== undefined) lines.push('', 'download', results.download.result.markdown)
   if (results.told !== undefined) lines.push('', 'told', results.told.result.markdown)
   if (results.start !== undefined) lines.push('', 'start', results.start.result.markdown)
   if (results.steps !== undefined) lines.push('', 'steps', results.steps.result.markdown)
