@@ -1,6 +1,7 @@
 // The door for the first code of a release, which must load next to nothing. It offers what that code needs to note the release
 // and its start, carry out an order, keep the last words for the predecessor, and let held sockets go if the start fails.
 
+export { doAsOrdered } from './disk/as-ordered.ts'
 export { mostMsOf, readOwed } from './disk/owed.ts'
 export { ownState } from './disk/state-mark.ts'
 export { receiptPath, systemReceiptPath } from './disk/places.ts'
@@ -29,5 +30,4 @@ export {
   PARENT,
   WORD,
 } from './own.ts'
-export { doAsOrdered } from './update/ordered.ts'
 export { ownWords } from './update/own-command.ts'

@@ -10,18 +10,21 @@ async function main(argv: readonly string[]): Promise<void> {
   const [first = 'serve'] = argv
   if (first === '--version' || first === '-v') {
     process.stdout.write(`${BUILD.service} ${BUILD.tag}\n`)
-    await doAsOrdered()
+    await doAsOrdered(undefined, () => runAsOperator(['(fetch)']))
     return
   }
   // a first word is a command, and the operator's tree knows them all; flags alone are for the service
   if ((first !== 'serve' && !first.startsWith('-')) || first === '--help' || first === '-h') {
-    const { runOperator } = await import('./operator.ts')
-    process.exitCode = await runOperator(argv)
-    return
+    return await runAsOperator(argv)
   }
   waitForOldContainer(BUILD, () => {})
   const { serve } = await import('../agent/service/serve.ts')
   await serve(argv)
+}
+
+async function runAsOperator(argv: readonly string[]): Promise<void> {
+  const { runOperator } = await import('./operator.ts')
+  process.exitCode = await runOperator(argv)
 }
 
 void main(process.argv.slice(2))

@@ -11,6 +11,11 @@ export async function runOperator(argv: readonly string[]): Promise<number> {
     const { hold } = await import('../agent/install.ts')
     process.exit(await hold())
   }
+  if (first === '(fetch)') {
+    const { fetchHere } = await import('../agent/install.ts')
+    await fetchHere()
+    return 0
+  }
   if (first === '(owed)') {
     const { payBeforeStart } = await import('../agent/install.ts')
     return await payBeforeStart(rest[0] ?? '')

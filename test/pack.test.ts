@@ -24,6 +24,10 @@ test('loads everywhere, by import and by require, with the types that it has, an
   ok(imported.length >= 28, imported.join('\n'))
   ok(imported.some((line) => line.endsWith(' import baton-kit'))) // the main export is that of an author
   ok(sizeBytes < 4_000_000, `${sizeBytes} bytes`)
+  for (const name of ['app', 'source']) {
+    const first = (await readFile(join(kit, 'first', `${name}.cjs`))).length // each start of an adopted application reads it
+    ok(first < 80_000, `${name}.cjs: ${first} bytes`)
+  }
   const manifest = JSON.parse(await readFile(join(PROJECT, 'package.json'), 'utf8')) as Record<string, unknown>
   is(manifest['dependencies'], undefined)
   is(manifest['optionalDependencies'], undefined)

@@ -3,13 +3,30 @@
 
 import { writeSync } from 'node:fs'
 import { WIRES } from '../words/wire.ts'
-import { ALL_PAGES, ANSWER_FD, COPY_ORDER, DEPTH, openToRead, SCHEMA_ORDER, schemaIn, WIRES_ORDER } from './orders.ts'
+import {
+  ALL_PAGES,
+  ANSWER_FD,
+  COPY_ORDER,
+  DEPTH,
+  FETCH_ORDER,
+  openToRead,
+  SCHEMA_ORDER,
+  schemaIn,
+  WIRES_ORDER,
+} from './orders.ts'
 
-let orders: Promise<void> | null = null
+let orders: Promise<unknown> | null = null
 
-/** Carries out the orders of a run with `--version`, once. Rejects if it cannot. `ownRehearse`: the release's `trial`. */
-export function obeyLater(ownRehearse: () => unknown): Promise<void> {
+/**
+ * Carries out the orders of a run with `--version`, once. Rejects if it cannot. `ownRehearse`: the release's `trial`. `fetch`:
+ * downloads as `FETCH_ORDER` says; it is large, so the first code of a release has it elsewhere.
+ */
+export function doAsOrdered(
+  ownRehearse: () => unknown = () => null,
+  fetch: () => unknown = () => null,
+): Promise<unknown> {
   if (process.env[DEPTH] === undefined) return Promise.resolve()
+  if (process.env[FETCH_ORDER] !== undefined) return (orders ??= Promise.resolve(fetch()))
   return (orders ??= import('./obey.ts').then(({ obey }) => obey(ownRehearse)))
 }
 

@@ -7,5 +7,5 @@ import { BUILD } from '../../agent/service/build.ts'
 const argv = process.argv.slice(2)
 if (argv[0] === '--version') {
   process.stdout.write(`${BUILD.service} ${BUILD.tag}\n`)
-  void doAsOrdered()
+  void doAsOrdered(undefined, () => import('../../agent/update/fetch-here.ts').then(({ fetchHere }) => fetchHere()))
 } else void import('./serve.ts').then(({ serve }) => serve(argv, 'start-first'))

@@ -48,8 +48,8 @@ export interface Beginning {
   program?: () => FileRunner
 }
 
-/** Arguments that a person cannot type as a command: the operator's text holds the sockets, or runs a word of the application's. */
-const [HOLD, INSTALLED_WORD, OWED] = ['(hold)', '(word)', '(owed)']
+/** Arguments that a person cannot type as a command: the operator's text holds the sockets, downloads, or runs a word of the application's. */
+const [HOLD, INSTALLED_WORD, OWED, FETCH] = ['(hold)', '(word)', '(owed)', '(fetch)']
 /** In the environment of a process that a start waits for: the state directory in which something is owed. */
 const PAYS = 'BATON_PAYS'
 
@@ -64,7 +64,10 @@ export function beginRelease(beginning: Beginning): void {
   if (first === '--version') {
     if (process.env['BATON_PREPARE'] === '1') prepare()
     process.stdout.write(`${release.service} ${release.tag}\n`)
-    void doAsOrdered(() => release.rehearse)
+    void doAsOrdered(
+      () => release.rehearse,
+      () => runOperator(operator(), [FETCH]),
+    )
   } else if (first === '--prepare') {
     process.stdout.write(`${prepare()}\n`)
   } else if (command !== null) {
