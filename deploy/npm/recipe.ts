@@ -135,13 +135,13 @@ export const RECIPES_PAGE = 'docs/reference/recipes.md'
 const INTRODUCTION = `# Recipes
 
 [A package of npm](../operator/npm.md) that is named here becomes a service by its name alone. \`npm run apps -- --npm\`
-takes each from nothing to an update under load, which lost no request, and to a release that breaks, which is refused. Requests wait.
+takes each from nothing to an update under load, which lost no request, and to a release that breaks, which is refused; \`--systemd\`: ten, as units. Requests wait.
 `
 
 export function recipesPage(all: readonly Recipe[]): string {
   const rows = all.map((recipe) => [
     `[${recipe.package}](../../deploy/npm/recipes/${recipeName(recipe.package)}.json)`,
-    /\d+ ms/.exec(recipe.tried ?? '')?.[0] ?? '',
+    /no pause|\d+ ms/.exec(recipe.tried ?? '')?.[0] ?? '',
     recipe.clients?.replace(/^requests wait(; )?/, '') ?? '',
   ])
   const head = ['package', 'pause', 'its clients']

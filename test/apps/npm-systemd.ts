@@ -4,7 +4,6 @@
 
 import { cp, mkdtemp, rm } from 'node:fs/promises'
 import { join } from 'node:path'
-import { run } from '../../deploy/lib/shell.ts'
 import { PROJECT } from '../../deploy/make/place.ts'
 import { serviceName } from '../../agent/words.ts'
 import { ask, freePort } from '../fixtures/install.ts'
@@ -19,8 +18,8 @@ interface Trial {
   /** folder of test/apps/real; its client.mjs */
   client: string
   env?: Readonly<Record<string, string>>
-  /** whether the client has packages that this repository lacks */
-  hasPackages?: boolean
+  /** of the package, if not the newest */
+  version?: string
   /** `at-once`: the command's own try can find it. `on-data`: it works on an empty state, so only the service itself can */
   breaks: 'at-once' | 'on-data'
 }
@@ -31,15 +30,17 @@ const TRIALS = {
   verdaccio: { client: 'verdaccio', breaks: 'on-data' },
   'node-red': { client: 'node-red', env: { ADMIN: '', API: '' }, breaks: 'on-data' },
   peer: { client: 'peerjs', breaks: 'at-once' },
-  'y-websocket-server': { client: 'y-websocket', hasPackages: true, breaks: 'on-data' },
   tiddlywiki: { client: 'tiddlywiki', breaks: 'on-data' },
   s3rver: { client: 's3rver', breaks: 'at-once' },
-  dynalite: { client: 'dynalite', breaks: 'on-data' },
+  dynalite: { client: 'dynalite', version: '3.2.2', breaks: 'on-data' }, // 4.0.0 finds none of the tables of 3.x
   serve: { client: 'serve', breaks: 'at-once' },
   'cors-anywhere': { client: 'cors-anywhere', breaks: 'on-data' },
+  'http-server': { client: 'serve', breaks: 'on-data' },
 } as const satisfies Record<string, Trial>
 
-export const HOSTED = Object.keys(TRIALS)
+export const HOSTED = Object.entries<Trial>(TRIALS).map(([name, { version }]) =>
+  version === undefined ? name : `${name}@${version}`,
+)
 
 export interface HostedFromNpm {
   package: string
@@ -72,7 +73,7 @@ if (process.getBuiltinModule('node:fs').existsSync(\`\${process.env.STATE_DIRECT
 export async function hostedFromNpm(wanted: string, say: (line: string) => void): Promise<HostedFromNpm> {
   const upstream = await ownRegistry()
   const { recipe, before, newest, broken } = await versionsOf(wanted, upstream)
-  const { client: kind, env = {}, hasPackages = false, breaks }: Trial = trialOf(wanted)
+  const { client: kind, env = {}, breaks }: Trial = trialOf(wanted)
   const service = recipe.name ?? serviceName(recipe.package)
   const health = recipe.healthPath ?? '/'
   const port = await freePort()
@@ -93,7 +94,7 @@ export async function hostedFromNpm(wanted: string, say: (line: string) => void)
 
   const installed = await deploy(before, '--listen', `127.0.0.1:${port}`)
   if (installed.end !== 'installed') throw new Error(`installing ${before}: ${installed.end}`)
-  const client = await startOwnClient(kind, { ...env, PORT: String(port) }, hasPackages)
+  const client = await startOwnClient(kind, { ...env, PORT: String(port) })
   scope.use(client)
   const load = await spawnLoad({ ...ASKING, port, path: health })
   scope.defer(async () => void (await load.stop()))
@@ -166,13 +167,12 @@ function trialOf(wanted: string): Trial {
 }
 
 /** It has this repository's packages, and no server. */
-async function startOwnClient(kind: string, env: Record<string, string>, hasPackages: boolean) {
+async function startOwnClient(kind: string, env: Record<string, string>) {
   const folder = await mkdtemp(join(PROJECT, '.cache', 'npm-client-'))
   const remove = () => rm(folder, { recursive: true, force: true })
   try {
     await cp(join(REAL, kind), folder, { recursive: true })
     for (const name of ['working.mjs', 'away.mjs']) await cp(join(REAL, name), join(folder, name))
-    if (hasPackages) await run(['npm', 'ci', '--no-audit', '--no-fund', '--ignore-scripts'], { cwd: folder })
     const client = await startClient(folder, { ...process.env, ...env })
     const end = async () => {
       await client.end()

@@ -132,7 +132,7 @@ export function faultsFromNpm({ package: name, outcomes, lost, requests, answers
 /** Into its recipe, from where `npm run pages` takes it. */
 export async function noteTried({ package: name, versions, pausesMs, lost, requests }: FromNpm): Promise<void> {
   const recipe = JSON.parse(await readFile(pathOf(name), 'utf8')) as Record<string, unknown>
-  const tried = `${versions.join(' to ')}: ${pausesMs.join(', ')} ms, lost ${lost} of ${requests}`
+  const tried = `${versions.join(' to ')}: ${pausesMs.map((ms) => (ms < 0 ? 'no pause' : `${ms} ms`)).join(', ')}, lost ${lost} of ${requests}`
   await writeFile(pathOf(name), `${JSON.stringify({ ...recipe, tried }, null, 2)}\n`)
 }
 
