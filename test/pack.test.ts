@@ -1,16 +1,19 @@
 // The package, judged from the packed file.
 
 import { existsSync } from 'node:fs'
-import { readdir, readFile } from 'node:fs/promises'
+import { readdir, readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { PROJECT } from '../deploy/make/place.ts'
 import { run } from '../deploy/lib/shell.ts'
 import { equal, is, match, ok } from './assert.ts'
-import { checkPack } from './pack/main.ts'
+import { checkPack, packedKit } from './pack/main.ts'
 import { suite } from './suite.ts'
 import { temporary } from './lab/temporary.ts'
 
 const test = suite('pack', { timeoutMs: 300_000 })
+/** calls chdir with its own folder, which `init` says too */
+const SERVER =
+  "process.chdir(import.meta.dirname)\nimport { createServer } from 'node:http'\ncreateServer().listen(process.env.PORT)\n"
 
 test('loads everywhere, by import and by require, with the types that it has, and needs no other package', async () => {
   await using made = await temporary('pack')
@@ -31,6 +34,23 @@ test('loads everywhere, by import and by require, with the types that it has, an
   const manifest = JSON.parse(await readFile(join(PROJECT, 'package.json'), 'utf8')) as Record<string, unknown>
   is(manifest['dependencies'], undefined)
   is(manifest['optionalDependencies'], undefined)
+})
+
+test('the pages that `baton init` names are in the project of whoever reads it', async () => {
+  await using made = await temporary('pack-init')
+  const cwd = made.path
+  const manifest = { name: 'shop', type: 'module', scripts: { start: 'node server.js --data data/shop.db' } }
+  await writeFile(join(cwd, 'package.json'), JSON.stringify(manifest))
+  await writeFile(join(cwd, 'server.js'), SERVER)
+  await writeFile(join(cwd, '.env'), 'TOKEN=secret\n')
+  await run(['npm', 'install', '--no-audit', '--no-fund', '--offline', await packedKit()], { cwd })
+  const { stdout, stderr } = await run(['npx', 'baton', 'init', '--dry-run'], { cwd })
+  const named = Array.from((stdout + stderr).matchAll(/[\w./-]*\bdocs\/[\w./-]+\.md/g), ([path]) => path)
+  equal(
+    named.filter((path) => !existsSync(join(cwd, path))),
+    [],
+  )
+  ok(new Set(named).size >= 3, stdout + stderr)
 })
 
 test('`npm pack` and `npm publish` in a clone are refused: what they would take has no lib', async () => {

@@ -5,6 +5,7 @@
 
 import { readFileSync, statSync } from 'node:fs'
 import { join, posix } from 'node:path'
+import { pageOf } from './place.ts'
 
 const FILES_MAX = 300
 const FILE_MAX_BYTES = 1024 * 1024
@@ -46,7 +47,7 @@ export function aboutForks(file: string): { message: string; hint: string } {
   return {
     message: `forks workers: ${file} starts processes of node:cluster, and a service of several processes is served, but cannot be updated`,
     hint: isTheirs
-      ? 'write a `baton.server.mjs` that loads the module that its workers run (docs/author/packages.md, "A command that starts a cluster")'
+      ? `write a \`baton.server.mjs\` that loads the module that its workers run (${pageOf('author/packages.md')}, "A command that starts a cluster")`
       : 'name the file that a worker runs in `entry`: one install is one process',
   }
 }
@@ -58,7 +59,7 @@ export function aboutMoving(file: string, args: readonly string[]): { message: s
     given.length === 0 ? 'every relative path' : `${given.join(', ')} in \`args\`, and every other relative path,`
   return {
     message: `changes the working folder: ${file} calls chdir with its own folder, and in an install ${looked} is then looked for in the folder of the release: it may be read-only, and the next release has another one`,
-    hint: 'take the call away: `import.meta.dirname` (or `__dirname`) finds what comes with the release, and `{stateDirectory}` in `args` and `environment` names the folder for data (docs/author/application.md)',
+    hint: `take the call away: \`import.meta.dirname\` (or \`__dirname\`) finds what comes with the release, and \`{stateDirectory}\` in \`args\` and \`environment\` names the folder for data (${pageOf('author/application.md')})`,
   }
 }
 

@@ -6,6 +6,7 @@ import { isDeepStrictEqual } from 'node:util'
 import { AROUND, type Brought, type Detected, isBrought } from './detect.ts'
 import { aboutForks, aboutMoving } from './forks.ts'
 import { NODE_MAJOR } from './node.ts'
+import { pageOf } from './place.ts'
 import { CONFIG, ENVIRONMENT } from './project.ts'
 import type { SourceStart } from './source-start.ts'
 import { notesOfArgs, notesOfFlags, notesOfStart } from './start-notes.ts'
@@ -43,7 +44,7 @@ export const PACKAGE = 'baton-kit'
 
 const SWITCH_NOTES = [
   '`order` is stop-first: the old process has ended before the new one begins, so no timer, bot or lock is ever there twice, and clients wait for that moment.',
-  'If two processes of the application may live at once, say `start-first`: then nobody waits (docs/author/order.md).',
+  `If two processes of the application may live at once, say \`start-first\`: then nobody waits (${pageOf('author/order.md')}).`,
 ]
 
 /** `foreign`: the note about packages that exclude Node 26; null for none. */
@@ -244,7 +245,7 @@ export function noteOfAddons(natives: readonly string[], node: string): string {
     own === NODE_MAJOR
       ? ''
       : `; what \`npm install\` makes here is for Node ${own}, and a release brings Node ${NODE_MAJOR}: if \`npx baton doctor\` says that one does not fit, \`npx baton rebuild\` builds it, and \`npx baton dev\` starts the application under Node ${NODE_MAJOR}`
-  return `native addons (${natives.join(', ')}): build on each platform that you release for${fit} (docs/author/packages.md)`
+  return `native addons (${natives.join(', ')}): build on each platform that you release for${fit} (${pageOf('author/packages.md')})`
 }
 
 function isOfPackage(entry: unknown): boolean {
@@ -253,7 +254,7 @@ function isOfPackage(entry: unknown): boolean {
 
 function noteOfBrought({ name, package: from, file }: Brought): string {
   const runs = name === null ? file : `\`${name}\` of the package ${from}`
-  return `the start script runs ${runs}, and nothing in node_modules is edited: ${AROUND} loads it after the agent. What the package says of its host, its port and its folder for data belongs in \`args\` or \`environment\` (docs/author/order.md)`
+  return `the start script runs ${runs}, and nothing in node_modules is edited: ${AROUND} loads it after the agent. What the package says of its host, its port and its folder for data belongs in \`args\` or \`environment\` (${pageOf('author/order.md')})`
 }
 
 function notesOfUploads({ dataVariables }: Detected, configured: Findings['configured']): string[] {

@@ -2,13 +2,13 @@
 
 import { recordOf } from '../lib/agent-answer.ts'
 import type { Detected } from './detect.ts'
+import { pageOf } from './place.ts'
 import { CONFIG, ENVIRONMENT, isPreload } from './project.ts'
 
 /** the configuration that is there already; null for none */
 type Configured = Readonly<Record<string, unknown>> | null
 
-const WITHOUT_ENV_FILE =
-  'No release has an env file in it: what is no secret belongs in `environment`, the rest on each host into the environment file of the install, /etc/default/<service> or ~/.config/<service>/environment (docs/author/application.md)'
+const WITHOUT_ENV_FILE = `No release has an env file in it: what is no secret belongs in \`environment\`, the rest on each host into the environment file of the install, /etc/default/<service> or ~/.config/<service>/environment (${pageOf('author/application.md')})`
 
 const WITHOUT_FLAG =
   'An executable cannot be started with these; NODE_OPTIONS in the environment of a start may have `--inspect`'
@@ -19,7 +19,7 @@ export function notesOfStart({ start, entry, before: kept }: Detected, configure
   const notes: string[] = []
   if (folder !== '.')
     notes.push(
-      `not kept of the start script: \`cd ${folder}\`. An install starts the application in its state directory, or with \`"cwd": "app"\` in the release's folder: what it reads by a path from ${folder} needs \`import.meta.dirname\` (docs/author/application.md)`,
+      `not kept of the start script: \`cd ${folder}\`. An install starts the application in its state directory, or with \`"cwd": "app"\` in the release's folder: what it reads by a path from ${folder} needs \`import.meta.dirname\` (${pageOf('author/application.md')})`,
     )
   if (before.length > 0)
     notes.push(
@@ -55,7 +55,7 @@ function notesOfBefore(before: Detected['before'], configured: Configured): stri
   const said = inCode(before.map((words) => words.join(' ')))
   if (configured === null)
     return [
-      `each start runs ${said} before the application, as the start script does, and so does each trial, on the copy (\`before\`, docs/author/application.md)`,
+      `each start runs ${said} before the application, as the start script does, and so does each trial, on the copy (\`before\`, ${pageOf('author/application.md')})`,
     ]
   if (configured['before'] !== undefined) return []
   return [
@@ -103,7 +103,7 @@ export function notesOfArgs({ args, lostArgs, localArgs }: Detected, configured:
     notes.push(`the start script gives the application ${args.join(' ')}, and \`args\` of ${CONFIG} is not set`)
   if (localArgs.length > 0)
     notes.push(
-      `${localArgs.join(', ')} in \`args\` is looked for in the state directory, where an install starts the application, and not here: what is data begins there as a copy, and what is not needs \`"cwd": "app"\` (docs/author/application.md)`,
+      `${localArgs.join(', ')} in \`args\` is looked for in the state directory, where an install starts the application, and not here: what is data begins there as a copy, and what is not needs \`"cwd": "app"\` (${pageOf('author/application.md')})`,
     )
   return notes
 }
