@@ -7,7 +7,7 @@ import { type Engine, isUnreachable } from './engine/engine.ts'
 import type { ContainerInspection, RestartPolicy } from './inspection.ts'
 import { setVariable } from './environment-file.ts'
 import { asItWas, type Job, type JobOrigin, parseOrigin } from './job.ts'
-import { namesFor, ORIGIN_LABEL, rollbackTag } from './reference.ts'
+import { failedImage, namesFor, ORIGIN_LABEL, rollbackTag } from './reference.ts'
 import { type Specification, specify } from './specification.ts'
 import { imageOfContainer, inheritedVolumes, nameNow } from './survey.ts'
 
@@ -111,7 +111,7 @@ async function hearsSignals(container: ContainerInspection | null): Promise<void
 }
 
 /** Makes the new container the one that an engine starts by itself. Its first act already takes that from the old one. */
-export async function commit({ origin, predecessor, successor }: Job, engine: Engine): Promise<void> {
+export async function commit({ origin, predecessor, successor, image }: Job, engine: Engine): Promise<void> {
   const old = await engine.container(predecessor) // null: somebody pruned it; its image has a tag
   if (old !== null) await setRestartPolicy(predecessor, { Name: 'no' }, engine)
   if (origin.hold?.way === 'hold') await setRestartPolicy(origin.hold.holder, { Name: 'always' }, engine)
@@ -119,6 +119,7 @@ export async function commit({ origin, predecessor, successor }: Job, engine: En
   await setRestartPolicy(successor, origin.restart, engine)
   await ensureRunning(successor, engine) // an engine that restarted between these two calls has started neither
   if (origin.compose !== null) await setVariable(origin.compose)
+  await forgetFailed(origin.name, image, engine)
   if (origin.ofCompose) return old === null ? undefined : await again(engine, () => engine.remove(predecessor))
   const { previous } = namesFor(origin.name)
   await makeRoom(previous, predecessor, engine)
@@ -126,6 +127,20 @@ export async function commit({ origin, predecessor, successor }: Job, engine: En
   await rename(predecessor, previous, engine)
   const earlier = parseOrigin(old)
   if (earlier !== null) await keepOneTag(origin, { gone: earlier, kept: origin }, engine)
+}
+
+/** From now on `latest` passes over this image, whatever becomes of its container. */
+export async function noteFailed({ origin, image }: Job, engine: Engine): Promise<void> {
+  const { repository, tag } = failedImage(origin.name)
+  await again(engine, () => engine.tag(image, repository, tag))
+}
+
+/** The image has proved itself after all. If its tag stays, nobody asks for it while it runs. */
+async function forgetFailed(name: string, image: string, engine: Engine): Promise<void> {
+  const { repository, tag } = failedImage(name)
+  const reference = `${repository}:${tag}`
+  const isIt = async () => (await engine.image(reference))?.Id === image
+  await again(engine, async () => ((await isIt()) ? await engine.untag(reference) : undefined)).catch(() => {})
 }
 
 /** Removes the tag that kept an image, if another one in another repository does so now: a service has one. */

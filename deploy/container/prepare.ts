@@ -5,7 +5,7 @@ import { BatonError, formatNames, reasonOf } from '../../agent/words.ts'
 import { formatDuration } from '../lib/progress.ts'
 import { type Composed, composeFor, composeProjectOf, refuseScaled } from './compose.ts'
 import { compare, type Difference, formatDifference, unexplained } from './difference.ts'
-import { isAway } from './engine/engine.ts'
+import { type Engine, isAway } from './engine/engine.ts'
 import { howToReplace, type Replaced, type Replacing } from './gate.ts'
 import { check } from './health.ts'
 import { holderOf, holdLines, type HoldPlan, holdWayOf, makeHolder, planHold, withVolume } from './hold.ts'
@@ -15,13 +15,13 @@ import * as move from './moves.ts'
 import { copiesOnHost, markData, onHost, orderCopies } from './own-data.ts'
 import { predict } from './predict.ts'
 import { rehearseInContainer, removeCage } from './rehearsal.ts'
-import { digestIn, namesFor, ORIGIN_LABEL, repositoryIn, rollbackTag } from './reference.ts'
+import { digestIn, failedImage, namesFor, ORIGIN_LABEL, repositoryIn, rollbackTag } from './reference.ts'
 import { refuseClaims, refuseMisfit, refuseUnfit } from './refusal.ts'
 import type { DeployEvent, ContainerReport } from './report.ts'
 import { type ContainerRequest, step, type Tools } from './request.ts'
 import { type ContainerSnapshot, snapshotCommand, type Taken, takeSnapshot } from './snapshot.ts'
 import { type SpecificationSource, type Specification, specify } from './specification.ts'
-import { imageOfContainer, inheritedVolumes, otherContainers, ownChanges } from './survey.ts'
+import { failedHere, imageOfContainer, inheritedVolumes, otherContainers, ownChanges } from './survey.ts'
 import { presentImage, type Pulled, resolveRelease, resolveRollback, versionOf } from './target.ts'
 
 export interface Prepared {
@@ -62,12 +62,7 @@ export async function plan(
     const door = (await holderOf(container, engine)) ?? container
     refuseMisfit({ container, oldImage, door, newImage, reference })
   }
-  if (request.release === 'latest' && site.failed?.Image === target.image.Id) {
-    const where = `see \`docker logs ${nameOf(site.failed)}\``
-    throw new BatonError('refused', `${target.version ?? 'this image'} has failed here before (${where})`, {
-      hint: 'its tag tries it again',
-    })
-  }
+  if (request.release === 'latest' && !isSame) await refuseFailed(target, site, nameOf(container), engine)
   const origin = originOf(container, oldImage, target, request)
   origin.compose = composed?.variable ?? null
   const held = await planHold(container, origin.repository, request, tools)
@@ -101,6 +96,16 @@ async function backTo(
     if (tag === null || !(cause instanceof BatonError && cause.code === 'no_backup')) throw cause
     return await resolveRelease(container, oldImage, { ...request, release: tag }, tools)
   }
+}
+
+/** Throws BatonError refused if this is what failed here last: only its tag tries it again. */
+async function refuseFailed(target: Pulled, { failed }: Site, name: string, engine: Engine): Promise<void> {
+  if ((await failedHere(name, engine))?.Id !== target.image.Id) return
+  const where = failed?.Image === target.image.Id ? ` (see \`docker logs ${nameOf(failed)}\`)` : ''
+  const { repository, tag } = failedImage(name)
+  throw new BatonError('refused', `${target.version ?? 'this image'} has failed here before${where}`, {
+    hint: `its tag tries it again; \`docker rmi ${repository}:${tag}\` forgets that it failed`,
+  })
 }
 
 async function howPlanned(old: Replaced, image: ImageInspection, { engine, program }: Tools): Promise<Replacing> {

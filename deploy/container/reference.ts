@@ -81,6 +81,11 @@ export function rollbackTag(name: string): string {
   return `baton-rollback-${name}`.slice(0, 128)
 }
 
+/** The image that failed here last. Its container may be tidied away; this name no prune takes, and no registry has it. */
+export function failedImage(name: string): { repository: string; tag: string } {
+  return { repository: 'baton-failed', tag: name.slice(0, 128) }
+}
+
 /** On the successor: JSON of `JobOrigin`, all that is needed to finish or to undo the deployment. */
 export const ORIGIN_LABEL = 'baton.recreated-from'
 /** The holder's image has it, and so has every container of that. */

@@ -6,7 +6,7 @@ import type { Engine } from './engine/engine.ts'
 import type { ContainerInspection, ImageInspection } from './inspection.ts'
 import { nameOf } from './inspection.ts'
 import type { Site } from './job.ts'
-import { IMAGE_LABELS, isKept, namesFor } from './reference.ts'
+import { failedImage, IMAGE_LABELS, isKept, namesFor } from './reference.ts'
 
 /** `wanted`: name, id, `label=KEY=VALUE`; null: the only container with the label `baton.service`. Throws refused. */
 export async function resolveName(wanted: string | null, engine: Engine): Promise<string> {
@@ -100,6 +100,12 @@ export async function inheritedVolumes(container: ContainerInspection, engine: E
     for (const mount of lender?.Mounts ?? []) if (mount.Name !== undefined) inherited.set(mount.Destination, mount.Name)
   }
   return inherited
+}
+
+/** The release that failed here last, however its container was tidied; null: none, or it is not here any more. */
+export async function failedHere(name: string, engine: Engine): Promise<ImageInspection | null> {
+  const { repository, tag } = failedImage(name)
+  return await engine.image(`${repository}:${tag}`)
 }
 
 /** The name that the container has now; null if it is gone. */

@@ -117,7 +117,7 @@ async function goBack(
       await report({ event: 'warning', message })
     }
     const stateMoved = await settled(predecessor, job.successor, tools)
-    await tidy(job, predecessor, tools)
+    await tidy(job, predecessor, cause, tools)
     const { image } = origin
     return ended('reverted', {
       ...(await factsNow(job, engine)),
@@ -141,10 +141,13 @@ async function goBack(
 }
 
 /** The old container serves: only names are left to set. A failure here is reported, but the service is not affected. */
-async function tidy(job: Job, predecessor: string, { engine, report }: Switching): Promise<void> {
+async function tidy(job: Job, predecessor: string, { code }: BatonError, { engine, report }: Switching): Promise<void> {
+  const { kind, hold } = job.origin
   try {
     await retag(predecessor, job.origin, engine)
     await move.keepFailed(job, engine)
+    // a release that was stopped has not failed, nor has one that moved behind a holder or that came back
+    if (code !== 'interrupted' && kind === 'update' && hold === undefined) await move.noteFailed(job, engine)
   } catch (cause) {
     await report({ event: 'warning', message: `cleaning up: ${reasonOf(cause)}; run the command again to finish` })
   }

@@ -10,7 +10,7 @@ import { equal, match, ok, rejects, withCode } from '../assert.ts'
 import { makeSignedDist, targetsOf } from '../lab/signed-dist.ts'
 import { labFolder, openLab, publish, startEngine, startRegistry } from '../lab/docker.ts'
 import { type DeployEvent, endEvent, formatDeployEvent } from '../../deploy/container/report.ts'
-import { deployIn, healthy, probeImage, publishGood, statusIn, until } from './probe.ts'
+import { cleanIn, deployIn, healthy, probeImage, publishGood, statusIn, until } from './probe.ts'
 import { sideBySide } from './side-by-side.ts'
 import { wayBack } from './way-back.ts'
 
@@ -272,21 +272,34 @@ beside(
 
 wayBack({ engine, registry, beside, old, names })
 
-beside.long('does not try a `latest` again that has failed here, unless its tag is named', async () => {
-  await publish(registry.host, 'fickle', ['v1.0.0'], probeImage('v1.0.0'))
-  await publish(
-    registry.host,
-    'fickle',
-    ['v1.2.1', 'latest'],
-    probeImage('v1.2.1', { Entrypoint: ['/bin/sh', '-c', 'exit 3'], Cmd: null }),
-  )
-  await engine.docker('run', '-d', '--name', 'fickle', `${registry.host}/fickle:v1.0.0`)
-  await healthy(engine, 'fickle')
-  equal((await deployIn(engine, { container: 'fickle', release: 'latest' })).outcome, 'reverted')
-  await rejects(deployIn(engine, { container: 'fickle', release: 'latest' }), /v1\.2\.1 has failed here before/)
-  equal((await deployIn(engine, { container: 'fickle', release: 'v1.2.1' })).outcome, 'reverted')
-  await engine.docker('rm', '-f', 'fickle')
-})
+beside(
+  'does not try a `latest` again that has failed here, tidied or not, until its tag has tried it and it is well',
+  async () => {
+    const Entrypoint = ['/bin/sh', '-c', '[ -e /data/ok ] || exit 3; exec httpd -f -p 8080 -h /www-v1.2.1']
+    await publish(registry.host, 'fickle', ['v1.0.0'], probeImage('v1.0.0'))
+    await publish(registry.host, 'fickle', ['v1.2.1', 'latest'], probeImage('v1.2.1', { Entrypoint, Cmd: null }))
+    await engine.docker('run', '-d', '--name', 'fickle', '-v', 'fickle-data:/data', `${registry.host}/fickle:v1.0.0`)
+    await healthy(engine, 'fickle')
+    const deployed = async (release: string | null) =>
+      (await deployIn(engine, { container: 'fickle', release })).outcome
+    const refused = async (message: RegExp) => {
+      const error = await rejects(deployed('latest'), withCode('refused'))
+      match(error.message, message)
+      match((error as { hint?: string }).hint ?? '', /its tag tries it again; `docker rmi baton-failed:fickle` forgets/)
+    }
+    equal(await deployed('latest'), 'reverted')
+    await refused(/^v1\.2\.1 has failed here before \(see `docker logs fickle-baton-failed`\)$/)
+    await cleanIn(engine, 'fickle')
+    equal(await names('fickle'), ['fickle'])
+    await refused(/^v1\.2\.1 has failed here before$/)
+    await engine.docker('exec', 'fickle', '/bin/busybox', 'touch', '/data/ok')
+    equal(
+      [await deployed('v1.2.1'), await deployed(null), await deployed('latest')],
+      ['updated', 'rolled_back', 'updated'],
+    )
+    await engine.docker('rm', '-f', ...(await names('fickle')))
+  },
+)
 
 const UNTOUCHED = [
   [

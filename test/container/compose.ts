@@ -61,12 +61,18 @@ test('sets the variable in .env, keeps the data, and goes back with --rollback',
   match(moved.message, /made by hand or by compose since the last deployment/)
 })
 
-test('puts the old release back when the new one fails', async () => {
-  const { name, environment } = await project('failing', '${BEACON_TAG}', 'BEACON_TAG=v1.0.0\n')
-  const ended = await deployIn(engine, { container: name, release: 'v1.2.1' })
+test('puts the old release back when the new one fails, keeps no container of it, and passes over it as `latest` all the same', async () => {
+  await publish(registry.host, 'failing', ['v1.0.0'], probeImage('v1.0.0'))
+  const exits = probeImage('v1.2.1', { Entrypoint: ['/bin/sh', '-c', 'exit 3'], Cmd: null })
+  await publish(registry.host, 'failing', ['v1.2.1', 'latest'], exits)
+  const files = { repository: 'failing' }
+  const { name, environment } = await project('failing', '${BEACON_TAG}', 'BEACON_TAG=v1.0.0\n', files)
+  const ended = await deployIn(engine, { container: name, release: 'latest' })
   equal(ended.outcome, 'reverted')
   equal(await readFile(environment, 'utf8'), 'BEACON_TAG=v1.0.0\n')
   await runs(name, 'v1.0.0')
+  equal((await engine.names()).includes(`${name}-baton-failed`), false)
+  await rejects(deployIn(engine, { container: name, release: 'latest' }), /v1\.2\.1 has failed here before$/)
 })
 
 test('a link of another user leads no write out of the project; a link of root’s does, and stays', async () => {

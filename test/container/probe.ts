@@ -3,7 +3,7 @@
 import { randomBytes } from 'node:crypto'
 import { deploy } from '../../deploy/container/command.ts'
 import { connectEngine, type Engine } from '../../deploy/container/engine/engine.ts'
-import { containerStatus } from '../../deploy/container/recreate.ts'
+import { cleanUp, containerStatus } from '../../deploy/container/recreate.ts'
 import type { ContainerRequest } from '../../deploy/container/request.ts'
 import type { DeployEvent, ContainerEnd } from '../../deploy/container/report.ts'
 import { type ImageOptions, type LabEngine, publish } from '../lab/docker.ts'
@@ -88,9 +88,21 @@ export async function deployIn(
 
 /** What `--status` says. */
 export async function statusIn(engine: Pick<LabEngine, 'socketPath'>, name: string): Promise<ContainerEnd> {
-  const client = await connectEngine(engine.socketPath)
+  return await connected(engine, (client) => containerStatus(name, { engine: client }))
+}
+
+/** `--clean`. */
+export async function cleanIn(engine: Pick<LabEngine, 'socketPath'>, name: string): Promise<ContainerEnd> {
+  return await connected(engine, (client) => cleanUp(name, { engine: client, report: () => {} }))
+}
+
+async function connected<T>(
+  { socketPath }: Pick<LabEngine, 'socketPath'>,
+  work: (client: Engine) => Promise<T>,
+): Promise<T> {
+  const client = await connectEngine(socketPath)
   try {
-    return await containerStatus(name, { engine: client })
+    return await work(client)
   } finally {
     client.close()
   }

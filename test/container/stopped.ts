@@ -53,6 +53,7 @@ for (const [signal, when] of isLong ? SIGNALS : SIGNALS.slice(0, 2)) {
       match(last.message, new RegExp(`stopped by ${signal}|asked to go back`))
       equal([code, last.outcome], when === 'plan' ? [7, 'failed'] : [8, 'reverted'], out)
       equal((await engine.inspect(name)).Id, before.Id)
+      await rejects(engine.docker('image', 'inspect', `baton-failed:${name}`)) // it was stopped, and has not failed
     }
     await runs(name, isFinished ? 'v1.1.0' : 'v1.0.0')
     equal(
