@@ -25,7 +25,7 @@ import { variableName } from '../agent/service/config.ts'
 import { IS_PACKAGED, PROJECT } from './make/place.ts'
 import { ADVANCED, type CommandLine, flag, option, parseFlags, tagOf, word } from './lib/flags.ts'
 import { helpFor, printHelp } from './lib/help.ts'
-import { printError } from './lib/printer.ts'
+import { printError, printLine } from './lib/printer.ts'
 import { createProgress, type ProgressReport } from './lib/progress.ts'
 import { fillHolderContext } from './make/holder-image.ts'
 import { CHUNK_BYTES, measure } from './make/pack.ts'
@@ -55,7 +55,7 @@ export interface ImageOptions {
   environment?: Record<string, string | undefined>
 }
 
-/** Resolves to the tags of the new images. Throws BatonError verify_failed if a file of the release has a wrong checksum. */
+/** Resolves to what a person does next, a line each. Throws BatonError verify_failed if a file of the release has a wrong checksum. */
 export async function buildImage(options: ImageOptions): Promise<string[]> {
   const { tag, repository, progress } = options
   parseTag(tag)
@@ -102,8 +102,23 @@ export async function buildImage(options: ImageOptions): Promise<string[]> {
     progress.stage('push', `${repository}:${name}`)
     await run([docker, 'push', `${repository}:${name}`], { env: environment })
   }
-  progress.end('done', names.map((name) => `${repository}:${name}`).join(', '))
-  return names
+  progress.end('done', options.push ? undefined : names.map((name) => `${repository}:${name}`).join(', '))
+  return nextLines(manifest, options)
+}
+
+/** How a first container is made, and how one that runs is updated. Pure. */
+export function nextLines(
+  { service, port }: Pick<Built['manifest'], 'service' | 'port'>,
+  { tag, repository, push }: Pick<ImageOptions, 'tag' | 'repository' | 'push'>,
+): string[] {
+  const at = portOf({ port })
+  const deploy = IS_PACKAGED ? 'npx baton deploy container' : 'deploy/deploy-container.sh'
+  return [
+    'next, for a first container:',
+    `  docker run -d --name ${service} --restart always -p 127.0.0.1:${at}:${at} -v ${service}-state:/var/lib/${service} --read-only --cap-drop ALL --security-opt no-new-privileges ${repository}:${tag}`,
+    'or, if one runs already:',
+    `  ${deploy} ${tag}${push ? '' : ' --pull never'}`,
+  ]
 }
 
 /** After a build that has failed. Throws BatonError check_failed if there is no such base image here, and none can be pulled. */
@@ -174,7 +189,7 @@ export function buildCommand(docker: string, options: Built, context: string): s
   return [docker, 'build', '--quiet', ...args, ...stage, '--tag', reference, context]
 }
 
-function portOf({ port }: Pick<ReleaseManifest, 'port'>): number {
+function portOf({ port }: { port?: number | undefined }): number {
   return port ?? 8080
 }
 
@@ -251,7 +266,7 @@ export const COMMAND = {
     push: flag('push; also `latest`, `deploy` and `holder`, unless there is a newer release'),
     out: option('dir', 'where release folders are', { default: IS_PACKAGED ? RELEASES_FOLDER : 'dist' }),
     feed: option('feed', 'where the panel learns which release is the newest'),
-    base: option('image', 'base image, with glibc, libstdc++ and libatomic', ADVANCED),
+    base: option('image', 'base image, with glibc, libstdc++ and libatomic'),
     arch: option('x64|arm64', "the executable's architecture (this machine's)", ADVANCED),
     holder: {
       type: 'boolean',
@@ -270,7 +285,7 @@ async function main(argv: string[]): Promise<number> {
     const values = parseFlags(argv, COMMAND)
     const git = async (...args: string[]) =>
       (await run(['git', ...args], { cwd: PROJECT, allowFailure: true })).stdout.trim()
-    await buildImage({
+    const next = await buildImage({
       tag: tagOf(values.tag),
       repository: values.repository,
       push: values.push,
@@ -283,6 +298,7 @@ async function main(argv: string[]): Promise<number> {
       source: publicUrl(await git('config', '--get', 'remote.origin.url')),
       progress,
     })
+    for (const line of ['', ...next]) printLine(line, process.stderr)
     return EXIT.done
   } catch (cause) {
     const error = asBatonError(cause, 'unexpected', 'making the image')

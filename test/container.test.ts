@@ -11,6 +11,7 @@ import { equal, match, ok, rejects, throws, withCode } from './assert.ts'
 import { parseContainerSettings } from '../deploy/container/command.ts'
 import { run } from '../deploy/lib/shell.ts'
 import { imageIn } from '../deploy/container/compose.ts'
+import { nextLines } from '../deploy/image.ts'
 import { variablesIn } from '../deploy/container/compose-program.ts'
 import { withVariable } from '../deploy/container/environment-file.ts'
 import { containerIdIn } from '../agent/sockets/process.ts'
@@ -812,6 +813,20 @@ test('a container without a health check is asked what became of a restore once 
 
 test('says plainly that there is no engine', async () => {
   match((await rejects(connectEngine('/nonexistent/engine.sock'), withCode('unsupported_host'))).message, /nonexistent/)
+})
+
+test('who has made an image is told how a first container is made, and how one that runs is updated', () => {
+  const lines = (push: boolean) =>
+    nextLines({ service: 'shop', port: 3000 }, { tag: 'v1.2.0', repository: 'registry.example/shop', push })
+  const [, first = '', , then = ''] = lines(true)
+  match(
+    first,
+    /^ {2}docker run -d --name shop .* -p 127\.0\.0\.1:3000:3000 -v shop-state:\/var\/lib\/shop .* registry\.example\/shop:v1\.2\.0$/,
+  )
+  const words = (line: string) => line.slice(line.indexOf('v1.2.0')).split(' ')
+  equal(parseContainerSettings(words(then)).release, 'v1.2.0')
+  // an image that no registry has is taken from this engine
+  equal(parseContainerSettings(words(lines(false)[3] ?? '')).pull, 'never')
 })
 
 test('the image of the deploying program has each package that its sources can import, but those of signatures, which no switch reads', async () => {
