@@ -49,7 +49,7 @@ export async function decideManagement(
     const loaded = Promise.all([import('./words/other-way.ts'), import('./sockets/process.ts')])
     const [{ REASONS, ROUTES, updateCommand }, { ownContainerId }] = await loaded
     const reason = given ?? REASONS[why] ?? why
-    const command = why === 'container' ? updateCommand(ownContainerId(), environment) : null
+    const command = why === 'container' ? updateCommand({ id: ownContainerId(), service }, environment) : null
     return { managed: false, why, reason, route: ROUTES[why], command }
   }
   if (environment[TRIAL] === '1') return refuse('source', 'only a trial')

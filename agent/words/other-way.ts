@@ -10,11 +10,13 @@ export type Unmanaged =
   | 'cluster'
   | 'first_code'
 
+export const IN_CONTAINER = 'this is a container; its image is what gets updated'
+
 /** Why, where one sentence says it for every install. */
 export const REASONS: Partial<Record<Unmanaged, string>> = {
   windows: 'on Windows a running executable cannot be replaced',
   cluster: 'this service is several processes (node:cluster), which are not handed over',
-  container: 'this is a container; its image is what gets updated',
+  container: IN_CONTAINER,
   source: 'this process runs from source, not from an executable',
 }
 
@@ -32,10 +34,17 @@ export const ROUTES: Record<Unmanaged, string> = {
   node: 'replace the executable by one that is built on Node 26.1 or later, and restart',
 }
 
-/** The whole command that updates this container, to run on its host. `id` null: not known. Pure. */
-export function updateCommand(id: string | null, environment: Readonly<Record<string, string | undefined>>): string {
+/**
+ * The whole command that updates this container, to run on its host. An image of `baton image` has a label by which the command also finds
+ * the container that comes after this one; of another image it has the id alone. `id` null: not known. Pure.
+ */
+export function updateCommand(
+  { id, service }: { id: string | null; service: string },
+  environment: Readonly<Record<string, string | undefined>>,
+): string {
   const image = environment['BATON_DEPLOY_IMAGE'] ?? ''
   const socket = '/var/run/docker.sock'
   const program = image === '' ? 'deploy-container.sh' : `docker run --rm -v ${socket}:${socket} ${image} deploy`
-  return `${program}${id === null ? '' : ` --container ${id.slice(0, 12)}`} --release latest`
+  const container = image === '' ? id?.slice(0, 12) : `label=baton.service=${service}`
+  return `${program}${container === undefined ? '' : ` --container ${container}`} --release latest`
 }

@@ -19,6 +19,7 @@ export async function resolveName(wanted: string | null, engine: Engine): Promis
     throw new BatonError(
       'refused',
       `expected one container with the label ${label}, got ${names.length === 0 ? 'none' : names.join(', ')}`,
+      names.length === 0 ? {} : { hint: 'name the one that is meant, `--container NAME`' },
     )
   }
   const found = await engine.container(wanted)

@@ -12,7 +12,7 @@ export interface State {
 }
 
 const COMMAND =
-  'docker run --rm -v /var/run/docker.sock:/var/run/docker.sock registry.example.org/team/beacon:deploy deploy --container 3f2a9c81d0b4 --release latest'
+  'docker run --rm -v /var/run/docker.sock:/var/run/docker.sock registry.example.org/team/beacon:deploy deploy --container label=baton.service=beacon --release latest'
 
 const RUNNING = operation('update', { stage: 'restart', startedAt: secondsAgo(20) })
 const FAILED = {

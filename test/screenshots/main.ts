@@ -200,7 +200,7 @@ async function unmanaged(tabs: readonly Tab[]): Promise<void> {
     reason: 'container',
     route: 'pull the new image, then recreate the container',
     command:
-      'docker run --rm -v /var/run/docker.sock:/var/run/docker.sock registry.example.org/team/beacon:deploy deploy --container 3f2a9c81d0b4 --release latest',
+      'docker run --rm -v /var/run/docker.sock:/var/run/docker.sock registry.example.org/team/beacon:deploy deploy --container label=baton.service=beacon --release latest',
     running: 'v1.0.0',
     latest: 'v1.1.0',
   }
