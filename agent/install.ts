@@ -19,6 +19,7 @@ export { type DescriptorStore, openDescriptorStore } from './sockets/descriptor-
 export { freePort, type Started, startProgram } from './update/started.ts'
 export { noteTag, type Placed, tagInPlace } from './update/installed.ts'
 export { blameless, hindranceOf, lateBy, orHindered } from './words/blame.ts'
+export { HOLDER } from './words/lent.ts'
 export { INHERITANCE, TRIAL } from './words/wire.ts'
 export { lineOf, plainOf } from './words/said.ts'
 export { isCount, isTime } from './words/untrusted.ts'
@@ -52,6 +53,7 @@ export {
   writeReceipt,
 } from './disk/receipt.ts'
 export { WORD } from './own.ts'
+export { IN_CONTAINER, updateCommand } from './words/other-way.ts'
 export { AUTO_MAX_BYTES, startMsAfter, wholeMsOf } from './update/rehearsal/budget.ts'
 export { REHEARSAL_FOLDER, REHEARSAL_REPORT, REHEARSAL_REQUEST, rehearsalFolder } from './update/rehearsal/ask-cage.ts'
 export { perform } from './update/rehearsal/perform.ts'

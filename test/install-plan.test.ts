@@ -18,7 +18,7 @@ import {
   parseRelease,
 } from '../deploy/host/place/choices.ts'
 import { accessFrom } from '../deploy/host/service/configuration.ts'
-import { mountOf, parseMounts } from '../deploy/host/doctor/places.ts'
+import { checkGiven, howToGive, mountOf, parseMounts } from '../deploy/host/doctor/places.ts'
 import { judgeUnit } from '../deploy/host/doctor/host.ts'
 import { type Layout, layoutOf, layoutOfReceipt } from '../deploy/host/place/layout.ts'
 import { choicesIn } from '../deploy/host/plan/facts.ts'
@@ -418,6 +418,20 @@ test('doctor reads a unit as systemd does: the deepest rule about a path wins', 
   equal(levels({ NotifyAccess: 'main' }), ['problem'])
   equal(levels({ KillMode: 'control-group', Type: 'simple' }), ['warning', 'warning'])
   equal(levels({ LoadState: 'not-found' }), ['problem'])
+})
+
+test('nobody is advised to give the service a directory that is not its own', async () => {
+  const { findings } = await checkGiven(layoutOf('beacon', { ...DEFAULTS, prefix: '/usr/bin' }, ROOT))
+  const [{ message = '', hint = '' } = {}] = findings
+  match(message, /^expected \/usr\/bin to be empty or beacon's, found/)
+  is(hint, 'choose another place with `--prefix` or `--state-dir`')
+  const isGiven = (path: string) =>
+    howToGive(path, { service: 'beacon', user: 'ada' }).includes(`chown -R ada: ${path}\``)
+  equal(['/opt/beacon', '/var/lib/beacon', '/srv/beacon-two'].map(isGiven), [true, true, true])
+  equal(
+    ['/', '/usr', '/usr/local/bin', '/home/ada/.local', '/beacon', '/usr/local/beacon'].map(isGiven),
+    Array.from({ length: 6 }, () => false),
+  )
 })
 
 test('a mount point with a blank in its name, and mounts on top of each other', () => {

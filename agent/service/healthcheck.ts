@@ -11,24 +11,26 @@ const ANSWER_MAX_BYTES = 64 * 1024
 
 export async function healthcheck(build: Build, argv: readonly string[], environment: Environment): Promise<number> {
   try {
-    const [listener] = readSettings(build.service, argv, environment).listeners
-    if (listener === undefined) throw new BatonError('invalid_settings', 'nothing is listened on')
-    const { status, body } = await get(listener)
-    // an application without a health route is asked for `/`; any status from 200 to 499 is healthy
-    const { kind, healthPath } = ownRelease()
-    const most = kind !== 'source' && healthPath === null ? 499 : 299
-    if (status < 200 || status > most)
-      throw new BatonError(
-        'service_down',
-        `expected a status from 200 to ${most}, got ${status}: ${body.slice(0, 200)}`,
-      )
-    const { service, tag } = asBuild(body) ?? build // the process that answered, if the answer names it
-    process.stdout.write(`${service} ${tag}\n`)
+    process.stdout.write(`${await askHealth(build, argv, environment)}\n`)
     return 0
   } catch (error) {
     process.stdout.write(`${reasonOf(error)}\n`)
     return 1
   }
+}
+
+/** Resolves to the service and version that has answered; rejects if it is not healthy. */
+export async function askHealth(build: Build, argv: readonly string[], environment: Environment): Promise<string> {
+  const [listener] = readSettings(build.service, argv, environment).listeners
+  if (listener === undefined) throw new BatonError('invalid_settings', 'nothing is listened on')
+  const { status, body } = await get(listener)
+  // an application without a health route is asked for `/`; any status from 200 to 499 is healthy
+  const { kind, healthPath } = ownRelease()
+  const most = kind !== 'source' && healthPath === null ? 499 : 299
+  if (status < 200 || status > most)
+    throw new BatonError('service_down', `expected a status from 200 to ${most}, got ${status}: ${body.slice(0, 200)}`)
+  const { service, tag } = asBuild(body) ?? build // the process that answered, if the answer names it
+  return `${service} ${tag}`
 }
 
 async function get({ tls, ...at }: Listener): Promise<{ status: number; body: string }> {

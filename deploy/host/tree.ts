@@ -24,6 +24,7 @@ import { commandOf, printHelp } from '../lib/help.ts'
 import { isRefusal } from '../lib/refusal.ts'
 import { work } from './boundary/worker.ts'
 import { IN_UNIT, WORKER } from './boundary/drop.ts'
+import { refuseInContainer } from './commands/container.ts'
 import type { Context } from './commands/context.ts'
 import { endOf } from './commands/deeds.ts'
 import { doctor } from './commands/doctor.ts'
@@ -278,6 +279,7 @@ export async function runCommand(argv: readonly string[], build: HostProgram): P
     const values: Values = parseFlags(rest, word)
     const context = contextFrom(values, build, about)
     report = context.report
+    if (word.hidden !== true && word.name !== 'doctor') refuseInContainer(service, context.environment)
     return await word.act(context, values, rest)
   } catch (cause) {
     const error = await withOpener(asBatonError(cause, isRefusal(cause) ? 'refused' : 'unexpected', about.command))

@@ -193,6 +193,51 @@ test('answers 501 to every update request with a command that works as it is pri
   await engine.docker('rm', '-f', 'asked', 'asked-baton-previous')
 })
 
+test('its own commands say in one line what its host does for them; its doctor looks at what is inside, and advises nothing of a host', async () => {
+  const service = async (...words: string[]) => {
+    const command = ['docker', 'exec', 'inside', '/usr/local/bin/service', ...words]
+    const { exitCode, stdout, stderr } = await run(command, { env: engine.environment, allowFailure: true })
+    return { exitCode, said: stdout + stderr }
+  }
+  await engine.docker('run', '-d', '--name', 'inside', `${repository}:v1.0.0`)
+  await healthy(engine, 'inside')
+  const id = (await engine.inspect('inside')).Id.slice(0, 12)
+  for (const word of ['status', 'logs', 'upgrade', 'rollback', 'restart', 'releases', 'install']) {
+    const { exitCode, said } = await service(word)
+    equal(exitCode, 7, `${word}: ${said}`)
+    match(said, /^error: this is a container; its image is what gets updated\nhint: on its host, /, word)
+    ok(said.includes(`${TOOL} ${repository}:deploy deploy --container `), said)
+    ok(said.includes(`\`docker logs ${id}\``), said)
+  }
+  const well = await service('doctor')
+  equal(well.exitCode, 0, well.said)
+  for (const check of ['container', 'configuration', 'state', 'database', 'feed', 'health'])
+    match(well.said, new RegExp(`^ok +${check} `, 'm'))
+  await engine.docker('rm', '-f', 'inside')
+  // a folder of root's, a service that nobody outside reaches, and a holder that is not there
+  const folder = await mkdtemp(join(labFolder(), 'unwell-'))
+  const [state, etc] = [join(folder, 'state'), join(folder, 'etc')]
+  await run(['install', '-d', '-m', '755', folder, state, etc])
+  await writeFile(
+    join(etc, 'config.json'),
+    JSON.stringify({ listen: { host: '127.0.0.1', port: 8080 }, feed: '/none' }),
+  )
+  const one = ['-v', `${state}:/var/lib/beacon`, '-v', `${etc}:/etc/beacon:ro`, `${repository}:v1.0.0`, 'doctor']
+  const ill = await run(['docker', 'run', '--rm', ...one], { env: engine.environment, allowFailure: true })
+  equal(ill.exitCode, 7, ill.stdout)
+  match(ill.stdout, /^problem +state +expected user id 65532 to be able to write in \/var\/lib\/beacon, .*user id 0$/m)
+  match(ill.stdout, /^warning +configuration +it listens on 127\.0\.0\.1, /m)
+  match(ill.stdout, /^warning +feed +\/none cannot be used: /m)
+  match(ill.stdout, /^problem +health /m)
+  const held = await run(['docker', 'run', '--rm', '-e', 'BATON_HOLDER=/run/hold/socket', ...one], {
+    env: engine.environment,
+    allowFailure: true,
+  })
+  match(held.stdout, /^problem +holder +\/run\/hold\/socket cannot be used: .*ENOENT/m)
+  for (const { stdout } of [ill, held, { stdout: well.said }])
+    ok(!/chown|chmod|linger|install|systemd|\/usr\/local/.test(stdout), stdout)
+})
+
 /** in CI hold-waits.ts updates under clients that write, and looks for their rows; table.ts keeps volumes of each kind */
 const VOLUMES = [
   ['a named volume', ['-v', 'rows:/var/lib/beacon'], 8091],

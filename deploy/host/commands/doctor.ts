@@ -1,19 +1,33 @@
-// `doctor`: says what would fail, before it does; also before a first install.
+// `doctor`: says what would fail, before it does; also before a first install, and in a container.
 
 import { stat } from 'node:fs/promises'
 import { ownCommand } from '../../../agent/install.ts'
 import { EXIT, MEANINGS } from '../../../agent/words.ts'
 import { openSide } from '../boundary/open.ts'
+import { examineInside } from '../doctor/container.ts'
 import { HOST_CHECKS, runChecks } from '../doctor/doctor.ts'
 import { type Finding, type Subject, warning, worstOf } from '../doctor/finding.ts'
 import { checkGiven } from '../doctor/places.ts'
 import { choose, fromEnvironment } from '../place/choices.ts'
 import { findId, isRoot } from '../place/identity.ts'
 import { layoutOf } from '../place/layout.ts'
+import { wayInContainer } from './container.ts'
 import { type Context, deadlineOf, defaultsFrom, findMine, ownerOf, personOf } from './context.ts'
 import { ownFile } from '../place/own.ts'
 
 export async function doctor(context: Context): Promise<number> {
+  const { service, tag, environment, report } = context
+  const way = wayInContainer(service, environment)
+  const findings =
+    way === null
+      ? await examineHost(context)
+      : await examineInside({ service, tag }, environment, `${way.why}, on its host: ${way.command}`)
+  const worst = worstOf(findings)
+  const exit = worst === null ? EXIT.done : MEANINGS[worst.code].exit
+  return report.result({ findings, exit }, findings.flatMap(linesOf))
+}
+
+async function examineHost(context: Context): Promise<Finding[]> {
   const { service, environment, flags, report } = context
   const { said } = fromEnvironment(service, environment)
   const located = await findMine(context)
@@ -47,9 +61,7 @@ export async function doctor(context: Context): Promise<number> {
     if (isRoots || layout.scope === 'user') findings.push(...(await open.side.examine({ subject, checks: 'all' })))
     if (open.confined === false) findings.push(unconfined(layout.user))
   }
-  const worst = worstOf(findings)
-  const exit = worst === null ? EXIT.done : MEANINGS[worst.code].exit
-  return report.result({ findings, exit }, findings.flatMap(linesOf))
+  return findings
 }
 
 function unconfined(user: string): Finding {

@@ -2,15 +2,19 @@
 
 import { readdir, realpath, stat } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
-import { exists, isDatabase, isWrittenTo, snapshotDirectory } from '../../../agent/install.ts'
+import { exists, isDatabase, isWrittenTo, type Receipt, snapshotDirectory } from '../../../agent/install.ts'
 import { reasonOf } from '../../../agent/words.ts'
 import { databaseOf } from '../service/own-database.ts'
-import { problem, type Finding, ok, type Subject, warning } from './finding.ts'
+import { problem, type Finding, ok, warning } from './finding.ts'
 
 /** long enough to see a writer that writes twice a second */
 const WATCH_MS = 500
 
-export async function checkDatabase({ receipt }: Subject): Promise<Finding[]> {
+export async function checkDatabase({
+  receipt,
+}: {
+  receipt: Pick<Receipt, 'service' | 'stateDirectory'> | null
+}): Promise<Finding[]> {
   if (receipt === null) return []
   const path = await databaseOf(receipt)
   if (path === null) return [ok('database', `${receipt.service} names none`)]

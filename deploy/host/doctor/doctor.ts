@@ -12,11 +12,11 @@ import { checkDirectories, checkMounts, checkSpace, checkUpdateSpace } from './p
 import { checkConfiguration, checkExecutable, checkSwitch } from './service.ts'
 
 /** `More`: what it needs beside the subject. */
-export interface Check<More extends [] | [Outside] = []> {
+export interface Check<More extends [] | [Outside] = [], Of = Subject> {
   /** what is reported if the look itself fails */
   title: string
   /** what it finds: each finding with its advice */
-  look: (subject: Subject, ...more: More) => Promise<Finding[]>
+  look: (subject: Of, ...more: More) => Promise<Finding[]>
 }
 
 const MOUNTS: Check = { title: 'mount', look: checkMounts }
@@ -59,9 +59,9 @@ export async function examine(subject: Subject, checks: Checks, outside: Outside
   return await runChecks(subject, CHECKS[checks], outside)
 }
 
-export async function runChecks<More extends [] | [Outside]>(
-  subject: Subject,
-  checks: readonly Check<More>[],
+export async function runChecks<Of, More extends [] | [Outside]>(
+  subject: Of,
+  checks: readonly Check<More, Of>[],
   ...more: More
 ): Promise<Finding[]> {
   const findings: Finding[] = []

@@ -2,7 +2,7 @@
 // and that there is room for what an install or an update writes. Runs as the service's user, except `checkGiven`.
 
 import { access, constants, lstat, readdir, readFile, realpath } from 'node:fs/promises'
-import { join } from 'node:path'
+import { basename, join } from 'node:path'
 import {
   mebibytes,
   nearestExisting,
@@ -21,6 +21,8 @@ import { whyNotWritable } from '../service/survey.ts'
 import { newest } from './feed.ts'
 import { problem, type Finding, ok, type Subject, wrongOf } from './finding.ts'
 
+/** which the system has made, whatever the service is called */
+const SHARED = /^\/(usr\/(local\/)?)?[^/]*$/
 const ELSEWHERE = 'choose another place with `--prefix` or `--state-dir`'
 
 export interface HostMount {
@@ -45,7 +47,7 @@ export async function checkDirectories({ layout, given }: Subject): Promise<Find
     }
     const reason = await whyNotWritable(existing)
     if (reason === null) findings.push(ok(check, path))
-    else findings.push(judge(check, existing, found.uid, reason, layout.user))
+    else findings.push(judge(check, existing, found.uid, reason, layout))
   }
   return findings
 }
@@ -63,14 +65,17 @@ async function linkFault(check: 'directory' | 'state', path: string): Promise<Fi
   return problem(check, `expected a directory at ${path}, found a link`, hint)
 }
 
-function judge(check: string, path: string, uid: number, reason: string, user: string): Finding {
+function judge(check: string, path: string, uid: number, reason: string, layout: Layout): Finding {
   if (reason.includes('EROFS')) return problem(check, `${path} is on a read-only file system`, ELSEWHERE)
-  const give = uid === 0 ? `\`chown -R ${user}: ${path}\` gives it to ${user}, or ` : ''
-  return problem(
-    check,
-    `expected ${user} to be able to write in ${path}, which belongs to user id ${uid}`,
-    `${give}${ELSEWHERE}`,
-  )
+  const { user } = layout
+  const message = `expected ${user} to be able to write in ${path}, which belongs to user id ${uid}`
+  return problem(check, message, uid === 0 ? howToGive(path, layout) : ELSEWHERE)
+}
+
+/** Only a directory that has the service's name is its own by all appearance: what lies in `/usr/local/bin` is others' too. */
+export function howToGive(path: string, { service, user }: Pick<Layout, 'service' | 'user'>): string {
+  const isOwn = basename(path).includes(service) && !SHARED.test(path)
+  return isOwn ? `\`chown -R ${user}: ${path}\` gives it to ${user}, or ${ELSEWHERE}` : ELSEWHERE
 }
 
 /**
@@ -90,14 +95,8 @@ export async function checkGiven(layout: Layout): Promise<{ findings: Finding[];
     if (!trust.trusted) continue // it is the service's already, or its user makes it
     const [first] = trust.found?.isDirectory() === true ? await readdir(path) : []
     if (first !== undefined) {
-      const hint = `\`chown -R ${layout.user}: ${path}\` gives it to ${layout.user}, or ${ELSEWHERE}`
-      findings.push(
-        problem(
-          check,
-          `expected ${path} to be empty or ${layout.user}'s, found ${join(path, first)}, which is root's`,
-          hint,
-        ),
-      )
+      const message = `expected ${path} to be empty or ${layout.user}'s, found ${join(path, first)}, which is root's`
+      findings.push(problem(check, message, howToGive(path, layout)))
     } else given.push(path)
   }
   return { findings, given }

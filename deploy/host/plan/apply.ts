@@ -184,9 +184,8 @@ async function makeDirectory(step: Of<'make-directory'>, carrier: Carrier): Prom
   const first = await mkdir(path, { recursive: true, mode: 0o755 })
   // give root's directory away only if it is empty: files in it could belong to somebody
   if (first === undefined && owner !== 'root' && (await readdir(path)).length > 0) {
-    const hint = `\`chown -R ${owner}: ${path}\` gives it to ${owner}, or choose another place`
     throw new BatonError('refused', `expected ${path} to be empty or ${owner}'s own, found root's files in it`, {
-      hint,
+      hint: 'choose another place',
     })
   }
   if (first !== undefined) await chmod(path, mode)

@@ -1,0 +1,95 @@
+// Checks a container that is one of `baton image`, from within: its volume, its configuration, its feed, its answer and its holder. All else is
+// its host's, and its image is replaced from there. Reads only.
+
+import { access, constants, stat } from 'node:fs/promises'
+import { HOLDER, openFeed } from '../../../agent/install.ts'
+import { feedName, reasonOf } from '../../../agent/words.ts'
+import type { Build } from '../../../agent/service/build.ts'
+import { readSettings, type Settings } from '../../../agent/service/config.ts'
+import { askHealth } from '../../../agent/service/healthcheck.ts'
+import type { Environment } from '../place/choices.ts'
+import { whyNotWritable } from '../service/survey.ts'
+import { checkDatabase } from './database.ts'
+import { runChecks } from './doctor.ts'
+import { type Finding, ok, problem, warning } from './finding.ts'
+
+interface Inside {
+  build: Build
+  environment: Environment
+  settings: Readonly<Settings>
+}
+
+const CHECKS = [
+  { title: 'configuration', look: async (inside: Inside) => [configuration(inside)] },
+  { title: 'state', look: async ({ settings }: Inside) => [await state(settings)] },
+  {
+    title: 'database',
+    look: ({ build: { service }, settings: { stateDirectory } }: Inside) =>
+      checkDatabase({ receipt: { service, stateDirectory } }),
+  },
+  { title: 'feed', look: async (inside: Inside) => [await feed(inside)] },
+  { title: 'health', look: async (inside: Inside) => [await health(inside)] },
+  { title: 'holder', look: ({ environment }: Inside) => holder(environment[HOLDER] ?? '') },
+]
+
+/** `told`: what a person does instead of all that a host can do. */
+export async function examineInside(build: Build, environment: Environment, told: string): Promise<Finding[]> {
+  const here = ok('container', told)
+  try {
+    const settings = readSettings(build.service, [], environment)
+    return [here, ...(await runChecks({ build, environment, settings }, CHECKS))]
+  } catch (cause) {
+    const hint = 'the service does not start with it: correct the file that is mounted there'
+    return [here, problem('configuration', reasonOf(cause), hint, 'invalid_settings')]
+  }
+}
+
+function configuration({ settings: { configPath, listeners }, environment }: Inside): Finding {
+  const hosts = listeners.flatMap((one) => ('host' in one ? [one.host] : []))
+  const isReached = hosts.length === 0 || hosts.some((host) => !/^(127\.|::1$|localhost$)/.test(host))
+  if (isReached || environment[HOLDER]) return ok('configuration', configPath ?? 'no file, so all is at its default')
+  const message = `it listens on ${hosts.join(', ')}, where no published port of this container leads`
+  return warning('configuration', message, `let \`listen\` say 0.0.0.0 in ${configPath ?? 'the configuration'}`)
+}
+
+async function state({ stateDirectory: path }: Settings): Promise<Finding> {
+  const reason = await whyNotWritable(path)
+  if (reason === null) return ok('state', path)
+  if (reason.includes('EROFS')) return problem('state', `${path} is read-only`, 'mount a volume there, without `:ro`')
+  const found = await stat(path).catch(() => null)
+  if (found === null) return problem('state', reason, 'mount a volume there')
+  const user = process.getuid?.()
+  const message = `expected user id ${user} to be able to write in ${path}, which belongs to user id ${found.uid}`
+  return problem('state', message, `what is mounted there is to belong to ${user}: change that on the host`)
+}
+
+async function feed({ build: { service }, settings }: Inside): Promise<Finding> {
+  if (settings.feed === null) return ok('feed', 'none is named, so the panel does not show the newest release')
+  const choice = { ...settings, feed: settings.feed }
+  const name = feedName(choice)
+  try {
+    await using open = openFeed(choice, { service, stateDirectory: null })
+    const { release, problem: why } = await open.latest(() => false)
+    if (release !== null) return ok('feed', `${name} has ${release.tag}`)
+    if (why === null) return warning('feed', `${name} has no release for this machine`)
+    throw why
+  } catch (cause) {
+    return warning('feed', `${name} cannot be used: ${reasonOf(cause)}`, 'the panel does not show the newest release')
+  }
+}
+
+async function health({ build, environment }: Inside): Promise<Finding> {
+  try {
+    return ok('health', `${await askHealth(build, [], environment)} answers`)
+  } catch (cause) {
+    return problem('health', reasonOf(cause), '`docker logs` on the host shows what it writes', 'service_down')
+  }
+}
+
+async function holder(path: string): Promise<Finding[]> {
+  if (path === '') return []
+  const why = await access(path, constants.R_OK | constants.W_OK).then(() => null, reasonOf)
+  if (why === null) return [ok('holder', path)]
+  const hint = 'the holder must run, this container share its volume, and be in its group (`--group-add 65531`)'
+  return [problem('holder', `${path} cannot be used: ${why}`, hint, 'service_down')]
+}
