@@ -113,7 +113,8 @@ for (const kind of ['stop-first', 'start-first'] as const) {
     )
   }
 
-  test(`${kind}: a release that cannot have a port fails, though it swallows the error`, async () => {
+  const inCi = kind === 'stop-first' ? test : test.long
+  inCi(`${kind}: a release that cannot have a port fails, though it swallows the error`, async () => {
     const port = await freePort()
     const other = await freePort()
     await using it = await adopted(withLines(port), { order: kind })
@@ -130,7 +131,8 @@ for (const kind of ['stop-first', 'start-first'] as const) {
 }
 
 for (const kind of ['stop-first', 'start-first'] as const) {
-  test(`${kind}: a UDP socket is handed over, and every datagram is answered once`, async () => {
+  const register = kind === 'stop-first' ? test : test.long
+  register(`${kind}: a UDP socket is handed over, and every datagram is answered once`, async () => {
     const port = await freePort()
     const text = `${AUTO}import { createServer } from 'node:http'
       import { createSocket } from 'node:dgram'
@@ -315,32 +317,40 @@ test('an application that hears that it listens accepts, whoever has the lock: b
 })
 
 for (const order of ['start-first', 'stop-first'] as const) {
-  test(`${order}: a release that has a port no more does not wait for it, and its clients are refused in the end`, async () => {
-    const port = await freePort()
-    await using it = await adopted(withLines(port), { order })
-    await it.release('v1.1.0', withLines(port).replace(/setTimeout\(\(\) => lines.*/, ''))
-    is((await it.operate('/admin/update', { tag: 'v1.1.0' })).outcome, 'updated')
-    const isRefused = async () => (await codeOfConnect(port)) === 'ECONNREFUSED'
-    await eventually('a refusal', isRefused, order === 'start-first' ? 500 : 15_000)
-    const status = (await ask(it.port, 'GET', '/admin/update/status', it.password)).body as Status
-    is(status.operation?.outcome ?? status.history[0]?.outcome, 'updated')
-  })
+  // in CI each of the two in another order
+  const [first, second] = order === 'start-first' ? [test, test.long] : [test.long, test]
+  first(
+    `${order}: a release that has a port no more does not wait for it, and its clients are refused in the end`,
+    async () => {
+      const port = await freePort()
+      await using it = await adopted(withLines(port), { order })
+      await it.release('v1.1.0', withLines(port).replace(/setTimeout\(\(\) => lines.*/, ''))
+      is((await it.operate('/admin/update', { tag: 'v1.1.0' })).outcome, 'updated')
+      const isRefused = async () => (await codeOfConnect(port)) === 'ECONNREFUSED'
+      await eventually('a refusal', isRefused, order === 'start-first' ? 500 : 15_000)
+      const status = (await ask(it.port, 'GET', '/admin/update/status', it.password)).body as Status
+      is(status.operation?.outcome ?? status.history[0]?.outcome, 'updated')
+    },
+  )
 
-  test(`${order}: a release that says its address by another name has every client, there and back, and after a restart`, async () => {
-    const source = withLines(await freePort())
-    await using it = await adopted(source, { order })
-    await it.release('v1.1.0', source.replace('process.env.HOST', "'localhost'"))
-    const client = askingOn(() => answerOnNew(it.port))
-    for (const act of [
-      async () => void (await it.operate('/admin/update', { tag: 'v1.1.0' })),
-      async () => void (await it.word('restart', '--user')),
-      async () => void (await it.operate('/admin/update/rollback')),
-    ]) {
-      await act()
-      await sleep(1000)
-    }
-    equal((await client.stop()).refused, [])
-  })
+  second(
+    `${order}: a release that says its address by another name has every client, there and back, and after a restart`,
+    async () => {
+      const source = withLines(await freePort())
+      await using it = await adopted(source, { order })
+      await it.release('v1.1.0', source.replace('process.env.HOST', "'localhost'"))
+      const client = askingOn(() => answerOnNew(it.port))
+      for (const act of [
+        async () => void (await it.operate('/admin/update', { tag: 'v1.1.0' })),
+        async () => void (await it.word('restart', '--user')),
+        async () => void (await it.operate('/admin/update/rollback')),
+      ]) {
+        await act()
+        await sleep(1000)
+      }
+      equal((await client.stop()).refused, [])
+    },
+  )
 }
 
 test.run()
