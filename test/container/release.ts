@@ -12,6 +12,7 @@ import type { EndEvent } from '../../deploy/container/report.ts'
 import { run } from '../../deploy/lib/shell.ts'
 import { publishTo, releases } from '../fixtures/releases.ts'
 import { labFolder, openLab, publishBase } from '../lab/docker.ts'
+import { BORROWS } from './held-service.ts'
 import { serviceImages } from './images.ts'
 import { deployIn, healthy, until } from './probe.ts'
 import { sideBySide } from './side-by-side.ts'
@@ -199,7 +200,18 @@ test('its own commands say in one line what its host does for them; its doctor l
     const { exitCode, stdout, stderr } = await run(command, { env: engine.environment, allowFailure: true })
     return { exitCode, said: stdout + stderr }
   }
-  await engine.docker('run', '-d', '--name', 'inside', `${repository}:v1.0.0`)
+  await engine.docker(
+    'run',
+    '-d',
+    '--name',
+    'inside-door',
+    '-v',
+    'inside-hold:/run/hold',
+    `${repository}:holder`,
+    '8080',
+  )
+  const volume = ['-v', 'inside-hold:/run/hold:ro']
+  await engine.docker('run', '-d', '--name', 'inside', ...volume, ...BORROWS, `${repository}:v1.0.0`)
   await healthy(engine, 'inside')
   const id = (await engine.inspect('inside')).Id.slice(0, 12)
   for (const word of ['status', 'logs', 'upgrade', 'rollback', 'restart', 'releases', 'install']) {
@@ -211,9 +223,9 @@ test('its own commands say in one line what its host does for them; its doctor l
   }
   const well = await service('doctor')
   equal(well.exitCode, 0, well.said)
-  for (const check of ['container', 'configuration', 'state', 'database', 'feed', 'health'])
+  for (const check of ['container', 'configuration', 'state', 'database', 'feed', 'health', 'holder'])
     match(well.said, new RegExp(`^ok +${check} `, 'm'))
-  await engine.docker('rm', '-f', 'inside')
+  await engine.docker('rm', '-f', 'inside', 'inside-door')
   // a folder of root's, a service that nobody outside reaches, and a holder that is not there
   const folder = await mkdtemp(join(labFolder(), 'unwell-'))
   const [state, etc] = [join(folder, 'state'), join(folder, 'etc')]
