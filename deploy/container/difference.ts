@@ -8,9 +8,9 @@ import { COMPOSE_LABELS, ORIGIN_LABEL } from './reference.ts'
 /**
  * `image`: the old image's value gave way to the new image's. `identity`: follows from being another container.
  * `carried`: an unnamed volume is now named. `engine`: the engine hides more of the host than the one that made the old container.
- * `unexplained`: something that a person set was lost or made up.
+ * `holder`: its holder takes it over, or gives it back. `unexplained`: something that a person set was lost or made up.
  */
-export type Because = 'image' | 'identity' | 'carried' | 'engine' | 'unexplained'
+export type Because = 'image' | 'identity' | 'carried' | 'engine' | 'holder' | 'unexplained'
 
 export interface Difference {
   path: string
@@ -39,6 +39,12 @@ export function compare(pair: Pair): Difference[] {
 
 export function unexplained(differences: readonly Difference[]): Difference[] {
   return differences.filter(({ because }) => because === 'unexplained')
+}
+
+/** What a container that moves behind a holder, or out again, gives up and gets. `after`: as it must be then. */
+export function movedBy(before: ContainerInspection, after: ContainerInspection, image: ImageInspection): Difference[] {
+  const found = compare({ before, after, oldImage: image, newImage: image })
+  return found.map((difference) => ({ ...difference, because: 'holder' }))
 }
 
 export function formatDifference({ path, before, after, because }: Difference): string {

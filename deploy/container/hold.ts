@@ -52,7 +52,8 @@ export interface HoldPlan {
   volume?: string
   /** null: it is there */
   specification: Specification | null
-  /** the container as it must be */
+  /** the container as it is, and as it must be */
+  present: ContainerInspection
   container: ContainerInspection
 }
 
@@ -281,7 +282,13 @@ export async function planHold(
     if (present === null)
       throw new BatonError('refused', `\`${name}\` has no holder`, { hint: 'there is nothing to do' })
     refuseClaims(await imageOfContainer(present, engine), `the image of \`${nameOf(present)}\``)
-    return { way, holder: present.Id, specification: null, container: withoutHolder(container, present) }
+    return {
+      way,
+      holder: present.Id,
+      specification: null,
+      present: container,
+      container: withoutHolder(container, present),
+    }
   }
   await refuseUnheld(container, engine)
   const there = await engine.container(holder)
@@ -289,7 +296,7 @@ export async function planHold(
     throw new BatonError('refused', `there is a container \`${holder}\` already`, { hint: `\`docker rm ${holder}\`` })
   const reference = await holderImage(repository, request, tools)
   const specification = holderFor(container, reference)
-  return { way, holder, volume, specification, container: behindHolder(container) }
+  return { way, holder, volume, specification, present: container, container: behindHolder(container) }
 }
 
 /** of an image that `baton image` did not make: its author may have the kit inside all the same */

@@ -6,10 +6,11 @@ import { connect } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { askHere } from '../../agent/first.ts'
 import type { Engine } from './engine/engine.ts'
-import { holderOf } from './hold.ts'
+import { holderOf, refuseUnheld } from './hold.ts'
 import { type ContainerInspection, labelsOf } from './inspection.ts'
 import { saidPort, tcpPorts } from './ports.ts'
 import { IMAGE_LABELS } from './reference.ts'
+import type { Refused } from './report.ts'
 
 export interface OutageWatch {
   /** whether the container that should answer does so now; null if nothing can be asked */
@@ -29,6 +30,7 @@ export interface Measured {
   downMeasured: string | null
   /** milliseconds in which the health path was answered with an error of the server: clients were answered, the service was not well */
   illMs: number | null
+  refused: Refused | null
 }
 
 /** from good to bad */
@@ -47,21 +49,18 @@ const SLOW_MS = 250
 const FAST_FOR_MS = 2000
 const ANSWER_MS = 1000
 const PORTS_MAX = 4
+const IS_HOLDABLE = [() => true, () => false] as const
 
 /** `container`: the one that serves now. */
 export async function watchOutage(container: ContainerInspection | null, engine: Engine): Promise<OutageWatch> {
   let door: ContainerInspection | null = null
+  let [followed, wasAlone]: [ContainerInspection | null, boolean] = [container, false]
   const lookedUp = async (one: ContainerInspection) => {
+    followed = one
     door = await holderOf(one, engine)
+    wasAlone ||= door === null && publishes(one)
     return await addressOf(door?.State.Running === true ? door : one, engine)
   }
-  const nothing = (why: string): OutageWatch => ({
-    answers: null,
-    hasAnswered: () => null,
-    follow: async () => {},
-    isHeld: () => false,
-    end: async () => ({ downMs: null, downMeasured: why, illMs: null }),
-  })
   if (container === null || !container.State.Running) return nothing('it was away before this began')
   let address = await lookedUp(container)
   if (address === null) return nothing('it has no network')
@@ -103,11 +102,33 @@ export async function watchOutage(container: ContainerInspection | null, engine:
       times[last.answer] += performance.now() - last.at
       const what =
         asked.path === null ? `a connection to port ${asked.port}` : `GET ${asked.path} on port ${asked.port}`
-      const held = door === null ? '' : ' and at its holder, where clients wait and are not refused'
+      const held = door === null || wasAlone ? '' : ' and at its holder, where clients wait and are not refused'
       const downMeasured = `${what} every ${FAST_MS} ms, from its own network${held}`
-      return { downMs: Math.round(times.none), downMeasured, illMs: Math.round(times.ill) }
+      const downMs = Math.round(times.none)
+      const refused = wasAlone && downMs > 0 ? { holdable: await isHoldable(followed, engine) } : null
+      return { downMs, downMeasured, illMs: Math.round(times.ill), refused }
     },
   }
+}
+
+function nothing(why: string): OutageWatch {
+  return {
+    answers: null,
+    hasAnswered: () => null,
+    follow: async () => {},
+    isHeld: () => false,
+    end: async () => ({ downMs: null, downMeasured: why, illMs: null, refused: null }),
+  }
+}
+
+function publishes({ HostConfig }: ContainerInspection): boolean {
+  return tcpPorts(HostConfig.PortBindings).length > 0 || HostConfig.PublishAllPorts === true
+}
+
+/** Only of an image that says that it has this kit: another may take nothing from a holder. */
+async function isHoldable(container: ContainerInspection | null, engine: Engine): Promise<boolean> {
+  if (container === null || labelsOf(container)[IMAGE_LABELS.service] === undefined) return false
+  return await refuseUnheld(container, engine).then(...IS_HOLDABLE)
 }
 
 async function addressOf(container: ContainerInspection, engine: Engine): Promise<string | null> {

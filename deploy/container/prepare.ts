@@ -4,7 +4,7 @@
 import { BatonError, formatNames, reasonOf } from '../../agent/words.ts'
 import { formatDuration } from '../lib/progress.ts'
 import { type Composed, composeFor, composeProjectOf, refuseScaled } from './compose.ts'
-import { compare, type Difference, formatDifference, unexplained } from './difference.ts'
+import { compare, type Difference, formatDifference, movedBy, unexplained } from './difference.ts'
 import { type Engine, isAway } from './engine/engine.ts'
 import { howToReplace, type Replaced, type Replacing } from './gate.ts'
 import { check } from './health.ts'
@@ -124,7 +124,11 @@ export function planEvent(
 ): DeployEvent {
   const specification = specify(source, { reference: target.reference, labels: labelled(origin), engine })
   const after = predict(container, specification, target.image, engine)
-  const differences: Difference[] = compare({ before: container, after, oldImage, newImage: target.image })
+  const moves = held === null ? [] : movedBy(held.present, container, oldImage)
+  const differences: Difference[] = [
+    ...moves,
+    ...compare({ before: container, after, oldImage, newImage: target.image }),
+  ]
   const project = composeProjectOf(container)
   return {
     event: 'plan',

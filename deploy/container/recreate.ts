@@ -75,7 +75,8 @@ async function fromTheTop(
   if (target.image.Id === container.Image && prepared.held === null)
     return request.dryRun ? ended('planned', { ...known, would: 'up_to_date' }) : ended('up_to_date', known)
   await tools.report(planEvent(prepared, request, tools))
-  if (request.dryRun) return ended('planned', { ...known, would: doneAs({ ...origin, to }) })
+  const moved = prepared.held?.way ?? null
+  if (request.dryRun) return ended('planned', { ...known, moved, would: doneAs({ ...origin, to }) })
 
   const job = await prepare(prepared, request, tools)
   const end = await doSwitch(job, { undo: null }, request, tools)

@@ -13,7 +13,7 @@ import {
 } from '../../agent/words.ts'
 import { formatBytes, formatDuration } from '../lib/progress.ts'
 import { formatDifference, type Difference } from './difference.ts'
-import type { ContainerCopy, Unfinished } from './job.ts'
+import type { ContainerCopy, HoldWay, Unfinished } from './job.ts'
 
 /** The steps, in this order. `revert` is done if `switch` or a later step fails. */
 export const STEPS = [
@@ -69,6 +69,11 @@ const HEALTHS: Record<Health, string> = {
   unchecked: 'without a health check',
 }
 
+/** Clients were, at a port that the container itself published. `holdable`: `--keep-port` has them wait from then on. */
+export interface Refused {
+  holdable: boolean
+}
+
 /** How a deployment ended. `planned`: `would` says what would be done. `status`: nothing was to be done. */
 export interface ContainerEnd {
   outcome: Outcome | 'planned' | 'status'
@@ -84,6 +89,10 @@ export interface ContainerEnd {
   downMeasured: string | null
   /** milliseconds in which clients were answered, and the health path answered with an error of the server; null if not measured */
   illMs: number | null
+  /** that clients were refused while nobody answered; null: they were not, or that is not known */
+  refused: Refused | null
+  /** the container has moved behind a holder, or out again, or would; null for any other deployment */
+  moved: HoldWay | null
   /** copy of the database from before the switch, as a path inside the container */
   snapshot: string | null
   /** the same copy as the engine's host has it; null: it is on no mount */
@@ -133,6 +142,8 @@ const NOTHING: Omit<ContainerEnd, 'outcome'> = {
   downMs: null,
   downMeasured: null,
   illMs: null,
+  refused: null,
+  moved: null,
   snapshot: null,
   snapshotOnHost: null,
   copies: [],
@@ -203,23 +214,12 @@ export function formatDeployEvent(event: DeployEvent): string[] {
 }
 
 function formatEnd(event: EndEvent): string[] {
-  const { outcome, container, downMs, downMeasured, illMs, snapshot, snapshotOnHost, copies, stateMoved, healthy } =
-    event
-  const told = outcome.replaceAll('_', ' ')
+  const { outcome, container, downMs, downMeasured, illMs, refused, snapshot, snapshotOnHost } = event
+  const { copies, stateMoved, healthy } = event
   if (outcome === 'planned')
-    return [`${told}: ${container} would be ${event.would?.replaceAll('_', ' ')}, nothing has changed`]
-  if (outcome === 'status') {
-    const backup = event.from === null ? '' : `; before it ran ${event.from}`
-    const busy = event.inFlight === null ? '' : `; a deployment is under way (${event.inFlight})`
-    const left =
-      event.left.length === 0
-        ? ''
-        : `; left over: ${event.left.join(', ')}, which the next deployment or \`--clean\` removes`
-    return [
-      `${container} runs ${event.to ?? 'an image that does not tell its version'}, ${HEALTHS[event.health ?? 'unhealthy']}${backup}${busy}${left}`,
-      ...(stateMoved === null ? [] : [`  ${formatMoved(stateMoved)}`]),
-    ]
-  }
+    return [`planned: ${container} would be ${wordOf(event.would, event)}, nothing has changed`]
+  if (outcome === 'status') return formatStatus(event)
+  const told = wordOf(outcome, event)
   if (outcome === 'failed') return [`${told}: ${container} ${formatFailed(event)}`]
   const image =
     event.image === null ? 'what it ran before' : `the image ${event.image.replace('sha256:', '').slice(0, 12)}`
@@ -233,6 +233,7 @@ function formatEnd(event: EndEvent): string[] {
     ...(downMeasured === null
       ? []
       : [`  ${downMs === null ? 'not measured how long it was away: ' : 'asked: '}${downMeasured}`]),
+    ...(refused === null ? [] : [`  clients were refused meanwhile${whatOfIt(refused, event)}`]),
     ...(snapshot === null
       ? []
       : [`  the database as it was before: ${snapshotOnHost ?? `${snapshot} in the container`}`]),
@@ -242,6 +243,30 @@ function formatEnd(event: EndEvent): string[] {
     ),
     ...(stateMoved === null ? [] : [`  ${formatMoved(stateMoved)}`]),
   ]
+}
+
+function formatStatus({ container, from, to, health, inFlight, left, stateMoved }: EndEvent): string[] {
+  const backup = from === null ? '' : `; before it ran ${from}`
+  const busy = inFlight === null ? '' : `; a deployment is under way (${inFlight})`
+  const over =
+    left.length === 0 ? '' : `; left over: ${left.join(', ')}, which the next deployment or \`--clean\` removes`
+  return [
+    `${container} runs ${to ?? 'an image that does not tell its version'}, ${HEALTHS[health ?? 'unhealthy']}${backup}${busy}${over}`,
+    ...(stateMoved === null ? [] : [`  ${formatMoved(stateMoved)}`]),
+  ]
+}
+
+/** A container that moves is of the same release before and after. */
+function wordOf(outcome: ContainerEnd['outcome'] | null, { moved }: EndEvent): string {
+  if (outcome !== 'updated' || moved === null) return outcome?.replaceAll('_', ' ') ?? 'left as it is'
+  return moved === 'hold' ? 'moved behind a holder' : 'moved out of its holder'
+}
+
+function whatOfIt({ holdable }: Refused, { moved, outcome }: EndEvent): string {
+  if (moved !== null && outcome !== 'updated') return ''
+  if (moved !== null)
+    return moved === 'hold' ? ', this once: from now on they wait at its holder' : ', as they will be from now on'
+  return holdable ? '; `--keep-port` puts a holder before it, at which they wait' : ''
 }
 
 function formatMoved(moved: StateMoved): string {

@@ -218,8 +218,8 @@ async function retag(predecessor: string, origin: JobOrigin, engine: Engine): Pr
 }
 
 function facts({ origin, image }: Pick<Job, 'origin' | 'image'>): Partial<ContainerEnd> {
-  const { from, snapshot, snapshotOnHost = null, copies = [] } = origin
-  return { from, to: releaseOf(origin), image, snapshot, snapshotOnHost, copies }
+  const { from, snapshot, snapshotOnHost = null, copies = [], hold } = origin
+  return { from, to: releaseOf(origin), image, moved: hold?.way ?? null, snapshot, snapshotOnHost, copies }
 }
 
 /** With the copies that the new container has made before its application's first line. */

@@ -133,7 +133,7 @@ function switching({ old: isThere = true } = {}) {
       follow: async () => {},
       hasAnswered: () => answers,
       isHeld: () => true,
-      end: async () => ({ downMs: null, downMeasured: null, illMs: null }),
+      end: async () => ({ downMs: null, downMeasured: null, illMs: null, refused: null }),
     },
   })
   return {

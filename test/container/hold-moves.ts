@@ -5,6 +5,7 @@ import { join } from 'node:path'
 import { suite, isLong } from '../suite.ts'
 import { equal, match, ok, rejects, withCode } from '../assert.ts'
 import type { Engine } from '../../deploy/container/engine/engine.ts'
+import { type DeployEvent, formatDeployEvent } from '../../deploy/container/report.ts'
 import { witnessed } from '../fixtures/deploy-container.ts'
 import { run } from '../../deploy/lib/shell.ts'
 import { labFolder, openLab, publish } from '../lab/docker.ts'
@@ -21,7 +22,7 @@ import {
 } from './held-service.ts'
 import { serviceImages } from './images.ts'
 import { command } from './cutting.ts'
-import { deployIn, healthy, probeImage, until } from './probe.ts'
+import { type Deployed, deployIn, healthy, probeImage, until } from './probe.ts'
 import { askThree, type ThreePorts, threeKinds, whileAsked } from './three-kinds.ts'
 
 const { skip, engine, registry, close } = await openLab()
@@ -49,11 +50,22 @@ test('--keep-port moves an ordinary container behind a holder and --no-keep-port
     plan.some((line) => /clients are refused once/.test(line)) && plan.some((line) => /create moved-holder/.test(line)),
   )
   ok(!plan.some((line) => /does not say that it has this kit/.test(line)))
+  const differences = dry.events.flatMap((event) => (event.event === 'plan' ? event.differences : []))
+  ok(differences.every(({ because }) => because === 'holder'))
+  const paths = differences.map(({ path }) => path)
+  for (const path of ['HostConfig.PortBindings', 'HostConfig.GroupAdd', 'Config.Env.BATON_HOLDER', 'HostConfig.Binds'])
+    ok(paths.includes(path), `${path} of ${paths.join(', ')}`)
+  equal(told(dry), ['planned: moved would be moved behind a holder, nothing has changed'])
   equal((await engine.inspect('moved')).Id, before.Id)
   await rejects(engine.inspect('moved-holder'))
 
   const moved = await deployIn(engine, { container: 'moved', release: 'hold' })
   equal([moved.outcome, moved.error?.message], ['updated', undefined])
+  match(told(moved).join('\n'), /^moved behind a holder: moved runs v1\.0\.0, /)
+  match(
+    told(moved).join('\n'),
+    /from its own network\n {2}clients were refused meanwhile, this once: from now on they wait/,
+  )
   const [app, door] = [await engine.inspect('moved'), await engine.inspect('moved-holder')]
   equal([app.HostConfig.PortBindings, app.HostConfig.GroupAdd], [{}, ['77', '65531']])
   equal([app.Config.Labels['mine'], app.Config.Labels['traefik.enable']], ['1', undefined])
@@ -68,10 +80,21 @@ test('--keep-port moves an ordinary container behind a holder and --no-keep-port
   )
   await rejects(deployIn(engine, { container: 'moved', release: 'hold' }), /has a holder already/)
   const service = { ...held, app: 'moved', door: 'moved-holder', port: 8204 }
-  whole(await underLoad(engine, service, 1, () => deployIn(engine, { container: 'moved', release: 'v1.1.0' })))
+  let updated = moved
+  whole(
+    await underLoad(engine, service, 1, async () => {
+      updated = await deployIn(engine, { container: 'moved', release: 'v1.1.0' })
+    }),
+  )
+  match(
+    told(updated).join('\n'),
+    /^updated: moved runs v1\.1\.0, [^]*at its holder, where clients wait and are not refused/,
+  )
+  equal(updated.refused, null)
 
   const out = await deployIn(engine, { container: 'moved', release: 'no-hold' })
   equal([out.outcome, out.error?.message], ['updated', undefined])
+  match(told(out).join('\n'), /^moved out of its holder: moved runs v1\.1\.0, [^]*refused meanwhile, as they will be/)
   const after = await engine.inspect('moved')
   for (const key of ['PortBindings', 'GroupAdd', 'Binds', 'RestartPolicy'])
     equal(after.HostConfig[key] ?? [], before.HostConfig[key] ?? [], key)
@@ -84,6 +107,11 @@ test('--keep-port moves an ordinary container behind a holder and --no-keep-port
   )
   await until('an answer', () => answers(address, 8204))
   await rejects(deployIn(engine, { container: 'moved', release: 'no-hold' }), /has no holder/)
+  const back = await deployIn(engine, { container: 'moved', release: 'v1.0.0', rehearse: false })
+  match(
+    told(back).join('\n'),
+    /\n {2}clients were refused meanwhile; `--keep-port` puts a holder before it, at which they wait$/m,
+  )
   await engine.docker('rm', '-f', 'moved', 'moved-baton-previous')
 })
 
@@ -216,6 +244,10 @@ test.long(
     await compose('down', '-v')
   },
 )
+
+function told({ events }: Deployed): string[] {
+  return formatDeployEvent(events.at(-1) as DeployEvent)
+}
 
 async function unhurt(what: string, ports: ThreePorts, act: () => Promise<unknown>): Promise<void> {
   const { wrong, right } = await whileAsked(ports, act)
