@@ -85,9 +85,13 @@ export const WAY_BACK: Readonly<Record<Exclude<Verdict, 'untried'>, string>> = {
 
 /** One line for a person. */
 export function formatRehearsal({ verdict, reason, rows, tookMs }: Rehearsal): string {
-  if (verdict === 'untried') return `not tried on a copy of your data: ${reason}`
+  if (verdict === 'untried') return formatUntried(reason)
   const what = [...(rows === null ? [] : [formatRows(rows)]), formatSeconds(tookMs), WAY_BACK[verdict]].join(', ')
   return `tried on a copy of your data: ${what}${verdict === 'reversible' ? '' : `: ${reason}`}`
+}
+
+export function formatUntried(reason: string): string {
+  return `not tried on a copy of your data: ${reason}`
 }
 
 /** The refusal of a release with no way back if no person has allowed it. `to`: its tag. */

@@ -1,7 +1,7 @@
 // The part of a deployment before the old container is touched: finds the image, refuses what would be lost, creates a successor
 // and proves that it equals the old container. Must hold: every exit that is not success leaves nothing of the successor.
 
-import { BatonError, formatNames, reasonOf } from '../../agent/words.ts'
+import { BatonError, formatNames, formatUntried, reasonOf } from '../../agent/words.ts'
 import { formatDuration } from '../lib/progress.ts'
 import { type Composed, composeFor, composeProjectOf, refuseScaled } from './compose.ts'
 import { compare, type Difference, formatDifference, movedBy, unexplained } from './difference.ts'
@@ -141,8 +141,14 @@ export function planEvent(
   }
 }
 
-const NO_TRIAL =
-  'not tried on a copy of your data: they are not in SQLite, and a trial in a container has no other database'
+/** Why there is no trial without a copy of a database. `taken` null: the image names no command for it. */
+function whyUntried(taken: Taken | null): string {
+  if (taken === null) return 'the image names no command that copies a database'
+  if (taken === NOTHING_TAKEN) return 'no copy could be made'
+  return taken.owesMs !== null || taken.copies.length > 0
+    ? 'they are not in SQLite, and a trial in a container has no other database'
+    : 'there is no database'
+}
 
 /** Creates the successor while the old container still serves. */
 export async function prepare(
@@ -152,18 +158,18 @@ export async function prepare(
 ): Promise<Job> {
   const { engine, report } = tools
   origin.healthy = (await check(container, null, engine)).well
-  let copy: ContainerSnapshot | null = null
+  let [copy, taken]: [ContainerSnapshot | null, Taken | null] = [null, null]
   if (snapshot !== null) {
     await step(tools, 'snapshot', snapshot.join(' '))
-    const taken = await takeSnapshot(container, snapshot, engine).catch(orGoesBack(origin, tools, NOTHING_TAKEN))
+    taken = await takeSnapshot(container, snapshot, engine).catch(orGoesBack(origin, tools, NOTHING_TAKEN))
     copy = taken.database
     origin.snapshot = copy?.path ?? null
     origin.snapshotOnHost = copy === null ? null : onHost(container, copy.path)
     origin.copies = copiesOnHost(container, taken.copies)
     if (taken.owesMs !== null) origin.owesMs = taken.owesMs
-    if (request.rehearse && copy === null && (taken.owesMs !== null || taken.copies.length > 0))
-      await report({ event: 'note', message: NO_TRIAL })
   }
+  if (request.rehearse && copy === null && !isSameImage(origin, target))
+    await report({ event: 'note', message: formatUntried(whyUntried(taken)) })
   const { successor: name, cage } = namesFor(origin.name)
   await removeCage(cage, engine)
   await step(tools, 'create', `${name} from ${target.reference}`)
@@ -211,6 +217,11 @@ function orGoesBack<T>(
     await report({ event: 'warning', message: `rolling back without a copy of the data: ${reasonOf(cause)}` })
     return nothing
   }
+}
+
+/** Such as one that moves behind a holder: it works on the data as before. */
+function isSameImage(origin: JobOrigin, target: Pulled): boolean {
+  return target.image.Id === origin.image
 }
 
 const NOTHING_TAKEN: Taken = { database: null, copies: [], owesMs: null }
@@ -321,12 +332,14 @@ function planLines(
   return [
     snapshot === null
       ? 'no copy of the database: the image names no command for it'
-      : `copy the database: ${snapshot.join(' ')}`,
+      : `copy the database, if there is one: ${snapshot.join(' ')}`,
     ...holdLines(held),
     `create ${names.successor} from ${target.reference}, and compare the two inspections`,
-    ...(snapshot === null || !request.rehearse
+    ...(!request.rehearse || isSameImage(origin, target)
       ? []
-      : [`try it on the copy of the database, in ${names.cage}, without a network: ${allowIrreversible}`]),
+      : snapshot === null
+        ? [formatUntried(whyUntried(null))]
+        : [`try it on that copy, in ${names.cage}, without a network: ${allowIrreversible}; untried if there is none`]),
     `tag the present image ${origin.repository}:${rollbackTag(origin.name)}, so that a prune leaves it`,
     `in the container ${names.switcher}, which the engine starts again if it is cut: rename ${origin.name} ${names.predecessor} and ${names.successor} ${origin.name}; ${ORDER_NOTES[how]}`,
     `wait until it is healthy${says} (at most ${formatDuration(request.healthTimeoutMs)})${probation}; on any failure put the old one back`,

@@ -19,6 +19,7 @@ import { REHEARSAL_REPORT, REHEARSAL_REQUEST, startMsAfter, wholeMsOf } from '..
 import {
   BatonError,
   formatRehearsal,
+  formatUntried,
   irreversibleFault,
   reasonOf,
   type Rehearsal,
@@ -84,8 +85,7 @@ export async function rehearseInContainer(
 function askedForRollback({ report, reason }: Found, { from, to }: Trial['tags']): string {
   const { present, candidate, damage, lost } = report ?? {}
   const isTried = present?.failure === null && present.refused === null && candidate !== null && candidate !== undefined
-  if (!isTried)
-    return `not tried on a copy of your data: ${reason ?? present?.failure ?? present?.refused ?? 'it ended'}`
+  if (!isTried) return formatUntried(reason ?? present?.failure ?? present?.refused ?? 'it ended')
   const why = candidate.failure ?? candidate.refused ?? damage ?? lost ?? null
   if (why === null) return `${to} works on a copy of the present data`
   throw new BatonError('schema_newer', `${to} cannot work on the data that ${from} has changed: ${why}`, {

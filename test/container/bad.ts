@@ -301,6 +301,32 @@ beside(
   },
 )
 
+beside(
+  'what has no database, or names no command that copies it, is untried: the plan says so, and the run',
+  async () => {
+    const copies = (command: string[]) => ({ 'baton.snapshot': JSON.stringify(command) })
+    const Labels = (version: string) => ({
+      'org.opencontainers.image.version': version,
+      ...copies(['/bin/sh', '-c', ':']),
+    })
+    for (const tag of ['v1.0.0', 'v1.1.0'])
+      await publish(registry.host, 'empty', [tag], probeImage(tag, { Labels: Labels(tag) }))
+    for (const [repository, planned, why] of [
+      ['empty', /^try it on that copy, .*; untried if there is none$/m, 'there is no database'],
+      ['beacon', /^not tried on .*: the image names no command/m, 'the image names no command that copies a database'],
+    ] as const) {
+      const name = `untried-${repository}`
+      await engine.docker('run', '-d', '--name', name, `${registry.host}/${repository}:v1.0.0`)
+      await healthy(engine, name)
+      const { events } = await deployIn(engine, { container: name, release: 'v1.1.0', rehearse: true })
+      match(events.flatMap((event) => (event.event === 'plan' ? event.plan : [])).join('\n'), planned)
+      const notes = events.flatMap((event) => (event.event === 'note' ? event.message : []))
+      ok(notes.includes(`not tried on a copy of your data: ${why}`), notes.join('\n'))
+      await engine.docker('rm', '-f', ...(await names(name)))
+    }
+  },
+)
+
 const UNTOUCHED = [
   [
     'v1.2.5',
