@@ -298,10 +298,12 @@ function reporter({ json, quiet, dryRun }: ContainerSettings): ContainerReport {
   const report: ContainerReport = (event: DeployEvent): void => {
     if (event.event === 'step' && event.step === 'switch') switching.add(report)
     if (json) return printJson(event)
+    if (event.event === 'step' && event.step === 'revert') progress.end('failed') // what it goes back from
     if (event.event === 'step') return progress.stage(event.step, event.detail)
     if (event.event === 'progress') return progress.bytes(event.doneBytes, event.totalBytes)
     if (event.event === 'plan' && !dryRun) return
-    if (event.event === 'result' || event.event === 'error') progress.end(event.event === 'error' ? 'failed' : 'done')
+    if (event.event === 'result' || event.event === 'error')
+      progress.end(event.outcome === 'failed' ? 'failed' : 'done')
     const isAnswer = event.event === 'plan' || (event.event === 'result' && event.outcome === 'status')
     if (quiet && !isAnswer) return
     for (const line of formatDeployEvent(event)) {

@@ -22,7 +22,7 @@ import { holderOf } from './hold.ts'
 import { type ContainerInspection, type ImageInspection, isEmpty, isSame, labelsOf } from './inspection.ts'
 import type { Job } from './job.ts'
 import { IMAGE_LABELS } from './reference.ts'
-import { type Limits, refuseStopped, type Tools } from './request.ts'
+import { type Limits, LONGER, refuseStopped, type Tools } from './request.ts'
 
 /** folder in which the switcher has the volume of the service's holder */
 export const GATES = '/run/baton-gates'
@@ -100,7 +100,7 @@ export async function makeGate(id: string): Promise<ContainerGate> {
         return `the new container does not wait for the old one after ${durationText(healthTimeoutMs)}`
       }
       const late = await untilWell(look, healthTimeoutMs, LOOK_MS)
-      if (late !== null) fail(late)
+      if (late !== null) throw new BatonError('restart_failed', late, { hint: LONGER })
     },
     async open() {
       await rm(path, { force: true })

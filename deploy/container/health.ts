@@ -12,7 +12,7 @@ import type { Job, JobOrigin } from './job.ts'
 import { ensureRunning } from './moves.ts'
 import { owesStill } from './own-data.ts'
 import type { Health } from './report.ts'
-import { refuseStopped, type Limits, type Tools } from './request.ts'
+import { LONGER, refuseStopped, type Limits, type Tools } from './request.ts'
 
 const POLL_MS = 100
 /** A check starts a process in the container. One that warms up must not be slowed down by being asked. */
@@ -71,7 +71,7 @@ export async function becomesHealthy(
     if (begunAt === null && !(await owesStill(container, engine))) begunAt = performance.now()
     return begunAt !== null && performance.now() - begunAt > healthTimeoutMs ? tooLate(said) : said
   }
-  const tooLate = (why: string) => fail(`not healthy after ${durationText(healthTimeoutMs)}${quoted(why)}`)
+  const tooLate = (why: string) => fail(`not healthy after ${durationText(healthTimeoutMs)}${quoted(why)}`, LONGER)
   const late = await untilWell(look, owesMs + healthTimeoutMs, ASK_MS)
   if (late !== null) tooLate(late)
 }
@@ -215,8 +215,8 @@ function refuseVersion({ said }: HealthVerdict, { version }: JobOrigin): void {
   if (told !== null && version !== null && told !== version) fail(`expected version ${version}, got ${told}`)
 }
 
-function fail(message: string): never {
-  throw new BatonError('restart_failed', message)
+function fail(message: string, hint?: string): never {
+  throw new BatonError('restart_failed', message, hint === undefined ? {} : { hint })
 }
 
 function quoted(said: string): string {

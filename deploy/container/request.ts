@@ -43,6 +43,9 @@ export interface Limits {
   probationMs: number
 }
 
+/** the hint about a release that was waited for */
+export const LONGER = 'if it needs longer, `--health-timeout` gives it that'
+
 /** This program as an image of the engine, so that the engine can start it again. */
 export interface Program {
   image: string

@@ -102,7 +102,11 @@ async function goBack(
   const { engine, report } = tools
   const { origin } = job
   try {
-    await report({ event: 'step', step: 'revert', detail: cause.message })
+    await report({
+      event: 'step',
+      step: 'revert',
+      detail: `to ${origin.from ?? 'the old container'}: ${cause.message}`,
+    })
     for (const line of await engine.logs(job.successor, LOG_LINES)) await report({ event: 'log', line })
     const was = cause.code !== 'restart_failed' ? 'proved' : outage.hasAnswered() === false ? 'silent' : 'answered'
     const hasAnswered = outage.hasAnswered() === true
@@ -123,7 +127,7 @@ async function goBack(
       ...(await factsNow(job, engine)),
       image,
       healthy,
-      error: cause,
+      error: await withItsLog(job, cause, engine),
       stateMoved,
       ...(await outage.end()),
     })
@@ -138,6 +142,16 @@ async function goBack(
     const error = new BatonError('undo_failed', message, { cause: second, hint })
     return ended('failed', { ...facts(job), error, serves, ...(await outage.end()) })
   }
+}
+
+/** With a hint that names the log of a release that has failed, if its container was kept. */
+async function withItsLog({ origin, successor }: Job, cause: BatonError, engine: Engine): Promise<BatonError> {
+  const { code, message, hint } = cause
+  if (code !== 'restart_failed' && code !== 'probation_failed') return cause
+  const { failed } = namesFor(origin.name)
+  const isKept = (await engine.container(failed))?.Id === successor
+  const where = isKept ? `\`docker logs ${failed}\` says more` : 'its container was removed; what it said last is above'
+  return new BatonError(code, message, { cause, hint: hint === null ? where : `${where}; ${hint}` })
 }
 
 /** The old container serves: only names are left to set. A failure here is reported, but the service is not affected. */

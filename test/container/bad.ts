@@ -97,6 +97,9 @@ for (const [release, what, message] of isLong ? FAILING : FAILING_IN_CI) {
     const ended = await deployIn(engine, { container: name, release, ...limits })
     equal([ended.outcome, ended.error?.code === 'undo_failed' ? ended.error.message : ''], ['reverted', ''])
     match(ended.error?.message ?? '', message)
+    const [log, longer] = [`\`docker logs ${name}-baton-failed\` says more`, '; if it needs longer, `--health-timeout`']
+    ok(ended.error?.hint?.startsWith(release === 'v1.2.4' ? 'its container was removed' : log), ended.error?.hint ?? '')
+    equal(ended.error?.hint?.includes(longer), release === 'v1.2.0')
     equal((ended.events.at(-1) as { exit?: number }).exit, 8)
     ok((ended.downMs ?? 0) > 0, `how long it was away is told: ${ended.downMs}, ${ended.downMeasured}`)
     await serves(name, before)
@@ -537,6 +540,9 @@ beside('exits with the code of the outcome and prints one JSON object a line', a
   await serves('told', before)
   const drawn = await run('--release', 'v1.2.1')
   match(drawn.err, /^reverted: told runs v1\.0\.0, .* without an answer$/m)
+  const steps = drawn.err.split('\n').filter((line) => /^(failed|done) +(switch|health|probation|revert) /.test(line))
+  match(steps.join('\n'), /^done switch .*\nfailed health .*\ndone revert +to v1\.0\.0: the new container ended with 3/)
+  match(drawn.err, /^error: the new container ended with 3\nhint: `docker logs told-baton-failed` says more$/m)
   equal(
     drawn.err.split('\n').filter((line) => / 0 ms|docker-init|refused meanwhile/.test(line)), // it publishes no port
     [],
