@@ -6,6 +6,7 @@ import { doneAs } from '../../agent/install.ts'
 import { BatonError, reasonOf } from '../../agent/words.ts'
 import { followSwitcher, isAtWork, makeSwitcher, refuseBusy } from './switcher.ts'
 import { healthNow } from './health.ts'
+import { holderOf } from './hold.ts'
 import { type ContainerInspection, nameOf } from './inspection.ts'
 import {
   type Job,
@@ -26,7 +27,7 @@ import { namesFor } from './reference.ts'
 import { claims } from './refusal.ts'
 import { type ContainerEnd, ended } from './report.ts'
 import { refuseStopped, type ContainerRequest, type Tools } from './request.ts'
-import { imageOfContainer, surveyContainer } from './survey.ts'
+import { failedHere, imageOfContainer, surveyContainer } from './survey.ts'
 import { revert, switchOver } from './switch.ts'
 import { versionOf } from './target.ts'
 
@@ -117,17 +118,36 @@ export async function containerStatus(name: string, { engine }: Pick<Tools, 'eng
   }
   const healthy = health === 'unchecked' ? null : health === 'healthy'
   const left = inFlight === null ? (await leftOver(name, site, engine)).map(nameOf) : []
-  return ended('status', { from: origin?.from ?? null, ...serving, healthy, health, stateMoved, inFlight, left })
+  const known = { from: origin?.from ?? null, ...serving, ...(await besides(name, main, engine)) }
+  return ended('status', { ...known, healthy, health, stateMoved, inFlight, left })
 }
 
-/** What a run that was killed before its switch has left. */
-async function leftOver(name: string, { successor }: Site, engine: Engine): Promise<ContainerInspection[]> {
+async function besides(
+  name: string,
+  main: ContainerInspection | null,
+  engine: Engine,
+): Promise<Pick<ContainerEnd, 'failed' | 'holder'>> {
+  const [image, door] = [await failedHere(name, engine), main === null ? null : await holderOf(main, engine)]
+  const isPast = image === null || image.Id === main?.Image
+  return {
+    failed: isPast ? null : (versionOf(image) ?? image.Id),
+    holder: door === null ? null : { name: nameOf(door), runs: door.State.Running },
+  }
+}
+
+/** What no deployment and no rollback needs: of a run that was killed before its switch, and of a release that failed. */
+async function leftOver(
+  name: string,
+  { successor, failed, switcher }: Site,
+  engine: Engine,
+): Promise<ContainerInspection[]> {
   const { cage } = namesFor(name)
   const found = await engine.container(cage)
-  return [successor, found !== null && nameOf(found) === cage ? found : null].filter((one) => one !== null)
+  const trial = found !== null && nameOf(found) === cage ? found : null
+  return [successor, trial, failed, switcher].filter((one) => one !== null)
 }
 
-/** Removes what no deployment and no rollback needs: leftovers, the container of a failed release, images of this program. */
+/** Removes what is left over, and the images of this program. */
 export async function cleanUp(
   name: string,
   { engine, report }: Pick<Tools, 'engine' | 'report'>,
@@ -144,8 +164,7 @@ export async function cleanUp(
       },
     )
   }
-  const old = [...(await leftOver(name, site, engine)), site.failed, site.switcher].filter((one) => one !== null)
-  for (const container of old) {
+  for (const container of await leftOver(name, site, engine)) {
     await engine.remove(container.Id, true)
     await report({ event: 'note', message: `removed the container ${nameOf(container)}` })
   }

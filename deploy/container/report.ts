@@ -112,7 +112,11 @@ export interface ContainerEnd {
   serves: boolean | null
   /** for `status`: what is under way, no matter who began it; null if nothing is */
   inFlight: Unfinished['at'] | null
-  /** for `status`: names of containers that an interrupted run has left; the next deployment removes them, and so does `--clean` */
+  /** for `status`: the release that failed here last, which `latest` passes over, or the id of its image; null: none that is known */
+  failed: string | null
+  /** for `status`: the container that holds its ports; null: none does */
+  holder: { name: string; runs: boolean } | null
+  /** for `status`: names of containers that a killed run or a failed release has left; `--clean` removes them */
   left: string[]
   /** for `status`: id of the container that serves; null while no container has the name */
   containerId: string | null
@@ -152,6 +156,8 @@ const NOTHING: Omit<ContainerEnd, 'outcome'> = {
   health: null,
   serves: null,
   inFlight: null,
+  failed: null,
+  holder: null,
   left: [],
   containerId: null,
   startedAt: null,
@@ -221,8 +227,7 @@ function formatEnd(event: EndEvent): string[] {
   if (outcome === 'status') return formatStatus(event)
   const told = wordOf(outcome, event)
   if (outcome === 'failed') return [`${told}: ${container} ${formatFailed(event)}`]
-  const image =
-    event.image === null ? 'what it ran before' : `the image ${event.image.replace('sha256:', '').slice(0, 12)}`
+  const image = event.image === null ? 'what it ran before' : nameOfImage(event.image)
   const version = (outcome === 'reverted' ? event.from : event.to) ?? image
   const state = outcome === 'reverted' && healthy === false ? ' again, which is not healthy' : ''
   const ill =
@@ -245,15 +250,21 @@ function formatEnd(event: EndEvent): string[] {
   ]
 }
 
-function formatStatus({ container, from, to, health, inFlight, left, stateMoved }: EndEvent): string[] {
+function formatStatus({ container, from, to, health, holder, failed, inFlight, left, stateMoved }: EndEvent): string[] {
+  const behind = holder === null ? '' : `, behind its holder ${holder.name}${holder.runs ? '' : ', which does not run'}`
   const backup = from === null ? '' : `; before it ran ${from}`
   const busy = inFlight === null ? '' : `; a deployment is under way (${inFlight})`
-  const over =
-    left.length === 0 ? '' : `; left over: ${left.join(', ')}, which the next deployment or \`--clean\` removes`
+  const bad = failed === null ? '' : `; ${nameOfImage(failed)} has failed here`
+  const over = left.length === 0 ? '' : `; left over: ${left.join(', ')}, which \`--clean\` removes`
   return [
-    `${container} runs ${to ?? 'an image that does not tell its version'}, ${HEALTHS[health ?? 'unhealthy']}${backup}${busy}${over}`,
+    `${container} runs ${to ?? 'an image that does not tell its version'}, ${HEALTHS[health ?? 'unhealthy']}${behind}${backup}${bad}${busy}${over}`,
     ...(stateMoved === null ? [] : [`  ${formatMoved(stateMoved)}`]),
   ]
+}
+
+/** A version stays as it is. */
+function nameOfImage(text: string): string {
+  return text.startsWith('sha256:') ? `the image ${text.slice('sha256:'.length).slice(0, 12)}` : text
 }
 
 /** A container that moves is of the same release before and after. */

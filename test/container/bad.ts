@@ -290,16 +290,21 @@ beside(
       match(error.message, message)
       match((error as { hint?: string }).hint ?? '', /its tag tries it again; `docker rmi baton-failed:fickle` forgets/)
     }
+    const status = async () => formatDeployEvent(endEvent('fickle', await statusIn(engine, 'fickle')))
+    const says = 'fickle runs v1.0.0, healthy; v1.2.1 has failed here'
     equal(await deployed('latest'), 'reverted')
+    equal(await status(), [`${says}; left over: fickle-baton-failed, which \`--clean\` removes`])
+    equal((await statusIn(engine, 'fickle')).left, ['fickle-baton-failed'])
     await refused(/^v1\.2\.1 has failed here before \(see `docker logs fickle-baton-failed`\)$/)
     await cleanIn(engine, 'fickle')
-    equal(await names('fickle'), ['fickle'])
+    equal([await names('fickle'), await status()], [['fickle'], [says]])
     await refused(/^v1\.2\.1 has failed here before$/)
     await engine.docker('exec', 'fickle', '/bin/busybox', 'touch', '/data/ok')
     equal(
       [await deployed('v1.2.1'), await deployed(null), await deployed('latest')],
       ['updated', 'rolled_back', 'updated'],
     )
+    equal(await status(), ['fickle runs v1.2.1, healthy; before it ran v1.0.0'])
     await engine.docker('rm', '-f', ...(await names('fickle')))
   },
 )

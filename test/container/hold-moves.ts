@@ -5,7 +5,7 @@ import { join } from 'node:path'
 import { suite, isLong } from '../suite.ts'
 import { equal, match, ok, rejects, withCode } from '../assert.ts'
 import type { Engine } from '../../deploy/container/engine/engine.ts'
-import { type DeployEvent, formatDeployEvent } from '../../deploy/container/report.ts'
+import { type DeployEvent, endEvent, formatDeployEvent } from '../../deploy/container/report.ts'
 import { witnessed } from '../fixtures/deploy-container.ts'
 import { run } from '../../deploy/lib/shell.ts'
 import { labFolder, openLab, publish } from '../lab/docker.ts'
@@ -22,7 +22,7 @@ import {
 } from './held-service.ts'
 import { serviceImages } from './images.ts'
 import { command } from './cutting.ts'
-import { type Deployed, deployIn, healthy, probeImage, until } from './probe.ts'
+import { type Deployed, deployIn, healthy, probeImage, statusIn, until } from './probe.ts'
 import { askThree, type ThreePorts, threeKinds, whileAsked } from './three-kinds.ts'
 
 const { skip, engine, registry, close } = await openLab()
@@ -67,6 +67,12 @@ test('--keep-port moves an ordinary container behind a holder and --no-keep-port
     /from its own network\n {2}clients were refused meanwhile, this once: from now on they wait/,
   )
   const [app, door] = [await engine.inspect('moved'), await engine.inspect('moved-holder')]
+  const status = await statusIn(engine, 'moved')
+  match(
+    formatDeployEvent(endEvent('moved', status))[0] ?? '',
+    /^moved runs v1\.0\.0, healthy, behind its holder moved-holder; before/,
+  )
+  equal(status.holder, { name: 'moved-holder', runs: true })
   equal([app.HostConfig.PortBindings, app.HostConfig.GroupAdd], [{}, ['77', '65531']])
   equal([app.Config.Labels['mine'], app.Config.Labels['traefik.enable']], ['1', undefined])
   equal([door.Config.Labels['traefik.enable'], door.HostConfig.RestartPolicy.Name], ['true', 'always'])
