@@ -104,7 +104,7 @@ export const GLOSSARY: readonly Explained[] = [
   {
     word: 'holder',
     means: 'a small process or container that keeps the ports while the application is replaced',
-    page: 'operator/container.md#nobody-is-refused',
+    page: 'operator/container.md',
   },
   { word: 'signed', means: 'of a feed: hosts believe only what its keys vouch for', page: 'author/signing.md' },
   {

@@ -83,7 +83,7 @@ test.long('docker-compose up -d --force-recreate: nobody is refused and nothing 
   const { compose, app } = own
   await compose('up', '-d')
   await healthy(engine, app)
-  const service = { ...held, app, door: ofCompose('composed', 'door'), port: 8201 }
+  const service = { ...held, app, door: ofCompose('composed', 'holder'), port: 8201 }
   const seen = await underLoad(engine, service, ROUNDS, () =>
     compose('up', '-d', '--force-recreate', '--no-deps', 'beacon'),
   )
@@ -244,9 +244,10 @@ async function composed(name: string, port: number) {
 /** The file of the guide. */
 async function composeFile(port: number): Promise<string> {
   const page = await readFile(join(import.meta.dirname, '../../docs/operator/container.md'), 'utf8')
-  const file = /^```yaml\n(services:\n {2}door:[^]*?)^```$/m.exec(page)?.[1] ?? ''
+  const file = /^```yaml\n(services:\n {2}holder:[^]*?)^```$/m.exec(page)?.[1] ?? ''
   const here = file
-    .replaceAll('registry.example/beacon', repository)
-    .replace('${BEACON_IMAGE}:${BEACON_TAG}', `${repository}:v1.0.0`)
-  return here.replace("'8080:8080'", `'${address}:${port}:8080'`)
+    .replaceAll('registry.example/shop', repository)
+    .replaceAll(/\bshop\b/g, 'beacon')
+    .replace('${SHOP_TAG}', 'v1.0.0')
+  return here.replace('127.0.0.1:8080:8080', `${address}:${port}:8080`)
 }

@@ -26,7 +26,7 @@ const PAUSE_MS = isLong ? 2 : 20
 const TOOL = 'docker run --rm -v /var/run/docker.sock:/var/run/docker.sock'
 const ROOT = join(import.meta.dirname, '../..')
 /** sections of the guide whose commands only the long form runs */
-const LATER = isLong ? [] : ['Nobody is refused', 'Compose']
+const LATER = isLong ? [] : ['Without a holder', 'Compose']
 let repository = ''
 let base: string | null = null
 let dist = ''
@@ -39,34 +39,21 @@ test.before(async () => {
 })
 
 // the first, since in the long form it makes the images that the others run
-test(`the guide: every command of docs/operator/container.md${isLong ? '' : ', but for the builds, a holder and compose,'} does what the page says`, async () => {
+test(`the guide: every command of docs/operator/container.md${isLong ? '' : ', but for the builds, `--keep-port` and compose,'} does what the page says`, async () => {
   const whole = await readFile(join(ROOT, 'docs/operator/container.md'), 'utf8')
   const sections = whole.split(/^(?=## )/m)
   const page = sections.filter((text) => !LATER.some((title) => text.startsWith(`## ${title}\n`))).join('')
   equal(sections.length - page.split(/^(?=## )/m).length, LATER.length)
-  const blocks = [...page.matchAll(/^```sh\n(.*?)^```$/gms)].map((match) => match[1] ?? '')
-  ok(blocks.length >= 8)
+  const blocks = Array.from(page.matchAll(/^```(sh|yaml)\n(.*?)^```$/gms), ([, language, text = '']) =>
+    language === 'yaml' ? `mkdir -p compose\ncat > compose/compose.yaml <<'END'\n${text}END\n` : text,
+  )
+  ok(blocks.length >= 7)
   const folder = await mkdtemp(join(labFolder(), 'guide-'))
   for (const name of ['deploy', 'container', 'package.json', 'node_modules', 'agent', 'tsconfig.json'])
     await symlink(join(ROOT, name), join(folder, name))
-  // a row that was written since, and what answers when the data of before are back
-  const row = `curl -fsS -H content-type:application/json -d '{"message":"written since"}' http://127.0.0.1:8080/api/logs`
-  const wait = 'until docker exec beacon /usr/local/bin/service healthcheck; do sleep 0.2; done'
-  const back = `${wait}\ncurl -fsS http://127.0.0.1:8080/ | grep v1.1.0\n`
-  ok(blocks.some((block) => block.startsWith('place=')))
-  const build = /^npm run image -- .*\n/gm
-  equal(blocks.join('').match(build)?.length, 2)
-  const script = blocks
-    .map((block) => (block.startsWith('place=') ? `${row}\n${block}${back}` : block))
-    .join('\n')
-    .replaceAll('registry.example/beacon', repository)
-    // this engine has compose 1
-    .replaceAll('docker compose ', 'docker-compose ')
-    .replaceAll('compose-beacon-1', 'compose_beacon_1')
-    .replaceAll('/var/run/docker.sock:', `${engine.socketPath}:`)
-    .replaceAll(build, (line) => (base === null ? '' : line.replace(' --', ` -s -- --out '${dist}' --base ${base}`)))
+  const script = forBeacon(blocks)
   // `-e`: the first command that fails ends it; `pipefail`, so that a pipe hides none
-  const { exitCode, stderr } = await run(
+  const { exitCode, stdout, stderr } = await run(
     ['bash', '-euo', 'pipefail', '-c', `PS4='+ $SECONDS s: '\nset -x\n${script}`],
     {
       cwd: folder,
@@ -75,6 +62,10 @@ test(`the guide: every command of docs/operator/container.md${isLong ? '' : ', b
     },
   )
   equal([exitCode, exitCode === 0 ? '' : stderr.slice(-1500)], [0, ''])
+  // the loop of the guide has ended at no request, and both have answered it
+  match(stdout, /^ *\d+ beacon v1\.0\.0\n *\d+ beacon v1\.1\.0$/m)
+  const answers = Array.from(stdout.matchAll(/^beacon (v[\d.]+)$/gm), ([, tag]) => tag)
+  equal(answers.slice(0, 2), ['v1.0.0', 'v1.0.0'], 'the first release, and after the rollback')
   const { tags } = (await (await fetch(`http://${registry.host}/v2/beacon/tags/list`)).json()) as { tags: string[] }
   const ofEach = ['v1.0.0', 'v1.1.0'].flatMap((tag) => [tag, `${tag}-deploy`, `${tag}-holder`])
   equal(tags.toSorted(), ['deploy', 'holder', 'latest', ...ofEach].toSorted())
@@ -356,6 +347,30 @@ beside.long(
 test.after(close)
 
 test.run()
+
+/** The commands of the guide's `shop`, for this repository's service. What makes an application and its releases is done already. */
+function forBeacon(blocks: readonly string[]): string {
+  // a row that was written since, and what answers when the data of before are back
+  const row = `curl -fsS -H content-type:application/json -d '{"message":"written since"}' http://127.0.0.1:8080/api/logs`
+  const wait = 'until docker exec beacon /usr/local/bin/service healthcheck; do sleep 0.2; done'
+  const back = `${wait}\ncurl -fsS http://127.0.0.1:8080/ | grep v1.1.0\n`
+  ok(blocks.some((block) => block.startsWith('place=')))
+  const whole = blocks.map((block) => (block.startsWith('place=') ? `${row}\n${block}${back}` : block)).join('\n')
+  const [made, image] = [/^(npm install|npx baton (init|build)|sed) .*\n/gm, /^npx baton image (\S+) .*\n/gm]
+  equal([whole.match(made)?.length, whole.match(image)?.length], [5, 2])
+  const build = `npm run -s image -- $1 --out '${dist}' --repository ${repository} --push --base ${base}\n`
+  return (
+    whole
+      .replaceAll(made, '')
+      .replaceAll(image, base === null ? '' : build)
+      .replaceAll('registry.example/shop', repository)
+      .replaceAll(/\bshop\b/g, 'beacon')
+      .replaceAll(/npx baton deploy container(?! --status)/g, 'deploy/deploy-container.sh --probation 2s')
+      .replaceAll('npx baton deploy container', 'deploy/deploy-container.sh')
+      // this engine has compose 1
+      .replaceAll('docker compose ', 'docker-compose ')
+  )
+}
 
 /** The last line of the image that updates containers, run with the engine's socket. */
 async function deployed(words: string, lent: string[] = []): Promise<EndEvent> {
