@@ -147,7 +147,7 @@ async function goBack(
 /** With a hint that names the log of a release that has failed, if its container was kept. */
 async function withItsLog({ origin, successor }: Job, cause: BatonError, engine: Engine): Promise<BatonError> {
   const { code, message, hint } = cause
-  if (code !== 'restart_failed' && code !== 'probation_failed') return cause
+  if (code === 'interrupted') return cause // it was stopped: its log says nothing of why
   const { failed } = namesFor(origin.name)
   const isKept = (await engine.container(failed))?.Id === successor
   const where = isKept ? `\`docker logs ${failed}\` says more` : 'its container was removed; what it said last is above'
