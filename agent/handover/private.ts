@@ -15,14 +15,15 @@ export interface PrivateAnswer {
 }
 
 /** A server for requests over a socket pair (from `ask`). The author's handler answers, except PROBE_PATH, which names this process. */
-export function privateServer(listeners: Listener[], { service, tag }: Omit<ProbeAnswer, 'pid'>): Server {
+export function privateServer(listeners: Listener[], own: Omit<ProbeAnswer, 'pid'>): Server {
   return createServer((asked, response) => {
     if (asked.url !== PROBE_PATH) {
       const real = listeners.find(({ movable }) => movable) ?? listeners.find(({ isHttp }) => isHttp)
       real?.server.emit('request', asked, response)
       return
     }
-    const answer: ProbeAnswer = { service, tag, pid: process.pid }
+    const { service, tag, healthPath } = own
+    const answer: ProbeAnswer = { service, tag, pid: process.pid, healthPath }
     response.setHeader('Content-Type', 'application/json')
     response.end(JSON.stringify(answer))
   })

@@ -64,6 +64,8 @@ export interface ProbeAnswer {
   service: string
   tag: string
   pid: number
+  /** its own, where it is asked next; absent in older releases, which are asked where this one is */
+  healthPath?: string | null | undefined
 }
 
 /** TLS session ticket keys, so that one process can resume the sessions that another one began. */

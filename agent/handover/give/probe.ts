@@ -12,7 +12,7 @@ export interface ProbeOptions {
   /** the service and the tag that the successor must answer with */
   service: string
   tag: string
-  /** path that must answer 2xx on a private connection; null if the author names none */
+  /** path that must answer 2xx on a private connection, unless the successor names its own; null if the author names none */
   healthPath: string | null
   readyMs: number
   /** a process that gives no sign of life for this long hangs */
@@ -36,13 +36,16 @@ export type ProbeVerdict = { is: 'well' } | { is: 'wrong' | 'ill' | 'both'; why:
 
 /** Asks the successor who it is and whether it is healthy. If an answer is bad, checks the old release too. Never rejects. */
 export async function probe(take: (far: Socket) => boolean, options: ProbeOptions): Promise<ProbeVerdict> {
-  const healthy = examineHealth(take, options).then(() => null, reasonOf)
+  const at = (healthPath: string | null) => examineHealth(take, { ...options, healthPath }).then(() => null, reasonOf)
+  const healthy = at(options.healthPath)
+  const examined = ({ healthPath }: ProbeAnswer) =>
+    healthPath === undefined || healthPath === options.healthPath ? healthy : at(healthPath)
   const who = await whoAnswers(take, options).catch(reasonOf)
   if (typeof who !== 'string') {
     const why = `expected ${options.service} ${options.tag}, it says it is ${who.service} ${who.tag}`
     if (who.service !== options.service || who.tag !== options.tag) return { is: 'wrong', why, isSilent: false }
   }
-  const why = typeof who === 'string' ? who : await healthy
+  const why = typeof who === 'string' ? who : await examined(who)
   if (why === null || why === options.excused) return { is: 'well' }
   return { is: (await options.isOldWell()) ? 'ill' : 'both', why, isSilent: typeof who === 'string' }
 }

@@ -40,6 +40,7 @@ export interface ConductorOptions {
   listeners: Listener[]
   service: string
   tag: string
+  healthPath: string | null
   carries: Carries
   log: Log
   /** opens this process's install; null: it is not a managed one */
