@@ -2,9 +2,11 @@
 
 import { chmod, readFile, rm, writeFile } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
+import { serviceEnvironment } from '../deploy/host/boundary/environment.ts'
 import { parseEnvironmentFile } from '../deploy/host/place/environment-file.ts'
 import { equal, is, match, not, ok } from './assert.ts'
 import { stranger } from './fixtures/stranger.ts'
+import { temporary } from './lab/temporary.ts'
 import { suite } from './suite.ts'
 
 const test = suite('host environment', { timeoutMs: 120_000 })
@@ -45,6 +47,17 @@ test('the supervision reads it at each start and at `restart`; it wins over the 
   is(await it.get('/'), 'of-the-shell undefined')
   not(/of the file/.test(await log()))
   is((await it.typed('stop')).exitCode, 0)
+})
+
+test('root starts it, and runs its words, with the `HOME` of its user, as systemd would; its environment file wins', async () => {
+  const homeOf = async (user: string) => (await serviceEnvironment('shop', false, '/nowhere', user, {}))['HOME']
+  is(await homeOf('root'), '/root')
+  is(await homeOf('nobody'), '/nonexistent')
+  is(await homeOf('nobody-of-that-name'), undefined)
+  await using made = await temporary('environment')
+  const file = join(made.path, 'environment')
+  await writeFile(file, 'HOME=/srv\n', { mode: 0o600 })
+  is((await serviceEnvironment('shop', false, file, 'root', {}))['HOME'], '/srv')
 })
 
 test('`state restore` works by it too; each of its hints names what works', async () => {

@@ -6,6 +6,7 @@ import { BASE_ENVIRONMENT, isPassed } from '../../lib/passed.ts'
 import { trustIn } from '../../lib/trusted.ts'
 import { showUnit } from '../supervisor/systemd.ts'
 import type { Environment, Scope } from '../place/choices.ts'
+import { homeOf } from '../place/identity.ts'
 import { ENVIRONMENT_FILE_MAX_BYTES, environmentFrom, parseEnvironmentFile } from '../place/environment-file.ts'
 
 /** `file`: the operator's environment file, read only if nobody but root can write it. */
@@ -13,11 +14,13 @@ export async function serviceEnvironment(
   service: string,
   withUnit: boolean,
   file: string,
+  user: string,
   own: Environment,
 ): Promise<Record<string, string>> {
-  if (!withUnit)
-    return { ...BASE_ENVIRONMENT, ...passed(service, own), ...parseEnvironmentFile(await trustedText(file)) }
-  return { ...BASE_ENVIRONMENT, ...(await unitEnvironment('system', service, trustedText)) }
+  const home = await homeOf(user)
+  const base = { ...BASE_ENVIRONMENT, ...(home === null ? {} : { HOME: home }) }
+  if (!withUnit) return { ...base, ...passed(service, own), ...parseEnvironmentFile(await trustedText(file)) }
+  return { ...base, ...(await unitEnvironment('system', service, trustedText)) }
 }
 
 /**

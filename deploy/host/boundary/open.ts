@@ -74,7 +74,7 @@ export async function openSide(
     identity: await idOf(user),
     environment: {
       ...(node === null ? {} : { BATON_NODE: node }),
-      ...(confined ? {} : await serviceEnvironment(service, withUnit, owner.environmentFile, environment)),
+      ...(confined ? {} : await serviceEnvironment(service, withUnit, owner.environmentFile, user, environment)),
     },
     sandbox: confined ? { service, unit: text, places } : null,
     feed,

@@ -95,7 +95,13 @@ async function assertReads({ user, configPath, service }: Receipt, argv: readonl
 async function environmentFromRoot(receipt: Receipt): Promise<NodeJS.ProcessEnv> {
   const isUnit = receipt.supervisor !== 'none'
   const { TERM } = process.env
-  const found = await serviceEnvironment(receipt.service, isUnit, environmentFileFor(receipt), process.env)
+  const found = await serviceEnvironment(
+    receipt.service,
+    isUnit,
+    environmentFileFor(receipt),
+    receipt.user,
+    process.env,
+  )
   return { ...found, USER: receipt.user, LOGNAME: receipt.user, ...(TERM === undefined ? {} : { TERM }) }
 }
 

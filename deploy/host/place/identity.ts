@@ -24,11 +24,7 @@ export function ownName(): string {
 
 /** Null if there is no such user. */
 export async function findId(user: string): Promise<Identity | null> {
-  const passwd = await readFile('/etc/passwd', 'utf8').catch(() => '')
-  const fields = passwd
-    .split('\n')
-    .map((line) => line.split(':'))
-    .find(([name]) => name === user)
+  const fields = await entryOf(user)
   if (fields !== undefined) return { uid: Number(fields[2]), gid: Number(fields[3]) }
   if (user === ownName()) return { uid: process.getuid?.() ?? 0, gid: process.getgid?.() ?? 0 }
   try {
@@ -38,6 +34,21 @@ export async function findId(user: string): Promise<Identity | null> {
   } catch {
     return null
   }
+}
+
+/** The home directory of a user, as systemd gives it to a service as `HOME`; null if this host names none. */
+export async function homeOf(user: string): Promise<string | null> {
+  const fields =
+    (await entryOf(user)) ?? (await run(['getent', 'passwd', user], { allowFailure: true })).stdout.trim().split(':')
+  return fields[5] || null
+}
+
+async function entryOf(user: string): Promise<string[] | undefined> {
+  const passwd = await readFile('/etc/passwd', 'utf8').catch(() => '')
+  return passwd
+    .split('\n')
+    .map((line) => line.split(':'))
+    .find(([name]) => name === user)
 }
 
 export async function idOf(user: string): Promise<Identity> {
