@@ -60,6 +60,8 @@ export interface TrialEnd {
   line: string
   /** what the configuration does not say, or says otherwise than what was seen; a sentence each */
   warnings: string[]
+  /** it listens on every address, though it is told one */
+  isEverywhere: boolean
 }
 
 export interface TryOptions {
@@ -113,9 +115,12 @@ export async function tryOut(
   const open = (seen?.databases ?? []).filter((database) => !database.startsWith(home))
   const databases = [...new Set([...open, ...(await databasesBelow(state))])]
   const odd = status >= 400 ? ' (name a page that answers 200 in `healthPath`)' : ''
+  const isEverywhere = /serving \S+ on (?:\[::\]|0\.0\.0\.0):/.test(said)
   return {
-    line: `serves ${project.healthPath ?? '/'} ${wordsOf[protocol]}with ${status}${odd} after ${took}${aboutAddress(said)}${formatSeen(seen)}; ${switched.words}`,
+    isEverywhere,
+    line: `serves ${project.healthPath ?? '/'} ${wordsOf[protocol]}with ${status}${odd} after ${took}${formatSeen(seen)}; ${switched.words}`,
     warnings: [
+      ...(isEverywhere ? [EVERYWHERE] : []),
       ...switched.warnings,
       ...sentencesOfThreads(noted.inThreads),
       ...(await aboutPaths(project, { home, state, databases }, noted)),
@@ -132,11 +137,7 @@ async function lookTwice({ pid }: Started): Promise<Looked | null> {
   return allLooks([first, await lookAt(pid)])
 }
 
-function aboutAddress(said: string): string {
-  return /serving \S+ on (?:\[::\]|0\.0\.0\.0):/.test(said)
-    ? '; it listens on every address, whatever address it is told (`{host}`, by default in HOST)'
-    : ''
-}
+const EVERYWHERE = 'it listens on every address, whatever address it is told (`{host}`, by default in HOST)'
 
 /** Files of its own that it looks for elsewhere. `home`: of what was unpacked. */
 async function aboutPaths(

@@ -51,6 +51,7 @@ interface Rebuilt {
 interface Tried {
   line: string
   warnings: string[]
+  isEverywhere: boolean
 }
 
 export async function makeRelease(making: Making): Promise<Made> {
@@ -102,6 +103,7 @@ export async function makeRelease(making: Making): Promise<Made> {
   })
   const size = formatBytes(sizeBytes)
   tell(`${size}; it ${tried.line}`, ...tried.warnings.map((warning) => `warning: ${warning}`))
+  if (tried.isEverywhere) tell('`"listensAt": "given-host"` in a recipe holds it to the address of `--listen`')
   await rm(work, { recursive: true, force: true })
   return { out, sizeBytes, shown, told }
 
