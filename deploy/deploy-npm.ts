@@ -5,7 +5,7 @@
 
 import { readdir, rm } from 'node:fs/promises'
 import { join, resolve } from 'node:path'
-import { asBatonError, BatonError, EXIT, isService, MEANINGS, reasonOf, serviceName } from '../agent/words.ts'
+import { asBatonError, BatonError, EXIT, isService, MEANINGS, reasonOf } from '../agent/words.ts'
 import { excludesNode, isInRange, isVersionRange } from './make/engines.ts'
 import { actInside, type Inside } from './make/inside.ts'
 import { broughtVersion } from './make/node.ts'
@@ -26,6 +26,7 @@ import {
   refuseOlder,
   refuseReplaced,
   seenOf,
+  usualService,
 } from './npm/asked.ts'
 import { broughtRecipe, isPackageName, readRecipe } from './npm/recipe.ts'
 import { changedSince, chooseVersion, integritiesOf, type Listed, type PackageVersion } from './npm/registry.ts'
@@ -116,7 +117,7 @@ async function askedIn(values: Typed, args: string[]): Promise<Wish> {
   const recipe =
     values.recipe === undefined ? await broughtRecipe(RECIPES, name) : await readRecipe(resolve(values.recipe))
   if (recipe !== null && recipe.package !== name) throw usage(`the recipe is for ${recipe.package}, not for ${name}`)
-  const service = values.name ?? recipe?.name ?? serviceName(name.split('/').at(-1) ?? '')
+  const service = values.name ?? recipe?.name ?? usualService(name)
   if (!isService(service)) throw usage(`expected a name of a-z, 0-9 and - in --name, got ${JSON.stringify(service)}`)
   const allowed = (values['allow-scripts'] ?? '').split(',').filter(Boolean)
   for (const one of allowed)
@@ -337,7 +338,12 @@ async function updateAll(values: Typed, place: string, report: HostReport): Prom
   for (const service of names) {
     try {
       const kept = await readKept(workshopOf(place, service, { isRoot, feed: null }))
-      if (kept !== null)
+      if (kept?.built.length === 0) {
+        const why = `${service}: no release of ${kept.package} was ever made here`
+        if (values.name !== undefined)
+          throw new BatonError('refused', why, { hint: `name the package: ${kept.package}` })
+        report.note(`${why}, so it is not updated`)
+      } else if (kept !== null)
         done.push(await updateOne(workshopOf(place, service, { isRoot, feed: kept.feed }), kept, values, report))
       else if (values.name !== undefined)
         throw new BatonError('refused', `expected a service from npm named ${service}, found none in ${place}`)

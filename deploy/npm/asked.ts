@@ -1,6 +1,6 @@
 // What an operator has asked for, beside what is remembered of the service from an earlier run. Pure.
 
-import { BatonError, compareTags } from '../../agent/words.ts'
+import { BatonError, compareTags, serviceName } from '../../agent/words.ts'
 import {
   ADVANCED,
   durationOf,
@@ -13,9 +13,10 @@ import {
   word,
   YES,
 } from '../lib/flags.ts'
-import type { Recipe } from './recipe.ts'
+import { type Recipe, withoutRecipe } from './recipe.ts'
 import type { PackageVersion } from './registry.ts'
 import type { ServiceRecord, Workshop } from './workshop.ts'
+import { mainOf } from './wrap.ts'
 
 const MIN_AGE = '3d'
 const AGE_MAX_MS = 365 * 86_400_000
@@ -54,6 +55,12 @@ export interface Wish {
   allowed: string[]
   /** as it was typed */
   minAge: string | undefined
+}
+
+/** What a service is called if nobody names it: `@shop/cli` says who it is in its scope. */
+export function usualService(packageName: string): string {
+  const [, scope, name = packageName] = /^@([^/]+)\/(.+)$/.exec(packageName) ?? []
+  return serviceName(scope !== undefined && /^(cli|server|app)$/.test(name) ? scope : name)
 }
 
 /** How old a version must be before it is taken by itself; as before, unless it is typed. */
@@ -124,14 +131,16 @@ export function refuseOlder(kept: ServiceRecord, { version }: Pick<PackageVersio
   )
 }
 
+/** Throws BatonError invalid_settings or refused if its manifest in the registry shows that nothing would start it. */
 export function planLines(
   kept: ServiceRecord,
-  { version }: PackageVersion,
+  { version, bin }: Pick<PackageVersion, 'version' | 'bin'>,
   { builder, feed }: Pick<Workshop, 'builder' | 'feed'>,
   registry: string,
   isInstalled: boolean,
 ): { text: string }[] {
   const { package: name, service, recipe } = kept
+  mainOf(recipe ?? withoutRecipe(name), { bin })
   const who = builder === null ? 'as you' : `as user id ${builder}`
   const scripts = [...(recipe?.scripts ?? []), ...kept.allowed]
   return [

@@ -9,6 +9,8 @@ export interface PackageVersion {
   version: string
   /** the reason, as its publisher has written it; null: it is not deprecated */
   deprecated: string | null
+  /** as its manifest says it */
+  bin: unknown
   /** `engines.node` */
   node: string | null
   /** null: the registry does not tell */
@@ -56,6 +58,7 @@ export function listedIn(name: string, answer: unknown, each: unknown): Listed {
       {
         version,
         deprecated: textIn(row, 'deprecated'),
+        bin: row['bin'],
         node: textIn(recordOf(row['engines']), 'node'),
         integrity: textIn(dist, 'integrity') ?? textIn(dist, 'shasum'),
         publisher: publisherOf(row['_npmUser']),

@@ -109,7 +109,7 @@ export async function registryFor(shop: Workshop, tools: NpmTools, name: string)
   throw new BatonError('check_failed', 'expected npm to have a registry, it names none')
 }
 
-const FIELDS = ['version', 'deprecated', 'engines', 'dist', '_npmUser']
+const FIELDS = ['version', 'deprecated', 'bin', 'engines', 'dist', '_npmUser']
 
 /** npm asks by the ETag of what it has. Throws BatonError release_not_found or check_failed. */
 export async function askRegistry(shop: Workshop, tools: NpmTools, name: string): Promise<Listed> {

@@ -24,7 +24,8 @@ export function mainOf(recipe: Recipe, manifest: { name?: unknown; bin?: unknown
   const short = recipe.package.split('/').at(-1) ?? ''
   const all = typeof bin === 'string' ? { [short]: bin } : ((bin ?? {}) as Record<string, unknown>)
   const names = Object.keys(all)
-  const name = recipe.bin ?? (names.length === 1 ? names[0] : short)
+  const isOne = new Set(Object.values(all).map((path) => posix.normalize(String(path)))).size === 1
+  const name = recipe.bin ?? (isOne ? names[0] : short)
   const file = recipe.module ?? (name === undefined ? undefined : all[name])
   const hint = 'a recipe names it in `bin` or `module`: `--recipe FILE`'
   if (typeof file !== 'string')
