@@ -41,6 +41,8 @@ export interface SourceStart {
   scheme: 'https' | null
   /** `app`: it looks for files of its own in the directory in which it is started */
   cwd: 'app' | null
+  /** a port at which it serves, if it does not listen at the one that it was given */
+  otherPort: number | null
   /** sentences for the author */
   notes: string[]
   /** it ended because a native addon is built for another Node */
@@ -65,15 +67,14 @@ export async function startFromSource(
   found: Detected,
   { environment, args, try: tried }: Pick<Project, 'environment' | 'args' | 'try'>,
 ): Promise<SourceStart> {
-  const unseen = { database: null, healthPath: found.healthPath, scheme: null, cwd: null }
+  const unseen = { database: null, healthPath: found.healthPath, scheme: null, cwd: null, otherPort: null }
   const file = startable(folder, found)
   if (file === null) return { ...unseen, notes: [`it was not started: ${found.entry ?? 'its entry'} is not there yet`] }
   using _signals = onSignals(END_SIGNALS, () => exitAtOnce(130)) // ends what it has started, and leaves no temporary folder
   await using work = await temporaryDirectory(await temporaryPlace())
-  const state = join(work.path, 'state')
+  const [state, port] = [join(work.path, 'state'), await freePort()]
   await mkdir(state)
   const { mtimeMs: sinceMs } = await stat(state)
-  const port = await freePort()
   const fill = (text: string) => filled(text, { ...NO_VALUES, port: String(port), stateDirectory: state })
   const env = { ...trialEnvironment(state), ...tried.environment, ...mapped(environment, fill) }
   const taker = takeNotes(work.path)
@@ -103,16 +104,17 @@ export async function startFromSource(
   const databases = [...new Set([...(seen?.databases ?? []), ...(await databasesBelow(state))])]
   const about = databasesFor(databases, state, folder)
   const noted = await taker.read()
-  const files = await aboutFiles({ folder, state, databases, sinceMs }, noted)
+  const { cwd, notes } = await aboutFiles({ folder, state, databases, sinceMs }, noted)
   return {
     database: about.database,
     healthPath: health.path,
     scheme: answer !== null && schemeOf(answer.protocol) === 'https' ? 'https' : null,
-    cwd: files.cwd,
+    cwd,
+    otherPort: seen?.ports.includes(port) === false ? (ports[0] ?? null) : null,
     notes: [
       `it was started once: it listens after ${took}, ${answerLine(answer, health.path ?? '/')}`,
       ...about.notes,
-      ...files.notes,
+      ...notes,
       ...health.notes,
       ...sentencesOfPort(ports, port),
       ...(seen === null ? ['which files it has open was not seen: only Linux shows that'] : []),

@@ -52,7 +52,7 @@ const PROBATION_MS = 500
 /** what a switch has left behind is seen in /proc only */
 const CAN_SWITCH = process.platform === 'linux'
 const ASK_MS = 3000
-const STARTED_AS =
+export const STARTED_AS =
   'it is started in an empty directory, with the variables of `environment` and of `try.environment` in baton.config.json, and none of yours; `--no-try` leaves this out'
 
 export interface TrialEnd {

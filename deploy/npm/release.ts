@@ -39,6 +39,7 @@ interface Seen {
   database: string | null
   healthPath: string | null
   cwd: 'app' | null
+  otherPort: number | null
   notes: string[]
 }
 
@@ -99,18 +100,18 @@ export async function makeRelease(making: Making): Promise<Made> {
   const { sizeBytes } = await act<{ sizeBytes: number }>('compose', { uid: null, writes: [out] })
   say.stage('try', 'one start and one switch, on an empty state')
   const tried = await act<Tried>('try', { ...asPackage, sees: [out] }).catch((cause: unknown) => {
-    throw withAddons(cause, { failures, unbuilt })
+    throw whyTryFailed(cause, { failures, unbuilt })
   })
-  const size = formatBytes(sizeBytes)
-  tell(`${size}; it ${tried.line}`, ...tried.warnings.map((warning) => `warning: ${warning}`))
+  tell(`${formatBytes(sizeBytes)}; it ${tried.line}`, ...tried.warnings.map((one) => `warning: ${inRecipe(one)}`))
   if (tried.isEverywhere) tell('`"listensAt": "given-host"` in a recipe holds it to the address of `--listen`')
   await rm(work, { recursive: true, force: true })
   return { out, sizeBytes, shown, told }
 
   async function see(): Promise<ServiceRecord['shown']> {
     say.stage('see', 'one start of its source, on an empty state')
-    const { database, healthPath, cwd, notes: sentences } = await act<Seen>('see', asPackage)
-    for (const sentence of sentences) say.note(`seen: ${sentence}`)
+    const { database, healthPath, cwd, otherPort, notes: sentences } = await act<Seen>('see', asPackage)
+    refuseOtherPort(kept, otherPort)
+    for (const sentence of sentences) say.note(`seen: ${inRecipe(sentence)}`)
     return { database, healthPath, cwd }
   }
 }
@@ -131,6 +132,24 @@ async function writeAround(
     'baton.config.json': JSON.stringify(configOf(kept, recipe)),
   }
   for (const [name, text] of Object.entries(files)) await writeFile(join(work, name), text, { mode: 0o644 })
+}
+
+/** An install would ask it where it does not listen. Throws BatonError invalid_settings. */
+export function refuseOtherPort({ package: name }: Pick<ServiceRecord, 'package'>, port: number | null): void {
+  if (port === null) return
+  throw new BatonError('invalid_settings', `${name} listens on port ${port}, whatever PORT says`, {
+    hint: 'give it its port as it takes it: an argument, such as `-- --port {port}` at the end of the command line, or `args`, `environment`, `files` or `port` in a recipe (`--recipe FILE`)',
+  })
+}
+
+/** Pure. What a build tells an author, for an operator: no baton.config.json is theirs here, and each release is tried. */
+export function inRecipe(text: string): string {
+  return text
+    .replaceAll(' and of `try.environment`', '')
+    .replaceAll(/\b(in|into|of) baton\.config\.json/g, '$1 a recipe (`--recipe FILE`)')
+    .replaceAll(/; `--no-try` builds [^;]*/g, '')
+    .replaceAll(/`--no-try` leaves this out, and /g, '')
+    .replaceAll(/; `--no-try` leaves this out/g, '')
 }
 
 /** An addon that somebody has named is needed: what lacks it is no release. Throws BatonError refused. */
@@ -157,14 +176,21 @@ export function refuseUnbuilt(
   )
 }
 
-function withAddons(cause: unknown, { failures, unbuilt }: Rebuilt): unknown {
-  if (failures.length === 0) return cause
+/** Pure. Why a try failed, as an operator can use it. */
+export function whyTryFailed(cause: unknown, { failures, unbuilt }: Rebuilt): BatonError {
   const { code, message, hint } = asBatonError(cause, 'unexpected', 'trying it')
-  const named = unbuilt.length === 0 ? hint : `\`--allow-scripts ${unbuilt.join(',')}\` builds what it lacks`
-  return new BatonError(code, `${message}; addons: ${failures.join('; ')}`, {
-    cause,
-    ...(named === null ? {} : { hint: named }),
-  })
+  const build = `\`--allow-scripts ${unbuilt.join(',')}\` builds what it lacks`
+  const named = namesAddon(message, unbuilt) ? build : hint === null ? null : inRecipe(hint)
+  const addons = failures.length === 0 ? '' : `; addons: ${failures.join('; ')}`
+  return new BatonError(code, `${inRecipe(message)}${addons}`, { cause, ...(named === null ? {} : { hint: named }) })
+}
+
+/** Whether an error may be of an addon that is not there: it says so in Node's words or a loader's, or names its package. */
+function namesAddon(message: string, unbuilt: readonly string[]): boolean {
+  if (unbuilt.length === 0) return false
+  const words = /\.node(?![\w.])|\bbindings\b|ERR_DLOPEN|NODE_MODULE_VERSION|build\/Release|node-gyp|prebuilds?\b/
+  const isNamed = (name: string) => message.split(/[^\w@./-]+/).some((word) => `/${word}/`.includes(`/${name}/`))
+  return words.test(message) || unbuilt.some(isNamed)
 }
 
 /** Those of `named` that the tree has. */

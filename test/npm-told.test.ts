@@ -1,0 +1,109 @@
+// What `deploy-npm.sh` tells an operator of a package without a recipe: why it is refused, and what would help. No network, no package.
+
+import { mkdir, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { BatonError } from '../agent/words.ts'
+import { run } from '../deploy/lib/shell.ts'
+import { PROJECT } from '../deploy/make/place.ts'
+import { sentencesOf } from '../deploy/make/source-start.ts'
+import { STARTED_AS } from '../deploy/make/trial-start.ts'
+import { hintFor } from '../deploy/make/trial-switch.ts'
+import { keptNow, planLines, usualService, type Wish } from '../deploy/npm/asked.ts'
+import { withoutRecipe } from '../deploy/npm/recipe.ts'
+import { listedIn } from '../deploy/npm/registry.ts'
+import { inRecipe, refuseOtherPort, whyTryFailed } from '../deploy/npm/release.ts'
+import { mainOf } from '../deploy/npm/wrap.ts'
+import { equal, is, match, not, throws, withCode } from './assert.ts'
+import { temporary } from './lab/temporary.ts'
+import { suite } from './suite.ts'
+
+const test = suite('npm told')
+
+const WISH: Wish = {
+  package: 'shop',
+  range: '*',
+  service: 'shop',
+  release: 'latest',
+  recipe: null,
+  args: [],
+  allowed: [],
+  minAge: undefined,
+}
+
+test('a hint names no file and no flag that an operator of a package from npm does not have', () => {
+  const quiet = { listens: [], runs: [], threads: 0, inThreads: [], absent: [], dotEnv: [] }
+  const told = [
+    STARTED_AS,
+    hintFor('x'),
+    hintFor('EADDRINUSE'),
+    hintFor('already running'),
+    ...sentencesOf({ ...quiet, hearsSigterm: true }),
+    'give the work to the worker; `--no-try` builds a release that can only be replaced by hand',
+  ].map(inRecipe)
+  for (const one of told) not(/--no-try|baton\.config\.json|try\.environment|^$|[;,] *$/.test(one), one)
+  match(told.join('\n'), '`"onStop": "SIGTERM"` in a recipe')
+})
+
+test('an addon is named in a hint only if the error is of it', () => {
+  const lacking = { failures: ['modern-syslog has not been built'], unbuilt: ['modern-syslog'] }
+  const hintOf = (message: string, rebuilt = lacking) =>
+    whyTryFailed(new BatonError('verify_failed', message, { hint: STARTED_AS }), rebuilt).hint ?? ''
+  const other = 'it ended with exit code 1; it said: TypeError: util.log is not a function'
+  match(hintOf(other), /^it is started in an empty directory/)
+  match(whyTryFailed(new Error(other), lacking).message, 'addons: modern-syslog has not been built')
+  for (const said of [
+    "Error: Cannot find module './build/Release/core.node'",
+    'Error: Could not locate the bindings file. Tried:',
+    "code: 'ERR_DLOPEN_FAILED'",
+    'at Object.<anonymous> (/app/node_modules/modern-syslog/index.js:3:1)',
+    "Error: Cannot find module 'modern-syslog'",
+  ])
+    is(hintOf(said), '`--allow-scripts modern-syslog` builds what it lacks', said)
+  match(hintOf('Cannot find module x.node', { ...lacking, unbuilt: [] }), /^it is started/)
+})
+
+test('a package that listens on a port of its own is refused with what gives it the one of the install', () => {
+  refuseOtherPort({ package: 'shop' }, null)
+  const refused = throws(() => refuseOtherPort({ package: 'shop' }, 1080), withCode('invalid_settings'))
+  match((refused as BatonError).message, 'shop listens on port 1080, whatever PORT says')
+  match((refused as BatonError).hint ?? '', '-- --port {port}')
+})
+
+test('one file under two names is one command, and a package that is called cli has the name of its scope', () => {
+  const recipe = withoutRecipe('@shop/cli')
+  is(mainOf(recipe, { bin: { shop: './a.js', '@shop/cli': 'a.js' } }), 'a.js')
+  throws(() => mainOf(recipe, { bin: { shop: 'a.js', '@shop/cli': 'b.js' } }), /expected one command/)
+  const names = { '@hocuspocus/cli': 'hocuspocus', '@Shop/server': 'shop', '@shop/wiki': 'wiki', cli: 'cli' }
+  for (const [name, service] of Object.entries(names)) is(usualService(name), service, name)
+})
+
+test('nothing is planned for a package that brings no command, and the registry says so', () => {
+  const about = { name: 'shop', 'dist-tags': { latest: '1.0.0' }, time: {} }
+  const planOf = (more: object) => {
+    const listed = listedIn('shop', about, { version: '1.0.0', ...more })
+    const [version = { version: '', bin: null }] = listed.versions
+    const kept = { ...keptNow(null, WISH), feed: '' }
+    return planLines(kept, version, { builder: null, feed: '' }, 'https://registry.example/', false)
+  }
+  throws(() => planOf({}), withCode('invalid_settings'))
+  is(planOf({ bin: { shop: 'a.js' } }).length, 7)
+})
+
+test('an update leaves out a service of which no release was ever made', async () => {
+  await using it = await temporary('npm-told')
+  await mkdir(join(it.path, 'shop'))
+  await writeFile(join(it.path, 'shop/service.json'), JSON.stringify({ ...keptNow(null, WISH), feed: it.path }))
+  const update = async (...more: string[]) => {
+    const command: [string, ...string[]] = [join(PROJECT, 'deploy/deploy-npm.sh'), '--update', '--home', it.path]
+    const env = { ...process.env, npm_config_registry: 'http://127.0.0.1:9/' }
+    const { exitCode, stdout } = await run([...command, '--json', ...more], { allowFailure: true, env })
+    return { exitCode, stdout }
+  }
+  const all = await update()
+  is(all.exitCode, 0, all.stdout)
+  match(all.stdout, 'no release of shop was ever made here')
+  equal((JSON.parse(all.stdout.trim().split('\n').at(-1) ?? '') as { services: unknown }).services, [])
+  is((await update('--name', 'shop')).exitCode, 7)
+})
+
+test.run()
