@@ -214,7 +214,9 @@ test('a tool that is killed in the middle leaves the service alone, and the next
   child.kill('SIGKILL')
   await once(child, 'close')
   await healthy(engine, NAME)
-  equal((await statusIn(engine, NAME)).left.toSorted(), [CAGE, `${NAME}-baton-successor`].toSorted())
+  const { left } = await statusIn(engine, NAME)
+  const ofThis = left.filter((name) => name !== `${NAME}-baton-failed`) // a release has failed in a test before
+  equal(ofThis.toSorted(), [CAGE, `${NAME}-baton-successor`].toSorted())
   migrate('')
   const ended = await deployTo('v1.1.0')
   equal([ended.outcome, ended.error?.message], ['updated', undefined])
