@@ -248,10 +248,9 @@ async function releaseOf(
   if (!isThere) await takeOut(shop, [tag])
   const isNoted = kept.built.some((one) => one.version === version.version)
   if (isThere) {
-    const built = isNoted
-      ? kept.built
-      : [...kept.built, { version: version.version, at: new Date().toISOString(), sizeBytes: 0 }]
-    await writeKept(shop, { ...kept, seen, built })
+    if (!isNoted) await updateReleases(shop.feed, shop.service) // a kill may have come before it was listed
+    const more = isNoted ? [] : [{ version: version.version, at: new Date().toISOString(), sizeBytes: 0 }]
+    await writeKept(shop, { ...kept, seen, built: [...kept.built, ...more] })
     return { made: false, told: kept.told }
   }
   await writeKept(shop, { ...kept, seen }) // the next run knows what this one has seen, whatever becomes of it

@@ -9,6 +9,11 @@ import { suite } from './suite.ts'
 
 const test = suite('npm', { skip: noHosts, timeoutMs: 600_000 })
 
+const CUT_SHORT = `const fs = require('fs'), folder = '/var/lib/baton-npm/greeter/'
+const change = (name, edit) => fs.writeFileSync(folder + name, JSON.stringify(edit(JSON.parse(fs.readFileSync(folder + name, 'utf8'))), null, 2))
+change('service.json', (record) => ({ ...record, built: record.built.filter(({ version }) => version !== '1.1.0') }))
+change('feed/releases.json', (list) => ({ ...list, releases: list.releases.filter(({ tag }) => tag !== 'v1.1.0') }))`
+
 test('a package becomes a service by one command, a newer version comes by itself into its folder, and nothing is lost', async () => {
   await using lab = await bootNpmHost()
   const { host, deploy, publish, says } = lab
@@ -34,6 +39,8 @@ test('a package becomes a service by one command, a newer version comes by itsel
   is(updated.code, 0, updated.stdout + updated.stderr)
   is(updated.end['to'], 'v1.1.0', updated.stdout)
   is(await says(), '1.0.0 1') // its own policy decides
+  await host.ok('node', '-e', CUT_SHORT) // a run that was killed before it had listed the release
+  is((await deploy('--update')).code, 0)
   await host.ok('greeter', 'upgrade')
   is(await says('/visit'), '1.1.0 2')
   is((await deploy('--update')).end['outcome'], 'up_to_date')
