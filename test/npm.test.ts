@@ -9,7 +9,7 @@ import { suite } from './suite.ts'
 
 const test = suite('npm', { skip: noHosts, timeoutMs: 600_000 })
 
-const CUT_SHORT = `const fs = require('fs'), folder = '/var/lib/baton-npm/greeter/'
+const CUT_SHORT = `const fs = require('node:fs'), folder = '/var/lib/baton-npm/greeter/'
 const change = (name, edit) => fs.writeFileSync(folder + name, JSON.stringify(edit(JSON.parse(fs.readFileSync(folder + name, 'utf8'))), null, 2))
 change('service.json', (record) => ({ ...record, built: record.built.filter(({ version }) => version !== '1.1.0') }))
 change('feed/releases.json', (list) => ({ ...list, releases: list.releases.filter(({ tag }) => tag !== 'v1.1.0') }))`
