@@ -2,15 +2,12 @@
 // that brings twelve megabytes a second. The release has another sum than it should, so the update ends before its switch, each time.
 
 import { createHash } from 'node:crypto'
-import { fork } from 'node:child_process'
-import { once } from 'node:events'
-import { createReadStream } from 'node:fs'
-import { cp, mkdir, readFile, rm, stat, writeFile } from 'node:fs/promises'
-import { createServer } from 'node:http'
+import { cp, mkdir, readFile, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { freePort } from '../fixtures/install.ts'
 import { spawnOpenLoad } from '../lab/open-load.ts'
+import { releaseServer } from '../lab/release-server.ts'
 import { buildReleases, createClient, install, SERVICE_ENTRY } from './baton.ts'
 import { untilAnswers } from './processes.ts'
 import { CACHE } from './setup.ts'
@@ -26,7 +23,6 @@ export interface DownloadResult {
 }
 
 const BYTES_PER_S = 12e6
-const PIECE_BYTES = 64 * 1024
 const [CONNECTIONS, STEADY_MS, WARM_UP_MS, LOOK_EVERY_MS] = [32, 2500, 1500, 400]
 
 export async function run({ long, say }: { long: boolean; say: (line: string) => void }): Promise<DownloadResult> {
@@ -40,18 +36,13 @@ export async function run({ long, say }: { long: boolean; say: (line: string) =>
   const rows: DownloadResult['rows'] = []
   for (const rate of RATES.slice(0, 2)) {
     say(`download: ${rate} requests/s`)
-    const [port, feedPort] = [await freePort(), await freePort()]
-    const feed = fork(import.meta.filename, ['feed', join(folder, 'feed'), String(feedPort)])
-    await once(feed, 'message')
-    try {
-      const place = { folder: join(folder, String(rate)), port, backendPort: 0, drainMs: 2000 }
-      await mkdir(place.folder)
-      await using _installed = await install(place, releases, { feed: `http://127.0.0.1:${feedPort}/` })
-      await untilAnswers(port, null, performance.now())
-      rows.push(await measure(port, rate, rounds, releases.v110.tag))
-    } finally {
-      feed.kill()
-    }
+    const port = await freePort()
+    await using feed = await releaseServer({ dir: join(folder, 'feed'), bytesPerSecond: BYTES_PER_S })
+    const place = { folder: join(folder, String(rate)), port, backendPort: 0, drainMs: 2000 }
+    await mkdir(place.folder)
+    await using _installed = await install(place, releases, { feed: feed.staticUrl })
+    await untilAnswers(port, null, performance.now())
+    rows.push(await measure(port, rate, rounds, releases.v110.tag))
   }
   return { rounds, rows, markdown: markdownOf(rows) }
 }
@@ -107,26 +98,3 @@ function markdownOf(rows: DownloadResult['rows']): string {
   )
   return `p99.9 while a release is downloaded at 12 MB/s and verified, medians: ${told.join('; ')}.`
 }
-
-/** A folder as a feed, at a pace. */
-function serveFeed(folder: string, port: number): void {
-  const server = createServer((request, response) => {
-    void (async () => {
-      const path = join(folder, new URL(request.url ?? '/', 'http://feed').pathname)
-      const found = await stat(path).catch(() => null)
-      if (found?.isFile() !== true) return void response.writeHead(404).end()
-      response.writeHead(200, { 'content-length': found.size })
-      let due = performance.now()
-      for await (const piece of createReadStream(path, { highWaterMark: PIECE_BYTES })) {
-        if (!response.write(piece)) await once(response, 'drain')
-        due += (PIECE_BYTES / BYTES_PER_S) * 1000
-        const early = due - performance.now()
-        if (early > 1) await sleep(early)
-      }
-      response.end()
-    })().catch(() => response.destroy())
-  })
-  server.listen(port, '127.0.0.1', () => process.send?.('listens'))
-}
-
-if (process.argv[2] === 'feed') serveFeed(process.argv[3] ?? '', Number(process.argv[4]))
