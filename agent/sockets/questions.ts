@@ -138,19 +138,20 @@ export function overlaps(one: AskedPlace, asked: AskedPlace): boolean {
   const [here, there] = [one.host ?? '', asked.host ?? '']
   if (here === there || isAny(there)) return true
   if (isAny(here)) return isOwn(there)
-  return isLoopback(here) && isLoopback(there) && !(isIP(here) > 0 && isIP(there) > 0)
+  return isOnLoopback(here) && isOnLoopback(there) && !(isIP(here) > 0 && isIP(there) > 0)
 }
 
 function isAny(host: string): boolean {
   return host === '::' || host === '0.0.0.0'
 }
 
-function isLoopback(host: string): boolean {
+/** of what is listened on, as a setting or a socket names it */
+export function isOnLoopback(host: string): boolean {
   return host === 'localhost' || host === '::1' || (isIP(host) > 0 && host.startsWith('127.'))
 }
 
 function isOwn(host: string): boolean {
   return (
-    isLoopback(host) || Object.values(networkInterfaces()).some((all) => all?.some(({ address }) => address === host))
+    isOnLoopback(host) || Object.values(networkInterfaces()).some((all) => all?.some(({ address }) => address === host))
   )
 }

@@ -2,7 +2,7 @@
 // its host's, and its image is replaced from there. Reads only.
 
 import { access, constants, stat } from 'node:fs/promises'
-import { HOLDER, openFeed } from '../../../agent/install.ts'
+import { HOLDER, isOnLoopback, openFeed } from '../../../agent/install.ts'
 import { feedName, reasonOf } from '../../../agent/words.ts'
 import type { Build } from '../../../agent/service/build.ts'
 import { readSettings, type Settings } from '../../../agent/service/config.ts'
@@ -46,7 +46,7 @@ export async function examineInside(build: Build, environment: Environment, told
 
 function configuration({ settings: { configPath, listeners }, environment }: Inside): Finding {
   const hosts = listeners.flatMap((one) => ('host' in one ? [one.host] : []))
-  const isReached = hosts.length === 0 || hosts.some((host) => !/^(127\.|::1$|localhost$)/.test(host))
+  const isReached = hosts.length === 0 || !hosts.every(isOnLoopback)
   if (isReached || environment[HOLDER]) return ok('configuration', configPath ?? 'no file, so all is at its default')
   const message = `it listens on ${hosts.join(', ')}, where no published port of this container leads`
   return warning('configuration', message, `let \`listen\` say 0.0.0.0 in ${configPath ?? 'the configuration'}`)
