@@ -116,10 +116,10 @@ function gather(
   tooMuch: () => void,
 ): void {
   listen(child.stdio[fd] as Readable, (text) => {
-    const lines = line === undefined ? [] : (ran[into] + text).split('\n')
-    const rest = lines.pop()
+    const heard = ran[into] + text
+    const lines = line === undefined ? [heard] : heard.split('\n')
+    ran[into] = (lines.pop() ?? '').slice(0, max + 1)
     for (const one of lines) line?.(one)
-    ran[into] = (rest ?? ran[into] + text).slice(0, max + 1)
     if (ran[into].length > max) tooMuch()
   })
 }

@@ -49,7 +49,6 @@ const SLOW_MS = 250
 const FAST_FOR_MS = 2000
 const ANSWER_MS = 1000
 const PORTS_MAX = 4
-const IS_HOLDABLE = [() => true, () => false] as const
 
 /** `container`: the one that serves now. */
 export async function watchOutage(container: ContainerInspection | null, engine: Engine): Promise<OutageWatch> {
@@ -128,7 +127,10 @@ function publishes({ HostConfig }: ContainerInspection): boolean {
 /** Only of an image that says that it has this kit: another may take nothing from a holder. */
 async function isHoldable(container: ContainerInspection | null, engine: Engine): Promise<boolean> {
   if (container === null || labelsOf(container)[IMAGE_LABELS.service] === undefined) return false
-  return await refuseUnheld(container, engine).then(...IS_HOLDABLE)
+  return await refuseUnheld(container, engine).then(
+    () => true,
+    () => false,
+  )
 }
 
 async function addressOf(container: ContainerInspection, engine: Engine): Promise<string | null> {

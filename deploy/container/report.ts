@@ -13,6 +13,7 @@ import {
 } from '../../agent/words.ts'
 import { formatBytes, formatDuration } from '../lib/progress.ts'
 import { formatDifference, type Difference } from './difference.ts'
+import { shortId } from './inspection.ts'
 import type { ContainerCopy, HoldWay, Unfinished } from './job.ts'
 
 /** The steps, in this order. `revert` is done if `switch` or a later step fails. */
@@ -264,7 +265,7 @@ function formatStatus({ container, from, to, health, holder, failed, inFlight, l
 
 /** A version stays as it is. */
 function nameOfImage(text: string): string {
-  return text.startsWith('sha256:') ? `the image ${text.slice('sha256:'.length).slice(0, 12)}` : text
+  return text.startsWith('sha256:') ? `the image ${shortId(text.slice('sha256:'.length))}` : text
 }
 
 /** A container that moves is of the same release before and after. */

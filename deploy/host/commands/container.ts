@@ -6,16 +6,20 @@ import { BatonError } from '../../../agent/words.ts'
 import type { Environment } from '../place/choices.ts'
 
 /** Null if this is no such container. */
-export function wayInContainer(service: string, environment: Environment): { why: string; command: string } | null {
+export function wayInContainer(
+  service: string,
+  environment: Environment,
+): { why: string; command: string; id: string | null } | null {
   if (environment['BATON_CONTAINER'] !== '1') return null
-  return { why: IN_CONTAINER, command: updateCommand({ id: ownContainerId(), service }, environment) }
+  const id = ownContainerId()
+  return { why: IN_CONTAINER, command: updateCommand({ id, service }, environment), id }
 }
 
 /** Throws BatonError not_managed, with what to do on the host instead. */
 export function refuseInContainer(service: string, environment: Environment): void {
   const way = wayInContainer(service, environment)
   if (way === null) return
-  const id = ownContainerId()?.slice(0, 12) ?? 'CONTAINER'
+  const id = way.id?.slice(0, 12) ?? 'CONTAINER'
   throw new BatonError('not_managed', way.why, {
     hint: `on its host, \`${way.command}\` updates it; with \`--status\` or \`--rollback\` for \`--release latest\` it says what runs, or goes back; \`docker logs ${id}\` shows what it writes`,
   })
