@@ -106,16 +106,24 @@ export async function buildImage(options: ImageOptions): Promise<string[]> {
   return nextLines(manifest, options)
 }
 
-/** How a first container is made, and how one that runs is updated. Pure. */
+/** How a first container is made, behind its holder if there is one, and how one that runs is updated. Pure. */
 export function nextLines(
   { service, port }: Pick<Built['manifest'], 'service' | 'port'>,
-  { tag, repository, push }: Pick<ImageOptions, 'tag' | 'repository' | 'push'>,
+  { tag, repository, push, holder = true }: Pick<ImageOptions, 'tag' | 'repository' | 'push' | 'holder'>,
 ): string[] {
   const at = portOf({ port })
   const deploy = IS_PACKAGED ? 'npx baton deploy container' : 'deploy/deploy-container.sh'
+  const begin = (name: string, ...own: string[]) =>
+    `  docker run -d --name ${name} --restart always ${own.join(' ')} --read-only --cap-drop ALL --security-opt no-new-privileges ${repository}:${tag}`
+  const publish = `-p 127.0.0.1:${at}:${at}`
+  const state = `-v ${service}-state:/var/lib/${service}`
+  const sockets = `${service}-hold:/run/hold`
+  const borrow = `-v ${sockets}:ro --group-add 65531 -e BATON_HOLDER=/run/hold/socket`
   return [
     'next, for a first container:',
-    `  docker run -d --name ${service} --restart always -p 127.0.0.1:${at}:${at} -v ${service}-state:/var/lib/${service} --read-only --cap-drop ALL --security-opt no-new-privileges ${repository}:${tag}`,
+    ...(holder
+      ? [`${begin(`${service}-holder`, publish, `-v ${sockets}`)}-holder ${at}`, begin(service, borrow, state)]
+      : [begin(service, publish, state)]),
     'or, if one runs already:',
     `  ${deploy} ${tag}${push ? '' : ' --pull never'}`,
   ]

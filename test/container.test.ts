@@ -1,7 +1,7 @@
 // The pure parts of the container route: references, the version of the API, what is carried on engines that the lab does not
 // have (newer Docker, podman), compose files, arguments. The engine itself is in the other container tests.
 
-import { copyFile, mkdir, mkdtemp, rm, symlink, writeFile } from 'node:fs/promises'
+import { copyFile, mkdir, mkdtemp, readFile, rm, symlink, writeFile } from 'node:fs/promises'
 import { createServer, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
@@ -815,10 +815,10 @@ test('says plainly that there is no engine', async () => {
   match((await rejects(connectEngine('/nonexistent/engine.sock'), withCode('unsupported_host'))).message, /nonexistent/)
 })
 
-test('who has made an image is told how a first container is made, and how one that runs is updated', () => {
-  const lines = (push: boolean) =>
-    nextLines({ service: 'shop', port: 3000 }, { tag: 'v1.2.0', repository: 'registry.example/shop', push })
-  const [, first = '', , then = ''] = lines(true)
+test('who has made an image is told how a first container is made, and how one that runs is updated', async () => {
+  const lines = (push: boolean, holder = true) =>
+    nextLines({ service: 'shop', port: 3000 }, { tag: 'v1.2.0', repository: 'registry.example/shop', push, holder })
+  const [, first = '', , then = ''] = lines(true, false)
   match(
     first,
     /^ {2}docker run -d --name shop .* -p 127\.0\.0\.1:3000:3000 -v shop-state:\/var\/lib\/shop .* registry\.example\/shop:v1\.2\.0$/,
@@ -826,7 +826,20 @@ test('who has made an image is told how a first container is made, and how one t
   const words = (line: string) => line.slice(line.indexOf('v1.2.0')).split(' ')
   equal(parseContainerSettings(words(then)).release, 'v1.2.0')
   // an image that no registry has is taken from this engine
-  equal(parseContainerSettings(words(lines(false)[3] ?? '')).pull, 'never')
+  equal(parseContainerSettings(words(lines(false, false)[3] ?? '')).pull, 'never')
+  // behind a holder they are the guide's own two commands, whose order of flags is another
+  const guide = (await readFile(join(PROJECT, 'docs/operator/container.md'), 'utf8')).replaceAll('\\\n', ' ')
+  const flags = (line: string) =>
+    line
+      .trim()
+      .split(/ (?=-)|(?<=privileges) /)
+      .map((word) => word.trim())
+      .toSorted()
+  for (const line of lines(true).slice(1, 3)) {
+    const [name = ''] = /--name \S+/.exec(line) ?? []
+    const own = guide.split('\n').find((text) => text.startsWith('docker run -d') && text.includes(`${name} `)) ?? ''
+    equal(flags(line.replaceAll('3000', '8080').replaceAll('v1.2.0', 'v1.0.0')), flags(own))
+  }
 })
 
 test('the image of the deploying program has each package that its sources can import, but those of signatures, which no switch reads', async () => {
