@@ -303,17 +303,22 @@ test('an application that hears that it listens accepts, whoever has the lock: b
     const says = () => JSON.stringify({ pid: process.pid, afterMs: performance.now() - heard })
     createServer((request, response) => response.setHeader('content-type', 'application/json').end(says())).listen(Number(process.env.PORT), process.env.HOST, () => (heard = performance.now()))`
   await using it = await adopted(text)
-  const first = (await ask(it.port, 'GET', '/', null)).body as { pid: number }
   const { stateDirectory } = JSON.parse(await readFile(it.configPath, 'utf8')) as { stateDirectory: string }
   await using _lock = await takeLock(makeDisk(), stateDirectory, 'a command')
-  await rm(join(stateDirectory, 'update', 'reserve')) // so that there is something to clear up
-  process.kill(first.pid, 'SIGKILL')
-  const again = await eventually('an answer', async () => {
-    const answer = await ask(it.port, 'GET', '/', null).catch(() => null)
-    const body = answer?.body as { pid: number; afterMs: number } | undefined
-    return body === undefined || body.pid === first.pid ? null : body
-  })
-  ok(again.afterMs < 350, `it accepted ${Math.round(again.afterMs)} ms after it had heard that it listens`)
+  const startAgain = async (): Promise<number> => {
+    const { pid } = (await ask(it.port, 'GET', '/', null)).body as { pid: number }
+    await rm(join(stateDirectory, 'update', 'reserve'), { force: true }) // so that there is something to clear up
+    process.kill(pid, 'SIGKILL')
+    return await eventually('an answer', async () => {
+      const answer = await ask(it.port, 'GET', '/', null).catch(() => null)
+      const body = answer?.body as { pid: number; afterMs: number } | undefined
+      return body === undefined || body.pid === pid ? null : body.afterMs
+    })
+  }
+  // a start that waits for the lock first takes 500 ms each time; one that does not, that long on a busy machine only
+  let soonestMs = Infinity
+  for (let tries = 0; tries < 5 && soonestMs >= 350; tries++) soonestMs = Math.min(soonestMs, await startAgain())
+  ok(soonestMs < 350, `it accepted ${Math.round(soonestMs)} ms after it had heard that it listens`)
 })
 
 for (const order of ['start-first', 'stop-first'] as const) {
