@@ -109,28 +109,31 @@ test('doctor says that a release does not hold the package where it is for devel
   match(dev?.hint ?? '', /--save-prod/)
 })
 
-test('a service that listens on every address, though it was told one: the doctor says so; a release that heeds it can follow, and be left', async () => {
-  const at = (host: string) =>
-    `${AUTO}import { createServer } from 'node:http'
+test.long(
+  'a service that listens on every address, though it was told one: the doctor says so; a release that heeds it can follow, and be left',
+  async () => {
+    const at = (host: string) =>
+      `${AUTO}import { createServer } from 'node:http'
     createServer((request, response) => ${HELLO}).listen(Number(process.env.PORT)${host})`
-  await using it = await adopted(at(''))
-  const said = async () => (await it.word('doctor', '--user')).stdout
-  match(await said(), /warning +port +the configuration says 127\.0\.0\.1, but port \d+ is open at every address/)
-  await it.release('v1.1.0', at(', process.env.HOST'))
-  is((await it.operate('/admin/update', { tag: 'v1.1.0' })).outcome, 'updated')
-  is((await it.operate('/admin/update/rollback')).outcome, 'rolled_back')
-  is((await it.operate('/admin/update', { tag: 'v1.1.0' })).outcome, 'updated')
-  await it.word('stop', '--user')
-  is((await it.word('start', '--user')).exitCode, 0)
-  ok(!/ port /.test(await said()), 'a start gives it the address that it asks for')
-  const log = join(it.stateDirectory, 'run', 'shop.log')
-  match(
-    await readFile(log, 'utf8'),
-    /^\d{4}-\d\d-\d\dT[\d:.]+Z baton: serving v1\.1\.0 on 127\.0\.0\.1:\d+ \(managed\)$/m,
-  )
-})
+    await using it = await adopted(at(''))
+    const said = async () => (await it.word('doctor', '--user')).stdout
+    match(await said(), /warning +port +the configuration says 127\.0\.0\.1, but port \d+ is open at every address/)
+    await it.release('v1.1.0', at(', process.env.HOST'))
+    is((await it.operate('/admin/update', { tag: 'v1.1.0' })).outcome, 'updated')
+    is((await it.operate('/admin/update/rollback')).outcome, 'rolled_back')
+    is((await it.operate('/admin/update', { tag: 'v1.1.0' })).outcome, 'updated')
+    await it.word('stop', '--user')
+    is((await it.word('start', '--user')).exitCode, 0)
+    ok(!/ port /.test(await said()), 'a start gives it the address that it asks for')
+    const log = join(it.stateDirectory, 'run', 'shop.log')
+    match(
+      await readFile(log, 'utf8'),
+      /^\d{4}-\d\d-\d\dT[\d:.]+Z baton: serving v1\.1\.0 on 127\.0\.0\.1:\d+ \(managed\)$/m,
+    )
+  },
+)
 
-test('two servers move together, and no client of either notices', async () => {
+test.long('two servers move together, and no client of either notices', async () => {
   const second = await freePort()
   const listen = `createServer((request, response) => ${HELLO}).listen`
   const text = `${AUTO}import { createServer } from 'node:http'
@@ -147,23 +150,26 @@ test('two servers move together, and no client of either notices', async () => {
   }
 })
 
-test('what an application has changed in its environment, and where it has gone, is not the next release’s', async () => {
-  const text = `${AUTO}import { createServer } from 'node:http'
+test.long(
+  'what an application has changed in its environment, and where it has gone, is not the next release’s',
+  async () => {
+    const text = `${AUTO}import { createServer } from 'node:http'
     const found = { set: process.env.SHOP_SET ?? null, home: process.env.HOME ?? null, port: process.env.PORT, cwd: process.cwd() }
     process.chdir('/')
     process.env.SHOP_SET = 'by the first'
     delete process.env.HOME
     createServer((request, response) => response.end(JSON.stringify(found))).listen(Number(found.port), process.env.HOST)`
-  await using it = await adopted(text)
-  const found = async (): Promise<unknown> => JSON.parse(String((await ask(it.port, 'GET', '/healthz', null)).body))
-  const first = await found()
-  const home = dirname(dirname(dirname(it.configPath)))
-  equal(first, { set: null, home, port: String(it.port), cwd: join(home, '.local', 'state', 'shop') })
-  is((await it.operate('/admin/update', { tag: 'v1.1.0' })).outcome, 'updated')
-  equal(await found(), first)
-})
+    await using it = await adopted(text)
+    const found = async (): Promise<unknown> => JSON.parse(String((await ask(it.port, 'GET', '/healthz', null)).body))
+    const first = await found()
+    const home = dirname(dirname(dirname(it.configPath)))
+    equal(first, { set: null, home, port: String(it.port), cwd: join(home, '.local', 'state', 'shop') })
+    is((await it.operate('/admin/update', { tag: 'v1.1.0' })).outcome, 'updated')
+    equal(await found(), first)
+  },
+)
 
-test('an application that sets its title is one process through a switch, and a stop ends it', async () => {
+test.long('an application that sets its title is one process through a switch, and a stop ends it', async () => {
   const text = `${AUTO}import { createServer } from 'node:http'
     process.title = 'shop'
     createServer((request, response) => response.end(String(process.pid))).listen(Number(process.env.PORT), process.env.HOST)`

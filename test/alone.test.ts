@@ -77,44 +77,50 @@ test('what was in memory is there too for a new process whose holder has died be
   is(await count(), 2)
 })
 
-test('a request that does not end: the switch waits and tries again, then cuts it, or gives up if that is said', async () => {
-  await using world = await openWorld({ quietTimeout: '200ms' })
-  const slow = new Promise((resolve) => {
-    const asked = request({ port: world.port, path: '/slow/200000' }, () => resolve('answered'))
-    asked.once('error', () => resolve('cut'))
-    asked.end()
-  })
-  await sleep(100)
-  await world.begin(null)
-  // three attempts, ten seconds apart, after a minute in which no request is younger
-  await until('the first attempt', async () => /it tries again in 10 s/.test(await world.home.output()), 90_000)
-  is((await ask(world.port, 'GET', '/', null)).body, 'v1.0.0')
-  const { operation } = (await world.home.api('GET', '/admin/update/status')).body as Status
-  match(operation?.waits?.[0]?.says ?? '', /1 requests? .*did not end within 200 ms|it tries again in 10 s/)
-  const done = await world.home.settled(60_000)
-  is(done.outcome, 'updated')
-  is(done.handover?.cut, 1)
-  is(done.handover?.pausesMs?.length, 3, 'it told of each time in which nobody was served')
-  is(await slow, 'cut')
-  equal(await world.wrong(), [])
-})
+test.long(
+  'a request that does not end: the switch waits and tries again, then cuts it, or gives up if that is said',
+  async () => {
+    await using world = await openWorld({ quietTimeout: '200ms' })
+    const slow = new Promise((resolve) => {
+      const asked = request({ port: world.port, path: '/slow/200000' }, () => resolve('answered'))
+      asked.once('error', () => resolve('cut'))
+      asked.end()
+    })
+    await sleep(100)
+    await world.begin(null)
+    // three attempts, ten seconds apart, after a minute in which no request is younger
+    await until('the first attempt', async () => /it tries again in 10 s/.test(await world.home.output()), 90_000)
+    is((await ask(world.port, 'GET', '/', null)).body, 'v1.0.0')
+    const { operation } = (await world.home.api('GET', '/admin/update/status')).body as Status
+    match(operation?.waits?.[0]?.says ?? '', /1 requests? .*did not end within 200 ms|it tries again in 10 s/)
+    const done = await world.home.settled(60_000)
+    is(done.outcome, 'updated')
+    is(done.handover?.cut, 1)
+    is(done.handover?.pausesMs?.length, 3, 'it told of each time in which nobody was served')
+    is(await slow, 'cut')
+    equal(await world.wrong(), [])
+  },
+)
 
-test('a release that listens on every address instead of one, and back: the socket stays, and nobody is refused', async () => {
-  await using world = await openWorld({})
-  const load = world.load()
-  await sleep(100)
-  is((await world.update('listens-everywhere')).outcome, 'updated')
-  match(
-    await world.home.output(),
-    /it goes on listening on 127\.0\.0\.1:\d+, as the release before it; 0\.0\.0\.0:\d+ counts when/,
-  )
-  await sleep(200)
-  await world.home.api('POST', '/admin/update/rollback')
-  is((await world.home.settled(60_000)).outcome, 'rolled_back')
-  await sleep(200)
-  equal(faultsOf(await load.stop()), [])
-  equal(await world.wrong(), [])
-})
+test.long(
+  'a release that listens on every address instead of one, and back: the socket stays, and nobody is refused',
+  async () => {
+    await using world = await openWorld({})
+    const load = world.load()
+    await sleep(100)
+    is((await world.update('listens-everywhere')).outcome, 'updated')
+    match(
+      await world.home.output(),
+      /it goes on listening on 127\.0\.0\.1:\d+, as the release before it; 0\.0\.0\.0:\d+ counts when/,
+    )
+    await sleep(200)
+    await world.home.api('POST', '/admin/update/rollback')
+    is((await world.home.settled(60_000)).outcome, 'rolled_back')
+    await sleep(200)
+    equal(faultsOf(await load.stop()), [])
+    equal(await world.wrong(), [])
+  },
+)
 
 for (const [fault, why] of [
   ['exits', /v1\.1\.0 did not take over: it exited with code 1, after it wrote: .*it does not start/],
@@ -123,7 +129,7 @@ for (const [fault, why] of [
   ['listens-elsewhere', /v1\.1\.0 did not take over: it listens on none of 127\.0\.0\.1:\d+, but on 127\.0\.0\.1:0/],
   ['ill', /v1\.1\.0 did not take over: it was not ready within 5000 ms: expected status 2xx from \/, got 500/],
 ] as const) {
-  const register = fault === 'ill' || fault === 'listens-elsewhere' ? test.long : test
+  const register = fault === 'throws-later' ? test : test.long
   register(
     `a new release that ${fault}: the old one begins again when it is gone, and answers whoever waited`,
     async () => {
@@ -158,7 +164,7 @@ for (const [fault, why] of [
   )
 }
 
-test('a release that answers 503 while it warms up is waited for, and nobody is refused', async () => {
+test.long('a release that answers 503 while it warms up is waited for, and nobody is refused', async () => {
   await using world = await openWorld()
   const load = world.load()
   await sleep(100)
@@ -169,19 +175,22 @@ test('a release that answers 503 while it warms up is waited for, and nobody is 
   equal(await world.wrong(), [])
 })
 
-test('a release that hangs in probation: the report says how long clients waited for it, not only for the two changes of hands', async () => {
-  const hangMs = 1500
-  await using world = await openWorld({ hangTimeout: `${hangMs}ms`, probation: '5s' })
-  const done = await world.update('hangs-later')
-  is(done.outcome, 'reverted', JSON.stringify(done))
-  const [first = 0, second = 0, ...more] = done.handover?.pausesMs ?? []
-  equal(more, [])
-  ok(first > 0 && second >= hangMs, JSON.stringify(done.handover))
-  is(done.handover?.pauseMs, Math.max(first, second))
-  is((await ask(world.port, 'GET', '/', null)).body, 'v1.0.0')
-})
+test.long(
+  'a release that hangs in probation: the report says how long clients waited for it, not only for the two changes of hands',
+  async () => {
+    const hangMs = 1500
+    await using world = await openWorld({ hangTimeout: `${hangMs}ms`, probation: '5s' })
+    const done = await world.update('hangs-later')
+    is(done.outcome, 'reverted', JSON.stringify(done))
+    const [first = 0, second = 0, ...more] = done.handover?.pausesMs ?? []
+    equal(more, [])
+    ok(first > 0 && second >= hangMs, JSON.stringify(done.handover))
+    is(done.handover?.pauseMs, Math.max(first, second))
+    is((await ask(world.port, 'GET', '/', null)).body, 'v1.0.0')
+  },
+)
 
-test('a release that starts more slowly than an update may is left by a rollback all the same', async () => {
+test.long('a release that starts more slowly than an update may is left by a rollback all the same', async () => {
   await using world = await openWorld({ maxPause: '100ms' })
   const done = await world.update('starts-slowly')
   is(done.outcome, 'updated', JSON.stringify(done.error))
@@ -191,24 +200,26 @@ test('a release that starts more slowly than an update may is left by a rollback
   equal(await world.wrong(), [])
 })
 
-test('a supervision takes the holder for the service: it starts no second one while a release is put back', async () => {
-  await using world = await openWorld({}, true)
-  // nobody but the holder lives: this is how it looks on a slow disk
-  await world.faultAt('holder', [{ step: 'ended', signal: 'SIGSTOP' }])
-  await world.begin('exits')
-  await until('the holder to be stopped', async () => (await world.left('holder')).length === 0)
-  const [holder = 0, ...others] = world.home.pids()
-  equal(others, [])
-  await sleep(LOOKED_MS)
-  equal(world.home.pids(), [holder])
-  process.kill(holder, 'SIGCONT')
-  is((await world.home.settled()).outcome, 'reverted')
-  equal(await world.wrong(), [])
-})
+test.long(
+  'a supervision takes the holder for the service: it starts no second one while a release is put back',
+  async () => {
+    await using world = await openWorld({}, true)
+    // nobody but the holder lives: this is how it looks on a slow disk
+    await world.faultAt('holder', [{ step: 'ended', signal: 'SIGSTOP' }])
+    await world.begin('exits')
+    await until('the holder to be stopped', async () => (await world.left('holder')).length === 0)
+    const [holder = 0, ...others] = world.home.pids()
+    equal(others, [])
+    await sleep(LOOKED_MS)
+    equal(world.home.pids(), [holder])
+    process.kill(holder, 'SIGCONT')
+    is((await world.home.settled()).outcome, 'reverted')
+    equal(await world.wrong(), [])
+  },
+)
 
 for (const how of ['throws', 'hangs', 'blocks']) {
-  const register = how === 'hangs' ? test : test.long
-  register(`an old one whose onStop ${how} is waited for, and ended: the new one begins when it is gone`, async () => {
+  test.long(`an old one whose onStop ${how} is waited for, and ended: the new one begins when it is gone`, async () => {
     await using world = await openWorld({ stopTimeout: '1s' })
     await writeFile(join(world.home.stateDirectory, 'stop'), how)
     const load = world.load()
@@ -220,7 +231,7 @@ for (const how of ['throws', 'hangs', 'blocks']) {
   })
 }
 
-test('a holder that is told to stop in the probation leaves, and the new process goes on without it', async () => {
+test.long('a holder that is told to stop in the probation leaves, and the new process goes on without it', async () => {
   await using world = await openWorld()
   await world.faultAt('holder', [{ step: 'passed on', signal: 'SIGTERM' }])
   const load = world.load()

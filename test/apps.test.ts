@@ -19,11 +19,14 @@ test.long(
   },
 )
 
-test('an MQTT broker is adopted by one line, updated, rolled back and given a broken release, and no acknowledged message is lost', async () => {
-  const adopted = await adoptReal('aedes', await packedKit())
-  equal(faultsOfReal(adopted), [])
-  is(adopted.changed, 1)
-  ok(adopted.seen.done > 100, `${adopted.seen.done} messages`)
-})
+test.long(
+  'an MQTT broker is adopted by one line, updated, rolled back and given a broken release, and no acknowledged message is lost',
+  async () => {
+    const adopted = await adoptReal('aedes', await packedKit())
+    equal(faultsOfReal(adopted), [])
+    is(adopted.changed, 1)
+    ok(adopted.seen.done > 100, `${adopted.seen.done} messages`)
+  },
+)
 
 test.run()

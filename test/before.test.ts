@@ -77,13 +77,13 @@ test('stop-first: it runs when the old process has ended, and at a rollback and 
   is((await log()).at(-1), 'v1.0.0 after v1.0.0 ended true true')
 })
 
-test('start-first: it runs while the old process serves', async () => {
+test.long('start-first: it runs while the old process serves', async () => {
   await using it = await adopted(MIGRATES, { ...BEFORE, order: 'start-first' })
   is((await it.operate('/admin/update')).outcome, 'updated')
   is((await (await placesOf(it)).log()).at(-1), 'v1.1.0 after v1.0.0 serves true true')
 })
 
-test('its time counts to `readyTimeout`, and a release that is given up leaves none behind', async () => {
+test.long('its time counts to `readyTimeout`, and a release that is given up leaves none behind', async () => {
   await using it = await adopted(MIGRATES, BEFORE, { update: { readyTimeout: '3s' } })
   const { state } = await placesOf(it)
   const [slow, migrates] = [join(state, 'slow'), join(state, 'migrates')]

@@ -74,25 +74,28 @@ test('work that never ends: a person is told what is waited for, cancels, or goe
   ok(performance.now() - began < 60_000)
 })
 
-test('the commands tell a wait for work as a wait: no step has that time, and `cancel` says what it has cancelled', async () => {
-  await using it = await adopted(JOBS)
-  await ask(it.port, 'GET', '/hang', null)
-  const upgrade = it.word('upgrade', '--user')
-  await waits(it)
-  await sleep(1000)
-  const { stdout } = await it.word('status', '--user')
-  match(stdout, /update v1\.0\.0 to v1\.1\.0: it waits for "hangs", under way for \ds$/m)
-  const again = await it.word('upgrade', '--user')
-  match(again.stderr, /the service is busy: update from v1\.0\.0 to v1\.1\.0, it waits for "hangs"/)
-  const cancel = await it.word('cancel', '--user')
-  equal([cancel.exitCode, cancel.stderr], [0, ''])
-  is(cancel.stdout, 'the update from v1.0.0 to v1.1.0 is cancelled: nothing has changed\n')
-  const { stderr } = await upgrade
-  match(stderr, /^done verify .*\n(.*\n)*failed wait /m)
-  const status = (await ask(it.port, 'GET', '/admin/update/status', it.password)).body as Status
-  const { verify = Infinity, wait = 0 } = status.operation?.durations ?? {}
-  ok(wait > 900 && verify < wait, `verify ${verify} ms, wait ${wait} ms`)
-})
+test.long(
+  'the commands tell a wait for work as a wait: no step has that time, and `cancel` says what it has cancelled',
+  async () => {
+    await using it = await adopted(JOBS)
+    await ask(it.port, 'GET', '/hang', null)
+    const upgrade = it.word('upgrade', '--user')
+    await waits(it)
+    await sleep(1000)
+    const { stdout } = await it.word('status', '--user')
+    match(stdout, /update v1\.0\.0 to v1\.1\.0: it waits for "hangs", under way for \ds$/m)
+    const again = await it.word('upgrade', '--user')
+    match(again.stderr, /the service is busy: update from v1\.0\.0 to v1\.1\.0, it waits for "hangs"/)
+    const cancel = await it.word('cancel', '--user')
+    equal([cancel.exitCode, cancel.stderr], [0, ''])
+    is(cancel.stdout, 'the update from v1.0.0 to v1.1.0 is cancelled: nothing has changed\n')
+    const { stderr } = await upgrade
+    match(stderr, /^done verify .*\n(.*\n)*failed wait /m)
+    const status = (await ask(it.port, 'GET', '/admin/update/status', it.password)).body as Status
+    const { verify = Infinity, wait = 0 } = status.operation?.durations ?? {}
+    ok(wait > 900 && verify < wait, `verify ${verify} ms, wait ${wait} ms`)
+  },
+)
 
 test('`busy: give-up`: the update ends with nothing changed, and the work goes on', async () => {
   await using it = await adopted(JOBS, {}, { update: { busyMax: '1s', busy: 'give-up' } })
@@ -105,13 +108,16 @@ test('`busy: give-up`: the update ends with nothing changed, and the work goes o
   is(said.exitCode, 7)
 })
 
-test('`busy: give-up`, and a person goes on at once: the switch waits for that work no longer, nor has clients wait for it', async () => {
-  await using it = await adopted(JOBS, {}, { update: { busy: 'give-up' } })
-  await ask(it.port, 'GET', '/hang', null)
-  const { outcome, error, handover } = await it.operate('/admin/update', { tag: 'v1.1.0', now: true })
-  equal([outcome, error], ['updated', null])
-  ok((handover?.pauseMs ?? 0) < 2000, `${handover?.pauseMs} ms`)
-})
+test.long(
+  '`busy: give-up`, and a person goes on at once: the switch waits for that work no longer, nor has clients wait for it',
+  async () => {
+    await using it = await adopted(JOBS, {}, { update: { busy: 'give-up' } })
+    await ask(it.port, 'GET', '/hang', null)
+    const { outcome, error, handover } = await it.operate('/admin/update', { tag: 'v1.1.0', now: true })
+    equal([outcome, error], ['updated', null])
+    ok((handover?.pauseMs ?? 0) < 2000, `${handover?.pauseMs} ms`)
+  },
+)
 
 test('it is restarted, and stopped: it serves until its work has ended; in a restart clients wait then, after a stop they are refused', async () => {
   await using it = await adopted(JOBS)

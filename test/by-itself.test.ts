@@ -41,7 +41,7 @@ test('a good patch that the operator allows is installed automatically, once, an
   equal(status.schedule?.waits, [])
 })
 
-test('a release from which somebody went back does not come again by itself', async () => {
+test.long('a release from which somebody went back does not come again by itself', async () => {
   const [v100, v101] = [await scriptRelease('v1.0.0'), await scriptRelease('v1.0.1')]
   const feed = await publishTo(join(home, 'left'), [v100, v101])
   await using it = await byItself({ release: v100, feed, auto: ANY })
@@ -85,37 +85,40 @@ test('a release that is put back is never tried again by itself', async () => {
   )
 })
 
-test('a release that was late is installed automatically again once there is more time for it, and the status says why', async () => {
-  const [v100, late] = [await scriptRelease('v1.0.0'), await scriptRelease('v1.0.1', 'hangs-before-ready')]
-  const feed = await publishTo(join(home, 'late'), [v100, late])
-  const update = { readyTimeout: '1500ms', hangTimeout: '30s' }
-  await using it = await byItself({ release: v100, feed, auto: ANY, update })
-  await it.start()
-  const deed = await it.deed()
-  match(deed.error?.message ?? '', /it was not ready within 1500 ms/)
-  const due = (memory: Remembered) => void (memory.asked.next = 0)
-  const restarted = async () => {
-    await it.stop()
-    await it.remember(due)
+test.long(
+  'a release that was late is installed automatically again once there is more time for it, and the status says why',
+  async () => {
+    const [v100, late] = [await scriptRelease('v1.0.0'), await scriptRelease('v1.0.1', 'hangs-before-ready')]
+    const feed = await publishTo(join(home, 'late'), [v100, late])
+    const update = { readyTimeout: '1500ms', hangTimeout: '30s' }
+    await using it = await byItself({ release: v100, feed, auto: ANY, update })
     await it.start()
-  }
-  await restarted()
-  const same = await it.until('the feed was asked', ({ schedule }) => (schedule?.waits.length ?? 0) > 0)
-  match(same.schedule?.waits[0]?.says ?? '', /^v1\.0\.1 waits for you: it failed here: .*not ready within 1500 ms/)
-  await it.rule({ readyTimeout: '2500ms' })
-  await restarted()
-  const again = 'it was not ready here within 1.5 s, and has 2.5 s now'
-  const says = `v1.0.1 is installed automatically: the last attempt failed; ${again}`
-  equal((await it.until('it goes again', ({ schedule }) => schedule?.now.says === says)).schedule?.waits, [])
-  await it.stop()
-  await it.remember(({ attempt }) => void (attempt !== null && (attempt.at -= 2 * 24 * 3_600_000)))
-  await it.start()
-  match((await it.deed(deed.id)).error?.message ?? '', /it was not ready within 2500 ms/)
-  equal(
-    (await journalOf(it)).bad.map(({ tag, hadMs }) => [tag, hadMs]),
-    [['v1.0.1', 2500]],
-  )
-})
+    const deed = await it.deed()
+    match(deed.error?.message ?? '', /it was not ready within 1500 ms/)
+    const due = (memory: Remembered) => void (memory.asked.next = 0)
+    const restarted = async () => {
+      await it.stop()
+      await it.remember(due)
+      await it.start()
+    }
+    await restarted()
+    const same = await it.until('the feed was asked', ({ schedule }) => (schedule?.waits.length ?? 0) > 0)
+    match(same.schedule?.waits[0]?.says ?? '', /^v1\.0\.1 waits for you: it failed here: .*not ready within 1500 ms/)
+    await it.rule({ readyTimeout: '2500ms' })
+    await restarted()
+    const again = 'it was not ready here within 1.5 s, and has 2.5 s now'
+    const says = `v1.0.1 is installed automatically: the last attempt failed; ${again}`
+    equal((await it.until('it goes again', ({ schedule }) => schedule?.now.says === says)).schedule?.waits, [])
+    await it.stop()
+    await it.remember(({ attempt }) => void (attempt !== null && (attempt.at -= 2 * 24 * 3_600_000)))
+    await it.start()
+    match((await it.deed(deed.id)).error?.message ?? '', /it was not ready within 2500 ms/)
+    equal(
+      (await journalOf(it)).bad.map(({ tag, hadMs }) => [tag, hadMs]),
+      [['v1.0.1', 2500]],
+    )
+  },
+)
 
 test.long(
   'an automatic update of a stop-first release gives up where a request does not end, which goes on; no release is blamed',
@@ -226,7 +229,7 @@ const BAD: Bad[] = [
   },
 ]
 
-test('bad releases change no host without a person: each ends where it began, and says why it waits', async () => {
+test.long('bad releases change no host without a person: each ends where it began, and says why it waits', async () => {
   const good = await scriptRelease('v1.0.0')
   const turns = inTurns(2, isLong ? BAD : BAD.filter(({ inCi }) => inCi), async (bad) => {
     const { what, fault = 'none', update = {}, says, waits } = bad
@@ -283,7 +286,7 @@ test('a feed that never answers keeps nobody waiting: it serves, says what it al
   is((await it.deed()).outcome, 'updated')
 })
 
-test('a release for which the disk has no room waits, says so, and goes once there is some', async () => {
+test.long('a release for which the disk has no room waits, says so, and goes once there is some', async () => {
   await using made = await temporary('by-itself-small')
   const folder = made.path
   is(spawnSync('mount', ['-t', 'tmpfs', '-o', 'size=44m', 'baton', folder]).status, 0)

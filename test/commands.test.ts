@@ -113,27 +113,30 @@ test('the executable started by a person beside its running service is refused b
   match((await it.typed()).stdout, /own/)
 })
 
-test('so is one beside a service that sets `process.title`, and one with the words that `args` give every start', async () => {
-  const text = OWN_WORDS.replace(
-    'if (process',
-    `if (!process.env.PORT || process.argv.length !== 4) { console.log('the application’s own', ...process.argv.slice(2)); process.exit() }
+test.long(
+  'so is one beside a service that sets `process.title`, and one with the words that `args` give every start',
+  async () => {
+    const text = OWN_WORDS.replace(
+      'if (process',
+      `if (!process.env.PORT || process.argv.length !== 4) { console.log('the application’s own', ...process.argv.slice(2)); process.exit() }
      process.title = 'a shop'
      process.argv.length = 2
      if (process`,
-  )
-  await using it = await adopted(text, { args: ['--at', '{host}:{port}'] })
-  const beside = /^error: expected no other process of shop, found \d+, which serves by \S+config\.json: /
-  for (const words of [[], ['--at', '127.0.0.1:1']]) {
-    const { exitCode, stdout, stderr } = await it.typed(...words)
-    equal([exitCode, stdout, beside.test(stderr)], [7, '', true], stderr)
-  }
-  is((await it.operate('/admin/update', { tag: 'v1.1.0' })).outcome, 'updated')
-  is((await it.typed()).exitCode, 7, 'after a handover, too')
-  match((await it.typed('tidy')).stdout, /own tidy/, 'a tool beside it')
-  match((await it.typed('--at', 'x', 'y')).stdout, /own --at x y/)
-  is((await it.typed('stop', '--user', '-q')).exitCode, 0)
-  match((await it.typed()).stdout, /own/)
-})
+    )
+    await using it = await adopted(text, { args: ['--at', '{host}:{port}'] })
+    const beside = /^error: expected no other process of shop, found \d+, which serves by \S+config\.json: /
+    for (const words of [[], ['--at', '127.0.0.1:1']]) {
+      const { exitCode, stdout, stderr } = await it.typed(...words)
+      equal([exitCode, stdout, beside.test(stderr)], [7, '', true], stderr)
+    }
+    is((await it.operate('/admin/update', { tag: 'v1.1.0' })).outcome, 'updated')
+    is((await it.typed()).exitCode, 7, 'after a handover, too')
+    match((await it.typed('tidy')).stdout, /own tidy/, 'a tool beside it')
+    match((await it.typed('--at', 'x', 'y')).stdout, /own --at x y/)
+    is((await it.typed('stop', '--user', '-q')).exitCode, 0)
+    match((await it.typed()).stdout, /own/)
+  },
+)
 
 test('which words start a service, and which a tool beside it', () => {
   const cases: [string, string, boolean][] = [
@@ -160,33 +163,36 @@ test('the settings are checked: `commands` is baton, `basePath` is a path', () =
   for (const basePath of ['baton', '/', '/a//b', '/a b', 3]) throws(() => parse({ basePath }), /such as `\/_baton`/)
 })
 
-test('an update to a release with `commands` changes the words of the command, a rollback changes them back', async () => {
-  await using it = await adopted(OWN_WORDS, {}, {}, true, BATON)
-  match((await it.typed('status', '--user')).stdout, /v1\.0\.0/)
-  match((await it.typed('status')).stdout, /v1\.0\.0/, 'root has no other install of it')
-  is((await it.operate('/admin/update', { tag: 'v1.1.0' })).outcome, 'updated')
+test.long(
+  'an update to a release with `commands` changes the words of the command, a rollback changes them back',
+  async () => {
+    await using it = await adopted(OWN_WORDS, {}, {}, true, BATON)
+    match((await it.typed('status', '--user')).stdout, /v1\.0\.0/)
+    match((await it.typed('status')).stdout, /v1\.0\.0/, 'root has no other install of it')
+    is((await it.operate('/admin/update', { tag: 'v1.1.0' })).outcome, 'updated')
 
-  match((await it.typed('status', '--user')).stdout, /^the application’s: status --user $/m)
-  match((await it.typed('start')).stdout, /^the application’s: start $/m)
-  match((await it.typed('baton', 'status', '--user')).stdout, /v1\.1\.0/)
-  match((await it.typed('baton')).stderr, /shop baton/)
-  match((await it.word('status', '--user')).stdout, /v1\.1\.0/, 'install.sh, which knows no release')
-  const doctor = (await it.typed('baton', 'doctor', '--user')).stdout
-  match(doctor, /v1\.0\.0/, 'the backup')
+    match((await it.typed('status', '--user')).stdout, /^the application’s: status --user $/m)
+    match((await it.typed('start')).stdout, /^the application’s: start $/m)
+    match((await it.typed('baton', 'status', '--user')).stdout, /v1\.1\.0/)
+    match((await it.typed('baton')).stderr, /shop baton/)
+    match((await it.word('status', '--user')).stdout, /v1\.1\.0/, 'install.sh, which knows no release')
+    const doctor = (await it.typed('baton', 'doctor', '--user')).stdout
+    match(doctor, /v1\.0\.0/, 'the backup')
 
-  // the service stops and starts, by the supervision that calls the executable and its backup
-  is((await it.typed('baton', 'stop', '--user', '-q')).exitCode, 0)
-  is((await it.typed('baton', 'start', '--user', '-q')).exitCode, 0)
-  match((await it.typed('baton', 'status', '--user')).stdout, /v1\.1\.0/)
+    // the service stops and starts, by the supervision that calls the executable and its backup
+    is((await it.typed('baton', 'stop', '--user', '-q')).exitCode, 0)
+    is((await it.typed('baton', 'start', '--user', '-q')).exitCode, 0)
+    match((await it.typed('baton', 'status', '--user')).stdout, /v1\.1\.0/)
 
-  // back with nothing running: v1.1.0's code puts v1.0.0 there and starts it, then v1.0.0's the other one
-  is((await it.typed('baton', 'stop', '--user', '-q')).exitCode, 0)
-  is((await it.typed('baton', 'rollback', '--user', '-q', '-y')).exitCode, 0)
-  match((await it.typed('status', '--user')).stdout, /v1\.0\.0/)
-  is((await it.typed('stop', '--user', '-q')).exitCode, 0)
-  is((await it.typed('rollback', '--user', '-q', '-y')).exitCode, 0)
-  match((await it.typed('baton', 'status', '--user')).stdout, /v1\.1\.0/)
-})
+    // back with nothing running: v1.1.0's code puts v1.0.0 there and starts it, then v1.0.0's the other one
+    is((await it.typed('baton', 'stop', '--user', '-q')).exitCode, 0)
+    is((await it.typed('baton', 'rollback', '--user', '-q', '-y')).exitCode, 0)
+    match((await it.typed('status', '--user')).stdout, /v1\.0\.0/)
+    is((await it.typed('stop', '--user', '-q')).exitCode, 0)
+    is((await it.typed('rollback', '--user', '-q', '-y')).exitCode, 0)
+    match((await it.typed('baton', 'status', '--user')).stdout, /v1\.1\.0/)
+  },
+)
 
 test('the backup of a release with `commands` rescues, as units that an older installer wrote call it', async () => {
   await using it = await adopted(OWN_WORDS, BATON, {}, true, {})
@@ -215,17 +221,19 @@ test('a first install takes `basePath` into its configuration: endpoints, panel 
   is((await it.operate('/admin/update/rollback')).outcome, 'rolled_back')
 })
 
-test('from source the author’s `basePath` holds too; an installed configuration without one keeps `/admin` where it was', async () => {
-  await using made = await temporary('words')
-  const folder = made.path
-  await writeFile(join(folder, 'package.json'), '{ "name": "shop", "type": "module" }')
-  await writeFile(
-    join(folder, 'baton.config.json'),
-    JSON.stringify({ service: 'shop', entry: 'server.js', basePath: '/_baton', database: 'data/orders.db' }),
-  )
-  await writeFile(
-    join(folder, 'server.js'),
-    `import { agent } from '${join(PROJECT, 'agent/adapters/auto.ts')}'
+test.long(
+  'from source the author’s `basePath` holds too; an installed configuration without one keeps `/admin` where it was',
+  async () => {
+    await using made = await temporary('words')
+    const folder = made.path
+    await writeFile(join(folder, 'package.json'), '{ "name": "shop", "type": "module" }')
+    await writeFile(
+      join(folder, 'baton.config.json'),
+      JSON.stringify({ service: 'shop', entry: 'server.js', basePath: '/_baton', database: 'data/orders.db' }),
+    )
+    await writeFile(
+      join(folder, 'server.js'),
+      `import { agent } from '${join(PROJECT, 'agent/adapters/auto.ts')}'
      import { ownDatabase } from '${join(PROJECT, 'agent/own.ts')}'
      import { createServer } from 'node:http'
      console.log(ownDatabase('shop', '/state'))
@@ -235,18 +243,19 @@ test('from source the author’s `basePath` holds too; an installed configuratio
      const asked = await Promise.all(['/web/settings.html', '/_baton/web/settings.html'].map((path) => fetch('http://127.0.0.1:' + port + path)))
      console.log(JSON.stringify((await Promise.all(asked.map((one) => one.text()))).map((text) => text === 'hello')))
      process.exit(0)`,
-  )
-  const { stdout } = await run([process.execPath, join(folder, 'server.js')], { cwd: folder })
-  match(stdout, /^\[true,false\]$/m)
-  match(stdout, /^\/state\/data\/orders\.db$/m)
-  await using it = await adopted(OWN_WORDS, {}, {}, true, { basePath: '/_baton' })
-  is((await it.operate('/admin/update', { tag: 'v1.1.0' })).outcome, 'updated')
-  await eventually(
-    'the panel',
-    async () => (await ask(it.port, 'GET', '/web/settings.html', null)).status === 200,
-    10_000,
-  )
-})
+    )
+    const { stdout } = await run([process.execPath, join(folder, 'server.js')], { cwd: folder })
+    match(stdout, /^\[true,false\]$/m)
+    match(stdout, /^\/state\/data\/orders\.db$/m)
+    await using it = await adopted(OWN_WORDS, {}, {}, true, { basePath: '/_baton' })
+    is((await it.operate('/admin/update', { tag: 'v1.1.0' })).outcome, 'updated')
+    await eventually(
+      'the panel',
+      async () => (await ask(it.port, 'GET', '/web/settings.html', null)).status === 200,
+      10_000,
+    )
+  },
+)
 
 test('init proposes both if it sees such words or routes, and neither otherwise', async () => {
   await using made = await temporary('words')

@@ -98,25 +98,28 @@ test('the supervisor has given the old version up: a release that dies in the sa
   is((await statusOf(it)).word, 'active')
 })
 
-test('lists tell of a release that failed what has happened, in a short line; its last words are in `--json` and the answer of the upgrade', async () => {
-  await using it = await adopted(DIES)
-  await it.release('v1.1.0', `${DIES}\n  setTimeout(() => { throw new TypeError('the licence; has expired') }, 200)`)
-  const upgrade = await it.word('upgrade', '--user')
-  is(upgrade.exitCode, 8, upgrade.stderr)
-  match(upgrade.stderr, /it exited with code 1, after it wrote: TypeError: the licence; has expired/)
-  const how = String.raw`v1\.1\.0 (?:failed in probation|did not take over): it exited with code 1`
-  const expected = {
-    status: [`^last .*: reverted at .* \\(${how}\\)$`],
-    check: [`^last .*: reverted at .* \\(${how}\\)$`, `^bad +v1\\.1\\.0: ${how} \\(\\d`],
-    releases: [`^v1\\.1\\.0 .*bad: ${how} \\(\\d`],
-  }
-  for (const [word, lines] of Object.entries(expected)) {
-    const { stdout } = await it.word(word, '--user')
-    for (const line of lines) match(stdout, new RegExp(line, 'm'))
-    ok(!stdout.includes('the licence'), stdout)
-    match((await it.word(word, '--user', '--json')).stdout, /after it wrote: TypeError: the licence; has expired/)
-  }
-})
+test.long(
+  'lists tell of a release that failed what has happened, in a short line; its last words are in `--json` and the answer of the upgrade',
+  async () => {
+    await using it = await adopted(DIES)
+    await it.release('v1.1.0', `${DIES}\n  setTimeout(() => { throw new TypeError('the licence; has expired') }, 200)`)
+    const upgrade = await it.word('upgrade', '--user')
+    is(upgrade.exitCode, 8, upgrade.stderr)
+    match(upgrade.stderr, /it exited with code 1, after it wrote: TypeError: the licence; has expired/)
+    const how = String.raw`v1\.1\.0 (?:failed in probation|did not take over): it exited with code 1`
+    const expected = {
+      status: [`^last .*: reverted at .* \\(${how}\\)$`],
+      check: [`^last .*: reverted at .* \\(${how}\\)$`, `^bad +v1\\.1\\.0: ${how} \\(\\d`],
+      releases: [`^v1\\.1\\.0 .*bad: ${how} \\(\\d`],
+    }
+    for (const [word, lines] of Object.entries(expected)) {
+      const { stdout } = await it.word(word, '--user')
+      for (const line of lines) match(stdout, new RegExp(line, 'm'))
+      ok(!stdout.includes('the licence'), stdout)
+      match((await it.word(word, '--user', '--json')).stdout, /after it wrote: TypeError: the licence; has expired/)
+    }
+  },
+)
 
 interface State {
   word: string

@@ -204,7 +204,7 @@ test('gives up where nobody answers any more', async () => {
   assert.match(await it.failure(), /^download_failed .*ECONNREFUSED.*\(0 of \d+ bytes, 5 connections\)$/)
 })
 
-test('gives up where connection after connection stalls', async () => {
+test.long('gives up where connection after connection stalls', async () => {
   await using it = await lab({ stallAfter: 1_000 })
   assert.match(
     await it.failure({ stallMs: 100 }),
@@ -348,10 +348,13 @@ test('checks the space before the first byte', async () => {
   assert.is(it.server.requests.length, 0)
 })
 
-test('an asset that trickles just fast enough is given up by its size and the least pace, not after a day', async () => {
-  await using it = await lab({ byteEveryMs: 20 })
-  assert.match(await it.failure({ deadlineMs: 300, stallMs: 60_000 }), /expected the whole asset within 1 s/)
-})
+test.long(
+  'an asset that trickles just fast enough is given up by its size and the least pace, not after a day',
+  async () => {
+    await using it = await lab({ byteEveryMs: 20 })
+    assert.match(await it.failure({ deadlineMs: 300, stallMs: 60_000 }), /expected the whole asset within 1 s/)
+  },
+)
 
 test('is cancelled at once, in the middle of a silence too, and leaves nothing', async () => {
   await using it = await lab({ stallAfter: 5000 })

@@ -145,7 +145,7 @@ test('a kind that has no files refuses what a file of the release would do', () 
   )
 })
 
-test('an install unpacks the application before its start, whose time it is not', async () => {
+test.long('an install unpacks the application before its start, whose time it is not', async () => {
   await using room = await temporary('flags')
   await built(room.path, { kind: 'app' })
   const home = join(room.path, 'home')
@@ -174,7 +174,7 @@ test('an install unpacks the application before its start, whose time it is not'
   }
 })
 
-test('what a `.env` sets is named, never its values; what the configuration gives is not', async () => {
+test.long('what a `.env` sets is named, never its values; what the configuration gives is not', async () => {
   await using room = await temporary('flags')
   is(await noteOfDotEnv(room.path, {}), null)
   await writeFile(join(room.path, '.env'), '# ours\r\nPORT=8080\r\nexport API_KEY="s3cret"\n  DB_URL = x=y\n')

@@ -52,7 +52,7 @@ test.long('a release that dies in probation: the canary reverts, nobody else is 
 test('in waves, with load on hosts and on HAProxy before all: lost 0', async () => {
   process.stdout.write(`  ${await scenarios.movesUnderLoad(fleet, WAY)}\n`)
 })
-test('all go back from their own backup, with no feed to be had, drained by hooks: lost 0', async () => {
+test.long('all go back from their own backup, with no feed to be had, drained by hooks: lost 0', async () => {
   process.stdout.write(`  ${await scenarios.goesBack(fleet, WAY)}\n`)
 })
 // in CI channels.test.ts has what a host is offered, and fleet.test.ts that it goes by its tag

@@ -66,7 +66,7 @@ test('a binary that you start yourself', async () => {
   await host.run(['pkill', '-x', 'beacon'])
 })
 
-test('from source', async () => {
+test.long('from source', async () => {
   await using host = await bootWithReleases([{ tag: 'v1.0.0' }])
   await host.ok('git', 'clone', '--quiet', '--bare', '--no-hardlinks', PROJECT, '/srv/baton.git')
   for (const tag of ['v1.0.0', 'v1.1.0']) await host.ok('git', '-C', '/srv/baton.git', 'tag', tag)

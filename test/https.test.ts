@@ -123,8 +123,7 @@ for (const [name, text] of [
   ['HTTPS', HTTPS],
   ['HTTP/2 only', STREAMS],
 ] as const) {
-  const register = name === 'HTTPS' ? test : test.long
-  register(`${name}: doctor asks it, and a fleet looks at it, moves it and takes it back`, async () => {
+  test.long(`${name}: doctor asks it, and a fleet looks at it, moves it and takes it back`, async () => {
     await using home = await adopted(AUTO + text, { scheme: 'https' })
     const doctor = await home.word('doctor', '--json')
     const { findings } = JSON.parse(doctor.stdout) as { findings: { check: string; level: string; message: string }[] }
@@ -146,19 +145,22 @@ for (const [name, text] of [
   })
 }
 
-test('HTTPS, stop-first: a client that is between its connection and its first request when the switch begins is answered', async () => {
-  await using home = await adopted(AUTO + HTTPS, { scheme: 'https' })
-  const ends: Promise<string>[] = []
-  const timer = setInterval(() => ends.push(slowAnswer(home.port)), 50)
-  try {
-    is((await updated(home)).cut, 0)
-  } finally {
-    clearInterval(timer)
-  }
-  const all = await Promise.all(ends)
-  equal(all.filter((end) => end !== '200').slice(0, 3), [])
-  ok(all.length > 30, `${all.length} clients`)
-})
+test.long(
+  'HTTPS, stop-first: a client that is between its connection and its first request when the switch begins is answered',
+  async () => {
+    await using home = await adopted(AUTO + HTTPS, { scheme: 'https' })
+    const ends: Promise<string>[] = []
+    const timer = setInterval(() => ends.push(slowAnswer(home.port)), 50)
+    try {
+      is((await updated(home)).cut, 0)
+    } finally {
+      clearInterval(timer)
+    }
+    const all = await Promise.all(ends)
+    equal(all.filter((end) => end !== '200').slice(0, 3), [])
+    ok(all.length > 30, `${all.length} clients`)
+  },
+)
 
 test('an application that takes HTTP/2 as streams, without requests, is updated and goes back', async () => {
   await using home = await adopted(AUTO + STREAMS)
@@ -177,7 +179,7 @@ for (const [name, text, kind, end] of [
   ['HTTPS', HTTPS, 'stop-first', ''],
   ['HTTP/2', HTTP2, 'start-first', '; a request that never ends is cut, and counted'],
 ] as const) {
-  page(`a page that is open over ${name} in a browser sees an answer to each request, ${kind}${end}`, async () => {
+  page.long(`a page that is open over ${name} in a browser sees an answer to each request, ${kind}${end}`, async () => {
     await using home = await adopted(AUTO + text, { order: kind }, { update: { drainTimeout: '1s' } })
     await using browser = await launch()
     await using watched = await openPage(browser, { ignoreHTTPSErrors: true })

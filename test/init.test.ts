@@ -71,7 +71,7 @@ test('packages that no release can hold are told before a build: what Yarn keeps
   not((await told(app)).includes('before a build'))
 })
 
-test('with --try it is started once, with what an install gives, and what was seen is proposed', async () => {
+test.long('with --try it is started once, with what an install gives, and what was seen is proposed', async () => {
   await using shop = await folderWith(SHOP)
   const { stderr } = await shop.init('--yes', '--try')
   const { database, healthPath } = await shop.config()
@@ -120,27 +120,30 @@ test('an application that does not start, or is well at no path, is told as a no
   is((await odd.config())['healthPath'], undefined)
 })
 
-test('--try runs what the start script runs before the application, and loads what it loads first; a migration that fails is told', async () => {
-  const scripts = { prestart: 'node migrate.js', start: 'node --import ./first.mjs server.js' }
-  await using shop = await packageWith({ scripts })
-  await shop.write('first.mjs', 'globalThis.first = 1')
-  const migrate = `require('node:fs').writeFileSync(process.env.STATE_DIRECTORY + '/rows', '')`
-  await shop.write('migrate.js', migrate)
-  await shop.write(
-    'server.js',
-    `if (globalThis.first !== 1) throw new Error('not loaded')
+test.long(
+  '--try runs what the start script runs before the application, and loads what it loads first; a migration that fails is told',
+  async () => {
+    const scripts = { prestart: 'node migrate.js', start: 'node --import ./first.mjs server.js' }
+    await using shop = await packageWith({ scripts })
+    await shop.write('first.mjs', 'globalThis.first = 1')
+    const migrate = `require('node:fs').writeFileSync(process.env.STATE_DIRECTORY + '/rows', '')`
+    await shop.write('migrate.js', migrate)
+    await shop.write(
+      'server.js',
+      `if (globalThis.first !== 1) throw new Error('not loaded')
      require('node:fs').readFileSync(process.env.STATE_DIRECTORY + '/rows')
      require('node:http').createServer((request, response) => response.end()).listen(process.env.PORT, process.env.HOST)`,
-  )
-  match((await initIn(shop.path, '--yes', '--try')).stderr, /note: it was started once: it listens after/)
-  const { before, nodeFlags } = JSON.parse(await readFile(join(shop.path, 'baton.config.json'), 'utf8')) as Project
-  equal([before, nodeFlags], [[['migrate.js']], ['--import=./first.mjs']])
-  await shop.write('migrate.js', `throw new Error('no such column')`)
-  match(
-    (await initIn(shop.path, '--yes', '--try')).stderr,
-    /note: it was not started: `.*migrate\.js` failed: exit code 1; output: .*no such column/s,
-  )
-})
+    )
+    match((await initIn(shop.path, '--yes', '--try')).stderr, /note: it was started once: it listens after/)
+    const { before, nodeFlags } = JSON.parse(await readFile(join(shop.path, 'baton.config.json'), 'utf8')) as Project
+    equal([before, nodeFlags], [[['migrate.js']], ['--import=./first.mjs']])
+    await shop.write('migrate.js', `throw new Error('no such column')`)
+    match(
+      (await initIn(shop.path, '--yes', '--try')).stderr,
+      /note: it was not started: `.*migrate\.js` failed: exit code 1; output: .*no such column/s,
+    )
+  },
+)
 
 test('--try names an application that listens, and ends a second later, with its last words', async () => {
   await using brief = await folderWith(
@@ -155,7 +158,7 @@ test('--try names an application that listens, and ends a second later, with its
   is((await brief.config())['healthPath'], undefined)
 })
 
-test('--try sees what an application opens only when it is asked', async () => {
+test.long('--try sees what an application opens only when it is asked', async () => {
   await using elsewhere = await packageWith({})
   const path = join(elsewhere.path, 'orders.db')
   await using shop = await folderWith(
@@ -172,7 +175,7 @@ test('--try sees what an application opens only when it is asked', async () => {
   )
 })
 
-test('a route that only stands in the sources is not taken, and one that answers is', async () => {
+test.long('a route that only stands in the sources is not taken, and one that answers is', async () => {
   await using shop = await folderWith(
     `const elsewhere = '/up' // of another service
      require('node:http').createServer(({ url }, response) => response.writeHead(url === '/' + 'healthz' ? 200 : 404).end())
@@ -258,32 +261,35 @@ test('a server that a tool makes gets a file around it with the agent in front; 
   equal([detect(embedded.path).made, detect(embedded.path).entry], [null, 'build/index.js'])
 })
 
-test('a server that a package brings gets a file around it, and its arguments are kept; nothing in node_modules is edited', async () => {
-  const text = `if (require.main === module) console.log('served', process.argv.slice(2).join(' '), globalThis.isEmbedded)\n`
-  for (const start of [
-    'node node_modules/wiki/wiki.js mine --listen port=8080 host=127.0.0.1',
-    'wiki mine --listen port=8080 host=127.0.0.1',
-    'NODE_ENV=production npx wiki mine --listen port=$PORT host=${HOST:-0.0.0.0} > log.txt',
-  ]) {
-    await using wiki = await packageWith({ dependencies: { wiki: '1.0.0' }, scripts: { start } })
-    await wiki.write('node_modules/wiki/package.json', '{ "bin": { "wiki": "./wiki.js" } }')
-    await wiki.write('node_modules/wiki/wiki.js', text)
-    await wiki.write('node_modules/baton-kit/package.json', '{ "exports": { "./auto": "./auto.js" } }')
-    await wiki.write('node_modules/baton-kit/auto.js', 'globalThis.isEmbedded = true')
-    await wiki.write('mine/tiddlywiki.info', '')
-    const { stderr } = await initIn(wiki.path, '--yes')
-    match(stderr, 'nothing in node_modules is edited: baton.server.mjs loads it after the agent', start)
-    match(stderr, 'note: mine in `args` is looked for in the state directory')
-    is(await readFile(join(wiki.path, 'node_modules/wiki/wiki.js'), 'utf8'), text)
-    const { entry, args } = await configIn(wiki.path)
-    equal([entry, args], ['baton.server.mjs', ['mine', '--listen', 'port={port}', 'host={host}']], start)
-    const served = await run([process.execPath, join(wiki.path, 'baton.server.mjs'), 'mine'])
-    is(served.stdout.trim(), 'served mine true')
-    match((await initIn(wiki.path, '--yes')).stderr, 'nothing to write: it is set up already')
-    const agent = (await examineProject(wiki.path)).find(({ check }) => check === 'agent')
-    equal([agent?.level, agent?.message], ['ok', 'baton.server.mjs embeds the agent'])
-  }
-})
+test.long(
+  'a server that a package brings gets a file around it, and its arguments are kept; nothing in node_modules is edited',
+  async () => {
+    const text = `if (require.main === module) console.log('served', process.argv.slice(2).join(' '), globalThis.isEmbedded)\n`
+    for (const start of [
+      'node node_modules/wiki/wiki.js mine --listen port=8080 host=127.0.0.1',
+      'wiki mine --listen port=8080 host=127.0.0.1',
+      'NODE_ENV=production npx wiki mine --listen port=$PORT host=${HOST:-0.0.0.0} > log.txt',
+    ]) {
+      await using wiki = await packageWith({ dependencies: { wiki: '1.0.0' }, scripts: { start } })
+      await wiki.write('node_modules/wiki/package.json', '{ "bin": { "wiki": "./wiki.js" } }')
+      await wiki.write('node_modules/wiki/wiki.js', text)
+      await wiki.write('node_modules/baton-kit/package.json', '{ "exports": { "./auto": "./auto.js" } }')
+      await wiki.write('node_modules/baton-kit/auto.js', 'globalThis.isEmbedded = true')
+      await wiki.write('mine/tiddlywiki.info', '')
+      const { stderr } = await initIn(wiki.path, '--yes')
+      match(stderr, 'nothing in node_modules is edited: baton.server.mjs loads it after the agent', start)
+      match(stderr, 'note: mine in `args` is looked for in the state directory')
+      is(await readFile(join(wiki.path, 'node_modules/wiki/wiki.js'), 'utf8'), text)
+      const { entry, args } = await configIn(wiki.path)
+      equal([entry, args], ['baton.server.mjs', ['mine', '--listen', 'port={port}', 'host={host}']], start)
+      const served = await run([process.execPath, join(wiki.path, 'baton.server.mjs'), 'mine'])
+      is(served.stdout.trim(), 'served mine true')
+      match((await initIn(wiki.path, '--yes')).stderr, 'nothing to write: it is set up already')
+      const agent = (await examineProject(wiki.path)).find(({ check }) => check === 'agent')
+      equal([agent?.level, agent?.message], ['ok', 'baton.server.mjs embeds the agent'])
+    }
+  },
+)
 
 test('what a framework’s own command is given is none of the server’s: `next start` leaves the operator the word `start`', async () => {
   for (const [name, bin] of [
@@ -609,9 +615,11 @@ test('--try: an addon that another Node has built leads to `baton rebuild`, and 
   not(stderr.includes('NODE_MODULE_VERSION'), 'whose own advice is for the Node of the developer')
 })
 
-test('--try proposes / where no usual path answers, and says what the start has written beside databases, and where', async () => {
-  await using shop = await folderWith(
-    `const { mkdirSync, writeFileSync } = require('node:fs')
+test.long(
+  '--try proposes / where no usual path answers, and says what the start has written beside databases, and where',
+  async () => {
+    await using shop = await folderWith(
+      `const { mkdirSync, writeFileSync } = require('node:fs')
      mkdirSync(process.env.STATE_DIRECTORY + '/uploads')
      writeFileSync(process.env.STATE_DIRECTORY + '/settings.json', '{}')
      writeFileSync(__dirname + '/hits.log', 'one')
@@ -620,14 +628,15 @@ test('--try proposes / where no usual path answers, and says what the start has 
      require('node:http').createServer((request, response) => {
        response.writeHead(request.url === '/' ? 200 : 404).end('a shop')
      }).listen(process.env.PORT, process.env.HOST)`,
-  )
-  const { stderr } = await shop.init('--yes', '--try')
-  is((await shop.config())['healthPath'], '/', stderr)
-  match(stderr, 'note: it has written settings.json, uploads/ in the state directory, which every update keeps')
-  match(stderr, 'note: it opens the database own.db in its own folder')
-  match(stderr, 'note: it has written hits.log in its own folder, which each release has anew')
-  match(stderr, 'and give it `{stateDirectory}`')
-})
+    )
+    const { stderr } = await shop.init('--yes', '--try')
+    is((await shop.config())['healthPath'], '/', stderr)
+    match(stderr, 'note: it has written settings.json, uploads/ in the state directory, which every update keeps')
+    match(stderr, 'note: it opens the database own.db in its own folder')
+    match(stderr, 'note: it has written hits.log in its own folder, which each release has anew')
+    match(stderr, 'and give it `{stateDirectory}`')
+  },
+)
 
 test('--try says what no look from outside shows: programs that have ended, threads, `.env` files, each listen', async () => {
   await using shop = await folderWith(
@@ -654,9 +663,11 @@ test('--try says what no look from outside shows: programs that have ended, thre
   not(stderr.includes('of-the-developer'))
 })
 
-test('--try names files of its own that it looks for where it is started, and servers of worker threads, and proposes what helps', async () => {
-  await using shop = await folderWith(
-    `const { isMainThread, Worker } = require('node:worker_threads')
+test.long(
+  '--try names files of its own that it looks for where it is started, and servers of worker threads, and proposes what helps',
+  async () => {
+    await using shop = await folderWith(
+      `const { isMainThread, Worker } = require('node:worker_threads')
      const http = require('node:http')
      if (isMainThread) {
        new Worker(__filename)
@@ -665,17 +676,18 @@ test('--try names files of its own that it looks for where it is started, and se
          require('node:fs').stat(path, (error) => response.writeHead(error === null ? 200 : 404).end())
        }).listen(process.env.PORT, process.env.HOST)
      } else http.createServer(() => {}).listen(0, '127.0.0.1')`,
-  )
-  await mkdir(join(shop.path, 'public'))
-  await writeFile(join(shop.path, 'public/app.css'), '')
-  const written = { service: 'shop', entry: 'server.js', healthPath: '/' }
-  await writeFile(join(shop.path, 'baton.config.json'), JSON.stringify(written))
-  const { stderr } = await shop.init('--yes', '--try')
-  match(stderr, 'note: it looks for public/ where it is started, which on a host is the state directory')
-  match(stderr, 'note: a worker thread listens (0): an update hands over what the main thread listens on and no more')
-  match(stderr, '\n+  "cwd": "app",\n') // not written: what it writes by a relative path would be lost with each release
-  equal(await shop.config(), written)
-})
+    )
+    await mkdir(join(shop.path, 'public'))
+    await writeFile(join(shop.path, 'public/app.css'), '')
+    const written = { service: 'shop', entry: 'server.js', healthPath: '/' }
+    await writeFile(join(shop.path, 'baton.config.json'), JSON.stringify(written))
+    const { stderr } = await shop.init('--yes', '--try')
+    match(stderr, 'note: it looks for public/ where it is started, which on a host is the state directory')
+    match(stderr, 'note: a worker thread listens (0): an update hands over what the main thread listens on and no more')
+    match(stderr, '\n+  "cwd": "app",\n') // not written: what it writes by a relative path would be lost with each release
+    equal(await shop.config(), written)
+  },
+)
 
 test('the kit among the development packages: `init` and `doctor` say so, with what was typed to install it', async () => {
   await using shop = await folderWith(SHOP)

@@ -72,8 +72,7 @@ const application = (look: string) => `import '${ADAPTER}'
 
 for (const kind of ['stop-first', 'start-first'] as const)
   for (const [where, look] of Object.entries(asks)) {
-    const register = kind === 'stop-first' && where !== 'another process' ? test : test.long // the others have no step that it lacks
-    register(
+    test.long(
       `${kind}: an application that asks ${where} whether its port is free serves again after an update, which fails, and after a kill`,
       async () => {
         await using it = await adopted(application(look), { order: kind })
@@ -121,23 +120,26 @@ test('a switch that has shown it lets the sockets go in the next ones: such an a
   await well(fourth)
 })
 
-test('a broken release of such an application is held against it, and the old one serves again on its port', async () => {
-  await using it = await adopted(application(asks['another process']), { order: 'stop-first' })
-  const well = answeringAnew(it)
-  const first = await well()
-  is((await it.operate('/admin/update', { tag: 'v1.1.0' })).outcome, 'reverted')
-  const again = await well(first)
-  await it.release('v1.2.0', `throw new Error('DATABASE_URL is not set')`)
-  const broken = await it.operate('/admin/update', { tag: 'v1.2.0' })
-  is(broken.outcome, 'reverted')
-  match(broken.error?.message ?? '', /DATABASE_URL is not set/)
-  not.match(broken.error?.message ?? '', /not held against/)
-  const back = await well(again)
-  is((await statusOf(it)).operation?.to, 'v1.2.0')
-  const updated = await it.operate('/admin/update', { tag: 'v1.1.0' })
-  is(updated.outcome, 'updated', JSON.stringify(updated.error))
-  await well(back)
-})
+test.long(
+  'a broken release of such an application is held against it, and the old one serves again on its port',
+  async () => {
+    await using it = await adopted(application(asks['another process']), { order: 'stop-first' })
+    const well = answeringAnew(it)
+    const first = await well()
+    is((await it.operate('/admin/update', { tag: 'v1.1.0' })).outcome, 'reverted')
+    const again = await well(first)
+    await it.release('v1.2.0', `throw new Error('DATABASE_URL is not set')`)
+    const broken = await it.operate('/admin/update', { tag: 'v1.2.0' })
+    is(broken.outcome, 'reverted')
+    match(broken.error?.message ?? '', /DATABASE_URL is not set/)
+    not.match(broken.error?.message ?? '', /not held against/)
+    const back = await well(again)
+    is((await statusOf(it)).operation?.to, 'v1.2.0')
+    const updated = await it.operate('/admin/update', { tag: 'v1.1.0' })
+    is(updated.outcome, 'updated', JSON.stringify(updated.error))
+    await well(back)
+  },
+)
 
 let packages = ''
 test.before(async () => {

@@ -47,7 +47,7 @@ test('a release that serves, and ends a second later, fails its build with its l
   match(error.message, /it served \/ with 200 after .*, and then ended with .*; it said: [^]*no queue/)
 })
 
-test('a trial start has the environment that an install gives, and nothing of the developer’s', async () => {
+test.long('a trial start has the environment that an install gives, and nothing of the developer’s', async () => {
   await using room = await temporary('look')
   const seen = join(room.path, 'environment.json')
   await using it = await built(
@@ -90,42 +90,48 @@ test('a database that the configuration does not name is told with the line to w
   await Promise.all(tried)
 })
 
-test('a database that the configuration names is no warning; one that it opens for a moment, or elsewhere, is', async () => {
-  await using room = await temporary('look')
-  const warnings = async (text: string, config: object = {}) => {
-    await using it = await built(text, config)
-    return (await tryOut(it.project, it.path)).warnings
-  }
-  const closes = `${OPENS('data/orders.db')}setTimeout(() => globalThis.kept.close(), 50)\n`
-  const elsewhere = join(room.path, 'orders.db')
-  const [named, brief, outside, none] = await Promise.all([
-    warnings(OPENS('data/orders.db'), { database: 'data/orders.db' }),
-    warnings(closes),
-    warnings(OPENS(elsewhere)),
-    warnings(`${AUTO}${SERVE}`, { database: 'orders.db' }),
-  ])
-  equal(named, [])
-  match(brief.join(), 'it has the database data/orders.db')
-  match(outside.join(), `it has the database ${elsewhere}, which is not in the state directory`)
-  match(none.join(), '`database` is "orders.db", and this start made none')
-})
+test.long(
+  'a database that the configuration names is no warning; one that it opens for a moment, or elsewhere, is',
+  async () => {
+    await using room = await temporary('look')
+    const warnings = async (text: string, config: object = {}) => {
+      await using it = await built(text, config)
+      return (await tryOut(it.project, it.path)).warnings
+    }
+    const closes = `${OPENS('data/orders.db')}setTimeout(() => globalThis.kept.close(), 50)\n`
+    const elsewhere = join(room.path, 'orders.db')
+    const [named, brief, outside, none] = await Promise.all([
+      warnings(OPENS('data/orders.db'), { database: 'data/orders.db' }),
+      warnings(closes),
+      warnings(OPENS(elsewhere)),
+      warnings(`${AUTO}${SERVE}`, { database: 'orders.db' }),
+    ])
+    equal(named, [])
+    match(brief.join(), 'it has the database data/orders.db')
+    match(outside.join(), `it has the database ${elsewhere}, which is not in the state directory`)
+    match(none.join(), '`database` is "orders.db", and this start made none')
+  },
+)
 
-test('further ports and what the application has started are told, also of one that does so seconds after it is healthy', async () => {
-  await using it = await built(
-    `${AUTO}${SERVE}import { spawn } from 'node:child_process'
+test.long(
+  'further ports and what the application has started are told, also of one that does so seconds after it is healthy',
+  async () => {
+    await using it = await built(
+      `${AUTO}${SERVE}import { spawn } from 'node:child_process'
      import { createServer as tcp } from 'node:net'
      setTimeout(() => {
        tcp().listen(0, '127.0.0.1')
        spawn('sleep', ['600'], { stdio: 'ignore' })
      }, 3000)\n`,
-  )
-  const { line, warnings } = await tryOut(it.project, it.path)
-  match(
-    line,
-    /^serves \/ with 200 after .*; it listens on the ports \d+, \d+; it has started sleep; one switch, to itself: clients waited [\d.]+ m?s$/,
-  )
-  equal(warnings, [])
-})
+    )
+    const { line, warnings } = await tryOut(it.project, it.path)
+    match(
+      line,
+      /^serves \/ with 200 after .*; it listens on the ports \d+, \d+; it has started sleep; one switch, to itself: clients waited [\d.]+ m?s$/,
+    )
+    equal(warnings, [])
+  },
+)
 
 /** Each refuses to begin again; what its error says, and its hint. */
 const REFUSERS: Record<string, { text: string; config?: object; said: string; hint: string }> = {
@@ -156,23 +162,26 @@ const REFUSERS: Record<string, { text: string; config?: object; said: string; hi
   },
 }
 
-test('a release that does not come back when it is switched to itself fails its build: with its words, and what to do if its habit is known', async () => {
-  const tried = Object.entries(REFUSERS)
-    .slice(0, isLong ? undefined : 2)
-    .map(async ([habit, { text, config, said, hint }]) => {
-      await using it = await built(`${AUTO}${text}${SERVE}`, config)
-      const error = (await rejects(() => tryOut(it.project, it.path))) as BatonError
-      is(error.code, 'verify_failed', habit)
-      match(
-        error.message,
-        /^switching what was built to itself, as each update does: expected it to serve throughout, got: /,
-      )
-      match(error.message, new RegExp(said))
-      match(error.hint ?? '', hint)
-      equal(await processesNaming(it.folder), [], habit)
-    })
-  await Promise.all(tried)
-})
+test.long(
+  'a release that does not come back when it is switched to itself fails its build: with its words, and what to do if its habit is known',
+  async () => {
+    const tried = Object.entries(REFUSERS)
+      .slice(0, isLong ? undefined : 2)
+      .map(async ([habit, { text, config, said, hint }]) => {
+        await using it = await built(`${AUTO}${text}${SERVE}`, config)
+        const error = (await rejects(() => tryOut(it.project, it.path))) as BatonError
+        is(error.code, 'verify_failed', habit)
+        match(
+          error.message,
+          /^switching what was built to itself, as each update does: expected it to serve throughout, got: /,
+        )
+        match(error.message, new RegExp(said))
+        match(error.hint ?? '', hint)
+        equal(await processesNaming(it.folder), [], habit)
+      })
+    await Promise.all(tried)
+  },
+)
 
 const GROUP = `import { createSocket } from 'node:dgram'
   const mdns = createSocket({ type: 'udp4', reuseAddr: true })
@@ -220,43 +229,48 @@ test('a release that can be switched says in one line how long its clients waite
   match(warnings.join(), 'after a switch the process sleep of before was left')
 })
 
-test('a SIGTERM handler that does not end the process is why clients waited, and a warning', async () => {
+test.long('a SIGTERM handler that does not end the process is why clients waited, and a warning', async () => {
   await using it = await built(`${AUTO}process.on('SIGTERM', () => server.close())\n${SERVE}`, { onStop: 'SIGTERM' })
   const { warnings } = await tryOut(it.project, it.path)
   match(warnings.join(), 'its SIGTERM handler did not end the process within 10s, and each update waits that long')
 })
 
-test('what listens in a worker thread is named: alone it is why no agent answers, beside the main thread it is a warning', async () => {
-  const inWorker = (text: string) => `import { isMainThread, Worker } from 'node:worker_threads'
+test.long(
+  'what listens in a worker thread is named: alone it is why no agent answers, beside the main thread it is a warning',
+  async () => {
+    const inWorker = (text: string) => `import { isMainThread, Worker } from 'node:worker_threads'
     import { createServer } from 'node:http'
     if (isMainThread) new Worker(new URL(import.meta.url))
     ${text}\n`
-  const listens = (port: string) =>
-    `createServer((request, response) => response.end('hello')).listen(${port}, process.env.HOST)`
-  const alone = async () => {
-    await using it = await built(AUTO + inWorker(`else ${listens('Number(process.env.PORT)')}`))
-    const error = (await rejects(() => tryOut(it.project, it.path))) as BatonError
-    match(
-      error.message,
-      'got 200 from the application itself: no server of its main thread listens, but one of a worker thread',
-    )
-    match(error.hint ?? '', 'listen in the main thread, which an update hands over')
-  }
-  const beside = async () => {
-    const text = inWorker(listens('isMainThread ? Number(process.env.PORT) : 0'))
-    await using it = await built(AUTO + text)
-    const { warnings } = await tryOut(it.project, it.path)
-    is(warnings.length, 1, warnings.join())
-    match(
-      warnings[0] ?? '',
-      'a worker thread listens (0): an update hands over what the main thread listens on and no more',
-    )
-  }
-  await Promise.all([alone(), beside()])
-})
+    const listens = (port: string) =>
+      `createServer((request, response) => response.end('hello')).listen(${port}, process.env.HOST)`
+    const alone = async () => {
+      await using it = await built(AUTO + inWorker(`else ${listens('Number(process.env.PORT)')}`))
+      const error = (await rejects(() => tryOut(it.project, it.path))) as BatonError
+      match(
+        error.message,
+        'got 200 from the application itself: no server of its main thread listens, but one of a worker thread',
+      )
+      match(error.hint ?? '', 'listen in the main thread, which an update hands over')
+    }
+    const beside = async () => {
+      const text = inWorker(listens('isMainThread ? Number(process.env.PORT) : 0'))
+      await using it = await built(AUTO + text)
+      const { warnings } = await tryOut(it.project, it.path)
+      is(warnings.length, 1, warnings.join())
+      match(
+        warnings[0] ?? '',
+        'a worker thread listens (0): an update hands over what the main thread listens on and no more',
+      )
+    }
+    await Promise.all([alone(), beside()])
+  },
+)
 
-test('files of its own that an application looks for where it is started are named, with the line to write; its data are not', async () => {
-  const text = `import { existsSync, readFile, stat, writeFileSync } from 'node:fs'
+test.long(
+  'files of its own that an application looks for where it is started are named, with the line to write; its data are not',
+  async () => {
+    const text = `import { existsSync, readFile, stat, writeFileSync } from 'node:fs'
     import { join, resolve } from 'node:path'
     const root = resolve('public')
     readFile('package.json', () => {})
@@ -264,16 +278,17 @@ test('files of its own that an application looks for where it is started are nam
     existsSync('cache.json')
     ${SERVE}
     server.on('request', ({ url }) => stat(join(root, url), () => {}))\n`
-  const files = { 'public/app.css': '', 'data.json': '{ "of": "a developer" }', 'views/index.html': '' }
-  await using it = await built(AUTO + text, {}, files)
-  const { warnings } = await tryOut(it.project, it.path)
-  is(warnings.length, 1, warnings.join())
-  match(
-    warnings[0] ?? '',
-    /^it looks for package\.json, public\/ where it is started, .*`"cwd": "app"`, and `"kind": "app"`/,
-  )
-  match(warnings[0] ?? '', 'What it writes by a relative path, such as data.json, is then gone with each release')
-})
+    const files = { 'public/app.css': '', 'data.json': '{ "of": "a developer" }', 'views/index.html': '' }
+    await using it = await built(AUTO + text, {}, files)
+    const { warnings } = await tryOut(it.project, it.path)
+    is(warnings.length, 1, warnings.join())
+    match(
+      warnings[0] ?? '',
+      /^it looks for package\.json, public\/ where it is started, .*`"cwd": "app"`, and `"kind": "app"`/,
+    )
+    match(warnings[0] ?? '', 'What it writes by a relative path, such as data.json, is then gone with each release')
+  },
+)
 
 test('a client that meets something else than the agent says so, with what to do, instead of `expected 200, got 200`', async () => {
   for (const [status, body] of [

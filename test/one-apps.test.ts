@@ -19,7 +19,7 @@ const BEAT_MS = 250
 /** a timer may fire this early, by the clock in the slot before */
 const EARLY_MS = 20
 
-test('a mailer: no mail is sent twice, whatever the clock says when the processes change', async () => {
+test.long('a mailer: no mail is sent twice, whatever the clock says when the processes change', async () => {
   await using it = await adopted(`import { release } ${AUTO.replace('auto.ts', 'release.ts')}
     import ${AUTO.slice(5)}
     import { appendFileSync } from 'node:fs'
@@ -68,28 +68,31 @@ test('a debounced save: what a package writes on SIGTERM is written by an update
   }
 })
 
-test('a service that registers itself elsewhere: what stops never takes away what has just been registered', async () => {
-  const calls: string[] = []
-  const registry = createServer((request, response) => {
-    calls.push(`${request.method} ${request.url}`)
-    response.end()
-  })
-  await new Promise<void>((resolve) => registry.listen(0, '127.0.0.1', resolve))
-  const url = `http://127.0.0.1:${(registry.address() as AddressInfo).port}`
-  try {
-    await using it = await adopted(`import { onStop } ${AUTO}
+test.long(
+  'a service that registers itself elsewhere: what stops never takes away what has just been registered',
+  async () => {
+    const calls: string[] = []
+    const registry = createServer((request, response) => {
+      calls.push(`${request.method} ${request.url}`)
+      response.end()
+    })
+    await new Promise<void>((resolve) => registry.listen(0, '127.0.0.1', resolve))
+    const url = `http://127.0.0.1:${(registry.address() as AddressInfo).port}`
+    try {
+      await using it = await adopted(`import { onStop } ${AUTO}
       import { createServer } from 'node:http'
       await fetch('${url}/shop', { method: 'PUT' })
       onStop(() => fetch('${url}/shop', { method: 'DELETE' }))
       createServer((request, response) => response.end('ok'))${LISTEN}`)
-    await thereAndBack(it)
-    const turn = ['DELETE /shop', 'PUT /shop']
-    equal(calls, ['PUT /shop', ...turn, ...turn])
-  } finally {
-    registry.close()
-    registry.closeAllConnections()
-  }
-})
+      await thereAndBack(it)
+      const turn = ['DELETE /shop', 'PUT /shop']
+      equal(calls, ['PUT /shop', ...turn, ...turn])
+    } finally {
+      registry.close()
+      registry.closeAllConnections()
+    }
+  },
+)
 
 test("the sessions of express-session in its own memory store: nobody's is lost", async () => {
   const session = join(PROJECT, 'node_modules/express-session/index.js')

@@ -66,39 +66,42 @@ for (const app of ['express', 'fastify']) {
   )
 }
 
-test('a badge that comes late says the truth: in the middle of the switch, after a second operation, after a cancel, without a storage', async () => {
-  const running = { id: '1', to: 'v1.1.0', outcome: null as string | null }
-  const now = { operation: null as typeof running | null, instance: { id: 'new', version: 'v1.1.0' } }
-  await using service = await pageWithBadge({ latest: 'v1.3.0', status: () => [200, now] })
-  const { url } = service
-  await using watched = await openPage(browser)
-  const { page } = watched
-  await page.addInitScript(
-    `for (const name of ['getItem', 'setItem', 'removeItem']) Storage.prototype[name] = () => { throw new DOMException('full') }`,
-  )
-  const says = async (text: string) => await comesTrue(page, `!${BADGE}.hidden && ${SAYS} === '${text}'`)
-  now.operation = running
-  await page.goto(url)
-  await says('Updating to v1.1.0 …')
-  now.operation = { ...running, outcome: 'updated' }
-  await says('Updated to v1.1.0')
-  // this page has slept: what it follows has ended, and so has another one
-  now.operation = running
-  await page.goto(url)
-  await says('Updating to v1.1.0 …')
-  now.operation = { id: '2', to: 'v1.2.0', outcome: 'reverted' }
-  await says('v1.3.0 is available')
-  now.operation = running
-  await page.goto(url)
-  await says('Updating to v1.1.0 …')
-  now.operation = { ...running, outcome: 'cancelled' }
-  await says('v1.3.0 is available')
-  // somebody else has begun in this moment
-  now.operation = { ...running, outcome: null }
-  await page.getByRole('button', { name: 'Update' }).click()
-  await says('Updating to v1.1.0 …')
-  equal(watched.wrong, [])
-})
+test.long(
+  'a badge that comes late says the truth: in the middle of the switch, after a second operation, after a cancel, without a storage',
+  async () => {
+    const running = { id: '1', to: 'v1.1.0', outcome: null as string | null }
+    const now = { operation: null as typeof running | null, instance: { id: 'new', version: 'v1.1.0' } }
+    await using service = await pageWithBadge({ latest: 'v1.3.0', status: () => [200, now] })
+    const { url } = service
+    await using watched = await openPage(browser)
+    const { page } = watched
+    await page.addInitScript(
+      `for (const name of ['getItem', 'setItem', 'removeItem']) Storage.prototype[name] = () => { throw new DOMException('full') }`,
+    )
+    const says = async (text: string) => await comesTrue(page, `!${BADGE}.hidden && ${SAYS} === '${text}'`)
+    now.operation = running
+    await page.goto(url)
+    await says('Updating to v1.1.0 …')
+    now.operation = { ...running, outcome: 'updated' }
+    await says('Updated to v1.1.0')
+    // this page has slept: what it follows has ended, and so has another one
+    now.operation = running
+    await page.goto(url)
+    await says('Updating to v1.1.0 …')
+    now.operation = { id: '2', to: 'v1.2.0', outcome: 'reverted' }
+    await says('v1.3.0 is available')
+    now.operation = running
+    await page.goto(url)
+    await says('Updating to v1.1.0 …')
+    now.operation = { ...running, outcome: 'cancelled' }
+    await says('v1.3.0 is available')
+    // somebody else has begun in this moment
+    now.operation = { ...running, outcome: null }
+    await page.getByRole('button', { name: 'Update' }).click()
+    await says('Updating to v1.1.0 …')
+    equal(watched.wrong, [])
+  },
+)
 
 test('a badge asks once for a visitor without rights, and again when it is told to; a page that nobody sees asks nothing', async () => {
   const running = { id: '1', to: 'v1.1.0', outcome: null as string | null }
@@ -297,37 +300,40 @@ test('a listener of `change`: what it throws, now or later, and an agent that ca
   equal([...new Set(warnings)].toSorted(), said)
 })
 
-test('however many listen to `change`, one question is asked at a time; who leaves hears nothing more, who comes later does', async () => {
-  const leaving = new AbortController()
-  let [version, atOnce, most] = [0, 0, 0]
-  const status = async () => {
-    most = Math.max(most, ++atOnce)
-    await sleep(10, undefined, { ref: false })
-    atOnce--
-    return { version: version++ } as unknown as Status
-  }
-  const { on } = makeCalls(
-    async () => ({ status }) as unknown as Updater,
-    leaving.signal,
-    () => {},
-  )
-  const heard = [0, 0, 0]
-  const count = (who: number) => () => void (heard[who] = (heard[who] ?? 0) + 1)
-  const offs = [on('change', count(0)), on('change', count(1))]
-  await until('three changes for both', () => Math.min(...heard.slice(0, 2)) >= 3, 5000)
-  offs[0]?.()
-  const [left] = heard
-  for (let round = 0; round < 5; round++) {
-    offs[1]?.()
-    await sleep(round) // the loop is about to see that nobody listens
-    offs[1] = on('change', count(2))
-  }
-  await until('three changes for who came later', () => (heard[2] ?? 0) >= 3, 5000)
-  leaving.abort()
-  is(heard[0], left)
-  ok((heard[1] ?? 0) >= 3 && (heard[2] ?? 0) >= 3, heard.join())
-  is(most, 1)
-})
+test.long(
+  'however many listen to `change`, one question is asked at a time; who leaves hears nothing more, who comes later does',
+  async () => {
+    const leaving = new AbortController()
+    let [version, atOnce, most] = [0, 0, 0]
+    const status = async () => {
+      most = Math.max(most, ++atOnce)
+      await sleep(10, undefined, { ref: false })
+      atOnce--
+      return { version: version++ } as unknown as Status
+    }
+    const { on } = makeCalls(
+      async () => ({ status }) as unknown as Updater,
+      leaving.signal,
+      () => {},
+    )
+    const heard = [0, 0, 0]
+    const count = (who: number) => () => void (heard[who] = (heard[who] ?? 0) + 1)
+    const offs = [on('change', count(0)), on('change', count(1))]
+    await until('three changes for both', () => Math.min(...heard.slice(0, 2)) >= 3, 5000)
+    offs[0]?.()
+    const [left] = heard
+    for (let round = 0; round < 5; round++) {
+      offs[1]?.()
+      await sleep(round) // the loop is about to see that nobody listens
+      offs[1] = on('change', count(2))
+    }
+    await until('three changes for who came later', () => (heard[2] ?? 0) >= 3, 5000)
+    leaving.abort()
+    is(heard[0], left)
+    ok((heard[1] ?? 0) >= 3 && (heard[2] ?? 0) >= 3, heard.join())
+    is(most, 1)
+  },
+)
 
 test('in the code: check, update, roll back, and each change of the status', async () => {
   await using place = await apps.started('login-express')

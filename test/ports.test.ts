@@ -178,7 +178,7 @@ test('a server that is not HTTP and finds its port taken hears of it itself, wit
   is(await pidOn(next), pid)
 })
 
-test('when the first server finds its port taken and the application goes on, the others are served', async () => {
+test.long('when the first server finds its port taken and the application goes on, the others are served', async () => {
   await using made = await temporary('ports')
   const folder = made.path
   await using taken = createServer().listen(0, '127.0.0.1')
@@ -216,35 +216,38 @@ test('when the first server finds its port taken and the application goes on, th
   }
 })
 
-test('a port of the service is not its own, and the application goes on: its page is served, and again after a crash, behind held sockets', async () => {
-  await using taken = createServer().listen(0, '127.0.0.1')
-  await once(taken, 'listening')
-  const { port } = taken.address() as AddressInfo
-  const other = `createServer().on('error', () => {}).listen(${port}, '127.0.0.1')`
-  const page = `createServer((request, response) => response.end(String(process.pid))).listen(Number(process.env.PORT), process.env.HOST)`
-  for (const servers of [
-    [page, other],
-    [other, page],
-  ]) {
-    await using it = await adopted([AUTO, `import { createServer } from 'node:http'`, ...servers].join('\n'))
-    is((await it.word('install', '--user', '--start', '-y', '-q')).exitCode, 0)
-    const pid = String((await ask(it.port, 'GET', '/', null)).body)
-    const answers = async () => {
-      const { body } = await ask(it.port, 'GET', '/', null).catch(() => ({ body: pid }))
-      return String(body) === pid ? null : String(body)
+test.long(
+  'a port of the service is not its own, and the application goes on: its page is served, and again after a crash, behind held sockets',
+  async () => {
+    await using taken = createServer().listen(0, '127.0.0.1')
+    await once(taken, 'listening')
+    const { port } = taken.address() as AddressInfo
+    const other = `createServer().on('error', () => {}).listen(${port}, '127.0.0.1')`
+    const page = `createServer((request, response) => response.end(String(process.pid))).listen(Number(process.env.PORT), process.env.HOST)`
+    for (const servers of [
+      [page, other],
+      [other, page],
+    ]) {
+      await using it = await adopted([AUTO, `import { createServer } from 'node:http'`, ...servers].join('\n'))
+      is((await it.word('install', '--user', '--start', '-y', '-q')).exitCode, 0)
+      const pid = String((await ask(it.port, 'GET', '/', null)).body)
+      const answers = async () => {
+        const { body } = await ask(it.port, 'GET', '/', null).catch(() => ({ body: pid }))
+        return String(body) === pid ? null : String(body)
+      }
+      const client = askingOn(async () => {
+        const socket = connect(it.port, '127.0.0.1').on('error', () => {})
+        await once(socket, 'connect')
+        socket.destroy()
+      })
+      process.kill(Number(pid), 'SIGKILL')
+      const next = await eventually('the next one', answers, 20_000)
+      equal((await client.stop()).refused, [], 'connections wait meanwhile')
+      const { instance } = (await ask(it.port, 'GET', '/admin/update/status', it.password)).body as Status
+      is(String(instance.pid), next)
     }
-    const client = askingOn(async () => {
-      const socket = connect(it.port, '127.0.0.1').on('error', () => {})
-      await once(socket, 'connect')
-      socket.destroy()
-    })
-    process.kill(Number(pid), 'SIGKILL')
-    const next = await eventually('the next one', answers, 20_000)
-    equal((await client.stop()).refused, [], 'connections wait meanwhile')
-    const { instance } = (await ask(it.port, 'GET', '/admin/update/status', it.password)).body as Status
-    is(String(instance.pid), next)
-  }
-})
+  },
+)
 
 test('a port in use is the end with a reason, though the application hears rejections and goes on: a first server and a late one', async () => {
   await using made = await temporary('ports')

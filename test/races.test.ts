@@ -36,7 +36,7 @@ const built = Promise.all(['v1.0.0', 'v1.1.0', 'v1.2.0'].map((tag) => scriptRele
 
 const test = suite('races', { timeoutMs: 60_000 })
 
-test('of 50 requests at once and a command line, exactly one gets its operation', async () => {
+test.long('of 50 requests at once and a command line, exactly one gets its operation', async () => {
   await using home = await served()
   await using outsider = await another(home)
   const asked = contest(home, 50)
@@ -162,19 +162,22 @@ test('a status that is waited for is answered at each change, across the switch,
   equal([operations[0]?.id, new Set(operations.map((operation) => operation.id)).size], [id, operations.length])
 })
 
-test('without a backup a rollback is told so, and takes nothing from an update that comes at the same time', async () => {
-  await using home = await served({}, false)
-  const [update, ...rollbacks] = await Promise.all([
-    home.api('POST', '/admin/update', { tag: 'v1.2.0' }),
-    ...Array.from({ length: 10 }, () => call(home, 'POST', '/admin/update/rollback')),
-  ])
-  is(update?.status, 202)
-  for (const { status, body } of rollbacks) {
-    const { code } = body as { code: string }
-    match(`${status} ${code}`, /^(404 no_backup|409 (update_in_flight|locked))$/)
-  }
-  is((await home.settled()).outcome, 'updated')
-})
+test.long(
+  'without a backup a rollback is told so, and takes nothing from an update that comes at the same time',
+  async () => {
+    await using home = await served({}, false)
+    const [update, ...rollbacks] = await Promise.all([
+      home.api('POST', '/admin/update', { tag: 'v1.2.0' }),
+      ...Array.from({ length: 10 }, () => call(home, 'POST', '/admin/update/rollback')),
+    ])
+    is(update?.status, 202)
+    for (const { status, body } of rollbacks) {
+      const { code } = body as { code: string }
+      match(`${status} ${code}`, /^(404 no_backup|409 (update_in_flight|locked))$/)
+    }
+    is((await home.settled()).outcome, 'updated')
+  },
+)
 
 test.run()
 

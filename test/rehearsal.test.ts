@@ -150,7 +150,7 @@ for (const rows of isLong ? [1_000_000, 2_000_000] : [])
       })
 
 if (isLong)
-  test('a migration of 20 s is waited for', async () => {
+  test.long('a migration of 20 s is waited for', async () => {
     const report = await rehearsed('return new Promise((resolve) => setTimeout(resolve, 20_000))', 60_000)
     is(judge(report, TAGS).verdict, 'reversible')
     ok((report.candidate?.ms ?? 0) >= 20_000)
@@ -282,7 +282,7 @@ test('a release knows that it is rehearsed, and starts nothing that only one pro
   ok(!(await readdir(folder)).includes('update'))
 })
 
-test('`baton trial` tries the newest release of a folder on a database, which it only reads', async () => {
+test.long('`baton trial` tries the newest release of a folder on a database, which it only reads', async () => {
   const folder = join(import.meta.dirname, 'fixtures', 'ledger')
   const data = join(home, 'theirs.db')
   fillLedger(data, 50)
@@ -302,7 +302,7 @@ test('`baton trial` tries the newest release of a folder on a database, which it
   is(wrong.exitCode, 2, wrong.stderr)
 })
 
-test('a release that fills the disk is foreseen by its speed; one that writes a little very fast is not', () => {
+test.long('a release that fills the disk is foreseen by its speed; one that writes a little very fast is not', () => {
   const MB = 1e6
   const seen = (room: number, perMs: number, forMs = Infinity) => {
     const isFilling = foreseeFull()

@@ -109,7 +109,7 @@ test('rules that are not valid refuse an update at its check also while no servi
   equal([stage, bytes, error?.code], ['check', 0, 'invalid_settings'], `${error?.message}\n${stdout}${stderr}`)
 })
 
-test('a rollback goes on without a snapshot; of dumps two releases and one small one stay', async () => {
+test.long('a rollback goes on without a snapshot; of dumps two releases and one small one stay', async () => {
   await using it = await stranger({ text: TEXT, config: { snapshot: GOOD } })
   for (const tag of ['v1.1.0', 'v1.2.0', 'v1.3.0', 'v1.4.0']) {
     await it.release(tag, TEXT)
@@ -148,37 +148,40 @@ test('`stopped`: it is copied while no process of the application lives; if it f
   match(readFileSync(join(it.home.stateDirectory, 'rows'), 'utf8'), /v1\.1\.0 begins/)
 })
 
-test('`stopped`, and everything is killed while it is copied: the new release does not begin before the copy is there', async () => {
-  const waits = `const fs = process.getBuiltinModule('fs'); if (!fs.existsSync('go')) for (;;) Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 1000)`
-  const snapshot = { ...GOOD, command: node(`${waits}; ${COPY}`), when: 'stopped' }
-  await using it = await stranger({ text: TEXT, config: { snapshot }, isSupervised: false })
-  await it.release('v1.1.0', TEXT)
-  const { stateDirectory } = it.home
-  is((await it.ask('POST', '/admin/update', { tag: 'v1.1.0' })).status, 202)
-  const copying = () => processesBelow(stateDirectory, 'Atomics.wait')
-  await until('the command', () => copying().length > 0, 20_000)
-  for (const pid of it.home.pids()) process.kill(pid, 'SIGKILL')
-  for (const pid of copying()) process.kill(pid, 'SIGKILL')
-  await until('all to be gone', () => it.home.pids().length === 0)
-  is(readOwed(stateDirectory)?.owes, 'snapshot')
-  await writeFile(join(stateDirectory, 'go'), '')
-  // a manager that gives a start 90 s would end the copy, at each start anew
-  await it.home.start({ BATON_NODE: process.execPath, ...(await notified(stateDirectory)) }, stateDirectory)
-  match(readFileSync(join(stateDirectory, 'told'), 'utf8'), /EXTEND_TIMEOUT_USEC=1830000000 /)
-  await until(
-    'an answer',
-    async () =>
-      await it.get('/').then(
-        (text) => text.startsWith('v1.1.0'),
-        () => false,
-      ),
-    20_000,
-  )
-  const done = await settled(it)
-  equal([done.outcome, done.copies?.length], ['updated', 1], done.error?.message)
-  is(readFileSync(copyOf(it), 'utf8'), 'v1.0.0 begins\n')
-  equal([left(it).length, existsSync(owedPath(stateDirectory))], [1, false])
-})
+test.long(
+  '`stopped`, and everything is killed while it is copied: the new release does not begin before the copy is there',
+  async () => {
+    const waits = `const fs = process.getBuiltinModule('fs'); if (!fs.existsSync('go')) for (;;) Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 1000)`
+    const snapshot = { ...GOOD, command: node(`${waits}; ${COPY}`), when: 'stopped' }
+    await using it = await stranger({ text: TEXT, config: { snapshot }, isSupervised: false })
+    await it.release('v1.1.0', TEXT)
+    const { stateDirectory } = it.home
+    is((await it.ask('POST', '/admin/update', { tag: 'v1.1.0' })).status, 202)
+    const copying = () => processesBelow(stateDirectory, 'Atomics.wait')
+    await until('the command', () => copying().length > 0, 20_000)
+    for (const pid of it.home.pids()) process.kill(pid, 'SIGKILL')
+    for (const pid of copying()) process.kill(pid, 'SIGKILL')
+    await until('all to be gone', () => it.home.pids().length === 0)
+    is(readOwed(stateDirectory)?.owes, 'snapshot')
+    await writeFile(join(stateDirectory, 'go'), '')
+    // a manager that gives a start 90 s would end the copy, at each start anew
+    await it.home.start({ BATON_NODE: process.execPath, ...(await notified(stateDirectory)) }, stateDirectory)
+    match(readFileSync(join(stateDirectory, 'told'), 'utf8'), /EXTEND_TIMEOUT_USEC=1830000000 /)
+    await until(
+      'an answer',
+      async () =>
+        await it.get('/').then(
+          (text) => text.startsWith('v1.1.0'),
+          () => false,
+        ),
+      20_000,
+    )
+    const done = await settled(it)
+    equal([done.outcome, done.copies?.length], ['updated', 1], done.error?.message)
+    is(readFileSync(copyOf(it), 'utf8'), 'v1.0.0 begins\n')
+    equal([left(it).length, existsSync(owedPath(stateDirectory))], [1, false])
+  },
+)
 
 test('a restore that has begun is finished by the next start, whose manager is told how long four commands may take', async () => {
   await using it = await stranger({ text: TEXT, config: { snapshot: GOOD }, isSupervised: false })
@@ -261,38 +264,41 @@ test('folders are copied and taken back as a set; what was there is put aside; a
   )
 })
 
-test('folders that are named twice, or one in the other, are taken back; so is what a killed command had not yet put aside', async () => {
-  await using it = await stranger({
-    text: TEXT,
-    config: { snapshot: { folders: ['level', './uploads', 'level/db', 'uploads/'] } },
-  })
-  const { stateDirectory } = it.home
-  await it.release('v1.1.0', TEXT)
-  await it.ask('POST', '/one')
-  const { copies = [], error } = await it.operate('/admin/update', { tag: 'v1.1.0' })
-  const [{ name = '' } = {}] = copies
-  ok(name !== '', error?.message)
-  await it.ask('POST', '/two')
-  const command = (...words: string[]) => it.typed(...words, '--json')
-  is((await command('stop')).exitCode, 0)
-  const there = () => ['uploads', 'level/db'].map((folder) => readdirSync(join(stateDirectory, folder)).toSorted())
-  const restored = await command('state', 'restore', name)
-  is(restored.exitCode, 0, restored.stderr)
-  equal(there(), [['one'], ['one']])
-  // as a kill leaves it between the two: one folder has gone aside, the other has not
-  const { aside } = JSON.parse(restored.stdout.trim().split('\n').at(-1) ?? '') as { aside: string }
-  await rm(join(stateDirectory, 'uploads'), { recursive: true })
-  await rename(join(aside, 'uploads'), join(stateDirectory, 'uploads'))
-  await writeFile(owedPath(stateDirectory), JSON.stringify({ owes: 'restore', name, aside }))
-  const back = await command('state', 'restore', basename(aside))
-  is(back.exitCode, 0, back.stderr)
-  equal(there(), [
-    ['one', 'two'],
-    ['one', 'two'],
-  ])
-})
+test.long(
+  'folders that are named twice, or one in the other, are taken back; so is what a killed command had not yet put aside',
+  async () => {
+    await using it = await stranger({
+      text: TEXT,
+      config: { snapshot: { folders: ['level', './uploads', 'level/db', 'uploads/'] } },
+    })
+    const { stateDirectory } = it.home
+    await it.release('v1.1.0', TEXT)
+    await it.ask('POST', '/one')
+    const { copies = [], error } = await it.operate('/admin/update', { tag: 'v1.1.0' })
+    const [{ name = '' } = {}] = copies
+    ok(name !== '', error?.message)
+    await it.ask('POST', '/two')
+    const command = (...words: string[]) => it.typed(...words, '--json')
+    is((await command('stop')).exitCode, 0)
+    const there = () => ['uploads', 'level/db'].map((folder) => readdirSync(join(stateDirectory, folder)).toSorted())
+    const restored = await command('state', 'restore', name)
+    is(restored.exitCode, 0, restored.stderr)
+    equal(there(), [['one'], ['one']])
+    // as a kill leaves it between the two: one folder has gone aside, the other has not
+    const { aside } = JSON.parse(restored.stdout.trim().split('\n').at(-1) ?? '') as { aside: string }
+    await rm(join(stateDirectory, 'uploads'), { recursive: true })
+    await rename(join(aside, 'uploads'), join(stateDirectory, 'uploads'))
+    await writeFile(owedPath(stateDirectory), JSON.stringify({ owes: 'restore', name, aside }))
+    const back = await command('state', 'restore', basename(aside))
+    is(back.exitCode, 0, back.stderr)
+    equal(there(), [
+      ['one', 'two'],
+      ['one', 'two'],
+    ])
+  },
+)
 
-test('a folder that is a link, or a file, refuses the update: nothing of it would be copied', async () => {
+test.long('a folder that is a link, or a file, refuses the update: nothing of it would be copied', async () => {
   await using it = await stranger({ text: TEXT, config: { snapshot: { folders: ['uploads', 'pictures'] } } })
   const { stateDirectory } = it.home
   await it.release('v1.1.0', TEXT)
@@ -305,7 +311,7 @@ test('a folder that is a link, or a file, refuses the update: nothing of it woul
   match((await it.operate('/admin/update', { tag: 'v1.1.0' })).error?.message ?? '', /it is a file/)
 })
 
-test('a command that removes the folder of its copy fails, and harms nothing else', async () => {
+test.long('a command that removes the folder of its copy fails, and harms nothing else', async () => {
   await using folder = await temporary('removed')
   const removes = `process.getBuiltinModule('fs').rmSync('update', { recursive: true }); setTimeout(() => process.exit(1), 300)`
   const plan = planOf({ command: node(removes), restore: node(RESTORE) }, null)
@@ -343,29 +349,32 @@ test('a cage that cannot be asked tries nothing, says so, and the update goes on
   }
 })
 
-test('a command that fills the disk, slowly or at once, is ended: the room that it took is free again', async () => {
-  if (process.getuid?.() !== 0) return // nobody else can mount a small disk
-  await using folder = await temporary('small')
-  is(spawnSync('mount', ['-t', 'tmpfs', '-o', 'size=96m', 'tmpfs', folder.path]).status, 0)
-  try {
-    const free = () => statfsSync(folder.path).bavail
-    const before = free()
-    const [fs, some] = [
-      "const fs = process.getBuiltinModule('fs')",
-      'fs.appendFileSync(process.argv[1], Buffer.alloc(1 << 20))',
-    ]
-    for (const command of [`${fs}; setInterval(() => ${some}, 4)`, `${fs}; for (;;) ${some}`]) {
-      const plan = planOf({ command: node(command), restore: node(RESTORE) }, null)
-      const about = { disk: makeDisk(), stateDirectory: folder.path, tag: 'v1.0.0', executable: '' }
-      ok(plan !== null)
-      const refused = await rejects(makeCopies({ ...about, plan }), withCode('refused'))
-      match(refused.message, /would have filled the disk|exited with code/)
-      equal([readdirSync(join(folder.path, 'update/snapshots')), before - free() < 64], [[], true])
+test.long(
+  'a command that fills the disk, slowly or at once, is ended: the room that it took is free again',
+  async () => {
+    if (process.getuid?.() !== 0) return // nobody else can mount a small disk
+    await using folder = await temporary('small')
+    is(spawnSync('mount', ['-t', 'tmpfs', '-o', 'size=96m', 'tmpfs', folder.path]).status, 0)
+    try {
+      const free = () => statfsSync(folder.path).bavail
+      const before = free()
+      const [fs, some] = [
+        "const fs = process.getBuiltinModule('fs')",
+        'fs.appendFileSync(process.argv[1], Buffer.alloc(1 << 20))',
+      ]
+      for (const command of [`${fs}; setInterval(() => ${some}, 4)`, `${fs}; for (;;) ${some}`]) {
+        const plan = planOf({ command: node(command), restore: node(RESTORE) }, null)
+        const about = { disk: makeDisk(), stateDirectory: folder.path, tag: 'v1.0.0', executable: '' }
+        ok(plan !== null)
+        const refused = await rejects(makeCopies({ ...about, plan }), withCode('refused'))
+        match(refused.message, /would have filled the disk|exited with code/)
+        equal([readdirSync(join(folder.path, 'update/snapshots')), before - free() < 64], [[], true])
+      }
+    } finally {
+      spawnSync('umount', ['--lazy', folder.path])
     }
-  } finally {
-    spawnSync('umount', ['--lazy', folder.path])
-  }
-})
+  },
+)
 
 test('what no copy can be made by, or says a secret to every user, is refused when it is read', () => {
   const rules = (more: object) => snapshotFaults({ ...GOOD, ...more })

@@ -152,7 +152,7 @@ if (values.attacks) {
   const report = join(folder, 'report.md')
   const { status } = spawnSync('tsx', [join(import.meta.dirname, 'soak/attacks.ts')], {
     stdio: 'inherit',
-    env: { BATON_ATTACK_MS: '60000', ...process.env, BATON_ATTACK_REPORT: report },
+    env: { BATON_ATTACK_MS: '60000', ...process.env, BATON_TEST_LONG: '1', BATON_ATTACK_REPORT: report },
   })
   if (status === 0 && values.docs) await writeSection('attacks', await readFile(report, 'utf8'), 'SECURITY.md')
   await rm(folder, { recursive: true })

@@ -63,7 +63,7 @@ for (const [who, [text, config]] of Object.entries(PRINTED))
     match(`${stdout}${stderr}`, /starting \(\d+ %\)/)
   })
 
-test('start-first: the status tells it, and nothing once the operation has ended', async () => {
+test.long('start-first: the status tells it, and nothing once the operation has ended', async () => {
   await using it = await adopted(MIGRATES, { order: 'start-first' })
   const told: string[] = []
   const operation = await it.operate('/admin/update', { tag: 'v1.1.0' }, async () => {
@@ -111,7 +111,7 @@ test('what is no progress of this operation, or no progress at all, is nothing',
     is(await read(bad), null, bad.slice(0, 80))
 })
 
-test('a pipe in the place of what a start says is not waited for, and `progress` never throws', async () => {
+test.long('a pipe in the place of what a start says is not waited for, and `progress` never throws', async () => {
   await using folder = await temporary('progress')
   const path = progressPath(folder.path)
   await mkdir(join(path, '..'))

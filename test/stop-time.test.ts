@@ -61,21 +61,28 @@ const WORKS = `import { busy } from '${join(PROJECT, 'agent/adapters/auto.ts')}'
     response.end('ok')
   }).listen(Number(process.env.PORT), process.env.HOST)`
 
-test('`restart` and `stop` wait for work as long as `drainTimeout` said at the start, whatever the configuration says since, and say what they wait for', async () => {
-  await using it = await adopted(WORKS, {}, { update: { drainTimeout: '2m' } })
-  for (const [word, count] of [
-    ['restart', 1],
-    ['stop', 2],
-  ] as const) {
-    await ask(it.port, 'GET', `/job/${JOB_MS}`, null)
-    if (word === 'stop') await writeFile(it.configPath, (await readFile(it.configPath, 'utf8')).replace('"2m"', '"1s"'))
-    const [stopMs, { exitCode, stderr }] = await during(it, word)
-    ok(Math.abs(stopMs - 205_000) < 10_000, `${word}: ${stopMs} ms, which is 3 m for all that ends, twice 10 s and 5 s`)
-    is(exitCode, 0, stderr)
-    match(stderr, /it waits until work and requests have ended: `drainTimeout` says for how long/)
-    is(await jobsOf(it), 'end '.repeat(count))
-  }
-})
+test.long(
+  '`restart` and `stop` wait for work as long as `drainTimeout` said at the start, whatever the configuration says since, and say what they wait for',
+  async () => {
+    await using it = await adopted(WORKS, {}, { update: { drainTimeout: '2m' } })
+    for (const [word, count] of [
+      ['restart', 1],
+      ['stop', 2],
+    ] as const) {
+      await ask(it.port, 'GET', `/job/${JOB_MS}`, null)
+      if (word === 'stop')
+        await writeFile(it.configPath, (await readFile(it.configPath, 'utf8')).replace('"2m"', '"1s"'))
+      const [stopMs, { exitCode, stderr }] = await during(it, word)
+      ok(
+        Math.abs(stopMs - 205_000) < 10_000,
+        `${word}: ${stopMs} ms, which is 3 m for all that ends, twice 10 s and 5 s`,
+      )
+      is(exitCode, 0, stderr)
+      match(stderr, /it waits until work and requests have ended: `drainTimeout` says for how long/)
+      is(await jobsOf(it), 'end '.repeat(count))
+    }
+  },
+)
 
 test('at the default the service asks for nothing', async () => {
   await using it = await adopted(WORKS, {}, { update: { drainTimeout: '30s' } })
@@ -85,17 +92,20 @@ test('at the default the service asks for nothing', async () => {
 })
 
 if (isLong) {
-  test('work of 75 seconds is whole after a restart, after a stop, and after one without a supervision', async () => {
-    await using it = await adopted(WORKS, {}, { update: { drainTimeout: '2m' } })
-    const job = () => ask(it.port, 'GET', '/job/75000', null)
-    await job()
-    is((await it.word('restart', '--user')).exitCode, 0)
-    is(await jobsOf(it), 'end ')
-    await job()
-    process.kill((await readPidFile(runFilesOf(placeOf(it)).pidFile))?.supervisor.pid ?? 0, 'SIGKILL')
-    is((await it.word('stop', '--user')).exitCode, 0)
-    is(await jobsOf(it), 'end end ')
-  })
+  test.long(
+    'work of 75 seconds is whole after a restart, after a stop, and after one without a supervision',
+    async () => {
+      await using it = await adopted(WORKS, {}, { update: { drainTimeout: '2m' } })
+      const job = () => ask(it.port, 'GET', '/job/75000', null)
+      await job()
+      is((await it.word('restart', '--user')).exitCode, 0)
+      is(await jobsOf(it), 'end ')
+      await job()
+      process.kill((await readPidFile(runFilesOf(placeOf(it)).pidFile))?.supervisor.pid ?? 0, 'SIGKILL')
+      is((await it.word('stop', '--user')).exitCode, 0)
+      is(await jobsOf(it), 'end end ')
+    },
+  )
 }
 
 test.run()

@@ -57,7 +57,7 @@ test('deploy-systemd.sh installs, upgrades, goes back by itself where the health
   is((await deploy()).code, 2)
 })
 
-test('deploy-systemd.sh ends with 9 where neither the new release nor the previous one runs', async () => {
+test.long('deploy-systemd.sh ends with 9 where neither the new release nor the previous one runs', async () => {
   const path = '/etc/systemd/system/beacon.service.d/never.conf'
   const deploy = (...args: string[]) => host.deploy('--release', 'v1.1.0', '--health-timeout', '5s', ...args)
   is((await host.cli('stop')).code, 0)
@@ -85,7 +85,7 @@ test('deploy-systemd.sh ends with 9 where neither the new release nor the previo
   is((await host.status()).instance.version, 'v1.1.0')
 })
 
-test('a purge removes the user that the install made, and ends the manager of that user once', async () => {
+test.long('a purge removes the user that the install made, and ends the manager of that user once', async () => {
   // one that notes what it is asked, in front of the host's own
   const noting = '#!/bin/sh\necho "$*" >>/run/loginctl.asked\nexec /usr/bin/loginctl "$@"\n'
   await put(host, '/usr/local/bin/loginctl', noting)

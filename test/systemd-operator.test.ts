@@ -17,7 +17,7 @@ test.before(async () => {
 })
 test.after(async () => await host.off())
 
-test("a state directory that is root's is said before anything is made, and the hint works", async () => {
+test.long("a state directory that is root's is said before anything is made, and the hint works", async () => {
   await host.ok('sh', '-c', 'mkdir /var/lib/beacon && echo old > /var/lib/beacon/file')
   const refused = await host.installer('v1.0.0', '-y')
   is(refused.code, 7, refused.stderr)
@@ -87,57 +87,63 @@ test('a dry run ends with the code that the command would have, and changes noth
   is(await changed(), before)
 })
 
-test('doctor, check and a dry run ask with the environment of the service: a private CA that it trusts is trusted', async () => {
-  await using hub = await host.serve({ dir: host.folder, secure: true })
-  await put(host, '/etc/ssl/private-ca.pem', hub.ca ?? '')
-  await put(host, DROP_IN, '[Service]\nEnvironment=NODE_EXTRA_CA_CERTS=/etc/ssl/private-ca.pem\n')
-  await host.ok('systemctl', 'daemon-reload')
-  await useFeed(hub.staticUrl)
+test.long(
+  'doctor, check and a dry run ask with the environment of the service: a private CA that it trusts is trusted',
+  async () => {
+    await using hub = await host.serve({ dir: host.folder, secure: true })
+    await put(host, '/etc/ssl/private-ca.pem', hub.ca ?? '')
+    await put(host, DROP_IN, '[Service]\nEnvironment=NODE_EXTRA_CA_CERTS=/etc/ssl/private-ca.pem\n')
+    await host.ok('systemctl', 'daemon-reload')
+    await useFeed(hub.staticUrl)
 
-  const doctor = await host.cli('doctor')
-  is(doctor.code, 0, doctor.stdout)
-  match(doctor.stdout, /^ok +feed +https:\/\/127\.0\.0\.1:\d+\/static\/ has v1\.1\.0$/m)
-  match((await host.cli('check')).stdout, /^latest +v1\.1\.0/m)
-  is((await host.cli('upgrade', '-n')).code, 0)
+    const doctor = await host.cli('doctor')
+    is(doctor.code, 0, doctor.stdout)
+    match(doctor.stdout, /^ok +feed +https:\/\/127\.0\.0\.1:\d+\/static\/ has v1\.1\.0$/m)
+    match((await host.cli('check')).stdout, /^latest +v1\.1\.0/m)
+    is((await host.cli('upgrade', '-n')).code, 0)
 
-  await host.ok('rm', DROP_IN)
-  await host.ok('systemctl', 'daemon-reload')
-  const without = await host.cli('doctor')
-  is(without.code, 4, without.stdout)
-  match(without.stdout, /^problem +feed .*certificate/m)
-  match(without.stdout, /systemctl edit beacon.*Environment=NODE_EXTRA_CA_CERTS=FILE/)
-  await useFeed(host.feed)
-})
+    await host.ok('rm', DROP_IN)
+    await host.ok('systemctl', 'daemon-reload')
+    const without = await host.cli('doctor')
+    is(without.code, 4, without.stdout)
+    match(without.stdout, /^problem +feed .*certificate/m)
+    match(without.stdout, /systemctl edit beacon.*Environment=NODE_EXTRA_CA_CERTS=FILE/)
+    await useFeed(host.feed)
+  },
+)
 
-test('cancelled from another shell in the middle of its download: nothing is changed, both shells say so, and it can be done again', async () => {
-  await using hub = await host.serve({ dir: host.folder, bytesPerSecond: 2_000_000 })
-  await useFeed(hub.staticUrl)
-  const sum = await host.ok('sha256sum', EXECUTABLE)
-  const upgrade = host.cli('upgrade', '--json', '--health-url', 'http://127.0.0.1:9/', '--health-timeout', '1s')
-  await eventually('some bytes', async () => ((await host.status()).operation?.progress?.bytes ?? 0) > 0)
-  const id = (await host.status()).operation?.id
+test.long(
+  'cancelled from another shell in the middle of its download: nothing is changed, both shells say so, and it can be done again',
+  async () => {
+    await using hub = await host.serve({ dir: host.folder, bytesPerSecond: 2_000_000 })
+    await useFeed(hub.staticUrl)
+    const sum = await host.ok('sha256sum', EXECUTABLE)
+    const upgrade = host.cli('upgrade', '--json', '--health-url', 'http://127.0.0.1:9/', '--health-timeout', '1s')
+    await eventually('some bytes', async () => ((await host.status()).operation?.progress?.bytes ?? 0) > 0)
+    const id = (await host.status()).operation?.id
 
-  const second = await host.cli('upgrade', '--json', '--lock-timeout', '0')
-  is(second.code, 6)
-  match(second.stderr, /the service is busy: update from v1\.0\.0 to v1\.1\.0, in the download stage, since 20/)
-  equal(eventsIn(second.stdout).at(-1)?.['operationId'] ?? null, id)
+    const second = await host.cli('upgrade', '--json', '--lock-timeout', '0')
+    is(second.code, 6)
+    match(second.stderr, /the service is busy: update from v1\.0\.0 to v1\.1\.0, in the download stage, since 20/)
+    equal(eventsIn(second.stdout).at(-1)?.['operationId'] ?? null, id)
 
-  const cancelled = await host.cli('cancel', '--json')
-  is(cancelled.code, 0, cancelled.stderr)
-  const { outcome, from, to, operationId } = eventsIn(cancelled.stdout).at(-1) ?? {}
-  equal([outcome, from, to, operationId], ['cancelled', 'v1.0.0', 'v1.1.0', id])
-  const first = await upgrade
-  is(first.code, 7, first.stdout)
-  const ended = eventsIn(first.stdout).at(-1) ?? {}
-  equal(
-    ['event', 'outcome', 'from', 'to', 'operationId'].map((name) => ended[name]),
-    ['error', 'cancelled', 'v1.0.0', 'v1.1.0', id],
-  )
-  is(await host.ok('sha256sum', EXECUTABLE), sum)
-  equal((await host.ok('ls', '-A', '/opt/beacon')).trim().split('\n'), ['beacon'])
-  match((await host.cli('cancel')).stdout, 'no operation is running')
-  await useFeed(host.feed)
-})
+    const cancelled = await host.cli('cancel', '--json')
+    is(cancelled.code, 0, cancelled.stderr)
+    const { outcome, from, to, operationId } = eventsIn(cancelled.stdout).at(-1) ?? {}
+    equal([outcome, from, to, operationId], ['cancelled', 'v1.0.0', 'v1.1.0', id])
+    const first = await upgrade
+    is(first.code, 7, first.stdout)
+    const ended = eventsIn(first.stdout).at(-1) ?? {}
+    equal(
+      ['event', 'outcome', 'from', 'to', 'operationId'].map((name) => ended[name]),
+      ['error', 'cancelled', 'v1.0.0', 'v1.1.0', id],
+    )
+    is(await host.ok('sha256sum', EXECUTABLE), sum)
+    equal((await host.ok('ls', '-A', '/opt/beacon')).trim().split('\n'), ['beacon'])
+    match((await host.cli('cancel')).stdout, 'no operation is running')
+    await useFeed(host.feed)
+  },
+)
 
 test('in a probation the release is said to be on it until it ends, and the address that the operator names is asked; the end carries from, to, outcome and id', async () => {
   await setUpdate(host, { probation: '6s' })
@@ -190,52 +196,58 @@ test('the journal has no line that means nothing', async () => {
   for (const line of ['missing, skipping', 'Usage', 'nothing to rescue', 'No such file']) not.match(journal, line)
 })
 
-test("an install of an earlier install.sh is taken over by root's own unit; a forged receipt beside the executable decides nothing", async () => {
-  await host.sql('create table kept (word)')
-  await host.sql(`insert into kept values ('here')`)
-  await makeEarlier()
-  const status = await host.run(['sh', '/srv/feed/v1.1.0/install.sh', 'status'])
-  is(status.code, 7)
-  match(status.stderr, /of an earlier install\.sh in \/opt\/beacon\nhint: .*takes that install over/)
+test.long(
+  "an install of an earlier install.sh is taken over by root's own unit; a forged receipt beside the executable decides nothing",
+  async () => {
+    await host.sql('create table kept (word)')
+    await host.sql(`insert into kept values ('here')`)
+    await makeEarlier()
+    const status = await host.run(['sh', '/srv/feed/v1.1.0/install.sh', 'status'])
+    is(status.code, 7)
+    match(status.stderr, /of an earlier install\.sh in \/opt\/beacon\nhint: .*takes that install over/)
 
-  const taken = await host.run(['sh', '/srv/feed/v1.1.0/install.sh', '-y', '--feed', host.feed])
-  is(taken.code, 0, taken.stderr)
-  const receipt = JSON.parse(await host.ok('cat', '/usr/local/lib/beacon/receipt.json')) as Record<string, unknown>
-  equal([receipt['user'], receipt['stateDirectory']], ['beacon', '/var/lib/beacon'])
-  is((await host.run(['ls', '/opt/beacon/receipt.json'])).code, 2)
-  is((await host.ok('readlink', '/usr/local/bin/beacon')).trim(), '/usr/local/lib/beacon/beacon')
-  is((await host.sql('select word from kept')).trim(), 'here')
-  is((await host.status()).instance.version, 'v1.1.0')
-  const { User } = await host.show('User')
-  is(User, 'beacon')
-  is((await host.cli('rollback')).code, 0)
-  is((await host.cli('doctor')).code, 0)
-})
+    const taken = await host.run(['sh', '/srv/feed/v1.1.0/install.sh', '-y', '--feed', host.feed])
+    is(taken.code, 0, taken.stderr)
+    const receipt = JSON.parse(await host.ok('cat', '/usr/local/lib/beacon/receipt.json')) as Record<string, unknown>
+    equal([receipt['user'], receipt['stateDirectory']], ['beacon', '/var/lib/beacon'])
+    is((await host.run(['ls', '/opt/beacon/receipt.json'])).code, 2)
+    is((await host.ok('readlink', '/usr/local/bin/beacon')).trim(), '/usr/local/lib/beacon/beacon')
+    is((await host.sql('select word from kept')).trim(), 'here')
+    is((await host.status()).instance.version, 'v1.1.0')
+    const { User } = await host.show('User')
+    is(User, 'beacon')
+    is((await host.cli('rollback')).code, 0)
+    is((await host.cli('doctor')).code, 0)
+  },
+)
 
-test('an executable in a folder that has become read-only, and a full state directory, are refused with 7 before anything is fetched', async () => {
-  is((await host.cli('stop')).code, 0)
-  await host.ok('sh', '-c', 'mount --bind /opt/beacon /opt/beacon && mount -o remount,bind,ro /opt/beacon')
-  await host.ok('mount', '-t', 'tmpfs', 'tmpfs', host.feed) // whoever asks it ends with 4
-  for (const command of [['upgrade', '-n'], ['upgrade'], ['rollback', '-n'], ['rollback']]) {
-    const { code, stderr } = await host.cli(...command)
-    equal([command, code], [command, 7], stderr)
-    match(
-      stderr,
-      'expected to be able to write in /opt/beacon, where the executable is: it is on a read-only file system',
-    )
-  }
-  await host.ok('umount', '/opt/beacon', host.feed)
-  const fill = [
-    'mount -t tmpfs -o size=1m,mode=750 tmpfs /var/lib/beacon',
-    'chown beacon: /var/lib/beacon',
-    '! cat /dev/zero > /var/lib/beacon/full 2>/dev/null',
-  ]
-  await host.ok('sh', '-c', fill.join(' && '))
-  const full = await host.cli('upgrade', 'v1.1.0')
-  equal([full.code, /no space|full/.test(full.stderr)], [7, true], full.stderr)
-  await host.ok('umount', '/var/lib/beacon')
-  is((await host.cli('start')).code, 0)
-})
+test.long(
+  'an executable in a folder that has become read-only, and a full state directory, are refused with 7 before anything is fetched',
+  async () => {
+    is((await host.cli('stop')).code, 0)
+    await host.ok('sh', '-c', 'mount --bind /opt/beacon /opt/beacon && mount -o remount,bind,ro /opt/beacon')
+    await host.ok('mount', '-t', 'tmpfs', 'tmpfs', host.feed) // whoever asks it ends with 4
+    for (const command of [['upgrade', '-n'], ['upgrade'], ['rollback', '-n'], ['rollback']]) {
+      const { code, stderr } = await host.cli(...command)
+      equal([command, code], [command, 7], stderr)
+      match(
+        stderr,
+        'expected to be able to write in /opt/beacon, where the executable is: it is on a read-only file system',
+      )
+    }
+    await host.ok('umount', '/opt/beacon', host.feed)
+    const fill = [
+      'mount -t tmpfs -o size=1m,mode=750 tmpfs /var/lib/beacon',
+      'chown beacon: /var/lib/beacon',
+      '! cat /dev/zero > /var/lib/beacon/full 2>/dev/null',
+    ]
+    await host.ok('sh', '-c', fill.join(' && '))
+    const full = await host.cli('upgrade', 'v1.1.0')
+    equal([full.code, /no space|full/.test(full.stderr)], [7, true], full.stderr)
+    await host.ok('umount', '/var/lib/beacon')
+    is((await host.cli('start')).code, 0)
+  },
+)
 
 test('uninstall lists what it keeps: the state, the configuration, the environment, the user', async () => {
   await put(host, '/etc/default/beacon', 'MINE=1\n')

@@ -105,7 +105,7 @@ test('a user without a systemd manager is told so, with 3', async () => {
   match(stderr, '--no-service')
 })
 
-test('for a user with a systemd manager: upgrade and rollback hand over there too', async () => {
+test.long('for a user with a systemd manager: upgrade and rollback hand over there too', async () => {
   const uid = (await host.ok('id', '-u', 'ada')).trim()
   await host.ok('loginctl', 'enable-linger', 'ada')
   const bus = `/run/user/${uid}`
@@ -133,21 +133,24 @@ test('for a user with a systemd manager: upgrade and rollback hand over there to
   await host.ok('test', '-e', '/home/ada/.local/state/beacon/beacon.db')
 })
 
-test('not started: what had no chance to prove itself is not called bad when the next operation begins', async () => {
-  is((await install('--no-service', '--no-start')).code, 0)
-  for (const words of ['upgrade v1.1.0', 'upgrade v1.2.0', 'rollback']) {
-    const { code, stderr } = await host.cli(...words.split(' '))
-    is(code, 0, stderr)
-  }
-  const { history, bad } = JSON.parse(await host.ok('cat', '/var/lib/beacon/update/journal.json')) as JournalState
-  equal(
-    history.map(({ outcome, from, to }) => `${outcome} ${from} ${to}`),
-    ['updated v1.1.0 v1.2.0', 'updated v1.0.0 v1.1.0'],
-  )
-  equal(bad, [])
-  match((await host.cli('status')).stdout, /v1\.1\.0/)
-  is((await host.cli('uninstall', '--purge', '--confirm', 'beacon', '-y')).code, 0)
-})
+test.long(
+  'not started: what had no chance to prove itself is not called bad when the next operation begins',
+  async () => {
+    is((await install('--no-service', '--no-start')).code, 0)
+    for (const words of ['upgrade v1.1.0', 'upgrade v1.2.0', 'rollback']) {
+      const { code, stderr } = await host.cli(...words.split(' '))
+      is(code, 0, stderr)
+    }
+    const { history, bad } = JSON.parse(await host.ok('cat', '/var/lib/beacon/update/journal.json')) as JournalState
+    equal(
+      history.map(({ outcome, from, to }) => `${outcome} ${from} ${to}`),
+      ['updated v1.1.0 v1.2.0', 'updated v1.0.0 v1.1.0'],
+    )
+    equal(bad, [])
+    match((await host.cli('status')).stdout, /v1\.1\.0/)
+    is((await host.cli('uninstall', '--purge', '--confirm', 'beacon', '-y')).code, 0)
+  },
+)
 
 test('without systemd: upgrade, revert, restart after a death, rollback and stop work the same', async () => {
   const done = await install('--no-service', '--no-start')
@@ -206,7 +209,7 @@ test('without systemd: upgrade, revert, restart after a death, rollback and stop
   is((await host.run(['id', 'beacon'])).code, 1)
 })
 
-test('a checksum that is not the one of the release ends an upgrade with 5, and nothing is changed', async () => {
+test.long('a checksum that is not the one of the release ends an upgrade with 5, and nothing is changed', async () => {
   await host.ok(
     'sh',
     '-c',

@@ -243,16 +243,19 @@ for (const [what, text] of Object.entries(CLUMSY)) {
   )
 }
 
-test('the service is killed in the middle of a rehearsal: the next start is the old one, and the copy is gone', async () => {
-  await migrate('return new Promise((resolve) => setTimeout(resolve, 60_000))')
-  is((await host.ask('POST', '', { tag: 'v1.3.0' })).status, 202)
-  await eventually('the rehearsal', async () => /request/.test(await host.ok('ls', '-A', CAGE)))
-  const { MainPID = '' } = await host.show('MainPID')
-  await host.ok('kill', '-KILL', MainPID)
-  await eventually('the next start', async () => (await host.status()).instance.version === 'v1.0.0')
-  await emptied()
-  is((await host.status()).operation?.outcome, 'failed')
-})
+test.long(
+  'the service is killed in the middle of a rehearsal: the next start is the old one, and the copy is gone',
+  async () => {
+    await migrate('return new Promise((resolve) => setTimeout(resolve, 60_000))')
+    is((await host.ask('POST', '', { tag: 'v1.3.0' })).status, 202)
+    await eventually('the rehearsal', async () => /request/.test(await host.ok('ls', '-A', CAGE)))
+    const { MainPID = '' } = await host.show('MainPID')
+    await host.ok('kill', '-KILL', MainPID)
+    await eventually('the next start', async () => (await host.status()).instance.version === 'v1.0.0')
+    await emptied()
+    is((await host.status()).operation?.outcome, 'failed')
+  },
+)
 
 test.long(
   'the service is killed at random instants of a rehearsal: one whole release serves afterwards, every row is there, no copy is left',
@@ -305,28 +308,31 @@ test.long('without its path unit it is not tried: the update says so and goes on
   await host.cli('rollback', '-y')
 })
 
-test('the service is stopped: the command rehearses too, and a release with no way back needs the same word', async () => {
-  await sql('PRAGMA user_version = 300') // so that it is not known from before
-  await migrate(`database.exec('DELETE FROM notes WHERE id % 2 = 0')`)
-  is((await host.cli('stop')).code, 0)
-  const rows = await sql('SELECT count(*), max(id) FROM notes')
-  const refused = await host.cli('upgrade', 'v1.2.0', '-y')
-  is(refused.code, 7, refused.stderr)
-  match(refused.stderr, /v1\.2\.0 changes the data so that there is no way back/)
-  is(await sql('SELECT count(*), max(id) FROM notes'), rows)
-  await emptied()
-  const done = await host.cli('upgrade', 'v1.2.0', '-y', '--allow-irreversible')
-  is(done.code, 0, done.stderr)
-  ok((await sql('SELECT count(*), max(id) FROM notes')) !== rows)
-  await migrate('')
-  is((await host.cli('stop')).code, 0)
-  const back = await host.cli('rollback', '-y', '--restore-state')
-  is(back.code, 0, back.stderr)
-  match(back.stdout, /a copy of \S+ is the database now; the former one is \S+aside/)
-  is(await sql('SELECT count(*), max(id) FROM notes'), rows)
-})
+test.long(
+  'the service is stopped: the command rehearses too, and a release with no way back needs the same word',
+  async () => {
+    await sql('PRAGMA user_version = 300') // so that it is not known from before
+    await migrate(`database.exec('DELETE FROM notes WHERE id % 2 = 0')`)
+    is((await host.cli('stop')).code, 0)
+    const rows = await sql('SELECT count(*), max(id) FROM notes')
+    const refused = await host.cli('upgrade', 'v1.2.0', '-y')
+    is(refused.code, 7, refused.stderr)
+    match(refused.stderr, /v1\.2\.0 changes the data so that there is no way back/)
+    is(await sql('SELECT count(*), max(id) FROM notes'), rows)
+    await emptied()
+    const done = await host.cli('upgrade', 'v1.2.0', '-y', '--allow-irreversible')
+    is(done.code, 0, done.stderr)
+    ok((await sql('SELECT count(*), max(id) FROM notes')) !== rows)
+    await migrate('')
+    is((await host.cli('stop')).code, 0)
+    const back = await host.cli('rollback', '-y', '--restore-state')
+    is(back.code, 0, back.stderr)
+    match(back.stdout, /a copy of \S+ is the database now; the former one is \S+aside/)
+    is(await sql('SELECT count(*), max(id) FROM notes'), rows)
+  },
+)
 
-test('state lists what updates have left, and takes a copy back while the service is stopped', async () => {
+test.long('state lists what updates have left, and takes a copy back while the service is stopped', async () => {
   const { stdout } = await host.cli('state', '--json')
   const copies = (eventsIn(stdout).at(-1)?.['copies'] ?? []) as { name: string; kind: string; tag: string }[]
   ok(copies.some(({ kind }) => kind === 'aside'))
@@ -354,17 +360,26 @@ test('state lists what updates have left, and takes a copy back while the servic
   match(await sql('SELECT count(*) FROM notes'), /^\d+$/)
 })
 
-test("the service's user cannot exchange the folder that root binds, and an uninstall leaves nothing of the cage", async () => {
-  const moved = await host.run(['mv', CAGE, `${CAGE}-x`], { user: 'beacon' })
-  ok(moved.code !== 0)
-  is((await host.cli('uninstall', '-y')).code, 0)
-  is(
-    (await host.run(['ls', CAGE, '/etc/systemd/system/beacon-trial.path', '/etc/systemd/system/beacon-trial.service']))
-      .stdout,
-    '',
-  )
-  await host.ok('test', '-f', `${STATE}/ledger.db`)
-})
+test.long(
+  "the service's user cannot exchange the folder that root binds, and an uninstall leaves nothing of the cage",
+  async () => {
+    const moved = await host.run(['mv', CAGE, `${CAGE}-x`], { user: 'beacon' })
+    ok(moved.code !== 0)
+    is((await host.cli('uninstall', '-y')).code, 0)
+    is(
+      (
+        await host.run([
+          'ls',
+          CAGE,
+          '/etc/systemd/system/beacon-trial.path',
+          '/etc/systemd/system/beacon-trial.service',
+        ])
+      ).stdout,
+      '',
+    )
+    await host.ok('test', '-f', `${STATE}/ledger.db`)
+  },
+)
 
 test.run()
 

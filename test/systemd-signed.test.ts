@@ -54,23 +54,26 @@ test('install.sh fetches its own release by its own sum; another one is verified
   is((await host.cli('uninstall', '--purge', '--confirm', 'beacon', '-y')).code, 0)
 })
 
-test('without a root it says `not signed` wherever an operator looks, once in the log; its update to one with a root is the way', async () => {
-  await host.install({ probation: '500ms' }, 'v0.9.0')
-  match((await host.cli('status')).stdout, /^feed +not signed/m)
-  match((await host.cli('check')).stdout, /^feed +not signed/m)
-  match((await host.cli('doctor')).stdout, /^warning +trust +not signed/m)
-  is((await host.status()).trust.signed, false)
-  const said = (await host.ok('journalctl', '-u', 'beacon', '-o', 'cat', '--no-pager')).split('\n')
-  is(said.filter((line) => line.includes('not signed')).length, 1)
+test.long(
+  'without a root it says `not signed` wherever an operator looks, once in the log; its update to one with a root is the way',
+  async () => {
+    await host.install({ probation: '500ms' }, 'v0.9.0')
+    match((await host.cli('status')).stdout, /^feed +not signed/m)
+    match((await host.cli('check')).stdout, /^feed +not signed/m)
+    match((await host.cli('doctor')).stdout, /^warning +trust +not signed/m)
+    is((await host.status()).trust.signed, false)
+    const said = (await host.ok('journalctl', '-u', 'beacon', '-o', 'cat', '--no-pager')).split('\n')
+    is(said.filter((line) => line.includes('not signed')).length, 1)
 
-  is((await host.cli('upgrade', 'v1.0.0')).code, 0)
-  is((await host.status()).trust.signed, true)
-  // root's own command is root's to renew, and has the root from then on
-  match((await host.cli('status')).stdout, /^command +v0\.9\.0, `install\.sh` renews it/m)
-  is((await host.installer('v1.0.0', '-y')).code, 0)
-  match((await host.cli('status')).stdout, /^feed +signed, until 20\d\d-/m)
-  match((await host.cli('doctor')).stdout, /^ok +trust +signed, until 20\d\d-/m)
-})
+    is((await host.cli('upgrade', 'v1.0.0')).code, 0)
+    is((await host.status()).trust.signed, true)
+    // root's own command is root's to renew, and has the root from then on
+    match((await host.cli('status')).stdout, /^command +v0\.9\.0, `install\.sh` renews it/m)
+    is((await host.installer('v1.0.0', '-y')).code, 0)
+    match((await host.cli('status')).stdout, /^feed +signed, until 20\d\d-/m)
+    match((await host.cli('doctor')).stdout, /^ok +trust +signed, until 20\d\d-/m)
+  },
+)
 
 test('over a folder: what is signed is installed, what is not is refused with 5 and changes nothing; back without feed or metadata', async () => {
   const before = await host.ok('sha256sum', EXECUTABLE)
@@ -107,7 +110,7 @@ test('over a folder: what is signed is installed, what is not is refused with 5 
   is((await host.status()).instance.version, 'v1.0.0')
 })
 
-test("where nothing runs root's own command holds to the same signatures", async () => {
+test.long("where nothing runs root's own command holds to the same signatures", async () => {
   is((await host.cli('stop')).code, 0)
   {
     await using _tampered = await covered('v1.1.0', 'other/v1.1.0')

@@ -95,27 +95,30 @@ for (const kind of ['stop-first', 'start-first'] as const)
     )
   }
 
-test('a socket whose folder was emptied while no process lived is bound anew, and the next crash and update find that one', async () => {
-  await using folder = await socketFolder()
-  const { path } = folder
-  const text = application(path, { clear: '' }).replace(
-    'const server',
-    `await new Promise((resolve) => setTimeout(resolve, 500))\nconst server`,
-  )
-  await using it = await adopted(text, { order: 'start-first' })
-  for (let crashes = 0; crashes < 2; crashes++) {
-    const pid = await eventually('an answer', () => pidOf(it), 30_000)
-    is(await pidAt(path), pid)
-    process.kill(pid, 'SIGKILL')
-    // as systemd does with RuntimeDirectory=
-    await rm(dirname(path), { recursive: true })
-    await mkdir(dirname(path))
-    await eventually('another process', async () => ((await pidOf(it)) ?? pid) !== pid, 30_000)
-    await eventually('the same at its path', async () => (await pidAt(path)) === (await pidOf(it)))
-  }
-  is((await it.operate('/admin/update', { tag: 'v1.1.0' })).outcome, 'updated')
-  is(await pidAt(path), await pidOf(it))
-})
+test.long(
+  'a socket whose folder was emptied while no process lived is bound anew, and the next crash and update find that one',
+  async () => {
+    await using folder = await socketFolder()
+    const { path } = folder
+    const text = application(path, { clear: '' }).replace(
+      'const server',
+      `await new Promise((resolve) => setTimeout(resolve, 500))\nconst server`,
+    )
+    await using it = await adopted(text, { order: 'start-first' })
+    for (let crashes = 0; crashes < 2; crashes++) {
+      const pid = await eventually('an answer', () => pidOf(it), 30_000)
+      is(await pidAt(path), pid)
+      process.kill(pid, 'SIGKILL')
+      // as systemd does with RuntimeDirectory=
+      await rm(dirname(path), { recursive: true })
+      await mkdir(dirname(path))
+      await eventually('another process', async () => ((await pidOf(it)) ?? pid) !== pid, 30_000)
+      await eventually('the same at its path', async () => (await pidAt(path)) === (await pidOf(it)))
+    }
+    is((await it.operate('/admin/update', { tag: 'v1.1.0' })).outcome, 'updated')
+    is(await pidAt(path), await pidOf(it))
+  },
+)
 
 for (const kind of ['start-first', 'stop-first'] as const) {
   const register = kind === 'start-first' ? test : test.long

@@ -221,41 +221,47 @@ test('a folder that others may write, a link, one of another user and one withou
   }
 })
 
-test('where the directory of the executable is not its to write, the state directory is, then the cache', async () => {
-  if (process.getuid?.() !== 0) return
-  await using it = await place()
-  const state = join(it.path, 'state')
-  await mkdir(state)
-  await chown(state, 65534, 65534)
-  await chmod(it.path, 0o755)
-  const asNobody = (env: Record<string, string | undefined>) =>
-    run(['setpriv', '--reuid=65534', '--regid=65534', '--clear-groups', it.executable], { env, allowFailure: true })
-  is((await asNobody({ ...bare(it), HOME: '/nonexistent', STATE_DIRECTORY: state })).stdout, `${FILES} files\n`)
-  ok((await readdir(join(state, '.unpacked'))).length === 1)
-  const nowhere = await asNobody({ ...bare(it), HOME: '/nonexistent' })
-  is(nowhere.exitCode, 7)
-  match(nowhere.stderr, /EACCES/)
-})
+test.long(
+  'where the directory of the executable is not its to write, the state directory is, then the cache',
+  async () => {
+    if (process.getuid?.() !== 0) return
+    await using it = await place()
+    const state = join(it.path, 'state')
+    await mkdir(state)
+    await chown(state, 65534, 65534)
+    await chmod(it.path, 0o755)
+    const asNobody = (env: Record<string, string | undefined>) =>
+      run(['setpriv', '--reuid=65534', '--regid=65534', '--clear-groups', it.executable], { env, allowFailure: true })
+    is((await asNobody({ ...bare(it), HOME: '/nonexistent', STATE_DIRECTORY: state })).stdout, `${FILES} files\n`)
+    ok((await readdir(join(state, '.unpacked'))).length === 1)
+    const nowhere = await asNobody({ ...bare(it), HOME: '/nonexistent' })
+    is(nowhere.exitCode, 7)
+    match(nowhere.stderr, /EACCES/)
+  },
+)
 
-test('a full disk, a read-only one and one that runs no programs end with a reason, and leave nothing that could be started', async () => {
-  if (process.getuid?.() !== 0) return
-  await using it = await place()
-  for (const [options, why] of [
-    ['size=600k', /ENOSPC/],
-    ['ro', /EROFS/],
-    ['noexec', /is it mounted noexec/],
-  ] as const) {
-    // a mount of its own name space: nobody else sees it, and it goes with the process
-    const script = `mkdir -p "$0" && mount -t tmpfs -o ${options},mode=755 none "$0" && shift 0; HOME=/proc exec "$1"`
-    const said = await run(['unshare', '--mount', 'sh', '-c', script, it.home, it.executable], {
-      env: bare(it),
-      allowFailure: true,
-    })
-    is(said.exitCode, 7, said.stderr)
-    match(said.stderr, why)
-    not(said.stdout.includes('files'))
-  }
-})
+test.long(
+  'a full disk, a read-only one and one that runs no programs end with a reason, and leave nothing that could be started',
+  async () => {
+    if (process.getuid?.() !== 0) return
+    await using it = await place()
+    for (const [options, why] of [
+      ['size=600k', /ENOSPC/],
+      ['ro', /EROFS/],
+      ['noexec', /is it mounted noexec/],
+    ] as const) {
+      // a mount of its own name space: nobody else sees it, and it goes with the process
+      const script = `mkdir -p "$0" && mount -t tmpfs -o ${options},mode=755 none "$0" && shift 0; HOME=/proc exec "$1"`
+      const said = await run(['unshare', '--mount', 'sh', '-c', script, it.home, it.executable], {
+        env: bare(it),
+        allowFailure: true,
+      })
+      is(said.exitCode, 7, said.stderr)
+      match(said.stderr, why)
+      not(said.stdout.includes('files'))
+    }
+  },
+)
 
 const forbidding = suite('unpack: under a security module', {
   timeoutMs: 60_000,

@@ -85,28 +85,31 @@ for (const kind of ['stop-first', 'start-first'] as const) {
   }
 }
 
-test('stop-first: a client that is slow to read why its WebSocket ends keeps the connection meanwhile, and nobody else waiting', async () => {
-  // the holder ends with the probation
-  await using it = await adopted(AUTO + MADE_BY.hand + LISTEN, {}, { update: { probation: '5s' } })
-  const socket = connect(it.port, '127.0.0.1')
-  const key = Buffer.alloc(16).toString('base64')
-  socket.write(
-    `GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: ${key}\r\n\r\n`,
-  )
-  const told = new Promise<number>((resolve) => {
-    socket.on('data', (chunk: Buffer) => chunk.includes('service restart') && resolve(performance.now()))
-  })
-  const ended = once(socket, 'end').then(() => performance.now())
-  await once(socket, 'connect')
-  await sleep(300)
-  const { outcome, handover } = await it.operate('/admin/update', { tag: 'v1.1.0' })
-  equal([outcome, handover?.ended, handover?.cut], ['updated', 1, 0])
-  const openMs = (await ended) - (await told)
-  ok(openMs > 1000, `it ended ${openMs} ms after it was told`)
-  socket.destroy()
-})
+test.long(
+  'stop-first: a client that is slow to read why its WebSocket ends keeps the connection meanwhile, and nobody else waiting',
+  async () => {
+    // the holder ends with the probation
+    await using it = await adopted(AUTO + MADE_BY.hand + LISTEN, {}, { update: { probation: '5s' } })
+    const socket = connect(it.port, '127.0.0.1')
+    const key = Buffer.alloc(16).toString('base64')
+    socket.write(
+      `GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: ${key}\r\n\r\n`,
+    )
+    const told = new Promise<number>((resolve) => {
+      socket.on('data', (chunk: Buffer) => chunk.includes('service restart') && resolve(performance.now()))
+    })
+    const ended = once(socket, 'end').then(() => performance.now())
+    await once(socket, 'connect')
+    await sleep(300)
+    const { outcome, handover } = await it.operate('/admin/update', { tag: 'v1.1.0' })
+    equal([outcome, handover?.ended, handover?.cut], ['updated', 1, 0])
+    const openMs = (await ended) - (await told)
+    ok(openMs > 1000, `it ended ${openMs} ms after it was told`)
+    socket.destroy()
+  },
+)
 
-test('server-sent events that nobody has registered: a switch waits for none of them, and each ends', async () => {
+test.long('server-sent events that nobody has registered: a switch waits for none of them, and each ends', async () => {
   const text = `import '${join(PROJECT, 'agent/adapters/auto.ts')}'
     import { createServer } from 'node:http'
     createServer((request, response) => {
@@ -138,8 +141,11 @@ test('server-sent events that nobody has registered: a switch waits for none of 
 })
 
 for (const kind of ['stop-first', 'start-first'] as const) {
-  test(`${kind}: answers that the author names in longLivedPaths hold nothing up and are not cut, and a slow one beside them is whole`, async () => {
-    const text = `import '${join(PROJECT, 'agent/adapters/auto.ts')}'
+  const register = kind === 'stop-first' ? test : test.long
+  register(
+    `${kind}: answers that the author names in longLivedPaths hold nothing up and are not cut, and a slow one beside them is whole`,
+    async () => {
+      const text = `import '${join(PROJECT, 'agent/adapters/auto.ts')}'
       import { createServer } from 'node:http'
       createServer(({ url }, response) => {
         if (url === '/notes/feed?live=no') return setTimeout(() => response.end('whole'), 1500)
@@ -148,20 +154,21 @@ for (const kind of ['stop-first', 'start-first'] as const) {
         const timer = setInterval(() => response.write('{}\\n'), 5)
         response.on('close', () => clearInterval(timer))
       }).listen(Number(process.env.PORT), process.env.HOST)`
-    await using it = await adopted(text, { order: kind, longLivedPaths: ['/poll', '/:name/feed?*live=yes*'] })
-    const ask = async (path: string) => {
-      const asked = fetch(`http://127.0.0.1:${it.port}${path}`).then((response) => response.text())
-      return await asked.catch(() => 'it ended short')
-    }
-    const feeds = ['/poll', '/notes/feed?live=yes', '/news/feed?since=7&live=yes'].map(ask)
-    await sleep(300)
-    const slow = ask('/notes/feed?live=no')
-    // what is not named would be waited for: a minute, and longer than this test
-    const { outcome, handover } = await it.operate('/admin/update', { tag: 'v1.1.0' })
-    equal([outcome, handover?.ended, handover?.cut], ['updated', 3, 0])
-    is(await slow, 'whole')
-    for (const heard of await Promise.all(feeds)) match(heard, /^it ended short$/)
-  })
+      await using it = await adopted(text, { order: kind, longLivedPaths: ['/poll', '/:name/feed?*live=yes*'] })
+      const ask = async (path: string) => {
+        const asked = fetch(`http://127.0.0.1:${it.port}${path}`).then((response) => response.text())
+        return await asked.catch(() => 'it ended short')
+      }
+      const feeds = ['/poll', '/notes/feed?live=yes', '/news/feed?since=7&live=yes'].map(ask)
+      await sleep(300)
+      const slow = ask('/notes/feed?live=no')
+      // what is not named would be waited for: a minute, and longer than this test
+      const { outcome, handover } = await it.operate('/admin/update', { tag: 'v1.1.0' })
+      equal([outcome, handover?.ended, handover?.cut], ['updated', 3, 0])
+      is(await slow, 'whole')
+      for (const heard of await Promise.all(feeds)) match(heard, /^it ended short$/)
+    },
+  )
 }
 
 test('a server whose WebSockets are registered as a whole: each goes on, with its state', async () => {

@@ -154,77 +154,97 @@ test.long('refuses a service that is scaled', async () => {
   await rejects(deployIn(engine, { container: name, release: 'v1.1.0' }), /has 2 containers/)
 })
 
-test('an image that says it is a compose project starts no program of its own on the host, and is not believed', async () => {
-  // what it brings stands in its volume, where compose would look for the program on the PATH that the probe sets
-  const marker = join(labFolder(), 'taken')
-  const program = join(labFolder(), 'docker-compose-of-the-image')
-  await writeFile(program, `#!/bin/sh\nid -u > ${marker}\n`, { mode: 0o755 })
-  const image = (version: string, labels: Record<string, string>) => {
-    const probe = probeImage(version)
-    const files = {
-      '/data/compose.yml': 'services:\n  taken:\n    image: "x:${PATH}"\n',
-      '/data/v0.0.0-baton-probe/docker-compose': { from: program },
+test.long(
+  'an image that says it is a compose project starts no program of its own on the host, and is not believed',
+  async () => {
+    // what it brings stands in its volume, where compose would look for the program on the PATH that the probe sets
+    const marker = join(labFolder(), 'taken')
+    const program = join(labFolder(), 'docker-compose-of-the-image')
+    await writeFile(program, `#!/bin/sh\nid -u > ${marker}\n`, { mode: 0o755 })
+    const image = (version: string, labels: Record<string, string>) => {
+      const probe = probeImage(version)
+      const files = {
+        '/data/compose.yml': 'services:\n  taken:\n    image: "x:${PATH}"\n',
+        '/data/v0.0.0-baton-probe/docker-compose': { from: program },
+      }
+      const Labels = { ...(probe.config['Labels'] as object), ...labels }
+      return { files: { ...probe.files, ...files }, config: { ...probe.config, Labels } }
     }
-    const Labels = { ...(probe.config['Labels'] as object), ...labels }
-    return { files: { ...probe.files, ...files }, config: { ...probe.config, Labels } }
-  }
-  const { DockerRootDir } = JSON.parse(await engine.docker('info', '--format', '{{json .}}'))
-  const folder = join(DockerRootDir, 'volumes/taken-data/_data')
-  const labels = {
-    'com.docker.compose.project': 'taken',
-    'com.docker.compose.service': 'taken',
-    'com.docker.compose.project.working_dir': folder,
-    'com.docker.compose.project.config_files': 'compose.yml',
-  }
-  const start = async (name: string, tag: string, more: string[] = []) => {
-    await engine.docker('run', '-d', '--name', name, '-v', 'taken-data:/data', ...more, `${registry.host}/taken:${tag}`)
-    await healthy(engine, name)
-    await access(join(folder, 'v0.0.0-baton-probe/docker-compose'))
-  }
-  const refused = async (name: string, release: string | null, dryRun: boolean) =>
-    (await rejects(deployIn(engine, { container: name, release, dryRun }), withCode('refused'))).message
+    const { DockerRootDir } = JSON.parse(await engine.docker('info', '--format', '{{json .}}'))
+    const folder = join(DockerRootDir, 'volumes/taken-data/_data')
+    const labels = {
+      'com.docker.compose.project': 'taken',
+      'com.docker.compose.service': 'taken',
+      'com.docker.compose.project.working_dir': folder,
+      'com.docker.compose.project.config_files': 'compose.yml',
+    }
+    const start = async (name: string, tag: string, more: string[] = []) => {
+      await engine.docker(
+        'run',
+        '-d',
+        '--name',
+        name,
+        '-v',
+        'taken-data:/data',
+        ...more,
+        `${registry.host}/taken:${tag}`,
+      )
+      await healthy(engine, name)
+      await access(join(folder, 'v0.0.0-baton-probe/docker-compose'))
+    }
+    const refused = async (name: string, release: string | null, dryRun: boolean) =>
+      (await rejects(deployIn(engine, { container: name, release, dryRun }), withCode('refused'))).message
 
-  await publish(registry.host, 'taken', ['v1.0.0'], image('v1.0.0', labels))
-  await publish(registry.host, 'taken', ['v1.1.0'], image('v1.1.0', {}))
-  await start('taken', 'v1.0.0')
-  if (isLong)
-    match(await refused('taken', 'v1.1.0', true), /the image of `taken` carries the label com\.docker\.compose\./)
-  match(await refused('taken', 'v1.1.0', false), /the image of `taken` carries/)
-  match(await refused('taken', null, false), /the image of `taken` carries/)
-  await engine.docker('rm', '-f', 'taken')
-
-  // nor where somebody else gave these labels: the volume is the image's nevertheless, also by a link that leads there
-  const given = (at: string) =>
-    Object.entries({ ...labels, 'com.docker.compose.project.working_dir': at }).flatMap((label) => [
-      '--label',
-      label.join('='),
-    ])
-  const linked = join(labFolder(), 'linked-volume')
-  await run(['ln', '-s', folder, linked])
-  for (const at of isLong ? [folder, linked] : [linked]) {
-    await start('taken', 'v1.1.0', given(at))
-    match(await refused('taken', 'v1.0.0', true), /taken:v1\.0\.0 carries the label/)
-    await publish(registry.host, 'taken', ['v1.2.0'], image('v1.2.0', {}))
-    match(await refused('taken', 'v1.2.0', true), /the compose project of `taken` is at .*, which containers can write/)
+    await publish(registry.host, 'taken', ['v1.0.0'], image('v1.0.0', labels))
+    await publish(registry.host, 'taken', ['v1.1.0'], image('v1.1.0', {}))
+    await start('taken', 'v1.0.0')
+    if (isLong)
+      match(await refused('taken', 'v1.1.0', true), /the image of `taken` carries the label com\.docker\.compose\./)
+    match(await refused('taken', 'v1.1.0', false), /the image of `taken` carries/)
+    match(await refused('taken', null, false), /the image of `taken` carries/)
     await engine.docker('rm', '-f', 'taken')
-  }
-  // a folder of the host that the container may write is no better
-  const project = join(labFolder(), 'lent')
-  await mkdir(project)
-  await writeFile(join(project, 'compose.yml'), 'services: {}\n')
-  await start('taken', 'v1.1.0', [...given(project), '-v', `${project}:/project`])
-  match(await refused('taken', 'v1.2.0', true), /which containers can write/)
-  await engine.docker('rm', '-f', 'taken')
 
-  // an image cannot say either what ran before it, which names files of the host too
-  const origin = { format: 1, from: 'v6.6.6', predecessor: 'x', image: 'x', compose: { environmentFile: marker } }
-  await publish(registry.host, 'taken', ['v1.3.0'], image('v1.3.0', { 'baton.recreated-from': JSON.stringify(origin) }))
-  await start('taken', 'v1.3.0')
-  equal((await statusIn(engine, 'taken')).from, null)
-  match(await refused('taken', null, true), /carries the label baton\.recreated-from/)
-  await engine.docker('rm', '-f', 'taken')
-  await rejects(access(marker))
-})
+    // nor where somebody else gave these labels: the volume is the image's nevertheless, also by a link that leads there
+    const given = (at: string) =>
+      Object.entries({ ...labels, 'com.docker.compose.project.working_dir': at }).flatMap((label) => [
+        '--label',
+        label.join('='),
+      ])
+    const linked = join(labFolder(), 'linked-volume')
+    await run(['ln', '-s', folder, linked])
+    for (const at of isLong ? [folder, linked] : [linked]) {
+      await start('taken', 'v1.1.0', given(at))
+      match(await refused('taken', 'v1.0.0', true), /taken:v1\.0\.0 carries the label/)
+      await publish(registry.host, 'taken', ['v1.2.0'], image('v1.2.0', {}))
+      match(
+        await refused('taken', 'v1.2.0', true),
+        /the compose project of `taken` is at .*, which containers can write/,
+      )
+      await engine.docker('rm', '-f', 'taken')
+    }
+    // a folder of the host that the container may write is no better
+    const project = join(labFolder(), 'lent')
+    await mkdir(project)
+    await writeFile(join(project, 'compose.yml'), 'services: {}\n')
+    await start('taken', 'v1.1.0', [...given(project), '-v', `${project}:/project`])
+    match(await refused('taken', 'v1.2.0', true), /which containers can write/)
+    await engine.docker('rm', '-f', 'taken')
+
+    // an image cannot say either what ran before it, which names files of the host too
+    const origin = { format: 1, from: 'v6.6.6', predecessor: 'x', image: 'x', compose: { environmentFile: marker } }
+    await publish(
+      registry.host,
+      'taken',
+      ['v1.3.0'],
+      image('v1.3.0', { 'baton.recreated-from': JSON.stringify(origin) }),
+    )
+    await start('taken', 'v1.3.0')
+    equal((await statusIn(engine, 'taken')).from, null)
+    match(await refused('taken', null, true), /carries the label baton\.recreated-from/)
+    await engine.docker('rm', '-f', 'taken')
+    await rejects(access(marker))
+  },
+)
 
 test('compose starts in an environment that no file and no caller decides, and a release is tried in an env file only', async () => {
   const { name, environment, folder } = await project('fixed', '${BEACON_TAG}', 'BEACON_TAG=v1.0.0\n', {
@@ -252,7 +272,7 @@ test('compose starts in an environment that no file and no caller decides, and a
   equal(await readFile(environment, 'utf8'), 'BEACON_TAG=v1.0.0\n')
 })
 
-test('refuses a variable that another service takes too; with --with-shared says which one moves', async () => {
+test.long('refuses a variable that another service takes too; with --with-shared says which one moves', async () => {
   const { name, environment } = await project('shared', '${BEACON_TAG:-latest}', 'BEACON_TAG=v1.0.0\n', {
     more: `  worker:\n    image: ${registry.host}/beacon:\${BEACON_TAG:-latest}\n  other:\n    image: ${registry.host}/beacon:v1.0.0\n`,
   })

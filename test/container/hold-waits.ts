@@ -162,18 +162,21 @@ test('start-first: both serve on one socket through the probation, and nobody wa
   whole(seen)
 })
 
-test('start-first: a new one that dies in the probation is put away, and the old one was never stopped', async () => {
-  const service = both as HeldService
-  const before = await engine.inspect(service.app)
-  const to = (await tagOf(service.app)) === 'v1.0.0' ? 'v1.1.0' : 'v1.0.0'
-  const deployment = command(engine.socketPath, service.app, to, [...NOT_TRIED, '--probation', '20s'])
-  await until('both to serve', async () => (await healthyOnes(service.app)) === 2)
-  process.kill((await engine.inspect(service.app)).State.Pid, 'SIGKILL')
-  const { code, out } = await deployment.ended
-  equal(code, 8, out)
-  const now = await engine.inspect(service.app)
-  equal([now.Id, now.State.StartedAt, await gates(service)], [before.Id, before.State.StartedAt, []])
-})
+test.long(
+  'start-first: a new one that dies in the probation is put away, and the old one was never stopped',
+  async () => {
+    const service = both as HeldService
+    const before = await engine.inspect(service.app)
+    const to = (await tagOf(service.app)) === 'v1.0.0' ? 'v1.1.0' : 'v1.0.0'
+    const deployment = command(engine.socketPath, service.app, to, [...NOT_TRIED, '--probation', '20s'])
+    await until('both to serve', async () => (await healthyOnes(service.app)) === 2)
+    process.kill((await engine.inspect(service.app)).State.Pid, 'SIGKILL')
+    const { code, out } = await deployment.ended
+    equal(code, 8, out)
+    const now = await engine.inspect(service.app)
+    equal([now.Id, now.State.StartedAt, await gates(service)], [before.Id, before.State.StartedAt, []])
+  },
+)
 
 test.after(async () => {
   await uncable()

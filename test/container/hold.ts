@@ -93,25 +93,28 @@ test.long('docker-compose up -d --force-recreate: nobody is refused and nothing 
   await compose('down', '-v')
 })
 
-test('rm -f and kill -9 of the application: nobody is refused, and only what it had accepted is lost', async () => {
-  const seen = await underLoad(engine, held, ROUNDS, async (round) => {
-    await engine.docker('rm', '-f', held.app)
-    await engine.docker('run', '-d', ...held.again(round % 2 === 0 ? 'v1.1.0' : 'v1.0.0'))
-  })
-  tell('rm -f', seen)
-  is(seen.refused, 0)
-  // at most what is on its way at one instant: 8 clients
-  ok(seen.lost <= 8 * ROUNDS, JSON.stringify(seen.errors))
-  const killed = await underLoad(engine, held, Math.min(ROUNDS, 5), async () => {
-    const { Pid } = (await engine.inspect(held.app)).State
-    process.kill(Pid, 'SIGKILL')
-    await until('the next', async () => ![0, Pid].includes((await engine.inspect(held.app)).State.Pid))
-    await sleep(isLong ? 10_500 : 1000) // after 10 s the engine forgets the earlier end, and restarts at once
-  })
-  tell('kill -9', killed)
-  is(killed.refused, 0)
-  await keptRows(engine, held.app, [...seen.ids, ...killed.ids])
-})
+test.long(
+  'rm -f and kill -9 of the application: nobody is refused, and only what it had accepted is lost',
+  async () => {
+    const seen = await underLoad(engine, held, ROUNDS, async (round) => {
+      await engine.docker('rm', '-f', held.app)
+      await engine.docker('run', '-d', ...held.again(round % 2 === 0 ? 'v1.1.0' : 'v1.0.0'))
+    })
+    tell('rm -f', seen)
+    is(seen.refused, 0)
+    // at most what is on its way at one instant: 8 clients
+    ok(seen.lost <= 8 * ROUNDS, JSON.stringify(seen.errors))
+    const killed = await underLoad(engine, held, Math.min(ROUNDS, 5), async () => {
+      const { Pid } = (await engine.inspect(held.app)).State
+      process.kill(Pid, 'SIGKILL')
+      await until('the next', async () => ![0, Pid].includes((await engine.inspect(held.app)).State.Pid))
+      await sleep(isLong ? 10_500 : 1000) // after 10 s the engine forgets the earlier end, and restarts at once
+    })
+    tell('kill -9', killed)
+    is(killed.refused, 0)
+    await keptRows(engine, held.app, [...seen.ids, ...killed.ids])
+  },
+)
 
 // in CI hold-moves.ts updates by this process too, and hold-waits.ts by a switcher
 test.long('our own tool, forth and back: nobody is refused and nothing is lost', async () => {
@@ -155,7 +158,7 @@ test('a release that is broken goes back by itself, and the queue stands meanwhi
   await engine.docker('rm', '-f', `${held.app}-baton-failed`)
 })
 
-test('an ordinary container, restarted in the same way, refuses', async () => {
+test.long('an ordinary container, restarted in the same way, refuses', async () => {
   await ordinaryService(engine, { name: 'plain', port: 8202, repository, address })
   const service = { ...held, app: 'plain', port: 8202 }
   const seen = await underLoad(engine, service, Math.min(ROUNDS, 3), () => engine.docker('restart', 'plain'))
@@ -186,7 +189,7 @@ test('kill -9 of the holder: the service answers again soon, by itself', async (
   }
 })
 
-test('whichever of the two begins first, and both recreated at once: it serves', async () => {
+test.long('whichever of the two begins first, and both recreated at once: it serves', async () => {
   const own = await composed('both', 8203)
   await own.compose('up', '-d', 'beacon')
   await until('its word', async () => /waiting for the holder/.test(await logsOf(engine, own.app)))

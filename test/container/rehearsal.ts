@@ -202,26 +202,29 @@ test('a hostile release reaches neither the service nor its data nor a network',
   await nothingLeft()
 })
 
-test('a tool that is killed in the middle leaves the service alone, and the next deployment clears up', async () => {
-  migrate('return new Promise((resolve) => setTimeout(resolve, 60_000))')
-  const words = ['--container', NAME, '--release', 'v1.1.0', '--probation', '0']
-  const child = spawn(process.execPath, [...process.execArgv, MAIN, ...words], {
-    env: { ...process.env, ...engine.environment },
-  })
-  // the one of the test before may just be going
-  const runs = ({ State }: { State: { Running: boolean } }) => State.Running
-  await until('the trial', async () => await engine.inspect(CAGE).then(runs, () => false))
-  child.kill('SIGKILL')
-  await once(child, 'close')
-  await healthy(engine, NAME)
-  const { left } = await statusIn(engine, NAME)
-  const ofThis = left.filter((name) => name !== `${NAME}-baton-failed`) // a release has failed in a test before
-  equal(ofThis.toSorted(), [CAGE, `${NAME}-baton-successor`].toSorted())
-  migrate('')
-  const ended = await deployTo('v1.1.0')
-  equal([ended.outcome, ended.error?.message], ['updated', undefined])
-  await nothingLeft()
-})
+test.long(
+  'a tool that is killed in the middle leaves the service alone, and the next deployment clears up',
+  async () => {
+    migrate('return new Promise((resolve) => setTimeout(resolve, 60_000))')
+    const words = ['--container', NAME, '--release', 'v1.1.0', '--probation', '0']
+    const child = spawn(process.execPath, [...process.execArgv, MAIN, ...words], {
+      env: { ...process.env, ...engine.environment },
+    })
+    // the one of the test before may just be going
+    const runs = ({ State }: { State: { Running: boolean } }) => State.Running
+    await until('the trial', async () => await engine.inspect(CAGE).then(runs, () => false))
+    child.kill('SIGKILL')
+    await once(child, 'close')
+    await healthy(engine, NAME)
+    const { left } = await statusIn(engine, NAME)
+    const ofThis = left.filter((name) => name !== `${NAME}-baton-failed`) // a release has failed in a test before
+    equal(ofThis.toSorted(), [CAGE, `${NAME}-baton-successor`].toSorted())
+    migrate('')
+    const ended = await deployTo('v1.1.0')
+    equal([ended.outcome, ended.error?.message], ['updated', undefined])
+    await nothingLeft()
+  },
+)
 
 test.run()
 

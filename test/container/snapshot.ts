@@ -119,17 +119,20 @@ test('the data are copied before the switch, named in the report, and taken back
   match(rows(), /\/two\nv1\.1\.0 ends\n/)
 })
 
-test('a copy that is damaged is not taken: the container runs on its own data, and the command says why', async () => {
-  const [name = ''] = kept()
-  writeFileSync(join(place, 'update/snapshots', name), 'damaged\n')
-  await add('/three')
-  const refused = await restore(name)
-  is(refused.exitCode, 7, refused.stderr)
-  match(refused.stderr, /checking dump\..*saying "no copy"; `rows` runs on its own data/)
-  match(rows(), /\/three\nv1\.1\.0 ends\nv1\.1\.0 begins\n$/)
-  const unknown = await restore('dump.v9.9.9.x')
-  match(unknown.stderr, /expected the name of a copy of the data, which are: .*dump\.v1\.0\.0/)
-})
+test.long(
+  'a copy that is damaged is not taken: the container runs on its own data, and the command says why',
+  async () => {
+    const [name = ''] = kept()
+    writeFileSync(join(place, 'update/snapshots', name), 'damaged\n')
+    await add('/three')
+    const refused = await restore(name)
+    is(refused.exitCode, 7, refused.stderr)
+    match(refused.stderr, /checking dump\..*saying "no copy"; `rows` runs on its own data/)
+    match(rows(), /\/three\nv1\.1\.0 ends\nv1\.1\.0 begins\n$/)
+    const unknown = await restore('dump.v9.9.9.x')
+    match(unknown.stderr, /expected the name of a copy of the data, which are: .*dump\.v1\.0\.0/)
+  },
+)
 
 test('`stopped`: it is copied when the old container has ended and before the new one begins; if that fails the old one serves again', async () => {
   operatorSays({ when: 'stopped', command: node("console.error('no room'); process.exit(1)"), folders: [] })
@@ -156,7 +159,7 @@ test('`stopped`: it is copied when the old container has ended and before the ne
   )
 })
 
-test('a rollback goes on without a copy', async () => {
+test.long('a rollback goes on without a copy', async () => {
   operatorSays({ command: node('process.exit(1)') })
   const back = await deployIn(engine, { container: NAME, release: null, probationMs: 200 })
   equal([back.outcome, back.copies], ['rolled_back', []])

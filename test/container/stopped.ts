@@ -64,7 +64,7 @@ for (const [signal, when] of isLong ? SIGNALS : SIGNALS.slice(0, 2)) {
   })
 }
 
-test('the installed package has a container for the switch, as a clone has', async () => {
+test.long('the installed package has a container for the switch, as a clone has', async () => {
   const kit = join(labFolder(), 'shop/node_modules/baton-kit')
   await mkdir(kit, { recursive: true })
   await run(['tar', '-xzf', await packedKit(), '-C', kit, '--strip-components=1'])
@@ -129,51 +129,54 @@ test.long(
   },
 )
 
-test('after a cut before the switch --status tells what ran before, and --rollback goes there or says that it does not', async () => {
-  const cut = async (name: string, release: string | null, n: number) => {
-    await old(name)
-    equal((await deployIn(engine, { container: name, release: 'v1.1.0' })).outcome, 'updated')
-    await killed(name, release, n)
-    const { from, to, inFlight } = await statusIn(engine, name)
-    equal([from, to, inFlight], ['v1.0.0', 'v1.1.0', null], name)
-  }
-  const rolledBack = async (name: string, backTo: string | null) => {
-    const dry = await deployIn(engine, { container: name, release: null, backTo, dryRun: true })
-    equal([dry.outcome, dry.would, dry.to], ['planned', 'rolled_back', 'v1.0.0'], name)
-    const ended = await deployIn(engine, { container: name, release: null, backTo })
-    equal([ended.outcome, ended.from, ended.to], ['rolled_back', 'v1.1.0', 'v1.0.0'], name)
-    await runs(name, 'v1.0.0')
-    equal(await leftovers(name), [`${name}-baton-previous`])
-    await gone(name)
-  }
-  const cases = ['unnamed', 'midway', 'again', 'named', 'other']
-  await someAtOnce(isLong ? cases : cases.slice(0, 2), async (name) => {
-    // a rollback is cut at the tag that keeps the present image, which comes after the comparison; it needs no other tag
-    if (name === 'again') return await cut(name, null, BEFORE - 1).then(() => rolledBack(name, null))
-    if (name === 'midway') {
+test.long(
+  'after a cut before the switch --status tells what ran before, and --rollback goes there or says that it does not',
+  async () => {
+    const cut = async (name: string, release: string | null, n: number) => {
       await old(name)
       equal((await deployIn(engine, { container: name, release: 'v1.1.0' })).outcome, 'updated')
-      await killed(name, null, BEFORE - 1 + 4) // the old one has stopped
-      const ended = await deployIn(engine, { container: name, release: null })
-      equal([ended.outcome, ended.to], ['rolled_back', 'v1.0.0'], 'a cut rollback is finished, not undone')
+      await killed(name, release, n)
+      const { from, to, inFlight } = await statusIn(engine, name)
+      equal([from, to, inFlight], ['v1.0.0', 'v1.1.0', null], name)
+    }
+    const rolledBack = async (name: string, backTo: string | null) => {
+      const dry = await deployIn(engine, { container: name, release: null, backTo, dryRun: true })
+      equal([dry.outcome, dry.would, dry.to], ['planned', 'rolled_back', 'v1.0.0'], name)
+      const ended = await deployIn(engine, { container: name, release: null, backTo })
+      equal([ended.outcome, ended.from, ended.to], ['rolled_back', 'v1.1.0', 'v1.0.0'], name)
       await runs(name, 'v1.0.0')
-      return await gone(name)
+      equal(await leftovers(name), [`${name}-baton-previous`])
+      await gone(name)
     }
-    await cut(name, 'v1.2.1', BEFORE)
-    if (name === 'named') return await rolledBack(name, 'v1.0.0')
-    if (name === 'other') {
-      await rejects(
-        deployIn(engine, { container: name, release: null, backTo: 'v0.9.0' }),
-        withCode('release_not_found'),
-      )
-    } else {
-      const cause = await rejects(deployIn(engine, { container: name, release: null }), withCode('refused'))
-      match(cause.message, /^nothing was rolled back: .* of v1\.2\.1 was cut short .*: v1\.1\.0 runs as before/)
-    }
-    await runs(name, 'v1.1.0')
-    await rolledBack(name, null)
-  })
-})
+    const cases = ['unnamed', 'midway', 'again', 'named', 'other']
+    await someAtOnce(isLong ? cases : cases.slice(0, 2), async (name) => {
+      // a rollback is cut at the tag that keeps the present image, which comes after the comparison; it needs no other tag
+      if (name === 'again') return await cut(name, null, BEFORE - 1).then(() => rolledBack(name, null))
+      if (name === 'midway') {
+        await old(name)
+        equal((await deployIn(engine, { container: name, release: 'v1.1.0' })).outcome, 'updated')
+        await killed(name, null, BEFORE - 1 + 4) // the old one has stopped
+        const ended = await deployIn(engine, { container: name, release: null })
+        equal([ended.outcome, ended.to], ['rolled_back', 'v1.0.0'], 'a cut rollback is finished, not undone')
+        await runs(name, 'v1.0.0')
+        return await gone(name)
+      }
+      await cut(name, 'v1.2.1', BEFORE)
+      if (name === 'named') return await rolledBack(name, 'v1.0.0')
+      if (name === 'other') {
+        await rejects(
+          deployIn(engine, { container: name, release: null, backTo: 'v0.9.0' }),
+          withCode('release_not_found'),
+        )
+      } else {
+        const cause = await rejects(deployIn(engine, { container: name, release: null }), withCode('refused'))
+        match(cause.message, /^nothing was rolled back: .* of v1\.2\.1 was cut short .*: v1\.1\.0 runs as before/)
+      }
+      await runs(name, 'v1.1.0')
+      await rolledBack(name, null)
+    })
+  },
+)
 
 test('what a killed run has left is in the status, and `--clean` removes it; an image that is here is deployed without its registry', async () => {
   const name = 'leftovers'

@@ -155,6 +155,7 @@ ${ANSWER}.listen(port)`,
   },
   {
     name: 'lets a child process find the first free port from its own upwards',
+    isLong: true,
     misplaces: true,
     config: { servers: 1 },
     text: () => `import { execFileSync } from 'node:child_process'
@@ -217,6 +218,7 @@ createServer((request, response) => {
   },
   {
     name: 'asks itself when it listens, and is ready then',
+    isLong: true,
     text: () => `import { request as ask } from 'undici'
 ${HTTP}let isReady = false
 createServer((request, response) => {
@@ -312,6 +314,7 @@ createServer((request, response) => {
   },
   {
     name: 'exits on SIGHUP, so that whoever runs it starts it again',
+    isLong: true,
     text: () => `process.on('SIGHUP', () => process.exit(0))\n${SERVE}`,
     after: (host) => comesAgain(host, 'SIGHUP'),
   },
@@ -448,6 +451,7 @@ server${LISTEN}`,
   },
   {
     name: 'ends on an exception that nobody catches',
+    isLong: true,
     text: () => `process.on('uncaughtException', (error) => { console.error(error); process.exit(1) })
 ${HTTP}createServer((request, response) => {
   if (request.url === '/crash') throw new Error('a bug')
@@ -510,6 +514,7 @@ server${LISTEN}`,
   },
   {
     name: 'asks so by an HTTP server that would answer',
+    isLong: true,
     config: { servers: 1 },
     text: () =>
       `${HTTP}${ASK_BY_HTTP.replace('createServer()', 'createServer((_, response) => response.writeHead(404).end())')}${ANSWER}${LISTEN}`,
@@ -542,6 +547,7 @@ process.on('SIGUSR2', () => { server.close(); server${LISTEN}; ${READ_AGAIN} })`
   },
   {
     name: 'does so with another one, and has one server only',
+    isLong: true,
     config: { servers: 1 },
     text: () => `${HTTP}let server = ${ANSWER}${LISTEN}
 process.on('SIGUSR2', () => { server.close(); server = ${ANSWER}${LISTEN}; ${READ_AGAIN} })`,
@@ -593,6 +599,7 @@ ${SERVE}setInterval(() => {
   },
   {
     name: 'says 503 on its port by another server while it starts, and closes that',
+    isLong: true,
     update: { readyTimeout: '6s' },
     text: () => `${HTTP}const starting = createServer((_, response) => response.writeHead(503).end('it starts'))
 starting${LISTEN}

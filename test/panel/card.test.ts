@@ -202,38 +202,42 @@ test('a history of fifty: four of them, then all; the reasons are there', async 
   assertQuiet(watched)
 })
 
-test('a long reason in the history is two lines until somebody wants the whole, which then stays open, in both languages', async () => {
-  for (const [locale, head] of [
-    ['en', 'The new version did not take over: v1.1.0 did not serve within 60 s: it exited with code 1, after it'],
-    ['zh-CN', '新版本未能接管'],
-  ] as const) {
-    await using stub = await served()
-    const past = { startedAt: secondsAgo(60), finishedAt: secondsAgo(20), stage: 'restart' } as const
-    const error = { code: 'restart_failed', message: LONG_REASON } as const
-    const short = { code: 'download_failed', message: 'expected 200, got 503' } as const
-    const failed = (one: typeof error | typeof short) => operation('update', { outcome: 'failed', error: one, ...past })
-    const history = [failed(error), failed(short)]
-    stub.world.status.history = history
-    await using watched = await openPage(browser, { locale })
-    const { page } = watched
-    await signIn(page, stub.url, TOKEN)
-    assert.is(await page.locator('#history details').count(), 1, 'one that is short is not folded')
-    await shown(page, '#history summary', head)
-    assert.is(await page.isVisible('#history details p'), false)
-    assert.match(await textOf(page, '#history li:first-child > p'), locale === 'en' ? /^took 40 s/ : /^用时/)
-    await page.click('#history summary')
-    const rest = (locale === 'en' ? ` ${LONG_REASON.slice(LONG_REASON.indexOf('wrote:'))}` : LONG_REASON).replaceAll(
-      '`',
-      '',
-    )
-    await shown(page, '#history details p', rest)
-    stub.world.status.history = [...history, failed(short)]
-    await comesTrue(page, `document.querySelectorAll('#history li').length === 3`)
-    assert.is(await page.isVisible('#history details p'), true)
-    assert.is(await page.evaluate('document.activeElement.textContent'), head)
-    assertQuiet(watched)
-  }
-})
+test.long(
+  'a long reason in the history is two lines until somebody wants the whole, which then stays open, in both languages',
+  async () => {
+    for (const [locale, head] of [
+      ['en', 'The new version did not take over: v1.1.0 did not serve within 60 s: it exited with code 1, after it'],
+      ['zh-CN', '新版本未能接管'],
+    ] as const) {
+      await using stub = await served()
+      const past = { startedAt: secondsAgo(60), finishedAt: secondsAgo(20), stage: 'restart' } as const
+      const error = { code: 'restart_failed', message: LONG_REASON } as const
+      const short = { code: 'download_failed', message: 'expected 200, got 503' } as const
+      const failed = (one: typeof error | typeof short) =>
+        operation('update', { outcome: 'failed', error: one, ...past })
+      const history = [failed(error), failed(short)]
+      stub.world.status.history = history
+      await using watched = await openPage(browser, { locale })
+      const { page } = watched
+      await signIn(page, stub.url, TOKEN)
+      assert.is(await page.locator('#history details').count(), 1, 'one that is short is not folded')
+      await shown(page, '#history summary', head)
+      assert.is(await page.isVisible('#history details p'), false)
+      assert.match(await textOf(page, '#history li:first-child > p'), locale === 'en' ? /^took 40 s/ : /^用时/)
+      await page.click('#history summary')
+      const rest = (locale === 'en' ? ` ${LONG_REASON.slice(LONG_REASON.indexOf('wrote:'))}` : LONG_REASON).replaceAll(
+        '`',
+        '',
+      )
+      await shown(page, '#history details p', rest)
+      stub.world.status.history = [...history, failed(short)]
+      await comesTrue(page, `document.querySelectorAll('#history li').length === 3`)
+      assert.is(await page.isVisible('#history details p'), true)
+      assert.is(await page.evaluate('document.activeElement.textContent'), head)
+      assertQuiet(watched)
+    }
+  },
+)
 
 test('data that gave way: the outcome and the history say how many rows written since lie where, also after a revert', async () => {
   const aside = '/srv/shop/update/aside/shop.db.v1.1.0.x'
@@ -582,37 +586,40 @@ test('the rules: what the configuration allows at most, each kept over a change 
   assertQuiet(watched)
 })
 
-test('the rules that are opened again stay hidden until they are there, so a late answer overwrites nothing that was typed', async () => {
-  await using stub = await served()
-  stub.world.policy = { skip: 'v1.1.7' }
-  await using watched = await openPage(browser)
-  const { page } = watched
-  await STATES.find(({ name }) => name === 'automatic-paused')?.reach(page, stub)
-  await page.click('#rulesTitle')
-  await page.waitForSelector('#rulesForm:not([hidden])')
-  const held: (() => void)[] = []
-  await page.route('**/policy', async (route) => {
-    await new Promise<void>((resolve) => held.push(resolve))
-    await route.continue()
-  })
-  await page.click('#rulesTitle')
-  await page.waitForSelector('#rulesForm', { state: 'hidden' })
-  await page.click('#rulesTitle')
-  while (held.length < 1) await sleep(10)
-  assert.not(await page.isVisible('#rulesForm'))
-  await page.click('#rulesTitle')
-  await page.click('#rulesTitle')
-  while (held.length < 2) await sleep(10)
-  held[1]?.()
-  await page.waitForSelector('#rulesForm:not([hidden])')
-  await page.fill('#ruleSkip', 'v1.2.0')
-  const late = page.waitForResponse('**/policy')
-  held[0]?.()
-  await late
-  await sleep(50)
-  assert.is(await page.inputValue('#ruleSkip'), 'v1.2.0')
-  assertQuiet(watched)
-})
+test.long(
+  'the rules that are opened again stay hidden until they are there, so a late answer overwrites nothing that was typed',
+  async () => {
+    await using stub = await served()
+    stub.world.policy = { skip: 'v1.1.7' }
+    await using watched = await openPage(browser)
+    const { page } = watched
+    await STATES.find(({ name }) => name === 'automatic-paused')?.reach(page, stub)
+    await page.click('#rulesTitle')
+    await page.waitForSelector('#rulesForm:not([hidden])')
+    const held: (() => void)[] = []
+    await page.route('**/policy', async (route) => {
+      await new Promise<void>((resolve) => held.push(resolve))
+      await route.continue()
+    })
+    await page.click('#rulesTitle')
+    await page.waitForSelector('#rulesForm', { state: 'hidden' })
+    await page.click('#rulesTitle')
+    while (held.length < 1) await sleep(10)
+    assert.not(await page.isVisible('#rulesForm'))
+    await page.click('#rulesTitle')
+    await page.click('#rulesTitle')
+    while (held.length < 2) await sleep(10)
+    held[1]?.()
+    await page.waitForSelector('#rulesForm:not([hidden])')
+    await page.fill('#ruleSkip', 'v1.2.0')
+    const late = page.waitForResponse('**/policy')
+    held[0]?.()
+    await late
+    await sleep(50)
+    assert.is(await page.inputValue('#ruleSkip'), 'v1.2.0')
+    assertQuiet(watched)
+  },
+)
 
 test('a pause is the panel’s own: it ends there and the other rules stay; one of the configuration stays, and it says so', async () => {
   await using stub = await served()
@@ -730,23 +737,26 @@ test('an unknown tag is told at its field, and nothing has begun', async () => {
   assertQuiet(watched)
 })
 
-test('a login in front of the service is told as such, whether it answers or redirects, and the page goes on by itself', async () => {
-  await using stub = await served()
-  await using watched = await openPage(browser)
-  const { page } = watched
-  await signIn(page, stub.url, TOKEN)
-  for (const login of [401, 302] as const) {
-    stub.world.login = login
-    await page.waitForSelector('#silence:not([hidden])')
-    assert.match(
-      await textOf(page, '#silence'),
-      /^A login in front of the service has answered, not the service itself\. Log in there/,
-    )
-    assert.is(await page.isVisible('#gate'), false, 'the password is not wrong')
-    stub.world.login = null
-    await page.waitForSelector('#silence', { state: 'hidden' })
-  }
-})
+test.long(
+  'a login in front of the service is told as such, whether it answers or redirects, and the page goes on by itself',
+  async () => {
+    await using stub = await served()
+    await using watched = await openPage(browser)
+    const { page } = watched
+    await signIn(page, stub.url, TOKEN)
+    for (const login of [401, 302] as const) {
+      stub.world.login = login
+      await page.waitForSelector('#silence:not([hidden])')
+      assert.match(
+        await textOf(page, '#silence'),
+        /^A login in front of the service has answered, not the service itself\. Log in there/,
+      )
+      assert.is(await page.isVisible('#gate'), false, 'the password is not wrong')
+      stub.world.login = null
+      await page.waitForSelector('#silence', { state: 'hidden' })
+    }
+  },
+)
 
 test('no way back: by keyboard alone a person says that they know, and that is sent with this tag, once', async () => {
   await using stub = await served()
@@ -924,25 +934,28 @@ test('release notes are Markdown: headings without a gap, lists, tables, code, l
   assertQuiet(watched)
 })
 
-test('release notes are shown as they stand where their parser is not to be had, and properly when it is', async () => {
-  await using stub = await served()
-  stub.world.report = report({
-    release: { tag: 'v1.1.0', notes: '## What', publishedAt: null, url: null, schema: null, sizeBytes: 1 },
-  })
-  await using watched = await openPage(browser)
-  const { page } = watched
-  await signIn(page, stub.url, TOKEN)
-  await page.route('**/settings/marked.js', async (route) => await route.abort())
-  await page.click('#notesTitle')
-  await shown(page, '#notesText pre', '## What')
-  await page.unroute('**/settings/marked.js')
-  await page.click('#notesTitle')
-  await page.click('#notesTitle')
-  await shown(page, '#notesText h4', 'What')
-  assertQuiet(watched)
-})
+test.long(
+  'release notes are shown as they stand where their parser is not to be had, and properly when it is',
+  async () => {
+    await using stub = await served()
+    stub.world.report = report({
+      release: { tag: 'v1.1.0', notes: '## What', publishedAt: null, url: null, schema: null, sizeBytes: 1 },
+    })
+    await using watched = await openPage(browser)
+    const { page } = watched
+    await signIn(page, stub.url, TOKEN)
+    await page.route('**/settings/marked.js', async (route) => await route.abort())
+    await page.click('#notesTitle')
+    await shown(page, '#notesText pre', '## What')
+    await page.unroute('**/settings/marked.js')
+    await page.click('#notesTitle')
+    await page.click('#notesTitle')
+    await shown(page, '#notesText h4', 'What')
+    assertQuiet(watched)
+  },
+)
 
-test('notes that are made to keep a parser busy cost a moment, and are shown as they stand', async () => {
+test.long('notes that are made to keep a parser busy cost a moment, and are shown as they stand', async () => {
   await using stub = await served()
   await using watched = await openPage(browser)
   const { page } = watched

@@ -97,52 +97,58 @@ test('reloaded at each stage, the operation is there at that stage', async () =>
   assertQuiet(watched)
 })
 
-test('after five minutes without an answer it says so, goes on slowly, and is there at once when the service is', async () => {
-  await using stub = await served()
-  await using watched = await openPage(browser)
-  const { page } = watched
-  await page.clock.install()
-  await signIn(page, stub.url, TOKEN)
-  const running = await startUpdate(page, stub)
-  stub.world.down = true
-  const since = await page.evaluate<number>('performance.now()')
-  await advanceTo(page, '#silence', /^No answer for \d s\. Trying again; the operation goes on without this page\.$/)
-  await advanceTo(page, '#silence', /^No answer for 4 min/)
-  assert.is(await page.isVisible('#busy'), true, 'what was last known stays')
-  await advanceTo(page, '#silence', /^The service has not answered for 5 min/)
-  const passed = (await page.evaluate<number>('performance.now()')) - since
-  assert.ok(passed >= 298_000, `five minutes, not ${passed} ms`)
-  const before = stub.asked.length
-  for (let i = 0; i < 60; i++) await second(page)
-  stub.world.down = false
-  running.stage = 'restart'
-  stub.world.status = { ...stub.world.status, instance: instance('v1.1.0', secondsAgo(0)) }
-  finish(stub, running, 'updated')
-  await page.evaluate(`dispatchEvent(new Event('online'))`)
-  await shown(page, '#outcomeTitle', 'Updated to v1.1.0')
-  assert.ok(stub.asked.length > before)
-  assert.is(await page.isVisible('#silence'), false)
-  assert.equal(watched.wrong, [])
-})
+test.long(
+  'after five minutes without an answer it says so, goes on slowly, and is there at once when the service is',
+  async () => {
+    await using stub = await served()
+    await using watched = await openPage(browser)
+    const { page } = watched
+    await page.clock.install()
+    await signIn(page, stub.url, TOKEN)
+    const running = await startUpdate(page, stub)
+    stub.world.down = true
+    const since = await page.evaluate<number>('performance.now()')
+    await advanceTo(page, '#silence', /^No answer for \d s\. Trying again; the operation goes on without this page\.$/)
+    await advanceTo(page, '#silence', /^No answer for 4 min/)
+    assert.is(await page.isVisible('#busy'), true, 'what was last known stays')
+    await advanceTo(page, '#silence', /^The service has not answered for 5 min/)
+    const passed = (await page.evaluate<number>('performance.now()')) - since
+    assert.ok(passed >= 298_000, `five minutes, not ${passed} ms`)
+    const before = stub.asked.length
+    for (let i = 0; i < 60; i++) await second(page)
+    stub.world.down = false
+    running.stage = 'restart'
+    stub.world.status = { ...stub.world.status, instance: instance('v1.1.0', secondsAgo(0)) }
+    finish(stub, running, 'updated')
+    await page.evaluate(`dispatchEvent(new Event('online'))`)
+    await shown(page, '#outcomeTitle', 'Updated to v1.1.0')
+    assert.ok(stub.asked.length > before)
+    assert.is(await page.isVisible('#silence'), false)
+    assert.equal(watched.wrong, [])
+  },
+)
 
-test('after the laptop has slept for hours the page asks at once and does not call the sleep silence', async () => {
-  await using stub = await served()
-  await using watched = await openPage(browser)
-  const { page } = watched
-  await page.clock.install()
-  await signIn(page, stub.url, TOKEN)
-  const running = await startUpdate(page, stub)
-  await page.clock.pauseAt(new Date(Date.now() + 3_600_000 * 5))
-  // a poll that was on its way when the clock stood still is answered by now, and none can begin by itself
-  await sleep(1000)
-  finish(stub, running, 'reverted')
-  await page.evaluate(`document.dispatchEvent(new Event('visibilitychange'))`)
-  await shown(page, '#outcomeTitle', 'v1.1.0 failed, v1.0.0 is serving again')
-  assert.is(await page.isVisible('#silence'), false)
-  assertQuiet(watched)
-})
+test.long(
+  'after the laptop has slept for hours the page asks at once and does not call the sleep silence',
+  async () => {
+    await using stub = await served()
+    await using watched = await openPage(browser)
+    const { page } = watched
+    await page.clock.install()
+    await signIn(page, stub.url, TOKEN)
+    const running = await startUpdate(page, stub)
+    await page.clock.pauseAt(new Date(Date.now() + 3_600_000 * 5))
+    // a poll that was on its way when the clock stood still is answered by now, and none can begin by itself
+    await sleep(1000)
+    finish(stub, running, 'reverted')
+    await page.evaluate(`document.dispatchEvent(new Event('visibilitychange'))`)
+    await shown(page, '#outcomeTitle', 'v1.1.0 failed, v1.0.0 is serving again')
+    assert.is(await page.isVisible('#silence'), false)
+    assertQuiet(watched)
+  },
+)
 
-test('a proxy that answers for the service while nobody is behind it is no word of the service', async () => {
+test.long('a proxy that answers for the service while nobody is behind it is no word of the service', async () => {
   await using stub = await served()
   await using watched = await openPage(browser)
   const { page } = watched
@@ -165,37 +171,40 @@ test('a proxy that answers for the service while nobody is behind it is no word 
   assert.equal(watched.wrong, [])
 })
 
-test('it reloads itself once for a version whose panel is another one, and not for one whose panel is the same', async () => {
-  await using stub = await served()
-  await using watched = await openPage(browser)
-  const { page } = watched
-  let etag: string | null = null
-  await page.route('**/web/settings.html', async (route) => {
-    if (route.request().method() !== 'HEAD' || etag === null) return await route.continue()
-    await route.fulfill({ status: 200, headers: { etag } })
-  })
-  await signIn(page, stub.url, TOKEN)
-  const update = async (to: string) => {
-    stub.world.report = report({ latest: to, release: null })
-    await page.click('#check')
-    const running = await startUpdate(page, stub)
-    running.stage = 'restart'
-    stub.world.status = { ...stub.world.status, instance: instance(to, secondsAgo(0)) }
-    finish(stub, running, 'updated')
-    await shown(page, '#outcomeTitle', `Updated to ${to}`)
-  }
-  await update('v1.1.0') // the same panel
-  await sleep(1500)
-  assert.is(watched.loads(), 1)
-  etag = '"another"' // and it stays another: a page that reloads whenever it differs would never stop
-  await update('v1.2.0')
-  while (watched.loads() < 2) await sleep(20)
-  await shown(page, '#outcomeTitle', 'Updated to v1.2.0')
-  stub.world.status = { ...stub.world.status, instance: instance('v1.2.0', secondsAgo(0)) }
-  await sleep(7000)
-  assert.is(watched.loads(), 2, 'once a version')
-  assertQuiet(watched)
-})
+test.long(
+  'it reloads itself once for a version whose panel is another one, and not for one whose panel is the same',
+  async () => {
+    await using stub = await served()
+    await using watched = await openPage(browser)
+    const { page } = watched
+    let etag: string | null = null
+    await page.route('**/web/settings.html', async (route) => {
+      if (route.request().method() !== 'HEAD' || etag === null) return await route.continue()
+      await route.fulfill({ status: 200, headers: { etag } })
+    })
+    await signIn(page, stub.url, TOKEN)
+    const update = async (to: string) => {
+      stub.world.report = report({ latest: to, release: null })
+      await page.click('#check')
+      const running = await startUpdate(page, stub)
+      running.stage = 'restart'
+      stub.world.status = { ...stub.world.status, instance: instance(to, secondsAgo(0)) }
+      finish(stub, running, 'updated')
+      await shown(page, '#outcomeTitle', `Updated to ${to}`)
+    }
+    await update('v1.1.0') // the same panel
+    await sleep(1500)
+    assert.is(watched.loads(), 1)
+    etag = '"another"' // and it stays another: a page that reloads whenever it differs would never stop
+    await update('v1.2.0')
+    while (watched.loads() < 2) await sleep(20)
+    await shown(page, '#outcomeTitle', 'Updated to v1.2.0')
+    stub.world.status = { ...stub.world.status, instance: instance('v1.2.0', secondsAgo(0)) }
+    await sleep(7000)
+    assert.is(watched.loads(), 2, 'once a version')
+    assertQuiet(watched)
+  },
+)
 
 test('the token changes while the page is open: it asks again and then goes on where it was', async () => {
   await using stub = await served()

@@ -86,7 +86,7 @@ test('update and rollback, clicked through: each is believed only when the new i
   assertQuiet(watched)
 })
 
-test('a release that dies in probation: the page says that the old version is back, and why', async () => {
+test.long('a release that dies in probation: the page says that the old version is back, and why', async () => {
   const bad = await scriptRelease('v1.2.0', 'dies-after-1s')
   await using service = await installService({ releases: [v100, bad] })
   await using watched = await openPage(browser)
@@ -312,7 +312,7 @@ test('release notes full of markup and script are text; nothing runs and the pol
   assertQuiet(watched)
 })
 
-test('an idle page costs little, and nothing while nobody sees it', async () => {
+test.long('an idle page costs little, and nothing while nobody sees it', async () => {
   await using service = await installService({ releases: [v100, v110] })
   await using watched = await openPage(browser)
   const { page } = watched
@@ -342,7 +342,7 @@ test('an idle page costs little, and nothing while nobody sees it', async () => 
   assertQuiet(watched)
 })
 
-test('below a base path the page asks below it too', async () => {
+test.long('below a base path the page asks below it too', async () => {
   await using service = await installService({ releases: [v100, v110], basePath: '/box/beacon' })
   await using watched = await openPage(browser)
   const { page } = watched

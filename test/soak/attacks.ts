@@ -60,7 +60,7 @@ test.after(async () => {
   if (path !== undefined) await writeFile(path, rows.join('\n'))
 })
 
-test("root's own command and receipt stand where the service's user can change nothing", async () => {
+test.long("root's own command and receipt stand where the service's user can change nothing", async () => {
   for (const path of ['/usr/local/lib/beacon', ROOT_PROGRAM, '/usr/local/lib/beacon/receipt.json', '/usr/local/bin']) {
     is((await host.run(['test', '-w', path], { user: 'beacon' })).code, 1, path)
   }
@@ -101,31 +101,34 @@ test("strace over every command as root: nothing in the service's places is touc
   }
 })
 
-test('an install that fails is undone inside a folder of the service by the service: no link there leads root anywhere', async () => {
-  await host.run(['userdel', 'beacon'])
-  // so that the unit cannot be written
-  const units = '/etc/systemd/system'
-  await host.ok('sh', '-c', `mount --bind ${units} ${units} && mount -o remount,bind,ro ${units}`)
-  const install = ['sh', '/srv/feed/v1.0.0/install.sh', '-y', '--feed', '/srv/feed']
-  const failed = await host.run([...TRACED, ...install])
-  equal([failed.code, await faults()], [7, []], failed.stderr)
-  match(failed.stderr, 'EROFS')
-  for (const path of ['/opt/beacon', '/var/lib/beacon', '/etc/beacon', '/usr/local/lib/beacon'])
-    is((await host.run(['test', '-e', path])).code, 1, path)
-  is((await host.run(['id', 'beacon'])).code, 1)
-  await race(
-    'an install fails: what is inside the folders that were given away becomes links',
-    'for i in 1 2 3 4 5 6 7 8; do mkdir -p /opt/beacon/d$i/e; mv -T /opt/beacon/d$i /opt/beacon/.d$i; ln -s /root/target /opt/beacon/d$i; rm -rf /opt/beacon/d$i /opt/beacon/.d$i; done',
-    [[...install, '--run-as', 'eve']],
-    { user: 'eve' },
-  )
-  is(await host.ok('cat', '/root/target/file'), 'mine\n')
-  await host.ok('umount', units)
-  await host.run(['rm', '-rf', '/opt/beacon', '/var/lib/beacon'])
-  await host.install()
-})
+test.long(
+  'an install that fails is undone inside a folder of the service by the service: no link there leads root anywhere',
+  async () => {
+    await host.run(['userdel', 'beacon'])
+    // so that the unit cannot be written
+    const units = '/etc/systemd/system'
+    await host.ok('sh', '-c', `mount --bind ${units} ${units} && mount -o remount,bind,ro ${units}`)
+    const install = ['sh', '/srv/feed/v1.0.0/install.sh', '-y', '--feed', '/srv/feed']
+    const failed = await host.run([...TRACED, ...install])
+    equal([failed.code, await faults()], [7, []], failed.stderr)
+    match(failed.stderr, 'EROFS')
+    for (const path of ['/opt/beacon', '/var/lib/beacon', '/etc/beacon', '/usr/local/lib/beacon'])
+      is((await host.run(['test', '-e', path])).code, 1, path)
+    is((await host.run(['id', 'beacon'])).code, 1)
+    await race(
+      'an install fails: what is inside the folders that were given away becomes links',
+      'for i in 1 2 3 4 5 6 7 8; do mkdir -p /opt/beacon/d$i/e; mv -T /opt/beacon/d$i /opt/beacon/.d$i; ln -s /root/target /opt/beacon/d$i; rm -rf /opt/beacon/d$i /opt/beacon/.d$i; done',
+      [[...install, '--run-as', 'eve']],
+      { user: 'eve' },
+    )
+    is(await host.ok('cat', '/root/target/file'), 'mine\n')
+    await host.ok('umount', units)
+    await host.run(['rm', '-rf', '/opt/beacon', '/var/lib/beacon'])
+    await host.install()
+  },
+)
 
-test("what root's commands start of the service is in its sandbox, and ends with the command", async () => {
+test.long("what root's commands start of the service is in its sandbox, and ends with the command", async () => {
   await inPlace(FUGITIVE)
   for (const command of [['status'], ['doctor']]) {
     await host.cli(...command)
@@ -143,40 +146,46 @@ busctl call org.freedesktop.login1 /org/freedesktop/login1 org.freedesktop.login
 printf 'beacon v1.0.0\\n'
 `
 
-test('the service can ask no manager for a process outside its sandbox; a manager of its user ends with a stop', async () => {
-  const asService = 'systemd-run --quiet --wait --pipe --uid=beacon'
-  const sandbox = await host.ok('sh', '-c', 'grep ^InaccessiblePaths= /etc/systemd/system/beacon.service')
-  const ask = `busctl --system list`
-  is((await host.run(['sh', '-c', `${asService} ${ask}`])).code, 0, 'D-Bus answers outside of the sandbox')
-  ok((await host.run(['sh', '-c', `${asService} --property='${sandbox.trim()}' ${ask}`])).code !== 0)
-  await inPlace(LINGERER)
-  await host.cli('status')
-  match(await host.ok('sh', '-c', 'cat /var/lib/beacon/seen; rm /var/lib/beacon/seen'), /Permission denied|Failed to/)
-  await renew()
-  await host.run(['loginctl', 'enable-linger', 'beacon'])
-  const uid = (await host.ok('id', '-u', 'beacon')).trim()
-  await host.run(['systemctl', 'start', `user@${uid}.service`])
-  is((await host.cli('stop')).code, 0)
-  ok((await host.run(['systemctl', 'is-active', `user@${uid}.service`])).code !== 0)
-  is((await host.run(['test', '-e', '/var/lib/systemd/linger/beacon'])).code, 1)
-  is((await host.cli('start')).code, 0)
-})
+test.long(
+  'the service can ask no manager for a process outside its sandbox; a manager of its user ends with a stop',
+  async () => {
+    const asService = 'systemd-run --quiet --wait --pipe --uid=beacon'
+    const sandbox = await host.ok('sh', '-c', 'grep ^InaccessiblePaths= /etc/systemd/system/beacon.service')
+    const ask = `busctl --system list`
+    is((await host.run(['sh', '-c', `${asService} ${ask}`])).code, 0, 'D-Bus answers outside of the sandbox')
+    ok((await host.run(['sh', '-c', `${asService} --property='${sandbox.trim()}' ${ask}`])).code !== 0)
+    await inPlace(LINGERER)
+    await host.cli('status')
+    match(await host.ok('sh', '-c', 'cat /var/lib/beacon/seen; rm /var/lib/beacon/seen'), /Permission denied|Failed to/)
+    await renew()
+    await host.run(['loginctl', 'enable-linger', 'beacon'])
+    const uid = (await host.ok('id', '-u', 'beacon')).trim()
+    await host.run(['systemctl', 'start', `user@${uid}.service`])
+    is((await host.cli('stop')).code, 0)
+    ok((await host.run(['systemctl', 'is-active', `user@${uid}.service`])).code !== 0)
+    is((await host.run(['test', '-e', '/var/lib/systemd/linger/beacon'])).code, 1)
+    is((await host.cli('start')).code, 0)
+  },
+)
 
-test('a process of the service that stands still keeps nobody from ending a command of root; a stop ends what a killed one has left', async () => {
-  await inPlace(STOPPER)
-  const stopped = "until ps -u beacon -o stat= | grep -q '^T'; do sleep 0.05; done"
-  const ask = (then: string) =>
-    host.run(['sh', '-c', `beacon status >/srv/said 2>&1 & p=$!; ${stopped}; ${then}`], { timeoutMs: 60_000 })
-  is((await ask('kill -INT $p; wait $p; echo $?')).stdout, '7\n')
-  match(await host.ok('cat', '/srv/said'), 'the command was ended by SIGINT')
-  const standing = async () => (await host.run(['sh', '-c', "ps -u beacon -o stat= | grep '^T'"])).stdout
-  is(await standing(), '')
-  await ask('kill -KILL $p')
-  match(await standing(), /^T/)
-  is((await host.cli('stop')).code, 0)
-  is(await standing(), '')
-  await renew()
-})
+test.long(
+  'a process of the service that stands still keeps nobody from ending a command of root; a stop ends what a killed one has left',
+  async () => {
+    await inPlace(STOPPER)
+    const stopped = "until ps -u beacon -o stat= | grep -q '^T'; do sleep 0.05; done"
+    const ask = (then: string) =>
+      host.run(['sh', '-c', `beacon status >/srv/said 2>&1 & p=$!; ${stopped}; ${then}`], { timeoutMs: 60_000 })
+    is((await ask('kill -INT $p; wait $p; echo $?')).stdout, '7\n')
+    match(await host.ok('cat', '/srv/said'), 'the command was ended by SIGINT')
+    const standing = async () => (await host.run(['sh', '-c', "ps -u beacon -o stat= | grep '^T'"])).stdout
+    is(await standing(), '')
+    await ask('kill -KILL $p')
+    match(await standing(), /^T/)
+    is((await host.cli('stop')).code, 0)
+    is(await standing(), '')
+    await renew()
+  },
+)
 
 test('the check of a trace is a check: a root that opens a file of the service is told', async () => {
   await host.run([...TRACED, 'cat', '/var/lib/beacon/update/installed.json'])
@@ -247,7 +256,7 @@ test('a forged receipt gives root neither another user, nor another state direct
   await host.install()
 })
 
-test('a link in a feed that the service names shows nothing that only root may read', async () => {
+test.long('a link in a feed that the service names shows nothing that only root may read', async () => {
   const said = await race(
     "a feed of the service's own, with links to a file that only root may read",
     `mkdir -p /var/lib/beacon/feed/v9.0.0; ln -sf /root/secret /var/lib/beacon/feed/v9.0.0/SHA256SUMS; ln -sf /root/secret /var/lib/beacon/feed/releases.json`,
@@ -292,7 +301,7 @@ test('what root shows of the service holds nothing that a terminal obeys', async
   is(/[\u0000-\u0008\u000B-\u001F\u007F-\u009F\u202E]/.test(stderr + stdout), false, JSON.stringify(stderr))
 })
 
-test('directories are made and given away by root only where nobody can put a link meanwhile', async () => {
+test.long('directories are made and given away by root only where nobody can put a link meanwhile', async () => {
   is((await host.cli('uninstall', '--purge', '--confirm', 'beacon', '-y')).code, 0)
   await host.ok('sh', '-c', 'ls /root/target/file')
   // install.sh unpacks below /tmp: whoever opens one of these waits for ever
@@ -332,7 +341,7 @@ test('directories are made and given away by root only where nobody can put a li
   ])
 })
 
-test('root ends no process that a pid file or a command line names', async () => {
+test.long('root ends no process that a pid file or a command line names', async () => {
   const installed = await host.installer('v1.0.0', 'install', '-y', '--no-service')
   is(installed.code, 0, installed.stderr)
   // and what its commands start ends with them, unless it has left their group: that is said
