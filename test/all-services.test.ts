@@ -1,3 +1,4 @@
+// @long
 // Every service of a host, or of a user: found by receipts alone, each asked by its own program, moved one after the other.
 
 import { chmod, mkdir, readFile, rm, symlink, writeFile } from 'node:fs/promises'

@@ -1,4 +1,4 @@
-// @deadlineMs 900000
+// @long @deadlineMs 900000
 // Applications of strangers, with nothing of this repository but the packed package. In CI a service that nobody here wrote, under a load
 // of its own clients: aedes, an MQTT broker. All ten of its kind: `npm run apps -- --real`. Six of our own: `npm run apps`.
 

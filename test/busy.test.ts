@@ -46,33 +46,36 @@ for (const order of ['start-first', 'stop-first'] as const) {
   }
 }
 
-test('work that never ends: a person is told what is waited for, cancels, or goes on; after `busyMax` the switch does', async () => {
-  await using it = await adopted(JOBS, {}, { update: { busyMax: '2s' } })
-  await ask(it.port, 'GET', '/hang', null)
-  const cancelled = await it.operate('/admin/update', { tag: 'v1.1.0' }, async () => {
-    const wait = await waits(it)
-    equal([wait.code, wait.count], ['work', 1])
-    match(wait.says, /^it waits for "hangs", under way for \d+(s|m)?$/)
-    is((await ask(it.port, 'POST', '/admin/update/cancel', it.password)).status, 200)
-  })
-  equal([cancelled.outcome, cancelled.waits, cancelled.cutWork], ['cancelled', undefined, undefined])
-  const proceeded = await it.operate('/admin/update', { tag: 'v1.1.0' }, async () => {
-    await waits(it)
-    is((await ask(it.port, 'POST', '/admin/update/proceed', it.password)).status, 200)
-  })
-  equal([proceeded.outcome, proceeded.cutWork], ['updated', ['hangs']])
-  const nothing = await ask(it.port, 'POST', '/admin/update/proceed', it.password)
-  equal([nothing.status, (nothing.body as { code: string }).code], [409, 'too_late'])
-  await ask(it.port, 'GET', '/hang', null)
-  const back = await it.operate('/admin/update/rollback', undefined, async () => void (await waits(it)))
-  is(back.outcome, 'rolled_back', 'after two seconds')
-  await ask(it.port, 'GET', '/hang', null)
-  const began = performance.now()
-  const now = await it.word('upgrade', '--user', '--now')
-  equal([now.exitCode, /^it has ended the work "hangs"$/m.test(now.stdout)], [0, true], now.stdout)
-  is(String((await ask(it.port, 'GET', '/', null)).body), 'v1.1.0')
-  ok(performance.now() - began < 60_000)
-})
+test.long(
+  'work that never ends: a person is told what is waited for, cancels, or goes on; after `busyMax` the switch does',
+  async () => {
+    await using it = await adopted(JOBS, {}, { update: { busyMax: '2s' } })
+    await ask(it.port, 'GET', '/hang', null)
+    const cancelled = await it.operate('/admin/update', { tag: 'v1.1.0' }, async () => {
+      const wait = await waits(it)
+      equal([wait.code, wait.count], ['work', 1])
+      match(wait.says, /^it waits for "hangs", under way for \d+(s|m)?$/)
+      is((await ask(it.port, 'POST', '/admin/update/cancel', it.password)).status, 200)
+    })
+    equal([cancelled.outcome, cancelled.waits, cancelled.cutWork], ['cancelled', undefined, undefined])
+    const proceeded = await it.operate('/admin/update', { tag: 'v1.1.0' }, async () => {
+      await waits(it)
+      is((await ask(it.port, 'POST', '/admin/update/proceed', it.password)).status, 200)
+    })
+    equal([proceeded.outcome, proceeded.cutWork], ['updated', ['hangs']])
+    const nothing = await ask(it.port, 'POST', '/admin/update/proceed', it.password)
+    equal([nothing.status, (nothing.body as { code: string }).code], [409, 'too_late'])
+    await ask(it.port, 'GET', '/hang', null)
+    const back = await it.operate('/admin/update/rollback', undefined, async () => void (await waits(it)))
+    is(back.outcome, 'rolled_back', 'after two seconds')
+    await ask(it.port, 'GET', '/hang', null)
+    const began = performance.now()
+    const now = await it.word('upgrade', '--user', '--now')
+    equal([now.exitCode, /^it has ended the work "hangs"$/m.test(now.stdout)], [0, true], now.stdout)
+    is(String((await ask(it.port, 'GET', '/', null)).body), 'v1.1.0')
+    ok(performance.now() - began < 60_000)
+  },
+)
 
 test.long(
   'the commands tell a wait for work as a wait: no step has that time, and `cancel` says what it has cancelled',

@@ -1,3 +1,4 @@
+// @long
 // The short form of `npm run soak -- --carry`, and the proof that its judge condemns: numbered messages each way over switches,
 // very many idle connections, a successor that is killed with everything in its hands, a carry that is wrong on purpose.
 

@@ -1,3 +1,4 @@
+// @long
 // Runs test/container/stopped.ts inside the container lab.
 
 import { join } from 'node:path'

@@ -40,64 +40,68 @@ for (const kind of ['postgresql', 'mariadb'] satisfies Kind[]) {
   test.before(async () => void (server = await databaseServer(kind)))
   test.after(async () => await server[Symbol.asyncDispose]())
 
-  test(`an update copies the data while rows are written, names the file, and \`state restore\` takes them back`, async () => {
-    const { environment, snapshot } = server
-    await using it = await stranger({ text: shop(server), config: { snapshot }, environment })
-    await it.release('v1.1.0', shop(server))
-    const written: number[] = []
-    let goesOn = true
-    const load = (async () => {
-      for (let n = 0; goesOn; n++) {
-        const { status } = await it.ask('POST', `/${n}`)
-        if (status === 200) written.push(n)
-        await sleep(20) // each row starts a client of the server
-      }
-    })()
-    await sleep(500)
-    const before = written.length
-    const { outcome, error, copies = [] } = await it.operate('/admin/update', { tag: 'v1.1.0' })
-    goesOn = false
-    await load
-    equal([outcome, error, copies.length], ['updated', null, 1])
-    const [{ name = '', bytes = 0, ms = 0 } = {}] = copies
-    ok(name.startsWith('dump.v1.0.0.') && bytes > 500 && ms > 0, JSON.stringify(copies))
-    const file = join(it.home.stateDirectory, 'update/snapshots', name)
-    equal(readdirSync(join(it.home.stateDirectory, 'update/snapshots')), [name])
-    if (kind === 'postgresql')
-      match(execFileSync('pg_restore', ['--list', file], { encoding: 'utf8' }), /TABLE DATA public notes/)
-    is(Number(await server.sql('SELECT count(*) FROM notes')), written.length)
+  const another = kind === 'postgresql' ? test : test.long
+  another(
+    `an update copies the data while rows are written, names the file, and \`state restore\` takes them back`,
+    async () => {
+      const { environment, snapshot } = server
+      await using it = await stranger({ text: shop(server), config: { snapshot }, environment })
+      await it.release('v1.1.0', shop(server))
+      const written: number[] = []
+      let goesOn = true
+      const load = (async () => {
+        for (let n = 0; goesOn; n++) {
+          const { status } = await it.ask('POST', `/${n}`)
+          if (status === 200) written.push(n)
+          await sleep(20) // each row starts a client of the server
+        }
+      })()
+      await sleep(500)
+      const before = written.length
+      const { outcome, error, copies = [] } = await it.operate('/admin/update', { tag: 'v1.1.0' })
+      goesOn = false
+      await load
+      equal([outcome, error, copies.length], ['updated', null, 1])
+      const [{ name = '', bytes = 0, ms = 0 } = {}] = copies
+      ok(name.startsWith('dump.v1.0.0.') && bytes > 500 && ms > 0, JSON.stringify(copies))
+      const file = join(it.home.stateDirectory, 'update/snapshots', name)
+      equal(readdirSync(join(it.home.stateDirectory, 'update/snapshots')), [name])
+      if (kind === 'postgresql')
+        match(execFileSync('pg_restore', ['--list', file], { encoding: 'utf8' }), /TABLE DATA public notes/)
+      is(Number(await server.sql('SELECT count(*) FROM notes')), written.length)
 
-    const env = { ...process.env, ...environment, BATON_NODE: process.execPath }
-    const command = async (...words: string[]) => {
-      const { stdout } = await run(it.home.executable, [...words, '--json'], { env }).catch((cause: Error) => {
-        throw new Error(`${words.join(' ')}: ${JSON.stringify(cause)}`)
-      })
-      return JSON.parse(stdout.trim().split('\n').at(-1) ?? '') as {
-        copies: StateCopy[]
-        aside: string
-        outcome: string
+      const env = { ...process.env, ...environment, BATON_NODE: process.execPath }
+      const command = async (...words: string[]) => {
+        const { stdout } = await run(it.home.executable, [...words, '--json'], { env }).catch((cause: Error) => {
+          throw new Error(`${words.join(' ')}: ${JSON.stringify(cause)}`)
+        })
+        return JSON.parse(stdout.trim().split('\n').at(-1) ?? '') as {
+          copies: StateCopy[]
+          aside: string
+          outcome: string
+        }
       }
-    }
-    const status = JSON.parse((await it.ask('GET', '/admin/update/status')).text) as { copies: StateCopy[] }
-    equal(
-      status.copies.map((copy) => [copy.name, copy.of, copy.bytes]),
-      [[name, 'dump', bytes]],
-    )
-    equal(
-      (await command('state', 'list')).copies.map((copy) => copy.name),
-      [name],
-    )
-    const running = spawnSync(it.home.executable, ['state', 'restore', name], { env, encoding: 'utf8' })
-    is(running.status, 7, running.stderr)
-    await stop(it)
-    const { aside, outcome: restored } = await command('state', 'restore', name)
-    is(restored, 'restored')
-    const rows = Number(await server.sql('SELECT count(*) FROM notes'))
-    ok(rows >= before && rows <= written.length, `${before} <= ${rows} <= ${written.length}`)
-    is(await server.sql('SELECT max(n) FROM notes'), String(rows - 1), 'no row is missing in the middle')
-    await command('state', 'restore', aside.split('/').at(-1) ?? '')
-    is(Number(await server.sql('SELECT count(*) FROM notes')), written.length, 'and what was there is not lost')
-  })
+      const status = JSON.parse((await it.ask('GET', '/admin/update/status')).text) as { copies: StateCopy[] }
+      equal(
+        status.copies.map((copy) => [copy.name, copy.of, copy.bytes]),
+        [[name, 'dump', bytes]],
+      )
+      equal(
+        (await command('state', 'list')).copies.map((copy) => copy.name),
+        [name],
+      )
+      const running = spawnSync(it.home.executable, ['state', 'restore', name], { env, encoding: 'utf8' })
+      is(running.status, 7, running.stderr)
+      await stop(it)
+      const { aside, outcome: restored } = await command('state', 'restore', name)
+      is(restored, 'restored')
+      const rows = Number(await server.sql('SELECT count(*) FROM notes'))
+      ok(rows >= before && rows <= written.length, `${before} <= ${rows} <= ${written.length}`)
+      is(await server.sql('SELECT max(n) FROM notes'), String(rows - 1), 'no row is missing in the middle')
+      await command('state', 'restore', aside.split('/').at(-1) ?? '')
+      is(Number(await server.sql('SELECT count(*) FROM notes')), written.length, 'and what was there is not lost')
+    },
+  )
 
   // which server it is makes no difference to the trial
   const register = kind === 'postgresql' ? test : test.long

@@ -1,4 +1,4 @@
-// @deadlineMs 600000
+// @long @deadlineMs 600000
 // As faults.test.ts, for processes that stand still for a while (SIGSTOP) and such that are told to end (SIGTERM), in the middle of a handover.
 
 import { half, promise } from './soak/faults/promises.ts'

@@ -1,4 +1,4 @@
-// @deadlineMs 1800000
+// @long @deadlineMs 1800000
 // The controller goes in the middle: Ctrl-C, or `kill -9` of deploy-fleet.sh, of Ansible, of both, at each step of a run. Then the same
 // command ends as if nothing had been, and no host was updated twice; so it does for two operators at once. Real Ansible, hosts of which
 // only the answers are there. Each of them at each step is BATON_TEST_LONG=1, of `npm run soak -- --fleet`; else one each.

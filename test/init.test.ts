@@ -145,7 +145,7 @@ test.long(
   },
 )
 
-test('--try names an application that listens, and ends a second later, with its last words', async () => {
+test.long('--try names an application that listens, and ends a second later, with its last words', async () => {
   await using brief = await folderWith(
     `require('node:http').createServer((request, response) => response.end()).listen(process.env.PORT, process.env.HOST)
      setTimeout(() => { throw new Error('no queue') }, 1000)`,
@@ -592,20 +592,26 @@ test('a workflow for GitHub is written at the root of a repository only, and oth
   is(paths().includes('.github/workflows/release.yml'), true)
 })
 
-test('--try says what answered and after how long, and proposes a usual path with a short answer, not a page', async () => {
-  await using wiki = await folderWith(
-    `const answers = { '/': 'a page', ['/hea' + 'lth']: 'x'.repeat(10_000), '/status': '{"well":true}' }
+test.long(
+  '--try says what answered and after how long, and proposes a usual path with a short answer, not a page',
+  async () => {
+    await using wiki = await folderWith(
+      `const answers = { '/': 'a page', ['/hea' + 'lth']: 'x'.repeat(10_000), '/status': '{"well":true}' }
      require('node:http').createServer((request, response) => {
        const answer = answers[request.url]
        response.writeHead(answer === undefined ? 404 : 200).end(answer)
      }).listen(process.env.PORT, process.env.HOST)`,
-  )
-  const { stderr } = await wiki.init('--yes', '--try')
-  match(stderr, /note: it was started once: it listens after \d+(\.\d+)? m?s, and answers \/status with 200, 13 bytes/)
-  is((await wiki.config())['healthPath'], '/status')
-})
+    )
+    const { stderr } = await wiki.init('--yes', '--try')
+    match(
+      stderr,
+      /note: it was started once: it listens after \d+(\.\d+)? m?s, and answers \/status with 200, 13 bytes/,
+    )
+    is((await wiki.config())['healthPath'], '/status')
+  },
+)
 
-test('--try: an addon that another Node has built leads to `baton rebuild`, and not to a build', async () => {
+test.long('--try: an addon that another Node has built leads to `baton rebuild`, and not to a build', async () => {
   await using shop = await folderWith(
     `throw new Error('compiled against a different version: NODE_MODULE_VERSION 115')`,
   )
@@ -638,9 +644,11 @@ test.long(
   },
 )
 
-test('--try says what no look from outside shows: programs that have ended, threads, `.env` files, each listen', async () => {
-  await using shop = await folderWith(
-    `import { execFileSync } from 'node:child_process'
+test.long(
+  '--try says what no look from outside shows: programs that have ended, threads, `.env` files, each listen',
+  async () => {
+    await using shop = await folderWith(
+      `import { execFileSync } from 'node:child_process'
      import { readFileSync } from 'node:fs'
      import { createServer } from 'node:http'
      import { Worker } from 'node:worker_threads'
@@ -651,17 +659,18 @@ test('--try says what no look from outside shows: programs that have ended, thre
      process.on('SIGTERM', () => process.exit())
      createSocket('udp4').bind({ port: 0, address: '127.0.0.1' })
      createServer((request, response) => response.end()).listen(process.env.PORT, process.env.HOST)`,
-    'module',
-  )
-  await writeFile(join(shop.path, '.env'), 'TOKEN=of-the-developer')
-  const { stderr } = await shop.init('--yes', '--try')
-  match(stderr, /note: it listens 2 times: \d+, udp 0/)
-  match(stderr, 'note: it has run true, which an install has to have, too')
-  match(stderr, 'note: it has started 1 worker thread')
-  match(stderr, /note: it reads \S+\.env, which no release has in it/)
-  match(stderr, 'note: it does something on SIGTERM, which an update does not send')
-  not(stderr.includes('of-the-developer'))
-})
+      'module',
+    )
+    await writeFile(join(shop.path, '.env'), 'TOKEN=of-the-developer')
+    const { stderr } = await shop.init('--yes', '--try')
+    match(stderr, /note: it listens 2 times: \d+, udp 0/)
+    match(stderr, 'note: it has run true, which an install has to have, too')
+    match(stderr, 'note: it has started 1 worker thread')
+    match(stderr, /note: it reads \S+\.env, which no release has in it/)
+    match(stderr, 'note: it does something on SIGTERM, which an update does not send')
+    not(stderr.includes('of-the-developer'))
+  },
+)
 
 test.long(
   '--try names files of its own that it looks for where it is started, and servers of worker threads, and proposes what helps',

@@ -210,24 +210,27 @@ const SWITCHED: Record<string, { text: string; config?: object; waited: RegExp }
   },
 }
 
-test('a release that can be switched says in one line how long its clients waited, and what a switch leaves behind is a warning', async () => {
-  const tried = async ([habit, { text, config, waited }]: [string, (typeof SWITCHED)[string]]) => {
-    await using it = await built(AUTO + text, config)
-    const { line, warnings } = await tryOut(it.project, it.path)
-    match(line, /; one switch, to itself: /)
-    match(line, waited)
-    equal(warnings, [], habit)
-    equal(await processesNaming(it.folder), [], habit)
-  }
-  const all = Object.entries(SWITCHED).slice(0, isLong ? undefined : SHORT)
-  await Promise.all(all.slice(0, 3).map(tried))
-  await Promise.all(all.slice(3).map(tried))
+test.long(
+  'a release that can be switched says in one line how long its clients waited, and what a switch leaves behind is a warning',
+  async () => {
+    const tried = async ([habit, { text, config, waited }]: [string, (typeof SWITCHED)[string]]) => {
+      await using it = await built(AUTO + text, config)
+      const { line, warnings } = await tryOut(it.project, it.path)
+      match(line, /; one switch, to itself: /)
+      match(line, waited)
+      equal(warnings, [], habit)
+      equal(await processesNaming(it.folder), [], habit)
+    }
+    const all = Object.entries(SWITCHED).slice(0, isLong ? undefined : SHORT)
+    await Promise.all(all.slice(0, 3).map(tried))
+    await Promise.all(all.slice(3).map(tried))
 
-  const child = `import { spawn } from 'node:child_process'\nspawn('sleep', ['600'], { stdio: 'ignore' })\n`
-  await using it = await built(AUTO + child + SERVE, { order: 'start-first' })
-  const { warnings } = await tryOut(it.project, it.path)
-  match(warnings.join(), 'after a switch the process sleep of before was left')
-})
+    const child = `import { spawn } from 'node:child_process'\nspawn('sleep', ['600'], { stdio: 'ignore' })\n`
+    await using it = await built(AUTO + child + SERVE, { order: 'start-first' })
+    const { warnings } = await tryOut(it.project, it.path)
+    match(warnings.join(), 'after a switch the process sleep of before was left')
+  },
+)
 
 test.long('a SIGTERM handler that does not end the process is why clients waited, and a warning', async () => {
   await using it = await built(`${AUTO}process.on('SIGTERM', () => server.close())\n${SERVE}`, { onStop: 'SIGTERM' })

@@ -1,3 +1,4 @@
+// @long
 // A page that was open before an update asks for chunks that only the release before had: a Vite-shaped and a Next-standalone-shaped
 // application, built with real hashes, as real executables.
 

@@ -273,9 +273,11 @@ test('a port in use is the end with a reason, though the application hears rejec
   }
 })
 
-test('an application that closes a server and listens again, with another one, has all of its clients, before and after an update', async () => {
-  const port = await freePort()
-  const text = `${AUTO}import { createServer } from 'node:http'
+test.long(
+  'an application that closes a server and listens again, with another one, has all of its clients, before and after an update',
+  async () => {
+    const port = await freePort()
+    const text = `${AUTO}import { createServer } from 'node:http'
     import { createServer as createPlain } from 'node:net'
     const answer = (socket) => socket.on('error', () => {}).on('data', () => socket.write(process.pid + '\\n'))
     let lines = createPlain(answer).listen(${port}, '127.0.0.1')
@@ -284,21 +286,22 @@ test('an application that closes a server and listens again, with another one, h
       const next = request.url === '/cycle' ? createPlain(answer) : lines
       lines.close(() => (lines = next.listen(${port}, '127.0.0.1', () => response.end('done'))))
     }).listen(Number(process.env.PORT), process.env.HOST)`
-  await using it = await adopted(text)
-  const allAnswered = async () => {
-    const pids = await Promise.all(Array.from({ length: 20 }, async () => await pidOn(port)))
-    equal([...new Set(pids)], [String((await ask(it.port, 'GET', '/', null)).body)])
-  }
-  await allAnswered()
-  for (const how of ['/cycle', '/again']) {
-    is((await ask(it.port, 'GET', how, null)).body, 'done')
+    await using it = await adopted(text)
+    const allAnswered = async () => {
+      const pids = await Promise.all(Array.from({ length: 20 }, async () => await pidOn(port)))
+      equal([...new Set(pids)], [String((await ask(it.port, 'GET', '/', null)).body)])
+    }
     await allAnswered()
-    is((await it.operate('/admin/update', { tag: 'v1.1.0' })).outcome, 'updated')
-    await allAnswered()
-    is((await it.operate('/admin/update/rollback')).outcome, 'rolled_back')
-    await allAnswered()
-  }
-})
+    for (const how of ['/cycle', '/again']) {
+      is((await ask(it.port, 'GET', how, null)).body, 'done')
+      await allAnswered()
+      is((await it.operate('/admin/update', { tag: 'v1.1.0' })).outcome, 'updated')
+      await allAnswered()
+      is((await it.operate('/admin/update/rollback')).outcome, 'rolled_back')
+      await allAnswered()
+    }
+  },
+)
 
 test('an application that hears that it listens accepts, whoever has the lock: behind a held socket too', async () => {
   const text = `${AUTO}import { createServer } from 'node:http'

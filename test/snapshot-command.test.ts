@@ -183,21 +183,24 @@ test.long(
   },
 )
 
-test('a restore that has begun is finished by the next start, whose manager is told how long four commands may take', async () => {
-  await using it = await stranger({ text: TEXT, config: { snapshot: GOOD }, isSupervised: false })
-  const { stateDirectory } = it.home
-  await it.home.stop()
-  const name = copyName(DUMP, 'v1.0.0', new Date())
-  const aside = join(stateDirectory, 'update/aside', name)
-  await mkdir(join(stateDirectory, 'update/snapshots'), { recursive: true })
-  await writeFile(join(stateDirectory, 'update/snapshots', name), 'restored\n')
-  const owed = { owes: 'restore', name, aside, plan: planOf(GOOD, null), container: 'another' }
-  await writeFile(owedPath(stateDirectory), JSON.stringify(owed))
-  await it.home.start({ BATON_NODE: process.execPath, ...(await notified(stateDirectory)) }, stateDirectory)
-  match(readFileSync(join(stateDirectory, 'told'), 'utf8'), /EXTEND_TIMEOUT_USEC=2430000000 /)
-  match(readFileSync(join(stateDirectory, 'rows'), 'utf8'), /^restored\nv1\.0\.0 begins\n$/)
-  is(readOwed(stateDirectory), null)
-})
+test.long(
+  'a restore that has begun is finished by the next start, whose manager is told how long four commands may take',
+  async () => {
+    await using it = await stranger({ text: TEXT, config: { snapshot: GOOD }, isSupervised: false })
+    const { stateDirectory } = it.home
+    await it.home.stop()
+    const name = copyName(DUMP, 'v1.0.0', new Date())
+    const aside = join(stateDirectory, 'update/aside', name)
+    await mkdir(join(stateDirectory, 'update/snapshots'), { recursive: true })
+    await writeFile(join(stateDirectory, 'update/snapshots', name), 'restored\n')
+    const owed = { owes: 'restore', name, aside, plan: planOf(GOOD, null), container: 'another' }
+    await writeFile(owedPath(stateDirectory), JSON.stringify(owed))
+    await it.home.start({ BATON_NODE: process.execPath, ...(await notified(stateDirectory)) }, stateDirectory)
+    match(readFileSync(join(stateDirectory, 'told'), 'utf8'), /EXTEND_TIMEOUT_USEC=2430000000 /)
+    match(readFileSync(join(stateDirectory, 'rows'), 'utf8'), /^restored\nv1\.0\.0 begins\n$/)
+    is(readOwed(stateDirectory), null)
+  },
+)
 
 test('folders are copied and taken back as a set; what was there is put aside; a command that is killed in the middle is finished', async () => {
   await using it = await stranger({
@@ -321,7 +324,7 @@ test.long('a command that removes the folder of its copy fails, and harms nothin
   match(refused.message, /exited with code 1/)
 })
 
-test('a cage that cannot be asked tries nothing, says so, and the update goes on', async () => {
+test.long('a cage that cannot be asked tries nothing, says so, and the update goes on', async () => {
   if (process.getuid?.() !== 0) return // nobody else can make a folder in /var/lib
   const service = `asked-${process.pid}-`.padEnd(100, 'x') // its socket has too long a path
   const stateDirectory = join('/var/lib', service)

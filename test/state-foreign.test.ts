@@ -1,4 +1,4 @@
-// @deadlineMs 600000
+// @long @deadlineMs 600000
 // A foreign program beside an exchange of the database: a cron job that writes, a shell that dies and leaves a log or a hot journal, a
 // replicator that stays. It comes between any two changes of the exchange, while that runs and after it was killed there. No row that was
 // acknowledged is lost, and no database has the log of another. In CI some of the changes, in `npm run soak -- --long` each.

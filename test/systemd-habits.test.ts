@@ -1,4 +1,4 @@
-// @deadlineMs 900000
+// @long @deadlineMs 900000
 // Applications as people write them (test/lab/habits.ts) under systemd, which holds their sockets while no process of theirs lives. Each
 // is updated, rolled back, given a broken release, and each of its processes is killed: at each step of a switch, and at any moment.
 

@@ -206,7 +206,7 @@ test('a release that dies in probation is taken back: exit 8, and the main pid i
   is((await host.status()).instance.version, 'v1.2.0')
 })
 
-test('a rollback without a tag brings the backup back, with a tag it fetches that release', async () => {
+test.long('a rollback without a tag brings the backup back, with a tag it fetches that release', async () => {
   is((await host.cli('rollback')).code, 0)
   is((await host.status()).instance.version, 'v1.1.0')
   const { code, stderr } = await host.cli('rollback', 'v1.0.0')

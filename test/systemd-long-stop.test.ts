@@ -1,3 +1,4 @@
+// @long
 // A stop that takes longer than systemd gives it, because work is under way: with the operator's `drainTimeout` nobody ends it midway, in
 // either order of a switch, before one and after it, when the main process is no child of systemd's.
 

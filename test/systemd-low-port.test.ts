@@ -1,3 +1,4 @@
+// @long
 // A service on a port below 1024: its unit has the one capability for it, by `--listen` or by the operator's own drop-in. Root's commands
 // give up what a service has, and work all the same.
 

@@ -1,4 +1,4 @@
-// @deadlineMs 600000
+// @long @deadlineMs 600000
 // A service whose rows are in a real PostgreSQL, in the cage that the installer makes: a trial has the operator's scratch database, and nothing else.
 
 import { readdir } from 'node:fs/promises'

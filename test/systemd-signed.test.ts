@@ -75,40 +75,43 @@ test.long(
   },
 )
 
-test('over a folder: what is signed is installed, what is not is refused with 5 and changes nothing; back without feed or metadata', async () => {
-  const before = await host.ok('sha256sum', EXECUTABLE)
-  await host.ok('mkdir', '/srv/feed/nothing')
-  {
-    await using _tampered = await covered('v1.1.0', 'other/v1.1.0')
-    const { code, stdout } = await host.cli('upgrade', 'v1.1.0', '--json')
-    is(code, 5, stdout)
-    is(eventsIn(stdout).at(-1)?.['code'], 'release_unusable')
-  }
-  // without a key: genuine metadata, and the newest release kept back. Nobody calls that up to date
-  for (const by of ['nothing', 'other/v1.1.0']) {
-    await using _keptBack = await covered('v1.1.0', by)
-    const [check, upgrade] = [await host.cli('check', '--json'), await host.cli('upgrade', '--json')]
-    equal([check.code, upgrade.code], [5, 5], check.stdout + upgrade.stdout)
-    const { latest, updateAvailable, problem } = eventsIn(check.stdout).at(-1) ?? {}
-    equal([latest, updateAvailable, (problem as { code: string }).code], [null, false, 'release_unusable'])
-    match((await host.cli('check')).stdout, /^latest +unknown: v1\.1\.0 cannot be used: /m)
-    match((await host.cli('doctor')).stdout, /^warning +feed .*v1\.1\.0 cannot be used: /m)
-  }
-  {
-    await host.ok('cp', '-a', '/srv/feed/other/v9.9.9', '/srv/feed/v9.9.9')
-    equal(eventsIn((await host.cli('upgrade', 'v9.9.9', '--json')).stdout).at(-1)?.['code'], 'not_signed')
-  }
-  is(await host.ok('sha256sum', EXECUTABLE), before)
-  is((await host.cli('upgrade')).code, 0)
-  is((await host.status()).instance.version, 'v1.1.0')
+test.long(
+  'over a folder: what is signed is installed, what is not is refused with 5 and changes nothing; back without feed or metadata',
+  async () => {
+    const before = await host.ok('sha256sum', EXECUTABLE)
+    await host.ok('mkdir', '/srv/feed/nothing')
+    {
+      await using _tampered = await covered('v1.1.0', 'other/v1.1.0')
+      const { code, stdout } = await host.cli('upgrade', 'v1.1.0', '--json')
+      is(code, 5, stdout)
+      is(eventsIn(stdout).at(-1)?.['code'], 'release_unusable')
+    }
+    // without a key: genuine metadata, and the newest release kept back. Nobody calls that up to date
+    for (const by of ['nothing', 'other/v1.1.0']) {
+      await using _keptBack = await covered('v1.1.0', by)
+      const [check, upgrade] = [await host.cli('check', '--json'), await host.cli('upgrade', '--json')]
+      equal([check.code, upgrade.code], [5, 5], check.stdout + upgrade.stdout)
+      const { latest, updateAvailable, problem } = eventsIn(check.stdout).at(-1) ?? {}
+      equal([latest, updateAvailable, (problem as { code: string }).code], [null, false, 'release_unusable'])
+      match((await host.cli('check')).stdout, /^latest +unknown: v1\.1\.0 cannot be used: /m)
+      match((await host.cli('doctor')).stdout, /^warning +feed .*v1\.1\.0 cannot be used: /m)
+    }
+    {
+      await host.ok('cp', '-a', '/srv/feed/other/v9.9.9', '/srv/feed/v9.9.9')
+      equal(eventsIn((await host.cli('upgrade', 'v9.9.9', '--json')).stdout).at(-1)?.['code'], 'not_signed')
+    }
+    is(await host.ok('sha256sum', EXECUTABLE), before)
+    is((await host.cli('upgrade')).code, 0)
+    is((await host.status()).instance.version, 'v1.1.0')
 
-  await using _without = await covered('verified', 'nothing')
-  const without = await host.cli('upgrade', '--json')
-  is(without.code, 5, without.stderr)
-  is(eventsIn(without.stdout).at(-1)?.['code'], 'metadata_missing')
-  is((await host.cli('rollback')).code, 0)
-  is((await host.status()).instance.version, 'v1.0.0')
-})
+    await using _without = await covered('verified', 'nothing')
+    const without = await host.cli('upgrade', '--json')
+    is(without.code, 5, without.stderr)
+    is(eventsIn(without.stdout).at(-1)?.['code'], 'metadata_missing')
+    is((await host.cli('rollback')).code, 0)
+    is((await host.status()).instance.version, 'v1.0.0')
+  },
+)
 
 test.long("where nothing runs root's own command holds to the same signatures", async () => {
   is((await host.cli('stop')).code, 0)

@@ -1,3 +1,4 @@
+// @long
 // A person at a terminal, on a systemd host: install.sh comes through a pipe, so it asks at /dev/tty; nothing happens before
 // the answer; what takes long is drawn. The terminal is a real one, made by script(1).
 

@@ -1,3 +1,4 @@
+// @long
 // Two at once, on a systemd host: a shell and the panel, a shell and a deployment, with and without a running service. One
 // works; the other is told who holds the lock since when, or waits its turn where it was told to.
 
