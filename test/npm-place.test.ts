@@ -1,11 +1,15 @@
 // What `deploy-npm.sh` believes of the places that it is told, and of what npm says of signatures. No network, no package.
 
+import { spawn } from 'node:child_process'
 import { chown, mkdir, readdir, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
+import { run } from '../deploy/lib/shell.ts'
+import { PROJECT } from '../deploy/make/place.ts'
 import { assertCell } from '../deploy/npm/sandbox.ts'
 import { askRegistry, inside, type NpmTools, signatures } from '../deploy/npm/steps.ts'
 import { builderFolder, openWorkshop, pruneWorkshop, workshopOf } from '../deploy/npm/workshop.ts'
 import { equal, is, match, rejects, withCode } from './assert.ts'
+import { until } from './fixtures/evidence.ts'
 import { onlyLists, suite } from './suite.ts'
 import { type Temporary, temporary } from './lab/temporary.ts'
 
@@ -65,6 +69,21 @@ async function shopWith(it: Temporary, script: string) {
   const tools = { node: process.execPath, npm, program: [process.execPath, npm], sees: [process.execPath], cache: '' }
   return { shop, npm, tools: { ...tools, calm: false } as unknown as NpmTools }
 }
+
+inCells('a stop of whoever runs a cell ends what runs there, though it runs as another user', async () => {
+  await using it = await temporary('npm-place')
+  const sleeper = ['sleep', `600.${process.pid}`]
+  const cell = { cwd: '/tmp', sees: [], writes: [], network: false, uid: 61_000, environment: {}, timeoutMs: 600_000 }
+  const text = `import { runInCell } from ${JSON.stringify(join(PROJECT, 'deploy/npm/sandbox.ts'))}
+await runInCell(${JSON.stringify({ ...cell, calm: true })}, ${JSON.stringify(it.path)}, ${JSON.stringify(sleeper)})`
+  const runner = spawn(process.execPath, ['--input-type=module', '-e', text], {
+    stdio: ['ignore', 'ignore', 'inherit'],
+  })
+  const runs = async () => (await run(['pgrep', '-xf', sleeper.join(' ')], { allowFailure: true })).exitCode === 0
+  await until('it to run', runs)
+  runner.kill('SIGTERM')
+  await until('it to end', async () => !(await runs()))
+})
 
 inCells('what a package prints in the place of an answer is no code of an error', async () => {
   await using it = await temporary('npm-place')

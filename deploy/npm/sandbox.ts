@@ -66,7 +66,7 @@ ${network ? '' : 'ip link set lo up 2>/dev/null || ifconfig lo up 2>/dev/null ||
 mount -t tmpfs -o mode=777,size=256M,nosuid baton "$r${HOME}"
 ulimit -c 0; ulimit -u 4096 2>/dev/null || :
 cd "$r${cwd}"
-exec chroot "$r" setpriv ${ids}--bounding-set -all --inh-caps -all --ambient-caps -all --no-new-privs -- /bin/sh -c 'cd "$0" && exec "$@"' ${formatCommand([cwd])} "$@"`
+exec chroot "$r" setpriv ${ids}--pdeathsig KILL --bounding-set -all --inh-caps -all --ambient-caps -all --no-new-privs -- /bin/sh -c 'cd "$0" && exec "$@"' ${formatCommand([cwd])} "$@"`
 }
 
 /** The command line that runs `command` in the cell. `empty`: a folder that only this program's user can change. */
@@ -76,7 +76,7 @@ export function inCell(cell: Cell, empty: string, command: readonly string[]): s
   const environment = Object.entries(cell.environment).map(([name, value]) => `${name}=${value}`)
   const user = isRoot ? [] : ['--user', '--map-current-user', '--keep-caps']
   const calmly = cell.calm ? ['nice', '-n', '10', 'ionice', '-c', '3'] : []
-  // whoever is killed takes it along
+  // whoever is killed takes it along; the last `setpriv` asks for that again: another user id makes the kernel forget it
   const own = ['setpriv', '--pdeathsig', 'KILL', 'unshare', ...user, ...spaces]
   const apart = [...own, '--propagation', 'private', '--fork', '--kill-child=SIGKILL']
   const shell = ['/bin/sh', '-c', setUpText(cell, isRoot), empty, isRoot ? 'root' : 'user']
