@@ -233,7 +233,7 @@ const WORDS: readonly Word[] = [
     args: {
       ...ACTING,
       ...YES,
-      purge: flag('remove the state and the configuration too'),
+      purge: flag('remove the state, the configuration and the user that the install made too'),
       confirm: option('service', 'the name that --purge asks for'),
     },
     act: (context) => uninstall(context),

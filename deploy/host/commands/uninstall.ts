@@ -39,6 +39,9 @@ export async function uninstall(context: Context): Promise<number> {
   return report.result({ outcome: 'uninstalled', kept, ...ending }, [
     `${service} is uninstalled`,
     ...kept.map((what) => `kept: ${what}`),
+    ...(kept.length === 0 || flags.purge
+      ? []
+      : ['the next install finds what is kept; `uninstall --purge` removes it']),
   ])
 }
 
