@@ -186,7 +186,7 @@ test('the newest version up to `latest` is taken that is old enough, in the rang
   )
   match(
     refusalOf(() => chosen({ release: '9.9.9' })),
-    'release_not_found',
+    'release_not_found: shop 9.9.9 is not in the registry (there are 3.0.0, 2.2.0, 2.1.0, 2.0.0, 1.0.0; latest is 2.2.0)',
   )
   match(
     refusalOf(() => chosen({ fitsNode: () => false })),

@@ -2,8 +2,11 @@
 // Must hold: a version that is deprecated, that may be too young, or whose bytes are no longer those that were seen under its number is
 // not taken, and why is said. An answer that is not whole says nothing of what was unpublished.
 
-import { BatonError, compareTags, isTag } from '../../agent/words.ts'
+import { BatonError, compareTags, formatNames, isTag } from '../../agent/words.ts'
 import { recordOf } from '../lib/agent-answer.ts'
+
+/** how many versions, and tags, a hint names */
+const NAMED_MAX = 5
 
 export interface PackageVersion {
   version: string
@@ -27,6 +30,8 @@ export interface Listed {
   name: string
   /** of `latest` */
   latest: string
+  /** name -> version */
+  tags: Record<string, string>
   /** oldest first; only versions of the form X.Y.Z */
   versions: PackageVersion[]
 }
@@ -71,6 +76,7 @@ export function listedIn(name: string, answer: unknown, each: unknown): Listed {
   return {
     name,
     latest,
+    tags: recordOf(about['dist-tags']) as Record<string, string>,
     versions: versions.toSorted((a, b) => compareTags(`v${a.version}`, `v${b.version}`)),
   }
 }
@@ -107,7 +113,8 @@ export function chooseVersion(listed: Listed, wanted: Wanted, nowMs = Date.now()
   const { name, latest } = listed
   if (release !== 'latest') {
     const one = listed.versions.find(({ version }) => version === release)
-    if (one === undefined) throw new BatonError('release_not_found', `${name} ${release} is not in the registry`)
+    if (one === undefined)
+      throw new BatonError('release_not_found', `${name} ${release} is not in the registry`, whatThereIs(listed))
     const fault = faultOf(one, wanted, nowMs)
     if (fault === null) return { version: one, notes: [] }
     throw new BatonError('refused', `${name} ${fault}`, hintFor(listed, wanted, nowMs))
@@ -126,7 +133,15 @@ export function chooseVersion(listed: Listed, wanted: Wanted, nowMs = Date.now()
   const [first] = notes
   if (first !== undefined)
     throw new BatonError('refused', first.replace('passed over: ', ''), hintFor(listed, wanted, nowMs))
-  throw new BatonError('release_not_found', `expected a version of ${name} of the form X.Y.Z in that range, found none`)
+  const message = `expected a version of ${name} of the form X.Y.Z in that range, found none`
+  throw new BatonError('release_not_found', message, whatThereIs(listed))
+}
+
+/** For whoever has named what is not there. */
+function whatThereIs({ versions, tags }: Listed): { hint: string } {
+  const numbers = versions.map(({ version }) => version).toReversed()
+  const tagged = Object.entries(tags).map(([tag, version]) => `${tag} is ${version}`)
+  return { hint: `there are ${formatNames(numbers, NAMED_MAX) || 'none'}; ${formatNames(tagged, NAMED_MAX)}` }
 }
 
 function faultOf(one: PackageVersion, { fitsNode, nodeVersion, minAgeMs }: Wanted, nowMs: number): string | null {

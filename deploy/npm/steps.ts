@@ -121,7 +121,7 @@ export async function askRegistry(shop: Workshop, tools: NpmTools, name: string)
         throw new BatonError(
           isAbsent ? 'release_not_found' : 'check_failed',
           `asking the registry for ${what}: ${why.slice(-500)}`,
-          { cause },
+          { cause, ...(isAbsent ? { hint: 'is that its name? a private package needs a token in ~/.npmrc' } : {}) },
         )
       },
     )
