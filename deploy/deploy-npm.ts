@@ -24,11 +24,12 @@ import {
   newestOf,
   planLines,
   refuseOlder,
+  refuseOtherFeed,
   refuseReplaced,
   seenOf,
   usualService,
 } from './npm/asked.ts'
-import { broughtRecipe, isPackageName, readRecipe } from './npm/recipe.ts'
+import { broughtRecipe, isPackageName, readRecipe, withoutRecipe } from './npm/recipe.ts'
 import { changedSince, chooseVersion, integritiesOf, type Listed, type PackageVersion } from './npm/registry.ts'
 import { makeRelease } from './npm/release.ts'
 import { wayBack } from './npm/former.ts'
@@ -48,6 +49,7 @@ import {
   workshopsPlace,
   writeKept,
 } from './npm/workshop.ts'
+import { mainOf } from './npm/wrap.ts'
 import { type CommandLine, durationOf, IRREVERSIBLE_FLAG, parseFlags, usage, type Values } from './lib/flags.ts'
 import { helpFor, printHelp } from './lib/help.ts'
 import { printJson } from './lib/printer.ts'
@@ -135,14 +137,7 @@ async function deployOne(asked: Wish, values: Typed, place: string, report: Host
   const lasting = workshopOf(place, service, { isRoot, feed })
   await using trying = dryRun ? await temporaryFolder('baton-npm-', 0o755) : null
   const shop = trying === null ? lasting : workshopOf(trying.path, service, { isRoot, feed: null })
-  if (receipt !== null && receipt.feed !== lasting.feed)
-    throw new BatonError(
-      'refused',
-      `${service} is installed here already, and its feed is ${receipt.feed}, not ${lasting.feed}`,
-      {
-        hint: '`--name` makes another service',
-      },
-    )
+  if (receipt !== null) refuseOtherFeed(lasting, receipt.feed)
   const typed = absolute(values.data)
   const adoption = { ...asked, isRoot, typed, receipt, adopted: before?.adopted ?? null }
   const over = values.adopt ? await planTakeOver(adoption) : null
@@ -162,11 +157,13 @@ async function deployOne(asked: Wish, values: Typed, place: string, report: Host
   if (version === null) throw new BatonError('release_not_found', `expected a version of ${kept.package}, found none`)
   for (const note of chosen.notes) report.note(note)
   refuseReplaced(kept, version)
+  mainOf(kept.recipe ?? withoutRecipe(kept.package), version) // refuses what nothing would start, before anything is fetched
   if (receipt !== null && release === 'latest') refuseOlder(kept, version)
   const tag = `v${version.version}`
   if (dryRun) {
     const taking = over === null ? [] : [{ text: takeOverLine(over) }]
-    report.told([...planLines(kept, version, lasting, registry, receipt !== null), ...taking])
+    const end = values['build-only'] ? null : receipt === null ? 'install' : 'upgrade'
+    report.told([...planLines(kept, version, lasting, registry, end), ...taking])
     report.result({ outcome: 'planned', to: tag, exit: EXIT.done }, [])
     return EXIT.done
   }

@@ -10,8 +10,7 @@ import { STARTED_AS } from '../deploy/make/trial-start.ts'
 import { hintFor } from '../deploy/make/trial-switch.ts'
 import { keptNow, planLines, usualService, type Wish } from '../deploy/npm/asked.ts'
 import { withoutRecipe } from '../deploy/npm/recipe.ts'
-import { listedIn } from '../deploy/npm/registry.ts'
-import { inRecipe, refuseOtherPort, whyTryFailed } from '../deploy/npm/release.ts'
+import { inRecipe, refuseOtherPort, shownNow, whyTryFailed } from '../deploy/npm/release.ts'
 import { mainOf } from '../deploy/npm/wrap.ts'
 import { equal, is, match, not, throws, withCode } from './assert.ts'
 import { temporary } from './lab/temporary.ts'
@@ -77,16 +76,27 @@ test('one file under two names is one command, and a package that is called cli 
   for (const [name, service] of Object.entries(names)) is(usualService(name), service, name)
 })
 
-test('nothing is planned for a package that brings no command, and the registry says so', () => {
-  const about = { name: 'shop', 'dist-tags': { latest: '1.0.0' }, time: {} }
-  const planOf = (more: object) => {
-    const listed = listedIn('shop', about, { version: '1.0.0', ...more })
-    const [version = { version: '', bin: null }] = listed.versions
-    const kept = { ...keptNow(null, WISH), feed: '' }
-    return planLines(kept, version, { builder: null, feed: '' }, 'https://registry.example/', false)
-  }
-  throws(() => planOf({}), withCode('invalid_settings'))
-  is(planOf({ bin: { shop: 'a.js' } }).length, 7)
+test('a plan ends with what becomes of the release: it is installed, upgraded to, or stays in its folder', () => {
+  const kept = { ...keptNow(null, WISH), feed: '' }
+  const endOf = (end: Parameters<typeof planLines>[4]) =>
+    planLines(kept, { version: '1.0.0' }, { builder: null, feed: '' }, 'https://registry.example/', end).at(-1)?.text
+  is(endOf('install'), 'install shop v1.0.0')
+  is(endOf('upgrade'), 'upgrade shop to v1.0.0')
+  is(endOf(null), 'install nothing')
+})
+
+test('a health path that was seen once is looked at anew for each version, and a change is said; its data stay', () => {
+  const now = { database: 'new.db', healthPath: '/status', cwd: 'app' as const, otherPort: null, notes: ['x'] }
+  const last = { database: 'old.db', healthPath: '/health', cwd: null }
+  const { notes: first, shown } = shownNow({ package: 'shop', shown: null }, now)
+  equal([first, shown], [['x'], { database: 'new.db', healthPath: '/status', cwd: 'app' }])
+  equal(shownNow({ package: 'shop', shown: last }, now), {
+    shown: { ...last, healthPath: '/status' },
+    notes: [],
+    changes: ['its health path is /status now, it was /health'],
+  })
+  equal(shownNow({ package: 'shop', shown: last }, { ...now, healthPath: '/health' }).changes, [])
+  throws(() => shownNow({ package: 'shop', shown: last }, { ...now, otherPort: 1080 }), withCode('invalid_settings'))
 })
 
 test('an update leaves out a service of which no release was ever made', async () => {

@@ -4,6 +4,7 @@
 
 import { is, match, ok } from './assert.ts'
 import { bootNpmHost, GREETER, greeter } from './lab/npm-host.ts'
+import type { Package } from './lab/npm-registry.ts'
 import { noHosts } from './lab/systemd.ts'
 import { suite } from './suite.ts'
 
@@ -14,12 +15,24 @@ const change = (name, edit) => fs.writeFileSync(folder + name, JSON.stringify(ed
 change('service.json', (record) => ({ ...record, built: record.built.filter(({ version }) => version !== '1.1.0') }))
 change('feed/releases.json', (list) => ({ ...list, releases: list.releases.filter(({ tag }) => tag !== 'v1.1.0') }))`
 
+/** Of its other paths it knows `health` alone. */
+function answersAt(version: string, health: string): Package {
+  const known = `  if (!['/', '/visit', '${health}'].includes(request.url)) response.statusCode = 404\n`
+  return greeter(version, { files: { 'bin/greeter.js': GREETER(version).replace('  let visits', `${known}$&`) } })
+}
+
 test('a package becomes a service by one command, a newer version comes by itself into its folder, and nothing is lost', async () => {
   await using lab = await bootNpmHost()
   const { host, deploy, publish, says } = lab
-  await publish(greeter('1.0.0'))
+  await publish(answersAt('1.0.0', '/health'))
   const planned = await deploy('greeter', '--dry-run')
   is(planned.code, 0, planned.stderr)
+  match((await deploy('greeter', '--build-only', '--dry-run')).stdout, '"install nothing"')
+  const absent = await deploy('greeter', '--release', '9.9.9', '--dry-run')
+  is(absent.code, 4, absent.stdout)
+  is(absent.end['hint'], 'there are 1.0.0; latest is 1.0.0')
+  await publish({ ...greeter('1.0.0', { manifest: {} }), name: 'mute' })
+  is((await deploy('mute', '--dry-run')).end['code'], 'invalid_settings')
   is((await host.run(['test', '-e', '/var/lib/baton-npm'])).code, 1)
 
   const installed = await deploy('greeter', '--listen', '127.0.0.1:8123')
@@ -30,7 +43,7 @@ test('a package becomes a service by one command, a newer version comes by itsel
   const again = await deploy('greeter')
   is(again.end['outcome'], 'up_to_date', again.stdout)
 
-  await publish(greeter('1.1.0'))
+  await publish(answersAt('1.1.0', '/status'))
   await publish(greeter('1.2.0', { publishedAt: new Date().toISOString() }))
   await publish(greeter('1.1.1', { deprecated: 'it forgets' }))
   await lab.killed(`grep -q '"stage":"fetch"' /tmp/said`, '--update')
@@ -38,6 +51,7 @@ test('a package becomes a service by one command, a newer version comes by itsel
   const updated = await deploy('--update') // the next run goes on
   is(updated.code, 0, updated.stdout + updated.stderr)
   is(updated.end['to'], 'v1.1.0', updated.stdout)
+  match(updated.stdout, 'its health path is /status now, it was /health')
   is(await says(), '1.0.0 1') // its own policy decides
   await host.ok('node', '-e', CUT_SHORT) // a run that was killed before it had listed the release
   is((await deploy('--update')).code, 0)

@@ -36,6 +36,8 @@ export interface Inside {
   publishedAt: string | null
   /** an npm-cli.js */
   npm: string
+  /** where the release before this one answers; null: nobody knows */
+  healthPath: string | null
 }
 
 const REBUILD_MS = 30 * 60_000
@@ -44,7 +46,7 @@ export async function actInside(asked: Inside): Promise<unknown> {
   return await { see, rebuild, compose, try: tryIt }[asked.do](asked)
 }
 
-async function see({ work, file }: Inside): Promise<unknown> {
+async function see({ work, file, healthPath }: Inside): Promise<unknown> {
   const project = await readProject(work)
   const found: Detected = {
     ...detect(work),
@@ -53,7 +55,7 @@ async function see({ work, file }: Inside): Promise<unknown> {
     brought: null,
     before: [],
     nodeFlags: project.nodeFlags,
-    healthPath: null,
+    healthPath,
   }
   return await startFromSource(work, found, project)
 }

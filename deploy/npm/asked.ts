@@ -13,11 +13,11 @@ import {
   word,
   YES,
 } from '../lib/flags.ts'
-import { type Recipe, withoutRecipe } from './recipe.ts'
+import type { Recipe } from './recipe.ts'
 import type { PackageVersion } from './registry.ts'
 import type { ServiceRecord, Workshop } from './workshop.ts'
-import { mainOf } from './wrap.ts'
 
+const ANOTHER = { hint: '`--name` makes another service' }
 const MIN_AGE = '3d'
 const AGE_MAX_MS = 365 * 86_400_000
 
@@ -74,9 +74,11 @@ export function minAgeOf(typed: string | undefined, before: number | null): numb
 export function keptNow(before: ServiceRecord | null, asked: Wish): Omit<ServiceRecord, 'feed'> {
   const { package: name, service } = asked
   if (before !== null && before.package !== name)
-    throw new BatonError('refused', `the service ${service} of this host is of ${before.package}, not of ${name}`, {
-      hint: '`--name` makes another service',
-    })
+    throw new BatonError(
+      'refused',
+      `the service ${service} of this host is of ${before.package}, not of ${name}`,
+      ANOTHER,
+    )
   const isAnew = asked.args.length > 0 || before === null
   return {
     format: 1,
@@ -120,6 +122,13 @@ export function refuseReplaced({ package: name, seen }: ServiceRecord, { version
   )
 }
 
+/** An install that takes its releases from elsewhere would get none of those that are made here. */
+export function refuseOtherFeed({ service, feed }: Pick<Workshop, 'service' | 'feed'>, installed: string): void {
+  if (installed === feed) return
+  const why = `${service} is installed here already, and its feed is ${installed}, not ${feed}`
+  throw new BatonError('refused', why, ANOTHER)
+}
+
 /** Whoever names no version goes to none that is older than what was made here: the newest may have been deprecated since. */
 export function refuseOlder(kept: ServiceRecord, { version }: Pick<PackageVersion, 'version'>): void {
   const newest = newestOf(kept)
@@ -131,16 +140,15 @@ export function refuseOlder(kept: ServiceRecord, { version }: Pick<PackageVersio
   )
 }
 
-/** Throws BatonError invalid_settings or refused if its manifest in the registry shows that nothing would start it. */
+/** `end`: what is done with the release; null: it stays in the folder. */
 export function planLines(
   kept: ServiceRecord,
-  { version, bin }: Pick<PackageVersion, 'version' | 'bin'>,
+  { version }: Pick<PackageVersion, 'version'>,
   { builder, feed }: Pick<Workshop, 'builder' | 'feed'>,
   registry: string,
-  isInstalled: boolean,
+  end: 'install' | 'upgrade' | null,
 ): { text: string }[] {
   const { package: name, service, recipe } = kept
-  mainOf(recipe ?? withoutRecipe(name), { bin })
   const who = builder === null ? 'as you' : `as user id ${builder}`
   const scripts = [...(recipe?.scripts ?? []), ...kept.allowed]
   return [
@@ -154,6 +162,6 @@ export function planLines(
       : `follow the recipe for ${recipe.package}`,
     `make v${version} of ${service}, start it and switch it once`,
     `put it into ${feed}`,
-    isInstalled ? `upgrade ${service} to v${version}` : `install ${service} v${version}`,
+    end === null ? 'install nothing' : `${end} ${service}${end === 'upgrade' ? ' to' : ''} v${version}`,
   ].map((text) => ({ text }))
 }

@@ -82,8 +82,9 @@ export async function makeRelease(making: Making): Promise<Made> {
   const out = join(shop.folder, 'out')
   await rm(out, { recursive: true, force: true })
   await mkdir(out, { recursive: true, mode: 0o755 })
+  const healthPath = kept.shown?.healthPath ?? null
   const about = { notes: notesOf(kept, one, told), publishedAt: new Date(one.publishedMs ?? 0).toISOString() }
-  const asked = { work, tag, out, feed: shop.feed, file: AROUND, scripts, npm: tools.npm, ...about }
+  const asked = { work, tag, out, feed: shop.feed, file: AROUND, scripts, npm: tools.npm, healthPath, ...about }
   const act = async <T>(what: string, where: Parameters<typeof inside>[3]) =>
     await inside<T>(shop, tools, { ...asked, do: what }, where)
   const asPackage = { uid: shop.builder }
@@ -92,7 +93,14 @@ export async function makeRelease(making: Making): Promise<Made> {
   const { failures, unbuilt } = await act<Rebuilt>('rebuild', { ...asPackage, writes })
   refuseUnbuilt(kept, version, tree, scripts, { failures, unbuilt })
   tell(...failures.map((failure) => `warning: ${failure}`))
-  const shown = kept.recipe === null && kept.shown === null ? await see() : kept.shown
+  let { shown } = kept
+  if (kept.recipe === null) {
+    say.stage('see', 'one start of its source, on an empty state')
+    const now = shownNow(kept, await act<Seen>('see', asPackage))
+    for (const sentence of now.notes) say.note(`seen: ${inRecipe(sentence)}`)
+    tell(...now.changes)
+    shown = now.shown
+  }
   await wrap(shown)
 
   say.stage('compose', tag)
@@ -106,14 +114,6 @@ export async function makeRelease(making: Making): Promise<Made> {
   if (tried.isEverywhere) tell('`"listensAt": "given-host"` in a recipe holds it to the address of `--listen`')
   await rm(work, { recursive: true, force: true })
   return { out, sizeBytes, shown, told }
-
-  async function see(): Promise<ServiceRecord['shown']> {
-    say.stage('see', 'one start of its source, on an empty state')
-    const { database, healthPath, cwd, otherPort, notes: sentences } = await act<Seen>('see', asPackage)
-    refuseOtherPort(kept, otherPort)
-    for (const sentence of sentences) say.note(`seen: ${inRecipe(sentence)}`)
-    return { database, healthPath, cwd }
-  }
 }
 
 /** Only this program writes there: the folder's other files are packages. */
@@ -132,6 +132,20 @@ async function writeAround(
     'baton.config.json': JSON.stringify(configOf(kept, recipe)),
   }
   for (const [name, text] of Object.entries(files)) await writeFile(join(work, name), text, { mode: 0o644 })
+}
+
+/**
+ * Pure. What counts of what a start of its source has shown. It answers where it is seen now; its data stay where an update finds them.
+ * `notes` of the first start, `changes` since the last: a sentence each. Throws BatonError invalid_settings.
+ */
+export function shownNow(
+  { package: name, shown: last }: Pick<ServiceRecord, 'package' | 'shown'>,
+  { database, healthPath, cwd, otherPort, notes }: Seen,
+): { shown: NonNullable<ServiceRecord['shown']>; notes: string[]; changes: string[] } {
+  refuseOtherPort({ package: name }, otherPort)
+  if (last === null) return { shown: { database, healthPath, cwd }, notes, changes: [] }
+  const change = `its health path is ${healthPath ?? 'none'} now, it was ${last.healthPath ?? 'none'}`
+  return { shown: { ...last, healthPath }, notes: [], changes: healthPath === last.healthPath ? [] : [change] }
 }
 
 /** An install would ask it where it does not listen. Throws BatonError invalid_settings. */
