@@ -11,7 +11,7 @@ import { connect as connectTls, type TLSSocket } from 'node:tls'
 import { detect } from '../deploy/make/detect.ts'
 import { planInit } from '../deploy/make/init.ts'
 import { PROJECT } from '../deploy/make/place.ts'
-import { ENVIRONMENT, parseProject } from '../deploy/make/project.ts'
+import { CONFIG, ENVIRONMENT, parseProject } from '../deploy/make/project.ts'
 import { startFromSource } from '../deploy/make/source-start.ts'
 import { aboutScheme, tryOut } from '../deploy/make/trial-start.ts'
 import { equal, is, match, ok } from './assert.ts'
@@ -84,6 +84,7 @@ test('init sees what is served, and the configuration says it', async () => {
     environment: ENVIRONMENT,
     args: [],
     try: { environment: {} },
+    called: CONFIG,
   })
   is(shown.scheme, 'https', shown.notes.join('\n'))
   is(shown.healthPath, '/healthz')

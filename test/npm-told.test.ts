@@ -5,12 +5,13 @@ import { join } from 'node:path'
 import { BatonError } from '../agent/words.ts'
 import { run } from '../deploy/lib/shell.ts'
 import { PROJECT } from '../deploy/make/place.ts'
+import { sentencesOfCwd } from '../deploy/make/seen.ts'
 import { sentencesOf } from '../deploy/make/source-start.ts'
-import { STARTED_AS } from '../deploy/make/trial-start.ts'
+import { aboutDatabases, aboutScheme, startedAs } from '../deploy/make/trial-start.ts'
 import { hintFor } from '../deploy/make/trial-switch.ts'
 import { keptNow, planLines, usualService, type Wish } from '../deploy/npm/asked.ts'
 import { withoutRecipe } from '../deploy/npm/recipe.ts'
-import { inRecipe, refuseOtherPort, shownNow, whyTryFailed } from '../deploy/npm/release.ts'
+import { refuseOtherPort, shownNow, whyTryFailed } from '../deploy/npm/release.ts'
 import { mainOf } from '../deploy/npm/wrap.ts'
 import { equal, is, match, not, throws, withCode } from './assert.ts'
 import { temporary } from './lab/temporary.ts'
@@ -29,16 +30,20 @@ const WISH: Wish = {
   minAge: undefined,
 }
 
+const RECIPE = { called: 'a recipe', kind: 'app' as const, database: null }
+
 test('a hint names no file and no flag that an operator of a package from npm does not have', () => {
   const quiet = { listens: [], runs: [], threads: 0, inThreads: [], absent: [], dotEnv: [] }
   const told = [
-    STARTED_AS,
+    startedAs(RECIPE),
     hintFor('x'),
     hintFor('EADDRINUSE'),
     hintFor('already running'),
-    ...sentencesOf({ ...quiet, hearsSigterm: true }),
-    'give the work to the worker; `--no-try` builds a release that can only be replaced by hand',
-  ].map(inRecipe)
+    ...sentencesOf({ ...quiet, hearsSigterm: true }, RECIPE.called),
+    ...sentencesOfCwd(['x'], [], RECIPE),
+    ...aboutDatabases(RECIPE, ['/state/x.db'], '/state'),
+    ...aboutScheme(null, 'https'),
+  ]
   for (const one of told) not(/--no-try|baton\.config\.json|try\.environment|^$|[;,] *$/.test(one), one)
   match(told.join('\n'), '`"onStop": "SIGTERM"` in a recipe')
 })
@@ -46,7 +51,7 @@ test('a hint names no file and no flag that an operator of a package from npm do
 test('an addon is named in a hint only if the error is of it', () => {
   const lacking = { failures: ['modern-syslog has not been built'], unbuilt: ['modern-syslog'] }
   const hintOf = (message: string, rebuilt = lacking) =>
-    whyTryFailed(new BatonError('verify_failed', message, { hint: STARTED_AS }), rebuilt).hint ?? ''
+    whyTryFailed(new BatonError('verify_failed', message, { hint: startedAs(RECIPE) }), rebuilt).hint ?? ''
   const other = 'it ended with exit code 1; it said: TypeError: util.log is not a function'
   match(hintOf(other), /^it is started in an empty directory/)
   match(whyTryFailed(new Error(other), lacking).message, 'addons: modern-syslog has not been built')

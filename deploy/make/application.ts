@@ -29,7 +29,7 @@ import { checkVersion, injectBundle, withoutFuse } from './sea.ts'
 import { formatLargest, type Part } from './sizes.ts'
 import { temporaryDirectory } from './temporary.ts'
 import { traced } from './trace.ts'
-import { tryOut } from './trial-start.ts'
+import { startedAs, tryOut } from './trial-start.ts'
 
 export interface ApplicationOptions extends Omit<PublishOptions, 'executable' | 'service' | 'schema' | 'about'> {
   project: Project
@@ -82,7 +82,7 @@ export async function buildApplication(options: ApplicationOptions): Promise<Bui
   const dotEnv = await noteOfDotEnv(project.folder, project.environment)
   if (dotEnv !== null) progress.note(`note: ${dotEnv}`)
   const tried = options.trial
-    ? await tryOut(project, executable, { stage: (name) => progress.stage(name), doubt })
+    ? await tryOut(project, executable, { stage: progress.stage, doubt: doubt ?? hintOfTry(project) })
     : null
   if (tried !== null) progress.end('done', tried.line)
   const warnings = tried?.warnings ?? []
@@ -119,6 +119,9 @@ export async function buildApplication(options: ApplicationOptions): Promise<Bui
   })
   return { ...published, warnings, packages, contents }
 }
+
+const hintOfTry = (project: Project) =>
+  `${startedAs(project)}; \`try.environment\` adds some, and \`--no-try\` leaves this out`
 
 function tellLicences(packages: readonly Package[], progress: ProgressReport): void {
   const silent = packages.filter(({ licence }) => licence === null).map(({ name, version }) => `${name}@${version}`)

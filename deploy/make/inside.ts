@@ -40,6 +40,8 @@ export interface Inside {
   healthPath: string | null
 }
 
+/** what the operator of a package from npm has in the place of a baton.config.json, which this kit writes there */
+const RECIPE = 'a recipe (`--recipe FILE`)'
 const REBUILD_MS = 30 * 60_000
 
 export async function actInside(asked: Inside): Promise<unknown> {
@@ -47,7 +49,7 @@ export async function actInside(asked: Inside): Promise<unknown> {
 }
 
 async function see({ work, file, healthPath }: Inside): Promise<unknown> {
-  const project = await readProject(work)
+  const project = await readProject(work, RECIPE)
   const found: Detected = {
     ...detect(work),
     entry: file,
@@ -94,7 +96,7 @@ async function rebuild({ work, scripts, npm }: Inside): Promise<Rebuilt> {
         `building ${scripts.join(', ')} failed: ${`${stdout}\n${stderr}`.trim().split('\n').slice(-12).join(' · ').slice(0, 1500)}`,
       )
   }
-  const report = await examineAddons(await filesOf(await readProject(work)))
+  const report = await examineAddons(await filesOf(await readProject(work, RECIPE)))
   const bad = report.packages.filter(({ verdict }) => verdict !== 'works')
   const fault = failures.length === 0 ? null : headersFault(report.node, headers)
   if (fault !== null) failures.push(`${fault.message}; ${fault.hint}`)
@@ -106,7 +108,7 @@ async function rebuild({ work, scripts, npm }: Inside): Promise<Rebuilt> {
 
 async function compose({ work, tag, out, feed, notes, publishedAt }: Inside): Promise<{ sizeBytes: number }> {
   const { executable } = await buildApplication({
-    project: await readProject(work),
+    project: await readProject(work, RECIPE),
     tag,
     out,
     feed,
@@ -123,7 +125,7 @@ async function compose({ work, tag, out, feed, notes, publishedAt }: Inside): Pr
 }
 
 async function tryIt({ work, tag, out }: Inside): Promise<{ line: string; warnings: string[] }> {
-  const project = await readProject(work)
+  const project = await readProject(work, RECIPE)
   const executable = join('/tmp', project.service)
   await pipeline(
     createReadStream(join(out, tag, `${assetName(project.service)}.zst`)),

@@ -30,6 +30,8 @@ import SCHEMA from '../../config.schema.json' with { type: 'json' }
 export interface Project {
   /** absolute path of the application */
   folder: string
+  /** what it is called that says all this, in a sentence for whoever has written it */
+  called: string
   service: string
   kind: ReleaseKind
   /** path of the main module: inside the release for kind `app`, else inside the folder */
@@ -124,8 +126,8 @@ export function isPreload(flag: string): boolean {
   return /^--(import|require)=/.test(flag)
 }
 
-/** Throws BatonError invalid_settings that lists every fault. */
-export async function readProject(folder: string): Promise<Project> {
+/** Throws BatonError invalid_settings that lists every fault. `called`: another name, if the file was made of something else. */
+export async function readProject(folder: string, called = CONFIG): Promise<Project> {
   const path = join(folder, CONFIG)
   const text = await readFile(path, 'utf8').catch((cause: unknown) => {
     throw new BatonError('invalid_settings', `reading ${path}: ${reasonOf(cause)}`, {
@@ -133,7 +135,7 @@ export async function readProject(folder: string): Promise<Project> {
       cause,
     })
   })
-  const project = parseProject(jsonIn(text, path), folder)
+  const project = { ...parseProject(jsonIn(text, path), folder), called }
   const entry = join(folder, project.entry)
   if (project.kind !== 'app' && !existsSync(entry))
     throw new BatonError('invalid_settings', `expected a file in \`entry\`, found none at ${entry}`)
@@ -145,7 +147,7 @@ export function parseProject(value: unknown, folder: string): Project {
   const given = keep(TABLE, value, '', { faults, unknown }) as (Partial<Project> & { $schema?: string }) | undefined
   const { $schema: __, ...kept } = given ?? {}
   faults.push(...unknown.map((one) => (one.name === FORMER_TRY ? IS_TRY : formatUnknown(one))))
-  const project = { ...USUAL, ...kept, folder }
+  const project = { ...USUAL, ...kept, folder, called: CONFIG }
   const refuse: Refuse = (name, expected, got) => {
     if (!faults.some((one) => one.includes(`\`${name}\``)))
       faults.push(`expected ${expected} in \`${name}\`, got ${quoted(got)}`)

@@ -6,8 +6,8 @@
 import { readdir, stat } from 'node:fs/promises'
 import { dirname, join, relative, sep } from 'node:path'
 import { descendantsOf, isDatabase } from '../../agent/install.ts'
-import type { ReleaseKind } from '../../agent/words.ts'
 import { boundSockets, openFilesBelow, readProc } from '../lib/open-files.ts'
+import type { Project } from './project.ts'
 
 export interface Looked {
   /** absolute paths of SQLite databases, sorted */
@@ -112,17 +112,17 @@ export async function lyingIn(folder: string, stateDirectory: string, absent: re
   return [...names].toSorted().slice(0, NAMES_MAX)
 }
 
-/** Pure. `names`: of `lyingIn`; `written`: what the application has made in its state directory. `kind`: of its releases. */
+/** Pure. `names`: of `lyingIn`; `written`: what the application has made in its state directory. */
 export function sentencesOfCwd(
   names: readonly string[],
   written: readonly string[],
-  kind: ReleaseKind = 'app',
+  { kind, called }: Pick<Project, 'kind' | 'called'>,
 ): string[] {
   if (names.length === 0) return []
   const way = kind === 'app' ? '' : `, and \`"kind": "app"\`, since a ${kind} has no folder,`
   const such = written.length === 0 ? '' : `, such as ${written.join(', ')},`
   return [
-    `it looks for ${names.join(', ')} where it is started, which on a host is the state directory, and not in its own folder: \`"cwd": "app"\`${way} in baton.config.json starts it there. What it writes by a relative path${such} is then gone with each release: give it \`{stateDirectory}\``,
+    `it looks for ${names.join(', ')} where it is started, which on a host is the state directory, and not in its own folder: \`"cwd": "app"\`${way} in ${called} starts it there. What it writes by a relative path${such} is then gone with each release: give it \`{stateDirectory}\``,
   ]
 }
 

@@ -162,7 +162,7 @@ async function startOnce(folder: string, found: Detected, isConfigured: boolean)
   const { startFromSource } = await import('./source-start.ts')
   const project = isConfigured
     ? await readProject(folder)
-    : { environment: startEnvironment(found), args: found.args, try: { environment: {} } }
+    : { environment: startEnvironment(found), args: found.args, try: { environment: {} }, called: CONFIG }
   return await startFromSource(folder, found, project)
 }
 

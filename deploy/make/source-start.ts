@@ -65,7 +65,7 @@ const NO_VALUES = { host: '127.0.0.1', path: '', feed: '', basePath: '' }
 export async function startFromSource(
   folder: string,
   found: Detected,
-  { environment, args, try: tried }: Pick<Project, 'environment' | 'args' | 'try'>,
+  { environment, args, try: tried, called }: Pick<Project, 'environment' | 'args' | 'try' | 'called'>,
 ): Promise<SourceStart> {
   const unseen = { database: null, healthPath: found.healthPath, scheme: null, cwd: null, otherPort: null }
   const file = startable(folder, found)
@@ -104,7 +104,7 @@ export async function startFromSource(
   const databases = [...new Set([...(seen?.databases ?? []), ...(await databasesBelow(state))])]
   const about = databasesFor(databases, state, folder)
   const noted = await taker.read()
-  const { cwd, notes } = await aboutFiles({ folder, state, databases, sinceMs }, noted)
+  const { cwd, notes } = await aboutFiles({ folder, state, databases, sinceMs }, noted, called)
   return {
     database: about.database,
     healthPath: health.path,
@@ -118,7 +118,7 @@ export async function startFromSource(
       ...health.notes,
       ...sentencesOfPort(ports, port),
       ...(seen === null ? ['which files it has open was not seen: only Linux shows that'] : []),
-      ...sentencesOf(noted),
+      ...sentencesOf(noted, called),
     ],
   }
 }
@@ -137,6 +137,7 @@ async function aboutFiles(
     sinceMs,
   }: { folder: string; state: string; databases: readonly string[]; sinceMs: number },
   { absent }: Noted,
+  called: string,
 ): Promise<Pick<SourceStart, 'cwd' | 'notes'>> {
   const isOfDatabase = (name: string) => databases.includes(join(folder, name).replace(/-(wal|shm|journal)$/, ''))
   const written = (await writtenIn(folder, sinceMs)).filter((name) => !isOfDatabase(name))
@@ -145,7 +146,7 @@ async function aboutFiles(
   const made = [...splitDatabases(databases, state).inside, ...kept]
   return {
     cwd: elsewhere.length === 0 ? null : 'app',
-    notes: [...sentencesOfFiles(kept, written), ...sentencesOfCwd(elsewhere, made)],
+    notes: [...sentencesOfFiles(kept, written), ...sentencesOfCwd(elsewhere, made, { kind: 'app', called })],
   }
 }
 
@@ -171,16 +172,15 @@ function endedEarly(problem: string, said: string): Pick<SourceStart, 'notes' | 
   return { needsRebuild: true, notes: [`${note}: another Node has built its native addons; ${next}`] }
 }
 
-const SIGTERM_NOTE =
-  'it does something on SIGTERM, which an update does not send: `"onStop": "SIGTERM"` in baton.config.json has an update call that and wait for it'
-
-export function sentencesOf({ listens, runs, threads, inThreads, hearsSigterm, dotEnv }: Noted): string[] {
+export function sentencesOf(noted: Noted, called: string): string[] {
+  const { listens, runs, threads, inThreads, hearsSigterm, dotEnv } = noted
+  const onSigterm = `it does something on SIGTERM, which an update does not send: \`"onStop": "SIGTERM"\` in ${called} has an update call that and wait for it`
   return [
     ...(listens.length < 2 ? [] : [`it listens ${listens.length} times: ${listens.join(', ')}`]),
     ...(runs.length === 0 ? [] : [`it has run ${runs.join(', ')}, which an install has to have, too`]),
     ...(threads === 0 ? [] : [`it has started ${threads} worker ${threads === 1 ? 'thread' : 'threads'}`]),
     ...sentencesOfThreads(inThreads),
-    ...(hearsSigterm ? [SIGTERM_NOTE] : []),
+    ...(hearsSigterm ? [onSigterm] : []),
     ...(dotEnv.length === 0 ? [] : [`it reads ${dotEnv.join(', ')}, which no release has in it`]),
   ]
 }

@@ -52,8 +52,6 @@ const PROBATION_MS = 500
 /** what a switch has left behind is seen in /proc only */
 const CAN_SWITCH = process.platform === 'linux'
 const ASK_MS = 3000
-export const STARTED_AS =
-  'it is started in an empty directory, with the variables of `environment` and of `try.environment` in baton.config.json, and none of yours; `--no-try` leaves this out'
 
 export interface TrialEnd {
   /** a line for a person */
@@ -67,15 +65,20 @@ export interface TrialEnd {
 export interface TryOptions {
   /** called with the name of each stage */
   stage?: (name: string) => void
-  /** what may keep it from starting, and what to do about it; null: nothing is known */
-  doubt?: string | null
+  /** what may keep it from starting, and what to do about it */
+  doubt?: string
+}
+
+/** For a hint, if nothing is known of what may keep it from starting. */
+export function startedAs({ called }: Pick<Project, 'called'>): string {
+  return `it is started in an empty directory, with the variables of \`environment\` in ${called} and none of yours`
 }
 
 /** Throws BatonError verify_failed with the application's output. */
 export async function tryOut(
   project: Project,
   built: string,
-  { stage = () => {}, doubt = null }: TryOptions = {},
+  { stage = () => {}, doubt = startedAs(project) }: TryOptions = {},
 ): Promise<TrialEnd> {
   // not below the project: Node would find a forgotten package in the project's node_modules
   await using work = await temporaryDirectory(await temporaryPlace())
@@ -104,7 +107,7 @@ export async function tryOut(
   const seen = await lookTwice(started)
   assertRuns()
   const home = join(work.path, `.${project.service}`)
-  await refuseDatabases(home)
+  await refuseDatabases(home, project)
   const noted = await taker.read()
   const against = await againstStartFirst(project, started.pid, port)
   stage('switch')
@@ -126,7 +129,7 @@ export async function tryOut(
       ...(await aboutPaths(project, { home, state, databases }, noted)),
       ...aboutScheme(project.scheme, schemeOf(protocol)),
       ...against,
-      ...aboutDatabases(project.database, databases, state),
+      ...aboutDatabases(project, databases, state),
     ],
   }
 }
@@ -149,17 +152,17 @@ async function aboutPaths(
   const [name] = kind === 'app' ? (await readdir(home).catch(() => [])).filter((one) => !one.startsWith('.')) : []
   const own = name === undefined ? folder : join(home, name, 'app')
   const written = [...splitDatabases(databases, state).inside, ...(await keptBelow(state))]
-  return sentencesOfCwd(await lyingIn(own, state, absent), written, kind)
+  return sentencesOfCwd(await lyingIn(own, state, absent), written, project)
 }
 
 /** Throws if it has ended. `before`: what it did until then. */
-function refuseEnd({ ended, said }: Started, before: string, doubt: string | null): void {
+function refuseEnd({ ended, said }: Started, before: string, doubt: string): void {
   const how = ended()
   if (how === null) return
   throw new BatonError(
     'verify_failed',
     `starting what was built: ${before}, and then ended with ${how}; it said: ${said() || 'nothing'}`,
-    { hint: doubt ?? STARTED_AS },
+    { hint: doubt },
   )
 }
 
@@ -234,14 +237,12 @@ async function switchOnce(
 async function firstGoodAnswer(
   { healthPath }: Project,
   { port }: TrialInstall,
-  { started, doubt }: { started: Started; doubt: string | null },
+  { started, doubt }: { started: Started; doubt: string },
 ): Promise<{ status: number; protocol: Protocol }> {
   const answer = await answerOf({ port, path: healthPath ?? '/' }, healthPath !== null, started)
   if (typeof answer !== 'string') return answer
   const said = started.said() || 'nothing'
-  throw new BatonError('verify_failed', `starting what was built: ${answer}; it said: ${said}`, {
-    hint: doubt ?? STARTED_AS,
-  })
+  throw new BatonError('verify_failed', `starting what was built: ${answer}; it said: ${said}`, { hint: doubt })
 }
 
 /** for a line, before `with`; plain HTTP is not worth a word */
@@ -256,7 +257,7 @@ const wordsOf: Record<Protocol, string> = {
 export function aboutScheme(said: Project['scheme'], spoken: 'http' | 'https'): string[] {
   if ((said ?? 'http') === spoken) return []
   return [
-    `it serves ${spoken}, and \`scheme\` is ${said === null ? 'not set' : JSON.stringify(said)}, so an install would name ${said ?? 'http'}:// for its panel: write \`"scheme": "${spoken}"\` into baton.config.json`,
+    `it serves ${spoken}, and \`scheme\` is ${said === null ? 'not set' : JSON.stringify(said)}, so an install would name ${said ?? 'http'}:// for its panel: \`"scheme": "${spoken}"\` says it`,
   ]
 }
 
@@ -286,11 +287,9 @@ async function assertAgent(
     throw new BatonError(
       'verify_failed',
       `${expected}: no server of its main thread listens, but one of a worker thread`,
-      {
-        hint: 'listen in the main thread, which an update hands over, and give the work to the worker; `--no-try` builds a release that can only be replaced by hand',
-      },
+      { hint: 'listen in the main thread, which an update hands over, and give the work to the worker' },
     )
-  const why = `${entry} may not load the agent, or fewer servers listen than \`servers\` in baton.config.json says`
+  const why = `${entry} may not load the agent, or fewer servers listen than \`servers\` says`
   throw new BatonError('verify_failed', `${expected}: ${why}`, {
     hint: `${howToEmbed(folder, entry)}, or call \`embed()\` of \`${PACKAGE}\`; if \`servers\` is set, check that the application opens that many HTTP servers`,
   })
@@ -317,11 +316,15 @@ async function againstStartFirst({ order, servers }: Project, pid: number, port:
 }
 
 /** Pure. `seen`: absolute paths. */
-export function aboutDatabases(configured: string | null, seen: readonly string[], stateDirectory: string): string[] {
+export function aboutDatabases(
+  { database: configured, called }: Pick<Project, 'database' | 'called'>,
+  seen: readonly string[],
+  stateDirectory: string,
+): string[] {
   const { inside, outside } = splitDatabases(seen, stateDirectory)
   const others = inside.filter((path) => path !== configured)
   const isThere = configured !== null && inside.includes(configured)
-  const line = (path: string) => `write \`"database": ${JSON.stringify(path)}\` into baton.config.json`
+  const line = (path: string) => `write \`"database": ${JSON.stringify(path)}\` into ${called}`
   return [
     ...others.map((path) =>
       isThere
@@ -346,7 +349,7 @@ function formatSeen(seen: Looked | null): string {
 }
 
 /** Refuses an application with a database in its own folder: each release has a separate folder, so an update would lose it. */
-async function refuseDatabases(home: string): Promise<void> {
+async function refuseDatabases(home: string, { called }: Project): Promise<void> {
   for (const name of await readdir(home).catch(() => [])) {
     const [database] = await databasesIn(join(home, name))
     if (database === undefined) continue
@@ -355,7 +358,7 @@ async function refuseDatabases(home: string): Promise<void> {
       'verify_failed',
       `expected no data inside the application's own folder, found the database ${path}: each release has a folder of its own, and an update would begin with an empty ${basename(path)}`,
       {
-        hint: 'tell the application where its data belongs: by a variable of its own in `environment` of baton.config.json, such as "DATA_DIR": "{stateDirectory}", the folder that every update keeps (the default variables are given with it only if they stand there too), or by STATE_DIRECTORY, which it is given anyway',
+        hint: `tell the application where its data belongs: by a variable of its own in \`environment\` of ${called}, such as "DATA_DIR": "{stateDirectory}", the folder that every update keeps (the default variables are given with it only if they stand there too), or by STATE_DIRECTORY, which it is given anyway`,
       },
     )
   }

@@ -120,7 +120,7 @@ function failed(trial: SwitchTrial, what: string): BatonError {
 
 /** Pure. What is known of an application that says this. */
 export function hintFor(said: string): string {
-  const leave = '`--no-try` leaves this out, and an update on a host would fail in the same way'
+  const leave = 'an update on a host would fail in the same way'
   if (/EADDRINUSE|address already in use|\bport\b.*\b(in use|taken|busy|occupied|not (free|available))/i.test(said))
     return `while it starts, its port is held for it, so that clients wait instead of being refused: if it asks in another process whether the port is free, leave that to \`listen\`, which fails if it is not; ${leave}`
   if (/pid[ -]?file|\.pid\b|already running|another (instance|process)|\block(ed|file)?\b/i.test(said))

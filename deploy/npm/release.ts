@@ -97,7 +97,7 @@ export async function makeRelease(making: Making): Promise<Made> {
   if (kept.recipe === null) {
     say.stage('see', 'one start of its source, on an empty state')
     const now = shownNow(kept, await act<Seen>('see', asPackage))
-    for (const sentence of now.notes) say.note(`seen: ${inRecipe(sentence)}`)
+    for (const sentence of now.notes) say.note(`seen: ${sentence}`)
     tell(...now.changes)
     shown = now.shown
   }
@@ -110,7 +110,7 @@ export async function makeRelease(making: Making): Promise<Made> {
   const tried = await act<Tried>('try', { ...asPackage, sees: [out] }).catch((cause: unknown) => {
     throw whyTryFailed(cause, { failures, unbuilt })
   })
-  tell(`${formatBytes(sizeBytes)}; it ${tried.line}`, ...tried.warnings.map((one) => `warning: ${inRecipe(one)}`))
+  tell(`${formatBytes(sizeBytes)}; it ${tried.line}`, ...tried.warnings.map((one) => `warning: ${one}`))
   if (tried.isEverywhere) tell('`"listensAt": "given-host"` in a recipe holds it to the address of `--listen`')
   await rm(work, { recursive: true, force: true })
   return { out, sizeBytes, shown, told }
@@ -156,16 +156,6 @@ export function refuseOtherPort({ package: name }: Pick<ServiceRecord, 'package'
   })
 }
 
-/** Pure. What a build tells an author, for an operator: no baton.config.json is theirs here, and each release is tried. */
-export function inRecipe(text: string): string {
-  return text
-    .replaceAll(' and of `try.environment`', '')
-    .replaceAll(/\b(in|into|of) baton\.config\.json/g, '$1 a recipe (`--recipe FILE`)')
-    .replaceAll(/; `--no-try` builds [^;]*/g, '')
-    .replaceAll(/`--no-try` leaves this out, and /g, '')
-    .replaceAll(/; `--no-try` leaves this out/g, '')
-}
-
 /** An addon that somebody has named is needed: what lacks it is no release. Throws BatonError refused. */
 export function refuseUnbuilt(
   kept: ServiceRecord,
@@ -194,9 +184,9 @@ export function refuseUnbuilt(
 export function whyTryFailed(cause: unknown, { failures, unbuilt }: Rebuilt): BatonError {
   const { code, message, hint } = asBatonError(cause, 'unexpected', 'trying it')
   const build = `\`--allow-scripts ${unbuilt.join(',')}\` builds what it lacks`
-  const named = namesAddon(message, unbuilt) ? build : hint === null ? null : inRecipe(hint)
+  const named = namesAddon(message, unbuilt) ? build : hint
   const addons = failures.length === 0 ? '' : `; addons: ${failures.join('; ')}`
-  return new BatonError(code, `${inRecipe(message)}${addons}`, { cause, ...(named === null ? {} : { hint: named }) })
+  return new BatonError(code, `${message}${addons}`, { cause, ...(named === null ? {} : { hint: named }) })
 }
 
 /** Whether an error may be of an addon that is not there: it says so in Node's words or a loader's, or names its package. */
