@@ -5,10 +5,11 @@ import { chown, mkdir, readdir, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { run } from '../deploy/lib/shell.ts'
 import { PROJECT } from '../deploy/make/place.ts'
+import { withoutRecipe } from '../deploy/npm/recipe.ts'
 import { assertCell } from '../deploy/npm/sandbox.ts'
-import { askRegistry, inside, type NpmTools, signatures } from '../deploy/npm/steps.ts'
+import { askRegistry, inside, makeLockFile, type NpmTools, signatures } from '../deploy/npm/steps.ts'
 import { builderFolder, openWorkshop, pruneWorkshop, workshopOf } from '../deploy/npm/workshop.ts'
-import { equal, is, match, rejects, withCode } from './assert.ts'
+import { equal, is, match, not, rejects, withCode } from './assert.ts'
 import { until } from './fixtures/evidence.ts'
 import { onlyLists, suite } from './suite.ts'
 import { type Temporary, temporary } from './lab/temporary.ts'
@@ -100,6 +101,17 @@ inCells('npm that prints nothing, or no JSON, has told nothing of a package', as
     const { shop, tools } = await shopWith(it, `process.stdout.write(${JSON.stringify(text)})`)
     await rejects(askRegistry(shop, tools, 'shop'), withCode('check_failed'))
   }
+})
+
+inCells('a lock file is made once, and anew if a recipe has it need other packages since', async () => {
+  await using it = await temporary('npm-place')
+  const script = `require('node:fs').writeFileSync('package-lock.json', JSON.stringify({ made: process.hrtime().join() }))`
+  const { shop, tools } = await shopWith(it, script)
+  const lockOf = async (more: object) =>
+    (await makeLockFile(shop, tools, { ...withoutRecipe('shop'), ...more }, '1.0.0', 'https://registry.example/')).text
+  const first = await lockOf({})
+  is(await lockOf({ args: ['serve'] }), first)
+  not.equal(await lockOf({ overrides: { other: '1.0.0' } }), first)
 })
 
 inCells('a wrong signature is found among however many, and what npm says otherwise is told', async () => {

@@ -33,6 +33,8 @@ export interface NpmTools {
 
 const [ASK_MS, FETCH_MS, INSIDE_MS] = [120_000, 15 * 60_000, 45 * 60_000]
 const LOCK_MAX_BYTES = 64 * 1024 * 1024
+/** member of a kept lock file, which npm does not read: the manifest that it was made of */
+const MADE_OF = 'madeOf'
 const PASSED = /^(https?_proxy|no_proxy|npm_config_(registry|https?_proxy|proxy|noproxy|.*:registry|strict_ssl))$/i
 /** whoever cannot be reached is not waited for: npm's own pauses between its tries are 10 s and a minute */
 const SOON = ['--fetch-retry-mintimeout=1000', '--fetch-retry-maxtimeout=5000']
@@ -130,7 +132,10 @@ export async function askRegistry(shop: Workshop, tools: NpmTools, name: string)
   return listedIn(name, await view(name, ['name', 'dist-tags', 'time']), await view(`${name}@>=0.0.0`, FIELDS))
 }
 
-/** The lock file of a version: made once, then kept. Nothing of a package is fetched for it but what the registry says. */
+/**
+ * The lock file of a version: made once, then kept, unless a recipe has it need other packages since. Nothing of a package is fetched for
+ * it but what the registry says.
+ */
 export async function makeLockFile(
   shop: Workshop,
   tools: NpmTools,
@@ -138,21 +143,27 @@ export async function makeLockFile(
   version: string,
   registry: string,
 ): Promise<{ text: string; tree: Locked[] }> {
-  const kept = await readLock(shop, version)
-  if (kept !== null) return { text: kept, tree: treeIn(kept, registry) }
-  const folder = await builderFolder(shop, 'resolve')
   const manifest = JSON.stringify(manifestOf(shop.service, recipe, version))
+  const kept = await readLock(shop, version)
+  if (kept !== null && isMadeOf(kept, manifest)) return { text: kept, tree: treeIn(kept, registry) }
+  const folder = await builderFolder(shop, 'resolve')
   const make = `printf %s "$0" >package.json && exec "$@" install --package-lock-only --omit=dev --ignore-scripts --omit-lockfile-registry-resolved=false ${QUIET.join(' ')}`
   await npm(shop, tools, ['/bin/sh', '-c', make, manifest, ...cli(tools)], {
     cwd: folder,
     writes: [folder],
     timeoutMs: FETCH_MS,
   })
-  const text = await readBuilders(join(folder, 'package-lock.json'), LOCK_MAX_BYTES)
+  const made = JSON.parse(await readBuilders(join(folder, 'package-lock.json'), LOCK_MAX_BYTES)) as object
+  const text = JSON.stringify({ ...made, [MADE_OF]: manifest }, null, 2)
   const tree = treeIn(text, registry)
   await keepLock(shop, version, text)
   await rm(folder, { recursive: true, force: true })
   return { text, tree }
+}
+
+function isMadeOf(lock: string, manifest: string): boolean {
+  const said = recordOf(parsedJson(lock))[MADE_OF]
+  return said === undefined || said === manifest // none is said by a Baton of before
 }
 
 /** Throws BatonError verify_failed if a package is not the one of the lock file. Resolves to the folder that is built in. */
