@@ -85,6 +85,12 @@ const KNOWN: Record<string, Known> = {
   'a rollback that failed': [{ ...RUNS, kind: 'rollback', failed: bad }, 'reverted', 'exchange', {}],
   'requests that did not end': [{ ...RUNS, failed: { ...EXCUSED, code: 'busy' } }, 'failed', 'undo', null],
   'a pause that would be too long': [{ ...RUNS, failed: { ...bad, code: 'refused' } }, 'failed', 'undo', null],
+  'a person who cancels while the switch waits for work': [
+    { ...RUNS, failed: { ...bad, code: 'cancelled' } },
+    'failed',
+    'undo',
+    null,
+  ],
   'a socket that could not be listened on again': [
     { ...RUNS, failed: { ...bad, code: 'undo_failed' } },
     'reverted',
