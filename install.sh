@@ -83,33 +83,33 @@ main() {
 
 usage() {
   cat <<'TEXT'
-install.sh [install] [TAG|latest] [flags]     install a release (the one this script came with, else latest)
-install.sh COMMAND [flags]                    a command of the install that is here, as `SERVICE COMMAND`:
+install.sh [install] [TAG|latest] [flags]     install a release (the one this script came with, or latest)
+install.sh COMMAND [flags]                    run a command of the installed service, like `SERVICE COMMAND`:
   upgrade [TAG]  rollback [TAG]  cancel  status  check  releases  logs  start  stop  restart  state  doctor  uninstall
 
   --feed FEED            https://host/path/, http://127.0.0.1:PORT/path/, /folder, github:OWNER/NAME
-  --user                 for this user (default for root: the host)
-  --state-dir DIR        directory of the database, which no command removes
-  --listen HOST:PORT     where the service listens, for a first install; `:PORT`: at every address
-  --no-service           without systemd
-  -n, --dry-run          print the plan, change nothing
-  -y, --yes              do not ask
-  --json                 one JSON object a line
+  --user                 install for this user (root's default: the whole host)
+  --state-dir DIR        directory of the data; updates keep it
+  --listen HOST:PORT     for a first install: where the service listens; `:PORT` means every address
+  --no-service           install without systemd
+  -n, --dry-run          print the plan and change nothing
+  -y, --yes              do not ask for confirmation
+  --json                 print one JSON object per line on stdout
 TEXT
   case $1 in
     all)
       cat <<'TEXT'
   --release TAG|latest   the same as TAG, for scripts
-  --clone DIR            build it from this clone, whose dist/ is the feed; not with the script of a release
-  --system               for the whole host
+  --clone DIR            build from this clone, whose dist/ becomes the feed; not in the script of a release
+  --system               install for the whole host (root's default)
   --prefix DIR           directory of the executable
-  --run-as USER          user of a system service
-  --no-start             start nothing
+  --run-as USER          user that a system service runs as
+  --no-start             do not start the service
   --accept-unit          grant the extra systemd permissions that the release requests; -y alone does not
   -q, --quiet            print errors only
-  -v, --verbose          say more
+  -v, --verbose          print more details
 
-`SERVICE COMMAND --help` has the flags of a command, once it is installed
+once the service is installed, `SERVICE COMMAND --help` shows the flags of a command
 TEXT
       ;;
     *) printf '\n%s\n' "\`--help --all\` shows more flags; \`help exit-codes\` says what the exit codes mean" ;;
@@ -118,17 +118,17 @@ TEXT
 
 exit_codes() {
   cat <<'TEXT'
-A command ends with
+A command exits with
 
-  0  done or nothing to do
-  1  unexpected
-  2  usage
+  0  done, or nothing to do
+  1  unexpected error
+  2  usage error
   3  unsupported host
-  4  network or release not found
-  5  verification failed, nothing changed
-  6  locked
+  4  network error, or release not found
+  5  verification failed; nothing changed
+  6  locked by another operation
   7  refused
-  8  the new version failed, the previous one is running
+  8  the new version failed; the previous one is running
   9  the service is down
 TEXT
 }

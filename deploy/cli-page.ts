@@ -42,25 +42,22 @@ const IN_APPLICATION = {
 /** an executable reads these itself (operator.ts) */
 const SNAPSHOT = {
   name: 'snapshot',
-  description: 'copy the database to a file while the service uses it',
+  description: 'copy the database to a file while the service is using it',
   args: {
     file: { type: 'positional', description: 'the copy; `-` for stdout' },
-    try: option(
-      'new',
-      'then try this executable on a copy of that: whether it works on the data, and this release on what it leaves',
-    ),
+    try: option('new', 'then try this executable on a copy of the data, and the present release on what it leaves'),
   },
 } as const satisfies CommandLine
 
 export const PROGRAMS: readonly ListedProgram[] = [
   {
     name: '<service>',
-    about: 'On a host with an install. `install.sh` takes the same commands, but for `snapshot`.',
+    about: 'For a host with an install. `install.sh` has the same commands, except `snapshot`.',
     commands: [...COMMANDS, SNAPSHOT],
   },
   {
     name: 'baton',
-    about: 'In the folder of an application; `--dir` names another one.',
+    about: 'Run these in the folder of the application, or name it with `--dir`.',
     commands: [
       ...Object.values(OWN_WORDS),
       named('image', IN_APPLICATION, SCRIPT_WORDS.image),
@@ -70,7 +67,7 @@ export const PROGRAMS: readonly ListedProgram[] = [
   {
     name: 'baton deploy',
     about:
-      'From a clone these are `deploy/deploy-systemd.sh`, `deploy-source.sh`, `deploy-npm.sh`, `deploy-container.sh` and `deploy-fleet.sh`. The release is `TAG` or `--release TAG`.',
+      'In a clone: `deploy/deploy-systemd.sh`, `deploy-source.sh`, `deploy-npm.sh`, `deploy-container.sh` and `deploy-fleet.sh`. Name the release as `TAG` or `--release TAG`.',
     commands: [
       named('host', HOST, GROUNDS.host.description),
       named('source', SOURCE, GROUNDS.source.description),
@@ -79,7 +76,7 @@ export const PROGRAMS: readonly ListedProgram[] = [
       named('fleet', FLEET, GROUNDS.fleet.description),
     ],
   },
-  { name: 'baton trust', about: 'From a clone: `npm run trust --`.', commands: trustWords(RELEASES_FOLDER) },
+  { name: 'baton trust', about: 'In a clone: `npm run trust --`.', commands: trustWords(RELEASES_FOLDER) },
   {
     name: 'npm run',
     about: null,
@@ -93,10 +90,10 @@ const SHARED = { ...SCRIPT_FLAGS, ...OUTPUT_FLAGS, ...YES, ...WAITING_FLAGS }
 
 const INTRODUCTION = `# Commands
 
-\`npm run pages\` writes this page. \`help COMMAND\` shows what is set most, \`--help --all\` everything.
+\`npm run pages\` writes this page. \`help COMMAND\` shows the most used flags, \`--help --all\` all of them.
 
-\`TAG\` is a release, such as \`v1.1.0\`. A duration has its unit: \`300ms\`, \`30s\`, \`5m\`, \`2h\`, \`7d\`; 0 needs none. A flag's
-value follows it, or a \`=\`. A default stands in parentheses.
+\`TAG\` is a release, such as \`v1.1.0\`. A duration needs a unit: \`300ms\`, \`30s\`, \`5m\`, \`2h\`, \`7d\`; 0 needs none. A flag's
+value follows a space or \`=\`. Defaults are in parentheses.
 
 | exit | means |
 |---|---|
@@ -108,19 +105,19 @@ export function cliPage(): string {
     PLACE.every((name) => name in args),
   )?.args
   const kept = Object.fromEntries(PLACE.flatMap((name) => (place?.[name] === undefined ? [] : [[name, place[name]]])))
-  const told = new Set<string>()
+  const told = new Map<string, string>()
   const parts = PROGRAMS.filter(({ about }) => about !== null).map(({ name, about, commands }) => {
     const shown = commands.filter(({ hidden }) => hidden !== true)
     const often = oftenIn(shown)
-    const most = Object.keys(often).length === 0 ? '' : `\n\nMost of these take:\n\n${listOf(often).trimEnd()}`
+    const most = Object.keys(often).length === 0 ? '' : `\n\nSeveral of these take:\n\n${listOf(often).trimEnd()}`
     return `## \`${name}\`\n\n${about}${most}\n\n${shown.map((one) => partOf(name, one, often, told)).join('\n')}`
   })
-  const shared = `## Everywhere\n\nMost commands take some of these too.\n\n${listOf({ ...SHARED, ...kept })}`
+  const shared = `## Everywhere\n\nMost commands take some of these.\n\n${listOf({ ...SHARED, ...kept })}`
   return `${INTRODUCTION}${exits.join('\n')}\n\n${parts.join('\n')}\n${shared}`
 }
 
 /** What at least this many commands of a program take is listed once. */
-const OFTEN = 4
+const OFTEN = 3
 
 function oftenIn(commands: readonly CommandLine[]): Flags {
   const all = commands.flatMap(({ args }) => Object.entries(args)).filter(([flag, it]) => isOwn(flag, it))
@@ -129,7 +126,12 @@ function oftenIn(commands: readonly CommandLine[]): Flags {
   return Object.fromEntries(all.filter((one) => count(one) >= OFTEN))
 }
 
-function partOf(program: string, { name, description, args }: CommandLine, often: Flags, told: Set<string>): string {
+function partOf(
+  program: string,
+  { name, description, args }: CommandLine,
+  often: Flags,
+  told: Map<string, string>,
+): string {
   const words = Object.entries(args).filter(([, { type }]) => type === 'positional')
   const typed = [
     program,
@@ -140,7 +142,7 @@ function partOf(program: string, { name, description, args }: CommandLine, often
     ([flag, it]) => isOwn(flag, it) && (often[flag] === undefined || often[flag].description !== it.description),
   )
   const about = words.map(([word, it]) => wordOf(word, it.description ?? '')).join('')
-  return `**\`${typed}\`**: ${description}.${about}\n${own.length === 0 ? '' : `\n${listOf(Object.fromEntries(own), told)}`}`
+  return `**\`${typed}\`**: ${description}.${about}\n${own.length === 0 ? '' : `\n${listOf(Object.fromEntries(own), `${program} ${name}`, told)}`}`
 }
 
 function isOwn(flag: string, { type, description }: Flags[string]): boolean {
@@ -155,16 +157,19 @@ function wordOf(word: string, description: string): string {
   return normal === undefined ? '' : ` Without \`TAG\`: ${normal}.`
 }
 
-/** A line for each flag; one that `told` has already is only named. */
-function listOf(flags: Flags, told = new Set<string>()): string {
-  const shown = Object.entries(shownOf(flags, true)).map(([name, flag]) => {
+/** A line for each flag. Of one that `told` has already, only where: at which command. */
+function listOf(flags: Flags, command = '', told = new Map<string, string>()): string {
+  const again = new Map<string, string[]>()
+  const lines = Object.entries(shownOf(flags, true)).flatMap(([name, flag]) => {
     const hint = flag.valueHint === undefined ? '' : ` ${flag.valueHint}`
     const alias = 'alias' in flag && flag.alias !== undefined ? `-${String(flag.alias)}, ` : ''
     const normal = typeof flag.default === 'string' ? ` (\`${flag.default}\`)` : ''
-    return { name, line: `\`${alias}--${name}${hint}\`: ${flag.description ?? ''}${normal}` }
+    const line = `- \`${alias}--${name}${hint}\`: ${flag.description ?? ''}${normal}`
+    const where = told.get(line)
+    if (where !== undefined) again.set(where, [...(again.get(where) ?? []), `\`--${name}\``])
+    else told.set(line, command)
+    return where === undefined ? [line] : []
   })
-  const again = shown.filter(({ line }) => told.has(line)).map(({ name }) => `\`--${name}\``)
-  const lines = shown.flatMap(({ line }) => (told.has(line) ? [] : [line]))
-  for (const line of lines) told.add(line)
-  return `${[...lines, ...(again.length === 0 ? [] : [`${again.join(', ')}: as above`])].map((line) => `- ${line}`).join('\n')}\n`
+  const others = Array.from(again, ([where, names]) => `- ${names.join(', ')}: as for \`${where}\``)
+  return `${[...lines, ...others].join('\n')}\n`
 }

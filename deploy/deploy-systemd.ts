@@ -27,12 +27,12 @@ import { helpFor, printHelp } from './lib/help.ts'
 
 export const COMMAND = {
   name: IS_PACKAGED ? 'baton deploy host' : 'deploy-systemd.sh',
-  description: 'deploys a release to this host, and goes back if it is not healthy',
+  description: 'deploys a release to this host, and restores the previous one if the new one is not healthy',
   args: {
     ...RELEASE_FLAGS,
-    rollback: flag('back to the backup executable'),
-    feed: option('feed', 'for a first install: where releases are found'),
-    service: option('name', 'which service (the one that is installed here)'),
+    rollback: flag('go back to the backup executable'),
+    feed: option('feed', 'for a first install: where releases come from'),
+    service: option('name', 'name of the service (the one that is installed here)'),
     ...IRREVERSIBLE,
     ...WAITING_FLAGS,
     'health-url': { ...WAITING_FLAGS['health-url'], advanced: false },

@@ -267,20 +267,20 @@ async function findDocker(): Promise<string> {
 export const COMMAND = {
   name: IS_PACKAGED ? 'baton image' : 'npm run image --',
   description:
-    'makes the images of a release: the service, and beside it `deploy`, which updates its containers, and `holder`, which keeps their ports',
+    'makes the images of a release: the service, `deploy`, which updates its containers, and `holder`, which keeps their ports',
   args: {
-    tag: word('the release, such as v1.1.0; it was built before'),
-    repository: option('name', 'such as registry.example/beacon', { required: true }),
-    push: flag('push; also `latest`, `deploy` and `holder`, unless there is a newer release'),
-    out: option('dir', 'where release folders are', { default: IS_PACKAGED ? RELEASES_FOLDER : 'dist' }),
-    feed: option('feed', 'where the panel learns which release is the newest'),
-    base: option('image', 'base image, with glibc, libstdc++ and libatomic'),
-    arch: option('x64|arm64', "the executable's architecture (this machine's)", ADVANCED),
+    tag: word('the release, such as v1.1.0; build it first'),
+    repository: option('name', 'image repository, such as registry.example/beacon', { required: true }),
+    push: flag('push the images; also as `latest`, `deploy` and `holder`, unless there is a newer release'),
+    out: option('dir', 'folder that holds the releases', { default: IS_PACKAGED ? RELEASES_FOLDER : 'dist' }),
+    feed: option('feed', 'where the panel looks for newer releases'),
+    base: option('image', 'base image; needs glibc, libstdc++ and libatomic'),
+    arch: option('x64|arm64', "architecture of the executable (this machine's)", ADVANCED),
     holder: {
       type: 'boolean',
       default: true,
       advanced: true,
-      negativeDescription: 'leave out the holder image, which needs a C compiler',
+      negativeDescription: 'do not make the holder image, which needs a C compiler',
     },
   },
 } as const satisfies CommandLine

@@ -19,7 +19,7 @@ import { run } from './lib/shell.ts'
 const COMMAND = {
   name: 'npm run pack --',
   description: 'makes the package baton-kit and packs it',
-  args: { out: option('dir', 'where the packed file goes', { default: '.' }) },
+  args: { out: option('dir', 'folder for the packed file', { default: '.' }) },
 } as const satisfies CommandLine
 
 const out = await readOut(process.argv.slice(2))

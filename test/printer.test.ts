@@ -50,7 +50,7 @@ test('no line of an error can be taken for a line of the command, and a hint com
 test('an error without a hint of its own says what its code asks for, and names no page that a host does not have', () => {
   equal(
     written((to) => printError(new BatonError('check_failed', 'no answer'), to)),
-    'error: no answer\nhint: open the feed’s address from this host. `doctor` tries it, and says what fails\n',
+    'error: no answer\nhint: check that this host can reach the feed’s address: `doctor` tests it and reports what fails\n',
   )
 })
 

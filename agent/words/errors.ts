@@ -17,15 +17,15 @@ export const EXIT = {
 
 /** What each exit code means, for every usage text. */
 export const EXITS = {
-  0: 'done or nothing to do',
-  1: 'unexpected',
-  2: 'usage',
+  0: 'done, or nothing to do',
+  1: 'unexpected error',
+  2: 'usage error',
   3: 'unsupported host',
-  4: 'network or release not found',
-  5: 'verification failed, nothing changed',
-  6: 'locked',
+  4: 'network error, or release not found',
+  5: 'verification failed; nothing changed',
+  6: 'locked by another operation',
   7: 'refused',
-  8: 'the new version failed, the previous one is running',
+  8: 'the new version failed; the previous one is running',
   9: 'the service is down',
 } as const satisfies Record<(typeof EXIT)[keyof typeof EXIT], string>
 
@@ -42,10 +42,10 @@ const { unexpected, usage, unsupportedHost, network, verification, locked, refus
 
 export const MEANINGS = {
   // requests
-  unauthorized: means(401, refused, 'no valid password, and no login that may do this'),
+  unauthorized: means(401, refused, 'no valid password, and no login that allows this'),
   no_password: means(403, refused, 'no dashboard.password is set'),
   too_many_failures: means(429, refused, 'too many failed attempts'),
-  invalid_request: means(400, usage, 'the request is not understood'),
+  invalid_request: means(400, usage, 'the request is not valid'),
   invalid_tag: means(400, usage, 'the tag is not of the form vX.Y.Z'),
   body_too_large: means(413, usage, 'the request body is too large'),
   not_found: means(404, usage, 'there is nothing at this path'),
@@ -54,17 +54,17 @@ export const MEANINGS = {
   too_late: means(409, refused, 'no operation is running, or it is too late'),
   no_backup: means(404, refused, 'there is no backup executable'),
   not_managed: means(501, refused, 'this is not a managed install'),
-  node_unsupported: means(501, unsupportedHost, 'this Node cannot hand over'),
+  node_unsupported: means(501, unsupportedHost, 'this Node version cannot hand over'),
   // settings and host
   invalid_settings: means(500, usage, 'the settings are not valid'),
   unsupported_host: means(501, unsupportedHost, 'this host is not supported'),
   refused: means(409, refused, 'refused'),
   // trust in a feed
   metadata_missing: means(502, verification, 'the feed has no trust metadata'),
-  metadata_expired: means(502, verification, 'the trust metadata of the feed have expired'),
+  metadata_expired: means(502, verification, 'the trust metadata of the feed has expired'),
   metadata_older: means(502, verification, 'the feed offers older trust metadata than it did before'),
-  metadata_mixed: means(502, verification, 'the trust metadata of the feed do not belong together'),
-  metadata_invalid: means(502, verification, 'the trust metadata of the feed are not valid'),
+  metadata_mixed: means(502, verification, 'the trust metadata of the feed is inconsistent'),
+  metadata_invalid: means(502, verification, 'the trust metadata of the feed is not valid'),
   signature_missing: means(502, verification, 'the feed is not signed by a trusted key'),
   threshold_not_met: means(502, verification, 'too few trusted keys have signed the feed'),
   root_unreachable: means(502, verification, "the feed's current keys cannot be verified from this executable"),
@@ -84,7 +84,7 @@ export const MEANINGS = {
   cannot_update_further: means(500, reverted, 'the new version cannot install later updates'),
   undo_failed: means(500, down, 'putting the previous executable back failed too'),
   irreversible: means(409, refused, 'there is no way back'),
-  schema_newer: means(409, refused, 'the data are too new for the backup'),
+  schema_newer: means(409, refused, 'the data is too new for the backup'),
   busy: means(409, refused, 'requests did not end in time'),
   cancelled: means(409, refused, 'the operation was cancelled'),
   interrupted: means(500, unexpected, 'the operation was interrupted'),

@@ -38,7 +38,7 @@ export const LISTENER = {
       pattern: '^[A-Za-z0-9.:_%-]{1,255}$',
       form: 'a host name or an address',
       default: '127.0.0.1',
-      description: 'name or address of this host; `0.0.0.0` and `::` are every address',
+      description: 'host name or address to listen on; `0.0.0.0` and `::` mean every address',
     },
     port: {
       isUsual: true,
@@ -46,14 +46,14 @@ export const LISTENER = {
       minimum: 0,
       maximum: 65_535,
       default: 8080,
-      description: '0: any free port',
+      description: '0 means any free port',
     },
     path: path('a unix socket, instead of `host` and `port`', 1024),
     mode: {
       type: 'string',
       pattern: '^0?[0-7]{3}$',
       form: 'three octal digits, such as `0660`',
-      description: "permissions of the unix socket, after a stop and a start; default: the author's, or `0660`",
+      description: "permissions of the unix socket, applied after a stop and a start; default: the author's, or `0660`",
     },
     group: {
       type: 'string',
@@ -64,9 +64,9 @@ export const LISTENER = {
     },
     tls: {
       type: 'object',
-      properties: { key: path('path of a PEM file'), cert: path('path of a PEM file, the whole chain') },
+      properties: { key: path('private key, a PEM file'), cert: path('certificate chain, a PEM file') },
       required: ['key', 'cert'],
-      description: 'makes it https, in a service that reads it',
+      description: 'serves HTTPS, if the service supports this setting',
     },
   },
 } as const satisfies Setting
@@ -88,47 +88,47 @@ export const RULES = {
       items: { type: 'string', enum: DAYS },
       minItems: 1,
       maxItems: 7,
-      description: 'default: every day',
+      description: 'when updates may begin; default: every day',
     },
     hours: {
       type: 'string',
       pattern: '^\\d\\d:\\d\\d-\\d\\d:\\d\\d$',
       form: 'hours such as `02:00-05:00`',
-      description: '`22:00-05:00` is over midnight; default: the whole day',
+      description: 'when updates may begin; `22:00-05:00` spans midnight; default: the whole day',
     },
     zone: {
       type: 'string',
       pattern: '^[A-Za-z][A-Za-z0-9_+/-]{1,63}$',
       form: 'a time zone such as `Europe/Berlin`',
-      description: "of `days` and `hours`; default: the host's",
+      description: "time zone of `days` and `hours`; default: the host's",
     },
     minAge: {
       type: 'string',
       timeMs: [0, 365 * DAY_MS],
-      description: 'how long ago a release must have been published',
+      description: 'minimum age of a release, counted from its publication',
     },
     jitter: {
       type: 'string',
       timeMs: [0, DAY_MS],
-      description: 'how far hosts are spread after the moment at which all of them could update',
+      description: 'hosts wait up to this long, each a different time, before they update',
     },
     pauseUntil: {
       type: 'string',
       pattern: '^\\d{4}-\\d\\d-\\d\\d',
       form: 'a day such as `2026-12-27` or a time with an offset',
-      description: 'nothing is installed automatically before it',
+      description: 'nothing is installed automatically before this time',
     },
     skip: {
       type: 'string',
       pattern: TAG.source,
       form: 'a tag of the form vX.Y.Z',
-      description: 'a tag that is never installed automatically',
+      description: 'a release that is never installed automatically',
     },
     allow: {
       type: 'array',
       items: { type: 'string', enum: ALLOWANCES },
       maxItems: ALLOWANCES.length,
-      description: 'which of these are installed automatically too',
+      description: 'which of these are also installed automatically',
     },
   },
 } as const satisfies Setting
@@ -136,58 +136,59 @@ export const RULES = {
 const UPDATE: Readonly<Record<string, Setting>> = {
   probation: time(
     'probation',
-    'how long a new release must prove itself. Start-first, the old process keeps its connections for the first half of it',
+    'how long a new release must prove itself after the switch. Start-first: the old process keeps its connections for the first half of that time',
   ),
   drainTimeout: time(
     'drainTimeout',
-    'how long connections that cannot move may take to end. Start-first, a response that still moves bytes may take twice its age, up to 10m',
+    'how long connections that cannot move may take to end. Start-first: a response that is still sending data may take twice its age, up to 10m',
   ),
   readyTimeout: time(
     'readyTimeout',
-    'how long a new release may take until it serves, its migration included. Stop-first, clients wait that long for a release ' +
-      'that never serves, and as long again for the old one: lower it to what your start needs',
+    'how long a new release may take to start serving, its migration included. Stop-first: if it never serves, clients wait this long, ' +
+      'and as long again for the old one, so set it no higher than your start needs',
   ),
-  stopTimeout: time('stopTimeout', "how long the author's `onStop` may take. Stop-first, clients wait for it"),
-  hangTimeout: time('hangTimeout', 'how long a new release may give no sign of life before it counts as hung'),
+  stopTimeout: time('stopTimeout', "how long the author's `onStop` may take. Stop-first: clients wait for it"),
+  hangTimeout: time('hangTimeout', 'how long a new release may show no sign of life before it counts as hung'),
   quietTimeout: time(
     'quietTimeout',
-    'stop-first: how long requests may take to end once nothing new is read; else the old process serves on and tries again ' +
-      '10 s later, three times in all, a rollback once',
+    'stop-first: how long open requests may take to finish after the old process stops reading new ones. If they take longer, the old ' +
+      'process resumes serving and the switch is tried again 10 s later, up to three attempts (a rollback: one)',
   ),
   busy: {
     type: 'string',
     enum: BUSY,
     description:
-      'what happens to work that does not end within `busyMax`, and, stop-first, to requests after the last try: `cut` ends it, and counts the requests; ' +
-      '`give-up` ends the update as `failed` (`busy`, exit 7). Default: `cut`, and `give-up` for an automatic update, until it has given up five times. A rollback always cuts',
+      'what happens if work does not end within `busyMax` or, stop-first, requests do not end in the last attempt. `cut`: they are ended, and the requests counted. ' +
+      '`give-up`: the update ends as `failed` (`busy`, exit 7). Default: `cut`; for an automatic update `give-up`, until it has given up five times. A rollback always cuts',
   },
   busyMax: time(
     'busyMax',
-    'how long a switch waits for the work that the application has said is under way (`agent.busy`), before anything is swapped. Then `busy` decides. ' +
-      'A person may go on at once: `upgrade --now`',
+    'how long a switch waits, before anything is swapped, for work that the application reports as in progress (`agent.busy`). After that, ' +
+      '`update.busy` determines whether the switch goes ahead. To skip the wait, run `upgrade --now`',
   ),
   maxPause: time(
     'maxPause',
-    'stop-first: an update that is expected to make clients wait longer is refused (`refused`, exit 7). What is expected is the ' +
-      'start that the trial has measured, else that of the last two switches (the shorter; one alone refuses nothing), and the last stop; a rollback is never refused. ' +
-      'It ends no pause that turns out longer: `stopTimeout` and `readyTimeout` do',
+    'stop-first: an update that is expected to make clients wait longer is refused (`refused`, exit 7); a rollback is never refused. The expected pause is ' +
+      'the last stop plus the start that the trial measured or, without a trial, the shorter of the last two starts (a single one refuses nothing). ' +
+      'A pause that turns out longer is limited only by `stopTimeout` and `readyTimeout`',
   ),
   trial: {
     type: 'string',
     enum: REHEARSE_MODES,
     default: REHEARSE_MODES[0],
     isCheckedLater: true,
-    description: 'whether a release is tried on a copy of the data first; `auto`: up to 1 GiB of database',
+    description:
+      'whether a release is first tried on a copy of the data; `auto`: only if the database is 1 GiB or smaller',
   },
   snapshot: {
     ...SNAPSHOT,
     isCheckedLater: true,
-    description: "how data that are not in SQLite are copied before a switch; each member replaces the author's",
+    description: "how data outside SQLite is copied before a switch; each member replaces the author's",
   },
   scratch: {
     ...SCRATCH,
     isCheckedLater: true,
-    description: 'a scratch database, in which a release is tried on what `snapshot` has copied',
+    description: 'a scratch database: the snapshot is loaded into it, and the release is tried there',
   },
   auto: { ...RULES, isCheckedLater: true },
   onOutcome: {
@@ -196,7 +197,7 @@ const UPDATE: Readonly<Record<string, Setting>> = {
     minItems: 1,
     maxItems: 32,
     isCheckedLater: true,
-    description: 'a program and its arguments: it gets a report on its standard input after each operation',
+    description: 'a program and its arguments; after each operation it receives a report on its standard input',
   },
 }
 
@@ -213,14 +214,14 @@ export const SETTINGS = {
           pattern: '^[!-~]*$',
           form: 'visible ASCII characters without spaces',
           description:
-            'what the panel asks for, and `Authorization: Bearer`; without one the update endpoints are closed (403)',
+            'password for the panel and for `Authorization: Bearer`; without one, the update endpoints are closed (403)',
         },
         passwordHeader: {
           type: 'string',
           enum: PASSWORD_HEADERS,
           default: PASSWORD_HEADERS[0],
           description:
-            '`x-baton-authorization`, behind a proxy that uses `Authorization` itself: that header is read too, and the panel sends only that',
+            'set `x-baton-authorization` behind a proxy that uses `Authorization` itself: the service then reads both headers, and the panel sends only this one',
         },
         trustedProxy: {
           type: 'object',
@@ -230,17 +231,17 @@ export const SETTINGS = {
               items: { type: 'string', maxLength: 64 },
               minItems: 1,
               maxItems: 64,
-              description: 'addresses, networks such as `10.0.0.0/8`, or `unix`',
+              description: 'addresses, networks such as `10.0.0.0/8`, or `unix` for a unix socket',
             },
             header: {
               type: 'string',
               pattern: '^[A-Za-z0-9-]{1,64}$',
               form: 'the name of a header',
-              description: 'in which the proxy names the client: `x-forwarded-for`, `forwarded`, `x-real-ip`, …',
+              description: 'header that names the client: `x-forwarded-for`, `forwarded`, `x-real-ip`, …',
             },
           },
           required: ['from', 'header'],
-          description: "a proxy that may name the client's address",
+          description: "a proxy trusted to name the client's address",
         },
       },
     },
@@ -249,33 +250,33 @@ export const SETTINGS = {
       items: LISTENER,
       minItems: 1,
       maxItems: LISTENERS_MAX,
-      description: 'where it listens: one address, or a list if the service takes several',
+      description: 'where the service listens: one address, or a list if the service supports several',
     },
     basePath: {
       type: 'string',
       pattern: '^/?$|^(/[A-Za-z0-9._~-]{1,64}){1,8}$',
       form: 'a path such as `/tools`',
       default: '',
-      description: 'prefix of `/admin` and `/web`',
+      description: 'path prefix of `/admin` and `/web`',
     },
     stateDirectory: path(
-      "where the service's data is; default: the installer's, `$STATE_DIRECTORY`, or the user's own",
+      "where the service's data is; default: the installer's choice, `$STATE_DIRECTORY`, or one in the user's home",
     ),
     feed: {
       type: 'array',
       items: path('a source'),
       minItems: 1,
       maxItems: SOURCES_MAX,
-      description: 'where releases come from, and mirrors; default: the feed of the install',
+      description: 'where releases come from, mirrors included; default: the feed of the install',
       isUsual: true,
     },
     channel: {
       type: 'string',
       enum: CHANNELS,
       default: CHANNELS[0],
-      description: '`beta`: prereleases too',
+      description: '`beta` includes prereleases',
     },
-    downloadPrefix: path('put before the addresses of GitHub’s downloads'),
+    downloadPrefix: path('prefix for the addresses of GitHub’s downloads'),
     update: { type: 'object', properties: UPDATE },
   },
 } as const satisfies Setting

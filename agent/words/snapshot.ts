@@ -50,8 +50,8 @@ const command = (description: string): Setting => ({
 export const SNAPSHOT = {
   type: 'object',
   properties: {
-    command: command('a program and its arguments, without a shell, that writes a copy of the data to `{file}`'),
-    restore: command('a program that puts the copy in `{file}` in place of the data: `state restore` runs it'),
+    command: command('a program and its arguments (no shell) that write a copy of the data to `{file}`'),
+    restore: command('a program that replaces the data with the copy in `{file}`; `state restore` runs it'),
     check: command('a program that fails if `{file}` is not a complete copy'),
     folders: {
       type: 'array',
@@ -63,13 +63,13 @@ export const SNAPSHOT = {
       type: 'string',
       enum: SNAPSHOT_TIMES,
       default: 'before',
-      description: '`stopped`: while no process of the application lives, so clients wait for it',
+      description: '`before` the switch, or `stopped`: while no process of the application runs, so clients wait',
     },
     timeout: {
       type: 'string',
       timeMs: [TIME_LOWEST_MS, TIME_HIGHEST_MS],
       default: '10m',
-      description: 'how long each command, and copying the folders, may take',
+      description: 'time limit for each command and for copying the folders',
     },
   },
 } as const satisfies Setting
@@ -83,12 +83,13 @@ export interface Scratch {
 export const SCRATCH = {
   type: 'object',
   properties: {
-    restore: command('a program and its arguments that put what is in `{file}` into the scratch database'),
+    restore: command('a program and its arguments that load `{file}` into the scratch database'),
     environment: {
       type: 'object',
       additionalProperties: { type: 'string', maxLength: 4096 },
       propertyNames: { pattern: '^(?!BATON_)[A-Za-z_][A-Za-z0-9_]*$', form: 'names of variables' },
-      description: 'what a release on trial and `restore` are given, such as `{"DATABASE_URL": "postgres:///scratch"}`',
+      description:
+        'environment variables for `restore` and for the release on trial, such as `{"DATABASE_URL": "postgres:///scratch"}`',
     },
   },
   required: ['restore', 'environment'],

@@ -43,41 +43,41 @@ import { createProgress } from '../lib/progress.ts'
 
 export const COMMAND = {
   name: 'deploy-container.sh',
-  description: 'deploys a release to a container, and goes back if it is not healthy',
+  description: 'deploys a release to a container, and restores the previous one if the new one is not healthy',
   args: {
-    container: option('name', 'name, id or label=KEY=VALUE (the only one of a service)'),
+    container: option('name', 'name, ID or label=KEY=VALUE (default: the only container of a service)'),
     ...RELEASE_FLAGS,
-    rollback: flag('back to the image that ran before, or to that of the release'),
+    rollback: flag('go back to the previous image, or to the named release'),
     'keep-port': {
       type: 'boolean',
-      description: 'put it behind a holder, which keeps its ports; refuses clients once, for a second',
-      negativeDescription: 'take it out again; refuses clients once, for a second',
+      description: 'put it behind a holder, which keeps its ports; clients are refused once, for about a second',
+      negativeDescription: 'remove the holder; clients are refused once, for about a second',
     },
     'holder-image': option(
       'image',
       "image of the holder (the tag `holder` in the container's own repository)",
       ADVANCED,
     ),
-    status: flag('show what runs, what ran before, its health, and what is left over'),
-    'restore-state': option('name', 'restart with this copy of the data; the present data are put aside', ADVANCED),
-    clean: flag('remove what killed runs and failed releases have left', ADVANCED),
-    image: option('repository', "where the release is (the container's own repository)", ADVANCED),
+    status: flag('show what is running, its health, what ran before, and what is left over'),
+    'restore-state': option('name', 'restart with this copy of the data; the present data is set aside', ADVANCED),
+    clean: flag('remove what killed runs and failed releases have left behind', ADVANCED),
+    image: option('repository', "repository of the release (the container's own)", ADVANCED),
     pull: option('always|missing|never', 'when to pull the image', { advanced: true, default: 'always' }),
-    digest: option('sha256:…', 'pull the image with this digest, whatever the tag points to', ADVANCED),
-    feed: option('feed', 'signed feed that says which image the release is', ADVANCED),
-    root: option('file', 'root.json that verifies the feed (the one built in)', ADVANCED),
-    engine: option('docker|podman|auto', 'auto: DOCKER_HOST, then Docker, then podman', {
+    digest: option('sha256:…', 'pull the image with this digest, regardless of the tag', ADVANCED),
+    feed: option('feed', 'signed feed that names the image of the release', ADVANCED),
+    root: option('file', 'root.json to verify the feed with (the built-in one)', ADVANCED),
+    engine: option('docker|podman|auto', 'auto: $DOCKER_HOST, then Docker, then podman', {
       advanced: true,
       default: 'auto',
     }),
     'health-timeout': duration('how long it may take to become healthy', { default: '60s', advanced: true }),
-    probation: duration('how long it must stay healthy before the old one ends', { default: '30s', advanced: true }),
+    probation: duration('how long it must then stay healthy', { default: '30s', advanced: true }),
     ...IRREVERSIBLE,
-    trial: option('auto|never', 'whether a release is tried on a copy of the data first', {
+    trial: option('auto|never', 'whether a release is first tried on a copy of the data', {
       advanced: true,
       default: 'auto',
     }),
-    'with-shared': flag('compose: also if another service uses the same variable', ADVANCED),
+    'with-shared': flag('compose: allow another service to use the same variable', ADVANCED),
     ...SCRIPT_FLAGS,
   },
 } as const satisfies CommandLine

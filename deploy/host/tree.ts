@@ -41,7 +41,7 @@ import { withOpener } from './service/opener.ts'
 import { makeReport, type HostReport } from './report.ts'
 
 const VERBOSE = {
-  verbose: flag('say more', { alias: 'v', advanced: true }),
+  verbose: flag('print more details', { alias: 'v', advanced: true }),
 } as const satisfies Flags
 
 const PLACE = {
@@ -65,20 +65,20 @@ const ALL = {
 } as const satisfies Flags
 
 const PAUSE = {
-  'pause-until': option('day', 'update nothing now, and nothing automatically before that day', ADVANCED),
-  unpause: flag('end that', ADVANCED),
+  'pause-until': option('day', 'do not update now; suspend automatic updates until that day', ADVANCED),
+  unpause: flag('resume automatic updates', ADVANCED),
 } as const satisfies Flags
 
 const REHEARSE = {
-  trial: flag('with --dry-run: try it on a copy of the data too'),
+  trial: flag('with --dry-run: also try the release on a copy of the data'),
 } as const satisfies Flags
 
 const NOW = {
-  now: flag('end the work that the application has under way, without waiting for it', ADVANCED),
+  now: flag("end the application's work in progress instead of waiting for it", ADVANCED),
 } as const satisfies Flags
 
 const RESTORE_STATE = {
-  'restore-state': flag('bring back the data from before the update too; the present data are put aside'),
+  'restore-state': flag('also restore the data from before the update; the present data is set aside'),
 } as const satisfies Flags
 
 const INSTALL = {
@@ -86,16 +86,16 @@ const INSTALL = {
   ...YES,
   user: { ...PLACE.user, advanced: false },
   tag: word('the release: latest, or a tag such as v1.1.0 (the one that install.sh came with)'),
-  feed: option('feed', 'https://host/path/, /folder or github:owner/name'),
-  listen: option('host:port', 'where the service listens, for a first install; `:port`: at every address'),
-  'state-dir': option('dir', 'directory of the data; no update removes it'),
-  'run-as': option('user', 'user of a system service', ADVANCED),
+  feed: option('feed', 'where releases come from: https://host/path/, /folder or github:owner/name'),
+  listen: option('host:port', 'for a first install: where the service listens; `:port` means every address'),
+  'state-dir': option('dir', 'directory of the data; updates keep it'),
+  'run-as': option('user', 'user that a system service runs as', ADVANCED),
   'accept-unit': flag(
     'grant the extra systemd permissions that the release requests (`--dry-run` lists them); `-y` alone does not',
     ADVANCED,
   ),
   service: { type: 'boolean', negativeDescription: 'without systemd' },
-  start: { type: 'boolean', advanced: true, negativeDescription: 'start nothing' },
+  start: { type: 'boolean', advanced: true, negativeDescription: 'do not start the service' },
 } as const satisfies Flags
 
 /** a flag of `install` that a look at an install takes too */
@@ -122,7 +122,7 @@ const WORDS: readonly Word[] = [
   },
   {
     name: 'upgrade',
-    description: 'update to the latest release, or to TAG',
+    description: 'update to a release',
     args: {
       tag: word('the release, such as v1.1.0 (latest)'),
       ...ACTING,
@@ -150,7 +150,7 @@ const WORDS: readonly Word[] = [
   },
   {
     name: 'cancel',
-    description: 'end the operation in flight, if it has not put the new release in place',
+    description: 'cancel the running operation, unless the new release is already in place',
     args: LOOKING,
     act: (context) => cancelCommand(context),
   },
@@ -162,30 +162,30 @@ const WORDS: readonly Word[] = [
   },
   {
     name: 'check',
-    description: 'status, and check for updates',
+    description: 'show the status, and check for updates',
     args: { ...LOOKING, ...ALL },
     act: (context, { all }) => (all === true ? statusOfAll(context, 'check') : status(context, true)),
   },
   {
     name: 'releases',
-    description: 'list the feed: which release runs, is the backup, failed here (bad), was yanked',
+    description: "list the feed's releases: which one runs, is the backup, failed here (bad), was yanked",
     args: LOOKING,
     act: (context) => releases(context),
   },
   {
     name: 'logs',
-    description: 'show what the service has written',
+    description: 'show the output of the service',
     args: {
       ...PLACE,
-      follow: flag('follow it until Ctrl-C', { alias: 'f' }),
-      lines: option('number', 'how many of the last lines', { default: '50' }),
+      follow: flag('follow new output until Ctrl-C', { alias: 'f' }),
+      lines: option('number', 'number of last lines to show', { default: '50' }),
     },
     act: (context, { follow, lines }) => logs(context, follow === true, String(lines)),
   },
   {
     name: 'start',
     description: 'start the service',
-    args: { ...ACTING, supervise: flag('stay, as its supervisor', ADVANCED) },
+    args: { ...ACTING, supervise: flag('stay in the foreground, as its supervisor', ADVANCED) },
     act: (context, { supervise }) => (supervise === true ? superviseHere(context) : start(context)),
   },
   {
@@ -202,10 +202,12 @@ const WORDS: readonly Word[] = [
   },
   {
     name: 'state',
-    description: 'list, take back or remove the snapshots that updates have left',
+    description: 'list, restore or remove the snapshots that updates have made',
     args: {
-      act: word('list; restore NAME; back TAG: a release with its data; clean: what was put aside'),
-      which: word('for `restore` and `clean`: a name from `state list`; for `back`: a release tag'),
+      act: word(
+        'list; restore NAME; back TAG: return to a release and its data; clean: remove data that was set aside',
+      ),
+      which: word('a name from `state list`; for `back`, a release tag'),
       ...ACTING,
     },
     act: (context, { act = 'list', which }) => {
@@ -229,12 +231,12 @@ const WORDS: readonly Word[] = [
   },
   {
     name: 'uninstall',
-    description: 'remove the install; the state directory stays',
+    description: 'remove the install, but keep the state directory',
     args: {
       ...ACTING,
       ...YES,
-      purge: flag('remove the state, the configuration and the user that the install made too'),
-      confirm: option('service', 'the name that --purge asks for'),
+      purge: flag('also remove the state directory, the configuration and the user that the install made'),
+      confirm: option('service', 'name of the service, which --purge asks for'),
     },
     act: (context) => uninstall(context),
   },

@@ -44,7 +44,7 @@ export function word(description: string) {
 
 /** for every command that prints its progress */
 export const OUTPUT_FLAGS = {
-  json: flag('one JSON object a line on stdout'),
+  json: flag('one JSON object per line on stdout'),
   quiet: flag('print errors only', { alias: 'q', advanced: true }),
 } as const satisfies Flags
 
@@ -55,7 +55,7 @@ export const SCRIPT_FLAGS = {
 } as const satisfies Flags
 
 export const YES = {
-  yes: flag('do not ask', { alias: 'y' }),
+  yes: flag('do not ask for confirmation', { alias: 'y' }),
 } as const satisfies Flags
 
 export const IRREVERSIBLE = {
@@ -64,21 +64,21 @@ export const IRREVERSIBLE = {
 
 /** for commands that move a service to another release */
 export const WAITING_FLAGS = {
-  'health-url': option('url', 'must answer 2xx too, asked from probation on', ADVANCED),
+  'health-url': option('url', 'additional URL that must return 2xx, checked from the start of probation', ADVANCED),
   'health-timeout': duration('how long the new version may take to answer', { default: '60s', advanced: true }),
   'lock-timeout': duration('how long to wait for another operation; 0: not at all', { default: '0', advanced: true }),
 } as const satisfies Flags
 
 /** for `baton build` and `npm run build` */
 export const DELTA_FLAGS = {
-  'delta-from': option('dir|feed', 'releases from which hosts come: they download only what has changed'),
-  deltas: option('number', 'from how many of them', { default: '5', advanced: true }),
+  'delta-from': option('dir|feed', 'earlier releases; hosts that run one download only what has changed'),
+  deltas: option('number', 'how many earlier releases get a delta', { default: '5', advanced: true }),
 } as const satisfies Flags
 
 /** the release that a deployment is for: a word of its own, or a flag for scripts */
 export const RELEASE_FLAGS = {
   tag: word('the release: latest, or a tag such as v1.1.0'),
-  release: option('tag|latest', 'the release, as a flag', ADVANCED),
+  release: option('tag|latest', 'the same as TAG, for scripts', ADVANCED),
 } as const satisfies Flags
 
 /** The release that is named, in either form. Throws BatonError invalid_request if both are there. */

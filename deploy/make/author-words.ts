@@ -17,10 +17,10 @@ import { COMPRESSIONS } from './pack.ts'
 import { RELEASES_FOLDER } from './project.ts'
 
 const DIR = {
-  dir: option('dir', 'the application', { default: '.', advanced: true }),
+  dir: option('dir', 'folder of the application', { default: '.', advanced: true }),
 } as const satisfies Flags
 const OUT = {
-  out: option('dir', `where release folders are (${RELEASES_FOLDER}/)`, ADVANCED),
+  out: option('dir', `folder that holds the releases (${RELEASES_FOLDER}/)`, ADVANCED),
 } as const satisfies Flags
 const TAG = word('the release, such as v1.1.0')
 
@@ -28,22 +28,22 @@ const TAG = word('the release, such as v1.1.0')
 export const OWN_WORDS = {
   init: {
     name: 'init',
-    description: 'look at the application, write its configuration and the one line that embeds the agent',
+    description: 'examine the application, then write its configuration and the line that embeds the agent',
     args: {
       ...DIR,
-      service: option('name', 'of the service (default: as in package.json)'),
-      try: flag('start the application once from source to detect its database and ports'),
+      service: option('name', 'name of the service (default: the one in package.json)'),
+      try: flag('start the application once, from source, to detect its database and ports'),
       ...YES,
       ...SCRIPT_FLAGS,
     },
   },
   dev: {
     name: 'dev',
-    description: 'serve from source, and reload on save without dropping connections',
+    description: 'serve from source, and reload on each save without dropping connections',
     args: {
       ...DIR,
-      port: option('number', 'where it listens (default: PORT, else `port`)'),
-      watch: { type: 'boolean', default: true, negativeDescription: 'follow the feed only, not files' },
+      port: option('number', 'port to listen on (default: $PORT, then `port`)'),
+      watch: { type: 'boolean', default: true, negativeDescription: 'watch only the feed, not files' },
     },
   },
   build: {
@@ -53,19 +53,24 @@ export const OWN_WORDS = {
       tag: TAG,
       ...DIR,
       ...OUT,
-      kind: option('kind', 'app, bundle or script, instead of what the configuration says', ADVANCED),
+      kind: option('kind', 'app, bundle or script; overrides the configuration', ADVANCED),
       feed: option('feed', 'where installs look for the next release'),
       notes: option('text|file', 'release notes'),
-      from: option('>=1.4.0', 'the oldest release from which hosts may move to it', ADVANCED),
-      security: flag('it closes a security hole: with a signed feed, hosts take it whatever `minAge` says', ADVANCED),
+      from: option('>=1.4.0', 'the oldest release that hosts may update from', ADVANCED),
+      security: flag('a security fix: if the feed is signed, hosts ignore `minAge` for it', ADVANCED),
       compress: option('effort', COMPRESSIONS.join(', '), { default: 'normal' }),
       ...DELTA_FLAGS,
-      make: { type: 'boolean', default: true, advanced: true, negativeDescription: 'do not run `build` first' },
+      make: {
+        type: 'boolean',
+        default: true,
+        advanced: true,
+        negativeDescription: 'do not run the `build` script first',
+      },
       try: {
         type: 'boolean',
         default: true,
         former: 'check',
-        negativeDescription: 'leave out its test: one start, and one switch to itself',
+        negativeDescription: 'skip the test of the release: one start, one switch to itself',
       },
       force: flag('replace a different release of the same tag', ADVANCED),
       ...SCRIPT_FLAGS,
@@ -73,7 +78,7 @@ export const OWN_WORDS = {
   },
   publish: {
     name: 'publish',
-    description: 'copy a release to the place where installs find it',
+    description: 'copy a release to where installs look for it',
     args: {
       tag: TAG,
       ...DIR,
@@ -84,19 +89,19 @@ export const OWN_WORDS = {
   },
   rebuild: {
     name: 'rebuild',
-    description: 'build native addons anew, for the Node that goes into a release',
+    description: 'rebuild native addons for the Node version that goes into a release',
     args: { ...DIR, ...SCRIPT_FLAGS },
   },
   trial: {
     name: 'trial',
-    description: 'try a release on a copy of data, then the one before on what it leaves',
+    description: 'try a release on a copy of the data, then the previous one on what it leaves',
     args: {
-      tag: word('the release that is tried (the newest)'),
+      tag: word('the release to try (the newest)'),
       ...DIR,
       ...OUT,
-      from: option('vX.Y.Z', 'the release to update from, the one now in use (required)'),
-      data: option('path', 'a database, or a state directory: it is copied'),
-      'start-timeout': duration('how long each start may take', { default: '60s', advanced: true }),
+      from: option('vX.Y.Z', 'the release in use now (required)'),
+      data: option('path', 'a database or a state directory; a copy is used'),
+      'start-timeout': duration('time limit for each start', { default: '60s', advanced: true }),
       ...OUTPUT_FLAGS,
     },
   },
@@ -110,22 +115,22 @@ export const OWN_WORDS = {
 /** Programs of their own, which read their own flags. */
 export const SCRIPT_WORDS = {
   image: 'make and push the container image of a release',
-  deploy: 'deploy a release: to this host, from source, from npm, to a container, to many hosts',
-  trust: 'sign what is published',
+  deploy: 'deploy a release: to this host, from source, from npm, to a container, or to many hosts',
+  trust: 'sign releases and manage the keys',
 } as const
 
 /** what each service's own command does too, with `--all` */
 export const HOST_WORDS = {
-  status: 'what is installed and running on this host: all services',
-  check: 'status, and the latest release in each feed',
-  upgrade: 'with --all: move every service of this host, one after the other',
+  status: 'show which services are installed and running on this host',
+  check: 'show status, and the latest release in each feed',
+  upgrade: 'with --all: update every service of this host, one after another',
 } as const
 
 /** what comes after `deploy`, and the program that does it */
 export const GROUNDS = {
   host: { description: 'install or upgrade on this host', program: 'deploy-systemd' },
-  source: { description: 'build a tag of this repository, and deploy that', program: 'deploy-source' },
-  container: { description: 'a container of this Docker engine', program: 'deploy-container' },
-  npm: { description: 'install a package of npm as a service, and keep it up to date', program: 'deploy-npm' },
-  fleet: { description: 'many hosts, in waves', program: 'deploy-fleet' },
+  source: { description: 'build a tag from source, and deploy it to this host', program: 'deploy-source' },
+  container: { description: 'deploy a release to a container', program: 'deploy-container' },
+  npm: { description: 'install an npm package as a service, and keep it up to date', program: 'deploy-npm' },
+  fleet: { description: 'update many hosts, in waves', program: 'deploy-fleet' },
 } as const

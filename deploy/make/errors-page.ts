@@ -4,14 +4,13 @@ import { type ErrorCode, MEANINGS, type Outcome } from '../../agent/words.ts'
 import { REMEDIES } from '../lib/remedies.ts'
 
 const ENDS: Readonly<Record<Outcome, string>> = {
-  updated: 'the release is in place, and has passed its probation',
+  updated: 'the release is in place and has passed its probation',
   up_to_date: 'there was nothing to do',
-  rolled_back:
-    'an older release is in place: the backup, or one by its tag, which is of the kind `update`, as it is fetched',
-  reverted: 'the new release failed in the switch or in its probation; the old one serves again, by itself',
+  rolled_back: 'an older release is in place: the backup, or a release named by its tag (then `kind` is `update`)',
+  reverted: 'the new release failed in the switch or in its probation, and the old one was restored automatically',
   failed:
-    'it ended before the switch, and the old release serves on; after `undo_failed` the message says what is left',
-  cancelled: 'somebody cancelled it; nothing has changed',
+    'the operation ended before the switch, and the old release is still serving; with `undo_failed`, see the message',
+  cancelled: 'someone cancelled the operation; nothing has changed',
 }
 
 const INTRODUCTION = `# Outcomes and error codes
@@ -20,14 +19,14 @@ const INTRODUCTION = `# Outcomes and error codes
 
 ## Outcomes
 
-How an operation of one host ends: \`outcome\` in the API and with \`--json\`. [A fleet](../operator/fleet.md#the-report) has more.
+How an operation on one host ends: \`outcome\` in the API and with \`--json\`. [A fleet](../operator/fleet.md#the-report) has more outcomes.
 
 ${Object.entries(ENDS)
   .map(([outcome, means]) => `- \`${outcome}\`: ${means}`)
   .join('\n')}
 
-Below are the codes of refusals and of failed operations, each with its HTTP status, its [exit code](cli.md), a cause, and what to do. A code stays the
-same; its message may change. In an HTTP answer it is \`code\`; \`type\` is the path of its entry within these pages, which have no address of their own yet.
+Below are the codes of refusals and failures, each with its HTTP status, [exit code](cli.md), cause, and what to do. Codes are stable; messages may change.
+In an HTTP response, \`code\` is the code and \`type\` the path of its section on this page (not a full URL yet).
 `
 
 /** Content of docs/reference/errors.md. */

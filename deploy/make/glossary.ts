@@ -20,26 +20,27 @@ export const GLOSSARY: readonly Explained[] = [
   },
   {
     word: 'feed',
-    means: 'where releases are found: a GitHub repository, or a folder by URL or path',
+    means: 'where a service finds releases: a GitHub repository, or a folder given by URL or path',
     page: 'operator/update.md#where-releases-come-from',
   },
   {
     word: 'managed install',
-    means: 'what `install.sh` has installed; only that can replace its own executable',
+    means: 'a service installed by `install.sh`; only such a service can replace its own executable',
     page: 'operator/install.md',
   },
   {
     word: 'state directory',
-    means: '`{stateDirectory}`, the folder with the data that every update keeps; only `uninstall --purge` deletes it',
+    means:
+      '`{stateDirectory}`, the folder that holds the service’s data; updates keep it, and only `uninstall --purge` deletes it',
     page: 'author/application.md#what-it-is-given',
   },
   { word: 'update', means: 'to move a service to another release', page: 'operator/update.md' },
   {
     word: 'roll back',
-    means: 'to go back to the backup, or to an older release, because a person asks for it',
+    means: 'to return to the backup, or to an older release, at a person’s request',
     page: 'operator/update.md',
   },
-  { word: 'backup', means: 'the executable that the last update replaced; never a copy of data, which is a snapshot' },
+  { word: 'backup', means: 'the executable that the last update replaced; a copy of the data is called a snapshot' },
   {
     word: 'operation',
     means: 'an update or a rollback, from its request to its outcome',
@@ -47,58 +48,58 @@ export const GLOSSARY: readonly Explained[] = [
   },
   {
     word: 'switch',
-    means: 'the last step of an operation: the process of one release takes the place of another’s',
+    means: 'the last step of an operation: the new release’s process takes over from the old one’s',
     page: 'author/order.md',
   },
   {
     word: 'order',
-    means: 'how one process follows the other in an update: stop-first or start-first',
+    means: 'what comes first in a switch: the stop of the old process, or the start of the new one',
     page: 'author/order.md',
   },
   {
     word: 'stop-first',
-    means: 'the old process has ended before the new one begins; clients wait',
+    means: 'the old process ends before the new one starts; clients wait',
     page: 'author/order.md',
   },
-  { word: 'start-first', means: 'both live for a while; nobody waits', page: 'author/order.md' },
+  { word: 'start-first', means: 'both processes run for a while; no client waits', page: 'author/order.md' },
   {
     word: 'pause',
-    means: 'how long clients wait in a stop-first switch; `pauseUntil` stops automatic updates instead',
+    means: 'how long clients wait in a stop-first switch; `pauseUntil`, in contrast, suspends automatic updates',
   },
   {
     word: 'probation',
-    means: 'how long a new release must prove itself: 30 seconds by default',
+    means: 'the time in which a new release must prove itself: 30 seconds by default',
     page: 'operator/update.md',
   },
   {
     word: 'reverted',
-    means: 'the new release failed in an update or its probation, and the old one serves again, by itself',
+    means: 'the new release failed in the switch or in its probation, and the old one was restored automatically',
     page: 'operator/troubleshooting.md',
   },
   {
     word: 'trial on a copy',
     means:
-      'before anything changes, the new release is started on a copy of the data, then the present one on what that left; `untried`: there was none',
+      'before anything changes, the new release is started on a copy of the data, then the present one on the result; `untried`: there was no trial',
     page: 'author/migrations.md',
   },
   {
     word: 'reversible, irreversible',
-    means: 'a trial’s verdict: the present release can, or cannot, work on what the new one leaves',
+    means: 'a trial’s result: the present release can, or cannot, work with what the new one leaves',
     page: 'author/migrations.md',
   },
   {
     word: 'snapshot',
-    means: 'a copy of the database: made by an update before it changes anything, or by `<service> snapshot FILE`',
+    means: 'a copy of the database, made by an update before it changes anything, or by `<service> snapshot FILE`',
     page: 'operator/install.md#one-host',
   },
   {
     word: 'automatic updates',
-    means: 'updates that nobody asks for, within the operator’s limits',
+    means: 'updates that start on their own, within the operator’s limits',
     page: 'operator/automatic.md',
   },
   {
     word: 'carried',
-    means: 'of a WebSocket or a stream: it goes on in the next process, as its author has registered it',
+    means: 'of a WebSocket or a stream: it continues in the next process, because its author has registered it',
     page: 'author/websockets.md',
   },
   {
@@ -106,10 +107,11 @@ export const GLOSSARY: readonly Explained[] = [
     means: 'a small process or container that keeps the ports while the application is replaced',
     page: 'operator/container.md',
   },
-  { word: 'signed', means: 'of a feed: hosts believe only what its keys vouch for', page: 'author/signing.md' },
+  { word: 'signed', means: 'of a feed: hosts accept only what its keys have signed', page: 'author/signing.md' },
   {
     word: 'yank',
-    means: 'of a publisher: to take a release back, for every host; `bad` is one that has failed on this host alone',
+    means:
+      'of a publisher: to keep every host from installing a release; `bad` is a release that failed on this host only',
     page: 'author/signing.md#a-release-is-bad',
   },
 ]

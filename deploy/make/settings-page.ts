@@ -4,9 +4,9 @@ import { DURATION_PATTERN, durationBounds, LISTENER, type Setting, SETTINGS } fr
 
 const INTRODUCTION = `# Settings of an installed service
 
-Members of [\`config.json\`](../operator/install.md#one-host), which \`<service> doctor\` checks. First those that each service decides (\`healthPath\` and
-\`order\` are the author's). They count from the next start; \`update.trial\`, \`update.auto\` and \`update.onOutcome\` at once. Editors know them by
-[settings.schema.json](../../settings.schema.json). \`npm run pages\` writes this page. In parentheses: the default, and what is expected.
+Members of [\`config.json\`](../operator/install.md#one-host), which \`<service> doctor\` checks; those that most operators set come first (\`healthPath\` and
+\`order\` are the author's). A change takes effect at the next start; of \`update.trial\`, \`update.auto\` and \`update.onOutcome\`, immediately. Parentheses
+give the default and the allowed values. Editors can use [settings.schema.json](../../settings.schema.json). \`npm run pages\` writes this page.
 `
 
 export function settingsSchema(): string {
@@ -20,7 +20,7 @@ export function settingsSchema(): string {
   const schema = {
     $schema: 'https://json-schema.org/draft/2020-12/schema',
     title: 'config.json',
-    description: 'What the operator of an installed service decides',
+    description: 'Settings that the operator of an installed service makes',
     type: 'object',
     properties: { ...others.properties, listen: oneOrMore(listen), feed: oneOrMore(feed) },
   }

@@ -134,8 +134,8 @@ export const RECIPES_PAGE = 'docs/reference/recipes.md'
 
 const INTRODUCTION = `# Recipes
 
-[A package of npm](../operator/npm.md) that is named here becomes a service by its name alone. \`npm run apps -- --npm\`
-takes each from nothing to an update under load, which lost no request, and to a release that breaks, which is refused; \`--systemd\`: ten, as units. Requests wait.
+These [npm packages](../operator/npm.md) become services by their names alone. \`npm run apps -- --npm\` tests each: a first install, an update under load,
+in which no request was lost, and a broken release, which is refused. Requests wait.
 `
 
 export function recipesPage(all: readonly Recipe[]): string {

@@ -60,9 +60,13 @@ const FEED = {
 const SIGNING = {
   ...OUTPUT_FLAGS,
   ...FEED,
-  keys: option('dirs', 'key folders, separated by :; or $BATON_TRUST_KEYS, for CI'),
-  'passphrase-file': option('file', 'of the passphrase; else $BATON_TRUST_PASSPHRASE, else it asks', ADVANCED),
-  offline: option('365d', 'for hosts that get updates on a USB stick: expire only after so long', ADVANCED),
+  keys: option('dirs', 'key folders, separated by colons (in CI, set $BATON_TRUST_KEYS instead)'),
+  'passphrase-file': option(
+    'file',
+    'file with the passphrase (default: $BATON_TRUST_PASSPHRASE, or a prompt)',
+    ADVANCED,
+  ),
+  offline: option('365d', 'for hosts updated by USB stick: how long the signatures stay valid', ADVANCED),
 } as const satisfies Flags
 
 const DAYS_MAX = 3650
@@ -71,16 +75,14 @@ const expiry = (role: Role): string => `${role}-expiry`
 const WORDS: readonly TrustWord[] = [
   {
     name: 'init',
-    description: 'make keys, and the root that executables are built with',
+    description: 'make the keys, and the root that is built into executables',
     args: {
       ...SIGNING,
       service: option('name', 'name of the service', { required: true }),
-      'root-keys': option('n', 'how many root keys', { default: '3' }),
+      'root-keys': option('n', 'number of root keys', { default: '3' }),
       'root-threshold': option('n', 'how many of them must sign', { default: '2' }),
       ...Object.fromEntries(
-        ROLES.map(
-          (role) => [expiry(role), duration(`${role} is valid for this long (${DAYS[role]}d)`, ADVANCED)] as const,
-        ),
+        ROLES.map((role) => [expiry(role), duration(`how long ${role} is valid (${DAYS[role]}d)`, ADVANCED)] as const),
       ),
     },
     act(context, values) {
@@ -96,29 +98,29 @@ const WORDS: readonly TrustWord[] = [
   },
   {
     name: 'sign',
-    description: 'sign every release of the folder that is new',
+    description: 'sign every new release in the folder',
     args: {
       ...SIGNING,
       image: option('name@sha256:…', 'container image of these releases'),
-      again: flag('also a release.json that has changed since'),
+      again: flag('also sign each release.json that has changed since'),
     },
     act: (context, values) =>
       commands.sign(context, { image: imageOf(values['image']), again: values['again'] === true }),
   },
   {
     name: 'refresh',
-    description: 'sign snapshot and timestamp anew, before they expire',
+    description: 'renew snapshot and timestamp before they expire',
     args: SIGNING,
     act: (context) => commands.refresh(context),
   },
   {
     name: 'rotate',
-    description: 'new keys for a role, in place of all or of lost and stolen ones',
+    description: 'replace the keys of a role: all, or those lost or stolen',
     args: {
       role: { type: 'positional', description: ROLES.join(', ') },
       ...SIGNING,
-      replace: option('keys', 'ids or names of the old keys, separated by ,'),
-      threshold: option('n', 'how many must sign from now on'),
+      replace: option('keys', 'IDs or names of the keys to replace, separated by commas'),
+      threshold: option('n', 'how many keys must sign from now on'),
     },
     act(context, values) {
       const role = ROLES.find((one) => one === values['role'])
@@ -135,7 +137,7 @@ const WORDS: readonly TrustWord[] = [
     args: {
       tag: { type: 'positional', description: 'the release, such as v1.1.0' },
       ...SIGNING,
-      why: option('text', 'one sentence for operators'),
+      why: option('text', 'the reason, one sentence for operators'),
       undo: flag('let hosts install it again'),
     },
     act(context, values) {
@@ -153,9 +155,9 @@ const WORDS: readonly TrustWord[] = [
     args: {
       tag: { type: 'positional', description: 'the release' },
       ...SIGNING,
-      percent: option('5,25,100', 'of all hosts, at each step'),
-      every: option('30m|12h|2d', 'between two steps'),
-      all: flag('take the steps back: all hosts at once'),
+      percent: option('5,25,100', 'percentage of all hosts at each step'),
+      every: option('30m|12h|2d', 'how long to wait between steps'),
+      all: flag('drop the steps: all hosts at once'),
     },
     act: (context, values) => commands.rollout(context, String(values['tag']), rolloutOf(values)),
   },
@@ -178,14 +180,14 @@ const WORDS: readonly TrustWord[] = [
   },
   {
     name: 'verify',
-    description: 'what a host would say of the feed, and when each role expires',
+    description: 'show whether a host would accept the feed, and when each role expires',
     args: {
       feed: word('as hosts name it; default: the folder'),
       ...OUTPUT_FLAGS,
       ...FEED,
       root: option('file', 'root.json that hosts were built with; default: the oldest'),
-      os: option('os', "of the hosts (this one's)", ADVANCED),
-      arch: option('arch', "of the hosts (this one's)", ADVANCED),
+      os: option('os', "the hosts' operating system (this one's)", ADVANCED),
+      arch: option('arch', "the hosts' architecture (this one's)", ADVANCED),
     },
     async act({ feed, environment, cwd }, values) {
       const root = typeof values['root'] === 'string' ? resolve(cwd, values['root']) : await oldestRoot(feed)
@@ -197,7 +199,7 @@ const WORDS: readonly TrustWord[] = [
   },
   {
     name: 'show',
-    description: 'keys, expiries and releases of the folder',
+    description: 'show keys, expiry dates and releases',
     args: { ...OUTPUT_FLAGS, ...FEED, keys: SIGNING.keys },
     act: (context) => commands.show(context),
   },

@@ -59,7 +59,7 @@ test('installed and running differ: it says which one takes over at the next res
 test('whether releases are signed, until when, and what is wrong with it', async () => {
   const signed = { role: 'timestamp' as const, version: 7, expiresAt: '2098-11-22T12:00:00Z' }
   for (const [trust, text, where] of [
-    [{ signed: false, metadata: [] }, 'Not signed: releases are checked against their sums only.', '#signed'],
+    [{ signed: false, metadata: [] }, 'Not signed: releases are checked only against their checksums.', '#signed'],
     [
       { signed: true, metadata: [signed], warning: 'timestamp.json expires in 3 days' },
       'timestamp.json expires in 3 days',
@@ -248,7 +248,7 @@ test('data that gave way: the outcome and the history say how many rows written 
   const error = { code: 'restart_failed', message } as const
   const reverted = operation('update', { outcome: 'reverted', error, ...past })
   for (const [one, said] of [
-    [restored, `Rows written since: 60; they lie in ${aside}`],
+    [restored, `Rows written since then: 60; they are kept in ${aside}`],
     [reverted, `60 rows that were written since lie in ${aside}`],
   ] as const) {
     await using stub = await served()
@@ -288,7 +288,7 @@ test('the copies of the data that are kept stand below the history: of which rel
   await shown(
     page,
     '#copies',
-    'Data kept for going back: v1.1.0, put aside 3 minutes ago, 2.0 MB · v1.0.0, 3 minutes ago, 1.0 MB',
+    'Data kept for a rollback: v1.1.0, set aside 3 minutes ago, 2.0 MB · v1.0.0, 3 minutes ago, 1.0 MB',
   )
   assertQuiet(watched)
 })
@@ -339,7 +339,7 @@ test('a newest release that cannot be used: nothing is up to date, and it says w
   const { page } = watched
   stub.world.report = report({ latest: null, updateAvailable: false, release: null, problem })
   await signIn(page, stub.url, TOKEN)
-  await shown(page, '#latestNote', 'not known')
+  await shown(page, '#latestNote', 'unknown')
   await shown(page, '#problem', `The release cannot be used here: ${problem.message}`)
   assert.not.match(await page.innerText('main'), /newest release|up to date/)
   stub.world.report = report({ problem })
@@ -384,7 +384,7 @@ test('the question says what is particular: an older release, the snapshot, the 
   await page.click('#other summary')
   await page.fill('#tag', 'v0.9.0')
   await page.press('#tag', 'Enter')
-  const older = 'It is older than what runs now: it may not read all that the newer one has written.'
+  const older = 'It is older than the running version and may be unable to read data that the newer one has written.'
   assert.equal(await points(), [older, snapshot, unsigned])
   assertQuiet(watched)
 })
@@ -403,7 +403,7 @@ test('stop-first: the question says how long nobody is served, the card who come
     [8000, 'Requests will wait about 8 s, as in the trial on a copy of your data.'],
     [
       25_000,
-      'Requests would wait about 25 s, as in the trial on a copy of your data. maxPause allows less, so it is refused before anything stops.',
+      'Requests would wait about 25 s, as in the trial on a copy of your data. maxPause allows less, so the update is refused before anything stops.',
     ],
   ] as const) {
     stub.world.report = report({ pause: { expectedMs, shownBy: 'trial' } })
@@ -416,9 +416,9 @@ test('stop-first: the question says how long nobody is served, the card who come
   stub.world.status.switch.expectedMs = null
   await page.reload()
   const running = await startUpdate(page, stub)
-  const unknown = 'Requests will wait a moment: the old process ends before the new one begins.'
+  const unknown = 'Requests will wait briefly: the old process ends before the new one starts.'
   assert.ok((await page.locator('#confirmPoints li').allTextContents()).includes(unknown))
-  await shown(page, '#serving', 'v1.0.0 keeps serving, and ends before v1.1.0 begins.')
+  await shown(page, '#serving', 'v1.0.0 keeps serving until the switch, and ends before v1.1.0 starts.')
   running.stage = 'restart'
   const probation = { tag: 'v1.1.0', since: secondsAgo(3), until: secondsAgo(-27) }
   stub.world.status = { ...stub.world.status, instance: instance('v1.1.0', secondsAgo(3)), probation, backup: 'v1.0.0' }
@@ -466,7 +466,7 @@ test('an update can be cancelled before the swap, by keyboard too, and the end i
   await comesTrue(page, `cancel.textContent === 'Cancelling …' || !cancel.checkVisibility()`)
   finish(stub, running, 'cancelled')
   await shown(page, '#outcomeTitle', 'Cancelled')
-  await shown(page, '#outcomeText', 'Nothing has changed, v1.0.0 is still running.')
+  await shown(page, '#outcomeText', 'Nothing has changed; v1.0.0 is still running.')
   assert.equal(asked, ['POST'])
   assert.is(await page.evaluate('document.activeElement.id'), 'outcomeTitle')
   const next = await startUpdate(page, stub)
@@ -485,7 +485,7 @@ test('an update that waits for work of the application says so, and goes on at a
   const why = '"export 7", under way for 40s'
   running.waits = [{ code: 'work', says: `it waits for ${why}`, count: 1, why }]
   await shown(page, '#detail', `it waits for ${why}`)
-  await shown(page, '#proceed', 'Update now, ending the work')
+  await shown(page, '#proceed', 'Update now and end the work')
   assert.ok(await page.isVisible('#cancel'))
   await page.focus('#proceed')
   await page.keyboard.press('Enter')
@@ -548,7 +548,7 @@ test('the rules: what the configuration allows at most, each kept over a change 
   assert.equal(modes, [
     'As configured: patches and minor releases',
     'patches',
-    'nothing, new releases are shown',
+    'nothing; new releases are shown',
     'nothing',
   ])
   assert.is(await page.inputValue('#ruleSkip'), 'v1.1.7')
@@ -640,7 +640,7 @@ test('a pause is the panel’s own: it ends there and the other rules stay; one 
   await page.waitForSelector('#notice:not([hidden])')
   assert.match(
     await textOf(page, '#notice'),
-    /^The configuration of this host pauses updates until Dec 27, 2026, .*\.$/,
+    /^The configuration of this host pauses automatic updates until Dec 27, 2026, .*\.$/,
   )
   assert.equal(stub.world.policy, { skip })
   assertQuiet(watched)
@@ -749,7 +749,7 @@ test.long(
       await page.waitForSelector('#silence:not([hidden])')
       assert.match(
         await textOf(page, '#silence'),
-        /^A login in front of the service has answered, not the service itself\. Log in there/,
+        /^A login in front of the service has answered instead of the service\. Log in there/,
       )
       assert.is(await page.isVisible('#gate'), false, 'the password is not wrong')
       stub.world.login = null
@@ -781,7 +781,7 @@ test('no way back: by keyboard alone a person says that they know, and that is s
     `Tried on a copy of the data (rows: 1,042; 2 s): it cannot be rolled back: ${NO_WAY_BACK.reason}.`,
   )
   const means =
-    'v1.0.0 does not work on the data that v1.1.0 leaves. Going back means restoring the snapshot: what was written since is lost.'
+    'v1.0.0 cannot work with the data that v1.1.0 leaves. Going back means restoring the snapshot: anything written since then is lost.'
   await shown(page, '#noWayText', means)
 
   const box = page.getByRole('checkbox', { name: 'I understand this update cannot be rolled back' })
@@ -800,7 +800,7 @@ test('no way back: by keyboard alone a person says that they know, and that is s
   assert.is(await page.evaluate('document.activeElement.id'), 'update')
   await page.keyboard.press('Enter')
   await shown(page, '#confirmPoints li.alarm', means)
-  assert.not.match(await textOf(page, '#confirmText'), /comes back by itself/)
+  assert.not.match(await textOf(page, '#confirmText'), /is restored automatically/)
   await page.keyboard.press('Tab')
   await page.keyboard.press('Enter')
   await page.waitForSelector('#busy:not([hidden])')
@@ -834,7 +834,7 @@ test('no way back, refused at once: what a person says about one release is not 
   await page.click('#yes')
   await comesTrue(page, `notice.textContent.startsWith('This release cannot be rolled back. v1.5.0 changes the data')`)
   assert.is(await page.isVisible('#busy'), false)
-  assert.match(await textOf(page, '#noWayText'), /^v1\.0\.0 does not work on the data that v1\.5\.0 leaves\. /)
+  assert.match(await textOf(page, '#noWayText'), /^v1\.0\.0 cannot work with the data that v1\.5\.0 leaves\. /)
   await page.check('#allowIrreversible')
   await page.click('#update')
   assert.is(await page.locator('#confirmPoints li.alarm').count(), 0)

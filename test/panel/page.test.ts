@@ -22,7 +22,11 @@ test('an answer of the old process is not success, whatever the journal says', a
   const running = await startUpdate(page, stub)
   running.stage = 'restart'
   finish(stub, running, 'updated')
-  await shown(page, '#detail', 'The update is noted as finished, but the old process answers. Waiting for the new one.')
+  await shown(
+    page,
+    '#detail',
+    'The update is recorded as finished, but the old process is responding. Waiting for the new one.',
+  )
   assert.is(await page.isVisible('#outcome'), false)
   stub.world.status = { ...stub.world.status, instance: instance('v1.1.0', secondsAgo(0)) }
   await shown(page, '#outcomeTitle', 'Updated to v1.1.0')
@@ -39,7 +43,11 @@ test('a new process of another version is not success either: after a while the 
   running.stage = 'restart'
   finish(stub, running, 'updated')
   stub.world.status = { ...stub.world.status, instance: instance('v0.9.0', secondsAgo(0)) }
-  await advanceTo(page, '#detail', /^The update is noted as finished, but v0\.9\.0 answers\. Waiting for v1\.1\.0\.$/)
+  await advanceTo(
+    page,
+    '#detail',
+    /^The update is recorded as finished, but v0\.9\.0 is responding\. Waiting for v1\.1\.0\.$/,
+  )
   await advanceTo(page, '#outcomeTitle', /^Not confirmed$/)
   await shown(page, '#outcomeText', 'The update log reports success, but v0.9.0 is running instead of v1.1.0.')
   stub.world.status = { ...stub.world.status, instance: instance('v1.1.0', secondsAgo(0)) }
@@ -56,7 +64,7 @@ test('a successor that says another version is not on probation: the old one sti
   running.stage = 'restart'
   const { instance: before } = stub.world.status
   stub.world.status = { ...stub.world.status, instance: instance('v1.0.0', secondsAgo(0)) }
-  await shown(page, '#detail', 'Handing over to v1.1.0: it starts, then it has to prove itself.')
+  await shown(page, '#detail', 'Handing over to v1.1.0: it starts, then it must prove itself.')
   stub.world.status = { ...stub.world.status, instance: instance('v1.1.0', secondsAgo(0)) }
   await comesTrue(page, `document.getElementById('detail').textContent.startsWith('v1.1.0 is serving, on probation')`)
   // in the first half of a probation both answer, each on the connections that it has: no going back and forth
@@ -85,7 +93,7 @@ test('reloaded at each stage, the operation is there at that stage', async () =>
     running.progress = stage === 'download' ? { bytes: 5, totalBytes: 10 } : null
     await page.reload()
     await page.waitForSelector('#busy:not([hidden])')
-    assert.is(await page.locator('#stages [aria-current=step]').innerText(), `${name}\n(under way)`)
+    assert.is(await page.locator('#stages [aria-current=step]').innerText(), `${name}\n(in progress)`)
     assert.is(await page.locator('#progress').getAttribute('value'), stage === 'download' ? '5' : null)
   }
   stub.world.status = { ...stub.world.status, instance: instance('v1.1.0', secondsAgo(0)) }
@@ -108,10 +116,14 @@ test.long(
     const running = await startUpdate(page, stub)
     stub.world.down = true
     const since = await page.evaluate<number>('performance.now()')
-    await advanceTo(page, '#silence', /^No answer for \d s\. Trying again; the operation goes on without this page\.$/)
-    await advanceTo(page, '#silence', /^No answer for 4 min/)
+    await advanceTo(
+      page,
+      '#silence',
+      /^No response for \d s\. Trying again; the operation continues without this page\.$/,
+    )
+    await advanceTo(page, '#silence', /^No response for 4 min/)
     assert.is(await page.isVisible('#busy'), true, 'what was last known stays')
-    await advanceTo(page, '#silence', /^The service has not answered for 5 min/)
+    await advanceTo(page, '#silence', /^The service has not responded for 5 min/)
     const passed = (await page.evaluate<number>('performance.now()')) - since
     assert.ok(passed >= 298_000, `five minutes, not ${passed} ms`)
     const before = stub.asked.length
@@ -235,7 +247,7 @@ test('the answer to the start gets lost: nothing is claimed, the status tells', 
   await page.click('#update')
   await page.click('#yes')
   await shown(page, '#busyTitle', 'Updating v1.0.0 to v1.1.0')
-  await shown(page, '#notice', 'The answer got lost. If the operation has started, it will show here.')
+  await shown(page, '#notice', 'The service’s response was lost. If the operation has started, it will appear here.')
   assertQuiet(watched)
 })
 
@@ -296,7 +308,7 @@ test('while the feed is asked again the page does not say that it was not reache
   await using watched = await openPage(browser)
   const { page } = watched
   await signIn(page, stub.url, TOKEN)
-  await shown(page, '#latestNote', 'not known')
+  await shown(page, '#latestNote', 'unknown')
   await shown(page, '#problem', 'The feed could not be read: connect ECONNREFUSED')
   await page.route('**/admin/update/check', () => {})
   await page.click('#check')

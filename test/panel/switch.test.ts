@@ -139,7 +139,7 @@ test('two tabs: the second one shows what the first has started; starting again 
   await click(first.page, '#update')
   await first.page.waitForSelector('#busy:not([hidden])')
   await second.page.click('#yes')
-  await shown(second.page, '#notice', 'Somebody else has started the operation shown here.')
+  await shown(second.page, '#notice', 'Someone else started the operation shown here.')
   await shown(second.page, '#busyTitle', 'Updating v1.0.0 to v1.1.0')
   service.feed.throttle(undefined)
   await Promise.all([first, second].map(({ page }) => settled(page, service, 'Updated to v1.1.0')))
@@ -233,7 +233,7 @@ test('an unmanaged install: the reason and the route, and not one dead button', 
   const { page } = watched
   await signIn(page, service.url, TOKEN)
   await page.waitForSelector('#unmanaged:not([hidden])')
-  assert.match((await page.textContent('#unmanagedLead')) ?? '', /put there by hand|runs in a container/)
+  assert.match((await page.textContent('#unmanagedLead')) ?? '', /put in place by hand|runs in a container/)
   assert.match(
     (await page.textContent('#unmanagedRoute')) ?? '',
     /download the new release asset|recreate the container/i,
@@ -249,7 +249,7 @@ test('the feed is down: versions are shown all the same, with the reason; later 
   await using watched = await openPage(browser)
   const { page } = watched
   await signIn(page, service.url, TOKEN)
-  await shown(page, '#latestNote', 'not known')
+  await shown(page, '#latestNote', 'unknown')
   assert.is(await page.textContent('#running'), 'v1.0.0')
   assert.is(await page.textContent('#installed'), 'v1.0.0')
   assert.match((await page.textContent('#problem')) ?? '', /^The feed could not be read: .*503/)
@@ -365,9 +365,12 @@ async function serviceIsDown(): Promise<void> {
   await until(async () => (await service.status()).operation?.stage === 'download')
   await service.kill()
   await page.waitForSelector('#silence:not([hidden])')
-  assert.match((await page.textContent('#silence')) ?? '', /^No answer for \d+ s\. Trying again; the operation goes on/)
+  assert.match(
+    (await page.textContent('#silence')) ?? '',
+    /^No response for \d+ s\. Trying again; the operation continues/,
+  )
   await sleep(60_000)
-  assert.match((await page.textContent('#silence')) ?? '', /^No answer for (5\d s|1 min)/)
+  assert.match((await page.textContent('#silence')) ?? '', /^No response for (5\d s|1 min)/)
   assert.is(await page.isVisible('#outcome'), false, 'nothing is claimed while nobody answers')
   service.feed.throttle(undefined)
   await service.start()

@@ -168,7 +168,7 @@ export const zh = {
   'detail.proving': '{to} 已开始服务，试运行 {passed} / {whole}。',
   'detail.unconfirmed': '日志显示已完成，但应答的是 {version}。正在等待 {to}。',
   'detail.same': '日志显示已完成，但应答的仍是旧进程。正在等待新进程。',
-  'serving.old': '在 {to} 通过验证之前，{from} 一直提供服务。',
+  'serving.old': '{from} 一直提供服务，直到 {to} 接管；在 {to} 通过试运行之前，随时准备重新接管。',
   'serving.old.unknown': '在此期间，{from} 一直提供服务。',
   'serving.old.alone': '{from} 继续服务，在 {to} 开始之前结束。',
   'serving.new': '正在监视 {to} 的进程、心跳与健康检查。{from} 随时准备重新接管。',
