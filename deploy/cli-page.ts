@@ -42,7 +42,7 @@ const IN_APPLICATION = {
 /** an executable reads these itself (operator.ts) */
 const SNAPSHOT = {
   name: 'snapshot',
-  description: 'copy the database to a file while the service is using it',
+  description: 'copy the database to a file while the service uses it',
   args: {
     file: { type: 'positional', description: 'the copy; `-` for stdout' },
     try: option('new', 'then try this executable on a copy of the data, and the present release on what it leaves'),
@@ -67,7 +67,7 @@ export const PROGRAMS: readonly ListedProgram[] = [
   {
     name: 'baton deploy',
     about:
-      'In a clone: `deploy/deploy-systemd.sh`, `deploy-source.sh`, `deploy-npm.sh`, `deploy-container.sh` and `deploy-fleet.sh`. Name the release as `TAG` or `--release TAG`.',
+      'In a clone: `deploy/deploy-systemd.sh`, `deploy-source.sh`, `deploy-npm.sh`, `deploy-container.sh` and `deploy-fleet.sh`.',
     commands: [
       named('host', HOST, GROUNDS.host.description),
       named('source', SOURCE, GROUNDS.source.description),

@@ -40,7 +40,7 @@ export const COMMAND = {
     ...RELEASE_FLAGS,
     dir: option('dir', 'clone of the service (this one; with `baton`, the working directory)'),
     remote: option('name', 'git remote to fetch from; `none` fetches nothing', { default: 'origin', advanced: true }),
-    'verify-signature': flag('require that the tag is signed by a key that git trusts', ADVANCED),
+    'verify-signature': flag('require a tag signed by a key that git trusts', ADVANCED),
     'build-only': flag('build and verify, but do not deploy'),
     listen: option('host:port', 'for a first install: where the service listens'),
     service: { type: 'boolean', negativeDescription: 'for a first install: without systemd' },

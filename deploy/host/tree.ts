@@ -145,7 +145,7 @@ const WORDS: readonly Word[] = [
   {
     name: 'rollback',
     description: 'go back to the previous release, or to TAG',
-    args: { tag: word('the release, such as v1.0.0 (the backup)'), ...ACTING, ...RESTORE_STATE },
+    args: { tag: word('the release, such as v1.0.0; default: the backup'), ...ACTING, ...RESTORE_STATE },
     act: (context) => rollback(context, context.flags.release),
   },
   {

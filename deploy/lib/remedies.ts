@@ -129,7 +129,7 @@ export const REMEDIES: Readonly<Record<ErrorCode, Remedy>> = {
   },
   release_unusable: {
     cause: 'The release has no executable for this platform, or its files contradict each other.',
-    fix: 'Choose another release, or ask the maintainer to build this one for your platform or publish it again.',
+    fix: 'Choose another release, or ask the maintainer to build this one for your platform or republish it.',
   },
   rate_limited: {
     cause: 'The feed has stopped answering requests for now. Without a token, GitHub allows 60 requests an hour.',
@@ -145,7 +145,7 @@ export const REMEDIES: Readonly<Record<ErrorCode, Remedy>> = {
   },
   swap_failed: {
     cause:
-      'The new executable could not be put in place, or no snapshot could be made, usually because of disk space or permissions.',
+      'The new executable could not be put in place, or the snapshot failed: usually because of disk space or permissions.',
     fix: 'The old version is still running. Correct what the message names and try again.',
   },
   restart_failed: {

@@ -20,7 +20,7 @@ const DIR = {
   dir: option('dir', 'folder of the application', { default: '.', advanced: true }),
 } as const satisfies Flags
 const OUT = {
-  out: option('dir', `folder that holds the releases (${RELEASES_FOLDER}/)`, ADVANCED),
+  out: option('dir', `folder of the releases (${RELEASES_FOLDER}/)`, ADVANCED),
 } as const satisfies Flags
 const TAG = word('the release, such as v1.1.0')
 
@@ -57,7 +57,7 @@ export const OWN_WORDS = {
       feed: option('feed', 'where installs look for the next release'),
       notes: option('text|file', 'release notes'),
       from: option('>=1.4.0', 'the oldest release that hosts may update from', ADVANCED),
-      security: flag('a security fix: if the feed is signed, hosts ignore `minAge` for it', ADVANCED),
+      security: flag('a security fix: if the feed is signed, hosts ignore `minAge`', ADVANCED),
       compress: option('effort', COMPRESSIONS.join(', '), { default: 'normal' }),
       ...DELTA_FLAGS,
       make: {

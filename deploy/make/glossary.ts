@@ -31,7 +31,7 @@ export const GLOSSARY: readonly Explained[] = [
   {
     word: 'state directory',
     means:
-      '`{stateDirectory}`, the folder that holds the service’s data; updates keep it, and only `uninstall --purge` deletes it',
+      '`{stateDirectory}`, the folder with the service’s data; updates keep it, and only `uninstall --purge` deletes it',
     page: 'author/application.md#what-it-is-given',
   },
   { word: 'update', means: 'to move a service to another release', page: 'operator/update.md' },
@@ -40,7 +40,7 @@ export const GLOSSARY: readonly Explained[] = [
     means: 'to return to the backup, or to an older release, at a person’s request',
     page: 'operator/update.md',
   },
-  { word: 'backup', means: 'the executable that the last update replaced; a copy of the data is called a snapshot' },
+  { word: 'backup', means: 'the executable that the last update replaced; a copy of data is a snapshot' },
   {
     word: 'operation',
     means: 'an update or a rollback, from its request to its outcome',
@@ -64,7 +64,7 @@ export const GLOSSARY: readonly Explained[] = [
   { word: 'start-first', means: 'both processes run for a while; no client waits', page: 'author/order.md' },
   {
     word: 'pause',
-    means: 'how long clients wait in a stop-first switch; `pauseUntil`, in contrast, suspends automatic updates',
+    means: 'how long clients wait in a stop-first switch (unrelated to `pauseUntil`)',
   },
   {
     word: 'probation',
@@ -79,7 +79,7 @@ export const GLOSSARY: readonly Explained[] = [
   {
     word: 'trial on a copy',
     means:
-      'before anything changes, the new release is started on a copy of the data, then the present one on the result; `untried`: there was no trial',
+      'before anything changes, the new release is started on a copy of the data, then the present one on the result; `untried`: no trial',
     page: 'author/migrations.md',
   },
   {
@@ -123,7 +123,7 @@ export function glossaryPage(): string {
   })
   return `# Glossary
 
-The words of these pages, the commands and the panel. \`npm run pages\` writes this page from \`deploy/make/glossary.ts\`.
+\`npm run pages\` writes this page from \`deploy/make/glossary.ts\`.
 
 ${rows.join('\n')}
 `

@@ -51,7 +51,7 @@ def main():
     parser.add_argument("--url", required=True)
     parser.add_argument("--query", required=True)
     parser.add_argument("--at-least", type=float, default=1)
-    parser.add_argument("--wait", type=float, default=30, help="seconds to go on asking until it is well")
+    parser.add_argument("--wait", type=float, default=30, help="seconds to keep asking until all is well")
     options = parser.parse_args()
     addresses = os.environ.get("BATON_ADDRESSES", "").split()
     deadline = time.monotonic() + options.wait

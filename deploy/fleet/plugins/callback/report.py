@@ -22,25 +22,25 @@ from ansible_collections.baton.fleet.plugins.module_utils.words import EXIT, GOO
 DOCUMENTATION = """
 name: report
 type: stdout
-short_description: says what happens to a fleet, a line for each host, or one JSON object a line
+short_description: reports what happens to a fleet, one line or one JSON object for each event
 description:
-  - Takes the place of Ansible's own output with C(stdout_callback = baton.fleet.report).
+  - Replaces Ansible's own output with C(stdout_callback = baton.fleet.report).
 requirements:
   - set as stdout in configuration
 options:
   path:
-    description: a file to append JSON lines to; without it none is written
+    description: a file to append JSON lines to; without it, none are written
     type: path
     env: [{name: BATON_FLEET_REPORT}]
     ini: [{section: baton_fleet, key: report}]
   show:
-    description: what stdout gets
+    description: what is written to stdout
     choices: [lines, json, nothing]
     default: lines
     env: [{name: BATON_FLEET_SHOW}]
     ini: [{section: baton_fleet, key: show}]
   screen:
-    description: the file descriptor to show it on
+    description: file descriptor for that output
     type: int
     default: 1
     env: [{name: BATON_FLEET_SCREEN}]
@@ -49,7 +49,7 @@ options:
     type: path
     env: [{name: BATON_FLEET_END}]
   parent:
-    description: process id that has to be there for the run to go on
+    description: ID of the process that must exist for the run to continue
     type: int
     env: [{name: BATON_FLEET_PARENT}]
   lock_seconds:
