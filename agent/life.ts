@@ -106,7 +106,7 @@ export function makeLife(settings: Settings, serving: Serving): Life {
       process.prependListener(signal, () => {
         firstAt ??= performance.now()
         if (performance.now() - firstAt < SECOND_SIGNAL_MS) return void stop(signal)
-        log({ event: 'warning', message: `a second signal, ${signal}: leaving at once` })
+        log({ event: 'warning', message: `a second signal, ${signal}: exiting at once` })
         process.exit(EXIT.unexpected)
       })
     }
@@ -127,7 +127,8 @@ function makeHooks(settings: Settings, turn: Turn): Pick<Life, 'drain' | 'resume
   const { log, onStop } = settings
   const { stopMs } = settings.update
   const call = (hook: 'onDrain' | 'onResume'): void => {
-    const warn = (cause: unknown) => log({ event: 'warning', message: `the author's ${hook}: ${reasonOf(cause)}` })
+    const warn = (cause: unknown) =>
+      log({ event: 'warning', message: `the application's ${hook} failed: ${reasonOf(cause)}` })
     try {
       void Promise.resolve<void>(settings[hook]()).catch(warn)
     } catch (cause) {
@@ -149,11 +150,11 @@ function makeHooks(settings: Settings, turn: Turn): Pick<Life, 'drain' | 'resume
     await bounded(
       () => onStop(reason),
       stopMs,
-      (why) => log({ event: 'warning', message: `the author's onStop: ${why}` }),
+      (why) => log({ event: 'warning', message: `the application's onStop failed: ${why}` }),
     )
     const ms = Math.round(performance.now() - began)
     if (ms > 0.8 * stopMs && ms < stopMs)
-      log({ event: 'warning', message: `the author's onStop took ${ms} of ${stopMs} ms (\`stopTimeout\`)` })
+      log({ event: 'warning', message: `the application's onStop took ${ms} of ${stopMs} ms (\`stopTimeout\`)` })
   }
   return { drain, resume, close }
 }

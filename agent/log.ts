@@ -51,7 +51,7 @@ export function formatEvent(event: LogEvent): string {
       return `serving ${event.tag}${where} (${how})${lacks}`
     }
     case 'listening':
-      return `listening on ${event.address} too`
+      return `also listening on ${event.address}`
     case 'unmanaged':
       return `updates are off: ${event.reason}`
     case 'operation':
@@ -64,19 +64,19 @@ export function formatEvent(event: LogEvent): string {
     case 'successor':
       return `successor ${event.tag} (pid ${event.pid}): ${event.doing}`
     case 'holder':
-      return `holder (pid ${event.pid}): spawned, it starts ${event.tag}`
+      return `holder (pid ${event.pid}): spawned to start ${event.tag}`
     case 'drained':
       return `drained: ${event.moved} connections moved, ${event.carried} of them in the middle of something, ${event.ended} asked to reconnect, ${event.cut} cut`
     case 'reverting':
       return `reverting: ${event.message}`
     case 'taken_back':
-      return `taken back: ${event.takenBack} connections that the successor had not touched, ${event.cut} cut`
+      return `returned: ${event.takenBack} connections that the successor had not used, ${event.cut} cut`
     case 'recovered':
       return `recovered: ${event.message}`
     case 'stopping':
       return `stopping on ${event.signal}`
     case 'parted':
-      return `parted: ${event.ended} connections without an end asked to reconnect, ${event.idle} idle ones closed, ${event.lost} of them with a request on its way, ${event.cut} requests cut`
+      return `parted: ${event.ended} open-ended connections asked to reconnect, ${event.idle} idle ones closed (${event.lost} with a request on its way), ${event.cut} requests cut`
     case 'warning':
       return `warning: ${event.message}`
     default:

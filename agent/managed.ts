@@ -23,7 +23,7 @@ export type Management =
   | Managed
   | { managed: false; why: Unmanaged; reason: string; route: string; command: string | null }
 
-export const NO_FIRST_CODE = 'this executable has none of the first code with which `baton build` begins a release'
+export const NO_FIRST_CODE = 'this executable lacks the startup code that `baton build` puts into a release'
 
 interface Surroundings {
   environment?: Readonly<Record<string, string | undefined>>
@@ -52,7 +52,7 @@ export async function decideManagement(
     const command = why === 'container' ? updateCommand({ id: ownContainerId(), service }, environment) : null
     return { managed: false, why, reason, route: ROUTES[why], command }
   }
-  if (environment[TRIAL] === '1') return refuse('source', 'only a trial')
+  if (environment[TRIAL] === '1') return refuse('source', 'this process is only a trial')
   if (platform === 'win32') return refuse('windows')
   // A handover goes from one process to one. Each of several would want to be the only one (docs/about/limits.md).
   if (isOneOfMany()) return refuse('cluster')
@@ -72,16 +72,19 @@ export async function decideManagement(
       : refuse('no_receipt', `${executable} was put here by hand, not by \`install.sh\``)
   }
   if (receipt.service !== service) {
-    return refuse('foreign_receipt', `the install of ${executable} is one of ${receipt.service}, this is ${service}`)
+    return refuse(
+      'foreign_receipt',
+      `${executable} is installed as the service ${receipt.service}, but this is ${service}`,
+    )
   }
   if (!(await isNamedBy(receipt, executable))) {
-    return refuse('foreign_receipt', `the install is of ${receipt.executable}, this is ${executable}`)
+    return refuse('foreign_receipt', `the installed executable is ${receipt.executable}, but this is ${executable}`)
   }
   // Without these parts a revert would leave no process to serve. Each handover needs all of them.
   if (missing.length > 0)
-    return refuse('node', `Node ${process.version} cannot hand over, it lacks ${missing.join(', ')}`)
+    return refuse('node', `Node ${process.version} cannot hand over: it lacks ${missing.join(', ')}`)
   if (lacksFirstCode)
-    return refuse('first_code', `only one process of this service may live at a time, and ${NO_FIRST_CODE}`)
+    return refuse('first_code', `only one process of this service may run at a time, but ${NO_FIRST_CODE}`)
   return { managed: true, receipt, executable }
 }
 

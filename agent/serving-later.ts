@@ -65,8 +65,8 @@ export async function keeperBeside(options: ServeOptions): Promise<Keeper> {
   const path = process.env[HOLDER] ?? ''
   delete process.env[HOLDER] // the sockets are not for the application's children
   if (install !== null) {
-    const hint = 'a managed install keeps its sockets over its updates by itself'
-    throw new BatonError('invalid_settings', 'BATON_HOLDER is for a service in a container', { hint })
+    const hint = 'unset BATON_HOLDER: a managed install does not need it to keep its sockets during an update'
+    throw new BatonError('invalid_settings', 'BATON_HOLDER works only for a service in a container', { hint })
   }
   store.letGo()
   serving.isSettling = serving.isSecond = true
@@ -94,7 +94,7 @@ export async function endOperation(ending: Ending, install: OwnInstall, options:
   const { settings, serving } = options
   // If the predecessor has committed, the probation is complete; if not, it continues now.
   if (ending === 'orphaned') {
-    const message = 'the old process ended before the probation was over, which goes on without it'
+    const message = 'the old process ended during the probation, which continues without it'
     settings.log({ event: 'warning', message })
   }
   const open = await recoverUnderLock(install, LETTING_GO_MS)
@@ -141,7 +141,7 @@ export async function proveAlone(
       if (why === null) {
         await settleProbation(install)
         await sweep(install)
-      } else if (await failProbation(install, `it was not well within ${readyMs} ms: ${why}`, readyMs)) {
+      } else if (await failProbation(install, `it was not healthy within ${readyMs} ms: ${why}`, readyMs)) {
         await life.stop(`a failed probation: ${why}`, EXIT.unexpected)
       }
     }
@@ -176,7 +176,7 @@ export async function beginProbation(install: ManagedInstall, probationMs: numbe
   try {
     await install.journal.change((state) => beginsProbation(state, probationMs))
   } catch (cause) {
-    install.log({ event: 'warning', message: `writing the start of the probation: ${reasonOf(cause)}` })
+    install.log({ event: 'warning', message: `recording the start of the probation: ${reasonOf(cause)}` })
   }
 }
 
@@ -192,7 +192,7 @@ export function endIfMissed(keys: readonly string[], listeners: readonly Listene
   const missed = wanted.find((port) => isIn(port, keys) && !isIn(port, found))
   if (missed === undefined || found.length === 0) return
   process.stderr.write(
-    `baton: expected it to listen on port ${missed.slice(1)}, which was held for it, found ${found.join(', ')}: it ends, and its next start finds that port free\n`,
+    `baton: expected the application to listen on port ${missed.slice(1)}, which was held for it, got ${found.join(', ')}: this process exits, and the next start finds that port free\n`,
   )
   process.exit(EXIT.unexpected)
 }

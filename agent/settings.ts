@@ -126,7 +126,7 @@ export function readSettings(options: EmbedOptions = {}): Settings {
   expect(isTag(tag), `\`tag\`: expected the form vX.Y.Z, got ${show(tag)}`)
   expect(password === null || typeof password === 'string', '`password`: expected a string or null')
   const isFeed = [feed].flat().every((one) => typeof one === 'string' && one !== '')
-  expect(feed === null || isFeed, '`feed`: expected where releases are found, or null')
+  expect(feed === null || isFeed, '`feed`: expected the address of a feed, a list of them, or null')
   for (const [key, path] of Object.entries({ stateDirectory, database, executable: options.executable }))
     expect((path ?? null) === null || isPath(path), `\`${key}\`: expected an absolute path, got ${show(path)}`)
   expectPaths(healthPath, basePath, expect)
@@ -180,7 +180,7 @@ function expectPaths(
   )
   expect(
     basePath === '' || /^(\/[A-Za-z0-9._~-]+)+$/.test(basePath),
-    `\`basePath\`: expected / and a name, got ${show(basePath)}`,
+    `\`basePath\`: expected / followed by a name, got ${show(basePath)}`,
   )
 }
 

@@ -89,10 +89,10 @@ test.long(
     await sleep(100)
     await world.begin(null)
     // three attempts, ten seconds apart, after a minute in which no request is younger
-    await until('the first attempt', async () => /it tries again in 10 s/.test(await world.home.output()), 90_000)
+    await until('the first attempt', async () => /trying again in 10 s/.test(await world.home.output()), 90_000)
     is((await ask(world.port, 'GET', '/', null)).body, 'v1.0.0')
     const { operation } = (await world.home.api('GET', '/admin/update/status')).body as Status
-    match(operation?.waits?.[0]?.says ?? '', /1 requests? .*did not end within 200 ms|it tries again in 10 s/)
+    match(operation?.waits?.[0]?.says ?? '', /1 requests? .*did not end within 200 ms|trying again in 10 s/)
     const done = await world.home.settled(60_000)
     is(done.outcome, 'updated')
     is(done.handover?.cut, 1)
@@ -111,7 +111,7 @@ test.long(
     is((await world.update('listens-everywhere')).outcome, 'updated')
     match(
       await world.home.output(),
-      /it goes on listening on 127\.0\.0\.1:\d+, as the release before it; 0\.0\.0\.0:\d+ counts when/,
+      /still listening on 127\.0\.0\.1:\d+, as the release before it did; 0\.0\.0\.0:\d+ takes effect when/,
     )
     await sleep(200)
     await world.home.api('POST', '/admin/update/rollback')
@@ -126,7 +126,7 @@ for (const [fault, why] of [
   ['exits', /v1\.1\.0 did not take over: it exited with code 1, after it wrote: .*it does not start/],
   ['throws-later', /v1\.1\.0 failed in probation: it exited with code 1, after it wrote: .*TypeError/],
   ['never-listens', /v1\.1\.0 did not take over: it was not ready within 5000 ms/],
-  ['listens-elsewhere', /v1\.1\.0 did not take over: it listens on none of 127\.0\.0\.1:\d+, but on 127\.0\.0\.1:0/],
+  ['listens-elsewhere', /v1\.1\.0 did not take over: expected it to listen on 127\.0\.0\.1:\d+, got 127\.0\.0\.1:0/],
   ['ill', /v1\.1\.0 did not take over: it was not ready within 5000 ms: expected status 2xx from \/, got 500/],
 ] as const) {
   const register = fault === 'throws-later' ? test : test.long

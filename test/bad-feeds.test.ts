@@ -186,12 +186,12 @@ for (const [title, options, expected] of [
   [
     'another service at this address',
     { executable: (tag) => script('other', tag) },
-    /^verify_failed verifying v1\.1\.0: .*it says it is `other`, expected `beacon`$/,
+    /^verify_failed verifying v1\.1\.0: .*expected the service `beacon`, got `other`$/,
   ],
   [
     'another version inside',
     { executable: () => script('beacon', 'v1.0.9') },
-    /^verify_failed verifying v1\.1\.0: .*it says v1\.0\.9, expected v1\.1\.0$/,
+    /^verify_failed verifying v1\.1\.0: .*expected v1\.1\.0, got v1\.0\.9$/,
   ],
   ['nobody answers', { faults: { silent: true } }, /^check_failed checking .*expected an answer within 1 s, got none$/],
 ] satisfies [string, Attempt, RegExp][]) {
@@ -243,7 +243,7 @@ test('a setting that names no feed keeps no service from serving: check, status 
   assert.equal([check.status, latest, problem?.code], [200, null, 'invalid_settings'])
   const status = await home.api('GET', '/admin/update/status')
   assert.is(status.status, 200)
-  assert.match((status.body as Status).trust.warning ?? '', /ftp:.*it has none of the known forms/)
+  assert.match((status.body as Status).trust.warning ?? '', /ftp:.*unknown form/)
   const update = await home.api('POST', '/admin/update')
   assert.equal([update.status, (update.body as { code: string }).code], [500, 'invalid_settings'])
   assert.is((await home.api('GET', '/healthz')).status, 200)

@@ -54,8 +54,8 @@ const ALL: Case[] = [
   script('hangs-on-version', 'verify', /expected an answer to `--version` within 10 s/),
   { ...script('dies-after-5s', 'probation', /ended by SIGKILL/, { probation: '6s' }), long: true },
   script('hangs-before-ready', 'before ready', /not ready within 4000 ms/, { readyTimeout: '4s' }),
-  { ...script('lies-to-verify', 'verify', /says v0\.0\.1, expected v1\.2\.0/), isNamed: true },
-  script('lies-to-probe', 'before ready', /expected beacon v1\.2\.0, it says it is beacon v0\.0\.1/),
+  { ...script('lies-to-verify', 'verify', /expected v1\.2\.0, got v0\.0\.1/), isNamed: true },
+  script('lies-to-probe', 'before ready', /expected beacon v1\.2\.0, got beacon v0\.0\.1/),
   // by-itself.test.ts has it
   { ...script('exits-at-once', 'before ready', /exited with code 3/), isNamed: true, long: true },
   { ...script('cannot-open-state', 'before ready', /exited with code 7/), long: true },
@@ -68,7 +68,7 @@ const ALL: Case[] = [
     code: 'cannot_update_further',
   },
   script('unhealthy-in-probation', 'probation', /expected status 2xx from \/healthz, got 503/),
-  script('not-executable', 'verify', /no executable of this platform/),
+  script('not-executable', 'verify', /not an executable for this platform/),
   {
     ...script('other-platform', 'verify', /the interpreter or the loader that it names is not on this host/),
     long: true,

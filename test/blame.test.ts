@@ -28,7 +28,7 @@ const ONLY = join(import.meta.dirname, 'fixtures/only.ts')
 const SPACE = 'this host has no disk space or no inodes left'
 const FILES = 'this host has no descriptors for open files left'
 const MEMORY = 'this host has no memory left'
-const LOCK = 'another process has a lock on the database'
+const LOCK = 'another process has locked the database'
 const ENDS: readonly (readonly [how: string, said: string | null, lack: string | null])[] = [
   ['it exited with code 1', "Error: ENOSPC: no space left on device, open '/var/lib/svc/x'", SPACE],
   ['it exited with code 1', 'SqliteError: database or disk is full', SPACE],
@@ -38,7 +38,7 @@ const ENDS: readonly (readonly [how: string, said: string | null, lack: string |
   ['it exited with code 1', 'Error: ENFILE: file table overflow', FILES],
   ['it exited with code 1', 'Error: ENOMEM: not enough memory, read', MEMORY],
   ['it exited with code 1', 'Error: spawn Cannot allocate memory', MEMORY],
-  ['it exited with code 1', 'Error: spawn /bin/true EAGAIN', 'this host starts no more processes or threads'],
+  ['it exited with code 1', 'Error: spawn /bin/true EAGAIN', 'this host cannot start any more processes or threads'],
   [KILLED_FOR_MEMORY, null, MEMORY],
   ['oom-kill', null, MEMORY],
   ['it exited with code 1', 'Error: database is locked', LOCK],
@@ -134,7 +134,7 @@ test('a release that is late is remembered with the time that it had, and `lates
   const after = await latest()
   equal([after.latest, after.skipped], ['v1.1.0', []])
   is((await it.updated()).outcome, 'updated')
-  match(await it.home.output(), /v1\.1\.0 is tried again: it was not ready here within 1\.5 s, and has 8 s now/)
+  match(await it.home.output(), /v1\.1\.0 is tried again: it was not ready here within 1\.5 s, and now has 8 s/)
   equal((await journalOf(it.home)).bad, [])
 })
 
@@ -157,7 +157,7 @@ test('a release that locks its database out by a second connection of its own is
     is(outcome, 'reverted')
     match(
       error?.message ?? '',
-      /database is locked; another process has a lock on the database, which is not held against v1\.1\.0$/,
+      /database is locked; another process has locked the database, which is not held against v1\.1\.0$/,
     )
     equal((await journalOf(it.home)).bad, [])
     await foreign.letGo()

@@ -54,7 +54,7 @@ test.long(
     const cancelled = await it.operate('/admin/update', { tag: 'v1.1.0' }, async () => {
       const wait = await waits(it)
       equal([wait.code, wait.count], ['work', 1])
-      match(wait.says, /^it waits for "hangs", under way for \d+(s|m)?$/)
+      match(wait.says, /^waiting for "hangs", under way for \d+(s|m)?$/)
       is((await ask(it.port, 'POST', '/admin/update/cancel', it.password)).status, 200)
     })
     equal([cancelled.outcome, cancelled.waits, cancelled.cutWork], ['cancelled', undefined, undefined])
@@ -86,9 +86,9 @@ test.long(
     await waits(it)
     await sleep(1000)
     const { stdout } = await it.word('status', '--user')
-    match(stdout, /update v1\.0\.0 to v1\.1\.0: it waits for "hangs", under way for \ds$/m)
+    match(stdout, /update v1\.0\.0 to v1\.1\.0: waiting for "hangs", under way for \ds$/m)
     const again = await it.word('upgrade', '--user')
-    match(again.stderr, /the service is busy: update from v1\.0\.0 to v1\.1\.0, it waits for "hangs"/)
+    match(again.stderr, /the service is busy: update from v1\.0\.0 to v1\.1\.0, waiting for "hangs"/)
     const cancel = await it.word('cancel', '--user')
     equal([cancel.exitCode, cancel.stderr], [0, ''])
     is(cancel.stdout, 'the update from v1.0.0 to v1.1.0 is cancelled: nothing has changed\n')
@@ -105,7 +105,10 @@ test('`busy: give-up`: the update ends with nothing changed, and the work goes o
   await ask(it.port, 'GET', '/hang', null)
   const { outcome, error } = await it.operate('/admin/update', { tag: 'v1.1.0' })
   equal([outcome, error?.code], ['failed', 'busy'])
-  match(error?.message ?? '', /^"hangs", under way for \ds: did not end within 1s \(`busyMax`\)$/)
+  match(
+    error?.message ?? '',
+    /^work of the application did not end within 1s \(`busyMax`\): "hangs", under way for \ds$/,
+  )
   is(String((await ask(it.port, 'GET', '/', null)).body), 'v1.0.0')
   const said = await it.word('upgrade', '--user', '--json')
   is(said.exitCode, 7)

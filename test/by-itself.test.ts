@@ -55,13 +55,13 @@ test.long('a release from which somebody went back does not come again by itself
   await it.remember((memory) => Object.assign(memory, { offer: null, asked: { ...memory.asked, next: 1e15 } }))
   await it.start()
   const said = await it.until('idle', ({ state }) => state === 'idle')
-  is(said.schedule?.now.says, 'v1.0.1 is newer, and somebody went back from it here')
+  is(said.schedule?.now.says, 'v1.0.1 is newer, but it was rolled back here')
   await restartedTwice(it)
   const { instance, schedule, history } = await it.until('idle', ({ state }) => state === 'idle')
   equal([instance.version, history.length], ['v1.0.0', 2])
   equal(
     schedule?.waits.map(({ code, says }) => [code, says]),
-    [['went_back', 'v1.0.1 waits for you: somebody went back from it here']],
+    [['went_back', 'v1.0.1 waits for you: it was rolled back here']],
   )
   equal(schedule?.since, [])
 })
@@ -106,7 +106,7 @@ test.long(
     match(same.schedule?.waits[0]?.says ?? '', /^v1\.0\.1 waits for you: it failed here: .*not ready within 1500 ms/)
     await it.rule({ readyTimeout: '2500ms' })
     await restarted()
-    const again = 'it was not ready here within 1.5 s, and has 2.5 s now'
+    const again = 'it was not ready here within 1.5 s, and now has 2.5 s'
     const says = `v1.0.1 is installed automatically: the last attempt failed; ${again}`
     equal((await it.until('it goes again', ({ schedule }) => schedule?.now.says === says)).schedule?.waits, [])
     await it.stop()
@@ -196,14 +196,14 @@ const BAD: Bad[] = [
     inCi: true,
     fault: 'exits-at-once',
     says: /exited with code 3/,
-    waits: /was put back here/,
+    waits: /was reverted here/,
   },
   {
     what: 'dies after ten seconds',
     fault: 'dies-after-10s',
     update: { probation: '13s' },
     says: /ended by SIGKILL|no answer|sign of life/,
-    waits: /was put back here/,
+    waits: /was reverted here/,
   },
   {
     what: 'is slow',
@@ -212,19 +212,19 @@ const BAD: Bad[] = [
     says: /not ready within 1500 ms/,
     waits: null,
   },
-  { what: 'is ill', inCi: true, fault: 'unhealthy-in-probation', says: /503|health/, waits: /was put back here/ },
+  { what: 'is ill', inCi: true, fault: 'unhealthy-in-probation', says: /503|health/, waits: /was reverted here/ },
   {
     what: 'could not update further',
     fault: 'cannot-update-further',
     update: { probation: '2s' },
     says: /cannot install later updates|not a managed install|cannot update|is not managed/,
-    waits: /was put back here/,
+    waits: /was reverted here/,
   },
   {
     what: 'is not what it says',
     inCi: true,
     fault: 'lies-to-verify',
-    says: /says v0\.0\.1/,
+    says: /got v0\.0\.1/,
     waits: /was not installed/,
   },
 ]

@@ -23,8 +23,8 @@ test('a start reads little of the program, and no module is in it twice', async 
   const all = [script.toString(), ...Object.values(texts)].join('\n')
   ok(/^[\0-\x7f]*$/.test(all.replaceAll(/\/\*![^]*?\*\//g, '')), 'an executable reads its texts as Latin 1')
   const messages = [
-    'something has read the request body before the agent', // of what serves
-    'taken over by the next operation', // of an operation, which both the service and the command line load
+    'the request body was read before the request reached the agent', // of what serves
+    'found unfinished by the next operation', // of an operation, which both the service and the command line load
     'for the whole host (the default for root)', // of the command line
   ]
   for (const message of messages) is(all.split(message).length - 1, 1, message)

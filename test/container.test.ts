@@ -659,7 +659,7 @@ test('a rehearsal copies no more than the database had when it was looked at', a
 
 test('a release that is late in its rehearsal, or takes all memory there, is refused with a hint that names the flags of this command', async () => {
   const run = { ms: 1, failure: null, refused: null, requests: 0, writes: 0 }
-  const late = { ...run, ms: null, failure: 'it is not healthy after 60 s', lateMs: 60_000 }
+  const late = { ...run, ms: null, failure: 'it was not healthy after 60 s', lateMs: 60_000 }
   const config = { Labels: { [IMAGE_LABELS.state]: '/state' }, Entrypoint: ['/app'], Volumes: { '/state': {} } }
   const image = (Id: string) => ({ ...imageInspection(config), Id })
   let said: object = {}
@@ -683,9 +683,9 @@ test('a release that is late in its rehearsal, or takes all memory there, is ref
     const copy = { path: '/state/copy', files: [] } as unknown as ContainerSnapshot
     return ((await rejects(rehearseInContainer(job, { images, copy }, asked, tools))) as BatonError).hint
   }
-  const untouched = 'nothing has changed; the data themselves were not touched'
-  equal(await refused({ candidate: late }), `${untouched}; with a longer \`--health-timeout\` it is tried again`)
-  equal(await refused({}), `${untouched}; \`--trial never\` installs it without a trial`)
+  const untouched = 'nothing has changed; the trial used only a copy of the data'
+  equal(await refused({ candidate: late }), `${untouched}; to try it again, set a longer \`--health-timeout\``)
+  equal(await refused({}), `${untouched}; to install it without a trial, use \`--trial never\``)
 })
 
 test('an engine that says of itself that it is not well, or loses the same act each time, is not asked for ever', async () => {

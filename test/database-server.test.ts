@@ -177,7 +177,7 @@ for (const kind of ['postgresql', 'mariadb'] satisfies Kind[]) {
 async function operate(it: Stranger, tag: string): Promise<void> {
   const { outcome, trial } = await it.operate('/admin/update', { tag })
   equal([outcome, trial?.verdict], ['updated', 'untried'], trial?.reason)
-  match(trial?.reason ?? '', /no scratch database is named/)
+  match(trial?.reason ?? '', /no scratch database is configured/)
 }
 
 async function unpackShop({ home }: Stranger, tag: string, to: string): Promise<void> {

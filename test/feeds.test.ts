@@ -246,7 +246,7 @@ for (const kind of ['github', 'web'] as const) {
 
 test('github: an asset whose digest disagrees with SHA256SUMS is refused; without digests the sums are enough', async () => {
   await using it = await lab('github', ['v1.1.0'], { digest: 'wrong' })
-  assert.match(await failure(it.feed), /^release_unusable .*SHA256SUMS is not what the digest of the feed says/)
+  assert.match(await failure(it.feed), /^release_unusable .*SHA256SUMS does not match its digest in the feed/)
   it.server.faults.digest = 'absent'
   assert.is((await it.feed.latest(NONE)).release?.tag, 'v1.1.0')
 })
@@ -309,7 +309,7 @@ for (const status of [403, 429] as const) {
     )
     assert.match(
       text,
-      /releases\/latest does not help: v1\.1\.0 cannot be used: SHA256SUMS names release\.json, which is missing/,
+      /releases\/latest cannot be used instead: v1\.1\.0 cannot be used: SHA256SUMS names release\.json, which is missing/,
     )
     const error = (await assert.rejects(() => it.feed.latest(NONE))) as BatonError
     assert.ok(Math.abs(Number(error.members['retryAfterSeconds']) - 1_500) < 5)
@@ -351,7 +351,7 @@ test('github: a renamed repository is followed, by the API and without it, and i
       assert.match(release?.asset.url ?? '', '/acme/lamp/')
     }
     assert.equal(told, [
-      `\`${setting}\` is \`${it.server.feed}\` now: set the feed to that, because whoever takes the old name becomes the feed`,
+      `\`${setting}\` is now named \`${it.server.feed}\`: set the feed to the new name, because whoever takes the old one controls the feed`,
     ])
     // GitHub takes a name in any case
     await using other = labFeed(it.server.feed, { onMoved: (line) => told.push(line) })
@@ -371,8 +371,8 @@ test('github: names that lead to each other are followed a few times, not for ev
   const { url } = stack.use(await listening(server))
   const feed = stack.use(labFeed(`github:acme/n0@${url}/api/v3`))
   const error = (await assert.rejects(() => feed.latest(NONE))) as BatonError
-  assert.match(error.message, /does not help: it names no release$/)
-  assert.is(error.hint, 'wait until then, or set GITHUB_ENTERPRISE_TOKEN: it has a larger quota')
+  assert.match(error.message, /cannot be used instead: it names no release$/)
+  assert.is(error.hint, 'wait until then, or set GITHUB_ENTERPRISE_TOKEN for a larger quota')
   assert.is(asked, 4)
 })
 
@@ -394,12 +394,12 @@ test("github: Forgejo's and Gitea's releases, public and private: one address fo
   assert.ok(objects.requests.every(({ headers }) => headers.authorization === undefined))
   const server = stack.use(await releaseServer({ dir: dist.dir, forgejo: true, token }))
   const error = (await assert.rejects(() => stack.use(labFeed(server.feed)).byTag('v1.1.0'))) as BatonError
-  assert.is(error.hint, 'a private repository needs GITHUB_ENTERPRISE_TOKEN')
+  assert.is(error.hint, 'if the repository is private, set GITHUB_ENTERPRISE_TOKEN')
 })
 
 test('github: with the quota used up, a tag that may be a prerelease for all we know is not taken', async () => {
   await using it = await lab('github', ['v1.0.0', 'v1.1.0'], { quota: 0, prereleases: ['v1.1.0'] })
-  assert.match(await failure(it.feed, 'v1.1.0'), /^rate_limited .*does not help: it names v1\.0\.0/)
+  assert.match(await failure(it.feed, 'v1.1.0'), /^rate_limited .*cannot be used instead: it names v1\.0\.0/)
   await assert.rejects(
     () => it.feed.latest(({ tag }) => tag === 'v1.0.0'),
     /it names v1\.0\.0, which failed here before/,
@@ -523,7 +523,7 @@ test('http: a redirect from this machine to plain http on another is refused', a
   const asking = it.feed.bytes(release?.asset ?? (assert.unreachable() as never), 0, null, new AbortController().signal)
   assert.match(
     (await assert.rejects(asking)).message,
-    /plain http is for this machine only, got `http:\/\/192\.0\.2\.1\/x` \(redirected from/,
+    /plain http is allowed only for this machine, got `http:\/\/192\.0\.2\.1\/x` \(redirected from/,
   )
 })
 
@@ -541,7 +541,7 @@ for (const [where, address] of [
     const asset = release?.asset ?? (assert.unreachable() as never)
     const asking = it.feed.bytes(asset, 0, null, new AbortController().signal)
     const { message } = await assert.rejects(asking, assert.withCode('download_failed'))
-    assert.match(message, /is a (private|link-local) address and the feed is not: expected a public one$/)
+    assert.match(message, /: expected a public address, got a (private|link-local) one$/)
   })
 }
 
@@ -550,7 +550,7 @@ test('addresses: a name is judged by what it leads to, each time it is looked up
     new Promise((resolve) => {
       neighbourhoodOf(homes).lookup(name, { all: true }, (error) => resolve(error?.message ?? 'allowed'))
     })
-  const refused = '`localhost` is a loopback address and the feed is not: expected a public one'
+  const refused = 'the feed leads to `localhost`: expected a public address, got a loopback one'
   assert.is(await lookedUp(['https://feed.test/'], 'localhost'), refused)
   assert.is(await lookedUp(['https://10.0.0.1/'], 'localhost'), refused)
   assert.is(await lookedUp(['https://127.0.0.1/'], 'localhost'), 'allowed')

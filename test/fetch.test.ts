@@ -38,7 +38,7 @@ test('another process downloads: the service says how far it is, and has neither
   )
   is((await home.api('POST', '/admin/update')).status, 202)
   is((await home.settled()).outcome, 'updated')
-  is((await home.output()).includes('no other process could download'), false)
+  is((await home.output()).includes('the separate process could not download'), false)
 })
 
 test('if that process is killed, the service downloads by itself, and says so', async () => {
@@ -47,7 +47,10 @@ test('if that process is killed, the service downloads by itself, and says so', 
   process.kill(await downloading(home), 'SIGKILL')
   const { outcome, error } = await home.settled()
   equal([outcome, error], ['updated', null])
-  match(await home.output(), /no other process could download v1\.1\.0, so the service does it: it ended with SIGKILL/)
+  match(
+    await home.output(),
+    /the separate process could not download v1\.1\.0, so the service downloads it: it ended with SIGKILL/,
+  )
 })
 
 test('if the service is killed, that process ends too, and the next start leaves nothing of it', async () => {
@@ -74,8 +77,8 @@ test('it asks a mirror for what the first source does not send as published, and
   is((await home.api('POST', '/admin/update')).status, 202)
   const { outcome, error } = await home.settled()
   equal([outcome, error], ['updated', null])
-  match(await home.output(), new RegExp(`${server.staticUrl}.* has sent other bytes than the published ones`))
-  is((await home.output()).includes('no other process could download'), false)
+  match(await home.output(), new RegExp(`${server.staticUrl}.* has sent bytes that differ from the published ones`))
+  is((await home.output()).includes('the separate process could not download'), false)
 })
 
 test('what fails there is told as if it had failed here', async () => {
@@ -85,7 +88,7 @@ test('what fails there is told as if it had failed here', async () => {
   const { outcome, error } = await home.settled()
   equal([outcome, error?.code], ['failed', 'download_failed'])
   match(error?.message ?? '', /^downloading `\S+` of v1\.1\.0: expected \d+ bytes, got \d+$/)
-  is((await home.output()).includes('no other process could download'), false)
+  is((await home.output()).includes('the separate process could not download'), false)
 })
 
 test.run()

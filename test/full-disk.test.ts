@@ -233,7 +233,7 @@ test('`snapshot` to a full disk, and to stdout with a full state directory: exit
       equal([status, stdout], [7, ''], stderr)
       match(
         stderr,
-        /error: there is no room for a copy of .*beacon\.db in .*: the disk is full\nhint: nothing was kept/,
+        /error: there is no room for a copy of .*beacon\.db in .*: the disk is full\nhint: the incomplete copy was removed/,
       )
       equal(
         readdirSync(folder).filter((name) => !/-(wal|shm)$/.test(name)),

@@ -89,7 +89,7 @@ async function lives({ habit, kind, isSupervised }: Case): Promise<void> {
   const updated = await host.operate('/admin/update', { tag: 'v1.1.0' })
   if (habit.misplaces) {
     is(updated.outcome, 'reverted')
-    match(updated.error?.message ?? '', /it listens on none of .*:\d+, but on .*:\d+/)
+    match(updated.error?.message ?? '', /expected it to listen on .*:\d+, got .*:\d+/)
     const again = await well('v1.0.0', null)
     if (kind === 'start-first') equal([again, await load.stop()], [first, NOTHING])
     await host.kill(again)

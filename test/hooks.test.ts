@@ -45,7 +45,7 @@ test('the old process is told that it goes on after a revert, each that leaves i
   const jobs = (await world.home.output()).matchAll(/^job: (.*)$/gm).map(([, said]) => said ?? '')
   const passed = ['v1.0.0 end', 'v1.1.0 begin']
   equal([...jobs], ['v1.0.0 begin', ...passed, 'v1.0.0 begin', ...passed, 'v1.1.0 end'])
-  match(await world.home.output(), /warning: the author's onDrain: a hook that fails/)
+  match(await world.home.output(), /warning: the application's onDrain failed: a hook that fails/)
 })
 
 test('a release that wants a port which it does not get: the operation tells what it said last, fit for a terminal', async () => {

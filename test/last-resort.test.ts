@@ -80,14 +80,17 @@ for (const kind of ['stop-first', 'start-first'] as const)
         const first = await well()
         process.kill(first, 'SIGKILL')
         const second = await well(first)
-        match(await log(it), /baton: it ended before it served on 127\.0\.0\.1:\d+: what was held there is let go/)
+        match(
+          await log(it),
+          /baton: this process ended before it served on 127\.0\.0\.1:\d+: the sockets held there are released/,
+        )
         const { outcome, error } = await it.operate('/admin/update', { tag: 'v1.1.0' })
         is(outcome, 'reverted')
         match(error?.message ?? '', /the port is in use/)
         const third = await well()
         is(third === second, kind === 'start-first')
         if (kind === 'stop-first')
-          match(await log(it), /the sockets are let go, and v1\.0\.0 is started as after a stop/)
+          match(await log(it), /the sockets are released, and v1\.0\.0 is started as after a stop/)
         process.kill(third, 'SIGKILL')
         await well(third)
       },
@@ -100,12 +103,12 @@ test('a switch that has shown it lets the sockets go in the next ones: such an a
   const first = await well()
   const shown = await it.operate('/admin/update', { tag: 'v1.1.0' })
   is(shown.outcome, 'reverted')
-  match(shown.error?.message ?? '', /not held against v1\.1\.0: the next switch lets them go for it too/)
+  match(shown.error?.message ?? '', /not held against v1\.1\.0: the next switch releases them before v1\.1\.0 starts/)
   const again = await well(first)
   const updated = await it.operate('/admin/update', { tag: 'v1.1.0' })
   equal([updated.outcome, updated.handover?.letGo], ['updated', true], JSON.stringify(updated.error))
   const second = await well(again)
-  match(await log(it), /the sockets are let go, and v1\.1\.0 is started as after a stop: clients are refused/)
+  match(await log(it), /the sockets are released, and v1\.1\.0 is started as after a stop: clients are refused/)
   process.kill(second, 'SIGKILL') // what it listens on anew is held for it
   const third = await well(second)
   const back = await it.operate('/admin/update/rollback')
@@ -164,7 +167,10 @@ for (const [door, text] of [...Object.entries(DOORS), ['auto, with `servers`', a
         const first = await well()
         process.kill(first, 'SIGKILL')
         let now = await well(first)
-        match(await log(it), /baton: it ended before it served on 127\.0\.0\.1:\d+: what was held there is let go/)
+        match(
+          await log(it),
+          /baton: this process ended before it served on 127\.0\.0\.1:\d+: the sockets held there are released/,
+        )
         const shown = await it.operate('/admin/update', { tag: 'v1.1.0' })
         is(shown.outcome, 'reverted')
         match(shown.error?.message ?? '', /the port is in use/)
@@ -241,7 +247,7 @@ test.run()
 async function killsHolder(it: Adopted): Promise<void> {
   const from = (await log(it)).length
   const said = async () => (await log(it)).slice(from)
-  await eventually('the sockets to be let go', async () => /the sockets are let go/.test(await said()), 30_000)
+  await eventually('the sockets to be let go', async () => /the sockets are released/.test(await said()), 30_000)
   const [, pid] = /holder \(pid (\d+)\)/.exec(await said()) ?? []
   process.kill(Number(pid), 'SIGKILL')
 }

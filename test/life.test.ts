@@ -28,7 +28,7 @@ test('a hook that never settles keeps nobody alive beyond `stopTimeout`, and the
   service.child.kill('SIGTERM')
   equal(await service.ended, [0, null])
   match(service.output(), /stopping on SIGTERM/)
-  match(service.output(), /the author's onStop: expected it to settle within 300 ms/)
+  match(service.output(), /the application's onStop failed: it did not settle within 300 ms/)
 })
 
 test('an author’s own signal, whose number is no exit code, is a stop like any other', async () => {
@@ -42,7 +42,7 @@ test('a hook that needs nearly all of `stopTimeout` is told of before it needs m
   await using service = await started(2000, 1700)
   service.child.kill('SIGTERM')
   equal(await service.ended, [0, null])
-  match(service.output(), /the author's onStop took 1\d{3} of 2000 ms \(`stopTimeout`\)/)
+  match(service.output(), /the application's onStop took 1\d{3} of 2000 ms \(`stopTimeout`\)/)
 })
 
 test('a second signal ends it at once, unless it comes in the same moment as the first', async () => {
@@ -54,7 +54,7 @@ test('a second signal ends it at once, unless it comes in the same moment as the
   ok(service.child.exitCode === null, 'expected the second one to be taken for the first')
   service.child.kill('SIGTERM')
   equal(await service.ended, [1, null])
-  match(service.output(), /a second signal, SIGTERM: leaving at once/)
+  match(service.output(), /a second signal, SIGTERM: exiting at once/)
 })
 
 test('a request is answered at a stop though the files of the package have gone since the service began', async () => {

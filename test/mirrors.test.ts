@@ -105,7 +105,7 @@ for (const [what, lie] of [
     const fault = lie.redirectAssetTo === undefined ? lie : { redirectAssetTo: `${portal.url}/` }
     await using it = await lab([{ assetStatus: 404 }, fault, {}])
     equal([await it.download(), it.told.length], ['published', 1])
-    match(it.told[0] ?? '', `${it.servers[1]?.staticUrl} has sent other bytes than the published ones: it is left out`)
+    match(it.told[0] ?? '', `${it.servers[1]?.staticUrl} has sent bytes that differ from the published ones`)
     equal(await readdir(it.directory), [])
     const before = it.servers[1]?.requests.length
     is(await it.download(), 'published')
@@ -243,15 +243,18 @@ test('settings that cannot be: a prefix without GitHub, by plain http, with cred
     open({ feed: 'github:a/b', downloadPrefix: 'http://127.0.0.1:1/' }),
     /`downloadPrefix`: expected an address that begins with https/,
   )
-  throws(open({ feed: 'github:a/b', downloadPrefix: 'http://mirror.example/' }), /plain http is for this machine only/)
+  throws(
+    open({ feed: 'github:a/b', downloadPrefix: 'http://mirror.example/' }),
+    /plain http is allowed only for this machine/,
+  )
   throws(open({ feed: 'github:a/b', downloadPrefix: 'https://u:p@mirror.example/' }), /credentials/)
   throws(open({ feed: 'github:a/b', downloadPrefix: '/srv' }), /`downloadPrefix`: expected an address/)
   throws(
     open({ feed: 'https://a.example/', downloadPrefix: 'https://mirror.example/' }),
     /`downloadPrefix` works only with a GitHub `feed`/,
   )
-  throws(open({ feed: ['github:a/b', 'ftp://x/'] }), /none of the known forms/)
-  throws(open({ feed: [] }), /none of the known forms/)
+  throws(open({ feed: ['github:a/b', 'ftp://x/'] }), /unknown form/)
+  throws(open({ feed: [] }), /unknown form/)
   const read = (value: object) => readConfiguration(JSON.stringify(value))
   equal(read({ feed: '/srv' }).configuration.feed, ['/srv'])
   equal(read({ feed: ['/srv', 'https://a/'], channel: 'beta' }).configuration.feed, ['/srv', 'https://a/'])

@@ -25,7 +25,7 @@ test('a tag that the feed does not have is refused before an operation exists: n
   const refused = await home.api('POST', '/admin/update', { tag: 'v9.9.9' })
   conforms({ method: 'POST', path: '/admin/update', ...refused })
   const { code, detail, hint } = refused.body as Record<string, string>
-  equal([refused.status, code, hint], [404, 'release_not_found', 'the newest in the feed: v1.1.0, v1.0.0'])
+  equal([refused.status, code, hint], [404, 'release_not_found', 'the newest releases in the feed: v1.1.0, v1.0.0'])
   match(detail ?? '', /has no release v9\.9\.9$/)
   const { operation, history } = await statusOf(home)
   equal([operation, history], [null, []])

@@ -30,7 +30,7 @@ test('a process of another user that has the database open is told with its comm
       new BatonError('refused', words, { hint: 'end that first', members: { from: 'v1' } })
     const forms = [
       (who: string) => `expected nobody to have ${database} open while it is exchanged, ${who} has`,
-      (who: string) => `v2 did not take over: ${who} has ${database} open, which must not be exchanged below it`,
+      (who: string) => `v2 did not take over: ${who} has ${database} open, so the database cannot be exchanged`,
     ]
     for (const form of forms) {
       const named = await withOpener(said(form('a process of another user')))

@@ -102,7 +102,7 @@ test('data that gave way are told: how many rows written since lie where, in the
   await sent(memory, [await script('moved', `cat >${file}`)])
   const { report } = JSON.parse(await readFile(file, 'utf8')) as { report: Operation }
   equal([report.outcome, report.stateMoved], ['reverted', stateMoved])
-  match(report.error?.message ?? '', '60 rows that were written since lie in /srv/svc/update/aside/svc.db')
+  match(report.error?.message ?? '', '60 rows written since then are in /srv/svc/update/aside/svc.db')
 })
 
 test('what waits for a person is told when something new does, not each time a figure in it changes', () => {
@@ -120,7 +120,7 @@ test('what waits for a person is told when something new does, not each time a f
 
 test('one that is missing, fails or hangs is bounded, reported, tried again later and later, and given up', async () => {
   const missing = await sent(due(), [join(home, 'nowhere')])
-  match(missing.after.hookProblem ?? '', /it does not start: .*ENOENT/)
+  match(missing.after.hookProblem ?? '', /it did not start: .*ENOENT/)
   is(missing.after.letters[0]?.at, NOW + 60_000)
   const fails = await sent(due(), [await script('fails', `echo "no \x1b[31mroute" >&2; exit 3`)])
   match(fails.after.hookProblem ?? '', /^it ended with exit code 3, saying "no route"$/)
@@ -136,7 +136,7 @@ test('one that is missing, fails or hangs is bounded, reported, tried again late
     memory = (await sent(memory, program, 5000, now)).after
   }
   equal(times, [0, 60_000, 360_000, 2_160_000, 9_360_000, 52_560_000])
-  match(memory.hookProblem ?? '', /it was given up$/)
+  match(memory.hookProblem ?? '', /the report was given up$/)
   is((await sent(due(), [await script('true', 'exit 0')])).after.hookProblem, null)
 })
 

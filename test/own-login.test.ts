@@ -188,7 +188,7 @@ test('another site cannot make a browser that is logged in update: whatever it s
     for (const path of ['', '/rollback', '/check', '/policy', '/cancel', '/proceed']) {
       const [status, text] = await asked('POST', path, headers)
       is(status, 401, JSON.stringify([path, headers]))
-      match(text, /expected a page of this service to ask, got /)
+      match(text, /expected a request from a page of this service, got /)
     }
   }
   const reads: [number, Record<string, string>[]][] = [
@@ -259,14 +259,14 @@ test('a login that throws, hangs, or answers anything but true lets nobody in; t
   await Promise.all(
     faults.map(async (authorize) => {
       const refused = await rejects(admitted(authorize), withCode('unauthorized'))
-      is(refused.message, "the request has no valid password, and the application's login does not allow it")
+      is(refused.message, "the request has no valid password, and the application's login does not authorize it")
       await admitted(authorize, { authorization: `Bearer ${PASSWORD}` })
     }),
   )
   equal(events.map((event) => ('message' in event ? event.message : '')).toSorted(), [
-    "the author's authorize: it did not answer within 10 s",
-    "the author's authorize: the session store is away",
-    "the author's authorize: the session store is away",
+    "the application's `authorize` failed: it did not answer within 10 s",
+    "the application's `authorize` failed: the session store is away",
+    "the application's `authorize` failed: the session store is away",
   ])
   await admitted(() => true)
   await rejects(
@@ -296,7 +296,7 @@ test('a listener of `change`: what it throws, now or later, and an agent that ca
   await until('two warnings', () => warnings.length >= 2, 5000)
   stop()
   leaving.abort()
-  const said = ['a listener of `change`: no file', 'a listener of `change`: of the listener']
+  const said = ['a listener of `change` failed: no file', 'a listener of `change` failed: of the listener']
   equal([...new Set(warnings)].toSorted(), said)
 })
 

@@ -36,7 +36,7 @@ const PROMISES: Record<string, () => Promise<void>> = {
     is((await ask(home.port ?? 0, 'GET', '/healthz', null)).status, 200, 'it serves meanwhile')
     await goesOn(home, operation, 'updated', 'v1.1.0')
     await gone
-    match(await home.output(), /the predecessor \(pid \d+\) is ended: it gave no sign of life/)
+    match(await home.output(), /killing the predecessor \(pid \d+\): it gave no sign of life/)
   },
 
   'a predecessor that is killed in probation leaves a successor that finishes the operation': async () => {
@@ -79,7 +79,7 @@ const PROMISES: Record<string, () => Promise<void>> = {
     await using home = await served()
     await home.stop()
     await home.start()
-    ok(!(await home.output()).includes('clearing up'), await home.output())
+    ok(!(await home.output()).includes('cleaning up'), await home.output())
     ok(existsSync(join(home.stateDirectory, 'update', 'reserve')), 'room to write down a rollback')
   },
 

@@ -169,11 +169,11 @@ const FAILED = {
     'database.exec("ALTER TABLE notes ADD COLUMN a"); database.exec("DELETE FROM none")',
   ],
   'by answering 503': [
-    /it is not healthy after 3 s: \/health answers 503 "warming up", and its log ends with "(?!warming)/,
+    /it was not healthy after 3 s: \/health answers 503 "warming up", and its log ends with "(?!warming)/,
     `require('node:http').createServer((_, response) => response.writeHead(503).end('warming up')).listen(process.env.PORT, process.env.HOST)
       return new Promise(() => console.log('listening'))`,
   ],
-  'by hanging': [/it is not healthy after 3 s/, 'return new Promise((resolve) => setTimeout(resolve, 60_000))'],
+  'by hanging': [/it was not healthy after 3 s/, 'return new Promise((resolve) => setTimeout(resolve, 60_000))'],
   'by breaking a foreign key': [
     new RegExp(`${ROWS / 2 - 1} more rows than before point at rows that do not exist|${ROWS / 2} more rows`),
     'database.exec("PRAGMA foreign_keys = OFF; DELETE FROM authors WHERE id = 2; INSERT INTO authors VALUES (9, \'x\')")',
@@ -236,7 +236,7 @@ test('a report that a release has forged is no report: no member is believed', (
 test('once a candidate has begun, a trial that ends or takes too long is never *not tried*; without room it does not begin', () => {
   for (const phase of PHASES) {
     const hasBegun = phase === 'candidate' || phase === 'present-again'
-    const late = () => refuseLate({ ...EMPTY, phase }, 'v1.1.0', 'it had not ended after 9 s')
+    const late = () => refuseLate({ ...EMPTY, phase }, 'v1.1.0', 'it did not end within 9 s')
     if (hasBegun) ok(isBlameless(throws(late, withCode('verify_failed'))), phase)
     else late()
   }
@@ -257,7 +257,7 @@ test('another database among `trial.files` is named, since it does not go back; 
   equal(judge(well, TAGS), {
     verdict: 'reversible',
     reason: 'v1.0.0 reads and writes the data that v1.1.0 leaves',
-    hint: 'more/other.db is a database too: a way back with the data leaves what lies there as it is',
+    hint: 'more/other.db is a database too: a rollback with the data does not restore it',
   })
   const harm = `const fs = require('node:fs'); fs.truncateSync(state + '/more/other.db', 5000)`
   const harmed = await rehearsed(harm, 20_000, made)

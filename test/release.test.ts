@@ -107,7 +107,10 @@ test('what an executable unpacks beside itself is announced by release.json, and
   const verdict = assess(listing, texts, TARGET)
   assert.is('release' in verdict && verdict.release.asset.unpackedBytes, 4096)
   for (const wrong of [-1, 1.5, '4096', 2 ** 40])
-    assert.match(why({ manifest: { assets: announcing(wrong) } }), /asset 1: `unpackedBytes`: got/)
+    assert.match(
+      why({ manifest: { assets: announcing(wrong) } }),
+      /asset 1: `unpackedBytes`: expected a number of bytes, got/,
+    )
 })
 
 test('takes the gzip asset where there is no zstd', () => {
@@ -379,16 +382,16 @@ for (const [setting, expected] of [
 }
 
 for (const [setting, expected] of [
-  ['', /none of the known forms/],
-  ['dist', /none of the known forms/],
+  ['', /unknown form/],
+  ['dist', /unknown form/],
   ['./dist', /absolute path/],
   ['../dist', /absolute path/],
-  ['http://example.com/', /plain http is for this machine only/],
-  ['http://127.0.0.1.example.com/', /plain http is for this machine only/],
-  ['http://localhost.example.com/', /plain http is for this machine only/],
-  ['https://', /not an address/],
-  ['https://x.org/?a=1', /not a folder/],
-  ['ftp://x.org/', /none of the known forms/],
+  ['http://example.com/', /plain http is allowed only for this machine/],
+  ['http://127.0.0.1.example.com/', /plain http is allowed only for this machine/],
+  ['http://localhost.example.com/', /plain http is allowed only for this machine/],
+  ['https://', /is not a URL/],
+  ['https://x.org/?a=1', /a URL of a folder has no/],
+  ['ftp://x.org/', /unknown form/],
   ['github:acme', /expected a repository `owner\/name`, got "acme"/],
   ['github:acme/beacon/more', /expected a repository/],
   ['github:acme/..', /expected a repository/],

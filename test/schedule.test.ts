@@ -345,8 +345,8 @@ test('what it waits for is one sentence with a time, to the minute', () => {
   equal([says, code, tag], ['v1.0.1 waits for you: so', 'room', 'v1.0.1'])
   is(said({ offer: null }).says, 'there is no newer release')
   is(said({ offer: null, askedAt: null }).code, 'not_asked')
-  const left = { code: 'left', says: 'v1.0.1 is newer, and so', tag: 'v1.0.1' } as const
-  is(said({ offer: null, left }).says, 'v1.0.1 is newer, and so')
+  const left = { code: 'left', says: 'v1.0.1 is newer, but so', tag: 'v1.0.1' } as const
+  is(said({ offer: null, left }).says, 'v1.0.1 is newer, but so')
   is(said({ problem: 'it is away' }).says, 'the feed: it is away')
   is(said({ askAt: NOON }).do, 'ask')
   const held = said({}, { pauseUntil: Date.parse('2026-12-24T00:00Z') })
@@ -364,15 +364,12 @@ test('what it waits for is one sentence with a time, to the minute', () => {
     young.because?.map(({ code: one, tag: of, hours }) => [one, of, hours]),
     [['young', 'v1.0.1', 72]],
   )
-  equal(
-    [young.at, young.says],
-    [NOON + 3 * DAY, 'v1.0.1 is installed automatically: v1.0.1 is young: 3 days have to pass'],
-  )
+  equal([young.at, young.says], [NOON + 3 * DAY, 'v1.0.1 is installed automatically: v1.0.1 must be 3 days old first'])
   const failed = said({ failures: 1, lastAt: NOON, wasReverted: true }, { hours: [] })
   equal([failed.at, failed.says], [NOON + DAY, 'v1.0.1 is installed automatically: the last attempt failed'])
   is(said({ isInFlight: true }).says, 'an operation is in flight')
   const never = said({}, { hours: [...go.hours, ...policy({ hours: '06:00-07:00' }).hours] })
-  match(never.says, /is never installed automatically: its hours have no minute in common/)
+  match(never.says, /is never installed automatically: the allowed hours do not overlap/)
   is(never.at, FACTS.askAt)
 })
 
@@ -386,9 +383,9 @@ test('a release that somebody went back from, or that failed here, is told until
       memory: { passed: passed.map((one) => ({ tag: one, why: forPerson('failed', one, 'so') })) },
       trust: { yanked: yanked.map((tag) => ({ tag, why: '' })) },
     })
-  is(told([went], [])?.says, 'v1.1.0 is newer, and somebody went back from it here')
-  is(told([went])?.says, 'v1.2.0 is newer, and it failed here')
-  is(told([went], [failed], ['v1.2.0'])?.says, 'v1.1.0 is newer, and somebody went back from it here')
+  is(told([went], [])?.says, 'v1.1.0 is newer, but it was rolled back here')
+  is(told([went])?.says, 'v1.2.0 is newer, but it failed here')
+  is(told([went], [failed], ['v1.2.0'])?.says, 'v1.1.0 is newer, but it was rolled back here')
   is(told([], [failed], [], ['v1.2.0']), null)
   is(told([{ ...went, from: 'v0.9.0' }], []), null)
 })
@@ -521,7 +518,7 @@ test('what needs a person never goes alone: irreversible always, unproven and un
   )
   match(whyNotAlone({ ...none, allow: ['unproven'] }, 'v1.0.0', 'v1.0.1', verdict('untried'))?.says ?? '', /not tried/)
   is(whyNotAlone({ ...none, allow: ['untried'] }, 'v1.0.0', 'v1.0.1', verdict('untried')), null)
-  match(whyNotAlone(none, 'v1.0.0', 'v1.0.1', undefined)?.says ?? '', /does not declare that it keeps no state/)
+  match(whyNotAlone(none, 'v1.0.0', 'v1.0.1', undefined)?.says ?? '', /has not declared that it keeps no state/)
   is(whyNotAlone({ allow: [], isStateless: true }, 'v1.0.0', 'v2.0.0', undefined), null)
 })
 
@@ -555,7 +552,7 @@ test('the way back is offered to who runs a yanked release; what was done by its
   }
   equal(
     waitingFor(known, 'v1.0.1', null).map(({ says }) => says),
-    ['v1.0.1, which runs here, was yanked: eats data; `rollback` is the way back'],
+    ['v1.0.1, which runs here, was yanked: eats data; run `rollback` to go back'],
   )
   equal(waitingFor(known, 'v1.0.0', null), [])
   const own = (id: string) => ({ ...ended(id, 'v1.0.0', 'v1.0.1', 'updated', NOON), by: 'schedule' as const })

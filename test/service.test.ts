@@ -212,7 +212,7 @@ store('refuses a file that needs a newer release, says so, and leaves it as it i
     schema: [...breaking, { minimumReader: 1, sql: 'create table more (x) ' }],
   })
   const needs = new RegExp(
-    `needs a release that reads schema ${SCHEMA.length + 1}, this one reads up to ${SCHEMA.length}`,
+    `needs a release that reads schema ${SCHEMA.length + 1}, but this one reads only up to ${SCHEMA.length}`,
   )
   const error = throws(() => openStore(home.database), needs) as Error & { hint: string }
   match(error.hint, 'newer release')
@@ -565,7 +565,7 @@ program('exits with 7 and a hint where the database needs a newer release', asyn
   child.stderr.on('data', (chunk: Buffer) => (stderr += chunk.toString()))
   const [code] = (await once(child, 'close')) as [number]
   is(code, 7)
-  match(stderr, /^error: .* needs a release that reads schema 1, this one reads up to 0.*\nhint: /)
+  match(stderr, /^error: .* needs a release that reads schema 1, but this one reads only up to 0.*\nhint: /)
 })
 
 program('lets requests in flight finish on SIGTERM, ends its streams, and exits with 0', async () => {

@@ -60,9 +60,9 @@ test('a command that fails, hangs, writes nothing, or is not there: the update i
   const aLink = "process.getBuiltinModule('fs').symlinkSync('/etc/passwd', process.argv[1])"
   const cases: [object, RegExp][] = [
     [{ command: node(fails) }, /exited with code 3, saying "pg_dump: error: connection refused"/],
-    [{ command: node(hangs), timeout: '1s' }, /had not ended after 1s/],
-    [{ command: node(lateChild), timeout: '1s' }, /had not ended after 1s/],
-    [{ command: node('') }, /ended well, but wrote nothing to \{file\}/],
+    [{ command: node(hangs), timeout: '1s' }, /did not end within 1s/],
+    [{ command: node(lateChild), timeout: '1s' }, /did not end within 1s/],
+    [{ command: node('') }, /succeeded, but wrote nothing to \{file\}/],
     [{ command: node("process.getBuiltinModule('fs').writeFileSync(process.argv[1], '')") }, /wrote an empty file/],
     [{ command: node(aFolder) }, /wrote something else/],
     [{ command: node(aLink) }, /wrote something else/],
@@ -308,7 +308,7 @@ test.long('a folder that is a link, or a file, refuses the update: nothing of it
   await symlink('uploads', join(stateDirectory, 'pictures'))
   const refused = await it.operate('/admin/update', { tag: 'v1.1.0' })
   equal([refused.outcome, refused.error?.code, left(it)], ['failed', 'refused', []])
-  match(refused.error?.message ?? '', /expected `pictures` of `snapshot\.folders` to be a folder, it is a link/)
+  match(refused.error?.message ?? '', /expected `pictures` of `snapshot\.folders` to be a folder, got a link/)
   await rm(join(stateDirectory, 'pictures'))
   await writeFile(join(stateDirectory, 'pictures'), '')
   match((await it.operate('/admin/update', { tag: 'v1.1.0' })).error?.message ?? '', /it is a file/)
@@ -400,7 +400,7 @@ test('what no copy can be made by, or says a secret to every user, is refused wh
   ])
     equal(rules({ command: ['pg_dump', word, '{file}'] }), [], word)
   for (const folder of ['/etc', '../other', '.', 'update', 'a/../../b', './update/x', '', 'a\0b'])
-    match(rules({ folders: [folder] }).join(), /folders inside the state directory/, folder)
+    match(rules({ folders: [folder] }).join(), /folders below the state directory/, folder)
   match(snapshotFaults({ command: ['pg_dump', '{file}'] }).join(), /both `command` and `restore`/)
   throws(() => planOf(null, { folders: '/etc' }), withCode('invalid_settings'))
   throws(

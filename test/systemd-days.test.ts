@@ -116,7 +116,7 @@ test('the last night: the older one goes, past one that was yanked; one whose mi
   await rule(brave, { ...RULES, mode: 'all' })
   await days.look(at(3, 4))
   await days.look(at(3, 12)) // a host asks again after at most seven and a half hours
-  const further = 'for you    v2.0.0 waits for you: the policy goes no further than minor'
+  const further = 'for you    v2.0.0 waits for you: the policy allows updates only up to minor'
   for (const host of days.hosts.filter((one) => one !== brave)) {
     is((await statusOf(host)).instance.version, 'v1.1.0')
     const goes = afterTwo(host) === 'v1.1.0' ? [] : [went('v1.0.0', 'v1.1.0')]

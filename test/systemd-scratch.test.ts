@@ -77,7 +77,7 @@ test('with the socket in the cage the releases run on the scratch database, and 
   const before = await sql('SELECT count(*) FROM notes')
   const { trial, outcome, copies = [] } = await upgrade('v1.2.0')
   equal([outcome, trial?.verdict, copies.length], ['updated', 'unproven', 1], JSON.stringify(trial))
-  match(trial?.reason ?? '', /what is not in SQLite is not compared/)
+  match(trial?.reason ?? '', /data outside SQLite is not compared/)
   equal(await sql('SELECT count(*) FROM notes'), before, 'the requests of the trial went elsewhere')
   equal(await sql('SELECT count(*) FROM started WHERE is_trial'), '0')
   equal(await sql('SELECT DISTINCT tag FROM started WHERE is_trial ORDER BY tag', 'scratch'), 'v1.0.0\nv1.2.0')

@@ -19,7 +19,7 @@ import { temporary } from './lab/temporary.ts'
 const test = suite('unwatched', { timeoutMs: 180_000 })
 const AT_ONCE = 3
 const [READY_MS, PROBATION_MS] = [4000, 500]
-const NOT_WELL = /it was not well within 4000 ms: expected status 2xx from \/\w*, got 50[03]/
+const NOT_WELL = /it was not healthy within 4000 ms: expected status 2xx from \/\w*, got 50[03]/
 
 const HEALTHY = `import { createServer } from 'node:http'
 let status = 200
@@ -34,7 +34,7 @@ const PROMISES: Record<string, () => Promise<void>> = {
       const { outcome, error } = await world.update('ill')
       equal(await world.left('holder'), [])
       equal([outcome, error?.code], ['reverted', 'probation_failed'])
-      match(error?.message ?? '', /^v1\.1\.0 failed 2 times in probation: it was not well/)
+      match(error?.message ?? '', /^v1\.1\.0 failed 2 times in probation: it was not healthy/)
       match(error?.message ?? '', NOT_WELL)
       await until('v1.0.0', async () => (await ask(world.port, 'GET', '/', null).catch(() => null))?.body === 'v1.0.0')
       await isHeldAgainst(world.home, 'v1.1.0')
@@ -68,9 +68,9 @@ const PROMISES: Record<string, () => Promise<void>> = {
       const { outcome, error } = await world.update('ill')
       equal(await world.left('holder'), [])
       equal([outcome, error?.code], ['failed', 'probation_failed'])
-      match(error?.message ?? '', /^v1\.1\.0 serves on, and has not proved itself: it was not well/)
+      match(error?.message ?? '', /^v1\.1\.0 keeps serving, but has not proved itself: it was not healthy/)
       match(error?.message ?? '', NOT_WELL)
-      match(error?.message ?? '', /nobody supervises it, and `(?:[a-z]+ )?rollback` puts v1\.0\.0 back$/)
+      match(error?.message ?? '', /nothing supervises the service, so run `(?:[a-z]+ )?rollback` to put v1\.0\.0 back$/)
       const { instance, probation } = (await world.home.api('GET', '/admin/update/status')).body as Status
       equal([instance.version, probation ?? null], ['v1.1.0', null])
       await isHeldAgainst(world.home, 'v1.1.0')

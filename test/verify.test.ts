@@ -106,14 +106,14 @@ test('refuses an executable of another size or sum than the release announces, a
 })
 
 for (const [title, body, expected] of [
-  ['says another version', 'echo beacon v1.2.0', /it says v1\.2\.0, expected v1\.1\.0$/],
-  ['says another service', 'echo other v1.1.0', /it says it is `other`, expected `beacon`$/],
+  ['says another version', 'echo beacon v1.2.0', /expected v1\.1\.0, got v1\.2\.0$/],
+  ['says another service', 'echo other v1.1.0', /expected the service `beacon`, got `other`$/],
   [
     'says a version of its own, as plain Node does',
     'echo v26.10.0',
-    /expected it to say `<service> vX\.Y\.Z`, got "v26\.10\.0\\n"$/,
+    /expected it to print `<service> vX\.Y\.Z`, got "v26\.10\.0\\n"$/,
   ],
-  ['says nothing', 'exit 0', /expected it to say `<service> vX\.Y\.Z`, got ""$/],
+  ['says nothing', 'exit 0', /expected it to print `<service> vX\.Y\.Z`, got ""$/],
   ['says more than that', 'echo beacon v1.1.0; echo and more', /got "beacon v1\.1\.0\\nand more\\n"$/],
   ['says what is no tag', 'echo beacon v1.1.0-rc-1', /got "beacon v1\.1\.0-rc-1\\n"$/],
   ['draws on the terminal', 'printf "beacon \\033[2Jv1.1.0\\n"', /got "beacon \\u001b\[2Jv1\.1\.0\\n"$/],
@@ -142,7 +142,7 @@ test('one run tells the tag and the versions of the switch: the question before 
     refuseOtherWire({ serves: true, current: 'v1.0.0' }, it.path, 'v1.1.0', 'upgrade v1.1.0'),
     assert.withCode('refused'),
   )
-  assert.match(error.message, /it speaks other versions of the switch \(2, 3\) than this release/)
+  assert.match(error.message, /it supports other versions of the switch \(2, 3\) than this release/)
   assert.is(await runs(), 2)
   await writeFile(it.path, script('beacon', 'v1.1.0')) // another file is asked again
   assert.equal(await installed(it.path), { service: 'beacon', tag: 'v1.1.0', wires: null })
@@ -195,7 +195,7 @@ for (const [title, content, expected] of [
   [
     'a script that does not say of what',
     'touch "$0.ran"; echo beacon v1.1.0\n',
-    /exec format error: it is no executable of this platform$/,
+    /exec format error: it is not an executable for this platform$/,
   ],
   ['the head of one', ELF.subarray(0, 4), /exec format error/],
   [
@@ -282,7 +282,7 @@ test('executables that run each other come to an end', async () => {
   }
   assert.is(await ask(DEPTH_MAX - 1), 'v1.1.0')
   await rm(`${it.path}.ran`)
-  assert.match(await ask(DEPTH_MAX), /it would be the 4th executable that runs another$/)
+  assert.match(await ask(DEPTH_MAX), /too many executables run one another \(4\)$/)
   assert.is(await it.ran(), false)
 })
 

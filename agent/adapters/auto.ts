@@ -191,7 +191,7 @@ function isHandedOver(server: Server, { port, path }: Place, most: number | null
 
 /** The extra server does listen, but a successor may find its port taken. */
 function warnOfOneMore({ port, path }: Place, most: number): void {
-  const message = `baton hands over ${most} of the servers of this process, and one more listens on ${path ?? port}: an update may find that taken; without \`servers\` in baton.config.json it is handed over too`
+  const message = `baton hands over ${most} of this process's servers, but another one listens on ${path ?? port}, and an update may find that address in use; remove \`servers\` from baton.config.json to hand it over as well`
   if (port !== 0) process.emitWarning(message)
 }
 
@@ -199,7 +199,7 @@ function warnOfOneMore({ port, path }: Place, most: number): void {
 function warnOfUncalled(): void {
   if (process.listenerCount('SIGTERM') < 2) return
   process.emitWarning(
-    'the application handles SIGTERM, which an update does not send: what it saves there is lost; `"onStop": "SIGTERM"` in baton.config.json has an update call that',
+    'the application handles SIGTERM, but an update does not send it, so what the handler saves is lost; set `"onStop": "SIGTERM"` in baton.config.json to have updates call the handler',
   )
 }
 

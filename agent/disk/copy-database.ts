@@ -45,9 +45,9 @@ export async function copyDatabase(from: string, to: string, { executable, here 
   if (!here) {
     throw new BatonError(
       'swap_failed',
-      `expected ${executable ?? 'an executable'} to copy the database, it did nothing`,
+      `expected ${executable ?? 'an executable'} to copy the database, but it copied nothing`,
       {
-        hint: 'was it put there by hand? While the service is stopped, an upgrade on the command line copies the database itself',
+        hint: 'if this executable was put there by hand, stop the service and run `upgrade` on the command line, which copies the database itself',
       },
     )
   }
@@ -97,7 +97,7 @@ export async function copyFilesBy(
   { mostMs = COPY_MAX_MS, signal }: { mostMs?: number; signal?: AbortSignal } = {},
 ): Promise<void> {
   const { code, said, stopped } = await order(executable, { [FILES_ORDER]: JSON.stringify(what) }, mostMs, signal)
-  const why = stopped === 'late' ? `it had not ended after ${durationText(mostMs)}` : said.trim()
+  const why = stopped === 'late' ? `it did not end within ${durationText(mostMs)}` : said.trim()
   const named = what.isWhole === true ? what.files.join(', ') : '`trial.files`'
   if (code !== 0) throw new Error(`${executable} could not copy ${named}: ${why}`)
 }
@@ -108,14 +108,14 @@ export async function copyFilesBy(
  */
 export async function sweepBy(executable: string, what: Sweep): Promise<string[]> {
   const { code, answer, said } = await order(executable, { [SWEEP_ORDER]: JSON.stringify(what) }, SWEEP_MAX_MS)
-  if (code !== 0) throw new Error(`${executable} could not sweep: ${said.trim()}`)
+  if (code !== 0) throw new Error(`${executable} could not remove unpacked releases: ${said.trim()}`)
   return answer.split('\n').filter((path) => path !== '')
 }
 
 /** False if the release of `executable` does not know how; `to` is then empty. */
 async function copyOutside(executable: string, from: string, to: string): Promise<boolean> {
   const { code, said } = await order(executable, { [COPY_ORDER]: JSON.stringify({ from, to }) }, COPY_MAX_MS)
-  if (code !== 0) throw new Error(`${executable} could not copy it: ${said.trim()}`)
+  if (code !== 0) throw new Error(`${executable} could not copy ${from}: ${said.trim()}`)
   return (await stat(to)).size > 0
 }
 

@@ -49,7 +49,7 @@ export function copySet(from: string, to: string, look: SetLook): void {
     if (stateOf(from) === before) return
     removeSet(to, look)
   }
-  throw new Error(`expected nobody to write to ${from} while it is copied`)
+  throw new Error(`expected no process to write to ${from} while it is being copied`)
 }
 
 function copyFile(from: string, to: string, suffix: string, look: SetLook): void {
@@ -104,7 +104,9 @@ export function putInPlace(incoming: string, database: string, look: SetLook): v
 }
 
 function refuseBoth(database: string, other: string): never {
-  throw new Error(`an exchange that was interrupted has left ${other}, and ${database} is another one: move it away`)
+  throw new Error(
+    `an interrupted exchange left ${other}, but there is another database at ${database}: move one of them away`,
+  )
 }
 
 /** First gives the file a second name, then replaces its own name by a link that leads nowhere. */
@@ -134,7 +136,8 @@ const NO_LINKS = ['EPERM', 'ENOTSUP', 'EOPNOTSUPP', 'ENOSYS', 'EMLINK']
 /** Waits until no process writes: a transaction removes its rollback journal by name at its end, so the journal must not move. */
 function waitForWriter(database: string): void {
   for (const end = performance.now() + WRITER_MAX_MS; isLocked(database); pause(LOOK_EVERY_MS))
-    if (performance.now() > end) throw new Error(`expected nobody to write to ${database}, which is exchanged`)
+    if (performance.now() > end)
+      throw new Error(`expected no process to write to ${database} while it is being exchanged`)
 }
 
 /**

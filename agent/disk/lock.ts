@@ -147,7 +147,7 @@ async function refusalOf(stateDirectory: string, code: ErrorCode): Promise<Baton
 function unwritable(path: string, cause: unknown): BatonError {
   return new BatonError('refused', `taking the lock ${path}: ${reasonOf(cause)}`, {
     cause,
-    hint: 'the service must be able to write in its state directory, and there must be space left',
+    hint: 'make sure that the service can write to its state directory and that the disk is not full',
   })
 }
 

@@ -43,13 +43,17 @@ export async function receiptFor(service: string, executable: string): Promise<R
   if (beside === null) return null
   const path = receiptPath(executable)
   if (beside.scope === 'system') {
-    throw new BatonError('refused', `an install for the whole host is root's, ${path} is not`, {
-      hint: 'run `install.sh` once: it writes it',
-    })
+    throw new BatonError(
+      'refused',
+      `${path} describes an install for the whole host, but only root can set up such an install`,
+      {
+        hint: 'run `install.sh` once as root',
+      },
+    )
   }
   const [{ uid }, own] = [lstatSync(path), process.getuid?.()]
   if (own === undefined || uid === own) return beside
-  throw new BatonError('refused', `${path} belongs to user id ${uid}, this process to ${own}`)
+  throw new BatonError('refused', `${path} belongs to user id ${uid}, but this process runs as user id ${own}`)
 }
 
 /** Root's receipt for a service of the whole host, or null. Throws refused if another user can change it. */
@@ -60,7 +64,10 @@ export async function readSystemReceipt(service: string): Promise<Receipt | null
   for (const part of [dirname(path), path]) {
     const { uid, mode } = lstatSync(part)
     if (uid === 0 && (mode & 0o022) === 0) continue
-    throw new BatonError('refused', `expected ${part} to be root's alone, user id ${uid} can change it`)
+    throw new BatonError(
+      'refused',
+      `expected ${part} to be owned by root and writable by root alone, got user id ${uid}, mode ${(mode & 0o777).toString(8)}`,
+    )
   }
   return receipt
 }

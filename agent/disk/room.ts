@@ -107,9 +107,9 @@ export async function assertWritable(directory: string): Promise<void> {
     await access(directory, constants.W_OK)
   } catch (cause) {
     const found = codeOf(cause) === 'EROFS' ? 'it is on a read-only file system' : reasonOf(cause)
-    throw new BatonError('refused', `expected to be able to write in ${directory}, where the executable is: ${found}`, {
+    throw new BatonError('refused', `cannot write to ${directory}, the folder of the executable: ${found}`, {
       cause,
-      hint: '`doctor` says what the service needs there',
+      hint: 'run `doctor` to see what the service needs there',
     })
   }
 }
@@ -120,14 +120,16 @@ export async function assertRoom(needs: readonly Need[]): Promise<void> {
   const full = rooms.find((room) => room.freeInodes < room.neededInodes)
   if (full !== undefined) {
     const message = `expected ${INODES_MIN} free inodes in \`${full.directory}\` for ${full.what}, got ${full.freeInodes}`
-    throw new BatonError('refused', message, { hint: 'remove some files from its disk; `df -i` counts them' })
+    throw new BatonError('refused', message, {
+      hint: 'remove some files from that disk; `df -i` shows the free inodes',
+    })
   }
   const short = rooms.find(({ freeBytes, neededBytes }) => freeBytes < neededBytes)
   if (short === undefined) return
   const { directory, freeBytes, neededBytes, what } = short
   const got = mebibytes(freeBytes, Math.floor)
   const message = `expected ${mebibytes(neededBytes)} free in \`${directory}\` for ${what}, got ${got}`
-  const hint = `free some space on its disk; ${mebibytes(ROOM_BYTES)} of it stay free for the service`
+  const hint = `free some space on that disk; ${mebibytes(ROOM_BYTES)} must stay free for the service`
   throw new BatonError('refused', message, { hint })
 }
 

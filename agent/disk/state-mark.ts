@@ -101,7 +101,8 @@ function readUnheld(stateDirectory: string): StateMark | null {
     const mark = readMark(stateDirectory)
     const by = mark?.by ?? null
     if (by === null || !isAlive(by.pid, by.startTime)) return mark
-    if (performance.now() > deadline) throw new Error(`the command with the pid ${by.pid} exchanges the database`)
+    if (performance.now() > deadline)
+      throw new Error(`another command (pid ${by.pid}) is still exchanging the database`)
   }
 }
 

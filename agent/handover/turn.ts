@@ -29,7 +29,7 @@ const STOP_LEAST_MS = 100
 /** Calls an author's function and waits for it at most `ms`. Never rejects. */
 export async function bounded(act: Act, ms: number, failed: (why: string) => void): Promise<void> {
   try {
-    await inTime(ms, (async () => act())(), () => new Error(`expected it to settle within ${ms} ms`))
+    await inTime(ms, (async () => act())(), () => new Error(`it did not settle within ${ms} ms`))
   } catch (cause) {
     failed(reasonOf(cause))
   }

@@ -17,7 +17,7 @@ function collected(given: ReadonlyMap<string, () => unknown>, warn: (message: st
     try {
       const one = serialize(value())
       if (bytes + one.length > VALUES_MAX_BYTES)
-        throw new Error(`expected at most ${VALUES_MAX_BYTES} bytes of all values, got more`)
+        throw new Error(`expected at most ${VALUES_MAX_BYTES} bytes for all values together, got more`)
       bytes += one.length
       all.set(key, one)
     } catch (cause) {
@@ -36,7 +36,7 @@ export function writeValues(
   try {
     writeTo(fd, collected(given, warn))
   } catch (cause) {
-    warn(`no value is handed over: ${reasonOf(cause)}`)
+    warn(`no values are handed over: ${reasonOf(cause)}`)
   }
 }
 

@@ -24,7 +24,7 @@ export function makeAdmit(
       const late = () => new Error(`it did not answer within ${AUTHORIZE_MS / 1000} s`)
       return authorize === null ? null : await inTime(AUTHORIZE_MS, (async () => authorize(request))(), late)
     } catch (cause) {
-      log({ event: 'warning', message: `the author's authorize: ${reasonOf(cause)}` })
+      log({ event: 'warning', message: `the application's \`authorize\` failed: ${reasonOf(cause)}` })
       return false
     }
   }
@@ -36,8 +36,8 @@ export function makeAdmit(
     const hasBearer = sent.some((value) => /^bearer /i.test(value))
     if (said === null || hasBearer) return guard.pass(request)
     throw unauthorized(
-      "the request has no valid password, and the application's login does not allow it",
-      'log in to the application as somebody who may update it, or send the password',
+      "the request has no valid password, and the application's login does not authorize it",
+      'log in to the application as a user who is allowed to update it, or send the password',
     )
   }
 }
@@ -57,8 +57,8 @@ function refuseForged({ headers, method = 'GET' }: IncomingMessage): void {
   const from =
     site === undefined ? `Origin ${origin ?? 'none'} at Host ${headers.host ?? 'none'}` : `Sec-Fetch-Site ${site}`
   throw unauthorized(
-    `expected a page of this service to ask, got ${from}`,
-    'a script sends the password; a proxy in front has to pass `Host` on',
+    `expected a request from a page of this service, got ${from}`,
+    'in a script, send the password; behind a proxy, have it pass `Host` on',
   )
 }
 

@@ -33,7 +33,13 @@ export function readBody(request: IncomingMessage, maxBytes: number): Promise<Bu
     const tooLarge = new BatonError('body_too_large', `expected a body of at most ${maxBytes} bytes`)
     if (Number(request.headers['content-length'] ?? 0) > maxBytes) return reject(tooLarge)
     const brokeOff = (cause?: unknown) =>
-      reject(new BatonError('invalid_request', 'the request broke off', cause === undefined ? {} : { cause }))
+      reject(
+        new BatonError(
+          'invalid_request',
+          'the request ended before its body was complete',
+          cause === undefined ? {} : { cause },
+        ),
+      )
     const parts: Buffer[] = []
     let size = 0
     const collect = (part: Buffer) => {

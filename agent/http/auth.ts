@@ -54,7 +54,7 @@ export function makeGuard({
     if (password === null) {
       throw new BatonError(
         'no_password',
-        'the setting `dashboard.password` is empty, so nobody may update this service',
+        'the setting `dashboard.password` is empty, so nobody can update this service',
         {
           hint: 'set `dashboard.password` in the configuration and restart',
         },
@@ -86,13 +86,16 @@ export function unauthorized(message: string, hint: string): BatonError {
 }
 
 function withoutPassword({ headers }: Asking, read: readonly string[]): BatonError {
-  const got = read.every((name) => headers[name] === undefined) ? 'none' : 'another'
+  const got = read.every((name) => headers[name] === undefined) ? 'none' : 'another value'
   const isProxys = /^(?!bearer )/i.test(headers.authorization ?? 'bearer ')
   return new BatonError(
     'unauthorized',
-    `expected the header \`Authorization: Bearer <password>\` with the setting \`dashboard.password\`, got ${got}`,
+    `expected the header \`Authorization: Bearer <password>\` with the value of \`dashboard.password\`, got ${got}`,
     isProxys && read.length === 1
-      ? { hint: 'a proxy uses `Authorization` itself: set `dashboard.passwordHeader`', members: { isProxys } }
+      ? {
+          hint: 'if a proxy uses the `Authorization` header itself, set `dashboard.passwordHeader` to send the password in another header',
+          members: { isProxys },
+        }
       : {},
   )
 }

@@ -11,8 +11,7 @@ export interface TrustedProxy {
 
 /** The fault of the setting, or null. */
 export function trustedProxyFault({ from, header }: TrustedProxy): string | null {
-  if (typeof header !== 'string' || !/^[a-z0-9-]{1,64}$/i.test(header))
-    return 'expected the name of a header in `header`'
+  if (typeof header !== 'string' || !/^[a-z0-9-]{1,64}$/i.test(header)) return 'expected a header name in `header`'
   if (!Array.isArray(from) || from.length < 1 || from.length > 64) return 'expected 1 to 64 addresses in `from`'
   const wrong = from.find((entry) => entry !== 'unix' && networkOf(entry) === null)
   return wrong === undefined

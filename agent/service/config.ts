@@ -151,7 +151,7 @@ function listenersFrom({ listen }: Configuration, faults: string[]): Listener[] 
   const seen = new Set<string>()
   for (const [at, listener] of listeners.entries()) {
     const key = 'path' in listener ? listener.path : `${listener.host} ${listener.port}`
-    if (seen.has(key) && !key.endsWith(' 0')) faults.push(`\`listen[${at}]\` repeats an earlier one`)
+    if (seen.has(key) && !key.endsWith(' 0')) faults.push(`\`listen[${at}]\` repeats an earlier entry`)
     seen.add(key)
   }
   return listeners

@@ -146,7 +146,7 @@ const ROUTES: Record<string, Record<string, Act>> = {
     GET(call) {
       const completion = call.store.completion(call.key)
       if (completion === null)
-        throw new BatonError('not_found', 'there is no completion of this key, or it has expired')
+        throw new BatonError('not_found', 'there is no completion with this key, or it has expired')
       sendJson(call.response, 200, completion)
     },
   },
@@ -222,7 +222,7 @@ async function readBody({ request }: Call, keys: string[]): Promise<Record<strin
   if (unknown !== undefined) {
     throw new BatonError(
       'invalid_request',
-      `expected no member but ${keys.join(', ')}, got ${JSON.stringify(unknown.slice(0, 40))}`,
+      `expected only ${keys.join(', ')}, got ${JSON.stringify(unknown.slice(0, 40))}`,
     )
   }
   return value as Record<string, unknown>
@@ -259,7 +259,8 @@ function sendJson(response: ServerResponse, status: number, value: unknown): voi
 function refuse(request: IncomingMessage, response: ServerResponse, error: BatonError): void {
   if (response.headersSent) return void response.destroy()
   // an internal error belongs in the log, not in the answer
-  const told = error.code === 'unexpected' ? new BatonError('unexpected', 'the log of the service says more') : error
+  const told =
+    error.code === 'unexpected' ? new BatonError('unexpected', 'see the log of the service for details') : error
   answerWith(request, response, problemOf(told))
 }
 

@@ -22,7 +22,7 @@ export async function healthcheck(build: Build, argv: readonly string[], environ
 /** Resolves to the service and version that has answered; rejects if it is not healthy. */
 export async function askHealth(build: Build, argv: readonly string[], environment: Environment): Promise<string> {
   const [listener] = readSettings(build.service, argv, environment).listeners
-  if (listener === undefined) throw new BatonError('invalid_settings', 'nothing is listened on')
+  if (listener === undefined) throw new BatonError('invalid_settings', 'the configuration has no address to listen on')
   const { status, body } = await get(listener)
   // an application without a health route is asked for `/`; any status from 200 to 499 is healthy
   const { kind, healthPath } = ownRelease()

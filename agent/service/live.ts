@@ -60,8 +60,7 @@ export function createLive(store: Store, tail: Tail, carrying: () => Pick<Agent,
       )
     },
     events: (request, response, after) => {
-      if (isFull())
-        throw new BatonError('service_down', `expected at most ${FOLLOWERS_MAX} followers, and there are as many`)
+      if (isFull()) throw new BatonError('service_down', `${FOLLOWERS_MAX} followers are connected already`)
       response.writeHead(200, { 'content-type': 'text/event-stream', 'cache-control': 'no-store' })
       if (request.method === 'HEAD') return void response.end()
       response.flushHeaders()

@@ -26,7 +26,7 @@ export async function snapshot(build: Build, argv: readonly string[], environmen
         'refused',
         `${build.service} ${build.tag} has no database configured, so there is nothing to copy`,
         {
-          hint: '`database` in baton.config.json names one',
+          hint: 'its author can name one with `database` in baton.config.json',
         },
       )
     }
@@ -58,7 +58,7 @@ async function copyOrNothing(from: string, to: string): Promise<void> {
     for (const suffix of ['', '-journal']) await rm(to + suffix, { force: true })
     if (full === null) throw cause
     throw new BatonError('refused', `there is no room for a copy of ${from} in ${full}: the disk is full`, {
-      hint: 'nothing was kept of it; free some space, or name a file on another disk',
+      hint: 'the incomplete copy was removed; free some space, or name a file on another disk',
     })
   }
 }
@@ -84,7 +84,7 @@ function copyDatabase(from: string, to: string): void {
   const copy = new DatabaseSync(to, { readOnly: true })
   try {
     const found = copy.prepare('pragma integrity_check').get()?.['integrity_check']
-    if (found !== 'ok') throw new BatonError('unexpected', `the copy ${to} is not whole: ${String(found)}`)
+    if (found !== 'ok') throw new BatonError('unexpected', `the copy ${to} is damaged: ${String(found)}`)
   } finally {
     copy.close()
   }

@@ -128,9 +128,9 @@ function migrate(database: DatabaseSync, schema: readonly SchemaStep[], path: st
     if (needed > schema.length) {
       throw new BatonError(
         'refused',
-        `${path} needs a release that reads schema ${needed}, this one reads up to ${schema.length}`,
+        `${path} needs a release that reads schema ${needed}, but this one reads only up to ${schema.length}`,
         {
-          hint: 'start a newer release, or stop the service and restore the snapshot that the update has made, from `update/snapshots/` beside the database',
+          hint: 'start a newer release, or stop the service and restore the snapshot that the update made, from `update/snapshots/` beside the database',
         },
       )
     }

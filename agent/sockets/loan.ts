@@ -82,8 +82,7 @@ async function receive(link: Socket): Promise<Map<string, number>> {
 /** Throws node_unsupported if this Node cannot take sockets: it would ask for ever. */
 function refuseNode(): void {
   if (hasLibc()) return
-  const hint =
-    'Node 26.10 has it, unless it is started with --no-experimental-ffi; without BATON_HOLDER the service listens in its own container'
+  const hint = 'use Node 26.10 without --no-experimental-ffi, or unset BATON_HOLDER to listen in this container itself'
   throw new BatonError(
     'node_unsupported',
     `expected node:ffi, to take the sockets of a holder (BATON_HOLDER), got Node ${process.version} without it`,

@@ -45,7 +45,7 @@ export function nameToBind(path: string): string {
 
 /** Makes way for a new socket at `path`. Throws EADDRINUSE if a process listens there, or if it is no socket. */
 export async function makeWay(path: string): Promise<void> {
-  if (lookAt(path)?.isSocket() === false) throw taken('what is there is no socket')
+  if (lookAt(path)?.isSocket() === false) throw taken('the file there is not a socket')
   if ((await listensAt(path)) !== null) throw taken()
   rmSync(path, { force: true })
   const old = `.${basename(path)}.`
@@ -165,7 +165,7 @@ function giveToGroup(path: string, group: string | number): void {
     chownSync(path, process.geteuid?.() ?? -1, id)
   } catch (cause) {
     throw new Error(
-      `expected a group that this process is in, got ${JSON.stringify(group)}: a unit has it by SupplementaryGroups=`,
+      `expected a group that this process belongs to, got ${JSON.stringify(group)}: add it to the unit with SupplementaryGroups=`,
       { cause },
     )
   }

@@ -71,7 +71,7 @@ export function storeKeeper({ warn, missed, patienceMs = WAITING_MAX_MS }: Store
     return left.map(([key]) => key)
   }
   const late = () => {
-    warn(`it does not serve after ${patienceMs} ms: connections that wait are refused`)
+    warn(`not serving after ${patienceMs} ms: waiting connections are refused`)
     void release()
   }
   let timer = held.size === 0 ? undefined : setTimeout(late, patienceMs).unref()
@@ -92,7 +92,7 @@ export function storeKeeper({ warn, missed, patienceMs = WAITING_MAX_MS }: Store
       await bind(listener, spec, own, isHeld || mayShare)
       if (isHeld || isServing || !listener.isShared) return
       warn(
-        `another process listens on ${listener.address} already, and the kernel divides the connections between the two`,
+        `another process already listens on ${listener.address}: the kernel splits connections between the two processes`,
       )
     },
     async serve() {

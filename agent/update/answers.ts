@@ -185,7 +185,7 @@ function onProbation(probation: Probation | null): Status['probation'] {
 
 /** The refusal to go on at once. */
 export function waitsForNothing(): BatonError {
-  return new BatonError('too_late', 'no operation waits for work of the application')
+  return new BatonError('too_late', 'no operation is waiting for work of the application')
 }
 
 /** The refusal to cancel, from the present status. */

@@ -9,7 +9,7 @@ import { isBarred } from '../words/which-release.ts'
 export function refuseBarred(release: Pick<Release, 'tag' | 'from'>, current: Tag): void {
   if (!isBarred(release, current)) return
   const { tag, from } = release
-  throw new BatonError('refused', `${tag} takes only hosts from ${from} on, this one runs ${current}`, {
-    hint: `\`${ownCommand('upgrade')}\` without a release goes to the newest that it may go to`,
+  throw new BatonError('refused', `${tag} can be installed only from ${from} or later, but this host runs ${current}`, {
+    hint: `run \`${ownCommand('upgrade')}\` without a release to install the newest one that this host can go to`,
   })
 }

@@ -38,7 +38,7 @@ export async function recover(install: ManagedInstall): Promise<Probation | null
   if (operation !== null && operation.outcome === null) {
     const decided = await decideFor(install, 'start', state)
     if (decided.outcome === null) return probation
-    await close(install, decided, 'the process that was at it has ended')
+    await close(install, decided, 'its process has ended')
     return null
   }
   await clearLeftovers(install.disk, install.places)
@@ -85,9 +85,9 @@ export async function failProbation(install: ManagedInstall, why: string, hadMs:
     if (probation === null) return
     const { to, from } = probation
     const rest = hasOther
-      ? `nobody supervises it, and \`${ownCommand('rollback')}\` puts ${from} back`
+      ? `nothing supervises the service, so run \`${ownCommand('rollback')}\` to put ${from} back`
       : 'there is no backup executable'
-    const message = isRescued ? why : `${to} serves on, and has not proved itself: ${why}; ${rest}`
+    const message = isRescued ? why : `${to} keeps serving, but has not proved itself: ${why}; ${rest}`
     probation.failed = { code: 'probation_failed', message, isBlameless: false, hadMs }
   })
   if (!isRescued) await closeInterrupted(install)
@@ -98,7 +98,7 @@ export async function failProbation(install: ManagedInstall, why: string, hadMs:
 export async function closeInterrupted(install: ManagedInstall): Promise<void> {
   await finishExchange(install.disk, install.places)
   const decided = await decideFor(install, 'next', await install.journal.read())
-  await close(install, decided, 'taken over by the next operation')
+  await close(install, decided, 'found unfinished by the next operation')
 }
 
 /** `why`: for the message of an operation that has not succeeded. */
@@ -191,10 +191,10 @@ export async function sweep(install: ManagedInstall): Promise<void> {
       ? await sweepBy(await imageOf(install), { service, executable: places.executable, keep })
       : await sweepUnpacked(disk, service, places, keep)
     for (const path of kept) {
-      const message = `the folder of a release that is not needed any more is kept, as the application has written ${path} into it: \`environment\` of baton.config.json says where data belongs`
+      const message = `the folder of an unused release is kept because the application has written ${path} into it: use \`environment\` in baton.config.json to tell the application where its data belongs`
       log({ event: 'warning', message })
     }
   } catch (cause) {
-    log({ event: 'warning', message: `removing what is unpacked and not needed: ${reasonOf(cause)}` })
+    log({ event: 'warning', message: `removing unpacked releases that are no longer needed: ${reasonOf(cause)}` })
   }
 }

@@ -81,7 +81,7 @@ export async function noteTag(
     const note: Installed = { tag, sha256, at: new Date().toISOString() }
     await disk.writeNote(notePath(stateDirectory), `${JSON.stringify(note)}\n`, 0o600)
   } catch (cause) {
-    log({ event: 'warning', message: `noting that ${tag} is installed: ${reasonOf(cause)}` })
+    log({ event: 'warning', message: `recording that ${tag} is installed: ${reasonOf(cause)}` })
   }
 }
 

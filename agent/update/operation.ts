@@ -164,7 +164,10 @@ async function namedRelease({ feed }: ManagedInstall, tag: string): Promise<Rele
 /** Tag of the release whose snapshot to restore; null: the backup executable's. */
 function tagOfState(kind: Kind, tag: string | null): string | null {
   if (kind === 'rollback' || tag !== null) return tag
-  throw new BatonError('invalid_request', 'expected `tag` beside `state`: the release whose data are taken back')
+  throw new BatonError(
+    'invalid_request',
+    'expected `tag` together with `state`: the release whose data is to be restored',
+  )
 }
 
 /**
@@ -283,7 +286,7 @@ async function endOf({ install, operation, stages, failure, isOpen }: ToEnd) {
   const isStuck = decided.outcome === 'failed' && inPlace() === 'new'
   if (!isStuck || failure === null) return { decided, error: failure }
   const cause = fault ?? noBackup(install.places)
-  const message = `${failure.message}; putting the previous executable back failed too: ${reasonOf(cause)}`
+  const message = `${failure.message}; putting the previous executable back also failed: ${reasonOf(cause)}`
   return { decided, error: new BatonError('undo_failed', message, { cause }) }
 }
 

@@ -26,7 +26,7 @@ export function refuseNewerSchema({ current }: Pick<ManagedInstall, 'current'>, 
     'schema_newer',
     `${last.from} cannot work on the data that ${current} has changed: ${last.trial.reason}`,
     {
-      hint: '`rollback --restore-state` (`{"state": "snapshot"}`) brings back the data from before the update, and puts the present data aside',
+      hint: 'use `rollback --restore-state` (`{"state": "snapshot"}`) to restore the data from before the update; the present data is put aside',
     },
   )
 }
@@ -44,15 +44,15 @@ export async function snapshotFor(
   if (newest !== null) return { tag, path: join(folder, newest) }
   const dump = newestCopy(names, DUMP, tag) ?? newestCopy(names, FOLDERS, tag)
   if (dump !== null) {
-    throw new BatonError('refused', `the data of ${tag} are not in SQLite, so a rollback does not bring them back`, {
-      hint: `\`${ownCommand('stop')}\`, \`${ownCommand(`state restore ${dump}`)}\`, then \`${ownCommand('rollback')}\``,
+    throw new BatonError('refused', `the data of ${tag} is not in SQLite, so a rollback cannot restore it`, {
+      hint: `run \`${ownCommand('stop')}\`, \`${ownCommand(`state restore ${dump}`)}\`, then \`${ownCommand('rollback')}\``,
     })
   }
   throw new BatonError(
     'refused',
     `expected a snapshot of ${basename(database ?? '')} for ${tag} in ${folder}, found none`,
     {
-      hint: 'an update makes one of the release that it leaves, and those of the last two are kept; `state` lists them',
+      hint: 'an update makes a snapshot for the release that it replaces; the snapshots of the last two releases are kept, and `state list` shows them',
     },
   )
 }
@@ -65,9 +65,13 @@ export async function markUpdate(install: ManagedInstall, { id, from, to }: Oper
 /** The same, for data from a snapshot. Throws refused if `baton build` did not make this release: it lacks the first code. */
 export async function markRestore(install: ManagedInstall, { id, kind, from, to }: Operation): Promise<void> {
   if (ownStart() === null) {
-    throw new BatonError('refused', 'this executable cannot take a snapshot back: `baton build` did not make it', {
-      hint: 'stop the service, and copy the snapshot over the database',
-    })
+    throw new BatonError(
+      'refused',
+      'this executable cannot restore a snapshot, because it was not made by `baton build`',
+      {
+        hint: 'stop the service and copy the snapshot over the database',
+      },
+    )
   }
   await writeMark(install, {
     operationId: id,
@@ -209,5 +213,5 @@ export async function dropMark({
 
 /** What shows a database that an exchange has put aside, and what brings it back. */
 export function wayToAside(): string {
-  return `\`${ownCommand('state list')}\` shows it; \`${ownCommand('stop')}\`, then \`${ownCommand('state restore NAME')}\`, brings it back`
+  return `\`${ownCommand('state list')}\` shows it; to bring it back, run \`${ownCommand('stop')}\`, then \`${ownCommand('state restore NAME')}\``
 }

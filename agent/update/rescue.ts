@@ -42,7 +42,7 @@ export type Rescue =
 export async function rescue(receipt: Receipt, { failed, reason, hadMs }: RescueFor): Promise<Rescue> {
   const disk = makeDisk()
   const last = await takeLastWords(disk, receipt)
-  if (!failed) return { did: 'nothing', why: 'the service was stopped, it did not fail' }
+  if (!failed) return { did: 'nothing', why: 'the service was stopped and did not fail' }
   await using _lock = await takeLock(disk, receipt.stateDirectory, 'the rescue', { waitMs: 2000 })
   const journal = makeJournal(disk, receipt.stateDirectory)
   const places = placesOf(receipt.executable)
@@ -50,7 +50,7 @@ export async function rescue(receipt: Receipt, { failed, reason, hadMs }: Rescue
   if (probation === null) return { did: 'nothing', why: 'no release is on probation' }
   const { from, to, kind, failures, failed: how = { message: reason, hadMs } } = probation
   const said = afterItWrote(how === probation.failed ? null : last.said)
-  const message = `${to} failed ${failures + 1} times in probation: ${how.message}${said}`
+  const message = `${to} failed ${failures === 0 ? 'once' : `${failures + 1} times`} in probation: ${how.message}${said}`
   const failure = orHindered(
     how.hadMs === undefined
       ? new BatonError('probation_failed', message)
@@ -82,7 +82,7 @@ export async function rescue(receipt: Receipt, { failed, reason, hadMs }: Rescue
     if (inPlace === 'old' || inPlace === 'other')
       return {
         did: 'nothing',
-        why: installed === to ? `the ${to} of before is installed` : `${installed} is installed, not ${to}`,
+        why: installed === to ? `the previous ${to} is installed` : `${installed} is installed, not ${to}`,
       }
     const state = await journal.change(({ probation: counted }) => {
       if (counted === null) return

@@ -32,7 +32,7 @@ export async function restoreCopies(what: ToRestore): Promise<string | null> {
   if (left !== null && tagOfCopy(left.name, copy.of ?? FOLDERS) === null) {
     throw refusedCopy(
       `the restore of ${left.name} was not finished`,
-      `\`${ownCommand(`state restore ${left.name}`)}\` first`,
+      `run \`${ownCommand(`state restore ${left.name}`)}\` first`,
     )
   }
   const begin = async (aside: string | null) => {
@@ -54,7 +54,7 @@ type Begin = (aside: string | null) => Promise<void>
 async function restoreDump(what: ToRestore, left: string | null, begin: Begin): Promise<string | null> {
   const { stateDirectory, plan, copy } = what
   const path = join(COPY_FOLDERS[copy.kind](stateDirectory), copy.name)
-  if (plan.restore === null) throw refusedCopy('nothing says how a copy is restored', '`snapshot.restore` does')
+  if (plan.restore === null) throw refusedCopy('no command to restore a copy is configured', 'set `snapshot.restore`')
   if (plan.check !== null) await runOnData(plan.check, path, { ...what, what: `checking ${copy.name}` })
   const aside = left ?? (await putAside(what))
   await begin(aside)
@@ -62,7 +62,7 @@ async function restoreDump(what: ToRestore, left: string | null, begin: Begin): 
     await runOnData(plan.restore, path, { ...what, what: `restoring ${copy.name}` })
   } catch (cause) {
     throw new BatonError('refused', `${reasonOf(cause)}; only that command knows whether it has changed anything`, {
-      hint: `\`${ownCommand(`state restore ${basename(aside)}`)}\` brings back what was there; no release begins until a restore has gone well, or ${owedPath(stateDirectory)} is removed by hand`,
+      hint: `\`${ownCommand(`state restore ${basename(aside)}`)}\` brings back what was there; no release starts until a restore succeeds or you remove ${owedPath(stateDirectory)}`,
       cause,
     })
   }

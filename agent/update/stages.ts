@@ -137,7 +137,7 @@ async function choose(
 ): Promise<void> {
   ;[operation.to, operation.sha256] = [release.tag, release.asset.sha256]
   if (alone !== null && release.asset.sha256 !== alone.sha256)
-    throw blameless('refused', `${release.tag} has other bytes in the feed than when it was chosen`)
+    throw blameless('refused', `${release.tag} has changed in the feed since it was chosen`)
   if (!restoreState) refuseBarred(release, install.current)
   const known = await knownRehearsal(install, release)
   if (!allowIrreversible && !restoreState) refuseIrreversible(release, known)
@@ -169,7 +169,8 @@ async function tryFirst(what: ToRehearse, alone: Alone | null): Promise<void> {
   const { install, operation, release } = what
   await refuseLongPause(install, release, operation.trial ?? null)
   const why = alone === null ? null : whyNotAlone(alone, operation.from, release.tag, operation.trial)
-  if (why !== null) throw blameless('refused', why.says, { hint: `a person may: \`${ownCommand('upgrade')}\`` })
+  if (why !== null)
+    throw blameless('refused', why.says, { hint: `to install it yourself, run \`${ownCommand('upgrade')}\`` })
 }
 
 async function assertCanGoBack(install: ManagedInstall): Promise<void> {

@@ -45,18 +45,18 @@ interface Said {
 /** What `path` prints: `<service> v1.1.0`, and beside it its wires. Throws verify_failed; refused if this host cannot start it. */
 export async function runVersion(path: string, options: RunOptions = {}): Promise<Said> {
   const depth = Number(process.env[DEPTH] ?? 0)
-  if (!(depth < DEPTH_MAX)) throw failed(path, `it would be the ${depth + 1}th executable that runs another`)
+  if (!(depth < DEPTH_MAX)) throw failed(path, `too many executables run one another (${depth + 1})`)
   await rightFormat(path)
   const variables = environment(depth + 1, options.prepare === true)
   const timeoutMs = options.timeoutMs ?? (options.prepare === true ? PREPARE_TIMEOUT_MS : VERSION_TIMEOUT_MS)
   const ended = await runPatiently(path, variables, timeoutMs, options.signal)
   const said = ended.said === '' ? '' : `, saying ${quoted(ended.said.trim())}`
   if (ended.signal !== null)
-    throw failedOrHindered(path, `it was ended by ${ended.signal}`, said, 'is the file damaged?')
+    throw failedOrHindered(path, `it was ended by ${ended.signal}`, said, 'the file may be damaged')
   if (ended.code !== 0) throw failedOrHindered(path, `expected exit code 0, got ${ended.code}`, said)
   const [, service, tag] = /^([a-z][a-z0-9-]*) (v[0-9A-Za-z.-]+)\r?\n$/.exec(ended.answer) ?? []
   if (service === undefined || !isTag(tag)) {
-    throw failed(path, `expected it to say \`<service> vX.Y.Z\`, got ${quoted(ended.answer)}`)
+    throw failed(path, `expected it to print \`<service> vX.Y.Z\`, got ${quoted(ended.answer)}`)
   }
   const wires = parsedJson(ended.beside)
   return { service, tag, wires: Array.isArray(wires) ? wires.filter(isCount).slice(0, WIRES_MAX) : null }
@@ -65,8 +65,8 @@ export async function runVersion(path: string, options: RunOptions = {}): Promis
 /** Runs it. Throws as `runVersion` does, and verify_failed if `path` is another service or has another tag. */
 export async function expectTag(path: string, service: string, tag: Tag, options: RunOptions = {}): Promise<void> {
   const got = await keep(await keyOf(path), runVersion(path, options))
-  if (got.service !== service) throw failed(path, `it says it is \`${got.service}\`, expected \`${service}\``)
-  if (got.tag !== tag) throw failed(path, `it says ${got.tag}, expected ${tag}`)
+  if (got.service !== service) throw failed(path, `expected the service \`${service}\`, got \`${got.service}\``)
+  if (got.tag !== tag) throw failed(path, `expected ${tag}, got ${got.tag}`)
 }
 
 /** What the executable at `path` says. Runs a file only once, as long as it does not change. Throws as `runVersion` does. */
@@ -109,12 +109,13 @@ async function runPatiently(
       if (error instanceof BatonError) throw error
       const code = codeOf(error)
       if (code === 'ETXTBSY' && tries < BUSY_TRIES) await sleep(BUSY_WAIT_MS)
-      else if (code === 'EACCES') throw failed(path, 'it is not executable', 'is its directory mounted `noexec`?')
+      else if (code === 'EACCES')
+        throw failed(path, 'it is not executable', 'check whether its directory is mounted `noexec`')
       else if (code === 'ENOEXEC')
         throw failed(path, 'exec format error: it was built for another platform, or is damaged')
       else if (code === 'ENOENT') throw failed(path, 'the interpreter or the loader that it names is not on this host')
       else if (SHORTAGES.includes(code)) {
-        const message = `running \`${path} --version\`: this host lacks what it takes to start a process: ${reasonOf(error)}`
+        const message = `running \`${path} --version\`: this host could not start the process: ${reasonOf(error)}`
         throw new BatonError('refused', message, { cause: error })
       } else throw failed(path, reasonOf(error))
     }
@@ -185,7 +186,7 @@ async function rightFormat(path: string): Promise<void> {
   if (process.platform === 'linux') {
     const mach = [0xcffaedfe, 0xcafebabe].includes(start.readUInt32BE(0))
     const built = mach ? 'macOS' : start.toString('latin1', 0, 2) === 'MZ' ? 'Windows' : null
-    const why = built === null ? 'it is no executable of this platform' : `it was built for ${built}`
+    const why = built === null ? 'it is not an executable for this platform' : `it was built for ${built}`
     throw failed(path, `exec format error: ${why}`)
   }
 }

@@ -47,7 +47,7 @@ export function blameOf(cause: unknown): Blame {
 export const KILLED_FOR_MEMORY = 'it was ended by SIGKILL when the kernel had no memory left'
 
 /** what a process has said that ended well without one message of the switch */
-export const KNOWS_NO_SWITCH = 'nothing that this switch knows, as a release of an older kit does'
+export const KNOWS_NO_SWITCH = 'nothing that this switch understands, like a release of an older kit'
 
 /** what a host may lack or another process may hold, by what systems, Node and SQLite say of it */
 const LACKS: readonly (readonly [RegExp, string])[] = [
@@ -59,7 +59,7 @@ const LACKS: readonly (readonly [RegExp, string])[] = [
   [/\bENOMEM\b|cannot allocate memory|^oom-kill\b/i, 'this host has no memory left'],
   [
     /\b(?:fork|spawn|clone|uv_thread_create)\b.*\bEAGAIN\b|resource temporarily unavailable/i,
-    'this host starts no more processes or threads',
+    'this host cannot start any more processes or threads',
   ],
 ]
 
@@ -84,5 +84,5 @@ export function hindranceOf({ how, said, isOwnLock = false, isCaged = false }: E
   const lack = LACKS.find(([pattern]) => pattern.test(text))?.[1] ?? null
   if (lack !== null) return lack
   if (isCaged) return OUT_OF_MEMORY.test(text) ? 'the cage has less memory than a service' : null
-  return LOCKED.test(text) && !isOwnLock ? 'another process has a lock on the database' : null
+  return LOCKED.test(text) && !isOwnLock ? 'another process has locked the database' : null
 }

@@ -15,23 +15,23 @@ export const IN_CONTAINER = 'this is a container; its image is what gets updated
 /** Why, where one sentence says it for every install. */
 export const REASONS: Partial<Record<Unmanaged, string>> = {
   windows: 'on Windows a running executable cannot be replaced',
-  cluster: 'this service is several processes (node:cluster), which are not handed over',
+  cluster: 'this service runs as several processes (node:cluster), which cannot be handed over',
   container: IN_CONTAINER,
   source: 'this process runs from source, not from an executable',
 }
 
 /** What to do instead, one sentence. */
 export const ROUTES: Record<Unmanaged, string> = {
-  windows: 'download the new release asset, replace the executable, restart the process',
-  container: 'pull the new image, then recreate the container, from its host',
+  windows: 'download the new release asset, replace the executable and restart the process',
+  container: 'on its host, pull the new image and recreate the container',
   source: 'pull the source, rebuild and restart: `deploy-source.sh --release <tag>`',
-  cluster: 'restart the service as a whole with the new executable, or serve from one process',
+  cluster: 'restart all processes of the service with the new executable, or run the service as a single process',
   no_receipt:
-    'download the new release asset, replace the executable, restart the process, or run `install.sh` for a managed install',
+    'download the new release asset, replace the executable and restart the process, or run `install.sh` for a managed install',
   foreign_receipt: 'update the executable that was installed, or run `install.sh` to make this one a managed install',
   first_code:
-    'build the service with `baton build`, or say `order: "start-first"` if two processes of it may live at once, then replace the executable and restart',
-  node: 'replace the executable by one that is built on Node 26.1 or later, and restart',
+    'build the service with `baton build`, or set `order: "start-first"` if two of its processes may run at once; then replace the executable and restart',
+  node: 'replace the executable with one built on Node 26.1 or later, and restart',
 }
 
 /**

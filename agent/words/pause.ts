@@ -68,16 +68,16 @@ export const SHOWN_BY: Readonly<Record<ExpectedPause['shownBy'], string>> = {
   trial: 'as in the trial on a copy of the data',
 }
 
-const WHEN_NOBODY = 'stop the service, upgrade it and start it again when nobody is there'
+const WHEN_NOBODY = 'stop the service, upgrade it and start it again when nobody uses it'
 
 /** Why a stop-first switch is refused before anything stops; null: it is not. One switch alone is no reason. */
 export function pauseFault(expected: ExpectedPause | null, maxPauseMs: number): BatonError | null {
   if (expected === null || expected.expectedMs <= maxPauseMs || expected.shownBy === 'first-switch') return null
   const { expectedMs, shownBy } = expected
-  const [how, way] = shownBy === 'trial' ? [` (${SHOWN_BY.trial})`, ''] : ['', '`rollback` first, or ']
+  const [how, way] = shownBy === 'trial' ? [` (${SHOWN_BY.trial})`, ''] : ['', 'run `rollback` first, or ']
   return blameless(
     'refused',
-    `clients would have to wait about ${expectedMs} ms${how}, and \`maxPause\` allows ${durationText(maxPauseMs)}`,
+    `clients would have to wait about ${expectedMs} ms${how}, but \`maxPause\` allows ${durationText(maxPauseMs)}`,
     {
       hint: `raise \`update.maxPause\` in the configuration and restart, or ${way}${WHEN_NOBODY}`,
     },

@@ -57,7 +57,7 @@ export const SNAPSHOT = {
       type: 'array',
       items: { type: 'string', maxLength: 1024 },
       maxItems: 16,
-      description: 'folders below the state directory that are copied as a set',
+      description: 'folders below the state directory that are copied together',
     },
     when: {
       type: 'string',
@@ -131,13 +131,13 @@ export function snapshotFaults({ command: copy, restore, check, folders = [] }: 
     commandFaults(`snapshot.${name}`, words),
   )
   if ((copy === undefined) !== (restore === undefined))
-    faults.push('expected both `command` and `restore` in `snapshot`: a copy that nobody can take back is none')
+    faults.push('expected both `command` and `restore` in `snapshot`: a copy is useless if it cannot be restored')
   for (const folder of folders) {
     const [first, ...rest] = folder.split('/').filter((part) => part !== '' && part !== '.')
     const isBelow = first !== undefined && !/^\/|\0/.test(folder) && ![first, ...rest].includes('..')
     if (!isBelow || first === 'update')
       faults.push(
-        `expected folders inside the state directory, other than \`update\` and all of it, in \`snapshot.folders\`, got ${quoted(folder)}`,
+        `expected folders below the state directory, other than \`update\`, in \`snapshot.folders\`, got ${quoted(folder)}`,
       )
   }
   return faults
@@ -158,7 +158,7 @@ function commandFaults(name: string, words: readonly string[] | undefined): stri
     [!given.some((word) => word.includes('{file}')), `an argument with {file}, the path of the copy, in \`${name}\``],
     [
       words.some((word) => SECRET.test(word)),
-      `no password in \`${name}\`: every user of the host sees arguments, and none the environment file of the unit`,
+      `no password in \`${name}\`, because every user of the host can see arguments: use the environment file of the unit`,
     ],
   ]
   return checks.flatMap(([isFault, expected]) => (isFault ? [`expected ${expected}`] : []))

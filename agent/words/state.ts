@@ -144,9 +144,9 @@ export interface StateMoved {
 
 /** One clause: what clients have written since, and where it lies. Pure. */
 export function formatLeft({ aside, rows = null }: StateMoved): string {
-  if (rows === 0) return `no row was added since; the database that gave way is ${aside}`
-  const what = rows === null ? 'what' : rows === 1 ? '1 row that' : `${rows} rows that`
-  return `${what} ${rows === null || rows === 1 ? 'was' : 'were'} written since ${rows === null || rows === 1 ? 'lies' : 'lie'} in ${aside}`
+  if (rows === 0) return `no row was added since then; the replaced database is ${aside}`
+  const what = rows === null ? 'what was' : rows === 1 ? '1 row' : `${rows} rows`
+  return `${what} written since then ${rows === null || rows === 1 ? 'is' : 'are'} in ${aside}`
 }
 
 /** The reason of an operation's aborted signal. The operation then ends as `cancelled`, with nothing changed. */
@@ -210,7 +210,7 @@ export function stillBad(bad: readonly BadRelease[], readyMs: number): BadReleas
 export function whyAgain(bad: readonly BadRelease[], tag: string, sha256: string, readyMs: number): string | null {
   const { hadMs = Infinity } = badEntry(bad, tag, sha256) ?? {}
   if (hadMs >= readyMs) return null
-  return `it was not ready here within ${formatSeconds(hadMs)}, and has ${formatSeconds(readyMs)} now`
+  return `it was not ready here within ${formatSeconds(hadMs)}, and now has ${formatSeconds(readyMs)}`
 }
 
 function formatSeconds(ms: number): string {

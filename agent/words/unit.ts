@@ -41,8 +41,8 @@ export function wishesOf(value: unknown, service: string): UnitWishes | null {
   if (value === undefined || value === null) return null
   const faults = unitFaults(value, service)
   if (faults.length > 0)
-    throw new BatonError('refused', `what this release asks of the unit is not acceptable: ${faults.join('; ')}`, {
-      hint: 'only its author can mend that; a drop-in of yours may still give the service more',
+    throw new BatonError('refused', `what this release asks for in its unit is not allowed: ${faults.join('; ')}`, {
+      hint: 'only its author can fix that; you can still extend the unit with your own drop-in',
     })
   const wishes = value as UnitWishes
   return linesOf(wishes, service).length === 0 ? null : wishes
@@ -88,7 +88,7 @@ export function linesOf(wishes: UnitWishes, service: string): string[] {
     ...readWritePaths.map((path) => `to write ${path}${untried}`),
     ...devices.map((path) => `to use the device ${path}${untried}`),
     ...capabilities.map((name) => `for the capability ${name}${untried}`),
-    ...(runtimeDirectory ? [`for a folder of its own at /run/${service}`] : []),
-    ...(environmentFile === undefined ? [] : [`to be given the variables in ${environmentFile}${untried}`]),
+    ...(runtimeDirectory ? [`for its own folder /run/${service}`] : []),
+    ...(environmentFile === undefined ? [] : [`to read the variables in ${environmentFile}${untried}`]),
   ]
 }

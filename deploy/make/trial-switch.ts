@@ -101,7 +101,7 @@ export async function trySwitch(trial: SwitchTrial): Promise<Switched> {
 
 /** What the agent has logged of an `onStop` that did not end in time. */
 function hungIn({ onStop, said }: SwitchTrial): string[] {
-  const [, ms] = /the author's onStop: expected it to settle within (\d+) ms/.exec(said()) ?? []
+  const [, ms] = /the application's onStop failed: it did not settle within (\d+) ms/.exec(said()) ?? []
   if (ms === undefined) return []
   const [what, so] =
     onStop === null

@@ -66,7 +66,10 @@ test('a header of its own counts only where the setting says so, and then beside
     () => strict(asking({ authorization: proxys, 'x-baton-authorization': own })),
     withCode('unauthorized'),
   ) as BatonError
-  is(hint, 'a proxy uses `Authorization` itself: set `dashboard.passwordHeader`')
+  is(
+    hint,
+    'if a proxy uses the `Authorization` header itself, set `dashboard.passwordHeader` to send the password in another header',
+  )
   const { pass: both } = makeGuard({ password: PASSWORD, passwordHeader: 'x-baton-authorization' })
   both(asking({ authorization: proxys, 'x-baton-authorization': own }))
   both(asking({ authorization: own }))

@@ -90,7 +90,7 @@ for (const [title, why, shape] of [
   ],
   [
     'with trailers',
-    /trailers come behind its body/,
+    /trailers follow its body/,
     { head: (response) => response.writeHead(200, { ...PLAIN, Trailer: 'X-Sum' }) },
   ],
   [
@@ -100,7 +100,7 @@ for (const [title, why, shape] of [
   ],
   [
     'that middleware keeps for a while',
-    /a part of the application keeps what is written to it/,
+    /middleware of the application buffers what is written/,
     { head: (response) => response.writeHead(200, PLAIN), around: (response) => inBatches(response) },
   ],
 ] as [string, RegExp, Shape][]) {

@@ -60,8 +60,8 @@ test('says what is wrong with the setting', () => {
   match(trustedProxyFault({ from: [], header: 'x' }) ?? '', /1 to 64/)
   match(trustedProxyFault({ from: ['10.0.0.0/33'], header: 'x' }) ?? '', /"10\.0\.0\.0\/33"/)
   match(trustedProxyFault({ from: ['proxy.test'], header: 'x' }) ?? '', /got "proxy\.test"/)
-  match(trustedProxyFault({ from: ['127.0.0.1'], header: 'x: y' }) ?? '', /name of a header/)
-  match(trustedProxyFault({} as never) ?? '', /name of a header/)
+  match(trustedProxyFault({ from: ['127.0.0.1'], header: 'x: y' }) ?? '', /expected a header name/)
+  match(trustedProxyFault({} as never) ?? '', /expected a header name/)
 })
 
 test.run()

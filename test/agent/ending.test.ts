@@ -101,7 +101,7 @@ test('one tag: the one in place goes on with its probation, and the rescue puts 
     await putBack(world, false)
     equal(await rescue(world.receipt, { failed: true, reason: 'killed' }), {
       did: 'nothing',
-      why: 'the v1.0.0 of before is installed',
+      why: 'the previous v1.0.0 is installed',
     })
   })
 })
@@ -116,7 +116,7 @@ test('the next operation: what never failed is done; what crashed and stays in p
     await closeInterrupted(world.install)
     const [outcome, reasons] = await ended(world)
     is(outcome, 'failed')
-    match(reasons.join(), /^interrupted in the restart stage: taken over by the next operation$/)
+    match(reasons.join(), /^interrupted in the restart stage: found unfinished by the next operation$/)
     is(await world.inPlace(), 'other')
   })
 })

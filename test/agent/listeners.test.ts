@@ -177,7 +177,7 @@ test('a unix socket has its name, mode and group before its author hears that it
   )
   const file = join(made.path, 'rows.txt')
   await writeFile(file, 'rows')
-  await rejects(bound({ path: file }), /EADDRINUSE, what is there is no socket/)
+  await rejects(bound({ path: file }), /EADDRINUSE, the file there is not a socket/)
   is(await readFile(file, 'utf8'), 'rows')
 })
 

@@ -42,12 +42,12 @@ test('a service that is silent for less than it may is waited for; beyond that i
 test('a wait is told when what it is for changes; that the same lasts longer, once a minute', async () => {
   const looks = ['"export", under way for 1s', '"export", under way for 2s', '"import", under way for 1s, and 1 more']
   const waiting = { id: 'x', outcome: null, stage: 'verify', progress: null } as unknown as Operation
-  const shown = looks.map((why) => ({ ...waiting, waits: [{ code: 'work', says: `it waits for ${why}` }] }))
+  const shown = looks.map((why) => ({ ...waiting, waits: [{ code: 'work', says: `waiting for ${why}` }] }))
   const answers = [...shown, { ...waiting, outcome: 'updated' }].map((operation) => ({ ...SERVING, operation }))
   const client = { status: async () => answers.shift() ?? null } as Partial<Client> as Client
   const notes: string[] = []
   await follow(client, 'x', { stage: () => {}, bytes: () => {}, note: (said) => void notes.push(said) })
-  equal(notes, [`it waits for ${looks[0]}`, `it waits for ${looks[2]}`])
+  equal(notes, [`waiting for ${looks[0]}`, `waiting for ${looks[2]}`])
 
   let at = 0
   const told: number[] = []
@@ -55,7 +55,7 @@ test('a wait is told when what it is for changes; that the same lasts longer, on
     () => void told.push(at),
     () => at * 1000,
   )
-  for (; at < 150; at++) tell(`it waits for "export", under way for ${at}s`)
+  for (; at < 150; at++) tell(`waiting for "export", under way for ${at}s`)
   equal(told, [0, 60, 120])
 })
 

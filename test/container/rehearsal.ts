@@ -106,7 +106,7 @@ test('a release with no way back that was allowed, and dies: the old one starts 
   const [, , line = ''] = formatDeployEvent(ended.events.at(-1) as DeployEvent).slice(-3)
   match(
     line,
-    `no row was added since; the database that gave way is ${aside}; \`--status\` shows it, and \`--restore-state`,
+    `no row was added since then; the replaced database is ${aside}; \`--status\` shows it, and \`--restore-state`,
   )
   ok(!ended.events.some((event) => event.event === 'warning' && event.message.includes('no way back')))
 

@@ -249,7 +249,7 @@ test('data that gave way: the outcome and the history say how many rows written 
   const reverted = operation('update', { outcome: 'reverted', error, ...past })
   for (const [one, said] of [
     [restored, `Rows written since then: 60; they are kept in ${aside}`],
-    [reverted, `60 rows that were written since lie in ${aside}`],
+    [reverted, `60 rows written since then are in ${aside}`],
   ] as const) {
     await using stub = await served()
     Object.assign(stub.world.status, { operation: one, history: [one] })
@@ -483,8 +483,8 @@ test('an update that waits for work of the application says so, and goes on at a
   const running = await startUpdate(page, stub)
   running.stage = 'verify'
   const why = '"export 7", under way for 40s'
-  running.waits = [{ code: 'work', says: `it waits for ${why}`, count: 1, why }]
-  await shown(page, '#detail', `it waits for ${why}`)
+  running.waits = [{ code: 'work', says: `waiting for ${why}`, count: 1, why }]
+  await shown(page, '#detail', `waiting for ${why}`)
   await shown(page, '#proceed', 'Update now and end the work')
   assert.ok(await page.isVisible('#cancel'))
   await page.focus('#proceed')
@@ -497,7 +497,7 @@ test('an update that waits for work of the application says so, and goes on at a
 })
 
 test('the result and the history say how the release did on a copy of the data', async () => {
-  const why = 'v1.0.0 starts on the data that v1.1.0 leaves, and its author names no request that writes'
+  const why = 'v1.0.0 starts on the data that v1.1.0 leaves, but its author names no request that writes'
   for (const [rehearsal, line] of [
     [rehearsed(), 'Tried on a copy of the data (rows: 1,042; 2 s): it can be rolled back.'],
     [
@@ -529,8 +529,8 @@ test('in Chinese too; and what is to be done about it stands behind it', async (
   await using watched = await openPage(browser, { locale: 'zh-CN' })
   const { page } = watched
   await STATES.find(({ name }) => name === 'not-tried')?.reach(page, stub)
-  const why = 'there is no /var/lib/beacon-trial, so the units are older than trials on a copy'
-  const hint = 'run install.sh of a newer release once, as root: it writes the units'
+  const why = 'there is no /var/lib/beacon-trial, so the units are from a release that had no trials on a copy'
+  const hint = 'run install.sh of a newer release once as root to write the units again'
   await shown(page, '#outcomeReason', `没有在数据副本上试用。${why}${hint}`)
   assertQuiet(watched)
 })

@@ -167,7 +167,7 @@ export const STATES: readonly State[] = [
     async reach(page, stub) {
       const reason = 'v1.0.0 does not start on the data that v1.2.0 leaves: exit code 1'
       const why = forPerson('irreversible', 'v1.2.0', `its migration cannot be undone: ${reason}`, { why: reason })
-      const beyond = forPerson('beyond', 'v2.0.0', 'the policy goes no further than minor', { mode: 'minor' })
+      const beyond = forPerson('beyond', 'v2.0.0', 'the policy allows updates only up to minor', { mode: 'minor' })
       const waits = [why, beyond]
       const did = operation('update', { outcome: 'updated', by: 'schedule', finishedAt: secondsAgo(40_000) })
       await enter(page, stub, { schedule: schedule({ now: why, waits }), history: [did, ...HISTORY] })
@@ -252,19 +252,19 @@ export const STATES: readonly State[] = [
         'https://releases.example.org/beacon/verified/timestamp.json: expected an answer within 30 s, got none'
       const rules =
         '`update/policy.json`: expected hours such as `02:00-05:00` in `hours`, got "25:00-99:99": nothing is installed automatically'
-      const report = 'it ended with exit code 67, saying "sendmail: fatal: no such user"; it was given up'
+      const report = 'it ended with exit code 67, saying "sendmail: fatal: no such user"; the report was given up'
       const lost = 'it loses rows on a full disk'
       const waits: Wait[] = [
         {
           code: 'yanked',
-          says: `v1.0.0, which runs here, was yanked: ${lost}; \`rollback\` is the way back`,
+          says: `v1.0.0, which runs here, was yanked: ${lost}; run \`rollback\` to go back`,
           tag: 'v1.0.0',
           why: lost,
         },
         forPerson('failed', 'v1.1.0', `it failed here: ${error.message}`, { why: error.message }),
         {
           code: 'failures',
-          says: 'the last 3 automatic attempts failed, the last one with v1.1.0: the history says why',
+          says: 'the last 3 automatic attempts failed, the last one with v1.1.0: see the history for the reasons',
           count: 3,
           tag: 'v1.1.0',
         },
@@ -381,7 +381,7 @@ export const STATES: readonly State[] = [
       await enter(
         page,
         stub,
-        busy({ stage: 'verify', waits: [{ code: 'work', says: `it waits for ${why}`, count: 1, why }] }),
+        busy({ stage: 'verify', waits: [{ code: 'work', says: `waiting for ${why}`, count: 1, why }] }),
       )
       await page.waitForSelector('#proceed:visible')
     },
@@ -450,8 +450,8 @@ export const STATES: readonly State[] = [
     async reach(page, stub) {
       const rehearsal = rehearsed({
         verdict: 'untried',
-        reason: 'there is no /var/lib/beacon-trial, so the units are older than trials on a copy',
-        hint: 'run `install.sh` of a newer release once, as root: it writes the units',
+        reason: 'there is no /var/lib/beacon-trial, so the units are from a release that had no trials on a copy',
+        hint: 'run `install.sh` of a newer release once as root to write the units again',
         rows: null,
       })
       const more = { instance: instance('v1.1.0', secondsAgo(60)), backup: 'v1.0.0' }
@@ -470,7 +470,8 @@ export const STATES: readonly State[] = [
   {
     name: 'kept-back',
     async reach(page, stub) {
-      const message = 'v1.2.0 cannot be used: sha256 of release.json: signed is 0c2e9ab41f77…, got e3b0c44298fc…'
+      const message =
+        'v1.2.0 cannot be used: sha256 of release.json: expected 0c2e9ab41f77… as signed, got e3b0c44298fc…'
       await enter(page, stub, { backup: 'v0.9.0' }, { problem: { code: 'release_unusable', message } })
     },
   },
@@ -488,7 +489,7 @@ export const STATES: readonly State[] = [
       await unmanaged(page, stub, {
         detail: 'there is no receipt beside /home/odd/downloads/beacon-linux-x64: this executable was put here by hand',
         reason: 'no_receipt',
-        route: 'download the new release asset, replace the executable, restart the process',
+        route: 'download the new release asset, replace the executable and restart the process',
       })
     },
   },
@@ -498,7 +499,7 @@ export const STATES: readonly State[] = [
       await unmanaged(page, stub, {
         detail: 'this is a container; its image is what gets updated',
         reason: 'container',
-        route: 'pull the new image, then recreate the container',
+        route: 'on its host, pull the new image and recreate the container',
         command: COMMAND,
         running: 'v1.0.0',
         latest: 'v1.1.0',

@@ -39,7 +39,7 @@ const OF_THE_BODY = /^(content-length|transfer-encoding|expect)$/i
 /** Why it can never be carried, for people; null if it can, or if waiting may help. */
 export function whyNever({ ws, response, request, stays }: Entry): string | null {
   if (stays !== null) return stays
-  if (headOf(request).length > HEAD_MAX_BYTES) return `its request has more than ${HEAD_MAX_BYTES} bytes`
+  if (headOf(request).length > HEAD_MAX_BYTES) return `the head of its request is larger than ${HEAD_MAX_BYTES} bytes`
   if (ws !== null) return whyNotCarried(ws)
   return response === null ? null : stream.whyBodyStays(response)
 }
@@ -51,12 +51,14 @@ export function isCalm(entry: Entry): boolean {
 
 /** Why it cannot be carried now, although waiting may help; for people. Null if it can. */
 export function whyNotCalm({ socket, request, ws, response, readAtStart, passesOn }: Entry): string | null {
-  if (response !== null && !passesOn()) return 'a part of the application keeps what is written to it (middleware)'
-  if (!isWritten(socket)) return 'its client did not take all that was written'
-  if (ws !== null) return frames.isAtRest(ws) ? null : 'it never stood between two messages'
-  if (response === null || !stream.isBodyAtRest(response, socket)) return 'its response was not at rest'
-  if (!request.complete || readAtStart === null) return 'the body of its request did not arrive whole'
-  return readAtStart === socket.bytesRead && !isHalfRead(socket, request) ? null : 'another request came behind it'
+  if (response !== null && !passesOn()) return 'middleware of the application buffers what is written to the response'
+  if (!isWritten(socket)) return 'its client did not read everything that was written'
+  if (ws !== null) return frames.isAtRest(ws) ? null : 'it was never between two messages'
+  if (response === null || !stream.isBodyAtRest(response, socket)) return 'its response was still being written'
+  if (!request.complete || readAtStart === null) return 'the body of its request did not arrive completely'
+  return readAtStart === socket.bytesRead && !isHalfRead(socket, request)
+    ? null
+    : 'another request followed on the same connection'
 }
 
 /** Calms a connection that is never quiet: stops reading until the application has caught up; sends a head that waits. */
@@ -89,13 +91,13 @@ export function handOn(
   const messageOf = (): CarryMessage => {
     const state = stateOf(entry.state)
     if (response !== null && stream.isPipedInto(response)) {
-      entry.stays = 'something is still piped into it after `state()`, which is to stop that (`unpipe`)'
+      entry.stays = 'something is still piped into the response after `state()`: call `unpipe` in `state()`'
       throw new Error(entry.stays)
     }
     // send what `state()` has written before the connection leaves
     if (response !== null && response.writableCorked > 0) response.uncork()
     const why = whyNotCalm(entry)
-    if (why !== null) throw new Error(`after its state was asked for: ${why}`)
+    if (why !== null) throw new Error(`after the call of \`state()\`: ${why}`)
     stopReading(socket)
     const unread = ws === null ? Buffer.alloc(0) : frames.unreadOf(ws, socket) // from here on only the successor can read on
     if (unread.length > UNREAD_MAX_BYTES) throw new Error(`expected at most ${UNREAD_MAX_BYTES} unread bytes`)

@@ -79,11 +79,11 @@ function disagreement({ kind, agreement, status }: CarryMessage, head: string): 
     const isSame = status === undefined ? answered !== null && answered >= 200 && answered < 300 : answered === status
     if (!isSame) return `its handler answered ${answered ?? 'nothing'}`
     const framing = framingIn(head)
-    if (framing !== agreement) return `expected a body of ${agreement}, got one of ${framing}`
+    if (framing !== agreement) return `expected the body framing "${agreement}", got "${framing}"`
     return whyNotGoneOnWith(head)
   }
   if (answered !== 101) return `its handler answered ${answered ?? 'nothing'}`
-  return agreementIn(head) === agreement ? null : 'another protocol or extension was agreed on'
+  return agreementIn(head) === agreement ? null : 'a different protocol or extension was negotiated'
 }
 
 /** Withholds the head of the answer and passes it to `heard`; what follows is written. Returns a function that ends the withholding. */
@@ -128,7 +128,7 @@ function makeLate(refuse: (why: string) => void): Pick<Replay, 'late'> & Pick<Ar
       if (target !== null) return send(target, data)
       waiting.push(data)
       bytes += (data?.length ?? 0) + 64 // overhead of one entry
-      if (bytes > LATE_MAX_BYTES) refuse(`more than ${LATE_MAX_BYTES} bytes came before its handler`)
+      if (bytes > LATE_MAX_BYTES) refuse(`more than ${LATE_MAX_BYTES} bytes arrived before its handler was ready`)
     },
     begins(entry) {
       // this process does not count the bytes that the predecessor has sent of the body

@@ -11,19 +11,17 @@ import { sizeOfWrite, callBack, encodingIn } from './writes.ts'
 
 /** Why this response can never be carried, for people; null if it can, or while its head is unknown. */
 export function whyBodyStays(response: ServerResponse): string | null {
-  return (
-    whyNotGoneOnWith(responseHead(response) ?? '') ?? (hasTrailers(response) ? 'trailers come behind its body' : null)
-  )
+  return whyNotGoneOnWith(responseHead(response) ?? '') ?? (hasTrailers(response) ? 'trailers follow its body' : null)
 }
 
 /** The same, from the text of a head. */
 export function whyNotGoneOnWith(head: string): string | null {
   const [coding] = valuesOf(head, 'content-encoding').filter((value) => !/^(identity)?$/i.test(value))
   if (coding !== undefined)
-    return `its body is encoded (${coding}), and what the encoder remembers stays in its process`
+    return `its body is encoded (${coding}), and the state of the encoder cannot leave its process`
   const [transfer] = valuesOf(head, 'transfer-encoding').filter((value) => !/^chunked$/i.test(value))
   if (transfer !== undefined) return `its transfer is encoded (${transfer})`
-  return valuesOf(head, 'trailer').length > 0 ? 'trailers come behind its body' : null
+  return valuesOf(head, 'trailer').length > 0 ? 'trailers follow its body' : null
 }
 
 /** The values of the headers of this name, in the text of a head. */

@@ -43,11 +43,11 @@ export function whyNotCarried(ws: WebSocketLike): string | null {
   const lists = [receiver?._buffers, receiver?._fragments, sender?._queue]
   const isKnown = numbers.every((value) => typeof value === 'number') && lists.every(Array.isArray)
   if (!isKnown || typeof sender?._firstFragment !== 'boolean') {
-    return 'this version of `ws` keeps its state elsewhere'
+    return 'Baton does not know where this version of `ws` keeps its state'
   }
   const deflate = extensions?.[DEFLATE]?.params
   if (deflate === undefined || deflate === null) return null
   const forgetsBetweenMessages =
     deflate['client_no_context_takeover'] === true && deflate['server_no_context_takeover'] === true
-  return forgetsBetweenMessages ? null : 'it compresses with a context that goes on from message to message'
+  return forgetsBetweenMessages ? null : 'its compression keeps a context between messages'
 }

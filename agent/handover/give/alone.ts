@@ -95,7 +95,7 @@ async function introduce(here: Here): Promise<DoorHolder> {
   here.holder = holder
   // a dead holder says nothing about the new release
   void holder.gone.then((why) =>
-    stop.abort(blameless('interrupted', `the process that holds the sockets is gone: ${why}`)),
+    stop.abort(blameless('interrupted', `the process that holds the sockets has ended: ${why}`)),
   )
   holder.also((message) => {
     if (message.type !== 'failed') return
@@ -135,7 +135,7 @@ async function leave(
   holder: DoorHolder,
   known: Pick<Leaving, 'ability' | 'illness'>,
 ): Promise<never> {
-  await notifySystemd([`MAINPID=${holder.pid}`, `STATUS=${options.tag} begins when this process is gone`])
+  await notifySystemd([`MAINPID=${holder.pid}`, `STATUS=${options.tag} starts when this process has ended`])
   took('claimed')
   options.writeValues()
   spareNames(namesOf(options.listeners))
@@ -171,7 +171,7 @@ async function becomesReady(holder: DoorHolder, { readyMs, tag }: SwitchOptions,
   const late = () => lateBy('interrupted', `it did not begin within ${readyMs} ms`, readyMs)
   const stopped = aborted(signal).then((reason) => Promise.reject(reason as Error))
   const waiting = await Promise.race([inTime(readyMs, holder.heard('waiting'), late), stopped])
-  if (waiting.tag !== tag) throw new Error(`expected ${tag}, it says it is ${waiting.tag}`)
+  if (waiting.tag !== tag) throw new Error(`expected ${tag}, got ${waiting.tag}`)
 }
 
 /** Resolves with the reason when `signal` aborts. */

@@ -195,7 +195,7 @@ function spawnChild<Said extends Message, Heard extends Message>(
   if (messages === null) {
     child.on('error', () => {}) // if no descriptor is left, Node starts nothing and there are no streams
     packets.close()
-    throw blameless('interrupted', 'no process can be started: are any descriptors left?') // the fault of this host, not of the release
+    throw blameless('interrupted', 'no process could be started: this host may have no file descriptors left') // the fault of this host, not of the release
   }
   return follow(child, channelOver<Said, Heard>(messages, packets))
 }

@@ -71,7 +71,7 @@ export async function drain(options: DrainOptions): Promise<void> {
   const warn = (why: string) => {
     if (said.has(why)) return
     said.add(why)
-    options.warn(`a connection was closed and not carried: ${why}`)
+    options.warn(`a connection was closed instead of carried: ${why}`)
     const reasons = (options.report.reasons ??= [])
     if (reasons.length < REASONS_MAX) reasons.push(why.slice(0, REASON_MAX_CHARS))
   }
@@ -111,7 +111,7 @@ const ending = new WeakSet<Socket>()
 /** Why a registered connection is still here at the deadline. */
 function whyLeft(entry: Entry, movable: readonly Listener[]): string {
   if (!movable.some(({ sockets }) => sockets.has(entry.socket)))
-    return 'its listener cannot be given away (TLS, HTTP/2)'
+    return 'its listener cannot be handed over (TLS, HTTP/2)'
   return whyNever(entry) ?? whyNotCalm(entry) ?? 'the successor did not take it in time'
 }
 

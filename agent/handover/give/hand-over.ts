@@ -47,7 +47,7 @@ export async function replaceThis(ours: Ours, { whyNotAlone, ...about }: SwitchF
       }
     }
     if (whyNotAlone !== null)
-      throw new BatonError('restart_failed', `${tag} must be the only process, and ${whyNotAlone}`)
+      throw new BatonError('restart_failed', `${tag} must run as the only process, but ${whyNotAlone}`)
     return await handOverAlone(options)
   } finally {
     if (values !== null) closeDescriptor(values)

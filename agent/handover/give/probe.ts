@@ -42,7 +42,7 @@ export async function probe(take: (far: Socket) => boolean, options: ProbeOption
     healthPath === undefined || healthPath === options.healthPath ? healthy : at(healthPath)
   const who = await whoAnswers(take, options).catch(reasonOf)
   if (typeof who !== 'string') {
-    const why = `expected ${options.service} ${options.tag}, it says it is ${who.service} ${who.tag}`
+    const why = `expected ${options.service} ${options.tag}, got ${who.service} ${who.tag}`
     if (who.service !== options.service || who.tag !== options.tag) return { is: 'wrong', why, isSilent: false }
   }
   const why = typeof who === 'string' ? who : await examined(who)

@@ -75,7 +75,7 @@ async function attempt(options: QuietOptions): Promise<boolean> {
     }
     await serveAgain(options)
     if (isLast) return false
-    options.warn(`requests did not end within ${options.quietMs} ms: it tries again in ${AGAIN_MS / 1000} s`)
+    options.warn(`requests did not end within ${options.quietMs} ms: trying again in ${AGAIN_MS / 1000} s`)
     await sleep(AGAIN_MS, undefined, { signal })
   }
 }
@@ -94,7 +94,7 @@ export async function settle(options: QuietOptions): Promise<void> {
   carrier.stop()
   for (const why of giving.refusals()) warn(why)
   const left = listeners.flatMap(({ sockets }) => [...sockets])
-  if (left.length > 0) warn(`connections that cannot wait are closed: ${kindsOf(listeners)}`)
+  if (left.length > 0) warn(`closing connections that cannot be handed over: ${kindsOf(listeners)}`)
   for (const socket of left) cut(socket, carries, report)
   // The close frame, or the end of the connection, must reach the client: if this process exits with unread bytes, the kernel drops it.
   const began = performance.now()
@@ -143,7 +143,9 @@ async function calm(options: QuietOptions): Promise<void> {
     const old = running(options).filter(isOld).length
     if (old === 0) return
     if (isFirst)
-      options.warn(`${old} requests take long, such as streams: it waits for their end, up to ${CALM_WAIT_MS} ms`)
+      options.warn(
+        `${old} long requests, such as streams, are still running: waiting up to ${CALM_WAIT_MS} ms for them`,
+      )
     await sleep(LOOK_EVERY_MS * 10, undefined, { signal: options.signal })
   }
 }
@@ -207,7 +209,7 @@ function isAnyNew(listeners: readonly Listener[]): boolean {
 
 function cutRequests(options: QuietOptions): void {
   const left = running(options)
-  if (left.length > 0) options.warn(`${left.length} requests did not end within ${options.quietMs} ms: they are cut`)
+  if (left.length > 0) options.warn(`${left.length} requests did not end within ${options.quietMs} ms: cutting them`)
   for (const { socket } of left) cut(socket, options.carries, options.report)
 }
 
@@ -215,7 +217,7 @@ function cutRequests(options: QuietOptions): void {
 function kindsOf(listeners: readonly Listener[]): string {
   const counts = new Map<string, number>()
   for (const { movable, isHttp, sockets } of listeners) {
-    const plain = isHttp ? 'over TLS or HTTP/2' : 'of a server that is not HTTP'
+    const plain = isHttp ? 'over TLS or HTTP/2' : 'of a non-HTTP server'
     const kind = movable ? 'upgraded or in a request' : plain
     if (sockets.size > 0) counts.set(kind, (counts.get(kind) ?? 0) + sockets.size)
   }

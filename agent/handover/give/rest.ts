@@ -35,13 +35,16 @@ export async function restFirst(options: RestOptions, operation: Operation, sign
       const what = named(left)
       const isLate = performance.now() > until
       if (isLate && busy === 'give-up' && !isNow())
-        throw blameless('busy', `${what}: did not end within ${durationText(busyMaxMs)} (\`busyMax\`)`)
+        throw blameless(
+          'busy',
+          `work of the application did not end within ${durationText(busyMaxMs)} (\`busyMax\`): ${what}`,
+        )
       if (isLate || isNow()) {
-        warn(`the switch ends work of the application: ${what}`)
+        warn(`the switch cuts off work of the application: ${what}`)
         operation.cutWork = left.slice(0, NAMED_MAX).map(({ reason }) => reason)
         return works.giveUp()
       }
-      operation.waits = [{ code: 'work', says: `it waits for ${what}`, count: left.length, why: what }]
+      operation.waits = [{ code: 'work', says: `waiting for ${what}`, count: left.length, why: what }]
       await sleep(LOOK_MS, undefined, { signal })
     }
   } finally {

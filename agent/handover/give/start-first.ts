@@ -187,7 +187,7 @@ async function retire(here: Here, { successor }: Next): Promise<never> {
   spareNames(namesOf(options.listeners))
   await Promise.race([options.close(), successor.gone.then(rejected)])
   took('closed')
-  if (!successor.isAlive()) rejected('it died as this process was leaving')
+  if (!successor.isAlive()) rejected('it died while this process was exiting')
   return process.exit(0)
 }
 

@@ -84,7 +84,8 @@ export async function untilWarm(again: Successor, options: TrialOptions, forMs: 
     return verdict.is === 'well' ? null : verdict.why
   }
   const why = await untilWell(look, forMs, Math.min(options.hangMs, NOT_YET_MS))
-  if (why !== null) options.log({ event: 'warning', message: `${options.tag} serves again, but is not well: ${why}` })
+  if (why !== null)
+    options.log({ event: 'warning', message: `${options.tag} serves again, but is not healthy: ${why}` })
 }
 
 /**
@@ -95,7 +96,7 @@ export function listensWhere(before: readonly { key: string }[], { listeners: ow
   const wanted = before.filter((one) => !isDatagrams(one)).map(({ key }) => key)
   const places = new Set(own.map(placeOf))
   if (wanted.length === 0 || wanted.some((key) => places.has(placeOf(key)))) return
-  rejected(`it listens on none of ${wanted.join(', ')}, but on ${own.join(', ')}`)
+  rejected(`expected it to listen on ${wanted.join(' or ')}, got ${own.join(', ')}`)
 }
 
 function placeOf(key: string): string {
@@ -116,14 +117,17 @@ function lateFault(verdict: ProbeVerdict, readyMs: number): Error {
 export async function provesItself(successor: Successor, { couldUpdate, tag }: TrialOptions): Promise<void> {
   await successor.tell({ type: 'prove' })
   took('asked to prove')
-  const silent = () => new Error('it did not say whether it could update')
+  const silent = () => new Error('it did not report whether it can install updates')
   const next = await inTime(PROVE_MS, successor.heard('proved'), silent)
   if (next.problem === null && next.feed) return
   const own = await couldUpdate()
   const why = own.problem === null ? next.problem : null
   if (why !== null) throw new BatonError('cannot_update_further', `${tag} cannot install later updates: ${why}`)
   if (!next.feed && own.feed) {
-    throw new BatonError('cannot_update_further', `${tag} cannot install later updates: the feed gives it no answer`)
+    throw new BatonError(
+      'cannot_update_further',
+      `${tag} cannot install later updates: it gets no answer from the feed`,
+    )
   }
 }
 
@@ -234,6 +238,6 @@ export async function lastWordsOf(child: Pick<Child<unknown, never>, 'lastWords'
 function sayBothIll({ log, tag }: TrialOptions, { why }: Exclude<ProbeVerdict, { is: 'well' }>): void {
   log({
     event: 'warning',
-    message: `${tag} is not healthy (${why}), but neither is this process, so that says nothing about it: waiting`,
+    message: `${tag} is not healthy (${why}), but neither is this process, so this says nothing about ${tag}: waiting`,
   })
 }

@@ -51,7 +51,7 @@ export async function letSocketsGo(own: Hold, tag: string): Promise<void> {
   for (const { key, spare } of own.holding.listeners) await letGo(key, { accept: spare, spare: null })
   own.holding = { ...own.holding, listeners: [] }
   own.report.letGo = true
-  warn(`the sockets are let go, and ${tag} is started as after a stop: clients are refused until it serves`)
+  warn(`the sockets are released, and ${tag} is started as after a stop: clients are refused until it serves`)
 }
 
 /** Ends the successor, which may serve already, and leaves the operation to the next start. */
@@ -96,7 +96,7 @@ export async function backToOld(cause: unknown, successor: Successor, own: Hold,
   if (report.letGo) return EXIT.down
   // that release has run before: it may be the sockets that keep it from starting
   await letSocketsGo(own, from)
-  const why = `${failed.message}; ${from} too started only once the held sockets were let go, so this is not held against ${tag}: the next switch lets them go for it too`
+  const why = `${failed.message}; ${from} also started only after the held sockets were released, so this is not held against ${tag}: the next switch releases them before ${tag} starts`
   const excused = { ...failed, message: why, isBlameless: true }
   return (await startAgain(own, excused, failedAt)) ? EXIT.done : EXIT.down
 }

@@ -135,7 +135,7 @@ async function oldIsGone(own: Hold, successor: Successor): Promise<void> {
     if (own.pausedAt === null) continue
     const pausedMs = performance.now() - own.pausedAt
     if (!isSilent && pausedMs <= pauseMaxMs) continue
-    warn(`the old process (pid ${old.pid}) is ended: it hangs`)
+    warn(`killing the old process (pid ${old.pid}): it hangs`)
     signalAll([old], 'SIGKILL')
     break
   }
@@ -195,8 +195,8 @@ async function refuseForeign({ stateDirectory, operationId }: Holding): Promise<
   if (mark?.operationId !== operationId) return
   const holder = await foreignHolder(mark.database)
   if (holder === null) return
-  throw blameless('refused', `${holder} has ${mark.database} open, which must not be exchanged below it`, {
-    hint: 'stop it for the time of the update',
+  throw blameless('refused', `${holder} has ${mark.database} open, so the database cannot be exchanged`, {
+    hint: 'stop that process during the update',
   })
 }
 

@@ -261,7 +261,7 @@ function hostAndPort(key: string): [string, string] {
 }
 
 function keepAddress(listener: Listener, key: string, log: ConductorOptions['log']): void {
-  const message = `it goes on listening on ${key}, as the release before it; ${listener.key} counts when the service is stopped and started`
+  const message = `still listening on ${key}, as the release before it did; ${listener.key} takes effect when the service is stopped and started`
   log({ event: 'warning', message })
   listener.key = key
 }
@@ -332,13 +332,13 @@ async function seeOff(predecessor: Predecessor, log: Log): Promise<void> {
 
 async function end({ pid, startTime }: Predecessor, why: string, log: Log): Promise<void> {
   if (!isAlive(pid, startTime)) return
-  log({ event: 'warning', message: `the predecessor (pid ${pid}) is ended: ${why}` })
+  log({ event: 'warning', message: `killing the predecessor (pid ${pid}): ${why}` })
   // First claim the main pid: systemd ends the whole unit with its main process, but reads notifications before it reaps processes.
   await notifySystemd([`MAINPID=${process.pid}`])
   try {
     if (isAlive(pid, startTime)) process.kill(pid, 'SIGKILL')
   } catch (cause) {
-    log({ event: 'warning', message: `ending the predecessor (pid ${pid}): ${reasonOf(cause)}` })
+    log({ event: 'warning', message: `could not kill the predecessor (pid ${pid}): ${reasonOf(cause)}` })
   }
 }
 

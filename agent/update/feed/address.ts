@@ -91,7 +91,7 @@ export function neighbourhoodOf(homes: readonly string[]): Neighbourhood {
   for (const name of names) if (isLiteral(name)) allowed.add(reachOf(plain(name)))
   if ([...names].some(isLoopback)) allowed.add('loopback')
   const refusal = (host: string, reach: Reach): string =>
-    `\`${host}\` is a ${reach} address and the feed is not: expected a public one`
+    `the feed leads to \`${host}\`: expected a public address, got a ${reach} one`
   return {
     check(url, failure) {
       const { hostname, protocol } = url
@@ -129,12 +129,12 @@ function plain(hostname: string): string {
 export function parsedUrl(text: string, failure: ErrorCode, base?: URL): URL {
   const url = URL.parse(text, base)
   const whence = base === undefined ? '' : ` (redirected from ${shown(base)})`
-  if (url === null) throw new BatonError(failure, `expected an address, got something else${whence}`)
+  if (url === null) throw new BatonError(failure, `expected a URL, got something else${whence}`)
   if (url.protocol !== 'https:' && url.protocol !== 'http:') {
     throw new BatonError(failure, `expected https, got ${url.protocol}${whence}`)
   }
   if (url.protocol === 'http:' && !isLoopback(url.hostname)) {
-    throw new BatonError(failure, `plain http is for this machine only, got ${shown(url)}${whence}`)
+    throw new BatonError(failure, `plain http is allowed only for this machine, got ${shown(url)}${whence}`)
   }
   if (url.protocol === 'http:' && base?.protocol === 'https:') {
     throw new BatonError(failure, `${shown(base)} redirects from https to plain http: ${shown(url)}`)

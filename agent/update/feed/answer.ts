@@ -107,7 +107,9 @@ export async function refusalOf(reply: Reply, failure: ErrorCode): Promise<Baton
     return new BatonError('release_not_found', `${shown(url)}: not found (${status})`, { members })
   }
   const hint =
-    status === 401 || status === 403 ? { hint: 'is a token needed, or is the one that is set still good?' } : {}
+    status === 401 || status === 403
+      ? { hint: 'check whether the feed needs a token, and whether the one that is set is still valid' }
+      : {}
   return new BatonError(failure, `${shown(url)}: expected 200, got ${status}`, { members, ...hint })
 }
 
@@ -123,7 +125,7 @@ export function explained(
   if (signal?.aborted) return new BatonError('interrupted', `${doing}: ${reasonOf(signal.reason)}`, { cause: error })
   const late = error instanceof Error && (error.name === 'TimeoutError' || error.name === 'HeadersTimeoutError')
   const reason = late ? `expected an answer within ${timeoutMs / 1000} s, got none` : reasonOf(error)
-  const hint = 'does this host reach the feed? HTTPS_PROXY and NO_PROXY are honoured'
+  const hint = 'check that this host can reach the feed; HTTPS_PROXY and NO_PROXY are honored'
   return new BatonError(failure, `${doing}: ${reason}`, { cause: error, hint })
 }
 

@@ -94,7 +94,7 @@ export function makeGithubFeed(options: GithubOptions): Feed {
       } catch (error) {
         if (!(error instanceof BatonError)) throw error
         if (error.code === 'release_not_found') {
-          const hint = authorized ? {} : { hint: `a private repository needs ${tokenNames(api)[1]}` }
+          const hint = authorized ? {} : { hint: `if the repository is private, set ${tokenNames(api)[1]}` }
           throw new BatonError('release_not_found', `${description} has no release ${tag}`, { cause: error, ...hint })
         }
         if (error.code === 'rate_limited') return await byConvention(tag, () => false, error, signal)
@@ -114,9 +114,9 @@ function tooManyOthers(): BatonError {
   const searched = PAGES_MAX * PER_PAGE
   return new BatonError(
     'release_unusable',
-    `none of the newest ${searched} releases there can be used, and there are more`,
+    `none of the newest ${searched} releases can be used, and older ones were not checked`,
     {
-      hint: 'name a release by its tag, or give the service a feed of its own',
+      hint: 'name a release by its tag, or use a feed that has only releases of this service',
     },
   )
 }
@@ -180,7 +180,7 @@ async function judgeWith(
     if (got !== null && file.sha256 !== null && file.sha256 !== sha256Of(got)) different.push(name)
     return got
   })
-  if (different.length > 0) return { why: `${different[0]} is not what the digest of the feed says` }
+  if (different.length > 0) return { why: `${different[0]} does not match its digest in the feed` }
   return 'why' in texts ? texts : assess(listing, texts, target)
 }
 
@@ -213,8 +213,8 @@ function makeByConvention(
     const latestUrl = `${web}/${repository}/releases/latest`
     const giveUp = (why: string): never => {
       const { hint, members } = limited
-      const message = `${limited.message}; ${latestUrl} does not help: ${why}`
-      const token = authorized ? '' : `, or set ${tokenNames(api)[1]}: it has a larger quota`
+      const message = `${limited.message}; ${latestUrl} cannot be used instead: ${why}`
+      const token = authorized ? '' : `, or set ${tokenNames(api)[1]} for a larger quota`
       throw new BatonError('rate_limited', message, { cause: limited, members, hint: `${hint ?? 'wait'}${token}` })
     }
     try {
@@ -230,7 +230,7 @@ function makeByConvention(
       const verdict = assess(listingOf({ tag, draft: false, prerelease: false }, texts, urlOf), texts, target)
       if ('why' in verdict) return giveUp(`${tag} cannot be used: ${verdict.why}`)
       if (isBarred(verdict.release, skip.from ?? null))
-        return giveUp(`it names ${tag}, which takes only hosts from ${verdict.release.from} on`)
+        return giveUp(`it names ${tag}, which can be installed only from ${verdict.release.from} or later`)
       return skip(verdict.release) ? giveUp(`it names ${tag}, which failed here before`) : verdict.release
     } catch (error) {
       if (error instanceof BatonError && error.cause === limited) throw error

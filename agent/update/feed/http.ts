@@ -99,7 +99,7 @@ export function openHttp(options: HttpOptions): Http {
       const value = parsedJson(text)
       if (value === undefined) {
         const got = /^\s*</.test(text) ? 'an HTML page' : text.trim() === '' ? 'nothing' : 'something else'
-        const hint = 'is there a proxy or a login page between this host and the feed?'
+        const hint = 'check for a proxy or a login page between this host and the feed'
         throw new BatonError(request.failure, `asking ${shown(request.url)}: expected JSON, got ${got}`, { hint })
       }
       return { value, etag: answer.etag, next: answer.next }
@@ -183,7 +183,7 @@ async function bytesOf(reply: Reply, from: number): Promise<Bytes> {
       discardBody(response)
       throw new BatonError(
         'download_failed',
-        `${shown(reply.url)}: expected a range from ${from}, got one from ${first}`,
+        `${shown(reply.url)}: expected a range from byte ${from}, got one from byte ${first}`,
       )
     }
     return { stream: response.body, from, totalBytes: total, validator: validatorOf(response) }
@@ -246,7 +246,7 @@ function proxyOf(environment: HttpOptions['environment'], name: string): string 
   if (value === '') return ''
   const url = URL.parse(value.includes('://') ? value : `http://${value}`)
   if (url !== null && /^https?:$/.test(url.protocol) && url.hostname !== '') return url.href
-  throw new BatonError('invalid_settings', `the environment's \`${name}\`: expected http://host:port`)
+  throw new BatonError('invalid_settings', `the environment variable \`${name}\`: expected http://host:port`)
 }
 
 function settingOf(environment: HttpOptions['environment'], name: string): string {

@@ -64,7 +64,8 @@ function placeOf({ name, source }: Mirror, paths: ReadonlyMap<string, string>): 
     validator: null,
     async bytes({ url }, ...asked) {
       const path = paths.get(url)
-      if (path === undefined) throw new BatonError('download_failed', 'it is not known what to ask for')
+      if (path === undefined)
+        throw new BatonError('download_failed', 'the path of this file on the mirror is not known')
       return await source.bytes(source.url(path), ...asked)
     },
   }
@@ -116,7 +117,7 @@ function chosenAmong(
       if (only === undefined) return false
       if (used.size === 1) {
         out.add(only)
-        onLeftOut(`${only.name} has sent other bytes than the published ones: it is left out of this operation`)
+        onLeftOut(`${only.name} has sent bytes that differ from the published ones: this operation no longer uses it`)
       }
       // after parts of several, one whole download from each shows which of them it was
       alone = used.size > 1 || alone !== null ? { place: null } : null

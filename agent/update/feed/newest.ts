@@ -47,14 +47,14 @@ export async function newestUsable<Listed extends Pick<Listing, 'tag' | 'draft' 
     if (skip.isOut?.(tag) === true) continue
     if (unusable.length === CANDIDATES_MAX) break
     if (skipped === SKIPPED_MAX) {
-      unusable.push(`${skipped} releases were passed over, and older ones such as ${tag} were not looked at`)
+      unusable.push(`${skipped} releases were skipped, and older ones such as ${tag} were not checked`)
       break
     }
     const verdict = await judge(listing)
     if ('release' in verdict) {
       const { release } = verdict
       if (release.from !== undefined && isBarred(release, skip.from ?? null)) {
-        onPassedOver(tag, `it takes only hosts from ${release.from} on`)
+        onPassedOver(tag, `it can be installed only from ${release.from} or later`)
         beyond ??= { tag, from: release.from }
         continue
       }
@@ -75,8 +75,8 @@ export function withBarrier(found: Required<Newest>, from: Tag | null): Newest {
   const { release, problem, beyond } = found
   if (beyond === null) return { release, problem }
   if (from === null || (release !== null && compareTags(release.tag, from) > 0)) return found
-  const message = `${beyond.tag} takes only hosts from ${beyond.from} on, this one runs ${from}, and the feed has no release between them that it may go to`
-  const hint = `ask its publisher for a release such as ${beyond.from}`
+  const message = `${beyond.tag} can be installed only from ${beyond.from} or later, this host runs ${from}, and the feed has no release between them that can be used`
+  const hint = `ask the publisher for a release such as ${beyond.from}`
   return { release, problem: problem ?? new BatonError('release_unusable', message, { hint }) }
 }
 

@@ -158,7 +158,7 @@ function unsigned(description: string, parsed: FeedSetting, http: Http, means: F
     onMoved: (to) => {
       const now = githubSetting(to, api)
       onMoved(
-        `\`${description}\` is \`${now}\` now: set the feed to that, because whoever takes the old name becomes the feed`,
+        `\`${description}\` is now named \`${now}\`: set the feed to the new name, because whoever takes the old one controls the feed`,
       )
     },
   })

@@ -30,8 +30,8 @@ export function parseFeedSetting(setting: string): FeedSetting {
     const url = parseBase(setting, setting)
     return { kind: 'web', base: `${url.href.replace(/\/+$/, '')}/` }
   }
-  if (/^\.{0,2}\//.test(setting)) throw invalid(setting, 'a folder is given by its absolute path')
-  throw invalid(setting, 'it has none of the known forms')
+  if (/^\.{0,2}\//.test(setting)) throw invalid(setting, 'a folder needs an absolute path')
+  throw invalid(setting, 'unknown form')
 }
 
 /** The addresses in the setting: requests start there. */
@@ -89,7 +89,7 @@ export function tokenNames(api: string): [string, string] {
 
 function parseBase(text: string, setting: string): URL {
   const url = URL.parse(text)
-  if (url === null) throw invalid(setting, `${quoted(text)} is not an address`)
+  if (url === null) throw invalid(setting, `${quoted(text)} is not a URL`)
   // checked before any message shows the setting: the part between // and @ may be a password
   if (url.username !== '' || url.password !== '') {
     throw new BatonError('invalid_settings', `feed: credentials do not belong in the address of \`${url.host}\``)
@@ -97,8 +97,8 @@ function parseBase(text: string, setting: string): URL {
   if (url.protocol !== 'https:' && url.protocol !== 'http:')
     throw invalid(setting, `expected https, got ${url.protocol}`)
   if (url.protocol === 'http:' && !isLoopback(url.hostname))
-    throw invalid(setting, 'plain http is for this machine only')
-  if (url.search !== '' || url.hash !== '') throw invalid(setting, 'an address with ? or # is not a folder')
+    throw invalid(setting, 'plain http is allowed only for this machine')
+  if (url.search !== '' || url.hash !== '') throw invalid(setting, 'a URL of a folder has no ? or #')
   return url
 }
 

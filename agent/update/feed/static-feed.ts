@@ -81,7 +81,7 @@ export function makeStaticFeed({ description, source, target, channel, onPassedO
 function newestOf(all: readonly Listed[], channel: ReleaseChannel): { hint?: string } {
   const published = newestFirst(all.filter((one) => isIn(channel, one)))
   const tags = published.slice(0, SHOWN_MAX).map(({ tag }) => tag)
-  return tags.length === 0 ? {} : { hint: `the newest in the feed: ${tags.join(', ')}` }
+  return tags.length === 0 ? {} : { hint: `the newest releases in the feed: ${tags.join(', ')}` }
 }
 
 /** The entries of releases.json. Leaves out entries whose tag is not vX.Y.Z. Throws BatonError check_failed. */

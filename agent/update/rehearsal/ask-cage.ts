@@ -42,15 +42,15 @@ export async function cageOf(
   stateDirectory: string,
 ): Promise<string | NoCage> {
   if (supervisor !== 'systemd')
-    return { reason: 'it needs the systemd of the whole host, which does not supervise this install' }
+    return { reason: 'a trial needs the system-wide systemd, which does not supervise this install' }
   if (stateDirectory !== `/var/lib/${service}`)
-    return { reason: `it needs the state directory /var/lib/${service}, this one is ${stateDirectory}` }
+    return { reason: `a trial needs the state directory /var/lib/${service}, but this one is ${stateDirectory}` }
   const folder = rehearsalFolder(stateDirectory)
   const found = await stat(folder).catch(() => null)
   if (found?.isDirectory() === true && found.uid === process.getuid?.()) return folder
   return {
-    reason: `there is no ${folder}, so the units are older than trials on a copy`,
-    hint: 'run `install.sh` of a newer release once, as root: it writes the units',
+    reason: `there is no ${folder}, so the units are from a release that had no trials on a copy`,
+    hint: 'run `install.sh` of a newer release once as root to write the units again',
   }
 }
 

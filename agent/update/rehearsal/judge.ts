@@ -6,7 +6,7 @@ import { BatonError } from '../../words/errors.ts'
 import type { Rehearsal } from '../../words/rehearsal.ts'
 import type { Report } from './report.ts'
 
-const UNTOUCHED = 'nothing has changed; the data themselves were not touched'
+const UNTOUCHED = 'nothing has changed; the trial used only a copy of the data'
 
 interface Tags {
   from: string
@@ -30,8 +30,11 @@ export type Judged = Pick<Rehearsal, 'verdict' | 'reason' | 'hint'>
 export function judge(report: Report, tags: Tags, remedies = ON_HOST): Judged {
   const judged = verdictOf(report, tags, remedies)
   if (report.others.length === 0 || judged.hint !== undefined) return judged
-  const [names, are] = [report.others.join(', '), report.others.length === 1 ? 'is a database' : 'are databases']
-  return { ...judged, hint: `${names} ${are} too: a way back with the data leaves what lies there as it is` }
+  const [are, them] = report.others.length === 1 ? ['is a database', 'it'] : ['are databases', 'them']
+  return {
+    ...judged,
+    hint: `${report.others.join(', ')} ${are} too: a rollback with the data does not restore ${them}`,
+  }
 }
 
 /** The disk was about to be full: that says nothing about the release. */
@@ -55,16 +58,16 @@ function verdictOf(report: Report, { from, to }: Tags, { longer, without }: Reme
   if (phase === 'no-room') {
     return {
       verdict: 'untried',
-      reason: 'there is no room for it: it needs a file system of its own, in memory or on a loop device',
+      reason: 'there is no room for a trial: it needs its own file system, in memory or on a loop device',
     }
   }
   if (present === null || present.failure !== null || candidate === null) {
     if (phase === 'candidate') throw endedCage(to, without)
-    const why = present?.failure ?? 'the cage ended before it had reported'
+    const why = present?.failure ?? 'the cage ended without a report'
     return {
       verdict: 'untried',
       reason: `${from}, which serves now, does not serve in the cage: ${why}`,
-      hint: 'in the cage there is no network, no environment file, and nothing of the host but what can be read',
+      hint: 'the cage has no network and no environment file, and can only read from the host',
     }
   }
   if (present.refused !== null) {
@@ -101,7 +104,7 @@ function verdictOf(report: Report, { from, to }: Tags, { longer, without }: Reme
   if (presentAgain.writes === 0) {
     return {
       verdict: 'unproven',
-      reason: `${from} starts on the data that ${to} leaves, and its author names no request that writes`,
+      reason: `${from} starts on the data that ${to} leaves, but its author names no request that writes`,
     }
   }
   return { verdict: 'reversible', reason: `${from} reads and writes the data that ${to} leaves` }
@@ -110,7 +113,7 @@ function verdictOf(report: Report, { from, to }: Tags, { longer, without }: Reme
 /** The candidate failed for want of something that its trial has less of than a service: that says nothing about the release. */
 function hindered(to: string, why: string, hindrance: string): BatonError {
   return blameless('refused', `${to} fails on a copy of the data: ${why}; ${hindrance}`, {
-    hint: `nothing has changed, and nothing is held against ${to}: mend that and try again`,
+    hint: `nothing has changed, and nothing is held against ${to}: fix that and try again`,
   })
 }
 
@@ -119,15 +122,15 @@ function hindered(to: string, why: string, hindrance: string): BatonError {
  * the service, or somebody has ended the cage: that is not held against it.
  */
 function endedCage(to: string, without: string): BatonError {
-  const why = 'the cage ended with it: it took all memory, or all processes'
+  const why = 'the cage ended during its trial: the release used up the memory or the processes of the cage'
   return blameless('verify_failed', `${to} fails on a copy of the data: ${why}`, {
-    hint: `${UNTOUCHED}; ${without} installs it without a trial`,
+    hint: `${UNTOUCHED}; to install it without a trial, use ${without}`,
   })
 }
 
 function tooLate(to: string, why: string, { hadMs, longer }: { hadMs: number; longer: string }): BatonError {
   return lateBy('verify_failed', `${to} fails on a copy of the data: ${why}`, hadMs, {
-    hint: `${UNTOUCHED}; with a longer ${longer} it is tried again`,
+    hint: `${UNTOUCHED}; to try it again, set a longer ${longer}`,
   })
 }
 

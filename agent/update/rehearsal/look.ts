@@ -25,7 +25,7 @@ export function lookAtDatabase(path: string): CopyLook | string {
     const [schema, fault] = [schemaIn(database), faultIn(database)]
     return { schema, ...contentsIn(database), fault, orphans: orphansIn(database) }
   } catch (cause) {
-    return `the database cannot be looked at: ${reasonOf(cause)}`
+    return `the database cannot be read: ${reasonOf(cause)}`
   } finally {
     database.close()
   }
@@ -58,7 +58,7 @@ export function prepareDatabase(path: string, sql: string): string | null {
     database.exec(sql)
     return null
   } catch (cause) {
-    return `\`prepare\` fails: ${reasonOf(cause)}`
+    return `\`prepare\` failed: ${reasonOf(cause)}`
   } finally {
     database.close()
   }

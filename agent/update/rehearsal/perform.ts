@@ -210,7 +210,7 @@ async function rehearseElsewhere(
   const second = await tryOnCopy(about(candidate, other))
   tell({ candidate: second })
   if (second.failure !== null) return
-  tell({ difference: 'what is not in SQLite is not compared', phase: 'present-again' })
+  tell({ difference: 'data outside SQLite is not compared', phase: 'present-again' })
   tell({ presentAgain: await tryOnCopy(about(present, own)) })
 }
 
@@ -251,11 +251,11 @@ export function compared(
   const lost = fewer === undefined ? null : `${fewer[1] - (after.rows[fewer[0]] ?? 0)} rows of ${fewer[0]} are gone`
   const uncheckable =
     before.orphans !== null && after.orphans === null
-      ? 'a foreign key points at no key (PRAGMA foreign_key_check)'
+      ? 'a foreign key does not refer to a key (PRAGMA foreign_key_check)'
       : null
   const changed =
     after.values === null
-      ? 'its values could not be compared, as the new release keeps the database to itself'
+      ? 'its values could not be compared, because the new release locks the database exclusively'
       : whyValuesChanged(changedIn(before.values, after.values), itself)
   return { damage, lost, difference: whyNotAdditive(before.schema, after.schema) ?? uncheckable, changed }
 }
@@ -327,7 +327,7 @@ async function whenWell(child: Started, port: number, mostMs: number): Promise<P
   if (ended === 'SIGKILL' && memoryKills() > killsBefore) return { ms: null, failure: KILLED_FOR_MEMORY }
   if (ended !== null) return { ms: null, failure: `it ended with ${ended}` }
   if (last === null) return { ms: Math.round(performance.now() - began), failure: null }
-  return { ms: null, failure: `it is not healthy after ${Math.round(mostMs / 1000)} s: ${last}`, lateMs: mostMs }
+  return { ms: null, failure: `it was not healthy after ${Math.round(mostMs / 1000)} s: ${last}`, lateMs: mostMs }
 }
 
 /** Why the answer is not as the author expects; null: it is. */

@@ -183,14 +183,14 @@ async function openCage(
   const bytes = await bytesOf(database)
   if (mode === 'auto' && bytes > AUTO_MAX_BYTES) {
     return {
-      reason: `the database has ${mebibytes(bytes)}, and \`auto\` stops at ${mebibytes(AUTO_MAX_BYTES)}`,
-      hint: '`update.trial: "always"` in the configuration changes that',
+      reason: `the database has ${mebibytes(bytes)}, but \`auto\` tries a release only up to ${mebibytes(AUTO_MAX_BYTES)}`,
+      hint: 'to try it anyway, set `update.trial: "always"` in the configuration',
     }
   }
   if (isBusy && bytes > ROLLBACK_MAX_BYTES) {
     return {
-      reason: 'the database is written to and has a rollback journal, so its writer would wait for the whole copy',
-      hint: '`PRAGMA journal_mode = WAL` in the application changes that',
+      reason: 'the database is in use and has a rollback journal, so writes would wait until the copy is complete',
+      hint: 'use `PRAGMA journal_mode = WAL` in the application',
     }
   }
   const cage = { folder, disk, service }
@@ -199,7 +199,7 @@ async function openCage(
   const needed = bytes * ROOM_FACTOR
   if (room < needed)
     return {
-      reason: `it needs ${mebibytes(needed)} free in ${folder}, and ${mebibytes(Math.max(0, room), Math.floor)} are`,
+      reason: `a trial needs ${mebibytes(needed)} free in ${folder}, which has ${mebibytes(Math.max(0, room), Math.floor)}`,
     }
   return cage
 }
@@ -208,7 +208,7 @@ function noStart(service: string): Pick<Rehearsal, 'reason' | 'hint'> {
   const units = `${service}-trial.path ${service}-trial.service`
   return {
     reason: 'systemd did not start the cage',
-    hint: `\`systemctl reset-failed ${units}\` and \`systemctl start ${service}-trial.path\`, as root; if the units are older than this release, its \`install.sh\` writes them`,
+    hint: `run \`systemctl reset-failed ${units}\` and \`systemctl start ${service}-trial.path\` as root; if the units are older than this release, run its \`install.sh\``,
   }
 }
 
@@ -225,7 +225,7 @@ export async function inCage(
   if (end.is === 'not-begun') return noStart(install.service)
   const report = readReportOf(end.report)
   if (end.is === 'late') {
-    const why = `it had not ended after ${Math.round(mostMs / 1000)} s`
+    const why = `it did not end within ${Math.round(mostMs / 1000)} s`
     refuseLate(report, release.tag, why)
     return { reason: why }
   }

@@ -29,7 +29,7 @@ export interface Schema {
 /** Null if the tables of `before` are unchanged, except for new columns that an insert may leave out. Else one clause. */
 export function whyNotAdditive(before: Schema, after: Schema): string | null {
   const mark = Object.keys(before.marks).find((name) => before.marks[name] !== after.marks[name])
-  if (mark !== undefined) return `\`PRAGMA ${mark}\` is another than before`
+  if (mark !== undefined) return `\`PRAGMA ${mark}\` has changed`
   for (const [name, table] of Object.entries(before.tables)) {
     const now = after.tables[name]
     if (now === undefined) return `the table ${name} is gone`
@@ -50,7 +50,7 @@ function whyRulesNotAdditive(before: Schema, after: Schema): string | null {
   for (const [name, { table, sql }] of Object.entries(after.rules)) {
     const isNew = before.rules[name] === undefined && !name.startsWith('the view ')
     if (isNew && known.has(table.toLowerCase()) && !isPlainIndex(sql))
-      return `${name} is new on the table ${table}, which was there before`
+      return `${name} is new on the existing table ${table}`
   }
   return null
 }
@@ -87,16 +87,16 @@ const ROW_NUMBERS = ['rowid', 'oid', '_rowid_']
 function whyTableNotAdditive(name: string, before: TableShape, now: TableShape): string | null {
   for (const [at, column] of before.columns.entries()) {
     const other = now.columns[at]
-    if (other?.name !== column.name) return `the table ${name} has other columns than before`
-    if (JSON.stringify(other) !== JSON.stringify(column))
-      return `the column ${name}.${column.name} is another than before`
+    if (other?.name !== column.name) return `the table ${name} has different columns than before`
+    if (JSON.stringify(other) !== JSON.stringify(column)) return `the column ${name}.${column.name} has changed`
   }
   for (const column of now.columns.slice(before.columns.length)) {
     if (column.isKey) return `the new column ${name}.${column.name} is part of the key`
     if (column.isNotNull && (column.fallback ?? 'null').toLowerCase() === 'null')
       return `the new column ${name}.${column.name} needs a value`
-    if (column.fallback?.includes('(') === true) return `the new column ${name}.${column.name} calls a function`
-    if (ROW_NUMBERS.includes(column.name.toLowerCase())) return `the new column ${name}.${column.name} hides another`
+    if (column.fallback?.includes('(') === true)
+      return `the default of the new column ${name}.${column.name} calls a function`
+    if (ROW_NUMBERS.includes(column.name.toLowerCase())) return `the new column ${name}.${column.name} hides the row id`
   }
   return whyTextNotAdditive(name, plain(before.sql), plain(now.sql))
 }
@@ -105,7 +105,7 @@ function whyTableNotAdditive(name: string, before: TableShape, now: TableShape):
 function whyTextNotAdditive(name: string, before: string, now: string): string | null {
   if (now === before) return null
   const differs = [...rulesOf(before, now), ...rulesOf(now, before)].slice(0, RULES_MAX)
-  const anew = `the table ${name} was made anew${differs.length > 0 ? `, and differs in \`${differs.join('`, `')}\`` : ''}`
+  const anew = `the table ${name} was recreated${differs.length > 0 ? `, and differs in \`${differs.join('`, `')}\`` : ''}`
   if (before.startsWith('create virtual')) return anew // only its module knows what its arguments mean
   const end = /\)[^()]*$/.exec(before)?.[0] ?? ''
   const stem = before.slice(0, before.length - end.length)

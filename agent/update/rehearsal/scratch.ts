@@ -21,8 +21,8 @@ import {
 } from './rehearse.ts'
 
 const UNNAMED = {
-  reason: 'the data are not in SQLite, and no scratch database is named',
-  hint: '`update.scratch` of the configuration names one',
+  reason: 'the data is not in SQLite, and no scratch database is configured',
+  hint: 'set `update.scratch` in the configuration',
 }
 
 /** As `rehearse`, for a service whose `snapshot` is a command; does nothing for one without. */

@@ -76,7 +76,7 @@ export function whyValuesChanged(changed: Changed, itself: Changed): string | nu
     const more = Object.entries(columns).filter(([column, count]) => count > (itself[name]?.columns[column] ?? 0))
     if (more.length === 0) return []
     const [names, rows] = [more.map(([column]) => column), Math.max(...more.map(([, count]) => count))]
-    return [`${rows} of ${looked} rows of ${name}${isWhole ? '' : ' that were looked at'} (${names.join(', ')})`]
+    return [`${rows} of ${looked}${isWhole ? '' : ' checked'} rows of ${name} (${names.join(', ')})`]
   })
   if (told.length === 0) return null
   const rest = told.length - TABLES_MAX

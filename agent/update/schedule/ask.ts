@@ -13,7 +13,7 @@ import type { Policy } from './policy.ts'
 /** how long the feed may take for an answer, as a whole */
 const PATIENCE_MS = 120_000
 /** why the service does not install a release by itself that a person has left by a rollback */
-export const LEFT = 'somebody went back from it here'
+export const LEFT = 'it was rolled back here'
 const [PROBLEM_MAX, PASSED_MAX] = [300, 5]
 
 export interface FeedAsking {
@@ -91,7 +91,7 @@ function whyPassed(
   const { mode } = policy
   return isWithin(mode, running, tag)
     ? null
-    : forPerson('beyond', tag, `the policy goes no further than ${mode}`, { mode })
+    : forPerson('beyond', tag, `the policy allows updates only up to ${mode}`, { mode })
 }
 
 function offerOf(

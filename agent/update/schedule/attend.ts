@@ -182,7 +182,7 @@ async function go(attended: Attended, { rules }: ScheduleKnown, memory: Remember
   const prepare = async () => {
     const there = await readMemory(stateDirectory)
     if (there?.attempt?.id !== memory.attempt?.id)
-      throw new BatonError('update_in_flight', 'another process of this service was faster')
+      throw new BatonError('update_in_flight', 'another process of this service has begun it')
     await writeMemory(disk, stateDirectory, { ...memory, attempt })
   }
   try {

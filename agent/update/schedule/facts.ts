@@ -48,7 +48,7 @@ export function leftBehind({ running, journal: { history, bad }, memory, trust }
   const [newest] = known.toSorted((one, other) => compareTags(other.tag, one.tag))
   if (newest === undefined) return null
   const { code, tag, why } = newest
-  return { code, says: `${tag} is newer, and ${why}`, tag }
+  return { code, says: `${tag} is newer, but ${why}`, tag }
 }
 
 /** Milliseconds that the last good update took, from check to commit. `history`: newest first. */

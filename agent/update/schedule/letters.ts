@@ -84,7 +84,7 @@ export async function sendLetters(
     const others = left.letters.filter((one) => one !== due)
     const pause = AGAIN_MS[due.tries]
     if (fault === null) left = { ...left, letters: others, hookProblem: null }
-    else if (pause === undefined) left = { ...left, letters: others, hookProblem: `${fault}; it was given up` }
+    else if (pause === undefined) left = { ...left, letters: others, hookProblem: `${fault}; the report was given up` }
     else {
       const again = { ...due, tries: due.tries + 1, at: now() + pause }
       left = { ...left, letters: [...others, again], hookProblem: fault }
@@ -119,7 +119,7 @@ async function tellProgram(
     said: { last: SAID_MAX },
     signal: leaving,
     group: 'own',
-  }).catch((cause: unknown) => `it does not start: ${reasonOf(cause)}`)
+  }).catch((cause: unknown) => `it did not start: ${reasonOf(cause)}`)
   process.removeListener('exit', sweep)
   // the first look does not see a process that was just forked or is loading its program: look again
   sweep()
@@ -134,7 +134,7 @@ async function tellProgram(
 }
 
 function faultOf({ stopped, code, signal }: Ran, timeMs: number): string | null {
-  if (stopped === 'called off') return 'the service ends'
+  if (stopped === 'called off') return 'the service is stopping'
   if (stopped !== null) return `it did not end within ${timeMs / 1000} s`
   return code === 0 ? null : `it ended with ${signal ?? `exit code ${code}`}`
 }

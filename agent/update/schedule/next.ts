@@ -74,7 +74,7 @@ export function next(policy: Policy, facts: ScheduleFacts, now: number): Next {
   if (policy.mode === 'off') return { do: 'nothing', at: null, code: 'off', says: 'automatic updates are off' }
   if (facts.isInFlight)
     return { do: 'nothing', at: now + BUSY_MS, code: 'in_flight', says: 'an operation is in flight' }
-  if (now >= askAt) return { do: 'ask', at: now, code: 'asks_feed', says: 'it asks the feed' }
+  if (now >= askAt) return { do: 'ask', at: now, code: 'asks_feed', says: 'asking the feed' }
   const looks = (wait: Wait): Next => ({ do: 'nothing', at: askAt, ...wait })
   const { problem } = facts
   if (problem !== null) return looks(feedProblem(problem))
@@ -115,7 +115,7 @@ function keptBy({ minAgeMs }: Pick<Policy, 'minAgeMs'>, id: string, offered: Dat
       at: security === true ? -Infinity : born + minAgeMs,
       why: {
         code: 'young',
-        says: `${tag} is young: ${formatAge(minAgeMs)} have to pass`,
+        says: `${tag} must be ${formatAge(minAgeMs)} old first`,
         tag,
         hours: minAgeMs / HOUR_MS,
       },
@@ -171,7 +171,7 @@ function goes(policy: Policy, facts: ScheduleFacts, offer: Offered, since: Momen
       .join(': ')
     return { do: 'nothing', at, code: 'goes', says, tag, because }
   }
-  const says = `${tag} is never installed automatically: its hours have no minute in common`
+  const says = `${tag} is never installed automatically: the allowed hours do not overlap`
   return { do: 'nothing', at: facts.askAt, code: 'never_open', says, tag }
 }
 

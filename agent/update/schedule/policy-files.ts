@@ -64,8 +64,8 @@ export async function writeOwn(install: Ruled & Pick<ManagedInstall, 'disk'>, va
   const operators = readPolicy(limits, Temporal.Now.timeZoneId(), true).policy
   const [opening] = openings(tightened(operators, policy).hours, Date.now())
   if (opening === undefined) {
-    throw new BatonError('invalid_request', "`hours`: expected some that lie within the operator's, got none", {
-      hint: '`update.auto` of the configuration has the limits, and `GET /admin/update/policy` shows them',
+    throw new BatonError('invalid_request', "`hours`: expected hours that overlap with the operator's, got none", {
+      hint: 'the limits are in `update.auto` of the configuration; `GET /admin/update/policy` shows them',
     })
   }
   await install.disk.makeDirectory(updateDirectory(install.stateDirectory), 0o700)

@@ -30,6 +30,6 @@ export function whyNotAlone(
   const wanted = rehearsal?.verdict === 'unproven' ? 'unproven' : 'untried'
   if (allow.includes(wanted) && isWithin('patch', from, to)) return null
   if (rehearsal?.verdict === 'unproven') return asks('unproven', 'the way back is not proved', rehearsal.reason)
-  const why = rehearsal?.reason ?? 'there was nothing to copy, and its author does not declare that it keeps no state'
+  const why = rehearsal?.reason ?? 'there was no data to copy, and its author has not declared that it keeps no state'
   return asks('untried', 'it was not tried on a copy of your data', why)
 }

@@ -62,7 +62,7 @@ export function waitingFor({ rules, memory, trust }: ScheduleKnown, running: str
           {
             key: `yanked ${running}`,
             code: 'yanked' as const,
-            says: `${running}, which runs here, was yanked: ${out.why}; \`rollback\` is the way back`,
+            says: `${running}, which runs here, was yanked: ${out.why}; run \`rollback\` to go back`,
             tag: running,
             why: out.why,
           },
@@ -84,7 +84,7 @@ function reportProblem(why: string): Waiting {
 
 function failuresIn({ failures: count, attempt }: Remembered): Waiting {
   const tag = attempt?.tag ?? ''
-  const says = `the last ${count} automatic attempts failed, the last one with ${tag}: the history says why`
+  const says = `the last ${count} automatic attempts failed, the last one with ${tag}: see the history for the reasons`
   return { key: 'failures', code: 'failures', says, count, tag }
 }
 

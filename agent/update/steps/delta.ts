@@ -31,7 +31,7 @@ export function readable(file: FileHandle, sizeBytes: number): Readable {
       const buffer = Buffer.allocUnsafe(bytes)
       for (let done = 0; done < bytes;) {
         const { bytesRead } = await file.read(buffer, done, bytes - done, at + done)
-        if (bytesRead === 0) throw new Error(`expected ${sizeBytes} bytes in the file, it ends before`)
+        if (bytesRead === 0) throw new Error(`expected ${sizeBytes} bytes in the file, got fewer`)
         done += bytesRead
       }
       return buffer
@@ -76,7 +76,7 @@ function parseHeader(delta: Buffer, oldBytes: number, newBytes: number): { segme
   const isOld = (from: number, to: number): boolean => from === to || to <= oldBytes
   let [done, body] = [0, end + 1]
   for (const entry of header['segments'] as unknown[]) {
-    if (!Array.isArray(entry) || entry.length !== 5 || !entry.every(isCount)) throw misfit('five numbers a segment')
+    if (!Array.isArray(entry) || entry.length !== 5 || !entry.every(isCount)) throw misfit('five numbers per segment')
     const segment = entry as Segment
     const [at, bytes, from, fromBytes, packedBytes] = segment
     const fits = at >= done && at + bytes <= newBytes && from + fromBytes <= oldBytes && isOld(done, at)

@@ -139,13 +139,13 @@ async function madeBy(
       await writeWhole(file, part)
     }
     const sha256 = hash.digest('hex')
-    if (sha256 !== executable?.sha256) throw new Error(`it makes an executable with the sha256 ${sha256}`)
+    if (sha256 !== executable?.sha256) throw new Error(`the resulting executable has the sha256 ${sha256}`)
     await disk.flush(file, partialPath)
     return true
   } catch (cause) {
     signal.throwIfAborted()
     await disk.remove(partialPath)
-    options.onDeltaFailed?.(`\`${delta.name}\` does not help, so the whole asset is downloaded: ${reasonOf(cause)}`)
+    options.onDeltaFailed?.(`\`${delta.name}\` cannot be used, so the whole asset is downloaded: ${reasonOf(cause)}`)
     return false
   }
 }
@@ -379,8 +379,8 @@ async function writeWhole(file: FileHandle, chunk: Uint8Array): Promise<void> {
 }
 
 function noRoom(directory: string, unpacked: number): BatonError {
-  const message = `expected ${mebibytes(ROOM_BYTES)} to stay free in \`${directory}\` for the service, after ${mebibytes(unpacked)} unpacked`
-  return new BatonError('download_failed', message, { hint: 'free some space on its disk' })
+  const message = `expected ${mebibytes(ROOM_BYTES)} to stay free in \`${directory}\` for the service, after unpacking ${mebibytes(unpacked)}`
+  return new BatonError('download_failed', message, { hint: 'free some space on that disk' })
 }
 
 function wrongSize(expected: number, got: number | null): BatonError {

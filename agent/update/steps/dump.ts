@@ -52,8 +52,8 @@ export async function toCopy(install: ManagedInstall, plan: SnapshotPlan): Promi
 export function refuseAlwaysAlive(plan: Pick<SnapshotPlan, 'when'> | null, order: Order | null): void {
   if (plan?.when !== 'stopped' || order === 'stop-first') return
   throw refusedCopy(
-    '`snapshot` is to be taken while no process of the application lives, and in a start-first switch one always does',
-    '`order: "stop-first"` in `baton.config.json`, or `update.snapshot.when: "before"` in the configuration',
+    '`snapshot` must be taken while no process of the application runs, but in a start-first switch one always runs',
+    'set `order: "stop-first"` in `baton.config.json`, or `update.snapshot.when: "before"` in the configuration',
   )
 }
 
@@ -88,7 +88,7 @@ async function makeDump(what: ToCopy, command: readonly string[], folder: string
     const found = await lstat(temporary).catch(() => null)
     if (found?.isFile() !== true || found.size === 0) {
       const got = found === null ? 'nothing' : found.isFile() ? 'an empty file' : 'something else'
-      throw refusedCopy(`copying the data: \`${command[0] ?? ''}\` ended well, but wrote ${got} to {file}`)
+      throw refusedCopy(`copying the data: \`${command[0] ?? ''}\` succeeded, but wrote ${got} to {file}`)
     }
     await what.disk.chmod(temporary, 0o600)
     if (plan.check !== null) await runOnData(plan.check, temporary, { ...what, what: 'checking the copy', signal })
@@ -105,7 +105,7 @@ async function copyFolders(what: ToCopy, folder: string): Promise<MadeCopy> {
       const found = await lstat(join(stateDirectory, name)).catch(() => null)
       if (found?.isDirectory() === false) {
         const kind = found.isSymbolicLink() ? 'a link, and links are not followed' : 'a file'
-        throw refusedCopy(`expected \`${name}\` of \`snapshot.folders\` to be a folder, it is ${kind}`)
+        throw refusedCopy(`expected \`${name}\` of \`snapshot.folders\` to be a folder, got ${kind}`)
       }
       if (found !== null) folders.push(name)
     }
@@ -187,7 +187,7 @@ export async function runOnData(
   const [named = '', ...args] = filled
   const program = await programIn(named, env['PATH'] ?? '/usr/local/bin:/usr/bin:/bin')
   if (program === null)
-    throw refusedCopy(`${what}: there is no program \`${named}\``, 'the PATH is that of the service')
+    throw refusedCopy(`${what}: there is no program \`${named}\``, 'the PATH of the service was searched')
   const ran = await runBounded([program, ...args], {
     cwd: stateDirectory,
     env,
@@ -201,7 +201,7 @@ export async function runOnData(
   if (ran.code === 0 && ran.stopped === null) return
   const how =
     ran.stopped === 'late'
-      ? `had not ended after ${durationText(timeoutMs)}`
+      ? `did not end within ${durationText(timeoutMs)}`
       : ran.code === null
         ? `was ended by ${ran.signal ?? 'a signal'}`
         : `exited with code ${ran.code}`

@@ -73,7 +73,7 @@ async function payRestore(
     await notePaid(disk, stateDirectory, { by: name, copies: [], aside, error })
   try {
     const copy = (await keptCopies(stateDirectory, null)).find((one) => one.name === name)
-    if (copy === undefined) throw new Error(`${name} is not there any more`)
+    if (copy === undefined) throw new Error(`${name} no longer exists`)
     const own = { tag: ownRelease().tag, executable: ownExecutable() ?? '' }
     const refuse = () => Promise.resolve() // no process of the application lives
     await paid(await restoreCopies({ disk, stateDirectory, plan, copy, ...own, refuse, container }), null)

@@ -32,9 +32,9 @@ export async function assertDatabaseThere(database: string | null, stateDirector
   if (other === null) return
   throw new BatonError(
     'refused',
-    `expected the database ${database}, found none, but ${other}: the update would go on without a snapshot`,
+    `expected the database ${database}, found only ${other}: the update would have no snapshot`,
     {
-      hint: `if it has another name, link it there (\`ln -s\`) and correct \`database\` in the next release; if the service has made none yet, \`touch ${database}\` as its user says so`,
+      hint: `if the database has another name, link it there (\`ln -s\`) and correct \`database\` in the next release; if there is none yet, run \`touch ${database}\` as the user of the service`,
     },
   )
 }

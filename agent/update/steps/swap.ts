@@ -149,7 +149,7 @@ export async function finishExchange(disk: Disk, places: Places): Promise<void> 
 
 export function noBackup(places: Places): BatonError {
   return new BatonError('no_backup', `expected a backup executable at ${places.backup}, found none`, {
-    hint: `an update leaves one behind; \`${ownCommand('rollback TAG')}\` fetches a release by its tag`,
+    hint: `only an update leaves one behind; \`${ownCommand('rollback TAG')}\` downloads a release by its tag instead`,
   })
 }
 

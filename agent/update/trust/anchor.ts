@@ -19,12 +19,12 @@ export async function faultsOfRoot(root: string, service: string, now: Date): Pr
     try {
       verifyRoot(bytes)
     } catch (error) {
-      faults.push(`it does not vouch for itself: ${error instanceof Error ? error.message : String(error)}`)
+      faults.push(`it is not signed by its own keys: ${error instanceof Error ? error.message : String(error)}`)
     }
   }
   if (Date.parse(signed.expires) <= now.getTime()) faults.push(`it expired on ${signed.expires}`)
   const named = signed[SERVICE_MEMBER]
-  if (named !== service) faults.push(`it is the root of \`${String(named)}\`, expected \`${service}\``)
+  if (named !== service) faults.push(`expected a root for \`${service}\`, got one for \`${String(named)}\``)
   return faults
 }
 
@@ -38,6 +38,6 @@ export function assertClock({ builtAt }: Anchor, now: Date): void {
   throw new BatonError(
     'clock_wrong',
     `expected the clock of this host to be after ${builtAt}, when its executable was built, got ${now.toISOString()}`,
-    { hint: 'set the clock, or start a time service; nothing that expires can be judged without one' },
+    { hint: 'set the clock or start a time service: expiry dates cannot be checked while the clock is wrong' },
   )
 }

@@ -43,7 +43,7 @@ export function formFault(role: Role, bytes: Buffer, canonicalize: Canonicalize)
     // refuses duplicate keys, other spellings of numbers and texts, white space, and bytes that are not UTF-8
     if (!Buffer.from(canonicalize(value)).equals(bytes)) return `${role}.json: expected canonical JSON`
   } catch {
-    return `${role}.json: expected canonical JSON, got a number that is not whole`
+    return `${role}.json: expected canonical JSON, got a number that is not an integer`
   }
   const why = onlyMembers(value, ['signatures', 'signed']) ?? signaturesFault(value['signatures'])
   const signed = value['signed']
@@ -70,7 +70,7 @@ export function signatureFault(
     if (root === undefined) return `${role}.json: key ${keyid.slice(0, 12)}… is not one that the root names for it`
     const key = root.keys[keyid]
     if (key === undefined || !verify(null, message, publicKey(key.keyval.public), Buffer.from(sig, 'hex'))) {
-      return `${role}.json: the signature of key ${keyid.slice(0, 12)}… is not good`
+      return `${role}.json: the signature of key ${keyid.slice(0, 12)}… is not valid`
     }
   }
   return null
@@ -113,19 +113,19 @@ function signaturesFault(value: unknown): string | null {
 function signedFault(role: Role, signed: Record<string, unknown>, canonicalize: Canonicalize): string | null {
   const { _type: type, spec_version: spec, version, expires } = signed
   if (Object.keys(signed).some((name) => !/^[a-z_][a-z0-9_-]*$/.test(name) || name.startsWith('__'))) {
-    return 'expected plain names of members'
+    return 'expected plain member names'
   }
   if (type !== role) return `expected \`_type\` ${role}, got ${quoted(type)}`
   if (typeof spec !== 'string' || !/^1\.0\.\d{1,3}$/.test(spec))
     return `expected \`spec_version\` 1.0, got ${quoted(spec)}`
-  if (!isVersion(version)) return `expected \`version\` from 1 on, got ${quoted(version)}`
+  if (!isVersion(version)) return `expected \`version\` to be at least 1, got ${quoted(version)}`
   if (
     typeof expires !== 'string' ||
     !/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$/.test(expires) ||
     Number.isNaN(Date.parse(expires))
   )
     return `expected \`expires\` as 2027-01-31T12:00:00Z, got ${quoted(expires)}`
-  if (signed['delegations'] !== undefined) return 'delegations are not used here, got some'
+  if (signed['delegations'] !== undefined) return 'expected no delegations, got some'
   switch (role) {
     case 'root':
       return rootFault(signed, canonicalize)
@@ -154,7 +154,8 @@ function rootFault(signed: Record<string, unknown>, canonicalize: Canonicalize):
     if (!isObject(keyval) || onlyMembers(keyval, ['public']) !== null || !isSha256(keyval['public'])) {
       return `key ${quoted(id)}: expected 32 bytes in hex`
     }
-    if (keyIdOf(key as unknown as Key, canonicalize) !== id) return `key ${quoted(id)}: its id is not its sum`
+    if (keyIdOf(key as unknown as Key, canonicalize) !== id)
+      return `key ${quoted(id)}: its id is not the sum of the key`
   }
   if (!isObject(roles) || onlyMembers(roles, [...ROLES]) !== null) return `expected the roles ${ROLES.join(', ')}`
   for (const name of ROLES) {
@@ -163,8 +164,9 @@ function rootFault(signed: Record<string, unknown>, canonicalize: Canonicalize):
     const { keyids, threshold } = entry
     if (!Array.isArray(keyids) || keyids.length > KEYS_MAX) return `role ${name}: expected at most ${KEYS_MAX} keys`
     const ids = keyids as unknown[]
-    if (new Set(ids).size !== ids.length) return `role ${name}: it names a key twice`
-    if (!ids.every((id) => typeof id === 'string' && Object.hasOwn(keys, id))) return `role ${name}: a key is not there`
+    if (new Set(ids).size !== ids.length) return `role ${name}: a key is listed twice`
+    if (!ids.every((id) => typeof id === 'string' && Object.hasOwn(keys, id)))
+      return `role ${name}: a key is not in \`keys\``
     if (!isCount(threshold) || threshold < 1 || threshold > ids.length) {
       return `role ${name}: expected a threshold from 1 to ${ids.length}, got ${quoted(threshold)}`
     }
@@ -176,7 +178,7 @@ function metaFault(meta: unknown, name: string): string | null {
   if (!isObject(meta) || onlyMembers(meta, [name]) !== null) return `expected \`meta\` to name ${name} and nothing else`
   const file = meta[name]
   if (!isObject(file) || onlyMembers(file, ['hashes', 'length', 'version']) !== null) return `${name}: not a file`
-  if (!isVersion(file['version'])) return `${name}: expected a version from 1 on`
+  if (!isVersion(file['version'])) return `${name}: expected a version of at least 1`
   return measureFault(name, file)
 }
 

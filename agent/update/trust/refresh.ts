@@ -24,15 +24,12 @@ export interface RefreshOptions {
 const MAX_BYTES = { root: 64 * 1024, timestamp: 16 * 1024, snapshot: 16 * 1024, targets: 2 * 1024 * 1024 }
 
 const REFUSALS: Record<Tuf.Refusal['kind'], [code: BatonError['code'], hint?: string]> = {
-  missing: [
-    'metadata_missing',
-    'was it published without being signed? this executable updates from signed feeds only',
-  ],
+  missing: ['metadata_missing', 'this executable updates only from signed feeds: ask the maintainer to sign this one'],
   expired: [
     'metadata_expired',
-    'the maintainer has to sign it anew (`baton trust refresh`); or is the clock of this host wrong?',
+    'check the clock of this host; if it is right, ask the maintainer to sign the feed again (`baton trust refresh`)',
   ],
-  older: ['metadata_older', 'a mirror that is out of date? ask the feed itself'],
+  older: ['metadata_older', 'a mirror may be out of date: use the feed itself'],
   unsigned: ['signature_missing'],
   too_few: ['threshold_not_met'],
   mixed: ['metadata_mixed', 'try again in a minute'],
@@ -84,7 +81,7 @@ function checkService(root: Buffer, service: string): void {
   const { signed } = JSON.parse(root.toString()) as { signed: Record<string, unknown> }
   const named = signed[SERVICE_MEMBER]
   if (named === service) return
-  throw new BatonError('metadata_invalid', `root.json is of \`${quoted(named)}\`, expected \`${service}\``)
+  throw new BatonError('metadata_invalid', `expected a root.json for \`${service}\`, got one for ${quoted(named)}`)
 }
 
 /** The error for a file that no key of the newest root has signed: a foreign file, or a newer root that the chain does not reach. */
@@ -93,7 +90,9 @@ async function stranger(role: Role, root: Buffer, read: ReadMetadata): Promise<B
   const later = await read(`${version + 2}.root.json`, MAX_BYTES.root).catch(() => null)
   if (later !== null) {
     const message = `the feed has ${version + 2}.root.json and no ${version + 1}.root.json: the chain from root ${version} is broken`
-    return new BatonError('root_unreachable', message, { hint: 'install a newer release by hand, from its install.sh' })
+    return new BatonError('root_unreachable', message, {
+      hint: 'install a newer release by hand with its `install.sh`',
+    })
   }
   const message = `${role}.json is signed by none of the keys that root ${version} names for it`
   return new BatonError('signature_missing', message, {

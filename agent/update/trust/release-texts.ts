@@ -78,7 +78,7 @@ export function parseManifest(text: string): { manifest: ReleaseManifest } | { w
   if (!isTag(tag)) return refused(`\`tag\`: expected vX.Y.Z, got ${quoted(tag)}`)
   if (schema !== null && !isCount(schema))
     return refused(`\`schema\`: expected a number or null, got ${quoted(schema)}`)
-  if (typeof notes !== 'string') return refused(`\`notes\`: expected a text, got ${quoted(notes)}`)
+  if (typeof notes !== 'string') return refused(`\`notes\`: expected a string, got ${quoted(notes)}`)
   if (publishedAt !== null && !isTime(publishedAt)) {
     return refused(`\`publishedAt\`: expected a time or null, got ${quoted(publishedAt)}`)
   }
@@ -87,7 +87,7 @@ export function parseManifest(text: string): { manifest: ReleaseManifest } | { w
   for (const [at, entry] of (assets as unknown[]).entries()) {
     const asset = parseAsset(entry)
     if ('why' in asset) return refused(`asset ${at + 1}: ${asset.why}`)
-    if (known.some(({ name }) => name === asset.name)) return refused(`\`${asset.name}\` is there twice`)
+    if (known.some(({ name }) => name === asset.name)) return refused(`\`${asset.name}\` is listed twice`)
     known.push(asset)
   }
   const { from, security } = value
@@ -125,20 +125,23 @@ function parseAsset(value: unknown): Entry | { why: string } {
   if (!isObject(value)) return { why: `expected an object, got ${quoted(value)}` }
   const { name, os, arch, compression, sizeBytes, sha256, executable, unpackedBytes } = value
   if (!isFileName(name)) return { why: `expected a plain file name, got ${quoted(name)}` }
-  if (typeof os !== 'string' || typeof arch !== 'string') return { why: '`os` and `arch`: expected texts' }
+  if (typeof os !== 'string' || typeof arch !== 'string') return { why: '`os` and `arch`: expected strings' }
   if (compression !== 'gzip' && compression !== 'zstd') {
     return { why: `\`compression\`: expected gzip or zstd, got ${quoted(compression)}` }
   }
-  if (!isSize(sizeBytes, ASSET_MAX_BYTES)) return { why: `\`sizeBytes\`: got ${quoted(sizeBytes)}` }
-  if (!isSha256(sha256)) return { why: `\`sha256\`: got ${quoted(sha256)}` }
-  if (!isObject(executable)) return { why: `\`executable\`: got ${quoted(executable)}` }
+  if (!isSize(sizeBytes, ASSET_MAX_BYTES))
+    return { why: `\`sizeBytes\`: expected a number of bytes, got ${quoted(sizeBytes)}` }
+  if (!isSha256(sha256)) return { why: `\`sha256\`: expected 64 hex digits, got ${quoted(sha256)}` }
+  if (!isObject(executable)) return { why: `\`executable\`: expected an object, got ${quoted(executable)}` }
   const inner = { sizeBytes: executable['sizeBytes'], sha256: executable['sha256'] }
   if (!isSize(inner.sizeBytes, EXECUTABLE_MAX_BYTES))
-    return { why: `executable's \`sizeBytes\`: got ${quoted(inner.sizeBytes)}` }
-  if (!isSha256(inner.sha256)) return { why: `executable's \`sha256\`: got ${quoted(inner.sha256)}` }
+    return { why: `executable's \`sizeBytes\`: expected a number of bytes, got ${quoted(inner.sizeBytes)}` }
+  if (!isSha256(inner.sha256))
+    return { why: `executable's \`sha256\`: expected 64 hex digits, got ${quoted(inner.sha256)}` }
   const whole = inner as { sizeBytes: number; sha256: string }
   const known: Entry = { name, os, arch, compression, sizeBytes, sha256, executable: whole }
   if (unpackedBytes === undefined) return known
-  if (!isSize(unpackedBytes, EXECUTABLE_MAX_BYTES)) return { why: `\`unpackedBytes\`: got ${quoted(unpackedBytes)}` }
+  if (!isSize(unpackedBytes, EXECUTABLE_MAX_BYTES))
+    return { why: `\`unpackedBytes\`: expected a number of bytes, got ${quoted(unpackedBytes)}` }
   return { ...known, unpackedBytes }
 }

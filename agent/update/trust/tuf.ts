@@ -85,13 +85,13 @@ interface Signed {
 /** The class of the error decides. tuf-js does not export two of its classes: for those, checks the sum and the signatures again. */
 function refusalOf(error: unknown, role: Role, bytes: Buffer, store?: TrustedMetadataStore): Refusal {
   const text = error instanceof Error ? error.message : String(error)
-  const mixed: Refusal = { kind: 'mixed', message: `files of the feed's metadata do not belong together: ${text}` }
+  const mixed: Refusal = { kind: 'mixed', message: `the files of the feed's metadata do not match each other: ${text}` }
   const { signed, signatures } = JSON.parse(bytes.toString()) as { signed: Signed; signatures?: { keyid: string }[] }
   if (error instanceof ExpiredMetadataError) {
     const held = [store?.root, store?.timestamp, store?.snapshot].find((file) => file?.signed.isExpired())
     const { type = role, expires } = held?.signed ?? signed
     const now = new Date().toISOString()
-    return { kind: 'expired', message: `${type}.json has expired on ${expires}; it is ${now} here` }
+    return { kind: 'expired', message: `${type}.json expired on ${expires}; the clock of this host says ${now}` }
   }
   if (error instanceof BadVersionError && role !== 'root') {
     // if the version is lower, the store still holds the file before
@@ -99,7 +99,7 @@ function refusalOf(error: unknown, role: Role, bytes: Buffer, store?: TrustedMet
     const [before, offered] = [versions(store?.[role]?.signed.toJSON() as Signed | undefined), versions(signed)]
     const name = Object.keys(before).find((name) => Number(offered[name]?.version) < Number(before[name]?.version))
     if (name === undefined) return mixed
-    const seen = `this host has seen version ${before[name]?.version}, the feed offers ${offered[name]?.version}`
+    const seen = `this host has seen version ${before[name]?.version}, but the feed offers ${offered[name]?.version}`
     return { kind: 'older', message: `${name}: ${seen}` }
   }
   if (faultOf(() => namedIn(store, role)?.verify?.(bytes)) !== null) return mixed

@@ -78,7 +78,7 @@ export function assess(listing: Listing, texts: ReleaseTexts, target: Target): J
       return { why: disagree('size', name, MANIFEST_NAME, entry.sizeBytes, 'the feed', file.sizeBytes) }
     }
     const sizeBytes = file.sizeBytes ?? entry?.sizeBytes ?? null
-    if (sizeBytes === null) return { why: `nothing announces the size of \`${name}\`` }
+    if (sizeBytes === null) return { why: `the size of \`${name}\` is not known` }
     if (!(sizeBytes >= 1 && sizeBytes <= ASSET_MAX_BYTES)) {
       return { why: `size of \`${name}\`: expected 1 to ${ASSET_MAX_BYTES} bytes, got ${sizeBytes}` }
     }
@@ -121,7 +121,8 @@ export function assessSigned(
 ): Judgement {
   const { tag, sha256, image, rollout } = signed
   const got = sha256Of(text)
-  if (got !== sha256) return { why: `sha256 of ${MANIFEST_NAME}: signed is ${short(sha256)}, got ${short(got)}` }
+  if (got !== sha256)
+    return { why: `sha256 of ${MANIFEST_NAME}: expected ${short(sha256)} as signed, got ${short(got)}` }
   if (signed.service !== target.service) {
     return { why: `it is signed as a release of ${quoted(signed.service)}, expected \`${target.service}\`` }
   }
