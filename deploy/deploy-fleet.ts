@@ -45,7 +45,7 @@ export const COMMAND = {
     gate: option('command', 'command to run after each wave; must exit with 0'),
     'on-failure': option('fleet|wave|none', 'which hosts to move back (wave)', ADVANCED),
     'max-fail-percentage': option('percent', 'how much of a wave may fail (0)', ADVANCED),
-    throttle: option('number', 'hosts of a wave that move at a time (all)', ADVANCED),
+    throttle: option('number', 'how many hosts of a wave move at once (all)', ADVANCED),
     'allow-downgrade': flag('also move hosts that run a newer release', ADVANCED),
     'lock-timeout': waiting('lock-timeout', durationText(LOCK_SECONDS * 1000)),
     'health-timeout': waiting('health-timeout', '60s'),

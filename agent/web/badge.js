@@ -15,8 +15,8 @@ const WORDS = {
   details: 'Details',
   updating: 'Updating to {tag} …',
   updated: 'Updated to {tag}',
-  failed: 'The update failed, {tag} is running',
-  refused: 'It needs a decision',
+  failed: 'The update failed; {tag} is running',
+  refused: 'This update needs a decision',
 }
 
 const STYLE = `:host { display: inline-block; font: var(--baton-font, inherit); color: var(--baton-color, inherit) }

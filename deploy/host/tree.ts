@@ -272,7 +272,7 @@ export async function runCommand(argv: readonly string[], build: HostProgram): P
   try {
     const found = await commandOf(argv, {
       name: `${service} ${ownWords('')}`.trim(),
-      description: `installs and keeps up to date: ${service} ${tag}`,
+      description: `installs and updates ${service}; this is ${tag}`,
       commands: WORDS,
       version: async () => `${service} ${tag}`,
     })

@@ -13,7 +13,7 @@ export const REMEDIES: Readonly<Record<ErrorCode, Remedy>> = {
   unauthorized: {
     cause:
       'The request has neither the right password (`dashboard.password`) nor a login that the application’s `authorize` allows to update.',
-    fix: 'Send `Authorization: Bearer PASSWORD`, where PASSWORD is `dashboard.password` in `config.json`, or log in as a user who may update.',
+    fix: 'Send `Authorization: Bearer PASSWORD`, where PASSWORD is `dashboard.password` in `config.json`, or log in as a user with permission to update.',
   },
   no_password: {
     cause: '`dashboard.password` is empty, so nobody can update this service over HTTP.',
@@ -37,7 +37,7 @@ export const REMEDIES: Readonly<Record<ErrorCode, Remedy>> = {
   },
   not_found: {
     cause: 'There is no such endpoint, or no record of an operation with this ID.',
-    fix: 'Check the path, including the prefix if `basePath` is set.',
+    fix: 'Check the path and, if `basePath` is set, its prefix.',
   },
   method_not_allowed: {
     cause: 'The path exists, but does not accept this method.',

@@ -218,7 +218,7 @@ export async function runTrust(
 ): Promise<number> {
   const [first = ''] = argv
   const json = argv.includes('--json')
-  const description = 'signs releases, so that nobody who takes over the feed can run anything on a host'
+  const description = 'signs releases, so that an attacker who takes over the feed cannot run code on a host'
   try {
     const found = await commandOf(argv, { name, description, commands: trustWords(folder) })
     if ('text' in found) {

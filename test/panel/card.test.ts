@@ -270,8 +270,8 @@ test('work that was not waited for to its end is named by the outcome and the hi
   Object.assign(stub.world.status, { operation: updated, history: [updated] })
   Object.assign(stub.world.status.instance, { version: 'v1.1.0' })
   await signIn(page, stub.url, TOKEN)
-  await shown(page, '#outcomeReason', 'Ended without waiting: export <b>, mail.')
-  await shown(page, '#history .reason', 'Ended without waiting: export <b>, mail · took 40 s')
+  await shown(page, '#outcomeReason', 'Work ended without waiting: export <b>, mail.')
+  await shown(page, '#history .reason', 'Work ended without waiting: export <b>, mail · took 40 s')
   assertQuiet(watched)
 })
 
@@ -321,7 +321,7 @@ test('right after a failure it is told once, and no button is the first choice',
   await using watched = await openPage(browser)
   const { page } = watched
   await STATES.find(({ name }) => name === 'reverted')?.reach(page, stub)
-  await shown(page, '#outcomeTitle', 'v1.2.0 failed, v1.0.0 is serving again')
+  await shown(page, '#outcomeTitle', 'v1.2.0 failed; v1.0.0 is serving again')
   await shown(page, '#again', 'Try v1.2.0 again')
   assert.is(await page.locator('#card .primary:visible').count(), 0)
   assert.is(await page.locator('.alarm:visible').count(), 0, 'one box, the outcome')

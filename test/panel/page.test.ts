@@ -72,7 +72,7 @@ test('a successor that says another version is not on probation: the old one sti
   await shown(page, '#running', 'v1.0.0')
   assert.match(await textOf(page, '#detail'), /^v1\.1\.0 is serving, on probation/)
   finish(stub, running, 'reverted')
-  await shown(page, '#outcomeTitle', 'v1.1.0 failed, v1.0.0 is serving again')
+  await shown(page, '#outcomeTitle', 'v1.1.0 failed; v1.0.0 is serving again')
   assertQuiet(watched)
 })
 
@@ -154,7 +154,7 @@ test.long(
     await sleep(1000)
     finish(stub, running, 'reverted')
     await page.evaluate(`document.dispatchEvent(new Event('visibilitychange'))`)
-    await shown(page, '#outcomeTitle', 'v1.1.0 failed, v1.0.0 is serving again')
+    await shown(page, '#outcomeTitle', 'v1.1.0 failed; v1.0.0 is serving again')
     assert.is(await page.isVisible('#silence'), false)
     assertQuiet(watched)
   },
@@ -337,7 +337,7 @@ test('nobody looks: nothing is asked; somebody looks again: it is there at once'
   assert.ok(stub.asked.length <= before + 1, 'one may have been on its way')
   finish(stub, running, 'reverted')
   await look('visible')
-  await shown(page, '#outcomeTitle', 'v1.1.0 failed, v1.0.0 is serving again')
+  await shown(page, '#outcomeTitle', 'v1.1.0 failed; v1.0.0 is serving again')
   assert.is(await page.isVisible('#silence'), false, 'not looking is not silence')
   assertQuiet(watched)
 })

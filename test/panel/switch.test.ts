@@ -93,7 +93,7 @@ test.long('a release that dies in probation: the page says that the old version 
   const { page } = watched
   await signIn(page, service.url, TOKEN)
   await click(page, '#update')
-  const status = await settled(page, service, 'v1.2.0 failed, v1.0.0 is serving again')
+  const status = await settled(page, service, 'v1.2.0 failed; v1.0.0 is serving again')
   assert.is(status.operation?.outcome, 'reverted')
   assert.match((await page.textContent('#outcomeReason')) ?? '', /^v1\.2\.0 failed in probation/)
   await shown(page, '#running', 'v1.0.0')
@@ -120,7 +120,7 @@ test.long('a release that never gets ready: reverted while the old instance goes
   const before = await service.status()
   await signIn(page, service.url, TOKEN)
   await click(page, '#update')
-  const status = await settled(page, service, 'v1.2.0 failed, v1.0.0 is serving again')
+  const status = await settled(page, service, 'v1.2.0 failed; v1.0.0 is serving again')
   assert.is(status.instance.id, before.instance.id)
   assertQuiet(watched)
 })
