@@ -3,6 +3,7 @@
 // Must hold: a waiting container ends if this process ends, since it waits on a connection to it; the gate's socket is removed before
 // the gate opens, so that a later start of the same container does not wait.
 
+import { existsSync } from 'node:fs'
 import { rm, writeFile } from 'node:fs/promises'
 import { createServer, type Socket } from 'node:net'
 import { join } from 'node:path'
@@ -63,7 +64,7 @@ export interface ContainerGate {
   [Symbol.asyncDispose](): Promise<void>
 }
 
-/** Listens for the new container, which is not started yet. */
+/** Listens for the new container, which is not started yet, and has no gate. */
 export async function makeGate(id: string): Promise<ContainerGate> {
   const path = join(GATES, containerGate(id))
   const waiting = new Map<Socket, string>()
@@ -77,7 +78,6 @@ export async function makeGate(id: string): Promise<ContainerGate> {
       else waiting.set(socket, said)
     })
   })
-  await rm(path, { force: true })
   // the folder is for the group of the sockets alone; no `chmod`, which would follow what the holder's user may have put there
   const before = process.umask(0)
   try {
@@ -103,15 +103,24 @@ export async function makeGate(id: string): Promise<ContainerGate> {
       if (late !== null) throw new BatonError('restart_failed', late, { hint: LONGER })
     },
     async open() {
-      await rm(path, { force: true })
+      await removeGate(id)
       for (const socket of waiting.keys()) socket.end('b')
     },
     async [Symbol.asyncDispose]() {
-      await rm(path, { force: true })
+      await removeGate(id)
       for (const socket of waiting.keys()) socket.destroySoon()
       server.close()
     },
   }
+}
+
+/** Whether this container has a gate, of this run or of one that is gone: one that runs has begun nothing then. */
+export function hasGate(id: string): boolean {
+  return existsSync(join(GATES, containerGate(id)))
+}
+
+export async function removeGate(id: string): Promise<void> {
+  await rm(join(GATES, containerGate(id)), { force: true })
 }
 
 /** The new container serves beside the old one, and does not do yet what only one process may do. */

@@ -8,7 +8,17 @@ import type { Ground } from '../../agent/install.ts'
 import { BatonError, type Order, untilWell } from '../../agent/words.ts'
 import { formatDuration } from '../lib/progress.ts'
 import type { Engine } from './engine/engine.ts'
-import { type ContainerGate, GATES, howToReplace, keepTurn, makeGate, passTurn, type Replacing } from './gate.ts'
+import {
+  type ContainerGate,
+  GATES,
+  hasGate,
+  howToReplace,
+  keepTurn,
+  makeGate,
+  passTurn,
+  removeGate,
+  type Replacing,
+} from './gate.ts'
 import { becomesHealthy, standsProbation } from './health.ts'
 import { carryVolume } from './hold.ts'
 import type { Job } from './job.ts'
@@ -111,8 +121,10 @@ function takingPlace({ job, limits, tools }: Between, told: Order | null) {
       // they cannot share the data; or the old one has ended already, and an engine that came back has started it
       how = now === 'start-first' && (mark !== null || told === 'stop-first') ? 'stop-first' : now
       if (how === 'start-first') await keepTurn(job.successor)
+      // it waits for an earlier run, which is gone
+      if (how === 'stop-first' || hasGate(job.successor)) await move.ensureStopped(job.successor, 0, engine)
+      await removeGate(job.successor)
       if (how === 'stop-first') {
-        await move.ensureStopped(job.successor, 0, engine) // it waits for an earlier run, which is gone
         const waitsAt = (gate = await makeGate(job.successor))
         await orPutAway(async () => {
           await move.ensureRunning(job.successor, engine)
