@@ -1,5 +1,5 @@
 // The gate of a new container behind a holder: it is started while the old one serves, waits in its first code, and begins when the
-// engine has seen the old one's end. Also the turn (agent/handover/turn.ts) of a service of which two containers may serve at once.
+// old one has ended (last-process.ts). Also the turn (agent/handover/turn.ts) of a service of which two containers may serve at once.
 // Must hold: a waiting container ends if this process ends, since it waits on a connection to it; the gate's socket is removed before
 // the gate opens, so that a later start of the same container does not wait.
 

@@ -1,7 +1,7 @@
 // Two containers as the ground of a switch (agent/handover/conduct.ts): the new one takes the old one's place beside it, right after its
 // end, or started after its end. Each step may be repeated, by another run too, and then does only what is missing.
 // Must hold: unless the images of both say that two containers may serve at once, the application of the new one has begun nothing
-// before the engine has seen the old one's end.
+// before every process of the old one has ended.
 
 import { existsSync } from 'node:fs'
 import type { Ground } from '../../agent/install.ts'
@@ -22,6 +22,7 @@ import {
 import { becomesHealthy, standsProbation } from './health.ts'
 import { carryVolume } from './hold.ts'
 import type { Job } from './job.ts'
+import { watchEnd } from './last-process.ts'
 import * as move from './moves.ts'
 import type { OutageWatch } from './outage.ts'
 import { exchangeMark } from './own-data.ts'
@@ -101,6 +102,8 @@ function takingPlace({ job, limits, tools }: Between, told: Order | null) {
   const { engine } = tools
   let how: Replacing = 'stopped'
   let gate: ContainerGate | null = null
+  /** the engine's own word that the old one has ended: clients do not wait for it, but all that asks the engine does */
+  let stopped = Promise.resolve()
   const orPutAway = async (act: () => Promise<void>): Promise<void> => {
     try {
       await act()
@@ -140,17 +143,17 @@ function takingPlace({ job, limits, tools }: Between, told: Order | null) {
         return await move.passPorts(job.origin, engine, { back: false })
       }
       await orPutAway(async () => {
-        await move.endOld(job.predecessor, engine)
+        using end = await watchEnd(job.predecessor, engine)
+        stopped = move.endOld(job.predecessor, engine)
+        await Promise.race([stopped, end.seen])
+        if (tools.stop.aborted) await stopped // before that, an engine does not start it again
         refuseStopped(tools.stop) // an application that has just begun may not handle a stop yet
       })
     },
     async begin(): Promise<void> {
       if (gate === null) return await move.ensureRunning(job.successor, engine)
-      try {
-        await gate.open()
-      } finally {
-        await gate[Symbol.asyncDispose]()
-      }
+      await gate.open().finally(async () => await gate?.[Symbol.asyncDispose]())
+      await stopped
     },
   }
 }
@@ -160,7 +163,9 @@ async function howNow({ origin, predecessor, successor }: Job, engine: Engine): 
   const [old, next] = [await engine.container(predecessor), await engine.container(successor)]
   if (old === null || next === null || origin.hold !== undefined || !existsSync(GATES)) return 'stopped'
   const [before, after] = [await imageOfContainer(old, engine), await imageOfContainer(next, engine)]
-  return await howToReplace({ container: old, image: before }, { container: next, image: after }, engine)
+  const how = await howToReplace({ container: old, image: before }, { container: next, image: after }, engine)
+  // an earlier run has let it in: the old one has ended, whatever the engine knows
+  return how === 'stop-first' && next.State.Running && !hasGate(successor) ? 'stopped' : how
 }
 
 /** The old container ends, and the new one is the only one. */

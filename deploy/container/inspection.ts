@@ -43,6 +43,7 @@ export interface ContainerConfig extends ImageConfig {
   Image: string
   Hostname?: string
   StopTimeout?: number
+  StopSignal?: string
   MacAddress?: string
 }
 
@@ -64,6 +65,8 @@ export interface ContainerState {
   Paused?: boolean
   /** it has ended, and the engine waits before it starts it again; `Running` is true then */
   Restarting?: boolean
+  /** of its process 1, where the engine is; 0 if it does not run */
+  Pid: number
   ExitCode: number
   OOMKilled?: boolean
   Error?: string

@@ -11,6 +11,7 @@ import { GATES } from './gate.ts'
 import { volumeOfHolder } from './hold.ts'
 import type { ContainerInspection, CreateBody, Mount } from './inspection.ts'
 import type { Job } from './job.ts'
+import { PROCESSES } from './last-process.ts'
 import { again } from './moves.ts'
 import { namesFor } from './reference.ts'
 import { type DeployEvent, type EndEvent, type ContainerEnd, ended, endedOf } from './report.ts'
@@ -172,7 +173,7 @@ function bodyOf(
       Binds: [
         `${program.socket}:${SOCKET}`,
         ...(folder === null ? [] : [`${folder}:${folder}`]),
-        ...(gates === null ? [] : [`${gates.Name ?? gates.Source}:${GATES}`]),
+        ...(gates === null ? [] : [`${gates.Name ?? gates.Source}:${GATES}`, `/proc:${PROCESSES}:ro`]),
       ],
       RestartPolicy: { Name: 'always' },
       LogConfig: { Type: 'json-file', Config: { 'max-size': '4m', 'max-file': '1' } },

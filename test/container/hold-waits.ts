@@ -1,7 +1,12 @@
-// A container behind a holder, replaced by the command: stop-first, the new one waits in its first code until the engine has seen
-// the old one's end; start-first, both serve for a while. What fails before that leaves the old container as it was, never stopped.
+// A container behind a holder, replaced by the command: stop-first, the new one waits in its first code until the old one
+// has ended; start-first, both serve for a while. What fails before that leaves the old container as it was, never stopped.
 
-import { readdir } from 'node:fs/promises'
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { readdir, readFile } from 'node:fs/promises'
+import { Agent, get, type IncomingMessage } from 'node:http'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { connectEngine } from '../../deploy/container/engine/engine.ts'
 import { equal, match, ok } from '../assert.ts'
 import { openLab } from '../lab/docker.ts'
 import { isLong, suite } from '../suite.ts'
@@ -23,6 +28,8 @@ import { healthy, until } from './probe.ts'
 const { skip, engine, registry, close } = await openLab()
 const test = suite('container hold waits', { timeoutMs: 600_000, skip })
 const ROUNDS = isLong ? 20 : 1
+/** how long a new container is seen to wait */
+const UNSEEN_MS = 500
 let [repository, address] = ['', '']
 let [alone, both]: HeldService[] = []
 
@@ -98,7 +105,7 @@ for (const [i, [what, lines, said]] of UNFIT.entries())
 
 test('stop-first: kill -9 of what does the switch, while the new one waits: that ends by itself, and the switch is finished', async () => {
   const service = alone as HeldService
-  const to = (await tagOf(service.app)) === 'v1.0.0' ? 'v1.1.0' : 'v1.0.0'
+  const to = other(await tagOf(service.app))
   const overlaps = await watchDatabase(engine, service.app)
   const old = await engine.inspect(service.app)
   const seen = await underLoad(engine, service, 1, async () => {
@@ -122,6 +129,72 @@ test('stop-first: kill -9 of what does the switch, while the new one waits: that
   tell('killed while it waits', seen)
   equal((await overlaps.stop()).most, 1)
   equal([await tagOf(service.app), await gates(service)], [to, []])
+})
+
+test('stop-first: the new one begins when the kernel has seen the old one’s end, whenever the engine sees it', async () => {
+  const service = alone as HeldService
+  const overlaps = await watchDatabase(engine, service.app)
+  const old = await engine.inspect(service.app)
+  const to = other(await tagOf(service.app))
+  const seen = await underLoad(engine, service, 1, async () => {
+    const { deployment, goOn } = await blindAtStop(service, to)
+    await until('an answer of the new one', async () => (await said(service)).includes(to))
+    equal((await engine.inspect(old.Id)).State.Running, true, 'to the engine the old one runs')
+    const serves = (await engine.inspect(service.app)).State.Pid
+    process.kill((await engine.inspect(`${service.app}-baton-switch`)).State.Pid, 'SIGKILL')
+    await until('the next run', async () => (await engine.inspect(`${service.app}-baton-switch`)).State.Running)
+    await sleep(UNSEEN_MS)
+    goOn()
+    equal((await engine.inspect(service.app)).State.Pid, serves)
+    const { code, out } = await deployment.ended
+    equal(code, 0, out)
+  })
+  tell('before the engine sees it', seen)
+  whole(seen)
+  equal((await overlaps.stop()).most, 1, 'containers that had the database open at once')
+  equal([await tagOf(service.app), await gates(service)], [to, []])
+})
+
+test('stop-first: what else ran in the old one holds the new one back until it is gone, though process 1 has left all it had', async () => {
+  const service = alone as HeldService
+  const { State } = await engine.inspect(service.app)
+  // who waits for the end of its child is outside, and stands still: so the child is not gone before that
+  const inside = ['nsenter', '-t', String(State.Pid), '-p', 'sh', '-c', 'trap "" TERM; echo; while :; do sleep 1; done']
+  const outside = spawn(inside[0] ?? '', inside.slice(1), { stdio: ['ignore', 'pipe', 'inherit'] })
+  await once(outside.stdout, 'data')
+  outside.kill('SIGSTOP')
+  const to = other(await tagOf(service.app))
+  const seen = await underLoad(engine, service, 1, async () => {
+    const deployment = command(engine.socketPath, service.app, to, NOT_TRIED)
+    await until('the end of its application', async () => (await openFiles(State.Pid)) === 0)
+    await sleep(UNSEEN_MS)
+    equal((await gates(service)).length, 1)
+    outside.kill('SIGCONT')
+    const { code, out } = await deployment.ended
+    equal(code, 0, out)
+  })
+  tell('held back by another process', seen)
+  whole(seen)
+  equal([await tagOf(service.app), await gates(service)], [to, []])
+})
+
+test('stop-first: of an old one in the pid namespace of its host, the engine’s word counts', async () => {
+  const service = await heldService(engine, { name: 'wide', port: 8233, repository, address })
+  await engine.docker('rm', '-f', service.app)
+  await engine.docker('run', '-d', '--pid', 'host', ...service.again('v1.0.0'))
+  await healthy(engine, service.app)
+  const { State } = await engine.inspect(service.app)
+  const { deployment, goOn } = await blindAtStop(service, 'v1.1.0')
+  await until('its end', async () => (await openFiles(State.Pid)) === 0)
+  await sleep(UNSEEN_MS)
+  equal((await gates(service)).length, 1)
+  // the next run finds an old one that has ended, and the gate of this one
+  process.kill((await engine.inspect(`${service.app}-baton-switch`)).State.Pid, 'SIGKILL')
+  goOn()
+  const { code, out } = await deployment.ended
+  equal(code, 0, out)
+  equal(await gates(service), [])
+  await engine.docker('rm', '-f', service.app, `${service.app}-baton-previous`, service.door)
 })
 
 test.long(
@@ -167,7 +240,7 @@ test.long(
   async () => {
     const service = both as HeldService
     const before = await engine.inspect(service.app)
-    const to = (await tagOf(service.app)) === 'v1.0.0' ? 'v1.1.0' : 'v1.0.0'
+    const to = other(await tagOf(service.app))
     const deployment = command(engine.socketPath, service.app, to, [...NOT_TRIED, '--probation', '20s'])
     await until('both to serve', async () => (await healthyOnes(service.app)) === 2)
     process.kill((await engine.inspect(service.app)).State.Pid, 'SIGKILL')
@@ -197,6 +270,41 @@ async function healthyOnes(name: string): Promise<number> {
       () => false,
     )
   return (await Promise.all([name, `${name}-baton-predecessor`].map(isWell))).filter(Boolean).length
+}
+
+/** A deployment; from when the old container has been told to end, the engine sees nothing of it, up to `goOn`. */
+async function blindAtStop({ app, address: host, port }: HeldService, release: string) {
+  const { Id, State } = await engine.inspect(app)
+  const client = await connectEngine(engine.socketPath)
+  const over = new AbortController()
+  const signals = await client.signals(Id, over.signal)
+  const deployment = command(engine.socketPath, app, release, NOT_TRIED)
+  // while such a connection is open, the application is about to answer on it: it does not end at once
+  const agent = new Agent({ keepAlive: true })
+  const asked = get({ host, port, agent })
+  const [answer] = (await once(asked, 'response')) as [IncomingMessage]
+  answer.resume()
+  for await (const _ of signals) break
+  const shim = Number(/^PPid:\t(\d+)$/m.exec(await readFile(`/proc/${State.Pid}/status`, 'utf8'))?.[1])
+  process.kill(shim, 'SIGSTOP')
+  agent.destroy()
+  over.abort()
+  client.close()
+  return { deployment, goOn: () => process.kill(shim, 'SIGCONT') }
+}
+
+/** 0: it has ended, whatever is left of it */
+async function openFiles(pid: number): Promise<number> {
+  return (await readdir(`/proc/${pid}/fd`).catch(() => [])).length
+}
+
+async function said({ address: host, port }: HeldService): Promise<string> {
+  const answer = await fetch(`http://${host}:${port}/`, { signal: AbortSignal.timeout(2000) }).catch(() => null)
+  return (await answer?.text().catch(() => '')) ?? ''
+}
+
+function other(tag: string): string {
+  return tag === 'v1.0.0' ? 'v1.1.0' : 'v1.0.0'
 }
 
 async function deployed(name: string, release: string): Promise<void> {

@@ -1,5 +1,6 @@
 // The engine's calls about containers.
 
+import type { IncomingMessage } from 'node:http'
 import { createInterface } from 'node:readline'
 import { Readable } from 'node:stream'
 import { firstFileIn, TAR_END, TAR_EXTRA_BYTES, tarHeader, tarPadded } from '../../lib/tar.ts'
@@ -42,6 +43,11 @@ export function containerCalls(connection: Connection, kind: 'docker' | 'podman'
       const response = await open('GET', `/containers/${id}/logs?follow=1&stdout=1&stderr=1`, { timeoutMs: SILENT_MS })
       yield* createInterface({ input: response, crlfDelay: Infinity })
     },
+    /** Numbers of the signals that the engine sends to a container from now on, each when it has been sent. */
+    async signals(id: string, over: AbortSignal) {
+      const filters = encodeURIComponent(JSON.stringify({ type: ['container'], container: [id], event: ['kill'] }))
+      return signalsIn(await open('GET', `/events?filters=${filters}`, { timeoutMs: SILENT_MS, signal: over }))
+    },
     async volumes() {
       const { Volumes } = (await ask('/volumes')) as { Volumes?: Volume[] | null }
       return Volumes ?? []
@@ -69,6 +75,19 @@ export function containerCalls(connection: Connection, kind: 'docker' | 'podman'
       timeoutMs: number,
       environment: Readonly<Record<string, string>> = {},
     ) => await exec(connection, id, command, { timeoutMs, environment }),
+  }
+}
+
+/** Not by `readline`: a stream that is cut off after its last line was read would end this process. */
+async function* signalsIn(response: IncomingMessage): AsyncGenerator<number> {
+  let said = ''
+  for await (const piece of response as AsyncIterable<Buffer>) {
+    const lines = (said + piece.toString()).split('\n')
+    said = lines.pop() ?? ''
+    for (const line of lines) {
+      const { Actor } = JSON.parse(line) as { Actor: { Attributes: Record<string, string> } }
+      yield Number(Actor.Attributes['signal'])
+    }
   }
 }
 
