@@ -50,10 +50,6 @@ export const WHY_MISSED: ReadonlyMap<string, string> = new Map([
     STEADY_GOAL,
     'One request in a thousand meets the start of a Node process on the processors that it shares with the load: 75 ms of processor time, once a switch.',
   ],
-  [
-    CONTAINER_GOAL,
-    'The new container, started and waiting, begins when the engine says that the old one has ended: only then does nobody of it live. The engine says so some 100 ms after the last process has gone. A shorter way would be a sign of the old application itself, which tells nothing of what it has started.',
-  ],
   [SOCKET_GOAL, 'Stop-first, Node and the application start while clients wait, as they do there.'],
   [
     NODE_GOAL,
