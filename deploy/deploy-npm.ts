@@ -322,7 +322,7 @@ function updateCommand(home: string | null): string[] {
 
 interface Updated {
   service: string
-  outcome: 'published' | 'up_to_date'
+  outcome: 'published' | 'up_to_date' | 'planned'
   to: string | null
   lines: string[]
 }
@@ -351,7 +351,7 @@ async function updateAll(values: Typed, place: string, report: HostReport): Prom
   }
   const [first] = failed
   if (first !== undefined) throw first
-  const outcome = done.some((one) => one.outcome === 'published') ? 'published' : 'up_to_date'
+  const outcome = done.find((one) => one.outcome !== 'up_to_date')?.outcome ?? 'up_to_date'
   const lines = done.flatMap((one) => [
     `${one.service}: ${one.outcome} ${one.to ?? ''}`,
     ...one.lines.map((line) => `  ${line}`),
@@ -364,14 +364,13 @@ async function updateOne(shop: Workshop, before: ServiceRecord, values: Typed, r
   await openWorkshop(shop)
   using _lock = lockWorkshop(shop)
   const kept = { ...before, minAgeMs: minAgeOf(values['min-age'], before.minAgeMs) }
-  const tools = { ...(await toolsFor(shop, absolute(values.kit), true)), calm: true }
+  const dryRun = values['dry-run']
+  const tools = { ...(await toolsFor(shop, absolute(values.kit), !dryRun)), calm: true }
   const registry = await registryFor(shop, tools, kept.package)
   const listed = await askRegistry(shop, tools, kept.package)
   const changes = changedSince(listed, seenOf(kept))
-  const gone = await takeOut(
-    shop,
-    changes.map(({ version }) => `v${version}`),
-  )
+  const replaced = changes.map(({ version }) => `v${version}`)
+  const gone = dryRun ? [] : await takeOut(shop, replaced)
   if (gone.length > 0) await updateReleases(shop.feed, shop.service)
   const lines = [
     ...changes.map(({ what }) => `warning: ${what}`),
@@ -384,13 +383,14 @@ async function updateOne(shop: Workshop, before: ServiceRecord, values: Typed, r
   const { version, notes } = chooseVersion(listed, wanted)
   for (const note of notes) report.note(note)
   if (version === null) {
-    await writeKept(shop, { ...kept, seen: { ...integritiesOf(listed), ...kept.seen } })
+    if (!dryRun) await writeKept(shop, { ...kept, seen: { ...integritiesOf(listed), ...kept.seen } })
     return { service, outcome: 'up_to_date', to: newest === null ? null : `v${newest}`, lines: [...lines, ...notes] }
   }
   refuseReplaced(kept, version)
+  const to = `v${version.version}`
+  if (dryRun) return { service, outcome: 'planned', to, lines: [...lines, ...notes] }
   const { made, told } = await releaseOf({ shop, tools, kept, listed, version, registry }, values)
-  const outcome = made ? 'published' : 'up_to_date'
-  return { service, outcome, to: `v${version.version}`, lines: [...lines, ...notes, ...told] }
+  return { service, outcome: made ? 'published' : 'up_to_date', to, lines: [...lines, ...notes, ...told] }
 }
 
 if (import.meta.main) process.exitCode = await main(process.argv.slice(2))

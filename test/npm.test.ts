@@ -2,7 +2,7 @@
 // `deploy-npm.sh` on a host with systemd, with a registry of its own: from nothing to a service that is updated. What it decides before
 // anything runs: npm-rules.test.ts. Attacks: npm-hostile.test.ts. Real packages of others: `npm run apps -- --npm`.
 
-import { is, match, ok } from './assert.ts'
+import { equal, is, match, ok } from './assert.ts'
 import { bootNpmHost, GREETER, greeter } from './lab/npm-host.ts'
 import type { Package } from './lab/npm-registry.ts'
 import { noHosts } from './lab/systemd.ts'
@@ -46,6 +46,8 @@ test('a package becomes a service by one command, a newer version comes by itsel
   await publish(answersAt('1.1.0', '/status'))
   await publish(greeter('1.2.0', { publishedAt: new Date().toISOString() }))
   await publish(greeter('1.1.1', { deprecated: 'it forgets' }))
+  equal((({ outcome, to }) => [outcome, to])((await deploy('--update', '--dry-run')).end), ['planned', 'v1.1.0'])
+  is((await host.run(['test', '-e', '/var/lib/baton-npm/greeter/feed/v1.1.0'])).code, 1)
   await lab.killed(`grep -q '"stage":"fetch"' /tmp/said`, '--update')
   is(await says(), '1.0.0 1')
   const updated = await deploy('--update') // the next run goes on
