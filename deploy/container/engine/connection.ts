@@ -198,3 +198,15 @@ function refusal(method: string, path: string, status: number, text: string): Ba
   if (!tellsOfFullDisk(message)) return new BatonError('unexpected', said, { members: { status } })
   return new BatonError('refused', said, { members: { status }, hint: 'make room where the engine keeps its data' })
 }
+
+/** Lines of an answer that goes on. Not by `readline`: a stream that is cut off after its last line was read would end this process. */
+export async function* linesIn(response: IncomingMessage): AsyncGenerator<string> {
+  response.setEncoding('utf8')
+  let rest = ''
+  for await (const piece of response as AsyncIterable<string>) {
+    const lines = (rest + piece).split(/\r?\n/)
+    rest = lines.pop() ?? ''
+    yield* lines
+  }
+  if (rest !== '') yield rest
+}

@@ -1,11 +1,10 @@
 // The engine's calls about containers.
 
 import type { IncomingMessage } from 'node:http'
-import { createInterface } from 'node:readline'
 import { Readable } from 'node:stream'
 import { firstFileIn, TAR_END, TAR_EXTRA_BYTES, tarHeader, tarPadded } from '../../lib/tar.ts'
 import type { ContainerInspection, CreateBody, Endpoint, RestartPolicy } from '../inspection.ts'
-import { bytesOf, type Connection, engineStatusOf } from './connection.ts'
+import { bytesOf, type Connection, engineStatusOf, linesIn } from './connection.ts'
 
 export interface Volume {
   /** on the engine's host */
@@ -41,7 +40,7 @@ export function containerCalls(connection: Connection, kind: 'docker' | 'podman'
     /** All lines of a container with a terminal, from the first one on; ends when the container does. */
     async *follow(id: string) {
       const response = await open('GET', `/containers/${id}/logs?follow=1&stdout=1&stderr=1`, { timeoutMs: SILENT_MS })
-      yield* createInterface({ input: response, crlfDelay: Infinity })
+      yield* linesIn(response)
     },
     /** Numbers of the signals that the engine sends to a container from now on, each when it has been sent. */
     async signals(id: string, over: AbortSignal) {
@@ -78,16 +77,10 @@ export function containerCalls(connection: Connection, kind: 'docker' | 'podman'
   }
 }
 
-/** Not by `readline`: a stream that is cut off after its last line was read would end this process. */
 async function* signalsIn(response: IncomingMessage): AsyncGenerator<number> {
-  let said = ''
-  for await (const piece of response as AsyncIterable<Buffer>) {
-    const lines = (said + piece.toString()).split('\n')
-    said = lines.pop() ?? ''
-    for (const line of lines) {
-      const { Actor } = JSON.parse(line) as { Actor: { Attributes: Record<string, string> } }
-      yield Number(Actor.Attributes['signal'])
-    }
+  for await (const line of linesIn(response)) {
+    const { Actor } = JSON.parse(line) as { Actor: { Attributes: Record<string, string> } }
+    yield Number(Actor.Attributes['signal'])
   }
 }
 

@@ -1,12 +1,11 @@
 // The engine's calls about images and registries.
 
-import { createInterface } from 'node:readline'
 import type { IncomingMessage } from 'node:http'
 import type { Readable } from 'node:stream'
 import { BatonError, reasonOf } from '../../../agent/words.ts'
 import { tellsOfFullDisk } from '../../lib/refusal.ts'
 import type { ImageInspection } from '../inspection.ts'
-import { type Connection, engineStatusOf } from './connection.ts'
+import { type Connection, engineStatusOf, linesIn } from './connection.ts'
 
 export interface Platform {
   architecture: string
@@ -110,7 +109,7 @@ interface PullMessage {
 /** Reads the stream to its end. Throws for an error in the stream, or if it was cut off. */
 async function followPull(response: IncomingMessage, onProgress: OnProgress): Promise<void> {
   const layers = new Map<string, { current: number; total: number }>()
-  for await (const line of createInterface({ input: response, crlfDelay: Infinity })) {
+  for await (const line of linesIn(response)) {
     if (line.trim() === '') continue
     const message = JSON.parse(line) as PullMessage
     const wrong = message.errorDetail?.message ?? message.error
