@@ -66,7 +66,7 @@ export function formatEvent(event: LogEvent): string {
     case 'holder':
       return `holder (pid ${event.pid}): spawned to start ${event.tag}`
     case 'drained':
-      return `drained: ${event.moved} connections moved, ${event.carried} of them in the middle of something, ${event.ended} asked to reconnect, ${event.cut} cut`
+      return `drained: ${event.moved} connections moved, ${event.carried} of them in use, ${event.ended} asked to reconnect, ${event.cut} cut`
     case 'reverting':
       return `reverting: ${event.message}`
     case 'taken_back':

@@ -71,7 +71,7 @@ test('a command that fails, hangs, writes nothing, or is not there: the update i
     [{ command: ['/etc/passwd', '{file}'] }, /running \/etc\/passwd/],
     [{ command: node('process.kill(process.pid, "SIGSEGV")') }, /was ended by SIGSEGV/],
     [{ check: node("console.error('no archive'); process.exit(1)") }, /checking the copy: .*saying "no archive"/],
-    [{ command: ['relative/path', '{file}'] }, /absolute path or its plain name/],
+    [{ command: ['relative/path', '{file}'] }, /absolute path or the plain name of a program/],
     [{ command: [process.execPath, '-e', ''] }, /an argument with \{file\}/],
     [{ timeout: '0' }, /update\.snapshot\.timeout/],
     [{ comand: node(COPY) }, /unknown setting `update\.snapshot\.comand`/],

@@ -152,7 +152,7 @@ function refuse(cause: unknown, endpoint: Endpoint | undefined, request: Incomin
   if (!(cause instanceof BatonError)) {
     const error = asBatonError(cause, 'unexpected', `answering ${request.method ?? ''}`)
     log({ event: 'warning', message: error.message })
-    return problemOf(new BatonError('unexpected', 'something went wrong here; the log of the service says what'))
+    return problemOf(new BatonError('unexpected', 'an unexpected error occurred; see the log of the service'))
   }
   const problem = problemOf(cause)
   if (cause.code !== 'method_not_allowed' || endpoint === undefined) return problem

@@ -202,7 +202,7 @@ function open(fd: number): Packets {
       const descriptors = Array.from({ length: count }, (_, at) => control.readInt32LE(CMSGHDR_BYTES + at * 4))
       if ((head.readInt32LE(FLAGS_AT) & (MSG_CTRUNC | MSG_TRUNC)) !== 0) {
         for (const one of descriptors) closeDescriptor(one)
-        throw new Error('recvmsg: a packet came torn (too many open files?)')
+        throw new Error('recvmsg: a packet arrived incomplete (too many open files?)')
       }
       return { text: text.toString('utf8', 0, got), descriptors }
     },

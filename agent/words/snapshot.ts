@@ -152,7 +152,7 @@ function commandFaults(name: string, words: readonly string[] | undefined): stri
   const checks: [boolean, string][] = [
     [
       !/^(\/[^\0]*)?[^/\0]+$/.test(program),
-      `a program by its absolute path or its plain name in \`${name}\`, got ${quoted(program)}`,
+      `the absolute path or the plain name of a program in \`${name}\`, got ${quoted(program)}`,
     ],
     [given.some((word) => word.includes('\0')), `text without NUL in \`${name}\``],
     [!given.some((word) => word.includes('{file}')), `an argument with {file}, the path of the copy, in \`${name}\``],

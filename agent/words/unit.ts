@@ -69,7 +69,9 @@ export function unitFaults(value: unknown, service: string): string[] {
     readWritePaths,
     isWritable,
   )
-  check('devices', 'nodes of graphics cards, serial ports, cameras and the like', devices, (path) => DEVICE.test(path))
+  check('devices', 'device nodes of graphics cards, serial ports, cameras or similar', devices, (path) =>
+    DEVICE.test(path),
+  )
   const isKnown = (name: string) => CAPABILITIES.some((one) => one === name)
   check('capabilities', CAPABILITIES.join(', '), capabilities, isKnown)
   const files = environmentFile === undefined ? [] : [environmentFile]
