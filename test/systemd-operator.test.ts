@@ -17,7 +17,7 @@ test.before(async () => {
 })
 test.after(async () => await host.off())
 
-test.long("a state directory that is root's is said before anything is made, and the hint works", async () => {
+test("a state directory that is root's is said before anything is made, and the hint works", async () => {
   await host.ok('sh', '-c', 'mkdir /var/lib/beacon && echo old > /var/lib/beacon/file')
   const refused = await host.installer('v1.0.0', '-y')
   is(refused.code, 7, refused.stderr)
