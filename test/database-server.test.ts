@@ -37,8 +37,9 @@ createServer((request, response) => {
 for (const kind of ['postgresql', 'mariadb'] satisfies Kind[]) {
   const test = suite(kind, { timeoutMs: 120_000, skip: lacks(kind) })
   let server: DatabaseServer // to make one takes seconds of processor
-  test.before(async () => void (server = await databaseServer(kind)))
-  test.after(async () => await server[Symbol.asyncDispose]())
+  const made = new AsyncDisposableStack() // empty if every test of the kind is of the night
+  test.before(async () => void (server = made.use(await databaseServer(kind))))
+  test.after(async () => await made.disposeAsync())
 
   const another = kind === 'postgresql' ? test : test.long
   another(
