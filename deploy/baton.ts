@@ -104,7 +104,7 @@ async function runHostWord([word = '', ...rest]: readonly string[]): Promise<num
   const all = word === 'upgrade' || rest.includes('--all') ? [] : ['--all']
   if (word === 'upgrade' && !isAsked && !rest.includes('--all'))
     throw new BatonError('invalid_request', 'expected `--all`', {
-      hint: 'one service is moved by its own command: `shop upgrade`',
+      hint: 'to update a single service, use its own command, such as `shop upgrade`',
     })
   return await runCommand(isAsked ? ['help', word] : [word, ...all, ...rest], {
     service: 'baton',
@@ -158,7 +158,9 @@ async function build(values: Values): Promise<void> {
     if (values['json'] === true) return printJson(options)
     const { service, entry } = options.project
     say(`would build ${service} ${options.tag} from ${entry}, kind ${options.project.kind}, into ${options.out}`)
-    return say(`  installs will look for releases at ${options.feed ?? 'no feed: name one in `feed` or --feed'}`)
+    return say(
+      `  ${options.feed === null ? 'no feed, so installs will find no releases: set `feed` or pass --feed' : `installs will look for releases at ${options.feed}`}`,
+    )
   }
   const { buildApplication } = await import('./make/application.ts')
   for (const signal of ['SIGINT', 'SIGTERM'] as const) {

@@ -80,7 +80,7 @@ function plan({ tag, service, out, effort, entry, publishedAt }: Options): strin
   const asset = assetName(service)
   const files = [`${asset}.gz`, `${asset}.zst`, 'SHA256SUMS', 'install.sh', 'release.json']
   return [
-    `would build ${service} ${tag} from ${entry}, compression ${effort}, dated ${publishedAt ?? 'not at all'}`,
+    `would build ${service} ${tag} from ${entry}, compression ${effort}, ${publishedAt === null ? 'without a date' : `dated ${publishedAt}`}`,
     ...files.map((name) => `would write ${join(out, tag, name)}`),
     `would update ${join(out, RELEASES)}`,
   ].join('\n')

@@ -104,13 +104,13 @@ async function move(values: Values<typeof COMMAND.args>, more: readonly string[]
     return end.exit
   }
   if (interrupted)
-    throw new BatonError('interrupted', 'interrupted: hosts that have begun finish by themselves', {
-      hint: 'run the same command again: a host that has the release is not moved twice',
+    throw new BatonError('interrupted', 'interrupted: hosts that have started will finish on their own', {
+      hint: 'run the same command again: hosts that already have the release are skipped',
     })
   await expectNewEnough(program)
   const code = exitCode !== null && ANSIBLE_USAGE.includes(exitCode) ? 'invalid_request' : 'unexpected'
-  throw new BatonError(code, `Ansible ended with ${exitCode ?? 'a signal'} before it was done`, {
-    hint: 'what it said stands above',
+  throw new BatonError(code, `Ansible stopped early (${exitCode === null ? 'by a signal' : `exit code ${exitCode}`})`, {
+    hint: 'see its output above',
   })
 }
 

@@ -141,7 +141,7 @@ async function main(argv: readonly string[]): Promise<number> {
     const receipt = values['build-only'] ? null : await findInstalled(service)
     if (receipt !== null && receipt.feed !== dist) {
       throw new BatonError('refused', `the feed of the install is ${receipt.feed}, not ${dist}`, {
-        hint: `\`install.sh --feed ${dist}\` and a restart make this clone its feed`,
+        hint: `to make this clone the feed, run \`install.sh --feed ${dist}\` and restart the service`,
       })
     }
     // fail before a minute of building, not after it
@@ -200,7 +200,7 @@ async function newestTag(folder: string, remote: string): Promise<string> {
  */
 async function assertRootsClone(given: string): Promise<void> {
   const hint =
-    'clone it to a place of root, such as /root; or build it as yourself with `--build-only`, and name its releases with `install.sh --feed`'
+    'clone to a folder that root owns, such as /root; or build as yourself with `--build-only`, and pass the releases to `install.sh --feed`'
   const folder = await realpath(given).catch(() => given)
   await assertTrusted(folder, 'a clone', hint)
   if (!existsSync(folder)) return // what reads it says so

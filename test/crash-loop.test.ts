@@ -56,19 +56,19 @@ test('the supervisor has given the old version up: a release that dies in the sa
   match(status.stdout, CRASHES)
   match(
     status.stdout,
-    /^crashes +it has ended by itself 6 times .*; nothing starts it again; `tail -n 50 \S+shop\.log` says more$/m,
+    /^crashes +it has ended by itself 6 times .*; nothing restarts it; `tail -n 50 \S+shop\.log` says more$/m,
   )
 
   const dry = await it.word('upgrade', '--user', '--dry-run')
   is(dry.exitCode, 0, dry.stderr)
-  match(dry.stderr + dry.stdout, /shop does not run at present \(a detached process \(pid file \S+\): failed\): /)
+  match(dry.stderr + dry.stdout, /shop is not running \(a detached process \(pid file \S+\): failed\): /)
   match(dry.stderr + dry.stdout, CRASHES)
 
   const moved = await it.word('upgrade', '--user', '-y', '-q')
   is(moved.exitCode, 9, moved.stdout)
   match(moved.stderr, /^error: v1\.1\.0 failed: .*, and v1\.0\.0 does not start either: /)
   is(moved.stderr.match(new RegExp(CRASHES, 'g'))?.length, 2, moved.stderr)
-  match(moved.stderr, /v1\.0\.0 was down before, too, so v1\.1\.0 is not remembered as failed/)
+  match(moved.stderr, /v1\.0\.0 was also down before, so v1\.1\.0 is not recorded as failed/)
   ok(!/nobody answered/.test(moved.stderr), moved.stderr)
   const journal = JSON.parse(await readFile(join(state, 'update/journal.json'), 'utf8')) as {
     bad: unknown[]
@@ -80,7 +80,7 @@ test('the supervisor has given the old version up: a release that dies in the sa
   await writeFile(join(state, 'dies'), 'at once')
   const started = await it.word('start', '--user', '-q', '--health-timeout', '600s')
   is(started.exitCode, 9, started.stdout)
-  match(started.stderr, /expected v1\.0\.0 to answer: nothing starts it again; it has ended by itself 6 times/)
+  match(started.stderr, /expected v1\.0\.0 to answer: nothing restarts it; it has ended by itself 6 times/)
   match(started.stderr, CRASHES)
 
   await rm(join(state, 'dies'))
@@ -197,14 +197,14 @@ hosted.long(
     ok((down.crashes?.count ?? 0) >= 5, JSON.stringify(down))
     ok(Math.abs(Date.parse(down.crashes?.at ?? '') - Date.now()) < 60_000, JSON.stringify(down))
     const said =
-      /^crashes +it has ended by itself \d+ times since it was started, the last time at \S+Z with exit code 1; nothing starts it again; `journalctl -u shop\.service` says more$/m
+      /^crashes +it has ended by itself \d+ times since it was started, the last time at \S+Z with exit code 1; nothing restarts it; `journalctl -u shop\.service` says more$/m
     match((await host.run(['shop', 'status'])).stdout, said)
     const dry = await host.run(['shop', 'upgrade', '--dry-run'])
-    match(dry.stdout + dry.stderr, /shop does not run at present .*: failed\): it has ended by itself/)
+    match(dry.stdout + dry.stderr, /shop is not running .*: failed\): it has ended by itself/)
 
     const moved = await host.run(['shop', 'upgrade', '-y', '-q', '--health-timeout', '100s'])
     is(moved.code, 9, moved.stderr)
-    match(moved.stderr, /v1\.0\.0 was down before, too, so v1\.1\.0 is not remembered as failed/)
+    match(moved.stderr, /v1\.0\.0 was also down before, so v1\.1\.0 is not recorded as failed/)
     await host.ok('shop', 'stop') // which systemd may be about to start again
     await host.ok('rm', '/var/lib/shop/dies')
     match(await host.ok('shop', 'upgrade', '-y'), /^shop v1\.1\.0 is in place, it was v1\.0\.0/m)

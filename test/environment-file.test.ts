@@ -36,14 +36,14 @@ test('a link of another user is refused by name, anywhere in the path and behind
   is(await withoutLinks(at.file), at.target)
   await lchown(at.file, OTHER, OTHER)
   const first = await rejects(withoutLinks(at.file), withCode('refused'))
-  match(first.message, `${at.file} leads through ${at.file}, a link of user id ${OTHER}: `)
+  match(first.message, `${at.file} leads through ${at.file}, a link owned by user id ${OTHER}: `)
 
   const [folder, roots] = [join(at.path, 'folder'), join(at.path, 'roots')]
   await symlink(at.path, folder)
   await lchown(folder, OTHER, OTHER)
   await symlink('folder', roots)
-  await rejects(withoutLinks(join(roots, 'project/none')), /folder, a link of user id 1000/)
-  await rejects(withoutLinks(join(at.path, 'project/../folder/root.env')), /folder, a link of user id 1000/)
+  await rejects(withoutLinks(join(roots, 'project/none')), /folder, a link owned by user id 1000/)
+  await rejects(withoutLinks(join(at.path, 'project/../folder/root.env')), /folder, a link owned by user id 1000/)
 })
 
 test('a file that has become a link since the deployment was decided is not followed', async () => {
@@ -53,7 +53,7 @@ test('a file that has become a link since the deployment was decided is not foll
   await rename(at.file, join(at.project, 'mine'))
   await symlink(at.target, at.file)
   const { message } = await rejects(setVariable(wanted), withCode('refused'))
-  match(message, `${at.file} has become a link`)
+  match(message, `${at.file} is now a link`)
   await at.isUntouched()
 })
 
@@ -81,7 +81,10 @@ test('a folder that is a link or another one by now gets nothing', async () => {
   // as a bind mount of the path that now leads elsewhere would be
   await rename(at.project, `${at.project}.link`)
   await mkdir(at.project)
-  match((await rejects(setVariable(wanted), withCode('refused'))).message, `${at.project} is another folder by now`)
+  match(
+    (await rejects(setVariable(wanted), withCode('refused'))).message,
+    `${at.project} has been replaced by another folder`,
+  )
   equal(await readdir(at.project), [])
 })
 

@@ -37,7 +37,7 @@ test('the supervision reads it at each start and at `restart`; it wins over the 
   await chmod(file, 0o620)
   is((await it.typed('restart')).exitCode, 0)
   is(await it.get('/'), 'of-the-shell undefined')
-  match(await log(), /warning: \S+environment is not read, so what it sets is missing: others can write it/)
+  match(await log(), /warning: \S+environment is not read, so its settings are missing: others can write it/)
   await chmod(file, 0o600)
   is((await it.typed('stop')).exitCode, 0)
   is((await it.typed('start')).exitCode, 0)

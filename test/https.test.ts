@@ -132,7 +132,7 @@ for (const [name, text] of [
       findings.filter(({ level }) => level === 'problem'),
       [],
     )
-    match(findings.find(({ check }) => check === 'switch')?.message ?? '', /^stop-first; how long nobody is served/)
+    match(findings.find(({ check }) => check === 'switch')?.message ?? '', /^stop-first; how long clients wait/)
     if (noAnsible !== null) return
     await using fleet = await makeStubFleet(1)
     await fleet.set('h1', 'beacon', `#!/bin/sh\nexec ${home.shell} "$@"\n`)

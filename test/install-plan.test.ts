@@ -171,7 +171,7 @@ test('the plan of a first install, in order', () => {
     'write /etc/beacon/config.json (0600): listen on 127.0.0.1:8080, with a random dashboard.password',
     'put the executable at /opt/beacon/beacon (sha256 abababababab…)',
     "put root's own copy of v1.1.0 at /usr/local/lib/beacon/beacon",
-    'write down the install in /usr/local/lib/beacon/receipt.json',
+    'record the install in /usr/local/lib/beacon/receipt.json',
     'link /usr/local/bin/beacon to /usr/local/lib/beacon/beacon',
     'write /etc/systemd/system/beacon.service',
     'write /etc/systemd/system/beacon-rescue.service',
@@ -246,7 +246,7 @@ test("an earlier install is taken over by what root's own unit says; its receipt
   equal(steps.map(describe), [
     'take the lock in /var/lib/beacon',
     "put root's own copy of v1.1.0 at /usr/local/lib/beacon/beacon",
-    'write down the install in /usr/local/lib/beacon/receipt.json',
+    'record the install in /usr/local/lib/beacon/receipt.json',
     'remove /opt/beacon/receipt.json',
     'link /usr/local/bin/beacon to /usr/local/lib/beacon/beacon',
   ])

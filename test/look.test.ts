@@ -312,8 +312,8 @@ test('a client that meets something else than the agent says so, with what to do
         faults: [],
       })
       const error = (await rejects(() => client.status())) as BatonError
-      is(error.message, `expected Baton's agent to answer, got ${status} from something else`)
-      match(error.hint ?? '', 'does not embed the agent')
+      is(error.message, `expected Baton's agent to answer, got ${status} from another program`)
+      match(error.hint ?? '', 'embeds the agent')
     } finally {
       server.close()
     }

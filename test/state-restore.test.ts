@@ -89,7 +89,7 @@ test('somebody else who has the database open is named, and nothing has changed'
   try {
     await once(other.stdout, 'data')
     const refused = await rejects(world.restore(), withCode('refused'))
-    match(refused.message, `expected nobody to have ${world.database} open while it is exchanged, `)
+    match(refused.message, `${world.database} cannot be replaced while `)
     match(refused.message, `(pid ${other.pid})`)
     equal([existsSync(markPath(world.state)), world.rows()], [false, NOW])
   } finally {
@@ -120,7 +120,7 @@ test('started at the same moment, again and again: one waits or is refused, and 
     const where = `round ${round}: ${JSON.stringify(restored)}`
     if (typeof restored === 'string') {
       seen.refused++
-      match(restored, /expected (ledger to be stopped|nobody to have)/, where)
+      match(restored, /expected ledger to be stopped|cannot be replaced while/, where)
       equal([count, world.rows()], [NOW + 1, NOW + 1], where)
     } else {
       seen.restored++

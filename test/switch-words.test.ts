@@ -115,8 +115,8 @@ test('a dry run says the order, what it cannot know, and throws what the service
   is(said(alone, null), 'the switch: stop-first; clients would wait about 110 ms (as in the last switch)')
   is(said(beside, 'stop-first'), said(alone, 'start-first'))
   match(said({ ...alone, expectedMs: null }, null), /not known before the first one/)
-  is(said(beside, 'start-first'), 'the switch: start-first, so nobody would wait')
-  match(said(beside, null), /not known which order, v1\.1\.0 says it only when it starts; if stop-first, clients/)
+  is(said(beside, 'start-first'), 'the switch: start-first, so no client would wait')
+  match(said(beside, null), /its order is not known yet, v1\.1\.0 says it only when it starts; if stop-first, clients/)
   match(said({ ...beside, maxPauseMs: 100 }, null), /`maxPause` allows 100ms, so it would be refused/)
   match(said({ ...beside, expectedMs: null }, null), /only when it starts$/)
   const once = { switch: { ...beside, maxPauseMs: 8000 }, history: [older(9000)] } as unknown as Status
@@ -127,11 +127,11 @@ test('a dry run says the order, what it cannot know, and throws what the service
   not(/refused/.test(formatForeseen(foreseeSwitch('update', once, null, null), 'v1.1.0')))
   const unknown = { order: null, expectedMs: null, shownBy: null, maxPauseMs: null }
   equal(foreseeSwitch('update', status(undefined), 'start-first', null), unknown)
-  match(formatForeseen(foreseeSwitch('update', null, 'start-first', null), 'v1.1.0'), /^nobody is served now/)
+  match(formatForeseen(foreseeSwitch('update', null, 'start-first', null), 'v1.1.0'), /^the service is not running/)
   const slow: Rehearsal = { verdict: 'reversible', reason: '', rows: 1, copyMs: 9, migrationMs: 9000, tookMs: 9100 }
   match(said(alone, null, slow), /stop-first; clients would wait about 9000 ms \(as in the trial on a copy/)
   match(said({ ...beside, maxPauseMs: 8000 }, null, slow), /9000 ms .*`maxPause` allows 8s, so it would be refused/)
-  is(said(beside, 'start-first', slow), 'the switch: start-first, so nobody would wait')
+  is(said(beside, 'start-first', slow), 'the switch: start-first, so no client would wait')
   const tooShort = status({ ...alone, maxPauseMs: 8000 })
   throws(() => foreseeSwitch('update', tooShort, null, slow), withCode('refused'))
   is(foreseeSwitch('rollback', tooShort, null, null)?.expectedMs, 110)
@@ -147,7 +147,7 @@ test('doctor compares the last pause with `maxPause` and with what balancers and
   is(short.level, 'ok')
   is(
     short.message,
-    'stop-first; in the last good ones nobody was served for 108 ms, and `maxPause` allows 10s; load balancers and webhook senders bear 3 to 10 s',
+    'stop-first; in the last successful switch nobody was served for 108 ms, and `maxPause` allows 10s; load balancers and webhook senders bear 3 to 10 s',
   )
   is(alone(next, shown(3000)).level, 'warning')
   is(alone(next, null).level, 'ok')
@@ -255,7 +255,7 @@ test('on a host: status, dry run, result and doctor tell the order and the pause
   match(result, new RegExp(`v1\\.1\\.0 is in place, it was v1\\.0\\.0, .*, nobody was served for ${pauseMs} ms`))
   equal((await status()).switch, { order: 'stop-first', expectedMs: pauseMs, maxPauseMs: 60_000, readyMs: 10_000 })
   const shown = await told(home, ['status'])
-  match(shown, new RegExp(`switch +stop-first; in the last good ones nobody was served for ${pauseMs} ms`))
+  match(shown, new RegExp(`switch +stop-first; in the last successful switch nobody was served for ${pauseMs} ms`))
   match(
     shown,
     new RegExp(`last +update v1\\.0\\.0 to v1\\.1\\.0: updated at \\S+, nobody was served for ${pauseMs} ms`),
@@ -271,7 +271,10 @@ test('on a host: status, dry run, result and doctor tell the order and the pause
     shownBy: 'first-switch',
     maxPauseMs: 60_000,
   })
-  match(await told(home, ['doctor'], null), new RegExp(`switch +stop-first; in the last good ones .* ${pauseMs} ms`))
+  match(
+    await told(home, ['doctor'], null),
+    new RegExp(`switch +stop-first; in the last successful switch .* ${pauseMs} ms`),
+  )
 
   const journal = join(home.stateDirectory, 'update/journal.json')
   const pretend = async () =>

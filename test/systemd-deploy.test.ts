@@ -101,7 +101,7 @@ test('from source where there is no systemd: said before anything is built, with
   await host.ok('git', '-C', '/root/clone', 'tag', 'v0.1.0')
   const refused = await fromSource()
   is(refused.code, 3, refused.stderr)
-  match(refused.stderr, 'hint: run it without one: `--no-service`')
+  match(refused.stderr, 'hint: install without systemd: `--no-service`')
   not.match(refused.stderr, 'worktree')
 })
 

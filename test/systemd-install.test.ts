@@ -202,7 +202,10 @@ test('a release that dies in probation is taken back: exit 8, and the main pid i
   is((await host.cli('upgrade')).code, 8) // to v1.4.0, which fails too
   const latest = await host.cli('upgrade') // `latest` skips what failed here
   is(latest.code, 0)
-  match(latest.stdout, /^beacon v1\.2\.0 stays: v1\.\d\.0, v1\.\d\.0 failed here before, and nothing else is newer$/m)
+  match(
+    latest.stdout,
+    /^beacon v1\.2\.0 stays: v1\.\d\.0, v1\.\d\.0 failed here before, and there is no other newer release$/m,
+  )
   is((await host.status()).instance.version, 'v1.2.0')
 })
 

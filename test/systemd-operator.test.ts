@@ -40,7 +40,7 @@ test('where systemd may make no namespaces, as in LXC without nesting, each comm
   is(code, 3, stderr)
   match(
     stderr,
-    /cannot start a process with the restrictions of the unit on this host \(226\/NAMESPACE\)\nhint: .*nesting.*`--no-service`\n$/,
+    /cannot start a process with the unit’s restrictions \(226\/NAMESPACE\)\nhint: .*nesting.*`--no-service`\n$/,
   )
   not.match(stderr, 'drop-ins')
 })
@@ -159,7 +159,7 @@ test('in a probation the release is said to be on it until it ends, and the addr
   await host.ok('systemctl', 'stop', 'gate')
   const { stdout, code } = await upgrade
   is(code, 0, stdout)
-  match(stdout, /"message":"it has to stay well until \d\d:\d\d:\d\d UTC, or v1\.0\.0 comes back"/)
+  match(stdout, /"message":"it must stay healthy until \d\d:\d\d:\d\d UTC, or v1\.0\.0 comes back"/)
   const { outcome, from, to, operationId } = eventsIn(stdout).at(-1) ?? {}
   equal([outcome, from, to, operationId], ['updated', 'v1.0.0', 'v1.1.0', (await host.status()).operation?.id])
   not.match((await host.cli('status')).stdout, /^probation/m)

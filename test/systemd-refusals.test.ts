@@ -46,7 +46,7 @@ test('a directory that is a link is refused before anything is changed, with the
     const { code, stderr } = await install(flag, '/srv/link')
     is(code, 7, stderr)
     match(stderr, 'expected a directory at /srv/link, found a link')
-    match(stderr, `name the directory that it leads to: \`${flag} /srv/real\``)
+    match(stderr, `pass the directory that it leads to: \`${flag} /srv/real\``)
     await nothingChanged()
   }
 })

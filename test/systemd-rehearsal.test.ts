@@ -129,7 +129,7 @@ test('no way back: the update ends with 7 and nothing changed, and is refused at
   is((await host.cli('rollback', '--dry-run')).code, 7)
   const told = await host.cli('rollback', '--dry-run', '--restore-state')
   is(told.code, 0)
-  match(told.stdout + told.stderr, /the database would be put aside, and a copy of \S+ put in its place/)
+  match(told.stdout + told.stderr, /the database would be put aside and replaced with a copy of \S+/)
   const back = await host.cli('rollback', '-y', '--restore-state', '--json')
   is(back.code, 0, back.stderr)
   is((await host.status()).instance.version, 'v1.0.0')
@@ -327,7 +327,7 @@ test.long(
     is((await host.cli('stop')).code, 0)
     const back = await host.cli('rollback', '-y', '--restore-state')
     is(back.code, 0, back.stderr)
-    match(back.stdout, /a copy of \S+ is the database now; the former one is \S+aside/)
+    match(back.stdout, /the database is now a copy of \S+; the former database is \S+aside/)
     is(await sql('SELECT count(*), max(id) FROM notes'), rows)
   },
 )

@@ -115,7 +115,7 @@ export function parseContainerSettings(argv: readonly string[]): ContainerSettin
   const release = way ?? named
   if (way !== null && (named !== null || rollback)) throw usage('expected --keep-port or --no-keep-port alone')
   if (values['holder-image'] !== undefined && way !== 'hold')
-    throw usage('expected --holder-image with --keep-port only')
+    throw usage('expected --holder-image only together with --keep-port')
   const copy = values['restore-state']
   const acts: Act[] = (['status', 'clean', 'finish', 'undo'] as const).filter((act) => values[act])
   if (copy !== undefined) acts.push('restore')
@@ -137,7 +137,7 @@ export function parseContainerSettings(argv: readonly string[]): ContainerSettin
     throw usage(`expected sha256: and 64 hexadecimal digits in --digest, got ${JSON.stringify(digest.slice(0, 80))}`)
   const pull = PULLS.find((one) => one === values.pull)
   if (pull === undefined) throw usage(`expected ${PULLS.join(', ')} in --pull, got \`${values.pull}\``)
-  if (values.root !== undefined && values.feed === undefined) throw usage('expected --feed with --root')
+  if (values.root !== undefined && values.feed === undefined) throw usage('expected --feed together with --root')
   if (digest !== null && values.feed !== undefined) throw usage('expected either --digest or --feed')
   return {
     act,
@@ -267,16 +267,13 @@ function hearSignals({ act }: ContainerSettings, report: ContainerReport): Abort
   for (const stream of [process.stdout, process.stderr]) stream.on('error', () => {}) // the terminal may be gone
   const isSwitcher = act === 'finish' || act === 'undo'
   const leave = (signal: string): void => {
-    printLine(
-      `left by a second ${signal}: run the command again, it finishes what is under way or undoes it`,
-      process.stderr,
-    )
+    printLine(`stopped by a second ${signal}: run the command again to finish or undo the deployment`, process.stderr)
     process.exit(EXIT.unexpected)
   }
   process.on('SIGHUP', () => {
     if (isSwitcher) return
     if (!switching.has(report)) return controller.abort('SIGHUP')
-    printLine('the terminal is gone: the switch is finished without it', process.stderr)
+    printLine('the terminal is gone: the switch continues without it', process.stderr)
   })
   for (const signal of ['SIGINT', 'SIGTERM'] as const) {
     process.on(signal, () => {

@@ -68,8 +68,8 @@ export async function findCompose(
         await writeFile(path, text, { mode: 0o600 })
         return await said(program.path, [...program.words, ...named, '--env-file', path, ...args], environment)
       } catch (cause) {
-        const hint = `see \`docker compose config\` in ${project.directory}`
-        throw new BatonError('refused', `compose does not understand its project: ${lastWords(cause)}`, { cause, hint })
+        const hint = `to see why, run \`docker compose config\` in ${project.directory}`
+        throw new BatonError('refused', `docker compose cannot read the project: ${lastWords(cause)}`, { cause, hint })
       }
     },
   }
@@ -97,7 +97,7 @@ async function refuseForeign(project: ComposeProject, container: ContainerInspec
     if (place === undefined) continue
     const message = `the compose project of \`${nameOf(container)}\` is at ${path}, which containers can write (${place})`
     throw new BatonError('refused', message, {
-      hint: 'keep compose.yaml and .env where no container can write them, or mount them read-only: anybody who writes them is root by `up`',
+      hint: 'keep compose.yaml and .env where no container can write them, or mount them read-only: whoever can write them becomes root at the next `docker compose up`',
     })
   }
 }
@@ -138,7 +138,7 @@ function withShell(text: string, variables: readonly string[]): string {
     const value = process.env[name]
     if (value === undefined) return now
     if (!/['\n\r]/.test(value)) return withVariable(now, name, /^[\w./:@+-]*$/.test(value) ? value : `'${value}'`)
-    const message = `the value of ${name} in this shell has a quote or a line end, which no env file can hold`
+    const message = `the value of ${name} in this shell contains a quote or a line break, which an env file cannot hold`
     throw new BatonError('refused', message, { hint: `\`unset ${name}\`, and set it in .env` })
   }, text)
 }
@@ -192,7 +192,7 @@ function notHere({ directory, service }: ComposeProject, what: string): BatonErr
   const mounts = `-v ${directory}:${directory} -v /usr/libexec/docker/cli-plugins/docker-compose:/usr/local/bin/docker-compose:ro`
   const isContainer = ownContainerId() !== null
   const how = isContainer
-    ? `add \`${mounts}\` to \`docker run\` (the second is where this host has compose)`
+    ? `add \`${mounts}\` to \`docker run\` (the second path is where this host has compose)`
     : 'run `deploy-container.sh` on the host, where `docker compose` is'
   return new BatonError('unsupported_host', `the container belongs to a compose project, and ${what} here`, {
     hint: `${how}; or set the new tag in the compose project in ${directory} and run \`docker compose up -d ${service}\` there`,

@@ -62,7 +62,7 @@ export async function composeFor(
   const hash = before.get(service) ?? (await hashOf({}))
   const isAsInFile = hash === own[hashLabel]
   if (!isAsInFile) {
-    const message = `the compose project was changed since \`${nameOf(container)}\` was made: only the image is changed now, the next \`up\` does the rest`
+    const message = `the compose project has changed since \`${nameOf(container)}\` was created: this command changes only the image, the next \`docker compose up\` does the rest`
     await tools.report({ event: 'warning', message })
   }
   return {
@@ -70,8 +70,8 @@ export async function composeFor(
     variable,
     doing:
       variable === null
-        ? `let ${repository}:${tag} name the new image, which is what the compose file says`
-        : `set ${variable.variable}=${tag} in ${variable.environmentFile}${moved.length === 0 ? '' : `, so that the next \`up\` moves ${moved.join(', ')} too`}`,
+        ? `point ${repository}:${tag}, which the compose file names, to the new image`
+        : `set ${variable.variable}=${tag} in ${variable.environmentFile}${moved.length === 0 ? '' : `; the next \`docker compose up\` also updates ${moved.join(', ')}`}`,
     async labels() {
       // not earlier: compose 1 looks at the image that has the name
       const next = isAsInFile ? await hashOf(wanted) : undefined
@@ -148,7 +148,7 @@ export async function refuseScaled(container: ContainerInspection, engine: Engin
   })
   if (own.length < 2) return
   throw new BatonError('refused', `\`${project.service}\` has ${own.length} containers, expected one`, {
-    hint: 'one database has one writer: scale it to 1',
+    hint: 'only one container may write to the database: scale the service to 1',
   })
 }
 
@@ -183,8 +183,8 @@ async function findSetting({ service }: ComposeProject, compose: Compose): Promi
   const reference = image === null ? null : parseReference(image)
   if (reference !== null && reference.digest === null)
     return { kind: 'literal', tag: reference.tag ?? 'latest', repository: reference.repository }
-  const found = image === null ? 'no image' : `the image ${image}`
-  throw new BatonError('refused', `the compose file gives \`${service}\` ${found}, which has no tag to set`, {
+  const found = image === null ? 'no image' : `the image ${image}, which has no tag to set`
+  throw new BatonError('refused', `the compose file gives \`${service}\` ${found}`, {
     hint: `write \`image: REPOSITORY:\${${variableFor(service)}:-latest}\` there`,
   })
 }

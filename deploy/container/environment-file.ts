@@ -20,7 +20,7 @@ export async function withoutLinks(path: string): Promise<string> {
     const found = await lstat(next).catch(() => null)
     if (found?.isSymbolicLink() !== true) at = next
     else if ((found.uid !== 0 && found.uid !== process.geteuid?.()) || ++links > LINKS_MAX)
-      throw refused(`${path} leads through ${next}, a link of user id ${found.uid}`)
+      throw refused(`${path} leads through ${next}, a link owned by user id ${found.uid}`)
     else {
       const target = await readlink(next)
       parts.unshift(...target.split('/'))
@@ -33,7 +33,7 @@ export async function withoutLinks(path: string): Promise<string> {
 /** What tells the folder of this path from any other that may have its name later. */
 export async function folderOf(path: string): Promise<string> {
   await using folder = await open(dirname(path), O_RDONLY | O_DIRECTORY | O_NOFOLLOW)
-  if ((await readlink(here(folder))) !== dirname(path)) throw refused(`${dirname(path)} has become a link`)
+  if ((await readlink(here(folder))) !== dirname(path)) throw refused(`${dirname(path)} is now a link`)
   return await identityOf(folder)
 }
 
@@ -51,7 +51,7 @@ export async function setVariable(wanted: NonNullable<JobOrigin['compose']>): Pr
     wanted.folder === undefined
       ? (await readlink(here(folder))) === dirname(path)
       : (await identityOf(folder)) === wanted.folder
-  if (!isSame) throw refused(`${dirname(path)} is another folder by now`)
+  if (!isSame) throw refused(`${dirname(path)} has been replaced by another folder`)
   const file = join(here(folder), basename(path))
   const { text, mode, owner } = await contentOf(file, path)
   const changed = withVariable(text, variable, value)
@@ -93,14 +93,18 @@ async function contentOf(file: string, path: string) {
     return { text: await found.readFile('utf8'), mode: mode & 0o777, owner: { uid, gid } }
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException
-    if (code === 'ELOOP') throw refused(`${path} has become a link`)
+    if (code === 'ELOOP') throw refused(`${path} is now a link`)
     if (code !== 'ENOENT') throw error
     return { text: '', mode: 0o600, owner: null } // it may hold secrets
   }
 }
 
 function refused(what: string): BatonError {
-  return new BatonError('refused', `${what}: this command may be root's, and writes only where the project itself is`, {
-    hint: 'put a file in the place of the link, or let root own the link: `chown -h root`',
-  })
+  return new BatonError(
+    'refused',
+    `${what}: this command may run as root, so it writes only inside the project’s own folder`,
+    {
+      hint: 'replace the link with a file, or make root own the link: `chown -h root`',
+    },
+  )
 }

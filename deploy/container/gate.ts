@@ -94,10 +94,12 @@ export async function makeGate(id: string): Promise<ContainerGate> {
         if (said !== undefined && (expected === null || said === expected)) return null
         if (said !== undefined) fail(`expected version ${origin.version}, got ${JSON.stringify(said)}`)
         const state = (await engine.container(successor))?.State
-        const memory = state?.OOMKilled === true ? ', out of memory,' : ''
+        const memory = state?.OOMKilled === true ? ', out of memory' : ''
         if (state?.Running !== true)
-          fail(`the new container ended with ${state?.ExitCode ?? 'nothing'}${memory} before it could wait`)
-        return `the new container does not wait for the old one after ${durationText(healthTimeoutMs)}`
+          fail(
+            `the new container ended (exit code ${state?.ExitCode ?? 'unknown'}${memory}) before it was ready to take over`,
+          )
+        return `the new container was not ready to take over after ${durationText(healthTimeoutMs)}`
       }
       const late = await untilWell(look, healthTimeoutMs, LOOK_MS)
       if (late !== null) throw new BatonError('restart_failed', late, { hint: LONGER })

@@ -65,7 +65,7 @@ export function forward(between: Between): Forward {
   return {
     async start() {
       const old = namesFor(job.origin.name).predecessor
-      await step(tools, 'switch', `the old container is ${old} until the new one has proved itself`)
+      await step(tools, 'switch', `the old container is called ${old} until the new one has proved itself`)
       return (order = await place.start())
     },
     async retire() {
@@ -117,7 +117,10 @@ function takingPlace({ job, limits, tools }: Between, told: Order | null) {
     async start(): Promise<Order> {
       const mark = await exchangeMark(job, engine)
       if (mark?.isBack === true)
-        throw new BatonError('restart_failed', 'the engine was away: the old release has begun again, on its own data')
+        throw new BatonError(
+          'restart_failed',
+          'the engine was unavailable for a while: the old release has started again, on its own data',
+        )
       if (existsSync(GATES)) await carryVolume(GATES)
       await move.passName(job, engine)
       const now = await howNow(job, engine)
@@ -181,11 +184,11 @@ async function answersItsDoor({ job, limits, tools, outage: { answers } }: Betwe
     if (await answers()) return null
     const { Running, ExitCode } = (await tools.engine.container(job.successor))?.State ?? {}
     if (Running === true) return 'the new container is healthy, but does not answer through its holder'
-    throw new BatonError('restart_failed', `the new container ended with ${ExitCode ?? 'nothing'}`)
+    throw new BatonError('restart_failed', `the new container ended with exit code ${ExitCode ?? 'unknown'}`)
   }
   const late = await untilWell(look, Math.min(limits.healthTimeoutMs, DOOR_MS))
   if (late === null) return
   throw new BatonError('restart_failed', late, {
-    hint: 'is the kit in it, and can it read the socket of BATON_HOLDER? `docker logs` of both says more',
+    hint: 'check that it contains this kit and can read the socket named in BATON_HOLDER; see `docker logs` of both containers',
   })
 }

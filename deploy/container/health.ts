@@ -201,11 +201,11 @@ function refuseUnlike(container: ContainerInspection | null, { image }: Job): as
   const memory = state.OOMKilled === true ? ', out of memory' : ''
   if (container.RestartCount > 0 || state.Status === 'restarting') {
     // once the container runs again, the engine shows 0 as its exit code
-    const how = `${state.ExitCode === 0 ? '' : ` with ${state.ExitCode}`}${memory}`
+    const how = `${state.ExitCode === 0 ? '' : ` with exit code ${state.ExitCode}`}${memory}`
     fail(`the new container ended${how}${memory === '' ? '' : ','} and was started again`)
   }
   if (state.Status === 'exited' || state.Status === 'dead') {
-    fail(`the new container ended with ${state.ExitCode}${memory}${state.Error ? `: ${state.Error}` : ''}`)
+    fail(`the new container ended with exit code ${state.ExitCode}${memory}${state.Error ? `: ${state.Error}` : ''}`)
   }
 }
 

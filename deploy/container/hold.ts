@@ -104,17 +104,17 @@ export async function refuseUnheld(container: ContainerInspection, engine: Engin
   }
   const { NetworkMode: mode, PortBindings, PublishAllPorts } = container.HostConfig
   if (engine.kind === 'podman')
-    refuse('is podman’s, with which this was not tried', 'a systemd socket unit holds a port there')
+    refuse('runs in podman, where a holder has not been tested', 'use a systemd socket unit to keep the port')
   const project = composeProjectOf(container)
   if (project !== null)
     refuse(
       `belongs to the compose project ${project.name}`,
-      'write the holder into its file, as a service of its own that has the ports',
+      'add the holder to its compose file, as a separate service that publishes the ports',
     )
   if (mode === 'host')
-    refuse('is in the host’s network (--network host), where nothing is published', 'start it with -p')
+    refuse('is in the host’s network (--network host), where no port is published', 'start it with -p instead')
   if (mode.startsWith('container:'))
-    refuse(`shares the network of ${mode.slice('container:'.length, 30)}`, 'hold that one')
+    refuse(`shares the network of ${mode.slice('container:'.length, 30)}`, 'put that container behind a holder')
   if (mode === 'none') refuse('has no network (--network none)', 'start it with one, and with -p')
   if ((await holderOf(container, engine)) !== null) refuse('has a holder already', 'there is nothing to do')
   for (const network of Object.keys(container.NetworkSettings.Networks ?? {})) {
@@ -122,7 +122,7 @@ export async function refuseUnheld(container: ContainerInspection, engine: Engin
     if (OWN_ADDRESS.has(driver))
       refuse(
         `is in the ${driver} network ${network}, which gives it its own address`,
-        'publish a port of a bridge instead',
+        'publish a port on a bridge network instead',
       )
   }
   if (PublishAllPorts === true) refuse('publishes whatever its image exposes (-P)', 'name each port with -p')
@@ -131,7 +131,8 @@ export async function refuseUnheld(container: ContainerInspection, engine: Engin
   if (other !== undefined) refuse(`publishes ${other}`, 'a holder holds TCP and UDP only')
   if (ports.length > PORTS_MAX) refuse(`publishes ${ports.length} ports`, `a holder takes at most ${PORTS_MAX}`)
   if (ports.length === 0) refuse('publishes no port', 'start it with -p first')
-  if (ports.every(isUdp)) refuse('publishes UDP alone, where nothing can prove that it answers', 'hold it by hand')
+  if (ports.every(isUdp))
+    refuse('publishes only UDP ports, where nothing can check that it answers', 'set up a holder yourself')
 }
 
 /** The container as it must be behind a holder. Pure. */
@@ -301,24 +302,28 @@ export async function planHold(
 
 /** of an image that `baton image` did not make: its author may have the kit inside all the same */
 const UNMARKED =
-  'the image does not say that it has this kit: an application without baton-kit/auto (on Node 26) takes nothing from a holder, and nobody is answered until this is taken back'
+  'the image does not say that it contains this kit: an application without baton-kit/auto (on Node 26) takes nothing from a holder, and clients get no answer until you undo this'
 
 /** For `--dry-run`, and before anything is done. */
 export function holdLines(held: HoldPlan | null): string[] {
   if (held === null) return []
-  const gap = 'clients are refused once, for the second in which the ports pass from one container to the other'
+  const gap = 'clients are refused once, for about a second, while the ports pass from one container to the other'
   if (held.specification === null)
-    return [`${gap}; the holder is stopped before the new container starts, and removed when that has proved itself`]
+    return [
+      `${gap}; the holder is stopped before the new container starts, and removed once the new one has proved itself`,
+    ]
   const ports = Object.keys(held.specification.body.HostConfig.PortBindings ?? {})
   const { Image } = held.specification.body
   const udp = ports.filter(isUdp).join(', ')
   return [
-    `create ${held.holder} from ${Image}, which publishes ${ports.join(', ')} from now on, and alone may write to the volume ${held.volume}`,
-    `${gap}; afterwards no client is, whatever recreates the container`,
+    `create ${held.holder} from ${Image}, which publishes ${ports.join(', ')} from now on and is the only one that may write to the volume ${held.volume}`,
+    `${gap}; after that, recreating the container never refuses a client`,
     ...(labelsOf(held.container)[IMAGE_LABELS.service] === undefined ? [UNMARKED] : []),
     ...(udp === ''
       ? []
-      : [`${udp}: only an application that imports baton-kit/auto has it from a holder, and nothing proves that`]),
+      : [
+          `${udp}: only an application that imports baton-kit/auto gets this port from a holder, and nothing can check that`,
+        ]),
   ]
 }
 

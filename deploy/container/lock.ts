@@ -11,7 +11,7 @@ import { BatonError, reasonOf } from '../../agent/words.ts'
 import { assertTrusted } from '../lib/trusted.ts'
 
 const OTHERS_WRITE = 0o022
-const HINT = 'remove it, or let only its user write there'
+const HINT = 'remove it, or allow only its owner to write there'
 
 /** Held until disposed of. Throws BatonError locked, and refused if anybody else can write in `place`. */
 export async function lockContainer(
@@ -26,8 +26,8 @@ export async function lockContainer(
   } catch (cause) {
     if (!(cause instanceof BatonError && cause.code === 'locked')) throw cause
     const { heldByPid: pid, heldSince: since } = cause.members
-    const holder = pid === undefined ? 'it does not say who it is' : `pid ${String(pid)} since ${String(since)}`
-    throw new BatonError('locked', `another deployment of \`${name}\` is under way: ${holder}`, { cause })
+    const holder = pid === undefined ? 'by an unknown process' : `by pid ${String(pid)} since ${String(since)}`
+    throw new BatonError('locked', `another deployment of \`${name}\` is in progress ${holder}`, { cause })
   }
 }
 
@@ -42,12 +42,12 @@ async function makeOwn(place: string): Promise<void> {
     // a service reads other files of root's there, whatever the umask of this command
     if ((await mkdir(place, { recursive: true })) !== undefined) await chmod(place, 0o755)
   } catch (cause) {
-    throw new BatonError('refused', `making the folder of the lock, ${place}: ${reasonOf(cause)}`, { cause })
+    throw new BatonError('refused', `creating the lock folder ${place}: ${reasonOf(cause)}`, { cause })
   }
   const uid = process.geteuid?.() ?? 0
-  if (uid === 0) return await assertTrusted(place, 'the folder of the lock', HINT)
+  if (uid === 0) return await assertTrusted(place, 'the lock folder', HINT)
   const found = await lstat(place)
   if (found.isDirectory() && found.uid === uid && (found.mode & OTHERS_WRITE) === 0) return
-  const message = `expected the folder of the lock at a place that only user id ${uid} can change, got ${place}`
+  const message = `expected the lock folder at a place that only user id ${uid} can change, got ${place}`
   throw new BatonError('refused', message, { hint: HINT })
 }

@@ -60,11 +60,11 @@ export async function watchOutage(container: ContainerInspection | null, engine:
     wasAlone ||= door === null && publishes(one)
     return await addressOf(door?.State.Running === true ? door : one, engine)
   }
-  if (container === null || !container.State.Running) return nothing('it was away before this began')
+  if (container === null || !container.State.Running) return nothing('it was already down before this began')
   let address = await lookedUp(container)
-  if (address === null) return nothing('it has no network')
+  if (address === null) return nothing('the container has no network')
   const asked = await whatAnswers(container, address)
-  if (asked === null) return nothing(`no port of it answers at ${address}`)
+  if (asked === null) return nothing(`none of its ports answers at ${address}`)
 
   const times: Record<Answer, number> = { well: 0, ill: 0, none: 0 }
   const last: { answer: Answer; at: number } = { answer: 'well', at: performance.now() }

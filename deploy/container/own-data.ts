@@ -41,7 +41,7 @@ export async function markData(
   engine: Engine,
 ): Promise<string | null> {
   const [old, next] = [await engine.container(predecessor), await engine.container(successor)]
-  if (old === null || next === null || origin.version === null) return 'it does not say its version'
+  if (old === null || next === null || origin.version === null) return 'the new release does not say its version'
   if (!beginsWithKit(next, candidate)) return NO_KIT
   try {
     await order(old, { do: 'mark', containers: [predecessor, successor], next: origin.version }, engine)
@@ -52,7 +52,7 @@ export async function markData(
   }
 }
 
-const NO_KIT = 'the new release does not begin with the code of this kit'
+const NO_KIT = 'the new release does not start with this kit’s code'
 
 function beginsWithKit(next: ContainerInspection, candidate: ImageInspection): boolean {
   return orderIn(candidate) !== null && isSame(next.Config.Entrypoint, candidate.Config?.Entrypoint)
@@ -68,8 +68,8 @@ export async function orderCopies(
 ): Promise<void> {
   const [old, next] = [await engine.container(predecessor), await engine.container(successor)]
   if (old === null || next === null || !beginsWithKit(next, candidate)) {
-    throw new BatonError('refused', `the data are to be copied once the old container has ended, but ${NO_KIT}`, {
-      hint: '`update.snapshot.when: "before"` in the configuration copies them before that',
+    throw new BatonError('refused', `the data are copied only after the old container has ended, and ${NO_KIT}`, {
+      hint: '`update.snapshot.when: "before"` in the configuration copies them while the old container runs',
     })
   }
   await order(old, { do: 'owe', container: successor, kind: origin.kind }, engine)
@@ -236,5 +236,5 @@ async function order(container: ContainerInspection, what: StateOrder, engine: E
       mostMs: isCount(mostMs) ? Math.min(mostMs, RESTORE_MAX_MS) : 0,
     }
   }
-  throw new BatonError('refused', 'the release in the container is older than that')
+  throw new BatonError('refused', 'the release in the container is too old for this')
 }

@@ -104,7 +104,7 @@ async function refuseFailed(target: Pulled, { failed }: Site, name: string, engi
   const where = failed?.Image === target.image.Id ? ` (see \`docker logs ${nameOf(failed)}\`)` : ''
   const { repository, tag } = failedImage(name)
   throw new BatonError('refused', `${target.version ?? 'this image'} has failed here before${where}`, {
-    hint: `its tag tries it again; \`docker rmi ${repository}:${tag}\` forgets that it failed`,
+    hint: `name its tag to try it again; \`docker rmi ${repository}:${tag}\` clears the record that it failed`,
   })
 }
 
@@ -181,7 +181,7 @@ export async function prepare(
   const job: Job = { origin, predecessor: container.Id, successor: name, image: target.image.Id }
   try {
     job.successor = await move.createBeside(name, withoutRestart(specification, engine.kind), engine)
-    await step(tools, 'compare', 'the inspections of the two containers')
+    await step(tools, 'compare', '`docker inspect` of the two containers')
     await provesSame(job, await withVolume(container, held, engine), oldImage, target.image, tools)
     if (origin.owesMs !== undefined)
       await orderCopies(job, target.image, engine).catch(orGoesBack(origin, tools, undefined))
@@ -191,12 +191,13 @@ export async function prepare(
       job.irreversible = { reason: tried.reason, copy: origin.snapshotOnHost ?? copy.path, rows: tried.rows }
       const why = await markData(job, target.image, engine)
       if (why !== null)
-        await report({ event: 'warning', message: `if it fails, the data stay as it leaves them: ${why}` })
+        await report({ event: 'warning', message: `if the new release fails, the data stay as it leaves them: ${why}` })
     }
     await step(tools, 'keep', `${origin.repository}:${rollbackTag(origin.name)}`)
     await move.again(engine, () => engine.tag(container.Image, origin.repository, rollbackTag(origin.name)))
     if (origin.restart.Name === 'no' || origin.restart.Name === '') {
-      const message = 'its restart policy is `no`: an engine that is restarted leaves it stopped, before and after this'
+      const message =
+        'its restart policy is `no`, before and after this: when the engine restarts, the container stays stopped'
       await report({ event: 'note', message })
     }
     return job
@@ -244,7 +245,7 @@ async function provesSame(
   const after = await engine.container(job.successor)
   if (after === null) throw new BatonError('verify_failed', 'the new container is gone')
   if (after.Image !== job.image) {
-    const got = `got ${after.Image}: the tag was moved meanwhile`
+    const got = `got ${after.Image}: the tag has moved in the meantime`
     throw new BatonError('verify_failed', `expected the new container to run ${job.image}, ${got}`)
   }
   const lost = unexplained(compare({ before, after: asItWas(after, job.origin), oldImage, newImage }))
@@ -252,7 +253,7 @@ async function provesSame(
   for (const difference of lost) await report({ event: 'warning', message: formatDifference(difference) })
   const paths = lost.map(({ path }) => path).join(', ')
   throw new BatonError('verify_failed', `the new container would differ from the old one: ${paths}`, {
-    hint: 'the old container was not touched; recreate it by hand, and please report this as a bug',
+    hint: 'the old container was not changed; to update, recreate it from the new image yourself, and please report this as a bug',
   })
 }
 
@@ -271,7 +272,7 @@ async function refuse(
 
 async function warnOfChanges(changes: readonly string[], report: ContainerReport): Promise<void> {
   if (changes.length === 0) return
-  const message = `not on a volume, and so not carried: ${formatNames(changes, 5)} (they stay in the old container)`
+  const message = `not on a volume, so left behind in the old container: ${formatNames(changes, 5)}`
   await report({ event: 'warning', message })
 }
 
@@ -308,7 +309,8 @@ function labelled(origin: JobOrigin): Record<string, string> {
 
 const ORDER_NOTES: Record<Replacing, string> = {
   stopped: 'stop the old one, start the new one',
-  'stop-first': 'start the new one, which waits in its first code, stop the old one, and let the new one begin',
+  'stop-first':
+    'start the new one, which waits before it runs the application; stop the old one; let the new one begin',
   'start-first': 'start the new one, and stop the old one at the end of the probation',
 }
 
@@ -322,27 +324,29 @@ function planLines(
   const probation = request.probationMs > 0 ? `, then ${formatDuration(request.probationMs)} of probation` : ''
   const kept = origin.ofCompose
     ? `remove ${names.predecessor}, as compose does`
-    : `rename ${names.predecessor} ${names.previous}, and remove what had that name`
+    : `rename ${names.predecessor} ${names.previous}, and remove the container that had this name`
   const allowIrreversible =
     origin.kind === 'rollback'
-      ? 'a release that cannot work on it ends here'
+      ? 'if the release cannot work on it, the rollback ends here'
       : request.allowIrreversible
-        ? 'a release with no way back is allowed'
-        : 'a release with no way back ends here'
+        ? 'goes on even if the release leaves no way back'
+        : 'ends here if the release leaves no way back'
   return [
     snapshot === null
       ? 'no copy of the database: the image names no command for it'
       : `copy the database, if there is one: ${snapshot.join(' ')}`,
     ...holdLines(held),
-    `create ${names.successor} from ${target.reference}, and compare the two inspections`,
+    `create ${names.successor} from ${target.reference}, and compare \`docker inspect\` of both containers`,
     ...(!request.rehearse || isSameImage(origin, target)
       ? []
       : snapshot === null
         ? [formatUntried(whyUntried(null))]
-        : [`try it on that copy, in ${names.cage}, without a network: ${allowIrreversible}; untried if there is none`]),
-    `tag the present image ${origin.repository}:${rollbackTag(origin.name)}, so that a prune leaves it`,
-    `in the container ${names.switcher}, which the engine starts again if it is cut: rename ${origin.name} ${names.predecessor} and ${names.successor} ${origin.name}; ${ORDER_NOTES[how]}`,
-    `wait until it is healthy${says} (at most ${formatDuration(request.healthTimeoutMs)})${probation}; on any failure put the old one back`,
+        : [
+            `try it on that copy, in ${names.cage}, without a network: ${allowIrreversible}; skipped if there is no copy`,
+          ]),
+    `tag the present image ${origin.repository}:${rollbackTag(origin.name)}, so that \`docker image prune\` keeps it`,
+    `in the container ${names.switcher}, which the engine restarts if it is interrupted: rename ${origin.name} ${names.predecessor} and ${names.successor} ${origin.name}; ${ORDER_NOTES[how]}`,
+    `wait until it is healthy${says} (at most ${formatDuration(request.healthTimeoutMs)})${probation}; if anything fails, put the old container back`,
     ...(composed === null ? [] : [composed.doing]),
     kept,
   ]

@@ -61,8 +61,8 @@ async function fromTheTop(
   const site = isUnused ? await withoutSuccessor(found, unfinished.job, request, tools) : found
   const stray = site.successor ?? site.predecessor ?? site.reverting
   if (stray !== null) {
-    const message = `\`${nameOf(stray)}\` is in the way, and does not belong to \`${name}\` as it is now`
-    const hint = 'look at both; then `docker rename` or `docker rm` the one that is not needed'
+    const message = `\`${nameOf(stray)}\` is in the way, and does not belong to the present \`${name}\``
+    const hint = 'inspect both, then run `docker rename` or `docker rm` on the one that you do not need'
     throw new BatonError('refused', message, { hint })
   }
   const container = site.main
@@ -90,7 +90,7 @@ async function fromTheTop(
 /** Where no database was exchanged: the old release is back on data that it may not be able to work on. */
 function dataLeft(origin: JobOrigin, { reason, copy, rows }: Irreversible): string {
   const count = rows === null ? '' : `, ${rows} rows`
-  return `the data are as ${releaseOf(origin) ?? 'the new release'} has left them, with no way back: ${reason}; as they were before, without what was written since${count}: ${copy}; to take them, stop the container and put that file in the place of the database, without \`-wal\` and \`-shm\` beside it`
+  return `${releaseOf(origin) ?? 'the new release'} has changed the data, with no way back: ${reason}; the data from before the switch${count}, without later writes, are in ${copy}; to restore them, stop the container and replace the database with that file, without \`-wal\` and \`-shm\` beside it`
 }
 
 /**
@@ -158,9 +158,9 @@ export async function cleanUp(
   if (unfinished !== null && unfinished.at !== 'prepared') {
     throw new BatonError(
       'refused',
-      `a deployment of \`${name}\` was cut short (${unfinished.at}): it is finished or undone first`,
+      `a deployment of \`${name}\` was cut short (${unfinished.at}): finish or undo it first`,
       {
-        hint: 'run it again',
+        hint: 'run it again to finish it, or with `--rollback` to undo it',
       },
     )
   }
@@ -200,7 +200,7 @@ async function switcherFor(job: Job, undo: boolean, limits: ContainerRequest, to
   try {
     return await makeSwitcher(job, { undo, limits }, tools, await tools.program())
   } catch (cause) {
-    const message = `this process does the switch itself, without a switcher container (${reasonOf(cause)}): if it is killed while the old container is stopped, run the command again`
+    const message = `this process performs the switch itself, without a switcher container (${reasonOf(cause)}): if the process is killed while the old container is stopped, run the command again`
     await tools.report({ event: 'warning', message })
     return null
   }
@@ -216,7 +216,7 @@ async function withoutSuccessor(
   const { engine, report } = tools
   const runs = origin.from ?? 'the old container'
   const what = `an earlier ${origin.kind === 'rollback' ? 'rollback' : 'deployment'}${ofRelease(origin)}`
-  const message = `${what} was cut short before it touched anything: ${runs} runs as before, what was prepared is thrown away`
+  const message = `${what} was cut short before it changed anything: ${runs} runs as before, and what was prepared is discarded`
   if (request.dryRun) await report({ event: 'note', message })
   else {
     await report({ event: 'warning', message })
@@ -226,7 +226,7 @@ async function withoutSuccessor(
   if (!isUndo) return { ...site, successor: null }
   // a rollback goes one step back, as after any other cut; to go further, the operator runs it again, now knowing what runs
   throw new BatonError('refused', `nothing was rolled back: ${message}`, {
-    hint: `to go back from ${runs} to what ran before it, run it again`,
+    hint: `to go back from ${runs} to the release before it, run this command again`,
   })
 }
 

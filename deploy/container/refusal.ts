@@ -26,18 +26,21 @@ export function refuseUnfit(
     )
   }
   if (labelsOf(image)[HOLDER_LABEL] !== undefined)
-    refuse('is a holder of another container’s ports, which no release replaces', 'name that container')
+    refuse('is a holder of another container’s ports, and no release replaces a holder', 'name the container behind it')
   const unit = labels['PODMAN_SYSTEMD_UNIT']
   if (unit !== undefined) {
     refuse(
       `belongs to the systemd unit ${unit}`,
-      `change the image there and run \`systemctl restart ${unit}\`, or use \`podman auto-update\``,
+      `change the image in the unit and run \`systemctl restart ${unit}\`, or use \`podman auto-update\``,
     )
   }
   if (labels['io.kubernetes.pod.uid'] !== undefined)
     refuse('belongs to a Kubernetes pod', 'change the image of its workload')
   if (container.HostConfig.AutoRemove === true) {
-    refuse('was started with --rm: it is gone once it stops, and could not be put back', 'start it without --rm first')
+    refuse(
+      'was started with --rm: it is removed when it stops, so it could not be put back',
+      'start it without --rm first',
+    )
   }
   if (container.State.Paused === true) refuse('is paused', `run \`docker unpause ${name}\` first`)
   if (!container.State.Running) {
@@ -50,14 +53,14 @@ export function refuseUnfit(
   if (sharing.length > 0) {
     refuse(
       `lends its network, its processes or a link to ${sharing.join(', ')}, which would stay with the old container`,
-      `remove ${sharing.join(', ')} first and create it anew afterwards`,
+      `remove ${sharing.join(', ')} first, and recreate it afterwards`,
     )
   }
   const state = labelsOf(image)[IMAGE_LABELS.state]
   const lost = state === undefined ? undefined : changes.find((path) => path.startsWith(`${state}/`))
   if (lost !== undefined) {
     refuse(
-      `keeps its state in its own layer (${lost}): it is not on a volume and would be left behind`,
+      `keeps its state in its own layer (${lost}), not on a volume, so the state would be left behind`,
       `copy it out (\`docker cp ${name}:${state} FOLDER\`) and start the container with a volume at ${state}`,
     )
   }
@@ -82,7 +85,7 @@ export function refuseMisfit(exchange: Exchange): void {
   if (faults.length === 0 || isConfigured(exchange)) return
   const ways = faults.map(({ way }) => way).join(' and ')
   throw new BatonError('refused', faults.map(({ message }) => message).join('; '), {
-    hint: `create the container anew from that image, by hand or by compose, with ${ways}`,
+    hint: `recreate the container from that image, by hand or with compose, with ${ways}`,
   })
 }
 
@@ -124,7 +127,7 @@ function dataLeftBehind({ container, oldImage, newImage, reference }: Exchange):
   if (left === undefined) return null
   return {
     message: `expected a mount at ${state}, where ${reference} keeps its state, got none: the data of \`${nameOf(container)}\` are in a volume at ${left.Destination}, and would be left behind`,
-    way: `\`-v ${left.Name}:${state}\` (its files must be those of the user ${newImage.Config?.User || 'root'})`,
+    way: `\`-v ${left.Name}:${state}\` (its files must belong to the user ${newImage.Config?.User || 'root'})`,
   }
 }
 
@@ -168,9 +171,9 @@ function ownWords(container: ContainerInspection, image: ImageInspection): strin
 export function refuseClaims(image: ImageInspection, what: string): void {
   const claimed = claims(image)
   if (claimed.length === 0) return
-  const message = `${what} carries the label ${claimed.slice(0, 3).join(', ')} itself, which only compose or this command gives to a container`
+  const message = `${what} itself carries the label ${claimed.slice(0, 3).join(', ')}, which only compose or this command may set on a container`
   throw new BatonError('refused', message, {
-    hint: 'build it without: `docker compose build` leaves such labels in an image, `docker build` does not',
+    hint: 'build the image without it: `docker compose build` leaves such labels in an image, `docker build` does not',
   })
 }
 

@@ -85,11 +85,12 @@ export async function rehearseInContainer(
 function askedForRollback({ report, reason }: Found, { from, to }: Trial['tags']): string {
   const { present, candidate, damage, lost } = report ?? {}
   const isTried = present?.failure === null && present.refused === null && candidate !== null && candidate !== undefined
-  if (!isTried) return formatUntried(reason ?? present?.failure ?? present?.refused ?? 'it ended')
+  if (!isTried)
+    return formatUntried(reason ?? present?.failure ?? present?.refused ?? 'the trial ended without a result')
   const why = candidate.failure ?? candidate.refused ?? damage ?? lost ?? null
   if (why === null) return `${to} works on a copy of the present data`
   throw new BatonError('schema_newer', `${to} cannot work on the data that ${from} has changed: ${why}`, {
-    hint: '`--trial never` goes back all the same; the guide about containers says how to take the earlier data back too',
+    hint: '`--trial never` goes back anyway; to restore the earlier data as well, see the guide about containers',
   })
 }
 
@@ -97,7 +98,7 @@ function judged(
   { report, copyMs, reason }: Found,
   tags: Trial['tags'],
 ): Pick<Rehearsal, 'reason'> & Partial<Rehearsal> {
-  if (report === undefined) return { copyMs, reason: reason ?? 'it ended' }
+  if (report === undefined) return { copyMs, reason: reason ?? 'the trial ended without a result' }
   return { ...judge(report, tags, REMEDIES), rows: report.rows, copyMs, migrationMs: report.candidate?.ms ?? null }
 }
 
@@ -134,9 +135,9 @@ async function tryInContainer({ healthTimeoutMs, ...trial }: Trial, { engine, st
   const not = (reason: string): Found => ({ copyMs, reason })
   try {
     const bytes = await engine.sizeOf(predecessor, copy.path)
-    if (bytes === null) return not(`the engine does not find the copy of the database, ${copy.path}`)
+    if (bytes === null) return not(`the engine cannot find the copy of the database, ${copy.path}`)
     if (bytes > AUTO_MAX_BYTES)
-      return not(`the database has ${mebibytes(bytes)}, and only up to ${mebibytes(AUTO_MAX_BYTES)} are tried`)
+      return not(`the database has ${mebibytes(bytes)}, and a trial copies at most ${mebibytes(AUTO_MAX_BYTES)}`)
     const body = cageBody(images.present, present, state, bytes)
     cage = await createBeside(name, { body, connect: [], disconnect: [] }, engine)
     const began = performance.now()
@@ -149,7 +150,7 @@ async function tryInContainer({ healthTimeoutMs, ...trial }: Trial, { engine, st
     const late = await stillRuns(cage, wholeMsOf(startMs), { engine, stop })
     if (late !== null) return not(late)
     const text = await engine.readFile(cage, posix.join(state, REHEARSAL_REPORT), REPORT_MAX_BYTES)
-    if (text === null) return not(`${tags.from} cannot perform a trial: it is older than that`)
+    if (text === null) return not(`${tags.from} is too old to perform a trial`)
     return { copyMs, report: readReportOf(JSON.parse(text.toString()) as Record<string, unknown>) }
   } catch (cause) {
     if (isAway(cause) || (cause instanceof BatonError && cause.code === 'interrupted')) throw cause
@@ -164,7 +165,7 @@ async function stillRuns(cage: string, mostMs: number, { engine, stop }: Pick<To
   const look = async (): Promise<string | null> => {
     refuseStopped(stop)
     const runs = (await engine.container(cage))?.State.Running === true
-    return runs ? `it had not ended after ${Math.round(mostMs / 1000)} s` : null
+    return runs ? `the trial had not ended after ${Math.round(mostMs / 1000)} s` : null
   }
   return await untilWell(look, mostMs, LOOK_EVERY_MS)
 }

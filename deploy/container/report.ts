@@ -199,7 +199,7 @@ export function formatDeployEvent(event: DeployEvent): string[] {
         `to          ${formatVersion(event.to)}`,
         'plan',
         ...event.plan.map((line, i) => `  ${String(i + 1).padStart(2)}. ${line}`),
-        event.differences.length === 0 ? 'difference  none but the image' : 'difference',
+        event.differences.length === 0 ? 'difference  only the image' : 'difference',
         ...event.differences.map((difference) => `  ${formatDifference(difference)}`),
       ]
     case 'step':
@@ -224,22 +224,19 @@ function formatEnd(event: EndEvent): string[] {
   const { outcome, container, downMs, downMeasured, illMs, refused, snapshot, snapshotOnHost } = event
   const { copies, stateMoved, healthy } = event
   if (outcome === 'planned')
-    return [`planned: ${container} would be ${wordOf(event.would, event)}, nothing has changed`]
+    return [`planned: ${container} would be ${wordOf(event.would, event)}; nothing has changed`]
   if (outcome === 'status') return formatStatus(event)
   const told = wordOf(outcome, event)
   if (outcome === 'failed') return [`${told}: ${container} ${formatFailed(event)}`]
   const image = event.image === null ? 'what it ran before' : nameOfImage(event.image)
   const version = (outcome === 'reverted' ? event.from : event.to) ?? image
   const state = outcome === 'reverted' && healthy === false ? ' again, which is not healthy' : ''
-  const ill =
-    illMs === null || illMs === 0 ? '' : `, ${formatDuration(illMs)} in which its health path answered with an error`
+  const ill = illMs === null || illMs === 0 ? '' : `, ${formatDuration(illMs)} with an error from its health path`
   const gap = downMs === null ? '' : `, ${formatDuration(downMs)} without an answer${ill}`
   return [
     `${told}: ${container} runs ${version}${state}${gap}`,
-    ...(downMeasured === null
-      ? []
-      : [`  ${downMs === null ? 'not measured how long it was away: ' : 'asked: '}${downMeasured}`]),
-    ...(refused === null ? [] : [`  clients were refused meanwhile${whatOfIt(refused, event)}`]),
+    ...(downMeasured === null ? [] : [`  ${downMs === null ? 'downtime not measured: ' : 'asked: '}${downMeasured}`]),
+    ...(refused === null ? [] : [`  clients were refused in the meantime${whatOfIt(refused, event)}`]),
     ...(snapshot === null
       ? []
       : [`  the database as it was before: ${snapshotOnHost ?? `${snapshot} in the container`}`]),
@@ -252,13 +249,14 @@ function formatEnd(event: EndEvent): string[] {
 }
 
 function formatStatus({ container, from, to, health, holder, failed, inFlight, left, stateMoved }: EndEvent): string[] {
-  const behind = holder === null ? '' : `, behind its holder ${holder.name}${holder.runs ? '' : ', which does not run'}`
-  const backup = from === null ? '' : `; before it ran ${from}`
-  const busy = inFlight === null ? '' : `; a deployment is under way (${inFlight})`
+  const behind =
+    holder === null ? '' : `, behind its holder ${holder.name}${holder.runs ? '' : ', which is not running'}`
+  const backup = from === null ? '' : `; before that it ran ${from}`
+  const busy = inFlight === null ? '' : `; a deployment is in progress (${inFlight})`
   const bad = failed === null ? '' : `; ${nameOfImage(failed)} has failed here`
   const over = left.length === 0 ? '' : `; left over: ${left.join(', ')}, which \`--clean\` removes`
   return [
-    `${container} runs ${to ?? 'an image that does not tell its version'}, ${HEALTHS[health ?? 'unhealthy']}${behind}${backup}${bad}${busy}${over}`,
+    `${container} runs ${to ?? 'an image that does not say its version'}, ${HEALTHS[health ?? 'unhealthy']}${behind}${backup}${bad}${busy}${over}`,
     ...(stateMoved === null ? [] : [`  ${formatMoved(stateMoved)}`]),
   ]
 }
@@ -277,19 +275,21 @@ function wordOf(outcome: ContainerEnd['outcome'] | null, { moved }: EndEvent): s
 function whatOfIt({ holdable }: Refused, { moved, outcome }: EndEvent): string {
   if (moved !== null && outcome !== 'updated') return ''
   if (moved !== null)
-    return moved === 'hold' ? ', this once: from now on they wait at its holder' : ', as they will be from now on'
-  return holdable ? '; `--keep-port` puts a holder before it, at which they wait' : ''
+    return moved === 'hold'
+      ? ', for the last time: from now on they wait at its holder'
+      : ', as they will be at every switch from now on'
+  return holdable ? '; with `--keep-port` they wait at a holder instead' : ''
 }
 
 function formatMoved(moved: StateMoved): string {
-  return `the data are those of before; ${formatLeft(moved)}; \`--status\` shows it, and \`--restore-state ${basename(moved.aside)}\` brings it back`
+  return `the data are those from before the update; ${formatLeft(moved)}; \`--status\` shows it, and \`--restore-state ${basename(moved.aside)}\` restores it`
 }
 
 /** Never calls a service down that was not asked. */
 function formatFailed({ code, serves }: EndEvent): string {
   if (code === null || MEANINGS[code].exit !== EXIT.down) return 'is as it was'
   if (serves === null) return 'could not be asked whether it serves'
-  return serves ? 'is not as it should be, and answers' : 'is down'
+  return serves ? 'answers, but is not as it should be' : 'is down'
 }
 
 function formatVersion({ reference, image, digest, version }: Version): string {

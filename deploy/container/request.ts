@@ -44,7 +44,7 @@ export interface Limits {
 }
 
 /** the hint about a release that was waited for */
-export const LONGER = 'if it needs longer, `--health-timeout` gives it that'
+export const LONGER = 'if it needs longer, raise `--health-timeout`'
 
 /** This program as an image of the engine, so that the engine can start it again. */
 export interface Program {

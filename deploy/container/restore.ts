@@ -25,23 +25,23 @@ export async function restoreState(
   refuseBusy(site.switcher, name)
   const { main } = site
   if (main === null || unfinishedAt(site) !== null || !main.State.Running)
-    throw new BatonError('refused', `expected \`${name}\` to run, and no deployment of it to be under way`, {
-      hint: `\`--status\` says more; a deployment that was cut short is finished by running it again`,
+    throw new BatonError('refused', `expected \`${name}\` to run, with no deployment in progress`, {
+      hint: `see \`--status\`; to finish a deployment that was cut short, run it again`,
     })
   const mostMs = await orderRestore(main, copy, engine)
-  await report({ event: 'note', message: `\`${name}\` is restarted, and takes ${copy} at its start` })
+  await report({ event: 'note', message: `\`${name}\` is being restarted, and restores ${copy} as it starts` })
   const seconds = main.Config['StopTimeout']
   await again(engine, () => engine.restart(main.Id, typeof seconds === 'number' ? seconds : null))
   const look = async () => {
     const { well, said } = await check(await engine.container(main.Id), null, engine)
     if (!well) return said
     // without a health check, it is well before it has taken the copy
-    return mostMs > 0 && (await owesStill(main, engine)) ? 'it has not taken it yet' : null
+    return mostMs > 0 && (await owesStill(main, engine)) ? 'the copy is not restored yet' : null
   }
   const late = await untilWell(look, healthTimeoutMs + mostMs)
   if (late !== null)
-    throw new BatonError('restart_failed', `\`${name}\` is not well on ${copy}: ${late}`, {
-      hint: `what was there lies aside: \`docker logs ${name}\` names it, and \`--restore-state\` takes that name too`,
+    throw new BatonError('restart_failed', `\`${name}\` is not healthy on ${copy}: ${late}`, {
+      hint: `the former data were put aside: find their name in \`docker logs ${name}\` and pass it to \`--restore-state\``,
     })
   await settleData(main.Id, main.Id, engine)
   const paid = mostMs === 0 ? null : await paidIn(main, copy, engine)
@@ -50,7 +50,7 @@ export async function restoreState(
   if (paid !== null && paid.aside !== null)
     await report({
       event: 'note',
-      message: `what was there is ${paid.aside}; \`--restore-state ${posix.basename(paid.aside)}\` brings it back`,
+      message: `the former data are in ${paid.aside}; \`--restore-state ${posix.basename(paid.aside)}\` restores them`,
     })
   return await containerStatus(name, { engine })
 }

@@ -83,7 +83,7 @@ async function takeSnapshot(environment: NodeJS.ProcessEnv): Promise<void> {
 async function obey(order: StateOrder, environment: NodeJS.ProcessEnv): Promise<StateAnswer> {
   const { stateDirectory, configPath } = readSettings(BUILD.service, [], environment)
   const executable = ownExecutable()
-  if (executable === null) throw new BatonError('refused', 'this release is no executable')
+  if (executable === null) throw new BatonError('refused', 'this release is not an executable')
   const here = { disk: makeDisk(), stateDirectory, executable, plan: async () => await planHere(configPath) }
   const moved = null
   switch (order.do) {
@@ -120,7 +120,7 @@ async function orderCopy(order: Extract<StateOrder, { do: 'restore' }>, here: He
   const copy = copies.find(({ name }) => name === order.name)
   if (copy === undefined) {
     const names = copies.map(({ name }) => name).join(', ') || 'none'
-    throw new BatonError('not_found', `expected the name of a copy of the data, which are: ${names}`)
+    throw new BatonError('not_found', `expected the name of a copy of the data; the copies are: ${names}`)
   }
   if (copy.of !== undefined) {
     const plan = await here.plan()
@@ -136,7 +136,7 @@ async function orderCopy(order: Extract<StateOrder, { do: 'restore' }>, here: He
 function databaseIn({ stateDirectory }: Pick<Here, 'stateDirectory'>): string {
   const database = ownDatabase(BUILD.service, stateDirectory)
   if (database !== null) return database
-  throw new BatonError('refused', 'this release has no database of its own to exchange')
+  throw new BatonError('refused', 'this release has no database of its own to replace')
 }
 
 async function planHere(configPath: string | null): Promise<SnapshotPlan> {

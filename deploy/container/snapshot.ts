@@ -67,13 +67,13 @@ export async function takeSnapshot(
     const { exitCode, output } = await again(engine, () => engine.exec(Id, command, SNAPSHOT_MS))
     if (exitCode === 0) return takenIn(output)
     const said = plainOf(output.replaceAll(/^\.\n/gm, '')).slice(0, SAID_MAX)
-    throw new Error(`\`${command.join(' ')}\` ended with ${exitCode}: ${said}`)
+    throw new Error(`\`${command.join(' ')}\` ended with exit code ${exitCode}: ${said}`)
   } catch (cause) {
     if (isAway(cause)) throw cause
     const reason = reasonOf(cause)
     const hint = tellsOfFullDisk(reason)
-      ? 'make room on its volume'
-      : 'nothing has changed; the old container says more'
+      ? 'free disk space on its volume'
+      : 'nothing has changed; see the log of the old container'
     throw new BatonError('refused', `copying the data before the switch: ${reason}`, { cause, hint })
   }
 }

@@ -19,7 +19,7 @@ export async function resolveName(wanted: string | null, engine: Engine): Promis
     throw new BatonError(
       'refused',
       `expected one container with the label ${label}, got ${names.length === 0 ? 'none' : names.join(', ')}`,
-      names.length === 0 ? {} : { hint: 'name the one that is meant, `--container NAME`' },
+      names.length === 0 ? {} : { hint: 'choose one of them with `--container NAME`' },
     )
   }
   const found = await engine.container(wanted)
@@ -38,13 +38,9 @@ async function onlyName(engine: Engine): Promise<string> {
   const [only] = names
   if (only !== undefined && names.length === 1) return only
   const got = names.length === 0 ? 'there is none' : `there are ${names.length}: ${names.join(', ')}`
-  throw new BatonError(
-    'invalid_request',
-    `expected --container, or exactly one container of a service to take; ${got}`,
-    {
-      hint: 'list them with `docker ps`',
-    },
-  )
+  throw new BatonError('invalid_request', `expected --container, or exactly one container of a service here; ${got}`, {
+    hint: 'list them with `docker ps`',
+  })
 }
 
 /** Of the containers with this label, without those that a deployment keeps. */
@@ -90,7 +86,7 @@ export async function imageOfContainer(container: ContainerInspection, engine: E
   const image = await engine.image(container.Image)
   if (image !== null) return image
   throw new BatonError('refused', `the image of \`${nameOf(container)}\` (${container.Image}) is no longer here`, {
-    hint: 'without it, what a person set cannot be told from what the image set: recreate the container by hand',
+    hint: 'without the image, settings made by hand cannot be told from the image’s own: recreate the container yourself',
   })
 }
 

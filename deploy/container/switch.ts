@@ -21,7 +21,7 @@ import { surveyContainer } from './survey.ts'
 /** lines shown of a failed successor's log */
 const LOG_LINES = 20
 const KILLED_ANSWERING =
-  'the new container, which answered clients, was ended by SIGKILL: what it was answering is lost'
+  'the new container was killed (SIGKILL) while it answered clients: requests in progress are lost'
 /** how long both are asked before the service is called down: on a busy host one answer may be late */
 const ASKED_MS = 3000
 
@@ -51,7 +51,7 @@ async function commit(job: Job, tools: Switching, outage: OutageWatch): Promise<
   const { engine, report } = tools
   const { origin } = job
   const kept = origin.ofCompose
-    ? 'compose keeps no old container, its image has a tag'
+    ? 'the old container is removed, as compose does; its image keeps a tag'
     : `the old container is kept as ${namesFor(origin.name).previous}`
   await report({ event: 'step', step: 'commit', detail: kept })
   try {
@@ -82,7 +82,7 @@ async function settled(
     return await settleData(id, successor, engine)
   } catch (cause) {
     if (isAway(cause)) throw cause
-    await report({ event: 'warning', message: `asking where the data lie: ${reasonOf(cause)}` })
+    await report({ event: 'warning', message: `asking where the data are: ${reasonOf(cause)}` })
     return null
   }
 }
@@ -117,7 +117,7 @@ async function goBack(
     await outage.follow(predecessor)
     const healthy = await standsAgain(predecessor, origin, limits, outage.answers, engine)
     if (!healthy) {
-      const message = `\`${origin.name}\` is not healthy now, ${origin.healthy ? 'but it answers; it was healthy before' : 'and was not before either'}`
+      const message = `\`${origin.name}\` is not healthy now, ${origin.healthy ? 'although it answers; it was healthy before' : 'and was not healthy before'}`
       await report({ event: 'warning', message })
     }
     const stateMoved = await settled(predecessor, job.successor, tools)
@@ -137,8 +137,8 @@ async function goBack(
     const message = `${cause.message}; putting the old container back failed too: ${reasonOf(second)}`
     const [old, failed] = [job.predecessor, job.successor].map((id) => id.slice(0, 12))
     const hint = serves
-      ? `it answers: look with \`docker ps\` at which one does, then run this again, it goes on where it stands`
-      : `run this again, it goes on where it stands; or by hand: \`docker stop ${failed}\`, \`docker start ${old}\``
+      ? `one container answers: \`docker ps\` shows which; run this command again, and it continues where it stopped`
+      : `run this command again, and it continues where it stopped; or by hand: \`docker stop ${failed}\`, \`docker start ${old}\``
     const error = new BatonError('undo_failed', message, { cause: second, hint })
     return ended('failed', { ...facts(job), error, serves, ...(await outage.end()) })
   }
@@ -150,7 +150,9 @@ async function withItsLog({ origin, successor }: Job, cause: BatonError, engine:
   if (code === 'interrupted') return cause // it was stopped: its log says nothing of why
   const { failed } = namesFor(origin.name)
   const isKept = (await engine.container(failed))?.Id === successor
-  const where = isKept ? `\`docker logs ${failed}\` says more` : 'its container was removed; what it said last is above'
+  const where = isKept
+    ? `\`docker logs ${failed}\` says more`
+    : 'its container was removed; the last lines of its log are above'
   return new BatonError(code, message, { cause, hint: hint === null ? where : `${where}; ${hint}` })
 }
 
@@ -217,7 +219,7 @@ async function asItEnded(name: string, successor: string, tools: Switching): Pro
       stateMoved,
     })
   }
-  const error = new BatonError('interrupted', 'the new container is not there any more, the old one was put back')
+  const error = new BatonError('interrupted', 'the new container is gone; the old one was put back')
   const stateMoved = await settled(origin?.predecessor ?? name, successor, tools)
   return ended('reverted', { ...(origin === null ? {} : facts({ origin, image: origin.image })), error, stateMoved })
 }
@@ -245,8 +247,8 @@ async function factsNow(job: Job, engine: Engine): Promise<Partial<ContainerEnd>
 }
 
 async function gaveUp(job: Job, cause: unknown, outage: OutageWatch): Promise<ContainerEnd> {
-  const message = `the engine went away while \`${job.origin.name}\` was being replaced: ${reasonOf(cause)}`
-  const hint = 'run the same command again when the engine is back: it finishes the work, or undoes it with --rollback'
+  const message = `the connection to the engine was lost while \`${job.origin.name}\` was being replaced: ${reasonOf(cause)}`
+  const hint = 'when the engine is back, run the same command again to finish, or with --rollback to undo'
   const error = new BatonError('service_down', message, { cause, hint })
   const serves = (await outage.answers?.()) ?? null
   return ended('failed', { ...facts(job), error, serves, ...(await outage.end()) })

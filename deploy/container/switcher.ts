@@ -53,9 +53,13 @@ export async function makeSwitcher(
 /** Throws BatonError locked if a switcher is at work. */
 export function refuseBusy(switcher: ContainerInspection | null, name: string): void {
   if (switcher === null || !isAtWork(switcher)) return
-  throw new BatonError('locked', `another deployment of \`${name}\` is under way since ${switcher.State.StartedAt}`, {
-    hint: `watch it with \`docker logs -f ${namesFor(name).switcher}\``,
-  })
+  throw new BatonError(
+    'locked',
+    `another deployment of \`${name}\` has been in progress since ${switcher.State.StartedAt}`,
+    {
+      hint: `watch it with \`docker logs -f ${namesFor(name).switcher}\``,
+    },
+  )
 }
 
 export function isAtWork(switcher: ContainerInspection | null): boolean {
@@ -122,7 +126,7 @@ function isEnd(end: unknown): end is EndEvent {
 
 /** The end if the switcher does not say how the switch ended. Asks the service before it is called down. */
 async function lost(cause: unknown, name: string, engine: Engine): Promise<ContainerEnd> {
-  const hint = `look at \`docker logs ${namesFor(name).switcher}\`, then run the same command again`
+  const hint = `check \`docker logs ${namesFor(name).switcher}\`, then run the same command again`
   const error = new BatonError('service_down', `following the switch: ${reasonOf(cause)}`, { cause, hint })
   try {
     const { main, predecessor, successor } = await surveyContainer(name, engine)

@@ -49,9 +49,9 @@ export async function resolveRelease(
   if (pull === 'never') {
     throw new BatonError(
       'release_not_found',
-      `expected ${reference} to be here, as \`--pull never\` asks no registry; it is not`,
+      `${reference} is not on this host, and \`--pull never\` asks no registry`,
       {
-        hint: `\`docker pull ${reference}\` or \`docker load\` first, or leave out --pull`,
+        hint: `run \`docker pull ${reference}\` or \`docker load\` first, or omit --pull`,
       },
     )
   }
@@ -90,9 +90,9 @@ async function signedImage({ feed, root }: SignedBy, service: string, release: s
   if (found === null) throw new BatonError('release_not_found', `${open.description} has no release of ${service}`)
   const { signed } = await open.trust()
   if (signed && found.image !== null) return { tag: found.tag, ...found.image }
-  const what = signed ? `names no image of ${found.tag}` : 'is not signed, or no root is known to check it with'
+  const what = signed ? `names no image of ${found.tag}` : 'is not signed, or no root to verify it with is known'
   throw new BatonError('not_signed', `${open.description} ${what}`, {
-    hint: signed ? 'its maintainer signs one with `baton trust sign --image`' : 'name the root with --root FILE',
+    hint: signed ? 'ask the maintainer to sign one with `baton trust sign --image`' : 'name the root with --root FILE',
   })
 }
 
@@ -133,7 +133,7 @@ async function verified(
       'refused',
       `${said ?? reference} updates only containers that run ${from} or later, this one runs ${current}`,
       {
-        hint: `deploy a release between them first, such as \`--release ${from}\``,
+        hint: `deploy a release in between first, such as \`--release ${from}\``,
       },
     )
   return said ?? (isTag(release) ? release : null)
@@ -162,17 +162,13 @@ export async function resolveRollback(
   }
   const origin = parseOrigin(container)
   if (origin === null) {
-    const message = `\`${nameOf(container)}\` was made by hand or by compose since the last deployment, so nothing says what ran before it`
+    const message = `\`${nameOf(container)}\` was created by hand or by compose since the last deployment, so nothing records what ran before it`
     throw new BatonError('no_backup', message, { hint: 'name the release with --release' })
   }
   if (backTo !== null && origin.from !== backTo) {
-    throw new BatonError(
-      'no_backup',
-      `expected ${backTo} to be what ran before, it was ${origin.from ?? origin.reference}`,
-      {
-        hint: `deploy it with \`--release ${backTo}\` without --rollback`,
-      },
-    )
+    throw new BatonError('no_backup', `expected ${backTo} to have run before, got ${origin.from ?? origin.reference}`, {
+      hint: `deploy it with \`--release ${backTo}\` without --rollback`,
+    })
   }
   const repository = repositoryIn(origin.reference, origin.image)
   await step(tools, 'resolve', `${origin.from ?? origin.reference} (${origin.image.slice(0, 19)})`)
@@ -186,7 +182,7 @@ export async function resolveRollback(
     image = await engine.image(`${repository}@${origin.digest}`)
   }
   if (image === null || image.Id !== origin.image) {
-    const message = `the image that ran before (${origin.image}) is no longer here, and its registry does not have it`
+    const message = `the image that ran before (${origin.image}) is neither on this host nor in its registry`
     throw new BatonError('no_backup', message)
   }
   const reference = await nameForId(origin.reference, repository, origin.digest, image, engine)
@@ -243,9 +239,9 @@ function repositoryOf(container: ContainerInspection, image: ImageInspection): s
   if (only !== undefined && others.length === 0) return only
   throw new BatonError(
     'invalid_request',
-    `\`${nameOf(container)}\` was created from an image id, which names no repository`,
+    `\`${nameOf(container)}\` was created from an image id, which does not name a repository`,
     {
-      hint: 'name it with --image',
+      hint: 'name the repository with --image',
     },
   )
 }

@@ -38,10 +38,10 @@ export function variablesOf(given: FleetArguments, isCheck: boolean): Variables 
   const release = releaseIn(given) ?? ''
   const pause = pauseOf(given)
   if (release === '' && !rollback && !isCheck && pause === '')
-    throw usage('expected a release or --rollback; --check by itself says what runs where')
+    throw usage('expected a release or --rollback; to see what runs where, use --check alone')
   if (release !== '' && release !== 'latest' && !isTag(release))
     throw new BatonError('invalid_tag', `expected \`latest\` or a tag of the form vX.Y.Z, got ${quote(release)}`)
-  if (release === 'latest' && rollback) throw usage('a rollback goes to a tag, or with none to each backup')
+  if (release === 'latest' && rollback) throw usage('--rollback takes a tag, or no release for each host’s backup')
   const variables: Variables = { fleet_release: release, fleet_rollback: rollback, fleet_service: given.service }
   if (pause !== '') variables.fleet_pause = pause
   if (given.waves !== undefined) variables.fleet_waves = wavesOf(given.waves)
@@ -75,8 +75,7 @@ export function pauseOf(given: FleetArguments): string {
   const { 'pause-until': day, unpause: ends, rollback } = given
   if (day === undefined && !ends) return ''
   if (day !== undefined && ends) throw usage('expected --pause-until or --unpause, got both')
-  if (releaseIn(given) !== null || rollback)
-    throw usage('--pause-until and --unpause move nothing: they go without a release')
+  if (releaseIn(given) !== null || rollback) throw usage('--pause-until and --unpause update nothing: omit the release')
   if (day === undefined) return 'end'
   if (/^\d{4}-\d\d-\d\d$/.test(day)) return day
   throw usage(`expected a day such as 2026-12-27 in --pause-until, got ${quote(day)}`)

@@ -158,7 +158,9 @@ beside('a release that is not healthy in time, and answers clients, has a moment
     const ended = await deployIn(engine, { container: image, repository, release: 'v1.2.9', healthTimeoutMs: 4000 })
     equal([ended.outcome, ended.error?.code], ['reverted', 'restart_failed'])
     equal((await engine.inspect(`${image}-baton-failed`)).State.ExitCode, exitCode)
-    const lost = ended.events.filter((event) => event.event === 'warning' && /answering is lost/.test(event.message))
+    const lost = ended.events.filter(
+      (event) => event.event === 'warning' && /requests in progress are lost/.test(event.message),
+    )
     equal(lost.length, exitCode === 0 ? 0 : 1)
     await serves(image, before)
     await engine.docker('rm', '-f', ...(await names(image)))
@@ -288,7 +290,10 @@ beside(
     const refused = async (message: RegExp) => {
       const error = await rejects(deployed('latest'), withCode('refused'))
       match(error.message, message)
-      match((error as { hint?: string }).hint ?? '', /its tag tries it again; `docker rmi baton-failed:fickle` forgets/)
+      match(
+        (error as { hint?: string }).hint ?? '',
+        /name its tag to try it again; `docker rmi baton-failed:fickle` clears/,
+      )
     }
     const status = async () => formatDeployEvent(endEvent('fickle', await statusIn(engine, 'fickle')))
     const says = 'fickle runs v1.0.0, healthy; v1.2.1 has failed here'
@@ -304,7 +309,7 @@ beside(
       [await deployed('v1.2.1'), await deployed(null), await deployed('latest')],
       ['updated', 'rolled_back', 'updated'],
     )
-    equal(await status(), ['fickle runs v1.2.1, healthy; before it ran v1.0.0'])
+    equal(await status(), ['fickle runs v1.2.1, healthy; before that it ran v1.0.0'])
     await engine.docker('rm', '-f', ...(await names('fickle')))
   },
 )
@@ -320,7 +325,7 @@ beside(
     for (const tag of ['v1.0.0', 'v1.1.0'])
       await publish(registry.host, 'empty', [tag], probeImage(tag, { Labels: Labels(tag) }))
     for (const [repository, planned, why] of [
-      ['empty', /^try it on that copy, .*; untried if there is none$/m, 'there is no database'],
+      ['empty', /^try it on that copy, .*; skipped if there is no copy$/m, 'there is no database'],
       ['beacon', /^not tried on .*: the image names no command/m, 'the image names no command that copies a database'],
     ] as const) {
       const name = `untried-${repository}`
@@ -424,7 +429,7 @@ beside('changes nothing when the disk is full', async () => {
     const { Id } = await small.inspect('small')
     const error = await rejects(deployIn(small, { container: 'small', release: 'v1.4.0' }), withCode('refused'))
     match(error.message, /no space left/)
-    match((error as { hint?: string }).hint ?? '', /make room/)
+    match((error as { hint?: string }).hint ?? '', /free disk space/)
     await healthy(small, 'small')
     equal((await small.inspect('small')).Id, Id)
   } finally {
@@ -546,8 +551,14 @@ beside('exits with the code of the outcome and prints one JSON object a line', a
   const drawn = await run('--release', 'v1.2.1')
   match(drawn.err, /^reverted: told runs v1\.0\.0, .* without an answer$/m)
   const steps = drawn.err.split('\n').filter((line) => /^(failed|done) +(switch|health|probation|revert) /.test(line))
-  match(steps.join('\n'), /^done switch .*\nfailed health .*\ndone revert +to v1\.0\.0: the new container ended with 3/)
-  match(drawn.err, /^error: the new container ended with 3\nhint: `docker logs told-baton-failed` says more$/m)
+  match(
+    steps.join('\n'),
+    /^done switch .*\nfailed health .*\ndone revert +to v1\.0\.0: the new container ended with exit code 3/,
+  )
+  match(
+    drawn.err,
+    /^error: the new container ended with exit code 3\nhint: `docker logs told-baton-failed` says more$/m,
+  )
   equal(
     drawn.err.split('\n').filter((line) => / 0 ms|docker-init|refused meanwhile/.test(line)), // it publishes no port
     [],

@@ -86,7 +86,7 @@ test('a link of another user leads no write out of the project; a link of rootâ€
       deployIn(engine, { container: name, release: 'v1.1.0', dryRun }),
       withCode('refused'),
     )
-    match(message, /\.env leads through \S+\/linked\/\.env, a link of user id 1000: /)
+    match(message, /\.env leads through \S+\/linked\/\.env, a link owned by user id 1000: /)
   }
   equal(await readFile(target, 'utf8'), 'BEACON_TAG=v1.0.0\n')
   await runs(name, 'v1.0.0')

@@ -65,7 +65,7 @@ test('stop-first: an old one that the engine starts again when it is back does n
   const proving = one.steps.prove()
   await sleep(LIMITS.probationMs / 3)
   one.away({ old: true })
-  await rejects(proving, /does not wait for the old one after 2s/) // there is no application here
+  await rejects(proving, /was not ready to take over after 2s/) // there is no application here
   ok(one.took.includes(`stop ${NEW}`), 'the new one begins only after the end of the old one')
   equal(await readdir(GATES), [])
 })

@@ -49,13 +49,13 @@ test('--keep-port moves an ordinary container behind a holder and --no-keep-port
   ok(
     plan.some((line) => /clients are refused once/.test(line)) && plan.some((line) => /create moved-holder/.test(line)),
   )
-  ok(!plan.some((line) => /does not say that it has this kit/.test(line)))
+  ok(!plan.some((line) => /does not say that it contains this kit/.test(line)))
   const differences = dry.events.flatMap((event) => (event.event === 'plan' ? event.differences : []))
   ok(differences.every(({ because }) => because === 'holder'))
   const paths = differences.map(({ path }) => path)
   for (const path of ['HostConfig.PortBindings', 'HostConfig.GroupAdd', 'Config.Env.BATON_HOLDER', 'HostConfig.Binds'])
     ok(paths.includes(path), `${path} of ${paths.join(', ')}`)
-  equal(told(dry), ['planned: moved would be moved behind a holder, nothing has changed'])
+  equal(told(dry), ['planned: moved would be moved behind a holder; nothing has changed'])
   equal((await engine.inspect('moved')).Id, before.Id)
   await rejects(engine.inspect('moved-holder'))
 
@@ -64,7 +64,7 @@ test('--keep-port moves an ordinary container behind a holder and --no-keep-port
   match(told(moved).join('\n'), /^moved behind a holder: moved runs v1\.0\.0, /)
   match(
     told(moved).join('\n'),
-    /from its own network\n {2}clients were refused meanwhile, this once: from now on they wait/,
+    /from its own network\n {2}clients were refused in the meantime, for the last time: from now on they wait/,
   )
   const [app, door] = [await engine.inspect('moved'), await engine.inspect('moved-holder')]
   const status = await statusIn(engine, 'moved')
@@ -116,7 +116,7 @@ test('--keep-port moves an ordinary container behind a holder and --no-keep-port
   const back = await deployIn(engine, { container: 'moved', release: 'v1.0.0', rehearse: false })
   match(
     told(back).join('\n'),
-    /\n {2}clients were refused meanwhile; `--keep-port` puts a holder before it, at which they wait$/m,
+    /\n {2}clients were refused in the meantime; with `--keep-port` they wait at a holder instead$/m,
   )
   await engine.docker('rm', '-f', 'moved', 'moved-baton-previous')
 })
@@ -168,7 +168,7 @@ test('the plan of --keep-port warns of an image that does not say that it has th
   const request = { container: 'foreign', release: 'hold', holder: `${repository}:holder`, dryRun: true }
   const { events } = await deployIn(engine, request)
   const plan = events.flatMap((event) => (event.event === 'plan' ? event.plan : []))
-  match(plan.join('\n'), /does not say that it has this kit: an application without baton-kit\/auto/)
+  match(plan.join('\n'), /does not say that it contains this kit: an application without baton-kit\/auto/)
   await engine.docker('rm', '-f', 'foreign')
 })
 
@@ -177,7 +177,7 @@ test('--keep-port refuses by name what cannot be held, and changes nothing', asy
     ['host', ['--network', 'host'], /in the host’s network \(--network host\)/],
     ['shared', ['--network', `container:${held.app}`], /shares the network of/],
     ['silent', [], /publishes no port/],
-    ['datagrams', ['-p', `${address}:8205:53/udp`], /publishes UDP alone/],
+    ['datagrams', ['-p', `${address}:8205:53/udp`], /publishes only UDP/],
     ['exposed', ['-P', '--expose', '9999'], /publishes whatever its image exposes \(-P\)/],
     ['alone', ['--network', 'none'], /has no network \(--network none\)/],
     ['many', ['-p', `${address}:8400-8432:8400-8432`], /publishes 33 ports/],

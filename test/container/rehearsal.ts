@@ -118,7 +118,7 @@ test('a release with no way back that was allowed, and dies: the old one starts 
   const restore = async (name: string) =>
     await run([...words, name], { env: { ...process.env, ...engine.environment }, allowFailure: true })
   const unknown = await restore('ledger.db.v9.9.9.x')
-  match(unknown.stderr, new RegExp(`expected the name of a copy of the data, which are: .*${basename(aside)}`))
+  match(unknown.stderr, new RegExp(`expected the name of a copy of the data; the copies are: .*${basename(aside)}`))
   equal((await engine.inspect(NAME)).State.StartedAt, status.startedAt)
   sql("INSERT INTO notes(id, author, text) VALUES (41, 1, 'since')")
   const back = await restore(basename(restored))

@@ -208,7 +208,11 @@ test('its own commands say in one line what its host does for them; its doctor l
   for (const word of ['status', 'logs', 'upgrade', 'rollback', 'restart', 'releases', 'install']) {
     const { exitCode, said } = await service(word)
     equal(exitCode, 7, `${word}: ${said}`)
-    match(said, /^error: this is a container; its image is what gets updated\nhint: on its host, /, word)
+    match(
+      said,
+      /^error: this is a container; its image is what gets updated\nhint: on the host of the container, /,
+      word,
+    )
     ok(said.includes(`${TOOL} ${repository}:deploy deploy --container `), said)
     ok(said.includes(`\`docker logs ${id}\``), said)
   }

@@ -110,7 +110,7 @@ test('the data are copied before the switch, named in the report, and taken back
   const back = await restore(basename(dump?.path ?? ''))
   equal([back.exitCode, back.exitCode === 0 ? '' : back.stderr], [0, ''])
   is(rows(), 'v1.0.0 begins\n/one\nv1.1.0 begins\n')
-  const [, aside = ''] = /what was there is (\S+);/.exec(back.stderr + back.stdout) ?? []
+  const [, aside = ''] = /the former data are in (\S+);/.exec(back.stderr + back.stdout) ?? []
   is(readFileSync(aside, 'utf8'), `secret\n${before}v1.1.0 ends\n`)
   equal(readdirSync(join(place, 'uploads')).toSorted(), ['one', 'two'], 'folders are another copy')
   is((await restore(basename(folders?.path ?? ''))).exitCode, 0)
@@ -130,7 +130,7 @@ test.long(
     match(refused.stderr, /checking dump\..*saying "no copy"; `rows` runs on its own data/)
     match(rows(), /\/three\nv1\.1\.0 ends\nv1\.1\.0 begins\n$/)
     const unknown = await restore('dump.v9.9.9.x')
-    match(unknown.stderr, /expected the name of a copy of the data, which are: .*dump\.v1\.0\.0/)
+    match(unknown.stderr, /expected the name of a copy of the data; the copies are: .*dump\.v1\.0\.0/)
   },
 )
 

@@ -75,7 +75,7 @@ export function wayBack({ engine, registry, beside, old, names }: Lab): void {
         })),
       )
       equal([answering.code, answering.serves, answering.exit], ['undo_failed', true, 1])
-      match(answering.line, /^failed: stuck is not as it should be, and answers$/)
+      match(answering.line, /^failed: stuck answers, but is not as it should be$/)
       ok(!/docker stop/.test(answering.hint), answering.hint)
       // and neither can the old one be started
       const silent = told(
@@ -104,7 +104,7 @@ export function wayBack({ engine, registry, beside, old, names }: Lab): void {
     const { Id } = await engine.inspect('full')
     const error = await rejects(deployIn(engine, { container: 'full', release: 'v1.1.0' }), withCode('refused'))
     match(error.message, /copying the data before the switch: .*No space left/)
-    match((error as { hint?: string }).hint ?? '', /make room on its volume/)
+    match((error as { hint?: string }).hint ?? '', /free disk space on its volume/)
     equal([(await engine.inspect('full')).Id, await names('full')], [Id, ['full']])
     await engine.docker('rm', '-f', 'full')
   })

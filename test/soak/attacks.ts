@@ -345,7 +345,7 @@ test.long('root ends no process that a pid file or a command line names', async 
   const installed = await host.installer('v1.0.0', 'install', '-y', '--no-service')
   is(installed.code, 0, installed.stderr)
   // and what its commands start ends with them, unless it has left their group: that is said
-  match((await host.cli('doctor')).stdout, "what a command of root's starts for beacon is not confined")
+  match((await host.cli('doctor')).stdout, 'processes that root’s commands start as beacon are not confined')
   await inPlace(FUGITIVE)
   await host.cli('status')
   is((await host.run(['pgrep', '-f', '^sleep 4322'])).stdout, '')

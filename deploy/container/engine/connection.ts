@@ -58,10 +58,10 @@ export function openConnection(socketPath: string, prefix: string) {
         const response = await send(socketPath, 'GET', '/_ping', { timeoutMs: 2000 })
         const said = (await textOf(response)).trim().slice(0, 200)
         if (response.statusCode === 200) return
-        throw new Error(`it answered ${response.statusCode ?? 0} to GET /_ping: ${said}`)
+        throw new Error(`GET /_ping returned ${response.statusCode ?? 0}: ${said}`)
       } catch (cause) {
         if (performance.now() <= deadline && !(await isReplaced(socketPath))) continue
-        const message = `the engine at ${socketPath} does not answer: ${reasonOf(cause)}`
+        const message = `the engine at ${socketPath} is not available: ${reasonOf(cause)}`
         throw new BatonError('unsupported_host', message, { cause, members: { engine: 'away' } })
       }
     }
@@ -177,7 +177,9 @@ function send(socketPath: string, method: string, path: string, options: CallOpt
       },
       ...(options.signal === undefined ? {} : { signal: options.signal }),
     })
-    request.on('timeout', () => request.destroy(new Error(`the engine is silent for ${timeout} ms: ${method} ${path}`)))
+    request.on('timeout', () =>
+      request.destroy(new Error(`no answer from the engine for ${timeout} ms: ${method} ${path}`)),
+    )
     request.on('error', reject)
     request.on('response', resolve)
     if (options.upload === undefined) request.end(body ?? undefined)
@@ -196,7 +198,10 @@ function refusal(method: string, path: string, status: number, text: string): Ba
   const message = isObject(told) ? String(told['message']) : text.trim()
   const said = `the engine answered ${status} to ${method} ${path.split('?')[0]}: ${message.slice(0, 500)}`
   if (!tellsOfFullDisk(message)) return new BatonError('unexpected', said, { members: { status } })
-  return new BatonError('refused', said, { members: { status }, hint: 'make room where the engine keeps its data' })
+  return new BatonError('refused', said, {
+    members: { status },
+    hint: 'free disk space where the engine keeps its data',
+  })
 }
 
 /** Lines of an answer that goes on. Not by `readline`: a stream that is cut off after its last line was read would end this process. */

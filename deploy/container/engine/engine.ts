@@ -33,7 +33,7 @@ export async function connectEngine(socketPath: string) {
   const first = await rawJson(socketPath, '/version').catch((cause: unknown) => {
     throw new BatonError('unsupported_host', `asking the engine at ${socketPath}: ${reasonOf(cause)}`, {
       cause,
-      hint: 'start Docker, or podman with `systemctl start podman.socket`, and run this as somebody who may use its socket',
+      hint: 'start Docker, or podman with `systemctl start podman.socket`, and run this as a user with access to its socket',
     })
   })
   const said = first as {
@@ -46,7 +46,7 @@ export async function connectEngine(socketPath: string) {
   }
   const apiVersion = negotiate(said.ApiVersion, said.MinAPIVersion ?? said.ApiVersion)
   if (said.Os !== 'linux')
-    throw new BatonError('unsupported_host', `expected an engine of linux containers, got ${said.Os}`)
+    throw new BatonError('unsupported_host', `expected an engine for Linux containers, got ${said.Os}`)
   const kind: EngineTraits['kind'] = (said.Components ?? []).some(({ Name }) => /podman/i.test(String(Name)))
     ? 'podman'
     : 'docker'

@@ -19,7 +19,7 @@ export async function findSocket(choice: EngineChoice, environment: Environment)
       // the next one
     }
   }
-  throw new BatonError('unsupported_host', `no engine's socket can be used, looked at ${candidates.join(', ')}`, {
+  throw new BatonError('unsupported_host', `found no usable engine socket at ${candidates.join(', ')}`, {
     hint: 'start Docker or `podman.socket`, run this as root or as a member of the group `docker`, or set DOCKER_HOST=unix://PATH',
   })
 }

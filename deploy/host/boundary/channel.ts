@@ -54,7 +54,7 @@ export function makeChannel(
     if (gone !== null || unheard !== null) return
     output.write(`${JSON.stringify(message)}\n`)
     if (output.writableLength > UNREAD_MAX_BYTES)
-      input.destroy(new BatonError('unexpected', 'the other process of this command reads no answers'))
+      input.destroy(new BatonError('unexpected', 'the other process of this command does not read answers'))
   }
   const receive = async (line: string): Promise<void> => {
     const value = objectFrom(line)
@@ -101,7 +101,7 @@ export function makeChannel(
 
 async function answerTo({ ask, id, with: parameter }: Ask, handlers: Handlers, may: boolean): Promise<Answer> {
   try {
-    if (!may) throw new BatonError('refused', 'expected fewer questions in one command')
+    if (!may) throw new BatonError('refused', 'expected fewer requests in one command')
     return { to: id, value: (await handlerOf(handlers, ask)(parameter)) ?? null }
   } catch (cause) {
     const { code, message: text, hint, members } = asBatonError(cause, 'unexpected', ask)

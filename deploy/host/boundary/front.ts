@@ -67,14 +67,14 @@ export async function openFront(options: FrontOptions): Promise<Front> {
     if (cause instanceof BatonError && cause.code === 'cancelled') throw cause
     const { service } = sandbox
     if (!isNotStarted(worker?.child.exitCode ?? null)) {
-      const hint = `if a drop-in causes it, take that away: \`systemctl cat ${service}\``
+      const hint = `if a drop-in of the unit causes this, remove it: \`systemctl cat ${service}\` shows them`
       throw new BatonError('unexpected', reasonOf(cause), { cause, hint })
     }
     const front = await open(false).catch((again: unknown) => {
       const code = worker?.child.exitCode ?? null
       throw code === null || !isNotStarted(code) ? again : unitFault(code)
     })
-    options.outside.note(`the drop-ins of ${service} keep a process from starting: this command works without them`)
+    options.outside.note(`the drop-ins of ${service} keep a process from starting: this command ignores them`)
     return front
   })
 }
@@ -84,11 +84,11 @@ function unitFault(code: number): BatonError {
   const name = code === NAMESPACE ? '226/NAMESPACE' : String(code)
   return new BatonError(
     'unsupported_host',
-    `systemd cannot start a process with the restrictions of the unit on this host (${name})`,
+    `systemd on this host cannot start a process with the unit’s restrictions (${name})`,
     {
       hint:
         code === NAMESPACE
-          ? 'it may make no namespaces here, as in an LXC container without nesting: allow that (`pct set ID --features nesting=1`), or install without a service: `--no-service`'
+          ? 'systemd may not create namespaces here, as in an LXC container without nesting: allow nesting (`pct set ID --features nesting=1`), or install without a service: `--no-service`'
           : '`journalctl -u "baton-*"` says more; `--no-service` installs without systemd',
     },
   )
@@ -144,7 +144,7 @@ async function greet(worker: Worker, hello: Hello, options: FrontOptions): Promi
   } catch (cause) {
     await close()
     if (cause instanceof BatonError && cause.code === 'cancelled') throw cause
-    const what = `the process of the service's user did not come up: ${said.trim() || 'it said nothing'}`
+    const what = `the process of the service's user did not start: ${said.trim() || 'it printed nothing'}`
     throw new BatonError('unexpected', what, { cause })
   }
   const side = new Proxy({} as Side, {

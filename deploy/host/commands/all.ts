@@ -82,7 +82,7 @@ const NOT_TRIED = { from: null, to: null, outcome: null, error: null, exit: null
 function flagsOf({ flags }: Context): string[] {
   const { release, healthUrl, rehearse, now } = flags
   if (release !== null || healthUrl !== null)
-    throw new BatonError('invalid_request', 'expected neither a release nor `--health-url` beside `--all`')
+    throw new BatonError('invalid_request', 'expected no release and no `--health-url` with `--all`')
   return [...flagsFor(flags), ...(rehearse ? ['--trial'] : []), ...(now ? ['--now'] : [])]
 }
 
@@ -90,7 +90,7 @@ function flagsOf({ flags }: Context): string[] {
 async function found({ flags, environment }: Context): Promise<FoundInstall[]> {
   const { scope, prefix } = flags.said
   if (prefix !== undefined && prefix !== null)
-    throw new BatonError('invalid_request', 'expected no `--prefix` beside `--all`, which finds each install itself')
+    throw new BatonError('invalid_request', 'expected no `--prefix` with `--all`, which finds every install')
   const person = personOf(environment)
   const scopes: Scope[] = scope !== undefined ? [scope] : isRoot() ? ['system', 'user'] : ['user']
   for (const one of scopes) {
@@ -98,7 +98,7 @@ async function found({ flags, environment }: Context): Promise<FoundInstall[]> {
     if (installs.length > 0) return installs
   }
   const whose = scopes.map((one) => (one === 'system' ? 'of the whole host' : `of ${person.name}`)).join(', or ')
-  const hint = scopes.includes('system') ? {} : { hint: '`--system` lists those of the whole host' }
+  const hint = scopes.includes('system') ? {} : { hint: '`--system` lists the installs of the whole host' }
   throw new BatonError('refused', `expected an install ${whose}, found none`, hint)
 }
 

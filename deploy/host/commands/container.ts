@@ -21,6 +21,6 @@ export function refuseInContainer(service: string, environment: Environment): vo
   if (way === null) return
   const id = way.id?.slice(0, 12) ?? 'CONTAINER'
   throw new BatonError('not_managed', way.why, {
-    hint: `on its host, \`${way.command}\` updates it; with \`--status\` or \`--rollback\` for \`--release latest\` it says what runs, or goes back; \`docker logs ${id}\` shows what it writes`,
+    hint: `on the host of the container, run \`${way.command}\` to update; replace \`--release latest\` with \`--status\` or \`--rollback\` to see what runs or to go back; for the log, \`docker logs ${id}\``,
   })
 }

@@ -52,7 +52,7 @@ export async function locate(context: Context): Promise<Located> {
   if (found !== null) return found
   const earlier = isRoot() ? ' that root has made' : ''
   throw new BatonError('refused', `expected an install of ${context.service} on this host${earlier}, found none`, {
-    hint: '`install.sh` installs it, or takes an earlier install over',
+    hint: 'run `install.sh`: it installs the service, or takes over an earlier install',
   })
 }
 
@@ -143,30 +143,30 @@ export function confirm({ flags, report }: Context, title: string, steps: readon
   const asked = steps.flatMap((step) => (step.do === 'allow' ? [step.asks] : []))
   if (flags.yes && (asked.length === 0 || flags.acceptUnit)) return
   if (flags.yes) {
-    throw new BatonError('refused', `this service asks ${asked.join(', ')}, which -y does not answer for`, {
+    throw new BatonError('refused', `this service asks ${asked.join(', ')}, and -y alone does not allow that`, {
       hint: 'add `--accept-unit`',
     })
   }
   report.note(title)
   report.plan(steps)
-  const answer = askTerminal('Go on? [y/N] ')
+  const answer = askTerminal('Continue? [y/N] ')
   if (answer === null)
     throw new BatonError('refused', 'confirmation required, and there is no terminal to ask at', {
-      hint: `\`${command} -y\` does not ask`,
+      hint: `to run without a question, use \`${command} -y\``,
     })
   if (!/^y(es)?$/i.test(answer)) throw new BatonError('refused', 'not confirmed, nothing was changed')
 }
 
 /** `-y` does not answer for this: who gives it is not asked, and has to type the name beside it. */
 export function confirmPurge({ service, flags }: Context): void {
-  const ask = () => askTerminal(`This removes the database of ${service}. Type its name to go on: `)
+  const ask = () => askTerminal(`This removes the database of ${service}. Type its name to continue: `)
   const typed = flags.confirm ?? (flags.yes ? null : ask())
   if (typed === service) return
   const why =
     typed !== null
       ? `expected the name ${service}, nothing was changed`
       : flags.yes
-        ? `--purge removes the database of ${service}, which -y does not answer for`
+        ? `--purge removes the database of ${service}, and -y alone does not allow that`
         : 'confirmation required, and there is no terminal to ask at'
   throw new BatonError('refused', why, { hint: `add \`--confirm ${service}\`` })
 }

@@ -15,7 +15,7 @@ import type { Context } from './context.ts'
 
 const SAY_MS = 5000
 const STILL_ENDING =
-  'it waits until work and requests have ended: `drainTimeout` says for how long, and requests may take half as long again'
+  'the service waits for work and open requests to end: at most `drainTimeout`, and for requests half as long again'
 
 export interface Deed {
   /** for the lock, and messages: `shop upgrade` */

@@ -48,7 +48,9 @@ async function examineHost(context: Context): Promise<Finding[]> {
   }
   const findings: Finding[] = [...places]
   if (layout.scope === 'system' && (await findId(layout.user)) === null) {
-    findings.push(warning('user', `the user ${layout.user} is not there yet`, `\`${ownCommand('install')}\` makes it`))
+    findings.push(
+      warning('user', `the user ${layout.user} does not exist yet`, `\`${ownCommand('install')}\` creates it`),
+    )
   } else {
     await using open = await openSide(
       ownerOf(layout, choices.feed, withUnit),
@@ -65,11 +67,11 @@ async function examineHost(context: Context): Promise<Finding[]> {
 }
 
 function unconfined(user: string): Finding {
-  const message = `what a command of root's starts for ${user} is not confined: only systemd could confine it`
+  const message = `processes that root’s commands start as ${user} are not confined: that needs systemd`
   return warning(
     'confinement',
     message,
-    `what leaves its process group outlives the command; \`ps -u ${user}\` shows it`,
+    `a process that leaves its process group outlives the command; \`ps -u ${user}\` shows it`,
   )
 }
 

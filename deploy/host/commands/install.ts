@@ -111,15 +111,15 @@ function nodeFor(scope: Scope): string | null {
   if (major < 26 || (major === 26 && minor < 1))
     throw refuse(
       `expected Node 26.1 or later to run this script, got ${process.version}`,
-      'BATON_NODE names another one',
+      'set BATON_NODE to another Node',
     )
   if (!/^\/[A-Za-z0-9@._+/-]+$/.test(node))
-    throw refuse(`expected a plain path of Node, got ${node}`, 'BATON_NODE names another one')
+    throw refuse(`expected a plain path of Node, got ${node}`, 'set BATON_NODE to another Node')
   // the unit hides the homes, and the service's user has no access to them
   if (scope === 'system' && /^\/(home|root|run\/user)\//.test(node))
     throw refuse(
       `expected a Node that a service of the whole host can run, got ${node}`,
-      'install one in /usr/local, say',
+      'install one outside of home folders, such as in /usr/local',
     )
   return node
 }
@@ -171,7 +171,7 @@ function told(
     )
     lines.push(`the password of the panel and the endpoints is \`dashboard.password\` in ${layout.configPath}`)
     lines.push(
-      'it asks the feed four times a day for a newer release, and installs none automatically; `update.auto.mode` in the same file changes that',
+      'the service checks the feed for a new release four times a day and installs none automatically; to change that, set `update.auto.mode` in the same file',
     )
   }
   // root's commands are about the whole host, unless they say otherwise

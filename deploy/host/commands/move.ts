@@ -27,8 +27,8 @@ export async function upgrade(context: Context): Promise<number> {
   const { release } = fromEnvironment(context.service, context.environment)
   const tag = parseRelease(context.flags.release ?? release)
   if (context.flags.rehearse && !context.flags.dryRun) {
-    throw new BatonError('invalid_request', 'expected `--dry-run` beside `--trial`', {
-      hint: 'an upgrade tries the release by itself, before anything changes',
+    throw new BatonError('invalid_request', 'expected `--dry-run` with `--trial`', {
+      hint: 'an upgrade runs the trial automatically, before it changes anything',
     })
   }
   return await move(context, requestFor(context, ownCommand('upgrade'), { kind: 'update', tag }))
@@ -82,14 +82,14 @@ async function move(context: Context, request: Operate): Promise<number> {
     ...rehearsalLines(operation?.trial ?? null),
     ...dataLines(operation?.stateMoved ?? null),
     ...copyLines(receipt.stateDirectory, operation?.copies ?? []),
-    ...(operation?.cutWork ?? []).map((reason) => `it has ended the work ${JSON.stringify(reason)}`),
+    ...(operation?.cutWork ?? []).map((reason) => `the switch ended the work ${JSON.stringify(reason)}`),
   ])
 }
 
 function dataLines(moved: StateMoved | null): string[] {
   if (moved === null) return []
   return [
-    `a copy of ${moved.restored} is the database now; the former one is ${moved.aside}`,
+    `the database is now a copy of ${moved.restored}; the former database is ${moved.aside}`,
     formatLeft(moved),
     wayToAside(),
   ]
@@ -98,14 +98,15 @@ function dataLines(moved: StateMoved | null): string[] {
 function copyLines(stateDirectory: string, copies: readonly MadeCopy[]): string[] {
   const folder = snapshotDirectory(stateDirectory)
   return copies.map(
-    ({ name, bytes, ms }) => `the data of before are in ${join(folder, name)}, ${formatBytes(bytes)}, in ${ms} ms`,
+    ({ name, bytes, ms }) =>
+      `the data from before are in ${join(folder, name)}: ${formatBytes(bytes)}, copied in ${ms} ms`,
   )
 }
 
 function lineOf(service: string, { outcome, from, to, report, skipped = [] }: Operated): string {
   if (skipped.length > 0)
-    return `${service} ${from} stays: ${skipped.join(', ')} failed here before, and nothing else is newer`
-  if (outcome === 'up_to_date') return `${service} ${from} is ${to === null ? 'up to date' : 'in place already'}`
+    return `${service} ${from} stays: ${skipped.join(', ')} failed here before, and there is no other newer release`
+  if (outcome === 'up_to_date') return `${service} ${from} is ${to === null ? 'up to date' : 'already in place'}`
   const moved = report === null || report.switchMs === null ? '' : `, ${formatMoved(report)}`
   const pause = formatPause(report ?? {})
   return `${service} ${to ?? ''} is in place, it was ${from}${moved}${pause === null ? '' : `, ${pause}`}`
@@ -124,9 +125,9 @@ function told({ service, report }: Context, foreseen: Foreseen): number {
 
 /** Pure. `to`: the release that would be in place. */
 export function formatForeseen(next: ForeseenSwitch | null, to: string): string {
-  if (next === null) return 'nobody is served now: the service is started, and there is no switch'
+  if (next === null) return 'the service is not running: the update starts it, without a switch'
   const { order, expectedMs, shownBy, maxPauseMs } = next
-  if (order === 'start-first') return 'the switch: start-first, so nobody would wait'
+  if (order === 'start-first') return 'the switch: start-first, so no client would wait'
   const expected = expectedMs === null || shownBy === null ? null : { expectedMs, shownBy }
   const wait =
     expected === null ? null : `clients would wait about ${expected.expectedMs} ms (${SHOWN_BY[expected.shownBy]})`
@@ -135,5 +136,5 @@ export function formatForeseen(next: ForeseenSwitch | null, to: string): string 
   const isTooLong = maxPauseMs !== null && pauseFault(expected, maxPauseMs) !== null
   const refused = isTooLong ? `, and \`maxPause\` allows ${durationText(maxPauseMs)}, so it would be refused` : ''
   const alone = wait === null ? '' : `; if stop-first, ${wait}${refused}`
-  return `the switch: it is not known which order, ${to} says it only when it starts${alone}`
+  return `the switch: its order is not known yet, ${to} says it only when it starts${alone}`
 }

@@ -119,7 +119,7 @@ async function ownReceipt(service: string): Promise<Receipt> {
   if (receipt === null) throw new BatonError('not_managed', `${executable} was not installed by \`install.sh\``)
   if (isRoot() && (await idOf(receipt.user)).uid !== 0) {
     throw new BatonError('refused', `expected to run as ${receipt.user}, got root`, {
-      hint: 'the supervisor of the service runs this by itself',
+      hint: 'the supervisor of the service runs this automatically',
     })
   }
   return receipt

@@ -33,13 +33,13 @@ export async function stateCommand(context: Context, act: string, name: string |
     const what = removed.length === 0 ? ['nothing to remove'] : removed.map((path) => `${path} ${would}removed`)
     return report.result({ ...NOTHING, outcome, removed, bytes }, [
       ...what,
-      ...(removed.length === 0 ? [] : [`${formatBytes(bytes)} ${would}free again`]),
+      ...(removed.length === 0 ? [] : [`${formatBytes(bytes)} ${would}freed`]),
     ])
   }
   if (act !== 'restore' || name === null)
     throw new BatonError(
       'invalid_request',
-      'expected `state list`, `state restore NAME` with a name of that list, or `state clean`',
+      'expected `state list`, `state restore NAME` with a name from that list, or `state clean`',
     )
   if ((await supervisorOf(receipt, open.side).state()).active) {
     const copies = await open.side.listState(receipt)
@@ -47,11 +47,11 @@ export async function stateCommand(context: Context, act: string, name: string |
   }
   const done = await open.side.restoreCopy({ receipt, name, dryRun: flags.dryRun })
   if (flags.dryRun) {
-    report.note(`the database would be put aside, and a copy of ${done.restored} put in its place`)
+    report.note(`the database would be put aside and replaced with a copy of ${done.restored}`)
     return report.result({ ...NOTHING, outcome: 'planned', would: 'restored' }, [])
   }
   return report.result({ ...NOTHING, ...done, outcome: 'restored' }, [
-    `${done.restored} is the database now`,
+    `the database was restored from ${done.restored}`,
     // taking back what a failed restore has put aside puts nothing aside again
     ...(done.aside === null || done.aside === done.restored ? [] : [`the former database is ${done.aside}`]),
   ])

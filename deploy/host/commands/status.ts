@@ -73,7 +73,7 @@ function linesOf({ service, look, supervisor, state, commandTag, stateDirectory 
   const { instance, installed, backup, probation, operation, running } = look
   const first =
     instance === null
-      ? `${service} ${isStarting(state) ? 'is starting, and does not answer yet' : 'does not answer'} (${supervisor.description}: ${state.word})`
+      ? `${service} ${isStarting(state) ? 'is starting and does not answer yet' : 'does not answer'} (${supervisor.description}: ${state.word})`
       : `${service} ${running ?? ''} is running, pid ${instance.pid}, since ${instance.startedAt} (${supervisor.description})`
   return [
     first,
@@ -82,7 +82,9 @@ function linesOf({ service, look, supervisor, state, commandTag, stateDirectory 
     ...(probation === null ? [] : [`probation  ${probation.tag}, until ${probation.until} at the earliest`]),
     `installed  ${installed ?? 'does not run'}`,
     `backup     ${backup ?? 'none'}`,
-    ...(commandTag === null || commandTag === installed ? [] : [`command    ${commandTag}, \`install.sh\` renews it`]),
+    ...(commandTag === null || commandTag === installed
+      ? []
+      : [`command    ${commandTag}; run \`install.sh\` to update it`]),
     ...(look.switch === null ? [] : [`switch     ${switchLine(look.switch)}`]),
     `state      ${stateDirectory}`,
     ...trustLines(look.trust),
@@ -110,8 +112,7 @@ function dataLines(operation: Look['operation']): string[] {
 
 function crashLines({ crashes, word }: SupervisorState, logCommand: string): string[] {
   if (crashes === null) return []
-  const end =
-    word === 'failed' ? '; nothing starts it again' : crashes.isLooping ? '; it is started again and again' : ''
+  const end = word === 'failed' ? '; nothing restarts it' : crashes.isLooping ? '; it is restarted again and again' : ''
   return [`crashes    ${formatCrashes(crashes)}${end}; \`${logCommand}\` says more`]
 }
 
@@ -128,18 +129,18 @@ export function scheduleLines(schedule: ScheduleReport | null): string[] {
 }
 
 function deedLine({ from, to, outcome, at, pauseMs, error }: OwnDeed): string {
-  const waited = formatPause({ pauseMs }) ?? 'nobody had to wait'
+  const waited = formatPause({ pauseMs }) ?? 'no client had to wait'
   const what = `${from} to ${to ?? 'the latest release'}: ${outcome} at ${at}`
   return error === null ? `${what}, ${waited}` : `${what} (${withoutWords(error.message)})`
 }
 
 function switchLine({ order, expectedMs }: NextSwitch): string {
   const pause = formatPause({ pauseMs: expectedMs })
-  return `${order}${order === 'start-first' || pause === null ? '' : `; in the last good ones ${pause}`}`
+  return `${order}${order === 'start-first' || pause === null ? '' : `; in the last successful switch ${pause}`}`
 }
 
 function trustLines({ signed, metadata, warning }: Look['trust']): string[] {
-  if (!signed) return ['feed       not signed: anybody who can write to it decides what runs here']
+  if (!signed) return ['feed       not signed: anyone who can write to it decides what runs here']
   const [first] = metadata.map(({ expiresAt }) => expiresAt).toSorted()
   return [
     `feed       signed, until ${first ?? 'an unknown date'}`,

@@ -58,7 +58,7 @@ export async function snapshotAndTry(build: Build, argv: readonly string[], envi
     if (rehearsal.verdict !== 'irreversible') return 0
     throw new BatonError(
       'irreversible',
-      'nothing has changed; after this release the present one cannot come back without the copy',
+      'nothing has changed; after an update to this release, going back needs the copy',
     )
   } catch (cause) {
     const error = asBatonError(cause, 'unexpected', 'trying a release')
@@ -93,10 +93,10 @@ async function tryOn({ service, stateDirectory, copy, candidate }: ByHandTrial):
   const { size } = await stat(copy)
   if (size > AUTO_MAX_BYTES)
     return ended({
-      reason: `the database has ${mebibytes(size)}, and only up to ${mebibytes(AUTO_MAX_BYTES)} are tried`,
+      reason: `the database has ${mebibytes(size)}, and a trial copies at most ${mebibytes(AUTO_MAX_BYTES)}`,
     })
   if ([present, candidate].some((path) => path.startsWith(stateDirectory + sep)))
-    return ended({ reason: 'an executable lies in the state directory, in whose place the copy is put' })
+    return ended({ reason: 'an executable is in the state directory, which the copy replaces' })
   const tags = { from: ownRelease().tag, to: offered.tag }
   await using folder = await temporaryFolder(`${service}-trial.`)
   try {

@@ -39,7 +39,7 @@ export async function examineInside(build: Build, environment: Environment, told
     const settings = readSettings(build.service, [], environment)
     return [here, ...(await runChecks({ build, environment, settings }, CHECKS))]
   } catch (cause) {
-    const hint = 'the service does not start with it: correct the file that is mounted there'
+    const hint = 'the service does not start with this file: correct the file that is mounted there'
     return [here, problem('configuration', reasonOf(cause), hint, 'invalid_settings')]
   }
 }
@@ -47,9 +47,10 @@ export async function examineInside(build: Build, environment: Environment, told
 function configuration({ settings: { configPath, listeners }, environment }: Inside): Finding {
   const hosts = listeners.flatMap((one) => ('host' in one ? [one.host] : []))
   const isReached = hosts.length === 0 || !hosts.every(isOnLoopback)
-  if (isReached || environment[HOLDER]) return ok('configuration', configPath ?? 'no file, so all is at its default')
-  const message = `it listens on ${hosts.join(', ')}, where no published port of this container leads`
-  return warning('configuration', message, `let \`listen\` say 0.0.0.0 in ${configPath ?? 'the configuration'}`)
+  if (isReached || environment[HOLDER])
+    return ok('configuration', configPath ?? 'no file, so all settings have their defaults')
+  const message = `it listens on ${hosts.join(', ')}, which no published port of this container reaches`
+  return warning('configuration', message, `set \`listen\` to 0.0.0.0 in ${configPath ?? 'the configuration'}`)
 }
 
 async function state({ stateDirectory: path }: Settings): Promise<Finding> {
@@ -60,11 +61,11 @@ async function state({ stateDirectory: path }: Settings): Promise<Finding> {
   if (found === null) return problem('state', reason, 'mount a volume there')
   const user = process.getuid?.()
   const message = `expected user id ${user} to be able to write in ${path}, which belongs to user id ${found.uid}`
-  return problem('state', message, `what is mounted there is to belong to ${user}: change that on the host`)
+  return problem('state', message, `change the owner of the mounted folder to ${user} on the host`)
 }
 
 async function feed({ build: { service }, settings }: Inside): Promise<Finding> {
-  if (settings.feed === null) return ok('feed', 'none is named, so the panel does not show the newest release')
+  if (settings.feed === null) return ok('feed', 'none is set, so the panel does not show the newest release')
   const choice = { ...settings, feed: settings.feed }
   const name = feedName(choice)
   try {
@@ -82,7 +83,7 @@ async function health({ build, environment }: Inside): Promise<Finding> {
   try {
     return ok('health', `${await askHealth(build, [], environment)} answers`)
   } catch (cause) {
-    return problem('health', reasonOf(cause), '`docker logs` on the host shows what it writes', 'service_down')
+    return problem('health', reasonOf(cause), 'run `docker logs` on the host to see why', 'service_down')
   }
 }
 
@@ -90,6 +91,7 @@ async function holder(path: string): Promise<Finding[]> {
   if (path === '') return []
   const why = await access(path, constants.R_OK | constants.W_OK).then(() => null, reasonOf)
   if (why === null) return [ok('holder', path)]
-  const hint = 'the holder must run, this container share its volume, and be in its group (`--group-add 65531`)'
+  const hint =
+    'start the holder, mount its volume in this container, and add the container to its group (`--group-add 65531`)'
   return [problem('holder', `${path} cannot be used: ${why}`, hint, 'service_down')]
 }

@@ -17,14 +17,14 @@ export async function checkDatabase({
 }): Promise<Finding[]> {
   if (receipt === null) return []
   const path = await databaseOf(receipt)
-  if (path === null) return [ok('database', `${receipt.service} names none`)]
+  if (path === null) return [ok('database', `${receipt.service} names no database`)]
   if (!(await exists(path))) {
-    const hint = `is that its name? \`database\` in baton.config.json names it; an update is refused if ${receipt.stateDirectory} holds other files, and not this one`
+    const hint = `check \`database\` in baton.config.json: an update is refused if ${receipt.stateDirectory} holds other files but not this one`
     return [warning('database', `${path} is not there`, hint)]
   }
   if (await isWrittenTo(path, WATCH_MS)) {
-    const why = 'its writers would have to wait: it has a rollback journal, and is written to'
-    return [ok('database', `${path} is not looked through: ${why}`)]
+    const why = 'it has a rollback journal and is being written to, so writers would have to wait'
+    return [ok('database', `${path} was not checked: ${why}`)]
   }
   const hint = `restore a snapshot from ${snapshotDirectory(receipt.stateDirectory)}`
   const { DatabaseSync } = await import('node:sqlite')
@@ -54,7 +54,7 @@ async function besides(path: string): Promise<string> {
     const isFile = (await stat(other).catch(() => null))?.isFile() === true
     if (isFile && (await realpath(other)) !== itself && (await isDatabase(other))) found.push(name)
   }
-  return found.length === 0 ? '' : `; ${found.slice(0, NAMED_MAX).join(', ')} beside it does not go back with it`
+  return found.length === 0 ? '' : `; ${found.slice(0, NAMED_MAX).join(', ')} beside it is not restored with it`
 }
 
 const [ENTRIES_MAX, NAMED_MAX] = [1000, 8]

@@ -25,18 +25,18 @@ const ASK_MS = 60_000
 
 export async function checkFeed(subject: Subject, outside: Outside): Promise<Finding[]> {
   const offer = await newest(subject, outside)
-  if (offer === null) return [problem('feed', 'no feed is named', 'name one with `--feed`', 'invalid_settings')]
+  if (offer === null) return [problem('feed', 'no feed is set', 'set one with `--feed`', 'invalid_settings')]
   const { setting, release, problem: newer, fault, trust, moved } = offer
   if (fault !== null) {
     const code = fault instanceof BatonError ? fault.code : 'check_failed'
     const reason = reasonOf(fault)
     // curl trusts the host's authorities; a service trusts those of Node and of its environment
     const hint = /self.signed|issuer certificate|unable to verify/i.test(reason)
-      ? `its authority is not one that comes with Node: \`systemctl edit ${subject.layout.service}\` with \`[Service]\` and \`Environment=NODE_EXTRA_CA_CERTS=FILE\`, then restart it`
-      : 'is it reachable from here, for the user and with the environment of the service?'
+      ? `Node does not know the feed’s certificate authority: run \`systemctl edit ${subject.layout.service}\`, add \`[Service]\` and \`Environment=NODE_EXTRA_CA_CERTS=FILE\`, then restart the service`
+      : 'check that this host can reach the feed as the service’s user, with the service’s environment'
     return [problem('feed', `${setting} cannot be used: ${reason}`, hint, code), trustFinding(trust)]
   }
-  const hint = 'tell its maintainer; if it is a mirror, ask the feed itself'
+  const hint = 'tell the maintainer; if this is a mirror, use the original feed'
   const found =
     newer !== null
       ? warning('feed', `${setting} has ${release?.tag}, but ${newer.message}`, hint)
@@ -53,7 +53,7 @@ export async function checkMirrors(subject: Subject, outside: Outside): Promise<
 
 function offered(setting: string, tag: string, bad: BadRelease | null): Finding {
   if (bad === null) return ok('feed', `${setting} has ${tag}`)
-  const hint = 'an update takes the next release; this one only by its tag'
+  const hint = 'an update skips this release unless you name its tag'
   return warning('feed', `${setting} has ${tag}, which failed here on ${bad.at}: ${bad.reason}`, hint)
 }
 
@@ -110,7 +110,7 @@ async function ask({ layout, receipt, feed }: Subject, outside: Outside): Promis
 
 /** `release`: the newest one, which the feed itself has named; null: it has not. */
 async function judgeSources(sources: readonly FeedSource[], release: Release | null): Promise<Finding[]> {
-  if (release === null) return [warning('mirror', 'none is asked: what is published is not known')]
+  if (release === null) return [warning('mirror', 'no mirror was checked: the newest release is not known')]
   return await Promise.all(sources.map(async (source) => await judged(source, release)))
 }
 
@@ -128,33 +128,29 @@ async function judged(source: FeedSource, { tag, asset }: Release): Promise<Find
     }
     if (bytes === asset.sizeBytes && hash.digest('hex') === asset.sha256)
       return ok('mirror', `${name} has ${tag} as it was published`)
-    const hint = 'an update leaves it out; tell who keeps it, or take it out of `feed`'
-    return warning('mirror', `${name} sends other bytes than the published ones for \`${asset.name}\` of ${tag}`, hint)
+    const hint = 'updates skip this source; tell the person who runs it, or remove it from `feed`'
+    return warning('mirror', `${name} sends a different \`${asset.name}\` of ${tag} than was published`, hint)
   } catch (cause) {
     const why =
       bytes > 0 && signal.aborted
-        ? `it sent ${bytes} of ${asset.sizeBytes} bytes in ${ASK_MS / 1000} s`
+        ? `only ${bytes} of ${asset.sizeBytes} bytes arrived in ${ASK_MS / 1000} s`
         : reasonOf(cause)
-    return warning(
-      'mirror',
-      `${name} does not have ${tag} now: ${why}`,
-      'an update takes the bytes from another source',
-    )
+    return warning('mirror', `${name} does not have ${tag} now: ${why}`, 'updates download from another source')
   }
 }
 
 function trustFinding({ signed, warning: soon, metadata }: TrustReport): Finding {
   if (!signed) {
-    const hint = 'the maintainer builds with `--root` and signs the feed (`baton trust`)'
-    return warning('trust', 'not signed: anybody who can write to the feed decides what runs here', hint)
+    const hint = 'ask the maintainer to build with `--root` and to sign the feed (`baton trust`)'
+    return warning('trust', 'not signed: anyone who can write to the feed decides what runs here', hint)
   }
-  if (soon !== null) return warning('trust', soon, 'the maintainer has to sign it anew (`baton trust refresh`)')
+  if (soon !== null) return warning('trust', soon, 'ask the maintainer to sign it again (`baton trust refresh`)')
   const [first] = metadata.map(({ expiresAt }) => expiresAt).toSorted()
   return ok('trust', `signed, until ${first ?? 'an unknown date'}`)
 }
 
 export async function checkClock({ receipt, feed }: Subject): Promise<Finding[]> {
-  const [now, hint] = [Date.now(), 'set the clock: certificates cannot be checked with a wrong one']
+  const [now, hint] = [Date.now(), 'set the clock: certificates cannot be checked when it is wrong']
   const ours = new Date(now).toISOString()
   const isBefore = receipt !== null && Date.parse(receipt.installedAt) > now + CLOCK_TOLERANCE_MS
   const setting = receipt === null ? feed : feedName(await feedOf(receipt))

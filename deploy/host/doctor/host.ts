@@ -18,7 +18,7 @@ export async function checkHost(): Promise<Finding[]> {
 export async function checkRights({ layout }: Pick<Subject, 'layout'>): Promise<Finding[]> {
   if (layout.scope !== 'system' || isRoot()) return []
   const hint = 'use sudo, or install for yourself with `--user`'
-  return [problem('rights', 'expected to run as root for an install for the whole host', hint)]
+  return [problem('rights', 'expected to run as root for an install of the whole host', hint)]
 }
 
 export async function checkSupervisor({
@@ -28,13 +28,13 @@ export async function checkSupervisor({
   layout: Pick<Layout, 'scope'>
   withUnit: boolean
 }): Promise<Finding[]> {
-  if (!withUnit) return [ok('supervisor', 'a detached process, as asked for with `--no-service`')]
+  if (!withUnit) return [ok('supervisor', 'a detached process, as requested with `--no-service`')]
   if (await hasSystemd(scope)) return [ok('supervisor', scope === 'system' ? 'systemd' : 'systemd --user')]
   const what = scope === 'system' ? 'systemd' : 'a systemd manager of this user'
   const hint =
     scope === 'user'
-      ? 'log in anew (or `loginctl enable-linger`), or run it without one: `--no-service`'
-      : 'run it without one: `--no-service`'
+      ? 'log in again (or run `loginctl enable-linger`), or install without systemd: `--no-service`'
+      : 'install without systemd: `--no-service`'
   return [problem('supervisor', `expected ${what} on this host, found none`, hint, 'unsupported_host')]
 }
 
@@ -63,29 +63,29 @@ export async function checkSandbox({ receipt, layout }: Subject): Promise<Findin
 export function judgeUnit(unit: Readonly<Record<string, string>>, receipt: Receipt): Finding[] {
   const { service } = receipt
   if (unit['LoadState'] !== 'loaded') {
-    const message = `expected the unit ${service}.service, it is ${unit['LoadState'] ?? 'not there'}`
-    return [problem('unit', message, `\`${ownCommand('install')}\` again`, 'service_down')]
+    const message = `expected the unit ${service}.service, which is ${unit['LoadState'] ?? 'missing'}`
+    return [problem('unit', message, `run \`${ownCommand('install')}\` again`, 'service_down')]
   }
-  const drop = `look for it in \`systemctl cat ${service}\``
+  const drop = `find it in \`systemctl cat ${service}\` and correct it`
   const [type = '', access = '', kill = ''] = ['Type', 'NotifyAccess', 'KillMode'].map((name) => unit[name])
   const follows = type === 'notify' || type === 'notify-reload'
   return wrongOf(
     [
       ...judgePaths(unit, receipt, drop),
       unit['MemoryDenyWriteExecute'] === 'yes' &&
-        problem('unit', 'MemoryDenyWriteExecute=yes kills a JIT compiler, and so the service', drop),
+        problem('unit', 'MemoryDenyWriteExecute=yes kills a JIT compiler, and with it the service', drop),
       !follows && warning('unit', `Type=${type} does not follow an update to the new process`, drop),
       follows &&
         access !== 'all' &&
         problem(
           'unit',
-          `NotifyAccess=${access} hears nothing of the process that an update starts; expected all`,
+          `expected NotifyAccess=all, got ${access}: systemd would not hear the process that an update starts`,
           drop,
         ),
       kill !== 'mixed' &&
-        warning('unit', `KillMode=${kill}: expected mixed, so that a stop lets the main process drain`, drop),
+        warning('unit', `expected KillMode=mixed, got ${kill}: a stop would not let the main process drain`, drop),
       unit['NeedDaemonReload'] === 'yes' &&
-        warning('unit', 'the unit on the disk is newer than the loaded one', 'systemctl daemon-reload'),
+        warning('unit', 'the unit on disk is newer than the loaded one', 'run `systemctl daemon-reload`'),
     ],
     ok('unit', `${service}.service lets the service replace its executable`),
   )
@@ -98,7 +98,7 @@ function judgePaths(unit: Readonly<Record<string, string>>, receipt: Receipt, dr
   const state = list('StateDirectory').map((name) => `/var/lib/${name}`)
   const closed = [...closedBy(unit), ...list('ReadOnlyPaths'), ...list('InaccessiblePaths')]
   const shut = (what: string, path: string, open: readonly string[]): Wrong => {
-    const message = `the unit forbids writing in ${path}, where ${what} is`
+    const message = `the unit forbids writing to ${path}, which holds ${what}`
     const hint = `${drop}; ReadWritePaths= must name the directory, not the file`
     return depth(closed, path) > depth(open, path) && problem('unit', message, hint)
   }
@@ -106,9 +106,9 @@ function judgePaths(unit: Readonly<Record<string, string>>, receipt: Receipt, dr
     shut('the executable', directory, list('ReadWritePaths')),
     shut('the state', receipt.stateDirectory, [...list('ReadWritePaths'), ...state]),
     depth(list('ReadWritePaths'), receipt.executable) > directory.length &&
-      problem('unit', `ReadWritePaths= names the executable itself: its neighbours stay read-only`, drop),
+      problem('unit', `ReadWritePaths= names only the executable: the files beside it stay read-only`, drop),
     depth(list('NoExecPaths'), directory) >= 0 &&
-      problem('unit', `NoExecPaths= forbids running what is in ${directory}`, drop),
+      problem('unit', `NoExecPaths= forbids running programs in ${directory}`, drop),
   ]
 }
 

@@ -61,7 +61,7 @@ async function linkFault(check: 'directory' | 'state', path: string): Promise<Fi
   const found = await lstat(path).catch(() => null)
   if (found?.isSymbolicLink() !== true) return null
   const flag = check === 'directory' ? '--prefix' : '--state-dir'
-  const hint = `name the directory that it leads to: \`${flag} ${await realpath(path).catch(() => path)}\``
+  const hint = `pass the directory that it leads to: \`${flag} ${await realpath(path).catch(() => path)}\``
   return problem(check, `expected a directory at ${path}, found a link`, hint)
 }
 
@@ -121,17 +121,21 @@ export async function checkMounts({ layout: { directory, stateDirectory, executa
       mount?.options.includes('noexec') &&
         problem(
           'mount',
-          `${mount.path} is mounted noexec: nothing in ${directory} would run`,
+          `${mount.path} is mounted noexec: programs in ${directory} cannot run`,
           'choose another place with `--prefix`',
         ),
       mounts.some(({ path }) => path === executable) &&
         problem(
           'mount',
-          `${executable} is itself a mount point: nothing can be renamed over it`,
+          `${executable} is itself a mount point, so an update cannot replace it`,
           'mount its directory instead',
         ),
       isLink &&
-        problem('mount', `${executable} is a link, it may lead to another file system`, 'put the file itself there'),
+        problem(
+          'mount',
+          `${executable} is a link, which may lead to another file system`,
+          'replace the link with the file itself',
+        ),
     ],
     ok('mount', `${mount?.path ?? '/'} allows programs`),
   )
@@ -184,7 +188,7 @@ async function checkRoom({ layout }: Subject, ofExecutable: readonly Need[]): Pr
       return problem('space', message, 'remove some files there; `df -i` counts them')
     }
     const message = `${mebibytes(freeBytes, Math.floor)} free at ${at}, ${mebibytes(neededBytes)} needed for ${what}`
-    const hint = 'make room, or choose another place with `--prefix` or `--state-dir`'
+    const hint = 'free disk space, or choose another place with `--prefix` or `--state-dir`'
     return freeBytes >= neededBytes ? ok('space', message) : problem('space', `not enough space: ${message}`, hint)
   })
 }

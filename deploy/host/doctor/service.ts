@@ -25,7 +25,7 @@ import { problem, type Finding, ok, type Wrong, type Subject, warning, wrongOf }
 
 export async function checkExecutable({ receipt }: Subject): Promise<Finding[]> {
   const install = `\`${ownCommand('install')}\``
-  if (receipt === null) return [warning('executable', 'there is no install here yet', `${install} makes one`)]
+  if (receipt === null) return [warning('executable', 'there is no install here yet', `run ${install} to make one`)]
   const { executable, service, user } = receipt
   const backup = `${executable}.backup`
   const tag = await installedTag(executable).catch((cause: unknown) => reasonOf(cause))
@@ -37,10 +37,11 @@ export async function checkExecutable({ receipt }: Subject): Promise<Finding[]> 
       : problem(
           'executable',
           `${executable} does not run: ${tag}`,
-          `${install} again, or \`${ownCommand('rollback')}\``,
+          `run ${install} again, or \`${ownCommand('rollback')}\``,
           'service_down',
         ),
-    wanted === null && problem('user', `expected the user ${user}, found none`, `${install} again`),
+    wanted === null &&
+      problem('user', `${service} runs as user ${user}, but this host has no such user`, `run ${install} again`),
     wanted !== null &&
       owner !== null &&
       owner.uid !== wanted.uid &&
@@ -65,7 +66,11 @@ export async function checkConfiguration({ receipt }: Subject, outside: Outside)
   return wrongOf(
     [
       (mode & 0o077) !== 0 &&
-        warning('configuration', `${configPath} holds the password and others can read it`, `chmod 600 ${configPath}`),
+        warning(
+          'configuration',
+          `${configPath} contains the password, and other users can read it`,
+          `chmod 600 ${configPath}`,
+        ),
       token === null &&
         problem(
           'configuration',
@@ -80,13 +85,17 @@ export async function checkConfiguration({ receipt }: Subject, outside: Outside)
           'choose a longer one and restart the service',
         ),
       ...unknown.map(({ name, expected }) =>
-        warning('configuration', `nobody reads \`${name}\` in ${configPath}`, `expected one of ${expected.join(', ')}`),
+        warning(
+          'configuration',
+          `unknown setting \`${name}\` in ${configPath}`,
+          `expected one of ${expected.join(', ')}`,
+        ),
       ),
       ...faults.map((fault) =>
         problem(
           'configuration',
           `${configPath}: ${fault}`,
-          'the service would not start with it: correct it before the next start',
+          'correct this before the next start: the service would not start',
         ),
       ),
       await portRow(receipt, address, outside),
@@ -100,14 +109,14 @@ async function portRow(receipt: Receipt, address: Access['address'], outside: Ou
   const { host, port, isEverywhere } = address
   const { active } = await outside.supervisor(receipt).state()
   if (!active && !(await isFree(host, port))) {
-    const message = `the service does not run, and something else listens on ${host}:${port}`
-    return problem('port', message, `end it, or change \`listen\` in ${receipt.configPath}`)
+    const message = `the service is not running, and another program listens on ${host}:${port}`
+    return problem('port', message, `stop that program, or change \`listen\` in ${receipt.configPath}`)
   }
   if (!active || isEverywhere || !(await listensEverywhere(port))) return null
   return warning(
     'port',
     `the configuration says ${host}, but port ${port} is open at every address of this host`,
-    'its author has to pass the host to `listen` (HOST in its environment); until then let a firewall close it',
+    'ask the author to pass the host (HOST in the environment) to `listen`; until then, close the port with a firewall',
   )
 }
 
@@ -127,8 +136,8 @@ export async function checkSwitch({ receipt }: Subject): Promise<Finding[]> {
   const status = await client.status().catch(() => null)
   const next = status?.switch
   if (status === null || next === undefined) {
-    const why = status === null ? 'no service answers' : `${status.instance.version} does not say it`
-    return [ok('switch', `which order is not known: ${why}`)]
+    const why = status === null ? 'no service answers' : `${status.instance.version} does not say`
+    return [ok('switch', `the order of a switch is not known: ${why}`)]
   }
   return [
     next.order === 'start-first'
@@ -142,30 +151,31 @@ export function alone({ maxPauseMs }: Pick<NextSwitch, 'maxPauseMs'>, last: Last
   if (last === null || pause === null)
     return ok(
       'switch',
-      `stop-first; how long nobody is served is not known before the first one, \`maxPause\` is ${durationText(maxPauseMs)}`,
+      `stop-first; how long clients wait is not known before the first switch, \`maxPause\` is ${durationText(maxPauseMs)}`,
     )
-  const said = `stop-first; in the last good ones ${pause}, and \`maxPause\` allows ${durationText(maxPauseMs)}`
+  const said = `stop-first; in the last successful switch ${pause}, and \`maxPause\` allows ${durationText(maxPauseMs)}`
   if (pauseFault(expectedPause(last, null), maxPauseMs) !== null) {
     return problem(
       'switch',
       `${said}: every update would be refused`,
-      'raise `update.maxPause` in the configuration and restart, or `rollback` first, or stop the service, upgrade it and start it again when nobody is there',
+      'raise `update.maxPause` in the configuration and restart, or run `rollback` first, or stop, upgrade and start the service when there is no traffic',
     )
   }
   if (isBorne(last.pauseMs)) return ok('switch', `${said}; ${BORNE}`)
   return warning(
     'switch',
     `${said}; ${BORNE}`,
-    'make the start and `onStop` of the application shorter, or update when few are there',
+    'make the application’s start and `onStop` faster, or update when there is little traffic',
   )
 }
 
 /** Pure. `against`: what only one process can have. */
 export function besideEachOther(against: readonly string[]): Finding {
-  if (against.length === 0) return ok('switch', 'start-first: two processes of it live at once, and nobody waits')
+  if (against.length === 0)
+    return ok('switch', 'start-first: two processes of the service run at once, and no client waits')
   return warning(
     'switch',
     `start-first, but only one process can have ${against.join(', ')}`,
-    'its author may choose `"order": "stop-first"` in baton.config.json',
+    'ask the author to set `"order": "stop-first"` in baton.config.json',
   )
 }

@@ -25,7 +25,7 @@ export async function environmentFrom(path: string, note: (line: string) => unkn
     await using file = await open(path, constants.O_RDONLY | constants.O_NONBLOCK)
     const found = await file.stat()
     const wrong = !found.isFile()
-      ? 'it is no file'
+      ? 'it is not a file'
       : found.uid !== 0 && found.uid !== process.getuid?.()
         ? `it belongs to user id ${found.uid}`
         : (found.mode & OTHERS_WRITE) !== 0
@@ -34,10 +34,10 @@ export async function environmentFrom(path: string, note: (line: string) => unkn
             ? `it has more than ${ENVIRONMENT_FILE_MAX_BYTES} bytes`
             : null
     if (wrong === null) return parseEnvironmentFile(await file.readFile('utf8'))
-    await note(`warning: ${path} is not read, so what it sets is missing: ${wrong}`)
+    await note(`warning: ${path} is not read, so its settings are missing: ${wrong}`)
   } catch (cause) {
     if ((cause as NodeJS.ErrnoException).code !== 'ENOENT')
-      await note(`warning: ${path} cannot be read, so what it sets is missing: ${reasonOf(cause)}`)
+      await note(`warning: ${path} cannot be read, so its settings are missing: ${reasonOf(cause)}`)
   }
   return {}
 }

@@ -53,6 +53,6 @@ async function entryOf(user: string): Promise<string[] | undefined> {
 
 export async function idOf(user: string): Promise<Identity> {
   const identity = await findId(user)
-  if (identity === null) throw new BatonError('refused', `expected a user ${user} on this host, found none`)
+  if (identity === null) throw new BatonError('refused', `this host has no user ${user}, which the service runs as`)
   return identity
 }

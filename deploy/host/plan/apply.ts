@@ -185,7 +185,7 @@ async function makeDirectory(step: Of<'make-directory'>, carrier: Carrier): Prom
   // give root's directory away only if it is empty: files in it could belong to somebody
   if (first === undefined && owner !== 'root' && (await readdir(path)).length > 0) {
     throw new BatonError('refused', `expected ${path} to be empty or ${owner}'s own, found root's files in it`, {
-      hint: 'choose another place',
+      hint: 'choose another place with `--prefix` or `--state-dir`',
     })
   }
   if (first !== undefined) await chmod(path, mode)

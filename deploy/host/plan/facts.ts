@@ -40,14 +40,14 @@ export async function receiptOf(layout: Layout): Promise<Receipt | null> {
   if (layout.scope === 'system') return await readSystemReceipt(layout.service)
   // if HOME is another user's, root must not believe what that user has written
   if (isRoot() && (await exists(layout.receipt)))
-    await assertTrusted(layout.receipt, 'the receipt', 'run it as the user whose install it is')
+    await assertTrusted(layout.receipt, 'the receipt', 'run this command as the user that owns the install')
   const receipt = await readReceiptBeside(layout.executable)
   if (receipt === null || receipt.scope === 'user') return receipt
   throw new BatonError(
     'refused',
     `expected an install for one user at ${layout.receipt}, found one for the whole host`,
     {
-      hint: 'without --user, as root, the command is about that one',
+      hint: 'run the command as root and without --user for the install of the whole host',
     },
   )
 }

@@ -11,7 +11,7 @@ export function refuseForeign(request: InstallRequest): void {
   const { layout, chosen, facts } = request
   if (facts.receipt === null && facts.executable === 'foreign') {
     throw refused(
-      `expected nothing at ${layout.executable}, found a file of no install`,
+      `expected nothing at ${layout.executable}, found a file that no install owns`,
       `move it away, or ${ELSEWHERE}`,
     )
   }
@@ -25,7 +25,7 @@ export function refuseForeign(request: InstallRequest): void {
   ]
   for (const [found, path] of places) {
     if (found === 'foreign')
-      throw refused(`expected nothing or the installer's own file at ${path}, found another one`, 'move it away')
+      throw refused(`expected nothing or the installer's own file at ${path}, found another one`, 'move that file away')
   }
 }
 
@@ -39,8 +39,8 @@ function refuseOtherInstall({ layout, chosen, facts: { receipt } }: InstallReque
     )
   if (receipt.executable !== layout.executable) {
     throw refused(
-      `${service} is installed at ${receipt.executable}; an install does not move it to ${layout.executable}`,
-      'uninstall first, the state is kept, then install it there',
+      `${service} is installed at ${receipt.executable}, and an install cannot move it to ${layout.executable}`,
+      'uninstall first (the state is kept), then install it there',
     )
   }
   if (receipt.user !== layout.user) {
@@ -51,14 +51,14 @@ function refuseOtherInstall({ layout, chosen, facts: { receipt } }: InstallReque
   }
   if (receipt.stateDirectory !== layout.stateDirectory) {
     throw refused(
-      `the state directory of ${service} is ${receipt.stateDirectory}; an install does not move it to ${layout.stateDirectory}`,
-      'stop the service, uninstall, move the directory and install again with `--state-dir`',
+      `the state directory of ${service} is ${receipt.stateDirectory}, and an install cannot move it to ${layout.stateDirectory}`,
+      'stop the service, uninstall, move the directory, then install with `--state-dir`',
     )
   }
   if ((receipt.supervisor === 'none') === chosen.choices.service) {
     throw refused(
       `${service} was installed ${receipt.supervisor === 'none' ? 'without' : 'with'} a systemd service`,
-      'uninstall first, the state is kept, then install it the other way',
+      'uninstall first (the state is kept), then install it the other way',
     )
   }
 }

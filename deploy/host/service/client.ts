@@ -227,7 +227,7 @@ function tellsOfSilence(mostMs: number, note?: (message: string) => void): (sile
     if (silentMs < nextMs) return
     nextMs = silentMs * 2
     const [now, most] = [silentMs, mostMs].map((ms) => Math.round(ms / 1000))
-    note?.(`the service has not responded for ${now} s: it may be starting, for at most ${most} s`)
+    note?.(`the service has not responded for ${now} s: it may be starting (waiting at most ${most} s)`)
   }
 }
 
@@ -252,7 +252,7 @@ function expected(answer: HttpAnswer, status: number): unknown {
 }
 
 function noAgent(status: number): BatonError {
-  return new BatonError('unexpected', `expected Baton's agent to answer, got ${status} from something else`, {
-    hint: 'either the entry of the application does not embed the agent (`baton build` names the line), or another program listens there',
+  return new BatonError('unexpected', `expected Baton's agent to answer, got ${status} from another program`, {
+    hint: 'check that the entry of the application embeds the agent (`baton build` names the line) and that no other program listens there',
   })
 }

@@ -36,7 +36,7 @@ export async function readAccess(configPath: string): Promise<Access> {
     if (codeOf(error) === 'EACCES') {
       throw new BatonError('refused', `reading the configuration ${configPath}: ${reasonOf(error)}`, {
         cause: error,
-        hint: 'run it as root, or as the user that installed the service',
+        hint: 'run the command as root, or as the user that installed the service',
       })
     }
     throw new BatonError('invalid_settings', `reading the configuration ${configPath}: ${reasonOf(error)}`)

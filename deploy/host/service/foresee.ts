@@ -130,11 +130,11 @@ async function whyDown(receipt: Receipt, outside: Outside): Promise<string> {
   const supervisor = outside.supervisor(receipt)
   const { word, crashes } = await supervisor.state()
   const how = crashes === null ? '' : `: ${formatCrashes(crashes)}; \`${supervisor.logCommand}\` says more`
-  return `${receipt.service} does not run at present (${supervisor.description}: ${word})${how}`
+  return `${receipt.service} is not running (${supervisor.description}: ${word})${how}`
 }
 
 function whatBecomes({ path }: { path: string }): string {
-  return `the database would be put aside, and a copy of ${path} put in its place: later writes are only in the one put aside`
+  return `the database would be put aside and replaced with a copy of ${path}: later writes are only in the one put aside`
 }
 
 /**

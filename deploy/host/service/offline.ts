@@ -112,14 +112,14 @@ export async function waitUntilStable(
 ): Promise<Status> {
   outside.stage('health')
   const supervisor = outside.supervisor(receipt)
-  const whyNever = async () => ((await supervisor.state()).word === 'failed' ? 'nothing starts it again' : null)
+  const whyNever = async () => ((await supervisor.state()).word === 'failed' ? 'nothing restarts it' : null)
   try {
     const mostMs = Math.max(timeoutMs, (await readyMsOf(receipt)) ?? 0)
     const first = await waitForInstance(client, { tag, timeoutMs: mostMs, whyNever, note: outside.note })
     await sleep(STABLE_MS)
     const second = await waitForInstance(client, { tag, timeoutMs: 5000, whyNever })
     if (second.instance.id === first.instance.id) return second
-    throw new BatonError('service_down', `${receipt.service} ${tag} answered, and has ended since`)
+    throw new BatonError('service_down', `${receipt.service} ${tag} answered, then ended`)
   } catch (cause) {
     const crashes = (await supervisor.state().catch(() => null))?.crashes ?? null
     if (crashes === null) throw cause
@@ -156,7 +156,7 @@ async function start(supervisor: Supervisor, outside: Outside): Promise<void> {
 
 /** The version before was down as well, and nobody had stopped it: what brings both down may be this host's. */
 function notTo(cause: unknown, from: string, to: string): BatonError {
-  const reason = `${reasonOf(cause)}; ${from} was down before, too, so ${to} is not remembered as failed`
+  const reason = `${reasonOf(cause)}; ${from} was also down before, so ${to} is not recorded as failed`
   return blameless('restart_failed', reason, { cause })
 }
 
@@ -173,7 +173,7 @@ async function makeWay({ service }: Receipt, supervisor: Supervisor, client: Cli
     })
   }
   if (state.word === 'activating' && !isLooping(state)) {
-    throw new BatonError('refused', `${service} is starting (${supervisor.description}), and may be in a migration`, {
+    throw new BatonError('refused', `${service} is starting (${supervisor.description}) and may be migrating data`, {
       hint: 'wait until it answers, then try again',
     })
   }

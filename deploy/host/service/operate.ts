@@ -108,7 +108,7 @@ export async function tellOfBad(receipt: Receipt, tag: string | null, outside: O
   const entry = badEntry(await badOf(receipt), tag, null)
   if (entry !== null)
     outside.note(
-      `${tag} has failed here before, at ${entry.at}: ${entry.reason}; it is tried again because it was named`,
+      `${tag} has failed here before, at ${entry.at}: ${entry.reason}; it is tried again because you named it`,
     )
 }
 
@@ -205,7 +205,7 @@ async function askOnce(client: Client, before: Status, request: Operate, outside
       if (isTimed || !probation?.until) return
       isTimed = true
       const time = probation.until.slice('2026-12-31T'.length, '2026-12-31T23:59:59'.length)
-      outside.note(`it has to stay well until ${time} UTC, or ${before.instance.version} comes back`)
+      outside.note(`it must stay healthy until ${time} UTC, or ${before.instance.version} comes back`)
     },
   }
   const operation = await follow(client, started.id, watcher, silenceFor(readyMs))
@@ -259,7 +259,7 @@ export function inFlight({ id, kind, from, to, stage, startedAt, waits }: Operat
     'update_in_flight',
     `the service is busy: ${kind} from ${from} to ${target}, ${at}, since ${startedAt} (operation ${id})`,
     {
-      hint: `\`${ownCommand('status')}\` shows it, \`${ownCommand('cancel')}\` ends it before it puts anything in place, \`--lock-timeout\` waits for it`,
+      hint: `\`${ownCommand('status')}\` shows it, \`${ownCommand('cancel')}\` cancels it until the new release is in place, \`--lock-timeout\` waits for it`,
       members: { operationId: id, kind, from, to, stage, heldSince: startedAt },
     },
   )
@@ -288,7 +288,7 @@ export async function cancelOperation(receipt: Receipt, outside: Outside): Promi
   const status = await client.status()
   if (status === null) {
     throw new BatonError('refused', `${receipt.service} does not answer: only a running service can cancel`, {
-      hint: 'if a command does the work itself, end that command',
+      hint: 'if another command performs the operation, end that command',
     })
   }
   if (status.operation === null || status.operation.outcome !== null) return null
@@ -306,7 +306,7 @@ export async function pauseUpdates(receipt: Receipt, until: string | null): Prom
   if ((await client.status()) === null)
     throw new BatonError(
       'service_down',
-      `${receipt.service} does not answer: nothing is installed automatically meanwhile`,
+      `${receipt.service} does not answer: while it is down, nothing is installed automatically`,
     )
   const { pauseUntil: _, ...own } = (await client.policy()).own
   return await client.policy(until === null ? own : { ...own, pauseUntil: until })

@@ -61,8 +61,8 @@ async function restoreOther(receipt: Receipt, copy: StateCopy, tag: string): Pro
   const { stateDirectory, executable, service, configPath } = receipt
   const plan = await snapshotPlan({ receipt })
   if (plan === null) {
-    throw new BatonError('refused', `the settings by which ${copy.name} was made are gone`, {
-      hint: 'they belong in `update.snapshot` of the configuration, or in `snapshot` of the release in place',
+    throw new BatonError('refused', `the settings that made ${copy.name} are gone`, {
+      hint: 'restore them in `update.snapshot` of the configuration, or install a release whose `snapshot` has them',
     })
   }
   const refuse = async () => {
@@ -95,7 +95,7 @@ export async function cleanState({
     throw new BatonError(
       'not_found',
       `expected the name of a database that was put aside, got ${JSON.stringify(name.slice(0, 80))}`,
-      { hint: `\`${ownCommand('state list')}\` shows them; the snapshots go by themselves` },
+      { hint: `\`${ownCommand('state list')}\` shows them; snapshots are removed automatically` },
     )
   }
   const [folder, names] = [COPY_FOLDERS.aside(stateDirectory), new Set(old.map((one) => one.name))]
@@ -110,8 +110,8 @@ async function refuseOthers({ service, configPath }: Receipt, database: string):
   if (pid !== null) throw runningFault(service, {}, `, pid ${pid} is a process of it`)
   const holder = await foreignHolder(database)
   if (holder === null) return
-  throw new BatonError('refused', `expected nobody to have ${database} open while it is exchanged, ${holder} has`, {
-    hint: 'end that first: it would go on with the database that was put aside',
+  throw new BatonError('refused', `${database} cannot be replaced while ${holder} has it open`, {
+    hint: 'end that process first: it would keep using the database that was put aside',
   })
 }
 
@@ -129,8 +129,8 @@ async function processOf(configPath: string): Promise<string | null> {
 
 /** The data are exchanged only while nobody works on them. A rollback can do so only with SQLite's. */
 export function runningFault(service: string, { of }: Pick<StateCopy, 'of'>, found = ''): BatonError {
-  const more = of === undefined ? `; \`${ownCommand('rollback --restore-state')}\` needs no stop` : ''
-  return new BatonError('refused', `expected ${service} to be stopped while its data are exchanged${found}`, {
-    hint: `\`${ownCommand('stop')}\` first${more}`,
+  const more = of === undefined ? `, or use \`${ownCommand('rollback --restore-state')}\`, which needs no stop` : ''
+  return new BatonError('refused', `expected ${service} to be stopped while its data are replaced${found}`, {
+    hint: `run \`${ownCommand('stop')}\` first${more}`,
   })
 }

@@ -57,7 +57,7 @@ export async function makeOwnDirectory(path: string, mode: number): Promise<bool
   if (place === 'foreign') {
     throw new BatonError(
       'refused',
-      `expected a directory of ${process.getuid?.() ?? 'ours'} at ${path}, found another's`,
+      `expected a directory of user id ${process.getuid?.() ?? 'unknown'} at ${path}, found one of another user`,
       {
         hint: 'give it to the user of the service, or choose another place',
       },
