@@ -66,7 +66,7 @@ main() {
   choose_temporary
   choose_feed
   [ -n "$feed" ] || [ -z "$stranger" ] || no_flag
-  [ -n "$feed" ] || die 2 "expected a feed, got none" "name one with \`--feed\`, a clone with \`--clone\`, or run the install.sh of a release"
+  [ -n "$feed" ] || die 2 "expected a feed, got none" "name a feed with \`--feed\` or a clone with \`--clone\`, or run the install.sh of a release"
   check_feed
   check_target
   make_scratch
@@ -222,14 +222,14 @@ read_arguments() {
   [ "$command" != install ] || [ -z "$BATON_TAG" ] || [ -z "$stranger" ] || no_flag
   [ -z "$clone" ] || [ -z "$named_feed" ] || die 2 "expected \`--clone\` or \`--feed\`, got both"
   [ -z "$clone" ] || [ -z "$BATON_TAG" ] ||
-    die 2 "expected the install.sh of a clone for \`--clone\`, this is the one of $service $BATON_TAG" "run the clone's own"
+    die 2 "expected the install.sh of a clone for \`--clone\`, got that of $service $BATON_TAG" "run the clone's own install.sh"
   [ -z "$flagged" ] || [ -z "$worded" ] || die 2 "expected one release, got $worded and --release $flagged"
   release=${flagged:-${worded:-${release:-${BATON_TAG:-latest}}}}
   [ "$release" = latest ] || is_tag "$release" || die 2 "expected a tag of the form vX.Y.Z or latest, got $release"
 }
 
 no_clone() {
-  die 2 "expected no \`--clone\` beside $command, which is a command of the install that is here" "\`install --clone $clone\` builds a release of the clone, and moves an install to it"
+  die 2 "expected no \`--clone\` with $command" "to build a release from the clone and move this install to it, use \`install --clone $clone\`"
 }
 
 no_flag() {
@@ -254,7 +254,7 @@ find_receipt() {
     folder=$(resolved "$(dirname -- "$receipt")") || return 1
     receipt=${folder%/}/receipt.json
   fi
-  ! is_root || only_roots "$receipt" || die 7 "expected $receipt to be root's alone" "run it as the user whose install it is"
+  ! is_root || only_roots "$receipt" || die 7 "expected $receipt to belong to root alone" "run this as the user that owns the install"
   # a release that is a script runs with the Node that it was installed with
   node=$(sed -n 's/^ *"node": *"\([^"\\]*\)",*$/\1/p' "$receipt" | head -n 1)
   [ -z "$node" ] || export BATON_NODE="${BATON_NODE:-$node}"
@@ -355,7 +355,7 @@ find_installed() {
   program=$(dirname -- "$receipt")/$service
   for executable in "$program" "$program.backup"; do
     [ -f "$executable" ] || continue
-    ! is_root || only_roots "$executable" || die 7 "expected $executable to be root's alone, it is not run" "run \`install.sh\` to put root's own there"
+    ! is_root || only_roots "$executable" || die 7 "expected $executable to belong to root alone, so it was not run" "run \`install.sh\` to put root's own copy there"
     case $("$executable" --version 2>/dev/null) in
       "$service v"*)
         installed=$executable
@@ -368,7 +368,7 @@ find_installed() {
 
 no_install() {
   for_host && [ -e "$place/receipt.json" ] &&
-    die 7 "expected an install of $service that root has made, found one of an earlier install.sh in $place" "run \`install.sh\` once: it takes that install over"
+    die 7 "expected an install of $service that root has made, found one of an earlier install.sh in $place" "run \`install.sh\` once: it takes over that install"
   die 7 "expected an install of $service on this host, found none" "run \`install.sh\` to install it"
 }
 
@@ -407,7 +407,7 @@ detect_host() {
 build_from_clone() {
   given=$clone
   clone=$(CDPATH='' cd -P -- "$given" 2>/dev/null && pwd -P) || die 2 "expected a clone in $given, found none"
-  ! is_root || only_root_writes "$clone" || die 7 "expected a clone that only root can change, it is not built: $strange" \
+  ! is_root || only_root_writes "$clone" || die 7 "expected a clone that only root can change, so it was not built: $strange" \
     "clone it to a place of root's, such as /root, or build it as yourself and name its dist/ with \`--feed\`"
   for part in deploy/build.ts package.json; do
     [ -f "$clone/$part" ] || die 2 "expected a clone in $given, found no $part there"
@@ -444,7 +444,7 @@ check_feed() {
   case $feed in
     https://*@*) die 2 "expected no credentials in the feed" ;;
     https://?* | github:?*/?* | /* | file:///*) ;;
-    http://*) is_loopback "$feed" || die 2 "expected https, got $feed" "plain http is for feeds on this very host" ;;
+    http://*) is_loopback "$feed" || die 2 "expected https, got $feed" "plain http is only for feeds on this host" ;;
     *) die 2 "expected a feed such as https://host/path/, /folder or github:OWNER/NAME, got $feed" ;;
   esac
   case $feed in *[!A-Za-z0-9:/@._~%+,=\[\]-]*) die 2 "expected a plain URL or path as the feed, got $feed" ;; esac
@@ -452,7 +452,7 @@ check_feed() {
   case $folder in
     /*)
       ! is_root || ! is_the_services "$folder" ||
-        die 7 "expected a feed that the service cannot write, $folder belongs to its user" "root would run what it puts there"
+        die 7 "expected a feed that the service cannot write to, but $folder belongs to its user" "root would run what the service puts there"
       ;;
   esac
 }
@@ -485,11 +485,11 @@ check_target() {
   while [ ! -d "$target" ]; do target=$(dirname -- "$target"); done
   if [ ! -w "$target" ]; then
     [ "${prefix:-}" != '' ] || is_root || for_host || return 0
-    die 7 "expected to be able to write in $target" "is it read-only? choose another place with \`--prefix\`"
+    die 7 "expected to be able to write in $target" "if it is read-only, choose another place with \`--prefix\`"
   fi
   free=$(free_kilobytes "$target")
   [ -z "$free" ] || [ "$free" -ge 131072 ] ||
-    die 7 "not enough space: expected 128 MB of free space in $target, found $((free / 1024)) MB" "make room, or choose another place with \`--prefix\`"
+    die 7 "not enough space: expected 128 MB of free space in $target, found $((free / 1024)) MB" "free disk space, or choose another place with \`--prefix\`"
 }
 
 free_kilobytes() {
@@ -556,11 +556,11 @@ fetch_executable() {
     darwin-arm64) expected=$BATON_SHA256_DARWIN_ARM64 ;;
   esac
   if [ -n "$BATON_TAG" ]; then
-    [ -n "$expected" ] || die 3 "expected $service $tag for $os $arch, this install.sh knows of none" "it is made for the platforms that its release was built for"
+    [ -n "$expected" ] || die 3 "expected $service $tag for $os $arch, found none in this install.sh" "it supports only the platforms that its release was built for"
   else
     # a clone's script holds no sha256, so it is only as trustworthy as the feed
-    say "warning: this install.sh belongs to no release, so it trusts the SHA256SUMS of $feed"
-    fetch "$(asset_url SHA256SUMS)" "$scratch/SHA256SUMS" 4 || die 4 "cannot read SHA256SUMS of $tag in $feed" "does the release exist?"
+    say "warning: this install.sh is not part of a release, so it trusts the SHA256SUMS of $feed"
+    fetch "$(asset_url SHA256SUMS)" "$scratch/SHA256SUMS" 4 || die 4 "cannot read SHA256SUMS of $tag in $feed" "check that the release exists"
     expected=$(sed -n "s/^\([0-9a-f]\{64\}\)[ ][ *]$asset\$/\1/p" "$scratch/SHA256SUMS")
     case $expected in
       '') die 5 "expected a checksum for $asset in SHA256SUMS of $tag, found none" ;;
@@ -568,11 +568,11 @@ fetch_executable() {
     esac
   fi
   fetch "$(asset_url "$asset")" "$scratch/$asset" 512 ||
-    die 4 "cannot download $asset of $tag from $feed" "${BATON_TAG:+does it have $tag still? each release has an install.sh of its own}"
+    die 4 "cannot download $asset of $tag from $feed" "${BATON_TAG:+check that the feed still has $tag: each release has its own install.sh}"
   got=$(sha256 "$scratch/$asset")
   [ "$got" = "$expected" ] || die 5 "sha256 of $asset: expected $expected, got $got" "nothing was changed"
   have gzip || die 3 "expected gzip, found none"
-  (bound 1024 && gzip -dc <"$scratch/$asset" >"$scratch/$service") || die 7 "cannot unpack $asset in $scratch" "is the disk full?"
+  (bound 1024 && gzip -dc <"$scratch/$asset" >"$scratch/$service") || die 7 "cannot unpack $asset in $scratch" "check that the disk is not full"
   rm -f "$scratch/$asset"
   # the service's user reads the executable during an install
   chmod 755 "$scratch" "$scratch/$service"
@@ -587,7 +587,7 @@ fetch_executable() {
       die 3 "$asset does not run on this host: $(sed -n '1{s/^error: //;p;}' "$scratch/error")" "$hint"
       ;;
   esac
-  [ "$version" = "$service $tag" ] || die 5 "expected $asset to be $service $tag, it says $version" "nothing was changed"
+  [ "$version" = "$service $tag" ] || die 5 "expected $asset to be $service $tag, got $version" "nothing was changed"
 }
 
 asset_url() {

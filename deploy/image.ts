@@ -124,7 +124,7 @@ export function nextLines(
     ...(holder
       ? [`${begin(`${service}-holder`, publish, `-v ${sockets}`)}-holder ${at}`, begin(service, borrow, state)]
       : [begin(service, publish, state)]),
-    'or, if one runs already:',
+    'or, if a container already runs:',
     `  ${deploy} ${tag}${push ? '' : ' --pull never'}`,
   ]
 }
@@ -138,7 +138,7 @@ async function refuseBase(docker: string, base: string, env: NonNullable<ImageOp
   const [last = ''] = stderr.trim().split('\n').slice(-1)
   const why = last.replace(/^Error(?: response from daemon)?: /, '').slice(0, 200)
   throw new BatonError('check_failed', `pulling the base image ${base}: ${why}`, {
-    hint: 'name another with `--base`: any with glibc, libstdc++ and libatomic will do',
+    hint: 'name another base image with `--base`: it needs glibc, libstdc++ and libatomic',
   })
 }
 
@@ -212,7 +212,7 @@ async function fillContext(
   const asset = offers.find(({ compression }) => compression === 'zstd') ?? offers[0]
   if (asset === undefined) {
     throw new BatonError('release_unusable', `${manifest.tag} has no executable for linux/${arch}`, {
-      hint: 'build it on such a machine first',
+      hint: 'build the release on such a machine first',
     })
   }
   const sums = await readBuilt(folder, 'SHA256SUMS', manifest.tag)

@@ -41,13 +41,17 @@ export async function planTakeOver(asked: Adoption): Promise<TakeOver | null> {
   // whatever has been started since has data of its own
   const isUnfinished = adopted === 'copied' || (adopted === 'begun' && receipt?.options['start'] === false)
   if (receipt !== null && !isUnfinished)
-    throw new BatonError('refused', `${service} is installed here already, and \`--adopt\` is for a first install`, {
-      hint: '`--name` makes another service',
-    })
+    throw new BatonError(
+      'refused',
+      `${service} is already installed here, and \`--adopt\` is only for a first install`,
+      {
+        hint: 'to install another service, use `--name`',
+      },
+    )
   const former = await findFormer(name, isRoot)
   if (former === null)
     throw new BatonError('refused', `expected a unit, pm2, a process or a global install of ${name}, found none`, {
-      hint: 'run it as the user whose pm2 has it; or leave out `--adopt`: data from elsewhere go into the state directory by hand',
+      hint: 'run this command as the user whose pm2 manages the application; or omit `--adopt` and move existing data into the state directory yourself',
     })
   const data = await dataOf(former, asked)
   if (receipt === null) await assertRoom(service, isRoot)
@@ -61,8 +65,8 @@ async function assertRoom(service: string, isRoot: boolean): Promise<void> {
   const kept = (await readdir(stateDirectory).catch(() => [])).filter((name) => !BATONS.includes(name))
   const inTheWay = kept.length > 0 ? stateDirectory : [command, unit].find((path) => existsSync(path))
   if (inTheWay === undefined) return
-  throw new BatonError('refused', `expected nothing at ${inTheWay}, where ${service} would have its own`, {
-    hint: `\`--name ${service}-baton\` gives it another name; or move what is there away`,
+  throw new BatonError('refused', `expected nothing at ${inTheWay}, where ${service} puts its own files`, {
+    hint: `choose another name with \`--name ${service}-baton\`, or move away what is there`,
   })
 }
 
@@ -96,7 +100,7 @@ async function copyData(data: string, receipt: Receipt): Promise<void> {
   await run(emptyingOf(receipt))
   if (scope === 'user') return void (await run(['cp', '-a', `${data}/.`, `${stateDirectory}/`]))
   if ((await realpath(data)) !== resolve(data))
-    throw new BatonError('refused', `expected a folder at ${data}, and no link on the way to it`)
+    throw new BatonError('refused', `expected a folder at ${data}, with no link in its path`)
   const { uid, gid } = await lstat(data)
   const reads = [...as(uid, gid, '--clear-groups'), 'tar', '-C', data, '-c', '.']
   const writes = [...asService(receipt), 'tar', '-C', stateDirectory, '-xo']
@@ -128,12 +132,12 @@ export async function takeOver(
     const what = `${service} did not take over from ${former.what}${isBack ? ', which runs again' : ''}: ${reasonOf(cause)}`
     throw new BatonError(isBack ? 'restart_failed' : 'service_down', what, {
       cause,
-      hint: `its data are as they were; ${isBack ? '`--adopt` tries again' : `to go back, ${wayBack(former)}`}`,
+      hint: `the former data are unchanged; ${isBack ? 'to try again, use `--adopt`' : `to go back, ${wayBack(former)}`}`,
     })
   }
   return [
     ...(former.stop.length === 0 ? [] : [`${former.what} is stopped`]),
-    `its data was copied from ${data} to ${receipt.stateDirectory}`,
+    `its data were copied from ${data} to ${receipt.stateDirectory}`,
     `to go back, run \`${formatCommand([service, 'stop'])}\`, then ${wayBack(former)}`,
   ]
 }

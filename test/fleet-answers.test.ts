@@ -39,7 +39,7 @@ test('a name of a host that Ansible would read as a pattern or expand ends the r
       const { code, stderr } = await fleet.move(...TO, ...more)
       is(existsSync(made), false, 'the name was expanded')
       not.equal(code, 0, name)
-      match(stderr, 'expected names of hosts without blanks')
+      match(stderr, 'expected host names without spaces')
       equal(await fleet.done('h1'), [])
     }
   }
@@ -52,7 +52,7 @@ test('where no host can use the newest release, nothing is moved and the reason 
   const { stop } = (await python('judge', 'plan(*given)', [seen, { ...options, max_fail_percentage: 0 }])) as {
     stop: unknown
   }
-  equal(stop, { why: `no host could tell what the latest release is: ${problem.why}`, exit: 5 })
+  equal(stop, { why: `no host could find out the latest release: ${problem.why}`, exit: 5 })
 })
 
 test('--pause-until and --unpause move nothing, and the look says which hosts go by themselves', async () => {
@@ -101,7 +101,7 @@ test('an answer to the look that is none leaves that host out, whatever it is, a
     Object.entries(refused).filter(([, why]) => why === 'taken for an answer'),
     [],
   )
-  match(refused['h2'] ?? '', 'what it says is not understood: `running`: expected a tag of the form vX.Y.Z, got 5')
+  match(refused['h2'] ?? '', "the host's answer cannot be read: `running`: expected a tag of the form vX.Y.Z, got 5")
   match(refused['h8'] ?? '', 'expected that it ends with 0 to 9, got 77')
   match(refused['h12'] ?? '', 'the answer was cut off')
 
@@ -193,7 +193,7 @@ exec sh -c "$line"
     const { code, rows, stderr } = await fleet.move(...TO, '--waves', '1,100%', '--max-fail-percentage', share)
     if (share === '0') {
       equal([code, rows['h2']?.outcome, rows['h3']?.outcome], [4, 'taken_back', 'taken_back'], stderr)
-      match(stderr, 'h2 gone: it vanished in the middle of its move')
+      match(stderr, 'h2 gone: the host became unreachable during its move')
       equal(await fleet.running(), ['v1.1.0', 'v1.0.0', 'v1.0.0'])
     } else {
       equal([code, rows['h2']?.outcome], [0, 'updated'], stderr)
@@ -215,7 +215,7 @@ test('a host that dies in the soak and is there again at its end is no good one'
     await fleet.set('h1', name, value)
     const { code, rows, stderr } = await done
     equal([code, rows['h1']?.outcome, rows['h2']?.outcome], [8, 'taken_back', 'untouched'], name)
-    match(stderr, 'h1 restarted: in the soak: it has started again by itself')
+    match(stderr, 'h1 restarted: in the soak: the service restarted unexpectedly')
   }
 })
 
@@ -252,7 +252,7 @@ esac
   await fleet.set('h1', 'started', '2026-01-01T00:00:09.1Z')
   const { code, rows, stderr } = await done
   equal([code, rows['c1']?.outcome, await fleet.running()], [8, 'taken_back', ['v1.0.0']], stderr)
-  match(stderr, 'c1 restarted: in the soak: it has started again by itself')
+  match(stderr, 'c1 restarted: in the soak: the service restarted unexpectedly')
 })
 
 test.long('a host that goes down in a soak ends it there and then', async () => {
@@ -276,7 +276,10 @@ test.long(
     await fleet.set('h1', 'running', 'v1.2.0')
     const refused = await fleet.move(...TO)
     is(refused.code, 7)
-    match(refused.stderr, 'h1 cannot take part: it is at v1.2.0, which is newer than v1.1.0: `--allow-downgrade`')
+    match(
+      refused.stderr,
+      'h1 cannot take part: the host runs v1.2.0, which is newer than v1.1.0; to move it anyway, use `--allow-downgrade`',
+    )
     equal(await fleet.running(), ['v1.2.0', 'v1.0.0'])
     const allowed = await fleet.move(...TO, '--allow-downgrade')
     equal([allowed.code, await fleet.running()], [0, ['v1.1.0', 'v1.1.0']], allowed.stderr)
@@ -302,13 +305,13 @@ test.long('where sudo is missing, that is what is said; where the disk is full, 
   })
   const { code, stderr } = await fleet.move(...TO)
   is(code, 7)
-  match(stderr, /h1 cannot take part: nothing could be started there: .*\/nowhere\/sudo.* not found/)
+  match(stderr, /h1 cannot take part: no command could be started on the host: .*\/nowhere\/sudo.* not found/)
 
   await using full = await makeStubFleet(1)
   await symlink('/dev/full', full.report)
   const stopped = await full.move(...TO)
   is(stopped.code, 7, stopped.stderr)
-  match(stopped.stderr, /error: the report .*report\.jsonl cannot be written: no room is left there\nhint: /)
+  match(stopped.stderr, /error: the report .*report\.jsonl cannot be written: the disk is full\nhint: /)
   equal(await full.done('h1'), [])
 })
 

@@ -62,7 +62,7 @@ test('`latest` is one tag for all; who remembers it as bad is left out, or stops
   const asked = { asked: 'latest', release: 'v1.1.0' }
   const stopped = await planned(seen, asked)
   equal(stopped.stop, {
-    why: 'h3 cannot take part: it remembers v1.1.0 as bad: it died here (`--max-fail-percentage 34` goes on without)',
+    why: 'h3 cannot take part: v1.1.0 is recorded as bad on this host: it died here (`--max-fail-percentage 34` allows this)',
     exit: 7,
   })
   const went = await planned(seen, { ...asked, max_fail_percentage: 34 })
@@ -141,11 +141,11 @@ test('what the look finds stops the run before anything is changed', async () =>
   for (const name of fleet.names) equal(await fleet.done(name), [])
   const differing = await planned({ h4: seenOf({ sha256: 'abc' }), h5: seenOf({ sha256: 'def' }) })
   equal(differing.stop, {
-    why: 'not every host would take the same v1.1.0 for Linux x86_64: abc… on h4; def… on h5',
+    why: 'the hosts would get different files of v1.1.0 for Linux x86_64: abc… on h4; def… on h5',
     exit: 5,
   })
   const twins = await planned({ h4: seenOf({ instance: 'x' }), h5: seenOf({ instance: 'x' }) })
-  equal(twins.stop, { why: 'h4 and h5 are the same host: its service has one and the same instance', exit: 2 })
+  equal(twins.stop, { why: 'h4 and h5 are the same host: they run the same process of the service', exit: 2 })
   is((await planned({ h1: null, h2: seenOf({}) })).stop?.exit, 4)
 })
 
@@ -189,7 +189,7 @@ test('the gate has the last word on a wave, and is told what it is about', async
   const gate = `echo "$BATON_RELEASE $BATON_WAVE $BATON_HOSTS" >> ${seen}; echo 'errors 7 %'; test $BATON_WAVE = 1`
   const { code, stderr, rows } = await fleet.move(...TO, '--waves', '1,2,100%', '--gate', gate, '--on-failure', 'fleet')
   is(code, 8)
-  match(stderr, 'the gate said no: the gate ended with 1: errors 7 %')
+  match(stderr, 'the gate refused: the gate ended with exit code 1: errors 7 %')
   equal((await readFile(seen, 'utf8')).trim().split('\n'), ['v1.1.0 1 h1', 'v1.1.0 2 h2 h3'])
   equal(await fleet.running(), ['v1.0.0', 'v1.0.0', 'v1.0.0', 'v1.0.0'])
   for (const name of ['h1', 'h2', 'h3']) equal(await fleet.done(name), ['upgrade v1.1.0', 'rollback v1.0.0'])
@@ -207,7 +207,10 @@ test('a share of a wave may fail, as max_fail_percentage has it; a wave without 
     ['updated', 'updated', 'busy', 'taken_back', 'updated'],
   )
   is(code, 6, stderr)
-  match(stderr, /error: it went on without h3: 1 of 5 hosts not as they should be\nto look at:\nh3 .* busy .*\n$/)
+  match(
+    stderr,
+    /error: the run continued without h3: 1 of 5 hosts are not as they should be\nto look at:\nh3 .* busy .*\n$/,
+  )
   equal(result?.look, ['h3'])
   const judged = (share: number, ...outcomes: string[]) => {
     const rows = Object.fromEntries(outcomes.map((outcome, i) => [`h${i}`, { outcome, why: '', exit: 8 }]))

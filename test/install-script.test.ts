@@ -289,7 +289,7 @@ test('a platform that a release was not built for ends with 3, and nothing is as
   const script = (await bakedFor(dist.dir)).replaceAll(/^(BATON_SHA256_\w+)=.*$/gm, '$1=')
   const { code, stderr } = await installSh(['-y', '--feed', server.staticUrl], { script })
   is(code, 3, stderr)
-  match(stderr, 'this install.sh knows of none')
+  match(stderr, 'found none in this install.sh')
   equal(server.requests, [])
 })
 

@@ -204,7 +204,7 @@ test.long(
     await makeEarlier()
     const status = await host.run(['sh', '/srv/feed/v1.1.0/install.sh', 'status'])
     is(status.code, 7)
-    match(status.stderr, /of an earlier install\.sh in \/opt\/beacon\nhint: .*takes that install over/)
+    match(status.stderr, /of an earlier install\.sh in \/opt\/beacon\nhint: .*takes over that install/)
 
     const taken = await host.run(['sh', '/srv/feed/v1.1.0/install.sh', '-y', '--feed', host.feed])
     is(taken.code, 0, taken.stderr)

@@ -228,7 +228,7 @@ function unknownFlag(argument: string, next: string | undefined, args: Flags, kn
   const isRelease = asFlag.some((flag) => !known.includes(flag) && hint.includes(`\`${flag}\``))
   return usage(
     `there is no flag \`${name.slice(0, 40)}\` here`,
-    isRelease ? `the release is a word of its own, without a flag: \`${tag}\`` : hint,
+    isRelease ? `give the release without a flag: \`${tag}\`` : hint,
   )
 }
 

@@ -33,7 +33,9 @@ export function openGitHub(api: string, environment: NodeJS.ProcessEnv) {
     })
     if (answer.ok || answer.status === 404) return answer
     const hint =
-      answer.status === 401 || answer.status === 403 ? { hint: `is ${names.join(' or ')} set, and may it write?` } : {}
+      answer.status === 401 || answer.status === 403
+        ? { hint: `set ${names.join(' or ')} to a token with write access` }
+        : {}
     throw new BatonError(
       'check_failed',
       `${method} \`${host}${pathname}\`: expected success, got ${answer.status}${await reasonIn(answer)}`,

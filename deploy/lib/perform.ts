@@ -46,7 +46,7 @@ export async function performBy(
       'unexpected',
       `trying it on a copy: expected exit code 0 from ${basename(present)}, got ${code}: ${said.trim()}`,
       {
-        hint: 'a release that was built before there were trials cannot be tried',
+        hint: 'a release built before Baton had trials cannot be tried',
       },
     )
   }

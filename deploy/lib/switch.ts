@@ -5,7 +5,7 @@ import { formatRehearsal, type Rehearsal } from '../../agent/words.ts'
 /** what most load balancers and webhook senders bear before they give a request up, milliseconds */
 const BORNE_MS = [3000, 10_000] as const
 
-export const BORNE = `load balancers and webhook senders bear ${BORNE_MS[0] / 1000} to ${BORNE_MS[1] / 1000} s`
+export const BORNE = `load balancers and webhook senders wait ${BORNE_MS[0] / 1000} to ${BORNE_MS[1] / 1000} s`
 
 export function isBorne(pauseMs: number): boolean {
   return pauseMs < BORNE_MS[0]

@@ -172,7 +172,7 @@ export async function newTargets(
     const sha256 = hash('sha256', bytes)
     if (before?.hashes.sha256 === sha256) continue
     if (before !== undefined && !again) {
-      const hint = 'a release is never changed; if it has only grown by a platform, sign it with --again'
+      const hint = 'a signed release must not change; if only a platform was added, sign it with --again'
       throw new BatonError('refused', `the release.json of ${tag} has changed since it was signed`, { hint })
     }
     await checkRelease(join(feed, tag), bytes, tag, service)
@@ -188,8 +188,9 @@ async function checkRelease(folder: string, bytes: Buffer, tag: string, service:
   const refused = (why: string): BatonError => new BatonError('verify_failed', `${tag} is not signed: ${why}`)
   if ('why' in parsed) throw refused(parsed.why)
   const { manifest } = parsed
-  if (manifest.service !== service) throw refused(`it is of \`${manifest.service}\`, expected \`${service}\``)
-  if (manifest.tag !== tag) throw refused(`its release.json is of ${manifest.tag}`)
+  if (manifest.service !== service)
+    throw refused(`expected a release of \`${service}\`, got one of \`${manifest.service}\``)
+  if (manifest.tag !== tag) throw refused(`its release.json says ${manifest.tag}`)
   for (const { name, sizeBytes, sha256 } of manifest.assets) {
     const file = await readFile(join(folder, name)).catch(() => null)
     if (file?.length !== sizeBytes)

@@ -55,7 +55,9 @@ export async function init(context: TrustContext, { service, rootKeys, rootThres
   const folder = join(context.feed, METADATA_FOLDER)
   const there = await readdir(folder).catch(() => [])
   if (there.length > 0) {
-    throw new BatonError('refused', `${folder}: it is signed already`, { hint: '`trust rotate` makes a new root' })
+    throw new BatonError('refused', `${folder} already has signatures`, {
+      hint: 'to make a new root, run `trust rotate`',
+    })
   }
   const [keys = defaultKeys(service, context.environment)] = context.keyFolders
   const passphrase = await context.passphrases.choose()
@@ -75,7 +77,7 @@ export async function init(context: TrustContext, { service, rootKeys, rootThres
   }
   const plan = { service, days: { ...DAYS, ...days }, roles }
   await beginChange(folder, plan, context.now, () => kept(context, keys, files))
-  context.say(`signed ${join(folder, '1.root.json')}: build with --root, then \`trust sign\``)
+  context.say(`signed ${join(folder, '1.root.json')}: build with --root, then run \`trust sign\``)
 }
 
 export async function sign(
@@ -99,7 +101,8 @@ export async function refresh(context: TrustContext): Promise<void> {
   const isAtHand = files.some(({ keyid }) => root.roles.targets.keyids.includes(keyid))
   await signTargets(change, isDue && isAtHand ? targets.targets : null)
   context.say(`signed ${isDue && isAtHand ? 'targets, ' : ''}snapshot and timestamp`)
-  if (isDue && !isAtHand) context.say(`warning: targets expire on ${targets.expires} and their key is not here`)
+  if (isDue && !isAtHand)
+    context.say(`warning: targets expire on ${targets.expires} and their key is not in the key folders`)
 }
 
 export async function yank(context: TrustContext, tag: string, why: string | null): Promise<void> {
@@ -134,7 +137,7 @@ export async function rollout(context: TrustContext, tag: string, { percents, ev
   await signTargets(change, targets)
   const told = steps.map((step) => `${step.percent} % from ${step.at} on`).join(', ')
   context.say(steps.length === 0 ? `${tag} goes to all hosts at once` : `${tag} goes to ${told}`)
-  if (steps.length > 0 && percents.at(-1) !== 100) context.say('the other hosts wait for another `trust rollout`')
+  if (steps.length > 0 && percents.at(-1) !== 100) context.say('for the other hosts, run `trust rollout` again')
 }
 
 /**
@@ -179,7 +182,7 @@ export async function rotate(
   await signRoot({ ...change, signers }, edit, () => kept(context, keys, made))
   context.say(`signed root ${root.version + 1}: ${gone.length} new key${gone.length === 1 ? '' : 's'} of ${role}`)
   const old = files.filter(({ keyid }) => gone.includes(keyid)).map(({ name }) => name)
-  if (old.length > 0) context.say(`${old.join(', ')}: these keys sign nothing any more, their files can go`)
+  if (old.length > 0) context.say(`${old.join(', ')}: these keys sign nothing any more; you can delete their files`)
 }
 
 async function kept({ say }: TrustContext, folder: string, files: readonly KeyFile[]): Promise<WrittenKeys> {
@@ -239,8 +242,12 @@ async function opened(context: TrustContext, role: Role, root: Repository['root'
   const { keyids } = root.roles[role]
   const files = (await keyFilesOf(context, root)).filter(({ keyid }) => keyids.includes(keyid))
   if (files.length < enough) {
-    const hint = 'name the folders of the keys with --keys, once for each'
-    throw new BatonError('threshold_not_met', `${role} needs ${enough} more keys, got ${files.length}`, { hint })
+    const hint = 'name the key folders with --keys, once for each folder'
+    throw new BatonError(
+      'threshold_not_met',
+      `expected ${enough} more keys of ${role} in the key folders, got ${files.length}`,
+      { hint },
+    )
   }
   const signers: Signer[] = []
   for (const file of files.slice(0, enough)) signers.push(await openedOne(context, file))

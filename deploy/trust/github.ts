@@ -44,7 +44,7 @@ export function openHub(setting: string, environment: NodeJS.ProcessEnv) {
   const parsed = parseFeedSetting(setting)
   if (parsed.kind !== 'github') {
     throw new BatonError('invalid_request', `expected \`github:owner/name\`, got ${setting}`, {
-      hint: 'a folder is published by copying it, `verified/timestamp.json` last: rsync -a does',
+      hint: 'to publish a folder, copy it with `verified/timestamp.json` last: `rsync -a` does that',
     })
   }
   const { api, repository } = parsed

@@ -79,7 +79,10 @@ export function unlock(file: KeyFile, passphrase: string): Signer {
     if (signer.keyid !== keyid) throw new Error('it is another key')
     return signer
   } catch {
-    throw new BatonError('refused', `the key \`${name}\` (${keyid.slice(0, 12)}…) does not open with this passphrase`)
+    throw new BatonError(
+      'refused',
+      `the key \`${name}\` (${keyid.slice(0, 12)}…) cannot be opened with this passphrase`,
+    )
   }
 }
 
@@ -138,7 +141,7 @@ export function nextName(role: string, files: readonly KeyFile[]): string {
 /** No error text quotes the file. */
 function parseKeyFile(text: string, where: string): KeyFile {
   const refused = (why: string): BatonError =>
-    new BatonError('refused', `${where}: expected a key of \`trust init\`, ${why}`)
+    new BatonError('refused', `${where}: expected a key file from \`trust init\`, ${why}`)
   if (text.length > FILE_MAX_BYTES) throw refused('got a longer file')
   let file: KeyFile | null = null
   try {

@@ -307,7 +307,7 @@ async function oldestRoot(feed: string): Promise<string> {
   const versions = versionsOf('root', names)
   if (versions.length > 0) return join(folder, `${Math.min(...versions)}.root.json`)
   throw new BatonError('refused', `${folder}: there is no N.root.json`, {
-    hint: 'name the one that hosts were built with: --root',
+    hint: 'name the root that hosts were built with: --root FILE',
   })
 }
 
@@ -321,7 +321,7 @@ function rolloutOf({ percent, every, all }: Values): commands.Rollout {
       `expected rising whole numbers up to 100 in --percent, such as 5,25,100, got ${JSON.stringify(percent)}`,
     )
   if (percents.length === 1 && every === undefined) return { percents, everyMs: 0 }
-  if (every === undefined) throw usage('expected the time between two steps in --every, such as 12h')
+  if (every === undefined) throw usage('expected the time between two rollout steps in --every, such as 12h')
   return { percents, everyMs: durationOf('--every', every, { least: 60_000, most: DAYS_MAX * DAY_MS }) }
 }
 

@@ -26,7 +26,7 @@ export function passphrases(path: string | null, environment: NodeJS.ProcessEnv)
       const chosen = (await given()) ?? (await hidden('passphrase for the new keys: '))
       if (chosen.length < LENGTH_MIN)
         throw new BatonError('refused', `expected a passphrase of at least ${LENGTH_MIN} characters`)
-      if ((await given()) === null && (await hidden('the same again: ')) !== chosen) {
+      if ((await given()) === null && (await hidden('repeat the passphrase: ')) !== chosen) {
         throw new BatonError('refused', 'expected the same passphrase twice')
       }
       return (last = chosen)

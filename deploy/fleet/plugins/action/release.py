@@ -106,7 +106,7 @@ class ActionModule(ActionBase):
         # the look may be hours old
         ahead = judge.newer(self.at.now(), self.to, self.options)
         if ahead:
-            why = f"it is at {ahead} by now, which is newer than {self.to}: `--allow-downgrade` takes it there"
+            why = f"the host now runs {ahead}, which is newer than {self.to}; to move it anyway, use `--allow-downgrade`"
             return self._outcome("host", {"outcome": "failed", **judge.stop(why, EXIT["refused"]), "ms": 0})
         return self._between_hooks("host", self.at.upgrade)
 
@@ -187,7 +187,7 @@ class ActionModule(ActionBase):
             answers[host] = None if got.get("unreachable") else got.get(key)
             # it could not even be asked: a variable of this host is wrong
             if got.get("failed") and key not in got and not got.get("unreachable"):
-                why = clean(got.get("msg", "it could not be asked"))
+                why = clean(got.get("msg", "the host could not be asked"))
                 failure = {"outcome": "failed", "running": None, "busy": False, "known": False, "restarted": None, **judge.stop(why, 1)}
                 answers[host] = {"refused": judge.stop(why, EXIT["usage"])} if key == "seen" else failure
         return answers
@@ -236,7 +236,7 @@ class ActionModule(ActionBase):
         release = self._known()["fleet_plan"]["release"]
         told = {"RELEASE": release, "WAVE": str(wave), "HOSTS": " ".join(batch), "ADDRESSES": " ".join(addresses)}
         refusal = self._run("the gate", self.said("gate", ""), told, self.number("gate_timeout", 900))
-        return refusal and f"the gate said no: {refusal}"
+        return refusal and f"the gate refused: {refusal}"
 
     def _hook(self, when, command):
         """Why the hook failed; None if it went well."""
@@ -256,7 +256,7 @@ class ActionModule(ActionBase):
         if ran.returncode == 0:
             return None
         said = [line for line in [*ran.stdout.splitlines(), *ran.stderr.splitlines()] if line.strip()]
-        return f"{what} ended with {ran.returncode}: {clean(' · '.join(said[-3:])) or 'it said nothing'}"
+        return f"{what} ended with exit code {ran.returncode}: {clean(' · '.join(said[-3:])) or 'it printed nothing'}"
 
     def run_there(self, script, words):
         """Runs a shell script on the host, with these words; returns Ansible's answer."""

@@ -100,7 +100,7 @@ class CallbackModule(CallbackBase):
             self._open()
         odd = [name for name in names if not _is_plain(name)]
         if odd:
-            why = f"expected names of hosts without blanks, commas, braces and ports, got {', '.join(repr(clean(name, 60)) for name in odd)}"
+            why = f"expected host names without spaces, commas, braces and ports, got {', '.join(repr(clean(name, 60)) for name in odd)}"
             self._end(EXIT["usage"], why)
 
     def v2_playbook_on_task_start(self, task, is_conditional):
@@ -138,10 +138,10 @@ class CallbackModule(CallbackBase):
         if self.plan is None:
             if not self.seen and not self.failure:
                 self._end(EXIT["usage"], "the inventory has no such host")
-            self._end(EXIT["unexpected"], self.failure or "Ansible has ended before there was a plan")
+            self._end(EXIT["unexpected"], self.failure or "Ansible ended before there was a plan")
         never = [host for host, it in self.rows.items() if it["outcome"] is None]
         if never and self.stop is None and not self.plan["check"]:
-            self.stop = {"why": self.failure or f"Ansible has ended before the turn of {never[0]}", "exit": EXIT["unexpected"]}
+            self.stop = {"why": self.failure or f"Ansible ended before the turn of {never[0]}", "exit": EXIT["unexpected"]}
         result = ended(self.rows, self.stop, self.plan["release"], self.plan["check"], self.plan["survey"])
         self._tell(result)
         self._give(result)
@@ -245,7 +245,7 @@ class CallbackModule(CallbackBase):
             except BlockingIOError:
                 self._alive()
                 if time.monotonic() > deadline:
-                    self._end(EXIT["locked"], f"another run is writing to {self.path}", "wait for it, or name another --report")
+                    self._end(EXIT["locked"], f"another run is writing to {self.path}", "wait for that run, or name another file with --report")
                 time.sleep(0.2)
         # the last line of a run that was killed may be cut off
         size = os.fstat(self.file).st_size
@@ -253,8 +253,8 @@ class CallbackModule(CallbackBase):
             self._put(b"\n")
 
     def _unwritable(self, error):
-        why = "no room is left there" if error.errno in (errno.ENOSPC, errno.EDQUOT) else os.strerror(error.errno)
-        self._end(EXIT["refused"], f"the report {self.path} cannot be written: {why}", "hosts that have begun finish by themselves")
+        why = "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else os.strerror(error.errno)
+        self._end(EXIT["refused"], f"the report {self.path} cannot be written: {why}", "hosts that have started will finish on their own")
 
     def _end(self, code, why, hint=None):
         self._give({"exit": code, "why": why, "hint": hint, "look": [], "hosts": []})
@@ -314,8 +314,8 @@ def _remark(now, it):
         flight = now["inFlight"]
         return f"an operation is in flight: {flight['kind']} from {flight['from']} to {flight['to'] or 'another release'}"
     if now.get("probation"):
-        return f"{now['probation']['tag']} has yet to prove itself"
+        return f"{now['probation']['tag']} is still in probation"
     tried = TRIED.get((now.get("trial") or {}).get("verdict"), "not on a copy of its data") if now.get("trial") else ""
-    parts = ("is there already" if it["outcome"] == "up_to_date" else tried and f"tried there: {tried}", "container" if now.get("route") == "container" else "")
+    parts = ("is already there" if it["outcome"] == "up_to_date" else tried and f"tried there: {tried}", "container" if now.get("route") == "container" else "")
     alone = f"is installed automatically: {now['byItself']}" if now.get("byItself") else ""
     return ", ".join(part for part in (*parts, alone) if part)

@@ -34,8 +34,8 @@ class Call:
         last = self.last or {}
         if self.misfit:
             more = _last_line(self.stderr)
-            return clean(f"what it says is not understood: {self.misfit}{f' ({more})' if more else ''}")
-        return last.get("message") or last.get("why") or _last_line(self.stderr) or "it said nothing"
+            return clean(f"the host's answer cannot be read: {self.misfit}{f' ({more})' if more else ''}")
+        return last.get("message") or last.get("why") or _last_line(self.stderr) or "the host printed nothing"
 
 
 def _last_line(text):
@@ -74,7 +74,7 @@ def _calls(lines, stderr, code, verbs):
     if missing:
         return [Call(verb, 127, None, "", platform) for verb in verbs]
     if not ran:
-        return [Call(verb, 126, None, stderr, misfit=None if code else "it answered nothing") for verb in verbs]
+        return [Call(verb, 126, None, stderr, misfit=None if code else "no answer") for verb in verbs]
     for call, (line, ended) in zip(calls, said):
         _take(call, line, ended)
     cut = [Call(verb, -1, None, stderr, platform, CUT) for verb in verbs[len(calls) :]]
@@ -172,7 +172,7 @@ def _refusal(calls, status, doctor, dry, check):
     if status.exit == 127:
         return {"why": "the command is not on this host: install the service first", "exit": 7}
     if status.exit == 126:
-        return {"why": f"nothing could be started there: {status.why}", "exit": 7}
+        return {"why": f"no command could be started on the host: {status.why}", "exit": 7}
     for call in calls:
         if call.misfit:
             return {"why": call.why, "exit": EXIT["unexpected"]}
@@ -226,10 +226,10 @@ def moved(calls, to):
         if outcome in GOOD:
             return {**result, "outcome": outcome}
     if call.misfit or call.exit <= 0:
-        why = call.why if call.misfit else f"it ended with 0, and did not say how: {call.why}"
+        why = call.why if call.misfit else f"the command ended with 0, but did not report how: {call.why}"
         return {**result, "outcome": "unknown", "why": why, "exit": EXIT["unexpected"]}
     if call.exit in (126, 127):
-        return {**result, "outcome": "failed", "why": f"nothing could be started there: {call.why}", "exit": EXIT["refused"]}
+        return {**result, "outcome": "failed", "why": f"no command could be started on the host: {call.why}", "exit": EXIT["refused"]}
     outcome = OUTCOME_OF_EXIT.get(call.exit) or ("reverted" if last.get("outcome") == "reverted" else "failed")
     hint = last.get("hint")
     return {**result, "outcome": outcome, "why": f"{call.why}{f' (hint: {hint})' if hint else ''}"[:SAID_MAX]}
@@ -267,4 +267,4 @@ def another(before, now):
         return None
     since = f", since {now['startedAt']}" if now["startedAt"] else ""
     count = f", restarts {before['restarts']} before and {now['restarts']} now" if "restarts" in differing else ""
-    return f"it has started again by itself: pid {before['pid'] or '?'} before, {now['pid'] or '?'} now{since}{count}"
+    return f"the service restarted unexpectedly: pid {before['pid'] or '?'} before, {now['pid'] or '?'} now{since}{count}"

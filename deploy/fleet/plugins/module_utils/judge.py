@@ -59,7 +59,7 @@ def newer(it, to, options):
 
 def _row(it, options):
     if not it:
-        return row(outcome="gone", why="it cannot be reached", exit=EXIT["network"])
+        return row(outcome="gone", why="the host cannot be reached", exit=EXIT["network"])
     to = it.get("to") or options["release"]
     new = row(it.get("from"), to)
     bad = next((one for one in it.get("bad") or [] if one["tag"] == to), None)
@@ -67,7 +67,7 @@ def _row(it, options):
     if it.get("refused"):
         return {**new, "outcome": "refused", **it["refused"]}
     if bad and options["asked"] == "latest" and not there:
-        return {**new, "outcome": "refused", **stop(f"it remembers {to} as bad: {bad.get('why') or 'it failed here'}", EXIT["refused"])}
+        return {**new, "outcome": "refused", **stop(f"{to} is recorded as bad on this host: {bad.get('why') or 'it failed here'}", EXIT["refused"])}
     if is_survey(options):
         return {**new, "to": None, "outcome": "untouched"}
     if there or _is_back_already(it, to, options):
@@ -76,7 +76,7 @@ def _row(it, options):
     if ahead and "-" in ahead and options["asked"] == "latest":
         return {**new, "to": ahead, "outcome": "up_to_date"}
     if ahead:
-        why = f"it is at {ahead}, which is newer than {to}: `--allow-downgrade` takes it there"
+        why = f"the host runs {ahead}, which is newer than {to}; to move it anyway, use `--allow-downgrade`"
         return {**new, "outcome": "refused", **stop(why, EXIT["refused"])}
     return new
 
@@ -96,7 +96,7 @@ def _objection(rows, seen, options):
     """Why nothing may be changed, or None. The worst first: mistakes of the operator, then what is missing."""
     twins = _twins(seen)
     if twins:
-        return stop(f"{' and '.join(twins)} are the same host: its service has one and the same instance", EXIT["usage"])
+        return stop(f"{' and '.join(twins)} are the same host: they run the same process of the service", EXIT["usage"])
     if is_survey(options):
         return None
     gone = [host for host, it in rows.items() if it["outcome"] == "gone"]
@@ -105,7 +105,7 @@ def _objection(rows, seen, options):
         first = rows[out[0]]
         what = f"cannot be reached: {_names(gone)}" if gone else f"{_names(out)} cannot take part: {first['why']}"
         share = -(-100 * len(out) // len(rows))
-        return stop(f"{what} (`--max-fail-percentage {share}` goes on without)" if share < 100 else what, first["exit"])
+        return stop(f"{what} (`--max-fail-percentage {share}` allows this)" if share < 100 else what, first["exit"])
     offered = {}
     for host, it in seen.items():
         if it and it.get("sha256") and rows[host]["outcome"] is None:
@@ -113,10 +113,10 @@ def _objection(rows, seen, options):
     for (_, platform, to), sums in offered.items():
         if len(sums) > 1:
             said = "; ".join(f"{sha[:12]}… on {_names(hosts)}" for sha, hosts in sums.items())
-            return stop(f"not every host would take the same {to} for {platform}: {said}", EXIT["verification"])
+            return stop(f"the hosts would get different files of {to} for {platform}: {said}", EXIT["verification"])
     if not options["rollback"] and any(it["outcome"] is None and not it["to"] for it in rows.values()):
         problem = next((it["problem"] for it in seen.values() if it and it.get("problem")), None)
-        tell = "no host could tell what the latest release is"
+        tell = "no host could find out the latest release"
         return stop(f"{tell}: {problem['why']}" if problem else tell, problem["exit"] if problem else EXIT["network"])
     return None
 
@@ -146,7 +146,7 @@ def judge_moves(rows, moved, options):
 
 def _moved(it, got):
     if got is None:
-        return {**it, "outcome": "gone", **stop("it vanished in the middle of its move", EXIT["network"])}
+        return {**it, "outcome": "gone", **stop("the host became unreachable during its move", EXIT["network"])}
     # if another operation came first, the host went from another release than the look saw
     came_from = got.get("from") if got["outcome"] != "up_to_date" and got.get("from") else it["from"]
     return {**it, **{key: got.get(key) for key in ("outcome", "why", "ms", "exit", "alive")}, "from": came_from}
@@ -164,9 +164,9 @@ def _soaked(it, now, options):
     if it["outcome"] not in GOOD:
         return it
     if now is None:
-        return {**it, "outcome": "gone", **stop("it vanished in the soak", EXIT["network"])}
+        return {**it, "outcome": "gone", **stop("the host became unreachable during the soak", EXIT["network"])}
     running = now["running"]
-    why = now["why"] or (f"{it['to']} has not proved itself" if now["busy"] else f"it runs {running or 'nothing'}")
+    why = now["why"] or (f"{it['to']} has not proved itself yet" if now["busy"] else f"it runs {running or 'nothing'}")
     if running == it["to"] and not now["busy"]:
         outcome, why = ("restarted", now["restarted"]) if now["restarted"] else (None, None)
     elif running and running == it["from"]:
@@ -209,7 +209,7 @@ def goes_back(it):
 def is_back(it, got):
     """The row of a host that was told to go back; `got`: how that ended, None if it could not be reached."""
     if got is None:
-        return {**it, "outcome": "unknown", **stop(f"it was to go back to {it['from']} and cannot be reached", EXIT["network"])}
+        return {**it, "outcome": "unknown", **stop(f"the host was going back to {it['from']} and cannot be reached", EXIT["network"])}
     if got["outcome"] in GOOD:
         kept = got["outcome"] == "up_to_date" and it["outcome"] in ("reverted", "failed")
         return {**it, "outcome": it["outcome"] if kept else "taken_back"}
@@ -223,7 +223,7 @@ def ended(rows, because, release, check, survey):
     """The run's result. `because`: why it stopped, or None."""
     rows = {host: {**it, "outcome": it["outcome"] or "untouched"} for host, it in rows.items()}
     bad = [host for host, it in rows.items() if it["outcome"] in (*NOT_WELL, "reverted")]
-    left = f"it went on without {_names(bad)}: {len(bad)} of {len(rows)} hosts not as they should be" if bad else None
+    left = f"the run continued without {_names(bad)}: {len(bad)} of {len(rows)} hosts are not as they should be" if bad else None
     counts = {}
     for it in rows.values():
         counts[it["outcome"]] = counts.get(it["outcome"], 0) + 1
