@@ -80,9 +80,9 @@ async function main(all: readonly string[]): Promise<number> {
     if (help !== null) return printHelp(help)
     const values = parseFlags(argv, COMMAND)
     report = makeReport({ json: values.json, quiet: values.quiet, verbose: false, about })
-    if (isRoot) await assertTrusted(PROJECT, 'a clone', 'clone it to a place of root, such as /root')
+    if (isRoot) await assertTrusted(PROJECT, 'a clone', 'clone to a folder that root owns, such as /root')
     const place = workshopsPlace(isRoot, absolute(values.home))
-    if (isRoot) await assertTrusted(place, 'a place for releases', 'name one of root in `--home`')
+    if (isRoot) await assertTrusted(place, 'a place for releases', 'name a folder that root owns with `--home`')
     if (values.update) return await updateAll(values, place, report)
     if (values.adopt && values['build-only']) throw usage('expected `--adopt` or `--build-only`, got both')
     const asked = await askedIn(values, args)
@@ -123,7 +123,7 @@ async function askedIn(values: Typed, args: string[]): Promise<Wish> {
   if (!isService(service)) throw usage(`expected a name of a-z, 0-9 and - in --name, got ${JSON.stringify(service)}`)
   const allowed = (values['allow-scripts'] ?? '').split(',').filter(Boolean)
   for (const one of allowed)
-    if (!isPackageName(one)) throw usage(`expected names of packages in --allow-scripts, got ${JSON.stringify(one)}`)
+    if (!isPackageName(one)) throw usage(`expected package names in --allow-scripts, got ${JSON.stringify(one)}`)
   return { package: name, range, service, release, recipe, args, allowed, minAge: values['min-age'] }
 }
 
@@ -143,7 +143,7 @@ async function deployOne(asked: Wish, values: Typed, place: string, report: Host
   const over = values.adopt ? await planTakeOver(adoption) : null
   if (over !== null && !dryRun && !values.yes)
     throw new BatonError('refused', `this would ${takeOverLine(over)}`, {
-      hint: `\`--yes\` does it; to go back, stop the service and ${wayBack(over.former)}`,
+      hint: `to do it, add \`--yes\`; to go back, stop the service and ${wayBack(over.former)}`,
     })
   await openWorkshop(shop)
   using _lock = lockWorkshop(shop)
@@ -173,7 +173,7 @@ async function deployOne(asked: Wish, values: Typed, place: string, report: Host
   const end: Ending = { shop, tag, built: { package: kept.package, told, feed: shop.feed }, over: now }
   if (!values['build-only']) return await installOne(end, values, report)
   report.result({ outcome: made ? 'built' : 'up_to_date', to: tag, ...end.built, exit: EXIT.done }, [
-    `${made ? 'built' : 'there already:'} ${join(shop.feed, tag)}`,
+    `${made ? 'built' : 'already there:'} ${join(shop.feed, tag)}`,
   ])
   return EXIT.done
 }
@@ -200,7 +200,7 @@ async function installOne(end: Ending, values: Typed, report: HostReport): Promi
   const home = absolute(values.home)
   const timer = values.timer
     ? await keepTimer({ isRoot, home, command: updateCommand(home), path: process.env['PATH'] ?? '' })
-    : 'nobody looks for newer versions: `--no-timer`'
+    : 'no timer looks for newer versions: `--no-timer`'
   report.note(timer)
   const { outcome, from, to, operation } = ended
   report.result({ outcome, from, to, ...built, timer, exit: EXIT.done }, [
@@ -335,7 +335,7 @@ async function updateAll(values: Typed, place: string, report: HostReport): Prom
     try {
       const kept = await readKept(workshopOf(place, service, { isRoot, feed: null }))
       if (kept?.built.length === 0) {
-        const why = `${service}: no release of ${kept.package} was ever made here`
+        const why = `${service}: this host has never made a release of ${kept.package}`
         if (values.name !== undefined)
           throw new BatonError('refused', why, { hint: `name the package: ${kept.package}` })
         report.note(`${why}, so it is not updated`)
@@ -374,7 +374,7 @@ async function updateOne(shop: Workshop, before: ServiceRecord, values: Typed, r
   if (gone.length > 0) await updateReleases(shop.feed, shop.service)
   const lines = [
     ...changes.map(({ what }) => `warning: ${what}`),
-    ...gone.map((tag) => `taken out of ${shop.feed}: ${tag}`),
+    ...gone.map((tag) => `removed from ${shop.feed}: ${tag}`),
   ]
   for (const line of lines) report.note(line)
   const newest = newestOf(kept)

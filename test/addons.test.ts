@@ -168,7 +168,7 @@ release('one script has no addons: doctor and build say whose are left out', asy
   )
   const built = await baton(shop.path, {}, 'build', 'v1.0.0', '--no-try')
   is(built.exitCode, 0, built.stderr)
-  match(built.stderr, 'warning: kind script packs no native addons')
+  match(built.stderr, 'warning: the kind script cannot pack native addons')
 })
 
 release('root loads no addon that another user can change', async () => {
@@ -237,7 +237,7 @@ rest(
     }
     equal(formatRebuild(report, false), [
       'expected the headers of Node 26.10.0 in /kit/node 26/bin/include/node, to compile with, found none: npm fetches them from nodejs.org',
-      "      if it cannot, put them there: `curl -fsSL https://nodejs.org/dist/v26.10.0/node-v26.10.0-headers.tar.gz | tar -xz --strip-components=1 -C '/kit/node 26/bin'`",
+      "      if npm cannot, download them yourself: `curl -fsSL https://nodejs.org/dist/v26.10.0/node-v26.10.0-headers.tar.gz | tar -xz --strip-components=1 -C '/kit/node 26/bin'`",
       'a 1.0.0 is built for ABI 115',
       '      building it failed: no node.h',
     ])
@@ -287,7 +287,7 @@ if (skip === null) {
       is((await readFile(join(shop.path, 'node_modules/other/nodedir'), 'utf8')).trim(), await provideHeaders())
       is(of('stubborn')?.verdict, 'other-abi')
       match(of('stubborn')?.failure ?? '', /^a\.cc:1:2: error: no such thing as a Node 26/)
-      match(of('stubborn')?.hint ?? '', 'another version of it may be made for this Node')
+      match(of('stubborn')?.hint ?? '', 'another build of the package may fit this Node')
       is(of('other')?.failure, null)
       is(existsSync(join(shop.path, 'node_modules/good/ran')), false)
     },

@@ -76,7 +76,7 @@ files(
 
     await writeFile(join(home.path, '.pnp.cjs'), '')
     await rm(join(home.path, 'node_modules'), { recursive: true })
-    await rejects(filesOf(app), /expected packages in node_modules, and Yarn has installed them by Plug'n'Play/)
+    await rejects(filesOf(app), /expected packages in node_modules, but Yarn has installed them with Plug'n'Play/)
   },
 )
 
@@ -113,7 +113,7 @@ files('a release so large that its build needs gigabytes of memory is told by th
   await writeFile(join(home.path, 'model.bin'), '')
   await truncate(join(home.path, 'model.bin'), 300e6)
   is((await found())?.level, 'warning')
-  match((await found())?.message ?? '', /^\d files go into the release, 300 MB: building it takes about 4 GB of memory/)
+  match((await found())?.message ?? '', /^\d files go into the release, 300 MB: a build takes about 4 GB of memory/)
 })
 
 files('an unpacking that takes long says every five seconds how far it is, and a short one says nothing', () => {

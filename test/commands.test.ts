@@ -84,7 +84,7 @@ test('`shop --user status` says how it is typed and ends with 2; the application
   is(stdout, '')
   is(
     stderr,
-    'error: expected a command as the first word, got "--user"\nhint: type `shop status --user`; `shop -- --user status` starts the application with these words\n',
+    'error: expected a command as the first word, got "--user"\nhint: use `shop status --user`; to start the application with these words, use `shop -- --user status`\n',
   )
   match((await it.typed('--', '--user', 'status')).stdout, /^the application’s: --user status $/m)
   const starts = await readFile(join(it.configPath, '../../../starts'), 'utf8')
@@ -99,7 +99,7 @@ test('the executable started by a person beside its running service is refused b
   await using it = await adopted(text)
   const refused = await it.typed()
   equal([refused.exitCode, refused.stdout], [7, ''], refused.stderr)
-  match(refused.stderr, /^error: expected no other process of shop, found \d+, which serves by \S+config\.json: /)
+  match(refused.stderr, /^error: expected no other process of shop, found \d+, which serves with \S+config\.json: /)
   match(refused.stderr, /^hint: `shop status` shows it, `shop stop` ends it/m)
   match((await it.typed('--')).stdout, /own/, 'whoever says so knows it')
   const home = join(it.configPath, '../../..')
@@ -124,7 +124,7 @@ test.long(
      if (process`,
     )
     await using it = await adopted(text, { args: ['--at', '{host}:{port}'] })
-    const beside = /^error: expected no other process of shop, found \d+, which serves by \S+config\.json: /
+    const beside = /^error: expected no other process of shop, found \d+, which serves with \S+config\.json: /
     for (const words of [[], ['--at', '127.0.0.1:1']]) {
       const { exitCode, stdout, stderr } = await it.typed(...words)
       equal([exitCode, stdout, beside.test(stderr)], [7, '', true], stderr)

@@ -37,7 +37,7 @@ const SHOP = `const { mkdirSync, writeFileSync } = require('node:fs')
 test('a text in a source is no database: init writes none, and with --yes it starts nothing', async () => {
   await using shop = await folderWith(SHOP)
   const { stderr } = await shop.init('--yes')
-  match(stderr, 'note: the sources name orders.db, and nobody has seen where it lies, so `database` is not written')
+  match(stderr, 'note: the sources name orders.db, but not where it is, so `database` is not written')
   match(stderr, 'database not looked for')
   const config = await shop.config()
   is(config['database'], undefined)
@@ -52,7 +52,7 @@ test('packages that no release can hold are told before a build: what Yarn keeps
   await writeFile(join(shop.path, 'package.json'), wants('shop'))
   await writeFile(join(shop.path, '.pnp.cjs'), '')
   const archived = await told(shop.path)
-  match(archived, "before a build: expected packages in node_modules, and Yarn has installed them by Plug'n'Play")
+  match(archived, "before a build: expected packages in node_modules, but Yarn has installed them with Plug'n'Play")
   match(archived, 'hint: `yarn config set nodeLinker node-modules`')
   not(archived.includes('next: '), archived)
 
@@ -76,7 +76,7 @@ test.long('with --try it is started once, with what an install gives, and what w
   const { stderr } = await shop.init('--yes', '--try')
   const { database, healthPath } = await shop.config()
   equal({ database, healthPath }, { database: 'data/orders.db', healthPath: '/healthz' }, stderr)
-  not(/nobody has seen/.test(stderr))
+  not(/but not where it is/.test(stderr))
   const { cwd, env } = JSON.parse(await readFile(join(shop.path, 'started'), 'utf8')) as { cwd: string; env: string[] }
   not(cwd.startsWith(shop.path))
   equal(
@@ -101,7 +101,7 @@ test('what an author has written is not changed: a difference is shown, and a se
   await writeFile(join(shop.path, 'baton.config.json'), JSON.stringify({ ...written, database: 'data/orders.db' }))
   const again = (await shop.init('--yes', '--try')).stderr
   not(again.includes('+++ baton.config.json'))
-  match(again, 'nothing to write: it is set up already; what stands above is yours to decide')
+  match(again, 'nothing to write: the application is already set up; the points above are for you to decide')
 })
 
 test('an application that does not start, or is well at no path, is told as a note and keeps nothing from being written', async () => {
@@ -284,7 +284,7 @@ test.long(
       equal([entry, args], ['baton.server.mjs', ['mine', '--listen', 'port={port}', 'host={host}']], start)
       const served = await run([process.execPath, join(wiki.path, 'baton.server.mjs'), 'mine'])
       is(served.stdout.trim(), 'served mine true')
-      match((await initIn(wiki.path, '--yes')).stderr, 'nothing to write: it is set up already')
+      match((await initIn(wiki.path, '--yes')).stderr, 'nothing to write: the application is already set up')
       const agent = (await examineProject(wiki.path)).find(({ check }) => check === 'agent')
       equal([agent?.level, agent?.message], ['ok', 'baton.server.mjs embeds the agent'])
     }
@@ -315,7 +315,7 @@ test('what forks workers of node:cluster is named: in a package whose command th
   await inside('lib/server.js', `require('node:http').createServer().listen(process.env.PORT, process.env.HOST)`)
   const named = 'forks workers: node_modules/wiki-server/lib/main.js starts processes of node:cluster'
   const { stderr } = await initIn(wiki.path, '--yes')
-  match(stderr, `note: ${named}, and a service of several processes is served, but cannot be updated: write a`)
+  match(stderr, `note: ${named}, and a service of several processes can run, but cannot be updated: write a`)
   const about = async () => (await examineProject(wiki.path)).find(({ check }) => check === 'processes')
   const found = await about()
   equal([found?.level, found?.message.startsWith(named)], ['warning', true])
@@ -342,7 +342,7 @@ test('an application that makes its own folder the working folder is named, with
   const folder = async () => (await examineProject(own.path)).find(({ check }) => check === 'folder')
   match(
     (await initIn(own.path, '--yes')).stderr,
-    /note: changes the working folder: lib\/start\.js calls chdir .* install \.\/rules\.json, data\/shop\.json in `args`, and every other .*: take the call away: `import\.meta\.dirname`/,
+    /note: changes the working folder: lib\/start\.js calls chdir .* install \.\/rules\.json, data\/shop\.json in `args`, and every other .*: remove the call: `import\.meta\.dirname`/,
   )
   const found = await folder()
   equal([found?.level, found?.message.includes('./rules.json, data/shop.json in `args`')], ['warning', true])
@@ -375,7 +375,7 @@ test('a configuration whose entry is a file of a package is told of the file aro
   not(/no health route was found/.test(stderr), 'the author has named one')
   match(await readFile(join(wiki.path, 'baton.server.mjs'), 'utf8'), "import './node_modules/wiki/wiki.js'\n")
   const hint = howToEmbed(wiki.path, 'node_modules/wiki/wiki.js')
-  match(hint, '`baton init` writes a file that loads it after the agent')
+  match(hint, 'run `baton init` to write a file that loads it after the agent')
   match(hint, "`import 'baton-kit/auto'` and `import './node_modules/wiki/wiki.js'`")
   not(/first line of/.test(hint))
 })
@@ -637,10 +637,10 @@ test.long(
     )
     const { stderr } = await shop.init('--yes', '--try')
     is((await shop.config())['healthPath'], '/', stderr)
-    match(stderr, 'note: it has written settings.json, uploads/ in the state directory, which every update keeps')
+    match(stderr, 'note: it has written settings.json, uploads/ in the state directory: every update keeps these files')
     match(stderr, 'note: it opens the database own.db in its own folder')
     match(stderr, 'note: it has written hits.log in its own folder, which each release has anew')
-    match(stderr, 'and give it `{stateDirectory}`')
+    match(stderr, 'and pass it `{stateDirectory}`')
   },
 )
 
@@ -664,10 +664,10 @@ test.long(
     await writeFile(join(shop.path, '.env'), 'TOKEN=of-the-developer')
     const { stderr } = await shop.init('--yes', '--try')
     match(stderr, /note: it listens 2 times: \d+, udp 0/)
-    match(stderr, 'note: it has run true, which an install has to have, too')
+    match(stderr, 'note: it ran true, which each host needs as well')
     match(stderr, 'note: it has started 1 worker thread')
-    match(stderr, /note: it reads \S+\.env, which no release has in it/)
-    match(stderr, 'note: it does something on SIGTERM, which an update does not send')
+    match(stderr, /note: it reads \S+\.env, which is never part of a release/)
+    match(stderr, 'note: it handles SIGTERM, which an update does not send')
     not(stderr.includes('of-the-developer'))
   },
 )
@@ -691,8 +691,8 @@ test.long(
     const written = { service: 'shop', entry: 'server.js', healthPath: '/' }
     await writeFile(join(shop.path, 'baton.config.json'), JSON.stringify(written))
     const { stderr } = await shop.init('--yes', '--try')
-    match(stderr, 'note: it looks for public/ where it is started, which on a host is the state directory')
-    match(stderr, 'note: a worker thread listens (0): an update hands over what the main thread listens on and no more')
+    match(stderr, 'note: it looks for public/ in its working folder, which on a host is the state directory')
+    match(stderr, 'note: a worker thread listens (0): an update hands over only what the main thread listens on')
     match(stderr, '\n+  "cwd": "app",\n') // not written: what it writes by a relative path would be lost with each release
     equal(await shop.config(), written)
   },
@@ -715,8 +715,8 @@ test('if every path is answered, none is proposed as a health route, and that is
     `require('node:http').createServer((request, response) => response.end('page')).listen(process.env.PORT, process.env.HOST)`,
   )
   const { stderr } = await shop.init('--yes', '--try')
-  match(stderr, 'note: every path answers 2xx, so none could be seen to be a health route')
-  match(stderr, 'If it has none, a page that answers 200 will do, such as `/`')
+  match(stderr, 'note: every path answers 2xx, so no health route could be recognized')
+  match(stderr, 'If there is no such route, use a page that answers 200, such as `/`')
   is((await shop.config())['healthPath'], undefined)
 })
 

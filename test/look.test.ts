@@ -37,7 +37,7 @@ test('a release without the line that embeds the agent fails its build at once: 
   await writeFile(join(it.project.folder, 'package.json'), JSON.stringify(made))
   const entry = 'build/index.js'
   const other = (await rejects(() => tryOut({ ...it.project, entry }, it.path))) as BatonError
-  match(other.hint ?? '', `each build makes build/index.js anew: name a file of your own in \`entry\``)
+  match(other.hint ?? '', `each build overwrites build/index.js: name a file of your own in \`entry\``)
 })
 
 test('a release that serves, and ends a second later, fails its build with its last words', async () => {
@@ -109,7 +109,7 @@ test.long(
     equal(named, [])
     match(brief.join(), 'it has the database data/orders.db')
     match(outside.join(), `it has the database ${elsewhere}, which is not in the state directory`)
-    match(none.join(), '`database` is "orders.db", and this start made none')
+    match(none.join(), '`database` is "orders.db", but this start created no such file')
   },
 )
 
@@ -143,7 +143,7 @@ const REFUSERS: Record<string, { text: string; config?: object; said: string; hi
         process.exit(3)
       }\n`,
     said: 'port \\d+ is already in use',
-    hint: 'its port is held for it',
+    hint: 'its port is kept open',
   },
   'refuses while there is a file of the process before': {
     text: `import { existsSync, writeFileSync } from 'node:fs'
@@ -228,7 +228,7 @@ test.long(
     const child = `import { spawn } from 'node:child_process'\nspawn('sleep', ['600'], { stdio: 'ignore' })\n`
     await using it = await built(AUTO + child + SERVE, { order: 'start-first' })
     const { warnings } = await tryOut(it.project, it.path)
-    match(warnings.join(), 'after a switch the process sleep of before was left')
+    match(warnings.join(), 'after a switch the earlier process sleep was left running')
   },
 )
 
@@ -254,7 +254,7 @@ test.long(
         error.message,
         'got 200 from the application itself: no server of its main thread listens, but one of a worker thread',
       )
-      match(error.hint ?? '', 'listen in the main thread, which an update hands over')
+      match(error.hint ?? '', 'listen in the main thread, whose servers an update hands over')
     }
     const beside = async () => {
       const text = inWorker(listens('isMainThread ? Number(process.env.PORT) : 0'))
@@ -287,9 +287,9 @@ test.long(
     is(warnings.length, 1, warnings.join())
     match(
       warnings[0] ?? '',
-      /^it looks for package\.json, public\/ where it is started, .*`"cwd": "app"`, and `"kind": "app"`/,
+      /^it looks for package\.json, public\/ in its working folder, .*`"cwd": "app"`, and `"kind": "app"`/,
     )
-    match(warnings[0] ?? '', 'What it writes by a relative path, such as data.json, is then gone with each release')
+    match(warnings[0] ?? '', 'What it writes by a relative path, such as data.json, is then lost with each release')
   },
 )
 

@@ -62,7 +62,7 @@ test('an addon is named in a hint only if the error is of it', () => {
     'at Object.<anonymous> (/app/node_modules/modern-syslog/index.js:3:1)',
     "Error: Cannot find module 'modern-syslog'",
   ])
-    is(hintOf(said), '`--allow-scripts modern-syslog` builds what it lacks', said)
+    is(hintOf(said), 'to build what is missing, pass `--allow-scripts modern-syslog`', said)
   match(hintOf('Cannot find module x.node', { ...lacking, unbuilt: [] }), /^it is started/)
 })
 
@@ -116,7 +116,7 @@ test('an update leaves out a service of which no release was ever made', async (
   }
   const all = await update()
   is(all.exitCode, 0, all.stdout)
-  match(all.stdout, 'no release of shop was ever made here')
+  match(all.stdout, 'this host has never made a release of shop')
   equal((JSON.parse(all.stdout.trim().split('\n').at(-1) ?? '') as { services: unknown }).services, [])
   is((await update('--name', 'shop')).exitCode, 7)
 })

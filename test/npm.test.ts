@@ -53,7 +53,7 @@ test('a package becomes a service by one command, a newer version comes by itsel
   const updated = await deploy('--update') // the next run goes on
   is(updated.code, 0, updated.stdout + updated.stderr)
   is(updated.end['to'], 'v1.1.0', updated.stdout)
-  match(updated.stdout, 'its health path is /status now, it was /health')
+  match(updated.stdout, 'its health path is now /status, before /health')
   is(await says(), '1.0.0 1') // its own policy decides
   await host.ok('node', '-e', CUT_SHORT) // a run that was killed before it had listed the release
   is((await deploy('--update')).code, 0)

@@ -224,7 +224,7 @@ test('init explains the choice in two sentences and writes it; a second run chan
     ])
     return stdout + stderr
   }
-  match(await init(), /no timer, bot or lock is ever there twice/)
+  match(await init(), /no timer, bot or lock ever exists twice/)
   const chosen = (await readFile(file('baton.config.json'), 'utf8')).replace('stop-first', 'start-first')
   await writeFile(file('baton.config.json'), chosen)
   const again = await init()
@@ -232,7 +232,7 @@ test('init explains the choice in two sentences and writes it; a second run chan
   not(/stop-first/.test(again))
   is(await readFile(file('baton.config.json'), 'utf8'), chosen)
   const about = async () => (await examineProject(room.path)).find(({ check }) => check === 'order')?.message ?? ''
-  match(await about(), /^order: start-first, two processes of it live at once/)
+  match(await about(), /^order: start-first, so two processes run at once/)
   await writeFile(file('baton.config.json'), chosen.replace('start-first', 'stop-first'))
   match(await about(), /^order: stop-first, .* bear 3 to 10 s$/)
 })

@@ -123,7 +123,7 @@ test('a file whose name has a line end is refused by name: its record in the arc
   const source = import.meta.filename
   for (const path of ['app/a\n20 path=../../b', 'app/a\rb']) {
     const { message } = await rejects(archive([{ path, source }]), withCode('invalid_settings'))
-    match(message, /expected file names without line ends in the release, got "app\/a/)
+    match(message, /expected file names without line breaks in the release, got "app\/a/)
   }
 })
 

@@ -140,15 +140,15 @@ function abiOf(abi: AddonAbi | undefined): string {
 export function formatLeftOut(kind: ReleaseKind, packages: readonly string[]): string | null {
   return packages.length === 0
     ? null
-    : `kind ${kind} packs no native addons, and these packages have some: ${packages.join(', ')}`
+    : `the kind ${kind} cannot pack native addons, and these packages have some: ${packages.join(', ')}`
 }
 
 export function addonHint({ packages }: AddonReport): string | null {
   const bad = packages.filter(({ verdict }) => verdict !== 'works' && verdict !== 'not-loaded')
   if (bad.length === 0) return null
   if (bad.some(({ canBuild }) => canBuild))
-    return '`npx baton rebuild` builds it for the Node that goes into the release; if another Node cannot load it then, `npx baton dev` starts the application under that one'
-  return `install another version of ${bad.map(({ name }) => name).join(', ')}, or leave it out with \`exclude\` if the application can do without`
+    return 'run `npx baton rebuild` to build it for the release’s Node; if your own Node cannot load it afterwards, start the application with `npx baton dev`'
+  return `install another version of ${bad.map(({ name }) => name).join(', ')}, or leave it out with \`exclude\` if the application does not need it`
 }
 
 /** Throws BatonError verify_failed that names each package whose addon is built for another Node. */
@@ -283,7 +283,7 @@ async function loadReason(addon: string, node: string): Promise<string | null> {
   })
   const [, reason] = /^<(.*)>$/s.exec(ran.answer) ?? []
   if (reason !== undefined) return reason === '' ? null : oneLine(reason.replaceAll(addon, basename(addon)))
-  if (ran.stopped === 'late') return `loading it was not done after ${LOAD_MS / 1000} s`
+  if (ran.stopped === 'late') return `loading it had not finished after ${LOAD_MS / 1000} s`
   const lastWords = ran.said.trim().split('\n')[0] ?? ''
   const ended = ran.signal ?? `exit code ${ran.code}`
   return `loading it ended the process with ${ended}${lastWords === '' ? '' : `: ${oneLine(lastWords)}`}`

@@ -121,7 +121,7 @@ export async function buildApplication(options: ApplicationOptions): Promise<Bui
 }
 
 const hintOfTry = (project: Project) =>
-  `${startedAs(project)}; \`try.environment\` adds some, and \`--no-try\` leaves this out`
+  `${startedAs(project)}; to add variables, set \`try.environment\`; to skip this start, pass \`--no-try\``
 
 function tellLicences(packages: readonly Package[], progress: ProgressReport): void {
   const silent = packages.filter(({ licence }) => licence === null).map(({ name, version }) => `${name}@${version}`)
@@ -177,13 +177,13 @@ interface Written {
 async function writeApp(project: Project, words: OwnWords, to: string, progress: ProgressReport): Promise<Written> {
   progress.stage('collect', project.folder)
   const all = await filesOf(project, (folder) =>
-    progress.note(`note: ${folder}/ stays out of the release: releases are published into it`),
+    progress.note(`note: ${folder}/ stays out of the release, because releases are published into it`),
   )
   const files = project.trace ? await traced(project, all) : all
   for (const [what, file] of filesNamedBy(project)) {
     if (files.some(({ path }) => path === file)) continue
     throw new BatonError('invalid_settings', `expected ${what} ${file} among the files of the release`, {
-      hint: `\`${what.split(' ').at(-1)}\` is a path in the release; \`include\` says what goes into it, and \`build\` may have to make it first`,
+      hint: `\`${what.split(' ').at(-1)}\` is a path in the release: add the file to \`include\`, and make sure that \`build\` creates it`,
     })
   }
   const preload = preloadText(project.nodeFlags)

@@ -28,7 +28,7 @@ export async function loadEsbuild(folder: string): Promise<typeof Esbuild> {
     return createRequire(join(folder, 'package.json'))('esbuild') as typeof Esbuild
   } catch (cause) {
     throw new BatonError('unsupported_host', 'expected `esbuild` in this project, to bundle with', {
-      hint: '`npm install --save-dev esbuild`, or build the kind `app`, which needs none',
+      hint: '`npm install --save-dev esbuild`, or build the kind `app`, which needs no bundler',
       cause,
     })
   }

@@ -87,7 +87,7 @@ export async function writeDeltas({ from, most, trust = null }: DeltasFrom, made
         const delta = await deltaOf(path, sum, made, late)
         if (!deltas.some((one) => one.name === delta.name)) deltas.push(delta)
       } catch (cause) {
-        const why = late.aborted ? `the ${MAKING_MS / 1000} s for all of them are over` : reasonOf(cause)
+        const why = late.aborted ? `the ${MAKING_MS / 1000} s for all deltas are over` : reasonOf(cause)
         progress.note(`note: no delta from ${old}: ${why}`)
       }
       await rm(path, { force: true })
@@ -117,7 +117,8 @@ async function fetchExecutable(
   const onProgress = () => {}
   await makeDownload({ feed, disk: makeDisk(), partialPath: path, onProgress })(release, signal)
   const { sha256 } = await measure(path)
-  if (sha256 !== release.asset.executable?.sha256) throw new Error('its executable has not the sum that it announces')
+  if (sha256 !== release.asset.executable?.sha256)
+    throw new Error('its executable does not have the checksum that it announces')
 }
 
 /** `sum`: of the new executable. Throws why it is of no use. */
@@ -129,7 +130,7 @@ async function deltaOf(path: string, sum: string, made: Made, signal: AbortSigna
   if (from === sum) throw new Error('it is the same executable')
   const bytes = await makeDelta(before, after, signal)
   if (bytes.length > Math.min(DELTA_MAX_BYTES, made.assetBytes * WORTH))
-    throw new Error(`it would have ${formatBytes(bytes.length)}`)
+    throw new Error(`it would be too large: ${formatBytes(bytes.length)}`)
   const hash = createHash('sha256')
   for await (const part of applyDelta(bytes, before, after.sizeBytes)) hash.update(part)
   const got = hash.digest('hex')

@@ -91,7 +91,7 @@ async function onlySession(path: string, { folder, service }: Project): Promise<
       'locked',
       `expected no other \`baton dev\` of ${service} in ${folder}, found process ${heldByPid}`,
       {
-        hint: 'end that one with Ctrl-C, or work in a copy of the folder, with another --port',
+        hint: 'end that process with Ctrl-C, or work in a copy of the folder with another --port',
       },
     )
   })
@@ -104,7 +104,7 @@ async function assertFree(port: number): Promise<void> {
     await once(server.listen(port, '127.0.0.1'), 'listening')
   } catch (cause) {
     throw new BatonError('refused', `listening on 127.0.0.1:${port}: ${reasonOf(cause)}`, {
-      hint: 'end the program that listens there, or name another port in PORT or --port',
+      hint: 'stop the program that listens there, or set another port with PORT or --port',
       cause,
     })
   } finally {

@@ -42,22 +42,22 @@ const CHECKS: Record<string, Check> = {
     if (hasEntry && bytes > LARGE_BYTES)
       return [
         'warning',
-        `${said}, ${formatBytes(bytes)}: building it takes about ${Math.ceil((bytes * MEMORY_PER_BYTE) / 1e9)} GB of memory, and each update brings all of it`,
-        'leave out with `exclude` what the application can fetch into its state directory',
+        `${said}, ${formatBytes(bytes)}: a build takes about ${Math.ceil((bytes * MEMORY_PER_BYTE) / 1e9)} GB of memory, and each update includes all of it`,
+        'use `exclude` for what the application can fetch into its state directory',
       ]
     return hasEntry
       ? ['ok', said]
       : [
           'problem',
           `the entry ${project.entry} is not among the files of the release`,
-          'run `build`, or mend `entry` and `include`',
+          'run `build`, or correct `entry` and `include`',
         ]
   },
   async links(project) {
     const said = project.kind === 'app' ? formatLinksOut(await linksOut(await filesOf(project))) : null
     return said === null
       ? ['ok', 'no link leads out of the release']
-      : ['warning', said, 'copy what they point to, or name it in `include` or `exclude`']
+      : ['warning', said, 'copy what the links point to, or name it in `include` or `exclude`']
   },
   async addons(project) {
     if (project.kind !== 'app') {
@@ -75,7 +75,7 @@ const CHECKS: Record<string, Check> = {
     const foreign = await foreignEngines(folder)
     return foreign === null
       ? ['ok', 'no package says that it does not run on Node 26']
-      : ['warning', foreign, 'many run all the same: `build` starts the release once']
+      : ['warning', foreign, 'many such packages run anyway: `build` starts the release once to check']
   },
   async agent({ folder, kind, entry }) {
     const { source, devPackages } = detect(folder)
@@ -88,7 +88,7 @@ const CHECKS: Record<string, Check> = {
       : [
           'warning',
           'the entry does not import the agent',
-          '`baton init` adds the line; without it the service is installed, but never updates itself',
+          'run `baton init` to add the line: without it, the service can be installed but never updates itself',
         ]
   },
   async processes({ folder, entry }) {
@@ -107,33 +107,33 @@ const CHECKS: Record<string, Check> = {
     order === 'start-first'
       ? [
           'ok',
-          'order: start-first, two processes of it live at once; `build` starts one, and names what only one can have',
+          'order: start-first, so two processes run at once; `build` starts one and names what only one process can have',
         ]
-      : ['ok', `order: stop-first, clients wait until the new process is there; ${BORNE}`],
+      : ['ok', `order: stop-first, so clients wait until the new process serves; ${BORNE}`],
   health: async ({ healthPath }) =>
     healthPath === null
       ? [
           'warning',
-          'no `healthPath`: a release proves that it runs, not that it is well',
+          'no `healthPath`: a release proves that it runs, not that it is healthy',
           'name a route that answers 2xx',
         ]
       : ['ok', `health at ${healthPath}`],
   feed: async ({ feed, publish }) =>
     feed === null && publish === null
-      ? ['ok', 'no `feed`: installs look into the folder that their install.sh lies in']
+      ? ['ok', 'no `feed`: installs look in the folder of their install.sh']
       : ['ok', `installs look at ${feed ?? publish ?? ''}`],
   async commit({ folder }) {
     const commit = await commitOf(folder)
     return commit === null
       ? [
           'warning',
-          'no commit: the release has no date, and cannot be made again byte for byte',
-          '`git init` and commit',
+          'no commit: the release has no date and cannot be reproduced byte for byte',
+          'run `git init` and commit',
         ]
       : ['ok', `commit ${commit.slice(0, 12)}`]
   },
   async publish({ publish }) {
-    if (publish === null) return ['ok', 'no `publish`: the target is named with --to']
+    if (publish === null) return ['ok', 'no `publish`: name the target with --to']
     const program = !publish.startsWith('github:') && /^[^/]+:/.test(publish) ? 'rsync' : null
     if (program === null || (await findProgram(program)) !== null) return ['ok', `publishes to ${publish}`]
     return ['problem', `expected \`${program}\` on PATH for ${publish}, found none`, 'install it']

@@ -31,7 +31,7 @@ export async function filesOf(project: Project, leftOut: (folder: string) => voi
         'invalid_settings',
         `expected a file or a folder at ${source} (\`include\`), found nothing`,
         {
-          hint: 'does `build` of baton.config.json make it?',
+          hint: 'check that `build` of baton.config.json creates it',
         },
       )
     if (found.isFile()) add(to, source)

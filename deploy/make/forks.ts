@@ -45,7 +45,7 @@ function firstFile(folder: string, entry: string, isIt: (text: string) => boolea
 export function aboutForks(file: string): { message: string; hint: string } {
   const isTheirs = /(^|\/)node_modules\//.test(file)
   return {
-    message: `forks workers: ${file} starts processes of node:cluster, and a service of several processes is served, but cannot be updated`,
+    message: `forks workers: ${file} starts processes of node:cluster, and a service of several processes can run, but cannot be updated`,
     hint: isTheirs
       ? `write a \`baton.server.mjs\` that loads the module that its workers run (${pageOf('author/packages.md')}, "A command that starts a cluster")`
       : 'name the file that a worker runs in `entry`: one install is one process',
@@ -58,8 +58,8 @@ export function aboutMoving(file: string, args: readonly string[]): { message: s
   const looked =
     given.length === 0 ? 'every relative path' : `${given.join(', ')} in \`args\`, and every other relative path,`
   return {
-    message: `changes the working folder: ${file} calls chdir with its own folder, and in an install ${looked} is then looked for in the folder of the release: it may be read-only, and the next release has another one`,
-    hint: `take the call away: \`import.meta.dirname\` (or \`__dirname\`) finds what comes with the release, and \`{stateDirectory}\` in \`args\` and \`environment\` names the folder for data (${pageOf('author/application.md')})`,
+    message: `changes the working folder: ${file} calls chdir with its own folder, and in an install ${looked} is then looked for in the folder of the release, which may be read-only and changes with each release`,
+    hint: `remove the call: \`import.meta.dirname\` (or \`__dirname\`) finds what comes with the release, and \`{stateDirectory}\` in \`args\` and \`environment\` names the folder for data (${pageOf('author/application.md')})`,
   }
 }
 

@@ -47,7 +47,7 @@ export async function publishToGitHub(options: GitHubOptions): Promise<string> {
   if (token === null) {
     const name = api === 'https://api.github.com' ? 'GH_TOKEN' : 'GH_ENTERPRISE_TOKEN'
     throw new BatonError('refused', `expected a token in ${name} to publish to ${repository}`, {
-      hint: `\`${name}=$(gh auth token)\`, or one with the right \`contents: write\``,
+      hint: `set \`${name}=$(gh auth token)\`, or a token with the permission \`contents: write\``,
     })
   }
   const releases = `${api}/repos/${repository}/releases`
@@ -57,10 +57,10 @@ export async function publishToGitHub(options: GitHubOptions): Promise<string> {
   if (found !== null && !found.draft) {
     if ((await sumsOf(ask, found)) !== sums) {
       throw new BatonError('refused', `${repository} has a different ${tag}`, {
-        hint: 'choose another tag: what was published is never replaced',
+        hint: 'choose another tag: a published release is never replaced',
       })
     }
-    progress.end('done', `${repository} ${tag} (was there already, the same)`)
+    progress.end('done', `${repository} ${tag} (already there, identical)`)
     return found.html_url
   }
   const draft = found ?? (await create(ask, releases, folder, tag))
@@ -95,7 +95,7 @@ async function create(ask: Ask, releases: string, folder: string, tag: string): 
   const body = { tag_name: tag, name: tag, body: notes, draft: true, prerelease: isPrerelease(tag) }
   const answer = await ask('POST', releases, JSON.stringify(body))
   if (answer.status === 404)
-    throw new BatonError('release_not_found', 'there is no such repository, or no right to write to it')
+    throw new BatonError('release_not_found', 'there is no such repository, or the token cannot write to it')
   return (await answer.json()) as Release
 }
 

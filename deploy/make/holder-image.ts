@@ -10,7 +10,7 @@ import { PROJECT } from './place.ts'
 
 const FLAGS = ['-std=c11', '-Os', '-static', '-Wall', '-Wextra', '-Werror', '-fstack-protector-strong', '-s']
 const MACHINES: Readonly<Record<string, string>> = { x64: 'x86_64', arm64: 'aarch64' }
-const HINT = '`apt-get install musl-tools`, or name a compiler in CC; or `--no-holder` makes no image of it'
+const HINT = 'run `apt-get install musl-tools`, name a compiler in CC, or skip the holder image with `--no-holder`'
 
 /** Fills `context`, an empty folder, for `container/holder/Dockerfile`. */
 export async function fillHolderContext(context: string, arch: string): Promise<void> {

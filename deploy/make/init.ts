@@ -43,8 +43,8 @@ export interface Findings {
 export const PACKAGE = 'baton-kit'
 
 const SWITCH_NOTES = [
-  '`order` is stop-first: the old process has ended before the new one begins, so no timer, bot or lock is ever there twice, and clients wait for that moment.',
-  `If two processes of the application may live at once, say \`start-first\`: then nobody waits (${pageOf('author/order.md')}).`,
+  '`order` is stop-first: the old process has ended before the new one begins, so no timer, bot or lock ever exists twice, and clients wait for that moment.',
+  `If two processes of the application can run at once, set \`start-first\`: then no client waits (${pageOf('author/order.md')}).`,
 ]
 
 /** `foreign`: the note about packages that exclude Node 26; null for none. */
@@ -83,11 +83,11 @@ export function planInit(
   if (found.entry === null) notes.push(noteOfNoEntry(found.candidate))
   if (shown === null && configured === null && found.mentionedDatabase !== null)
     notes.push(
-      `the sources name ${found.mentionedDatabase}, and nobody has seen where it lies, so \`database\` is not written: \`baton init --try\` starts the application once and looks, and so does \`build\``,
+      `the sources name ${found.mentionedDatabase}, but not where it is, so \`database\` is not written: \`baton init --try\` and \`build\` start the application once to find out`,
     )
   if (healthPath === null && typeof configured?.['healthPath'] !== 'string')
     notes.push(
-      'no health route was found: `healthPath` makes a release prove that it is well, not only that it runs. If it has none, a page that answers 200 will do, such as `/`',
+      'no health route was found: `healthPath` makes a release prove that it is healthy, not only that it runs. If there is no such route, use a page that answers 200, such as `/`',
     )
   notes.push(...notesOfFlags(found, configured))
   notes.push(...notesOfConflicts(found, configured))
@@ -290,7 +290,7 @@ function notesOfConflicts(
 }
 
 function noteOfNoEntry(candidate: Detected['candidate']): string {
-  if (candidate === null) return 'which file starts the application? say it in `entry` of baton.config.json'
+  if (candidate === null) return 'name the file that starts the application in `entry` of baton.config.json'
   const { name, package: from } = candidate
   return `which file starts the application? If it is \`${name}\` of the package ${from}, write \`"start": "${name} …"\` into the scripts of package.json, with its arguments, and run \`baton init\` again`
 }
@@ -339,7 +339,7 @@ export function faultOfDevPackage(
   if (range === undefined) return null
   const from = /^[\^~]?\d/.test(range) ? PACKAGE : range
   return {
-    message: `${PACKAGE} is a development package here, and no release holds those`,
+    message: `${PACKAGE} is a development dependency here, and a release contains no development dependencies`,
     hint: `\`npm install --save-prod ${from}\``,
   }
 }

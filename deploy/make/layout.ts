@@ -15,8 +15,8 @@ export async function layoutFault(
   if (missing.length > 0 && above(folder, isPlugAndPlay) !== null)
     return new BatonError(
       'invalid_settings',
-      "expected packages in node_modules, and Yarn has installed them by Plug'n'Play, in archives that a release cannot hold",
-      { hint: '`yarn config set nodeLinker node-modules`, then `yarn install`' },
+      "expected packages in node_modules, but Yarn has installed them with Plug'n'Play, in archives that a release cannot hold",
+      { hint: 'run `yarn config set nodeLinker node-modules`, then `yarn install`' },
     )
   const outside = packages.find((one) => !isInside(folder, one.folder))?.folder
   if (outside === undefined) return null

@@ -107,7 +107,7 @@ async function installedNode(): Promise<string | null> {
 
 async function fetchNode({ name, version, integrity }: NodePackage, to: string): Promise<void> {
   const npm = await findProgram('npm')
-  if (npm === null) throw new BatonError('unsupported_host', 'expected `npm` on PATH, to fetch Node with')
+  if (npm === null) throw new BatonError('unsupported_host', 'expected `npm` on PATH, to fetch Node')
   process.stderr.write(`fetching Node ${version} for ${PLATFORM} (once, about 60 MB)\n`)
   await mkdir(dirname(to), { recursive: true })
   await using work = await temporaryDirectory(dirname(to))

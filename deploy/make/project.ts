@@ -131,7 +131,7 @@ export async function readProject(folder: string, called = CONFIG): Promise<Proj
   const path = join(folder, CONFIG)
   const text = await readFile(path, 'utf8').catch((cause: unknown) => {
     throw new BatonError('invalid_settings', `reading ${path}: ${reasonOf(cause)}`, {
-      hint: '`baton init` writes one',
+      hint: 'run `baton init` to write one',
       cause,
     })
   })
@@ -154,11 +154,12 @@ export function parseProject(value: unknown, folder: string): Project {
   }
   refuseParts(project, refuse)
   if (project.trial !== null) refuseRehearsal(project.trial, refuse)
-  if (project.state === 'none' && project.database !== null) faults.push('expected no `database` if `state` is `none`')
+  if (project.state === 'none' && project.database !== null)
+    faults.push('expected no `database` when `state` is `none`')
   faults.push(...faultsOfSnapshot(project))
   if (project.unit !== null) faults.push(...unitFaults(project.unit, project.service))
   for (const name of project.kind === 'app' ? [] : onlyOfFolders(project))
-    faults.push(`expected the kind \`app\` for ${name}: any other has no files to run`)
+    faults.push(`expected the kind \`app\` for ${name}: other kinds have no files to run`)
   if (faults.length > 0) throw new BatonError('invalid_settings', `${CONFIG} is not valid: ${faults.join('; ')}`)
   const { entry, exclude } = project
   return {
@@ -210,10 +211,10 @@ function refuseParts(project: Project, refuse: Refuse): void {
 function faultsOfSnapshot({ snapshot, database, order, state }: Project): string[] {
   if (snapshot === null) return []
   const faults = snapshotFaults(snapshot)
-  if (state === 'none') faults.push('expected no `snapshot` if `state` is `none`')
+  if (state === 'none') faults.push('expected no `snapshot` when `state` is `none`')
   if (snapshot.when === 'stopped' && order !== 'stop-first')
     faults.push(
-      'expected the order `stop-first` for `snapshot.when` `stopped`: in the other one a process always lives',
+      'expected the order `stop-first` for `snapshot.when` `stopped`: with start-first, a process always runs',
     )
   if (database !== null && [DUMP, FOLDERS].some((name) => name === basename(database)))
     faults.push(`expected a \`database\` that is not called ${basename(database)}, as copies of \`snapshot\` are`)

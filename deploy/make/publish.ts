@@ -34,7 +34,7 @@ export async function sendRelease(options: SendOptions): Promise<string> {
   const sums = await readFile(join(options.from, options.tag, 'SHA256SUMS'), 'utf8').catch(() => null)
   if (sums === null) {
     throw new BatonError('release_not_found', `expected the release ${options.tag} in ${options.from}, found none`, {
-      hint: `\`baton build ${options.tag}\` makes it`,
+      hint: `run \`baton build ${options.tag}\` first`,
     })
   }
   if (options.signed) await assertSigned(options)
@@ -55,7 +55,7 @@ async function toFolder({ from, tag, service, to, progress }: SendOptions, sums:
   }
   await updateReleases(to, service)
   await copySigned(from, to)
-  progress.end('done', `${join(to, tag)}${there === null ? '' : ' (was there already, the same)'}`)
+  progress.end('done', `${join(to, tag)}${there === null ? '' : ' (already there, identical)'}`)
   return join(to, tag)
 }
 
@@ -81,8 +81,8 @@ async function assertSigned({ from, tag }: SendOptions): Promise<void> {
   const expected = (await signed(targets)).targets?.[`${tag}/release.json`]?.hashes.sha256
   const got = createHash('sha256').update(await readFile(join(from, tag, 'release.json')))
   if (expected === got.digest('hex')) return
-  throw new BatonError('refused', `expected ${tag} to be signed, ${newest} does not vouch for it as it is`, {
-    hint: `\`baton trust sign\`; without \`root\` in the configuration nothing has to be signed`,
+  throw new BatonError('refused', `expected ${tag} to be signed, but ${newest} does not list it with these bytes`, {
+    hint: `run \`baton trust sign\`; without \`root\` in the configuration, no signature is needed`,
   })
 }
 
@@ -137,6 +137,6 @@ export function merged({ releases }: ReleaseList, tag: string): ReleaseList {
 
 function different(where: string, tag: string): BatonError {
   return new BatonError('refused', `${where} holds a different ${tag}`, {
-    hint: 'choose another tag: what was published is never replaced',
+    hint: 'choose another tag: a published release is never replaced',
   })
 }

@@ -86,7 +86,7 @@ export async function rebuildAddons(options: RebuildOptions): Promise<RebuildRep
       `expected \`${options.packageManager}\` on PATH, to rebuild with, found none`,
     )
   if (process.geteuid?.() === 0)
-    await assertTrusted(ours, 'an application', 'run this as the user that the application belongs to')
+    await assertTrusted(ours, 'an application', 'run this as the user that owns the application')
 
   const names = steps.map(nameOf)
   if (headers !== null) progress.note(headers.message)
@@ -162,7 +162,7 @@ export function headersFault(
   const archive = `https://nodejs.org/dist/v${version}/node-v${version}-headers.tar.gz`
   return {
     message: `expected the headers of Node ${version} in ${join(folder, 'include/node')}, to compile with, found none: npm fetches them from nodejs.org`,
-    hint: `if it cannot, put them there: \`curl -fsSL ${archive} | tar -xz --strip-components=1 -C ${formatCommand([folder])}\``,
+    hint: `if npm cannot, download them yourself: \`curl -fsSL ${archive} | tar -xz --strip-components=1 -C ${formatCommand([folder])}\``,
   }
 }
 
@@ -201,15 +201,15 @@ async function nextStep(
   const own = ownHint(one, typed)
   if (own !== null || one.verdict === 'works' || one.verdict === 'not-loaded') return own
   if (build === null || (await realpath(one.folder)).startsWith(`${ours}${sep}node_modules${sep}`))
-    return 'another version of it may be made for this Node: install it again, under that Node'
-  return `\`build\` of the configuration has copied it: \`npx baton build\` copies it anew`
+    return 'another build of the package may fit this Node: install the package again, under that Node'
+  return `\`build\` of the configuration copied this file: run \`npx baton build\` to copy it again`
 }
 
 /** An addon of the application itself is no package that a package manager could build. */
 function ownHint(one: AddonPackage, typed: readonly string[]): string | null {
   if (isInstalled(one) || one.verdict === 'works' || one.verdict === 'not-loaded') return null
   const [like] = typed
-  return `it is the application's own: build it with Node 26 first on PATH${like === undefined ? '' : `, as in \`${like}\``}`
+  return `the addon is the application’s own: build it with Node 26 first on PATH${like === undefined ? '' : `, as in \`${like}\``}`
 }
 
 function isInstalled({ folder }: AddonPackage): boolean {

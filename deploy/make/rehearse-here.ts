@@ -43,7 +43,7 @@ export function askedIn(
   const startMs = durationOf('--start-timeout', timeout, { least: 1000, most: START_MAX_MS })
   if (typeof data !== 'string')
     throw new BatonError('invalid_request', 'expected a database or a state directory in --data')
-  if (from === undefined) throw new BatonError('invalid_request', 'expected the release that is in use in --from')
+  if (from === undefined) throw new BatonError('invalid_request', 'expected the release now in use in --from')
   return {
     from: parseTag(from),
     to: tag === undefined ? null : parseTag(tag),

@@ -107,7 +107,7 @@ export async function publishRelease(options: PublishOptions): Promise<Published
   }
   await writeFile(join(release, 'release.json'), `${JSON.stringify(manifest, null, 2)}\n`)
   const installer = await bakedInstaller(options, assets)
-  if (installer === null) progress.note('warning: there is no install.sh yet, the release goes without')
+  if (installer === null) progress.note('warning: there is no install.sh yet, so the release has none')
   else await writeFile(join(release, 'install.sh'), installer, { mode: 0o755 })
   const files = await Promise.all(
     (await readdir(release)).toSorted().map(async (name) => ({ name, ...(await measure(join(release, name))) })),
@@ -115,7 +115,7 @@ export async function publishRelease(options: PublishOptions): Promise<Published
   await writeFile(join(release, 'SHA256SUMS'), formatSums(files))
   const changed = await publish(release, directory, options)
   await updateReleases(options.out, service)
-  progress.end('done', `${directory}${changed ? '' : ' (was there already, the same)'}`)
+  progress.end('done', `${directory}${changed ? '' : ' (already there, identical)'}`)
 
   files.push({ name: 'SHA256SUMS', ...(await measure(join(directory, 'SHA256SUMS'))) })
   return { tag, service, directory, executable: inside, files, changed }
@@ -146,7 +146,8 @@ async function takeOtherPlatforms(
 ): Promise<ReleaseManifest['assets']> {
   const found = await readManifest(directory)
   if (found === null) return []
-  if (found.service !== service) throw refused(`${directory} holds a release of ${found.service}, this is ${service}`)
+  if (found.service !== service)
+    throw refused(`${directory} already holds a release of ${found.service}, not of ${service}`)
   const others = found.assets.filter(({ name }) => !own.some((asset) => asset.name === name))
   const different = own.filter(({ name, sha256 }) =>
     found.assets.some((asset) => asset.name === name && asset.sha256 !== sha256),
@@ -196,7 +197,9 @@ async function publish(release: string, directory: string, { tag, force }: Publi
 }
 
 function refused(message: string): BatonError {
-  return new BatonError('refused', message, { hint: 'choose another tag, or say `--force` if nobody has it yet' })
+  return new BatonError('refused', message, {
+    hint: 'choose another tag, or pass `--force` if nobody has this release yet',
+  })
 }
 
 async function sumsOf(directory: string): Promise<string | null> {

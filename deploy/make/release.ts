@@ -35,7 +35,7 @@ export async function buildRelease(options: BuildOptions): Promise<BuiltRelease>
   parseTag(tag)
 
   const trust = await readRoot(options.root ?? null, service, options.publishedAt)
-  if (trust === null) progress.note('not signed: built without a root, so hosts trust their feed as it is')
+  if (trust === null) progress.note('not signed: built without a root, so hosts trust whatever their feed has')
 
   progress.stage('bundle')
   const texts = {}
@@ -72,6 +72,6 @@ export async function showBase(progress: ProgressReport): Promise<Base> {
   const { before, after } = base.sizeBytes
   const size = base.stripped ? `, ${formatBytes(before)} stripped to ${formatBytes(after)}` : ''
   progress.end('done', `Node ${base.version}${size}`)
-  if (!base.stripped) progress.note('warning: there is no `strip` on this machine, the executable keeps its symbols')
+  if (!base.stripped) progress.note('warning: there is no `strip` on this machine, so the executable keeps its symbols')
   return base
 }

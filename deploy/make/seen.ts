@@ -122,7 +122,7 @@ export function sentencesOfCwd(
   const way = kind === 'app' ? '' : `, and \`"kind": "app"\`, since a ${kind} has no folder,`
   const such = written.length === 0 ? '' : `, such as ${written.join(', ')},`
   return [
-    `it looks for ${names.join(', ')} where it is started, which on a host is the state directory, and not in its own folder: \`"cwd": "app"\`${way} in ${called} starts it there. What it writes by a relative path${such} is then gone with each release: give it \`{stateDirectory}\``,
+    `it looks for ${names.join(', ')} in its working folder, which on a host is the state directory: to start it in its own folder, set \`"cwd": "app"\`${way} in ${called}. What it writes by a relative path${such} is then lost with each release: pass it \`{stateDirectory}\``,
   ]
 }
 
@@ -130,7 +130,7 @@ export function sentencesOfCwd(
 export function sentencesOfThreads(listens: readonly string[]): string[] {
   if (listens.length === 0) return []
   return [
-    `a worker thread listens (${listens.join(', ')}): an update hands over what the main thread listens on and no more, so clients of that are refused while it starts again, and in a start-first switch the new process finds the port in use. Listen in the main thread, and give the work to the worker`,
+    `a worker thread listens (${listens.join(', ')}): an update hands over only what the main thread listens on, so clients of the worker are refused while it restarts, and in a start-first switch the new process finds the port in use. Listen in the main thread, and leave the work to the worker`,
   ]
 }
 

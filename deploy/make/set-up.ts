@@ -42,7 +42,7 @@ export async function setUp(folder: string, flags: SetUpFlags, { say, print }: O
     throw otherRuntime('Deno', `there is ${denoFile} and no package.json`)
   if (!existsSync(join(folder, 'package.json')))
     throw new BatonError('invalid_request', `expected package.json in ${folder}, found none`, {
-      hint: '`npm init` makes one',
+      hint: 'run `npm init` to make one',
     })
   const configured = await configuredIn(folder)
   const entry = typeof configured?.['entry'] === 'string' ? configured['entry'] : null
@@ -69,12 +69,14 @@ export async function setUp(folder: string, flags: SetUpFlags, { say, print }: O
   const embedded = plan.patch === null || source === null ? null : patched(source, plan.patch)
   const fault = await faultBeforeBuild(folder, found, configured)
   const tellFault = ({ message, hint }: BatonError) => say(`\nbefore a build: ${message}\nhint: ${hint ?? ''}`)
-  if (fault !== null && flags.json) plan.notes.unshift(`no release can be built of this layout yet: ${fault.message}`)
+  if (fault !== null && flags.json) plan.notes.unshift(`no release can be built from this layout yet: ${fault.message}`)
   if (flags.json) print({ found, shown, ...plan, patch: embedded === null ? null : plan.patch })
   else show({ found, shown, plan, isNew: embedded !== null }, say)
   if (plan.files.length === 0 && embedded === null) {
     const isLeft = plan.notes.length > 0 || plan.proposal !== null
-    say(`nothing to write: it is set up already${isLeft ? '; what stands above is yours to decide' : ''}`)
+    say(
+      `nothing to write: the application is already set up${isLeft ? '; the points above are for you to decide' : ''}`,
+    )
     return fault === null ? undefined : tellFault(fault)
   }
   if (flags.dryRun) return
@@ -90,7 +92,7 @@ export async function setUp(folder: string, flags: SetUpFlags, { say, print }: O
 
 function otherRuntime(name: string, why: string): BatonError {
   return new BatonError('refused', `expected an application of Node.js, found one of ${name}: ${why}`, {
-    hint: 'a release holds Node 26 and runs the application in it: a `start` script such as `node server.js` says that it runs there',
+    hint: 'a release contains Node 26 and runs the application in it: add a `start` script such as `node server.js` if the application runs in Node',
   })
 }
 
@@ -102,7 +104,7 @@ function isPackage(folder: string): boolean {
 
 function ownPackage(folder: string): BatonError {
   return new BatonError('refused', `the start script starts the application in ${folder}, a package of its own`, {
-    hint: `\`cd ${folder} && npx baton init\` sets it up there; what the start script does besides belongs in the start script there`,
+    hint: `\`cd ${folder} && npx baton init\` sets it up there; move anything else that this start script does to the start script there`,
   })
 }
 
@@ -152,7 +154,7 @@ async function mayStart(flags: SetUpFlags, folder: string, found: Detected, isCo
   const entry = startable(folder, found)
   if (asksNothing || isConfigured || entry === null) return false
   return await agreed(
-    `start \`${['node', entry, ...found.args].join(' ')}\` once, with a temporary state directory and none of your variables, to see its database and its ports?`,
+    `start \`${['node', entry, ...found.args].join(' ')}\` once, with a temporary state directory and none of your variables, to find its database and its ports?`,
     'no',
   )
 }
@@ -204,7 +206,7 @@ function show({ found, shown, plan, isNew }: Shows, say: Output['say']): void {
 async function agreed(question: string, usual: 'yes' | 'no'): Promise<boolean> {
   if (!process.stdin.isTTY)
     throw new BatonError('refused', 'confirmation required, and there is no terminal to ask at', {
-      hint: '`--yes` asks nothing',
+      hint: 'to run without questions, use `--yes`',
     })
   const lines = createInterface({ input: process.stdin, output: process.stderr })
   const answer = await lines.question(`\n${question} ${usual === 'yes' ? '[Y/n]' : '[y/N]'} `)

@@ -69,7 +69,8 @@ export async function startFromSource(
 ): Promise<SourceStart> {
   const unseen = { database: null, healthPath: found.healthPath, scheme: null, cwd: null, otherPort: null }
   const file = startable(folder, found)
-  if (file === null) return { ...unseen, notes: [`it was not started: ${found.entry ?? 'its entry'} is not there yet`] }
+  if (file === null)
+    return { ...unseen, notes: [`it was not started: ${found.entry ?? 'its entry'} does not exist yet`] }
   using _signals = onSignals(END_SIGNALS, () => exitAtOnce(130)) // ends what it has started, and leaves no temporary folder
   await using work = await temporaryDirectory(await temporaryPlace())
   const [state, port] = [join(work.path, 'state'), await freePort()]
@@ -117,7 +118,7 @@ export async function startFromSource(
       ...notes,
       ...health.notes,
       ...sentencesOfPort(ports, port),
-      ...(seen === null ? ['which files it has open was not seen: only Linux shows that'] : []),
+      ...(seen === null ? ['its open files are not known: only Linux shows them'] : []),
       ...sentencesOf(noted, called),
     ],
   }
@@ -174,14 +175,14 @@ function endedEarly(problem: string, said: string): Pick<SourceStart, 'notes' | 
 
 export function sentencesOf(noted: Noted, called: string): string[] {
   const { listens, runs, threads, inThreads, hearsSigterm, dotEnv } = noted
-  const onSigterm = `it does something on SIGTERM, which an update does not send: \`"onStop": "SIGTERM"\` in ${called} has an update call that and wait for it`
+  const onSigterm = `it handles SIGTERM, which an update does not send: to make an update call that handler and wait for it, set \`"onStop": "SIGTERM"\` in ${called}`
   return [
     ...(listens.length < 2 ? [] : [`it listens ${listens.length} times: ${listens.join(', ')}`]),
-    ...(runs.length === 0 ? [] : [`it has run ${runs.join(', ')}, which an install has to have, too`]),
+    ...(runs.length === 0 ? [] : [`it ran ${runs.join(', ')}, which each host needs as well`]),
     ...(threads === 0 ? [] : [`it has started ${threads} worker ${threads === 1 ? 'thread' : 'threads'}`]),
     ...sentencesOfThreads(inThreads),
     ...(hearsSigterm ? [onSigterm] : []),
-    ...(dotEnv.length === 0 ? [] : [`it reads ${dotEnv.join(', ')}, which no release has in it`]),
+    ...(dotEnv.length === 0 ? [] : [`it reads ${dotEnv.join(', ')}, which is never part of a release`]),
   ]
 }
 
@@ -191,12 +192,12 @@ export function sentencesOfFiles(kept: readonly string[], written: readonly stri
     ...(kept.length === 0
       ? []
       : [
-          `it has written ${kept.join(', ')} in the state directory, which every update keeps and no snapshot has in it`,
+          `it has written ${kept.join(', ')} in the state directory: every update keeps these files, but no snapshot contains them`,
         ]),
     ...(written.length === 0
       ? []
       : [
-          `it has written ${written.join(', ')} in its own folder, which each release has anew: have it read the place from an argument or a variable, and give it \`{stateDirectory}\`, the folder that every update keeps`,
+          `it has written ${written.join(', ')} in its own folder, which each release replaces: make it read the place from an argument or a variable, and pass it \`{stateDirectory}\`, the folder that every update keeps`,
         ]),
   ]
 }
@@ -208,7 +209,7 @@ function mapped(texts: Readonly<Record<string, string>>, change: (text: string) 
 /** Pure. `given`: the port that it was told. */
 function sentencesOfPort([first, ...others]: readonly number[], given: number): string[] {
   if (first === undefined || [first, ...others].includes(given)) return []
-  return [`it listens on port ${first}, whatever PORT says: an install gives it another one there`]
+  return [`it listens on port ${first}, whatever PORT says: an install sets another port there`]
 }
 
 /** Resolves to why it does not listen; null once it does. */
@@ -247,7 +248,7 @@ async function healthOf(
     notes.push(`the sources name ${named}, which answered ${status ?? 'nothing'}: it is no \`healthPath\``)
   }
   if (isGood(await statusOf(port, NO_PATH)))
-    return { path: null, notes: [...notes, 'every path answers 2xx, so none could be seen to be a health route'] }
+    return { path: null, notes: [...notes, 'every path answers 2xx, so no health route could be recognized'] }
   for (const path of [...USUAL_HEALTH, '/']) {
     const answer = await askFor(port, path)
     if (answer !== null && isGood(answer.status) && answer.bytes <= HEALTH_MAX_BYTES) return { path, notes }
@@ -282,13 +283,13 @@ export function databasesFor(
   const { inside, outside } = splitDatabases(seen, stateDirectory)
   const notes = outside.map((path) =>
     path.startsWith(folder + sep)
-      ? `it opens the database ${relative(folder, path)} in its own folder, where no later release finds it: have it read the place from a variable, such as DATA_DIR or STATE_DIRECTORY`
-      : `it opens the database ${path}, of which no update makes a snapshot: only the state directory's are`,
+      ? `it opens the database ${relative(folder, path)} in its own folder, where no later release finds it: make it read the place from a variable, such as DATA_DIR or STATE_DIRECTORY`
+      : `it opens the database ${path}, of which no update makes a snapshot: snapshots cover only the state directory`,
   )
   const [database = null, ...others] = inside
   if (others.length === 0) return { database, notes }
   return {
     database: null,
-    notes: [...notes, `it opens several databases, and \`database\` names one: choose of ${inside.join(', ')}`],
+    notes: [...notes, `it opens several databases, and \`database\` names one: choose one of ${inside.join(', ')}`],
   }
 }

@@ -8,7 +8,7 @@ import { CONFIG, ENVIRONMENT, isPreload } from './project.ts'
 /** the configuration that is there already; null for none */
 type Configured = Readonly<Record<string, unknown>> | null
 
-const WITHOUT_ENV_FILE = `No release has an env file in it: what is no secret belongs in \`environment\`, the rest on each host into the environment file of the install, /etc/default/<service> or ~/.config/<service>/environment (${pageOf('author/application.md')})`
+const WITHOUT_ENV_FILE = `A release contains no env file: put what is not secret into \`environment\`, and secrets into the environment file of the install on each host, /etc/default/<service> or ~/.config/<service>/environment (${pageOf('author/application.md')})`
 
 const WITHOUT_FLAG =
   'An executable cannot be started with these; NODE_OPTIONS in the environment of a start may have `--inspect`'
@@ -23,7 +23,7 @@ export function notesOfStart({ start, entry, before: kept }: Detected, configure
     )
   if (before.length > 0)
     notes.push(
-      `the start script runs ${inCode(before)} before the application, and an install does not: what prepares data, such as a migration, belongs in \`before\`, as a file of the release and its arguments, where every start and every trial has it; what only makes files belongs in \`build\`. No release has a command of a development package`,
+      `the start script runs ${inCode(before)} before the application, and an install does not: what prepares data, such as a migration, belongs in \`before\`, as a file of the release and its arguments, where every start and every trial has it; what only makes files belongs in \`build\`. A release contains no commands of development packages`,
     )
   if (kept.length > 0) notes.push(...notesOfBefore(kept, configured))
   if (after.length > 0)
@@ -38,7 +38,7 @@ export function notesOfStart({ start, entry, before: kept }: Detected, configure
     )
   if (lostVariables.length > 0)
     notes.push(
-      `not kept of the start script: ${inCode(lostVariables)}, which only a shell understands: write it into \`environment\``,
+      `not kept of the start script: ${inCode(lostVariables)}, which only a shell understands: write them into \`environment\``,
     )
   const given = configured?.['environment']
   const unset = Object.keys(environment).filter((name) => !Object.hasOwn({ ...ENVIRONMENT, ...recordOf(given) }, name))
@@ -84,7 +84,7 @@ export function notesOfFlags({ nodeFlags, lostFlags, devPackages }: Detected, co
         ]),
     ...late.map(
       (name) =>
-        `${name} is loaded before the application and is a development package, and no release holds those: \`npm install --save-prod ${name}\``,
+        `${name} is loaded before the application and is a development package, which a release does not contain: run \`npm install --save-prod ${name}\``,
     ),
   ]
 }

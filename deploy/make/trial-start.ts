@@ -140,7 +140,7 @@ async function lookTwice({ pid }: Started): Promise<Looked | null> {
   return allLooks([first, await lookAt(pid)])
 }
 
-const EVERYWHERE = 'it listens on every address, whatever address it is told (`{host}`, by default in HOST)'
+const EVERYWHERE = 'it listens on every address, ignoring the address that it is given (`{host}`, by default in HOST)'
 
 /** Files of its own that it looks for elsewhere. `home`: of what was unpacked. */
 async function aboutPaths(
@@ -219,7 +219,7 @@ async function switchOnce(
   { port, password, state }: TrialInstall,
   seen: { started: Started; protocol: Protocol; startMs: number; ports: readonly number[] },
 ): Promise<Switched> {
-  if (!CAN_SWITCH) return { words: 'no switch was tried: only Linux shows what comes of it', warnings: [] }
+  if (!CAN_SWITCH) return { words: 'no switch was tried: its result can be observed only on Linux', warnings: [] }
   const { started, ...rest } = seen
   const path = healthPath ?? '/'
   return await trySwitch({
@@ -257,7 +257,7 @@ const wordsOf: Record<Protocol, string> = {
 export function aboutScheme(said: Project['scheme'], spoken: 'http' | 'https'): string[] {
   if ((said ?? 'http') === spoken) return []
   return [
-    `it serves ${spoken}, and \`scheme\` is ${said === null ? 'not set' : JSON.stringify(said)}, so an install would name ${said ?? 'http'}:// for its panel: \`"scheme": "${spoken}"\` says it`,
+    `it serves ${spoken}, and \`scheme\` is ${said === null ? 'not set' : JSON.stringify(said)}, so an install would show ${said ?? 'http'}:// for its panel: set \`"scheme": "${spoken}"\``,
   ]
 }
 
@@ -287,7 +287,7 @@ async function assertAgent(
     throw new BatonError(
       'verify_failed',
       `${expected}: no server of its main thread listens, but one of a worker thread`,
-      { hint: 'listen in the main thread, which an update hands over, and give the work to the worker' },
+      { hint: 'listen in the main thread, whose servers an update hands over, and leave the work to the worker' },
     )
   const why = `${entry} may not load the agent, or fewer servers listen than \`servers\` says`
   throw new BatonError('verify_failed', `${expected}: ${why}`, {
@@ -300,9 +300,9 @@ export function howToEmbed(folder: string, entry: string): string {
   const { made, isModule } = detect(folder)
   const [first, second] = linesAround(entry)
   const own = `name a file of your own in \`entry\`, such as server.mjs, with the lines \`${first}\` and \`${second}\``
-  if (entry === made) return `each build makes ${entry} anew: ${own}`
+  if (entry === made) return `each build overwrites ${entry}: ${own}`
   if (isBrought(entry))
-    return `npm puts ${entry} back as it was: \`baton init\` writes a file that loads it after the agent; or ${own}`
+    return `npm restores the original ${entry}: run \`baton init\` to write a file that loads it after the agent; or ${own}`
   const source = sourceOf(folder, entry) ?? entry
   return `make \`${lineFor(source, isModule)}\` the first line of ${source} (\`baton init\` does)`
 }
@@ -328,7 +328,7 @@ export function aboutDatabases(
   return [
     ...others.map((path) =>
       isThere
-        ? `it has the database ${path} too, and an update makes a snapshot of ${configured} only`
+        ? `it also has the database ${path}, but an update makes a snapshot only of ${configured}`
         : `it has the database ${path}, and \`database\` is ${configured === null ? 'not set' : JSON.stringify(configured)}, so an update would make no snapshot of it: ${line(path)}`,
     ),
     ...outside.map(
@@ -336,14 +336,14 @@ export function aboutDatabases(
     ),
     ...(configured !== null && !isThere && others.length === 0
       ? [
-          `\`database\` is ${JSON.stringify(configured)}, and this start made none: an update is refused while the state directory has other files and not this one`,
+          `\`database\` is ${JSON.stringify(configured)}, but this start created no such file: an update is refused while the state directory has other files but not this one`,
         ]
       : []),
   ]
 }
 
 function formatSeen(seen: Looked | null): string {
-  if (seen === null) return '; what it opens was not seen: only Linux shows that'
+  if (seen === null) return '; its open files are not known: only Linux shows them'
   const ports = seen.ports.length > 1 ? `; it listens on the ports ${seen.ports.join(', ')}` : ''
   return seen.children.length === 0 ? ports : `${ports}; it has started ${seen.children.join(', ')}`
 }
@@ -356,9 +356,9 @@ async function refuseDatabases(home: string, { called }: Project): Promise<void>
     const path = relative(join(home, name, 'app'), database)
     throw new BatonError(
       'verify_failed',
-      `expected no data inside the application's own folder, found the database ${path}: each release has a folder of its own, and an update would begin with an empty ${basename(path)}`,
+      `expected no data inside the application's own folder, found the database ${path}: each release has its own folder, so an update would start with an empty ${basename(path)}`,
       {
-        hint: `tell the application where its data belongs: by a variable of its own in \`environment\` of ${called}, such as "DATA_DIR": "{stateDirectory}", the folder that every update keeps (the default variables are given with it only if they stand there too), or by STATE_DIRECTORY, which it is given anyway`,
+        hint: `tell the application where to keep its data: set its own variable in \`environment\` of ${called}, such as "DATA_DIR": "{stateDirectory}", the folder that every update keeps (list the default variables there as well if you need them), or let it read STATE_DIRECTORY, which is always set`,
       },
     )
   }

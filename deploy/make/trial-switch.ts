@@ -73,7 +73,7 @@ export async function trySwitch(trial: SwitchTrial): Promise<Switched> {
   const [first] = lost
   // over TLS a connection cannot wait, and is closed
   if (first !== undefined && schemeOf(trial.protocol) === 'http')
-    throw failed(trial, `it came back, and ${lost.length} requests were lost meanwhile: ${first}`)
+    throw failed(trial, `it came back, but ${lost.length} requests were lost in the meantime: ${first}`)
   const { pauseMs } = operation.handover ?? {}
   const waited =
     pauseMs === undefined
@@ -86,14 +86,12 @@ export async function trySwitch(trial: SwitchTrial): Promise<Switched> {
       ...(pauseMs === undefined || pauseMs <= MAX_PAUSE_MS
         ? []
         : [
-            `a switch makes its clients wait ${formatDuration(pauseMs)}, and an update is refused above \`update.maxPause\`, ${durationText(MAX_PAUSE_MS)} unless an operator raises it: shorten its start or its \`onStop\``,
+            `a switch makes its clients wait ${formatDuration(pauseMs)}, and updates are refused above \`update.maxPause\`, ${durationText(MAX_PAUSE_MS)} unless an operator raises it: shorten its start or its \`onStop\``,
           ]),
-      ...missing.map(
-        (port) => `after a switch it did not listen on port ${port} any more, on which it listened before`,
-      ),
+      ...missing.map((port) => `after a switch it no longer listened on port ${port}, as it did before`),
       ...left.map(
         (name) =>
-          `after a switch the process ${name} of before was left: have \`onStop\` end it, or each update leaves one more`,
+          `after a switch the earlier process ${name} was left running: make \`onStop\` end it, or each update leaves one more`,
       ),
     ],
   }
@@ -105,7 +103,7 @@ function hungIn({ onStop, said }: SwitchTrial): string[] {
   if (ms === undefined) return []
   const [what, so] =
     onStop === null
-      ? ['`onStop` did not end', 'have it end, whatever is left']
+      ? ['`onStop` did not end', 'make it end in every case']
       : ['SIGTERM handler did not end the process', 'end it with `process.exit()`, return a promise, or use `onStop()`']
   return [`its ${what} within ${durationText(Number(ms))}, and each update waits that long: ${so}`]
 }
@@ -122,9 +120,9 @@ function failed(trial: SwitchTrial, what: string): BatonError {
 export function hintFor(said: string): string {
   const leave = 'an update on a host would fail in the same way'
   if (/EADDRINUSE|address already in use|\bport\b.*\b(in use|taken|busy|occupied|not (free|available))/i.test(said))
-    return `while it starts, its port is held for it, so that clients wait instead of being refused: if it asks in another process whether the port is free, leave that to \`listen\`, which fails if it is not; ${leave}`
+    return `during the start its port is kept open, so that clients wait instead of being refused: if another process checks whether the port is free, remove that check, as \`listen\` fails if the port is taken; ${leave}`
   if (/pid[ -]?file|\.pid\b|already running|another (instance|process)|\block(ed|file)?\b/i.test(said))
-    return `it seems to refuse a start because of what the process before has left, or in a start-first switch still has: have \`onStop\` remove that, or let a start take over what belongs to no process any more; ${leave}`
+    return `it seems to refuse to start because of something that the earlier process left, or still holds in a start-first switch: make \`onStop\` remove that, or let a start take over what no process owns any more; ${leave}`
   return leave
 }
 
@@ -161,7 +159,7 @@ async function lastReason(trial: SwitchTrial): Promise<string> {
       .split('\n')
       .filter((line) => !line.includes('baton: ')),
   )
-  return probation?.failed?.message ?? operation?.error?.message ?? own ?? 'it said nothing'
+  return probation?.failed?.message ?? operation?.error?.message ?? own ?? 'it printed nothing'
 }
 
 /** Clients that open a connection for each request, until the end of the scope. */

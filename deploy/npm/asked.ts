@@ -17,7 +17,7 @@ import type { Recipe } from './recipe.ts'
 import type { PackageVersion } from './registry.ts'
 import type { ServiceRecord, Workshop } from './workshop.ts'
 
-const ANOTHER = { hint: '`--name` makes another service' }
+const ANOTHER = { hint: 'to install another service, use `--name`' }
 const MIN_AGE = '3d'
 const AGE_MAX_MS = 365 * 86_400_000
 
@@ -81,7 +81,7 @@ export function keptNow(before: ServiceRecord | null, asked: Wish): Omit<Service
   if (before !== null && before.package !== name)
     throw new BatonError(
       'refused',
-      `the service ${service} of this host is of ${before.package}, not of ${name}`,
+      `the service ${service} on this host is made from ${before.package}, not from ${name}`,
       ANOTHER,
     )
   const isAnew = asked.args.length > 0 || before === null
@@ -120,9 +120,9 @@ export function refuseReplaced({ package: name, seen }: ServiceRecord, { version
   if (before === undefined || before === integrity) return
   throw new BatonError(
     'verify_failed',
-    `${name} ${version} was replaced under the same number: its integrity was ${before}, it is ${integrity}`,
+    `${name} ${version} was replaced under the same version number: its integrity was ${before}, now it is ${integrity}`,
     {
-      hint: 'ask its maintainers, and take another version with `--release`',
+      hint: 'ask the maintainers of the package, and choose another version with `--release`',
     },
   )
 }
@@ -130,7 +130,7 @@ export function refuseReplaced({ package: name, seen }: ServiceRecord, { version
 /** An install that takes its releases from elsewhere would get none of those that are made here. */
 export function refuseOtherFeed({ service, feed }: Pick<Workshop, 'service' | 'feed'>, installed: string): void {
   if (installed === feed) return
-  const why = `${service} is installed here already, and its feed is ${installed}, not ${feed}`
+  const why = `${service} is already installed here with the feed ${installed}, not ${feed}`
   throw new BatonError('refused', why, ANOTHER)
 }
 
@@ -140,8 +140,8 @@ export function refuseOlder(kept: ServiceRecord, { version }: Pick<PackageVersio
   if (newest === null || compareTags(`v${version}`, `v${newest}`) >= 0) return
   throw new BatonError(
     'refused',
-    `the newest version of ${kept.package} that would be taken is ${version}, and ${newest} was made here before`,
-    { hint: `\`--release ${version}\` goes back to it` },
+    `the newest usable version of ${kept.package} is ${version}, older than ${newest}, which was made here before`,
+    { hint: `to go back to ${version}, use \`--release ${version}\`` },
   )
 }
 
@@ -158,14 +158,14 @@ export function planLines(
   const scripts = [...(recipe?.scripts ?? []), ...kept.allowed]
   return [
     `resolve ${name} ${version} at ${registry}, ${who}`,
-    `npm ci --ignore-scripts, ${who}, apart from this host`,
+    `npm ci --ignore-scripts, ${who}, isolated from this host`,
     scripts.length === 0
       ? 'run no install script'
       : `run the install scripts of ${scripts.join(', ')}, if it has them, without a network`,
     recipe === null
-      ? 'start it once without a recipe, on an empty state, and look'
+      ? 'start it once without a recipe, with empty state, and see what it does'
       : `follow the recipe for ${recipe.package}`,
-    `make v${version} of ${service}, start it and switch it once`,
+    `make ${service} v${version}, start it and switch it once`,
     `put it into ${feed}`,
     end === null ? 'install nothing' : `${end} ${service}${end === 'upgrade' ? ' to' : ''} v${version}`,
   ].map((text) => ({ text }))

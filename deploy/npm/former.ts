@@ -165,7 +165,7 @@ async function homeOf(user: string): Promise<string> {
   const { stdout } = await run(['getent', 'passwd', user], { allowFailure: true })
   const home = stdout.split(':')[5]
   if (home === undefined)
-    throw new BatonError('refused', `expected the user ${user} of the unit on this host, found none`)
+    throw new BatonError('refused', `the unit runs as user ${user}, but this host has no such user`)
   return home
 }
 
@@ -182,13 +182,13 @@ export async function dataOf(
   const data = typed ?? known?.replace(/^~(?=\/|$)/, home)
   if (data !== undefined) {
     if ((await stat(data).catch(() => null))?.isDirectory() === true) return data
-    throw new BatonError('invalid_request', `expected the folder of the data of ${what} at ${data}, found none`, {
-      hint: '`--data DIR` names another',
+    throw new BatonError('invalid_request', `expected the data of ${what} in ${data}, found no folder there`, {
+      hint: 'name another folder with `--data DIR`',
     })
   }
   const seen = await placesOf(await pidsOf(name))
-  throw new BatonError('invalid_request', `nothing says where ${what} has its data`, {
-    hint: `\`--data DIR\` does${seen.length === 0 ? '' : `; it works in ${formatNames(seen, 4)}`}`,
+  throw new BatonError('invalid_request', `cannot tell where ${what} keeps its data`, {
+    hint: `name its folder with \`--data DIR\`${seen.length === 0 ? '' : `; it runs in ${formatNames(seen, 4)}`}`,
   })
 }
 

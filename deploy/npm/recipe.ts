@@ -94,7 +94,7 @@ export function parseRecipe(value: unknown): Recipe {
   const { $schema: __, ...kept } = given ?? {}
   const recipe = { ...USUAL, ...(kept as Partial<Recipe>) } as Recipe & { package: string | null }
   if (given !== undefined && recipe.package === null && !faults.some((one) => one.includes('`package`')))
-    faults.push('expected the name of a package in `package`')
+    faults.push('expected a package name in `package`')
   const below = (name: string, path: string | null) => {
     if (path !== null && !isBelow(path))
       faults.push(`expected a path below its folder in \`${name}\`, got ${quoted(path)}`)
@@ -112,7 +112,7 @@ export function parseRecipe(value: unknown): Recipe {
     scripts: recipe.scripts,
   }))
     for (const name of names)
-      if (!isPackageName(name)) faults.push(`expected the name of a package in \`${member}\`, got ${quoted(name)}`)
+      if (!isPackageName(name)) faults.push(`expected a package name in \`${member}\`, got ${quoted(name)}`)
   for (const [member, ranges] of Object.entries({ with: recipe.with, overrides: recipe.overrides }))
     for (const [name, range] of Object.entries(ranges))
       if (!isRange(range)) faults.push(`expected versions in \`${member}.${name}\`, got ${quoted(range)}`)

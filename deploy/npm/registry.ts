@@ -52,9 +52,13 @@ export function listedIn(name: string, answer: unknown, each: unknown): Listed {
     numbers.includes(null) ||
     (isPlain(latest) && !numbers.includes(latest))
   )
-    throw new BatonError('check_failed', `expected all versions of ${name}, the registry's answer is not whole`, {
-      hint: 'try again later; nothing has changed',
-    })
+    throw new BatonError(
+      'check_failed',
+      `expected all versions of ${name}, got an incomplete answer from the registry`,
+      {
+        hint: 'try again later; nothing has changed',
+      },
+    )
   const versions = rows.flatMap((row) => {
     const [version, dist] = [textIn(row, 'version') ?? '', recordOf(row['dist'])]
     if (!isPlain(version)) return []
@@ -127,13 +131,13 @@ export function chooseVersion(listed: Listed, wanted: Wanted, nowMs = Date.now()
     if (newerThan !== null && compareTags(tag, `v${newerThan}`) <= 0) break
     const fault = faultOf(one, wanted, nowMs)
     if (fault === null) return { version: one, notes }
-    notes.push(`passed over: ${name} ${fault}`)
+    notes.push(`skipped: ${name} ${fault}`)
   }
   if (newerThan !== null) return { version: null, notes }
   const [first] = notes
   if (first !== undefined)
-    throw new BatonError('refused', first.replace('passed over: ', ''), hintFor(listed, wanted, nowMs))
-  const message = `expected a version of ${name} of the form X.Y.Z in that range, found none`
+    throw new BatonError('refused', first.replace('skipped: ', ''), hintFor(listed, wanted, nowMs))
+  const message = `expected a version of ${name} of the form X.Y.Z in that range, found none in the registry`
   throw new BatonError('release_not_found', message, whatThereIs(listed))
 }
 
@@ -150,7 +154,7 @@ function faultOf(one: PackageVersion, { fitsNode, nodeVersion, minAgeMs }: Wante
   if (deprecated !== null) return `${version} is deprecated: ${deprecated.slice(0, 200)}`
   if (!fitsNode(one)) return `${version} requires Node ${node ?? ''} but releases run on Node ${nodeVersion}`
   if (minAgeMs > 0 && publishedMs === null)
-    return `${version} may be younger than \`--min-age\`: the registry does not say when it was published; \`--min-age 0\` takes any`
+    return `${version} may be younger than \`--min-age\`: the registry does not say when it was published; to accept any age, pass \`--min-age 0\``
   if (minAgeMs > 0 && publishedMs !== null && nowMs - publishedMs < minAgeMs)
     return `${version} is younger than \`--min-age\`: published ${new Date(publishedMs).toISOString().slice(0, 16)}Z`
   return null
@@ -161,7 +165,7 @@ function hintFor({ versions, name }: Listed, wanted: Wanted, nowMs: number): { h
   const newestBy = (rules: Wanted) => versions.findLast((one) => faultOf(one, rules, nowMs) === null)
   const works = newestBy(wanted)
   if (works !== undefined)
-    return { hint: `the newest one that would work is ${works.version}: \`--release ${works.version}\`` }
+    return { hint: `the newest version that works is ${works.version}: pass \`--release ${works.version}\`` }
   if (newestBy({ ...wanted, fitsNode: () => true }) === undefined)
     return { hint: `no version of ${name} is both old enough and not deprecated` }
   const [node] = wanted.nodeVersion.split('.')
@@ -184,8 +188,10 @@ export function changedSince(
     const told = (what: string) => [{ version, what: `${name} ${version} ${what}` }]
     if (now === undefined) return told('was unpublished')
     if (now.integrity !== null && now.integrity !== integrity)
-      return told(`was replaced under the same number: its integrity was ${integrity}, it is ${now.integrity}`)
-    return now.deprecated === null ? [] : told(`is deprecated by now: ${now.deprecated.slice(0, 200)}`)
+      return told(
+        `was replaced under the same version number: its integrity was ${integrity}, now it is ${now.integrity}`,
+      )
+    return now.deprecated === null ? [] : told(`is now deprecated: ${now.deprecated.slice(0, 200)}`)
   })
 }
 

@@ -88,14 +88,14 @@ export async function makeRelease(making: Making): Promise<Made> {
   const act = async <T>(what: string, where: Parameters<typeof inside>[3]) =>
     await inside<T>(shop, tools, { ...asked, do: what }, where)
   const asPackage = { uid: shop.builder }
-  say.stage('addons', scripts.join(', ') || 'none may be built')
+  say.stage('addons', scripts.join(', ') || 'none are allowed to be built')
   const writes = [join(work, 'node_modules')]
   const { failures, unbuilt } = await act<Rebuilt>('rebuild', { ...asPackage, writes })
   refuseUnbuilt(kept, version, tree, scripts, { failures, unbuilt })
   tell(...failures.map((failure) => `warning: ${failure}`))
   let { shown } = kept
   if (kept.recipe === null) {
-    say.stage('see', 'one start of its source, on an empty state')
+    say.stage('see', 'one start from source, with empty state')
     const now = shownNow(kept, await act<Seen>('see', asPackage))
     for (const sentence of now.notes) say.note(`seen: ${sentence}`)
     tell(...now.changes)
@@ -106,12 +106,13 @@ export async function makeRelease(making: Making): Promise<Made> {
   say.stage('compose', tag)
   // by nobody that a package's code runs as: a root that installs it runs what this has made
   const { sizeBytes } = await act<{ sizeBytes: number }>('compose', { uid: null, writes: [out] })
-  say.stage('try', 'one start and one switch, on an empty state')
+  say.stage('try', 'one start and one switch, with empty state')
   const tried = await act<Tried>('try', { ...asPackage, sees: [out] }).catch((cause: unknown) => {
     throw whyTryFailed(cause, { failures, unbuilt })
   })
   tell(`${formatBytes(sizeBytes)}; it ${tried.line}`, ...tried.warnings.map((one) => `warning: ${one}`))
-  if (tried.isEverywhere) tell('`"listensAt": "given-host"` in a recipe holds it to the address of `--listen`')
+  if (tried.isEverywhere)
+    tell('to make it listen only at the address of `--listen`, set `"listensAt": "given-host"` in a recipe')
   await rm(work, { recursive: true, force: true })
   return { out, sizeBytes, shown, told }
 }
@@ -144,7 +145,7 @@ export function shownNow(
 ): { shown: NonNullable<ServiceRecord['shown']>; notes: string[]; changes: string[] } {
   refuseOtherPort({ package: name }, otherPort)
   if (last === null) return { shown: { database, healthPath, cwd }, notes, changes: [] }
-  const change = `its health path is ${healthPath ?? 'none'} now, it was ${last.healthPath ?? 'none'}`
+  const change = `its health path is now ${healthPath ?? 'none'}, before ${last.healthPath ?? 'none'}`
   return { shown: { ...last, healthPath }, notes: [], changes: healthPath === last.healthPath ? [] : [change] }
 }
 
@@ -152,7 +153,7 @@ export function shownNow(
 export function refuseOtherPort({ package: name }: Pick<ServiceRecord, 'package'>, port: number | null): void {
   if (port === null) return
   throw new BatonError('invalid_settings', `${name} listens on port ${port}, whatever PORT says`, {
-    hint: 'give it its port as it takes it: an argument, such as `-- --port {port}` at the end of the command line, or `args`, `environment`, `files` or `port` in a recipe (`--recipe FILE`)',
+    hint: 'pass the port in the way that the package reads it: as an argument, such as `-- --port {port}` at the end of the command line, or `args`, `environment`, `files` or `port` in a recipe (`--recipe FILE`)',
   })
 }
 
@@ -171,19 +172,19 @@ export function refuseUnbuilt(
   const works = newestOf(kept, (one) => compareTags(`v${one}`, `v${version}`) < 0)
   const next =
     works === null
-      ? 'an older version may have addons that do: `--release X.Y.Z`'
-      : `the newest one that works here is ${works}`
+      ? 'try an older version, whose addons may build: `--release X.Y.Z`'
+      : `the newest version that works here is ${works}`
   throw new BatonError(
     'refused',
     `the addons of ${needed.join(', ')} do not build for ${kept.package} ${version}: ${failures.join('; ')}`,
-    { hint: `building takes python3, make and a C++ compiler; ${next}` },
+    { hint: `a build needs python3, make and a C++ compiler; ${next}` },
   )
 }
 
 /** Pure. Why a try failed, as an operator can use it. */
 export function whyTryFailed(cause: unknown, { failures, unbuilt }: Rebuilt): BatonError {
   const { code, message, hint } = asBatonError(cause, 'unexpected', 'trying it')
-  const build = `\`--allow-scripts ${unbuilt.join(',')}\` builds what it lacks`
+  const build = `to build what is missing, pass \`--allow-scripts ${unbuilt.join(',')}\``
   const named = namesAddon(message, unbuilt) ? build : hint
   const addons = failures.length === 0 ? '' : `; addons: ${failures.join('; ')}`
   return new BatonError(code, `${message}${addons}`, { cause, ...(named === null ? {} : { hint: named }) })
@@ -226,11 +227,11 @@ function aboutTree({ excludesNode }: Making, tree: readonly Locked[], scripts: r
     `${tree.length} packages`,
     ...(scripts.length === 0
       ? []
-      : [`install scripts that run, apart from this host and without a network: ${scripts.join(', ')}`]),
+      : [`install scripts that run, isolated from this host and without a network: ${scripts.join(', ')}`]),
     ...(unrun.length === 0
       ? []
-      : [`install scripts that do not run: ${list(unrun)} (\`--allow-scripts NAME\` has one run)`]),
-    ...(foreign.length === 0 ? [] : [`their \`engines\` leave out the Node of a release: ${list(foreign)}`]),
+      : [`install scripts that do not run: ${list(unrun)} (to run one, pass \`--allow-scripts NAME\`)`]),
+    ...(foreign.length === 0 ? [] : [`packages whose \`engines\` exclude the Node of a release: ${list(foreign)}`]),
   ]
 }
 

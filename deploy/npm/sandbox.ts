@@ -106,9 +106,9 @@ export async function assertCell(empty: string, uid: number | null): Promise<voi
   if (exitCode === 0) return
   throw new BatonError(
     'unsupported_host',
-    `expected a host that lets packages run apart from it, got: ${stderr.trim().slice(-300) || exitCode}`,
+    `expected a host that can run packages in isolation, got: ${stderr.trim().slice(-300) || exitCode}`,
     {
-      hint: 'it takes `unshare` and `setpriv` of util-linux 2.38 and, for others than root, user namespaces; or build elsewhere with `--build-only`',
+      hint: 'this needs `unshare` and `setpriv` of util-linux 2.38 and, for users other than root, user namespaces; or build elsewhere with `--build-only`',
     },
   )
 }

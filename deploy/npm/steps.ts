@@ -108,7 +108,7 @@ export async function registryFor(shop: Workshop, tools: NpmTools, name: string)
     const said = (await npm(shop, tools, [...cli(tools), 'config', 'get', key])).trim()
     if (said !== 'undefined' && said !== '') return said
   }
-  throw new BatonError('check_failed', 'expected npm to have a registry, it names none')
+  throw new BatonError('check_failed', 'expected npm to have a registry, but its configuration names none')
 }
 
 const FIELDS = ['version', 'deprecated', 'bin', 'engines', 'dist', '_npmUser']
@@ -123,7 +123,10 @@ export async function askRegistry(shop: Workshop, tools: NpmTools, name: string)
         throw new BatonError(
           isAbsent ? 'release_not_found' : 'check_failed',
           `asking the registry for ${what}: ${why.slice(-500)}`,
-          { cause, ...(isAbsent ? { hint: 'is that its name? a private package needs a token in ~/.npmrc' } : {}) },
+          {
+            cause,
+            ...(isAbsent ? { hint: 'check the name of the package; a private package needs a token in ~/.npmrc' } : {}),
+          },
         )
       },
     )
@@ -183,7 +186,7 @@ export async function fetchPackages(
     throw new BatonError(
       isOther ? 'verify_failed' : 'check_failed',
       isOther
-        ? `a package is not the one that the lock file of ${version} names: ${why.slice(-500)}`
+        ? `a package differs from the one that the lock file of ${version} names: ${why.slice(-500)}`
         : `fetching the packages of ${version}: ${why.slice(-500)}`,
       { cause },
     )

@@ -63,7 +63,7 @@ WantedBy=timers.target
 export async function keepTimer(options: TimerOptions): Promise<string> {
   const { isRoot, home, command } = options
   const timer = `${nameFor(home)}.timer`
-  const hint = `nobody asks the registry by itself here: run \`${formatCommand(command)}\` once a day`
+  const hint = `no timer checks the registry on this host: run \`${formatCommand(command)}\` once a day`
   if (!existsSync('/run/systemd/system')) return `there is no systemd, so ${hint}`
   const scope = isRoot ? 'system' : 'user'
   const folder = unitFolderFor(scope, { home: homedir(), environment: process.env })

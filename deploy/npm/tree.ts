@@ -28,7 +28,8 @@ export function treeIn(text: string, registry: string): Locked[] {
     const from = typeof resolved === 'string' ? resolved : ''
     const isInside = /^(node_modules\/(@[^/]+\/)?[^/]+\/?)+$/.test(path) && !path.split('/').includes('..')
     const isOurs = path === 'node_modules/baton-kit'
-    if (!isInside || isOurs || !isPackageName(name.toLowerCase())) faults.push(`${path} is no place for a package`)
+    if (!isInside || isOurs || !isPackageName(name.toLowerCase()))
+      faults.push(`${path} is not a valid place for a package`)
     else if (link === true || (inBundle !== true && (!/^https?:/.test(from) || !isRegistry(from))))
       faults.push(`${name} comes from ${from === '' ? 'this disk' : from.slice(0, 100)}`)
     else if (inBundle !== true && typeof integrity !== 'string') faults.push(`${name} has no integrity`)
@@ -45,7 +46,7 @@ export function treeIn(text: string, registry: string): Locked[] {
     ]
   })
   if (faults.length === 0) return all
-  throw new BatonError('refused', `expected packages of the registry only: ${formatNames(faults, 5, '; ')}`)
+  throw new BatonError('refused', `expected only packages from the registry: ${formatNames(faults, 5, '; ')}`)
 }
 
 function hostOf(address: string): string {
@@ -71,6 +72,6 @@ export function differencesOf(before: readonly Locked[] | null, now: readonly Lo
     ...(strangers.length === 0 ? [] : [`new names among them: ${list(strangers)}`]),
     ...(scripts.length === 0
       ? []
-      : [`packages that have an install script now, which is not run: ${list(scripts.map(nameOf))}`]),
+      : [`packages that now have an install script, which is not run: ${list(scripts.map(nameOf))}`]),
   ]
 }

@@ -88,7 +88,7 @@ export function workshopOf(
 
 /** Makes its folders. The service's user reads the feed, and nobody else writes one: else throws BatonError refused. */
 export async function openWorkshop({ folder, feed, builder }: Workshop): Promise<void> {
-  if (builder !== null) await assertTrusted(feed, 'a folder of releases', 'name one of root in `--dir`')
+  if (builder !== null) await assertTrusted(feed, 'a folder of releases', 'name a folder that root owns with `--dir`')
   const own = ['locks', 'empty', 'kit'].map((name) => join(folder, name))
   for (const path of [feed, ...own]) await mkdir(path, { recursive: true, mode: 0o755 })
 }
@@ -110,7 +110,7 @@ export function lockWorkshop({ folder, service }: Workshop): Disposable {
     lock.exec('PRAGMA busy_timeout = 0; BEGIN EXCLUSIVE')
   } catch (cause) {
     lock.close()
-    throw new BatonError('locked', `another run of this command is making releases of ${service}`, { cause })
+    throw new BatonError('locked', `another run of this command is already making releases of ${service}`, { cause })
   }
   return { [Symbol.dispose]: () => lock.close() }
 }

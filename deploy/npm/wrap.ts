@@ -27,18 +27,18 @@ export function mainOf(recipe: Recipe, manifest: { name?: unknown; bin?: unknown
   const isOne = new Set(Object.values(all).map((path) => posix.normalize(String(path)))).size === 1
   const name = recipe.bin ?? (isOne ? names[0] : short)
   const file = recipe.module ?? (name === undefined ? undefined : all[name])
-  const hint = 'a recipe names it in `bin` or `module`: `--recipe FILE`'
+  const hint = 'name the command in `bin` or `module` of a recipe: `--recipe FILE`'
   if (typeof file !== 'string')
     throw new BatonError(
       'invalid_settings',
       names.length === 0
-        ? `expected ${recipe.package} to bring a command, it has none`
-        : `expected one command of ${recipe.package}, it has ${names.slice(0, 10).join(', ')}`,
+        ? `expected ${recipe.package} to have a command, found none`
+        : `expected one command in ${recipe.package}, found ${names.slice(0, 10).join(', ')}`,
       { hint },
     )
   const path = posix.normalize(file)
   if (path.startsWith('/') || path.split('/').includes('..') || path.includes('\0'))
-    throw new BatonError('refused', `expected a command inside of ${recipe.package}, got ${JSON.stringify(file)}`)
+    throw new BatonError('refused', `expected a command inside ${recipe.package}, got ${JSON.stringify(file)}`)
   return path
 }
 

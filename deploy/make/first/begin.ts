@@ -161,7 +161,7 @@ function refuseMisplaced({ service }: OwnWords, argv: readonly string[], meant: 
   const passed = [service, '--', ...argv].join(' ')
   refuse(
     `expected a command as the first word, got ${got}`,
-    `type \`${typed}\`; \`${passed}\` starts the application with these words`,
+    `use \`${typed}\`; to start the application with these words, use \`${passed}\``,
     EXIT_USAGE,
   )
 }
@@ -177,10 +177,12 @@ function payOwed({ tag }: OwnWords, executable: string, stateDirectory: string):
     if (status === 0) return
   }
   if (owed.owes === 'snapshot')
-    refuse(`${tag} does not begin without a snapshot of the data of ${owed.from}`, 'nothing has changed them')
-  const other = owed.aside === null ? '' : `; what was there is ${owed.aside}`
+    refuse(`${tag} does not start without a snapshot of the data of ${owed.from}`, 'nothing has changed them')
+  const other = owed.aside === null ? '' : `; the former data are in ${owed.aside}`
   const again =
-    owed.plan === undefined ? `\`${ownWords(`state restore ${owed.name}`)}\` finishes it` : 'the next start tries again'
+    owed.plan === undefined
+      ? `run \`${ownWords(`state restore ${owed.name}`)}\` to finish it`
+      : 'the next start tries again'
   refuse(`the restore of ${owed.name} was not finished${other}`, again)
 }
 
@@ -189,7 +191,9 @@ function takeOwnState({ tag }: OwnWords, stateDirectory: string): void {
   try {
     const moved = stateDirectory === '' ? null : ownState(stateDirectory, tag, undefined, ownContainerId)
     if (moved !== null)
-      process.stderr.write(`baton: ${tag} has the data of ${moved.restored} back; what was there is ${moved.aside}\n`)
+      process.stderr.write(
+        `baton: ${tag} runs on the restored data of ${moved.restored}; the former data are in ${moved.aside}\n`,
+      )
   } catch (cause) {
     const why = cause instanceof Error ? cause.message : String(cause)
     refuse(`giving ${tag} its own data in ${stateDirectory}: ${why}`, 'nothing was removed; the next start tries again')

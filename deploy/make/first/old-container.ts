@@ -11,7 +11,9 @@ export function waitForOldContainer(release: { tag: string }, prepare: () => unk
     waitAtContainerGate(release)
   } catch (cause) {
     const why = cause instanceof Error ? cause.message : String(cause)
-    const hint = why.startsWith('EACCES') ? 'is this process in the group of its folder? `--group-add 65531`' : null
+    const hint = why.startsWith('EACCES')
+      ? 'check that this process is in the group of the holder’s folder: `--group-add 65531`'
+      : null
     refuse(`waiting for the end of the old container: ${why}`, hint)
   }
 }

@@ -54,8 +54,8 @@ export function unpack(release: OwnWords, archive: () => Buffer): Unpacked {
     }
   }
   return refuse(
-    `there is no place to unpack ${release.service} ${release.tag}: ${faults.join('; ')}`,
-    'make one of these a directory that only this user can write, on a disk that has room and may run programs',
+    `found no place to unpack ${release.service} ${release.tag}: ${faults.join('; ')}`,
+    'make one of these a directory that only this user can write to, on a disk with free space that allows programs to run',
   )
 }
 
