@@ -69,8 +69,7 @@ export async function startFromSource(
 ): Promise<SourceStart> {
   const unseen = { database: null, healthPath: found.healthPath, scheme: null, cwd: null, otherPort: null }
   const file = startable(folder, found)
-  if (file === null)
-    return { ...unseen, notes: [`it was not started: ${found.entry ?? 'its entry'} does not exist yet`] }
+  if (file === null) return { ...unseen, notes: [`it was not started: ${found.entry ?? 'its entry'} is missing`] }
   using _signals = onSignals(END_SIGNALS, () => exitAtOnce(130)) // ends what it has started, and leaves no temporary folder
   await using work = await temporaryDirectory(await temporaryPlace())
   const [state, port] = [join(work.path, 'state'), await freePort()]
@@ -118,7 +117,7 @@ export async function startFromSource(
       ...notes,
       ...health.notes,
       ...sentencesOfPort(ports, port),
-      ...(seen === null ? ['its open files are not known: only Linux shows them'] : []),
+      ...(seen === null ? ['its open files are unknown: only Linux shows them'] : []),
       ...sentencesOf(noted, called),
     ],
   }

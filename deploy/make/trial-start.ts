@@ -343,7 +343,7 @@ export function aboutDatabases(
 }
 
 function formatSeen(seen: Looked | null): string {
-  if (seen === null) return '; its open files are not known: only Linux shows them'
+  if (seen === null) return '; its open files are unknown: only Linux shows them'
   const ports = seen.ports.length > 1 ? `; it listens on the ports ${seen.ports.join(', ')}` : ''
   return seen.children.length === 0 ? ports : `${ports}; it has started ${seen.children.join(', ')}`
 }

@@ -111,8 +111,7 @@ export async function makeRelease(making: Making): Promise<Made> {
     throw whyTryFailed(cause, { failures, unbuilt })
   })
   tell(`${formatBytes(sizeBytes)}; it ${tried.line}`, ...tried.warnings.map((one) => `warning: ${one}`))
-  if (tried.isEverywhere)
-    tell('to make it listen only at the address of `--listen`, set `"listensAt": "given-host"` in a recipe')
+  if (tried.isEverywhere) tell('to limit it to the address of `--listen`, set `"listensAt": "given-host"` in a recipe')
   await rm(work, { recursive: true, force: true })
   return { out, sizeBytes, shown, told }
 }
