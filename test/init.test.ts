@@ -706,7 +706,7 @@ test('the kit among the development packages: `init` and `doctor` say so, with w
   const { stderr } = await shop.init('--yes')
   match(
     stderr,
-    `note: baton-kit is a development package here, and no release holds those: \`npm install --save-prod ${from}\``,
+    `note: baton-kit is a development dependency here, and a release contains no development dependencies: \`npm install --save-prod ${from}\``,
   )
 })
 

@@ -57,11 +57,11 @@ test('a hostile package runs nothing outside of its cell, and what the registry 
     [{ manifest: { bin: { greeter: '../../../bin/sh' } } }, 'expected a command inside of greeter'],
     [
       { manifest: { bin: { greeter: 'bin/greeter.js' }, dependencies: { other: 'file:/srv' } } },
-      'packages of the registry only',
+      'only packages from the registry',
     ],
     [
       { manifest: { bin: { greeter: 'bin/greeter.js' }, dependencies: { 'baton-kit': '1.0.0' } } },
-      'no place for a package',
+      'not a valid place for a package',
     ],
     [{ manifest: { engines: { node: '<24' }, bin: 'bin/greeter.js' } }, 'requires Node <24 but releases run on Node'],
     [{ deprecated: 'no more' }, 'deprecated: no more'],

@@ -147,7 +147,7 @@ test('doctor compares the last pause with `maxPause` and with what balancers and
   is(short.level, 'ok')
   is(
     short.message,
-    'stop-first; in the last successful switch nobody was served for 108 ms, and `maxPause` allows 10s; load balancers and webhook senders bear 3 to 10 s',
+    'stop-first; in the last successful switch nobody was served for 108 ms, and `maxPause` allows 10s; load balancers and webhook senders wait 3 to 10 s',
   )
   is(alone(next, shown(3000)).level, 'warning')
   is(alone(next, null).level, 'ok')
