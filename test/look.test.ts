@@ -263,7 +263,7 @@ test.long(
       is(warnings.length, 1, warnings.join())
       match(
         warnings[0] ?? '',
-        'a worker thread listens (0): an update hands over only what the main thread listens on and no more',
+        'a worker thread listens (0): an update hands over only what the main thread listens on',
       )
     }
     await Promise.all([alone(), beside()])

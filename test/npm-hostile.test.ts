@@ -54,7 +54,7 @@ test('a hostile package runs nothing outside of its cell, and what the registry 
   is((await host.run(['test', '-e', '/tmp/installed'])).code, 1)
 
   const refused: [Partial<Package>, string][] = [
-    [{ manifest: { bin: { greeter: '../../../bin/sh' } } }, 'expected a command inside of greeter'],
+    [{ manifest: { bin: { greeter: '../../../bin/sh' } } }, 'expected a command inside greeter'],
     [
       { manifest: { bin: { greeter: 'bin/greeter.js' }, dependencies: { other: 'file:/srv' } } },
       'only packages from the registry',

@@ -29,7 +29,7 @@ test('a process of another user that has the database open is told with its comm
     const said = (words: string) =>
       new BatonError('refused', words, { hint: 'end that first', members: { from: 'v1' } })
     const forms = [
-      (who: string) => `${database} cannot be replaced while ${who} has it open`,
+      (who: string) => `the database cannot be replaced while ${who} has ${database} open`,
       (who: string) => `v2 did not take over: ${who} has ${database} open, so the database cannot be exchanged`,
     ]
     for (const form of forms) {

@@ -110,7 +110,7 @@ async function refuseOthers({ service, configPath }: Receipt, database: string):
   if (pid !== null) throw runningFault(service, {}, `, pid ${pid} is a process of it`)
   const holder = await foreignHolder(database)
   if (holder === null) return
-  throw new BatonError('refused', `${database} cannot be replaced while ${holder} has it open`, {
+  throw new BatonError('refused', `the database cannot be replaced while ${holder} has ${database} open`, {
     hint: 'end that process first: it would keep using the database that was put aside',
   })
 }
