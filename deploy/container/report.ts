@@ -276,7 +276,7 @@ function whatOfIt({ holdable }: Refused, { moved, outcome }: EndEvent): string {
   if (moved !== null && outcome !== 'updated') return ''
   if (moved !== null)
     return moved === 'hold'
-      ? ', for the last time: from now on they wait at its holder'
+      ? ', only this time: from now on they wait at its holder'
       : ', as they will be at every switch from now on'
   return holdable ? '; with `--keep-port` they wait at a holder instead' : ''
 }

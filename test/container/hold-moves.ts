@@ -64,7 +64,7 @@ test('--keep-port moves an ordinary container behind a holder and --no-keep-port
   match(told(moved).join('\n'), /^moved behind a holder: moved runs v1\.0\.0, /)
   match(
     told(moved).join('\n'),
-    /from its own network\n {2}clients were refused in the meantime, for the last time: from now on they wait/,
+    /from its own network\n {2}clients were refused in the meantime, only this time: from now on they wait/,
   )
   const [app, door] = [await engine.inspect('moved'), await engine.inspect('moved-holder')]
   const status = await statusIn(engine, 'moved')
