@@ -209,7 +209,7 @@ async function assertRootsClone(given: string): Promise<void> {
   const { stdout, stderr } = await run(find, { allowFailure: true })
   const [found = ''] = (stdout + stderr).split('\n') // what cannot be looked at is not known to be root's
   if (found === '') return
-  const message = `expected a clone that only root can change, got ${given}: somebody else can change ${found.slice(0, 300)}`
+  const message = `expected a clone that only root can change, got ${given}: someone else can change ${found.slice(0, 300)}`
   throw new BatonError('refused', message, { hint })
 }
 

@@ -134,11 +134,11 @@ const WORDS: readonly Word[] = [
     },
     act(context, { 'pause-until': day, unpause: ends, all }) {
       const until = typeof day === 'string' ? day : null
-      if (all === true && (until !== null || ends === true)) throw usage('expected no pause beside `--all`')
+      if (all === true && (until !== null || ends === true)) throw usage('expected no pause with `--all`')
       if (all === true) return upgradeAll(context)
       if (until === null && ends !== true) return upgrade(context)
       if (until !== null && ends === true) throw usage('expected `--pause-until` or `--unpause`, got both')
-      if (context.flags.release !== null) throw usage('expected no release beside `--pause-until` and `--unpause`')
+      if (context.flags.release !== null) throw usage('expected no release with `--pause-until` and `--unpause`')
       return pauseCommand(context, until)
     },
   },

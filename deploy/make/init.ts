@@ -261,7 +261,7 @@ function notesOfUploads({ dataVariables }: Detected, configured: Findings['confi
   const name = configured === null ? dataVariables.find((one) => UPLOADS.test(one)) : undefined
   if (name === undefined) return []
   return [
-    `${name} is ${folderFor(name)}, which the application makes: in the state directory itself lie its database and Baton's files, which no upload may replace and no visitor read`,
+    `${name} is ${folderFor(name)}, which the application creates: the state directory itself holds the database and Baton's files, which uploads must not replace and visitors must not read`,
   ]
 }
 

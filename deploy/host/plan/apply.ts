@@ -223,7 +223,7 @@ async function makeOwn(path: string, mode: number, carrier: Carrier): Promise<Un
 /** Makes root's own copy of this program, which was verified before it was run. */
 async function placeProgram({ from, path }: Of<'place-program'>): Promise<Undo> {
   const directory = dirname(path)
-  await assertTrusted(directory, "root's own folder", `nobody but root may write in ${directory}`)
+  await assertTrusted(directory, "root's own folder", `only root may write in ${directory}`)
   const fresh = await mkdir(directory, { recursive: true, mode: 0o755 })
   const disk = makeDisk()
   await disk.replace(path, (temporary) => disk.copy(from, temporary, 0o755))
@@ -234,7 +234,7 @@ async function placeProgram({ from, path }: Of<'place-program'>): Promise<Undo> 
 
 async function writeOurReceipt({ path, receipt }: Of<'write-receipt'>): Promise<Undo> {
   if (receipt.scope === 'system') {
-    await assertTrusted(dirname(path), "root's own folder", `nobody but root may write in ${dirname(path)}`)
+    await assertTrusted(dirname(path), "root's own folder", `only root may write in ${dirname(path)}`)
     await mkdir(dirname(path), { recursive: true, mode: 0o755 })
   }
   const before = await readFile(path, 'utf8').catch(() => null)

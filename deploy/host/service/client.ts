@@ -194,7 +194,7 @@ export async function waitForInstance(
       const never = await whyNever().catch(() => null)
       if (never !== null) throw new BatonError('service_down', `expected ${tag} to answer: ${never}`)
     }
-    if (instance === null) return typeof status === 'string' ? status : 'nobody answered'
+    if (instance === null) return typeof status === 'string' ? status : 'nothing answered'
     return instance.version === tag ? 'the same process answered' : `${instance.version} answered`
   }
   const why = await untilWell(look, timeoutMs, POLL_MS)

@@ -232,7 +232,7 @@ async function goBack(
   outside.note(`going back to ${operation.from}: ${fault}`)
   try {
     const status = await client.status()
-    if (status === null) throw new BatonError('service_down', 'nobody answers')
+    if (status === null) throw new BatonError('service_down', 'nothing answers')
     // a release with no way back has changed the data: then the data goes back too
     const restoreState = operation.trial?.verdict === 'irreversible'
     await askOnce(client, status, { ...request, kind: 'rollback', tag: null, healthUrl: null, restoreState }, outside)

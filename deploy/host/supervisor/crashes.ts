@@ -43,12 +43,12 @@ const FILE_MAX_BYTES = 16 * 1024
 /** what the supervision and Baton's agent write there themselves */
 const OWN_LINE = /^\d{4}-\d\d-\d\dT[\d:.]+Z baton: /
 
-/** Pure: `it has ended by itself 3 times since it was started, the last time at … with exit code 1, after it wrote: …`. */
+/** Pure: `it has exited unexpectedly 3 times since it was started, the last time at … with exit code 1, after it wrote: …`. */
 export function formatCrashes({ count, at, code, signal, said }: Crashes): string {
   const end = code !== null ? ` with exit code ${code}` : signal !== null ? ` by ${signal}` : ''
   const times = count === 1 ? 'once' : `${count} times`
   const last = at === null && end === '' ? '' : `, the last time${at === null ? '' : ` at ${at}`}${end}`
-  return `it has ended by itself ${times} since it was started${last}${afterItWrote(said)}`
+  return `it has exited unexpectedly ${times} since it was started${last}${afterItWrote(said)}`
 }
 
 interface Seen {

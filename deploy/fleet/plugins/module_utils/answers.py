@@ -202,7 +202,7 @@ def _refusal(calls, status, doctor, dry, check):
 
 
 def _down(status):
-    word = (status.get("supervisor") or {}).get("word") or "nobody answers"
+    word = (status.get("supervisor") or {}).get("word") or "nothing answers"
     return f"the service is down ({word})"
 
 
