@@ -155,7 +155,7 @@ release('what was built and does not start is told by the addon that is missing,
   is(built.exitCode, 5, built.stderr)
   const { message, hint } = JSON.parse(built.stdout) as { message: string; hint: string }
   match(message, 'no bindings')
-  match(hint, /^unbuilt 1\.0\.0 has not been built for this platform: `npx baton rebuild`/)
+  match(hint, /^unbuilt 1\.0\.0 has not been built for this platform: run `npx baton rebuild`/)
 })
 
 release('one script has no addons: doctor and build say whose are left out', async () => {
@@ -164,7 +164,7 @@ release('one script has no addons: doctor and build say whose are left out', asy
   const found = (await examineProject(shop.path)).find(({ check }) => check === 'addons')
   equal(
     [found?.level, found?.message],
-    ['warning', 'kind script packs no native addons, and these packages have some: other'],
+    ['warning', 'the kind script cannot pack native addons, and these packages have some: other'],
   )
   const built = await baton(shop.path, {}, 'build', 'v1.0.0', '--no-try')
   is(built.exitCode, 0, built.stderr)

@@ -100,7 +100,7 @@ test('the executable started by a person beside its running service is refused b
   const refused = await it.typed()
   equal([refused.exitCode, refused.stdout], [7, ''], refused.stderr)
   match(refused.stderr, /^error: expected no other process of shop, found \d+, which serves with \S+config\.json: /)
-  match(refused.stderr, /^hint: `shop status` shows it, `shop stop` ends it/m)
+  match(refused.stderr, /^hint: `shop status` shows it, `shop stop` stops it/m)
   match((await it.typed('--')).stdout, /own/, 'whoever says so knows it')
   const home = join(it.configPath, '../../..')
   const command = join(home, '.local/bin/shop')

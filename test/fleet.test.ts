@@ -282,7 +282,7 @@ test('hooks stand around each host: one that fails keeps it from being touched, 
   const args = ['--waves', '1', '--before-host', hook, '--after-host', `echo "after $BATON_HOST" >> ${log}`]
   const { code, rows } = await fleet.move(...TO, ...args)
   equal([code, rows['h1']?.outcome, rows['h2']?.outcome, rows['h3']?.outcome], [7, 'updated', 'failed', 'untouched'])
-  match(rows['h2']?.why ?? '', 'the hook before the host ended with 1')
+  match(rows['h2']?.why ?? '', 'the hook before the host ended with exit code 1')
   equal((await readFile(log, 'utf8')).trim().split('\n'), ['before h1', 'after h1', 'before h2', 'after h2'])
   equal(await fleet.done('h2'), [])
 })

@@ -73,7 +73,7 @@ test('the last pause is that of the newest stop-first switch, without a migratio
   const last = (expectedMs: number) => ({ expectedMs, shownBy: 'last-switch' }) as const
   is(pauseFault(last(100), 100), null)
   const fault = pauseFault(last(101), 100)
-  is(fault?.message, 'clients would have to wait about 101 ms, and `maxPause` allows 100ms')
+  is(fault?.message, 'clients would have to wait about 101 ms, but `maxPause` allows 100ms')
   match(fault?.hint ?? '', /update\.maxPause.* or `rollback` first/)
 })
 
@@ -100,7 +100,7 @@ test('the expected pause is what a trial of the release has measured and the las
   const fault = pauseFault({ expectedMs: 25_193, shownBy: 'trial' }, 15_000)
   is(
     fault?.message,
-    'clients would have to wait about 25193 ms (as in the trial on a copy of the data), and `maxPause` allows 15s',
+    'clients would have to wait about 25193 ms (as in the trial on a copy of the data), but `maxPause` allows 15s',
   )
   not(/rollback/.test(fault?.hint ?? ''))
 })
@@ -234,7 +234,7 @@ test('init explains the choice in two sentences and writes it; a second run chan
   const about = async () => (await examineProject(room.path)).find(({ check }) => check === 'order')?.message ?? ''
   match(await about(), /^order: start-first, so two processes run at once/)
   await writeFile(file('baton.config.json'), chosen.replace('start-first', 'stop-first'))
-  match(await about(), /^order: stop-first, .* bear 3 to 10 s$/)
+  match(await about(), /^order: stop-first, .* wait 3 to 10 s$/)
 })
 
 test('on a host: status, dry run, result and doctor tell the order and the pause, and a pause too long is refused', async () => {
@@ -284,7 +284,7 @@ test('on a host: status, dry run, result and doctor tell the order and the pause
   match(await told(home, ['rollback', '--dry-run']), /clients would wait about 60001 ms/)
   await told(home, ['rollback'])
   await pretend()
-  const refusal = /clients would have to wait about 60001 ms, and `maxPause` allows 1m/
+  const refusal = /clients would have to wait about 60001 ms, but `maxPause` allows 1m/
   match(await told(home, ['upgrade', '--dry-run'], 7), refusal)
   match(await told(home, ['doctor'], null), /problem +switch .*every update would be refused/)
   const before = await status()

@@ -58,7 +58,7 @@ const TOLD: Told = {
   'place-program': ({ tag, path }) => `put root's own copy of ${tag} at ${path}`,
   'write-receipt': ({ path }) => `record the install in ${path}`,
   'write-file': ({ path, gives }) => `write ${path}${gives === undefined ? '' : `, which gives the service ${gives}`}`,
-  allow: ({ asks }) => `allow what this service requests: ${asks}`,
+  allow: ({ asks }) => `allow: this service asks ${asks}`,
   link: ({ path, target }) => `link ${path} to ${target}`,
   remove: ({ path }) => `remove ${path}`,
   'remove-directory': ({ path }) => `remove the directory ${path} if it is empty`,
