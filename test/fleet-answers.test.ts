@@ -292,7 +292,7 @@ test.long(
     await fleet.set('h2', 'running', 'v1.2.0')
     const { code, rows } = await done
     equal([code, rows['h1']?.outcome, rows['h2']?.outcome], [7, 'updated', 'failed'])
-    match(rows['h2']?.why ?? '', 'it is at v1.2.0 by now')
+    match(rows['h2']?.why ?? '', 'the host now runs v1.2.0')
     is((await fleet.running())[1], 'v1.2.0')
   },
 )

@@ -205,7 +205,7 @@ test('one database in the state directory is named; of several the author choose
   equal(of('/state/a.db', '/state/update/lock.db'), { database: 'a.db', notes: [] })
   const several = of('/state/a.db', '/state/b.db')
   is(several.database, null)
-  match(several.notes.join(), 'choose of a.db, b.db')
+  match(several.notes.join(), 'choose one of a.db, b.db')
   match(of('/app/data/a.db').notes.join(), 'it opens the database data/a.db in its own folder')
   match(of('/srv/a.db').notes.join(), 'it opens the database /srv/a.db, of which no update makes a snapshot')
 })

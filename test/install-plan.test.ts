@@ -263,7 +263,7 @@ test("root's own copy of the command is renewed by a newer one, never by an olde
 
 test('what is not ours is refused before anything is changed', () => {
   const refusals: [string, Partial<Facts>, Partial<Choices>][] = [
-    ['found a file of no install', { executable: 'foreign' }, {}],
+    ['found a file that no install owns', { executable: 'foreign' }, {}],
     ['/usr/local/bin/beacon', { command: 'foreign' }, {}],
     ['beacon.service', { unit: 'foreign' }, {}],
     ['installed for the user beacon', { ...SETTLED, receipt: receipt() }, { 'run-as': 'other' }],

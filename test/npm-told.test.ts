@@ -98,7 +98,7 @@ test('a health path that was seen once is looked at anew for each version, and a
   equal(shownNow({ package: 'shop', shown: last }, now), {
     shown: { ...last, healthPath: '/status' },
     notes: [],
-    changes: ['its health path is /status now, it was /health'],
+    changes: ['its health path is now /status, before /health'],
   })
   equal(shownNow({ package: 'shop', shown: last }, { ...now, healthPath: '/health' }).changes, [])
   throws(() => shownNow({ package: 'shop', shown: last }, { ...now, otherPort: 1080 }), withCode('invalid_settings'))

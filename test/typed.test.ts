@@ -19,7 +19,7 @@ import { quietly } from './fixtures/quietly.ts'
 import { suite } from './suite.ts'
 
 const test = suite('typed', { timeoutMs: 60_000 })
-const RELEASE_HINT = 'the release is a word of its own, without a flag: `v1.2.0`'
+const RELEASE_HINT = 'give the release without a flag: `v1.2.0`'
 const FLAGS = {
   release: { type: 'string', description: '' },
   'dry-run': { type: 'boolean', alias: 'n', description: '' },
