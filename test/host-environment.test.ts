@@ -75,7 +75,7 @@ test('`state restore` works by it too; each of its hints names what works', asyn
   }
   const running = await restored(name)
   is(running.code, 7)
-  match(running.said, /hint: `\S*shop stop` first/)
+  match(running.said, /hint: run `\S*shop stop` first/)
   ok(!running.said.includes('--restore-state'), running.said)
   is((await it.typed('stop')).exitCode, 0)
   await writeFile(join(stateDirectory, 'fails'), '')

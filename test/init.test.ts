@@ -53,7 +53,7 @@ test('packages that no release can hold are told before a build: what Yarn keeps
   await writeFile(join(shop.path, '.pnp.cjs'), '')
   const archived = await told(shop.path)
   match(archived, "before a build: expected packages in node_modules, but Yarn has installed them with Plug'n'Play")
-  match(archived, 'hint: `yarn config set nodeLinker node-modules`')
+  match(archived, 'hint: run `yarn config set nodeLinker node-modules`')
   not(archived.includes('next: '), archived)
 
   const app = join(shop.path, 'packages/app')
@@ -392,7 +392,7 @@ test('without a start script the command that a package brings is named, and the
     scripts: { start: 'tsx watch a.ts --port 1' },
   })
   await runner.write('node_modules/tsx/package.json', '{ "bin": "./cli.js" }')
-  match(planInit(detect(runner.path)).notes.join(), 'which file starts the application?')
+  match(planInit(detect(runner.path)).notes.join(), 'the file that starts the application')
   equal(detect(runner.path).args, [])
 })
 

@@ -292,7 +292,7 @@ function notesOfConflicts(
 function noteOfNoEntry(candidate: Detected['candidate']): string {
   if (candidate === null) return 'name the file that starts the application in `entry` of baton.config.json'
   const { name, package: from } = candidate
-  return `which file starts the application? If it is \`${name}\` of the package ${from}, write \`"start": "${name} …"\` into the scripts of package.json, with its arguments, and run \`baton init\` again`
+  return `nothing names the file that starts the application. If it is \`${name}\` of the package ${from}, write \`"start": "${name} …"\` into the scripts of package.json, with its arguments, and run \`baton init\` again`
 }
 
 const WORKFLOW_INSTALL = {

@@ -245,7 +245,7 @@ async function opened(context: TrustContext, role: Role, root: Repository['root'
     const hint = 'name the key folders with --keys, once for each folder'
     throw new BatonError(
       'threshold_not_met',
-      `expected ${enough} more keys of ${role} in the key folders, got ${files.length}`,
+      `expected ${enough} more key${enough === 1 ? '' : 's'} of ${role} in the key folders, got ${files.length}`,
       { hint },
     )
   }
