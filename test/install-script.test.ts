@@ -558,7 +558,7 @@ test('`--clone` beside a command of the install that is here is refused: that bu
   for (const command of ['upgrade', 'rollback', 'status', 'doctor', 'start', 'uninstall']) {
     const { code, stdout, stderr } = await installSh([command, '--clone', clone, ...here])
     equal([code, stdout], [2, ''], stderr)
-    match(stderr, `expected no \`--clone\` beside ${command}`)
+    match(stderr, `expected no \`--clone\` with ${command}`)
     match(stderr, `hint: \`install --clone ${clone}\``)
   }
   is(existsSync(join(place.path, 'ran')), false)
