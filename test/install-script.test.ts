@@ -559,7 +559,7 @@ test('`--clone` beside a command of the install that is here is refused: that bu
     const { code, stdout, stderr } = await installSh([command, '--clone', clone, ...here])
     equal([code, stdout], [2, ''], stderr)
     match(stderr, `expected no \`--clone\` with ${command}`)
-    match(stderr, `hint: \`install --clone ${clone}\``)
+    match(stderr, `use \`install --clone ${clone}\``)
   }
   is(existsSync(join(place.path, 'ran')), false)
 })
