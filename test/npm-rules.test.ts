@@ -389,7 +389,7 @@ test('a command is a file inside of its package', () => {
   )
   match(
     refusalOf(() => mainOf(recipe, {})),
-    'has none',
+    'to have a command, found none',
   )
   match(aroundText(recipe, '@shop/cli/bin/shop.js'), `'node_modules', "@shop/cli/bin/shop.js"`)
   const kept = { service: 'shop', args: ['--quiet'], shown: null }
