@@ -88,7 +88,7 @@ for (const [what, auto, code, why] of [
     textOf('changes values'),
     /the way back is not proved: values changed in \d+ of \d+ rows of notes \(text\)/,
   ],
-  ['takes too long', ALL, textOf('slow'), /clients would have to wait about \d{5} ms .*and `maxPause` allows 15s/],
+  ['takes too long', ALL, textOf('slow'), /clients would have to wait about \d{5} ms .*but `maxPause` allows 15s/],
   ['wants a value', ALL, textOf('a column that needs a value'), /changes the data so that there is no way back/],
   ['renames and dies', ALL, textOf('renamed and dies'), /changes the data so that there is no way back/],
 ] as const) {

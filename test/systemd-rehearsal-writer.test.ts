@@ -50,7 +50,7 @@ const CASES: Record<string, Case> = {
     migration: 'return new Promise((resolve) => setTimeout(resolve, 20_000))',
     code: 7,
     outcome: 'failed',
-    said: /clients would have to wait about \d{5} ms .*and `maxPause` allows 15s/,
+    said: /clients would have to wait about \d{5} ms .*but `maxPause` allows 15s/,
   },
   'a migration of 4 s': {
     migration: 'return new Promise((resolve) => setTimeout(resolve, 4000))',
