@@ -23,7 +23,7 @@ test('curl … | sh asks on the terminal; everything but yes leaves the host as 
   for (const typed of ['n\n', '\n', 'yesterday\n', '']) {
     const { code, stdout } = await atTerminal(PIPED, typed)
     is(code, 7, stdout)
-    match(stdout, 'Go on? [y/N]')
+    match(stdout, 'Continue? [y/N]')
     match(stdout, /1 {2}\w+/) // the plan came first
     match(stdout, 'not confirmed, nothing was changed')
     is((await host.run(['sh', '-c', 'ls -d /opt/beacon /etc/beacon /var/lib/beacon'])).stdout, '')
@@ -34,7 +34,7 @@ test('curl … | sh asks on the terminal; everything but yes leaves the host as 
 test('yes installs, and each step is drawn', async () => {
   const { code, stdout } = await atTerminal(PIPED, 'y\n')
   is(code, 0, stdout)
-  match(stdout, 'Go on? [y/N]')
+  match(stdout, 'Continue? [y/N]')
   match(stdout, `${ESCAPE}[32m`) // green: done
   match(stdout, 'beacon v1.0.0 is installed and running')
   is((await host.status()).instance.version, 'v1.0.0')

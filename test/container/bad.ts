@@ -249,7 +249,7 @@ beside.long('a container that crashes before and after is not said to run', asyn
   equal([ended.outcome, ended.healthy, ended.downMs], ['reverted', false, null])
   const [line = ''] = formatDeployEvent(ended.events.at(-1) as DeployEvent)
   match(line, /^reverted: crashing runs v0\.9\.0 again, which is not healthy/)
-  ok(ended.events.some((event) => event.event === 'warning' && /was not before either/.test(event.message)))
+  ok(ended.events.some((event) => event.event === 'warning' && /was not healthy before/.test(event.message)))
   equal((await engine.inspect('crashing')).HostConfig.RestartPolicy.Name, 'always')
   await engine.docker('rm', '-f', ...(await names('crashing')))
 })
