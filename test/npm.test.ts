@@ -63,7 +63,7 @@ test('a package becomes a service by one command, a newer version comes by itsel
   ok((await lab.registry.requests()).some((line) => line === '304 /greeter'))
 
   await publish(greeter('1.1.0', { files: { 'bin/greeter.js': GREETER('other') } }))
-  match((await deploy('--update')).stdout, 'replaced under the same number')
+  match((await deploy('--update')).stdout, 'replaced under the same version number')
   is((await host.run(['test', '-e', '/var/lib/baton-npm/greeter/feed/v1.1.0'])).code, 1)
   is((await deploy('greeter', '--release', '1.1.0')).code, 5)
 })
