@@ -180,17 +180,14 @@ test('systemd still supervises what came out of the handover: killed, it is star
   await eventually('an answer', async () => (await host.status()).instance.version === 'v1.1.0')
 })
 
-test.long(
-  'two shells at once: one works, the other, if it is not to wait, ends with 6 and says who is at it since when',
-  async () => {
-    const first = host.cli('upgrade', 'v1.2.0')
-    await eventually('an operation in flight', async () => (await host.status()).state === 'in_flight')
-    const second = await host.cli('upgrade', 'v1.2.0', '--lock-timeout', '0')
-    is(second.code, 6, second.stderr)
-    match(second.stderr, /update from v1\.1\.0 to v1\.2\.0, in the \w+ stage, since 20\d\d-/)
-    is((await first).code, 0)
-  },
-)
+test('two shells at once: one works, the other, if it is not to wait, ends with 6 and says who is at it since when', async () => {
+  const first = host.cli('upgrade', 'v1.2.0')
+  await eventually('an operation in flight', async () => (await host.status()).state === 'in_flight')
+  const second = await host.cli('upgrade', 'v1.2.0', '--lock-timeout', '0')
+  is(second.code, 6, second.stderr)
+  match(second.stderr, /update from v1\.1\.0 to v1\.2\.0, in the \w+ stage, since 20\d\d-/)
+  is((await first).code, 0)
+})
 
 test('a release that dies in probation is taken back: exit 8, and the main pid is the old one again', async () => {
   const before = await host.show('MainPID', 'NRestarts')
@@ -209,7 +206,7 @@ test('a release that dies in probation is taken back: exit 8, and the main pid i
   is((await host.status()).instance.version, 'v1.2.0')
 })
 
-test.long('a rollback without a tag brings the backup back, with a tag it fetches that release', async () => {
+test('a rollback without a tag brings the backup back, with a tag it fetches that release', async () => {
   is((await host.cli('rollback')).code, 0)
   is((await host.status()).instance.version, 'v1.1.0')
   const { code, stderr } = await host.cli('rollback', 'v1.0.0')
@@ -217,28 +214,22 @@ test.long('a rollback without a tag brings the backup back, with a tag it fetche
   equal([(await host.status()).instance.version, (await host.status()).backup], ['v1.0.0', 'v1.1.0'])
 })
 
-test.long(
-  'where nothing runs the command does it itself, and starts the service; a release that does not start is taken back',
-  async () => {
-    is((await host.cli('stop')).code, 0)
-    // not `failed`: its main process came by a handover and was still let drain
-    equal(await host.show('ActiveState', 'Result'), { ActiveState: 'inactive', Result: 'success' })
-    is((await host.cli('status')).code, 9)
-    const both = await Promise.all([1, 2].map(() => host.cli('upgrade', 'v1.1.0', '--lock-timeout', '0')))
-    equal(both.map(({ code }) => code).toSorted(), [0, 6], both.map(({ stderr }) => stderr).join('\n'))
-    match(both.find(({ code }) => code === 6)?.stderr ?? '', /held by beacon upgrade \(pid \d+\) since 20\d\d-/)
-    is((await host.status()).instance.version, 'v1.1.0')
-    is((await host.cli('stop')).code, 0)
-    const broken = await host.cli('upgrade', 'v1.4.0')
-    is(broken.code, 8, broken.stderr)
-    equal(
-      [(await host.status()).instance.version, (await host.show('ActiveState'))['ActiveState']],
-      ['v1.1.0', 'active'],
-    )
-    const foreign = await host.ok('find', '/opt/beacon', '/var/lib/beacon', '!', '-user', 'beacon')
-    is(foreign, '')
-  },
-)
+test('where nothing runs the command does it itself, and starts the service; a release that does not start is taken back', async () => {
+  is((await host.cli('stop')).code, 0)
+  // not `failed`: its main process came by a handover and was still let drain
+  equal(await host.show('ActiveState', 'Result'), { ActiveState: 'inactive', Result: 'success' })
+  is((await host.cli('status')).code, 9)
+  const both = await Promise.all([1, 2].map(() => host.cli('upgrade', 'v1.1.0', '--lock-timeout', '0')))
+  equal(both.map(({ code }) => code).toSorted(), [0, 6], both.map(({ stderr }) => stderr).join('\n'))
+  match(both.find(({ code }) => code === 6)?.stderr ?? '', /held by beacon upgrade \(pid \d+\) since 20\d\d-/)
+  is((await host.status()).instance.version, 'v1.1.0')
+  is((await host.cli('stop')).code, 0)
+  const broken = await host.cli('upgrade', 'v1.4.0')
+  is(broken.code, 8, broken.stderr)
+  equal([(await host.status()).instance.version, (await host.show('ActiveState'))['ActiveState']], ['v1.1.0', 'active'])
+  const foreign = await host.ok('find', '/opt/beacon', '/var/lib/beacon', '!', '-user', 'beacon')
+  is(foreign, '')
+})
 
 test('systemctl restart and stop let a request that is being answered finish', async () => {
   const slow = host.run([
@@ -296,7 +287,7 @@ test('doctor names a drop-in that forbids the swap', async () => {
   await host.ok('systemctl', 'daemon-reload')
   const { code, stdout } = await host.cli('doctor')
   is(code, 7)
-  for (const word of ['the unit forbids writing in /opt/beacon', 'MemoryDenyWriteExecute', 'NotifyAccess=main'])
+  for (const word of ['the unit forbids writing to /opt/beacon', 'MemoryDenyWriteExecute', 'NotifyAccess=main'])
     match(stdout, word)
   await host.ok('rm', path)
   await host.ok('systemctl', 'daemon-reload')

@@ -284,7 +284,7 @@ export interface PolicyReport {
   limits: PolicyFile
   /** what the panel has written */
   own: PolicyFile
-  /** why nothing is installed automatically although the policy says so, one sentence each */
+  /** what is wrong with the policy or what it runs, one sentence each; a wrong `update.onOutcome` stops only the report */
   faults: string[]
   schedule: ScheduleReport
 }
