@@ -90,7 +90,7 @@ install.sh COMMAND [flags]                    run a command of the installed ser
   --feed FEED            https://host/path/, http://127.0.0.1:PORT/path/, /folder, github:OWNER/NAME
   --user                 install for this user (root's default: the whole host)
   --state-dir DIR        directory of the data; updates keep it
-  --listen HOST:PORT     for a first install: where the service listens; `:PORT` means every address
+  --listen HOST:PORT     on a first install, where the service listens; `:PORT` means every address
   --no-service           install without systemd
   -n, --dry-run          print the plan and change nothing
   -y, --yes              do not ask for confirmation
@@ -112,7 +112,7 @@ TEXT
 once the service is installed, `SERVICE COMMAND --help` shows the flags of a command
 TEXT
       ;;
-    *) printf '\n%s\n' "\`--help --all\` shows more flags; \`help exit-codes\` says what the exit codes mean" ;;
+    *) printf '\n%s\n' "\`--help --all\` shows more flags; \`help exit-codes\` explains the exit codes" ;;
   esac
 }
 
@@ -215,7 +215,7 @@ read_arguments() {
     *)
       # this may be the value of a flag that is not known here
       [ -z "$stranger" ] || no_flag
-      die 2 "there is no command $command here" "there are install, upgrade, rollback, cancel, status, check, releases, logs, start, stop, restart, state, doctor and uninstall"
+      die 2 "there is no command $command here" "choose from install, upgrade, rollback, cancel, status, check, releases, logs, start, stop, restart, state, doctor and uninstall"
       ;;
   esac
   # the executable of this script's own release knows no other ones either: say so before it is fetched
@@ -233,7 +233,7 @@ no_clone() {
 }
 
 no_flag() {
-  die 2 "there is no flag $stranger here" "there are --release, --feed, --clone, --user, --system, --prefix, --state-dir, --listen, --run-as, --no-service, --no-start, --accept-unit and those of \`install.sh --help\`"
+  die 2 "there is no flag $stranger here" "choose from --release, --feed, --clone, --user, --system, --prefix, --state-dir, --listen, --run-as, --no-service, --no-start, --accept-unit and those of \`install.sh --help\`"
 }
 
 # Finds the receipt that counts: root's own for the whole host; for a user the one beside the user's executable, else, without
@@ -489,7 +489,7 @@ check_target() {
   fi
   free=$(free_kilobytes "$target")
   [ -z "$free" ] || [ "$free" -ge 131072 ] ||
-    die 7 "not enough space: expected 128 MB of free space in $target, found $((free / 1024)) MB" "free disk space, or choose another place with \`--prefix\`"
+    die 7 "not enough space: expected 128 MB of free space in $target, found $((free / 1024)) MB" "free up disk space, or choose another place with \`--prefix\`"
 }
 
 free_kilobytes() {

@@ -125,7 +125,7 @@ function warnOf({ password, trust, log }: Settings, management: Management): voi
   else if (trust === null) {
     log({
       event: 'warning',
-      message: 'updates are not signed: anybody who can write to the feed decides what runs here',
+      message: 'updates are not signed: anyone who can write to the feed decides what runs here',
     })
   }
 }

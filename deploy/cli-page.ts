@@ -45,19 +45,19 @@ const SNAPSHOT = {
   description: 'copy the database to a file while the service uses it',
   args: {
     file: { type: 'positional', description: 'the copy; `-` for stdout' },
-    try: option('new', 'then try this executable on a copy of the data, and the present release on what it leaves'),
+    try: option('new', 'then try this executable on the copy, and the current release on the result'),
   },
 } as const satisfies CommandLine
 
 export const PROGRAMS: readonly ListedProgram[] = [
   {
     name: '<service>',
-    about: 'For a host with an install. `install.sh` has the same commands, except `snapshot`.',
+    about: 'On a host with an install. `install.sh` has the same commands, except `snapshot`.',
     commands: [...COMMANDS, SNAPSHOT],
   },
   {
     name: 'baton',
-    about: 'Run these in the folder of the application, or name it with `--dir`.',
+    about: 'Run these in the application’s folder, or name it with `--dir`.',
     commands: [
       ...Object.values(OWN_WORDS),
       named('image', IN_APPLICATION, SCRIPT_WORDS.image),
@@ -109,10 +109,11 @@ export function cliPage(): string {
   const parts = PROGRAMS.filter(({ about }) => about !== null).map(({ name, about, commands }) => {
     const shown = commands.filter(({ hidden }) => hidden !== true)
     const often = oftenIn(shown)
-    const most = Object.keys(often).length === 0 ? '' : `\n\nSeveral of these take:\n\n${listOf(often).trimEnd()}`
+    const most =
+      Object.keys(often).length === 0 ? '' : `\n\nSeveral of these commands take:\n\n${listOf(often).trimEnd()}`
     return `## \`${name}\`\n\n${about}${most}\n\n${shown.map((one) => partOf(name, one, often, told)).join('\n')}`
   })
-  const shared = `## Everywhere\n\nMost commands take some of these.\n\n${listOf({ ...SHARED, ...kept })}`
+  const shared = `## Everywhere\n\nMost commands take some of these flags.\n\n${listOf({ ...SHARED, ...kept })}`
   return `${INTRODUCTION}${exits.join('\n')}\n\n${parts.join('\n')}\n${shared}`
 }
 

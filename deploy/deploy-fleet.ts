@@ -39,7 +39,7 @@ export const COMMAND = {
     ...RELEASE_FLAGS,
     rollback: flag('go back to that release, or to each backup executable'),
     inventory: option('file', 'Ansible inventory of the hosts', { alias: 'i' }),
-    limit: option('pattern', 'only these hosts of the inventory'),
+    limit: option('pattern', 'only the inventory hosts that match this pattern'),
     waves: option('1,10%,…', 'size of each wave (1,10%,50%,100%)'),
     soak: duration('how long a wave must keep running the release (5m)'),
     gate: option('command', 'command to run after each wave; must exit with 0'),
@@ -99,7 +99,7 @@ async function move(values: Values<typeof COMMAND.args>, more: readonly string[]
     if (end.why !== null) printError({ message: end.why, hint: end.hint })
     // the last lines on the screen
     if (end.look.length > 0)
-      printLine(end.look.length === 1 ? 'to look at:' : `${end.look.length} to look at:`, process.stderr)
+      printLine(end.look.length === 1 ? 'host to check:' : `${end.look.length} hosts to check:`, process.stderr)
     for (const line of end.look) printLine(line, process.stderr)
     return end.exit
   }

@@ -60,7 +60,7 @@ import { assertTrusted, temporaryFolder } from './lib/trusted.ts'
 
 export const COMMAND = {
   name: IS_PACKAGED ? 'baton deploy npm' : 'deploy-npm.sh',
-  description: 'installs a package of npm as a service of this host, and keeps it up to date',
+  description: 'installs an npm package as a service on this host, and keeps it up to date',
   args: ARGUMENTS,
 } as const satisfies CommandLine
 

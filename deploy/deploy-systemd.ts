@@ -31,7 +31,7 @@ export const COMMAND = {
   args: {
     ...RELEASE_FLAGS,
     rollback: flag('go back to the backup executable'),
-    feed: option('feed', 'for a first install: where releases come from'),
+    feed: option('feed', 'on a first install, where releases come from'),
     service: option('name', 'name of the service (the one that is installed here)'),
     ...IRREVERSIBLE,
     ...WAITING_FLAGS,
@@ -80,7 +80,7 @@ async function main(argv: readonly string[]): Promise<number> {
 function linesOf(service: string, { outcome, from, to, operation }: DeployEnd): string[] {
   if (outcome === 'planned') return []
   return [
-    `${service}: ${outcome ?? ''}${to === null ? '' : ` ${to}`}${from === null || from === to ? '' : `, it was ${from}`}`,
+    `${service}: ${outcome ?? ''}${to === null ? '' : ` ${to}`}${from === null || from === to ? '' : `, replacing ${from}`}`,
     ...rehearsalLines(operation?.trial ?? null),
   ]
 }

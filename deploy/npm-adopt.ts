@@ -132,12 +132,12 @@ export async function takeOver(
     const what = `${service} did not take over from ${former.what}${isBack ? ', which runs again' : ''}: ${reasonOf(cause)}`
     throw new BatonError(isBack ? 'restart_failed' : 'service_down', what, {
       cause,
-      hint: `the former data are unchanged; ${isBack ? 'to try again, use `--adopt`' : `to go back, ${wayBack(former)}`}`,
+      hint: `the former data is unchanged; ${isBack ? 'to try again, use `--adopt`' : `to go back, ${wayBack(former)}`}`,
     })
   }
   return [
     ...(former.stop.length === 0 ? [] : [`${former.what} is stopped`]),
-    `its data were copied from ${data} to ${receipt.stateDirectory}`,
+    `its data was copied from ${data} to ${receipt.stateDirectory}`,
     `to go back, run \`${formatCommand([service, 'stop'])}\`, then ${wayBack(former)}`,
   ]
 }

@@ -26,7 +26,7 @@ const test = suite('blame', { timeoutMs: 60_000 })
 const ONLY = join(import.meta.dirname, 'fixtures/only.ts')
 
 const SPACE = 'this host has no disk space or no inodes left'
-const FILES = 'this host has no descriptors for open files left'
+const FILES = 'this host has no file descriptors left'
 const MEMORY = 'this host has no memory left'
 const LOCK = 'another process has locked the database'
 const ENDS: readonly (readonly [how: string, said: string | null, lack: string | null])[] = [

@@ -107,7 +107,7 @@ test('`busy: give-up`: the update ends with nothing changed, and the work goes o
   equal([outcome, error?.code], ['failed', 'busy'])
   match(
     error?.message ?? '',
-    /^work of the application did not end within 1s \(`busyMax`\): "hangs", under way for \ds$/,
+    /^the application's work did not end within 1s \(`busyMax`\): "hangs", under way for \ds$/,
   )
   is(String((await ask(it.port, 'GET', '/', null)).body), 'v1.0.0')
   const said = await it.word('upgrade', '--user', '--json')

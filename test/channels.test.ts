@@ -261,7 +261,7 @@ test('an image says from which release a container may come; an older one stays 
     await resolveRelease(container as never, imageOf(tag) as never, request as never, tools as never)
   match(
     (await rejects(from('v1.3.0'))).message,
-    'v2.0.0 updates only containers that run v1.4.0 or later, this one runs v1.3.0',
+    'v2.0.0 updates only containers that run v1.4.0 or later, but this one runs v1.3.0',
   )
   for (const tag of ['v1.4.0', 'v2.1.0', '']) is((await from(tag)).version, 'v2.0.0')
 })
@@ -317,7 +317,7 @@ test('a managed install: POST takes a prerelease by its tag, what is no semver i
   is((await it.word('upgrade', 'v2.0.0', '--dry-run')).exitCode, 7)
   match(
     (await it.word('check')).stdout,
-    /^latest {5}v1\.2\.0, .*\nthen {7}v2\.0\.0, which takes only hosts from v1\.9\.0 on$/m,
+    /^latest {5}v1\.2\.0, .*\nthen {7}v2\.0\.0, which can be installed only from v1\.9\.0 or later$/m,
   )
 })
 

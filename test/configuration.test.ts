@@ -49,7 +49,7 @@ test('what is valid is kept, what is not is named and left out, what nobody know
     'expected cut or give-up in `update.busy`, got "wait"',
     'expected either `path` or `host` and `port` in `listen[1]`',
     'expected text without control characters, at most 4096 characters in `feed`, got ""',
-    'expected visible ASCII characters without spaces, at most 1024 characters in `dashboard.password`, got another text',
+    'expected visible ASCII characters without spaces, at most 1024 characters in `dashboard.password`, got other text',
   ])
   equal(
     unknown.map(({ name }) => name),
@@ -152,7 +152,7 @@ test('a service whose configuration is not valid ends with code 2 and names the 
     is(exitCode, 2, `${name}: ${stderr}`)
     is(stdout, '')
     match(stderr, /^error: .*`listen\.port`, got 70000/)
-    match(stderr, /`dashboard\.password`, got another text/)
+    match(stderr, /`dashboard\.password`, got other text/)
     not(stderr.includes('with spaces'))
   }
 })

@@ -276,7 +276,7 @@ test('a copy of the database that finds a full disk says where to make room, who
   for (const said of [...fulls, 'it is not a database']) {
     const engine = { exec: () => Promise.resolve({ exitCode: 1, output: `error: ${said}\n` }) } as unknown as Engine
     const error = await rejects(takeSnapshot(inspection({}), ['x', 'backup'], engine), withCode('refused'))
-    equal([said, /free disk space/.test((error as BatonError).hint ?? '')], [said, fulls.includes(said)])
+    equal([said, /free up disk space/.test((error as BatonError).hint ?? '')], [said, fulls.includes(said)])
   }
 })
 

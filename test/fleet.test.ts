@@ -209,7 +209,7 @@ test('a share of a wave may fail, as max_fail_percentage has it; a wave without 
   is(code, 6, stderr)
   match(
     stderr,
-    /error: the run continued without h3: 1 of 5 hosts are not as they should be\nto look at:\nh3 .* busy .*\n$/,
+    /error: the run continued without h3: 1 of 5 hosts are not as they should be\nhost to check:\nh3 .* busy .*\n$/,
   )
   equal(result?.look, ['h3'])
   const judged = (share: number, ...outcomes: string[]) => {

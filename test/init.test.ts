@@ -469,7 +469,7 @@ test('init names a folder in which the start script starts the application, and 
   const { files, notes } = planInit(detect(shop.path))
   const { entry, before } = JSON.parse(files[0]?.content ?? '') as Record<string, unknown>
   equal([entry, before], ['server/index.js', [['m.js']]])
-  match(notes[0] ?? '', 'not kept of the start script: `cd server`')
+  match(notes[0] ?? '', 'not kept from the start script: `cd server`')
   await shop.write('server/package.json', '{ "dependencies": { "fastify": "5.0.0" } }')
   const print = { say: () => {}, print: () => {} }
   const flags = { service: null, starts: false, yes: true, json: false, dryRun: false }
@@ -500,7 +500,7 @@ test('init takes the variables of a start script, and names first of all what no
     'runs `prisma generate`, `prisma migrate deploy` before the application, and an install does not',
   )
   match(notes.join('\n'), 'by pm2-runtime, and an install runs server.js without it')
-  match(notes.join('\n'), 'not kept of the start script: `KEY=$KEY`')
+  match(notes.join('\n'), 'not kept from the start script: `KEY=$KEY`')
 
   await shop.write('node_modules/prisma/package.json', '{ "bin": { "prisma": "build/index.js" } }')
   await shop.write('migrate.js', '')

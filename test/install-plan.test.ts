@@ -317,7 +317,7 @@ test('the unit, whole', () => {
   is(
     text.slice(0, text.indexOf('NoNewPrivileges')),
     `# Written by the installer, which will replace it.
-# Your own changes belong into /etc/systemd/system/beacon.service.d/ (\`systemctl edit beacon\`) and /etc/default/beacon,
+# Your own changes belong in /etc/systemd/system/beacon.service.d/ (\`systemctl edit beacon\`) and /etc/default/beacon,
 # which the installer leaves alone.
 
 [Unit]

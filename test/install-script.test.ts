@@ -437,7 +437,7 @@ test('usage: unknown commands, tags and missing values end with 2; help with 0',
     is(stderr.split('\n')[0], `error: ${why}`)
   }
   match((await installSh(['--hlep'])).stderr, /^error: there is no flag --hlep here\n/)
-  const unknown = /^error: there is no flag --port here\nhint: there are --release, .*--listen/
+  const unknown = /^error: there is no flag --port here\nhint: choose from --release, .*--listen/
   for (const args of [
     ['--port', '18989'],
     ['-y', '--port=18989', 'instal'],
@@ -452,7 +452,7 @@ test('usage: unknown commands, tags and missing values end with 2; help with 0',
   match((await installSh(['--help'])).stdout, 'upgrade [TAG]  rollback [TAG]')
   match(
     (await installSh(['upgarde'])).stderr,
-    /^error: there is no command upgarde here\nhint: there are install, upgrade, /,
+    /^error: there is no command upgarde here\nhint: choose from install, upgrade, /,
   )
 })
 

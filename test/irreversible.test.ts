@@ -43,7 +43,7 @@ test('the result of an upgrade says how the rehearsal went and what to do about 
   for (const rehearsal of [TRIED, untried]) {
     await using service = await serve(rehearsal)
     const text = await told(service, ['upgrade'])
-    match(text, `v1.1.0 is in place, it was v1.0.0\n${formatRehearsal(rehearsal)}\n`)
+    match(text, `v1.1.0 is in place, replacing v1.0.0\n${formatRehearsal(rehearsal)}\n`)
     is(text.includes(`\nhint: ${hint}\n`), rehearsal === untried)
     match(await told(service, ['status'], null), `\ntrial      ${formatRehearsal(rehearsal)}\n`)
     const [last] = (await told(service, ['upgrade', '--json'])).trim().split('\n').slice(-1)

@@ -230,7 +230,7 @@ test.long(
     for (const command of [['upgrade', '-n'], ['upgrade'], ['rollback', '-n'], ['rollback']]) {
       const { code, stderr } = await host.cli(...command)
       equal([command, code], [command, 7], stderr)
-      match(stderr, 'cannot write to /opt/beacon, the folder of the executable: it is on a read-only file system')
+      match(stderr, "cannot write to /opt/beacon, the executable's folder: it is on a read-only file system")
     }
     await host.ok('umount', '/opt/beacon', host.feed)
     const fill = [

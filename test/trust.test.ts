@@ -259,7 +259,7 @@ const ATTACKS: Record<string, Attack> = {
         root['keys'] = { ...Object.fromEntries(all.map(({ keyid, key }) => [keyid, key])), ['ab'.repeat(32)]: one?.key }
       })
     },
-    expected: /^metadata_invalid .*its id is not the sum of the key/,
+    expected: /^metadata_invalid .*its ID is not the key's checksum/,
   },
   'rollback of timestamp': {
     setup: (it) => it.publish(),

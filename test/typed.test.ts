@@ -32,7 +32,7 @@ test('the flag that was meant is named if it is plain; else all are', () => {
     is(hintFor(typo), 'did you mean `--release`? see --help', typo)
   is(hintFor('--dryrun'), 'did you mean `--dry-run`? see --help')
   for (const other of ['--tag', '--no', '-x', `--${'r'.repeat(100_000)}`])
-    is(hintFor(other), 'there are --release, --dry-run, --yes; see --help', other.slice(0, 20))
+    is(hintFor(other), 'choose from --release, --dry-run, --yes; see --help', other.slice(0, 20))
 })
 
 test('a name that was given up is refused, and the one that it has now is named', () => {
@@ -80,7 +80,7 @@ test('the command that was meant is named if it is plain; else all are', () => {
   const hintFor = (word: string) => unknownCommand(word, words).hint
   const meant = { upgarde: 'upgrade', rolback: 'rollback', stat: 'start', statsu: 'status', instal: 'install' }
   for (const [typo, word] of Object.entries(meant)) is(hintFor(typo), `did you mean \`${word}\`? see --help`)
-  for (const other of ['frobnicate', 'rlbak']) match(hintFor(other) ?? '', /^there are install, upgrade, /, other)
+  for (const other of ['frobnicate', 'rlbak']) match(hintFor(other) ?? '', /^choose from install, upgrade, /, other)
 })
 
 test('baton: help is shown whatever the configuration is; a command says what is wrong with that', async () => {
@@ -160,7 +160,7 @@ test('the command of a service: help in each way, exit codes, its version, and w
   ]
   equal([help.code, help.stderr, same.stdout], [EXIT.done, '', help.stdout])
   match(help.stdout, /upgrade \[OPTIONS\] \[TAG\]/)
-  match(help.stdout, /`--help --all` shows \d+ more flags; `help exit-codes` says what the exit codes mean\n$/)
+  match(help.stdout, /`--help --all` shows \d+ more flags; `help exit-codes` explains the exit codes\n$/)
   is(/--lock-timeout|exit:/.test(help.stdout), false, help.stdout)
   match(all.stdout, /--lock-timeout=<30s\|5m\|2h>.*0: not at all/)
   match((await service('help', 'exit-codes')).stdout, /^ {2}6 {2}locked/m)

@@ -107,7 +107,7 @@ export async function assertWritable(directory: string): Promise<void> {
     await access(directory, constants.W_OK)
   } catch (cause) {
     const found = codeOf(cause) === 'EROFS' ? 'it is on a read-only file system' : reasonOf(cause)
-    throw new BatonError('refused', `cannot write to ${directory}, the folder of the executable: ${found}`, {
+    throw new BatonError('refused', `cannot write to ${directory}, the executable's folder: ${found}`, {
       cause,
       hint: 'run `doctor` to see what the service needs there',
     })
@@ -129,7 +129,7 @@ export async function assertRoom(needs: readonly Need[]): Promise<void> {
   const { directory, freeBytes, neededBytes, what } = short
   const got = mebibytes(freeBytes, Math.floor)
   const message = `expected ${mebibytes(neededBytes)} free in \`${directory}\` for ${what}, got ${got}`
-  const hint = `free some space on that disk; ${mebibytes(ROOM_BYTES)} must stay free for the service`
+  const hint = `free up space on that disk; ${mebibytes(ROOM_BYTES)} must stay free for the service`
   throw new BatonError('refused', message, { hint })
 }
 

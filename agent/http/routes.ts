@@ -152,7 +152,7 @@ function refuse(cause: unknown, endpoint: Endpoint | undefined, request: Incomin
   if (!(cause instanceof BatonError)) {
     const error = asBatonError(cause, 'unexpected', `answering ${request.method ?? ''}`)
     log({ event: 'warning', message: error.message })
-    return problemOf(new BatonError('unexpected', 'an unexpected error occurred; see the log of the service'))
+    return problemOf(new BatonError('unexpected', "an unexpected error occurred; see the service's log"))
   }
   const problem = problemOf(cause)
   if (cause.code !== 'method_not_allowed' || endpoint === undefined) return problem
@@ -165,7 +165,7 @@ async function readFields(request: IncomingMessage, known: readonly string[]): P
   if (typeof value !== 'object' || value === null || Array.isArray(value)) {
     throw new BatonError(
       'invalid_request',
-      `expected a JSON object, got ${Array.isArray(value) ? 'an array' : value === null ? 'null' : typeof value}`,
+      `request body: expected a JSON object, got ${Array.isArray(value) ? 'an array' : value === null ? 'null' : typeof value}`,
     )
   }
   const unknown = Object.keys(value).filter((key) => !known.includes(key))
@@ -199,6 +199,6 @@ async function readJson(request: IncomingMessage): Promise<unknown> {
   try {
     return JSON.parse(text)
   } catch {
-    throw new BatonError('invalid_request', 'expected a JSON object, got something that is not JSON')
+    throw new BatonError('invalid_request', 'request body: expected a JSON object, got something that is not JSON')
   }
 }

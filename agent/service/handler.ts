@@ -213,10 +213,10 @@ async function readBody({ request }: Call, keys: string[]): Promise<Record<strin
   try {
     value = JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(body))
   } catch {
-    throw new BatonError('invalid_request', 'expected a body of JSON in UTF-8')
+    throw new BatonError('invalid_request', 'request body: expected JSON in UTF-8')
   }
   if (typeof value !== 'object' || value === null || Array.isArray(value)) {
-    throw new BatonError('invalid_request', 'expected a JSON object')
+    throw new BatonError('invalid_request', 'request body: expected a JSON object')
   }
   const unknown = Object.keys(value).find((key) => !keys.includes(key))
   if (unknown !== undefined) {
@@ -259,8 +259,7 @@ function sendJson(response: ServerResponse, status: number, value: unknown): voi
 function refuse(request: IncomingMessage, response: ServerResponse, error: BatonError): void {
   if (response.headersSent) return void response.destroy()
   // an internal error belongs in the log, not in the answer
-  const told =
-    error.code === 'unexpected' ? new BatonError('unexpected', 'see the log of the service for details') : error
+  const told = error.code === 'unexpected' ? new BatonError('unexpected', "see the service's log for details") : error
   answerWith(request, response, problemOf(told))
 }
 

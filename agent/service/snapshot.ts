@@ -58,7 +58,7 @@ async function copyOrNothing(from: string, to: string): Promise<void> {
     for (const suffix of ['', '-journal']) await rm(to + suffix, { force: true })
     if (full === null) throw cause
     throw new BatonError('refused', `there is no room for a copy of ${from} in ${full}: the disk is full`, {
-      hint: 'the incomplete copy was removed; free some space, or name a file on another disk',
+      hint: 'the incomplete copy was removed; free up space, or name a file on another disk',
     })
   }
 }

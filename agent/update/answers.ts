@@ -185,7 +185,7 @@ function onProbation(probation: Probation | null): Status['probation'] {
 
 /** The refusal to go on at once. */
 export function waitsForNothing(): BatonError {
-  return new BatonError('too_late', 'no operation is waiting for work of the application')
+  return new BatonError('too_late', "no operation is waiting for the application's work")
 }
 
 /** The refusal to cancel, from the present status. */
@@ -195,6 +195,6 @@ export function tooLate({ operation }: Status): BatonError {
   if (outcome !== null)
     return new BatonError('too_late', `no operation is running: ${kind} ${id} has ended as ${outcome}`)
   return new BatonError('too_late', `it is too late to cancel ${kind} ${id}: it is in the ${stage} stage`, {
-    hint: 'wait until the new version has proved itself or is reverted; `POST /admin/update/rollback` can undo it afterwards',
+    hint: 'wait until the new version has proved itself or has been reverted; `POST /admin/update/rollback` can undo it afterwards',
   })
 }

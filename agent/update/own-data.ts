@@ -24,9 +24,9 @@ export function refuseNewerSchema({ current }: Pick<ManagedInstall, 'current'>, 
   if (last?.to !== current || last.trial?.verdict !== 'irreversible') return
   throw new BatonError(
     'schema_newer',
-    `${last.from} cannot work on the data that ${current} has changed: ${last.trial.reason}`,
+    `${last.from} cannot run on the data that ${current} has changed: ${last.trial.reason}`,
     {
-      hint: 'use `rollback --restore-state` (`{"state": "snapshot"}`) to restore the data from before the update; the present data is put aside',
+      hint: 'use `rollback --restore-state` (`{"state": "snapshot"}`) to restore the data from before the update; the current data is set aside',
     },
   )
 }

@@ -55,7 +55,7 @@ const LACKS: readonly (readonly [RegExp, string])[] = [
     /\b(?:ENOSPC|EDQUOT|SQLITE_FULL)\b|no space left on device|disk quota exceeded|database or disk is full/i,
     'this host has no disk space or no inodes left',
   ],
-  [/\b(?:EMFILE|ENFILE)\b|too many open files/i, 'this host has no descriptors for open files left'],
+  [/\b(?:EMFILE|ENFILE)\b|too many open files/i, 'this host has no file descriptors left'],
   [/\bENOMEM\b|cannot allocate memory|^oom-kill\b/i, 'this host has no memory left'],
   [
     /\b(?:fork|spawn|clone|uv_thread_create)\b.*\bEAGAIN\b|resource temporarily unavailable/i,

@@ -23,7 +23,7 @@ export const REASONS: Partial<Record<Unmanaged, string>> = {
 /** What to do instead, one sentence. */
 export const ROUTES: Record<Unmanaged, string> = {
   windows: 'download the new release asset, replace the executable and restart the process',
-  container: 'on its host, pull the new image and recreate the container',
+  container: "on the container's host, pull the new image and recreate the container",
   source: 'pull the source, rebuild and restart: `deploy-source.sh --release <tag>`',
   cluster: 'restart all processes of the service with the new executable, or run the service as a single process',
   no_receipt:

@@ -110,7 +110,7 @@ export const RULES = {
     jitter: {
       type: 'string',
       timeMs: [0, DAY_MS],
-      description: 'hosts wait up to this long, each a different time, before they update',
+      description: 'longest wait before a host updates; each host waits a different time',
     },
     pauseUntil: {
       type: 'string',
@@ -128,7 +128,7 @@ export const RULES = {
       type: 'array',
       items: { type: 'string', enum: ALLOWANCES },
       maxItems: ALLOWANCES.length,
-      description: 'which of these are also installed automatically',
+      description: 'kinds of releases that are installed automatically only if listed here',
     },
   },
 } as const satisfies Setting
@@ -136,30 +136,30 @@ export const RULES = {
 const UPDATE: Readonly<Record<string, Setting>> = {
   probation: time(
     'probation',
-    'how long a new release must prove itself after the switch. Start-first: the old process keeps its connections for the first half of that time',
+    'how long a new release must prove itself after the switch. With start-first, the old process keeps its connections for the first half of that time',
   ),
   drainTimeout: time(
     'drainTimeout',
-    'how long connections that cannot move may take to end. Start-first: a response that is still sending data may take twice its age, up to 10m',
+    'how long connections that cannot move may take to close. With start-first, a response that is still sending data may take twice its age, up to 10m',
   ),
   readyTimeout: time(
     'readyTimeout',
-    'how long a new release may take to start serving, its migration included. Stop-first: if it never serves, clients wait this long, ' +
-      'and as long again for the old one, so set it no higher than your start needs',
+    'how long a new release may take to start serving, its migration included. With stop-first, if it never serves, clients wait this long, then up ' +
+      'to as long again for the old release to start; set it no higher than your service needs to start',
   ),
-  stopTimeout: time('stopTimeout', "how long the author's `onStop` may take. Stop-first: clients wait for it"),
+  stopTimeout: time('stopTimeout', "how long the author's `onStop` may take. With stop-first, clients wait for it"),
   hangTimeout: time('hangTimeout', 'how long a new release may show no sign of life before it counts as hung'),
   quietTimeout: time(
     'quietTimeout',
-    'stop-first: how long open requests may take to finish after the old process stops reading new ones. If they take longer, the old ' +
-      'process resumes serving and the switch is tried again 10 s later, up to three attempts (a rollback: one)',
+    'with stop-first, how long open requests may take to finish after the old process stops reading new ones. If they take longer, the old ' +
+      'process resumes serving and the switch is tried again 10 s later, up to three attempts (one for a rollback)',
   ),
   busy: {
     type: 'string',
     enum: BUSY,
     description:
-      'what happens if work does not end within `busyMax` or, stop-first, requests do not end in the last attempt. `cut`: they are ended, and the requests counted. ' +
-      '`give-up`: the update ends as `failed` (`busy`, exit 7). Default: `cut`; for an automatic update `give-up`, until it has given up five times. A rollback always cuts',
+      'what to do if work is still running after `busyMax` or, with stop-first, if requests are still open at the last attempt to drain them. `cut`: end both, and count the requests cut. ' +
+      '`give-up`: the update ends as `failed` (`busy`, exit 7). Default: `cut`; automatic updates give up five times, then cut. A rollback always cuts',
   },
   busyMax: time(
     'busyMax',
@@ -168,8 +168,8 @@ const UPDATE: Readonly<Record<string, Setting>> = {
   ),
   maxPause: time(
     'maxPause',
-    'stop-first: an update that is expected to make clients wait longer is refused (`refused`, exit 7); a rollback is never refused. The expected pause is ' +
-      'the last stop plus the start that the trial measured or, without a trial, the shorter of the last two starts (a single one refuses nothing). ' +
+    'with stop-first, an update expected to make clients wait longer is refused (`refused`, exit 7); a rollback never is. The expected pause is ' +
+      'the last stop plus the start that the trial measured or, without a trial, the shorter of the last two starts (after a single start, nothing is refused). ' +
       'A pause that turns out longer is limited only by `stopTimeout` and `readyTimeout`',
   ),
   trial: {
@@ -183,7 +183,7 @@ const UPDATE: Readonly<Record<string, Setting>> = {
   snapshot: {
     ...SNAPSHOT,
     isCheckedLater: true,
-    description: "how data outside SQLite is copied before a switch; each member replaces the author's",
+    description: "how data outside SQLite is copied before a switch; each member overrides the author's",
   },
   scratch: {
     ...SCRATCH,
@@ -197,7 +197,7 @@ const UPDATE: Readonly<Record<string, Setting>> = {
     minItems: 1,
     maxItems: 32,
     isCheckedLater: true,
-    description: 'a program and its arguments; after each operation it receives a report on its standard input',
+    description: 'the program, and its arguments, that receives a report on its standard input after each operation',
   },
 }
 
@@ -260,7 +260,7 @@ export const SETTINGS = {
       description: 'path prefix of `/admin` and `/web`',
     },
     stateDirectory: path(
-      "where the service's data is; default: the installer's choice, `$STATE_DIRECTORY`, or one in the user's home",
+      "where the service's data is; default: the installer's choice, `$STATE_DIRECTORY`, or a folder in the user's home directory",
     ),
     feed: {
       type: 'array',

@@ -50,9 +50,11 @@ const command = (description: string): Setting => ({
 export const SNAPSHOT = {
   type: 'object',
   properties: {
-    command: command('a program and its arguments (no shell) that write a copy of the data to `{file}`'),
-    restore: command('a program that replaces the data with the copy in `{file}`; `state restore` runs it'),
-    check: command('a program that fails if `{file}` is not a complete copy'),
+    command: command('the program, and its arguments (no shell), that writes a copy of the data to `{file}`'),
+    restore: command(
+      'the program, and its arguments, that replaces the data with the copy in `{file}`; `state restore` runs it',
+    ),
+    check: command('the program, and its arguments, that fails if `{file}` is not a complete copy'),
     folders: {
       type: 'array',
       items: { type: 'string', maxLength: 1024 },
@@ -83,7 +85,7 @@ export interface Scratch {
 export const SCRATCH = {
   type: 'object',
   properties: {
-    restore: command('a program and its arguments that load `{file}` into the scratch database'),
+    restore: command('the program, and its arguments, that loads `{file}` into the scratch database'),
     environment: {
       type: 'object',
       additionalProperties: { type: 'string', maxLength: 4096 },

@@ -131,6 +131,6 @@ function isAny({ type, enum: choices }: Setting): boolean {
 
 /** For a message that must not repeat the value. */
 export function kindOf(value: unknown): string {
-  if (typeof value === 'string') return 'another text'
+  if (typeof value === 'string') return 'other text'
   return value === null ? 'null' : Array.isArray(value) ? 'a list' : typeof value
 }

@@ -50,7 +50,8 @@ export const COMMAND = {
     rollback: flag('go back to the previous image, or to the named release'),
     'keep-port': {
       type: 'boolean',
-      description: 'put it behind a holder, which keeps its ports; clients are refused once, for about a second',
+      description:
+        'put the container behind a holder, which keeps its ports; clients are refused once, for about a second',
       negativeDescription: 'remove the holder; clients are refused once, for about a second',
     },
     'holder-image': option(
@@ -59,9 +60,9 @@ export const COMMAND = {
       ADVANCED,
     ),
     status: flag('show what is running, its health, what ran before, and what is left over'),
-    'restore-state': option('name', 'restart with this copy of the data; the present data is set aside', ADVANCED),
+    'restore-state': option('name', 'restart with this copy of the data; the current data is set aside', ADVANCED),
     clean: flag('remove what killed runs and failed releases have left behind', ADVANCED),
-    image: option('repository', "repository of the release (the container's own)", ADVANCED),
+    image: option('repository', "the release's image repository (the container's own)", ADVANCED),
     pull: option('always|missing|never', 'when to pull the image', { advanced: true, default: 'always' }),
     digest: option('sha256:…', 'pull the image with this digest, regardless of the tag', ADVANCED),
     feed: option('feed', 'signed feed that names the image of the release', ADVANCED),
@@ -70,14 +71,17 @@ export const COMMAND = {
       advanced: true,
       default: 'auto',
     }),
-    'health-timeout': duration('how long it may take to become healthy', { default: '60s', advanced: true }),
+    'health-timeout': duration('how long the new container may take to become healthy', {
+      default: '60s',
+      advanced: true,
+    }),
     probation: duration('how long it must then stay healthy', { default: '30s', advanced: true }),
     ...IRREVERSIBLE,
     trial: option('auto|never', 'whether a release is first tried on a copy of the data', {
       advanced: true,
       default: 'auto',
     }),
-    'with-shared': flag('compose: allow another service to use the same variable', ADVANCED),
+    'with-shared': flag('with compose, allow another service to use the same variable', ADVANCED),
     ...SCRIPT_FLAGS,
   },
 } as const satisfies CommandLine

@@ -115,8 +115,8 @@ export async function refuseUnheld(container: ContainerInspection, engine: Engin
     refuse('is in the host’s network (--network host), where no port is published', 'start it with -p instead')
   if (mode.startsWith('container:'))
     refuse(`shares the network of ${mode.slice('container:'.length, 30)}`, 'put that container behind a holder')
-  if (mode === 'none') refuse('has no network (--network none)', 'start it with one, and with -p')
-  if ((await holderOf(container, engine)) !== null) refuse('has a holder already', 'there is nothing to do')
+  if (mode === 'none') refuse('has no network (--network none)', 'start it in a network, and with -p')
+  if ((await holderOf(container, engine)) !== null) refuse('has a holder already', 'no action is needed')
   for (const network of Object.keys(container.NetworkSettings.Networks ?? {})) {
     const driver = await engine.networkDriver(network)
     if (OWN_ADDRESS.has(driver))
@@ -280,8 +280,7 @@ export async function planHold(
   const { holder, volume } = holderNames(name)
   if (way === 'no-hold') {
     const present = await holderOf(container, engine)
-    if (present === null)
-      throw new BatonError('refused', `\`${name}\` has no holder`, { hint: 'there is nothing to do' })
+    if (present === null) throw new BatonError('refused', `\`${name}\` has no holder`, { hint: 'no action is needed' })
     refuseClaims(await imageOfContainer(present, engine), `the image of \`${nameOf(present)}\``)
     return {
       way,

@@ -26,7 +26,8 @@ export async function lockContainer(
   } catch (cause) {
     if (!(cause instanceof BatonError && cause.code === 'locked')) throw cause
     const { heldByPid: pid, heldSince: since } = cause.members
-    const holder = pid === undefined ? 'by an unknown process' : `by pid ${String(pid)} since ${String(since)}`
+    const holder =
+      pid === undefined ? '(started by an unknown process)' : `(pid ${String(pid)}, since ${String(since)})`
     throw new BatonError('locked', `another deployment of \`${name}\` is in progress ${holder}`, { cause })
   }
 }

@@ -68,7 +68,7 @@ export async function orderCopies(
 ): Promise<void> {
   const [old, next] = [await engine.container(predecessor), await engine.container(successor)]
   if (old === null || next === null || !beginsWithKit(next, candidate)) {
-    throw new BatonError('refused', `the data are copied only after the old container has ended, and ${NO_KIT}`, {
+    throw new BatonError('refused', `the data is copied only after the old container has stopped, and ${NO_KIT}`, {
       hint: '`update.snapshot.when: "before"` in the configuration copies them while the old container runs',
     })
   }

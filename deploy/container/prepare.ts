@@ -146,7 +146,7 @@ function whyUntried(taken: Taken | null): string {
   if (taken === null) return 'the image names no command that copies a database'
   if (taken === NOTHING_TAKEN) return 'no copy could be made'
   return taken.owesMs !== null || taken.copies.length > 0
-    ? 'they are not in SQLite, and a trial in a container has no other database'
+    ? 'the data is not in SQLite, and a trial in a container has no other database'
     : 'there is no database'
 }
 
@@ -191,7 +191,7 @@ export async function prepare(
       job.irreversible = { reason: tried.reason, copy: origin.snapshotOnHost ?? copy.path, rows: tried.rows }
       const why = await markData(job, target.image, engine)
       if (why !== null)
-        await report({ event: 'warning', message: `if the new release fails, the data stay as it leaves them: ${why}` })
+        await report({ event: 'warning', message: `if the new release fails, the data stays as it leaves it: ${why}` })
     }
     await step(tools, 'keep', `${origin.repository}:${rollbackTag(origin.name)}`)
     await move.again(engine, () => engine.tag(container.Image, origin.repository, rollbackTag(origin.name)))
@@ -327,10 +327,10 @@ function planLines(
     : `rename ${names.predecessor} ${names.previous}, and remove the container that had this name`
   const allowIrreversible =
     origin.kind === 'rollback'
-      ? 'if the release cannot work on it, the rollback ends here'
+      ? 'if the release cannot run on it, the rollback stops here'
       : request.allowIrreversible
         ? 'goes on even if the release leaves no way back'
-        : 'ends here if the release leaves no way back'
+        : 'stops here if the release leaves no way back'
   return [
     snapshot === null
       ? 'no copy of the database: the image names no command for it'
@@ -344,7 +344,7 @@ function planLines(
         : [
             `try it on that copy, in ${names.cage}, without a network: ${allowIrreversible}; skipped if there is no copy`,
           ]),
-    `tag the present image ${origin.repository}:${rollbackTag(origin.name)}, so that \`docker image prune\` keeps it`,
+    `tag the current image ${origin.repository}:${rollbackTag(origin.name)}, so that \`docker image prune\` keeps it`,
     `in the container ${names.switcher}, which the engine restarts if it is interrupted: rename ${origin.name} ${names.predecessor} and ${names.successor} ${origin.name}; ${ORDER_NOTES[how]}`,
     `wait until it is healthy${says} (at most ${formatDuration(request.healthTimeoutMs)})${probation}; if anything fails, put the old container back`,
     ...(composed === null ? [] : [composed.doing]),

@@ -61,7 +61,7 @@ async function fromTheTop(
   const site = isUnused ? await withoutSuccessor(found, unfinished.job, request, tools) : found
   const stray = site.successor ?? site.predecessor ?? site.reverting
   if (stray !== null) {
-    const message = `\`${nameOf(stray)}\` is in the way, and does not belong to the present \`${name}\``
+    const message = `\`${nameOf(stray)}\` is in the way, and does not belong to the current \`${name}\``
     const hint = 'inspect both, then run `docker rename` or `docker rm` on the one that you do not need'
     throw new BatonError('refused', message, { hint })
   }
@@ -90,7 +90,7 @@ async function fromTheTop(
 /** Where no database was exchanged: the old release is back on data that it may not be able to work on. */
 function dataLeft(origin: JobOrigin, { reason, copy, rows }: Irreversible): string {
   const count = rows === null ? '' : `, ${rows} rows`
-  return `${releaseOf(origin) ?? 'the new release'} has changed the data, with no way back: ${reason}; the data from before the switch${count}, without later writes, are in ${copy}; to restore them, stop the container and replace the database with that file, without \`-wal\` and \`-shm\` beside it`
+  return `${releaseOf(origin) ?? 'the new release'} has changed the data, with no way back: ${reason}; the data from before the switch${count}, without later writes, is in ${copy}; to restore it, stop the container and replace the database with that file, without \`-wal\` and \`-shm\` beside it`
 }
 
 /**
@@ -200,7 +200,7 @@ async function switcherFor(job: Job, undo: boolean, limits: ContainerRequest, to
   try {
     return await makeSwitcher(job, { undo, limits }, tools, await tools.program())
   } catch (cause) {
-    const message = `this process performs the switch itself, without a switcher container (${reasonOf(cause)}): if the process is killed while the old container is stopped, run the command again`
+    const message = `this process makes the switch itself, without a switcher container (${reasonOf(cause)}): if the process is killed while the old container is stopped, run the command again`
     await tools.report({ event: 'warning', message })
     return null
   }

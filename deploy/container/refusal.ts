@@ -126,7 +126,7 @@ function dataLeftBehind({ container, oldImage, newImage, reference }: Exchange):
   )
   if (left === undefined) return null
   return {
-    message: `expected a mount at ${state}, where ${reference} keeps its state, got none: the data of \`${nameOf(container)}\` are in a volume at ${left.Destination}, and would be left behind`,
+    message: `expected a mount at ${state}, where ${reference} keeps its state, got none: the data of \`${nameOf(container)}\` is in a volume at ${left.Destination}, and would be left behind`,
     way: `\`-v ${left.Name}:${state}\` (its files must belong to the user ${newImage.Config?.User || 'root'})`,
   }
 }

@@ -64,7 +64,7 @@ export async function rehearseInContainer(
 ): Promise<Rehearsal | null> {
   const { report } = tools
   if (!rehearse || images.candidate.Id === images.present.Id) return null
-  const tags = { from: origin.from ?? 'the present release', to: releaseOf(origin) ?? 'the new release' }
+  const tags = { from: origin.from ?? 'the current release', to: releaseOf(origin) ?? 'the new release' }
   await step(tools, 'trial', `${tags.to} on a copy of the data`)
   const began = performance.now()
   const name = namesFor(origin.name).cage
@@ -88,8 +88,8 @@ function askedForRollback({ report, reason }: Found, { from, to }: Trial['tags']
   if (!isTried)
     return formatUntried(reason ?? present?.failure ?? present?.refused ?? 'the trial ended without a result')
   const why = candidate.failure ?? candidate.refused ?? damage ?? lost ?? null
-  if (why === null) return `${to} works on a copy of the present data`
-  throw new BatonError('schema_newer', `${to} cannot work on the data that ${from} has changed: ${why}`, {
+  if (why === null) return `${to} runs on a copy of the current data`
+  throw new BatonError('schema_newer', `${to} cannot run on the data that ${from} has changed: ${why}`, {
     hint: '`--trial never` goes back anyway; to restore the earlier data as well, see the guide about containers',
   })
 }
@@ -137,7 +137,7 @@ async function tryInContainer({ healthTimeoutMs, ...trial }: Trial, { engine, st
     const bytes = await engine.sizeOf(predecessor, copy.path)
     if (bytes === null) return not(`the engine cannot find the copy of the database, ${copy.path}`)
     if (bytes > AUTO_MAX_BYTES)
-      return not(`the database has ${mebibytes(bytes)}, and a trial copies at most ${mebibytes(AUTO_MAX_BYTES)}`)
+      return not(`the database is ${mebibytes(bytes)}, and a trial copies at most ${mebibytes(AUTO_MAX_BYTES)}`)
     const body = cageBody(images.present, present, state, bytes)
     cage = await createBeside(name, { body, connect: [], disconnect: [] }, engine)
     const began = performance.now()
@@ -150,7 +150,7 @@ async function tryInContainer({ healthTimeoutMs, ...trial }: Trial, { engine, st
     const late = await stillRuns(cage, wholeMsOf(startMs), { engine, stop })
     if (late !== null) return not(late)
     const text = await engine.readFile(cage, posix.join(state, REHEARSAL_REPORT), REPORT_MAX_BYTES)
-    if (text === null) return not(`${tags.from} is too old to perform a trial`)
+    if (text === null) return not(`${tags.from} is too old to run a trial`)
     return { copyMs, report: readReportOf(JSON.parse(text.toString()) as Record<string, unknown>) }
   } catch (cause) {
     if (isAway(cause) || (cause instanceof BatonError && cause.code === 'interrupted')) throw cause

@@ -41,7 +41,7 @@ export async function restoreState(
   const late = await untilWell(look, healthTimeoutMs + mostMs)
   if (late !== null)
     throw new BatonError('restart_failed', `\`${name}\` is not healthy on ${copy}: ${late}`, {
-      hint: `the former data were put aside: find their name in \`docker logs ${name}\` and pass it to \`--restore-state\``,
+      hint: `the former data was set aside: find its name in \`docker logs ${name}\` and pass it to \`--restore-state\``,
     })
   await settleData(main.Id, main.Id, engine)
   const paid = mostMs === 0 ? null : await paidIn(main, copy, engine)
@@ -50,7 +50,7 @@ export async function restoreState(
   if (paid !== null && paid.aside !== null)
     await report({
       event: 'note',
-      message: `the former data are in ${paid.aside}; \`--restore-state ${posix.basename(paid.aside)}\` restores them`,
+      message: `the former data is in ${paid.aside}; \`--restore-state ${posix.basename(paid.aside)}\` restores them`,
     })
   return await containerStatus(name, { engine })
 }

@@ -72,7 +72,7 @@ export async function takeSnapshot(
     if (isAway(cause)) throw cause
     const reason = reasonOf(cause)
     const hint = tellsOfFullDisk(reason)
-      ? 'free disk space on its volume'
+      ? 'free up disk space on its volume'
       : 'nothing has changed; see the log of the old container'
     throw new BatonError('refused', `copying the data before the switch: ${reason}`, { cause, hint })
   }

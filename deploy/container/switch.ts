@@ -82,7 +82,7 @@ async function settled(
     return await settleData(id, successor, engine)
   } catch (cause) {
     if (isAway(cause)) throw cause
-    await report({ event: 'warning', message: `asking where the data are: ${reasonOf(cause)}` })
+    await report({ event: 'warning', message: `asking where the data is: ${reasonOf(cause)}` })
     return null
   }
 }

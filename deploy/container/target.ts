@@ -125,13 +125,13 @@ async function verified(
   refuseArchitecture(reference, [{ architecture: image.Architecture, os: image.Os }], tools.engine, oldImage)
   const said = versionOf(image)
   if (release !== 'latest' && said !== null && said !== release) {
-    throw new BatonError('verify_failed', `expected ${reference} to be version ${release}, its label says ${said}`)
+    throw new BatonError('verify_failed', `expected ${reference} to be version ${release}, but its label says ${said}`)
   }
   const [from, current] = [barrierIn(labelsOf(image)[IMAGE_LABELS.from]), versionOf(oldImage)]
   if (from !== null && isBarred({ from }, current))
     throw new BatonError(
       'refused',
-      `${said ?? reference} updates only containers that run ${from} or later, this one runs ${current}`,
+      `${said ?? reference} updates only containers that run ${from} or later, but this one runs ${current}`,
       {
         hint: `deploy a release in between first, such as \`--release ${from}\``,
       },

@@ -61,7 +61,7 @@ const ACTING = {
 } as const satisfies Flags
 
 const ALL = {
-  all: flag('every service of this host, or of this user'),
+  all: flag('every service on this host (or, without root, of this user)'),
 } as const satisfies Flags
 
 const PAUSE = {
@@ -70,15 +70,15 @@ const PAUSE = {
 } as const satisfies Flags
 
 const REHEARSE = {
-  trial: flag('with --dry-run: also try the release on a copy of the data'),
+  trial: flag('with --dry-run, also try the release on a copy of the data'),
 } as const satisfies Flags
 
 const NOW = {
-  now: flag("end the application's work in progress instead of waiting for it", ADVANCED),
+  now: flag("stop the application's work in progress instead of waiting for it", ADVANCED),
 } as const satisfies Flags
 
 const RESTORE_STATE = {
-  'restore-state': flag('also restore the data from before the update; the present data is set aside'),
+  'restore-state': flag('also restore the data from before the update; the current data is set aside'),
 } as const satisfies Flags
 
 const INSTALL = {
@@ -87,14 +87,14 @@ const INSTALL = {
   user: { ...PLACE.user, advanced: false },
   tag: word('the release: latest, or a tag such as v1.1.0 (the one that install.sh came with)'),
   feed: option('feed', 'where releases come from: https://host/path/, /folder or github:owner/name'),
-  listen: option('host:port', 'for a first install: where the service listens; `:port` means every address'),
+  listen: option('host:port', 'on a first install, where the service listens; `:port` means every address'),
   'state-dir': option('dir', 'directory of the data; updates keep it'),
   'run-as': option('user', 'user that a system service runs as', ADVANCED),
   'accept-unit': flag(
     'grant the extra systemd permissions that the release requests (`--dry-run` lists them); `-y` alone does not',
     ADVANCED,
   ),
-  service: { type: 'boolean', negativeDescription: 'without systemd' },
+  service: { type: 'boolean', negativeDescription: 'on a first install, do not create a systemd service' },
   start: { type: 'boolean', advanced: true, negativeDescription: 'do not start the service' },
 } as const satisfies Flags
 
@@ -130,7 +130,7 @@ const WORDS: readonly Word[] = [
       ...REHEARSE,
       ...NOW,
       ...PAUSE,
-      all: { ...ALL.all, description: 'every service of this host, or of this user, until one fails' },
+      all: { ...ALL.all, description: `${ALL.all.description}; stops at the first failure` },
     },
     act(context, { 'pause-until': day, unpause: ends, all }) {
       const until = typeof day === 'string' ? day : null
@@ -168,7 +168,8 @@ const WORDS: readonly Word[] = [
   },
   {
     name: 'releases',
-    description: "list the feed's releases: which one runs, is the backup, failed here (bad), was yanked",
+    description:
+      "list the feed's releases, and mark the running one, the backup, and those that failed here (bad) or were yanked",
     args: LOOKING,
     act: (context) => releases(context),
   },

@@ -136,7 +136,7 @@ export async function usageOf(
   const more = hidden === 0 ? [] : [`\`--help --all\` shows ${hidden} more flag${hidden === 1 ? '' : 's'}`]
   // citty colours whatever it writes to
   const coloured = process.stdout.isTTY && !process.env['NO_COLOR']
-  const end = [...more, '`help exit-codes` says what the exit codes mean'].join('; ')
+  const end = [...more, '`help exit-codes` explains the exit codes'].join('; ')
   return `${(coloured ? text : plain(text)).trimEnd()}\n\n${end}\n`
 }
 
@@ -245,7 +245,7 @@ function suggestion(word: string, known: readonly string[], listed = known): str
   const [best] = near.toSorted((a, b) => a.faults - b.faults)
   if (best !== undefined && best.faults <= FAULTS_MAX && best.faults < best.one.replace(/^-+/, '').length / 2)
     return `did you mean \`${best.one}\`? see --help`
-  return listed.length === 0 ? 'see --help' : `there are ${listed.join(', ')}; see --help`
+  return listed.length === 0 ? 'see --help' : `choose from ${listed.join(', ')}; see --help`
 }
 
 /** How many letters of one word are missing, too many, wrong or exchanged with their neighbour, to make the other of it. */

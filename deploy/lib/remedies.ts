@@ -68,11 +68,13 @@ export const REMEDIES: Readonly<Record<ErrorCode, Remedy>> = {
     fix: 'Correct what the message names. [settings.md](settings.md) lists the allowed values.',
   },
   unsupported_host: {
-    cause: 'This host is not Linux with glibc, lacks a program, or its systemd or container engine is too old.',
+    cause:
+      'This host does not run Linux with glibc, lacks a program, or has a systemd or container engine that is too old.',
     fix: 'Install what the message names. `doctor` lists everything that is missing.',
   },
   refused: {
-    cause: 'The request would do harm or needs your consent: too little space, too long a pause.',
+    cause:
+      'The request would do harm (for example, fill the disk or make clients wait too long), or needs your consent.',
     fix: 'Nothing has changed. Resolve what the message names, then try again.',
   },
   metadata_missing: {
@@ -154,7 +156,7 @@ export const REMEDIES: Readonly<Record<ErrorCode, Remedy>> = {
   },
   probation_failed: {
     cause: 'The new version started, then crashed, hung or became unhealthy. The old one is serving again.',
-    fix: 'Send the service’s log of that time to the maintainer. `latest` now skips this release here.',
+    fix: 'Send the service’s log from that time to the maintainer. `latest` now skips this release here.',
   },
   cannot_update_further: {
     cause: 'The new version runs but could not install later updates, so the old one was restored.',
@@ -165,12 +167,12 @@ export const REMEDIES: Readonly<Record<ErrorCode, Remedy>> = {
     fix: 'Check `status` and the log. To install a release over it, run `install.sh upgrade TAG`.',
   },
   irreversible: {
-    cause: 'On a copy of the data, the present release did not work with what the new one had changed.',
+    cause: 'In the trial, the current release could not run on the data after the new release had changed it.',
     fix: 'Copy the database (`snapshot`). Then allow this update: select the checkbox in the panel, send `allowIrreversible`, or pass `--allow-irreversible`.',
   },
   schema_newer: {
     cause: 'The running version has changed the data so that the backup executable cannot use it.',
-    fix: 'Roll back with `--restore-state`, which restores the snapshot and sets the present data aside.',
+    fix: 'Roll back with `--restore-state`, which restores the snapshot and sets the current data aside.',
   },
   busy: {
     cause: 'Requests or work did not end in time, and the update gave up (`update.busy`).',
@@ -185,7 +187,7 @@ export const REMEDIES: Readonly<Record<ErrorCode, Remedy>> = {
     fix: 'The service has cleaned up: `status` shows what is running. Try again.',
   },
   locked: {
-    cause: 'Another command, or the service itself, holds the lock of this install.',
+    cause: 'Another command, or the service itself, holds the lock on this install.',
     fix: 'Wait until that process ends, or pass `--lock-timeout`.',
   },
   service_down: {

@@ -67,7 +67,7 @@ export async function assertTrusted(path: string, what: string, hint: string): P
 export function whoCanChange({ uid, mode }: { uid: number; mode: number }): string {
   const said = (mode & 0o7777).toString(8).padStart(4, '0')
   if (uid !== 0) return `user id ${uid}`
-  return (mode & OTHERS_WRITE) !== 0 ? `with its mode ${said} everybody` : `with its mode ${said} its group`
+  return (mode & OTHERS_WRITE) !== 0 ? `everyone (mode ${said})` : `its group (mode ${said})`
 }
 
 /** The folder for temporary files. Throws BatonError refused if root runs this and anybody else can change what is at its path. */

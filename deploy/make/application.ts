@@ -182,9 +182,13 @@ async function writeApp(project: Project, words: OwnWords, to: string, progress:
   const files = project.trace ? await traced(project, all) : all
   for (const [what, file] of filesNamedBy(project)) {
     if (files.some(({ path }) => path === file)) continue
-    throw new BatonError('invalid_settings', `expected ${what} ${file} among the files of the release`, {
-      hint: `\`${what.split(' ').at(-1)}\` is a path in the release: add the file to \`include\`, and make sure that \`build\` creates it`,
-    })
+    throw new BatonError(
+      'invalid_settings',
+      `expected the file of \`${what}\`, ${file}, among the files of the release`,
+      {
+        hint: `\`${what}\` is a path in the release: add the file to \`include\`, and make sure that \`build\` creates it`,
+      },
+    )
   }
   const preload = preloadText(project.nodeFlags)
   const ours: ArchiveFile[] = preload === null ? [] : [{ path: PRELOAD, source: join(dirname(to), PRELOAD) }]
@@ -225,9 +229,9 @@ async function writeApp(project: Project, words: OwnWords, to: string, progress:
 function filesNamedBy({ entry, before, nodeFlags }: Project): [string, string][] {
   const preloaded = nodeFlags.flatMap((flag) => /^--(?:import|require)=\.\/(.+)$/.exec(flag)?.[1] ?? [])
   return [
-    ['the entry', entry],
-    ...before.map(([file = '']): [string, string] => ['the file of before', file]),
-    ...preloaded.map((file): [string, string] => ['the file of nodeFlags', file]),
+    ['entry', entry],
+    ...before.map(([file = '']): [string, string] => ['before', file]),
+    ...preloaded.map((file): [string, string] => ['nodeFlags', file]),
   ]
 }
 

@@ -94,7 +94,7 @@ export const OWN_WORDS = {
   },
   trial: {
     name: 'trial',
-    description: 'try a release on a copy of the data, then the previous one on what it leaves',
+    description: 'try a release on a copy of the data, then the previous one on the result',
     args: {
       tag: word('the release to try (the newest)'),
       ...DIR,
@@ -123,7 +123,7 @@ export const SCRIPT_WORDS = {
 export const HOST_WORDS = {
   status: 'show which services are installed and running on this host',
   check: 'show status, and the latest release in each feed',
-  upgrade: 'with --all: update every service of this host, one after another',
+  upgrade: 'with --all, update every service on this host, one after another',
 } as const
 
 /** what comes after `deploy`, and the program that does it */

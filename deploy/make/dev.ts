@@ -71,7 +71,7 @@ export async function develop(options: DevOptions, stop: AbortSignal): Promise<v
     say(`${project.service} v0.0.1 serves at ${origin} after ${since(started)}`)
     say(`  panel     ${origin}${project.basePath}/web/settings.html, password ${password}`)
     say(`  feed      ${at.feed}: a release that is published there is installed`)
-    if (options.watches) say('  watching  what you save is served at once; Ctrl-C ends it')
+    if (options.watches) say('  watching  what you save is served at once; Ctrl-C stops it')
     await Promise.all([
       follow(at.log, stop),
       moveToWhatIsPublished(options, password, stop),
@@ -91,7 +91,7 @@ async function onlySession(path: string, { folder, service }: Project): Promise<
       'locked',
       `expected no other \`baton dev\` of ${service} in ${folder}, found process ${heldByPid}`,
       {
-        hint: 'end that process with Ctrl-C, or work in a copy of the folder with another --port',
+        hint: 'stop that process with Ctrl-C, or work in a copy of the folder with another --port',
       },
     )
   })

@@ -99,7 +99,7 @@ const CHECKS: Record<string, Check> = {
   },
   async folder({ folder, entry, args }) {
     const file = movingFile(folder, sourceOf(folder, entry) ?? entry)
-    if (file === null) return ['ok', 'nothing was found that changes the working folder to its own']
+    if (file === null) return ['ok', 'no code was found that changes the working folder to its own']
     const { message, hint } = aboutMoving(file, args)
     return ['warning', message, hint]
   },

@@ -58,7 +58,7 @@ export const GLOSSARY: readonly Explained[] = [
   },
   {
     word: 'stop-first',
-    means: 'the old process ends before the new one starts; clients wait',
+    means: 'the old process stops before the new one starts; clients wait',
     page: 'author/order.md',
   },
   { word: 'start-first', means: 'both processes run for a while; no client waits', page: 'author/order.md' },
@@ -79,12 +79,12 @@ export const GLOSSARY: readonly Explained[] = [
   {
     word: 'trial on a copy',
     means:
-      'before anything changes, the new release is started on a copy of the data, then the present one on the result; `untried`: no trial',
+      'before anything changes, the new release is started on a copy of the data, then the current one on the result; `untried`: no trial',
     page: 'author/migrations.md',
   },
   {
     word: 'reversible, irreversible',
-    means: 'a trial’s result: the present release can, or cannot, work with what the new one leaves',
+    means: 'a trial’s result: the current release can, or cannot, work with what the new one leaves',
     page: 'author/migrations.md',
   },
   {
@@ -99,7 +99,7 @@ export const GLOSSARY: readonly Explained[] = [
   },
   {
     word: 'carried',
-    means: 'of a WebSocket or a stream: it continues in the next process, because its author has registered it',
+    means: 'of a WebSocket or a stream: it continues in the next process, because the author has registered it',
     page: 'author/websockets.md',
   },
   {

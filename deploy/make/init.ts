@@ -224,7 +224,7 @@ function aroundOf({ made, brought }: Detected): string | null {
   if (brought === null) return null
   const first = `// Starts the server of the package ${brought.package}, with the agent in front of it.`
   if (!brought.asksIfMain) return `${first}\n${linesAround(brought.file).join('\n')}\n`
-  return `${first} It asks if it is the main module: so it is.
+  return `${first} It checks whether it is the main module, so it is run as one.
 import '${PACKAGE}/auto'
 import { runMain } from 'node:module'
 import { join } from 'node:path'
@@ -273,7 +273,7 @@ function notesOfConflicts(
   const notes: string[] = []
   if (words.length > 0)
     notes.push(
-      `the application takes the words ${words.join(', ')}: with \`"commands": "baton"\` Baton's are \`${service} baton upgrade\` and so on`,
+      `the application itself takes the commands ${words.join(', ')}: with \`"commands": "baton"\` Baton's are \`${service} baton upgrade\` and so on`,
     )
   if (forks !== null) {
     const { message, hint } = aboutForks(forks)

@@ -14,11 +14,11 @@ export async function readRoot(
   if (path === null) return null
   const root = await readFile(path, 'utf8').catch((cause: unknown) => {
     const hint = 'to make one in `verified/` of the feed, run `trust init`'
-    throw new BatonError('invalid_settings', `reading the root ${path}`, { cause, hint })
+    throw new BatonError('invalid_settings', `reading the trust root file ${path}`, { cause, hint })
   })
   const { faultsOfRoot } = await import('../../agent/publish.ts')
   const faults = await faultsOfRoot(root, service, new Date())
   if (faults.length === 0) return { root: root.trimEnd(), builtAt: publishedAt }
   const hint = 'build with the newest root of the feed; `trust show` shows when it expires'
-  throw new BatonError('verify_failed', `the root ${path}: ${faults.join('; ')}`, { hint })
+  throw new BatonError('verify_failed', `the trust root file ${path}: ${faults.join('; ')}`, { hint })
 }

@@ -92,7 +92,9 @@ function expectedOf(setting: Setting): string[] {
       return setting.form === undefined || setting.form === 'text without control characters' ? [] : [setting.form]
     case 'array':
       if (setting.items.enum !== undefined) return [`list of ${listed(setting.items.enum)}`]
-      return [`list of ${setting.minItems ?? 0} to ${setting.maxItems ?? 'any number'}`]
+      return [
+        `list of ${setting.minItems ?? 0} to ${setting.maxItems ?? 'any number'}${setting.items.type === 'string' ? ' strings' : ''}`,
+      ]
     case 'object':
     case 'boolean':
     case undefined:

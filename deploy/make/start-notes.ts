@@ -19,7 +19,7 @@ export function notesOfStart({ start, entry, before: kept }: Detected, configure
   const notes: string[] = []
   if (folder !== '.')
     notes.push(
-      `not kept of the start script: \`cd ${folder}\`. An install starts the application in its state directory, or with \`"cwd": "app"\` in the release's folder: what it reads by a path from ${folder} needs \`import.meta.dirname\` (${pageOf('author/application.md')})`,
+      `not kept from the start script: \`cd ${folder}\`. An install starts the application in its state directory, or with \`"cwd": "app"\` in the release's folder: what it reads by a path from ${folder} needs \`import.meta.dirname\` (${pageOf('author/application.md')})`,
     )
   if (before.length > 0)
     notes.push(
@@ -27,18 +27,18 @@ export function notesOfStart({ start, entry, before: kept }: Detected, configure
     )
   if (kept.length > 0) notes.push(...notesOfBefore(kept, configured))
   if (after.length > 0)
-    notes.push(`not kept of the start script: ${inCode(after)}: an install starts the application, and no shell`)
+    notes.push(`not kept from the start script: ${inCode(after)}: an install starts the application, and no shell`)
   if (through !== null)
     notes.push(
-      `the start script starts Node by ${inCode([through])}, and an install does not: what that does for the application belongs in the entry, or into \`environment\``,
+      `the start script starts Node with ${inCode([through])}, and an install does not: what that does for the application belongs in the entry or in \`environment\``,
     )
   if (runner !== null)
     notes.push(
-      `the start script runs the application by ${runner.name}${runner.options.length === 0 ? '' : ` (${runner.options.join(' ')})`}, and an install runs ${entry ?? 'its entry'} without it, as one process, which the service manager starts again when it ends`,
+      `the start script runs the application with ${runner.name}${runner.options.length === 0 ? '' : ` (${runner.options.join(' ')})`}, and an install runs ${entry ?? 'its entry'} without it, as one process, which the service manager starts again when it ends`,
     )
   if (lostVariables.length > 0)
     notes.push(
-      `not kept of the start script: ${inCode(lostVariables)}, which only a shell understands: write them into \`environment\``,
+      `not kept from the start script: ${inCode(lostVariables)}, which only a shell understands: write them into \`environment\``,
     )
   const given = configured?.['environment']
   const unset = Object.keys(environment).filter((name) => !Object.hasOwn({ ...ENVIRONMENT, ...recordOf(given) }, name))
@@ -76,7 +76,7 @@ export function notesOfFlags({ nodeFlags, lostFlags, devPackages }: Detected, co
   return [
     ...(lostFlags.length === 0
       ? []
-      : [`not kept of the start script: ${lostFlags.join(', ')}. ${isFile ? WITHOUT_ENV_FILE : WITHOUT_FLAG}`]),
+      : [`not kept from the start script: ${lostFlags.join(', ')}. ${isFile ? WITHOUT_ENV_FILE : WITHOUT_FLAG}`]),
     ...(lost.length === 0
       ? []
       : [
@@ -97,7 +97,7 @@ export function notesOfArgs({ args, lostArgs, localArgs }: Detected, configured:
   const notes: string[] = []
   if (lostArgs.length > 0)
     notes.push(
-      `not kept of the start script: ${lostArgs.join(' ')}, which only a shell understands: write it into \`args\``,
+      `not kept from the start script: ${lostArgs.join(' ')}, which only a shell understands: write it into \`args\``,
     )
   if (configured !== null && configured['args'] === undefined && args.length > 0)
     notes.push(`the start script gives the application ${args.join(' ')}, and \`args\` of ${CONFIG} is not set`)

@@ -248,9 +248,9 @@ async function firstGoodAnswer(
 /** for a line, before `with`; plain HTTP is not worth a word */
 const wordsOf: Record<Protocol, string> = {
   http: '',
-  https: 'by https ',
-  h2: 'by https (HTTP/2) ',
-  h2c: 'by HTTP/2 in the clear ',
+  https: 'over https ',
+  h2: 'over https (HTTP/2) ',
+  h2c: 'over HTTP/2 without TLS ',
 }
 
 /** Pure. A release may have changed what it speaks: then what stands in the configuration would send people elsewhere. */

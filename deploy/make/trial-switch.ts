@@ -63,7 +63,7 @@ export async function trySwitch(trial: SwitchTrial): Promise<Switched> {
   const operation = await endOf(trial, String(id), async () => (await ask('/admin/update/status')).body as Status)
   const { outcome, error } = operation
   const why = error?.message ?? `the outcome ${outcome}`
-  if (outcome !== 'rolled_back') throw failed(trial, outcome === 'reverted' ? `it was taken back: ${why}` : why)
+  if (outcome !== 'rolled_back') throw failed(trial, outcome === 'reverted' ? `it was reverted: ${why}` : why)
   const { pid } = ((await ask('/admin/update/status')).body as Status).instance
   const answer = await answerOf(trial, trial.mustBeWell, { ended: () => null })
   if (typeof answer === 'string') throw failed(trial, answer)
@@ -73,7 +73,7 @@ export async function trySwitch(trial: SwitchTrial): Promise<Switched> {
   const [first] = lost
   // over TLS a connection cannot wait, and is closed
   if (first !== undefined && schemeOf(trial.protocol) === 'http')
-    throw failed(trial, `it came back, but ${lost.length} requests were lost in the meantime: ${first}`)
+    throw failed(trial, `it served again, but ${lost.length} requests were lost in the meantime: ${first}`)
   const { pauseMs } = operation.handover ?? {}
   const waited =
     pauseMs === undefined
@@ -140,13 +140,13 @@ async function endOf(trial: SwitchTrial, id: string, status: () => Promise<Statu
       found = now?.operation ?? null
       if (found?.id === id && found.outcome !== null) return null
       if (now === null && startedWith(trial.state).length === 0) throw failed(trial, await lastReason(trial))
-      return 'no end of it'
+      return 'it did not end'
     },
     mostMs,
     LOOK_EVERY_MS,
   )
   if (found !== null && late === null) return found
-  throw failed(trial, `no end of it within ${formatDuration(mostMs)}: ${await lastReason(trial)}`)
+  throw failed(trial, `it did not end within ${formatDuration(mostMs)}: ${await lastReason(trial)}`)
 }
 
 /** What the process that held the sockets has noted or said, else the last words of the application. */

@@ -66,7 +66,7 @@ const SIGNING = {
     'file with the passphrase (default: $BATON_TRUST_PASSPHRASE, or a prompt)',
     ADVANCED,
   ),
-  offline: option('365d', 'for hosts updated by USB stick: how long the signatures stay valid', ADVANCED),
+  offline: option('365d', 'how long the signatures stay valid, for hosts updated by USB stick', ADVANCED),
 } as const satisfies Flags
 
 const DAYS_MAX = 3650
@@ -269,7 +269,7 @@ function contextFrom(
 
 function told({ feed, root, latest, image, trust, passedOver, problem }: Verified): string {
   const lines = [
-    `${feed}, as a host of ${root.service} sees it that was built with root ${root.version}:`,
+    `${feed}, as seen by a host of ${root.service} built with root ${root.version}:`,
     ...trust.metadata.map(
       ({ role, version, expiresAt }) => `  ${role.padEnd(10)} version ${version}, expires ${expiresAt}`,
     ),

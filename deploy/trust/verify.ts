@@ -25,7 +25,7 @@ export async function verifyFeed(
 ): Promise<Verified> {
   const root = await readFile(rootFile, 'utf8').catch((cause: unknown) => {
     const hint = 'name the root.json that the build used with --root'
-    throw new BatonError('refused', `reading the root ${rootFile}`, { cause, hint })
+    throw new BatonError('refused', `reading the trust root file ${rootFile}`, { cause, hint })
   })
   const { signed } = JSON.parse(root) as { signed: { version: number; [SERVICE_MEMBER]: string } }
   const service = signed[SERVICE_MEMBER]

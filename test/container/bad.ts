@@ -345,7 +345,7 @@ const UNTOUCHED = [
     'v1.2.5',
     'whose label says another version',
     'verify_failed',
-    /expected .* to be version v1\.2\.5, its label says v1\.2\.6/,
+    /expected .* to be version v1\.2\.5, but its label says v1\.2\.6/,
   ],
   [
     'v1.3.0',
@@ -429,7 +429,7 @@ beside('changes nothing when the disk is full', async () => {
     const { Id } = await small.inspect('small')
     const error = await rejects(deployIn(small, { container: 'small', release: 'v1.4.0' }), withCode('refused'))
     match(error.message, /no space left/)
-    match((error as { hint?: string }).hint ?? '', /free disk space/)
+    match((error as { hint?: string }).hint ?? '', /free up disk space/)
     await healthy(small, 'small')
     equal((await small.inspect('small')).Id, Id)
   } finally {

@@ -63,7 +63,7 @@ test('the way back is open: the deployment says so and goes on, and nothing is l
   sql('SELECT colour FROM notes')
   const back = await deployIn(engine, { container: NAME, release: null, probationMs: 200 })
   is(back.outcome, 'rolled_back')
-  match(notesOf(back), /^v1\.0\.0 works on a copy of the present data$/m)
+  match(notesOf(back), /^v1\.0\.0 runs on a copy of the current data$/m)
 })
 
 test('no way back: it ends with 7 and the container as it was, until a person allows it; then the rollback is refused', async () => {
@@ -85,7 +85,7 @@ test('no way back: it ends with 7 and the container as it was, until a person al
   const rollback = { container: NAME, release: null, probationMs: 200 }
   const back = await faultOf(deployIn(engine, rollback))
   equal([back.code, (await engine.inspect(NAME)).Id], ['schema_newer', Id])
-  match(back.message, /^v1\.0\.0 cannot work on the data that v1\.1\.0 has changed: .*no such column: text/)
+  match(back.message, /^v1\.0\.0 cannot run on the data that v1\.1\.0 has changed: .*no such column: text/)
   await nothingLeft()
   sql('ALTER TABLE notes RENAME COLUMN body TO text')
   is((await deployIn(engine, { ...rollback, rehearse: false })).outcome, 'rolled_back')

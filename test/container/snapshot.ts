@@ -102,7 +102,7 @@ test('the data are copied before the switch, named in the report, and taken back
   match(lines, dump?.onHost ?? '?')
   match(
     ended.events.map((event) => (event.event === 'note' ? event.message : '')).join('\n'),
-    /not tried on a copy of your data: they are not in SQLite/,
+    /not tried on a copy of your data: the data is not in SQLite/,
   )
 
   await add('/two')
@@ -110,7 +110,7 @@ test('the data are copied before the switch, named in the report, and taken back
   const back = await restore(basename(dump?.path ?? ''))
   equal([back.exitCode, back.exitCode === 0 ? '' : back.stderr], [0, ''])
   is(rows(), 'v1.0.0 begins\n/one\nv1.1.0 begins\n')
-  const [, aside = ''] = /the former data are in (\S+);/.exec(back.stderr + back.stdout) ?? []
+  const [, aside = ''] = /the former data is in (\S+);/.exec(back.stderr + back.stdout) ?? []
   is(readFileSync(aside, 'utf8'), `secret\n${before}v1.1.0 ends\n`)
   equal(readdirSync(join(place, 'uploads')).toSorted(), ['one', 'two'], 'folders are another copy')
   is((await restore(basename(folders?.path ?? ''))).exitCode, 0)

@@ -104,7 +104,7 @@ export function wayBack({ engine, registry, beside, old, names }: Lab): void {
     const { Id } = await engine.inspect('full')
     const error = await rejects(deployIn(engine, { container: 'full', release: 'v1.1.0' }), withCode('refused'))
     match(error.message, /copying the data before the switch: .*No space left/)
-    match((error as { hint?: string }).hint ?? '', /free disk space on its volume/)
+    match((error as { hint?: string }).hint ?? '', /free up disk space on its volume/)
     equal([(await engine.inspect('full')).Id, await names('full')], [Id, ['full']])
     await engine.docker('rm', '-f', 'full')
   })

@@ -270,8 +270,8 @@ test('work that was not waited for to its end is named by the outcome and the hi
   Object.assign(stub.world.status, { operation: updated, history: [updated] })
   Object.assign(stub.world.status.instance, { version: 'v1.1.0' })
   await signIn(page, stub.url, TOKEN)
-  await shown(page, '#outcomeReason', 'Work ended without waiting: export <b>, mail.')
-  await shown(page, '#history .reason', 'Work ended without waiting: export <b>, mail · took 40 s')
+  await shown(page, '#outcomeReason', 'Work cut off without waiting: export <b>, mail.')
+  await shown(page, '#history .reason', 'Work cut off without waiting: export <b>, mail · took 40 s')
   assertQuiet(watched)
 })
 
@@ -416,9 +416,9 @@ test('stop-first: the question says how long nobody is served, the card who come
   stub.world.status.switch.expectedMs = null
   await page.reload()
   const running = await startUpdate(page, stub)
-  const unknown = 'Requests will wait briefly: the old process ends before the new one starts.'
+  const unknown = 'Requests will wait briefly: the old process stops before the new one starts.'
   assert.ok((await page.locator('#confirmPoints li').allTextContents()).includes(unknown))
-  await shown(page, '#serving', 'v1.0.0 keeps serving until the switch, and ends before v1.1.0 starts.')
+  await shown(page, '#serving', 'v1.0.0 keeps serving until the switch, and stops before v1.1.0 starts.')
   running.stage = 'restart'
   const probation = { tag: 'v1.1.0', since: secondsAgo(3), until: secondsAgo(-27) }
   stub.world.status = { ...stub.world.status, instance: instance('v1.1.0', secondsAgo(3)), probation, backup: 'v1.0.0' }
@@ -485,7 +485,7 @@ test('an update that waits for work of the application says so, and goes on at a
   const why = '"export 7", under way for 40s'
   running.waits = [{ code: 'work', says: `waiting for ${why}`, count: 1, why }]
   await shown(page, '#detail', `waiting for ${why}`)
-  await shown(page, '#proceed', 'Update now and end the work')
+  await shown(page, '#proceed', 'Update now and stop the work')
   assert.ok(await page.isVisible('#cancel'))
   await page.focus('#proceed')
   await page.keyboard.press('Enter')

@@ -499,7 +499,7 @@ export const STATES: readonly State[] = [
       await unmanaged(page, stub, {
         detail: 'this is a container; its image is what gets updated',
         reason: 'container',
-        route: 'on its host, pull the new image and recreate the container',
+        route: "on the container's host, pull the new image and recreate the container",
         command: COMMAND,
         running: 'v1.0.0',
         latest: 'v1.1.0',

@@ -198,7 +198,7 @@ async function unmanaged(tabs: readonly Tab[]): Promise<void> {
   stub.world.unmanaged = {
     detail: 'this is a container; its image is what gets updated',
     reason: 'container',
-    route: 'on its host, pull the new image and recreate the container',
+    route: "on the container's host, pull the new image and recreate the container",
     command:
       'docker run --rm -v /var/run/docker.sock:/var/run/docker.sock registry.example.org/team/beacon:deploy deploy --container label=baton.service=beacon --release latest',
     running: 'v1.0.0',

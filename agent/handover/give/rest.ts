@@ -37,10 +37,10 @@ export async function restFirst(options: RestOptions, operation: Operation, sign
       if (isLate && busy === 'give-up' && !isNow())
         throw blameless(
           'busy',
-          `work of the application did not end within ${durationText(busyMaxMs)} (\`busyMax\`): ${what}`,
+          `the application's work did not end within ${durationText(busyMaxMs)} (\`busyMax\`): ${what}`,
         )
       if (isLate || isNow()) {
-        warn(`the switch cuts off work of the application: ${what}`)
+        warn(`the switch cuts off the application's work: ${what}`)
         operation.cutWork = left.slice(0, NAMED_MAX).map(({ reason }) => reason)
         return works.giveUp()
       }

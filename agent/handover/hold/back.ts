@@ -36,7 +36,7 @@ export async function endWhatIsLeft({ holding, children }: Pick<Hold, 'holding' 
     if (alive.length === 0) return
     signalAll(alive, 'SIGKILL')
   }
-  warn('processes of the old release could not be ended')
+  warn('processes of the old release could not be stopped')
 }
 
 /** Ends a release that has failed, and all that it has started. */

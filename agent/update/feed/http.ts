@@ -190,7 +190,10 @@ async function bytesOf(reply: Reply, from: number): Promise<Bytes> {
   }
   if (response.statusCode === 416) {
     discardBody(response)
-    throw new BatonError('download_failed', `${shown(reply.url)}: has fewer than the ${from} bytes that it sent before`)
+    throw new BatonError(
+      'download_failed',
+      `${shown(reply.url)}: expected more than the ${from} bytes that it sent before, got fewer`,
+    )
   }
   const refusal = await refusalOf(reply, 'download_failed')
   // A server error may pass: a plain Error makes the download try again. A refusal would come again: it ends the download.

@@ -33,14 +33,14 @@ export function judge(report: Report, tags: Tags, remedies = ON_HOST): Judged {
   const [are, them] = report.others.length === 1 ? ['is a database', 'it'] : ['are databases', 'them']
   return {
     ...judged,
-    hint: `${report.others.join(', ')} ${are} too: a rollback with the data does not restore ${them}`,
+    hint: `${report.others.join(', ')} ${are} too; a rollback with \`--restore-state\` leaves ${them} unchanged`,
   }
 }
 
 /** The disk was about to be full: that says nothing about the release. */
 export function tooFull(to: string): BatonError {
   const why = `trying ${to} on a copy of the data would have filled the disk, so its migration needs more room than is free`
-  return blameless('refused', why, { hint: 'nothing has changed; free some space and try again' })
+  return blameless('refused', why, { hint: 'nothing has changed; free up space and try again' })
 }
 
 /**
@@ -122,7 +122,7 @@ function hindered(to: string, why: string, hindrance: string): BatonError {
  * the service, or somebody has ended the cage: that is not held against it.
  */
 function endedCage(to: string, without: string): BatonError {
-  const why = 'the cage ended during its trial: the release used up the memory or the processes of the cage'
+  const why = "the cage ended during its trial: the release used up the cage's memory or processes"
   return blameless('verify_failed', `${to} fails on a copy of the data: ${why}`, {
     hint: `${UNTOUCHED}; to install it without a trial, use ${without}`,
   })

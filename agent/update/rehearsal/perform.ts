@@ -244,7 +244,7 @@ export function compared(
     after.fault !== null && before.fault === null
       ? `the database is damaged: ${after.fault}`
       : orphans > 0
-        ? `${orphans} more rows than before point at rows that do not exist (PRAGMA foreign_key_check)`
+        ? `${orphans} more rows than before refer to rows that do not exist (PRAGMA foreign_key_check)`
         : null
   // a renamed table counts as lost too: the present release looks for its rows under the old name
   const fewer = Object.entries(before.rows).find(([table, rows]) => (after.rows[table] ?? 0) < rows)

@@ -151,7 +151,10 @@ async function makeOne(
     return { name, bytes, ms: Math.round(performance.now() - began) }
   } catch (cause) {
     if (full.signal.aborted)
-      throw refusedCopy(`copying the data would have filled the disk of ${folder}`, 'free some space and try again')
+      throw refusedCopy(
+        `copying the data would have filled the disk that holds ${folder}`,
+        'free up space and try again',
+      )
     throw cause
   } finally {
     clearInterval(watch)
@@ -187,7 +190,7 @@ export async function runOnData(
   const [named = '', ...args] = filled
   const program = await programIn(named, env['PATH'] ?? '/usr/local/bin:/usr/bin:/bin')
   if (program === null)
-    throw refusedCopy(`${what}: there is no program \`${named}\``, 'the PATH of the service was searched')
+    throw refusedCopy(`${what}: there is no program \`${named}\``, "the service's PATH was searched")
   const ran = await runBounded([program, ...args], {
     cwd: stateDirectory,
     env,

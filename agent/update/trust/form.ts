@@ -155,7 +155,7 @@ function rootFault(signed: Record<string, unknown>, canonicalize: Canonicalize):
       return `key ${quoted(id)}: expected 32 bytes in hex`
     }
     if (keyIdOf(key as unknown as Key, canonicalize) !== id)
-      return `key ${quoted(id)}: its id is not the sum of the key`
+      return `key ${quoted(id)}: its ID is not the key's checksum`
   }
   if (!isObject(roles) || onlyMembers(roles, [...ROLES]) !== null) return `expected the roles ${ROLES.join(', ')}`
   for (const name of ROLES) {

@@ -96,7 +96,7 @@ async function stranger(role: Role, root: Buffer, read: ReadMetadata): Promise<B
   }
   const message = `${role}.json is signed by none of the keys that root ${version} names for it`
   return new BatonError('signature_missing', message, {
-    hint: 'do not update: somebody else may be writing to this feed',
+    hint: 'do not update: someone else may be writing to this feed',
   })
 }
 

@@ -145,7 +145,7 @@ export const en = {
   'point.pause.tried': 'Requests will wait about {wait}, as in the trial on a copy of your data.',
   'point.pause.long':
     'Requests would wait about {wait}, as in the trial on a copy of your data. `maxPause` allows less, so the update is refused before anything stops.',
-  'point.pause.unknown': 'Requests will wait briefly: the old process ends before the new one starts.',
+  'point.pause.unknown': 'Requests will wait briefly: the old process stops before the new one starts.',
   'point.unsigned': 'It is not signed: only its checksums are verified.',
 
   'busy.update': 'Updating {from} to {to}',
@@ -162,7 +162,7 @@ export const en = {
   'stage.now': 'in progress',
   'stage.next': 'not started',
   stop: 'Cancel update',
-  proceed: 'Update now and end the work',
+  proceed: 'Update now and stop the work',
   stopping: 'Cancelling …',
   'detail.check': 'Looking for the release.',
   'detail.download': '{bytes} of {total}',
@@ -179,7 +179,7 @@ export const en = {
   'detail.same': 'The update is recorded as finished, but the old process is responding. Waiting for the new one.',
   'serving.old': '{from} keeps serving until {to} takes over, and stays ready until {to} has passed its probation.',
   'serving.old.unknown': 'Meanwhile, {from} keeps serving.',
-  'serving.old.alone': '{from} keeps serving until the switch, and ends before {to} starts.',
+  'serving.old.alone': '{from} keeps serving until the switch, and stops before {to} starts.',
   'serving.new': 'Monitoring {to}: process, heartbeat, health. {from} stands by to take over again.',
   'serving.new.alone': 'Monitoring {to}: process, heartbeat, health. If it fails, {from} is started again.',
 
@@ -202,7 +202,7 @@ export const en = {
   'text.unconfirmed': 'The update log reports success, but {version} is running instead of {to}.',
   'text.cancelled': 'Nothing has changed; {from} is still running.',
   left: 'Rows written since then: {rows}; they are kept in `{aside}`.',
-  'work.cut': 'Work ended without waiting: {work}.',
+  'work.cut': 'Work cut off without waiting: {work}.',
   'tried.reversible': 'Tried on a copy of the data ({what}): it can be rolled back.',
   'tried.irreversible': 'Tried on a copy of the data ({what}): it cannot be rolled back.',
   'tried.unproven': 'Tried on a copy of the data ({what}): whether it can be rolled back is not proven.',

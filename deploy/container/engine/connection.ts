@@ -200,7 +200,7 @@ function refusal(method: string, path: string, status: number, text: string): Ba
   if (!tellsOfFullDisk(message)) return new BatonError('unexpected', said, { members: { status } })
   return new BatonError('refused', said, {
     members: { status },
-    hint: 'free disk space where the engine keeps its data',
+    hint: 'free up disk space where the container engine keeps its data',
   })
 }
 

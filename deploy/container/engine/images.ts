@@ -50,7 +50,7 @@ export function imageCalls({ call, ask, open }: Connection) {
       } catch (cause) {
         if (engineStatusOf(cause) === 404) throw registryError(cause, `${repository}:${tagOrDigest}`)
         if (tellsOfFullDisk(reasonOf(cause))) {
-          const hint = 'free disk space where the engine keeps its data'
+          const hint = 'free up disk space where the container engine keeps its data'
           throw new BatonError('refused', `${doing}: ${reasonOf(cause)}`, { cause, hint })
         }
         throw new BatonError('download_failed', `${doing}: ${reasonOf(cause)}`, { cause })

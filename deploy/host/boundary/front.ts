@@ -217,7 +217,10 @@ function endable(worker: Worker, channel: WorkerChannel, deadlineMs: number) {
     why(): BatonError | null {
       if (asked !== null) return new BatonError('cancelled', `the command was ended by ${asked}`)
       if (!isLate) return null
-      return new BatonError('unexpected', `expected an end within ${Math.round(deadlineMs / 60_000)} minutes`)
+      return new BatonError(
+        'unexpected',
+        `expected the command to end within ${Math.round(deadlineMs / 60_000)} minutes`,
+      )
     },
     off() {
       clearTimeout(timer)

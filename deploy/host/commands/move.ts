@@ -49,9 +49,13 @@ export async function cancelCommand(context: Context): Promise<number> {
     return report.result({ ...NOTHING, outcome: 'up_to_date' }, [`${service}: no operation is running`])
   const { outcome, from, to, id } = done
   if (outcome !== 'cancelled') {
-    throw new BatonError('too_late', `expected the operation to be cancelled, it ended as ${outcome ?? 'nothing'}`, {
-      members: { outcome, from, to, operationId: id, operation: JSON.stringify(done) },
-    })
+    throw new BatonError(
+      'too_late',
+      `expected the operation to be cancelled, but it ended as ${outcome ?? 'nothing'}`,
+      {
+        members: { outcome, from, to, operationId: id, operation: JSON.stringify(done) },
+      },
+    )
   }
   return report.result({ outcome, from, to, operationId: id, operation: done }, [
     `the ${done.kind} from ${from} to ${to ?? 'the latest release'} is cancelled: nothing has changed`,
@@ -82,7 +86,7 @@ async function move(context: Context, request: Operate): Promise<number> {
     ...rehearsalLines(operation?.trial ?? null),
     ...dataLines(operation?.stateMoved ?? null),
     ...copyLines(receipt.stateDirectory, operation?.copies ?? []),
-    ...(operation?.cutWork ?? []).map((reason) => `the switch ended the work ${JSON.stringify(reason)}`),
+    ...(operation?.cutWork ?? []).map((reason) => `the switch cut off the work ${JSON.stringify(reason)}`),
   ])
 }
 
@@ -99,7 +103,7 @@ function copyLines(stateDirectory: string, copies: readonly MadeCopy[]): string[
   const folder = snapshotDirectory(stateDirectory)
   return copies.map(
     ({ name, bytes, ms }) =>
-      `the data from before are in ${join(folder, name)}: ${formatBytes(bytes)}, copied in ${ms} ms`,
+      `the data from before the update is in ${join(folder, name)}: ${formatBytes(bytes)}, copied in ${ms} ms`,
   )
 }
 
@@ -109,7 +113,7 @@ function lineOf(service: string, { outcome, from, to, report, skipped = [] }: Op
   if (outcome === 'up_to_date') return `${service} ${from} is ${to === null ? 'up to date' : 'already in place'}`
   const moved = report === null || report.switchMs === null ? '' : `, ${formatMoved(report)}`
   const pause = formatPause(report ?? {})
-  return `${service} ${to ?? ''} is in place, it was ${from}${moved}${pause === null ? '' : `, ${pause}`}`
+  return `${service} ${to ?? ''} is in place, replacing ${from}${moved}${pause === null ? '' : `, ${pause}`}`
 }
 
 function told({ service, report }: Context, foreseen: Foreseen): number {
@@ -136,5 +140,5 @@ export function formatForeseen(next: ForeseenSwitch | null, to: string): string 
   const isTooLong = maxPauseMs !== null && pauseFault(expected, maxPauseMs) !== null
   const refused = isTooLong ? `, and \`maxPause\` allows ${durationText(maxPauseMs)}, so it would be refused` : ''
   const alone = wait === null ? '' : `; if stop-first, ${wait}${refused}`
-  return `the switch: its order is not known yet, ${to} says it only when it starts${alone}`
+  return `the switch: its order is not known yet: ${to} reports it only when it starts${alone}`
 }

@@ -155,7 +155,7 @@ function offerLines(
   const isNews = ({ tag }: { tag: string }) => current === null || compareTags(tag, current) >= 0
   return [
     `latest     ${latest ?? `unknown: ${problem?.message ?? 'the feed has no release'}`}${updateAvailable ? `, \`${ownCommand('upgrade')}\` installs it` : ''}`,
-    ...(beyond === null ? [] : [`then       ${beyond.tag}, which takes only hosts from ${beyond.from} on`]),
+    ...(beyond === null ? [] : [`then       ${beyond.tag}, which can be installed only from ${beyond.from} or later`]),
     ...(latest === null || problem === null ? [] : [`problem    ${problem.message}`]),
     ...trust.yanked.filter(isNews).map(({ tag, why }) => `yanked     ${tag}: ${why}`),
     ...skipped.map(

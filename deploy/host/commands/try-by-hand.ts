@@ -93,7 +93,7 @@ async function tryOn({ service, stateDirectory, copy, candidate }: ByHandTrial):
   const { size } = await stat(copy)
   if (size > AUTO_MAX_BYTES)
     return ended({
-      reason: `the database has ${mebibytes(size)}, and a trial copies at most ${mebibytes(AUTO_MAX_BYTES)}`,
+      reason: `the database is ${mebibytes(size)}, and a trial copies at most ${mebibytes(AUTO_MAX_BYTES)}`,
     })
   if ([present, candidate].some((path) => path.startsWith(stateDirectory + sep)))
     return ended({ reason: 'an executable is in the state directory, which the copy replaces' })

@@ -188,7 +188,7 @@ async function checkRoom({ layout }: Subject, ofExecutable: readonly Need[]): Pr
       return problem('space', message, 'remove some files there; `df -i` counts them')
     }
     const message = `${mebibytes(freeBytes, Math.floor)} free at ${at}, ${mebibytes(neededBytes)} needed for ${what}`
-    const hint = 'free disk space, or choose another place with `--prefix` or `--state-dir`'
+    const hint = 'free up disk space, or choose another place with `--prefix` or `--state-dir`'
     return freeBytes >= neededBytes ? ok('space', message) : problem('space', `not enough space: ${message}`, hint)
   })
 }

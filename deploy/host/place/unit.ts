@@ -147,7 +147,7 @@ function head(layout: Layout): string {
   const { service, dropIns, environmentFile } = layout
   const edit = layout.scope === 'system' ? `systemctl edit ${service}` : `systemctl --user edit ${service}`
   return `${MARK}
-# Your own changes belong into ${dropIns}/ (\`${edit}\`) and ${environmentFile},
+# Your own changes belong in ${dropIns}/ (\`${edit}\`) and ${environmentFile},
 # which the installer leaves alone.
 `
 }

@@ -31,7 +31,7 @@ export async function removeUser(user: string): Promise<void> {
   if ((await findId(user)) === null) return
   const said = stderr.trim().split('\n').at(-1)?.slice(0, 300) ?? ''
   throw new BatonError('unexpected', `the user ${user} was not removed${said === '' ? '' : `: ${said}`}`, {
-    hint: `\`ps -u ${user}\` shows what still runs as this user; end that, then run \`${program} ${user}\``,
+    hint: `\`ps -u ${user}\` shows what still runs as this user; stop it, then run \`${program} ${user}\``,
   })
 }
 

@@ -288,7 +288,7 @@ export async function cancelOperation(receipt: Receipt, outside: Outside): Promi
   const status = await client.status()
   if (status === null) {
     throw new BatonError('refused', `${receipt.service} does not answer: only a running service can cancel`, {
-      hint: 'if another command performs the operation, end that command',
+      hint: 'if another command is running the operation, stop that command',
     })
   }
   if (status.operation === null || status.operation.outcome !== null) return null

@@ -111,7 +111,7 @@ async function refuseOthers({ service, configPath }: Receipt, database: string):
   const holder = await foreignHolder(database)
   if (holder === null) return
   throw new BatonError('refused', `the database cannot be replaced while ${holder} has ${database} open`, {
-    hint: 'end that process first: it would keep using the database that was put aside',
+    hint: 'stop that process first: it would keep using the database that was put aside',
   })
 }
 
@@ -130,7 +130,7 @@ async function processOf(configPath: string): Promise<string | null> {
 /** The data are exchanged only while nobody works on them. A rollback can do so only with SQLite's. */
 export function runningFault(service: string, { of }: Pick<StateCopy, 'of'>, found = ''): BatonError {
   const more = of === undefined ? `, or use \`${ownCommand('rollback --restore-state')}\`, which needs no stop` : ''
-  return new BatonError('refused', `expected ${service} to be stopped while its data are replaced${found}`, {
+  return new BatonError('refused', `expected ${service} to be stopped while its data is replaced${found}`, {
     hint: `run \`${ownCommand('stop')}\` first${more}`,
   })
 }

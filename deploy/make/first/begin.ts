@@ -177,8 +177,8 @@ function payOwed({ tag }: OwnWords, executable: string, stateDirectory: string):
     if (status === 0) return
   }
   if (owed.owes === 'snapshot')
-    refuse(`${tag} does not start without a snapshot of the data of ${owed.from}`, 'nothing has changed them')
-  const other = owed.aside === null ? '' : `; the former data are in ${owed.aside}`
+    refuse(`${tag} does not start without a snapshot of the data of ${owed.from}`, 'the data has not changed')
+  const other = owed.aside === null ? '' : `; the former data is in ${owed.aside}`
   const again =
     owed.plan === undefined
       ? `run \`${ownWords(`state restore ${owed.name}`)}\` to finish it`
@@ -192,7 +192,7 @@ function takeOwnState({ tag }: OwnWords, stateDirectory: string): void {
     const moved = stateDirectory === '' ? null : ownState(stateDirectory, tag, undefined, ownContainerId)
     if (moved !== null)
       process.stderr.write(
-        `baton: ${tag} runs on the restored data of ${moved.restored}; the former data are in ${moved.aside}\n`,
+        `baton: ${tag} runs on the restored data of ${moved.restored}; the former data is in ${moved.aside}\n`,
       )
   } catch (cause) {
     const why = cause instanceof Error ? cause.message : String(cause)

@@ -314,7 +314,7 @@ def _remark(now, it):
         flight = now["inFlight"]
         return f"an operation is in flight: {flight['kind']} from {flight['from']} to {flight['to'] or 'another release'}"
     if now.get("probation"):
-        return f"{now['probation']['tag']} is still in probation"
+        return f"{now['probation']['tag']} is still on probation"
     tried = TRIED.get((now.get("trial") or {}).get("verdict"), "not on a copy of its data") if now.get("trial") else ""
     parts = ("is already there" if it["outcome"] == "up_to_date" else tried and f"tried there: {tried}", "container" if now.get("route") == "container" else "")
     alone = f"is installed automatically: {now['byItself']}" if now.get("byItself") else ""

@@ -145,7 +145,7 @@ def answer(line):
 def ended(text):
     """The exit code of a command, one of those that all of Baton's commands share. Raises Misfit."""
     if not re.match(r"[0-9]\Z", text, re.ASCII):
-        raise Misfit(f"expected that it ends with 0 to {EXIT_MAX}, got {clean(text, 60)}")
+        raise Misfit(f"expected an exit code from 0 to {EXIT_MAX}, got {clean(text, 60)}")
     return int(text)
 
 
