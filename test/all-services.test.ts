@@ -98,7 +98,7 @@ test('one table of all: what each says of itself, and of one that says nothing, 
   })
   equal(
     [rows.get('blog')?.health, rows.get('blog')?.version, rows.get('far')?.health],
-    ['down', 'v1.0.0', 'unhealthy (503)'],
+    ['down', 'v1.0.0', 'unwell (503)'],
   )
   match(rows.get('wiki')?.problem ?? '', /^why$/)
   match(rows.get('mail')?.problem ?? '', 'its receipt names "shop"')
@@ -217,7 +217,7 @@ test('a real install, by its own command: status, then the upgrade; its health i
   not.match((await it.word('status')).stdout, /^health/m)
   await writeFile(join(it.stateDirectory, 'ill'), '')
   match((await it.word('status')).stdout, /^health {5}\/healthz answers 503, expected 2xx$/m)
-  is((await rowNow())?.health, 'unhealthy (503)')
+  is((await rowNow())?.health, 'unwell (503)')
   await rm(join(it.stateDirectory, 'ill'))
   const checked = rowsIn((await it.word('check', '--all', '--json')).stdout)
   is(checked[0]?.latest, 'v1.1.0')

@@ -257,7 +257,7 @@ async function healthOf(
 
 function answerLine(answer: { status: number; bytes: number; protocol: Protocol } | null, path: string): string {
   if (answer === null) return 'and answers nothing over HTTP'
-  const how = schemeOf(answer.protocol) === 'https' ? ' by https' : ''
+  const how = schemeOf(answer.protocol) === 'https' ? ' over https' : ''
   return `and answers ${path}${how} with ${answer.status}, ${answer.bytes} bytes`
 }
 

@@ -181,7 +181,7 @@ function healthIn(said: Line): string | null {
   if (said['state'] === 'in_flight') return 'moving'
   const health = said['health']
   if (typeof health === 'string') return 'unwell'
-  if (typeof health === 'number' && Math.floor(health / 100) !== 2) return `unhealthy (${health})`
+  if (typeof health === 'number' && Math.floor(health / 100) !== 2) return `unwell (${health})`
   if (said['probation'] !== null && said['probation'] !== undefined) return 'on probation'
   return typeof health === 'number' ? 'well' : 'answers'
 }
