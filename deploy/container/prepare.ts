@@ -191,7 +191,7 @@ export async function prepare(
       job.irreversible = { reason: tried.reason, copy: origin.snapshotOnHost ?? copy.path, rows: tried.rows }
       const why = await markData(job, target.image, engine)
       if (why !== null)
-        await report({ event: 'warning', message: `if the new release fails, the data stays as it leaves it: ${why}` })
+        await report({ event: 'warning', message: `if the new release fails, its changes to the data stay: ${why}` })
     }
     await step(tools, 'keep', `${origin.repository}:${rollbackTag(origin.name)}`)
     await move.again(engine, () => engine.tag(container.Image, origin.repository, rollbackTag(origin.name)))

@@ -282,7 +282,7 @@ function whatOfIt({ holdable }: Refused, { moved, outcome }: EndEvent): string {
 }
 
 function formatMoved(moved: StateMoved): string {
-  return `the data is that from before the update; ${formatLeft(moved)}; \`--status\` shows it, and \`--restore-state ${basename(moved.aside)}\` restores it`
+  return `the data from before the update is restored; ${formatLeft(moved)}; \`--status\` shows it, and \`--restore-state ${basename(moved.aside)}\` restores it`
 }
 
 /** Never calls a service down that was not asked. */

@@ -50,7 +50,7 @@ export async function restoreState(
   if (paid !== null && paid.aside !== null)
     await report({
       event: 'note',
-      message: `the former data is in ${paid.aside}; \`--restore-state ${posix.basename(paid.aside)}\` restores them`,
+      message: `the former data is in ${paid.aside}; \`--restore-state ${posix.basename(paid.aside)}\` restores it`,
     })
   return await containerStatus(name, { engine })
 }

@@ -140,5 +140,5 @@ export function formatForeseen(next: ForeseenSwitch | null, to: string): string 
   const isTooLong = maxPauseMs !== null && pauseFault(expected, maxPauseMs) !== null
   const refused = isTooLong ? `, and \`maxPause\` allows ${durationText(maxPauseMs)}, so it would be refused` : ''
   const alone = wait === null ? '' : `; if stop-first, ${wait}${refused}`
-  return `the switch: its order is not known yet: ${to} reports it only when it starts${alone}`
+  return `the switch: its order is not known yet; ${to} reports it only when it starts${alone}`
 }
