@@ -19,6 +19,16 @@ test.before(async () => {
 })
 test.after(async () => await host.off())
 
+test('from source where there is no systemd: said before anything is built, with a flag to give', async () => {
+  await host.ok('git', 'clone', '--quiet', '--no-hardlinks', PROJECT, '/root/clone')
+  await host.ok('ln', '-s', join(PROJECT, 'node_modules'), '/root/clone/node_modules')
+  await host.ok('git', '-C', '/root/clone', 'tag', 'v0.1.0')
+  const refused = await fromSource()
+  is(refused.code, 3, refused.stderr)
+  match(refused.stderr, 'hint: install without systemd: `--no-service`')
+  not.match(refused.stderr, 'worktree')
+})
+
 test('deploy-systemd.sh installs, upgrades, goes back by itself where the health gate fails, and rolls back when asked', async () => {
   const { deploy } = host
   await put(host, EXECUTABLE, 'somebody else put this here\n')
@@ -93,16 +103,6 @@ test.long('a purge removes the user that the install made, and ends the manager 
   is((await host.cli('uninstall', '--purge', '--confirm', 'beacon', '-y')).code, 0)
   is((await host.run(['id', 'beacon'])).code, 1)
   is((await host.ok('cat', '/run/loginctl.asked')).trim(), 'disable-linger beacon')
-})
-
-test('from source where there is no systemd: said before anything is built, with a flag to give', async () => {
-  await host.ok('git', 'clone', '--quiet', '--no-hardlinks', PROJECT, '/root/clone')
-  await host.ok('ln', '-s', join(PROJECT, 'node_modules'), '/root/clone/node_modules')
-  await host.ok('git', '-C', '/root/clone', 'tag', 'v0.1.0')
-  const refused = await fromSource()
-  is(refused.code, 3, refused.stderr)
-  match(refused.stderr, 'hint: install without systemd: `--no-service`')
-  not.match(refused.stderr, 'worktree')
 })
 
 test.long(

@@ -177,7 +177,7 @@ test('a status asks no feed; `rollback TAG` from the backup fetches nothing, and
   is((await host.status()).instance.version, 'v1.0.0')
   const again = await host.cli('rollback', 'v1.0.0')
   is(again.code, 0, again.stderr)
-  match(again.stdout, 'beacon v1.0.0 is in place already')
+  match(again.stdout, 'beacon v1.0.0 is already in place')
   is((await host.status()).backup, 'v1.1.0')
   await host.ok('umount', host.feed)
 })

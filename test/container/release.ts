@@ -89,7 +89,10 @@ test('a base image that cannot be had ends the build with its reason in a line, 
   const image = ['npm', 'run', '-s', 'image', '--', 'v1.0.0', ...flags]
   const { exitCode, stderr } = await run(image, { cwd: ROOT, env: engine.environment, allowFailure: true })
   equal(exitCode, 4, stderr)
-  match(stderr, /^error: pulling the base image 127\.0\.0\.1:9\/none:1: .{1,200}\nhint: name another with `--base`/m)
+  match(
+    stderr,
+    /^error: pulling the base image 127\.0\.0\.1:9\/none:1: .{1,200}\nhint: name another base image with `--base`/m,
+  )
 })
 
 test('is small in rights: a number for a user, a read-only root, no capability, and stops at once with 0', async () => {
