@@ -116,7 +116,10 @@ test('a dry run says the order, what it cannot know, and throws what the service
   is(said(beside, 'stop-first'), said(alone, 'start-first'))
   match(said({ ...alone, expectedMs: null }, null), /not known before the first one/)
   is(said(beside, 'start-first'), 'the switch: start-first, so no client would wait')
-  match(said(beside, null), /its order is not known yet; v1\.1\.0 reports it only when it starts; if stop-first, clients/)
+  match(
+    said(beside, null),
+    /its order is not known yet; v1\.1\.0 reports it only when it starts; if stop-first, clients/,
+  )
   match(said({ ...beside, maxPauseMs: 100 }, null), /`maxPause` allows 100ms, so it would be refused/)
   match(said({ ...beside, expectedMs: null }, null), /only when it starts$/)
   const once = { switch: { ...beside, maxPauseMs: 8000 }, history: [older(9000)] } as unknown as Status
