@@ -156,9 +156,8 @@ test.after(async () => {
 
 for (const [door, text] of [...Object.entries(DOORS), ['auto, with `servers`', application] as const])
   for (const order of ['stop-first', 'start-first'] as const) {
-    const register = door === 'embed() and serve()' && order === 'stop-first' ? test : test.long
     const config = { order, ...(door.startsWith('auto') ? { servers: 1 } : {}) }
-    register(
+    test.long(
       `${order}, by ${door}: an application that asks another process whether its port is free is updated, rolled back, reverted, and there again after a kill of each process`,
       async () => {
         const own = text(asks['another process'], packages)

@@ -66,8 +66,7 @@ async function openOne(port: number): Promise<{ ended: Promise<Ended> }> {
 
 for (const kind of ['stop-first', 'start-first'] as const) {
   for (const [maker, text] of Object.entries(MADE_BY)) {
-    const isShort = (kind === 'start-first') === (maker === 'hand')
-    const register = isShort ? test : test.long
+    const register = kind === 'start-first' && maker === 'hand' ? test : test.long
     register(`${kind}: each WebSocket that ${maker} made ends with 1012`, async () => {
       await using it = await adopted(AUTO + text + LISTEN, { order: kind })
       const open = await Promise.all(Array.from({ length: CLIENTS }, async () => await openOne(it.port)))

@@ -193,8 +193,10 @@ test.long(
   },
 )
 
-test('the service is down for 60 s in the middle: the page waits, goes on by itself and tells how it ended', () =>
-  outage)
+test.long(
+  'the service is down for 60 s in the middle: the page waits, goes on by itself and tells how it ended',
+  () => outage,
+)
 
 test('a wrong token is refused, the right one is kept for this tab and is in no URL', async () => {
   await using service = await installService({ releases: [v100] })
