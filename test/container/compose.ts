@@ -58,7 +58,7 @@ test('sets the variable in .env, keeps the data, and goes back with --rollback',
   await writeFile(environment, 'BEACON_TAG=v1.1.0\n')
   await compose('up', '-d')
   const moved = await rejects(deployIn(engine, { container: name, release: null }), withCode('no_backup'))
-  match(moved.message, /made by hand or by compose since the last deployment/)
+  match(moved.message, /created by hand or by compose since the last deployment/)
 })
 
 test('puts the old release back when the new one fails, keeps no container of it, and passes over it as `latest` all the same', async () => {
