@@ -91,7 +91,7 @@ install.sh COMMAND [flags]                    run a command of the installed ser
   --user                 install for this user (root's default: the whole host)
   --state-dir DIR        directory of the data; updates keep it
   --listen HOST:PORT     on a first install, where the service listens; `:PORT` means every address
-  --no-service           install without systemd
+  --no-service           on a first install, do not create a systemd service
   -n, --dry-run          print the plan and change nothing
   -y, --yes              do not ask for confirmation
   --json                 print one JSON object per line on stdout
@@ -430,12 +430,12 @@ build_from_clone() {
 
 # Whether nobody but root can write to this folder, to anything in it, or to any folder above it. If not, $strange says why.
 only_root_writes() {
-  strange="somebody else can write to $1, or to a folder above it"
+  strange="someone else can write to $1, or to a folder above it"
   only_roots "$1" unshared || return 1
   # an error of find counts too
   strange=$(find "$1" \( ! -user 0 -o ! -type l \( -perm -002 -o -perm -020 ! -group 0 \) \) 2>&1 | head -n 1)
   [ -n "$strange" ] || return 0
-  strange="somebody else can change $strange"
+  strange="someone else can change $strange"
   return 1
 }
 
@@ -501,7 +501,7 @@ choose_temporary() {
   temporary=$(resolved "${TMPDIR:-/tmp}") || die 7 "cannot make a directory in ${TMPDIR:-/tmp}"
   is_root || return 0
   only_roots "$temporary" ||
-    die 7 "expected a place for temporary files that only root can change, got ${TMPDIR:-/tmp}" "unset TMPDIR"
+    die 7 "expected a folder for temporary files that only root can change, got ${TMPDIR:-/tmp}" "unset TMPDIR"
   # the build and the executable use it too
   [ -z "${TMPDIR-}" ] || export TMPDIR="$temporary"
 }
@@ -513,7 +513,7 @@ make_scratch() {
   trap 'exit 130' INT
   trap 'exit 143' TERM
   ! is_root || only_roots "$scratch" ||
-    die 7 "expected a place for temporary files that only root can change, got $temporary" "unset TMPDIR"
+    die 7 "expected a folder for temporary files that only root can change, got $temporary" "unset TMPDIR"
   : >"$scratch/wgetrc"
   free=$(free_kilobytes "$scratch")
   [ -z "$free" ] || [ "$free" -ge 204800 ] ||

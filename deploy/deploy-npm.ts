@@ -82,7 +82,7 @@ async function main(all: readonly string[]): Promise<number> {
     report = makeReport({ json: values.json, quiet: values.quiet, verbose: false, about })
     if (isRoot) await assertTrusted(PROJECT, 'a clone', 'clone to a folder that root owns, such as /root')
     const place = workshopsPlace(isRoot, absolute(values.home))
-    if (isRoot) await assertTrusted(place, 'a place for releases', 'name a folder that root owns with `--home`')
+    if (isRoot) await assertTrusted(place, 'a folder for releases', 'name a folder that root owns with `--home`')
     if (values.update) return await updateAll(values, place, report)
     if (values.adopt && values['build-only']) throw usage('expected `--adopt` or `--build-only`, got both')
     const asked = await askedIn(values, args)

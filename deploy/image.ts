@@ -272,7 +272,7 @@ export const COMMAND = {
     tag: word('the release, such as v1.1.0; build it first'),
     repository: option('name', 'image repository, such as registry.example/beacon', { required: true }),
     push: flag('push the images; also as `latest`, `deploy` and `holder`, unless there is a newer release'),
-    out: option('dir', 'folder of the releases', { default: IS_PACKAGED ? RELEASES_FOLDER : 'dist' }),
+    out: option('dir', 'releases folder', { default: IS_PACKAGED ? RELEASES_FOLDER : 'dist' }),
     feed: option('feed', 'where the panel looks for newer releases'),
     base: option('image', 'base image; needs glibc, libstdc++ and libatomic'),
     arch: option('x64|arm64', "architecture of the executable (this machine's)", ADVANCED),

@@ -89,7 +89,10 @@ if (isRoot) {
       for (const place of [others, join(folder, 'link')]) {
         process.env['TMPDIR'] = place
         const error = await rejects(verifyFeed(folder, root, { os: 'linux', arch: 'x64' }, {}), withCode('refused'))
-        match(error.message, `expected a place for temporary files at a place that only root can change, got ${others}`)
+        match(
+          error.message,
+          `expected a folder for temporary files at a place that only root can change, got ${others}`,
+        )
       }
       equal(await readdir(others), [])
       process.env['TMPDIR'] = folder

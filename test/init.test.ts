@@ -537,7 +537,7 @@ test('init takes the variables of a start script, and names first of all what no
 test('an application of Bun or Deno is refused by name, and one that Node.js runs too is not', async () => {
   await using shop = await packageWith({ scripts: { start: 'bun run server.ts' } })
   await shop.write('server.ts', 'Bun.serve({})')
-  await rejects(initIn(shop.path, '--yes'), /expected an application of Node\.js, found one of Bun/)
+  await rejects(initIn(shop.path, '--yes'), /expected a Node\.js application, found one for Bun/)
   not((await readdir(shop.path)).includes('baton.config.json'))
   const runtime = async (scripts: object, text: string) => {
     await shop.write('package.json', JSON.stringify({ name: 'shop', scripts }))

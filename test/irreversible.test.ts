@@ -62,7 +62,7 @@ test('no way back and nobody allows it: 7, why, and who can; refused at once or 
   for (const how of ['refuses', 'finds out'] as const) {
     await using service = await serve(NO_WAY, how)
     const text = await told(service, ['upgrade'], 7)
-    const said = `error: v1.1.0 changes the data so that there is no way back: ${NO_WAY.reason}; nothing has changed\n`
+    const said = `error: v1.1.0 would change the data so that there is no way back: ${NO_WAY.reason}; nothing has changed\n`
     match(text, said)
     match(text, `hint: ${FAULT.hint}\n`)
     const [line = ''] = (await told(service, ['upgrade', '--json'], 7)).split('\n').filter((one) => /"error"/.test(one))

@@ -190,7 +190,7 @@ test('the newest version up to `latest` is taken that is old enough, in the rang
   )
   match(
     refusalOf(() => chosen({ fitsNode: () => false })),
-    /requires Node .* but releases run on Node 26\.0\.0 \(no version of shop supports Node 26; to try anyway, set `"anyNode": true` in a recipe/,
+    /requires Node .*, but releases run on Node 26\.0\.0 \(no version of shop supports Node 26; to try anyway, set `"anyNode": true` in a recipe/,
   )
   match(
     refusalOf(() => chosen({ minAgeMs: 9000 * 86_400_000 })),

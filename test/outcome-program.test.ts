@@ -136,7 +136,7 @@ test('one that is missing, fails or hangs is bounded, reported, tried again late
     memory = (await sent(memory, program, 5000, now)).after
   }
   equal(times, [0, 60_000, 360_000, 2_160_000, 9_360_000, 52_560_000])
-  match(memory.hookProblem ?? '', /the report was given up$/)
+  match(memory.hookProblem ?? '', /the report was dropped$/)
   is((await sent(due(), [await script('true', 'exit 0')])).after.hookProblem, null)
 })
 

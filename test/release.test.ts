@@ -175,7 +175,7 @@ for (const [title, expected, change] of [
   ['a size that is none', /^size of `beacon-linux-x64.zst`/, { manifest: null, sizeBytes: Number.NaN }],
   ['a monstrous size', /^size of `beacon-linux-x64.zst`/, { manifest: null, sizeBytes: 1e15 }],
   ['a release of another service', 'it is a release of `other`, expected `beacon`', { manifest: { service: 'other' } }],
-  ['the texts of another release', 'release.json is of v1.0.0, expected v1.1.0', { manifest: { tag: 'v1.0.0' } }],
+  ['the texts of another release', 'release.json is for v1.0.0, expected v1.1.0', { manifest: { tag: 'v1.0.0' } }],
   ['a manifest without our asset', 'release.json does not name `beacon-linux-x64.zst`', { manifest: { assets: [] } }],
   ['a manifest of another format', 'release.json: expected format 1, got 2', { manifest: { format: 2 as 1 } }],
   [

@@ -123,7 +123,7 @@ test('the last night: the older one goes, past one that was yanked; one whose mi
     const told = ['waits', ...(goes.length === 0 ? [] : ['updated v1.1.0'])]
     await reads(host, [...nightsOf(host), ...goes, idle, further], [...reportsAfterTwo(host), ...told])
   }
-  const why = 'changes the data so that there is no way back: 2 rows of notes are gone; nothing has changed'
+  const why = 'would change the data so that there is no way back: 2 rows of notes are gone; nothing has changed'
   const lines = [
     `automatic  ${afterTwo(brave)} to v2.0.0: failed at TIME (v2.0.0 ${why})`,
     hadSecond(brave)

@@ -70,7 +70,7 @@ test.long('a dry run rehearses beside the running service, says how it went, and
   await migrate(`database.exec("DELETE FROM notes WHERE id = 7")`)
   const no = await host.cli(...dry, 'v1.3.0', '--trial')
   is(no.code, 7, no.stdout)
-  match(no.stderr + no.stdout, /v1\.3\.0 changes the data so that there is no way back: 1 rows of notes are gone/)
+  match(no.stderr + no.stdout, /v1\.3\.0 would change the data so that there is no way back: 1 rows of notes are gone/)
   const allowed = await host.cli('upgrade', '--dry-run', 'v1.3.0', '--trial', '--allow-irreversible')
   is(allowed.code, 0, allowed.stderr)
   match(allowed.stderr + allowed.stdout, /tried on a copy of your data: .*, there is no way back/)
@@ -103,12 +103,12 @@ test('no way back: the update ends with 7 and nothing changed, and is refused at
   is(first.code, 7, first.stderr)
   match(
     first.stderr,
-    /v1\.2\.0 changes the data so that there is no way back: \d{5} rows of notes are gone; nothing has changed/,
+    /v1\.2\.0 would change the data so that there is no way back: \d{5} rows of notes are gone; nothing has changed/,
   )
   equal(await look(), before)
   const foretold = await host.cli('upgrade', 'v1.2.0', '--dry-run')
   is(foretold.code, 7, foretold.stdout)
-  match(foretold.stderr, /v1\.2\.0 changes the data so that there is no way back/)
+  match(foretold.stderr, /v1\.2\.0 would change the data so that there is no way back/)
   is((await host.cli('upgrade', 'v1.2.0', '--dry-run', '--allow-irreversible')).code, 0)
   const again = await host.ask('POST', '', { tag: 'v1.2.0' })
   is(again.status, 409, again.body)
@@ -317,7 +317,7 @@ test.long(
     const rows = await sql('SELECT count(*), max(id) FROM notes')
     const refused = await host.cli('upgrade', 'v1.2.0', '-y')
     is(refused.code, 7, refused.stderr)
-    match(refused.stderr, /v1\.2\.0 changes the data so that there is no way back/)
+    match(refused.stderr, /v1\.2\.0 would change the data so that there is no way back/)
     is(await sql('SELECT count(*), max(id) FROM notes'), rows)
     await emptied()
     const done = await host.cli('upgrade', 'v1.2.0', '-y', '--allow-irreversible')

@@ -359,7 +359,7 @@ const ATTACKS: Record<string, Attack> = {
       await it.publish({ targets: { ...targets, 'v1.2.0/release.json': targets['v1.0.0/release.json'] } })
     },
     tag: 'v1.2.0',
-    expected: /^release_unusable .*release\.json is of v1\.0\.0, expected v1\.2\.0/,
+    expected: /^release_unusable .*release\.json is for v1\.0\.0, expected v1\.2\.0/,
   },
   'rollback of a target: a release that was yanked': {
     act: async (it) => {

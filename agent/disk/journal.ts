@@ -59,7 +59,9 @@ export function makeJournal(disk: Disk, stateDirectory: string, warn: (message: 
     const state = text === null ? null : parse(text)
     if (state !== null) return state
     // Do not delete it: a person may want to look at it. The next change writes a fresh one.
-    warn(`the journal ${path} cannot be read: a new one is started, and the old one is kept as journal.json.damaged`)
+    warn(
+      `the journal ${path} cannot be read: a new journal is started, and the old one is kept as journal.json.damaged`,
+    )
     await disk.rename(path, `${path}.damaged`).catch(() => {})
     return structuredClone(EMPTY)
   }

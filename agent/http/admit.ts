@@ -58,7 +58,7 @@ function refuseForged({ headers, method = 'GET' }: IncomingMessage): void {
     site === undefined ? `Origin ${origin ?? 'none'} at Host ${headers.host ?? 'none'}` : `Sec-Fetch-Site ${site}`
   throw unauthorized(
     `expected a request from a page of this service, got ${from}`,
-    'in a script, send the password; behind a proxy, have it pass `Host` on',
+    'in a script, send the password; behind a proxy, configure the proxy to pass on `Host`',
   )
 }
 

@@ -130,7 +130,7 @@ function makeEndpoints(prefix: string, updater: Updater): ReadonlyMap<string, En
 function operationAt(id: string, updater: Updater): Endpoint {
   const find = async () => {
     const found = (await updater.operations()).find((operation) => operation.id === id)
-    if (found === undefined) throw new BatonError('not_found', 'no operation with this id is remembered')
+    if (found === undefined) throw new BatonError('not_found', 'there is no record of an operation with this ID')
     return found
   }
   return { GET: find }

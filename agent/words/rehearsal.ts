@@ -98,7 +98,7 @@ export function formatUntried(reason: string): string {
 export function irreversibleFault(to: string, { reason }: Rehearsal): BatonError {
   return blameless(
     'irreversible',
-    `${to} changes the data so that there is no way back: ${reason}; nothing has changed`,
+    `${to} would change the data so that there is no way back: ${reason}; nothing has changed`,
     {
       hint: 'only a person can allow it: `upgrade --allow-irreversible`, `{"allowIrreversible": true}`, or the checkbox in the panel',
     },

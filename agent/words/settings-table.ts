@@ -267,7 +267,7 @@ export const SETTINGS = {
       items: path('a source'),
       minItems: 1,
       maxItems: SOURCES_MAX,
-      description: 'where releases come from, mirrors included; default: the feed of the install',
+      description: 'where releases come from, mirrors included; default: the install’s feed',
       isUsual: true,
     },
     channel: {
@@ -276,7 +276,7 @@ export const SETTINGS = {
       default: CHANNELS[0],
       description: '`beta` includes prereleases',
     },
-    downloadPrefix: path('prefix for the addresses of GitHub’s downloads'),
+    downloadPrefix: path('prefix for GitHub download URLs'),
     update: { type: 'object', properties: UPDATE },
   },
 } as const satisfies Setting

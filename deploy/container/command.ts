@@ -61,7 +61,7 @@ export const COMMAND = {
     ),
     status: flag('show what is running, its health, what ran before, and what is left over'),
     'restore-state': option('name', 'restart with this copy of the data; the current data is set aside', ADVANCED),
-    clean: flag('remove what killed runs and failed releases have left behind', ADVANCED),
+    clean: flag('remove what interrupted runs and failed releases have left behind', ADVANCED),
     image: option('repository', "the release's image repository (the container's own)", ADVANCED),
     pull: option('always|missing|never', 'when to pull the image', { advanced: true, default: 'always' }),
     digest: option('sha256:…', 'pull the image with this digest, regardless of the tag', ADVANCED),

@@ -289,7 +289,7 @@ function formatMoved(moved: StateMoved): string {
 function formatFailed({ code, serves }: EndEvent): string {
   if (code === null || MEANINGS[code].exit !== EXIT.down) return 'is as it was'
   if (serves === null) return 'could not be asked whether it serves'
-  return serves ? 'answers, but is not as it should be' : 'is down'
+  return serves ? 'answers, but not as expected' : 'is down'
 }
 
 function formatVersion({ reference, image, digest, version }: Version): string {

@@ -175,7 +175,7 @@ const WORDS: readonly Word[] = [
   },
   {
     name: 'logs',
-    description: 'show the output of the service',
+    description: "show the service's output",
     args: {
       ...PLACE,
       follow: flag('follow new output until Ctrl-C', { alias: 'f' }),
@@ -186,7 +186,7 @@ const WORDS: readonly Word[] = [
   {
     name: 'start',
     description: 'start the service',
-    args: { ...ACTING, supervise: flag('stay in the foreground, as its supervisor', ADVANCED) },
+    args: { ...ACTING, supervise: flag('stay in the foreground and supervise the service', ADVANCED) },
     act: (context, { supervise }) => (supervise === true ? superviseHere(context) : start(context)),
   },
   {
@@ -237,7 +237,7 @@ const WORDS: readonly Word[] = [
       ...ACTING,
       ...YES,
       purge: flag('also remove the state directory, the configuration and the user that the install made'),
-      confirm: option('service', 'name of the service, which --purge asks for'),
+      confirm: option('service', 'name of the service, to confirm --purge'),
     },
     act: (context) => uninstall(context),
   },

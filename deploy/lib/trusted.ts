@@ -74,7 +74,7 @@ export function whoCanChange({ uid, mode }: { uid: number; mode: number }): stri
 export async function temporaryPlace(): Promise<string> {
   // without links: another user's could lead elsewhere after it was checked
   const place = await realpath(tmpdir())
-  if (process.geteuid?.() === 0) await assertTrusted(place, 'a place for temporary files', 'unset TMPDIR')
+  if (process.geteuid?.() === 0) await assertTrusted(place, 'a folder for temporary files', 'unset TMPDIR')
   return place
 }
 

@@ -17,10 +17,10 @@ import { COMPRESSIONS } from './pack.ts'
 import { RELEASES_FOLDER } from './project.ts'
 
 const DIR = {
-  dir: option('dir', 'folder of the application', { default: '.', advanced: true }),
+  dir: option('dir', "the application's folder", { default: '.', advanced: true }),
 } as const satisfies Flags
 const OUT = {
-  out: option('dir', `folder of the releases (${RELEASES_FOLDER}/)`, ADVANCED),
+  out: option('dir', `releases folder (${RELEASES_FOLDER}/)`, ADVANCED),
 } as const satisfies Flags
 const TAG = word('the release, such as v1.1.0')
 
@@ -57,7 +57,7 @@ export const OWN_WORDS = {
       feed: option('feed', 'where installs look for the next release'),
       notes: option('text|file', 'release notes'),
       from: option('>=1.4.0', 'the oldest release that hosts may update from', ADVANCED),
-      security: flag('a security fix: if the feed is signed, hosts ignore `minAge`', ADVANCED),
+      security: flag('mark the release as a security fix; if the feed is signed, hosts ignore `minAge`', ADVANCED),
       compress: option('effort', COMPRESSIONS.join(', '), { default: 'normal' }),
       ...DELTA_FLAGS,
       make: {
@@ -70,7 +70,7 @@ export const OWN_WORDS = {
         type: 'boolean',
         default: true,
         former: 'check',
-        negativeDescription: 'skip the test of the release: one start, one switch to itself',
+        negativeDescription: 'skip the test of the release (one start, one switch to itself)',
       },
       force: flag('replace a different release of the same tag', ADVANCED),
       ...SCRIPT_FLAGS,

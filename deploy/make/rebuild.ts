@@ -76,7 +76,7 @@ export async function rebuildAddons(options: RebuildOptions): Promise<RebuildRep
   if (options.packageManager !== 'npm' && options.packageManager !== 'pnpm') {
     throw new BatonError(
       'refused',
-      `expected a project that npm or pnpm installs, to rebuild ${steps.map(({ name }) => name).join(', ')} in it, found ${options.packageManager}`,
+      `expected a project installed with npm or pnpm, to rebuild ${steps.map(({ name }) => name).join(', ')} in it, found ${options.packageManager}`,
       { hint: `\`${typed[0]}\`` },
     )
   }

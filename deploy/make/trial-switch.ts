@@ -88,10 +88,10 @@ export async function trySwitch(trial: SwitchTrial): Promise<Switched> {
         : [
             `a switch makes its clients wait ${formatDuration(pauseMs)}, and updates are refused above \`update.maxPause\`, ${durationText(MAX_PAUSE_MS)} unless an operator raises it: shorten its start or its \`onStop\``,
           ]),
-      ...missing.map((port) => `after a switch it no longer listened on port ${port}, as it did before`),
+      ...missing.map((port) => `after a switch it no longer listened on port ${port}`),
       ...left.map(
         (name) =>
-          `after a switch the earlier process ${name} was left running: make \`onStop\` end it, or each update leaves one more`,
+          `after a switch the earlier process ${name} was left running: make \`onStop\` stop it, or each update leaves one more`,
       ),
     ],
   }

@@ -30,14 +30,14 @@ export const ARGUMENTS = {
   'allow-scripts': option('names', 'packages whose install scripts may run', ADVANCED),
   listen: option('host:port', 'on a first install, where the service listens'),
   'build-only': flag('build the release into the folder, but do not install it', ADVANCED),
-  dir: option('dir', 'folder of the releases (the feed)', ADVANCED),
-  update: flag('look for newer versions of every service from npm, or of `--name`'),
-  'min-age': option('3d', 'minimum age of a version that `--update` takes (3d)', ADVANCED),
+  dir: option('dir', 'releases folder (the feed)', ADVANCED),
+  update: flag('look for newer versions of every service from npm, or only of `--name`'),
+  'min-age': option('3d', 'minimum age of a version that `--update` installs (3d)', ADVANCED),
   timer: {
     advanced: true,
     type: 'boolean',
     default: true,
-    negativeDescription: 'no timer that looks for newer versions',
+    negativeDescription: 'do not set up the timer that looks for newer versions',
   },
   service: {
     advanced: true,

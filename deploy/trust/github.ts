@@ -101,7 +101,10 @@ export function openHub(setting: string, environment: NodeJS.ProcessEnv) {
 async function createHolder(releases: string, repository: string, ask: GitHub['ask']): Promise<Holder> {
   const answer = await ask('POST', releases, JSON.stringify(HOLDER))
   if (answer.status === 404)
-    throw new BatonError('release_not_found', `there is no repository ${repository}, or no right to write to it`)
+    throw new BatonError(
+      'release_not_found',
+      `the repository ${repository} does not exist, or the token cannot write to it`,
+    )
   return (await answer.json()) as Holder
 }
 
@@ -156,7 +159,7 @@ async function download(url: string, name: string, accept: string, token: string
   const bytes = Buffer.from(await answer.arrayBuffer())
   if (!answer.ok) throw new BatonError('check_failed', `cannot download ${name}: HTTP status ${answer.status}`)
   if (bytes.length <= FILE_MAX_BYTES) return bytes
-  const fault = `it has ${bytes.length} bytes, the limit is ${FILE_MAX_BYTES}`
+  const fault = `it has ${bytes.length} bytes; the limit is ${FILE_MAX_BYTES}`
   throw new BatonError('check_failed', `cannot download ${name}: ${fault}`)
 }
 
@@ -183,7 +186,10 @@ function openBranch(repository: string, name: string, ask: GitHub['ask']) {
   const make = async (method: 'POST' | 'PATCH', path: string, body: object): Promise<{ sha: string }> => {
     const answer = await ask(method, `${repository}/git/${path}`, JSON.stringify(body))
     if (answer.ok) return (await answer.json()) as { sha: string }
-    throw new BatonError('release_not_found', `there is no repository at ${repository}, or no right to write to it`)
+    throw new BatonError(
+      'release_not_found',
+      `the repository ${repository} does not exist, or the token cannot write to it`,
+    )
   }
   return {
     head,

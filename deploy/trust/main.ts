@@ -80,9 +80,12 @@ const WORDS: readonly TrustWord[] = [
       ...SIGNING,
       service: option('name', 'name of the service', { required: true }),
       'root-keys': option('n', 'number of root keys', { default: '3' }),
-      'root-threshold': option('n', 'how many of them must sign', { default: '2' }),
+      'root-threshold': option('n', 'how many root keys must sign', { default: '2' }),
       ...Object.fromEntries(
-        ROLES.map((role) => [expiry(role), duration(`how long ${role} is valid (${DAYS[role]}d)`, ADVANCED)] as const),
+        ROLES.map(
+          (role) =>
+            [expiry(role), duration(`how long the ${role} metadata is valid (${DAYS[role]}d)`, ADVANCED)] as const,
+        ),
       ),
     },
     act(context, values) {
@@ -115,7 +118,7 @@ const WORDS: readonly TrustWord[] = [
   },
   {
     name: 'rotate',
-    description: 'replace the keys of a role: all, or those lost or stolen',
+    description: 'replace the keys of a role: all, or only those lost or stolen',
     args: {
       role: { type: 'positional', description: ROLES.join(', ') },
       ...SIGNING,

@@ -75,7 +75,7 @@ export function wayBack({ engine, registry, beside, old, names }: Lab): void {
         })),
       )
       equal([answering.code, answering.serves, answering.exit], ['undo_failed', true, 1])
-      match(answering.line, /^failed: stuck answers, but is not as it should be$/)
+      match(answering.line, /^failed: stuck answers, but not as expected$/)
       ok(!/docker stop/.test(answering.hint), answering.hint)
       // and neither can the old one be started
       const silent = told(

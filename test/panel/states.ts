@@ -252,7 +252,7 @@ export const STATES: readonly State[] = [
         'https://releases.example.org/beacon/verified/timestamp.json: expected an answer within 30 s, got none'
       const rules =
         '`update/policy.json`: expected hours such as `02:00-05:00` in `hours`, got "25:00-99:99": nothing is installed automatically'
-      const report = 'it ended with exit code 67, saying "sendmail: fatal: no such user"; the report was given up'
+      const report = 'it ended with exit code 67, saying "sendmail: fatal: no such user"; the report was dropped'
       const lost = 'it loses rows on a full disk'
       const waits: Wait[] = [
         {

@@ -84,7 +84,7 @@ export async function sendLetters(
     const others = left.letters.filter((one) => one !== due)
     const pause = AGAIN_MS[due.tries]
     if (fault === null) left = { ...left, letters: others, hookProblem: null }
-    else if (pause === undefined) left = { ...left, letters: others, hookProblem: `${fault}; the report was given up` }
+    else if (pause === undefined) left = { ...left, letters: others, hookProblem: `${fault}; the report was dropped` }
     else {
       const again = { ...due, tries: due.tries + 1, at: now() + pause }
       left = { ...left, letters: [...others, again], hookProblem: fault }

@@ -214,7 +214,7 @@ function trustedManifest(
   if ('why' in parsed) return parsed
   const { service, tag } = parsed.manifest
   if (service !== target.service) return { why: `it is a release of \`${service}\`, expected \`${target.service}\`` }
-  if (tag !== listing.tag) return { why: `${MANIFEST_NAME} is of ${tag}, expected ${listing.tag}` }
+  if (tag !== listing.tag) return { why: `${MANIFEST_NAME} is for ${tag}, expected ${listing.tag}` }
   return parsed
 }
 

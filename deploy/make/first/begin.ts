@@ -177,7 +177,7 @@ function payOwed({ tag }: OwnWords, executable: string, stateDirectory: string):
     if (status === 0) return
   }
   if (owed.owes === 'snapshot')
-    refuse(`${tag} does not start without a snapshot of the data of ${owed.from}`, 'the data has not changed')
+    refuse(`${tag} does not start without a snapshot of ${owed.from}’s data`, 'the data has not changed')
   const other = owed.aside === null ? '' : `; the former data is in ${owed.aside}`
   const again =
     owed.plan === undefined
