@@ -97,7 +97,10 @@ for (const [release, what, message] of isLong ? FAILING : FAILING_IN_CI) {
     const ended = await deployIn(engine, { container: name, release, ...limits })
     equal([ended.outcome, ended.error?.code === 'undo_failed' ? ended.error.message : ''], ['reverted', ''])
     match(ended.error?.message ?? '', message)
-    const [log, longer] = [`\`docker logs ${name}-baton-failed\` says more`, '; if it needs longer, raise `--health-timeout`']
+    const [log, longer] = [
+      `\`docker logs ${name}-baton-failed\` says more`,
+      '; if it needs longer, raise `--health-timeout`',
+    ]
     ok(ended.error?.hint?.startsWith(release === 'v1.2.4' ? 'its container was removed' : log), ended.error?.hint ?? '')
     equal(ended.error?.hint?.includes(longer), release === 'v1.2.0')
     equal((ended.events.at(-1) as { exit?: number }).exit, 8)
