@@ -267,7 +267,7 @@ for (const [title, faults, expected] of [
   [
     'goes on in another place after a break',
     { cutAfter: 300_000, cuts: 1, wrongContentRange: true },
-    /expected a range from \d+, got one from \d+$/,
+    /expected a range from byte \d+, got one from byte \d+$/,
   ],
 ] satisfies [string, ReleaseServerOptions | object, RegExp][]) {
   test(`refuses an asset that ${title}, at once`, async () => {

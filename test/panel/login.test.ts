@@ -71,7 +71,7 @@ test('where it does not, a person is told that it is the proxy, and which settin
   await page.fill('#token', TOKEN)
   await page.click('#enter')
   await comesTrue(page, "/dashboard\\.passwordHeader/.test(document.querySelector('main').innerText)")
-  assert.not.match(await page.innerText('main'), /Wrong password|No answer/)
+  assert.not.match(await page.innerText('main'), /Wrong password|No response/)
 })
 
 /** A real nginx with `auth_basic` in front of this address. */
