@@ -110,7 +110,7 @@ async function move(values: Values<typeof COMMAND.args>, more: readonly string[]
   await expectNewEnough(program)
   const code = exitCode !== null && ANSIBLE_USAGE.includes(exitCode) ? 'invalid_request' : 'unexpected'
   throw new BatonError(code, `Ansible stopped early (${exitCode === null ? 'by a signal' : `exit code ${exitCode}`})`, {
-    hint: 'see its output above',
+    hint: "see Ansible's output above",
   })
 }
 

@@ -42,7 +42,7 @@ test('who is kept out is told the pid; each container and each engine has a lock
   {
     await using _ = await lockContainer('/engine.sock', 'app', place)
     const error = await rejects(lockContainer('/engine.sock', 'app', place), withCode('locked'))
-    ok(error.message.includes(`pid ${process.pid} `))
+    ok(error.message.includes(`pid ${process.pid}, `))
   }
   await (await lockContainer('/engine.sock', 'app', place))[Symbol.asyncDispose]()
 })

@@ -92,7 +92,9 @@ async function signedImage({ feed, root }: SignedBy, service: string, release: s
   if (signed && found.image !== null) return { tag: found.tag, ...found.image }
   const what = signed ? `names no image of ${found.tag}` : 'is not signed, or no root to verify it with is known'
   throw new BatonError('not_signed', `${open.description} ${what}`, {
-    hint: signed ? 'ask the maintainer to sign one with `baton trust sign --image`' : 'name the root with --root FILE',
+    hint: signed
+      ? 'ask the maintainer to sign one with `baton trust sign --image`'
+      : 'pass the trust root file with --root FILE',
   })
 }
 

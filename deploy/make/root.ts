@@ -13,12 +13,12 @@ export async function readRoot(
 ): Promise<Anchor | null> {
   if (path === null) return null
   const root = await readFile(path, 'utf8').catch((cause: unknown) => {
-    const hint = 'to make one in `verified/` of the feed, run `trust init`'
+    const hint = "to make one in the feed's `verified/` folder, run `trust init`"
     throw new BatonError('invalid_settings', `reading the trust root file ${path}`, { cause, hint })
   })
   const { faultsOfRoot } = await import('../../agent/publish.ts')
   const faults = await faultsOfRoot(root, service, new Date())
   if (faults.length === 0) return { root: root.trimEnd(), builtAt: publishedAt }
-  const hint = 'build with the newest root of the feed; `trust show` shows when it expires'
+  const hint = "build with the feed's newest root; `trust show` shows when it expires"
   throw new BatonError('verify_failed', `the trust root file ${path}: ${faults.join('; ')}`, { hint })
 }

@@ -24,7 +24,7 @@ export async function verifyFeed(
   environment: NodeJS.ProcessEnv,
 ): Promise<Verified> {
   const root = await readFile(rootFile, 'utf8').catch((cause: unknown) => {
-    const hint = 'name the root.json that the build used with --root'
+    const hint = 'pass the root.json that the release was built with: --root FILE'
     throw new BatonError('refused', `reading the trust root file ${rootFile}`, { cause, hint })
   })
   const { signed } = JSON.parse(root) as { signed: { version: number; [SERVICE_MEMBER]: string } }

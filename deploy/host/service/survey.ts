@@ -59,7 +59,7 @@ export async function makeOwnDirectory(path: string, mode: number): Promise<bool
       'refused',
       `expected a directory of user id ${process.getuid?.() ?? 'unknown'} at ${path}, found one of another user`,
       {
-        hint: 'give it to the user of the service, or choose another place',
+        hint: "change its owner to the service's user, or choose another place",
       },
     )
   }
