@@ -114,29 +114,32 @@ test('what the kernel has ended for want of memory is counted in the group of th
   ok(Number.isInteger(memoryKills()) && memoryKills() >= 0)
 })
 
-test('a release that is late is remembered with the time that it had, and `latest` tries it again with more', async () => {
-  await using it = await installed('never-listens', { readyTimeout: '1500ms' })
-  is((await it.updated()).outcome, 'reverted')
-  const { bad } = await journalOf(it.home)
-  equal(
-    bad.map(({ tag, hadMs }) => [tag, hadMs]),
-    [['v1.1.0', 1500]],
-  )
-  const latest = async () => (await it.home.api('POST', '/admin/update/check')).body as VersionReport
-  const before = await latest()
-  equal([before.latest, before.skipped.map(({ tag }) => tag)], ['v1.0.0', ['v1.1.0']])
-  is((await it.updated()).outcome, 'up_to_date')
-  await it.home.stop()
-  const config = JSON.parse(await readFile(it.home.configPath, 'utf8')) as { update: object }
-  await writeFile(it.home.configPath, JSON.stringify({ ...config, update: { ...config.update, readyTimeout: '8s' } }))
-  await rm(it.fault)
-  await it.home.start()
-  const after = await latest()
-  equal([after.latest, after.skipped], ['v1.1.0', []])
-  is((await it.updated()).outcome, 'updated')
-  match(await it.home.output(), /v1\.1\.0 is tried again: it was not ready here within 1\.5 s, and now has 8 s/)
-  equal((await journalOf(it.home)).bad, [])
-})
+test.long(
+  'a release that is late is remembered with the time that it had, and `latest` tries it again with more',
+  async () => {
+    await using it = await installed('never-listens', { readyTimeout: '1500ms' })
+    is((await it.updated()).outcome, 'reverted')
+    const { bad } = await journalOf(it.home)
+    equal(
+      bad.map(({ tag, hadMs }) => [tag, hadMs]),
+      [['v1.1.0', 1500]],
+    )
+    const latest = async () => (await it.home.api('POST', '/admin/update/check')).body as VersionReport
+    const before = await latest()
+    equal([before.latest, before.skipped.map(({ tag }) => tag)], ['v1.0.0', ['v1.1.0']])
+    is((await it.updated()).outcome, 'up_to_date')
+    await it.home.stop()
+    const config = JSON.parse(await readFile(it.home.configPath, 'utf8')) as { update: object }
+    await writeFile(it.home.configPath, JSON.stringify({ ...config, update: { ...config.update, readyTimeout: '8s' } }))
+    await rm(it.fault)
+    await it.home.start()
+    const after = await latest()
+    equal([after.latest, after.skipped], ['v1.1.0', []])
+    is((await it.updated()).outcome, 'updated')
+    match(await it.home.output(), /v1\.1\.0 is tried again: it was not ready here within 1\.5 s, and now has 8 s/)
+    equal((await journalOf(it.home)).bad, [])
+  },
+)
 
 test('a release that locks its database out by a second connection of its own is bad; one that another process locks out is not', async () => {
   {
@@ -195,7 +198,7 @@ test('a crash that only the rescue counts has its last words, and what the host 
   }
 })
 
-test('a release that finds a full disk in a switch is put back, and `latest` tries it again', async () => {
+test.long('a release that finds a full disk in a switch is put back, and `latest` tries it again', async () => {
   await using it = await installed('disk-full')
   const ended = await it.updated()
   is(ended.outcome, 'reverted')

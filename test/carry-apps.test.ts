@@ -1,3 +1,4 @@
+// @long
 // WebSockets and streams of applications as their authors write them (test/apps/carry): plain `ws`, Express with `ws`,
 // @fastify/websocket, Hono's node-ws. Each goes through an update and a rollback; the packages are those that npm brings.
 

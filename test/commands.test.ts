@@ -194,15 +194,18 @@ test.long(
   },
 )
 
-test('the backup of a release with `commands` rescues, as units that an older installer wrote call it', async () => {
-  await using it = await adopted(OWN_WORDS, BATON, {}, true, {})
-  is((await it.operate('/admin/update', { tag: 'v1.1.0' })).outcome, 'updated')
-  const backup = join(it.configPath, '../../../.local/share/shop/shop.backup')
-  const env = { HOME: join(it.configPath, '../../..'), BATON_NODE: process.execPath, XDG_STATE_HOME: undefined }
-  const { exitCode, stdout, stderr } = await run([backup, 'rescue'], { env, allowFailure: true })
-  is(exitCode, 7, 'there is nothing to rescue')
-  is(/application/.test(stdout + stderr), false, stdout)
-})
+test.long(
+  'the backup of a release with `commands` rescues, as units that an older installer wrote call it',
+  async () => {
+    await using it = await adopted(OWN_WORDS, BATON, {}, true, {})
+    is((await it.operate('/admin/update', { tag: 'v1.1.0' })).outcome, 'updated')
+    const backup = join(it.configPath, '../../../.local/share/shop/shop.backup')
+    const env = { HOME: join(it.configPath, '../../..'), BATON_NODE: process.execPath, XDG_STATE_HOME: undefined }
+    const { exitCode, stdout, stderr } = await run([backup, 'rescue'], { env, allowFailure: true })
+    is(exitCode, 7, 'there is nothing to rescue')
+    is(/application/.test(stdout + stderr), false, stdout)
+  },
+)
 
 test('a first install takes `basePath` into its configuration: endpoints, panel and commands are below it, after an update too', async () => {
   const config = { basePath: '/_baton' }

@@ -1,3 +1,4 @@
+// @long
 // Runs test/container/table.ts inside the container lab.
 
 import { join } from 'node:path'

@@ -27,51 +27,58 @@ const built =
   problem === null ? Promise.all(['v1.0.0', 'v1.1.0', 'v1.2.0'].map((tag) => programRelease(tag, APPLICATION))) : null
 
 for (const mode of ['delete', 'wal']) {
-  test(`a transaction of the application keeps others out and is committed, over a check and a reverted update (${mode})`, async () => {
-    await using home = await started(mode)
-    await hold(home)
-    const report = (await home.api('POST', '/admin/update/check')).body as VersionReport
-    equal(report.state, { database: 'beacon.db', schema: 7 })
-    is((await home.api('GET', '/admin/update/status')).status, 200)
-    is(writeBeside(home), BUSY, 'after the check')
-    is((await home.api('POST', '/admin/update', { tag: 'v1.2.0' })).status, 202)
-    is((await home.settled()).outcome, 'reverted')
-    is(writeBeside(home), BUSY, 'after the update')
-    equal(await sql(home, 'commit'), 0)
-    is(writeBeside(home), 0)
-    equal(rowsOf(home.database), ['before', 'held', 'beside'])
-    const [snapshot = ''] = readdirSync(join(home.stateDirectory, 'update/snapshots'))
-    equal(rowsOf(join(home.stateDirectory, 'update/snapshots', snapshot)), ['before'])
-  })
-
-  test(`no process that serves opens the database but its application: check, status, update and rollback under strace (${mode})`, async () => {
-    await using home = await started(mode)
-    const files = ['', '-wal', '-shm'].map((end) => `${home.database}${end}`)
-    await using traced = await trace(home)
-    for (const operation of ['update', 'update/rollback'] as const) {
-      is((await home.api('POST', '/admin/update/check')).status, 200)
+  const register = mode === 'wal' ? test : test.long
+  register(
+    `a transaction of the application keeps others out and is committed, over a check and a reverted update (${mode})`,
+    async () => {
+      await using home = await started(mode)
+      await hold(home)
+      const report = (await home.api('POST', '/admin/update/check')).body as VersionReport
+      equal(report.state, { database: 'beacon.db', schema: 7 })
       is((await home.api('GET', '/admin/update/status')).status, 200)
-      is((await home.api('POST', `/admin/${operation}`, operation === 'update' ? { tag: 'v1.1.0' } : {})).status, 202)
-      match((await home.settled()).outcome ?? '', /^updated$|^rolled_back$/)
-      is(await sql(home, `insert into rows values ('${operation}')`), 0)
-    }
-    const processes = openersIn(await traced.ended(), files)
-    const [asked, serving] = [true, false].map((is) =>
-      processes.filter(({ argv }) => argv.includes('--version') === is),
-    )
-    // the first one opened it before anybody looked; each successor does it once
-    const byApplication = (mode === 'wal' ? files : files.slice(0, 1)).map(
-      (path) => `${path} O_RDWR|O_CREAT|O_NOFOLLOW|O_CLOEXEC`,
-    )
-    equal(
-      (serving ?? []).filter(({ argv }) => argv.includes('--config') || argv === '').map(({ opened }) => opened),
-      [[], byApplication, byApplication],
-    )
-    ok(
-      (asked ?? []).some(({ opened }) => opened.length > 0),
-      'the trace shows who does open it',
-    )
-  })
+      is(writeBeside(home), BUSY, 'after the check')
+      is((await home.api('POST', '/admin/update', { tag: 'v1.2.0' })).status, 202)
+      is((await home.settled()).outcome, 'reverted')
+      is(writeBeside(home), BUSY, 'after the update')
+      equal(await sql(home, 'commit'), 0)
+      is(writeBeside(home), 0)
+      equal(rowsOf(home.database), ['before', 'held', 'beside'])
+      const [snapshot = ''] = readdirSync(join(home.stateDirectory, 'update/snapshots'))
+      equal(rowsOf(join(home.stateDirectory, 'update/snapshots', snapshot)), ['before'])
+    },
+  )
+
+  register(
+    `no process that serves opens the database but its application: check, status, update and rollback under strace (${mode})`,
+    async () => {
+      await using home = await started(mode)
+      const files = ['', '-wal', '-shm'].map((end) => `${home.database}${end}`)
+      await using traced = await trace(home)
+      for (const operation of ['update', 'update/rollback'] as const) {
+        is((await home.api('POST', '/admin/update/check')).status, 200)
+        is((await home.api('GET', '/admin/update/status')).status, 200)
+        is((await home.api('POST', `/admin/${operation}`, operation === 'update' ? { tag: 'v1.1.0' } : {})).status, 202)
+        match((await home.settled()).outcome ?? '', /^updated$|^rolled_back$/)
+        is(await sql(home, `insert into rows values ('${operation}')`), 0)
+      }
+      const processes = openersIn(await traced.ended(), files)
+      const [asked, serving] = [true, false].map((is) =>
+        processes.filter(({ argv }) => argv.includes('--version') === is),
+      )
+      // the first one opened it before anybody looked; each successor does it once
+      const byApplication = (mode === 'wal' ? files : files.slice(0, 1)).map(
+        (path) => `${path} O_RDWR|O_CREAT|O_NOFOLLOW|O_CLOEXEC`,
+      )
+      equal(
+        (serving ?? []).filter(({ argv }) => argv.includes('--config') || argv === '').map(({ opened }) => opened),
+        [[], byApplication, byApplication],
+      )
+      ok(
+        (asked ?? []).some(({ opened }) => opened.length > 0),
+        'the trace shows who does open it',
+      )
+    },
+  )
 }
 
 test('an executable that was put there by hand and cannot copy the database: no update, no schema, and no look by the service itself', async () => {

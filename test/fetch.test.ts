@@ -71,7 +71,7 @@ test('if the service is killed, that process ends too, and the next start leaves
   is((await home.settled()).outcome, 'updated')
 })
 
-test('it asks a mirror for what the first source does not send as published, and tells of it', async () => {
+test.long('it asks a mirror for what the first source does not send as published, and tells of it', async () => {
   await using world = await withFeed({ wrongSha256: true }, 1)
   const { home, server } = world
   is((await home.api('POST', '/admin/update')).status, 202)

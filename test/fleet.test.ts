@@ -71,50 +71,56 @@ test('`latest` is one tag for all; who remembers it as bad is left out, or stops
   equal((await planned(seen)).outcomes, { h1: null, h2: null, h3: null })
 })
 
-test('channels: one host on beta takes nobody else there; it goes by its tag, is left alone by `latest`, and takes the newer stable release', async () => {
-  await using fleet = await makeStubFleet(3)
-  const BETA = 'v1.2.0-beta.1'
-  await fleet.set('h2', 'latest', `"${BETA}"`)
-  const all = await fleet.move('latest', '--soak', '0')
-  equal([all.code, all.result?.release], [0, 'v1.1.0'], all.stderr)
-  equal(await fleet.running(), ['v1.1.0', 'v1.1.0', 'v1.1.0'])
-  const one = await fleet.move(BETA, '--soak', '0', '--limit', 'h2')
-  equal([one.code, one.rows['h2']?.outcome, one.rows['h2']?.to], [0, 'updated', BETA], one.stderr)
-  const again = await fleet.move('latest', '--soak', '0')
-  equal([again.code, again.result?.counts], [0, { up_to_date: 3 }], again.stderr)
-  equal(await fleet.running(), ['v1.1.0', BETA, 'v1.1.0'])
-  // named, it stays a step back that somebody has to want
-  is((await fleet.move('v1.1.0', '--soak', '0')).code, 7)
-  for (const name of fleet.names) await fleet.set(name, 'latest', '"v1.2.0"')
-  const stable = await fleet.move('latest', '--soak', '0')
-  equal([stable.code, await fleet.running()], [0, ['v1.2.0', 'v1.2.0', 'v1.2.0']], stable.stderr)
-  const back = await fleet.move('--rollback', '--soak', '0', '--limit', 'h2')
-  equal([back.code, await fleet.running()], [0, ['v1.2.0', BETA, 'v1.2.0']], back.stderr)
-  // where all are on beta, it is the latest
-  is(
-    await python('judge', 'latest(given)', { h1: seenOf({ latest: BETA }), h2: seenOf({ latest: 'v1.2.0-beta.2' }) }),
-    'v1.2.0-beta.2',
-  )
-})
+test.long(
+  'channels: one host on beta takes nobody else there; it goes by its tag, is left alone by `latest`, and takes the newer stable release',
+  async () => {
+    await using fleet = await makeStubFleet(3)
+    const BETA = 'v1.2.0-beta.1'
+    await fleet.set('h2', 'latest', `"${BETA}"`)
+    const all = await fleet.move('latest', '--soak', '0')
+    equal([all.code, all.result?.release], [0, 'v1.1.0'], all.stderr)
+    equal(await fleet.running(), ['v1.1.0', 'v1.1.0', 'v1.1.0'])
+    const one = await fleet.move(BETA, '--soak', '0', '--limit', 'h2')
+    equal([one.code, one.rows['h2']?.outcome, one.rows['h2']?.to], [0, 'updated', BETA], one.stderr)
+    const again = await fleet.move('latest', '--soak', '0')
+    equal([again.code, again.result?.counts], [0, { up_to_date: 3 }], again.stderr)
+    equal(await fleet.running(), ['v1.1.0', BETA, 'v1.1.0'])
+    // named, it stays a step back that somebody has to want
+    is((await fleet.move('v1.1.0', '--soak', '0')).code, 7)
+    for (const name of fleet.names) await fleet.set(name, 'latest', '"v1.2.0"')
+    const stable = await fleet.move('latest', '--soak', '0')
+    equal([stable.code, await fleet.running()], [0, ['v1.2.0', 'v1.2.0', 'v1.2.0']], stable.stderr)
+    const back = await fleet.move('--rollback', '--soak', '0', '--limit', 'h2')
+    equal([back.code, await fleet.running()], [0, ['v1.2.0', BETA, 'v1.2.0']], back.stderr)
+    // where all are on beta, it is the latest
+    is(
+      await python('judge', 'latest(given)', { h1: seenOf({ latest: BETA }), h2: seenOf({ latest: 'v1.2.0-beta.2' }) }),
+      'v1.2.0-beta.2',
+    )
+  },
+)
 
-test('fleet_accept_unit: a host is moved by `install --accept-unit`, which alone may write its unit; the way back is a rollback', async () => {
-  await using fleet = await makeStubFleet(2)
-  const asked = async (host: string) =>
-    (await fleet.get(host, 'log')).split('\n').map((line) => line.split(' --lock')[0])
-  const moved = await fleet.move(...TO, '--', '--extra-vars', '{"fleet_accept_unit": true}')
-  is(moved.code, 0, moved.stderr)
-  for (const host of ['h1', 'h2']) {
-    equal(await asked(host), ['install v1.1.0'])
-    match(await fleet.get(host, 'log'), / -y --accept-unit$/)
-  }
-  is((await fleet.move('--rollback', '--soak', '0', '--', '-e', 'fleet_accept_unit=true')).code, 0)
-  equal(await asked('h1'), ['install v1.1.0', 'rollback v1.0.0'])
-  // it has written the unit, and there was nothing to move
-  const said = { event: 'result', outcome: 'installed', from: 'v1.1.0', to: 'v1.1.0', operationId: null, exit: 0 }
-  const ended = 'moved([Call("x", 0, given, "")], "v1.1.0")["outcome"]'
-  is(await python('answers', ended, said), 'up_to_date')
-  is(await python('answers', ended, { ...said, from: 'v1.0.0' }), 'unknown')
-})
+test.long(
+  'fleet_accept_unit: a host is moved by `install --accept-unit`, which alone may write its unit; the way back is a rollback',
+  async () => {
+    await using fleet = await makeStubFleet(2)
+    const asked = async (host: string) =>
+      (await fleet.get(host, 'log')).split('\n').map((line) => line.split(' --lock')[0])
+    const moved = await fleet.move(...TO, '--', '--extra-vars', '{"fleet_accept_unit": true}')
+    is(moved.code, 0, moved.stderr)
+    for (const host of ['h1', 'h2']) {
+      equal(await asked(host), ['install v1.1.0'])
+      match(await fleet.get(host, 'log'), / -y --accept-unit$/)
+    }
+    is((await fleet.move('--rollback', '--soak', '0', '--', '-e', 'fleet_accept_unit=true')).code, 0)
+    equal(await asked('h1'), ['install v1.1.0', 'rollback v1.0.0'])
+    // it has written the unit, and there was nothing to move
+    const said = { event: 'result', outcome: 'installed', from: 'v1.1.0', to: 'v1.1.0', operationId: null, exit: 0 }
+    const ended = 'moved([Call("x", 0, given, "")], "v1.1.0")["outcome"]'
+    is(await python('answers', ended, said), 'up_to_date')
+    is(await python('answers', ended, { ...said, from: 'v1.0.0' }), 'unknown')
+  },
+)
 
 test('what the look finds stops the run before anything is changed', async () => {
   await using fleet = await makeStubFleet(4)

@@ -60,7 +60,7 @@ test('root starts it, and runs its words, with the `HOME` of its user, as system
   is((await serviceEnvironment('shop', false, file, 'root', {}))['HOME'], '/srv')
 })
 
-test('`state restore` works by it too; each of its hints names what works', async () => {
+test.long('`state restore` works by it too; each of its hints names what works', async () => {
   await using it = await stranger({ text: TEXT, config: { snapshot: SNAPSHOT }, environment: SHELL })
   const { stateDirectory } = it.home
   await writeFile(join(dirname(it.home.configPath), 'environment'), "SECRET='of the file'\n", { mode: 0o600 })

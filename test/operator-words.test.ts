@@ -117,20 +117,23 @@ test('`releases` lists the feed with what runs here, what is kept, what has fail
   equal([gone.exitCode, gone.stdout], [4, ''], gone.stderr)
 })
 
-test('`restart` ends the process and starts another, of the installed release; one that is stopped is started', async () => {
-  await using it = await adopted(SHOP)
-  const pid = async () => String((await ask(it.port, 'GET', '/', null)).body)
-  const first = await pid()
-  const dry = await it.typed('restart', '--user', '--dry-run')
-  equal([dry.exitCode, await pid()], [0, first])
-  match(dry.stdout, /1 {2}restart shop\n.*2 {2}wait until shop v1\.0\.0 answers/s)
-  const done = await it.typed('restart', '--user')
-  equal([done.exitCode, done.stdout], [0, 'shop v1.0.0 is running\n'], done.stderr)
-  const second = await pid()
-  is(second === first, false)
-  is((await it.typed('stop', '--user', '-q')).exitCode, 0)
-  is((await it.typed('restart', '--user', '-q')).exitCode, 0)
-  is((await pid()) === second, false)
-})
+test.long(
+  '`restart` ends the process and starts another, of the installed release; one that is stopped is started',
+  async () => {
+    await using it = await adopted(SHOP)
+    const pid = async () => String((await ask(it.port, 'GET', '/', null)).body)
+    const first = await pid()
+    const dry = await it.typed('restart', '--user', '--dry-run')
+    equal([dry.exitCode, await pid()], [0, first])
+    match(dry.stdout, /1 {2}restart shop\n.*2 {2}wait until shop v1\.0\.0 answers/s)
+    const done = await it.typed('restart', '--user')
+    equal([done.exitCode, done.stdout], [0, 'shop v1.0.0 is running\n'], done.stderr)
+    const second = await pid()
+    is(second === first, false)
+    is((await it.typed('stop', '--user', '-q')).exitCode, 0)
+    is((await it.typed('restart', '--user', '-q')).exitCode, 0)
+    is((await pid()) === second, false)
+  },
+)
 
 test.run()

@@ -142,33 +142,36 @@ beside(
   },
 )
 
-beside('a release that is not healthy in time, and answers clients, has a moment to end what it answers', async () => {
-  const ends = [
-    '/bin/sh',
-    '-c',
-    'trap "sleep 1; echo ended; exit 0" TERM; httpd -p 8080 -h /www-v1.2.9; while :; do sleep 0.1; done',
-  ]
-  const Healthcheck = { Test: ['CMD', '/bin/busybox', 'false'], Interval: 1e9, Retries: 3 }
-  const release = (config: Record<string, unknown>) => probeImage('v1.2.9', { Healthcheck, ...config })
-  await publish(registry.host, 'ends', ['v1.2.9'], release({ Entrypoint: ends, Cmd: null, StopSignal: 'SIGTERM' }))
-  await publish(registry.host, 'dies', ['v1.2.9'], release({}))
-  for (const [image, exitCode] of [
-    ['ends', 0],
-    ['dies', 137],
-  ] as const) {
-    const before = await old(image)
-    const repository = `${registry.host}/${image}`
-    const ended = await deployIn(engine, { container: image, repository, release: 'v1.2.9', healthTimeoutMs: 4000 })
-    equal([ended.outcome, ended.error?.code], ['reverted', 'restart_failed'])
-    equal((await engine.inspect(`${image}-baton-failed`)).State.ExitCode, exitCode)
-    const lost = ended.events.filter(
-      (event) => event.event === 'warning' && /requests in progress are lost/.test(event.message),
-    )
-    equal(lost.length, exitCode === 0 ? 0 : 1)
-    await serves(image, before)
-    await engine.docker('rm', '-f', ...(await names(image)))
-  }
-})
+beside.long(
+  'a release that is not healthy in time, and answers clients, has a moment to end what it answers',
+  async () => {
+    const ends = [
+      '/bin/sh',
+      '-c',
+      'trap "sleep 1; echo ended; exit 0" TERM; httpd -p 8080 -h /www-v1.2.9; while :; do sleep 0.1; done',
+    ]
+    const Healthcheck = { Test: ['CMD', '/bin/busybox', 'false'], Interval: 1e9, Retries: 3 }
+    const release = (config: Record<string, unknown>) => probeImage('v1.2.9', { Healthcheck, ...config })
+    await publish(registry.host, 'ends', ['v1.2.9'], release({ Entrypoint: ends, Cmd: null, StopSignal: 'SIGTERM' }))
+    await publish(registry.host, 'dies', ['v1.2.9'], release({}))
+    for (const [image, exitCode] of [
+      ['ends', 0],
+      ['dies', 137],
+    ] as const) {
+      const before = await old(image)
+      const repository = `${registry.host}/${image}`
+      const ended = await deployIn(engine, { container: image, repository, release: 'v1.2.9', healthTimeoutMs: 4000 })
+      equal([ended.outcome, ended.error?.code], ['reverted', 'restart_failed'])
+      equal((await engine.inspect(`${image}-baton-failed`)).State.ExitCode, exitCode)
+      const lost = ended.events.filter(
+        (event) => event.event === 'warning' && /requests in progress are lost/.test(event.message),
+      )
+      equal(lost.length, exitCode === 0 ? 0 : 1)
+      await serves(image, before)
+      await engine.docker('rm', '-f', ...(await names(image)))
+    }
+  },
+)
 
 beside(
   'refuses an image that nobody would reach, and that would begin without the data, before it stops anything',

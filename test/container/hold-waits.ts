@@ -178,7 +178,7 @@ test('stop-first: what else ran in the old one holds the new one back until it i
   equal([await tagOf(service.app), await gates(service)], [to, []])
 })
 
-test('stop-first: of an old one in the pid namespace of its host, the engine’s word counts', async () => {
+test.long('stop-first: of an old one in the pid namespace of its host, the engine’s word counts', async () => {
   const service = await heldService(engine, { name: 'wide', port: 8233, repository, address })
   await engine.docker('rm', '-f', service.app)
   await engine.docker('run', '-d', '--pid', 'host', ...service.again('v1.0.0'))

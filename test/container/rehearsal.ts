@@ -91,49 +91,52 @@ test('no way back: it ends with 7 and the container as it was, until a person al
   is((await deployIn(engine, { ...rollback, rehearse: false })).outcome, 'rolled_back')
 })
 
-test('a release with no way back that was allowed, and dies: the old one starts on the data of before, and what it left lies aside', async () => {
-  migrate(MIGRATIONS['renamed and dies']?.text ?? '')
-  sql(`PRAGMA user_version = ${++schema}`)
-  sql("INSERT INTO notes(id, author, text) VALUES (40, 1, 'before')")
-  const { Id } = await engine.inspect(NAME)
-  const ended = await deployTo('v1.1.0', { allowIrreversible: true, probationMs: 20_000 })
-  equal([ended.outcome, ended.healthy, (await engine.inspect(NAME)).Id], ['reverted', true, Id], ended.error?.message)
-  is(sql('SELECT text FROM notes WHERE id = 40'), 'before') // `no such column` on what the new one has left
-  const { aside = '', restored = '', rows } = ended.stateMoved ?? {}
-  ok(aside.startsWith(join(place, 'update/aside/ledger.db.v1.1.0.')), aside)
-  ok(restored.startsWith(join(place, 'update/snapshots/ledger.db.v1.0.0.')), restored)
-  is(rows, 0)
-  const [, , line = ''] = formatDeployEvent(ended.events.at(-1) as DeployEvent).slice(-3)
-  match(
-    line,
-    `no row was added since then; the replaced database is ${aside}; \`--status\` shows it, and \`--restore-state`,
-  )
-  ok(!ended.events.some((event) => event.event === 'warning' && event.message.includes('no way back')))
+test.long(
+  'a release with no way back that was allowed, and dies: the old one starts on the data of before, and what it left lies aside',
+  async () => {
+    migrate(MIGRATIONS['renamed and dies']?.text ?? '')
+    sql(`PRAGMA user_version = ${++schema}`)
+    sql("INSERT INTO notes(id, author, text) VALUES (40, 1, 'before')")
+    const { Id } = await engine.inspect(NAME)
+    const ended = await deployTo('v1.1.0', { allowIrreversible: true, probationMs: 20_000 })
+    equal([ended.outcome, ended.healthy, (await engine.inspect(NAME)).Id], ['reverted', true, Id], ended.error?.message)
+    is(sql('SELECT text FROM notes WHERE id = 40'), 'before') // `no such column` on what the new one has left
+    const { aside = '', restored = '', rows } = ended.stateMoved ?? {}
+    ok(aside.startsWith(join(place, 'update/aside/ledger.db.v1.1.0.')), aside)
+    ok(restored.startsWith(join(place, 'update/snapshots/ledger.db.v1.0.0.')), restored)
+    is(rows, 0)
+    const [, , line = ''] = formatDeployEvent(ended.events.at(-1) as DeployEvent).slice(-3)
+    match(
+      line,
+      `no row was added since then; the replaced database is ${aside}; \`--status\` shows it, and \`--restore-state`,
+    )
+    ok(!ended.events.some((event) => event.event === 'warning' && event.message.includes('no way back')))
 
-  // told, as long as it is there, and brought back by its name
-  const status = await statusIn(engine, NAME)
-  equal(status.stateMoved, ended.stateMoved)
-  migrate('')
-  const words = [process.execPath, ...process.execArgv, MAIN, '--container', NAME, '--json', '--restore-state']
-  const restore = async (name: string) =>
-    await run([...words, name], { env: { ...process.env, ...engine.environment }, allowFailure: true })
-  const unknown = await restore('ledger.db.v9.9.9.x')
-  match(unknown.stderr, new RegExp(`expected the name of a copy of the data; the copies are: .*${basename(aside)}`))
-  equal((await engine.inspect(NAME)).State.StartedAt, status.startedAt)
-  sql("INSERT INTO notes(id, author, text) VALUES (41, 1, 'since')")
-  const back = await restore(basename(restored))
-  equal([back.exitCode, back.exitCode === 0 ? '' : back.stderr], [0, ''])
-  equal(
-    [sql('SELECT count(*) AS n FROM notes WHERE id = 41'), sql('SELECT text FROM notes WHERE id = 40')],
-    [0, 'before'],
-  )
-  const told = await statusIn(engine, NAME)
-  equal([told.containerId, told.stateMoved?.rows, told.healthy], [Id, 1, true])
-  migrate('')
-  sql('DELETE FROM notes WHERE id = 40')
-  await deployTo('v1.1.0').then(({ outcome, stateMoved }) => equal([outcome, stateMoved], ['updated', null]))
-  is((await deployIn(engine, { container: NAME, release: null, probationMs: 200 })).outcome, 'rolled_back')
-})
+    // told, as long as it is there, and brought back by its name
+    const status = await statusIn(engine, NAME)
+    equal(status.stateMoved, ended.stateMoved)
+    migrate('')
+    const words = [process.execPath, ...process.execArgv, MAIN, '--container', NAME, '--json', '--restore-state']
+    const restore = async (name: string) =>
+      await run([...words, name], { env: { ...process.env, ...engine.environment }, allowFailure: true })
+    const unknown = await restore('ledger.db.v9.9.9.x')
+    match(unknown.stderr, new RegExp(`expected the name of a copy of the data; the copies are: .*${basename(aside)}`))
+    equal((await engine.inspect(NAME)).State.StartedAt, status.startedAt)
+    sql("INSERT INTO notes(id, author, text) VALUES (41, 1, 'since')")
+    const back = await restore(basename(restored))
+    equal([back.exitCode, back.exitCode === 0 ? '' : back.stderr], [0, ''])
+    equal(
+      [sql('SELECT count(*) AS n FROM notes WHERE id = 41'), sql('SELECT text FROM notes WHERE id = 40')],
+      [0, 'before'],
+    )
+    const told = await statusIn(engine, NAME)
+    equal([told.containerId, told.stateMoved?.rows, told.healthy], [Id, 1, true])
+    migrate('')
+    sql('DELETE FROM notes WHERE id = 40')
+    await deployTo('v1.1.0').then(({ outcome, stateMoved }) => equal([outcome, stateMoved], ['updated', null]))
+    is((await deployIn(engine, { container: NAME, release: null, probationMs: 200 })).outcome, 'rolled_back')
+  },
+)
 
 // the hostile release below ends with its last words too, and bad.ts has what a switch finds out
 test.long(

@@ -134,30 +134,33 @@ test.long(
   },
 )
 
-test('`stopped`: it is copied when the old container has ended and before the new one begins; if that fails the old one serves again', async () => {
-  operatorSays({ when: 'stopped', command: node("console.error('no room'); process.exit(1)"), folders: [] })
-  const { Id } = await engine.inspect(NAME)
-  const count = kept().length
-  const failed = await deployTo('v1.2.0')
-  equal([failed.outcome, (await engine.inspect(NAME)).Id, failed.copies, kept().length], ['reverted', Id, [], count])
-  match(
-    failed.events.map((event) => (event.event === 'log' ? event.line : '')).join('\n'),
-    /exited with code 1, saying "no room"/,
-  )
-  not.match(rows(), 'v1.2.0 begins')
-  operatorSays({ when: 'stopped' })
-  // by the command and its switcher: the new container waits in its first code until the old one has ended
-  const { stdout, stderr } = await commanded('--release', 'v1.2.0', '--probation', '1s', '--json')
-  const ended = JSON.parse(stdout.trim().split('\n').at(-1) ?? '') as EndEvent
-  equal([ended.outcome, ended.copies.length], ['updated', 2], stdout + stderr)
-  const text = readFileSync(ended.copies[0]?.onHost ?? '', 'utf8')
-  match(text, /v1\.1\.0 ends\n$/)
-  match(rows(), /v1\.1\.0 ends\nv1\.2\.0 begins\n$/)
-  equal(
-    readdirSync(join(place, 'update')).filter((one) => one === 'owed.json'),
-    [],
-  )
-})
+test.long(
+  '`stopped`: it is copied when the old container has ended and before the new one begins; if that fails the old one serves again',
+  async () => {
+    operatorSays({ when: 'stopped', command: node("console.error('no room'); process.exit(1)"), folders: [] })
+    const { Id } = await engine.inspect(NAME)
+    const count = kept().length
+    const failed = await deployTo('v1.2.0')
+    equal([failed.outcome, (await engine.inspect(NAME)).Id, failed.copies, kept().length], ['reverted', Id, [], count])
+    match(
+      failed.events.map((event) => (event.event === 'log' ? event.line : '')).join('\n'),
+      /exited with code 1, saying "no room"/,
+    )
+    not.match(rows(), 'v1.2.0 begins')
+    operatorSays({ when: 'stopped' })
+    // by the command and its switcher: the new container waits in its first code until the old one has ended
+    const { stdout, stderr } = await commanded('--release', 'v1.2.0', '--probation', '1s', '--json')
+    const ended = JSON.parse(stdout.trim().split('\n').at(-1) ?? '') as EndEvent
+    equal([ended.outcome, ended.copies.length], ['updated', 2], stdout + stderr)
+    const text = readFileSync(ended.copies[0]?.onHost ?? '', 'utf8')
+    match(text, /v1\.1\.0 ends\n$/)
+    match(rows(), /v1\.1\.0 ends\nv1\.2\.0 begins\n$/)
+    equal(
+      readdirSync(join(place, 'update')).filter((one) => one === 'owed.json'),
+      [],
+    )
+  },
+)
 
 test.long('a rollback goes on without a copy', async () => {
   operatorSays({ command: node('process.exit(1)') })
