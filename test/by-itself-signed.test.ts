@@ -74,7 +74,7 @@ const SPOILT: Record<string, [RegExp, (signed: SignedDist) => Promise<void>]> = 
         targets: await targetsOf(signed.dist.dir, 'svc', { 'v1.0.1': { yanked: 'eats data' } }),
       }),
   ],
-  expired: [/has expired/, (signed) => signed.publish({ edit: { timestamp: (file) => void (file.expires = PAST) } })],
+  expired: [/expired on/, (signed) => signed.publish({ edit: { timestamp: (file) => void (file.expires = PAST) } })],
   'with another asset than was signed': [
     /sha256|bytes/,
     async ({ dist }) => {

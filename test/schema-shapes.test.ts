@@ -217,7 +217,7 @@ for (const [what, migration] of Object.entries(OPEN))
 
 test('an index, a trigger, a view, a collation or a constraint that differs is told by its name', () => {
   const told = (what: string) => compared(look(''), look(SHAPES[what]?.[0] ?? fail(what))).difference ?? ''
-  match(told('another collation of the last column'), 'the table pairs was made anew, and differs in `collate nocase`')
+  match(told('another collation of the last column'), 'the table pairs was recreated, and differs in `collate nocase`')
   match(told('a new CHECK'), "differs in `check(b <> 'no')`")
   match(told('STRICT'), 'differs in `strict`')
   match(told('a trigger that is gone'), 'the trigger marks has changed or is gone')
