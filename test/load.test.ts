@@ -302,10 +302,11 @@ inNamespace('ends everything inside when the time is up', async () => {
   assert.ok(performance.now() - startedAt < 10_000) // else the pipes would still be held by the sleepers
 })
 
-/** A server takes fresh connections for a while; halfway it stops for 150 ms, then `halfway` is done to it. */
+/** A server takes fresh connections for a while; halfway it stops until some are in its queue, then `halfway` is done to it. */
 const scene = (halfway: string): string => `
   import net from 'node:net'
   import { createServer } from 'node:http'
+  import { readFileSync } from 'node:fs'
   const { spawnLoad } = await import('${LOAD_URL}')
   const { counters } = await import('${NETNS_URL}')
   const newServer = () => createServer((_, res) => res.end('ok'))
@@ -315,7 +316,10 @@ const scene = (halfway: string): string => `
   const load = await spawnLoad({ mode: 'fresh', clients: 16, port: 8080 })
   while (load.snapshot().ok < 200) await new Promise((resolve) => setTimeout(resolve, 20))
   const before = counters()
-  Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 150)
+  const queued = () =>
+    readFileSync('/proc/net/tcp', 'utf8').split('\\n').some((line) => / 0A \\w+:(?!0+ )/.test(line))
+  const pause = () => Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 50)
+  for (let times = 0; times < 3 || (times < 200 && !queued()); times++) pause()
   ${halfway}
   const ok = load.snapshot().ok
   while (load.snapshot().ok < ok + 200) await new Promise((resolve) => setTimeout(resolve, 20))
