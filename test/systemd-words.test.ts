@@ -1,3 +1,4 @@
+// @long
 // A word of the application that root types: it works on the service's data, as the service's user, with what the unit sets, within the
 // unit's walls.
 

@@ -213,7 +213,7 @@ test('the unit gives what was confirmed, the rescue nothing of it, and the cage 
 
 test.run()
 
-onHost(
+onHost.long(
   'on a host: -y is refused and nothing is there; with the flag or its variable the service may write there, and nowhere else; release.json says it',
   async () => {
     const unit = { readWritePaths: ['/srv/media'], runtimeDirectory: true, environmentFile: '/etc/ledger/secrets' }

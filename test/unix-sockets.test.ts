@@ -57,8 +57,8 @@ function application(path: string, { clear, more = '' }: Ways): string {
 
 for (const kind of ['stop-first', 'start-first'] as const)
   for (const [way, given] of Object.entries(ways)) {
-    const isShort = (kind === 'start-first') === !way.includes('promises') && !way.includes('another process')
-    const register = isShort ? test : test.long // in CI the usual ways, and each kind
+    const isShort = kind === 'stop-first' && way.includes('promises')
+    const register = isShort ? test : test.long
     register(
       `${kind}: an application that ${way} is updated, rolled back, gets a broken release, and is killed: its path leads to it`,
       async () => {

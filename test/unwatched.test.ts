@@ -13,7 +13,7 @@ import { ask, type Install } from './fixtures/install.ts'
 import { openWorld } from './fixtures/only-world.ts'
 import { type Stranger, stranger, type StrangerOptions } from './fixtures/stranger.ts'
 import { inTurns } from './fixtures/turns.ts'
-import { suite } from './suite.ts'
+import { isLong, suite } from './suite.ts'
 import { temporary } from './lab/temporary.ts'
 
 const test = suite('unwatched', { timeoutMs: 180_000 })
@@ -109,8 +109,10 @@ const PROMISES: Record<string, () => Promise<void>> = {
   },
 }
 
-const endings = inTurns(AT_ONCE, Object.values(PROMISES), (body) => body())
-for (const [index, title] of Object.keys(PROMISES).entries()) test(title, () => endings[index])
+// in CI one of each order
+const chosen = Object.entries(PROMISES).filter((_, at) => isLong || at % 2 === 0)
+const endings = inTurns(AT_ONCE, chosen, ([, body]) => body())
+for (const [index, [title]] of chosen.entries()) test(title, () => endings[index])
 
 test.run()
 
