@@ -69,9 +69,12 @@ export function makeLife(settings: Settings, serving: Serving): Life {
   // of one importer: Node looks for the file again if another module imports it
   const loadStop = onceLoaded(() => import('./handover/give/parting.ts'))
 
+  const end = holdableExit()
+
   const leave = async (code: number, reason: StopReason): Promise<never> => {
+    end.letGo()
     await hooks.close(reason)
-    return process.exit(code)
+    return end.exit(code)
   }
   const stop = async (reason: string, code: number = EXIT.done): Promise<void> => {
     if (leaving.signal.aborted) return
@@ -79,6 +82,7 @@ export function makeLife(settings: Settings, serving: Serving): Life {
     ownWorks().hold()
     serving.keeper?.stopping?.()
     leaving.abort(reason)
+    if (serving.keeper?.ownsQueue === true) end.hold()
     const before = [...serving.listeners] // an author who closes the servers at the same signal takes them out of the list
     const parting = loadStop()
     const askTime = () => parting.then(({ allowLongStop }) => allowLongStop(settings.update)).catch(() => {})
@@ -96,8 +100,20 @@ export function makeLife(settings: Settings, serving: Serving): Life {
       .catch((cause: unknown) => log({ event: 'warning', message: `stopping: ${reasonOf(cause)}` }))
     await leave(code, 'stop')
   }
+  return {
+    ...hooks,
+    isStopping: () => leaving.signal.aborted,
+    leaving: leaving.signal,
+    stop,
+    loadStop,
+    leave,
+    heedSignals: heedingSignals(stop, end.exit, log),
+  }
+}
+
+function heedingSignals(stop: Life['stop'], exit: (code: number) => never, log: Settings['log']): () => void {
   let isHeeding = false
-  const heedSignals = (): void => {
+  return (): void => {
     if (isHeeding) return
     isHeeding = true
     let firstAt: number | null = null
@@ -107,18 +123,20 @@ export function makeLife(settings: Settings, serving: Serving): Life {
         firstAt ??= performance.now()
         if (performance.now() - firstAt < SECOND_SIGNAL_MS) return void stop(signal)
         log({ event: 'warning', message: `a second signal, ${signal}: exiting at once` })
-        process.exit(EXIT.unexpected)
+        exit(EXIT.unexpected)
       })
     }
   }
+}
+
+/** An application that exits at the same signal would reset whoever still waits for an answer. So its exit is held until `exit`. */
+function holdableExit() {
+  const exit = process.exit.bind(process)
+  let asked: Parameters<typeof exit>[0] = null
   return {
-    ...hooks,
-    isStopping: () => leaving.signal.aborted,
-    leaving: leaving.signal,
-    stop,
-    loadStop,
-    leave,
-    heedSignals,
+    hold: (): void => void (process.exit = ((code = 0) => void (asked = code)) as typeof exit),
+    letGo: (): void => void (process.exit = exit),
+    exit: (code: number): never => exit(asked ?? code),
   }
 }
 

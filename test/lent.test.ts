@@ -221,13 +221,15 @@ test('a request that came while the application got no processor is answered bef
   for (const agent of agents) agent.destroy()
 })
 
-test('a release that `baton build` made of an application does the same, without a line of it changed', async () => {
+test('a release that `baton build` made of an application does the same, without a line of it changed, and though it exits at SIGTERM', async () => {
   await using ground = await holderGround()
   const port = await freePort()
   const folder = join(ground.folder, 'app')
   await mkdir(folder)
   await writeFile(join(folder, 'package.json'), '{ "name": "shop", "type": "module" }')
-  const listens = `createServer((request, response) => response.end(String(process.pid))).listen(${port})`
+  const listens = `process.on('SIGTERM', () => process.exit(0))
+    const answer = (response) => response.end(String(process.pid))
+    createServer((request, response) => void setTimeout(answer, request.url === '/slow' ? 600 : 0, response)).listen(${port})`
   const auto = join(import.meta.dirname, '../agent/adapters/auto.ts')
   await writeFile(
     join(folder, 'app.js'),
@@ -245,8 +247,14 @@ test('a release that `baton build` made of an application does the same, without
     const app = watched(spawn(executable, [], { cwd: folder, env, stdio: ['ignore', 'pipe', 'pipe'] }))
     try {
       is(await waiting, String(app.child.pid))
-    } finally {
+      if (end === 'SIGKILL') continue
+      const slow = ask(port, '/slow')
+      await ask(port) // so that one has been accepted
       app.child.kill(end)
+      is(await slow, String(app.child.pid))
+      is(await app.ended, 0)
+    } finally {
+      app.child.kill('SIGKILL')
       await app.ended
     }
   }
