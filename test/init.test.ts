@@ -499,7 +499,7 @@ test('init takes the variables of a start script, and names first of all what no
     notes[0] ?? '',
     'runs `prisma generate`, `prisma migrate deploy` before the application, and an install does not',
   )
-  match(notes.join('\n'), 'by pm2-runtime, and an install runs server.js without it')
+  match(notes.join('\n'), 'with pm2-runtime, and an install runs server.js without it')
   match(notes.join('\n'), 'not kept from the start script: `KEY=$KEY`')
 
   await shop.write('node_modules/prisma/package.json', '{ "bin": { "prisma": "build/index.js" } }')
@@ -551,7 +551,7 @@ test('an application of Bun or Deno is refused by name, and one that Node.js run
   is(await runtime({}, `if (typeof Bun !== 'undefined') Bun.serve({})`), null)
   await rm(join(shop.path, 'package.json'))
   await shop.write('deno.json', '{}')
-  await rejects(initIn(shop.path, '--yes'), /found one of Deno: there is deno\.json and no package\.json/)
+  await rejects(initIn(shop.path, '--yes'), /found one for Deno: there is deno\.json and no package\.json/)
 })
 
 test('a folder of the project to which releases are published is in no release', async () => {

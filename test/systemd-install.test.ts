@@ -287,7 +287,11 @@ test('doctor names a drop-in that forbids the swap', async () => {
   await host.ok('systemctl', 'daemon-reload')
   const { code, stdout } = await host.cli('doctor')
   is(code, 7)
-  for (const word of ['the unit forbids writing to /opt/beacon', 'MemoryDenyWriteExecute', 'NotifyAccess=main'])
+  for (const word of [
+    'the unit forbids writing to /opt/beacon',
+    'MemoryDenyWriteExecute',
+    'NotifyAccess=all, got main',
+  ])
     match(stdout, word)
   await host.ok('rm', path)
   await host.ok('systemctl', 'daemon-reload')
