@@ -20,7 +20,7 @@ import { programsIn, wayBack } from '../deploy/npm/former.ts'
 import { refuseUnbuilt } from '../deploy/npm/release.ts'
 import { timerUnits } from '../deploy/npm/timer.ts'
 import { changedSince, chooseVersion, type Listed, listedIn } from '../deploy/npm/registry.ts'
-import { differencesOf, treeIn } from '../deploy/npm/tree.ts'
+import { differencesOf, npmFault, treeIn } from '../deploy/npm/tree.ts'
 import { aroundText, configOf, mainOf } from '../deploy/npm/wrap.ts'
 import { endIn } from './apps/npm.ts'
 import { equal, is, match, ok, throws } from './assert.ts'
@@ -406,6 +406,26 @@ test('what `npm run apps -- --npm` tells of a refused build begins with the reas
   )
   throws(() => endIn({ exitCode: 1, stdout: '', stderr: 'no node\n' }), /^it ended with 1: no node$/)
   is(endIn({ exitCode: 0, stdout: lines({ event: 'result', feed: '/feed' }), stderr: '' }).feed, '/feed')
+})
+
+test('what npm could not get is told by its kind, and anything else stays npm’s own', () => {
+  for (const [said, code] of [
+    [
+      'ended with 1: npm error code ETARGET · npm error notarget No matching version found for @signalk/streams@6.9.x.',
+      'check_failed',
+    ],
+    [
+      'ended with 1: npm error code E404 · npm error 404 Not Found - GET https://registry.example/qword',
+      'check_failed',
+    ],
+    [
+      'ended with 128: npm error An unknown git error occurred · npm error ssh: Could not resolve hostname github.com',
+      'refused',
+    ],
+    ['ended with 1: npm error code EAI_AGAIN · npm error request to https://registry.example/x failed', 'check_failed'],
+    ['ended with 1: npm error code EUSAGE', undefined],
+  ] as const)
+    is(npmFault(said)?.code, code, said)
 })
 
 test.run()

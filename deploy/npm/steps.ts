@@ -10,7 +10,7 @@ import { recordOf } from '../lib/agent-answer.ts'
 import { type Listed, listedIn } from './registry.ts'
 import type { Recipe } from './recipe.ts'
 import { type Cell, runInCell } from './sandbox.ts'
-import { type Locked, treeIn } from './tree.ts'
+import { type Locked, npmFault, treeIn } from './tree.ts'
 import { builderFolder, keepLock, newWork, readBuilders, readLock, type Workshop } from './workshop.ts'
 import { manifestOf } from './wrap.ts'
 
@@ -75,7 +75,10 @@ async function npm(
       ...more.environment,
     },
   }
-  return (await runInCell(cell, join(shop.folder, 'empty'), words)).stdout
+  const ran = await runInCell(cell, join(shop.folder, 'empty'), words).catch((cause: unknown) => {
+    throw npmFault(reasonOf(cause)) ?? cause
+  })
+  return ran.stdout
 }
 
 const cli = ({ node, npm: file }: NpmTools) => [node, file]
