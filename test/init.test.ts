@@ -474,7 +474,7 @@ test('init names a folder in which the start script starts the application, and 
   const print = { say: () => {}, print: () => {} }
   const flags = { service: null, starts: false, yes: true, json: false, dryRun: false }
   const refused = await rejects(async () => await setUp(shop.path, flags, print), withCode('refused'))
-  match(refused.message, 'starts the application in server, a package of its own')
+  match(refused.message, 'runs an application in server, which is a separate package')
   equal((await readdir(shop.path)).includes('baton.config.json'), false)
 })
 

@@ -165,7 +165,7 @@ export async function resolveRollback(
   const origin = parseOrigin(container)
   if (origin === null) {
     const message = `\`${nameOf(container)}\` was created by hand or by compose since the last deployment, so nothing records what ran before it`
-    throw new BatonError('no_backup', message, { hint: 'name the release with --release' })
+    throw new BatonError('no_backup', message, { hint: 'specify the release with --release' })
   }
   if (backTo !== null && origin.from !== backTo) {
     throw new BatonError('no_backup', `expected ${backTo} to have run before, got ${origin.from ?? origin.reference}`, {

@@ -103,7 +103,7 @@ function isPackage(folder: string): boolean {
 }
 
 function ownPackage(folder: string): BatonError {
-  return new BatonError('refused', `the start script starts the application in ${folder}, a package of its own`, {
+  return new BatonError('refused', `the start script runs an application in ${folder}, which is a separate package`, {
     hint: `\`cd ${folder} && npx baton init\` sets it up there; move anything else that this start script does to the start script there`,
   })
 }

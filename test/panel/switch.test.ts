@@ -186,7 +186,7 @@ test.long(
     await signIn(page, service.url, TOKEN)
     await page.waitForSelector('#busy:not([hidden])')
     assert.match((await page.textContent('#detail')) ?? '', /^v1\.1\.0 is serving, on probation: \d+ of 12 s\.$/)
-    assert.match((await page.textContent('#serving')) ?? '', /v1\.0\.0 stands by to take over again\.$/)
+    assert.match((await page.textContent('#serving')) ?? '', /v1\.0\.0 is standing by to take over again\.$/)
     assert.ok(Number(await page.getAttribute('#progress', 'max')) > 5000, 'the bar knows how long it takes')
     await settled(page, service, 'Updated to v1.1.0')
     assertQuiet(watched)

@@ -61,7 +61,7 @@ async function restoreOther(receipt: Receipt, copy: StateCopy, tag: string): Pro
   const { stateDirectory, executable, service, configPath } = receipt
   const plan = await snapshotPlan({ receipt })
   if (plan === null) {
-    throw new BatonError('refused', `the settings that made ${copy.name} are gone`, {
+    throw new BatonError('refused', `the settings with which ${copy.name} was made are no longer configured`, {
       hint: 'restore them in `update.snapshot` of the configuration, or install a release whose `snapshot` has them',
     })
   }
