@@ -28,7 +28,7 @@ test('no way back is a failed host: it says why, ends with 7, and runs what it r
   equal([row['outcome'], row['exit'], row['from'], row['to']], ['failed', 7, 'v1.0.0', 'v1.1.0'])
   match(
     String(row['why']),
-    /^v1\.1\.0 changes the data so that there is no way back: v1\.0\.0 ended with 1; nothing has/,
+    /^v1\.1\.0 would change the data so that there is no way back: v1\.0\.0 ended with 1; nothing has/,
   )
   const seen = await heard(fleet, 'h1', 'status --json', 'looked(calls, "managed")')
   equal([seen['running'], seen['refused'], seen['inFlight']], ['v1.0.0', null, null])
