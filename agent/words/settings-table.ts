@@ -38,7 +38,7 @@ export const LISTENER = {
       pattern: '^[A-Za-z0-9.:_%-]{1,255}$',
       form: 'a host name or an address',
       default: '127.0.0.1',
-      description: 'host name or address to listen on; `0.0.0.0` and `::` mean every address',
+      description: 'host name or address; `0.0.0.0` and `::` mean every address',
     },
     port: {
       isUsual: true,
@@ -53,20 +53,20 @@ export const LISTENER = {
       type: 'string',
       pattern: '^0?[0-7]{3}$',
       form: 'three octal digits, such as `0660`',
-      description: "permissions of the unix socket, applied after a stop and a start; default: the author's, or `0660`",
+      description: "permissions of the unix socket, after a stop and a start; default: the author's, or `0660`",
     },
     group: {
       type: 'string',
       pattern: '^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}$',
       form: 'group name or ID',
       description:
-        "the group that owns the unix socket, for example the proxy's. The service's user must be a member of it: use `SupplementaryGroups=` in a systemd drop-in, or `usermod -aG`",
+        "group of the unix socket, such as the proxy's. It must include the service's user: `SupplementaryGroups=` in a systemd drop-in, or `usermod -aG`",
     },
     tls: {
       type: 'object',
-      properties: { key: path('private key, a PEM file'), cert: path('certificate chain, a PEM file') },
+      properties: { key: path('private key (PEM)'), cert: path('certificate chain (PEM)') },
       required: ['key', 'cert'],
-      description: 'serves HTTPS, if the service supports this setting',
+      description: 'HTTPS, if the service supports this setting',
     },
   },
 } as const satisfies Setting
@@ -88,13 +88,13 @@ export const RULES = {
       items: { type: 'string', enum: DAYS },
       minItems: 1,
       maxItems: 7,
-      description: 'when updates may begin; default: every day',
+      description: 'default: every day',
     },
     hours: {
       type: 'string',
       pattern: '^\\d\\d:\\d\\d-\\d\\d:\\d\\d$',
       form: 'hours such as `02:00-05:00`',
-      description: 'when updates may begin; `22:00-05:00` spans midnight; default: the whole day',
+      description: '`22:00-05:00` spans midnight; default: the whole day',
     },
     zone: {
       type: 'string',
@@ -105,18 +105,18 @@ export const RULES = {
     minAge: {
       type: 'string',
       timeMs: [0, 365 * DAY_MS],
-      description: 'minimum age of a release, counted from its publication',
+      description: 'minimum age of a release since its publication',
     },
     jitter: {
       type: 'string',
       timeMs: [0, DAY_MS],
-      description: 'longest wait before a host updates; each host waits a different time',
+      description: 'longest wait before an update; each host waits differently',
     },
     pauseUntil: {
       type: 'string',
       pattern: '^\\d{4}-\\d\\d-\\d\\d',
       form: 'a day such as `2026-12-27` or a time with an offset',
-      description: 'nothing is installed automatically before this time',
+      description: 'no automatic update before this time',
     },
     skip: {
       type: 'string',
@@ -136,59 +136,58 @@ export const RULES = {
 const UPDATE: Readonly<Record<string, Setting>> = {
   probation: time(
     'probation',
-    'how long a new release must prove itself after the switch. With start-first, the old process keeps its connections for the first half of that time',
+    'how long a new release must prove itself. With start-first, the old process keeps its connections for the first half',
   ),
   drainTimeout: time(
     'drainTimeout',
-    'how long connections that cannot move may take to close. With start-first, a response that is still sending data may take twice its age, up to 10m',
+    'how long connections that cannot move may take to close. With start-first, a response still sending data may take twice its age, up to 10m',
   ),
   readyTimeout: time(
     'readyTimeout',
-    'how long a new release may take to start serving, its migration included. With stop-first, if it never serves, clients wait this long, then up ' +
-      'to as long again for the old release to start; set it no higher than your service needs to start',
+    'how long a new release may take to start serving, its migration included. With stop-first, clients wait this long for one that ' +
+      'never serves, then up to as long for the old one: set it no higher than your service needs',
   ),
   stopTimeout: time('stopTimeout', "how long the author's `onStop` may take. With stop-first, clients wait for it"),
   hangTimeout: time('hangTimeout', 'how long a new release may show no sign of life before it counts as hung'),
   quietTimeout: time(
     'quietTimeout',
-    'with stop-first, how long open requests may take to finish after the old process stops reading new ones. If they take longer, the old ' +
-      'process resumes serving and the switch is tried again 10 s later, up to three attempts (one for a rollback)',
+    'with stop-first, how long open requests may take to finish; otherwise the old process resumes serving and the switch is ' +
+      'retried 10 s later, up to three attempts (one for a rollback)',
   ),
   busy: {
     type: 'string',
     enum: BUSY,
     description:
-      'what to do if work is still running after `busyMax` or, with stop-first, if requests are still open at the last attempt to drain them. `cut`: end both, and count the requests cut. ' +
-      '`give-up`: the update ends as `failed` (`busy`, exit 7). Default: `cut`; automatic updates give up five times, then cut. A rollback always cuts',
+      'what to do if work is still running after `busyMax` or, with stop-first, requests are still open at the last attempt. `cut`: end both, and count those requests. ' +
+      '`give-up`: the update ends as `failed` (`busy`, exit 7). Default: `cut`; automatic updates give up five times first. A rollback always cuts',
   },
   busyMax: time(
     'busyMax',
-    'how long a switch waits, before anything is swapped, for work that the application reports as in progress (`agent.busy`). After that, ' +
-      '`update.busy` determines whether the switch goes ahead. To skip the wait, run `upgrade --now`',
+    'how long a switch waits, before anything is swapped, for work that the application reports (`agent.busy`); then `busy` ' +
+      'applies. `upgrade --now` skips the wait',
   ),
   maxPause: time(
     'maxPause',
-    'with stop-first, an update expected to make clients wait longer is refused (`refused`, exit 7); a rollback never is. The expected pause is ' +
-      'the last stop plus the start that the trial measured or, without a trial, the shorter of the last two starts (after a single start, nothing is refused). ' +
-      'A pause that turns out longer is limited only by `stopTimeout` and `readyTimeout`',
+    'with stop-first, an update expected to make clients wait longer is refused (`refused`, exit 7); a rollback never is. Expected is the last ' +
+      'stop plus the start measured by the trial or, without a trial, the shorter of the last two starts (one alone refuses nothing). ' +
+      'Only `stopTimeout` and `readyTimeout` limit the actual pause',
   ),
   trial: {
     type: 'string',
     enum: REHEARSE_MODES,
     default: REHEARSE_MODES[0],
     isCheckedLater: true,
-    description:
-      'whether a release is first tried on a copy of the data; `auto`: only if the database is 1 GiB or smaller',
+    description: 'whether a release is first tried on a copy of the data; `auto`: if the database has at most 1 GiB',
   },
   snapshot: {
     ...SNAPSHOT,
     isCheckedLater: true,
-    description: "how data outside SQLite is copied before a switch; each member overrides the author's",
+    description: "how data outside SQLite is copied; each member overrides the author's",
   },
   scratch: {
     ...SCRATCH,
     isCheckedLater: true,
-    description: 'a scratch database: the snapshot is loaded into it, and the release is tried there',
+    description: 'a scratch database, to try a release on the snapshot',
   },
   auto: { ...RULES, isCheckedLater: true },
   onOutcome: {
@@ -197,7 +196,7 @@ const UPDATE: Readonly<Record<string, Setting>> = {
     minItems: 1,
     maxItems: 32,
     isCheckedLater: true,
-    description: 'the program, and its arguments, that receives a report on its standard input after each operation',
+    description: 'program and arguments; gets a report on standard input after each operation',
   },
 }
 
@@ -221,7 +220,7 @@ export const SETTINGS = {
           enum: PASSWORD_HEADERS,
           default: PASSWORD_HEADERS[0],
           description:
-            'set `x-baton-authorization` behind a proxy that uses `Authorization` itself: the service then reads both headers, and the panel sends only this one',
+            '`x-baton-authorization` for a proxy that uses `Authorization` itself: the service reads both, the panel sends only this one',
         },
         trustedProxy: {
           type: 'object',
@@ -231,7 +230,7 @@ export const SETTINGS = {
               items: { type: 'string', maxLength: 64 },
               minItems: 1,
               maxItems: 64,
-              description: 'addresses, networks such as `10.0.0.0/8`, or `unix` for a unix socket',
+              description: 'addresses, networks such as `10.0.0.0/8`, or `unix` for unix sockets',
             },
             header: {
               type: 'string',
@@ -250,7 +249,7 @@ export const SETTINGS = {
       items: LISTENER,
       minItems: 1,
       maxItems: LISTENERS_MAX,
-      description: 'where the service listens: one address, or a list if the service supports several',
+      description: 'where the service listens: an address, or a list if it supports several',
     },
     basePath: {
       type: 'string',
@@ -259,15 +258,13 @@ export const SETTINGS = {
       default: '',
       description: 'path prefix of `/admin` and `/web`',
     },
-    stateDirectory: path(
-      "where the service's data is; default: the installer's choice, `$STATE_DIRECTORY`, or a folder in the user's home directory",
-    ),
+    stateDirectory: path("the service's data; default: the installer's choice, `$STATE_DIRECTORY`, or the user's home"),
     feed: {
       type: 'array',
       items: path('a source'),
       minItems: 1,
       maxItems: SOURCES_MAX,
-      description: 'where releases come from, mirrors included; default: the install’s feed',
+      description: 'where releases come from, with mirrors; default: the install’s feed',
       isUsual: true,
     },
     channel: {

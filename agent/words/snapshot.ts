@@ -50,11 +50,11 @@ const command = (description: string): Setting => ({
 export const SNAPSHOT = {
   type: 'object',
   properties: {
-    command: command('the program, and its arguments (no shell), that writes a copy of the data to `{file}`'),
+    command: command('program and arguments (no shell) that write a copy of the data to `{file}`'),
     restore: command(
-      'the program, and its arguments, that replaces the data with the copy in `{file}`; `state restore` runs it',
+      'program and arguments that replace the data with the copy in `{file}`; `state restore` runs them',
     ),
-    check: command('the program, and its arguments, that fails if `{file}` is not a complete copy'),
+    check: command('program and arguments that fail if `{file}` is not a complete copy'),
     folders: {
       type: 'array',
       items: { type: 'string', maxLength: 1024 },
@@ -71,7 +71,7 @@ export const SNAPSHOT = {
       type: 'string',
       timeMs: [TIME_LOWEST_MS, TIME_HIGHEST_MS],
       default: '10m',
-      description: 'time limit for each command and for copying the folders',
+      description: 'limit for each command and for copying the folders',
     },
   },
 } as const satisfies Setting
@@ -85,13 +85,13 @@ export interface Scratch {
 export const SCRATCH = {
   type: 'object',
   properties: {
-    restore: command('the program, and its arguments, that loads `{file}` into the scratch database'),
+    restore: command('program and arguments that load `{file}` into the scratch database'),
     environment: {
       type: 'object',
       additionalProperties: { type: 'string', maxLength: 4096 },
       propertyNames: { pattern: '^(?!BATON_)[A-Za-z_][A-Za-z0-9_]*$', form: 'names of variables' },
       description:
-        'environment variables for `restore` and for the release on trial, such as `{"DATABASE_URL": "postgres:///scratch"}`',
+        'variables for `restore` and the release on trial, such as `{"DATABASE_URL": "postgres:///scratch"}`',
     },
   },
   required: ['restore', 'environment'],
