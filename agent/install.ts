@@ -44,7 +44,15 @@ export {
   systemReceiptPath,
 } from './disk/places.ts'
 export { MARK_MAX_BYTES } from './disk/state-mark.ts'
-export { descendantsOf, isAlive, ownContainerId, signalAll, startedWith, startTimeOf } from './sockets/process.ts'
+export {
+  descendantsOf,
+  isAlive,
+  isGoneIn,
+  ownContainerId,
+  signalAll,
+  startedWith,
+  startTimeOf,
+} from './sockets/process.ts'
 export {
   readReceiptBeside,
   readSystemReceipt,

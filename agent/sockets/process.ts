@@ -11,14 +11,17 @@ const [LOOK_EVERY_MS, KILL_ROUNDS] = [5, 100]
 /** The fields of /proc/<pid>/stat from the third on (proc(5)); null if the process is gone or the host has no /proc. */
 function statOf(pid: number): string[] | null {
   try {
-    const stat = readFileSync(`/proc/${pid}/stat`, 'utf8')
-    return stat.slice(stat.lastIndexOf(')') + 2).split(' ') // the name in field 2 may contain spaces and parentheses
+    return fieldsIn(readFileSync(`/proc/${pid}/stat`, 'utf8'))
   } catch {
     return null
   }
 }
 
-/** positions in what `statOf` gives */
+function fieldsIn(stat: string): string[] {
+  return stat.slice(stat.lastIndexOf(')') + 2).split(' ') // the name in field 2 may contain spaces and parentheses
+}
+
+/** positions in what `fieldsIn` gives */
 const [STATE, PARENT_PID, SESSION, THREADS, START_TIME] = [0, 1, 3, 17, 19]
 
 /** The session of a process, which it shares with what it has started; null if it is gone. */
@@ -41,6 +44,15 @@ export function isGone({ pid, startTime }: ProcessName): boolean {
   const fields = statOf(pid)
   if (fields === null) return !isAlive(pid, startTime)
   if (startTime !== null && fields[START_TIME] !== startTime) return true // another process has the pid now
+  return isReleased(fields)
+}
+
+/** As `isGone`, of the text of its `stat`: for who reads it elsewhere than in this host's /proc. */
+export function isGoneIn(stat: string): boolean {
+  return isReleased(fieldsIn(stat))
+}
+
+function isReleased(fields: readonly string[]): boolean {
   return fields[STATE] === 'X' || (fields[STATE] === 'Z' && Number(fields[THREADS]) <= 1)
 }
 

@@ -8,14 +8,13 @@ import { closeSync, openSync, readFileSync, readSync } from 'node:fs'
 import { constants } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { isGoneIn } from '../../agent/install.ts'
 import type { Engine } from './engine/engine.ts'
 import type { ContainerInspection } from './inspection.ts'
 
 /** folder in which the switcher can read `/proc` of the engine's host */
 export const PROCESSES = '/run/baton-processes'
 const [LOOK_MS, STAT_MAX_BYTES] = [2, 1024]
-/** in `stat`, after the name: the state, and how many threads there are */
-const [STATE, THREADS] = [0, 17]
 /** their containers are processes of the host's kernel: not a sandbox's, nor a virtual machine's */
 const PLAIN_RUNTIMES: readonly unknown[] = ['runc', 'io.containerd.runc.v2', 'crun']
 
@@ -73,14 +72,11 @@ function openStat({ Id, State, HostConfig }: ContainerInspection): number | null
   return null
 }
 
-/** A zombie may have threads that live still. */
 function hasEnded(stat: number): boolean {
   const text = Buffer.alloc(STAT_MAX_BYTES)
   try {
     const bytes = readSync(stat, text, 0, text.length, 0)
-    const said = text.toString('latin1', 0, bytes)
-    const fields = said.slice(said.lastIndexOf(')') + 2).split(' ')
-    return ['Z', 'X'].includes(fields[STATE] ?? '') && Number(fields[THREADS]) <= 1
+    return isGoneIn(text.toString('latin1', 0, bytes))
   } catch (cause) {
     if ((cause as NodeJS.ErrnoException).code === 'ESRCH') return true
     throw cause
