@@ -68,7 +68,6 @@ export function makeLife(settings: Settings, serving: Serving): Life {
   const leaving = new AbortController()
   // of one importer: Node looks for the file again if another module imports it
   const loadStop = onceLoaded(() => import('./handover/give/parting.ts'))
-
   const end = holdableExit()
 
   const leave = async (code: number, reason: StopReason): Promise<never> => {
@@ -134,7 +133,7 @@ function holdableExit() {
   const exit = process.exit.bind(process)
   let asked: Parameters<typeof exit>[0] = null
   return {
-    hold: (): void => void (process.exit = ((code = 0) => void (asked = code)) as typeof exit),
+    hold: (): void => void (process.exit = ((code = process.exitCode ?? 0) => void (asked = code)) as typeof exit),
     letGo: (): void => void (process.exit = exit),
     exit: (code: number): never => exit(asked ?? code),
   }

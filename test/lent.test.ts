@@ -227,7 +227,7 @@ test('a release that `baton build` made of an application does the same, without
   const folder = join(ground.folder, 'app')
   await mkdir(folder)
   await writeFile(join(folder, 'package.json'), '{ "name": "shop", "type": "module" }')
-  const listens = `process.on('SIGTERM', () => process.exit(0))
+  const listens = `process.on('SIGTERM', () => { process.exitCode = 3; process.exit() })
     const answer = (response) => response.end(String(process.pid))
     createServer((request, response) => void setTimeout(answer, request.url === '/slow' ? 600 : 0, response)).listen(${port})`
   const auto = join(import.meta.dirname, '../agent/adapters/auto.ts')
@@ -252,7 +252,7 @@ test('a release that `baton build` made of an application does the same, without
       await ask(port) // so that one has been accepted
       app.child.kill(end)
       is(await slow, String(app.child.pid))
-      is(await app.ended, 0)
+      is(await app.ended, 3)
     } finally {
       app.child.kill('SIGKILL')
       await app.ended
