@@ -20,7 +20,8 @@ import { programsIn, wayBack } from '../deploy/npm/former.ts'
 import { refuseUnbuilt } from '../deploy/npm/release.ts'
 import { timerUnits } from '../deploy/npm/timer.ts'
 import { changedSince, chooseVersion, type Listed, listedIn } from '../deploy/npm/registry.ts'
-import { differencesOf, npmFault, treeIn } from '../deploy/npm/tree.ts'
+import { unresolved } from '../deploy/npm/steps.ts'
+import { differencesOf, treeIn } from '../deploy/npm/tree.ts'
 import { aroundText, configOf, mainOf } from '../deploy/npm/wrap.ts'
 import { endIn } from './apps/npm.ts'
 import { equal, is, match, ok, throws } from './assert.ts'
@@ -424,8 +425,9 @@ test('what npm could not get is told by its kind, and anything else stays npm’
     ],
     ['ended with 1: npm error code EAI_AGAIN · npm error request to https://registry.example/x failed', 'check_failed'],
     ['ended with 1: npm error code EUSAGE', undefined],
+    ['ended with 1: npm error report this at https://github.com/npm/cli/issues', undefined],
   ] as const)
-    is(npmFault(said)?.code, code, said)
+    is(unresolved(said)?.code, code, said)
 })
 
 test.run()

@@ -10,7 +10,7 @@ import { recordOf } from '../lib/agent-answer.ts'
 import { type Listed, listedIn } from './registry.ts'
 import type { Recipe } from './recipe.ts'
 import { type Cell, runInCell } from './sandbox.ts'
-import { type Locked, npmFault, treeIn } from './tree.ts'
+import { type Locked, treeIn } from './tree.ts'
 import { builderFolder, keepLock, newWork, readBuilders, readLock, type Workshop } from './workshop.ts'
 import { manifestOf } from './wrap.ts'
 
@@ -75,10 +75,7 @@ async function npm(
       ...more.environment,
     },
   }
-  const ran = await runInCell(cell, join(shop.folder, 'empty'), words).catch((cause: unknown) => {
-    throw npmFault(reasonOf(cause)) ?? cause
-  })
-  return ran.stdout
+  return (await runInCell(cell, join(shop.folder, 'empty'), words)).stdout
 }
 
 const cli = ({ node, npm: file }: NpmTools) => [node, file]
@@ -158,6 +155,8 @@ export async function makeLockFile(
     cwd: folder,
     writes: [folder],
     timeoutMs: FETCH_MS,
+  }).catch((cause: unknown) => {
+    throw unresolved(reasonOf(cause)) ?? cause
   })
   const made = JSON.parse(await readBuilders(join(folder, 'package-lock.json'), LOCK_MAX_BYTES)) as object
   const text = JSON.stringify({ ...made, [MADE_OF]: manifest }, null, 2)
@@ -165,6 +164,26 @@ export async function makeLockFile(
   await keepLock(shop, version, text)
   await rm(folder, { recursive: true, force: true })
   return { text, tree }
+}
+
+/** Why npm has found no tree of packages, if a person can do something about it; null: anything else. `said`: by npm. Pure. */
+export function unresolved(said: string): BatonError | null {
+  const told = (code: ErrorCode, message: string, hint: string) => new BatonError(code, `${message}: ${said}`, { hint })
+  if (/\b(?:E404|ETARGET|notarget)\b/.test(said))
+    return told(
+      'check_failed',
+      'npm did not find a package that this one needs',
+      'try another version with `--release`',
+    )
+  if (/\bssh:|git (?:ls-remote|clone)|unknown git error/.test(said))
+    return told(
+      'refused',
+      'a package that this one needs comes from git, and only those of the registry are used',
+      'try another version with `--release`, or another package',
+    )
+  if (/\b(?:EAI_AGAIN|ENOTFOUND|ECONNREFUSED|ECONNRESET|ETIMEDOUT)\b/.test(said))
+    return told('check_failed', 'npm did not reach its registry', '`npm ping` on this host tries it')
+  return null
 }
 
 function isMadeOf(lock: string, manifest: string): boolean {

@@ -1,6 +1,6 @@
 // The tree of packages that a lock file names. Pure. Must hold: every package comes from the registry by its name, with an integrity.
 
-import { BatonError, type ErrorCode, formatNames } from '../../agent/words.ts'
+import { BatonError, formatNames } from '../../agent/words.ts'
 import { isPackageName } from './recipe.ts'
 
 export interface Locked {
@@ -74,24 +74,4 @@ export function differencesOf(before: readonly Locked[] | null, now: readonly Lo
       ? []
       : [`packages that now have an install script, which is not run: ${list(scripts.map(nameOf))}`]),
   ]
-}
-
-/** What npm has written that a person can do something about, as an error that says so; null: anything else. Pure. */
-export function npmFault(said: string): BatonError | null {
-  const told = (code: ErrorCode, message: string, hint: string) => new BatonError(code, `${message}: ${said}`, { hint })
-  if (/\b(?:E404|ETARGET|notarget)\b/.test(said))
-    return told(
-      'check_failed',
-      'npm did not find a package that this one needs',
-      'try another version with `--release`',
-    )
-  if (/\bssh:|git (?:ls-remote|clone)|github\.com/.test(said))
-    return told(
-      'refused',
-      'a package that this one needs comes from git, and only those of the registry are used',
-      'try another version with `--release`, or another package',
-    )
-  if (/\b(?:EAI_AGAIN|ENOTFOUND|ECONNREFUSED|ECONNRESET|ETIMEDOUT)\b/.test(said))
-    return told('check_failed', 'npm did not reach its registry', '`npm ping` on this host tries it')
-  return null
 }
