@@ -158,9 +158,8 @@ async function build(values: Values): Promise<void> {
     if (values['json'] === true) return printJson(options)
     const { service, entry } = options.project
     say(`would build ${service} ${options.tag} from ${entry}, kind ${options.project.kind}, into ${options.out}`)
-    return say(
-      `  ${options.feed === null ? 'no feed, so installs will find no releases: set `feed` or pass --feed' : `installs will look for releases at ${options.feed}`}`,
-    )
+    const none = 'no feed, so installs will find no releases: set `feed` or pass --feed'
+    return say(`  ${options.feed === null ? none : `installs will look for releases at ${options.feed}`}`)
   }
   const { buildApplication } = await import('./make/application.ts')
   for (const signal of ['SIGINT', 'SIGTERM'] as const) {

@@ -113,8 +113,8 @@ export function nextLines(
 ): string[] {
   const at = portOf({ port })
   const deploy = IS_PACKAGED ? 'npx baton deploy container' : 'deploy/deploy-container.sh'
-  const begin = (name: string, ...own: string[]) =>
-    `  docker run -d --name ${name} --restart always ${own.join(' ')} --read-only --cap-drop ALL --security-opt no-new-privileges ${repository}:${tag}`
+  const begin = (name: string, own: string, command: string) =>
+    `  docker run -d --name ${name} --restart always ${own} --read-only --cap-drop ALL --security-opt no-new-privileges ${repository}:${command}`
   const publish = `-p 127.0.0.1:${at}:${at}`
   const state = `-v ${service}-state:/var/lib/${service}`
   const sockets = `${service}-hold:/run/hold`
@@ -122,8 +122,11 @@ export function nextLines(
   return [
     'next, for a first container:',
     ...(holder
-      ? [`${begin(`${service}-holder`, publish, `-v ${sockets}`)}-holder ${at}`, begin(service, borrow, state)]
-      : [begin(service, publish, state)]),
+      ? [
+          begin(`${service}-holder`, `${publish} -v ${sockets}`, `${tag}-holder ${at}`),
+          begin(service, `${borrow} ${state}`, tag),
+        ]
+      : [begin(service, `${publish} ${state}`, tag)]),
     'or, if a container already runs:',
     `  ${deploy} ${tag}${push ? '' : ' --pull never'}`,
   ]

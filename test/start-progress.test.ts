@@ -54,17 +54,16 @@ const PRINTED = {
   ],
 } as const
 
-for (const [who, [text, config]] of Object.entries(PRINTED))
-  (who === 'the application' ? test : test.long)(
-    `a line on the stdout of ${who} counts as well, without its colours`,
-    async () => {
-      await using it = await adopted(text, config)
-      const { exitCode, stderr, stdout } = await it.word('upgrade', '--user')
-      is(exitCode, 0, stderr)
-      match(`${stdout}${stderr}`, /copying rows \(\d+ %\)/)
-      match(`${stdout}${stderr}`, /starting \(\d+ %\)/)
-    },
-  )
+for (const [who, [text, config]] of Object.entries(PRINTED)) {
+  const register = who === 'the application' ? test : test.long
+  register(`a line on the stdout of ${who} counts as well, without its colours`, async () => {
+    await using it = await adopted(text, config)
+    const { exitCode, stderr, stdout } = await it.word('upgrade', '--user')
+    is(exitCode, 0, stderr)
+    match(`${stdout}${stderr}`, /copying rows \(\d+ %\)/)
+    match(`${stdout}${stderr}`, /starting \(\d+ %\)/)
+  })
+}
 
 test.long('start-first: the status tells it, and nothing once the operation has ended', async () => {
   await using it = await adopted(MIGRATES, { order: 'start-first' })

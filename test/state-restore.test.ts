@@ -87,7 +87,7 @@ test('somebody else who has the database open is named, and nothing has changed'
     await once(other.stdout, 'data')
     const refused = await rejects(world.restore(), withCode('refused'))
     match(refused.message, 'the database cannot be replaced while ')
-    match(refused.message, `(pid ${other.pid})`)
+    match(refused.message, `(pid ${other.pid}) has ${world.database} open`)
     equal([existsSync(markPath(world.state)), world.rows()], [false, NOW])
   } finally {
     other.kill('SIGKILL')

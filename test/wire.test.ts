@@ -38,8 +38,9 @@ test('two releases switch if they speak one version of the wire, and this kit st
 })
 
 for (const wire of WIRES)
-  for (const kind of KINDS)
-    (kind === 'stop-first' ? test : test.long)(
+  for (const kind of KINDS) {
+    const register = kind === 'stop-first' ? test : test.long
+    register(
       `wire ${wire}, ${kind}: today's executable takes over from the one that is kept, and gives back to it; nobody loses anything`,
       async () => {
         await using it = await serving(await kept(wire, 'v1.0.0'), await programRelease('v1.1.0', APP), kind)
@@ -79,6 +80,7 @@ for (const wire of WIRES)
         socket.terminate()
       },
     )
+  }
 
 test('a release that does not say what it speaks is refused for a switch, by name and with the way, in both directions', async () => {
   const older = await kept(1, 'v1.1.0', WORD)
