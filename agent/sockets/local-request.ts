@@ -21,6 +21,8 @@ export interface LocalRequest {
   signal: AbortSignal
   /** whether TLS is tried first; default: what was seen there last, else no */
   tls?: boolean
+  /** called with the open connection before the request is sent; rejects if the server must not have it */
+  vet?: (socket: Net.Socket) => Promise<void>
 }
 
 export interface LocalAnswer extends Disposable {
@@ -92,22 +94,32 @@ async function opens(one: Net.Socket | Http2.ClientHttp2Session, event: string, 
 }
 
 async function ask(layer: Layer, place: LocalPlace, request: LocalRequest): Promise<LocalAnswer> {
-  if (layer === 'http') return await askHttp1({ protocol: 'http', place, socket: net().connect(place) }, request)
-  if (layer === 'h2c') return await askHttp2({ protocol: 'h2c', place, socket: net().connect(place) }, request)
-  const socket = secureTo(place)
-  const leave = () => void socket.destroy(new Error('no answer in time', { cause: request.signal.reason }))
-  request.signal.addEventListener('abort', leave, { once: true })
-  try {
-    await new Promise<void>((resolve, reject) => {
-      socket.once('secureConnect', resolve)
-      socket.once('error', reject)
-    })
-  } finally {
-    request.signal.removeEventListener('abort', leave)
+  const socket = layer === 'tls' ? secureTo(place) : net().connect(place)
+  if (layer === 'tls' || request.vet !== undefined) {
+    await connected(socket, layer === 'tls' ? 'secureConnect' : 'connect', request)
   }
-  return socket.alpnProtocol === 'h2'
+  if (layer === 'h2c') return await askHttp2({ protocol: 'h2c', place, socket }, request)
+  if (layer === 'http') return await askHttp1({ protocol: 'http', place, socket }, request)
+  return (socket as TLSSocket).alpnProtocol === 'h2'
     ? await askHttp2({ protocol: 'h2', place, socket }, request)
     : await askHttp1({ protocol: 'https', place, socket }, request)
+}
+
+async function connected(socket: Net.Socket, event: string, { signal, vet }: LocalRequest): Promise<void> {
+  const leave = () => void socket.destroy(new Error('no answer in time', { cause: signal.reason }))
+  signal.addEventListener('abort', leave, { once: true })
+  try {
+    await new Promise<void>((resolve, reject) => {
+      socket.once(event, resolve)
+      socket.once('error', reject)
+    })
+    await vet?.(socket)
+  } catch (cause) {
+    socket.destroy()
+    throw cause
+  } finally {
+    signal.removeEventListener('abort', leave)
+  }
 }
 
 interface Way {

@@ -4,6 +4,7 @@
 // fourth of what a command would load.
 // Must never break: the token goes into a header and nowhere else; no redirect is followed with it.
 
+import type { Socket } from 'node:net'
 import { askHere, type LocalPlace, type Protocol } from '../../agent/first.ts'
 import { BatonError, parsedJson } from '../../agent/words.ts'
 
@@ -21,13 +22,15 @@ export interface Call {
   token?: string | null
   body?: unknown
   timeoutMs?: number
+  /** called with the open connection before anything is sent; rejects if the server must not have it */
+  vet?: (socket: Socket) => Promise<void>
 }
 
 const ANSWER_MAX_BYTES = 4 * 1024 * 1024
 
 /** Resolves to the answer, whatever its status. Rejects without a whole answer in time, or beyond 4 MiB. */
 export async function callHttp(address: Address, target: string, options: Call = {}): Promise<HttpAnswer> {
-  const { method = 'GET', token = null, body, timeoutMs = 5000 } = options
+  const { method = 'GET', token = null, body, timeoutMs = 5000, vet } = options
   const headers: Record<string, string> = { accept: 'application/json' }
   if (token !== null) headers['authorization'] = `Bearer ${token}`
   if (body !== undefined) headers['content-type'] = 'application/json'
@@ -37,6 +40,7 @@ export async function callHttp(address: Address, target: string, options: Call =
     method,
     headers,
     ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+    ...(vet === undefined ? {} : { vet }),
     signal: AbortSignal.timeout(timeoutMs),
     tls,
   })

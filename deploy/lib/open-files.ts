@@ -51,13 +51,14 @@ export async function boundSockets(pid: number, files: readonly OpenFile[], name
 
 /** in the column `st` of /proc/net/tcp */
 const LISTENING = '0A'
+export const isListening = (state: string) => state === LISTENING
 
 /** One line of /proc/net/tcp or udp, if it is one of these sockets. */
 function boundIn(line: string, sockets: ReadonlySet<string>): Bound[] {
   const [, local = '', remote = '', state = '', , , , , , inode = ''] = line.trim().split(/\s+/)
   if (!sockets.has(inode)) return []
   const port = Number.parseInt(local.split(':')[1] ?? '', 16)
-  return [{ port, isListening: state === LISTENING, isConnected: !remote.endsWith(':0000') }]
+  return [{ port, isListening: isListening(state), isConnected: !remote.endsWith(':0000') }]
 }
 
 /** Whether a socket of this host listens on that TCP port at every address. False if this host cannot tell. */

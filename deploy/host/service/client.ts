@@ -22,6 +22,7 @@ import {
 import { isFromAgent, recordOf } from '../../lib/agent-answer.ts'
 import { callHttp, type HttpAnswer } from '../../lib/http.ts'
 import type { Access } from './configuration.ts'
+import { refuseStranger } from './listener.ts'
 
 /** `wait`: nothing goes on before the application's work has ended */
 type Shown = Stage | 'wait'
@@ -72,6 +73,7 @@ export function connect({ address, basePath, token }: Access) {
       method,
       token,
       timeoutMs,
+      vet: (socket) => refuseStranger(socket, 'path' in address ? address.path : undefined),
       ...(body === undefined ? {} : { body }),
     })
   return {
@@ -80,7 +82,8 @@ export function connect({ address, basePath, token }: Access) {
       let answer: HttpAnswer
       try {
         answer = await ask('/status', 'GET', undefined, 5000)
-      } catch {
+      } catch (error) {
+        if (error instanceof BatonError) throw error
         return null
       }
       if (!isFromAgent(answer)) throw noAgent(answer.status)
