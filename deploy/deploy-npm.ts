@@ -6,13 +6,13 @@
 import { readdir, rm } from 'node:fs/promises'
 import { join, resolve } from 'node:path'
 import { asBatonError, BatonError, EXIT, isService, MEANINGS, reasonOf } from '../agent/words.ts'
-import { excludesNode, isInRange, isVersionRange } from './make/engines.ts'
+import { excludesNode, isInRange } from './make/engines.ts'
 import { actInside, type Inside } from './make/inside.ts'
 import { broughtVersion } from './make/node.ts'
 import { IS_PACKAGED, PROJECT } from './make/place.ts'
 import { sendRelease } from './make/publish.ts'
 import { sumsFault, updateReleases } from './make/release-folder.ts'
-import { assertSupervised, type Deployment, deployHere, findInstalled } from './host/deploy.ts'
+import { assertFree, assertSupervised, type Deployment, deployHere, findInstalled } from './host/deploy.ts'
 import { type HostReport, makeReport } from './host/report.ts'
 import { takeOverLine, planTakeOver, type TakeOver, takeOver } from './npm-adopt.ts'
 import { toolsFor } from './npm-tools.ts'
@@ -22,12 +22,14 @@ import {
   keptNow,
   minAgeOf,
   newestOf,
+  packageIn,
   planLines,
   refuseOlder,
   refuseOtherFeed,
   refuseReplaced,
   seenOf,
   usualService,
+  withinOf,
 } from './npm/asked.ts'
 import { broughtRecipe, isPackageName, readRecipe, withoutRecipe } from './npm/recipe.ts'
 import { changedSince, chooseVersion, integritiesOf, type Listed, type PackageVersion } from './npm/registry.ts'
@@ -109,10 +111,7 @@ async function answerInside(text: string): Promise<number> {
 }
 
 async function askedIn(values: Typed, args: string[]): Promise<Wish> {
-  const [, name = '', range = '*'] = /^(@?[^@]+)(?:@(.+))?$/.exec(values.package ?? '') ?? []
-  if (!isPackageName(name)) throw usage(`expected the name of a package, got ${JSON.stringify(values.package ?? '')}`)
-  if (!isVersionRange(range))
-    throw usage(`expected a range of versions behind \`${name}@\`, got ${JSON.stringify(range)}`)
+  const { name, range } = packageIn(values.package ?? '')
   const { release } = values
   if (release !== 'latest' && !/^\d+\.\d+\.\d+$/.test(release))
     throw usage(`expected latest or X.Y.Z in --release, got ${JSON.stringify(release)}`)
@@ -132,6 +131,7 @@ async function deployOne(asked: Wish, values: Typed, place: string, report: Host
   const dryRun = values['dry-run']
   const receipt = values['build-only'] ? null : await findInstalled(service)
   if (receipt === null && !values['build-only']) await assertSupervised(values.service !== false)
+  if (receipt === null && !values['build-only'] && !values.adopt) await assertFree(service, values.listen)
   const before = await readKept(workshopOf(place, service, { isRoot, feed: null }))
   const feed = absolute(values.dir) ?? before?.feed ?? null
   const lasting = workshopOf(place, service, { isRoot, feed })
@@ -155,7 +155,7 @@ async function deployOne(asked: Wish, values: Typed, place: string, report: Host
   const chosen = chooseVersion(listed, { ...wantedBy(kept, 0), release, newerThan: null })
   const { version } = chosen
   if (version === null) throw new BatonError('release_not_found', `expected a version of ${kept.package}, found none`)
-  for (const note of chosen.notes) report.note(note)
+  for (const note of [...chosen.notes, ...(dryRun ? [] : withinOf(kept))]) report.note(note)
   refuseReplaced(kept, version)
   mainOf(kept.recipe ?? withoutRecipe(kept.package), version) // refuses what nothing would start, before anything is fetched
   if (receipt !== null && release === 'latest') refuseOlder(kept, version)
@@ -339,9 +339,13 @@ async function updateAll(values: Typed, place: string, report: HostReport): Prom
         if (values.name !== undefined)
           throw new BatonError('refused', why, { hint: `name the package: ${kept.package}` })
         report.note(`${why}, so it is not updated`)
-      } else if (kept !== null)
+      } else if (kept !== null) {
+        if ((await findInstalled(service)) === null)
+          report.note(
+            `${service} is not installed on this host; to make no more releases of it, remove ${join(place, service)}`,
+          )
         done.push(await updateOne(workshopOf(place, service, { isRoot, feed: kept.feed }), kept, values, report))
-      else if (values.name !== undefined)
+      } else if (values.name !== undefined)
         throw new BatonError('refused', `expected a service from npm named ${service}, found none in ${place}`)
     } catch (cause) {
       const error = asBatonError(cause, 'unexpected', `updating ${service}`)

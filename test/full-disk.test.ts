@@ -377,7 +377,7 @@ async function doctor({ receipt, executable }: Install): Promise<string> {
   const { service, stateDirectory, feed } = receipt
   const choices = { scope: 'user', prefix: join(executable, '..'), 'state-dir': stateDirectory, feed } as const
   const layout = layoutOf(service, choices as never, { name: 'nobody', home: '/nonexistent', environment: {} })
-  const subject = { layout, receipt, feed, executableBytes: 200 * MIB, withUnit: false, given: [] }
+  const subject = { layout, receipt, feed, executableBytes: 200 * MIB, unpackedBytes: 0, withUnit: false, given: [] }
   const findings = await examine(subject, 'all', QUIET)
   const [space] = findings.filter(({ check }) => check === 'space')
   return `${space?.level} ${space?.message}`

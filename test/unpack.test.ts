@@ -18,6 +18,7 @@ import {
   utimes,
   writeFile,
 } from 'node:fs/promises'
+import { type AddressInfo, createServer } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -27,6 +28,8 @@ import { parseProject } from '../deploy/make/project.ts'
 import { run } from '../deploy/lib/shell.ts'
 import { gunzipSync } from 'node:zlib'
 import { equal, is, match, not, ok, rejects, withCode } from './assert.ts'
+import { pathsBelow } from './fixtures/evidence.ts'
+import { freePort } from './fixtures/install.ts'
 import { buildQuietly } from './fixtures/quiet-build.ts'
 import { isLong, suite } from './suite.ts'
 import { temporary } from './lab/temporary.ts'
@@ -262,6 +265,44 @@ test.long(
     }
   },
 )
+
+test('an install that cannot unpack, has no room for it, or whose address is taken fails before anything is left', async () => {
+  await using it = await place()
+  await using server = createServer().listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const { port } = server.address() as AddressInfo
+  const damaged = join(it.path, 'damaged')
+  const bytes = await readFile(it.executable)
+  bytes[bytes.indexOf('297'.repeat(500))] = 0x38
+  await writeFile(damaged, bytes, { mode: 0o755 })
+  const almost = bytes.length + 33 * 1024 * 1024
+  const cases: [string, number, RegExp, string?][] = [
+    [damaged, await freePort(), /the application inside this executable is damaged/],
+    [
+      it.executable,
+      port,
+      new RegExp(`another program listens on 127\\.0\\.0\\.1:${port} already\nhint: .*--listen 127\\.0\\.0\\.1:\\d+`),
+    ],
+    ...(process.getuid?.() === 0
+      ? ([[it.executable, await freePort(), /what it unpacks/, `size=${almost}`]] as const)
+      : []),
+  ].map((one) => [...one] as [string, number, RegExp, string?])
+  for (const [executable, at, why, disk] of cases) {
+    const [home, feed] = [join(it.path, 'home'), join(it.path, 'feed')]
+    for (const folder of [home, feed]) await mkdir(folder, { recursive: true })
+    const words = ['install', '--user', '--no-service', '--prefix', join(home, 'opt'), '--feed', feed, '-y']
+    const command = [executable, ...words, '--listen', `127.0.0.1:${at}`]
+    const onDisk = ['unshare', '--mount', 'sh', '-c', `mount -t tmpfs -o ${disk} none "$0"; exec "$@"`, home]
+    const env = { ...bare(it), HOME: home, USER: undefined, XDG_CONFIG_HOME: undefined, XDG_DATA_HOME: undefined }
+    const said = await run(disk === undefined ? command : [...onDisk, ...command], { env, allowFailure: true })
+    not(said.exitCode === 0, said.stdout)
+    match(said.stderr, why)
+    equal(
+      (await pathsBelow(home)).filter((path) => !path.startsWith('.cache')),
+      [],
+    )
+  }
+})
 
 const forbidding = suite('unpack: under a security module', {
   timeoutMs: 60_000,

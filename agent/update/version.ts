@@ -27,6 +27,8 @@ const PREPARE_TIMEOUT_MS = 300_000
 /** how long a chain of executables that run each other may be */
 export const DEPTH_MAX = 3
 const OUTPUT_MAX_BYTES = 4 * 1024
+/** enough for the places in which it found no room to unpack */
+const SAID_MAX_CHARS = 800
 const [WIRES_MAX, WIRES_MAX_BYTES] = [32, 1024]
 /** a child that this process forks at that moment may hold the file open for writing until its exec: golang/go#22315 */
 const BUSY_TRIES = 10
@@ -50,7 +52,7 @@ export async function runVersion(path: string, options: RunOptions = {}): Promis
   const variables = environment(depth + 1, options.prepare === true)
   const timeoutMs = options.timeoutMs ?? (options.prepare === true ? PREPARE_TIMEOUT_MS : VERSION_TIMEOUT_MS)
   const ended = await runPatiently(path, variables, timeoutMs, options.signal)
-  const said = ended.said === '' ? '' : `, saying ${quoted(ended.said.trim())}`
+  const said = ended.said === '' ? '' : `, saying ${quoted(ended.said.trim(), SAID_MAX_CHARS)}`
   if (ended.signal !== null)
     throw failedOrHindered(path, `it was ended by ${ended.signal}`, said, 'the file may be damaged')
   if (ended.code !== 0) throw failedOrHindered(path, `expected exit code 0, got ${ended.code}`, said)

@@ -53,10 +53,10 @@ export function isTime(value: unknown): value is string {
 }
 
 /** A stranger's value, fit for a message: JSON, at most 60 characters, no control characters. */
-export function quoted(value: unknown): string {
+export function quoted(value: unknown, maxChars = 60): string {
   const text = JSON.stringify(value) ?? String(value)
   const plain = text.replaceAll(/[^\x20-\x7e]/g, '?')
-  return plain.length > 60 ? `${plain.slice(0, 60)}…` : plain
+  return plain.length > maxChars ? `${plain.slice(0, maxChars)}…` : plain
 }
 
 export function isCount(value: unknown): value is number {

@@ -4,14 +4,16 @@
 
 import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { readReceiptBeside, readSystemReceipt, type Receipt } from '../../agent/install.ts'
+import { exists, readReceiptBeside, readSystemReceipt, type Receipt } from '../../agent/install.ts'
 import { durationText, BatonError, EXIT, type OperationReport, reasonOf, serviceName } from '../../agent/words.ts'
 import { defaultsFrom, personOf } from './commands/context.ts'
 import { worstOf } from './doctor/finding.ts'
 import { checkSupervisor } from './doctor/host.ts'
+import { checked } from './place/choices.ts'
 import { isRoot } from './place/identity.ts'
 import { installsOf } from './place/installs.ts'
 import { layoutOf, layoutOfReceipt } from './place/layout.ts'
+import { refuseTaken } from './place/port.ts'
 import { errorOf, flagsFor, type Line, runProgram } from './program.ts'
 import type { HostReport } from './report.ts'
 import { HOST_STAGES, type HostStage } from './service/outside.ts'
@@ -67,6 +69,12 @@ export async function theServiceHere(otherwise: string): Promise<string> {
 export async function assertSupervised(withUnit: boolean): Promise<void> {
   const problem = worstOf(await checkSupervisor({ layout: { scope: isRoot() ? 'system' : 'user' }, withUnit }))
   if (problem !== null) throw problem
+}
+
+/** Before a first install is built. An operator's configuration says another address. Throws BatonError refused. */
+export async function assertFree(service: string, typed: string | undefined): Promise<void> {
+  const choices = { ...defaultsFrom(process.env), ...checked({ listen: typed }) }
+  if (!(await exists(layoutOf(service, choices, personOf(process.env)).configPath))) await refuseTaken(choices.listen)
 }
 
 export async function deployHere(deployment: Deployment, report: HostReport): Promise<DeployEnd> {

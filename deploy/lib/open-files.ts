@@ -3,6 +3,7 @@
 
 import { readdir, readFile, readlink } from 'node:fs/promises'
 import { descendantsOf } from '../../agent/install.ts'
+import { EVERYWHERE, hexOf, isLoopback, socketTable } from './socket-table.ts'
 
 /** far more than an application opens before it serves */
 const FILES_MAX = 4096
@@ -17,6 +18,7 @@ export interface OpenFile {
 export interface Bound {
   port: number
   isListening: boolean
+  isOnLoopback: boolean
   /** a UDP socket that is connected only asks somebody, as a resolver does */
   isConnected: boolean
 }
@@ -40,32 +42,21 @@ async function openFiles(pid: number): Promise<OpenFile[]> {
 /** Those of `files` that are bound. `pid`: a process in whose network they are. */
 export async function boundSockets(pid: number, files: readonly OpenFile[], name: 'tcp' | 'udp'): Promise<Bound[]> {
   const sockets = new Set(files.flatMap(({ target }) => /^socket:\[(\d+)\]$/.exec(target)?.[1] ?? []))
-  const tables = await Promise.all([name, `${name}6`].map((table) => readProc(`/proc/${pid}/net/${table}`)))
-  return tables.flatMap((table) =>
-    table
-      .split('\n')
-      .slice(1)
-      .flatMap((line) => boundIn(line, sockets)),
-  )
-}
-
-/** in the column `st` of /proc/net/tcp */
-const LISTENING = '0A'
-export const isListening = (state: string) => state === LISTENING
-
-/** One line of /proc/net/tcp or udp, if it is one of these sockets. */
-function boundIn(line: string, sockets: ReadonlySet<string>): Bound[] {
-  const [, local = '', remote = '', state = '', , , , , , inode = ''] = line.trim().split(/\s+/)
-  if (!sockets.has(inode)) return []
-  const port = Number.parseInt(local.split(':')[1] ?? '', 16)
-  return [{ port, isListening: isListening(state), isConnected: !remote.endsWith(':0000') }]
+  const bound = (await socketTable(name, pid)).filter(({ inode }) => sockets.has(inode))
+  return bound.map(({ port, isListening, local, remote }) => ({
+    port,
+    isListening,
+    isOnLoopback: isLoopback(local),
+    isConnected: !remote.endsWith(':0000'),
+  }))
 }
 
 /** Whether a socket of this host listens on that TCP port at every address. False if this host cannot tell. */
 export async function listensEverywhere(port: number): Promise<boolean> {
-  const tables = await Promise.all(['tcp', 'tcp6'].map((table) => readProc(`/proc/net/${table}`)))
-  const name = port.toString(16).toUpperCase().padStart(4, '0')
-  return tables.some((table) => new RegExp(`^ *\\d+: 0+:${name} \\S+ ${LISTENING} `, 'm').test(table))
+  const table = await socketTable('tcp')
+  return table.some(
+    ({ isListening, local }) => isListening && EVERYWHERE.some((at) => local === `${at}:${hexOf(port)}`),
+  )
 }
 
 /** Empty if it cannot be read. */

@@ -210,6 +210,7 @@ async function writeApp(project: Project, words: OwnWords, to: string, progress:
     archive: {
       sha256: packed.sha256,
       sizeBytes: bytes.length,
+      unpackedBytes: packed.unpackedBytes,
       entry,
       cwd,
       ...(preload === null ? {} : { preload: PRELOAD }),

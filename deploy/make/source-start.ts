@@ -45,6 +45,8 @@ export interface SourceStart {
   otherPort: number | null
   /** sentences for the author */
   notes: string[]
+  /** why it ended before it could be looked at; absent: it did not */
+  ended?: string
   /** it ended because a native addon is built for another Node */
   needsRebuild?: true
 }
@@ -85,7 +87,7 @@ export async function startFromSource(
   const command = [...taker.nodeFlags, join(folder, file), ...args.map(fill)]
   await using started = startProgram([...node, ...command], { cwd: state, env })
   const problem = await untilItListens(started, port)
-  const lost = (how: string) => ({ ...unseen, ...endedEarly(how, started.said() || 'nothing') })
+  const lost = (how: string) => ({ ...unseen, ...endedEarly(how, started) })
   if (problem !== null) return lost(problem)
   const took = formatDuration(performance.now() - began)
   const first = await lookAt(started.pid)
@@ -164,12 +166,13 @@ async function runBefore(
   return null
 }
 
-/** Pure. What a start that failed is told as. */
-function endedEarly(problem: string, said: string): Pick<SourceStart, 'notes' | 'needsRebuild'> {
-  const note = `it was started once, and ${problem}`
-  if (!OTHER_ABI.test(said)) return { notes: [`${note}; it said: ${said}`] }
+/** What a start that failed is told as. */
+function endedEarly(problem: string, started: Started): Pick<SourceStart, 'notes' | 'ended' | 'needsRebuild'> {
+  const [note, said] = [`it was started once, and ${problem}`, started.said() || 'nothing']
+  const ended = started.ended() === null ? {} : { ended: `${problem}; it said: ${said}` }
+  if (!OTHER_ABI.test(said)) return { ...ended, notes: [`${note}; it said: ${said}`] }
   const next = '`npx baton rebuild`, then `npx baton init --try` again'
-  return { needsRebuild: true, notes: [`${note}: another Node has built its native addons; ${next}`] }
+  return { ...ended, needsRebuild: true, notes: [`${note}: another Node has built its native addons; ${next}`] }
 }
 
 export function sentencesOf(noted: Noted, called: string): string[] {

@@ -9,11 +9,13 @@ import {
   IRREVERSIBLE_FLAG,
   option,
   SCRIPT_FLAGS,
+  usage,
   WAITING_FLAGS,
   word,
   YES,
 } from '../lib/flags.ts'
-import type { Recipe } from './recipe.ts'
+import { isVersionRange } from '../make/engines.ts'
+import { isPackageName, type Recipe } from './recipe.ts'
 import type { PackageVersion } from './registry.ts'
 import type { ServiceRecord, Workshop } from './workshop.ts'
 
@@ -23,7 +25,9 @@ const AGE_MAX_MS = 365 * 86_400_000
 
 /** What may be typed behind `deploy-npm.sh`. */
 export const ARGUMENTS = {
-  package: word('package name, optionally with a version range: `node-red`, `node-red@4`'),
+  package: word(
+    'package name, optionally with a range that updates stay within: `node-red`, `node-red@4`, `node-red@latest`',
+  ),
   release: option('X.Y.Z|latest', 'package version', { default: 'latest' }),
   name: option('name', "name of the service (the package's)"),
   recipe: option('file', "how the package is started, and where its data is (default: Baton's own recipe)"),
@@ -56,7 +60,8 @@ export const ARGUMENTS = {
 
 export interface Wish {
   package: string
-  range: string
+  /** `*`: any; null: none was typed */
+  range: string | null
   service: string
   release: string
   recipe: Recipe | null
@@ -64,6 +69,15 @@ export interface Wish {
   allowed: string[]
   /** as it was typed */
   minAge: string | undefined
+}
+
+/** `node-red@4`, as it was typed. Throws BatonError invalid_request. */
+export function packageIn(typed: string): Pick<Wish, 'range'> & { name: string } {
+  const [, name = '', range = null] = /^(@?[^@]+)(?:@(.+))?$/.exec(typed) ?? []
+  if (!isPackageName(name)) throw usage(`expected the name of a package, got ${JSON.stringify(typed)}`)
+  if (range === null || range === 'latest') return { name, range: range === null ? null : '*' }
+  if (isVersionRange(range)) return { name, range }
+  throw usage(`expected a range of versions behind \`${name}@\`, got ${JSON.stringify(range)}`)
 }
 
 /** What a service is called if nobody names it: `@shop/cli` says who it is in its scope. */
@@ -93,7 +107,7 @@ export function keptNow(before: ServiceRecord | null, asked: Wish): Omit<Service
     format: 1,
     package: name,
     service,
-    range: asked.range === '*' && before !== null ? before.range : asked.range,
+    range: asked.range ?? before?.range ?? '*',
     args: isAnew ? asked.args : before.args,
     recipe: asked.recipe ?? before?.recipe ?? null,
     allowed: asked.allowed.length > 0 ? asked.allowed : (before?.allowed ?? []),
@@ -149,6 +163,11 @@ export function refuseOlder(kept: ServiceRecord, { version }: Pick<PackageVersio
   )
 }
 
+/** What a range means that was typed once: a sentence; none without a range. */
+export function withinOf({ package: name, range }: Pick<ServiceRecord, 'package' | 'range'>): string[] {
+  return range === '*' ? [] : [`updates stay within ${name}@${range}; to end that, name ${name}@latest`]
+}
+
 /** `end`: what is done with the release; null: it stays in the folder. */
 export function planLines(
   kept: ServiceRecord,
@@ -162,6 +181,7 @@ export function planLines(
   const scripts = [...(recipe?.scripts ?? []), ...kept.allowed]
   return [
     `resolve ${name} ${version} at ${registry}, ${who}`,
+    ...withinOf(kept),
     `npm ci --ignore-scripts, ${who}, isolated from this host`,
     scripts.length === 0
       ? 'run no install script'

@@ -41,6 +41,8 @@ interface Seen {
   cwd: 'app' | null
   otherPort: number | null
   notes: string[]
+  /** why it ended before it could be looked at; absent: it did not */
+  ended?: string
 }
 
 /** as make/inside.ts says it */
@@ -95,8 +97,7 @@ export async function makeRelease(making: Making): Promise<Made> {
   tell(...failures.map((failure) => `warning: ${failure}`))
   let { shown } = kept
   if (kept.recipe === null) {
-    say.stage('see', 'one start from source, with empty state')
-    const now = shownNow(kept, await act<Seen>('see', asPackage))
+    const now = shownNow(kept, await seeOnce(making, { failures, unbuilt }, () => act<Seen>('see', asPackage)))
     for (const sentence of now.notes) say.note(`seen: ${sentence}`)
     tell(...now.changes)
     shown = now.shown
@@ -114,6 +115,15 @@ export async function makeRelease(making: Making): Promise<Made> {
   if (tried.isEverywhere) tell('to limit it to the address of `--listen`, set `"listensAt": "given-host"` in a recipe')
   await rm(work, { recursive: true, force: true })
   return { out, sizeBytes, shown, told }
+}
+
+/** What does not even start from its source would not start as a release. Throws BatonError verify_failed. */
+async function seeOnce({ kept, version, say }: Making, rebuilt: Rebuilt, see: () => Promise<Seen>): Promise<Seen> {
+  say.stage('see', 'one start from source, with empty state')
+  const seen = await see()
+  if (seen.ended === undefined) return seen
+  const message = `starting ${kept.package} ${version.version} from its source: ${seen.ended}`
+  throw whyTryFailed(new BatonError('verify_failed', message), rebuilt)
 }
 
 /** Only this program writes there: the folder's other files are packages. */

@@ -223,7 +223,28 @@ test('its own commands say in one line what its host does for them; its doctor l
   equal(well.exitCode, 0, well.said)
   for (const check of ['container', 'configuration', 'state', 'database', 'feed', 'health', 'holder'])
     match(well.said, new RegExp(`^ok +${check} `, 'm'))
-  await engine.docker('rm', '-f', 'inside', 'inside-door')
+  await engine.docker('rm', '-f', 'inside')
+  // a port that the holder does not have, a setting that nobody reads, and a holder that is mounted and not named
+  const misfit = await mkdtemp(join(labFolder(), 'misfit-'))
+  await run(['chmod', '755', misfit])
+  const settings = { listen: { host: '0.0.0.0', port: 8081 }, update: { probationMS: 5 } }
+  await writeFile(join(misfit, 'config.json'), JSON.stringify(settings), { mode: 0o644 })
+  const etcToo = ['-v', `${misfit}:/etc/beacon:ro`]
+  for (const borrows of [BORROWS, ['--group-add', '65531']]) {
+    await engine.docker('run', '-d', '--name', 'inside', ...volume, ...etcToo, ...borrows, `${repository}:v1.0.0`)
+    await healthy(engine, 'inside')
+    const { exitCode, said } = await service('doctor')
+    equal(exitCode, 0, said)
+    match(said, /^warning +configuration +unknown setting `update\.probationMS` in \/etc\/beacon\/config\.json$/m)
+    match(
+      said,
+      borrows === BORROWS
+        ? /^warning +holder +the service listens on port 8081, which the holder does not have/m
+        : /^warning +holder +a holder is mounted at \/run\/hold\/socket, but BATON_HOLDER does not name it$/m,
+    )
+    await engine.docker('rm', '-f', 'inside')
+  }
+  await engine.docker('rm', '-f', 'inside-door')
   // a folder of root's, a service that nobody outside reaches, and a holder that is not there
   const folder = await mkdtemp(join(labFolder(), 'unwell-'))
   const [state, etc] = [join(folder, 'state'), join(folder, 'etc')]

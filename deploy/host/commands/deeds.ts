@@ -5,6 +5,7 @@ import { BatonError, parsedJson, reasonOf } from '../../../agent/words.ts'
 import { removeEmptyAs } from '../boundary/drop.ts'
 import { isCrossing, type OpenSide, supervisorOf } from '../boundary/open.ts'
 import { idOf } from '../place/identity.ts'
+import { ownNode } from '../place/own.ts'
 import { type Carrier, carryOut } from '../plan/apply.ts'
 import type { Step } from '../plan/step.ts'
 import type { Operate, Operated } from '../service/request.ts'
@@ -50,6 +51,7 @@ export async function carryOutSteps(context: Context, steps: readonly Step[], de
     },
     say: (step) => report.step(step),
     side,
+    unpack: async (path) => await unpackFor({ executable: path, node: ownNode() }, await side(), report),
     start: async () => {
       await prepareStart(await deed.receipt(), await side(), report)
       await (await supervisor()).start()
@@ -83,11 +85,19 @@ export async function carryOutSteps(context: Context, steps: readonly Step[], de
   return done
 }
 
-/** Unpacking ten thousand files may take longer than a start may. A script, which the receipt's `node` runs, unpacks nothing. */
-async function prepareStart({ executable, node }: Receipt, side: Side, report: HostReport): Promise<void> {
-  if (node !== undefined) return
+/** Unpacking ten thousand files may take longer than a start may. A script, which a `node` runs, unpacks nothing. */
+async function unpackFor(
+  { executable, node }: { executable: string; node?: string | null },
+  side: Side,
+  report: HostReport,
+): Promise<void> {
+  if (node !== undefined && node !== null) return
   report.stage('unpack')
   await side.unpack({ path: executable })
+}
+
+async function prepareStart(receipt: Receipt, side: Side, report: HostReport): Promise<void> {
+  await unpackFor(receipt, side, report)
   report.stage('start')
 }
 

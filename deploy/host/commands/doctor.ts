@@ -13,7 +13,7 @@ import { findId, isRoot } from '../place/identity.ts'
 import { layoutOf } from '../place/layout.ts'
 import { wayInContainer } from './container.ts'
 import { type Context, deadlineOf, defaultsFrom, findMine, ownerOf, personOf } from './context.ts'
-import { ownFile } from '../place/own.ts'
+import { ownFile, ownUnpackedBytes } from '../place/own.ts'
 
 export async function doctor(context: Context): Promise<number> {
   const { service, tag, environment, report } = context
@@ -43,6 +43,7 @@ async function examineHost(context: Context): Promise<Finding[]> {
     receipt,
     feed: choices.feed === '' ? null : choices.feed,
     executableBytes: (await stat(ownFile())).size,
+    unpackedBytes: ownUnpackedBytes(),
     withUnit,
     given,
   }

@@ -33,7 +33,8 @@ import {
 } from '../place/choices.ts'
 import { findId, isRoot } from '../place/identity.ts'
 import { type Layout, layoutOf } from '../place/layout.ts'
-import { isFromSource, ownFile, ownNode } from '../place/own.ts'
+import { isFromSource, ownFile, ownNode, ownUnpackedBytes } from '../place/own.ts'
+import { refuseTaken } from '../place/port.ts'
 import { earlierChoices, gatherFacts, receiptOf } from '../plan/facts.ts'
 import type { Facts, Own } from '../plan/found.ts'
 import { planInstall } from '../plan/install.ts'
@@ -64,6 +65,7 @@ export async function install(context: Context, argv: readonly string[]): Promis
     const facts = await gatherFacts(layout, receipt, chosen.choices.service, withUser ? await open() : null)
     if (receipt === null && chosen.choices.feed === '')
       throw new BatonError('invalid_settings', 'no feed is named', { hint: 'name one with `--feed`' })
+    if (receipt === null && !facts.configExists && chosen.choices.start) await refuseTaken(chosen.choices.listen)
     const steps = planInstall({ layout, chosen, facts, own, explicit: wanted !== null })
     const title = `${service} ${tag} for ${layout.scope === 'system' ? 'this host' : layout.user}`
     if (flags.dryRun) return foretold(context, title, steps, endForetold(steps, facts, own))
@@ -133,7 +135,8 @@ async function assertPlace(
 ): Promise<void> {
   const { feed, service: withUnit } = chosen.choices
   const { size: executableBytes } = await stat(ownFile())
-  const subject: Subject = { layout, receipt: null, feed, executableBytes, withUnit, given: [] }
+  const unpackedBytes = ownUnpackedBytes()
+  const subject: Subject = { layout, receipt: null, feed, executableBytes, unpackedBytes, withUnit, given: [] }
   const stop = (problem: BatonError | null) => {
     if (problem !== null) throw problem
   }

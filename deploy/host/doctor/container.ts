@@ -9,9 +9,11 @@ import { readSettings, type Settings } from '../../../agent/service/config.ts'
 import { askHealth } from '../../../agent/service/healthcheck.ts'
 import type { Environment } from '../place/choices.ts'
 import { whyNotWritable } from '../service/survey.ts'
+import { boundSockets, openFilesBelow } from '../../lib/open-files.ts'
+import { readAccess } from '../service/configuration.ts'
 import { checkDatabase } from './database.ts'
 import { runChecks } from './doctor.ts'
-import { type Finding, ok, problem, warning } from './finding.ts'
+import { type Finding, ok, problem, unknownSetting, warning, wrongOf } from './finding.ts'
 
 interface Inside {
   build: Build
@@ -20,7 +22,7 @@ interface Inside {
 }
 
 const CHECKS = [
-  { title: 'configuration', look: async (inside: Inside) => [configuration(inside)] },
+  { title: 'configuration', look: configuration },
   { title: 'state', look: async ({ settings }: Inside) => [await state(settings)] },
   {
     title: 'database',
@@ -44,13 +46,19 @@ export async function examineInside(build: Build, environment: Environment, told
   }
 }
 
-function configuration({ settings: { configPath, listeners }, environment }: Inside): Finding {
+async function configuration({ settings: { configPath, listeners }, environment }: Inside): Promise<Finding[]> {
+  const unknown = configPath === null ? [] : (await readAccess(configPath)).unknown
   const hosts = listeners.flatMap((one) => ('host' in one ? [one.host] : []))
   const isReached = hosts.length === 0 || !hosts.every(isOnLoopback)
-  if (isReached || environment[HOLDER])
-    return ok('configuration', configPath ?? 'no file, so all settings have their defaults')
   const message = `it listens on ${hosts.join(', ')}, which no published port of this container reaches`
-  return warning('configuration', message, `set \`listen\` to 0.0.0.0 in ${configPath ?? 'the configuration'}`)
+  const hint = `set \`listen\` to 0.0.0.0 in ${configPath ?? 'the configuration'}`
+  return wrongOf(
+    [
+      !isReached && !environment[HOLDER] && warning('configuration', message, hint),
+      ...unknown.map(({ name, expected }) => unknownSetting(name, expected, configPath ?? '')),
+    ],
+    ok('configuration', configPath ?? 'no file, so all settings have their defaults'),
+  )
 }
 
 async function state({ stateDirectory: path }: Settings): Promise<Finding> {
@@ -87,11 +95,37 @@ async function health({ build, environment }: Inside): Promise<Finding> {
   }
 }
 
+/** where the guide mounts what a holder lends */
+const USUAL_HOLDER = '/run/hold/socket'
+
 async function holder(path: string): Promise<Finding[]> {
-  if (path === '') return []
+  if (path === '') return await forgotten()
   const why = await access(path, constants.R_OK | constants.W_OK).then(() => null, reasonOf)
-  if (why === null) return [ok('holder', path)]
+  if (why === null) return wrongOf((await portsBeside()).map(notHeld), ok('holder', path))
   const hint =
     'start the holder, mount its volume in this container, and add the container to its group (`--group-add 65531`)'
   return [problem('holder', `${path} cannot be used: ${why}`, hint, 'service_down')]
+}
+
+/** A holder that is mounted and not asked: the service is refused clients at each replacement, as without one. */
+async function forgotten(): Promise<Finding[]> {
+  const isThere = await stat(USUAL_HOLDER).then(
+    () => true,
+    () => false,
+  )
+  const message = `a holder is mounted at ${USUAL_HOLDER}, but ${HOLDER} does not name it`
+  return isThere ? [warning('holder', message, `start the container with \`-e ${HOLDER}=${USUAL_HOLDER}\``)] : []
+}
+
+/** What the holder lends is not in this container's network. */
+async function portsBeside(): Promise<number[]> {
+  const bound = await boundSockets(FIRST_PID, await openFilesBelow(FIRST_PID), 'tcp')
+  return bound.flatMap(({ port, isListening, isOnLoopback: isInner }) => (isListening && !isInner ? [port] : []))
+}
+
+const FIRST_PID = 1
+
+function notHeld(port: number): Finding {
+  const message = `the service listens on port ${port}, which the holder does not have: the holder's clients do not reach it`
+  return warning('holder', message, `start the holder with ${port} among its ports`)
 }

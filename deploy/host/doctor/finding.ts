@@ -23,6 +23,8 @@ export interface Subject {
   feed: string | null
   /** bytes of the executable that is going to be put in place, unless the feed says another size */
   executableBytes: number
+  /** bytes that it unpacks; 0: none */
+  unpackedBytes: number
   withUnit: boolean
   /** directories that root is going to make, or to give to the service: the service's user need not be able to write there yet */
   given: readonly string[]
@@ -43,6 +45,11 @@ export function ok(check: string, message: string): Finding {
 
 export function warning(check: string, message: string, hint: string | null = null): Finding {
   return { check, level: 'warning', message, hint, code: 'unexpected' }
+}
+
+export function unknownSetting(name: string, expected: readonly string[], configPath: string): Finding {
+  const message = `unknown setting \`${name}\` in ${configPath}`
+  return warning('configuration', message, `expected one of ${expected.join(', ')}`)
 }
 
 export function problem(

@@ -165,9 +165,10 @@ export function mountOf(mounts: readonly HostMount[], path: string): HostMount |
   return best
 }
 
-/** For an install of a program of `executableBytes`. */
+/** For an install of this program. */
 export async function checkSpace(subject: Subject): Promise<Finding[]> {
-  return await checkRoom(subject, needsOfExecutable(subject.layout.directory, subject.executableBytes))
+  const { layout, executableBytes, unpackedBytes } = subject
+  return await checkRoom(subject, needsOfExecutable(layout.directory, executableBytes, unpackedBytes))
 }
 
 /** For an update to the newest release. If the feed has none or cannot be asked, assumes one as large as this program. */

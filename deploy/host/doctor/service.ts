@@ -2,7 +2,6 @@
 // its port is free, and which kind of switch an update makes. Runs as the service's user.
 
 import { stat } from 'node:fs/promises'
-import { createServer } from 'node:net'
 import { exists, installedTag, ownCommand, type Receipt } from '../../../agent/install.ts'
 import {
   durationText,
@@ -18,10 +17,11 @@ import { onlyOneCanHave } from '../../lib/only-one.ts'
 import { listensEverywhere } from '../../lib/open-files.ts'
 import { BORNE, formatPause, isBorne } from '../../lib/switch.ts'
 import { findId } from '../place/identity.ts'
+import { isFree } from '../place/port.ts'
 import { connect } from '../service/client.ts'
 import { type Access, readAccess } from '../service/configuration.ts'
 import type { Outside } from '../service/outside.ts'
-import { problem, type Finding, ok, type Wrong, type Subject, warning, wrongOf } from './finding.ts'
+import { problem, type Finding, ok, type Wrong, type Subject, unknownSetting, warning, wrongOf } from './finding.ts'
 
 export async function checkExecutable({ receipt }: Subject): Promise<Finding[]> {
   const install = `\`${ownCommand('install')}\``
@@ -84,13 +84,7 @@ export async function checkConfiguration({ receipt }: Subject, outside: Outside)
           `dashboard.password has fewer than ${PASSWORD_USUAL_MIN} characters: it can be guessed`,
           'choose a longer one and restart the service',
         ),
-      ...unknown.map(({ name, expected }) =>
-        warning(
-          'configuration',
-          `unknown setting \`${name}\` in ${configPath}`,
-          `expected one of ${expected.join(', ')}`,
-        ),
-      ),
+      ...unknown.map(({ name, expected }) => unknownSetting(name, expected, configPath)),
       ...faults.map((fault) =>
         problem(
           'configuration',
@@ -116,17 +110,8 @@ async function portRow(receipt: Receipt, address: Access['address'], outside: Ou
   return warning(
     'port',
     `the configuration says ${host}, but port ${port} is open at every address of this host`,
-    'ask the author to pass the host (HOST in the environment) to `listen`; until then, close the port with a firewall',
+    'ask the author to pass the host (HOST in the environment) to `listen`, or set `listensAt` in a recipe; until then, close the port with a firewall',
   )
-}
-
-async function isFree(host: string, port: number): Promise<boolean> {
-  if (port === 0) return true
-  return await new Promise((resolve) => {
-    const server = createServer()
-    server.once('error', (error: NodeJS.ErrnoException) => resolve(error.code !== 'EADDRINUSE'))
-    server.listen({ host, port }, () => server.close(() => resolve(true)))
-  })
 }
 
 export async function checkSwitch({ receipt }: Subject): Promise<Finding[]> {

@@ -1,7 +1,8 @@
 // The program that contains these commands: an executable, or a script and the Node that runs it.
 
-import { isSea } from 'node:sea'
-import { ownExecutable } from '../../../agent/install.ts'
+import { getAsset, isSea } from 'node:sea'
+import { ownExecutable, ownRelease } from '../../../agent/install.ts'
+import type { OwnWords } from '../../make/first/release.ts'
 
 /** Absolute path of this program's own file, which an install copies. From a clone it is Node's, and nothing installs that. */
 export function ownFile(): string {
@@ -11,6 +12,13 @@ export function ownFile(): string {
 /** Whether the commands run from a clone, which has no file to install. */
 export function isFromSource(): boolean {
   return ownExecutable() === null
+}
+
+/** Bytes that this executable unpacks before it starts; 0: none. */
+export function ownUnpackedBytes(): number {
+  if (!isSea() || ownRelease().kind !== 'app') return 0
+  const { archive } = JSON.parse(getAsset('release', 'utf8')) as OwnWords
+  return archive?.unpackedBytes ?? archive?.sizeBytes ?? 0
 }
 
 /** Absolute path of the Node that runs a script; null if the executable brings its own, and in a clone. */

@@ -5,7 +5,7 @@
 
 import { randomBytes } from 'node:crypto'
 import { chmod, chown, lstat, mkdir, readdir, readFile, readlink, rm, symlink } from 'node:fs/promises'
-import { dirname, join } from 'node:path'
+import { basename, dirname, join } from 'node:path'
 import { exists, makeDisk, writeReceipt } from '../../../agent/install.ts'
 import { asBatonError, BatonError } from '../../../agent/words.ts'
 import { isRefusal } from '../../lib/refusal.ts'
@@ -28,6 +28,8 @@ export interface Carrier {
   leaveSide(): Promise<void>
   /** removes an empty directory whose parent is not root's, as the service's user */
   removeEmpty(path: string): Promise<void>
+  /** has the executable unpack itself, before a failure could leave an install that does not start */
+  unpack(path: string): Promise<void>
   start(): Promise<void>
   stop(): Promise<void>
   restart(): Promise<void>
@@ -156,7 +158,14 @@ async function writeConfig({ owner, path, config }: Of<'write-config'>): Promise
 async function placeExecutable({ path, stateDirectory, tag }: Of<'place-executable'>, carrier: Carrier): Promise<Undo> {
   const side = await carrier.side()
   await side.place({ path, stateDirectory, tag })
-  return () => side.remove([path])
+  const back = () => side.remove([path, join(dirname(path), `.${basename(path)}`)])
+  try {
+    await carrier.unpack(path)
+  } catch (cause) {
+    await back().catch(() => {})
+    throw cause
+  }
+  return back
 }
 
 async function writeUnit({ path, content }: Of<'write-file'>): Promise<Undo> {

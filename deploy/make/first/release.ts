@@ -17,6 +17,8 @@ export interface OwnWords extends OwnRelease {
     /** of the archive as it was made */
     sha256: string
     sizeBytes: number
+    /** on a disk; absent in older executables */
+    unpackedBytes?: number
     entry: string
     cwd: 'keep' | 'app'
     /** file that is loaded before the application, in every process; absent: none */

@@ -1,0 +1,34 @@
+// Whether the address that a service is going to listen at is free.
+
+import { createServer } from 'node:net'
+import { BatonError } from '../../../agent/words.ts'
+import { parseListen } from './choices.ts'
+
+/** how many ports after the one that is taken are tried for a hint */
+const NEXT_PORTS = 50
+
+/** False only if a program listens there: what this user may not listen at counts as free. */
+export async function isFree(host: string, port: number): Promise<boolean> {
+  if (port === 0) return true
+  return await new Promise((resolve) => {
+    const server = createServer()
+    server.once('error', (error: NodeJS.ErrnoException) => resolve(error.code !== 'EADDRINUSE'))
+    server.listen({ host, port }, () => server.close(() => resolve(true)))
+  })
+}
+
+/** Before a first install, which would find it out at the end. `listen`: as `--listen` takes it. Throws BatonError refused. */
+export async function refuseTaken(listen: string): Promise<void> {
+  const { host, port } = parseListen(listen)
+  if (await isFree(host, port)) return
+  const at = (one: number) => `${host.includes(':') ? `[${host}]` : host}:${one}`
+  throw new BatonError('refused', `another program listens on ${at(port)} already`, {
+    hint: `choose another address, such as \`--listen ${at(await freeAfter(host, port))}\`, or stop that program`,
+  })
+}
+
+async function freeAfter(host: string, port: number): Promise<number> {
+  for (let next = port + 1; next <= Math.min(port + NEXT_PORTS, 65_535); next++)
+    if (await isFree(host, next)) return next
+  return 0
+}
