@@ -6,7 +6,7 @@
 import { readdir, rm } from 'node:fs/promises'
 import { join, resolve } from 'node:path'
 import { asBatonError, BatonError, EXIT, isService, MEANINGS, reasonOf } from '../agent/words.ts'
-import { excludesNode, isInRange } from './make/engines.ts'
+import { excludesNode, isInRange, isVersionRange } from './make/engines.ts'
 import { actInside, type Inside } from './make/inside.ts'
 import { broughtVersion } from './make/node.ts'
 import { IS_PACKAGED, PROJECT } from './make/place.ts'
@@ -111,7 +111,7 @@ async function answerInside(text: string): Promise<number> {
 }
 
 async function askedIn(values: Typed, args: string[]): Promise<Wish> {
-  const { name, range } = packageIn(values.package ?? '')
+  const { name, range } = packageIn(values.package ?? '', isVersionRange)
   const { release } = values
   if (release !== 'latest' && !/^\d+\.\d+\.\d+$/.test(release))
     throw usage(`expected latest or X.Y.Z in --release, got ${JSON.stringify(release)}`)

@@ -21,8 +21,8 @@ export interface BorrowOptions {
   leaving: AbortSignal
 }
 
-/** `baton-holder 1 NONCE`, and a line for each name */
-const GREETING = /^baton-holder 1 ([0-9a-f]{32})\n((?:[!-~]{1,64}\n){1,32})$/
+/** What a holder says first: `baton-holder 1 NONCE`, and a line for each name */
+export const GREETING = /^baton-holder 1 ([0-9a-f]{32})\n((?:[!-~]{1,64}\n){1,32})$/
 const [ANSWER_MS, LOOK_MS, AGAIN_MS, SAY_EVERY_MS] = [2000, 2, 50, 10_000]
 
 /** Asks until there is an answer. Throws BatonError cancelled, node_unsupported. */

@@ -80,46 +80,42 @@ function secureTo(place: LocalPlace): TLSSocket {
   return tls().connect({ ...place, ALPNProtocols: ['h2', 'http/1.1'], rejectUnauthorized: false })
 }
 
-async function opens(one: Net.Socket | Http2.ClientHttp2Session, event: string, signal: AbortSignal): Promise<boolean> {
-  const leave = () => void one.destroy()
-  signal.addEventListener('abort', leave, { once: true })
-  const isOpen = await new Promise<boolean>((resolve) => {
-    one.once(event, () => resolve(true))
-    one.once('close', () => resolve(false))
-    one.on('error', () => resolve(false))
-  })
-  signal.removeEventListener('abort', leave)
+type Connection = Net.Socket | Http2.ClientHttp2Session
+
+async function opens(one: Connection, event: string, signal: AbortSignal): Promise<boolean> {
+  const isOpen = await opened(one, event, signal).then(
+    () => true,
+    () => false,
+  )
   one.destroy()
   return isOpen
 }
 
-async function ask(layer: Layer, place: LocalPlace, request: LocalRequest): Promise<LocalAnswer> {
-  const socket = layer === 'tls' ? secureTo(place) : net().connect(place)
-  if (layer === 'tls' || request.vet !== undefined) {
-    await connected(socket, layer === 'tls' ? 'secureConnect' : 'connect', request)
-  }
-  if (layer === 'h2c') return await askHttp2({ protocol: 'h2c', place, socket }, request)
-  if (layer === 'http') return await askHttp1({ protocol: 'http', place, socket }, request)
-  return (socket as TLSSocket).alpnProtocol === 'h2'
-    ? await askHttp2({ protocol: 'h2', place, socket }, request)
-    : await askHttp1({ protocol: 'https', place, socket }, request)
+async function opened(one: Connection, event: string, signal: AbortSignal): Promise<void> {
+  const leave = () => void one.destroy(new Error('no answer in time', { cause: signal.reason }))
+  signal.addEventListener('abort', leave, { once: true })
+  await new Promise<void>((resolve, reject) => {
+    one.once(event, resolve)
+    one.once('close', reject)
+    one.on('error', reject)
+  }).finally(() => signal.removeEventListener('abort', leave))
 }
 
-async function connected(socket: Net.Socket, event: string, { signal, vet }: LocalRequest): Promise<void> {
-  const leave = () => void socket.destroy(new Error('no answer in time', { cause: signal.reason }))
-  signal.addEventListener('abort', leave, { once: true })
+async function ask(layer: Layer, place: LocalPlace, request: LocalRequest): Promise<LocalAnswer> {
+  const isSecure = layer === 'tls'
+  const socket = isSecure ? secureTo(place) : net().connect(place)
   try {
-    await new Promise<void>((resolve, reject) => {
-      socket.once(event, resolve)
-      socket.once('error', reject)
-    })
-    await vet?.(socket)
+    await opened(socket, isSecure ? 'secureConnect' : 'connect', request.signal)
+    await request.vet?.(socket)
   } catch (cause) {
     socket.destroy()
     throw cause
-  } finally {
-    signal.removeEventListener('abort', leave)
   }
+  if (layer === 'h2c') return await askHttp2({ protocol: layer, place, socket }, request)
+  if (layer === 'http') return await askHttp1({ protocol: layer, place, socket }, request)
+  return (socket as TLSSocket).alpnProtocol === 'h2'
+    ? await askHttp2({ protocol: 'h2', place, socket }, request)
+    : await askHttp1({ protocol: 'https', place, socket }, request)
 }
 
 interface Way {

@@ -3,7 +3,7 @@
 
 import { readdir, readFile, readlink } from 'node:fs/promises'
 import { descendantsOf } from '../../agent/install.ts'
-import { EVERYWHERE, hexOf, isLoopback, socketTable } from './socket-table.ts'
+import { EVERYWHERE, hexOf, endsAtLoopback, socketTable } from './socket-table.ts'
 
 /** far more than an application opens before it serves */
 const FILES_MAX = 4096
@@ -46,7 +46,7 @@ export async function boundSockets(pid: number, files: readonly OpenFile[], name
   return bound.map(({ port, isListening, local, remote }) => ({
     port,
     isListening,
-    isOnLoopback: isLoopback(local),
+    isOnLoopback: endsAtLoopback(local),
     isConnected: !remote.endsWith(':0000'),
   }))
 }

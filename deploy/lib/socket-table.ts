@@ -5,7 +5,7 @@ import { isIPv4 } from 'node:net'
 
 /** A line of /proc/net/tcp, udp, tcp6 or udp6. */
 export interface TableEntry {
-  /** in the form of `endOf` */
+  /** in the form of `entryEnd` */
   local: string
   remote: string
   port: number
@@ -36,13 +36,13 @@ function entryOf(line: string): TableEntry {
 const wide = (end: string) => (end.length > 32 ? end : MAPPED + end)
 
 /** One end of a connection, as the tables name it: in 32-bit words, each with its last byte first. */
-export function endOf(address: string, port: number): string {
+export function entryEnd(address: string, port: number): string {
   const bytes = Buffer.from(isIPv4(address) ? address.split('.').map(Number) : bytesOf(address))
   return wide(`${bytes.swap32().toString('hex').toUpperCase()}:${hexOf(port)}`)
 }
 
 /** `end`: as the tables name it. */
-export function isLoopback(end: string): boolean {
+export function endsAtLoopback(end: string): boolean {
   return new RegExp(`^(${MAPPED}.{6}7F|0{24}01000000):`).test(end)
 }
 

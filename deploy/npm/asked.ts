@@ -14,7 +14,6 @@ import {
   word,
   YES,
 } from '../lib/flags.ts'
-import { isVersionRange } from '../make/engines.ts'
 import { isPackageName, type Recipe } from './recipe.ts'
 import type { PackageVersion } from './registry.ts'
 import type { ServiceRecord, Workshop } from './workshop.ts'
@@ -72,11 +71,11 @@ export interface Wish {
 }
 
 /** `node-red@4`, as it was typed. Throws BatonError invalid_request. */
-export function packageIn(typed: string): Pick<Wish, 'range'> & { name: string } {
+export function packageIn(typed: string, isRange: (text: string) => boolean): Pick<Wish, 'range'> & { name: string } {
   const [, name = '', range = null] = /^(@?[^@]+)(?:@(.+))?$/.exec(typed) ?? []
   if (!isPackageName(name)) throw usage(`expected the name of a package, got ${JSON.stringify(typed)}`)
   if (range === null || range === 'latest') return { name, range: range === null ? null : '*' }
-  if (isVersionRange(range)) return { name, range }
+  if (isRange(range)) return { name, range }
   throw usage(`expected a range of versions behind \`${name}@\`, got ${JSON.stringify(range)}`)
 }
 

@@ -1,8 +1,10 @@
 // Checks a container that is one of `baton image`, from within: its volume, its configuration, its feed, its answer and its holder. All else is
 // its host's, and its image is replaced from there. Reads only.
 
-import { access, constants, stat } from 'node:fs/promises'
-import { HOLDER, isOnLoopback, openFeed } from '../../../agent/install.ts'
+import { once } from 'node:events'
+import { stat } from 'node:fs/promises'
+import { connect } from 'node:net'
+import { GREETING, HOLDER, isOnLoopback, openFeed } from '../../../agent/install.ts'
 import { feedName, reasonOf } from '../../../agent/words.ts'
 import type { Build } from '../../../agent/service/build.ts'
 import { readSettings, type Settings } from '../../../agent/service/config.ts'
@@ -13,7 +15,7 @@ import { boundSockets, openFilesBelow } from '../../lib/open-files.ts'
 import { readAccess } from '../service/configuration.ts'
 import { checkDatabase } from './database.ts'
 import { runChecks } from './doctor.ts'
-import { type Finding, ok, problem, unknownSetting, warning, wrongOf } from './finding.ts'
+import { type Finding, ok, problem, unknownSetting, warning, type Wrong, wrongOf } from './finding.ts'
 
 interface Inside {
   build: Build
@@ -100,11 +102,15 @@ const USUAL_HOLDER = '/run/hold/socket'
 
 async function holder(path: string): Promise<Finding[]> {
   if (path === '') return await forgotten()
-  const why = await access(path, constants.R_OK | constants.W_OK).then(() => null, reasonOf)
-  if (why === null) return wrongOf((await portsBeside()).map(notHeld), ok('holder', path))
-  const hint =
-    'start the holder, mount its volume in this container, and add the container to its group (`--group-add 65531`)'
-  return [problem('holder', `${path} cannot be used: ${why}`, hint, 'service_down')]
+  try {
+    const names = await namesAt(path)
+    const rows = (await ownPorts()).map((port) => notHeld(port, names))
+    return wrongOf(rows, ok('holder', path))
+  } catch (cause) {
+    const hint =
+      'start the holder, mount its volume in this container, and add the container to its group (`--group-add 65531`)'
+    return [problem('holder', `${path} cannot be used: ${reasonOf(cause)}`, hint, 'service_down')]
+  }
 }
 
 /** A holder that is mounted and not asked: the service is refused clients at each replacement, as without one. */
@@ -117,15 +123,30 @@ async function forgotten(): Promise<Finding[]> {
   return isThere ? [warning('holder', message, `start the container with \`-e ${HOLDER}=${USUAL_HOLDER}\``)] : []
 }
 
-/** What the holder lends is not in this container's network. */
-async function portsBeside(): Promise<number[]> {
+const FIRST_PID = 1
+
+/** The ports that the service listens on for others, here and wherever its holder is. */
+async function ownPorts(): Promise<number[]> {
   const bound = await boundSockets(FIRST_PID, await openFilesBelow(FIRST_PID), 'tcp')
   return bound.flatMap(({ port, isListening, isOnLoopback: isInner }) => (isListening && !isInner ? [port] : []))
 }
 
-const FIRST_PID = 1
+/** A holder greets whoever connects with its names, such as `8080` or `127.0.0.1:8080`. */
+async function namesAt(path: string): Promise<string[]> {
+  const link = connect({ path, timeout: ANSWER_MS })
+  link.once('timeout', () => link.destroy(new Error(`no answer after ${ANSWER_MS} ms`)))
+  try {
+    const [greeting] = (await once(link, 'data')) as [Buffer]
+    return GREETING.exec(greeting.toString('latin1'))?.[2]?.trimEnd().split('\n') ?? []
+  } finally {
+    link.destroy()
+  }
+}
 
-function notHeld(port: number): Finding {
-  const message = `the service listens on port ${port}, which the holder does not have: the holder's clients do not reach it`
+const ANSWER_MS = 2000
+
+function notHeld(port: number, names: readonly string[]): Wrong {
+  if (names.some((name) => name === String(port) || name.endsWith(`:${port}`))) return null
+  const message = `the service listens on port ${port}, and the holder has ${names.join(', ')}: clients of the holder do not reach it`
   return warning('holder', message, `start the holder with ${port} among its ports`)
 }

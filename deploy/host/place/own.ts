@@ -2,7 +2,6 @@
 
 import { getAsset, isSea } from 'node:sea'
 import { ownExecutable, ownRelease } from '../../../agent/install.ts'
-import type { OwnWords } from '../../make/first/release.ts'
 
 /** Absolute path of this program's own file, which an install copies. From a clone it is Node's, and nothing installs that. */
 export function ownFile(): string {
@@ -17,7 +16,9 @@ export function isFromSource(): boolean {
 /** Bytes that this executable unpacks before it starts; 0: none. */
 export function ownUnpackedBytes(): number {
   if (!isSea() || ownRelease().kind !== 'app') return 0
-  const { archive } = JSON.parse(getAsset('release', 'utf8')) as OwnWords
+  const { archive } = JSON.parse(getAsset('release', 'utf8')) as {
+    archive?: { sizeBytes: number; unpackedBytes?: number }
+  }
   return archive?.unpackedBytes ?? archive?.sizeBytes ?? 0
 }
 

@@ -5,7 +5,7 @@
 import { stat } from 'node:fs/promises'
 import type { Socket } from 'node:net'
 import { BatonError } from '../../../agent/words.ts'
-import { endOf, EVERYWHERE, socketTable, type TableEntry } from '../../lib/socket-table.ts'
+import { entryEnd, EVERYWHERE, socketTable, type TableEntry } from '../../lib/socket-table.ts'
 
 const ROOT = 0
 
@@ -33,8 +33,8 @@ export async function refuseStranger(socket: Socket, path?: string): Promise<voi
  * and ends with it.
  */
 function uidsOf(socket: Socket, table: readonly TableEntry[]): number[] {
-  const own = endOf(socket.localAddress ?? '::', socket.localPort ?? 0)
-  const other = endOf(socket.remoteAddress ?? '::', socket.remotePort ?? 0)
+  const own = entryEnd(socket.localAddress ?? '::', socket.localPort ?? 0)
+  const other = entryEnd(socket.remoteAddress ?? '::', socket.remotePort ?? 0)
   const ends = table.filter(({ local, remote }) => local === other && remote === own)
   const listening = table.filter(({ isListening }) => isListening)
   // the kernel prefers the narrower one
