@@ -88,7 +88,7 @@ install.sh COMMAND [flags]                    run a command of the installed ser
   upgrade [TAG]  rollback [TAG]  cancel  status  check  releases  logs  start  stop  restart  state  doctor  uninstall
 
   --feed FEED            https://host/path/, http://127.0.0.1:PORT/path/, /folder, github:OWNER/NAME
-  --user                 install for this user (root's default: the whole host)
+  --user                 install for this user (root's default: system-wide)
   --state-dir DIR        directory of the data; updates keep it
   --listen HOST:PORT     on a first install, where the service listens; `:PORT` means every address
   --no-service           on a first install, do not create a systemd service
@@ -101,7 +101,7 @@ TEXT
       cat <<'TEXT'
   --release TAG|latest   the same as TAG, for scripts
   --clone DIR            build from this clone, whose dist/ becomes the feed; not in the script of a release
-  --system               install for the whole host (root's default)
+  --system               install system-wide (root's default)
   --prefix DIR           directory of the executable
   --run-as USER          user that a system service runs as
   --no-start             do not start the service

@@ -38,7 +38,7 @@ export const COMMAND = {
   description: 'builds a tag from source and deploys it to this host',
   args: {
     ...RELEASE_FLAGS,
-    dir: option('dir', 'clone of the service (this one; with `baton`, the working directory)'),
+    dir: option('dir', 'clone of the service (default: this clone; for `baton deploy source`, the working directory)'),
     remote: option('name', 'git remote to fetch from; `none` fetches nothing', { default: 'origin', advanced: true }),
     'verify-signature': flag('require a tag signed by a key that git trusts', ADVANCED),
     'build-only': flag('build and verify, but do not deploy'),

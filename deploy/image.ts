@@ -283,7 +283,7 @@ export const COMMAND = {
       type: 'boolean',
       default: true,
       advanced: true,
-      negativeDescription: 'do not make the holder image, which needs a C compiler',
+      negativeDescription: 'do not build the holder image (building it needs a C compiler)',
     },
   },
 } as const satisfies CommandLine

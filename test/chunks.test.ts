@@ -25,7 +25,7 @@ test('a start reads little of the program, and no module is in it twice', async 
   const messages = [
     'the request body was read before the request reached the agent', // of what serves
     'found unfinished by the next operation', // of an operation, which both the service and the command line load
-    'for the whole host (the default for root)', // of the command line
+    'system-wide (the default for root)', // of the command line
   ]
   for (const message of messages) is(all.split(message).length - 1, 1, message)
 })

@@ -43,13 +43,9 @@ export async function receiptFor(service: string, executable: string): Promise<R
   if (beside === null) return null
   const path = receiptPath(executable)
   if (beside.scope === 'system') {
-    throw new BatonError(
-      'refused',
-      `${path} describes an install for the whole host, but only root can set up such an install`,
-      {
-        hint: 'run `install.sh` once as root',
-      },
-    )
+    throw new BatonError('refused', `${path} describes a system-wide install, but only root can set up one`, {
+      hint: 'run `install.sh` once as root',
+    })
   }
   const [{ uid }, own] = [lstatSync(path), process.getuid?.()]
   if (own === undefined || uid === own) return beside

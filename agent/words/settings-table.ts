@@ -168,8 +168,8 @@ const UPDATE: Readonly<Record<string, Setting>> = {
   ),
   maxPause: time(
     'maxPause',
-    'with stop-first, an update expected to make clients wait longer is refused (`refused`, exit 7); a rollback never is. Expected is the last ' +
-      'stop plus the start measured by the trial or, without a trial, the shorter of the last two starts (one alone refuses nothing). ' +
+    'with stop-first, an update expected to make clients wait longer is refused (`refused`, exit 7); a rollback never is. The expected wait ' +
+      'is the last stop plus the start measured in the trial, else the shorter of the last two starts; with only one, nothing is refused. ' +
       'Only `stopTimeout` and `readyTimeout` limit the actual pause',
   ),
   trial: {

@@ -183,7 +183,8 @@ export async function check(
 export async function healthNow(container: ContainerInspection | null, engine: Engine): Promise<Health> {
   const { well } = await check(container, null, engine)
   if (well) return container !== null && checkCommand(container) === null ? 'unchecked' : 'healthy'
-  return container?.State.Running === true && container.State.Health?.Status === 'starting' ? 'starting' : 'unhealthy'
+  if (['exited', 'created'].includes(container?.State.Status ?? '')) return 'stopped'
+  return container?.State.Health?.Status === 'starting' ? 'starting' : 'unhealthy'
 }
 
 function checkCommand({ Config }: ContainerInspection): string[] | null {

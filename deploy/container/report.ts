@@ -61,13 +61,14 @@ export type DeployEvent =
   | EndEvent
 
 /** What a container's own health check says now. `starting`: it has not passed since the start, and may yet. `unchecked`: there is none. */
-export type Health = 'healthy' | 'starting' | 'unhealthy' | 'unchecked'
+export type Health = 'healthy' | 'starting' | 'unhealthy' | 'unchecked' | 'stopped'
 
 const HEALTHS: Record<Health, string> = {
   healthy: 'healthy',
   starting: 'starting (its health check has not passed yet)',
   unhealthy: 'not healthy',
   unchecked: 'without a health check',
+  stopped: 'but is stopped',
 }
 
 /** Clients were, at a port that the container itself published. `holdable`: `--keep-port` has them wait from then on. */
@@ -256,7 +257,7 @@ function formatStatus({ container, from, to, health, holder, failed, inFlight, l
   const bad = failed === null ? '' : `; ${nameOfImage(failed)} has failed here`
   const over = left.length === 0 ? '' : `; left over: ${left.join(', ')}, which \`--clean\` removes`
   return [
-    `${container} runs ${to ?? 'an image that does not say its version'}, ${HEALTHS[health ?? 'unhealthy']}${behind}${backup}${bad}${busy}${over}`,
+    `${container} ${health === 'stopped' ? 'has' : 'runs'} ${to ?? 'an image that does not say its version'}, ${HEALTHS[health ?? 'unhealthy']}${behind}${backup}${bad}${busy}${over}`,
     ...(stateMoved === null ? [] : [`  ${formatMoved(stateMoved)}`]),
   ]
 }

@@ -45,7 +45,7 @@ const VERBOSE = {
 } as const satisfies Flags
 
 const PLACE = {
-  system: flag('for the whole host (the default for root)', ADVANCED),
+  system: flag('system-wide (the default for root)', ADVANCED),
   user: flag('for this user', ADVANCED),
   prefix: option('dir', 'directory of the executable', ADVANCED),
 } as const satisfies Flags

@@ -34,7 +34,7 @@ export function option<const More extends object>(valueHint: string, description
 }
 
 export function duration<const More extends object>(description: string, more: More = {} as More) {
-  return option('30s|5m|2h', description, more)
+  return option('30s|5m|2h|1d', description, more)
 }
 
 /** A word that may be left out. */

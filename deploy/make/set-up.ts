@@ -92,7 +92,7 @@ export async function setUp(folder: string, flags: SetUpFlags, { say, print }: O
 
 function otherRuntime(name: string, why: string): BatonError {
   return new BatonError('refused', `expected a Node.js application, found one for ${name}: ${why}`, {
-    hint: 'a release contains Node 26 and runs the application in it: add a `start` script such as `node server.js` if the application runs in Node',
+    hint: 'a release contains Node 26 and can only run Node applications: if this is one, add a `start` script such as `node server.js`',
   })
 }
 

@@ -277,6 +277,8 @@ beside(
     equal(await told('bare'), ['unchecked', null, 'bare runs v1.2.9, without a health check'])
     await healthy(engine, 'warms')
     equal(await told('warms'), ['healthy', true, 'warms runs v1.2.9, healthy'])
+    await engine.docker('stop', '-t', '1', 'warms')
+    equal(await told('warms'), ['stopped', false, 'warms has v1.2.9, but is stopped'])
     await engine.docker('rm', '-f', 'warms', 'bare')
   },
 )

@@ -164,7 +164,7 @@ function handlersFor({ outside, supervisor }: FrontOptions): Handlers {
   }
   let drawnAt = -Infinity
   const ours = (act: (one: Supervisor) => Promise<unknown>) => async () => {
-    if (supervisor === null) throw new BatonError('unexpected', 'there is no unit to ask about')
+    if (supervisor === null) throw new BatonError('unexpected', 'this install has no systemd unit')
     return await act(supervisor)
   }
   return {

@@ -97,9 +97,11 @@ async function found({ flags, environment }: Context): Promise<FoundInstall[]> {
     const installs = await installsOf(one, person)
     if (installs.length > 0) return installs
   }
-  const whose = scopes.map((one) => (one === 'system' ? 'of the whole host' : `of ${person.name}`)).join(', or ')
-  const hint = scopes.includes('system') ? {} : { hint: '`--system` lists the installs of the whole host' }
-  throw new BatonError('refused', `expected an install ${whose}, found none`, hint)
+  const whose = scopes
+    .map((one) => (one === 'system' ? 'a system-wide install' : `an install of ${person.name}`))
+    .join(', or ')
+  const hint = scopes.includes('system') ? {} : { hint: '`--system` lists the system-wide installs' }
+  throw new BatonError('refused', `expected ${whose}, found none`, hint)
 }
 
 async function rowFor(install: FoundInstall, word: 'status' | 'check'): Promise<ServiceRow> {

@@ -135,7 +135,7 @@ export function defaultsFrom(environment: Environment): Choices {
 
 export function assertRights({ scope }: Layout): void {
   if (scope !== 'system' || isRoot()) return
-  throw new BatonError('refused', 'expected to run as root for an install of the whole host', { hint: 'use sudo' })
+  throw new BatonError('refused', 'a system-wide install must be run as root', { hint: 'use sudo' })
 }
 
 /** Asks the operator whether to go on, unless `-y` is given. Throws refused if they do not confirm, or without a terminal. */

@@ -120,7 +120,7 @@ function nodeFor(scope: Scope): string | null {
   // the unit hides the homes, and the service's user has no access to them
   if (scope === 'system' && /^\/(home|root|run\/user)\//.test(node))
     throw refuse(
-      `expected a Node that a service of the whole host can run, got ${node}`,
+      `expected a Node that a system-wide service can run, got ${node}`,
       'install one outside of home folders, such as in /usr/local',
     )
   return node

@@ -37,7 +37,7 @@ export async function checkDirectories({ layout, given }: Subject): Promise<Find
     const existing = await nearestExisting(path)
     const found = await lstat(existing)
     if (!found.isDirectory() && !found.isSymbolicLink()) {
-      findings.push(problem(check, `expected a directory at ${existing}, found another file`))
+      findings.push(problem(check, `${existing} exists, but is not a directory`))
       continue
     }
     const link = await linkFault(check, path)

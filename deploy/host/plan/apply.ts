@@ -223,7 +223,7 @@ async function removeMade(
 async function makeOwn(path: string, mode: number, carrier: Carrier): Promise<Undo> {
   const first = await mkdir(path, { recursive: true, mode })
   const found = await lstat(path)
-  if (!found.isDirectory()) throw new BatonError('refused', `expected a directory at ${path}, found another file`)
+  if (!found.isDirectory()) throw new BatonError('refused', `${path} exists, but is not a directory`)
   if (first === undefined) return await nothing()
   await chmod(path, mode)
   return () => removeMade(first, path, () => removeTree(path), carrier)

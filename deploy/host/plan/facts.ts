@@ -43,13 +43,9 @@ export async function receiptOf(layout: Layout): Promise<Receipt | null> {
     await assertTrusted(layout.receipt, 'the receipt', 'run this command as the user that owns the install')
   const receipt = await readReceiptBeside(layout.executable)
   if (receipt === null || receipt.scope === 'user') return receipt
-  throw new BatonError(
-    'refused',
-    `expected an install for one user at ${layout.receipt}, found one for the whole host`,
-    {
-      hint: 'run the command as root and without --user for the install of the whole host',
-    },
-  )
+  throw new BatonError('refused', `expected an install for one user at ${layout.receipt}, found a system-wide one`, {
+    hint: 'for the system-wide install, run the command as root, without --user',
+  })
 }
 
 /** `open` null if the service's user does not exist yet. */

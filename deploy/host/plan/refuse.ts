@@ -24,8 +24,7 @@ export function refuseForeign(request: InstallRequest): void {
     [chosen.choices.service ? facts.cagePathUnit : 'absent', layout.cagePathUnit],
   ]
   for (const [found, path] of places) {
-    if (found === 'foreign')
-      throw refused(`expected nothing or the installer's own file at ${path}, found another one`, 'move that file away')
+    if (found === 'foreign') throw refused(`${path} exists, and is not the installer's own file`, 'move that file away')
   }
 }
 
