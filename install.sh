@@ -89,7 +89,7 @@ install.sh COMMAND [flags]                    run a command of the installed ser
 
   --feed FEED            https://host/path/, http://127.0.0.1:PORT/path/, /folder, github:OWNER/NAME
   --user                 install for this user (root's default: system-wide)
-  --state-dir DIR        directory of the data; updates keep it
+  --state-dir DIR        data directory; kept across updates
   --listen HOST:PORT     on a first install, where the service listens; `:PORT` means every address
   --no-service           on a first install, do not create a systemd service
   -n, --dry-run          print the plan and change nothing

@@ -32,7 +32,7 @@ export const COMMAND = {
     entry: option('file', 'main module of the executable (deploy/executable.ts)', ADVANCED),
     schema: option('number', 'schema number of the state, for release.json', ADVANCED),
     ...DELTA_FLAGS,
-    force: flag('replace a different release of the same tag'),
+    force: flag('replace a different release with the same tag'),
     ...SCRIPT_FLAGS,
   },
 } as const satisfies CommandLine

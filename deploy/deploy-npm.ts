@@ -342,7 +342,7 @@ async function updateAll(values: Typed, place: string, report: HostReport): Prom
       } else if (kept !== null) {
         if ((await findInstalled(service)) === null)
           report.note(
-            `${service} is not installed on this host; to make no more releases of it, remove ${join(place, service)}`,
+            `${service} is not installed on this host; to stop making releases of it, remove ${join(place, service)}`,
           )
         done.push(await updateOne(workshopOf(place, service, { isRoot, feed: kept.feed }), kept, values, report))
       } else if (values.name !== undefined)

@@ -74,7 +74,10 @@ test('a lock that a release holds itself is held against it, and in a cage every
   is(hindranceOf({ ...locked, isOwnLock: true }), null)
   is(hindranceOf({ ...locked, isCaged: true }), null)
   const full = { how: 'it ended with SIGABRT', said: 'FATAL ERROR: Reached heap limit - JavaScript heap out of memory' }
-  equal([hindranceOf(full), hindranceOf({ ...full, isCaged: true })], [null, 'the cage has less memory than a service'])
+  equal(
+    [hindranceOf(full), hindranceOf({ ...full, isCaged: true })],
+    [null, 'the sandbox has less memory than a service'],
+  )
   is(hindranceOf({ how: 'exit code 1', said: 'ENOSPC', isOwnLock: true }), SPACE)
 })
 

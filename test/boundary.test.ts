@@ -91,7 +91,7 @@ if (isRoot) {
         const error = await rejects(verifyFeed(folder, root, { os: 'linux', arch: 'x64' }, {}), withCode('refused'))
         match(
           error.message,
-          `expected a folder for temporary files at a place that only root can change, got ${others}`,
+          `expected a folder for temporary files in a place that only root can change, got ${others}`,
         )
       }
       equal(await readdir(others), [])

@@ -198,7 +198,7 @@ test('a barrier is of one form; one that is not understood makes the release unu
     await using feed = labFeed(dist.dir)
     match(
       (await feed.latest(NONE)).problem?.message ?? '',
-      /v2\.0\.0 cannot be used: release\.json: `from`: expected a form such as >=1\.4\.0/,
+      /v2\.0\.0 cannot be used: release\.json: `from`: expected a range such as >=1\.4\.0/,
     )
   }
 })

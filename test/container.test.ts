@@ -807,7 +807,7 @@ test('a container without a health check is asked what became of a restore once 
   } as unknown as Engine
   await rejects(
     restoreState('app', 'dump.x', { healthTimeoutMs: 1000, probationMs: 0 }, { engine, report: async () => {} }),
-    /no archive; `app` runs on its own data/,
+    /no archive; `app` runs on the data it had before/,
   )
 })
 

@@ -81,7 +81,7 @@ test.long('`state restore` works by it too; each of its hints names what works',
   await writeFile(join(stateDirectory, 'fails'), '')
   const failed = await restored(name)
   is(failed.code, 7, failed.said)
-  match(failed.said, /saying "it is locked"; only that command knows whether anything has changed/)
+  match(failed.said, /saying "it is locked"; whether that command changed anything is unknown/)
   const [, aside = ''] = /`\S*shop state restore (dump\.\S+)` brings back what was there/.exec(failed.said) ?? []
   is(await readFile(join(stateDirectory, 'update/aside', aside), 'utf8'), 'by of the file')
   await rm(join(stateDirectory, 'fails'))

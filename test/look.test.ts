@@ -171,10 +171,7 @@ test.long(
         await using it = await built(`${AUTO}${text}${SERVE}`, config)
         const error = (await rejects(() => tryOut(it.project, it.path))) as BatonError
         is(error.code, 'verify_failed', habit)
-        match(
-          error.message,
-          /^switching what was built to itself, as each update does: expected it to serve throughout, got: /,
-        )
+        match(error.message, /^a test update from this build to itself: expected it to serve throughout, got: /)
         match(error.message, new RegExp(said))
         match(error.hint ?? '', hint)
         equal(await processesNaming(it.folder), [], habit)
@@ -252,7 +249,7 @@ test.long(
       const error = (await rejects(() => tryOut(it.project, it.path))) as BatonError
       match(
         error.message,
-        'got 200 from the application itself: no server of its main thread listens, but one of a worker thread',
+        'got 200 from the application itself: no server listens in its main thread, only in a worker thread',
       )
       match(error.hint ?? '', 'listen in the main thread, whose servers an update hands over')
     }

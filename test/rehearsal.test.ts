@@ -205,7 +205,7 @@ test('a present release that cannot serve there says nothing about the candidate
   is(verdict, 'untried')
   match(
     reason,
-    /^v1\.0\.0, which serves now, does not serve in the cage: it ended with exit code 1.*file is not a database/,
+    /^v1\.0\.0, which serves now, does not serve in the sandbox: it ended with exit code 1.*file is not a database/,
   )
 })
 

@@ -113,7 +113,7 @@ test('a release has the list of what is inside, in the same bytes each time; it 
     built.packages.map(({ version, name: one }) => [one, version]),
     bill.components.slice(1).map((one) => [one.name, one.version]),
   )
-  match(notes.join('\n'), /^warning: no licence is named by far@3\.0\.0$/m)
+  match(notes.join('\n'), /^warning: no licence declared by far@3\.0\.0$/m)
 
   if (isLong) is(await readFile(join((await build(home.path, 'app', 'two')).directory, name), 'utf8'), text)
 

@@ -181,7 +181,7 @@ function stream(call: Call): void {
   const { request, response, build, streams } = call
   const events = numberOf(call, 'events', 1, STREAM_EVENTS_MAX) ?? STREAM_EVENTS_MAX
   const intervalMs = numberOf(call, 'intervalMs', 1, 60_000) ?? 1000
-  if (streams.size >= STREAMS_MAX) throw new BatonError('service_down', `${STREAMS_MAX} streams are open already`)
+  if (streams.size >= STREAMS_MAX) throw new BatonError('service_down', `${STREAMS_MAX} streams are already open`)
   response.writeHead(200, { 'content-type': 'text/event-stream', 'cache-control': 'no-store' })
   if (request.method === 'HEAD') {
     response.end()
@@ -231,7 +231,7 @@ async function readBody({ request }: Call, keys: string[]): Promise<Record<strin
 function text(body: Record<string, unknown>, name: string, max: number): string {
   const value = body[name]
   if (typeof value === 'string' && value.length > 0 && value.length <= max) return value
-  throw new BatonError('invalid_request', `expected a text of 1 to ${max} characters in \`${name}\``)
+  throw new BatonError('invalid_request', `expected text of 1 to ${max} characters in \`${name}\``)
 }
 
 function whole(body: Record<string, unknown>, name: string, least: number, most: number): number {

@@ -60,7 +60,7 @@ export function createLive(store: Store, tail: Tail, carrying: () => Pick<Agent,
       )
     },
     events: (request, response, after) => {
-      if (isFull()) throw new BatonError('service_down', `${FOLLOWERS_MAX} followers are connected already`)
+      if (isFull()) throw new BatonError('service_down', `${FOLLOWERS_MAX} followers are already connected`)
       response.writeHead(200, { 'content-type': 'text/event-stream', 'cache-control': 'no-store' })
       if (request.method === 'HEAD') return void response.end()
       response.flushHeaders()

@@ -69,7 +69,7 @@ export function makeWriteQueue(database: DatabaseSync): WriteQueue {
         return Promise.reject<T>(new BatonError('service_down', 'the database is closed: this process is stopping'))
       }
       if (queue.length >= QUEUE_MAX) {
-        return Promise.reject<T>(new BatonError('service_down', `${QUEUE_MAX} writes are waiting already`))
+        return Promise.reject<T>(new BatonError('service_down', `${QUEUE_MAX} writes are already waiting`))
       }
       if (queue.length === 0) setImmediate(flush)
       return new Promise<T>((resolve, reject) => {

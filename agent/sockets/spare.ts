@@ -16,7 +16,8 @@ export async function listenAgain(listener: Listener): Promise<void> {
   const hasLost = spare !== null && !(await isNamed(listener, spare).catch(() => true))
   if (hasLost && (await bindAnew(listener, spare))) return
   if (listener.server.listening) return
-  if (spare === null) throw new BatonError('undo_failed', `there is no spare of ${listener.key} to listen on again`)
+  if (spare === null)
+    throw new BatonError('undo_failed', `there is no spare socket for ${listener.key} to listen on again`)
   await listen(listener, { accept: spare, spare: duplicate(spare) })
 }
 

@@ -193,7 +193,7 @@ export function tooLate({ operation }: Status): BatonError {
   if (operation === null) return new BatonError('too_late', 'no operation is running')
   const { id, kind, stage, outcome } = operation
   if (outcome !== null)
-    return new BatonError('too_late', `no operation is running: ${kind} ${id} has ended as ${outcome}`)
+    return new BatonError('too_late', `no operation is running: ${kind} ${id} has ended (${outcome})`)
   return new BatonError('too_late', `it is too late to cancel ${kind} ${id}: it is in the ${stage} stage`, {
     hint: 'wait until the new version has proved itself or has been reverted; `POST /admin/update/rollback` can undo it afterwards',
   })

@@ -10,6 +10,6 @@ export function refuseBarred(release: Pick<Release, 'tag' | 'from'>, current: Ta
   if (!isBarred(release, current)) return
   const { tag, from } = release
   throw new BatonError('refused', `${tag} can be installed only from ${from} or later, but this host runs ${current}`, {
-    hint: `run \`${ownCommand('upgrade')}\` without a release to install the newest one that this host can go to`,
+    hint: `run \`${ownCommand('upgrade')}\` without a release to install the newest one that this host can upgrade to`,
   })
 }

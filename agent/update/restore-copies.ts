@@ -61,7 +61,7 @@ async function restoreDump(what: ToRestore, left: string | null, begin: Begin): 
   try {
     await runOnData(plan.restore, path, { ...what, what: `restoring ${copy.name}` })
   } catch (cause) {
-    throw new BatonError('refused', `${reasonOf(cause)}; only that command knows whether anything has changed`, {
+    throw new BatonError('refused', `${reasonOf(cause)}; whether that command changed anything is unknown`, {
       hint: `\`${ownCommand(`state restore ${basename(aside)}`)}\` brings back what was there; no release starts until a restore succeeds or you remove ${owedPath(stateDirectory)}`,
       cause,
     })

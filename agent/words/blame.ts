@@ -83,6 +83,6 @@ export function hindranceOf({ how, said, isOwnLock = false, isCaged = false }: E
   const text = said === null ? how : `${how}\n${said}`
   const lack = LACKS.find(([pattern]) => pattern.test(text))?.[1] ?? null
   if (lack !== null) return lack
-  if (isCaged) return OUT_OF_MEMORY.test(text) ? 'the cage has less memory than a service' : null
+  if (isCaged) return OUT_OF_MEMORY.test(text) ? 'the sandbox has less memory than a service' : null
   return LOCKED.test(text) && !isOwnLock ? 'another process has locked the database' : null
 }

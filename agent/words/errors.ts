@@ -85,7 +85,7 @@ export const MEANINGS = {
   undo_failed: means(500, down, 'putting the previous executable back failed too'),
   irreversible: means(409, refused, 'there is no way back'),
   schema_newer: means(409, refused, 'the data is too new for the backup'),
-  busy: means(409, refused, 'requests did not end in time'),
+  busy: means(409, refused, 'requests did not finish in time'),
   cancelled: means(409, refused, 'the operation was cancelled'),
   interrupted: means(500, unexpected, 'the operation was interrupted'),
   locked: means(409, locked, 'another process holds the lock'),

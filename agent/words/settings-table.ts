@@ -53,7 +53,7 @@ export const LISTENER = {
       type: 'string',
       pattern: '^0?[0-7]{3}$',
       form: 'three octal digits, such as `0660`',
-      description: "permissions of the unix socket, after a stop and a start; default: the author's, or `0660`",
+      description: "permissions of the unix socket (applies after a stop and start); default: the author's, or `0660`",
     },
     group: {
       type: 'string',
@@ -110,7 +110,7 @@ export const RULES = {
     jitter: {
       type: 'string',
       timeMs: [0, DAY_MS],
-      description: 'longest wait before an update; each host waits differently',
+      description: 'longest wait before an update; each host waits a different time',
     },
     pauseUntil: {
       type: 'string',
@@ -136,11 +136,11 @@ export const RULES = {
 const UPDATE: Readonly<Record<string, Setting>> = {
   probation: time(
     'probation',
-    'how long a new release must prove itself. With start-first, the old process keeps its connections for the first half',
+    'how long a new release must stay healthy. With start-first, the old process keeps its connections for the first half',
   ),
   drainTimeout: time(
     'drainTimeout',
-    'how long connections that cannot move may take to close. With start-first, a response still sending data may take twice its age, up to 10m',
+    'how long connections that cannot move may take to close. With start-first, a response still sending data may take as long again as it has so far, up to 10m',
   ),
   readyTimeout: time(
     'readyTimeout',
@@ -158,7 +158,7 @@ const UPDATE: Readonly<Record<string, Setting>> = {
     type: 'string',
     enum: BUSY,
     description:
-      'what to do if work is still running after `busyMax` or, with stop-first, requests are still open at the last attempt. `cut`: end both, and count those requests. ' +
+      'what to do if work is still running after `busyMax` or, with stop-first, requests are still open at the last attempt. `cut`: end both, and report how many requests. ' +
       '`give-up`: the update ends as `failed` (`busy`, exit 7). Default: `cut`; automatic updates give up five times first. A rollback always cuts',
   },
   busyMax: time(
@@ -177,7 +177,7 @@ const UPDATE: Readonly<Record<string, Setting>> = {
     enum: REHEARSE_MODES,
     default: REHEARSE_MODES[0],
     isCheckedLater: true,
-    description: 'whether a release is first tried on a copy of the data; `auto`: if the database has at most 1 GiB',
+    description: 'whether a release is first tried on a copy of the data; `auto`: if the database is at most 1 GiB',
   },
   snapshot: {
     ...SNAPSHOT,

@@ -41,7 +41,7 @@ export function wishesOf(value: unknown, service: string): UnitWishes | null {
   if (value === undefined || value === null) return null
   const faults = unitFaults(value, service)
   if (faults.length > 0)
-    throw new BatonError('refused', `what this release asks for in its unit is not allowed: ${faults.join('; ')}`, {
+    throw new BatonError('refused', `this release asks for unit settings that are not allowed: ${faults.join('; ')}`, {
       hint: 'only its author can fix that; you can still extend the unit with your own drop-in',
     })
   const wishes = value as UnitWishes

@@ -81,7 +81,7 @@ export const COMMAND = {
       advanced: true,
       default: 'auto',
     }),
-    'with-shared': flag('with compose, allow another service to use the same variable', ADVANCED),
+    'with-shared': flag('with compose, allow another service to take its image from the same variable', ADVANCED),
     ...SCRIPT_FLAGS,
   },
 } as const satisfies CommandLine

@@ -95,7 +95,7 @@ function fixedTag(
   { command }: Compose,
 ): BatonError {
   const line = `image: ${repository}:\${${variableFor(service)}:-${tag}}`
-  return new BatonError('refused', `the compose file of \`${nameOf(container)}\` names the tag \`${tag}\` itself`, {
+  return new BatonError('refused', `the compose file of \`${nameOf(container)}\` hard-codes the tag \`${tag}\``, {
     hint: `write \`${line}\` there, so that this command can set the variable in .env; or change the tag there and run \`${formatCommand([...command, 'up', '-d', service])}\``,
   })
 }

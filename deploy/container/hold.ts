@@ -112,7 +112,7 @@ export async function refuseUnheld(container: ContainerInspection, engine: Engin
       'add the holder to its compose file, as a separate service that publishes the ports',
     )
   if (mode === 'host')
-    refuse('is in the host’s network (--network host), where no port is published', 'start it with -p instead')
+    refuse('uses the host’s network (--network host), where no port is published', 'start it with -p instead')
   if (mode.startsWith('container:'))
     refuse(`shares the network of ${mode.slice('container:'.length, 30)}`, 'put that container behind a holder')
   if (mode === 'none') refuse('has no network (--network none)', 'start it in a network, and with -p')
@@ -121,7 +121,7 @@ export async function refuseUnheld(container: ContainerInspection, engine: Engin
     const driver = await engine.networkDriver(network)
     if (OWN_ADDRESS.has(driver))
       refuse(
-        `is in the ${driver} network ${network}, which gives it its own address`,
+        `is on the ${driver} network ${network}, which gives it its own address`,
         'publish a port on a bridge network instead',
       )
   }
@@ -293,7 +293,7 @@ export async function planHold(
   await refuseUnheld(container, engine)
   const there = await engine.container(holder)
   if (there !== null && there.State.Status !== 'created')
-    throw new BatonError('refused', `there is a container \`${holder}\` already`, { hint: `\`docker rm ${holder}\`` })
+    throw new BatonError('refused', `there is already a container \`${holder}\``, { hint: `\`docker rm ${holder}\`` })
   const reference = await holderImage(repository, request, tools)
   const specification = holderFor(container, reference)
   return { way, holder, volume, specification, present: container, container: behindHolder(container) }

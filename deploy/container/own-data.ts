@@ -69,7 +69,7 @@ export async function orderCopies(
   const [old, next] = [await engine.container(predecessor), await engine.container(successor)]
   if (old === null || next === null || !beginsWithKit(next, candidate)) {
     throw new BatonError('refused', `the data is copied only after the old container has stopped, and ${NO_KIT}`, {
-      hint: '`update.snapshot.when: "before"` in the configuration copies them while the old container runs',
+      hint: '`update.snapshot.when: "before"` in the configuration copies the data while the old container runs',
     })
   }
   await order(old, { do: 'owe', container: successor, kind: origin.kind }, engine)

@@ -49,7 +49,7 @@ export async function programInImage(engine: Engine, sources: Sources): Promise<
   if (process.platform !== 'linux' || engine.kind !== 'docker')
     throw new BatonError(
       'unsupported_host',
-      `a container for the switch needs Docker on Linux, this is ${engine.kind} on ${process.platform}`,
+      `a container for the switch needs Docker on Linux, but this is ${engine.kind} on ${process.platform}`,
     )
   const files = await ownFiles(sources)
   const tag = await fingerprint(Object.values(files))
@@ -112,5 +112,5 @@ async function importFiles(files: Readonly<Record<string, string>>, tag: string,
   const [code] = (await ends) as [number]
   if (code === 0) return
   await engine.untag(`${REPOSITORY}:${tag}`)
-  throw new BatonError('unexpected', `packing this program for the switcher: tar ended with ${code}`)
+  throw new BatonError('unexpected', `packing this program for the switcher: tar exited with ${code}`)
 }

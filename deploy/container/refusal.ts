@@ -52,7 +52,7 @@ export function refuseUnfit(
   const sharing = others.filter((other) => !isKept(nameOf(other)) && sharesWith(other, container)).map(nameOf)
   if (sharing.length > 0) {
     refuse(
-      `lends its network, its processes or a link to ${sharing.join(', ')}, which would stay with the old container`,
+      `shares its network, its processes or a link with ${sharing.join(', ')}, which would stay with the old container`,
       `remove ${sharing.join(', ')} first, and recreate it afterwards`,
     )
   }

@@ -46,7 +46,7 @@ export async function restoreState(
   await settleData(main.Id, main.Id, engine)
   const paid = mostMs === 0 ? null : await paidIn(main, copy, engine)
   if (paid !== null && paid.error !== null)
-    throw new BatonError('refused', `${paid.error}; \`${name}\` runs on its own data`)
+    throw new BatonError('refused', `${paid.error}; \`${name}\` runs on the data it had before`)
   if (paid !== null && paid.aside !== null)
     await report({
       event: 'note',

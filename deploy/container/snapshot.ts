@@ -50,7 +50,7 @@ export function snapshotCommand(image: Pick<ImageInspection, 'Config'> | Contain
   }
   throw new BatonError(
     'refused',
-    `expected a JSON array of words in the image's label ${IMAGE_LABELS.snapshot}, got ${label.slice(0, 80)}`,
+    `expected a JSON array of strings in the image's label ${IMAGE_LABELS.snapshot}, got ${label.slice(0, 80)}`,
   )
 }
 

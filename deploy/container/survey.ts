@@ -26,7 +26,7 @@ export async function resolveName(wanted: string | null, engine: Engine): Promis
   // a container found by its name keeps that name here, even if a deployment is just renaming it
   const name = found !== null && found.Id.startsWith(wanted) ? nameOf(found) : wanted
   if (isKept(name)) {
-    throw new BatonError('refused', `\`${name}\` is kept by an earlier deployment`, {
+    throw new BatonError('refused', `\`${name}\` is an old container kept by an earlier deployment`, {
       hint: 'name the container of the service',
     })
   }

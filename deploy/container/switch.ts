@@ -202,7 +202,7 @@ export async function finishSwitch(
   if (unfinished === null || unfinished.job.successor !== successor) return await asItEnded(name, successor, tools)
   const { at, job } = unfinished
   if (!undo && at !== 'reverting') return await switchOver(job, limits, tools)
-  return await revert(job, new BatonError('interrupted', 'it was asked to go back'), limits, tools)
+  return await revert(job, new BatonError('interrupted', 'the deployment was asked to go back'), limits, tools)
 }
 
 async function asItEnded(name: string, successor: string, tools: Switching): Promise<ContainerEnd> {

@@ -49,7 +49,7 @@ export async function resolveRelease(
   if (pull === 'never') {
     throw new BatonError(
       'release_not_found',
-      `${reference} is not on this host, and \`--pull never\` asks no registry`,
+      `${reference} is not on this host, and \`--pull never\` contacts no registry`,
       {
         hint: `run \`docker pull ${reference}\` or \`docker load\` first, or omit --pull`,
       },

@@ -85,10 +85,10 @@ const INSTALL = {
   ...ACTING,
   ...YES,
   user: { ...PLACE.user, advanced: false },
-  tag: word('the release: latest, or a tag such as v1.1.0 (the one that install.sh came with)'),
+  tag: word('the release: latest, or a tag such as v1.1.0 (the release install.sh came with)'),
   feed: option('feed', 'where releases come from: https://host/path/, /folder or github:owner/name'),
   listen: option('host:port', 'on a first install, where the service listens; `:port` means every address'),
-  'state-dir': option('dir', 'directory of the data; updates keep it'),
+  'state-dir': option('dir', 'data directory; kept across updates'),
   'run-as': option('user', 'user that a system service runs as', ADVANCED),
   'accept-unit': flag(
     'grant the extra systemd permissions that the release requests (`--dry-run` lists them); `-y` alone does not',
@@ -138,7 +138,7 @@ const WORDS: readonly Word[] = [
       if (all === true) return upgradeAll(context)
       if (until === null && ends !== true) return upgrade(context)
       if (until !== null && ends === true) throw usage('expected `--pause-until` or `--unpause`, got both')
-      if (context.flags.release !== null) throw usage('expected no release with `--pause-until` and `--unpause`')
+      if (context.flags.release !== null) throw usage('expected no release with `--pause-until` or `--unpause`')
       return pauseCommand(context, until)
     },
   },
@@ -191,13 +191,13 @@ const WORDS: readonly Word[] = [
   },
   {
     name: 'stop',
-    description: 'let requests and work end, then stop',
+    description: 'let requests and work finish, then stop',
     args: ACTING,
     act: (context) => stop(context),
   },
   {
     name: 'restart',
-    description: 'let requests and work end, then start again',
+    description: 'let requests and work finish, then start again',
     args: ACTING,
     act: (context) => restart(context),
   },
@@ -236,7 +236,7 @@ const WORDS: readonly Word[] = [
     args: {
       ...ACTING,
       ...YES,
-      purge: flag('also remove the state directory, the configuration and the user that the install made'),
+      purge: flag('also remove the state directory, the configuration and the user that the install created'),
       confirm: option('service', 'name of the service, to confirm --purge'),
     },
     act: (context) => uninstall(context),

@@ -71,7 +71,7 @@ export const WAITING_FLAGS = {
 
 /** for `baton build` and `npm run build` */
 export const DELTA_FLAGS = {
-  'delta-from': option('dir|feed', 'earlier releases; hosts that run one download only what has changed'),
+  'delta-from': option('dir|feed', 'earlier releases; hosts on one of them download only what has changed'),
   deltas: option('number', 'how many earlier releases get a delta', { default: '5', advanced: true }),
 } as const satisfies Flags
 

@@ -175,7 +175,7 @@ export const REMEDIES: Readonly<Record<ErrorCode, Remedy>> = {
     fix: 'Roll back with `--restore-state`, which restores the snapshot and sets the current data aside.',
   },
   busy: {
-    cause: 'Requests or work did not end in time, and the update gave up (`update.busy`).',
+    cause: 'Requests or work did not finish in time, and the update gave up (`update.busy`).',
     fix: 'Try again at a quieter time, list [streams that never end](../author/order.md#streams-that-nobody-registers), or set `update.busy` to `cut`.',
   },
   cancelled: {

@@ -58,7 +58,7 @@ export async function assertTrusted(path: string, what: string, hint: string): P
   if (trust.trusted) return
   throw new BatonError(
     'refused',
-    `expected ${what} at a place that only root can change, got ${path}: ${whoCanChange(trust)} can change ${trust.at}`,
+    `expected ${what} in a place that only root can change, got ${path}: ${whoCanChange(trust)} can change ${trust.at}`,
     { hint },
   )
 }

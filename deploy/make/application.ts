@@ -125,7 +125,7 @@ const hintOfTry = (project: Project) =>
 
 function tellLicences(packages: readonly Package[], progress: ProgressReport): void {
   const silent = packages.filter(({ licence }) => licence === null).map(({ name, version }) => `${name}@${version}`)
-  if (silent.length > 0) progress.note(`warning: no licence is named by ${silent.join(', ')}`)
+  if (silent.length > 0) progress.note(`warning: no licence declared by ${silent.join(', ')}`)
 }
 
 export async function makeFirst({ build, folder }: Project, progress: ProgressReport): Promise<void> {

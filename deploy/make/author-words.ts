@@ -72,7 +72,7 @@ export const OWN_WORDS = {
         former: 'check',
         negativeDescription: 'skip the test of the release (one start, one switch to itself)',
       },
-      force: flag('replace a different release of the same tag', ADVANCED),
+      force: flag('replace a different release with the same tag', ADVANCED),
       ...SCRIPT_FLAGS,
     },
   },

@@ -27,7 +27,7 @@ export async function loadEsbuild(folder: string): Promise<typeof Esbuild> {
   try {
     return createRequire(join(folder, 'package.json'))('esbuild') as typeof Esbuild
   } catch (cause) {
-    throw new BatonError('unsupported_host', 'expected `esbuild` in this project, to bundle with', {
+    throw new BatonError('unsupported_host', 'expected `esbuild` in this project for bundling', {
       hint: '`npm install --save-dev esbuild`, or build the kind `app`, which needs no bundler',
       cause,
     })

@@ -27,7 +27,10 @@ export async function compileHolder(file: string, arch: string = process.arch): 
   await run([compiler, ...FLAGS, '-o', file, join(PROJECT, 'container', 'holder', 'holder.c')])
   await chmod(file, 0o755)
   if (isDynamic(await readFile(file)))
-    throw new BatonError('verify_failed', `expected a static program of \`${compiler}\`, got one that needs libraries`)
+    throw new BatonError(
+      'verify_failed',
+      `expected a static program from \`${compiler}\`, got one that needs libraries`,
+    )
 }
 
 async function findCompiler(arch: string): Promise<string> {

@@ -200,7 +200,7 @@ function refuseParts(project: Project, refuse: Refuse): void {
   for (const got of before) if (!isBelow(got[0] ?? null)) refuse('before', command.items.form, got)
   for (const got of assets ?? [])
     if (!isBelow(got) || /^(\.|\.git)(\/|$)/.test(normalize(got)))
-      refuse('assets', 'folders inside the release, other than all of it,', got)
+      refuse('assets', 'folders inside the release, not the whole of it,', got)
   for (const got of nodeFlags) if (!isKeptFlag(got)) refuse('nodeFlags', flag.items.form, got)
   if (project.from !== null && barrierIn(project.from) === null)
     refuse('from', SCHEMA.properties.from.form, project.from)

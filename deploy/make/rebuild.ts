@@ -76,14 +76,14 @@ export async function rebuildAddons(options: RebuildOptions): Promise<RebuildRep
   if (options.packageManager !== 'npm' && options.packageManager !== 'pnpm') {
     throw new BatonError(
       'refused',
-      `expected a project installed with npm or pnpm, to rebuild ${steps.map(({ name }) => name).join(', ')} in it, found ${options.packageManager}`,
+      `expected a project installed with npm or pnpm, to rebuild ${steps.map(({ name }) => name).join(', ')}, found ${options.packageManager}`,
       { hint: `\`${typed[0]}\`` },
     )
   }
   if ((await findProgram(options.packageManager)) === null)
     throw new BatonError(
       'unsupported_host',
-      `expected \`${options.packageManager}\` on PATH, to rebuild with, found none`,
+      `expected \`${options.packageManager}\` on PATH for the rebuild, found none`,
     )
   if (process.geteuid?.() === 0)
     await assertTrusted(ours, 'an application', 'run this as the user that owns the application')

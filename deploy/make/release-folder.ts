@@ -38,7 +38,7 @@ export interface PublishOptions {
   schema: number | null
   /** ISO 8601, UTC */
   publishedAt: string | null
-  /** replace a different release of the same tag */
+  /** replace a different release with the same tag */
   force: boolean
   progress: ProgressReport
   /** the list of what the executable holds: see sbom.ts; absent: none */

@@ -205,7 +205,7 @@ function show({ found, shown, plan, isNew }: Shows, say: Output['say']): void {
 /** `usual`: what an empty answer means. */
 async function agreed(question: string, usual: 'yes' | 'no'): Promise<boolean> {
   if (!process.stdin.isTTY)
-    throw new BatonError('refused', 'confirmation required, and there is no terminal to ask at', {
+    throw new BatonError('refused', 'confirmation required, but there is no terminal to ask on', {
       hint: 'to run without questions, use `--yes`',
     })
   const lines = createInterface({ input: process.stdin, output: process.stderr })

@@ -286,7 +286,7 @@ async function assertAgent(
   if (listens.length === 0 && inThreads.length > 0)
     throw new BatonError(
       'verify_failed',
-      `${expected}: no server of its main thread listens, but one of a worker thread`,
+      `${expected}: no server listens in its main thread, only in a worker thread`,
       { hint: 'listen in the main thread, whose servers an update hands over, and leave the work to the worker' },
     )
   const why = `${entry} may not load the agent, or fewer servers listen than \`servers\` says`

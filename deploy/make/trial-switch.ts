@@ -111,7 +111,7 @@ function hungIn({ onStop, said }: SwitchTrial): string[] {
 function failed(trial: SwitchTrial, what: string): BatonError {
   return new BatonError(
     'verify_failed',
-    `switching what was built to itself, as each update does: expected it to serve throughout, got: ${what}`,
+    `a test update from this build to itself: expected it to serve throughout, got: ${what}`,
     { hint: hintFor(`${what}\n${trial.said()}`) },
   )
 }

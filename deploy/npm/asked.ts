@@ -34,7 +34,7 @@ export const ARGUMENTS = {
   listen: option('host:port', 'on a first install, where the service listens'),
   'build-only': flag('build the release into the folder, but do not install it', ADVANCED),
   dir: option('dir', 'releases folder (the feed)', ADVANCED),
-  update: flag('look for newer versions of every service from npm, or only of `--name`'),
+  update: flag('build newer versions of every service from npm, or only of `--name`'),
   'min-age': option('3d', 'minimum age of a version that `--update` installs (3d)', ADVANCED),
   timer: {
     advanced: true,
@@ -47,7 +47,7 @@ export const ARGUMENTS = {
     type: 'boolean',
     negativeDescription: 'on a first install, do not create a systemd service',
   },
-  adopt: flag('take over the data of a unit, pm2 or `npm -g`, which is stopped but stays installed', ADVANCED),
+  adopt: flag('take over the data of a unit, pm2 app or `npm -g` install, which is stopped but not removed', ADVANCED),
   data: option('dir', 'with --adopt, where that data is (default: as in the recipe)', ADVANCED),
   ...YES,
   home: option('dir', 'where releases are built', ADVANCED),
@@ -76,7 +76,7 @@ export function packageIn(typed: string, isRange: (text: string) => boolean): Pi
   if (!isPackageName(name)) throw usage(`expected the name of a package, got ${JSON.stringify(typed)}`)
   if (range === null || range === 'latest') return { name, range: range === null ? null : '*' }
   if (isRange(range)) return { name, range }
-  throw usage(`expected a range of versions behind \`${name}@\`, got ${JSON.stringify(range)}`)
+  throw usage(`expected a range of versions after \`${name}@\`, got ${JSON.stringify(range)}`)
 }
 
 /** What a service is called if nobody names it: `@shop/cli` says who it is in its scope. */

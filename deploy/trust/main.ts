@@ -54,7 +54,7 @@ interface TrustWord extends CommandLine {
 }
 
 const FEED = {
-  dir: option('dir', 'folder of the feed: releases, and verified/', { default: 'dist' }),
+  dir: option('dir', 'feed folder, with the releases and verified/', { default: 'dist' }),
 } as const satisfies Flags
 
 const SIGNING = {
@@ -148,7 +148,7 @@ const WORDS: readonly TrustWord[] = [
       const why = typeof values['why'] === 'string' ? values['why'] : null
       if (undo === (why !== null)) throw usage('expected `--why TEXT` or `--undo`')
       if (why !== null && !/^[\x20-\x7e]{1,200}$/.test(why))
-        throw usage('expected at most 200 plain characters in --why')
+        throw usage('expected at most 200 printable ASCII characters in --why')
       return commands.yank(context, String(values['tag']), why)
     },
   },
@@ -185,7 +185,7 @@ const WORDS: readonly TrustWord[] = [
     name: 'verify',
     description: 'show whether a host would accept the feed, and when each role expires',
     args: {
-      feed: word('as hosts name it; default: the folder'),
+      feed: word('as set on the hosts; default: the folder'),
       ...OUTPUT_FLAGS,
       ...FEED,
       root: option('file', 'root.json that hosts were built with; default: the oldest'),

@@ -75,51 +75,42 @@ export async function run({
 }
 
 function markdownOf(ways: Way[], rounds: number, startMs: number): string {
-  const cellsOf = (switches: Switch[]) => {
-    const gaps = switches.map(({ gapMs }) => gapMs)
+  const sumOf = (switches: Switch[]) => {
     const sum = (of: (one: Switch) => number) => switches.reduce((total, one) => total + of(one), 0)
-    const [refused, failed, closed] = [sum((one) => one.refused), sum((one) => one.failed), sum((one) => one.closed)]
-    return [refused, failed, closed, `${Math.round(median(gaps))} ms (${Math.max(...gaps)})`]
+    return [sum((one) => one.refused), sum((one) => one.failed), sum((one) => one.closed)]
   }
-  const rowsOf = (isOpen: boolean, more: (own: Switch[], others: Switch[]) => string[]) =>
-    ways.map(({ name, switches }) => {
-      const own = switches.filter(({ open }) => (open !== null) === isOpen)
-      const others = switches.filter((one) => !own.includes(one))
-      return `| ${[name, ...cellsOf(own), ...more(own, others)].join(' | ')} |`
-    })
+  const told = (all: number[]) => `${Math.round(median(all))} ms (${Math.max(...all)})`
+  const [quiet, open] = [true, false].map((isQuiet) =>
+    ways.map(({ name, switches }) => ({ name, switches: switches.filter((one) => (one.open === null) === isQuiet) })),
+  ) as [Way[], Way[]]
+  const rows = quiet.map(
+    ({ name, switches }) => `| ${[name, ...sumOf(switches), told(switches.map(({ gapMs }) => gapMs))].join(' | ')} |`,
+  )
+  const freshOf = (all: Way[]) =>
+    told((all.find(({ name }) => name === HELD)?.switches ?? []).map((one) => one.freshMs))
+  const held = open.find(({ name }) => name === HELD)?.switches ?? []
   return [
     `The reference service's image, ${rounds * 2} switches each and in turns, under 4 clients that open a connection for each request and 4 that`,
     `keep one. *Failed*: accepted, and not answered; the gap: the longest time without an answer, its median and worst. The application answers ${startMs} ms after its start.`,
     '',
     '| way | refused | failed | closed | gap |',
     '|---|---|---|---|---|',
-    ...rowsOf(false, () => []),
+    ...rows,
     '',
-    `The same with ${OPEN_EACH} WebSockets and ${OPEN_EACH} streams of events open, whose clients come back 200 ms after an end: how these ended, and the`,
-    'gap of the clients that open a connection for each request, as medians (and ranges) without and with what is open, which took turns. Where',
-    'both containers serve there is no gap: it is the slowest request, and the first WebSocket makes the new process load what it needs for it.',
-    '',
-    '| way | refused | failed | closed | gap | WebSockets, by close code | streams: between two events, inside, reset | fresh requests, without and with |',
-    '|---|---|---|---|---|---|---|---|',
-    ...rowsOf(true, (own, others) => [...endsOf(own), ratioOf(others, own)]),
+    `With ${OPEN_EACH} WebSockets and ${OPEN_EACH} streams of events open too, of *${HELD}*: ${sumOf(held).join(', ')}; WebSockets ended ${endsOf(held)}; a new connection waits ${freshOf(open)}, else ${freshOf(quiet)}.`,
   ].join('\n')
 }
 
-function ratioOf(without: Switch[], open: Switch[]): string {
-  const [before, after] = [without, open].map((all) => all.map(({ freshMs }) => freshMs)) as [number[], number[]]
-  const told = (ms: number[]) => `${Math.round(median(ms))} ms (${Math.min(...ms)} to ${Math.max(...ms)})`
-  return `${told(before)}, ${told(after)}: ${(median(after) / median(before)).toFixed(2)} times`
-}
-
-function endsOf(switches: Switch[]): string[] {
+/** How what was open ended. */
+function endsOf(switches: Switch[]): string {
   const codes: Record<string, number> = {}
   const streams = { between: 0, inside: 0, reset: 0 }
   for (const { open } of switches) {
     for (const [code, times] of Object.entries(open?.codes ?? {})) codes[code] = (codes[code] ?? 0) + times
     for (const how of ['between', 'inside', 'reset'] as const) streams[how] += open?.streams[how] ?? 0
   }
-  const said = Object.entries(codes).map(([code, times]) => `${times} times ${code}`)
-  return [said.join(', '), `${streams.between}, ${streams.inside}, ${streams.reset}`]
+  const said = Object.entries(codes).map(([code, times]) => `${times} times by ${code}`)
+  return `${said.join(', ')}, streams ${streams.between} times between two events, ${streams.inside} inside one, ${streams.reset} by a reset`
 }
 
 /** Inside the lab. */

@@ -127,7 +127,7 @@ test.long(
     await add('/three')
     const refused = await restore(name)
     is(refused.exitCode, 7, refused.stderr)
-    match(refused.stderr, /checking dump\..*saying "no copy"; `rows` runs on its own data/)
+    match(refused.stderr, /checking dump\..*saying "no copy"; `rows` runs on the data it had before/)
     match(rows(), /\/three\nv1\.1\.0 ends\nv1\.1\.0 begins\n$/)
     const unknown = await restore('dump.v9.9.9.x')
     match(unknown.stderr, /expected the name of a copy of the data; the copies are: .*dump\.v1\.0\.0/)

@@ -192,7 +192,7 @@ test('what a killed run has left is in the status, and `--clean` removes it; an 
 
   const never = { container: name, pull: 'never' } as const
   const cause = await rejects(deployIn(engine, { ...never, release: 'v7.7.7' }), withCode('release_not_found'))
-  match(cause.message, /\S+:v7\.7\.7 is not on this host, and `--pull never` asks no registry/)
+  match(cause.message, /\S+:v7\.7\.7 is not on this host, and `--pull never` contacts no registry/)
   const { Image } = (await engine.inspect(name)).Config
   await engine.docker('pull', '-q', Image.replace(/:v1\.0\.0$/, ':v1.1.0'))
   equal((await deployIn(engine, { ...never, release: 'v1.1.0' })).outcome, 'updated')

@@ -183,7 +183,7 @@ test.long(
     const ask = (then: string) =>
       host.run(['sh', '-c', `beacon status >/srv/said 2>&1 & p=$!; ${stopped}; ${then}`], { timeoutMs: 60_000 })
     is((await ask('kill -INT $p; wait $p; echo $?')).stdout, '7\n')
-    match(await host.ok('cat', '/srv/said'), 'the command was ended by SIGINT')
+    match(await host.ok('cat', '/srv/said'), 'the command was stopped by SIGINT')
     const standing = async () => (await host.run(['sh', '-c', "ps -u beacon -o stat= | grep '^T'"])).stdout
     is(await standing(), '')
     await ask('kill -KILL $p')

@@ -118,7 +118,7 @@ async function beQuiet(here: Here, holder: DoorHolder): Promise<void> {
   also(giving.hear)
   const quiet = quietOptions(here, holder, giving)
   try {
-    if (!(await comeToRest(quiet))) throw blameless('busy', `${tag}: requests did not end in time`)
+    if (!(await comeToRest(quiet))) throw blameless('busy', `${tag}: requests did not finish in time`)
   } catch (cause) {
     if (here.pausedAt !== null) await serveAgain(quiet)
     throw cause

@@ -63,11 +63,11 @@ function verdictOf(report: Report, { from, to }: Tags, { longer, without }: Reme
   }
   if (present === null || present.failure !== null || candidate === null) {
     if (phase === 'candidate') throw endedCage(to, without)
-    const why = present?.failure ?? 'the cage ended without a report'
+    const why = present?.failure ?? 'the sandbox ended without a report'
     return {
       verdict: 'untried',
-      reason: `${from}, which serves now, does not serve in the cage: ${why}`,
-      hint: 'the cage has no network and no environment file, and can only read from the host',
+      reason: `${from}, which serves now, does not serve in the sandbox: ${why}`,
+      hint: 'the sandbox has no network and no environment file, and can only read from the host',
     }
   }
   if (present.refused !== null) {
@@ -85,7 +85,7 @@ function verdictOf(report: Report, { from, to }: Tags, { longer, without }: Reme
   if (damage !== null) throw failed(to, `after its migration ${damage}`)
   if (lost !== null) return { verdict: 'irreversible', reason: lost }
   if (presentAgain === null || presentAgain.failure !== null) {
-    const why = presentAgain?.failure ?? 'the cage ended'
+    const why = presentAgain?.failure ?? 'the sandbox ended'
     return { verdict: 'irreversible', reason: `${from} does not start on the data that ${to} leaves: ${why}` }
   }
   if (presentAgain.refused !== null) {
@@ -113,7 +113,7 @@ function verdictOf(report: Report, { from, to }: Tags, { longer, without }: Reme
 /** The candidate failed for want of something that its trial has less of than a service: that says nothing about the release. */
 function hindered(to: string, why: string, hindrance: string): BatonError {
   return blameless('refused', `${to} fails on a copy of the data: ${why}; ${hindrance}`, {
-    hint: `nothing has changed, and nothing is held against ${to}: fix that and try again`,
+    hint: `nothing has changed, and ${to} is not marked as failed: fix that and try again`,
   })
 }
 

@@ -91,5 +91,5 @@ function parseHeader(delta: Buffer, oldBytes: number, newBytes: number): { segme
 }
 
 function misfit(expected: string): BatonError {
-  return new BatonError('download_failed', `the delta does not fit: expected ${expected}`)
+  return new BatonError('download_failed', `the delta does not match: expected ${expected}`)
 }

@@ -93,7 +93,7 @@ export function parseManifest(text: string): { manifest: ReleaseManifest } | { w
   const { from, security } = value
   // a barrier that is not understood must keep nobody from being stopped
   if (from !== undefined && from !== null && barrierIn(from) === null)
-    return refused(`\`from\`: expected a form such as >=1.4.0, got ${quoted(from)}`)
+    return refused(`\`from\`: expected a range such as >=1.4.0, got ${quoted(from)}`)
   const deltas = parseDeltas(value['deltas'], known)
   const manifest = { format, service, tag, schema, notes: notes.slice(0, NOTES_MAX_CHARS), publishedAt, assets: known }
   const isKnown = ORDERS.some((one) => one === order)

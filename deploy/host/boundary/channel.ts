@@ -54,7 +54,7 @@ export function makeChannel(
     if (gone !== null || unheard !== null) return
     output.write(`${JSON.stringify(message)}\n`)
     if (output.writableLength > UNREAD_MAX_BYTES)
-      input.destroy(new BatonError('unexpected', 'the other process of this command does not read answers'))
+      input.destroy(new BatonError('unexpected', 'the other process of this command is not reading answers'))
   }
   const receive = async (line: string): Promise<void> => {
     const value = objectFrom(line)

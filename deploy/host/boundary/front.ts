@@ -74,7 +74,7 @@ export async function openFront(options: FrontOptions): Promise<Front> {
       const code = worker?.child.exitCode ?? null
       throw code === null || !isNotStarted(code) ? again : unitFault(code)
     })
-    options.outside.note(`the drop-ins of ${service} keep a process from starting: this command ignores them`)
+    options.outside.note(`the drop-ins of ${service} keep a process of this command from starting, so it ignores them`)
     return front
   })
 }
@@ -215,7 +215,7 @@ function endable(worker: Worker, channel: WorkerChannel, deadlineMs: number) {
   return {
     /** why this command ended the worker; null if it did not */
     why(): BatonError | null {
-      if (asked !== null) return new BatonError('cancelled', `the command was ended by ${asked}`)
+      if (asked !== null) return new BatonError('cancelled', `the command was stopped by ${asked}`)
       if (!isLate) return null
       return new BatonError(
         'unexpected',

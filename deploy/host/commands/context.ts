@@ -135,7 +135,7 @@ export function defaultsFrom(environment: Environment): Choices {
 
 export function assertRights({ scope }: Layout): void {
   if (scope !== 'system' || isRoot()) return
-  throw new BatonError('refused', 'a system-wide install must be run as root', { hint: 'use sudo' })
+  throw new BatonError('refused', 'a system-wide install requires root', { hint: 'use sudo' })
 }
 
 /** Asks the operator whether to go on, unless `-y` is given. Throws refused if they do not confirm, or without a terminal. */
@@ -151,8 +151,8 @@ export function confirm({ flags, report }: Context, title: string, steps: readon
   report.plan(steps)
   const answer = askTerminal('Continue? [y/N] ')
   if (answer === null)
-    throw new BatonError('refused', 'confirmation required, and there is no terminal to ask at', {
-      hint: `to run without a question, use \`${command} -y\``,
+    throw new BatonError('refused', 'confirmation required, but there is no terminal to ask on', {
+      hint: `to run without being asked, use \`${command} -y\``,
     })
   if (!/^y(es)?$/i.test(answer)) throw new BatonError('refused', 'not confirmed, nothing was changed')
 }
@@ -167,7 +167,7 @@ export function confirmPurge({ service, flags }: Context): void {
       ? `expected the name ${service}, nothing was changed`
       : flags.yes
         ? `--purge removes the database of ${service}, and -y alone does not allow that`
-        : 'confirmation required, and there is no terminal to ask at'
+        : 'confirmation required, but there is no terminal to ask on'
   throw new BatonError('refused', why, { hint: `add \`--confirm ${service}\`` })
 }
 

@@ -116,7 +116,7 @@ function nodeFor(scope: Scope): string | null {
       'set BATON_NODE to another Node',
     )
   if (!/^\/[A-Za-z0-9@._+/-]+$/.test(node))
-    throw refuse(`expected a plain path of Node, got ${node}`, 'set BATON_NODE to another Node')
+    throw refuse(`expected a plain path to Node, got ${node}`, 'set BATON_NODE to another Node')
   // the unit hides the homes, and the service's user has no access to them
   if (scope === 'system' && /^\/(home|root|run\/user)\//.test(node))
     throw refuse(

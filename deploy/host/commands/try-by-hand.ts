@@ -58,7 +58,7 @@ export async function snapshotAndTry(build: Build, argv: readonly string[], envi
     if (rehearsal.verdict !== 'irreversible') return 0
     throw new BatonError(
       'irreversible',
-      'nothing has changed; after an update to this release, going back needs the copy',
+      'nothing has changed; after an update to this release, going back needs the copy of the data',
     )
   } catch (cause) {
     const error = asBatonError(cause, 'unexpected', 'trying a release')

@@ -18,7 +18,7 @@ export async function checkHost(): Promise<Finding[]> {
 export async function checkRights({ layout }: Pick<Subject, 'layout'>): Promise<Finding[]> {
   if (layout.scope !== 'system' || isRoot()) return []
   const hint = 'use sudo, or install for yourself with `--user`'
-  return [problem('rights', 'a system-wide install must be run as root', hint)]
+  return [problem('rights', 'a system-wide install requires root', hint)]
 }
 
 export async function checkSupervisor({

@@ -109,7 +109,7 @@ async function portRow(receipt: Receipt, address: Access['address'], outside: Ou
   if (!active || isEverywhere || !(await listensEverywhere(port))) return null
   return warning(
     'port',
-    `the configuration says ${host}, but port ${port} is open at every address of this host`,
+    `the configuration says ${host}, but port ${port} is open on every address of this host`,
     'ask the author to pass the host (HOST in the environment) to `listen`, or set `listensAt` in a recipe; until then, close the port with a firewall',
   )
 }

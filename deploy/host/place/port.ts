@@ -22,7 +22,7 @@ export async function refuseTaken(listen: string): Promise<void> {
   const { host, port } = parseListen(listen)
   if (await isFree(host, port)) return
   const at = (one: number) => `${host.includes(':') ? `[${host}]` : host}:${one}`
-  throw new BatonError('refused', `another program listens on ${at(port)} already`, {
+  throw new BatonError('refused', `another program already listens on ${at(port)}`, {
     hint: `choose another address, such as \`--listen ${at(await freeAfter(host, port))}\`, or stop that program`,
   })
 }

@@ -259,7 +259,7 @@ export function inFlight({ id, kind, from, to, stage, startedAt, waits }: Operat
     'update_in_flight',
     `the service is busy: ${kind} from ${from} to ${target}, ${at}, since ${startedAt} (operation ${id})`,
     {
-      hint: `\`${ownCommand('status')}\` shows it, \`${ownCommand('cancel')}\` cancels it until the new release is in place, \`--lock-timeout\` waits for it`,
+      hint: `\`${ownCommand('status')}\` shows it, \`${ownCommand('cancel')}\` can cancel it until the new release is in place, \`--lock-timeout\` waits for it`,
       members: { operationId: id, kind, from, to, stage, heldSince: startedAt },
     },
   )

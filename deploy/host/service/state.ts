@@ -94,7 +94,7 @@ export async function cleanState({
   if (name !== null && old.length === 0) {
     throw new BatonError(
       'not_found',
-      `expected the name of a database that was put aside, got ${JSON.stringify(name.slice(0, 80))}`,
+      `expected the name of a database that was set aside, got ${JSON.stringify(name.slice(0, 80))}`,
       { hint: `\`${ownCommand('state list')}\` shows them; snapshots are removed automatically` },
     )
   }
@@ -111,7 +111,7 @@ async function refuseOthers({ service, configPath }: Receipt, database: string):
   const holder = await foreignHolder(database)
   if (holder === null) return
   throw new BatonError('refused', `the database cannot be replaced while ${holder} has ${database} open`, {
-    hint: 'stop that process first: it would keep using the database that was put aside',
+    hint: 'stop that process first: it would keep using the database that was set aside',
   })
 }
 

@@ -81,7 +81,7 @@ export async function supervise(receipt: Receipt, burst = BURST): Promise<number
       await rescueWithBackup(receipt, files.log)
       if (isGivenUp) {
         await write({ isLooping: false }, true)
-        await note(`it has ended ${burst} times in ${BURST_MS / 1000} seconds: giving up`)
+        await note(`it has exited ${burst} times in ${BURST_MS / 1000} seconds: giving up`)
         return 9
       }
       await sleep(AGAIN_MS)

@@ -48,7 +48,7 @@ function runApplication({ directory }: Unpacked, own: readonly string[]): void {
   const isSuccessor = process.env[INHERITANCE] !== undefined
   if (!isChild && !isSuccessor && process.env[PARENT] === String(process.ppid)) {
     refuse(
-      `expected a file of the application to run, got ${JSON.stringify(own.slice(0, 3))}: that would start ${release.service} a second time`,
+      `expected an application file to run, got ${JSON.stringify(own.slice(0, 3))}: that would start ${release.service} a second time`,
       '`process.execPath` is this executable, not Node: it runs files of the application only',
     )
   }

@@ -14,6 +14,6 @@ export function waitForOldContainer(release: { tag: string }, prepare: () => unk
     const hint = why.startsWith('EACCES')
       ? 'check that this process is in the group of the holder’s folder: `--group-add 65531`'
       : null
-    refuse(`waiting for the end of the old container: ${why}`, hint)
+    refuse(`waiting for the old container to exit: ${why}`, hint)
   }
 }
