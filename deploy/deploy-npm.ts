@@ -143,7 +143,7 @@ async function deployOne(asked: Wish, values: Typed, place: string, report: Host
   const over = values.adopt ? await planTakeOver(adoption) : null
   if (over !== null && !dryRun && !values.yes)
     throw new BatonError('refused', `this would ${takeOverLine(over)}`, {
-      hint: `to do it, add \`--yes\`; to go back, stop the service and ${wayBack(over.former)}`,
+      hint: `to do it, add \`--yes\`; to undo it later, stop the service and ${wayBack(over.former)}`,
     })
   await openWorkshop(shop)
   using _lock = lockWorkshop(shop)

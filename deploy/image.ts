@@ -154,7 +154,7 @@ async function usualBase(): Promise<string> {
 async function readBuilt(folder: string, name: string, tag: string): Promise<string> {
   return await readFile(join(folder, name), 'utf8').catch((cause: NodeJS.ErrnoException) => {
     if (cause.code !== 'ENOENT' && cause.code !== 'ENOTDIR') throw cause
-    throw new BatonError('release_not_found', `there is no release ${tag} in ${folder}: it has no ${name}`, {
+    throw new BatonError('release_not_found', `there is no release ${tag} in ${folder}: ${name} is missing there`, {
       cause,
       hint: `build it first: \`${IS_PACKAGED ? 'baton build' : 'npm run build --'} ${tag}\``,
     })

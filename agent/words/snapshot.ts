@@ -50,16 +50,14 @@ const command = (description: string): Setting => ({
 export const SNAPSHOT = {
   type: 'object',
   properties: {
-    command: command('program and arguments (no shell) that write a copy of the data to `{file}`'),
-    restore: command(
-      'program and arguments that replace the data with the copy in `{file}`; `state restore` runs them',
-    ),
-    check: command('program and arguments that fail if `{file}` is not a complete copy'),
+    command: command('a command (no shell) that writes a copy of the data to `{file}`'),
+    restore: command('a command that replaces the data with the copy in `{file}`; `state restore` runs it'),
+    check: command('a command that exits non-zero unless `{file}` is a complete copy'),
     folders: {
       type: 'array',
       items: { type: 'string', maxLength: 1024 },
       maxItems: 16,
-      description: 'folders below the state directory that are copied together',
+      description: 'folders below the state directory that a snapshot includes',
     },
     when: {
       type: 'string',
@@ -85,7 +83,7 @@ export interface Scratch {
 export const SCRATCH = {
   type: 'object',
   properties: {
-    restore: command('program and arguments that load `{file}` into the scratch database'),
+    restore: command('a command that loads `{file}` into the scratch database'),
     environment: {
       type: 'object',
       additionalProperties: { type: 'string', maxLength: 4096 },

@@ -25,7 +25,7 @@ export async function restoreState(
   refuseBusy(site.switcher, name)
   const { main } = site
   if (main === null || unfinishedAt(site) !== null || !main.State.Running)
-    throw new BatonError('refused', `expected \`${name}\` to run, with no deployment in progress`, {
+    throw new BatonError('refused', `expected \`${name}\` to be running, with no deployment in progress`, {
       hint: `see \`--status\`; to finish a deployment that was cut short, run it again`,
     })
   const mostMs = await orderRestore(main, copy, engine)

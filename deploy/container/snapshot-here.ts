@@ -136,7 +136,7 @@ async function orderCopy(order: Extract<StateOrder, { do: 'restore' }>, here: He
 function databaseIn({ stateDirectory }: Pick<Here, 'stateDirectory'>): string {
   const database = ownDatabase(BUILD.service, stateDirectory)
   if (database !== null) return database
-  throw new BatonError('refused', 'this release has no database file that could be replaced')
+  throw new BatonError('refused', 'this release declares no database, so there is none to replace')
 }
 
 async function planHere(configPath: string | null): Promise<SnapshotPlan> {

@@ -179,7 +179,7 @@ const WORDS: readonly Word[] = [
     args: {
       ...PLACE,
       follow: flag('follow new output until Ctrl-C', { alias: 'f' }),
-      lines: option('number', 'number of last lines to show', { default: '50' }),
+      lines: option('number', 'how many lines to show from the end of the log', { default: '50' }),
     },
     act: (context, { follow, lines }) => logs(context, follow === true, String(lines)),
   },

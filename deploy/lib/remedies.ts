@@ -25,7 +25,7 @@ export const REMEDIES: Readonly<Record<ErrorCode, Remedy>> = {
   },
   invalid_request: {
     cause: 'The request body is not JSON, has an unknown field or a wrong type, or the request has two `Host` headers.',
-    fix: 'Correct what the message names; see [openapi.json](openapi.json).',
+    fix: 'Fix what the message reports; see [openapi.json](openapi.json).',
   },
   invalid_tag: {
     cause: 'The tag does not have the form `vX.Y.Z`.',
@@ -65,7 +65,7 @@ export const REMEDIES: Readonly<Record<ErrorCode, Remedy>> = {
   },
   invalid_settings: {
     cause: 'A setting, a flag or a release’s configuration has the wrong type or is out of range.',
-    fix: 'Correct what the message names. [settings.md](settings.md) lists the allowed values.',
+    fix: 'Fix what the message reports. [settings.md](settings.md) lists the allowed values.',
   },
   unsupported_host: {
     cause:
@@ -75,7 +75,7 @@ export const REMEDIES: Readonly<Record<ErrorCode, Remedy>> = {
   refused: {
     cause:
       'The request would do harm (for example, fill the disk or make clients wait too long), or needs your consent.',
-    fix: 'Nothing has changed. Resolve what the message names, then try again.',
+    fix: 'Nothing has changed. Fix what the message reports, then try again.',
   },
   metadata_missing: {
     cause: 'This executable takes signed releases only, and the feed has no signatures.',
@@ -148,7 +148,7 @@ export const REMEDIES: Readonly<Record<ErrorCode, Remedy>> = {
   swap_failed: {
     cause:
       'The new executable could not be put in place, or the snapshot failed: usually because of disk space or permissions.',
-    fix: 'The old version is still running. Correct what the message names and try again.',
+    fix: 'The old version is still running. Fix what the message reports and try again.',
   },
   restart_failed: {
     cause: 'The new version failed to start, or started too slowly. The old one is serving again.',
@@ -159,8 +159,8 @@ export const REMEDIES: Readonly<Record<ErrorCode, Remedy>> = {
     fix: 'Send the service’s log from that time to the maintainer. `latest` now skips this release here.',
   },
   cannot_update_further: {
-    cause: 'The new version runs but could not install later updates, so the old one was restored.',
-    fix: 'Correct what the message names: usually the feed’s address or a file’s permissions.',
+    cause: 'The new version runs but would be unable to install later updates, so the old one was restored.',
+    fix: 'Fix what the message reports: usually the feed’s address or a file’s permissions.',
   },
   undo_failed: {
     cause: 'An update failed, and the old version could not be put back.',

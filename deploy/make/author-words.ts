@@ -114,7 +114,7 @@ export const OWN_WORDS = {
 
 /** Programs of their own, which read their own flags. */
 export const SCRIPT_WORDS = {
-  image: 'make and push the container image of a release',
+  image: 'build and push the container image of a release',
   deploy: 'deploy a release: to this host, from source, from npm, to a container, or to many hosts',
   trust: 'sign releases and manage the keys',
 } as const

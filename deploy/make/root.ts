@@ -3,7 +3,7 @@
 
 import { readFile } from 'node:fs/promises'
 import type { Anchor } from '../../agent/publish.ts'
-import { BatonError } from '../../agent/words.ts'
+import { BatonError, reasonOf } from '../../agent/words.ts'
 
 /** Null if `path` is null: the feed is not signed. Throws BatonError invalid_settings, or verify_failed with every fault. */
 export async function readRoot(
@@ -14,7 +14,7 @@ export async function readRoot(
   if (path === null) return null
   const root = await readFile(path, 'utf8').catch((cause: unknown) => {
     const hint = "to make one in the feed's `verified/` folder, run `trust init`"
-    throw new BatonError('invalid_settings', `reading the trust root file ${path}`, { cause, hint })
+    throw new BatonError('invalid_settings', `reading the trust root file ${path}: ${reasonOf(cause)}`, { cause, hint })
   })
   const { faultsOfRoot } = await import('../../agent/publish.ts')
   const faults = await faultsOfRoot(root, service, new Date())

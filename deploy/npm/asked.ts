@@ -98,7 +98,7 @@ export function keptNow(before: ServiceRecord | null, asked: Wish): Omit<Service
   if (before !== null && before.package !== name)
     throw new BatonError(
       'refused',
-      `the service ${service} on this host is made from ${before.package}, not from ${name}`,
+      `the service ${service} on this host was created from ${before.package}, not from ${name}`,
       ANOTHER,
     )
   const isAnew = asked.args.length > 0 || before === null

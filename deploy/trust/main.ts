@@ -63,7 +63,7 @@ const SIGNING = {
   keys: option('dirs', 'key folders, separated by colons (in CI, set $BATON_TRUST_KEYS instead)'),
   'passphrase-file': option(
     'file',
-    'file with the passphrase (default: $BATON_TRUST_PASSPHRASE, or a prompt)',
+    'file with the passphrase (otherwise $BATON_TRUST_PASSPHRASE is the passphrase, or a prompt asks)',
     ADVANCED,
   ),
   offline: option('365d', 'how long the signatures stay valid, for hosts updated by USB stick', ADVANCED),
@@ -175,7 +175,7 @@ const WORDS: readonly TrustWord[] = [
   },
   {
     name: 'push',
-    description: 'publish the metadata of the folder on GitHub, timestamp.json last',
+    description: 'publish the metadata in the folder to GitHub, timestamp.json last',
     args: { feed: { type: 'positional', description: 'github:owner/name' }, ...OUTPUT_FLAGS, ...FEED },
     async act({ feed, environment, say }, values) {
       say(`published ${(await openHub(String(values['feed']), environment).push(feed)).join(', ')}`)

@@ -227,7 +227,7 @@ test('the token changes while the page is open: it asks again and then goes on w
   await page.route('**/admin/update/status', async (route) => {
     await route.fulfill({ status: 401, contentType: 'application/problem+json', body: '{"code":"unauthorized"}' })
   })
-  await shown(page, '#gateProblem', 'The password is no longer accepted. Please enter it again.')
+  await shown(page, '#gateProblem', 'The password is no longer accepted. Enter the current one.')
   await page.unrouteAll()
   await page.fill('#token', TOKEN)
   await page.press('#token', 'Enter')

@@ -15,7 +15,7 @@ export const en = {
   'gate.token': 'Password',
   'gate.enter': 'Continue',
   'gate.wrong': 'Wrong password.',
-  'gate.again': 'The password is no longer accepted. Please enter it again.',
+  'gate.again': 'The password is no longer accepted. Enter the current one.',
   'gate.slow': 'Too many failed attempts. Try again in {time}.',
   'gate.none':
     'No password is set, so updates from this page are disabled. Set `dashboard.password` in the configuration and restart the service.',
