@@ -82,6 +82,38 @@ export async function holderOf(container: ContainerInspection, engine: Engine): 
   return null
 }
 
+/** A holder whose volume this container mounts, although nothing in it says so: nobody answers its clients. */
+export async function unusedHolderOf(
+  container: ContainerInspection,
+  engine: Engine,
+): Promise<ContainerInspection | null> {
+  if (volumeOfHolder(container) !== null) return null
+  const mounted = container.Mounts.map(({ Source }) => Source)
+  for (const id of await engine.containers(HOLDER_LABEL)) {
+    const other = await engine.container(id)
+    if (other?.Mounts.some(({ Source, RW }) => RW && mounted.includes(Source))) return other
+  }
+  return null
+}
+
+/** Throws BatonError refused if no deployment could have it serve: its holder is stopped, or it does not know of it. */
+export async function refuseUnserved(container: ContainerInspection, engine: Engine): Promise<void> {
+  const [name, door, unused] = [
+    nameOf(container),
+    await holderOf(container, engine),
+    await unusedHolderOf(container, engine),
+  ]
+  if (door !== null && !door.State.Running)
+    throw new BatonError('refused', `\`${nameOf(door)}\`, the holder of \`${name}\`, is not running`, {
+      hint: `\`docker start ${nameOf(door)}\`, then deploy again`,
+    })
+  if (unused === null) return
+  const message = `\`${name}\` mounts the volume of the holder \`${nameOf(unused)}\`, but ${HOLDER} is not set in it, so clients of the holder get no answer`
+  throw new BatonError('refused', message, {
+    hint: `recreate the container with \`-e ${HOLDER}=/run/hold/socket\` and \`--group-add 65531\``,
+  })
+}
+
 /**
  * Gives a volume of a holder that ran as nobody to the user of this kit's holders, whose number is the group's. Both may write there
  * then: the one that runs goes on, also after a restart of its own. No other folder is changed, and a link is not followed.

@@ -8,7 +8,16 @@ import { compare, type Difference, formatDifference, movedBy, unexplained } from
 import { type Engine, isAway } from './engine/engine.ts'
 import { howToReplace, type Replaced, type Replacing } from './gate.ts'
 import { check } from './health.ts'
-import { holderOf, holdLines, type HoldPlan, holdWayOf, makeHolder, planHold, withVolume } from './hold.ts'
+import {
+  holderOf,
+  refuseUnserved,
+  holdLines,
+  type HoldPlan,
+  holdWayOf,
+  makeHolder,
+  planHold,
+  withVolume,
+} from './hold.ts'
 import { type ContainerInspection, type ImageInspection, isSame, nameOf } from './inspection.ts'
 import { asItWas, type Job, type JobOrigin, type Site } from './job.ts'
 import * as move from './moves.ts'
@@ -48,6 +57,7 @@ export async function plan(
   const { engine } = tools
   const oldImage = await imageOfContainer(container, engine)
   await refuse(container, oldImage, tools)
+  if (holdWayOf(request.release) === null) await refuseUnserved(container, engine)
   const found = await (holdWayOf(request.release) !== null
     ? presentImage(container, oldImage, engine)
     : request.release === null
@@ -272,7 +282,12 @@ async function refuse(
 
 async function warnOfChanges(changes: readonly string[], report: ContainerReport): Promise<void> {
   if (changes.length === 0) return
-  const message = `not on a volume, so left behind in the old container: ${formatNames(changes, 5)}`
+  const isDatabase = (path: string) => /\.(db|sqlite3?)$/.test(path)
+  // what an executable unpacks it unpacks again
+  const own = changes.filter((path) => !path.includes('/.unpacked/'))
+  const named = [...own.filter(isDatabase), ...own.filter((path) => !isDatabase(path))]
+  if (named.length === 0) return
+  const message = `not on a volume, so left behind in the old container: ${formatNames(named, 5)}`
   await report({ event: 'warning', message })
 }
 

@@ -6,7 +6,7 @@ import { doneAs } from '../../agent/install.ts'
 import { BatonError, reasonOf } from '../../agent/words.ts'
 import { followSwitcher, isAtWork, makeSwitcher, refuseBusy } from './switcher.ts'
 import { healthNow } from './health.ts'
-import { holderOf } from './hold.ts'
+import { holderOf, unusedHolderOf } from './hold.ts'
 import { type ContainerInspection, nameOf } from './inspection.ts'
 import {
   type Job,
@@ -108,7 +108,8 @@ export async function containerStatus(name: string, { engine }: Pick<Tools, 'eng
   const own = main === null || image === null || claims(image).length > 0 ? null : parseOrigin(main)
   const origin = unfinished?.job.origin ?? own
   const health = await healthNow(main, engine)
-  const stateMoved = main === null || inFlight !== null ? null : await lastExchange(main, engine)
+  const isNew = main?.State.Status === 'created'
+  const stateMoved = main === null || isNew || inFlight !== null ? null : await lastExchange(main, engine)
   const to = image === null ? null : versionOf(image)
   const serving = {
     to,
@@ -128,11 +129,16 @@ async function besides(
   engine: Engine,
 ): Promise<Pick<ContainerEnd, 'failed' | 'holder'>> {
   const [image, door] = [await failedHere(name, engine), main === null ? null : await holderOf(main, engine)]
+  const unused = main === null ? null : await unusedHolderOf(main, engine)
   const isPast = image === null || image.Id === main?.Image
   return {
     failed: isPast ? null : (versionOf(image) ?? image.Id),
-    holder: door === null ? null : { name: nameOf(door), runs: door.State.Running },
+    holder: holderIn(door, door !== null) ?? holderIn(unused, false),
   }
+}
+
+function holderIn(door: ContainerInspection | null, isUsed: boolean): ContainerEnd['holder'] {
+  return door === null ? null : { name: nameOf(door), runs: door.State.Running, isUsed }
 }
 
 /** What no deployment and no rollback needs: of a run that was killed before its switch, and of a release that failed. */

@@ -117,7 +117,7 @@ export interface ContainerEnd {
   /** for `status`: the release that failed here last, which `latest` passes over, or the id of its image; null: none that is known */
   failed: string | null
   /** for `status`: the container that holds its ports; null: none does */
-  holder: { name: string; runs: boolean } | null
+  holder: { name: string; runs: boolean; isUsed: boolean } | null
   /** for `status`: names of containers that a killed run or a failed release has left; `--clean` removes them */
   left: string[]
   /** for `status`: id of the container that serves; null while no container has the name */
@@ -251,7 +251,11 @@ function formatEnd(event: EndEvent): string[] {
 
 function formatStatus({ container, from, to, health, holder, failed, inFlight, left, stateMoved }: EndEvent): string[] {
   const behind =
-    holder === null ? '' : `, behind its holder ${holder.name}${holder.runs ? '' : ', which is not running'}`
+    holder === null
+      ? ''
+      : holder.isUsed
+        ? `, behind its holder ${holder.name}${holder.runs ? '' : ', which is not running'}`
+        : `, but does not use its holder ${holder.name}, whose clients get no answer: BATON_HOLDER is not set`
   const backup = from === null ? '' : `; before that it ran ${from}`
   const busy = inFlight === null ? '' : `; a deployment is in progress (${inFlight})`
   const bad = failed === null ? '' : `; ${nameOfImage(failed)} has failed here`

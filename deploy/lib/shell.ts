@@ -89,7 +89,9 @@ export async function runInPlace(
   passTo?: (signal: NodeJS.Signals) => void,
 ): Promise<number> {
   const child = spawn(file, args, { ...options, stdio: 'inherit' })
-  using _passes = onSignals(signals, passTo ?? ((signal) => void child.kill(signal)))
+  // Ctrl-C at a terminal reaches both processes
+  const isTyped = (signal: NodeJS.Signals) => signal === 'SIGINT' && process.stdin.isTTY
+  using _passes = onSignals(signals, passTo ?? ((signal) => void (isTyped(signal) || child.kill(signal))))
   return await new Promise<number>((resolve, reject) => {
     child.once('error', reject)
     child.once('exit', (code, signal) =>

@@ -10,6 +10,7 @@ import { homedir } from 'node:os'
 import { dirname, isAbsolute, join } from 'node:path'
 import { BatonError, reasonOf } from '../../agent/words.ts'
 import { findProgram, run, runInPlace } from '../lib/shell.ts'
+import { END_SIGNALS } from '../lib/signals.ts'
 import { xdgFolder } from '../lib/xdg.ts'
 import { IS_PACKAGED, PROJECT } from './place.ts'
 import { temporaryDirectory } from './temporary.ts'
@@ -175,9 +176,9 @@ export async function runUnderNode(file: string, argv: readonly string[]): Promi
   const node = isRightMajor() ? process.execPath : await provideNode()
   // this clone's own: the working folder may be an application's
   const loader = file.endsWith('.ts') ? ['--import', import.meta.resolve('tsx')] : []
-  // A terminal sends its signals to both processes. Another sender knows only this process's pid and means the program.
+  // another sender than a terminal knows only this process's pid, and means the program
   const command = [node, '--disable-warning=ExperimentalWarning', ...loader, file, ...argv]
-  return await runInPlace(command, {}, ['SIGTERM', 'SIGHUP']).catch((cause: unknown) => {
+  return await runInPlace(command, {}, END_SIGNALS).catch((cause: unknown) => {
     throw new BatonError('unsupported_host', `running Node ${NODE_MAJOR}: ${reasonOf(cause)}`, { cause })
   })
 }

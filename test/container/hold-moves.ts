@@ -72,7 +72,7 @@ test('--keep-port moves an ordinary container behind a holder and --no-keep-port
     formatDeployEvent(endEvent('moved', status))[0] ?? '',
     /^moved runs v1\.0\.0, healthy, behind its holder moved-holder; before/,
   )
-  equal(status.holder, { name: 'moved-holder', runs: true })
+  equal(status.holder, { name: 'moved-holder', runs: true, isUsed: true })
   equal([app.HostConfig.PortBindings, app.HostConfig.GroupAdd], [{}, ['77', '65531']])
   equal([app.Config.Labels['mine'], app.Config.Labels['traefik.enable']], ['1', undefined])
   equal([door.Config.Labels['traefik.enable'], door.HostConfig.RestartPolicy.Name], ['true', 'always'])

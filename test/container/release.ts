@@ -7,14 +7,14 @@ import { mkdtemp, readdir, readFile, symlink, writeFile } from 'node:fs/promises
 import { basename, join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { isLong, suite } from '../suite.ts'
-import { equal, match, ok } from '../assert.ts'
+import { equal, match, ok, rejects, withCode } from '../assert.ts'
 import type { EndEvent } from '../../deploy/container/report.ts'
 import { run } from '../../deploy/lib/shell.ts'
 import { publishTo, releases } from '../fixtures/releases.ts'
 import { labFolder, openLab, publishBase } from '../lab/docker.ts'
 import { BORROWS } from './held-service.ts'
 import { serviceImages } from './images.ts'
-import { deployIn, healthy, until } from './probe.ts'
+import { deployIn, healthy, statusIn, until } from './probe.ts'
 import { sideBySide } from './side-by-side.ts'
 
 const { skip, engine, registry, close } = await openLab()
@@ -241,6 +241,13 @@ test('its own commands say in one line what its host does for them; its doctor l
         ? /^warning +holder +the service listens on port 8081, and the holder has 8080: /m
         : /^warning +holder +a holder is mounted at \/run\/hold\/socket, but BATON_HOLDER does not name it$/m,
     )
+    // a deployment would say that all is well, and nobody would be served
+    const isUsed = borrows === BORROWS
+    if (isUsed) await engine.docker('stop', '-t', '1', 'inside-door')
+    const refused = await rejects(deployIn(engine, { container: 'inside', release: 'v1.1.0' }), withCode('refused'))
+    match(refused.message, isUsed ? '`inside-door`, the holder of `inside`, is not running' : 'BATON_HOLDER is not set')
+    equal((await statusIn(engine, 'inside')).holder, { name: 'inside-door', runs: !isUsed, isUsed })
+    if (isUsed) await engine.docker('start', 'inside-door')
     await engine.docker('rm', '-f', 'inside')
   }
   await engine.docker('rm', '-f', 'inside-door')
