@@ -36,7 +36,8 @@ export async function filesOf(project: Project, leftOut: (folder: string) => voi
       )
     if (found.isFile()) add(to, source)
     else
-      for (const path of await walk(source, source === project.folder, leftOut)) add(join(to, path), join(source, path))
+      for (const path of await walk(source, source === project.folder, leftOut))
+        if (!isOwnDatabase(join(to, path), project)) add(join(to, path), join(source, path))
     if (source === project.folder) for (const [path, file] of await packageFiles(project)) add(path, file)
   }
   return [...files].map(([path, source]) => ({ path, source }))
@@ -65,6 +66,11 @@ function isExcluded(path: string, { exclude }: Project): boolean {
   if (path === CONFIG) return true // what `try` says is no release's
   if (!isPackage && (name.startsWith('.env.') || name.endsWith('.log'))) return true
   return exclude.some((glob) => matchesGlob(path, glob) || path.startsWith(`${glob}/`))
+}
+
+/** What the author's own runs have left where an install has its data. A file that `include` names is packed. */
+function isOwnDatabase(path: string, { database }: Project): boolean {
+  return database !== null && path.replace(/-(wal|shm|journal)$/, '') === posix.normalize(database)
 }
 
 /** Paths below `folder`; follows no links. `isProject`: leaves node_modules out, as `packageFiles` finds packages by name. */

@@ -5,7 +5,7 @@
 
 import { randomBytes } from 'node:crypto'
 import { constants, copyFile, mkdir, readdir, writeFile } from 'node:fs/promises'
-import { userInfo } from 'node:os'
+
 import { basename, join, relative } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { type Protocol, schemeOf } from '../../agent/first.ts'
@@ -22,6 +22,7 @@ import {
 import { BatonError, durationText, reasonOf, type UpdateTimes } from '../../agent/words.ts'
 import { isFromAgent } from '../lib/agent-answer.ts'
 import { callHttp, statusHere } from '../lib/http.ts'
+import { ownName } from '../lib/own-name.ts'
 import { onlyOneCanHave } from '../lib/only-one.ts'
 import { formatDuration } from '../lib/progress.ts'
 import { temporaryPlace } from '../lib/trusted.ts'
@@ -209,7 +210,7 @@ async function makeManaged(
 ): Promise<void> {
   const { backup } = placesOf(executable)
   await copyFile(executable, backup, constants.COPYFILE_FICLONE)
-  const options = { feed: state, user: userInfo().username, installedAt: new Date().toISOString(), options: {} }
+  const options = { feed: state, user: ownName(), installedAt: new Date().toISOString(), options: {} }
   const place = { service, executable, stateDirectory: state, configPath: config }
   await writeReceipt(makeDisk(), { format: 1, scope: 'user', supervisor: 'none', ...place, ...options })
 }

@@ -1,9 +1,9 @@
 // The user of this command, and the user of the service.
 
 import { readFile } from 'node:fs/promises'
-import { userInfo } from 'node:os'
 import { BatonError } from '../../../agent/words.ts'
 import { run } from '../../lib/shell.ts'
+import { ownName } from '../../lib/own-name.ts'
 
 export interface Identity {
   uid: number
@@ -12,14 +12,6 @@ export interface Identity {
 
 export function isRoot(): boolean {
   return process.geteuid?.() === 0
-}
-
-export function ownName(): string {
-  try {
-    return userInfo().username
-  } catch {
-    return String(process.getuid?.() ?? '') // a uid without a name, as in some containers
-  }
 }
 
 /** Null if there is no such user. */
