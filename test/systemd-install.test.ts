@@ -102,7 +102,7 @@ test('the service runs as its own user in a sandbox of at most 2.0, and everythi
   is(code, 0, stdout)
   // whom it is not for learns that, and nothing untrue about directories that only the service can write
   const asked = await host.run(['beacon', 'doctor'], { user: 'nobody' })
-  match(asked.stdout, /^problem +rights +expected to run as root/m)
+  match(asked.stdout, /^problem +rights +a system-wide install requires root/m)
   not.match(asked.stdout, /^problem +(?!rights| )/m)
 })
 

@@ -458,16 +458,16 @@ const REFUSED: [title: string, options: string[], then: string[][], message: Reg
     /systemctl restart beacon\.service/,
   ],
   [
-    'lends its network',
+    'shares its network',
     [],
     [['run', '-d', '--name', 'NAME-guest', '--network', 'container:NAME', '--no-healthcheck', 'OLD', '-p', '81']],
-    /lends its network.*NAME-guest/,
+    /shares its network.*NAME-guest/,
     /remove NAME-guest/,
   ],
 ]
 
 /** each is read off the same inspection */
-const REFUSED_IN_CI = ['was started with --rm', 'lends its network']
+const REFUSED_IN_CI = ['was started with --rm', 'shares its network']
 
 for (const [i, [what, options, then, message, hint]] of REFUSED.entries()) {
   if (!isLong && !REFUSED_IN_CI.includes(what)) continue
