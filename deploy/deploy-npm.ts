@@ -20,12 +20,14 @@ import {
   ARGUMENTS,
   type Wish,
   keptNow,
+  lateChange,
   minAgeOf,
   newestOf,
   packageIn,
   planLines,
   refuseOlder,
   refuseOtherFeed,
+  refusePassedOver,
   refuseReplaced,
   seenOf,
   usualService,
@@ -55,7 +57,7 @@ import { mainOf } from './npm/wrap.ts'
 import { type CommandLine, durationOf, IRREVERSIBLE_FLAG, parseFlags, usage, type Values } from './lib/flags.ts'
 import { helpFor, printHelp } from './lib/help.ts'
 import { printJson } from './lib/printer.ts'
-import { createProgress, type ProgressReport } from './lib/progress.ts'
+import { progressFor } from './lib/progress.ts'
 import { run } from './lib/shell.ts'
 import { rehearsalLines } from './lib/switch.ts'
 import { assertTrusted, temporaryFolder } from './lib/trusted.ts'
@@ -155,10 +157,11 @@ async function deployOne(asked: Wish, values: Typed, place: string, report: Host
   const chosen = chooseVersion(listed, { ...wantedBy(kept, 0), release, newerThan: null })
   const { version } = chosen
   if (version === null) throw new BatonError('release_not_found', `expected a version of ${kept.package}, found none`)
-  for (const note of [...chosen.notes, ...(dryRun ? [] : withinOf(kept))]) report.note(note)
+  for (const note of dryRun ? [] : withinOf(kept)) report.note(note)
   refuseReplaced(kept, version)
   mainOf(kept.recipe ?? withoutRecipe(kept.package), version) // refuses what nothing would start, before anything is fetched
   if (receipt !== null && release === 'latest') refuseOlder(kept, version)
+  refusePassedOver(chosen)
   const tag = `v${version.version}`
   if (dryRun) {
     const taking = over === null ? [] : [{ text: takeOverLine(over) }]
@@ -168,6 +171,7 @@ async function deployOne(asked: Wish, values: Typed, place: string, report: Host
     return EXIT.done
   }
   const { made, told } = await releaseOf({ shop, tools, kept, listed, version, registry }, values)
+  for (const note of made ? [] : lateChange(before, kept, tag)) report.note(note)
   // that took a while: what runs may be another process by now, and the number of the former one another's
   const now = over === null ? null : await planTakeOver(adoption)
   const end: Ending = { shop, tag, built: { package: kept.package, told, feed: shop.feed }, over: now }
@@ -281,16 +285,6 @@ async function releaseOf(
   } catch (cause) {
     progress.end('failed')
     throw cause
-  }
-}
-
-function progressFor({ json, quiet }: Pick<Typed, 'json' | 'quiet'>): ProgressReport {
-  const progress = createProgress({ quiet: quiet || json })
-  if (!json) return progress
-  return {
-    ...progress,
-    stage: (stage, detail) => printJson({ event: 'stage', stage, ...(detail === undefined ? {} : { detail }) }),
-    note: (message) => printJson({ event: 'note', message }),
   }
 }
 

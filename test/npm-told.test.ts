@@ -9,7 +9,16 @@ import { sentencesOfCwd } from '../deploy/make/seen.ts'
 import { sentencesOf } from '../deploy/make/source-start.ts'
 import { aboutDatabases, aboutScheme, startedAs } from '../deploy/make/trial-start.ts'
 import { hintFor } from '../deploy/make/trial-switch.ts'
-import { keptNow, planLines, usualService, type Wish } from '../deploy/npm/asked.ts'
+import {
+  keptNow,
+  lateChange,
+  packageIn,
+  planLines,
+  refusePassedOver,
+  usualService,
+  type Wish,
+  withinOf,
+} from '../deploy/npm/asked.ts'
 import { withoutRecipe } from '../deploy/npm/recipe.ts'
 import { refuseOtherPort, shownNow, whyTryFailed } from '../deploy/npm/release.ts'
 import { mainOf } from '../deploy/npm/wrap.ts'
@@ -102,6 +111,55 @@ test('a health path that was seen once is looked at anew for each version, and a
   })
   equal(shownNow({ package: 'shop', shown: last }, { ...now, healthPath: '/health' }).changes, [])
   throws(() => shownNow({ package: 'shop', shown: last }, { ...now, otherPort: 1080 }), withCode('invalid_settings'))
+})
+
+test('a range is kept and said until another one, or `latest`, is typed', () => {
+  const typed = (text: string) => packageIn(text, (range) => /^[\d.*^~]+$/.test(range)).range
+  equal([typed('shop'), typed('shop@4'), typed('@a/shop@latest')], [null, '4', '*'])
+  throws(() => typed('shop@next?'), withCode('invalid_request'))
+  const of = (text: string, before: Parameters<typeof keptNow>[0] = null) => ({
+    ...keptNow(before, { ...WISH, range: typed(text) }),
+    feed: '',
+  })
+  const within = of('shop', of('shop@4'))
+  equal(withinOf(within), ['updates stay within shop@4; to end that, name shop@latest'])
+  equal([withinOf(of('shop')), withinOf(of('shop@latest', within))], [[], []])
+})
+
+test('what was typed for a run that made nothing does not meet a recipe that is named later', () => {
+  const failed = { ...keptNow(null, { ...WISH, args: ['--port', '{port}'] }), feed: '' }
+  const recipe = withoutRecipe('shop')
+  equal(keptNow(failed, { ...WISH, recipe }).args, [])
+  equal(keptNow(failed, WISH).args, failed.args)
+  const built = { ...failed, built: [{ version: '1.0.0', at: '', sizeBytes: 1 }] }
+  equal(keptNow(built, { ...WISH, recipe }).args, failed.args)
+})
+
+test('arguments that come too late for a release are said to count from the next one, with the way to have them now', () => {
+  const before = { ...keptNow(null, WISH), feed: '/srv/feed' }
+  equal(lateChange(before, before, 'v1.0.0'), [])
+  const [line = ''] = lateChange(before, { ...before, args: ['--host', '{host}'] }, 'v1.0.0')
+  match(
+    line,
+    /next version on; .*`shop uninstall` \(the data stays\), remove \/srv\/feed\/v1\.0\.0, and run this again$/,
+  )
+})
+
+test('an older version than the newest is not taken unless it is named', () => {
+  const version = { version: '4.2.0', publishedMs: Date.UTC(2022, 3, 1) } as Parameters<
+    typeof refusePassedOver
+  >[0]['version']
+  refusePassedOver({ version, notes: [] })
+  const error = throws(
+    () =>
+      refusePassedOver({
+        version,
+        notes: ['skipped: shop 4.9.0 requires Node 22', 'skipped: shop 4.8.0 is deprecated'],
+      }),
+    withCode('refused'),
+  ) as BatonError
+  is(error.message, 'shop 4.9.0 requires Node 22')
+  match(error.hint ?? '', /is 4\.2\.0 of 2022-04-01: .*`--release 4\.2\.0`/)
 })
 
 test('an update leaves out a service of which no release was ever made', async () => {

@@ -3,7 +3,7 @@
 // honoured.
 // Must hold: after `end` the output is at the beginning of a line.
 
-import { printableLine, printLine } from './printer.ts'
+import { printableLine, printJson, printLine } from './printer.ts'
 
 export interface ProgressReport {
   /** Ends the previous stage as done and begins this one. */
@@ -147,4 +147,15 @@ const COLOURS = { cyan: 36, green: 32, red: 31 } as const
 
 function painter(on: boolean): (colour: keyof typeof COLOURS, text: string) => string {
   return (colour, text) => (on ? `\x1b[${COLOURS[colour]}m${text}\x1b[39m` : text)
+}
+
+/** With `json`, stages and notes are lines of JSON. */
+export function progressFor({ json, quiet }: { json: boolean; quiet: boolean }): ProgressReport {
+  const progress = createProgress({ quiet: quiet || json })
+  if (!json) return progress
+  return {
+    ...progress,
+    stage: (stage, detail) => printJson({ event: 'stage', stage, ...(detail === undefined ? {} : { detail }) }),
+    note: (message) => printJson({ event: 'note', message }),
+  }
 }

@@ -15,7 +15,7 @@ import {
   YES,
 } from '../lib/flags.ts'
 import { isPackageName, type Recipe } from './recipe.ts'
-import type { PackageVersion } from './registry.ts'
+import type { ChosenVersion, PackageVersion } from './registry.ts'
 import type { ServiceRecord, Workshop } from './workshop.ts'
 
 const ANOTHER = { hint: 'to install another service, use `--name`' }
@@ -101,7 +101,9 @@ export function keptNow(before: ServiceRecord | null, asked: Wish): Omit<Service
       `the service ${service} on this host was created from ${before.package}, not from ${name}`,
       ANOTHER,
     )
-  const isAnew = asked.args.length > 0 || before === null
+  // what was typed for a run that made nothing may be what a recipe now says
+  const isOther = before?.built.length === 0 && !isSame(before.recipe, asked.recipe)
+  const isAnew = asked.args.length > 0 || before === null || isOther
   return {
     format: 1,
     package: name,
@@ -117,6 +119,28 @@ export function keptNow(before: ServiceRecord | null, asked: Wish): Omit<Service
     told: before?.told ?? [],
     adopted: before?.adopted ?? null,
   }
+}
+
+const isSame = (one: unknown, other: unknown) => JSON.stringify(one) === JSON.stringify(other)
+
+/** A release that is there already was made as it was said then: a sentence; none if nothing else is said now. */
+export function lateChange(before: ServiceRecord | null, kept: ServiceRecord, tag: string): string[] {
+  if (before === null || isSame([before.args, before.recipe, before.allowed], [kept.args, kept.recipe, kept.allowed]))
+    return []
+  const { service, feed } = kept
+  return [
+    `what you have changed counts from the next version on; to apply it to ${tag}, run \`${service} uninstall\` (the data stays), remove ${feed}/${tag}, and run this again`,
+  ]
+}
+
+/** Whoever names no version gets the newest one or a refusal: the next that fits may be years old. Throws BatonError refused. */
+export function refusePassedOver({ notes, version }: ChosenVersion): void {
+  const [first] = notes
+  if (first === undefined || version === null) return
+  const since = version.publishedMs === null ? '' : ` of ${new Date(version.publishedMs).toISOString().slice(0, 10)}`
+  throw new BatonError('refused', first.replace('skipped: ', ''), {
+    hint: `the newest version without such a fault is ${version.version}${since}: to install it, pass \`--release ${version.version}\``,
+  })
 }
 
 /** The newest version that was ever made here, of those that `counts` is true for. */

@@ -95,8 +95,11 @@ export async function runInCell(
 ): Promise<CommandResult> {
   const ran = await run(inCell(cell, empty, command), { timeoutMs: cell.timeoutMs, cwd: '/', allowFailure: true })
   if (ran.exitCode === 0 || options.allowFailure === true) return ran
-  const said = (ran.stderr.trim() || ran.stdout.trim()).split('\n').slice(-8).join(' · ')
-  throw new BatonError('unexpected', `ended with ${ran.exitCode}: ${said.slice(-1500)}`)
+  const lines = (ran.stderr.trim() || ran.stdout.trim()).split('\n')
+  // npm says first what is wrong, and last how it is used
+  const own = lines.filter((line) => /^npm error \S/.test(line) && !line.includes('complete log'))
+  const said = own.length > 0 ? own.slice(0, 8) : lines.slice(-8)
+  throw new BatonError('unexpected', `ended with ${ran.exitCode}: ${said.join(' · ').slice(0, 1500)}`)
 }
 
 /** Throws BatonError unsupported_host if this host lets nobody make such a place. */

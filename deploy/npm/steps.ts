@@ -122,7 +122,7 @@ export async function askRegistry(shop: Workshop, tools: NpmTools, name: string)
         const isAbsent = /E404|404 Not Found|No match found/.test(why)
         throw new BatonError(
           isAbsent ? 'release_not_found' : 'check_failed',
-          `asking the registry for ${what}: ${why.slice(-500)}`,
+          `asking the registry for ${what}: ${why.slice(0, 500)}`,
           {
             cause,
             ...(isAbsent ? { hint: 'check the name of the package; a private package needs a token in ~/.npmrc' } : {}),
@@ -208,8 +208,8 @@ export async function fetchPackages(
     throw new BatonError(
       isOther ? 'verify_failed' : 'check_failed',
       isOther
-        ? `a package differs from the one that the lock file of ${version} names: ${why.slice(-500)}`
-        : `fetching the packages of ${version}: ${why.slice(-500)}`,
+        ? `a package differs from the one that the lock file of ${version} names: ${why.slice(0, 500)}`
+        : `fetching the packages of ${version}: ${why.slice(0, 500)}`,
       { cause },
     )
   })
