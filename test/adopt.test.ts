@@ -94,6 +94,21 @@ test('a word of the application works on the data of the install, wherever it is
   }
 })
 
+test('from another mount namespace the service is not seen: its data are not removed under it', async () => {
+  if (process.getuid?.() !== 0) return
+  const listens = 'listen(Number(process.env.PORT), process.env.HOST)'
+  await using it = await adopted(`${AUTO}import { createServer } from 'node:http'
+    createServer((request, response) => response.end('hello')).${listens}`)
+  const words = 'uninstall --user --purge --confirm shop -y'
+  const { exitCode, stderr } = await run(['unshare', '--mount', '/bin/sh', '-c', `${it.shell} ${words}`], {
+    allowFailure: true,
+  })
+  match(stderr, /v1\.0\.0 answers at its address, but this command does not see its process/)
+  is(exitCode, 7)
+  is((await ask(it.port, 'GET', '/admin/update/status', it.password)).status, 200)
+  ok((await readdir(it.stateDirectory)).length > 0)
+})
+
 test('doctor says that a release does not hold the package where it is for development only', async () => {
   await using made = await temporary('doctor')
   const folder = made.path

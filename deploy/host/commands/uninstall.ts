@@ -1,11 +1,12 @@
 // `uninstall`: stops the service and removes what the installer made. The service's and the operator's files stay, and are listed.
 
 import { findId } from '../place/identity.ts'
-import { exists, ownCommand, rehearsalFolder } from '../../../agent/install.ts'
+import { exists, ownCommand, type Receipt, rehearsalFolder } from '../../../agent/install.ts'
+import { BatonError } from '../../../agent/words.ts'
 import type { Layout } from '../place/layout.ts'
 import { gatherFacts } from '../plan/facts.ts'
 import { planUninstall } from '../plan/uninstall.ts'
-import { endCommands } from '../boundary/open.ts'
+import { endCommands, type OpenSide } from '../boundary/open.ts'
 import { assertRights, confirm, confirmPurge, type Context, locate, sideOf } from './context.ts'
 import { carryOutSteps, foretold, NOTHING } from './deeds.ts'
 import { endLingering } from './running.ts'
@@ -17,6 +18,7 @@ export async function uninstall(context: Context): Promise<number> {
   assertRights(layout)
   await using open = await sideOf(context, located, true)
   const facts = await gatherFacts(layout, receipt, receipt.supervisor !== 'none', open)
+  if (!facts.active) await refuseServing(receipt, open)
   const steps = planUninstall(layout, receipt, facts, flags.purge)
   const title = `${service} ${facts.installed ?? ''} in ${layout.directory} is removed`
   const ending = { ...NOTHING, from: facts.installed }
@@ -43,6 +45,16 @@ export async function uninstall(context: Context): Promise<number> {
       ? []
       : ['the next install finds what is kept; `uninstall --purge` removes it']),
   ])
+}
+
+/** A service that this command does not see, such as from another mount namespace, would go on without its data. Throws BatonError refused. */
+async function refuseServing(receipt: Receipt, { side }: OpenSide): Promise<void> {
+  const found = await side.look({ receipt, check: false }).catch(() => null)
+  if (found === null || found.running === null) return
+  const message = `${receipt.service} ${found.running} answers at its address, but this command does not see its process`
+  throw new BatonError('refused', message, {
+    hint: 'run the command where the service was started (the same container or mount namespace), or stop that process first',
+  })
 }
 
 /** Everything of the install that is still there. */
