@@ -214,7 +214,7 @@ test('cut at each segment, of another base with a forged header, a bomb, and one
   let at = end
   for (const one of segments) {
     await it.put(good.subarray(0, at))
-    await fallsBack(it, /does not fit/)
+    await fallsBack(it, /does not match/)
     at += one[4] ?? 0
   }
   await it.put(

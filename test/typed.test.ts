@@ -162,7 +162,7 @@ test('the command of a service: help in each way, exit codes, its version, and w
   match(help.stdout, /upgrade \[OPTIONS\] \[TAG\]/)
   match(help.stdout, /`--help --all` shows \d+ more flags; `help exit-codes` explains the exit codes\n$/)
   is(/--lock-timeout|exit:/.test(help.stdout), false, help.stdout)
-  match(all.stdout, /--lock-timeout=<30s\|5m\|2h>.*0: not at all/)
+  match(all.stdout, /--lock-timeout=<30s\|5m\|2h\|1d>.*0: not at all/)
   match((await service('help', 'exit-codes')).stdout, /^ {2}6 {2}locked/m)
   for (const asked of ['--version', '-v']) is((await service(asked)).stdout, 'shop v1.1.0\n')
   for (const [typed, meant] of [

@@ -10,7 +10,7 @@ import { blameless, hindranceOf } from '../words/blame.ts'
 import { BatonError, codeOf, reasonOf } from '../words/errors.ts'
 import { isTag } from '../words/release.ts'
 import type { Tag } from '../words/release.ts'
-import { isCount, parsedJson, quoted } from '../words/untrusted.ts'
+import { isCount, parsedJson, quoted, quotedUpTo } from '../words/untrusted.ts'
 
 export interface RunOptions {
   /** for the answer; default VERSION_TIMEOUT_MS */
@@ -52,7 +52,7 @@ export async function runVersion(path: string, options: RunOptions = {}): Promis
   const variables = environment(depth + 1, options.prepare === true)
   const timeoutMs = options.timeoutMs ?? (options.prepare === true ? PREPARE_TIMEOUT_MS : VERSION_TIMEOUT_MS)
   const ended = await runPatiently(path, variables, timeoutMs, options.signal)
-  const said = ended.said === '' ? '' : `, saying ${quoted(ended.said.trim(), SAID_MAX_CHARS)}`
+  const said = ended.said === '' ? '' : `, saying ${quotedUpTo(SAID_MAX_CHARS, ended.said.trim())}`
   if (ended.signal !== null)
     throw failedOrHindered(path, `it was ended by ${ended.signal}`, said, 'the file may be damaged')
   if (ended.code !== 0) throw failedOrHindered(path, `expected exit code 0, got ${ended.code}`, said)

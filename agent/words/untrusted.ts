@@ -53,7 +53,10 @@ export function isTime(value: unknown): value is string {
 }
 
 /** A stranger's value, fit for a message: JSON, at most 60 characters, no control characters. */
-export function quoted(value: unknown, maxChars = 60): string {
+export const quoted = (value: unknown) => quotedUpTo(60, value)
+
+/** The same, of another length. */
+export function quotedUpTo(maxChars: number, value: unknown): string {
   const text = JSON.stringify(value) ?? String(value)
   const plain = text.replaceAll(/[^\x20-\x7e]/g, '?')
   return plain.length > maxChars ? `${plain.slice(0, maxChars)}…` : plain
