@@ -73,45 +73,45 @@ export function volumeOfHolder({ Config, Mounts }: ContainerInspection): Mount |
 
 /** The holder of this container, made by this command or not; null if there is none. */
 export async function holderOf(container: ContainerInspection, engine: Engine): Promise<ContainerInspection | null> {
-  const shared = volumeOfHolder(container)
-  if (shared === null) return null
+  const found = await holderBeside(container, engine)
+  return found?.isUsed === true ? found.holder : null
+}
+
+/** As `holderOf`, and also one whose volume this container only mounts: it does not name it, so nobody answers that holder's clients. */
+export async function holderBeside(
+  container: ContainerInspection,
+  engine: Engine,
+): Promise<{ holder: ContainerInspection; isUsed: boolean } | null> {
+  const named = volumeOfHolder(container)
+  const sources = (named === null ? container.Mounts : [named]).map(({ Source }) => Source).filter(Boolean) // a tmpfs has none
+  if (sources.length === 0) return null
   for (const id of await engine.containers(HOLDER_LABEL)) {
-    const other = await engine.container(id)
-    if (other?.Mounts.some(({ Source, RW }) => RW && Source === shared.Source)) return other
+    const holder = await engine.container(id)
+    if (holder?.Mounts.some(({ Source, RW }) => RW && sources.includes(Source)))
+      return { holder, isUsed: named !== null }
   }
   return null
 }
 
-/** A holder whose volume this container mounts, although nothing in it says so: nobody answers its clients. */
-export async function unusedHolderOf(
+/** Resolves as `holderOf`. Throws BatonError refused if nobody would be served: its holder is stopped, or it does not name it. */
+export async function servingHolderOf(
   container: ContainerInspection,
   engine: Engine,
 ): Promise<ContainerInspection | null> {
-  if (volumeOfHolder(container) !== null) return null
-  const mounted = container.Mounts.map(({ Source }) => Source)
-  for (const id of await engine.containers(HOLDER_LABEL)) {
-    const other = await engine.container(id)
-    if (other?.Mounts.some(({ Source, RW }) => RW && mounted.includes(Source))) return other
-  }
-  return null
-}
-
-/** Throws BatonError refused if no deployment could have it serve: its holder is stopped, or it does not know of it. */
-export async function refuseUnserved(container: ContainerInspection, engine: Engine): Promise<void> {
-  const [name, door, unused] = [
-    nameOf(container),
-    await holderOf(container, engine),
-    await unusedHolderOf(container, engine),
-  ]
-  if (door !== null && !door.State.Running)
-    throw new BatonError('refused', `\`${nameOf(door)}\`, the holder of \`${name}\`, is not running`, {
-      hint: `\`docker start ${nameOf(door)}\`, then deploy again`,
+  const found = await holderBeside(container, engine)
+  if (found === null) return null
+  const [name, holder] = [nameOf(container), nameOf(found.holder)]
+  if (!found.isUsed) {
+    const message = `\`${name}\` mounts the volume of the holder \`${holder}\`, but ${HOLDER} is not set in it, so clients of the holder get no answer`
+    throw new BatonError('refused', message, {
+      hint: `recreate the container with \`-e ${HOLDER}=/run/hold/socket\` and \`--group-add 65531\``,
     })
-  if (unused === null) return
-  const message = `\`${name}\` mounts the volume of the holder \`${nameOf(unused)}\`, but ${HOLDER} is not set in it, so clients of the holder get no answer`
-  throw new BatonError('refused', message, {
-    hint: `recreate the container with \`-e ${HOLDER}=/run/hold/socket\` and \`--group-add 65531\``,
-  })
+  }
+  if (!found.holder.State.Running)
+    throw new BatonError('refused', `\`${holder}\`, the holder of \`${name}\`, is not running`, {
+      hint: `\`docker start ${holder}\`, then deploy again`,
+    })
+  return found.holder
 }
 
 /**

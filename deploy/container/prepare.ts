@@ -8,16 +8,7 @@ import { compare, type Difference, formatDifference, movedBy, unexplained } from
 import { type Engine, isAway } from './engine/engine.ts'
 import { howToReplace, type Replaced, type Replacing } from './gate.ts'
 import { check } from './health.ts'
-import {
-  holderOf,
-  refuseUnserved,
-  holdLines,
-  type HoldPlan,
-  holdWayOf,
-  makeHolder,
-  planHold,
-  withVolume,
-} from './hold.ts'
+import { holdLines, type HoldPlan, holdWayOf, makeHolder, planHold, servingHolderOf, withVolume } from './hold.ts'
 import { type ContainerInspection, type ImageInspection, isSame, nameOf } from './inspection.ts'
 import { asItWas, type Job, type JobOrigin, type Site } from './job.ts'
 import * as move from './moves.ts'
@@ -57,8 +48,9 @@ export async function plan(
   const { engine } = tools
   const oldImage = await imageOfContainer(container, engine)
   await refuse(container, oldImage, tools)
-  if (holdWayOf(request.release) === null) await refuseUnserved(container, engine)
-  const found = await (holdWayOf(request.release) !== null
+  const isMove = holdWayOf(request.release) !== null
+  const holder = isMove ? null : await servingHolderOf(container, engine)
+  const found = await (isMove
     ? presentImage(container, oldImage, engine)
     : request.release === null
       ? backTo(container, oldImage, request, tools)
@@ -69,8 +61,7 @@ export async function plan(
   const target = composed?.target ?? found
   if (!isSame) {
     const { image: newImage, reference } = target
-    const door = (await holderOf(container, engine)) ?? container
-    refuseMisfit({ container, oldImage, door, newImage, reference })
+    refuseMisfit({ container, oldImage, door: holder ?? container, newImage, reference })
   }
   if (request.release === 'latest' && !isSame) await refuseFailed(target, site, nameOf(container), engine)
   const origin = originOf(container, oldImage, target, request)

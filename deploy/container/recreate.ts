@@ -6,7 +6,7 @@ import { doneAs } from '../../agent/install.ts'
 import { BatonError, reasonOf } from '../../agent/words.ts'
 import { followSwitcher, isAtWork, makeSwitcher, refuseBusy } from './switcher.ts'
 import { healthNow } from './health.ts'
-import { holderOf, unusedHolderOf } from './hold.ts'
+import { holderBeside } from './hold.ts'
 import { type ContainerInspection, nameOf } from './inspection.ts'
 import {
   type Job,
@@ -128,17 +128,16 @@ async function besides(
   main: ContainerInspection | null,
   engine: Engine,
 ): Promise<Pick<ContainerEnd, 'failed' | 'holder'>> {
-  const [image, door] = [await failedHere(name, engine), main === null ? null : await holderOf(main, engine)]
-  const unused = main === null ? null : await unusedHolderOf(main, engine)
+  const image = await failedHere(name, engine)
+  const beside = main === null ? null : await holderBeside(main, engine)
   const isPast = image === null || image.Id === main?.Image
   return {
     failed: isPast ? null : (versionOf(image) ?? image.Id),
-    holder: holderIn(door, door !== null) ?? holderIn(unused, false),
+    holder:
+      beside === null
+        ? null
+        : { name: nameOf(beside.holder), runs: beside.holder.State.Running, isUsed: beside.isUsed },
   }
-}
-
-function holderIn(door: ContainerInspection | null, isUsed: boolean): ContainerEnd['holder'] {
-  return door === null ? null : { name: nameOf(door), runs: door.State.Running, isUsed }
 }
 
 /** What no deployment and no rollback needs: of a run that was killed before its switch, and of a release that failed. */

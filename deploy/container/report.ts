@@ -250,12 +250,7 @@ function formatEnd(event: EndEvent): string[] {
 }
 
 function formatStatus({ container, from, to, health, holder, failed, inFlight, left, stateMoved }: EndEvent): string[] {
-  const behind =
-    holder === null
-      ? ''
-      : holder.isUsed
-        ? `, behind its holder ${holder.name}${holder.runs ? '' : ', which is not running'}`
-        : `, but does not use its holder ${holder.name}, whose clients get no answer: BATON_HOLDER is not set`
+  const behind = holder === null ? '' : formatHolder(holder)
   const backup = from === null ? '' : `; before that it ran ${from}`
   const busy = inFlight === null ? '' : `; a deployment is in progress (${inFlight})`
   const bad = failed === null ? '' : `; ${nameOfImage(failed)} has failed here`
@@ -264,6 +259,11 @@ function formatStatus({ container, from, to, health, holder, failed, inFlight, l
     `${container} ${health === 'stopped' ? 'has' : 'runs'} ${to ?? 'an image that does not say its version'}, ${HEALTHS[health ?? 'unhealthy']}${behind}${backup}${bad}${busy}${over}`,
     ...(stateMoved === null ? [] : [`  ${formatMoved(stateMoved)}`]),
   ]
+}
+
+function formatHolder({ name, runs, isUsed }: NonNullable<ContainerEnd['holder']>): string {
+  if (isUsed) return `, behind its holder ${name}${runs ? '' : ', which is not running'}`
+  return `, but does not use its holder ${name}, whose clients get no answer: BATON_HOLDER is not set`
 }
 
 /** A version stays as it is. */
