@@ -20,7 +20,7 @@ export { type DescriptorStore, openDescriptorStore } from './sockets/descriptor-
 export { freePort, type Started, startProgram } from './update/started.ts'
 export { noteTag, type Placed, tagInPlace } from './update/installed.ts'
 export { blameless, hindranceOf, lateBy, orHindered } from './words/blame.ts'
-export { GREETING } from './sockets/loan.ts'
+export { namesInGreeting } from './sockets/loan.ts'
 export { HOLDER } from './words/lent.ts'
 export { INHERITANCE, TRIAL } from './words/wire.ts'
 export { lineOf, plainOf } from './words/said.ts'

@@ -22,8 +22,13 @@ export interface BorrowOptions {
 }
 
 /** What a holder says first: `baton-holder 1 NONCE`, and a line for each name */
-export const GREETING = /^baton-holder 1 ([0-9a-f]{32})\n((?:[!-~]{1,64}\n){1,32})$/
+const GREETING = /^baton-holder 1 ([0-9a-f]{32})\n((?:[!-~]{1,64}\n){1,32})$/
 const [ANSWER_MS, LOOK_MS, AGAIN_MS, SAY_EVERY_MS] = [2000, 2, 50, 10_000]
+
+/** The holder's names in what it says first, such as `8080` or `127.0.0.1:8080`; empty if that is no greeting. Pure. */
+export function namesInGreeting(greeting: string): string[] {
+  return GREETING.exec(greeting)?.[2]?.trimEnd().split('\n') ?? []
+}
 
 /** Asks until there is an answer. Throws BatonError cancelled, node_unsupported. */
 export async function loanAt(path: string, { warn, leaving }: BorrowOptions): Promise<Loan> {
@@ -69,7 +74,7 @@ async function receive(link: Socket): Promise<Map<string, number>> {
     const packet = packets.receive()
     if (packet === null) continue
     const { text, descriptors } = packet
-    const names = GREETING.exec(text)?.[2]?.trimEnd().split('\n') ?? []
+    const names = namesInGreeting(text)
     const isWhole = names.length > 0 && names.length === descriptors.length && new Set(names).size === names.length
     if (isWhole && descriptors.every((fd) => kindOfSocket(fd) !== null))
       return new Map(names.map((name, i) => [name, descriptors[i] ?? -1]))

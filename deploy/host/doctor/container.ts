@@ -4,7 +4,7 @@
 import { once } from 'node:events'
 import { stat } from 'node:fs/promises'
 import { connect } from 'node:net'
-import { GREETING, HOLDER, isOnLoopback, openFeed } from '../../../agent/install.ts'
+import { exists, HOLDER, isOnLoopback, namesInGreeting, openFeed } from '../../../agent/install.ts'
 import { feedName, reasonOf } from '../../../agent/words.ts'
 import type { Build } from '../../../agent/service/build.ts'
 import { readSettings, type Settings } from '../../../agent/service/config.ts'
@@ -99,6 +99,9 @@ async function health({ build, environment }: Inside): Promise<Finding> {
 
 /** where the guide mounts what a holder lends */
 const USUAL_HOLDER = '/run/hold/socket'
+const ANSWER_MS = 2000
+/** the service's, in a container */
+const FIRST_PID = 1
 
 async function holder(path: string): Promise<Finding[]> {
   if (path === '') return await forgotten()
@@ -115,15 +118,10 @@ async function holder(path: string): Promise<Finding[]> {
 
 /** A holder that is mounted and not asked: the service is refused clients at each replacement, as without one. */
 async function forgotten(): Promise<Finding[]> {
-  const isThere = await stat(USUAL_HOLDER).then(
-    () => true,
-    () => false,
-  )
   const message = `a holder is mounted at ${USUAL_HOLDER}, but ${HOLDER} does not name it`
-  return isThere ? [warning('holder', message, `start the container with \`-e ${HOLDER}=${USUAL_HOLDER}\``)] : []
+  const hint = `start the container with \`-e ${HOLDER}=${USUAL_HOLDER}\``
+  return (await exists(USUAL_HOLDER)) ? [warning('holder', message, hint)] : []
 }
-
-const FIRST_PID = 1
 
 /** The ports that the service listens on for others, here and wherever its holder is. */
 async function ownPorts(): Promise<number[]> {
@@ -131,19 +129,17 @@ async function ownPorts(): Promise<number[]> {
   return bound.flatMap(({ port, isListening, isOnLoopback: isInner }) => (isListening && !isInner ? [port] : []))
 }
 
-/** A holder greets whoever connects with its names, such as `8080` or `127.0.0.1:8080`. */
+/** A holder greets whoever connects with its names. */
 async function namesAt(path: string): Promise<string[]> {
   const link = connect({ path, timeout: ANSWER_MS })
   link.once('timeout', () => link.destroy(new Error(`no answer after ${ANSWER_MS} ms`)))
   try {
     const [greeting] = (await once(link, 'data')) as [Buffer]
-    return GREETING.exec(greeting.toString('latin1'))?.[2]?.trimEnd().split('\n') ?? []
+    return namesInGreeting(greeting.toString('latin1'))
   } finally {
     link.destroy()
   }
 }
-
-const ANSWER_MS = 2000
 
 function notHeld(port: number, names: readonly string[]): Wrong {
   if (names.some((name) => name === String(port) || name.endsWith(`:${port}`))) return null
