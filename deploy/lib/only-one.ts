@@ -2,7 +2,8 @@
 // not hand over. Reads /proc only.
 // Must hold: it says nothing about what it cannot see, such as a lock in a database or on another host.
 
-import { type Bound, boundSockets, type OpenFile, openFilesBelow, readProc } from './open-files.ts'
+import { type Bound, boundSockets, type OpenFile, openFilesBelow } from './open-files.ts'
+import { readProc } from './proc.ts'
 
 const NAMED_MAX = 8
 

@@ -1,9 +1,9 @@
 // What a process and everything below it has open: its files, its sockets, and the ports that they are bound to. Reads /proc only.
 // Must hold: a process that ends meanwhile, or that this user may not look at, has nothing open.
 
-import { readdir, readFile, readlink } from 'node:fs/promises'
+import { readdir, readlink } from 'node:fs/promises'
 import { descendantsOf } from '../../agent/install.ts'
-import { EVERYWHERE, hexOf, endsAtLoopback, socketTable } from './socket-table.ts'
+import { endsAtLoopback, EVERYWHERE, hexOf, socketTable } from './socket-table.ts'
 
 /** far more than an application opens before it serves */
 const FILES_MAX = 4096
@@ -57,9 +57,4 @@ export async function listensEverywhere(port: number): Promise<boolean> {
   return table.some(
     ({ isListening, local }) => isListening && EVERYWHERE.some((at) => local === `${at}:${hexOf(port)}`),
   )
-}
-
-/** Empty if it cannot be read. */
-export async function readProc(path: string): Promise<string> {
-  return await readFile(path, 'utf8').catch(() => '')
 }

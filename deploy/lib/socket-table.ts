@@ -1,7 +1,7 @@
 // The kernel's tables of the sockets of a network namespace. Reads /proc only. Must hold: where it cannot be read, it is empty.
 
-import { readFile } from 'node:fs/promises'
 import { isIPv4 } from 'node:net'
+import { readProc } from './proc.ts'
 
 /** A line of /proc/net/tcp, udp, tcp6 or udp6. */
 export interface TableEntry {
@@ -23,7 +23,7 @@ export const EVERYWHERE = [`${MAPPED}${'0'.repeat(8)}`, '0'.repeat(32)] as const
 
 /** `pid`: a process in whose network they are. */
 export async function socketTable(name: 'tcp' | 'udp', pid: number | 'self' = 'self'): Promise<TableEntry[]> {
-  const both = [name, `${name}6`].map((table) => readFile(`/proc/${pid}/net/${table}`, 'utf8').catch(() => ''))
+  const both = [name, `${name}6`].map((table) => readProc(`/proc/${pid}/net/${table}`))
   return (await Promise.all(both)).flatMap((table) => table.trimEnd().split('\n').slice(1).map(entryOf))
 }
 
@@ -51,9 +51,10 @@ export const hexOf = (port: number) => port.toString(16).toUpperCase().padStart(
 function bytesOf(ipv6: string): number[] {
   // `URL` writes one form for each address
   const [head = '', tail = ''] = new URL(`http://[${ipv6.split('%')[0]}]`).hostname.slice(1, -1).split('::')
-  const [left, right] = [head, tail].map((part) => part.split(':').filter((group) => group !== ''))
-  const zeros = Array<string>(8 - left!.length - right!.length).fill('0')
-  return [...left!, ...zeros, ...right!].flatMap((group) => {
+  const groupsIn = (part: string) => part.split(':').filter((group) => group !== '')
+  const [left, right] = [groupsIn(head), groupsIn(tail)]
+  const zeros = Array<string>(8 - left.length - right.length).fill('0')
+  return [...left, ...zeros, ...right].flatMap((group) => {
     const number = Number.parseInt(group, 16)
     return [number >> 8, number & 255]
   })

@@ -6,7 +6,8 @@
 import { readdir, stat } from 'node:fs/promises'
 import { dirname, join, relative, sep } from 'node:path'
 import { descendantsOf, isDatabase } from '../../agent/install.ts'
-import { boundSockets, openFilesBelow, readProc } from '../lib/open-files.ts'
+import { boundSockets, openFilesBelow } from '../lib/open-files.ts'
+import { readProc } from '../lib/proc.ts'
 import type { Project } from './project.ts'
 
 export interface Looked {

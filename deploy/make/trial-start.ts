@@ -5,7 +5,6 @@
 
 import { randomBytes } from 'node:crypto'
 import { constants, copyFile, mkdir, readdir, writeFile } from 'node:fs/promises'
-
 import { basename, join, relative } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { type Protocol, schemeOf } from '../../agent/first.ts'

@@ -8,7 +8,7 @@ import { descendantsOf, lineOf, makeDisk, makeJournal, startedWith, UPDATE_BOUND
 import { BatonError, durationText, type Operation, reasonOf, type Status, untilWell } from '../../agent/words.ts'
 import { recordOf } from '../lib/agent-answer.ts'
 import { callHttp, type Here, statusHere } from '../lib/http.ts'
-import { readProc } from '../lib/open-files.ts'
+import { readProc } from '../lib/proc.ts'
 import { formatDuration } from '../lib/progress.ts'
 import { lookAt } from './seen.ts'
 import { answerOf, LOOK_AGAIN_MS } from './trial.ts'

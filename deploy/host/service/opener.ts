@@ -4,7 +4,7 @@
 import { readdir, readFile, readlink, stat } from 'node:fs/promises'
 import { ANOTHER_USERS, plainOf } from '../../../agent/install.ts'
 import { BatonError } from '../../../agent/words.ts'
-import { readProc } from '../../lib/open-files.ts'
+import { readProc } from '../../lib/proc.ts'
 
 const COMMAND_MAX = 160
 /** in the messages of the two that refuse to exchange an open database: the holder, and a command that does it itself */

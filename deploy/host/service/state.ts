@@ -18,7 +18,7 @@ import {
   takeLock,
 } from '../../../agent/install.ts'
 import { BatonError, DUMP, FOLDERS, type StateCopy } from '../../../agent/words.ts'
-import { readProc } from '../../lib/open-files.ts'
+import { readProc } from '../../lib/proc.ts'
 import { connect } from './client.ts'
 import { readAccess } from './configuration.ts'
 import { databaseOf } from './own-database.ts'
