@@ -27,14 +27,20 @@ import {
   planLines,
   refuseOlder,
   refuseOtherFeed,
-  refusePassedOver,
   refuseReplaced,
   seenOf,
   usualService,
   withinOf,
 } from './npm/asked.ts'
 import { broughtRecipe, isPackageName, readRecipe, withoutRecipe } from './npm/recipe.ts'
-import { changedSince, chooseVersion, integritiesOf, type Listed, type PackageVersion } from './npm/registry.ts'
+import {
+  changedSince,
+  chooseVersion,
+  integritiesOf,
+  type Listed,
+  type PackageVersion,
+  refusePassedOver,
+} from './npm/registry.ts'
 import { makeRelease } from './npm/release.ts'
 import { wayBack } from './npm/former.ts'
 import { askRegistry, registryFor, type NpmTools } from './npm/steps.ts'
@@ -132,8 +138,10 @@ async function deployOne(asked: Wish, values: Typed, place: string, report: Host
   const { service, release } = asked
   const dryRun = values['dry-run']
   const receipt = values['build-only'] ? null : await findInstalled(service)
-  if (receipt === null && !values['build-only']) await assertSupervised(values.service !== false)
-  if (receipt === null && !values['build-only'] && !values.adopt) await assertFree(service, values.listen)
+  if (receipt === null && !values['build-only']) {
+    await assertSupervised(values.service !== false)
+    if (!values.adopt) await assertFree(service, values.listen)
+  }
   const before = await readKept(workshopOf(place, service, { isRoot, feed: null }))
   const feed = absolute(values.dir) ?? before?.feed ?? null
   const lasting = workshopOf(place, service, { isRoot, feed })
@@ -334,10 +342,8 @@ async function updateAll(values: Typed, place: string, report: HostReport): Prom
           throw new BatonError('refused', why, { hint: `name the package: ${kept.package}` })
         report.note(`${why}, so it is not updated`)
       } else if (kept !== null) {
-        if ((await findInstalled(service)) === null)
-          report.note(
-            `${service} is not installed on this host; to stop making releases of it, remove ${join(place, service)}`,
-          )
+        const end = `to make no more releases of it, remove ${join(place, service)}`
+        if ((await findInstalled(service)) === null) report.note(`${service} is not installed here; ${end}`)
         done.push(await updateOne(workshopOf(place, service, { isRoot, feed: kept.feed }), kept, values, report))
       } else if (values.name !== undefined)
         throw new BatonError('refused', `expected a service from npm named ${service}, found none in ${place}`)

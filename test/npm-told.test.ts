@@ -9,17 +9,9 @@ import { sentencesOfCwd } from '../deploy/make/seen.ts'
 import { sentencesOf } from '../deploy/make/source-start.ts'
 import { aboutDatabases, aboutScheme, startedAs } from '../deploy/make/trial-start.ts'
 import { hintFor } from '../deploy/make/trial-switch.ts'
-import {
-  keptNow,
-  lateChange,
-  packageIn,
-  planLines,
-  refusePassedOver,
-  usualService,
-  type Wish,
-  withinOf,
-} from '../deploy/npm/asked.ts'
+import { keptNow, lateChange, packageIn, planLines, usualService, type Wish, withinOf } from '../deploy/npm/asked.ts'
 import { withoutRecipe } from '../deploy/npm/recipe.ts'
+import { refusePassedOver } from '../deploy/npm/registry.ts'
 import { refuseOtherPort, shownNow, whyTryFailed } from '../deploy/npm/release.ts'
 import { mainOf } from '../deploy/npm/wrap.ts'
 import { equal, is, match, not, throws, withCode } from './assert.ts'

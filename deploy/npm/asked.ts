@@ -15,7 +15,7 @@ import {
   YES,
 } from '../lib/flags.ts'
 import { isPackageName, type Recipe } from './recipe.ts'
-import type { ChosenVersion, PackageVersion } from './registry.ts'
+import type { PackageVersion } from './registry.ts'
 import type { ServiceRecord, Workshop } from './workshop.ts'
 
 const ANOTHER = { hint: 'to install another service, use `--name`' }
@@ -72,9 +72,10 @@ export interface Wish {
 
 /** `node-red@4`, as it was typed. Throws BatonError invalid_request. */
 export function packageIn(typed: string, isRange: (text: string) => boolean): Pick<Wish, 'range'> & { name: string } {
-  const [, name = '', range = null] = /^(@?[^@]+)(?:@(.+))?$/.exec(typed) ?? []
+  const [, name = '', said] = /^(@?[^@]+)(?:@(.+))?$/.exec(typed) ?? []
   if (!isPackageName(name)) throw usage(`expected the name of a package, got ${JSON.stringify(typed)}`)
-  if (range === null || range === 'latest') return { name, range: range === null ? null : '*' }
+  if (said === undefined) return { name, range: null }
+  const range = said === 'latest' ? '*' : said
   if (isRange(range)) return { name, range }
   throw usage(`expected a range of versions after \`${name}@\`, got ${JSON.stringify(range)}`)
 }
@@ -129,18 +130,8 @@ export function lateChange(before: ServiceRecord | null, kept: ServiceRecord, ta
     return []
   const { service, feed } = kept
   return [
-    `what you have changed counts from the next version on; to apply it to ${tag}, run \`${service} uninstall\` (the data stays), remove ${feed}/${tag}, and run this again`,
+    `the arguments, the recipe or the install scripts are other ones than ${tag} was made with: they count from the next version on; to apply them to it, run \`${service} uninstall\` (the data stays), remove ${feed}/${tag}, and run this again`,
   ]
-}
-
-/** Whoever names no version gets the newest one or a refusal: the next that fits may be years old. Throws BatonError refused. */
-export function refusePassedOver({ notes, version }: ChosenVersion): void {
-  const [first] = notes
-  if (first === undefined || version === null) return
-  const since = version.publishedMs === null ? '' : ` of ${new Date(version.publishedMs).toISOString().slice(0, 10)}`
-  throw new BatonError('refused', first.replace('skipped: ', ''), {
-    hint: `the newest version without such a fault is ${version.version}${since}: to install it, pass \`--release ${version.version}\``,
-  })
 }
 
 /** The newest version that was ever made here, of those that `counts` is true for. */

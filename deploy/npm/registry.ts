@@ -5,6 +5,8 @@
 import { BatonError, compareTags, formatNames, isTag } from '../../agent/words.ts'
 import { recordOf } from '../lib/agent-answer.ts'
 
+/** how a note of a version that was passed over begins */
+const SKIPPED = 'skipped: '
 /** how many versions, and tags, a hint names */
 const NAMED_MAX = 5
 
@@ -131,14 +133,23 @@ export function chooseVersion(listed: Listed, wanted: Wanted, nowMs = Date.now()
     if (newerThan !== null && compareTags(tag, `v${newerThan}`) <= 0) break
     const fault = faultOf(one, wanted, nowMs)
     if (fault === null) return { version: one, notes }
-    notes.push(`skipped: ${name} ${fault}`)
+    notes.push(`${SKIPPED}${name} ${fault}`)
   }
   if (newerThan !== null) return { version: null, notes }
   const [first] = notes
-  if (first !== undefined)
-    throw new BatonError('refused', first.replace('skipped: ', ''), hintFor(listed, wanted, nowMs))
+  if (first !== undefined) throw new BatonError('refused', first.slice(SKIPPED.length), hintFor(listed, wanted, nowMs))
   const message = `expected a version of ${name} of the form X.Y.Z in that range, found none in the registry`
   throw new BatonError('release_not_found', message, whatThereIs(listed))
+}
+
+/** Whoever names no version gets the newest one or a refusal: the next that fits may be years old. Throws BatonError refused. */
+export function refusePassedOver({ notes, version }: ChosenVersion): void {
+  const [first] = notes
+  if (first === undefined || version === null) return
+  const since = version.publishedMs === null ? '' : ` of ${new Date(version.publishedMs).toISOString().slice(0, 10)}`
+  throw new BatonError('refused', first.slice(SKIPPED.length), {
+    hint: `the newest version without such a fault is ${version.version}${since}: to install it, pass \`--release ${version.version}\``,
+  })
 }
 
 /** For whoever has named what is not there. */

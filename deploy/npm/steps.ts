@@ -75,7 +75,16 @@ async function npm(
       ...more.environment,
     },
   }
-  return (await runInCell(cell, join(shop.folder, 'empty'), words)).stdout
+  const ran = await runInCell(cell, join(shop.folder, 'empty'), words)
+  if (ran.exitCode === 0) return ran.stdout
+  throw new BatonError('unexpected', `ended with ${ran.exitCode}: ${wordsIn(ran.stderr.trim() || ran.stdout.trim())}`)
+}
+
+/** What npm says is wrong: it says that first, and last how it is used. Of another program its last words. */
+function wordsIn(said: string): string {
+  const lines = said.split('\n')
+  const own = lines.filter((line) => /^npm error \S/.test(line) && !line.includes('complete log'))
+  return (own.length > 0 ? own.slice(0, 8) : lines.slice(-8)).join(' · ').slice(0, 1500)
 }
 
 const cli = ({ node, npm: file }: NpmTools) => [node, file]
@@ -253,12 +262,11 @@ export async function inside<T>(
     timeoutMs: INSIDE_MS,
     calm: tools.calm,
   }
-  const { exitCode, stdout, stderr } = await runInCell(
-    cell,
-    join(shop.folder, 'empty'),
-    [...tools.program, 'inside', JSON.stringify(asked)],
-    { allowFailure: true },
-  )
+  const { exitCode, stdout, stderr } = await runInCell(cell, join(shop.folder, 'empty'), [
+    ...tools.program,
+    'inside',
+    JSON.stringify(asked),
+  ])
   // whatever a package has printed before it; it may also have printed this, so each member is checked
   const said = recordOf(parsedJson(stdout.trimEnd().split('\n').at(-1) ?? ''))
   if (exitCode === 0 && 'done' in said) return said['done'] as T
