@@ -292,13 +292,16 @@ test('an install that cannot unpack, has no room for it, or whose address is tak
     for (const folder of [home, feed]) await mkdir(folder, { recursive: true })
     const words = ['install', '--user', '--no-service', '--prefix', join(home, 'opt'), '--feed', feed, '-y']
     const command = [executable, ...words, '--listen', `127.0.0.1:${at}`]
-    const onDisk = ['unshare', '--mount', 'sh', '-c', `mount -t tmpfs -o ${disk} none "$0"; exec "$@"`, home]
+    // it is seen in its own mount namespace alone
+    const script = `mount -t tmpfs -o ${disk} none "$0"; "$@" >&2; code=$?; cd "$0" && find . -type f; exit $code`
+    const onDisk = ['unshare', '--mount', 'sh', '-c', script, home]
     const env = { ...bare(it), HOME: home, USER: undefined, XDG_CONFIG_HOME: undefined, XDG_DATA_HOME: undefined }
     const said = await run(disk === undefined ? command : [...onDisk, ...command], { env, allowFailure: true })
     not(said.exitCode === 0, said.stdout)
     match(said.stderr, why)
+    const left = disk === undefined ? await pathsBelow(home) : said.stdout.split('\n').map((line) => line.slice(2))
     equal(
-      (await pathsBelow(home)).filter((path) => !path.startsWith('.cache')),
+      left.filter((path) => path !== '' && !path.startsWith('.cache')),
       [],
     )
   }

@@ -86,9 +86,9 @@ function markdownOf(ways: Way[], rounds: number, startMs: number): string {
   const rows = quiet.map(
     ({ name, switches }) => `| ${[name, ...sumOf(switches), told(switches.map(({ gapMs }) => gapMs))].join(' | ')} |`,
   )
-  const freshOf = (all: Way[]) =>
-    told((all.find(({ name }) => name === HELD)?.switches ?? []).map((one) => one.freshMs))
-  const held = open.find(({ name }) => name === HELD)?.switches ?? []
+  const heldIn = (all: Way[]) => all.find(({ name }) => name === HELD)?.switches ?? []
+  const freshOf = (all: Way[]) => told(heldIn(all).map((one) => one.freshMs))
+  const held = heldIn(open)
   return [
     `The reference service's image, ${rounds * 2} switches each and in turns, under 4 clients that open a connection for each request and 4 that`,
     `keep one. *Failed*: accepted, and not answered; the gap: the longest time without an answer, its median and worst. The application answers ${startMs} ms after its start.`,

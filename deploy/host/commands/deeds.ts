@@ -9,7 +9,6 @@ import { ownNode } from '../place/own.ts'
 import { type Carrier, carryOut } from '../plan/apply.ts'
 import type { Step } from '../plan/step.ts'
 import type { Operate, Operated } from '../service/request.ts'
-import type { Side } from '../service/side.ts'
 import type { CommandSupervisor } from '../supervisor/supervisor.ts'
 import type { HostReport } from '../report.ts'
 import type { Context } from './context.ts'
@@ -38,6 +37,7 @@ export async function carryOutSteps(context: Context, steps: readonly Step[], de
     done.operated = await (await side()).operate({ receipt: await deed.receipt(), request: whole })
     assertGood(done.operated)
   }
+  const { unpack, prepareStart } = makeReady(deed, report)
   const carrier: Carrier = {
     who: deed.who,
     leaveSide: async () => {
@@ -51,13 +51,13 @@ export async function carryOutSteps(context: Context, steps: readonly Step[], de
     },
     say: (step) => report.step(step),
     side,
-    unpack: async (path) => await unpackFor({ executable: path, node: ownNode() }, await side(), report),
+    unpack,
     start: async () => {
-      await prepareStart(await deed.receipt(), await side(), report)
+      await prepareStart()
       await (await supervisor()).start()
     },
     restart: async () => {
-      await prepareStart(await deed.receipt(), await side(), report)
+      await prepareStart()
       await toldOf(await supervisor(), report, 'restart')
     },
     stop: async () => await toldOf(await supervisor(), report, 'stop'),
@@ -86,19 +86,20 @@ export async function carryOutSteps(context: Context, steps: readonly Step[], de
 }
 
 /** Unpacking ten thousand files may take longer than a start may. A script, which a `node` runs, unpacks nothing. */
-async function unpackFor(
-  { executable, node }: { executable: string; node?: string | null },
-  side: Side,
-  report: HostReport,
-): Promise<void> {
-  if (node !== undefined && node !== null) return
-  report.stage('unpack')
-  await side.unpack({ path: executable })
-}
-
-async function prepareStart(receipt: Receipt, side: Side, report: HostReport): Promise<void> {
-  await unpackFor(receipt, side, report)
-  report.stage('start')
+function makeReady({ open, receipt }: Deed, report: HostReport) {
+  let unpacked: string | null = null
+  const unpack = async (path: string, node: string | null) => {
+    if (node !== null || unpacked === path) return
+    report.stage('unpack')
+    await (await open()).side.unpack({ path })
+    unpacked = path
+  }
+  const prepareStart = async () => {
+    const { executable, node = null } = await receipt()
+    await unpack(executable, node)
+    report.stage('start')
+  }
+  return { unpack: (path: string) => unpack(path, ownNode()), prepareStart }
 }
 
 /** Stops or restarts the service. Says after a while what it waits for: a person would take that for a fault. */

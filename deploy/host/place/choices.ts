@@ -138,6 +138,11 @@ export function parseListen(listen: string): { host: string; port: number } {
   return { host: match[1] ?? match[2] ?? '', port }
 }
 
+/** As `parseListen` reads it. */
+export function formatListen({ host, port }: { host: string; port: number }): string {
+  return `${host.includes(':') ? `[${host}]` : host}:${port}`
+}
+
 /** systemd splits and expands the values in a unit. So a path that would need quoting there is refused everywhere. */
 export function checkedPath(key: string, value: string): string {
   const path = isAbsolute(value) ? value.replace(/(?<=.)\/+$/, '') : resolve(value)

@@ -2,7 +2,7 @@
 
 import { createServer } from 'node:net'
 import { BatonError } from '../../../agent/words.ts'
-import { parseListen } from './choices.ts'
+import { formatListen, parseListen } from './choices.ts'
 
 /** how many ports after the one that is taken are tried for a hint */
 const NEXT_PORTS = 50
@@ -21,9 +21,9 @@ export async function isFree(host: string, port: number): Promise<boolean> {
 export async function refuseTaken(listen: string): Promise<void> {
   const { host, port } = parseListen(listen)
   if (await isFree(host, port)) return
-  const at = (one: number) => `${host.includes(':') ? `[${host}]` : host}:${one}`
-  throw new BatonError('refused', `another program already listens on ${at(port)}`, {
-    hint: `choose another address, such as \`--listen ${at(await freeAfter(host, port))}\`, or stop that program`,
+  const free = formatListen({ host, port: await freeAfter(host, port) })
+  throw new BatonError('refused', `another program already listens on ${formatListen({ host, port })}`, {
+    hint: `choose another address, such as \`--listen ${free}\`, or stop that program`,
   })
 }
 

@@ -3,6 +3,7 @@
 
 import type { Receipt } from '../../../agent/install.ts'
 import { formatCommand } from '../../lib/shell.ts'
+import { formatListen } from '../place/choices.ts'
 
 export type Step =
   | { do: 'create-user'; user: string; home: string }
@@ -53,7 +54,7 @@ const TOLD: Told = {
     `make the directory ${path} (${octal(mode)}${owner === null ? '' : `, ${owner}`})`,
   lock: ({ path }) => `take the lock in ${path}`,
   'write-config': ({ path, config }) =>
-    `write ${path} (0600): listen on ${addressOf(config.listen)}, with a random dashboard.password`,
+    `write ${path} (0600): listen on ${formatListen(config.listen)}, with a random dashboard.password`,
   'place-executable': ({ path, sha256 }) => `put the executable at ${path} (sha256 ${sha256.slice(0, 12)}…)`,
   'place-program': ({ tag, path }) => `put root's own copy of ${tag} at ${path}`,
   'write-receipt': ({ path }) => `record the install in ${path}`,
@@ -81,10 +82,6 @@ export function describe(step: Step): string {
 
 function fromOf(tag: string | undefined): string {
   return tag === undefined ? '' : ` from ${tag}`
-}
-
-function addressOf({ host, port }: FirstConfiguration['listen']): string {
-  return `${host.includes(':') ? `[${host}]` : host}:${port}`
 }
 
 function octal(mode: number): string {
