@@ -10,6 +10,7 @@ import { fileURLToPath } from 'node:url'
 import type { JournalState } from '../../../agent/disk/journal.ts'
 import type { HandoverStep } from '../../../agent/handover/moments.ts'
 import { startTimeOf } from '../../../agent/sockets/process.ts'
+import { socketTable } from '../../../deploy/lib/socket-table.ts'
 import { FAULTS_FILE, type StepFault } from '../../fixtures/at-steps.ts'
 import { besides, journalOf, processesBelow, sha256Of, until } from '../../fixtures/evidence.ts'
 import { ask, type Install, install } from '../../fixtures/install.ts'
@@ -81,6 +82,9 @@ export async function openGround(name: 'alone' | 'supervised'): Promise<Ground> 
   let supervision: ChildProcess | null = null
   const revive = async (): Promise<void> => {
     if (name === 'alone') {
+      // a process that ends loses its command line before its sockets
+      const isHeld = async () => (await socketTable('tcp')).some((one) => one.isListening && one.port === port)
+      await until('its sockets to be closed, or somebody', async () => home.pids().length > 0 || !(await isHeld()))
       if (home.pids().length === 0) await home.start(environment)
       return
     }
