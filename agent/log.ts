@@ -66,11 +66,11 @@ export function formatEvent(event: LogEvent): string {
     case 'holder':
       return `holder (pid ${event.pid}): spawned to start ${event.tag}`
     case 'drained':
-      return `drained: ${event.moved} connections moved, ${event.carried} of them in use, ${event.ended} asked to reconnect, ${event.cut} cut`
+      return `drained: ${event.moved} connections moved to the new process, ${event.carried} of them in use, ${event.ended} asked to reconnect, ${event.cut} closed early`
     case 'reverting':
       return `reverting: ${event.message}`
     case 'taken_back':
-      return `returned: ${event.takenBack} connections that the successor had not used, ${event.cut} cut`
+      return `returned: ${event.takenBack} connections that the successor had not used, ${event.cut} closed early`
     case 'recovered':
       return `recovered: ${event.message}`
     case 'stopping':

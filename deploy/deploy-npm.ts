@@ -3,7 +3,7 @@
 // of what is here already into the folder, where the service finds them.
 // Must hold: nothing of a package runs as root, and nothing that serves is touched before its release is whole in the folder.
 
-import { readdir, rm } from 'node:fs/promises'
+import { readdir } from 'node:fs/promises'
 import { join, resolve } from 'node:path'
 import { asBatonError, BatonError, EXIT, isService, MEANINGS, reasonOf } from '../agent/words.ts'
 import { excludesNode, isInRange, isVersionRange } from './make/engines.ts'
@@ -214,10 +214,10 @@ async function installOne(end: Ending, values: Typed, report: HostReport): Promi
     ? await keepTimer({ isRoot, home, command: updateCommand(home), path: process.env['PATH'] ?? '' })
     : 'no timer looks for newer versions: `--no-timer`'
   report.note(timer)
-  const { outcome, from, to, operation } = ended
-  report.result({ outcome, from, to, ...built, timer, exit: EXIT.done }, [
+  const { outcome, from, to, operation, notes } = ended
+  report.result({ outcome, from, to, ...built, timer, notes, exit: EXIT.done }, [
     `${service}: ${outcome ?? ''} ${to ?? tag}`,
-    ...rehearsalLines(operation?.trial ?? null),
+    ...(notes ?? rehearsalLines(operation?.trial ?? null)),
   ])
   return EXIT.done
 }
@@ -282,7 +282,6 @@ async function releaseOf(
       { version: version.version, at: new Date().toISOString(), sizeBytes: made.sizeBytes },
     ]
     await writeKept(shop, { ...kept, seen, shown: made.shown, built: built.slice(-10), told: made.told })
-    await rm(made.out, { recursive: true, force: true })
     const removed = await pruneWorkshop(shop)
     if (removed.length > 0) {
       await updateReleases(shop.feed, shop.service)
@@ -293,6 +292,8 @@ async function releaseOf(
   } catch (cause) {
     progress.end('failed')
     throw cause
+  } finally {
+    await sweepWorkshop(shop)
   }
 }
 
@@ -336,17 +337,14 @@ async function updateAll(values: Typed, place: string, report: HostReport): Prom
   for (const service of names) {
     try {
       const kept = await readKept(workshopOf(place, service, { isRoot, feed: null }))
-      if (kept?.built.length === 0) {
-        const why = `${service}: this host has never made a release of ${kept.package}`
-        if (values.name !== undefined)
-          throw new BatonError('refused', why, { hint: `name the package: ${kept.package}` })
-        report.note(`${why}, so it is not updated`)
-      } else if (kept !== null) {
-        const end = `to make no more releases of it, remove ${join(place, service)}`
-        if ((await findInstalled(service)) === null) report.note(`${service} is not installed here; ${end}`)
-        done.push(await updateOne(workshopOf(place, service, { isRoot, feed: kept.feed }), kept, values, report))
-      } else if (values.name !== undefined)
-        throw new BatonError('refused', `expected a service from npm named ${service}, found none in ${place}`)
+      if (kept === null || kept.built.length === 0) {
+        if (values.name === undefined) continue // such as one that was tried, and refused
+        const hint = kept === null ? {} : { hint: `name the package: ${kept.package}` }
+        throw new BatonError('refused', `expected a service from npm named ${service}, found none in ${place}`, hint)
+      }
+      const end = `to make no more releases of it, remove ${join(place, service)}`
+      if ((await findInstalled(service)) === null) report.note(`${service} is not installed here; ${end}`)
+      done.push(await updateOne(workshopOf(place, service, { isRoot, feed: kept.feed }), kept, values, report))
     } catch (cause) {
       const error = asBatonError(cause, 'unexpected', `updating ${service}`)
       report.note(`error: ${service}: ${error.message}`)

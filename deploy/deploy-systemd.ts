@@ -77,11 +77,11 @@ async function main(argv: readonly string[]): Promise<number> {
   }
 }
 
-function linesOf(service: string, { outcome, from, to, operation }: DeployEnd): string[] {
+function linesOf(service: string, { outcome, from, to, operation, notes }: DeployEnd): string[] {
   if (outcome === 'planned') return []
   return [
     `${service}: ${outcome ?? ''}${to === null ? '' : ` ${to}`}${from === null || from === to ? '' : `, replacing ${from}`}`,
-    ...rehearsalLines(operation?.trial ?? null),
+    ...(notes ?? rehearsalLines(operation?.trial ?? null)),
   ]
 }
 

@@ -127,7 +127,7 @@ export function nextLines(
           begin(service, `${borrow} ${state}`, tag),
         ]
       : [begin(service, `${publish} ${state}`, tag)]),
-    'or, if a container already runs:',
+    'or, if a container is already running:',
     `  ${deploy} ${tag}${push ? '' : ' --pull never'}`,
   ]
 }

@@ -21,8 +21,11 @@ export async function runOperator(argv: readonly string[]): Promise<number> {
     return await payBeforeStart(rest[0] ?? '')
   }
   if (first === '(word)') {
-    const { runWord } = await import('./host/commands/word.ts')
-    return await runWord(BUILD.service, rest)
+    const [{ runWord }, { commandLike }] = await Promise.all([
+      import('./host/commands/word.ts'),
+      import('./host/tree.ts'),
+    ])
+    return await runWord(BUILD.service, rest, commandLike(rest[0] ?? ''))
   }
   if (first === 'as-service' && rest[0] === 'in-cage') {
     const { perform } = await import('../agent/install.ts')

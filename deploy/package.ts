@@ -18,7 +18,7 @@ import { run } from './lib/shell.ts'
 
 const COMMAND = {
   name: 'npm run pack --',
-  description: 'makes the package baton-kit and packs it',
+  description: 'builds the package baton-kit and packs it into a tarball',
   args: { out: option('dir', 'folder for the packed file', { default: '.' }) },
 } as const satisfies CommandLine
 

@@ -69,7 +69,7 @@ test('Express: events and a body of known length go through an update without a 
   const { handover } = await operate(place.home, '/admin/update')
   equal([handover?.carried, handover?.cut], [2, 1], JSON.stringify(handover))
   match(handover?.reasons?.join() ?? '', /^its body is encoded \(gzip\)/)
-  match(await place.home.output(), /closed instead of carried: its body is encoded \(gzip\)/)
+  match(await place.home.output(), /closed instead of handed over: its body is encoded \(gzip\)/)
   is(await broken, 'ends short')
   is(await whole, Array.from({ length: 200 }, (_, number) => String(number).padStart(4)).join(''))
   await until(() => text.includes('|v1.1.0'))

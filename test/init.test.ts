@@ -12,7 +12,7 @@ import { parseProject, type Project } from '../deploy/make/project.ts'
 import { updateReleases } from '../deploy/make/release-folder.ts'
 import { formatLargest, largestOf } from '../deploy/make/sizes.ts'
 import { setUp } from '../deploy/make/set-up.ts'
-import { databasesFor } from '../deploy/make/source-start.ts'
+import { databasesFor, startFromSource } from '../deploy/make/source-start.ts'
 import { readNodeCommand, readStart } from '../deploy/make/start-script.ts'
 import { howToEmbed } from '../deploy/make/trial-start.ts'
 import { equal, is, match, not, rejects, withCode } from './assert.ts'
@@ -134,7 +134,7 @@ test.long(
      require('node:fs').readFileSync(process.env.STATE_DIRECTORY + '/rows')
      require('node:http').createServer((request, response) => response.end()).listen(process.env.PORT, process.env.HOST)`,
     )
-    match((await initIn(shop.path, '--yes', '--try')).stderr, /note: it was started once: it listens after/)
+    match((await initIn(shop.path, '--yes', '--try')).stderr, /note: started once: it was listening after/)
     const { before, nodeFlags } = JSON.parse(await readFile(join(shop.path, 'baton.config.json'), 'utf8')) as Project
     equal([before, nodeFlags], [[['migrate.js']], ['--import=./first.mjs']])
     await shop.write('migrate.js', `throw new Error('no such column')`)
@@ -156,6 +156,18 @@ test.long('--try names an application that listens, and ends a second later, wit
     /note: it was started once, and it listened after .*, and then ended with exit code 1; it said: [^]*no queue/,
   )
   is((await brief.config())['healthPath'], undefined)
+})
+
+test.long('a start that listens and does not speak HTTP is told as such', async () => {
+  const server = `require('node:net').createServer((socket) => socket.end('220 hello\\r\\n'))`
+  await using mail = await folderWith(`${server}.listen(process.env.PORT, process.env.HOST)`)
+  const { failed } = await startFromSource(mail.path, detect(mail.path), {
+    environment: { PORT: '{port}', HOST: '{host}' },
+    args: [],
+    try: { environment: {} },
+    called: 'baton.config.json',
+  })
+  match(failed ?? '', /^it listens on port \d+, and does not answer over HTTP$/)
 })
 
 test.long('--try sees what an application opens only when it is asked', async () => {
@@ -603,10 +615,7 @@ test.long(
      }).listen(process.env.PORT, process.env.HOST)`,
     )
     const { stderr } = await wiki.init('--yes', '--try')
-    match(
-      stderr,
-      /note: it was started once: it listens after \d+(\.\d+)? m?s, and answers \/status with 200, 13 bytes/,
-    )
+    match(stderr, /note: started once: it was listening after \d+(\.\d+)? m?s, and answers \/status with 200, 13 bytes/)
     is((await wiki.config())['healthPath'], '/status')
   },
 )
@@ -637,9 +646,9 @@ test.long(
     )
     const { stderr } = await shop.init('--yes', '--try')
     is((await shop.config())['healthPath'], '/', stderr)
-    match(stderr, 'note: it has written settings.json, uploads/ in the state directory: every update keeps these files')
+    match(stderr, 'note: it wrote settings.json, uploads/ to the state directory: every update keeps these files')
     match(stderr, 'note: it opens the database own.db in its own folder')
-    match(stderr, 'note: it has written hits.log in its own folder, which each release has anew')
+    match(stderr, 'note: it wrote hits.log to its own folder, which each release replaces')
     match(stderr, 'and pass it `{stateDirectory}`')
   },
 )

@@ -162,7 +162,10 @@ test('what does not end by the drain deadline is cut, counted and reported', asy
   assert.is(ended.outcome, 'updated', JSON.stringify(ended))
   assert.is(ended.handover?.cut, 1)
   assert.ok((await broken) instanceof Error)
-  assert.match(await home.output(), /drained: \d+ connections moved, \d+ of them in use, \d+ asked to reconnect, 1 cut/)
+  assert.match(
+    await home.output(),
+    /drained: \d+ connections moved to the new process, \d+ of them in use, \d+ asked to reconnect, 1 closed early/,
+  )
 })
 
 test('HTTP/2 sessions are told to go away: the stream in flight ends well, and nothing is cut', async () => {

@@ -38,6 +38,7 @@ test('a package becomes a service by one command, a newer version comes by itsel
   const installed = await deploy('greeter', '--listen', '127.0.0.1:8123')
   is(installed.code, 0, installed.stdout + installed.stderr)
   match(JSON.stringify(installed.end), '"outcome":"installed"')
+  match(JSON.stringify(installed.end['notes']), 'the panel is at http://127.0.0.1:8123/_baton/web/settings.html')
   is(await says('/visit'), '1.0.0 1')
   is(await host.ok('systemctl', 'is-active', 'greeter', 'baton-npm.timer'), 'active\nactive\n')
   const again = await deploy('greeter')

@@ -95,6 +95,8 @@ test('root types it: as the service’s user, in its state directory, with its d
   const typing = await host.run(['script', '-qec', 'shop terminal', '/dev/null'])
   is(typing.code, 5, typing.stderr)
   match(typing.stdout, /true\r\n$/)
+  const mistyped = await host.run(['script', '-qec', 'shop stauts', '/dev/null'])
+  match(mistyped.stdout, 'note: `stauts` is passed to the application; did you mean `shop status`?')
   is(await host.ok('systemctl', 'list-units', '--all', '--plain', '--no-legend', 'baton-*-word-*'), '')
 
   // other data than the install's: it starts as root says

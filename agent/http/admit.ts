@@ -55,7 +55,7 @@ function refuseForged({ headers, method = 'GET' }: IncomingMessage): void {
   if (site === undefined && hostOf(origin) === headers.host?.toLowerCase()) return
   if (isRead && (site ?? origin ?? 'none') === 'none') return
   const from =
-    site === undefined ? `Origin ${origin ?? 'none'} at Host ${headers.host ?? 'none'}` : `Sec-Fetch-Site ${site}`
+    site === undefined ? `Origin ${origin ?? 'none'}, Host ${headers.host ?? 'none'}` : `Sec-Fetch-Site ${site}`
   throw unauthorized(
     `expected a request from a page of this service, got ${from}`,
     'in a script, send the password; behind a proxy, configure the proxy to pass on `Host`',

@@ -42,7 +42,7 @@ async function get({ tls, ...at }: Listener): Promise<{ status: number; body: st
     let body = ''
     for await (const chunk of answer.body) {
       body += String(chunk)
-      if (body.length > ANSWER_MAX_BYTES) throw new Error('the answer is too long')
+      if (body.length > ANSWER_MAX_BYTES) throw new Error(`the response is longer than ${ANSWER_MAX_BYTES} bytes`)
     }
     return { status: answer.status, body }
   } catch (cause) {

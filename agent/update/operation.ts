@@ -15,7 +15,7 @@ import type { ManagedInstall } from '../disk/managed-install.ts'
 import { readMark } from '../disk/state-mark.ts'
 import { decide, type Decision, type Situation } from './decide.ts'
 import { clearTemporaries, closeInterrupted, sayFinished, sweep } from './ending.ts'
-import { dropMark, giveOwnData, movedIn, tellMoved, refuseNewerSchema, snapshotFor } from './own-data.ts'
+import { dropMark, giveOwnData, movedIn, tellMoved, refuseNewerSchema, snapshotFor, withItsData } from './own-data.ts'
 import { knownRehearsal, refuseIrreversible } from './rehearsal/rehearse.ts'
 import { keepReserve } from '../disk/reserve.ts'
 import type { Alone } from './schedule/proven.ts'
@@ -233,7 +233,8 @@ async function carryOut({ install, request, operation, restart, lock, signal }: 
       ? (signal.reason as BatonError)
       : asBatonError(cause, CODES[stage], stage === 'restart' ? 'restarting' : stage)
   }
-  const { decided, error } = await endOf({ install, operation, stages, failure, isOpen: open })
+  const { decided, error: fault } = await endOf({ install, operation, stages, failure, isOpen: open })
+  const error = fault === null || request.restoreState === true ? fault : await withItsData(install, operation, fault)
   stages.leave()
   const ended = decided.outcome
   const outcome = ended === null || isDone(ended) ? doneAs({ ...operation, to }) : ended

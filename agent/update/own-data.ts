@@ -88,6 +88,22 @@ export interface OwnState {
   database: string
 }
 
+/** With a hint, if a rollback has failed that left the data as the newer release has written them, and there is a snapshot of them from before. */
+export async function withItsData(
+  install: ManagedInstall,
+  { kind, to, from }: Operation,
+  failure: BatonError,
+): Promise<BatonError> {
+  const { code, message, hint } = failure
+  const hasStarted = code === 'restart_failed' || code === 'probation_failed'
+  if (kind !== 'rollback' || !hasStarted || hint !== null || to === null) return failure
+  if ((await snapshotFor(install, to).catch(() => null)) === null) return failure
+  return new BatonError(code, message, {
+    cause: failure,
+    hint: `if ${to} cannot read the data as ${from} has written it, use \`rollback --restore-state\` (\`{"state": "snapshot"}\`): it restores the data from before the update, and sets the current data aside`,
+  })
+}
+
 /** For a container and the one that is to follow it: each has its own data until `settleContainers`. As `markUpdate`. */
 export async function markContainers(
   state: OwnState,

@@ -264,7 +264,7 @@ export const SETTINGS = {
       items: path('a source'),
       minItems: 1,
       maxItems: SOURCES_MAX,
-      description: 'where releases come from, with mirrors; default: the install’s feed',
+      description: 'where releases come from, its mirrors behind it; default: the feed named at the install',
       isUsual: true,
     },
     channel: {

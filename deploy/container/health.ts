@@ -183,6 +183,7 @@ export async function check(
 export async function healthNow(container: ContainerInspection | null, engine: Engine): Promise<Health> {
   const { well } = await check(container, null, engine)
   if (well) return container !== null && checkCommand(container) === null ? 'unchecked' : 'healthy'
+  if (container?.State.Status === 'restarting') return 'restarting'
   if (['exited', 'created'].includes(container?.State.Status ?? '')) return 'stopped'
   return container?.State.Health?.Status === 'starting' ? 'starting' : 'unhealthy'
 }

@@ -61,13 +61,14 @@ export type DeployEvent =
   | EndEvent
 
 /** What a container's own health check says now. `starting`: it has not passed since the start, and may yet. `unchecked`: there is none. */
-export type Health = 'healthy' | 'starting' | 'unhealthy' | 'unchecked' | 'stopped'
+export type Health = 'healthy' | 'starting' | 'unhealthy' | 'unchecked' | 'restarting' | 'stopped'
 
 const HEALTHS: Record<Health, string> = {
   healthy: 'healthy',
   starting: 'starting (its health check has not passed yet)',
   unhealthy: 'not healthy',
   unchecked: 'without a health check',
+  restarting: 'but its process has ended, and is about to be started again',
   stopped: 'but is stopped',
 }
 

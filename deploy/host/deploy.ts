@@ -44,6 +44,8 @@ export interface DeployEnd {
   to: string | null
   operationId: string | null
   operation?: OperationReport | null
+  /** of a first install: a sentence each */
+  notes?: string[]
 }
 
 const CLONE = join(import.meta.dirname, '../..')

@@ -11,6 +11,7 @@ import {
   type Flags,
   IRREVERSIBLE,
   IRREVERSIBLE_FLAG,
+  nearestOf,
   option,
   OUTPUT_FLAGS,
   parseFlags,
@@ -262,6 +263,12 @@ const WORDS: readonly Word[] = [
 
 /** What may be typed, hidden words too. */
 export const COMMANDS: readonly CommandLine[] = WORDS
+
+/** The command that a person has plainly meant by a word that is none; null: none. */
+export function commandLike(word: string): string | null {
+  const shown = WORDS.filter(({ hidden = false }) => !hidden).map(({ name }) => name)
+  return nearestOf(word, shown, 1)
+}
 
 /** Runs one command and returns its exit code; never throws. */
 export async function runCommand(argv: readonly string[], build: HostProgram): Promise<number> {

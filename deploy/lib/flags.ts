@@ -239,12 +239,18 @@ function plain(text: string): string {
 
 const [FAULTS_MAX, TYPED_MAX] = [2, 40]
 
-/** The hint for a word that is none of `known`: the one that was meant, if that is plain, else those that are `listed`. */
-function suggestion(word: string, known: readonly string[], listed = known): string {
+/** Which of `known` was meant by a word that is none of them; null: that is not plain. */
+export function nearestOf(word: string, known: readonly string[], faultsMax: number): string | null {
   const near = word.length > TYPED_MAX ? [] : known.map((one) => ({ one, faults: faultsBetween(word, one) }))
   const [best] = near.toSorted((a, b) => a.faults - b.faults)
-  if (best !== undefined && best.faults <= FAULTS_MAX && best.faults < best.one.replace(/^-+/, '').length / 2)
-    return `did you mean \`${best.one}\`? see --help`
+  const isPlain = best !== undefined && best.faults <= faultsMax && best.faults < best.one.replace(/^-+/, '').length / 2
+  return isPlain ? best.one : null
+}
+
+/** The hint for a word that is none of `known`: the one that was meant, if that is plain, else those that are `listed`. */
+function suggestion(word: string, known: readonly string[], listed = known): string {
+  const meant = nearestOf(word, known, FAULTS_MAX)
+  if (meant !== null) return `did you mean \`${meant}\`? see --help`
   return listed.length === 0 ? 'see --help' : `choose from ${listed.join(', ')}; see --help`
 }
 

@@ -176,7 +176,7 @@ export const REMEDIES: Readonly<Record<ErrorCode, Remedy>> = {
   },
   busy: {
     cause: 'Requests or work did not finish in time, and the update gave up (`update.busy`).',
-    fix: 'Try again at a quieter time, list [streams that never end](../author/order.md#streams-that-nobody-registers), or set `update.busy` to `cut`.',
+    fix: 'Try again at a quieter time, declare [streams that never end](../author/order.md#streams-that-nobody-registers), or set `update.busy` to `cut`.',
   },
   cancelled: {
     cause: 'Someone cancelled the operation.',

@@ -37,7 +37,7 @@ export const GLOSSARY: readonly Explained[] = [
   { word: 'update', means: 'to move a service to another release', page: 'operator/update.md' },
   {
     word: 'roll back',
-    means: 'to return to the backup, or to an older release, at a person’s request',
+    means: 'to go back to the backup, or to an older release, because somebody asks for it',
     page: 'operator/update.md',
   },
   { word: 'backup', means: 'the executable that the last update replaced; a copy of data is a snapshot' },

@@ -30,7 +30,7 @@ import {
   writtenIn,
 } from './seen.ts'
 import { exitAtOnce, temporaryDirectory } from './temporary.ts'
-import { LOOK_AGAIN_MS, NO_PATH, runToEnd, trialEnvironment } from './trial.ts'
+import { LOOK_AGAIN_MS, NO_PATH, runToEnd, START_MS, trialEnvironment } from './trial.ts'
 
 export interface SourceStart {
   /** below the state directory; null: it was seen to have none, or several */
@@ -45,8 +45,8 @@ export interface SourceStart {
   otherPort: number | null
   /** sentences for the author */
   notes: string[]
-  /** why it ended before it could be looked at; absent: it did not */
-  ended?: string
+  /** why it could not be looked at, such as that it ended, or that it answers nothing over HTTP; absent: it could */
+  failed?: string
   /** it ended because a native addon is built for another Node */
   needsRebuild?: true
 }
@@ -54,7 +54,6 @@ export interface SourceStart {
 /** what Node says of an addon that another Node has built: https://nodejs.org/api/errors.html#err_dlopen_failed */
 const OTHER_ABI = /NODE_MODULE_VERSION|ERR_DLOPEN_FAILED/
 
-const START_MS = 30_000
 const ANSWER_MS = 3000
 const PORTS_MAX = 16
 const USUAL_HEALTH = ['/healthz', '/health', '/livez', '/readyz', '/api/health', '/status', '/api/status', '/ping']
@@ -95,10 +94,7 @@ export async function startFromSource(
   const early = started.ended()
   if (early !== null) return lost(`it listened after ${took}, and then ended with ${early}`)
   const second = await lookAt(started.pid)
-  const ports = await answering(allLooks([first, second])?.ports ?? [port])
-  const asked = ports.includes(port) ? port : ports[0]
-  const health = await healthOf(asked, found.healthPath)
-  const answer = asked === undefined ? null : await askFor(asked, health.path ?? '/')
+  const { ports, health, answer } = await askOver(started, port, found.healthPath)
   const seen = allLooks([first, second, await lookAt(started.pid)]) // some drivers open a database only when it is asked
   const late = started.ended()
   if (late !== null) return lost(`it ended with ${late} when it was asked for ${health.path ?? '/'}`)
@@ -112,9 +108,10 @@ export async function startFromSource(
     healthPath: health.path,
     scheme: answer !== null && schemeOf(answer.protocol) === 'https' ? 'https' : null,
     cwd,
+    ...failedIfMute(ports, seen?.ports ?? [port]),
     otherPort: seen?.ports.includes(port) === false ? (ports[0] ?? null) : null,
     notes: [
-      `it was started once: it listens after ${took}, ${answerLine(answer, health.path ?? '/')}`,
+      `started once: it was listening after ${took}, ${answerLine(answer, health.path ?? '/')}`,
       ...about.notes,
       ...notes,
       ...health.notes,
@@ -167,12 +164,18 @@ async function runBefore(
 }
 
 /** What a start that failed is told as. */
-function endedEarly(problem: string, started: Started): Pick<SourceStart, 'notes' | 'ended' | 'needsRebuild'> {
+function endedEarly(problem: string, started: Started): Pick<SourceStart, 'notes' | 'failed' | 'needsRebuild'> {
   const [note, said] = [`it was started once, and ${problem}`, started.said() || 'nothing']
-  const ended = started.ended() === null ? {} : { ended: `${problem}; it said: ${said}` }
-  if (!OTHER_ABI.test(said)) return { ...ended, notes: [`${note}; it said: ${said}`] }
+  const failed = `${problem}; it said: ${said}`
+  if (!OTHER_ABI.test(said)) return { failed, notes: [`${note}; it said: ${said}`] }
   const next = '`npx baton rebuild`, then `npx baton init --try` again'
-  return { ...ended, needsRebuild: true, notes: [`${note}: another Node has built its native addons; ${next}`] }
+  return { failed, needsRebuild: true, notes: [`${note}: another Node has built its native addons; ${next}`] }
+}
+
+function failedIfMute(answers: readonly number[], ports: readonly number[]): Pick<SourceStart, 'failed'> {
+  if (answers.length > 0) return {}
+  const where = `${ports.length === 1 ? 'port' : 'the ports'} ${ports.join(', ')}`
+  return { failed: `it listens on ${where}, and does not answer over HTTP` }
 }
 
 export function sentencesOf(noted: Noted, called: string): string[] {
@@ -194,12 +197,12 @@ export function sentencesOfFiles(kept: readonly string[], written: readonly stri
     ...(kept.length === 0
       ? []
       : [
-          `it has written ${kept.join(', ')} in the state directory: every update keeps these files, but no snapshot contains them`,
+          `it wrote ${kept.join(', ')} to the state directory: every update keeps these files, but no snapshot contains them`,
         ]),
     ...(written.length === 0
       ? []
       : [
-          `it has written ${written.join(', ')} in its own folder, which each release replaces: make it read the place from an argument or a variable, and pass it \`{stateDirectory}\`, the folder that every update keeps`,
+          `it wrote ${written.join(', ')} to its own folder, which each release replaces: have it take the path from an argument or an environment variable, and set that to \`{stateDirectory}\`, which every update keeps`,
         ]),
   ]
 }
@@ -226,6 +229,24 @@ async function untilItListens({ pid, ended }: Started, port: number): Promise<st
     return listens ? null : late
   }, START_MS)
   return end === null ? last : `it ended with ${end as string}`
+}
+
+/** What it answers over HTTP. `healthPath`: one that stands in its sources. */
+async function askOver(started: Started, port: number, healthPath: string | null) {
+  const ports = await answeringSoon(started, port)
+  const asked = ports.includes(port) ? port : ports[0]
+  const health = await healthOf(asked, healthPath)
+  return { ports, health, answer: asked === undefined ? null : await askFor(asked, health.path ?? '/') }
+}
+
+/** Its ports at which an HTTP server answers, once there is one: it may listen long before. None if it ends, or none comes. */
+async function answeringSoon({ pid, ended }: Started, port: number): Promise<number[]> {
+  let found: number[] = []
+  await untilWell(async () => {
+    found = await answering((await lookAt(pid))?.ports ?? [port])
+    return found.length > 0 || ended() !== null ? null : 'no answer'
+  }, START_MS)
+  return found
 }
 
 /** Those at which an HTTP server answers, whatever it says. */

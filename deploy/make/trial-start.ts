@@ -219,7 +219,7 @@ async function switchOnce(
   { port, password, state }: TrialInstall,
   seen: { started: Started; protocol: Protocol; startMs: number; ports: readonly number[] },
 ): Promise<Switched> {
-  if (!CAN_SWITCH) return { words: 'no switch was tried: its result can be observed only on Linux', warnings: [] }
+  if (!CAN_SWITCH) return { words: 'the switch was not tried: its result can be observed only on Linux', warnings: [] }
   const { started, ...rest } = seen
   const path = healthPath ?? '/'
   return await trySwitch({

@@ -57,7 +57,7 @@ export async function trySwitch(trial: SwitchTrial): Promise<Switched> {
     await callHttp(place, target, { method, token: trial.password })
   const begun = await ask('/admin/update/rollback', 'POST')
   const { id = '', detail } = recordOf(begun.body)
-  if (begun.status === 501) return { words: `no switch was tried: ${String(detail)}`, warnings: [] }
+  if (begun.status === 501) return { words: `the switch was not tried: ${String(detail)}`, warnings: [] }
   if (begun.status !== 202) throw failed(trial, `its agent answers ${begun.status}: ${JSON.stringify(begun.body)}`)
   using clients = startClients(trial)
   const operation = await endOf(trial, String(id), async () => (await ask('/admin/update/status')).body as Status)

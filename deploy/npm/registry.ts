@@ -148,7 +148,7 @@ export function refusePassedOver({ notes, version }: ChosenVersion): void {
   if (first === undefined || version === null) return
   const since = version.publishedMs === null ? '' : ` of ${new Date(version.publishedMs).toISOString().slice(0, 10)}`
   throw new BatonError('refused', first.slice(SKIPPED.length), {
-    hint: `the newest version without such a fault is ${version.version}${since}: to install it, pass \`--release ${version.version}\``,
+    hint: `the newest version without this problem is ${version.version}${since}: to install it, pass \`--release ${version.version}\``,
   })
 }
 

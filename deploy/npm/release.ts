@@ -3,7 +3,7 @@
 // Must hold: until then nothing that serves knows of it. What is refused is refused before any code of the package has run, if the
 // registry or the lock file shows it.
 
-import { mkdir, rm, writeFile } from 'node:fs/promises'
+import { mkdir, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { asBatonError, BatonError, compareTags, formatNames } from '../../agent/words.ts'
 import { newestOf } from './asked.ts'
@@ -41,8 +41,7 @@ interface Seen {
   cwd: 'app' | null
   otherPort: number | null
   notes: string[]
-  /** why it ended before it could be looked at; absent: it did not */
-  ended?: string
+  failed?: string
 }
 
 /** as make/inside.ts says it */
@@ -82,7 +81,6 @@ export async function makeRelease(making: Making): Promise<Made> {
   await wrap(kept.shown)
 
   const out = join(shop.folder, 'out')
-  await rm(out, { recursive: true, force: true })
   await mkdir(out, { recursive: true, mode: 0o755 })
   const healthPath = kept.shown?.healthPath ?? null
   const about = { notes: notesOf(kept, one, told), publishedAt: new Date(one.publishedMs ?? 0).toISOString() }
@@ -90,7 +88,7 @@ export async function makeRelease(making: Making): Promise<Made> {
   const act = async <T>(what: string, where: Parameters<typeof inside>[3]) =>
     await inside<T>(shop, tools, { ...asked, do: what }, where)
   const asPackage = { uid: shop.builder }
-  say.stage('addons', scripts.join(', ') || 'none are allowed to be built')
+  say.stage('addons', scripts.join(', ') || 'none may run a build script')
   const writes = [join(work, 'node_modules')]
   const { failures, unbuilt } = await act<Rebuilt>('rebuild', { ...asPackage, writes })
   refuseUnbuilt(kept, version, tree, scripts, { failures, unbuilt })
@@ -113,17 +111,19 @@ export async function makeRelease(making: Making): Promise<Made> {
   })
   tell(`${formatBytes(sizeBytes)}; it ${tried.line}`, ...tried.warnings.map((one) => `warning: ${one}`))
   if (tried.isEverywhere) tell('to limit it to the address of `--listen`, set `"listensAt": "given-host"` in a recipe')
-  await rm(work, { recursive: true, force: true })
   return { out, sizeBytes, shown, told }
 }
 
-/** What does not even start from its source would not start as a release. Throws BatonError verify_failed. */
+const MUST_SERVE =
+  'only a package that answers over HTTP can be installed; if it does so only with arguments, add them at the end of the command line, such as `-- serve --port {port}`'
+
+/** What does not even serve from its source would not serve as a release. Throws BatonError verify_failed. */
 async function seeOnce({ kept, version, say }: Making, rebuilt: Rebuilt, see: () => Promise<Seen>): Promise<Seen> {
   say.stage('see', 'one start from source, with empty state')
   const seen = await see()
-  if (seen.ended === undefined) return seen
-  const message = `starting ${kept.package} ${version.version} from its source: ${seen.ended}`
-  throw whyTryFailed(new BatonError('verify_failed', message), rebuilt)
+  if (seen.failed === undefined) return seen
+  const message = `starting ${kept.package} ${version.version} from its source: ${seen.failed}`
+  throw whyTryFailed(new BatonError('verify_failed', message, { hint: MUST_SERVE }), rebuilt)
 }
 
 /** Only this program writes there: the folder's other files are packages. */

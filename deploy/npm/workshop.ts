@@ -194,9 +194,10 @@ export async function takeOut({ feed }: Workshop, tags: readonly string[]): Prom
   return there
 }
 
-/** Removes what runs that were killed have left. */
+/** Removes what runs that failed or were killed have left, but npm's cache: the next run may fetch the same. */
 export async function sweepWorkshop({ feed, folder }: Workshop): Promise<void> {
-  for (const place of [feed, join(folder, 'out'), join(folder, 'kit')])
+  for (const name of ['work', 'out', 'resolve']) await rm(join(folder, name), { recursive: true, force: true })
+  for (const place of [feed, join(folder, 'kit')])
     for (const name of await readdir(place).catch(() => []))
       if (name.startsWith('.partial-')) await rm(join(place, name), { recursive: true, force: true })
 }

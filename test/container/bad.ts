@@ -98,7 +98,7 @@ for (const [release, what, message] of isLong ? FAILING : FAILING_IN_CI) {
     equal([ended.outcome, ended.error?.code === 'undo_failed' ? ended.error.message : ''], ['reverted', ''])
     match(ended.error?.message ?? '', message)
     const [log, longer] = [
-      `\`docker logs ${name}-baton-failed\` says more`,
+      `for details, see \`docker logs ${name}-baton-failed\``,
       '; if it needs longer, raise `--health-timeout`',
     ]
     ok(ended.error?.hint?.startsWith(release === 'v1.2.4' ? 'its container was removed' : log), ended.error?.hint ?? '')
@@ -565,7 +565,7 @@ beside('exits with the code of the outcome and prints one JSON object a line', a
   )
   match(
     drawn.err,
-    /^error: the new container ended with exit code 3\nhint: `docker logs told-baton-failed` says more$/m,
+    /^error: the new container ended with exit code 3\nhint: for details, see `docker logs told-baton-failed`$/m,
   )
   equal(
     drawn.err.split('\n').filter((line) => / 0 ms|docker-init|refused meanwhile/.test(line)), // it publishes no port

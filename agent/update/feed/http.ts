@@ -192,7 +192,7 @@ async function bytesOf(reply: Reply, from: number): Promise<Bytes> {
     discardBody(response)
     throw new BatonError(
       'download_failed',
-      `${shown(reply.url)}: expected more than the ${from} bytes that it sent before, got fewer`,
+      `${shown(reply.url)}: cannot resume after ${from} bytes: the file is now shorter than that`,
     )
   }
   const refusal = await refusalOf(reply, 'download_failed')

@@ -217,7 +217,7 @@ async function rehearseElsewhere(
 /** Puts the copy at the database's path, and returns that path. */
 function placeCopy(state: string, { database, copy }: CageRequest): string {
   const own = ownDatabase(ownRelease().service, state)
-  if (database === null && own === null) throw new Error('this release keeps no database')
+  if (database === null && own === null) throw new Error('this release has no database')
   const path = database === null ? (own ?? state) : join(state, database)
   if (copy === undefined) return path
   mkdirSync(dirname(path), { recursive: true })

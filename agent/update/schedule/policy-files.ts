@@ -30,7 +30,7 @@ export type Ruled = Pick<ManagedInstall, 'receipt' | 'stateDirectory'>
 const [OWN_MAX_BYTES, ARGUMENTS_MAX, ARGUMENT_MAX] = [16 * 1024, 32, 4096]
 
 /** A Node may be built without `Temporal`, which tells when hours are open. */
-const NO_CALENDAR = 'this Node has no `Temporal`: nothing is installed automatically'
+const NO_CALENDAR = 'this Node has no `Temporal`, so releases are not installed automatically'
 
 export async function rulesOf(install: Ruled): Promise<Rules> {
   if (typeof Temporal === 'undefined')

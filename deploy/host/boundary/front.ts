@@ -89,7 +89,7 @@ function unitFault(code: number): BatonError {
       hint:
         code === NAMESPACE
           ? 'systemd may not create namespaces here, as in an LXC container without nesting: allow nesting (`pct set ID --features nesting=1`), or install without a service: `--no-service`'
-          : '`journalctl -u "baton-*"` says more; `--no-service` installs without systemd',
+          : 'for details, see `journalctl -u "baton-*"`; to install without systemd, use `--no-service`',
     },
   )
 }

@@ -167,20 +167,17 @@ function told(
   const running = chosen.choices.start
   const pause = formatPause(operated?.report ?? {})
   const end = pause === null ? '' : `, ${pause}`
-  const lines = [`${service} ${to} is ${running ? 'installed and running' : 'installed'}${end}`]
-  if (fresh && !facts.configExists) {
-    lines.push(
+  const notes: string[] = []
+  if (fresh && !facts.configExists)
+    notes.push(
       `the panel is at ${ownRelease().scheme ?? 'http'}://${chosen.choices.listen}${own.basePath}/web/settings.html`,
-    )
-    lines.push(`the password of the panel and the endpoints is \`dashboard.password\` in ${layout.configPath}`)
-    lines.push(
+      `the password of the panel and the endpoints is \`dashboard.password\` in ${layout.configPath}`,
       'the service checks the feed for a new release four times a day and installs none automatically; to change that, set `update.auto.mode` in the same file',
     )
-  }
   // root's commands are about the whole host, unless they say otherwise
   const isRootsOwn = isRoot() && layout.scope === 'user'
   if (fresh && (isRootsOwn || !(environment['PATH'] ?? '').split(':').includes(join(layout.command, '..'))))
-    lines.push(
+    notes.push(
       `the command is ${layout.command}${isRootsOwn ? `, with --user: \`${layout.command} ${ownWords('status')} --user\`` : ''}`,
     )
   return report.result(
@@ -196,8 +193,9 @@ function told(
       stateDirectory: layout.stateDirectory,
       command: layout.command,
       running,
+      ...(fresh ? { notes } : {}),
     },
-    lines,
+    [`${service} ${to} is ${running ? 'installed and running' : 'installed'}${end}`, ...notes],
   )
 }
 

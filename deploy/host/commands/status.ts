@@ -113,7 +113,7 @@ function dataLines(operation: Look['operation']): string[] {
 function crashLines({ crashes, word }: SupervisorState, logCommand: string): string[] {
   if (crashes === null) return []
   const end = word === 'failed' ? '; nothing restarts it' : crashes.isLooping ? '; it is restarted again and again' : ''
-  return [`crashes    ${formatCrashes(crashes)}${end}; \`${logCommand}\` says more`]
+  return [`crashes    ${formatCrashes(crashes)}${end}; see \`${logCommand}\``]
 }
 
 /** The end of a status: what the service did by itself since a person's last operation, what is next, what waits for a person. */

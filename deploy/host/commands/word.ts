@@ -9,6 +9,7 @@ import { dirname } from 'node:path'
 import { isatty } from 'node:tty'
 import {
   ownExecutable,
+  ownWords,
   readSystemReceipt,
   type Receipt,
   receiptFor,
@@ -28,19 +29,26 @@ import { layoutOfReceipt } from '../place/layout.ts'
 import { serviceUnit } from '../place/unit.ts'
 import { personOf } from './context.ts'
 
-/** `argv`: what was typed. Resolves to the exit code of the application. */
-export async function runWord(service: string, argv: readonly string[]): Promise<number> {
+/** `argv`: what was typed; `meant`: the kit's command that it is like, if it is. Resolves to the exit code of the application. */
+export async function runWord(service: string, argv: readonly string[], meant: string | null): Promise<number> {
   try {
     const own = ownExecutable() ?? process.execPath
     const isCopy = dirname(own) === dirname(systemReceiptPath(service))
     const receipt = isCopy ? await readSystemReceipt(service) : await receiptFor(service, own)
     if (receipt === null) throw new BatonError('refused', `expected an install of ${service} on this host, found none`)
+    if (meant !== null && process.stderr.isTTY) sayLike(service, argv, meant)
     return await runIn(receipt, argv)
   } catch (cause) {
     const error = asBatonError(cause, 'unexpected', argv[0] ?? service)
     printError(error)
     return MEANINGS[error.code].exit
   }
+}
+
+/** The application may have the word as well, so it runs; a person who has mistyped one of the kit's should know why. */
+function sayLike(service: string, [word = '']: readonly string[], meant: string): void {
+  const command = `${service} ${ownWords(meant)}`
+  printLine(`note: \`${word}\` is passed to the application; did you mean \`${command}\`?`, process.stderr)
 }
 
 async function runIn(receipt: Receipt, argv: readonly string[]): Promise<number> {

@@ -2,6 +2,8 @@
 // are the published ones, since an update goes on without the others. And the clock: with a wrong one, certificates cannot be checked.
 
 import { createHash } from 'node:crypto'
+import { readdir } from 'node:fs/promises'
+import { join } from 'node:path'
 import { openFeed } from '../../../agent/install.ts'
 import {
   type BadRelease,
@@ -14,6 +16,7 @@ import {
   type TrustReport,
 } from '../../../agent/words.ts'
 import { dateOf } from '../../lib/http.ts'
+import { trustIn } from '../../lib/trusted.ts'
 import { feedOf } from '../service/configuration.ts'
 import { badOf } from '../service/operate.ts'
 import type { Outside } from '../service/outside.ts'
@@ -34,7 +37,7 @@ export async function checkFeed(subject: Subject, outside: Outside): Promise<Fin
     const hint = /self.signed|issuer certificate|unable to verify/i.test(reason)
       ? `Node does not know the feed’s certificate authority: run \`systemctl edit ${subject.layout.service}\`, add \`[Service]\` and \`Environment=NODE_EXTRA_CA_CERTS=FILE\`, then restart the service`
       : 'check that this host can reach the feed as the service’s user, with the service’s environment'
-    return [problem('feed', `${setting} cannot be used: ${reason}`, hint, code), trustFinding(trust)]
+    return [problem('feed', `${setting} cannot be used: ${reason}`, hint, code), await trustFinding(trust, setting)]
   }
   const hint = 'tell the maintainer; if this is a mirror, use the original feed'
   const found =
@@ -43,7 +46,7 @@ export async function checkFeed(subject: Subject, outside: Outside): Promise<Fin
       : release === null
         ? warning('feed', `${setting} has no release for this host`)
         : offered(setting, release.tag, await failureHere(subject, release))
-  return [found, ...(moved === null ? [] : [warning('feed', moved)]), trustFinding(trust)]
+  return [found, ...(moved === null ? [] : [warning('feed', moved)]), await trustFinding(trust, setting)]
 }
 
 /** Each source of a feed that has several. */
@@ -139,8 +142,19 @@ async function judged(source: FeedSource, { tag, asset }: Release): Promise<Find
   }
 }
 
-function trustFinding({ signed, warning: soon, metadata }: TrustReport): Finding {
+/** Whether nobody but root can change this folder, or anything in it. */
+async function isRootsAlone(folder: string): Promise<boolean> {
+  const all = await readdir(folder, { recursive: true }).catch(() => null)
+  if (all === null) return false
+  for (const name of ['', ...all]) if (!(await trustIn(join(folder, name))).trusted) return false
+  return true
+}
+
+async function trustFinding({ signed, warning: soon, metadata }: TrustReport, feed: string): Promise<Finding> {
   if (!signed) {
+    // such as one that deploy-npm.sh fills: whoever could change it could change what runs here as well
+    if (feed.startsWith('/') && (await isRootsAlone(feed)))
+      return ok('trust', `not signed, but only root can write to ${feed}`)
     const hint = 'ask the maintainer to build with `--root` and to sign the feed (`baton trust`)'
     return warning('trust', 'not signed: anyone who can write to the feed decides what runs here', hint)
   }

@@ -129,7 +129,7 @@ export async function foresee(receipt: Receipt, request: Operate, outside: Outsi
 async function whyDown(receipt: Receipt, outside: Outside): Promise<string> {
   const supervisor = outside.supervisor(receipt)
   const { word, crashes } = await supervisor.state()
-  const how = crashes === null ? '' : `: ${formatCrashes(crashes)}; \`${supervisor.logCommand}\` says more`
+  const how = crashes === null ? '' : `: ${formatCrashes(crashes)}; see \`${supervisor.logCommand}\``
   return `${receipt.service} is not running (${supervisor.description}: ${word})${how}`
 }
 

@@ -123,7 +123,7 @@ export async function waitUntilStable(
   } catch (cause) {
     const crashes = (await supervisor.state().catch(() => null))?.crashes ?? null
     if (crashes === null) throw cause
-    const hint = `\`${supervisor.logCommand}\` says more`
+    const hint = `for details, see \`${supervisor.logCommand}\``
     throw new BatonError('service_down', `${reasonOf(cause)}; ${formatCrashes(crashes)}`, { cause, hint })
   }
 }
