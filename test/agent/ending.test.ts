@@ -1,15 +1,18 @@
 // What a start and the next operation make of an operation that nobody is at any more: real files, a real journal, and executables that
 // print their tag. What a kill leaves at each change of the disk is in test/crash.test.ts.
 
-import { readFile, writeFile } from 'node:fs/promises'
+import { mkdir, readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
+import { copyName } from '../../agent/disk/copies.ts'
 import { type ManagedInstall, openInstall } from '../../agent/disk/managed-install.ts'
+import { snapshotDirectory } from '../../agent/disk/places.ts'
 import type { Receipt } from '../../agent/disk/receipt.ts'
 import { closeInterrupted, recover, settleProbation } from '../../agent/update/ending.ts'
 import { begin } from '../../agent/update/operation.ts'
 import { openFeed } from '../../agent/update/feed/open.ts'
 import { rescue } from '../../agent/update/rescue.ts'
 import { takeBack } from '../../agent/update/steps/swap.ts'
+import { BatonError } from '../../agent/words/errors.ts'
 import type { Outcome } from '../../agent/words/state.ts'
 import { equal, is, match, ok } from '../assert.ts'
 import { temporary } from '../lab/temporary.ts'
@@ -84,6 +87,30 @@ test('one tag and the same bytes: what the holder has put back is reverted, and 
     await settleProbation(world.install)
     equal(await ended(world), ['rolled_back', []])
   })
+})
+
+test('a rollback that fails names the way back with the data, if there is a snapshot of them', async () => {
+  await using made = await temporary('ending')
+  const [executable, stateDirectory] = [join(made.path, 'svc'), join(made.path, 'state')]
+  await writeFile(executable, '#!/bin/sh\necho svc v1.1.0\n', { mode: 0o755 })
+  await writeFile(`${executable}.backup`, '#!/bin/sh\necho svc v1.0.0\n', { mode: 0o755 })
+  const feed = openFeed(made.path, { service: 'svc', stateDirectory: null })
+  const about = { service: 'svc', executable, current: 'v1.1.0', stateDirectory }
+  const install = openInstall({ ...about, database: join(stateDirectory, 'svc.db'), feed, log: () => {} })
+  const hintOf = async () => {
+    const dies = () => Promise.reject(new BatonError('restart_failed', 'it died'))
+    await (
+      await begin(install, { kind: 'rollback', tag: null, who: 'a test' }, dies)
+    ).done
+    const { operation } = await install.journal.read()
+    equal([operation?.outcome, operation?.error?.code], ['reverted', 'restart_failed'])
+    return operation?.error?.hint ?? ''
+  }
+  is(await hintOf(), '')
+  const folder = snapshotDirectory(stateDirectory)
+  await mkdir(folder, { recursive: true })
+  await writeFile(join(folder, copyName('svc.db', 'v1.0.0', new Date())), '')
+  match(await hintOf(), /^if v1\.0\.0 cannot read the data as v1\.1\.0 has written it, use `rollback --restore-state`/)
 })
 
 test('one tag: the one in place goes on with its probation, and the rescue puts the other back', async () => {
