@@ -105,7 +105,7 @@ export function putInPlace(incoming: string, database: string, look: SetLook): v
 
 function refuseBoth(database: string, other: string): never {
   throw new Error(
-    `an interrupted exchange left ${other}, but there is another database at ${database}: move one of them away`,
+    `an interrupted exchange left ${other}, but ${database} is there too: move one of them away`,
   )
 }
 

@@ -38,7 +38,7 @@ function gateHere(folder: string): string | null {
   const gates = filesIn(folder).filter((name) => name.startsWith(containerGate('')))
   if (gates.length === 0) return null
   const id = ownContainerId()
-  if (id === null) throw new Error(`there are gates in ${folder}, but the id of this container is not known`)
+  if (id === null) throw new Error(`there are gates in ${folder}, but the id of this container is unknown`)
   return gates.find((name) => name === containerGate(id)) ?? null
 }
 

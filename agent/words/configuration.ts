@@ -48,14 +48,23 @@ export interface Reading extends Faults {
   configuration: Configuration
 }
 
+/** Where it ceases to be JSON. The parser's whole message would quote the text, which has a password. */
+function placeIn(text: string): string {
+  try {
+    JSON.parse(text)
+    return ''
+  } catch (cause) {
+    return / \(line[^"]+$/.exec(String(cause))?.[0] ?? ''
+  }
+}
+
 /** Any text: what is not valid is a fault. */
 export function readConfiguration(text: string): Reading {
   const none: Reading = { isRead: false, configuration: { listen: [{}] }, faults: [], unknown: [] }
   if (text.length > CONFIGURATION_MAX_BYTES)
     return { ...none, faults: [`expected at most ${CONFIGURATION_MAX_BYTES} bytes, got ${text.length}`] }
   const value = parsedJson(text)
-  // the parser's own message would quote the text
-  if (value === undefined) return { ...none, faults: ['expected JSON'] }
+  if (value === undefined) return { ...none, faults: [`expected JSON${placeIn(text)}`] }
   if (!isObject(value)) return { ...none, faults: [`expected an object, got ${kindOf(value)}`] }
   // one may stand for a list of one
   const isOne = (name: string) => value[name] !== undefined && value[name] !== null && !Array.isArray(value[name])

@@ -105,12 +105,12 @@ export const RULES = {
     minAge: {
       type: 'string',
       timeMs: [0, 365 * DAY_MS],
-      description: 'minimum age of a release since its publication',
+      description: 'minimum age of a release since publication',
     },
     jitter: {
       type: 'string',
       timeMs: [0, DAY_MS],
-      description: 'longest wait before an update; each host waits a different time',
+      description: 'longest wait before an update, different on each host',
     },
     pauseUntil: {
       type: 'string',
@@ -145,7 +145,7 @@ const UPDATE: Readonly<Record<string, Setting>> = {
   readyTimeout: time(
     'readyTimeout',
     'how long a new release may take to start serving, its migration included. With stop-first, clients wait this long for one that ' +
-      'never serves, then up to as long for the old one: set it no higher than your service needs',
+      'never serves, then up to as long for the old one: set it no higher than needed',
   ),
   stopTimeout: time('stopTimeout', "how long the author's `onStop` may take. With stop-first, clients wait for it"),
   hangTimeout: time('hangTimeout', 'how long a new release may show no sign of life before it counts as hung'),
@@ -158,7 +158,7 @@ const UPDATE: Readonly<Record<string, Setting>> = {
     type: 'string',
     enum: BUSY,
     description:
-      'what to do if work is still running after `busyMax` or, with stop-first, requests are still open at the last attempt. `cut`: end both, and report how many requests. ' +
+      'what to do if work is still running after `busyMax` or, with stop-first, requests are open at the last attempt. `cut`: end both, and report how many requests. ' +
       '`give-up`: the update ends as `failed` (`busy`, exit 7). Default: `cut`; automatic updates give up five times first. A rollback always cuts',
   },
   busyMax: time(
@@ -168,7 +168,7 @@ const UPDATE: Readonly<Record<string, Setting>> = {
   ),
   maxPause: time(
     'maxPause',
-    'with stop-first, an update expected to make clients wait longer is refused (`refused`, exit 7); a rollback never is. The expected wait ' +
+    'with stop-first, an update expected to make clients wait longer is refused (exit 7); a rollback never is. The expected wait ' +
       'is the last stop plus the start measured in the trial, else the shorter of the last two starts; with only one, nothing is refused. ' +
       'Only `stopTimeout` and `readyTimeout` limit the actual pause',
   ),
@@ -264,7 +264,7 @@ export const SETTINGS = {
       items: path('a source'),
       minItems: 1,
       maxItems: SOURCES_MAX,
-      description: 'where releases come from, its mirrors behind it; default: the feed named at the install',
+      description: 'where releases come from, then mirrors; default: the install’s feed',
       isUsual: true,
     },
     channel: {

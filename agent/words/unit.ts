@@ -65,7 +65,7 @@ export function unitFaults(value: unknown, service: string): string[] {
     (/^\/(srv|mnt|media|data)\/[^/]/.test(path) || own.some((one) => path === one || path.startsWith(`${one}/`)))
   check(
     'readWritePaths',
-    `paths of plain letters, digits and \`._+@-\` under /srv, /mnt, /media, /data or ${own.join(', ')}`,
+    `paths of letters, digits and \`._+@-\` under /srv, /mnt, /media, /data or ${own.join(', ')}`,
     readWritePaths,
     isWritable,
   )
