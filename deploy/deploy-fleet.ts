@@ -104,7 +104,7 @@ async function move(values: Values<typeof COMMAND.args>, more: readonly string[]
     return end.exit
   }
   if (interrupted)
-    throw new BatonError('interrupted', 'interrupted: hosts that have started will finish on their own', {
+    throw new BatonError('interrupted', 'interrupted: hosts already updating will finish on their own', {
       hint: 'run the same command again: hosts that already have the release are skipped',
     })
   await expectNewEnough(program)

@@ -342,7 +342,7 @@ async function updateAll(values: Typed, place: string, report: HostReport): Prom
         const hint = kept === null ? {} : { hint: `name the package: ${kept.package}` }
         throw new BatonError('refused', `expected a service from npm named ${service}, found none in ${place}`, hint)
       }
-      const end = `to make no more releases of it, remove ${join(place, service)}`
+      const end = `to stop making releases of it, remove ${join(place, service)}`
       if ((await findInstalled(service)) === null) report.note(`${service} is not installed here; ${end}`)
       done.push(await updateOne(workshopOf(place, service, { isRoot, feed: kept.feed }), kept, values, report))
     } catch (cause) {

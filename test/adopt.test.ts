@@ -103,7 +103,7 @@ test('from another mount namespace the service is not seen: its data are not rem
   const { exitCode, stderr } = await run(['unshare', '--mount', '/bin/sh', '-c', `${it.shell} ${words}`], {
     allowFailure: true,
   })
-  match(stderr, /v1\.0\.0 answers at its address, but this command does not see its process/)
+  match(stderr, /v1\.0\.0 answers at its address, but this command cannot see its process/)
   is(exitCode, 7)
   is((await ask(it.port, 'GET', '/admin/update/status', it.password)).status, 200)
   ok((await readdir(it.stateDirectory)).length > 0)

@@ -139,7 +139,7 @@ test.long(
     const after = await latest()
     equal([after.latest, after.skipped], ['v1.1.0', []])
     is((await it.updated()).outcome, 'updated')
-    match(await it.home.output(), /v1\.1\.0 is tried again: it was not ready here within 1\.5 s, and now has 8 s/)
+    match(await it.home.output(), /v1\.1\.0 is tried again: it was not ready here within 1\.5 s; the limit is now 8 s/)
     equal((await journalOf(it.home)).bad, [])
   },
 )

@@ -113,7 +113,10 @@ files('a release so large that its build needs gigabytes of memory is told by th
   await writeFile(join(home.path, 'model.bin'), '')
   await truncate(join(home.path, 'model.bin'), 300e6)
   is((await found())?.level, 'warning')
-  match((await found())?.message ?? '', /^\d files go into the release, 300 MB: a build takes about 4 GB of memory/)
+  match(
+    (await found())?.message ?? '',
+    /^\d files go into the release, 300 MB: each update includes all of it, and a build takes about 4 GB of memory/,
+  )
 })
 
 files('an unpacking that takes long says every five seconds how far it is, and a short one says nothing', () => {

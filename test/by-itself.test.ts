@@ -106,7 +106,7 @@ test.long(
     match(same.schedule?.waits[0]?.says ?? '', /^v1\.0\.1 waits for you: it failed here: .*not ready within 1500 ms/)
     await it.rule({ readyTimeout: '2500ms' })
     await restarted()
-    const again = 'it was not ready here within 1.5 s, and now has 2.5 s'
+    const again = 'it was not ready here within 1.5 s; the limit is now 2.5 s'
     const says = `v1.0.1 is installed automatically: the last attempt failed; ${again}`
     equal((await it.until('it goes again', ({ schedule }) => schedule?.now.says === says)).schedule?.waits, [])
     await it.stop()

@@ -171,7 +171,7 @@ for (const kind of ['github', 'web', 'folder'] as const) {
     const told = await rejects(check(null))
     match(
       told.message,
-      /v2\.0\.0 can be installed only from v1\.6\.0 or later, this host runs v1\.5\.0, and the feed has no release between/,
+      /v2\.0\.0 can be installed only from v1\.6\.0 or later, but this host runs v1\.5\.0, and the feed has no usable release in between/,
     )
     is((await check('v1.4.0'))?.tag, 'v1.4.0', 'the way back stays open')
   })

@@ -54,7 +54,7 @@ test('init keeps the flags that a release can have, and says which it cannot', a
     ['server.js', ['--require=./pre.cjs', '--import=tracer/on', '--enable-source-maps']],
   )
   const said = notes.join('\n')
-  match(said, 'not kept from the start script: --inspect, --env-file=.env. A release contains no env file')
+  match(said, 'dropped from the start script: --inspect, --env-file=.env. A release contains no env file')
   match(said, 'tracer is loaded before the application and is a development package')
   const refused = { service: 'shop', entry: 'server.js', nodeFlags: ['--inspect'] }
   throws(() => parseProject(refused, room.path), /expected flags of Node .* in `nodeFlags`, got "--inspect"/)

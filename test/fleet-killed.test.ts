@@ -91,7 +91,7 @@ test('Ctrl-C ends it with 1, and says what goes on', async () => {
   is(code, 1)
   match(
     stderr,
-    /error: interrupted: hosts that have started will finish on their own\nhint: run the same command again: /,
+    /error: interrupted: hosts already updating will finish on their own\nhint: run the same command again: /,
   )
   await eventually('the canary finishing', async () => (await fleet.running())[0] === 'v1.1.0', 30_000)
   equal(await fleet.done('h2'), [])

@@ -115,7 +115,7 @@ test('an application that does not start, or is well at no path, is told as a no
      require('node:http').createServer((request, response) => response.writeHead(503).end()).listen(0, '127.0.0.1')`,
   )
   const { stderr } = await odd.init('--yes', '--try')
-  match(stderr, 'note: the sources name /healthz, which answered 503: it is no `healthPath`')
+  match(stderr, 'note: the source code mentions /healthz, which answered 503: it cannot be `healthPath`')
   match(stderr, /note: it listens on port \d+, whatever PORT says/)
   is((await odd.config())['healthPath'], undefined)
 })
@@ -194,7 +194,7 @@ test.long('a route that only stands in the sources is not taken, and one that an
        .listen(process.env.PORT, process.env.HOST)`,
   )
   const { stderr } = await shop.init('--yes', '--try')
-  match(stderr, 'note: the sources name /up, which answered 404: it is no `healthPath`')
+  match(stderr, 'note: the source code mentions /up, which answered 404: it cannot be `healthPath`')
   is((await shop.config())['healthPath'], '/healthz')
 })
 
@@ -481,7 +481,7 @@ test('init names a folder in which the start script starts the application, and 
   const { files, notes } = planInit(detect(shop.path))
   const { entry, before } = JSON.parse(files[0]?.content ?? '') as Record<string, unknown>
   equal([entry, before], ['server/index.js', [['m.js']]])
-  match(notes[0] ?? '', 'not kept from the start script: `cd server`')
+  match(notes[0] ?? '', 'dropped from the start script: `cd server`')
   await shop.write('server/package.json', '{ "dependencies": { "fastify": "5.0.0" } }')
   const print = { say: () => {}, print: () => {} }
   const flags = { service: null, starts: false, yes: true, json: false, dryRun: false }
@@ -512,7 +512,7 @@ test('init takes the variables of a start script, and names first of all what no
     'runs `prisma generate`, `prisma migrate deploy` before the application, and an install does not',
   )
   match(notes.join('\n'), 'with pm2-runtime, and an install runs server.js without it')
-  match(notes.join('\n'), 'not kept from the start script: `KEY=$KEY`')
+  match(notes.join('\n'), 'dropped from the start script: `KEY=$KEY`')
 
   await shop.write('node_modules/prisma/package.json', '{ "bin": { "prisma": "build/index.js" } }')
   await shop.write('migrate.js', '')
@@ -540,7 +540,7 @@ test('init takes the variables of a start script, and names first of all what no
     await shop.write('package.json', JSON.stringify({ name: 'shop', main: 'index.js', scripts: { start } }))
     const found = detect(shop.path)
     is(found.entry, 'index.js')
-    match(planInit(found).notes.join(), `runs \`${start}\`, of which no file here was understood: index.js was taken`)
+    match(planInit(found).notes.join(), `runs \`${start}\`, in which no file could be recognized: index.js was chosen`)
   }
   await shop.write('pm2.config.js', "module.exports = { apps: [{ name: 'x', script: './server.js' }] }")
   is(detect(shop.path).entry, 'server.js')

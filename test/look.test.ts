@@ -29,8 +29,8 @@ test('a release without the line that embeds the agent fails its build at once: 
   await using it = await built(SERVE)
   const error = (await rejects(() => tryOut(it.project, it.path))) as BatonError
   is(error.code, 'verify_failed')
-  match(error.message, 'expected the agent to answer beside the application, got 200 from the application itself')
-  match(error.message, 'server.js may not load the agent, or fewer servers listen than `servers`')
+  match(error.message, 'expected the agent to answer alongside the application, got 200 from the application itself')
+  match(error.message, 'perhaps server.js does not load the agent, or fewer servers listen than `servers`')
   match(error.hint ?? '', `make \`import 'baton-kit/auto'\` the first line of server.js`)
 
   const made = { scripts: { build: 'make', start: 'node build' } }
@@ -283,7 +283,7 @@ test.long(
       warnings[0] ?? '',
       /^it looks for package\.json, public\/ in its working folder, .*`"cwd": "app"`, and `"kind": "app"`/,
     )
-    match(warnings[0] ?? '', 'What it writes by a relative path, such as data.json, is then lost with each release')
+    match(warnings[0] ?? '', 'What it writes to a relative path, such as data.json, is then lost with each release')
   },
 )
 

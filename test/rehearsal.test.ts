@@ -119,7 +119,10 @@ const migrates = (what: string) => (SHORT.has(what) ? test : test.long)
 for (const [what, migration] of Object.entries(OPEN)) {
   migrates(what)(`open: ${what}`, async () => {
     const report = await rehearsed(migration)
-    equal(judge(report, TAGS), { verdict: 'reversible', reason: 'v1.0.0 reads and writes the data that v1.1.0 leaves' })
+    equal(judge(report, TAGS), {
+      verdict: 'reversible',
+      reason: 'v1.0.0 can read and write the data as v1.1.0 leaves it',
+    })
     ok((report.rows ?? 0) >= ROWS)
   })
 }
@@ -256,7 +259,7 @@ test('another database among `trial.files` is named, since it does not go back; 
   equal(well.others, ['more/other.db'])
   equal(judge(well, TAGS), {
     verdict: 'reversible',
-    reason: 'v1.0.0 reads and writes the data that v1.1.0 leaves',
+    reason: 'v1.0.0 can read and write the data as v1.1.0 leaves it',
     hint: 'more/other.db is a database too; a rollback with `--restore-state` leaves it unchanged',
   })
   const harm = `const fs = require('node:fs'); fs.truncateSync(state + '/more/other.db', 5000)`

@@ -390,7 +390,7 @@ for (const [setting, expected] of [
   ['http://127.0.0.1.example.com/', /plain http is allowed only for this machine/],
   ['http://localhost.example.com/', /plain http is allowed only for this machine/],
   ['https://', /is not a URL/],
-  ['https://x.org/?a=1', /a URL of a folder has no/],
+  ['https://x.org/?a=1', /a folder URL cannot contain/],
   ['ftp://x.org/', /unknown form/],
   ['github:acme', /expected a repository `owner\/name`, got "acme"/],
   ['github:acme/beacon/more', /expected a repository/],

@@ -91,7 +91,10 @@ config('names every fault at once, and never the password', () => {
 })
 
 config('says nothing of the text where it is no JSON: the text holds the password', () => {
-  const { message } = throws(() => parseSettings('{"dashboard":{"password":"hunter2"', context), /expected JSON \(line 1 column 35\)/)
+  const { message } = throws(
+    () => parseSettings('{"dashboard":{"password":"hunter2"', context),
+    /expected JSON \(line 1 column 35\)/,
+  )
   not(message.includes('hunter2'))
 })
 

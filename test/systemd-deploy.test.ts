@@ -111,7 +111,7 @@ test.long(
     await put(host, EXECUTABLE, 'somebody else put this here\n')
     const built = await fromSource('--no-service')
     is(built.code, 7, built.stderr)
-    match(built.stderr, "found /opt/beacon/beacon, which is root's")
+    match(built.stderr, 'found /opt/beacon/beacon, which root owns')
     match(built.stderr, /^done .*npm run build/m)
     not.match(built.stderr, /^failed/m)
     await host.ok('rm', '-r', '/opt/beacon')

@@ -21,7 +21,10 @@ test("a state directory that is root's is said before anything is made, and the 
   await host.ok('sh', '-c', 'mkdir /var/lib/beacon && echo old > /var/lib/beacon/file')
   const refused = await host.installer('v1.0.0', '-y')
   is(refused.code, 7, refused.stderr)
-  match(refused.stderr, "expected /var/lib/beacon to be empty or beacon's, found /var/lib/beacon/file, which is root's")
+  match(
+    refused.stderr,
+    'expected /var/lib/beacon to be empty or owned by beacon, found /var/lib/beacon/file, which root owns',
+  )
   const [, command] = /hint: `(chown -R beacon: \/var\/lib\/beacon)`/.exec(refused.stderr) ?? []
   equal([command, (await host.run(['ls', '/opt/beacon'])).code === 0], ['chown -R beacon: /var/lib/beacon', false])
   await host.ok('useradd', '--system', 'beacon')

@@ -42,7 +42,7 @@ test('a name that was given up is refused, and the one that it has now is named'
   const given = { service: 'shop', entry: 'server.js' }
   throws(
     () => parseProject({ ...given, check: { environment: {} } }, '/srv/shop'),
-    /there is no setting `check`: it is `try` now/,
+    /the setting `check` is now called `try`/,
   )
   equal(parseProject({ ...given, try: { environment: { KEY: 'none' } } }, '/srv/shop').try, {
     environment: { KEY: 'none' },

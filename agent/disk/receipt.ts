@@ -43,7 +43,7 @@ export async function receiptFor(service: string, executable: string): Promise<R
   if (beside === null) return null
   const path = receiptPath(executable)
   if (beside.scope === 'system') {
-    throw new BatonError('refused', `${path} describes a system-wide install, but only root can set up one`, {
+    throw new BatonError('refused', `${path} describes a system-wide install, but only root can set one up`, {
       hint: 'run `install.sh` once as root',
     })
   }

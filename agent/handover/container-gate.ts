@@ -11,7 +11,7 @@ import { containerGate, gateGreeting, HOLDER } from '../words/lent.ts'
 import { loadUsual } from './warm.ts'
 
 /** The message, and a mark in the executable of every release that has this gate: deploy/image.ts looks for it. */
-export const GATE_MARK = 'the command that replaces the old container is gone'
+export const GATE_MARK = 'the command that replaces the old container is no longer running'
 
 /**
  * Returns when the application may begin: at once if there is no gate for this container. Blocks the thread, since nothing else may

@@ -48,7 +48,7 @@ export async function containerKeeper(path: string, options: BorrowOptions & { i
     for (const fd of loan.sockets.values()) closeDescriptor(fd)
     loan.sockets.clear()
     if (leaving.aborted) return
-    warn(`the holder at ${path} is gone, and with it every connection: asking again`)
+    warn(`the holder at ${path} is gone, and every connection with it: trying again`)
     loan = await loanAt(path, options)
     follow()
     for (const one of all) await listenOn(one, loan, warn)

@@ -95,7 +95,12 @@ export const ENDINGS: readonly Ending[] = [
   { is: 'failed early', asks: ['operation'], stage: BEFORE_SWAP, outcome: 'failed', blame: 'for its bytes' },
 
   // afterwards the old executable is put back
-  { is: 'it lives: end it first', asks: ['operation', 'holder', 'rescue'], alive: ['new', 'proved'], outcome: null },
+  {
+    is: 'it is still running: end it first',
+    asks: ['operation', 'holder', 'rescue'],
+    alive: ['new', 'proved'],
+    outcome: null,
+  },
   { is: 'the start ends it', asks: ['holder'], outcome: null, goesBack: true, blame: 'by evidence' },
   { is: 'no way back', asks: ['operation'], inPlace: NEW, hasBackup: false, outcome: 'failed' },
   { is: 'the swap failed', asks: ['operation'], stage: ['swap'], outcome: 'failed', goesBack: true },
@@ -114,7 +119,7 @@ export const ENDINGS: readonly Ending[] = [
     goesBack: true,
     blame: 'by evidence',
   },
-  { is: 'nothing to rescue, or not yet', asks: ['rescue'], outcome: null },
+  { is: 'no rescue needed, or not yet', asks: ['rescue'], outcome: null },
 
   // nobody is at it any more, and the executable stays as it is
   { is: 'probation goes on', asks: ['start'], counted: ['none', 'some'], inPlace: NEW, outcome: null },

@@ -44,10 +44,10 @@ export function blameOf(cause: unknown): Blame {
 }
 
 /** the end of a process that the kernel killed to have its memory */
-export const KILLED_FOR_MEMORY = 'it was ended by SIGKILL when the kernel had no memory left'
+export const KILLED_FOR_MEMORY = 'it was ended by SIGKILL: the kernel ran out of memory'
 
 /** what a process has said that ended well without one message of the switch */
-export const KNOWS_NO_SWITCH = 'nothing that this switch understands, like a release of an older kit'
+export const KNOWS_NO_SWITCH = 'nothing that this switch understands, as with a release built with an older kit'
 
 /** what a host may lack or another process may hold, by what systems, Node and SQLite say of it */
 const LACKS: readonly (readonly [RegExp, string])[] = [

@@ -68,7 +68,7 @@ export const SHOWN_BY: Readonly<Record<ExpectedPause['shownBy'], string>> = {
   trial: 'as in the trial on a copy of the data',
 }
 
-const WHEN_NOBODY = 'stop the service, upgrade it and start it again when nobody uses it'
+const WHEN_NOBODY = 'stop the service when nobody uses it, upgrade it and start it again'
 
 /** Why a stop-first switch is refused before anything stops; null: it is not. One switch alone is no reason. */
 export function pauseFault(expected: ExpectedPause | null, maxPauseMs: number): BatonError | null {

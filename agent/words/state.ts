@@ -210,7 +210,7 @@ export function stillBad(bad: readonly BadRelease[], readyMs: number): BadReleas
 export function whyAgain(bad: readonly BadRelease[], tag: string, sha256: string, readyMs: number): string | null {
   const { hadMs = Infinity } = badEntry(bad, tag, sha256) ?? {}
   if (hadMs >= readyMs) return null
-  return `it was not ready here within ${formatSeconds(hadMs)}, and now has ${formatSeconds(readyMs)}`
+  return `it was not ready here within ${formatSeconds(hadMs)}; the limit is now ${formatSeconds(readyMs)}`
 }
 
 function formatSeconds(ms: number): string {

@@ -207,7 +207,7 @@ export interface IdleConnection {
 }
 
 /** why a connection is refused if its descriptor was lost: no process can end it as its protocol foresees */
-export const NOT_ARRIVED = 'its descriptor did not arrive'
+export const NOT_ARRIVED = 'its file descriptor was not received'
 
 /** A connection in the middle of something. Its descriptor comes with the message. */
 export interface CarryMessage {

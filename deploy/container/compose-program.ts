@@ -192,7 +192,7 @@ function notHere({ directory, service }: ComposeProject, what: string): BatonErr
   const mounts = `-v ${directory}:${directory} -v /usr/libexec/docker/cli-plugins/docker-compose:/usr/local/bin/docker-compose:ro`
   const isContainer = ownContainerId() !== null
   const how = isContainer
-    ? `add \`${mounts}\` to \`docker run\` (the second path is where this host has compose)`
+    ? `add \`${mounts}\` to \`docker run\` (the second path is where compose is on this host)`
     : 'run `deploy-container.sh` on the host, where `docker compose` is'
   return new BatonError('unsupported_host', `the container belongs to a compose project, and ${what} here`, {
     hint: `${how}; or set the new tag in the compose project in ${directory} and run \`docker compose up -d ${service}\` there`,

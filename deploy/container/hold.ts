@@ -160,7 +160,7 @@ export async function refuseUnheld(container: ContainerInspection, engine: Engin
   if (PublishAllPorts === true) refuse('publishes whatever its image exposes (-P)', 'name each port with -p')
   const ports = Object.keys(PortBindings ?? {})
   const other = ports.find((port) => !/\/(tcp|udp)$/.test(port))
-  if (other !== undefined) refuse(`publishes ${other}`, 'a holder holds TCP and UDP only')
+  if (other !== undefined) refuse(`publishes ${other}`, 'a holder supports only TCP and UDP')
   if (ports.length > PORTS_MAX) refuse(`publishes ${ports.length} ports`, `a holder takes at most ${PORTS_MAX}`)
   if (ports.length === 0) refuse('publishes no port', 'start it with -p first')
   if (ports.every(isUdp))
@@ -333,7 +333,7 @@ export async function planHold(
 
 /** of an image that `baton image` did not make: its author may have the kit inside all the same */
 const UNMARKED =
-  'the image does not say that it contains this kit: an application without baton-kit/auto (on Node 26) takes nothing from a holder, and clients get no answer until you undo this'
+  "the image does not say that it contains this kit: an application without baton-kit/auto (on Node 26) cannot use a holder's ports, and clients get no answer until you undo this"
 
 /** For `--dry-run`, and before anything is done. */
 export function holdLines(held: HoldPlan | null): string[] {
@@ -348,7 +348,7 @@ export function holdLines(held: HoldPlan | null): string[] {
   const udp = ports.filter(isUdp).join(', ')
   return [
     `create ${held.holder} from ${Image}, which publishes ${ports.join(', ')} from now on and is the only one that may write to the volume ${held.volume}`,
-    `${gap}; after that, recreating the container never refuses a client`,
+    `${gap}; after that, no client is refused when the container is recreated`,
     ...(labelsOf(held.container)[IMAGE_LABELS.service] === undefined ? [UNMARKED] : []),
     ...(udp === ''
       ? []

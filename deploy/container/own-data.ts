@@ -41,7 +41,7 @@ export async function markData(
   engine: Engine,
 ): Promise<string | null> {
   const [old, next] = [await engine.container(predecessor), await engine.container(successor)]
-  if (old === null || next === null || origin.version === null) return 'the new release does not say its version'
+  if (old === null || next === null || origin.version === null) return 'the new release does not report its version'
   if (!beginsWithKit(next, candidate)) return NO_KIT
   try {
     await order(old, { do: 'mark', containers: [predecessor, successor], next: origin.version }, engine)
@@ -52,7 +52,7 @@ export async function markData(
   }
 }
 
-const NO_KIT = 'the new release does not start with this kit’s code'
+const NO_KIT = 'the new release lacks this kit’s startup code'
 
 function beginsWithKit(next: ContainerInspection, candidate: ImageInspection): boolean {
   return orderIn(candidate) !== null && isSame(next.Config.Entrypoint, candidate.Config?.Entrypoint)

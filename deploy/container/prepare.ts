@@ -147,7 +147,7 @@ function whyUntried(taken: Taken | null): string {
   if (taken === null) return 'the image names no command that copies a database'
   if (taken === NOTHING_TAKEN) return 'no copy could be made'
   return taken.owesMs !== null || taken.copies.length > 0
-    ? 'the data is not in SQLite, and a trial in a container has no other database'
+    ? 'the data is not in SQLite, and a trial in a container supports nothing else'
     : 'there is no database'
 }
 

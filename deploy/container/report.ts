@@ -294,7 +294,7 @@ function formatMoved(moved: StateMoved): string {
 /** Never calls a service down that was not asked. */
 function formatFailed({ code, serves }: EndEvent): string {
   if (code === null || MEANINGS[code].exit !== EXIT.down) return 'is as it was'
-  if (serves === null) return 'could not be asked whether it serves'
+  if (serves === null) return 'could not be asked whether it is serving'
   return serves ? 'answers, but not as expected' : 'is down'
 }
 

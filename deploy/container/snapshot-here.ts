@@ -143,7 +143,7 @@ async function planHere(configPath: string | null): Promise<SnapshotPlan> {
   const plan = await snapshotPlanIn(configPath)
   if (plan !== null) return plan
   const who = 'neither `snapshot` of the release nor `update.snapshot` of the configuration'
-  throw new BatonError('refused', `${who} says how such a copy is made`)
+  throw new BatonError('refused', `${who} says how to make such a copy`)
 }
 
 /** What the author of this release, or the operator in the file at `configPath`, says of data that are not in SQLite. */

@@ -51,7 +51,7 @@ async function commit(job: Job, tools: Switching, outage: OutageWatch): Promise<
   const { engine, report } = tools
   const { origin } = job
   const kept = origin.ofCompose
-    ? 'the old container is removed, as compose does; its image keeps a tag'
+    ? 'the old container is removed, as compose would; its image stays tagged'
     : `the old container is kept as ${namesFor(origin.name).previous}`
   await report({ event: 'step', step: 'commit', detail: kept })
   try {

@@ -90,7 +90,7 @@ async function signedImage({ feed, root }: SignedBy, service: string, release: s
   if (found === null) throw new BatonError('release_not_found', `${open.description} has no release of ${service}`)
   const { signed } = await open.trust()
   if (signed && found.image !== null) return { tag: found.tag, ...found.image }
-  const what = signed ? `names no image of ${found.tag}` : 'is not signed, or no root to verify it with is known'
+  const what = signed ? `names no image of ${found.tag}` : 'is not signed, or there is no known root to verify it'
   throw new BatonError('not_signed', `${open.description} ${what}`, {
     hint: signed
       ? 'ask the maintainer to sign one with `baton trust sign --image`'
@@ -135,7 +135,7 @@ async function verified(
       'refused',
       `${said ?? reference} updates only containers that run ${from} or later, but this one runs ${current}`,
       {
-        hint: `deploy a release in between first, such as \`--release ${from}\``,
+        hint: `deploy an intermediate release first, such as \`--release ${from}\``,
       },
     )
   return said ?? (isTag(release) ? release : null)

@@ -171,7 +171,7 @@ export const REMEDIES: Readonly<Record<ErrorCode, Remedy>> = {
     fix: 'Copy the database (`snapshot`). Then allow this update: select the checkbox in the panel, send `allowIrreversible`, or pass `--allow-irreversible`.',
   },
   schema_newer: {
-    cause: 'The running version has changed the data so that the backup executable cannot use it.',
+    cause: 'The running version has changed the data, so the backup executable cannot use it.',
     fix: 'Roll back with `--restore-state`, which restores the snapshot and sets the current data aside.',
   },
   busy: {
@@ -195,7 +195,7 @@ export const REMEDIES: Readonly<Record<ErrorCode, Remedy>> = {
     fix: 'Read the service’s log, then start the service. `doctor` reports what keeps it from starting.',
   },
   unexpected: {
-    cause: 'Baton did not foresee this error.',
+    cause: 'Baton did not expect this error.',
     fix: 'Please report it, with the message and the service’s log.',
   },
 }

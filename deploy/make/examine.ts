@@ -42,7 +42,7 @@ const CHECKS: Record<string, Check> = {
     if (hasEntry && bytes > LARGE_BYTES)
       return [
         'warning',
-        `${said}, ${formatBytes(bytes)}: a build takes about ${Math.ceil((bytes * MEMORY_PER_BYTE) / 1e9)} GB of memory, and each update includes all of it`,
+        `${said}, ${formatBytes(bytes)}: each update includes all of it, and a build takes about ${Math.ceil((bytes * MEMORY_PER_BYTE) / 1e9)} GB of memory`,
         'use `exclude` for what the application can fetch into its state directory',
       ]
     return hasEntry
@@ -74,7 +74,7 @@ const CHECKS: Record<string, Check> = {
   async engines({ folder }) {
     const foreign = await foreignEngines(folder)
     return foreign === null
-      ? ['ok', 'no package says that it does not run on Node 26']
+      ? ['ok', 'no package rules out Node 26']
       : ['warning', foreign, 'many such packages run anyway: `build` starts the release once to check']
   },
   async agent({ folder, kind, entry }) {
@@ -93,7 +93,7 @@ const CHECKS: Record<string, Check> = {
   },
   async processes({ folder, entry }) {
     const file = forkingFile(folder, sourceOf(folder, entry) ?? entry)
-    if (file === null) return ['ok', 'one process: nothing was found that forks workers of node:cluster']
+    if (file === null) return ['ok', 'one process: found nothing that forks node:cluster workers']
     const { message, hint } = aboutForks(file)
     return ['warning', message, hint]
   },

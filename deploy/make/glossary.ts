@@ -37,7 +37,7 @@ export const GLOSSARY: readonly Explained[] = [
   { word: 'update', means: 'to move a service to another release', page: 'operator/update.md' },
   {
     word: 'roll back',
-    means: 'to go back to the backup, or to an older release, because somebody asks for it',
+    means: 'to go back to the backup, or to an older release, on request',
     page: 'operator/update.md',
   },
   { word: 'backup', means: 'the executable that the last update replaced; a copy of data is a snapshot' },
@@ -84,7 +84,7 @@ export const GLOSSARY: readonly Explained[] = [
   },
   {
     word: 'reversible, irreversible',
-    means: 'a trial’s result: the current release can, or cannot, work with what the new one leaves',
+    means: 'a trial’s result: whether the current release can work with the data that the new one leaves',
     page: 'author/migrations.md',
   },
   {
@@ -111,7 +111,7 @@ export const GLOSSARY: readonly Explained[] = [
   {
     word: 'yank',
     means:
-      'of a publisher: to keep every host from installing a release; `bad` is a release that failed on this host only',
+      'what a publisher does to keep every host from installing a release; `bad` is a release that failed on this host only',
     page: 'author/signing.md#a-release-is-bad',
   },
 ]

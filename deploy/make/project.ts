@@ -94,7 +94,7 @@ export interface Project {
 export const CONFIG = 'baton.config.json'
 /** what `try` was called once */
 const FORMER_TRY = 'check'
-const IS_TRY = `there is no setting \`${FORMER_TRY}\`: it is \`try\` now`
+const IS_TRY = `the setting \`${FORMER_TRY}\` is now called \`try\``
 /** folder that `baton build` writes; it never goes into a release */
 export const RELEASES_FOLDER = 'releases'
 export const ENVIRONMENT = SCHEMA.properties.environment.default
@@ -217,7 +217,7 @@ function faultsOfSnapshot({ snapshot, database, order, state }: Project): string
       'expected the order `stop-first` for `snapshot.when` `stopped`: with start-first, a process always runs',
     )
   if (database !== null && [DUMP, FOLDERS].some((name) => name === basename(database)))
-    faults.push(`expected a \`database\` that is not called ${basename(database)}, as copies of \`snapshot\` are`)
+    faults.push(`expected a \`database\` not named ${basename(database)}: \`snapshot\` gives its copies such names`)
   return faults
 }
 

@@ -202,7 +202,7 @@ async function nextStep(
   if (own !== null || one.verdict === 'works' || one.verdict === 'not-loaded') return own
   if (build === null || (await realpath(one.folder)).startsWith(`${ours}${sep}node_modules${sep}`))
     return 'another build of the package may fit this Node: install the package again, under that Node'
-  return `\`build\` of the configuration copied this file: run \`npx baton build\` to copy it again`
+  return `\`build\` in the configuration copied this file: run \`npx baton build\` to copy it again`
 }
 
 /** An addon of the application itself is no package that a package manager could build. */

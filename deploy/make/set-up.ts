@@ -104,7 +104,7 @@ function isPackage(folder: string): boolean {
 
 function ownPackage(folder: string): BatonError {
   return new BatonError('refused', `the start script runs an application in ${folder}, which is a separate package`, {
-    hint: `\`cd ${folder} && npx baton init\` sets it up there; move anything else that this start script does to the start script there`,
+    hint: `\`cd ${folder} && npx baton init\` sets it up there; move the rest of this start script into the one there`,
   })
 }
 
@@ -205,7 +205,7 @@ function show({ found, shown, plan, isNew }: Shows, say: Output['say']): void {
 /** `usual`: what an empty answer means. */
 async function agreed(question: string, usual: 'yes' | 'no'): Promise<boolean> {
   if (!process.stdin.isTTY)
-    throw new BatonError('refused', 'confirmation required, but there is no terminal to ask on', {
+    throw new BatonError('refused', 'confirmation required, but there is no terminal to ask for it', {
       hint: 'to run without questions, use `--yes`',
     })
   const lines = createInterface({ input: process.stdin, output: process.stderr })

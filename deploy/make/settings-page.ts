@@ -20,7 +20,7 @@ export function settingsSchema(): string {
   const schema = {
     $schema: 'https://json-schema.org/draft/2020-12/schema',
     title: 'config.json',
-    description: 'Settings that the operator of an installed service makes',
+    description: 'Settings for the operator of an installed service',
     type: 'object',
     properties: { ...others.properties, listen: oneOrMore(listen), feed: oneOrMore(feed) },
   }

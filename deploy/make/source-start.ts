@@ -268,7 +268,7 @@ async function healthOf(
     await statusOf(port, NO_PATH) // a server of files looks for it, and what it misses is noted
     const status = await statusOf(port, named)
     if (isGood(status)) return { path: named, notes }
-    notes.push(`the sources name ${named}, which answered ${status ?? 'nothing'}: it is no \`healthPath\``)
+    notes.push(`the source code mentions ${named}, which answered ${status ?? 'nothing'}: it cannot be \`healthPath\``)
   }
   if (isGood(await statusOf(port, NO_PATH)))
     return { path: null, notes: [...notes, 'every path answers 2xx, so no health route could be recognized'] }

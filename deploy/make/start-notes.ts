@@ -19,18 +19,18 @@ export function notesOfStart({ start, entry, before: kept }: Detected, configure
   const notes: string[] = []
   if (folder !== '.')
     notes.push(
-      `not kept from the start script: \`cd ${folder}\`. An install starts the application in its state directory, or with \`"cwd": "app"\` in the release's folder: what it reads by a path from ${folder} needs \`import.meta.dirname\` (${pageOf('author/application.md')})`,
+      `dropped from the start script: \`cd ${folder}\`. An install starts the application in its state directory, or with \`"cwd": "app"\` in the release's folder: what it reads by a path from ${folder} needs \`import.meta.dirname\` (${pageOf('author/application.md')})`,
     )
   if (before.length > 0)
     notes.push(
-      `the start script runs ${inCode(before)} before the application, and an install does not: what prepares data, such as a migration, belongs in \`before\`, as a file of the release and its arguments, where every start and every trial has it; what only makes files belongs in \`build\`. A release contains no commands of development packages`,
+      `the start script runs ${inCode(before)} before the application, and an install does not: put what prepares data, such as a migration, into \`before\`, as a file in the release with its arguments, so that every start and every trial runs it; put what only makes files into \`build\`. A release contains no commands from development packages`,
     )
   if (kept.length > 0) notes.push(...notesOfBefore(kept, configured))
   if (after.length > 0)
-    notes.push(`not kept from the start script: ${inCode(after)}: an install starts the application, and no shell`)
+    notes.push(`dropped from the start script: ${inCode(after)}: an install starts the application without a shell`)
   if (through !== null)
     notes.push(
-      `the start script starts Node with ${inCode([through])}, and an install does not: what that does for the application belongs in the entry or in \`environment\``,
+      `the start script starts Node with ${inCode([through])}, but an install does not: if the application needs it, do the same in the entry or in \`environment\``,
     )
   if (runner !== null)
     notes.push(
@@ -38,7 +38,7 @@ export function notesOfStart({ start, entry, before: kept }: Detected, configure
     )
   if (lostVariables.length > 0)
     notes.push(
-      `not kept from the start script: ${inCode(lostVariables)}, which only a shell understands: write them into \`environment\``,
+      `dropped from the start script: ${inCode(lostVariables)}, which only a shell understands: write them into \`environment\``,
     )
   const given = configured?.['environment']
   const unset = Object.keys(environment).filter((name) => !Object.hasOwn({ ...ENVIRONMENT, ...recordOf(given) }, name))
@@ -46,7 +46,7 @@ export function notesOfStart({ start, entry, before: kept }: Detected, configure
     notes.push(`the start script sets ${unset.join(', ')}, and \`environment\` of ${CONFIG} does not`)
   if (unread !== null && configured === null)
     notes.push(
-      `the start script runs ${inCode([unread])}, of which no file here was understood: ${entry ?? ''} was taken instead, by its name or as \`main\` of package.json. If another file starts the application, say so in \`entry\``,
+      `the start script runs ${inCode([unread])}, in which no file could be recognized: ${entry ?? ''} was chosen instead, by its name or as \`main\` of package.json. If another file starts the application, name it in \`entry\``,
     )
   return notes
 }
@@ -76,12 +76,10 @@ export function notesOfFlags({ nodeFlags, lostFlags, devPackages }: Detected, co
   return [
     ...(lostFlags.length === 0
       ? []
-      : [`not kept from the start script: ${lostFlags.join(', ')}. ${isFile ? WITHOUT_ENV_FILE : WITHOUT_FLAG}`]),
+      : [`dropped from the start script: ${lostFlags.join(', ')}. ${isFile ? WITHOUT_ENV_FILE : WITHOUT_FLAG}`]),
     ...(lost.length === 0
       ? []
-      : [
-          `the start script has Node load a module first by ${lost.join(' ')}, and \`nodeFlags\` of ${CONFIG} does not`,
-        ]),
+      : [`the start script preloads a module with ${lost.join(' ')}, but \`nodeFlags\` of ${CONFIG} does not`]),
     ...late.map(
       (name) =>
         `${name} is loaded before the application and is a development package, which a release does not contain: run \`npm install --save-prod ${name}\``,
@@ -97,13 +95,13 @@ export function notesOfArgs({ args, lostArgs, localArgs }: Detected, configured:
   const notes: string[] = []
   if (lostArgs.length > 0)
     notes.push(
-      `not kept from the start script: ${lostArgs.join(' ')}, which only a shell understands: write it into \`args\``,
+      `dropped from the start script: ${lostArgs.join(' ')}, which only a shell understands: write it into \`args\``,
     )
   if (configured !== null && configured['args'] === undefined && args.length > 0)
     notes.push(`the start script gives the application ${args.join(' ')}, and \`args\` of ${CONFIG} is not set`)
   if (localArgs.length > 0)
     notes.push(
-      `${localArgs.join(', ')} in \`args\` is looked for in the state directory, where an install starts the application, and not here: what is data begins there as a copy, and what is not needs \`"cwd": "app"\` (${pageOf('author/application.md')})`,
+      `${localArgs.join(', ')} in \`args\` is looked for in the state directory, where an install starts the application, and not here: data starts out there as a copy, and anything else needs \`"cwd": "app"\` (${pageOf('author/application.md')})`,
     )
   return notes
 }

@@ -281,7 +281,7 @@ async function assertAgent(
   )
   if (got === null) return
   const { folder, entry } = project
-  const expected = `expected the agent to answer beside the application, ${got}`
+  const expected = `expected the agent to answer alongside the application, ${got}`
   const { listens, inThreads } = await read()
   if (listens.length === 0 && inThreads.length > 0)
     throw new BatonError(
@@ -289,7 +289,7 @@ async function assertAgent(
       `${expected}: no server listens in its main thread, only in a worker thread`,
       { hint: 'listen in the main thread, whose servers an update hands over, and leave the work to the worker' },
     )
-  const why = `${entry} may not load the agent, or fewer servers listen than \`servers\` says`
+  const why = `perhaps ${entry} does not load the agent, or fewer servers listen than \`servers\` says`
   throw new BatonError('verify_failed', `${expected}: ${why}`, {
     hint: `${howToEmbed(folder, entry)}, or call \`embed()\` of \`${PACKAGE}\`; if \`servers\` is set, check that the application opens that many HTTP servers`,
   })

@@ -103,7 +103,7 @@ function hungIn({ onStop, said }: SwitchTrial): string[] {
   if (ms === undefined) return []
   const [what, so] =
     onStop === null
-      ? ['`onStop` did not end', 'make it end in every case']
+      ? ['`onStop` did not end', 'make sure that it always ends']
       : ['SIGTERM handler did not end the process', 'end it with `process.exit()`, return a promise, or use `onStop()`']
   return [`its ${what} within ${durationText(Number(ms))}, and each update waits that long: ${so}`]
 }
@@ -120,9 +120,9 @@ function failed(trial: SwitchTrial, what: string): BatonError {
 export function hintFor(said: string): string {
   const leave = 'an update on a host would fail in the same way'
   if (/EADDRINUSE|address already in use|\bport\b.*\b(in use|taken|busy|occupied|not (free|available))/i.test(said))
-    return `during the start its port is kept open, so that clients wait instead of being refused: if another process checks whether the port is free, remove that check, as \`listen\` fails if the port is taken; ${leave}`
+    return `during the start its port is kept open, so that clients wait instead of being refused: if another process checks whether the port is free, remove that check: \`listen\` itself fails if the port is taken; ${leave}`
   if (/pid[ -]?file|\.pid\b|already running|another (instance|process)|\block(ed|file)?\b/i.test(said))
-    return `it seems to refuse to start because of something that the earlier process left, or still holds in a start-first switch: make \`onStop\` remove that, or let a start take over what no process owns any more; ${leave}`
+    return `it seems to refuse to start because of something that the earlier process left behind, or still holds in a start-first switch: have \`onStop\` remove it, or have the application take it over at startup if no process owns it any more; ${leave}`
   return leave
 }
 

@@ -130,7 +130,7 @@ export function lateChange(before: ServiceRecord | null, kept: ServiceRecord, ta
     return []
   const { service, feed } = kept
   return [
-    `the arguments, the recipe or the install scripts are other ones than ${tag} was made with: they count from the next version on; to apply them to it, run \`${service} uninstall\` (the data stays), remove ${feed}/${tag}, and run this again`,
+    `the arguments, the recipe or the install scripts differ from those ${tag} was made with, and apply only from the next version on; to apply them now, run \`${service} uninstall\` (the data stays), remove ${feed}/${tag}, and run this again`,
   ]
 }
 
@@ -172,7 +172,7 @@ export function refuseOlder(kept: ServiceRecord, { version }: Pick<PackageVersio
   if (newest === null || compareTags(`v${version}`, `v${newest}`) >= 0) return
   throw new BatonError(
     'refused',
-    `the newest usable version of ${kept.package} is ${version}, older than ${newest}, which was made here before`,
+    `the newest usable version of ${kept.package} is ${version}, older than ${newest}, which was built here before`,
     { hint: `to go back to ${version}, use \`--release ${version}\`` },
   )
 }

@@ -187,7 +187,7 @@ export function unresolved(said: string): BatonError | null {
   if (/\bssh:|git (?:ls-remote|clone)|unknown git error/.test(said))
     return told(
       'refused',
-      'a package that this one needs comes from git, and only those of the registry are used',
+      'a package that this one needs comes from git, but only packages from the registry are used',
       'try another version with `--release`, or another package',
     )
   if (/\b(?:EAI_AGAIN|ENOTFOUND|ECONNREFUSED|ECONNRESET|ETIMEDOUT)\b/.test(said))

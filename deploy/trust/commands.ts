@@ -87,7 +87,7 @@ export async function sign(
   const change = await changeOf(context)
   const { tags, targets } = await newTargets(context.feed, change.repository, image, again)
   await signTargets(change, tags.length === 0 ? null : targets)
-  context.say(tags.length === 0 ? 'no release is new: signed snapshot and timestamp' : `signed ${tags.join(', ')}`)
+  context.say(tags.length === 0 ? 'no new release: signed snapshot and timestamp' : `signed ${tags.join(', ')}`)
   return tags
 }
 
@@ -182,7 +182,7 @@ export async function rotate(
   await signRoot({ ...change, signers }, edit, () => kept(context, keys, made))
   context.say(`signed root ${root.version + 1}: ${gone.length} new key${gone.length === 1 ? '' : 's'} of ${role}`)
   const old = files.filter(({ keyid }) => gone.includes(keyid)).map(({ name }) => name)
-  if (old.length > 0) context.say(`${old.join(', ')}: these keys sign nothing any more; you can delete their files`)
+  if (old.length > 0) context.say(`${old.join(', ')}: these keys no longer sign anything; you can delete their files`)
 }
 
 async function kept({ say }: TrustContext, folder: string, files: readonly KeyFile[]): Promise<WrittenKeys> {

@@ -529,7 +529,7 @@ test('in Chinese too; and what is to be done about it stands behind it', async (
   await using watched = await openPage(browser, { locale: 'zh-CN' })
   const { page } = watched
   await STATES.find(({ name }) => name === 'not-tried')?.reach(page, stub)
-  const why = 'there is no /var/lib/beacon-trial, so the units are from a release that had no trials on a copy'
+  const why = 'there is no /var/lib/beacon-trial, so the units are from a release that predates trials on a copy'
   const hint = 'run install.sh of a newer release once as root to write the units again'
   await shown(page, '#outcomeReason', `没有在数据副本上试用。${why}${hint}`)
   assertQuiet(watched)

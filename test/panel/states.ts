@@ -450,7 +450,7 @@ export const STATES: readonly State[] = [
     async reach(page, stub) {
       const rehearsal = rehearsed({
         verdict: 'untried',
-        reason: 'there is no /var/lib/beacon-trial, so the units are from a release that had no trials on a copy',
+        reason: 'there is no /var/lib/beacon-trial, so the units are from a release that predates trials on a copy',
         hint: 'run `install.sh` of a newer release once as root to write the units again',
         rows: null,
       })

@@ -191,7 +191,7 @@ const UNSIGNED = { signed: false, metadata: [], yanked: [], warning: null }
 
 /** `some`: what is other than in one whose way back is open. */
 export function rehearsed(some: Partial<Rehearsal> = {}): Rehearsal {
-  const open = { verdict: 'reversible', reason: 'v1.0.0 reads and writes the data that v1.1.0 leaves' } as const
+  const open = { verdict: 'reversible', reason: 'v1.0.0 can read and write the data as v1.1.0 leaves it' } as const
   return { ...open, rows: 1042, copyMs: 31, migrationMs: 512, tookMs: 1870, ...some }
 }
 

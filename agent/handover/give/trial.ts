@@ -146,7 +146,7 @@ export async function observe(
   let isDone = false
   const done = busy.finally(() => (isDone = true)).catch(() => {})
   let [failures, excuses] = [0, 0]
-  let verdict: ProbeVerdict = { is: 'both', why: 'it was not asked yet', isSilent: false }
+  let verdict: ProbeVerdict = { is: 'both', why: 'it has not been asked yet', isSilent: false }
   let answeredAt = performance.now()
   using hung = watch(successor.life, options.hangMs)
   const hangs = hung.rejects.catch((cause: unknown) => {

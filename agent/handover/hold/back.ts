@@ -51,7 +51,7 @@ export async function letSocketsGo(own: Hold, tag: string): Promise<void> {
   for (const { key, spare } of own.holding.listeners) await letGo(key, { accept: spare, spare: null })
   own.holding = { ...own.holding, listeners: [] }
   own.report.letGo = true
-  warn(`the sockets are released, and ${tag} is started as after a stop: clients are refused until it serves`)
+  warn(`the sockets are released before ${tag} is started: clients are refused until it serves`)
 }
 
 /** Ends the successor, which may serve already, and leaves the operation to the next start. */

@@ -135,7 +135,7 @@ async function oldIsGone(own: Hold, successor: Successor): Promise<void> {
     if (own.pausedAt === null) continue
     const pausedMs = performance.now() - own.pausedAt
     if (!isSilent && pausedMs <= pauseMaxMs) continue
-    warn(`killing the old process (pid ${old.pid}): it hangs`)
+    warn(`killing the old process (pid ${old.pid}): it is hung`)
     signalAll([old], 'SIGKILL')
     break
   }

@@ -325,7 +325,7 @@ type Predecessor = Inheritance['predecessor']
 async function seeOff(predecessor: Predecessor, log: Log): Promise<void> {
   const until = performance.now() + PREDECESSOR_EXIT_MS
   while (isAlive(predecessor.pid, predecessor.startTime)) {
-    if (performance.now() > until) return end(predecessor, `it did not leave within ${PREDECESSOR_EXIT_MS} ms`, log)
+    if (performance.now() > until) return end(predecessor, `it did not exit within ${PREDECESSOR_EXIT_MS} ms`, log)
     await sleep(10)
   }
 }

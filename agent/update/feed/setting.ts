@@ -98,12 +98,12 @@ function parseBase(text: string, setting: string): URL {
     throw invalid(setting, `expected https, got ${url.protocol}`)
   if (url.protocol === 'http:' && !isLoopback(url.hostname))
     throw invalid(setting, 'plain http is allowed only for this machine')
-  if (url.search !== '' || url.hash !== '') throw invalid(setting, 'a URL of a folder has no ? or #')
+  if (url.search !== '' || url.hash !== '') throw invalid(setting, 'a folder URL cannot contain ? or #')
   return url
 }
 
 function folderAt(folder: string): FeedSetting {
-  if (folder.includes('\0')) throw invalid(folder, 'a path has no NUL')
+  if (folder.includes('\0')) throw invalid(folder, 'a path cannot contain NUL')
   return { kind: 'folder', folder }
 }
 

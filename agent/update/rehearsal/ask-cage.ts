@@ -49,7 +49,7 @@ export async function cageOf(
   const found = await stat(folder).catch(() => null)
   if (found?.isDirectory() === true && found.uid === process.getuid?.()) return folder
   return {
-    reason: `there is no ${folder}, so the units are from a release that had no trials on a copy`,
+    reason: `there is no ${folder}, so the units are from a release that predates trials on a copy`,
     hint: 'run `install.sh` of a newer release once as root to write the units again',
   }
 }

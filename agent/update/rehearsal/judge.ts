@@ -107,7 +107,7 @@ function verdictOf(report: Report, { from, to }: Tags, { longer, without }: Reme
       reason: `${from} starts on the data that ${to} leaves, but its author names no request that writes`,
     }
   }
-  return { verdict: 'reversible', reason: `${from} reads and writes the data that ${to} leaves` }
+  return { verdict: 'reversible', reason: `${from} can read and write the data as ${to} leaves it` }
 }
 
 /** The candidate failed for want of something that its trial has less of than a service: that says nothing about the release. */

@@ -74,7 +74,9 @@ export async function openFront(options: FrontOptions): Promise<Front> {
       const code = worker?.child.exitCode ?? null
       throw code === null || !isNotStarted(code) ? again : unitFault(code)
     })
-    options.outside.note(`the drop-ins of ${service} keep a process of this command from starting, so it ignores them`)
+    options.outside.note(
+      `the drop-ins of ${service} keep a process of this command from starting, so the command ignores them`,
+    )
     return front
   })
 }
@@ -88,7 +90,7 @@ function unitFault(code: number): BatonError {
     {
       hint:
         code === NAMESPACE
-          ? 'systemd may not create namespaces here, as in an LXC container without nesting: allow nesting (`pct set ID --features nesting=1`), or install without a service: `--no-service`'
+          ? 'systemd cannot create namespaces here, as in an LXC container without nesting: allow nesting (`pct set ID --features nesting=1`), or install without a service: `--no-service`'
           : 'for details, see `journalctl -u "baton-*"`; to install without systemd, use `--no-service`',
     },
   )

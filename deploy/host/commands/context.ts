@@ -152,7 +152,7 @@ export function confirm({ flags, report }: Context, title: string, steps: readon
   report.plan(steps)
   const answer = askTerminal('Continue? [y/N] ')
   if (answer === null)
-    throw new BatonError('refused', 'confirmation required, but there is no terminal to ask on', {
+    throw new BatonError('refused', 'confirmation required, but there is no terminal to ask for it', {
       hint: `to run without being asked, use \`${command} -y\``,
     })
   if (!/^y(es)?$/i.test(answer)) throw new BatonError('refused', 'not confirmed, nothing was changed')
@@ -168,7 +168,7 @@ export function confirmPurge({ service, flags }: Context): void {
       ? `expected the name ${service}, nothing was changed`
       : flags.yes
         ? `--purge removes the database of ${service}, and -y alone does not allow that`
-        : 'confirmation required, but there is no terminal to ask on'
+        : 'confirmation required, but there is no terminal to ask for it'
   throw new BatonError('refused', why, { hint: `add \`--confirm ${service}\`` })
 }
 

@@ -51,7 +51,7 @@ export async function uninstall(context: Context): Promise<number> {
 async function refuseServing(receipt: Receipt, { side }: OpenSide): Promise<void> {
   const found = await side.look({ receipt, check: false }).catch(() => null)
   if (found === null || found.running === null) return
-  const message = `${receipt.service} ${found.running} answers at its address, but this command does not see its process`
+  const message = `${receipt.service} ${found.running} answers at its address, but this command cannot see its process`
   throw new BatonError('refused', message, {
     hint: 'run the command where the service was started (the same container or mount namespace), or stop that process first',
   })

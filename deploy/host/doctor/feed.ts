@@ -130,7 +130,7 @@ async function judged(source: FeedSource, { tag, asset }: Release): Promise<Find
       hash.update(part)
     }
     if (bytes === asset.sizeBytes && hash.digest('hex') === asset.sha256)
-      return ok('mirror', `${name} has ${tag} as it was published`)
+      return ok('mirror', `${name} has ${tag} exactly as published`)
     const hint = 'updates skip this source; tell the person who runs it, or remove it from `feed`'
     return warning('mirror', `${name} sends a different \`${asset.name}\` of ${tag} than was published`, hint)
   } catch (cause) {
@@ -173,7 +173,7 @@ export async function checkClock({ receipt, feed }: Subject): Promise<Finding[]>
   const theirs = isAsked ? await dateOf(page, 10_000).catch(() => null) : null
   return wrongOf(
     [
-      isBefore && problem('clock', `the clock says ${ours}, before the install of ${receipt.installedAt}`, hint),
+      isBefore && problem('clock', `the clock says ${ours}, earlier than the install at ${receipt.installedAt}`, hint),
       theirs !== null &&
         Math.abs(theirs.getTime() - now) > CLOCK_TOLERANCE_MS &&
         warning('clock', `the clock says ${ours}, the feed's says ${theirs.toISOString()}`, hint),

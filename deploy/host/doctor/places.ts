@@ -95,7 +95,7 @@ export async function checkGiven(layout: Layout): Promise<{ findings: Finding[];
     if (!trust.trusted) continue // it is the service's already, or its user makes it
     const [first] = trust.found?.isDirectory() === true ? await readdir(path) : []
     if (first !== undefined) {
-      const message = `expected ${path} to be empty or ${layout.user}'s, found ${join(path, first)}, which is root's`
+      const message = `expected ${path} to be empty or owned by ${layout.user}, found ${join(path, first)}, which root owns`
       findings.push(problem(check, message, howToGive(path, layout)))
     } else given.push(path)
   }

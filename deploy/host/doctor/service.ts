@@ -86,11 +86,7 @@ export async function checkConfiguration({ receipt }: Subject, outside: Outside)
         ),
       ...unknown.map(({ name, expected }) => unknownSetting(name, expected, configPath)),
       ...faults.map((fault) =>
-        problem(
-          'configuration',
-          `${configPath}: ${fault}`,
-          'correct this before the next start: the service would not start',
-        ),
+        problem('configuration', `${configPath}: ${fault}`, 'correct this, or the service will not start next time'),
       ),
       await portRow(receipt, address, outside),
     ],

@@ -280,7 +280,7 @@ async function removeFromItsParent(path: string, carrier: Carrier): Promise<void
 
 /** Root removes only what nobody else can change: the rest could change meanwhile. It stays, and is returned. */
 async function removeTree(path: string): Promise<string[]> {
-  if (isRoot() && !(await trustIn(path)).trusted) return [`${path}: it is not root's alone`]
+  if (isRoot() && !(await trustIn(path)).trusted) return [`${path}: users other than root can change it`]
   const left: string[] = []
   for (const name of await readdir(path).catch(() => [])) {
     const inner = join(path, name)

@@ -23,8 +23,8 @@ export async function refuseStranger(socket: Socket, path?: string): Promise<voi
     path === undefined
       ? [`${socket.remoteAddress}:${socket.remotePort}`, `ss -ltnp sport = :${socket.remotePort}`]
       : [path, `ss -lxp src ${path}`]
-  throw new BatonError('refused', `expected the service at ${at}, found a program of user ${stranger} there`, {
-    hint: `the password was not sent: end that program (\`${seen}\` names it) and start the service`,
+  throw new BatonError('refused', `expected the service at ${at}, found a program run by user ${stranger} there`, {
+    hint: `the password was not sent: stop that program (\`${seen}\` shows which) and start the service`,
   })
 }
 

@@ -287,9 +287,13 @@ export async function cancelOperation(receipt: Receipt, outside: Outside): Promi
   const client = connect(await readAccess(receipt.configPath))
   const status = await client.status()
   if (status === null) {
-    throw new BatonError('refused', `${receipt.service} does not answer: only a running service can cancel`, {
-      hint: 'if another command is running the operation, stop that command',
-    })
+    throw new BatonError(
+      'refused',
+      `${receipt.service} does not answer: only a running service can cancel an operation`,
+      {
+        hint: 'if another command is running the operation, stop that command',
+      },
+    )
   }
   if (status.operation === null || status.operation.outcome !== null) return null
   const { id } = await client.cancel()

@@ -61,7 +61,7 @@ async function startAnew(receipt: Receipt, isActive: () => Promise<boolean>): Pr
   const { log, crashes } = runFilesOf(receipt)
   const failed = startSupervision(receipt)
   const running = async () => {
-    if (!(await until(isActive, () => START_MS))) throw new Error('no process of it appeared')
+    if (!(await until(isActive, () => START_MS))) throw new Error('none of its processes appeared')
   }
   try {
     await Promise.race([running(), failed])

@@ -254,7 +254,7 @@ class CallbackModule(CallbackBase):
 
     def _unwritable(self, error):
         why = "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else os.strerror(error.errno)
-        self._end(EXIT["refused"], f"the report {self.path} cannot be written: {why}", "hosts that have started will finish on their own")
+        self._end(EXIT["refused"], f"the report {self.path} cannot be written: {why}", "hosts already updating will finish on their own")
 
     def _end(self, code, why, hint=None):
         self._give({"exit": code, "why": why, "hint": hint, "look": [], "hosts": []})
