@@ -21,6 +21,7 @@ import {
   type Wish,
   keptNow,
   lateChange,
+  madeOf,
   minAgeOf,
   newestOf,
   packageIn,
@@ -178,8 +179,9 @@ async function deployOne(asked: Wish, values: Typed, place: string, report: Host
     report.result({ outcome: 'planned', to: tag, exit: EXIT.done }, [])
     return EXIT.done
   }
-  const { made, told } = await releaseOf({ shop, tools, kept, listed, version, registry }, values)
-  for (const note of made ? [] : lateChange(before, kept, tag)) report.note(note)
+  const late = lateChange(before, kept, tag)
+  const { made, told } = await releaseOf({ shop, tools, kept, listed, version, registry, late }, values)
+  for (const note of made ? [] : late) report.note(note)
   // that took a while: what runs may be another process by now, and the number of the former one another's
   const now = over === null ? null : await planTakeOver(adoption)
   const end: Ending = { shop, tag, built: { package: kept.package, told, feed: shop.feed }, over: now }
@@ -224,12 +226,12 @@ async function installOne(end: Ending, values: Typed, report: HostReport): Promi
 
 const absolute = (path: string | undefined) => (path === undefined ? null : resolve(path))
 
-const fitsNode = (range: string | null) => !excludesNode(range, broughtVersion())
+const leavesOutNode = (range: string | null) => excludesNode(range, broughtVersion())
 
 function wantedBy(kept: ServiceRecord, minAgeMs: number) {
   return {
     isInRange: (version: string) => isInRange(version, kept.range),
-    fitsNode: ({ node }: PackageVersion) => kept.recipe?.anyNode === true || fitsNode(node),
+    fitsNode: ({ node }: PackageVersion) => kept.recipe?.anyNode === true || !leavesOutNode(node),
     nodeVersion: broughtVersion(),
     minAgeMs,
   }
@@ -242,19 +244,21 @@ interface Task {
   listed: Listed
   version: PackageVersion
   registry: string
+  late?: string[]
 }
 
 /** Puts the release of this version into the feed, unless it is there. */
 async function releaseOf(
-  { shop, tools, kept, listed, version, registry }: Task,
-  values: Pick<Typed, 'json' | 'quiet'>,
+  { shop, tools, kept, listed, version, registry, late = [] }: Task,
+  values: Pick<Typed, 'json' | 'quiet' | 'build-only'>,
 ): Promise<{ made: boolean; told: string[] }> {
   const tag = `v${version.version}`
   const seen = { ...integritiesOf(listed), ...kept.seen }
   await sweepWorkshop(shop)
+  const anew = values['build-only'] && late.length > 0
   // after a power cut it may be there in part
-  const isThere = (await sumsFault(join(shop.feed, tag)).catch(reasonOf)) === null
-  if (!isThere) await takeOut(shop, [tag])
+  const isThere = !anew && (await sumsFault(join(shop.feed, tag)).catch(reasonOf)) === null
+  if (!isThere && !anew) await takeOut(shop, [tag])
   const isNoted = kept.built.some((one) => one.version === version.version)
   if (isThere) {
     if (!isNoted) await updateReleases(shop.feed, shop.service) // a kill may have come before it was listed
@@ -266,20 +270,13 @@ async function releaseOf(
   const progress = progressFor(values)
   try {
     const say = { stage: progress.stage, note: progress.note }
-    const made = await makeRelease({
-      shop,
-      tools,
-      kept,
-      version,
-      registry,
-      excludesNode: (range) => !fitsNode(range),
-      say,
-    })
+    const made = await makeRelease({ shop, tools, kept, version, registry, excludesNode: leavesOutNode, say })
+    if (anew) await takeOut(shop, [tag]) // the new one has been tried
     await sendRelease({ from: made.out, tag, service: shop.service, to: shop.feed, signed: false, progress })
     await run(['sync'], { allowFailure: true })
     const built = [
       ...kept.built.filter((one) => one.version !== version.version),
-      { version: version.version, at: new Date().toISOString(), sizeBytes: made.sizeBytes },
+      { version: version.version, at: new Date().toISOString(), sizeBytes: made.sizeBytes, madeOf: madeOf(kept) },
     ]
     await writeKept(shop, { ...kept, seen, shown: made.shown, built: built.slice(-10), told: made.told })
     const removed = await pruneWorkshop(shop)

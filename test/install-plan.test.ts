@@ -423,7 +423,7 @@ test('doctor reads a unit as systemd does: the deepest rule about a path wins', 
 test('nobody is advised to give the service a directory that is not its own', async () => {
   const { findings } = await checkGiven(layoutOf('beacon', { ...DEFAULTS, prefix: '/usr/bin' }, ROOT))
   const [{ message = '', hint = '' } = {}] = findings
-  match(message, /^expected \/usr\/bin to be empty or beacon's, found/)
+  match(message, /^expected \/usr\/bin to be empty or owned by beacon, found/)
   is(hint, 'choose another place with `--prefix` or `--state-dir`')
   const isGiven = (path: string) =>
     howToGive(path, { service: 'beacon', user: 'ada' }).includes(`chown -R ada: ${path}\``)

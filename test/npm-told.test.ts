@@ -9,10 +9,19 @@ import { sentencesOfCwd } from '../deploy/make/seen.ts'
 import { sentencesOf } from '../deploy/make/source-start.ts'
 import { aboutDatabases, aboutScheme, startedAs } from '../deploy/make/trial-start.ts'
 import { hintFor } from '../deploy/make/trial-switch.ts'
-import { keptNow, lateChange, packageIn, planLines, usualService, type Wish, withinOf } from '../deploy/npm/asked.ts'
+import {
+  keptNow,
+  lateChange,
+  madeOf,
+  packageIn,
+  planLines,
+  usualService,
+  type Wish,
+  withinOf,
+} from '../deploy/npm/asked.ts'
 import { withoutRecipe } from '../deploy/npm/recipe.ts'
 import { refusePassedOver } from '../deploy/npm/registry.ts'
-import { refuseOtherPort, shownNow, whyTryFailed } from '../deploy/npm/release.ts'
+import { refuseOtherPorts, shownNow, whyTryFailed } from '../deploy/npm/release.ts'
 import { mainOf } from '../deploy/npm/wrap.ts'
 import { equal, is, match, not, throws, withCode } from './assert.ts'
 import { temporary } from './lab/temporary.ts'
@@ -68,8 +77,8 @@ test('an addon is named in a hint only if the error is of it', () => {
 })
 
 test('a package that listens on a port of its own is refused with what gives it the one of the install', () => {
-  refuseOtherPort({ package: 'shop' }, null)
-  const refused = throws(() => refuseOtherPort({ package: 'shop' }, 1080), withCode('invalid_settings'))
+  refuseOtherPorts({ package: 'shop' }, [])
+  const refused = throws(() => refuseOtherPorts({ package: 'shop' }, [1080]), withCode('invalid_settings'))
   match((refused as BatonError).message, 'shop listens on port 1080, whatever PORT says')
   match((refused as BatonError).hint ?? '', '-- --port {port}')
 })
@@ -92,7 +101,14 @@ test('a plan ends with what becomes of the release: it is installed, upgraded to
 })
 
 test('a health path that was seen once is looked at anew for each version, and a change is said; its data stay', () => {
-  const now = { database: 'new.db', healthPath: '/status', cwd: 'app' as const, otherPort: null, notes: ['x'] }
+  const now = {
+    database: 'new.db',
+    healthPath: '/status',
+    cwd: 'app' as const,
+    otherPorts: [],
+    warnings: [],
+    notes: ['x'],
+  }
   const last = { database: 'old.db', healthPath: '/health', cwd: null }
   const { notes: first, shown } = shownNow({ package: 'shop', shown: null }, now)
   equal([first, shown], [['x'], { database: 'new.db', healthPath: '/status', cwd: 'app' }])
@@ -102,7 +118,7 @@ test('a health path that was seen once is looked at anew for each version, and a
     changes: ['its health path is now /status, before /health'],
   })
   equal(shownNow({ package: 'shop', shown: last }, { ...now, healthPath: '/health' }).changes, [])
-  throws(() => shownNow({ package: 'shop', shown: last }, { ...now, otherPort: 1080 }), withCode('invalid_settings'))
+  throws(() => shownNow({ package: 'shop', shown: last }, { ...now, otherPorts: [1080] }), withCode('invalid_settings'))
 })
 
 test('a range is kept and said until another one, or `latest`, is typed', () => {
@@ -130,10 +146,14 @@ test('what was typed for a run that made nothing does not meet a recipe that is 
 test('arguments that come too late for a release are said to count from the next one, with the way to have them now', () => {
   const before = { ...keptNow(null, WISH), feed: '/srv/feed' }
   equal(lateChange(before, before, 'v1.0.0'), [])
+  const built = [{ version: '1.0.0', at: '', sizeBytes: 1, madeOf: madeOf(before) }]
+  const asked = { ...before, args: ['--host', '{host}'], built }
+  equal(lateChange(asked, asked, 'v1.0.0').length, 1) // an earlier run has noted what was asked, and made nothing
+  equal(lateChange(asked, { ...before, built }, 'v1.0.0'), [])
   const [line = ''] = lateChange(before, { ...before, args: ['--host', '{host}'] }, 'v1.0.0')
   match(
     line,
-    /next version on; .*`shop uninstall` \(the data stays\), remove \/srv\/feed\/v1\.0\.0, and run this again$/,
+    /next version on; .*run this with `--build-only`, which tries them, then `shop uninstall` \(the data stays\), then this again$/,
   )
 })
 

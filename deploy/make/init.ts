@@ -58,6 +58,7 @@ export function planInit(
     ...notesOfUploads(found, configured),
     ...(configured === null ? SWITCH_NOTES : []),
     ...(shown?.notes ?? []),
+    ...(shown?.warnings ?? []),
   ]
   const healthPath = shown === null ? found.healthPath : shown.healthPath
   const files: Written[] = [

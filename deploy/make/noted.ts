@@ -3,8 +3,10 @@
 // which note that in a file.
 // Must hold: the application works as without them: each note is made before the call that it is about, which is passed on unchanged.
 
+import { writeFileSync } from 'node:fs'
 import { readFile } from 'node:fs/promises'
 import { basename, join } from 'node:path'
+import { pathToFileURL } from 'node:url'
 import { parsedJson } from '../../agent/words.ts'
 
 export interface Noted {
@@ -87,7 +89,12 @@ syncBuiltinESMExports()
 export function takeNotes(folder: string) {
   const path = join(folder, 'seen')
   const text = PRELOAD.replace('NOTES', JSON.stringify(path)).replace('ABSENT', String(ABSENT_MAX))
-  const flag = (more = '') => `data:text/javascript,${encodeURIComponent(text + more)}`
+  // a file, and no address with the text in it: what an application throws may name what called it
+  const flag = (more = '') => {
+    const file = join(folder, 'notes.mjs')
+    writeFileSync(file, text + more)
+    return pathToFileURL(file).href
+  }
   return {
     /** for the command line of Node, before the program */
     nodeFlags: ['--import', flag()],

@@ -2,8 +2,8 @@
 // application gets what an install would give it, with a temporary state directory and a free port.
 // Must hold: the application is always ended; this file writes nothing of what it has seen.
 
-import { mkdir, stat } from 'node:fs/promises'
-import { join, relative, sep } from 'node:path'
+import { mkdir, stat, writeFile } from 'node:fs/promises'
+import { dirname, join, relative, sep } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { freePort, type Started, startProgram } from '../../agent/install.ts'
 import { reasonOf, untilWell } from '../../agent/words.ts'
@@ -41,10 +41,12 @@ export interface SourceStart {
   scheme: 'https' | null
   /** `app`: it looks for files of its own in the directory in which it is started */
   cwd: 'app' | null
-  /** a port at which it serves, if it does not listen at the one that it was given */
-  otherPort: number | null
+  /** the ports on which it listens, if the one that it was given is none of them */
+  otherPorts: number[]
   /** sentences for the author */
   notes: string[]
+  /** what an operator has to know as well; a sentence each */
+  warnings: string[]
   /** why it could not be looked at, such as that it ended, or that it answers nothing over HTTP; absent: it could */
   failed?: string
   /** it ended because a native addon is built for another Node */
@@ -55,6 +57,8 @@ export interface SourceStart {
 const OTHER_ABI = /NODE_MODULE_VERSION|ERR_DLOPEN_FAILED/
 
 const ANSWER_MS = 3000
+/** as an install has, in its state directory; and no other answer is so long */
+const [OWN_FILE, OWN_BYTES] = ['update/seen', 40_961]
 const PORTS_MAX = 16
 const USUAL_HEALTH = ['/healthz', '/health', '/livez', '/readyz', '/api/health', '/status', '/api/status', '/ping']
 /** a longer answer is a page, which costs more to make and says less */
@@ -68,13 +72,14 @@ export async function startFromSource(
   found: Detected,
   { environment, args, try: tried, called }: Pick<Project, 'environment' | 'args' | 'try' | 'called'>,
 ): Promise<SourceStart> {
-  const unseen = { database: null, healthPath: found.healthPath, scheme: null, cwd: null, otherPort: null }
+  const unseen = { database: null, healthPath: found.healthPath, scheme: null, cwd: null, otherPorts: [], warnings: [] }
   const file = startable(folder, found)
   if (file === null) return { ...unseen, notes: [`it was not started: ${found.entry ?? 'its entry'} is missing`] }
   using _signals = onSignals(END_SIGNALS, () => exitAtOnce(130)) // ends what it has started, and leaves no temporary folder
   await using work = await temporaryDirectory(await temporaryPlace())
   const [state, port] = [join(work.path, 'state'), await freePort()]
-  await mkdir(state)
+  await mkdir(dirname(join(state, OWN_FILE)), { recursive: true })
+  await writeFile(join(state, OWN_FILE), 'x'.repeat(OWN_BYTES))
   const { mtimeMs: sinceMs } = await stat(state)
   const fill = (text: string) => filled(text, { ...NO_VALUES, port: String(port), stateDirectory: state })
   const env = { ...trialEnvironment(state), ...tried.environment, ...mapped(environment, fill) }
@@ -94,7 +99,7 @@ export async function startFromSource(
   const early = started.ended()
   if (early !== null) return lost(`it listened after ${took}, and then ended with ${early}`)
   const second = await lookAt(started.pid)
-  const { ports, health, answer } = await askOver(started, port, found.healthPath)
+  const { ports, health, answer, servesState } = await askOver(started, port, found.healthPath)
   const seen = allLooks([first, second, await lookAt(started.pid)]) // some drivers open a database only when it is asked
   const late = started.ended()
   if (late !== null) return lost(`it ended with ${late} when it was asked for ${health.path ?? '/'}`)
@@ -109,7 +114,8 @@ export async function startFromSource(
     scheme: answer !== null && schemeOf(answer.protocol) === 'https' ? 'https' : null,
     cwd,
     ...failedIfMute(ports, seen?.ports ?? [port]),
-    otherPort: seen?.ports.includes(port) === false ? (ports[0] ?? null) : null,
+    otherPorts: seen?.ports.includes(port) === false ? seen.ports : [],
+    warnings: servesState ? [SERVES_STATE] : [],
     notes: [
       `started once: it was listening after ${took}, ${answerLine(answer, health.path ?? '/')}`,
       ...about.notes,
@@ -211,6 +217,9 @@ function mapped(texts: Readonly<Record<string, string>>, change: (text: string) 
   return Object.fromEntries(Object.entries(texts).map(([name, text]) => [name, change(text)]))
 }
 
+const SERVES_STATE =
+  'it serves its whole state directory, what Baton keeps there in `update/` included: have it serve a folder in it, such as `{stateDirectory}/public`'
+
 /** Pure. `given`: the port that it was told. */
 function sentencesOfPort([first, ...others]: readonly number[], given: number): string[] {
   if (first === undefined || [first, ...others].includes(given)) return []
@@ -236,7 +245,9 @@ async function askOver(started: Started, port: number, healthPath: string | null
   const ports = await answeringSoon(started, port)
   const asked = ports.includes(port) ? port : ports[0]
   const health = await healthOf(asked, healthPath)
-  return { ports, health, answer: asked === undefined ? null : await askFor(asked, health.path ?? '/') }
+  const ask = async (path: string) => (asked === undefined ? null : await askFor(asked, path))
+  const servesState = (await ask(`/${OWN_FILE}`))?.bytes === OWN_BYTES
+  return { ports, health, answer: await ask(health.path ?? '/'), servesState }
 }
 
 /** Its ports at which an HTTP server answers, once there is one: it may listen long before. None if it ends, or none comes. */

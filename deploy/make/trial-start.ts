@@ -242,7 +242,9 @@ async function firstGoodAnswer(
   const answer = await answerOf({ port, path: healthPath ?? '/' }, healthPath !== null, started)
   if (typeof answer !== 'string') return answer
   const said = started.said() || 'nothing'
-  throw new BatonError('verify_failed', `starting what was built: ${answer}; it said: ${said}`, { hint: doubt })
+  const ports = started.ended() === null ? ((await lookAt(started.pid))?.ports ?? []) : []
+  const other = ports.length === 0 || ports.includes(port) ? '' : `, and it listens on ${ports.join(', ')}`
+  throw new BatonError('verify_failed', `starting what was built: ${answer}${other}; it said: ${said}`, { hint: doubt })
 }
 
 /** for a line, before `with`; plain HTTP is not worth a word */

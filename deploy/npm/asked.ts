@@ -1,5 +1,6 @@
 // What an operator has asked for, beside what is remembered of the service from an earlier run. Pure.
 
+import { createHash } from 'node:crypto'
 import { BatonError, compareTags, serviceName } from '../../agent/words.ts'
 import {
   ADVANCED,
@@ -124,13 +125,22 @@ export function keptNow(before: ServiceRecord | null, asked: Wish): Omit<Service
 
 const isSame = (one: unknown, other: unknown) => JSON.stringify(one) === JSON.stringify(other)
 
+/** Of all that an operator has said about how a release is made. */
+export function madeOf({ args, recipe, allowed }: Pick<ServiceRecord, 'args' | 'recipe' | 'allowed'>): string {
+  const { tried: _, clients: __, ...said } = recipe ?? { tried: null, clients: null }
+  return createHash('sha256')
+    .update(JSON.stringify([args, recipe === null ? null : said, allowed]))
+    .digest('hex')
+}
+
 /** A release that is there already was made as it was said then: a sentence; none if nothing else is said now. */
 export function lateChange(before: ServiceRecord | null, kept: ServiceRecord, tag: string): string[] {
-  if (before === null || isSame([before.args, before.recipe, before.allowed], [kept.args, kept.recipe, kept.allowed]))
-    return []
-  const { service, feed } = kept
+  const made =
+    kept.built.find(({ version }) => `v${version}` === tag)?.madeOf ?? (before === null ? null : madeOf(before))
+  if (made === null || made === madeOf(kept)) return []
+  const { service } = kept
   return [
-    `the arguments, the recipe or the install scripts differ from those ${tag} was made with, and apply only from the next version on; to apply them now, run \`${service} uninstall\` (the data stays), remove ${feed}/${tag}, and run this again`,
+    `the arguments, the recipe or the install scripts differ from those ${tag} was made with, and apply only from the next version on; to apply them now, run this with \`--build-only\`, which tries them, then \`${service} uninstall\` (the data stays), then this again`,
   ]
 }
 

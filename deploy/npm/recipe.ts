@@ -46,9 +46,9 @@ const TABLE = { ...SCHEMA, required: [] } as Setting
 const NAME = new RegExp(SCHEMA.properties.package.pattern)
 const FILE_MAX_BYTES = 64 * 1024
 
-/** What is done with a package that has no recipe. */
+/** What is done with a package that has no recipe. Whatever address it would choose, `--listen` counts. */
 export function withoutRecipe(name: string): Recipe {
-  return { ...USUAL, package: name }
+  return { ...USUAL, package: name, listensAt: 'given-host' }
 }
 
 export function isPackageName(name: string): boolean {

@@ -39,7 +39,8 @@ interface Seen {
   database: string | null
   healthPath: string | null
   cwd: 'app' | null
-  otherPort: number | null
+  otherPorts: number[]
+  warnings: string[]
   notes: string[]
   failed?: string
 }
@@ -95,9 +96,10 @@ export async function makeRelease(making: Making): Promise<Made> {
   tell(...failures.map((failure) => `warning: ${failure}`))
   let { shown } = kept
   if (kept.recipe === null) {
-    const now = shownNow(kept, await seeOnce(making, { failures, unbuilt }, () => act<Seen>('see', asPackage)))
+    const seen = await seeOnce(making, { failures, unbuilt }, () => act<Seen>('see', asPackage))
+    const now = shownNow(kept, seen)
     for (const sentence of now.notes) say.note(`seen: ${sentence}`)
-    tell(...now.changes)
+    tell(...now.changes, ...seen.warnings.map((one) => `warning: ${one}`))
     shown = now.shown
   }
   await wrap(shown)
@@ -117,13 +119,17 @@ export async function makeRelease(making: Making): Promise<Made> {
 const MUST_SERVE =
   'only a package that answers over HTTP can be installed; if it does so only with arguments, add them at the end of the command line, such as `-- serve --port {port}`'
 
+const ON_NOTHING =
+  'it is started on an empty state directory: what it needs there can be put into `files` of a recipe (`--recipe FILE`), and arguments at the end of the command line, such as `-- --data {stateDirectory}`'
+
 /** What does not even serve from its source would not serve as a release. Throws BatonError verify_failed. */
 async function seeOnce({ kept, version, say }: Making, rebuilt: Rebuilt, see: () => Promise<Seen>): Promise<Seen> {
   say.stage('see', 'one start from source, with empty state')
   const seen = await see()
   if (seen.failed === undefined) return seen
   const message = `starting ${kept.package} ${version.version} from its source: ${seen.failed}`
-  throw whyTryFailed(new BatonError('verify_failed', message, { hint: MUST_SERVE }), rebuilt)
+  const hint = /^it ended with (?!exit code 0)/.test(seen.failed) ? ON_NOTHING : MUST_SERVE
+  throw whyTryFailed(new BatonError('verify_failed', message, { hint }), rebuilt)
 }
 
 /** Only this program writes there: the folder's other files are packages. */
@@ -150,18 +156,19 @@ async function writeAround(
  */
 export function shownNow(
   { package: name, shown: last }: Pick<ServiceRecord, 'package' | 'shown'>,
-  { database, healthPath, cwd, otherPort, notes }: Seen,
+  { database, healthPath, cwd, otherPorts, notes }: Seen,
 ): { shown: NonNullable<ServiceRecord['shown']>; notes: string[]; changes: string[] } {
-  refuseOtherPort({ package: name }, otherPort)
+  refuseOtherPorts({ package: name }, otherPorts)
   if (last === null) return { shown: { database, healthPath, cwd }, notes, changes: [] }
   const change = `its health path is now ${healthPath ?? 'none'}, before ${last.healthPath ?? 'none'}`
   return { shown: { ...last, healthPath }, notes: [], changes: healthPath === last.healthPath ? [] : [change] }
 }
 
 /** An install would ask it where it does not listen. Throws BatonError invalid_settings. */
-export function refuseOtherPort({ package: name }: Pick<ServiceRecord, 'package'>, port: number | null): void {
-  if (port === null) return
-  throw new BatonError('invalid_settings', `${name} listens on port ${port}, whatever PORT says`, {
+export function refuseOtherPorts({ package: name }: Pick<ServiceRecord, 'package'>, ports: readonly number[]): void {
+  if (ports.length === 0) return
+  const where = `${ports.length === 1 ? 'port' : 'the ports'} ${ports.join(', ')}`
+  throw new BatonError('invalid_settings', `${name} listens on ${where}, whatever PORT says`, {
     hint: 'pass the port in the way that the package reads it: as an argument, such as `-- --port {port}` at the end of the command line, or `args`, `environment`, `files` or `port` in a recipe (`--recipe FILE`)',
   })
 }

@@ -44,8 +44,8 @@ export interface ServiceRecord {
   seen: Record<string, string>
   /** what its source showed when it was started once: see make/inside.ts; null: a recipe said it, or it was not started yet */
   shown: { database: string | null; healthPath: string | null; cwd: 'app' | null } | null
-  /** oldest first */
-  built: { version: string; at: string; sizeBytes: number }[]
+  /** oldest first; `madeOf`: see asked.ts, absent in records of before */
+  built: { version: string; at: string; sizeBytes: number; madeOf?: string }[]
   /** what the last run has said of the newest version */
   told: string[]
   /** how far the take-over of a former install is (npm-adopt.ts); null: none was asked for */

@@ -167,7 +167,8 @@ function told(
   const running = chosen.choices.start
   const pause = formatPause(operated?.report ?? {})
   const end = pause === null ? '' : `, ${pause}`
-  const notes: string[] = []
+  const status = `\`${service} ${ownWords('status')}\``
+  const notes = fresh ? [`its data is in ${layout.stateDirectory}; ${status} shows how it runs`] : []
   if (fresh && !facts.configExists)
     notes.push(
       `the panel is at ${ownRelease().scheme ?? 'http'}://${chosen.choices.listen}${own.basePath}/web/settings.html`,

@@ -116,13 +116,14 @@ function lineOf(service: string, { outcome, from, to, report, skipped = [] }: Op
   return `${service} ${to ?? ''} is in place, replacing ${from}${moved}${pause === null ? '' : `, ${pause}`}`
 }
 
-function told({ service, report }: Context, foreseen: Foreseen): number {
+function told({ service, report, flags: { rehearse: asked } }: Context, foreseen: Foreseen): number {
   const { would, from, to, sha256, switch: next, trial } = foreseen
   const steps: Step[] =
     would === 'up_to_date' ? [] : [{ do: would === 'updated' ? 'update' : 'rollback', service, from, to }]
   report.note(`${service} ${from}, dry run`)
   report.plan(steps)
   if (would !== 'up_to_date') report.note(formatForeseen(next, to))
+  if (asked && trial === null && would === 'updated') report.note('nothing was tried: the release has no database')
   const end = { outcome: 'planned', would, from, to, sha256, switch: next, operationId: null }
   return report.result({ ...end, ...(trial === null ? {} : { trial }) }, rehearsalLines(trial))
 }
