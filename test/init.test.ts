@@ -649,7 +649,7 @@ test.long(
     match(stderr, 'note: it wrote settings.json, uploads/ to the state directory: every update keeps these files')
     match(stderr, 'note: it opens the database own.db in its own folder')
     match(stderr, 'note: it wrote hits.log to its own folder, which each release replaces')
-    match(stderr, 'and pass it `{stateDirectory}`')
+    match(stderr, 'and set that to `{stateDirectory}`')
   },
 )
 

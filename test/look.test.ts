@@ -150,7 +150,7 @@ const REFUSERS: Record<string, { text: string; config?: object; said: string; hi
       if (existsSync('shop.pid')) throw new Error('another instance has left shop.pid')
       writeFileSync('shop.pid', String(process.pid))\n`,
     said: 'another instance has left shop.pid',
-    hint: 'have `onStop` remove that',
+    hint: 'have `onStop` remove it',
   },
   'wants a lock that the process beside it has': {
     text: `import { DatabaseSync } from 'node:sqlite'
@@ -158,7 +158,7 @@ const REFUSERS: Record<string, { text: string; config?: object; said: string; hi
       globalThis.lock.exec('pragma locking_mode = exclusive; create table if not exists one (is_here); begin exclusive')\n`,
     config: { order: 'start-first', database: 'lock.db' },
     said: 'database is locked',
-    hint: 'have `onStop` remove that',
+    hint: 'have `onStop` remove it',
   },
 }
 
