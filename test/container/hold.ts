@@ -148,7 +148,7 @@ test('a release that is broken goes back by itself, and the queue stands meanwhi
       if (tag === 'v1.2.4')
         match(
           end.error?.message ?? '',
-          /the new container ended(?: with 137)?(?:, out of memory| and was started again)/,
+          /the new container ended(?: with exit code 137)?(?:, out of memory| and was started again)/,
         )
       if (tag === 'v1.2.3') match(end.error?.message ?? '', /does not answer through its holder/)
     })
