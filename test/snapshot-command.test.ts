@@ -409,7 +409,7 @@ test('what no copy can be made by, or says a secret to every user, is refused wh
   )
   const project = (more: object) => () => parseProject({ service: 'shop', entry: 'a.js', ...more }, '/srv')
   throws(project({ snapshot: { ...GOOD, when: 'stopped' }, order: 'start-first' }), /expected the order `stop-first`/)
-  throws(project({ snapshot: GOOD, database: 'x/dump' }), /is not called dump/)
+  throws(project({ snapshot: GOOD, database: 'x/dump' }), /not named dump/)
   throws(project({ snapshot: GOOD, state: 'none' }), /no `snapshot` when `state` is `none`/)
   throws(project({ snapshot: { ...GOOD, shell: true } }), /unknown setting `snapshot\.shell`/)
   equal(project({ snapshot: GOOD })().snapshot, GOOD)
