@@ -105,7 +105,7 @@ export const RULES = {
     minAge: {
       type: 'string',
       timeMs: [0, 365 * DAY_MS],
-      description: 'minimum age of a release since publication',
+      description: 'minimum time since a release was published',
     },
     jitter: {
       type: 'string',
@@ -158,8 +158,8 @@ const UPDATE: Readonly<Record<string, Setting>> = {
     type: 'string',
     enum: BUSY,
     description:
-      'what to do if work is still running after `busyMax` or, with stop-first, requests are open at the last attempt. `cut`: end both, and report how many requests. ' +
-      '`give-up`: the update ends as `failed` (`busy`, exit 7). Default: `cut`; automatic updates give up five times first. A rollback always cuts',
+      'what to do if work is still running after `busyMax` or, with stop-first, requests are open at the last attempt. `cut`: end both, and report how many. ' +
+      '`give-up`: the update ends as `failed` (exit 7). Default: `cut`; automatic updates give up five times first. A rollback always cuts',
   },
   busyMax: time(
     'busyMax',
