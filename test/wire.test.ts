@@ -7,7 +7,9 @@ import { join } from 'node:path'
 import { brotliDecompressSync } from 'node:zlib'
 import { whyNoSwitch } from '../agent/update/other-wire.ts'
 import { runVersion } from '../agent/update/version.ts'
-import { WIRES } from '../agent/words/wire.ts'
+import { GATE_MARK } from '../agent/handover/container-gate.ts'
+import { KILLED_FOR_MEMORY } from '../agent/words/blame.ts'
+import { NOT_ARRIVED, WIRES } from '../agent/words/wire.ts'
 import type { Operation, Status } from '../agent/words/state.ts'
 import { equal, is, match, ok } from './assert.ts'
 import { journalOf } from './fixtures/evidence.ts'
@@ -35,6 +37,14 @@ test('two releases switch if they speak one version of the wire, and this kit st
   is(whyNoSwitch([1], []), 'it supports other versions of the switch (none) than this release (1)')
   match(whyNoSwitch([1], null) ?? '', /^it was built with an older kit/)
   for (const wire of WIRES) ok((await readFile(keptPath(wire))).length > 100_000, `version ${wire} is kept`)
+})
+
+test('what this kit looks for in the words of another release is what every kept one says', async () => {
+  for (const wire of WIRES) {
+    const program = brotliDecompressSync(await readFile(keptPath(wire))).toString()
+    for (const word of [NOT_ARRIVED, KILLED_FOR_MEMORY]) ok(program.includes(word), `${wire}: ${word}`)
+  }
+  is(GATE_MARK, 'the command that replaces the old container is gone') // in executables that no kept one is of
 })
 
 for (const wire of WIRES)

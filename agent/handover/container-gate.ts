@@ -10,8 +10,8 @@ import { connectTo } from '../sockets/packets.ts'
 import { containerGate, gateGreeting, HOLDER } from '../words/lent.ts'
 import { loadUsual } from './warm.ts'
 
-/** The message, and a mark in the executable of every release that has this gate: deploy/image.ts looks for it. */
-export const GATE_MARK = 'the command that replaces the old container is no longer running'
+/** The message, and a mark in the executable of every release that has this gate: deploy/image.ts looks for it in older ones too, so it stays. */
+export const GATE_MARK = 'the command that replaces the old container is gone'
 
 /**
  * Returns when the application may begin: at once if there is no gate for this container. Blocks the thread, since nothing else may

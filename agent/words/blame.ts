@@ -43,8 +43,8 @@ export function blameOf(cause: unknown): Blame {
   return { isBlameless: isBlameless(cause), ...(typeof hadMs === 'number' && { hadMs }) }
 }
 
-/** the end of a process that the kernel killed to have its memory */
-export const KILLED_FOR_MEMORY = 'it was ended by SIGKILL: the kernel ran out of memory'
+/** The end of a process that the kernel killed to have its memory. A cage may be of another release, so it stays. */
+export const KILLED_FOR_MEMORY = 'it was ended by SIGKILL when the kernel had no memory left'
 
 /** what a process has said that ended well without one message of the switch */
 export const KNOWS_NO_SWITCH = 'nothing that this switch understands, as with a release built with an older kit'

@@ -206,8 +206,8 @@ export interface IdleConnection {
   idleMs: number | null
 }
 
-/** why a connection is refused if its descriptor was lost: no process can end it as its protocol foresees */
-export const NOT_ARRIVED = 'its file descriptor was not received'
+/** why a connection is refused if its descriptor was lost: no process can end it as its protocol foresees. Another release compares it, so it stays */
+export const NOT_ARRIVED = 'its descriptor did not arrive'
 
 /** A connection in the middle of something. Its descriptor comes with the message. */
 export interface CarryMessage {
