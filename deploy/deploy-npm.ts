@@ -180,7 +180,8 @@ async function deployOne(asked: Wish, values: Typed, place: string, report: Host
     return EXIT.done
   }
   const late = lateChange(before, kept, tag)
-  const { made, told } = await releaseOf({ shop, tools, kept, listed, version, registry, late }, values)
+  const anew = values['build-only'] && late.length > 0
+  const { made, told } = await releaseOf({ shop, tools, kept, listed, version, registry, anew }, values)
   for (const note of made ? [] : late) report.note(note)
   // that took a while: what runs may be another process by now, and the number of the former one another's
   const now = over === null ? null : await planTakeOver(adoption)
@@ -244,18 +245,18 @@ interface Task {
   listed: Listed
   version: PackageVersion
   registry: string
-  late?: string[]
+  /** what is there was made as it was said before, and gives way once the new one has been tried */
+  anew: boolean
 }
 
 /** Puts the release of this version into the feed, unless it is there. */
 async function releaseOf(
-  { shop, tools, kept, listed, version, registry, late = [] }: Task,
-  values: Pick<Typed, 'json' | 'quiet' | 'build-only'>,
+  { shop, tools, kept, listed, version, registry, anew }: Task,
+  values: Pick<Typed, 'json' | 'quiet'>,
 ): Promise<{ made: boolean; told: string[] }> {
   const tag = `v${version.version}`
   const seen = { ...integritiesOf(listed), ...kept.seen }
   await sweepWorkshop(shop)
-  const anew = values['build-only'] && late.length > 0
   // after a power cut it may be there in part
   const isThere = !anew && (await sumsFault(join(shop.feed, tag)).catch(reasonOf)) === null
   if (!isThere && !anew) await takeOut(shop, [tag])
@@ -271,7 +272,7 @@ async function releaseOf(
   try {
     const say = { stage: progress.stage, note: progress.note }
     const made = await makeRelease({ shop, tools, kept, version, registry, excludesNode: leavesOutNode, say })
-    if (anew) await takeOut(shop, [tag]) // the new one has been tried
+    if (anew) await takeOut(shop, [tag])
     await sendRelease({ from: made.out, tag, service: shop.service, to: shop.feed, signed: false, progress })
     await run(['sync'], { allowFailure: true })
     const built = [
@@ -290,7 +291,7 @@ async function releaseOf(
     progress.end('failed')
     throw cause
   } finally {
-    await sweepWorkshop(shop)
+    await sweepWorkshop(shop).catch(() => {}) // as the next run does first
   }
 }
 
@@ -388,7 +389,7 @@ async function updateOne(shop: Workshop, before: ServiceRecord, values: Typed, r
   refuseReplaced(kept, version)
   const to = `v${version.version}`
   if (dryRun) return { service, outcome: 'planned', to, lines: [...lines, ...notes] }
-  const { made, told } = await releaseOf({ shop, tools, kept, listed, version, registry }, values)
+  const { made, told } = await releaseOf({ shop, tools, kept, listed, version, registry, anew: false }, values)
   return { service, outcome: made ? 'published' : 'up_to_date', to, lines: [...lines, ...notes, ...told] }
 }
 

@@ -21,11 +21,10 @@ export async function runOperator(argv: readonly string[]): Promise<number> {
     return await payBeforeStart(rest[0] ?? '')
   }
   if (first === '(word)') {
-    const [{ runWord }, { commandLike }] = await Promise.all([
-      import('./host/commands/word.ts'),
-      import('./host/tree.ts'),
-    ])
-    return await runWord(BUILD.service, rest, commandLike(rest[0] ?? ''))
+    const { runWord } = await import('./host/commands/word.ts')
+    // only a person mistypes
+    const meant = process.stderr.isTTY ? (await import('./host/tree.ts')).commandLike(rest[0] ?? '') : null
+    return await runWord(BUILD.service, rest, meant)
   }
   if (first === 'as-service' && rest[0] === 'in-cage') {
     const { perform } = await import('../agent/install.ts')

@@ -158,16 +158,28 @@ test.long('--try names an application that listens, and ends a second later, wit
   is((await brief.config())['healthPath'], undefined)
 })
 
+/** How one start of it failed. */
+async function failedStart(text: string) {
+  await using folder = await folderWith(text)
+  const environment = { PORT: '{port}', HOST: '{host}' }
+  const project = { environment, args: [], try: { environment: {} }, called: 'baton.config.json' }
+  return (await startFromSource(folder.path, detect(folder.path), project)).failed
+}
+
+test('a start that fails says whether it ended with an error, and shows nothing of what looks at it', async () => {
+  const usage = await failedStart(`console.log('usage: shop serve')`)
+  equal([usage?.why, usage?.isFault], ['it ended with exit code 0; it said: usage: shop serve', false])
+  const absent = await failedStart(`require('node:fs').readdirSync('public')`)
+  match(absent?.why ?? '', /^it ended with exit code 1; it said: [^]*ENOENT[^]*'public'/)
+  is(absent?.isFault, true)
+  not.match(absent?.why ?? '', 'data:text/javascript')
+})
+
 test.long('a start that listens and does not speak HTTP is told as such', async () => {
   const server = `require('node:net').createServer((socket) => socket.end('220 hello\\r\\n'))`
-  await using mail = await folderWith(`${server}.listen(process.env.PORT, process.env.HOST)`)
-  const { failed } = await startFromSource(mail.path, detect(mail.path), {
-    environment: { PORT: '{port}', HOST: '{host}' },
-    args: [],
-    try: { environment: {} },
-    called: 'baton.config.json',
-  })
-  match(failed ?? '', /^it listens on port \d+, and does not answer over HTTP$/)
+  const failed = await failedStart(`${server}.listen(process.env.PORT, process.env.HOST)`)
+  match(failed?.why ?? '', /^it listens on port \d+, and does not answer over HTTP$/)
+  is(failed?.isFault, false)
 })
 
 test.long('--try sees what an application opens only when it is asked', async () => {

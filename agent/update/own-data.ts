@@ -18,6 +18,9 @@ import { DUMP, FOLDERS, type SnapshotPlan } from '../words/snapshot.ts'
 import { formatLeft, isDone, type Kind, type Operation, type StateMoved } from '../words/state.ts'
 import { installedTag } from './version.ts'
 
+const WAY_BACK =
+  'use `rollback --restore-state` (`{"state": "snapshot"}`) to restore the data from before the update; the current data is set aside'
+
 /** Throws schema_newer if the last update has shown that the release before it cannot work on the present data. */
 export function refuseNewerSchema({ current }: Pick<ManagedInstall, 'current'>, history: readonly Operation[]): void {
   const last = history.find(({ outcome }) => isDone(outcome))
@@ -25,9 +28,7 @@ export function refuseNewerSchema({ current }: Pick<ManagedInstall, 'current'>, 
   throw new BatonError(
     'schema_newer',
     `${last.from} cannot run on the data that ${current} has changed: ${last.trial.reason}`,
-    {
-      hint: 'use `rollback --restore-state` (`{"state": "snapshot"}`) to restore the data from before the update; the current data is set aside',
-    },
+    { hint: WAY_BACK },
   )
 }
 
@@ -95,13 +96,11 @@ export async function withItsData(
   failure: BatonError,
 ): Promise<BatonError> {
   const { code, message, hint } = failure
-  const hasStarted = code === 'restart_failed' || code === 'probation_failed'
-  if (kind !== 'rollback' || !hasStarted || hint !== null || to === null) return failure
+  const isOfRelease = code === 'restart_failed' || code === 'probation_failed'
+  if (kind !== 'rollback' || !isOfRelease || hint !== null || to === null) return failure
   if ((await snapshotFor(install, to).catch(() => null)) === null) return failure
-  return new BatonError(code, message, {
-    cause: failure,
-    hint: `if ${to} cannot read the data as ${from} has written it, use \`rollback --restore-state\` (\`{"state": "snapshot"}\`): it restores the data from before the update, and sets the current data aside`,
-  })
+  const withHint = `if ${to} cannot read the data as ${from} has written it, ${WAY_BACK}`
+  return new BatonError(code, message, { cause: failure, hint: withHint })
 }
 
 /** For a container and the one that is to follow it: each has its own data until `settleContainers`. As `markUpdate`. */

@@ -123,6 +123,11 @@ export function formatBytesLine(doneBytes: number, totalBytes: number | null, el
   return [...parts, speed, left === '' ? '' : `eta ${left}`].filter(Boolean).join('  ')
 }
 
+/** After "listens on". */
+export function formatPorts(ports: readonly number[]): string {
+  return `${ports.length === 1 ? 'port' : 'the ports'} ${ports.join(', ')}`
+}
+
 /** Decimal units, as package managers and `curl` print them. */
 export function formatBytes(bytes: number): string {
   if (bytes < 1000) return `${Math.round(bytes)} B`

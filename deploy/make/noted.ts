@@ -90,19 +90,19 @@ export function takeNotes(folder: string) {
   const path = join(folder, 'seen')
   const text = PRELOAD.replace('NOTES', JSON.stringify(path)).replace('ABSENT', String(ABSENT_MAX))
   // a file, and no address with the text in it: what an application throws may name what called it
-  const flag = (more = '') => {
+  const preload = (more: string) => {
     const file = join(folder, 'notes.mjs')
     writeFileSync(file, text + more)
     return pathToFileURL(file).href
   }
   return {
     /** for the command line of Node, before the program */
-    nodeFlags: ['--import', flag()],
+    nodeFlags: () => ['--import', preload('')],
     /** `NODE_OPTIONS` for a program whose command line cannot be changed; the application sees it as `own` */
     nodeOptions(own: string | undefined): string {
       const back =
         own === undefined ? 'delete process.env.NODE_OPTIONS' : `process.env.NODE_OPTIONS = ${JSON.stringify(own)}`
-      return `${own ?? ''} --import=${flag(back)}`.trim()
+      return `${own ?? ''} --import=${preload(back)}`.trim()
     },
     read: async () => notedIn(await readFile(path, 'utf8').catch(() => '')),
   }

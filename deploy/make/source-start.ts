@@ -9,7 +9,7 @@ import { freePort, type Started, startProgram } from '../../agent/install.ts'
 import { reasonOf, untilWell } from '../../agent/words.ts'
 import { type Protocol, schemeOf } from '../../agent/first.ts'
 import { sizeHere } from '../lib/http.ts'
-import { formatDuration } from '../lib/progress.ts'
+import { formatDuration, formatPorts } from '../lib/progress.ts'
 import { END_SIGNALS, onSignals } from '../lib/signals.ts'
 import { temporaryPlace } from '../lib/trusted.ts'
 import { type Detected, startable } from './detect.ts'
@@ -47,8 +47,8 @@ export interface SourceStart {
   notes: string[]
   /** what an operator has to know as well; a sentence each */
   warnings: string[]
-  /** why it could not be looked at, such as that it ended, or that it answers nothing over HTTP; absent: it could */
-  failed?: string
+  /** why it could not be looked at, such as that it answers nothing over HTTP, and whether it ended with an error; absent: it could */
+  failed?: { why: string; isFault: boolean }
   /** it ended because a native addon is built for another Node */
   needsRebuild?: true
 }
@@ -88,7 +88,7 @@ export async function startFromSource(
   const failed = await runBefore(node, found.before, { folder, env, fill })
   if (failed !== null) return { ...unseen, notes: [`it was not started: ${failed}`] }
   const began = performance.now()
-  const command = [...taker.nodeFlags, join(folder, file), ...args.map(fill)]
+  const command = [...taker.nodeFlags(), join(folder, file), ...args.map(fill)]
   await using started = startProgram([...node, ...command], { cwd: state, env })
   const problem = await untilItListens(started, port)
   const lost = (how: string) => ({ ...unseen, ...endedEarly(how, started) })
@@ -172,7 +172,10 @@ async function runBefore(
 /** What a start that failed is told as. */
 function endedEarly(problem: string, started: Started): Pick<SourceStart, 'notes' | 'failed' | 'needsRebuild'> {
   const [note, said] = [`it was started once, and ${problem}`, started.said() || 'nothing']
-  const failed = `${problem}; it said: ${said}`
+  const failed = {
+    why: `${problem}; it said: ${said}`,
+    isFault: ![null, 'exit code 0'].includes(started.ended()),
+  }
   if (!OTHER_ABI.test(said)) return { failed, notes: [`${note}; it said: ${said}`] }
   const next = '`npx baton rebuild`, then `npx baton init --try` again'
   return { failed, needsRebuild: true, notes: [`${note}: another Node has built its native addons; ${next}`] }
@@ -180,8 +183,7 @@ function endedEarly(problem: string, started: Started): Pick<SourceStart, 'notes
 
 function failedIfMute(answers: readonly number[], ports: readonly number[]): Pick<SourceStart, 'failed'> {
   if (answers.length > 0) return {}
-  const where = `${ports.length === 1 ? 'port' : 'the ports'} ${ports.join(', ')}`
-  return { failed: `it listens on ${where}, and does not answer over HTTP` }
+  return { failed: { why: `it listens on ${formatPorts(ports)}, and does not answer over HTTP`, isFault: false } }
 }
 
 export function sentencesOf(noted: Noted, called: string): string[] {

@@ -23,7 +23,7 @@ import { isFromAgent } from '../lib/agent-answer.ts'
 import { callHttp, statusHere } from '../lib/http.ts'
 import { ownName } from '../lib/own-name.ts'
 import { onlyOneCanHave } from '../lib/only-one.ts'
-import { formatDuration } from '../lib/progress.ts'
+import { formatDuration, formatPorts } from '../lib/progress.ts'
 import { temporaryPlace } from '../lib/trusted.ts'
 import { detect, isBrought, sourceOf } from './detect.ts'
 import { lineFor, linesAround, PACKAGE } from './init.ts'
@@ -243,7 +243,7 @@ async function firstGoodAnswer(
   if (typeof answer !== 'string') return answer
   const said = started.said() || 'nothing'
   const ports = started.ended() === null ? ((await lookAt(started.pid))?.ports ?? []) : []
-  const other = ports.length === 0 || ports.includes(port) ? '' : `, and it listens on ${ports.join(', ')}`
+  const other = ports.length === 0 || ports.includes(port) ? '' : `, and it listens on ${formatPorts(ports)}`
   throw new BatonError('verify_failed', `starting what was built: ${answer}${other}; it said: ${said}`, { hint: doubt })
 }
 
@@ -346,7 +346,7 @@ export function aboutDatabases(
 
 function formatSeen(seen: Looked | null): string {
   if (seen === null) return '; its open files are unknown: only Linux shows them'
-  const ports = seen.ports.length > 1 ? `; it listens on the ports ${seen.ports.join(', ')}` : ''
+  const ports = seen.ports.length > 1 ? `; it listens on ${formatPorts(seen.ports)}` : ''
   return seen.children.length === 0 ? ports : `${ports}; it has started ${seen.children.join(', ')}`
 }
 

@@ -9,7 +9,7 @@ import { asBatonError, BatonError, compareTags, formatNames } from '../../agent/
 import { newestOf } from './asked.ts'
 import type { PackageVersion } from './registry.ts'
 import { type Recipe, withoutRecipe } from './recipe.ts'
-import { formatBytes } from '../lib/progress.ts'
+import { formatBytes, formatPorts } from '../lib/progress.ts'
 import { fetchPackages, inside, makeLockFile, manifestIn, signatures, type NpmTools } from './steps.ts'
 import { differencesOf, type Locked, treeIn } from './tree.ts'
 import { type ServiceRecord, readLock, type Workshop } from './workshop.ts'
@@ -42,7 +42,7 @@ interface Seen {
   otherPorts: number[]
   warnings: string[]
   notes: string[]
-  failed?: string
+  failed?: { why: string; isFault: boolean }
 }
 
 /** as make/inside.ts says it */
@@ -127,9 +127,9 @@ async function seeOnce({ kept, version, say }: Making, rebuilt: Rebuilt, see: ()
   say.stage('see', 'one start from source, with empty state')
   const seen = await see()
   if (seen.failed === undefined) return seen
-  const message = `starting ${kept.package} ${version.version} from its source: ${seen.failed}`
-  const hint = /^it ended with (?!exit code 0)/.test(seen.failed) ? ON_NOTHING : MUST_SERVE
-  throw whyTryFailed(new BatonError('verify_failed', message, { hint }), rebuilt)
+  const { why, isFault } = seen.failed
+  const message = `starting ${kept.package} ${version.version} from its source: ${why}`
+  throw whyTryFailed(new BatonError('verify_failed', message, { hint: isFault ? ON_NOTHING : MUST_SERVE }), rebuilt)
 }
 
 /** Only this program writes there: the folder's other files are packages. */
@@ -167,8 +167,7 @@ export function shownNow(
 /** An install would ask it where it does not listen. Throws BatonError invalid_settings. */
 export function refuseOtherPorts({ package: name }: Pick<ServiceRecord, 'package'>, ports: readonly number[]): void {
   if (ports.length === 0) return
-  const where = `${ports.length === 1 ? 'port' : 'the ports'} ${ports.join(', ')}`
-  throw new BatonError('invalid_settings', `${name} listens on ${where}, whatever PORT says`, {
+  throw new BatonError('invalid_settings', `${name} listens on ${formatPorts(ports)}, whatever PORT says`, {
     hint: 'pass the port in the way that the package reads it: as an argument, such as `-- --port {port}` at the end of the command line, or `args`, `environment`, `files` or `port` in a recipe (`--recipe FILE`)',
   })
 }

@@ -279,7 +279,16 @@ beside(
     equal(await told('warms'), ['healthy', true, 'warms runs v1.2.9, healthy'])
     await engine.docker('stop', '-t', '1', 'warms')
     equal(await told('warms'), ['stopped', false, 'warms has v1.2.9, but is stopped'])
-    await engine.docker('rm', '-f', 'warms', 'bare')
+    const exits = probeImage('v1.2.9', { Entrypoint: ['/bin/sh', '-c', 'exit 3'], Cmd: null })
+    await publish(registry.host, 'falls', ['v1.2.9'], exits)
+    await engine.docker('run', '-d', '--restart', 'always', '--name', 'falls', `${registry.host}/falls:v1.2.9`)
+    await until('the engine to wait for seconds', async () => {
+      const { RestartCount, State } = await engine.inspect('falls')
+      return RestartCount > 5 && State.Status === 'restarting'
+    })
+    const falls = 'falls runs v1.2.9, but its process has ended, and is about to be started again'
+    equal(await told('falls'), ['restarting', false, falls])
+    await engine.docker('rm', '-f', 'warms', 'bare', 'falls')
   },
 )
 

@@ -36,7 +36,7 @@ export async function runWord(service: string, argv: readonly string[], meant: s
     const isCopy = dirname(own) === dirname(systemReceiptPath(service))
     const receipt = isCopy ? await readSystemReceipt(service) : await receiptFor(service, own)
     if (receipt === null) throw new BatonError('refused', `expected an install of ${service} on this host, found none`)
-    if (meant !== null && process.stderr.isTTY) sayLike(service, argv, meant)
+    if (meant !== null) sayLike(service, argv, meant)
     return await runIn(receipt, argv)
   } catch (cause) {
     const error = asBatonError(cause, 'unexpected', argv[0] ?? service)
