@@ -38,7 +38,7 @@ function gateHere(folder: string): string | null {
   const gates = filesIn(folder).filter((name) => name.startsWith(containerGate('')))
   if (gates.length === 0) return null
   const id = ownContainerId()
-  if (id === null) throw new Error(`there are gates in ${folder}, but the id of this container is unknown`)
+  if (id === null) throw new Error(`gates in ${folder}, but this container has no known id`)
   return gates.find((name) => name === containerGate(id)) ?? null
 }
 

@@ -107,6 +107,8 @@ async function ask(layer: Layer, place: LocalPlace, request: LocalRequest): Prom
   try {
     await opened(socket, isSecure ? 'secureConnect' : 'connect', request.signal)
     await request.vet?.(socket)
+    // a request on it would wait for ever, whatever its signal says
+    if (socket.destroyed) throw socket.errored ?? new Error('it was closed')
   } catch (cause) {
     socket.destroy()
     throw cause

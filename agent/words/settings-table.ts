@@ -105,7 +105,7 @@ export const RULES = {
     minAge: {
       type: 'string',
       timeMs: [0, 365 * DAY_MS],
-      description: 'minimum time since a release was published',
+      description: 'minimum age of a release',
     },
     jitter: {
       type: 'string',

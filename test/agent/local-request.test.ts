@@ -101,4 +101,19 @@ test('what speaks none of these is told with the first failure, and a request th
   is(asked, 1)
 })
 
+test('a server that dies while it is looked at is told at once, in whatever it speaks: a request on that connection would never end', async () => {
+  for (const serve of Object.values(SERVERS)) {
+    const server = serve()
+    await using it = await listening(server)
+    const ends: Socket[] = []
+    server.on('connection', (end: Socket) => void ends.push(end))
+    const vet = async (socket: Socket) => {
+      const closed = new Promise((resolve) => socket.once('close', resolve))
+      ends.at(-1)?.resetAndDestroy()
+      await closed
+    }
+    for (const tls of [false, true]) await rejects(() => told(it.port, { vet, tls }))
+  }
+})
+
 test.run()
