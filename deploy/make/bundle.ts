@@ -11,7 +11,7 @@ import { createHash } from 'node:crypto'
 import { createRequire } from 'node:module'
 import { BatonError } from '../../agent/words.ts'
 import { type Assets, BADGE, PAGE, PAGE_LATER, readAssets, webAssets } from '../../agent/install.ts'
-import { assembleProgram, type Chunk, numberedChunks } from './chunks.ts'
+import { assembleProgram, type Chunk, joinedFirst, numberedChunks } from './chunks.ts'
 import { keptBundle } from './kept-bundle.ts'
 import { IS_PACKAGED, PROJECT } from './place.ts'
 import { compiledText, TEXTS_OF_ASSETS, textsInside } from './texts.ts'
@@ -78,21 +78,44 @@ async function bundleOwn(options: BundleOptions, texts: Record<string, string>):
   const split = await build({ ...settings, ...names, ...out, entryPoints: [entry] }).catch(failed(entry))
   noteInputs(options, split.metafile, split.warnings)
   const files = new Map(split.outputFiles.map(({ path, text }) => [basename(path), text]))
-  const { platform, target, minify, charset } = settings
+  const { platform, target, minify, charset, legalComments, logLevel } = settings
   // a script that is compiled by hand has no dynamic import: it becomes a `require`
   const asScript = { format: 'cjs', platform, target, minify, charset, supported: { 'dynamic-import': false } } as const
-  const program = relative(settings.absWorkingDir, entry)
-  const chunks: Chunk[] = []
-  for (const chunk of numberedChunks(program, split.metafile.outputs, files)) {
-    const { code } = await transform(chunk.text, asScript).catch(failed(entry))
+  const chunks = numberedChunks(relative(settings.absWorkingDir, entry), split.metafile.outputs, files)
+  const first = joinedFirst(chunks)
+  const joined = await build({
+    ...asScript,
+    bundle: true,
+    write: false,
+    legalComments,
+    logLevel,
+    stdin: { contents: first.text },
+    plugins: [fromChunks(chunks, first.names)],
+  }).catch(failed(entry))
+  const later = chunks.filter(({ name }) => !first.names.has(name))
+  for (const { name, text, entryPoint } of later) {
+    const { code } = await transform(text, asScript).catch(failed(entry))
     // esbuild gives an `import()` of a CommonJS package nothing but `default`
-    const isPackage = split.metafile.inputs[chunk.entryPoint]?.format === 'cjs'
+    const isPackage = split.metafile.inputs[entryPoint]?.format === 'cjs'
     const end = isPackage ? '\nmodule.exports=module.exports.default' : ''
-    chunks.push({ ...chunk, text: `'use strict';${code}${end}` }) // strict, as an ES module is
+    texts[name] = `'use strict';${code}${end}` // strict, as an ES module is
   }
-  const { script, later } = assembleProgram(chunks)
-  Object.assign(texts, later)
-  return script
+  const laterNames = later.map(({ name }) => name)
+  return assembleProgram(first.names, joined.outputFiles[0]?.text ?? '', laterNames)
+}
+
+/** The chunks of these names are bundled; every other import stays. */
+function fromChunks(chunks: readonly Chunk[], names: ReadonlySet<string>): Plugin {
+  const texts = new Map(chunks.map(({ name, text }) => [`./${name}`, text]))
+  return {
+    name: 'from-chunks',
+    setup(bundling) {
+      bundling.onResolve({ filter: /./ }, ({ path }) =>
+        names.has(path.slice('./'.length)) ? { path, namespace: 'chunk' } : { path, external: true },
+      )
+      bundling.onLoad({ filter: /./, namespace: 'chunk' }, ({ path }) => ({ contents: texts.get(path) ?? '' }))
+    },
+  }
 }
 
 /** An author's application with the agent in it: of the agent, what `LAZY` names is a text. */

@@ -1,5 +1,5 @@
-// Puts a program together that was split into chunks: what it loads first goes into the script, and the first import of any other chunk
-// compiles it. V8 scans a whole script before it runs the first line, so the script holds no more than that.
+// Puts a program together that was split into chunks: what it loads first is joined to one script again, and the first import of any other
+// chunk compiles it. V8 scans a whole script before it runs the first line, so the script holds no more than that.
 // Must hold: each module is in exactly one chunk, so there is one copy of its state. A chunk that fails to load can be tried again.
 // The names are the same in every folder.
 
@@ -50,22 +50,33 @@ export function numberedChunks(program: string, outputs: Outputs, files: Readonl
   }))
 }
 
-/** The texts are CommonJS now. The script needs a `batonText` behind it, for the chunks in `later`: name -> text. */
-export function assembleProgram(chunks: readonly Chunk[]): { script: string; later: Record<string, string> } {
+/** The program and all that it loads first, as one module: it gives each of these chunks under `exportedAs`. */
+export function joinedFirst(chunks: readonly Chunk[]): { names: ReadonlySet<string>; text: string } {
   const first = new Set(chunks.slice(0, 1))
   for (const { first: files } of first) for (const chunk of chunks) if (files.includes(chunk.file)) first.add(chunk)
-  const own = [...first].map(({ name, text }) => `${JSON.stringify(name)}(exports,require,module){${text}\n}`)
-  const others = chunks.filter((chunk) => !first.has(chunk))
-  const script = `const chunks={${own.join(',\n')}},later=new Set(${JSON.stringify(others.map(({ name }) => name))}),loaded={}
+  const names = [...first].map(({ name }) => name)
+  const lines = names.map((name) => `export * as ${exportedAs(name)} from ${JSON.stringify(`./${name}`)}`)
+  return { names: new Set(names), text: lines.join('\n') }
+}
+
+const exportedAs = (name: string) => `_${Number.parseInt(name)}`
+
+/**
+ * `first`: names of the chunks in `text`, which is CommonJS now. The script needs a `batonText` behind it, for the chunks that are named in
+ * `later`.
+ */
+export function assembleProgram(first: ReadonlySet<string>, text: string, later: readonly string[]): string {
+  const own = Object.fromEntries([...first].map((name) => [name, exportedAs(name)]))
+  return `const first=${JSON.stringify(own)},later=new Set(${JSON.stringify(later)}),loaded={}
 function load(path){
 const name=path.slice(2)
-if(!path.startsWith('./')||!(Object.hasOwn(chunks,name)||later.has(name)))return require(path)
+if(path.startsWith('./')&&Object.hasOwn(first,name))return module.exports[first[name]]
+if(!path.startsWith('./')||!later.has(name))return require(path)
 if(Object.hasOwn(loaded,name))return loaded[name].exports
 const made=loaded[name]={exports:{}}
-const run=chunks[name]??${compiledText('name', 'name')}
-try{run.call(made.exports,made.exports,load,made,__filename,__dirname,batonText)}catch(error){delete loaded[name];throw error}
+try{${compiledText('name', 'name')}.call(made.exports,made.exports,load,made,__filename,__dirname,batonText)}catch(error){delete loaded[name];throw error}
 return made.exports}
-module.exports=load(${JSON.stringify(`./${chunks[0]?.name}`)})
+(function(require){'use strict';${text}
+})(load)
 `
-  return { script, later: Object.fromEntries(others.map(({ name, text }) => [name, text])) }
 }
