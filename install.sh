@@ -90,7 +90,7 @@ install.sh COMMAND [flags]                    run a command of the installed ser
   --feed FEED            https://host/path/, http://127.0.0.1:PORT/path/, /folder, github:OWNER/NAME
   --user                 install for this user (root's default: system-wide)
   --state-dir DIR        data directory; kept across updates
-  --listen HOST:PORT     on a first install, where the service listens; `:PORT` means every address
+  --listen HOST:PORT     listen address for a first install; `:PORT` means every address
   --no-service           on a first install, do not create a systemd service
   -n, --dry-run          print the plan and change nothing
   -y, --yes              do not ask for confirmation
@@ -118,7 +118,7 @@ TEXT
 
 exit_codes() {
   cat <<'TEXT'
-A command exits with
+Exit codes:
 
   0  done, or nothing to do
   1  unexpected error
@@ -215,7 +215,7 @@ read_arguments() {
     *)
       # this may be the value of a flag that is not known here
       [ -z "$stranger" ] || no_flag
-      die 2 "there is no command $command here" "choose from install, upgrade, rollback, cancel, status, check, releases, logs, start, stop, restart, state, doctor and uninstall"
+      die 2 "unknown command $command" "choose from install, upgrade, rollback, cancel, status, check, releases, logs, start, stop, restart, state, doctor and uninstall"
       ;;
   esac
   # the executable of this script's own release knows no other ones either: say so before it is fetched
@@ -233,7 +233,7 @@ no_clone() {
 }
 
 no_flag() {
-  die 2 "there is no flag $stranger here" "choose from --release, --feed, --clone, --user, --system, --prefix, --state-dir, --listen, --run-as, --no-service, --no-start, --accept-unit and those of \`install.sh --help\`"
+  die 2 "unknown flag $stranger" "choose from --release, --feed, --clone, --user, --system, --prefix, --state-dir, --listen, --run-as, --no-service, --no-start, --accept-unit and those of \`install.sh --help\`"
 }
 
 # Finds the receipt that counts: root's own for the whole host; for a user the one beside the user's executable, else, without

@@ -121,7 +121,7 @@ function heedingSignals(stop: Life['stop'], exit: (code: number) => never, log: 
       process.prependListener(signal, () => {
         firstAt ??= performance.now()
         if (performance.now() - firstAt < SECOND_SIGNAL_MS) return void stop(signal)
-        log({ event: 'warning', message: `a second signal, ${signal}: exiting at once` })
+        log({ event: 'warning', message: `received a second signal (${signal}): exiting immediately` })
         exit(EXIT.unexpected)
       })
     }

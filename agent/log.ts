@@ -45,7 +45,7 @@ export function formatEvent(event: LogEvent): string {
     case 'serving': {
       const how = event.managed ? 'managed' : 'unmanaged'
       const lacks =
-        event.missing.length === 0 ? '' : `; this Node cannot hand over, missing: ${event.missing.join(', ')}`
+        event.missing.length === 0 ? '' : `; handovers are not possible: Node lacks ${event.missing.join(', ')}`
       // none: the application has closed the server with which it looked whether its port is free
       const where = event.listeners.length === 0 ? '' : ` on ${event.listeners.join(', ')}`
       return `serving ${event.tag}${where} (${how})${lacks}`
@@ -76,7 +76,7 @@ export function formatEvent(event: LogEvent): string {
     case 'stopping':
       return `stopping on ${event.signal}`
     case 'parted':
-      return `parted: ${event.ended} open-ended connections asked to reconnect, ${event.idle} idle ones closed (${event.lost} with a request on its way), ${event.cut} requests cut`
+      return `disconnected: ${event.ended} open-ended connections asked to reconnect, ${event.idle} idle ones closed (${event.lost} with a request on its way), ${event.cut} requests cut off`
     case 'warning':
       return `warning: ${event.message}`
     default:

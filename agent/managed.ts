@@ -69,7 +69,7 @@ export async function decideManagement(
   if (receipt === null) {
     return insideContainer()
       ? refuse('container')
-      : refuse('no_receipt', `${executable} was put here by hand, not by \`install.sh\``)
+      : refuse('no_receipt', `${executable} was installed by hand, not by \`install.sh\``)
   }
   if (receipt.service !== service) {
     return refuse(
@@ -82,7 +82,7 @@ export async function decideManagement(
   }
   // Without these parts a revert would leave no process to serve. Each handover needs all of them.
   if (missing.length > 0)
-    return refuse('node', `Node ${process.version} cannot hand over: it lacks ${missing.join(', ')}`)
+    return refuse('node', `Node ${process.version} does not support handovers: it lacks ${missing.join(', ')}`)
   if (lacksFirstCode)
     return refuse('first_code', `only one process of this service may run at a time, but ${NO_FIRST_CODE}`)
   return { managed: true, receipt, executable }

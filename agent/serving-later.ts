@@ -192,7 +192,7 @@ export function endIfMissed(keys: readonly string[], listeners: readonly Listene
   const missed = wanted.find((port) => isIn(port, keys) && !isIn(port, found))
   if (missed === undefined || found.length === 0) return
   process.stderr.write(
-    `baton: expected the application to listen on port ${missed.slice(1)}, which was held for it, got ${found.join(', ')}: this process exits, and the next start finds that port free\n`,
+    `baton: expected the application to listen on port ${missed.slice(1)}, which was held for it, got ${found.join(', ')}: this process exits, and that port will be free at the next start\n`,
   )
   process.exit(EXIT.unexpected)
 }

@@ -122,11 +122,14 @@ export function readSettings(options: EmbedOptions = {}): Settings {
   const faults: string[] = []
   const expect = (holds: boolean, fault: string) => void (holds || faults.push(fault))
   const { service, tag, password, feed, stateDirectory, healthPath, database, basePath } = withDefaults(options)
-  expect(isService(service), `\`service\`: expected a-z, 0-9 and -, at most ${SERVICE_MAX}, got ${show(service)}`)
+  expect(
+    isService(service),
+    `\`service\`: expected a name of a-z, 0-9 and -, with at most ${SERVICE_MAX} characters, got ${show(service)}`,
+  )
   expect(isTag(tag), `\`tag\`: expected the form vX.Y.Z, got ${show(tag)}`)
   expect(password === null || typeof password === 'string', '`password`: expected a string or null')
   const isFeed = [feed].flat().every((one) => typeof one === 'string' && one !== '')
-  expect(feed === null || isFeed, '`feed`: expected the address of a feed, a list of them, or null')
+  expect(feed === null || isFeed, '`feed`: expected a feed address, a list of them, or null')
   for (const [key, path] of Object.entries({ stateDirectory, database, executable: options.executable }))
     expect((path ?? null) === null || isPath(path), `\`${key}\`: expected an absolute path, got ${show(path)}`)
   expectPaths(healthPath, basePath, expect)

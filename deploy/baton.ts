@@ -187,7 +187,10 @@ async function showing<T>(values: Values, work: (progress: ProgressReport) => Pr
 
 function barrierOf(from: unknown): string | null {
   if (from === undefined || barrierIn(from) !== null) return (from as string | undefined) ?? null
-  throw new BatonError('invalid_request', `expected a form such as >=1.4.0 in --from, got ${JSON.stringify(from)}`)
+  throw new BatonError(
+    'invalid_request',
+    `expected a minimum version such as >=1.4.0 in --from, got ${JSON.stringify(from)}`,
+  )
 }
 
 async function rebuild(values: Values): Promise<void> {

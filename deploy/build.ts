@@ -30,7 +30,7 @@ export const COMMAND = {
     notes: option('text|file', 'release notes'),
     compress: option('effort', COMPRESSIONS.join(', '), { default: 'normal' }),
     entry: option('file', 'main module of the executable (deploy/executable.ts)', ADVANCED),
-    schema: option('number', 'schema number of the state, for release.json', ADVANCED),
+    schema: option('number', 'schema number of the database, written to release.json', ADVANCED),
     ...DELTA_FLAGS,
     force: flag('replace a different release with the same tag'),
     ...SCRIPT_FLAGS,

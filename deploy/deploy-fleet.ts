@@ -34,7 +34,7 @@ const waiting = (flag: 'lock-timeout' | 'health-timeout', normal: string) => {
 
 export const COMMAND = {
   name: IS_PACKAGED ? 'baton deploy fleet' : 'deploy-fleet.sh',
-  description: 'moves the hosts of an inventory to a release, in waves, and moves them back if the release fails',
+  description: 'rolls out a release to the hosts in an inventory in waves, and rolls it back if it fails',
   args: {
     ...RELEASE_FLAGS,
     rollback: flag("go back to TAG or, without TAG, to each host's backup executable"),
@@ -45,7 +45,7 @@ export const COMMAND = {
     gate: option('command', 'command to run after each wave; must exit with 0'),
     'on-failure': option('fleet|wave|none', 'which hosts to roll back (wave)', ADVANCED),
     'max-fail-percentage': option('percent', 'percentage of a wave that may fail (0)', ADVANCED),
-    throttle: option('number', 'how many hosts of a wave are updated at once (all)', ADVANCED),
+    throttle: option('number', 'how many hosts in a wave are updated at once (all)', ADVANCED),
     'allow-downgrade': flag('also downgrade hosts that run a newer release', ADVANCED),
     'lock-timeout': waiting('lock-timeout', durationText(LOCK_SECONDS * 1000)),
     'health-timeout': waiting('health-timeout', '60s'),
@@ -53,7 +53,7 @@ export const COMMAND = {
     'after-host': option('command', "command to run locally after each host's turn", ADVANCED),
     service: option('name', 'name of the service', { advanced: true, default: BUILD.service }),
     check: flag('change nothing; show the plan for TAG or, without TAG, what runs where', { alias: 'n' }),
-    'pause-until': option('day', 'do not update now; suspend automatic updates until that day', ADVANCED),
+    'pause-until': option('day', 'do not update now; suspend automatic updates until the given day', ADVANCED),
     unpause: flag('resume automatic updates', ADVANCED),
     report: option('file', 'where to write the report (fleet-SERVICE.jsonl)', ADVANCED),
     ...OUTPUT_FLAGS,
@@ -69,7 +69,7 @@ async function main(argv: readonly string[]): Promise<number> {
   const json = own.includes('--json')
   try {
     const help = await helpFor(own, COMMAND)
-    if (help !== null) return printHelp(`${help}what follows -- is for ansible-playbook\n`)
+    if (help !== null) return printHelp(`${help}arguments after -- are passed to ansible-playbook\n`)
     return await move(parseFlags(own, COMMAND), argv.slice(end + 1))
   } catch (cause) {
     const { code, message, hint } = asBatonError(cause, 'unexpected', 'moving a fleet')

@@ -91,9 +91,9 @@ async function main(all: readonly string[]): Promise<number> {
     if (help !== null) return printHelp(help)
     const values = parseFlags(argv, COMMAND)
     report = makeReport({ json: values.json, quiet: values.quiet, verbose: false, about })
-    if (isRoot) await assertTrusted(PROJECT, 'a clone', 'clone to a folder that root owns, such as /root')
+    if (isRoot) await assertTrusted(PROJECT, 'a clone', 'clone into a folder owned by root, such as /root')
     const place = workshopsPlace(isRoot, absolute(values.home))
-    if (isRoot) await assertTrusted(place, 'a folder for releases', 'name a folder that root owns with `--home`')
+    if (isRoot) await assertTrusted(place, 'a folder for releases', 'specify a folder owned by root with `--home`')
     if (values.update) return await updateAll(values, place, report)
     if (values.adopt && values['build-only']) throw usage('expected `--adopt` or `--build-only`, got both')
     const asked = await askedIn(values, args)
@@ -128,7 +128,8 @@ async function askedIn(values: Typed, args: string[]): Promise<Wish> {
     values.recipe === undefined ? await broughtRecipe(RECIPES, name) : await readRecipe(resolve(values.recipe))
   if (recipe !== null && recipe.package !== name) throw usage(`the recipe is for ${recipe.package}, not for ${name}`)
   const service = values.name ?? recipe?.name ?? usualService(name)
-  if (!isService(service)) throw usage(`expected a name of a-z, 0-9 and - in --name, got ${JSON.stringify(service)}`)
+  if (!isService(service))
+    throw usage(`expected a name containing only a-z, 0-9 and - in --name, got ${JSON.stringify(service)}`)
   const allowed = (values['allow-scripts'] ?? '').split(',').filter(Boolean)
   for (const one of allowed)
     if (!isPackageName(one)) throw usage(`expected package names in --allow-scripts, got ${JSON.stringify(one)}`)
@@ -154,7 +155,7 @@ async function deployOne(asked: Wish, values: Typed, place: string, report: Host
   const over = values.adopt ? await planTakeOver(adoption) : null
   if (over !== null && !dryRun && !values.yes)
     throw new BatonError('refused', `this would ${takeOverLine(over)}`, {
-      hint: `to do it, add \`--yes\`; to undo it later, stop the service and ${wayBack(over.former)}`,
+      hint: `to proceed, add \`--yes\`; to undo this later, stop the service and ${wayBack(over.former)}`,
     })
   await openWorkshop(shop)
   using _lock = lockWorkshop(shop)
@@ -215,7 +216,7 @@ async function installOne(end: Ending, values: Typed, report: HostReport): Promi
   const home = absolute(values.home)
   const timer = values.timer
     ? await keepTimer({ isRoot, home, command: updateCommand(home), path: process.env['PATH'] ?? '' })
-    : 'no timer looks for newer versions: `--no-timer`'
+    : 'no timer will check for newer versions (`--no-timer`)'
   report.note(timer)
   const { outcome, from, to, operation, notes } = ended
   report.result({ outcome, from, to, ...built, timer, notes, exit: EXIT.done }, [
@@ -283,7 +284,7 @@ async function releaseOf(
     const removed = await pruneWorkshop(shop)
     if (removed.length > 0) {
       await updateReleases(shop.feed, shop.service)
-      progress.note(`removed from the disk: ${removed.join(', ')}`)
+      progress.note(`removed from disk: ${removed.join(', ')}`)
     }
     progress.end('done')
     return { made: true, told: made.told }
@@ -337,10 +338,10 @@ async function updateAll(values: Typed, place: string, report: HostReport): Prom
       const kept = await readKept(workshopOf(place, service, { isRoot, feed: null }))
       if (kept === null || kept.built.length === 0) {
         if (values.name === undefined) continue // such as one that was tried, and refused
-        const hint = kept === null ? {} : { hint: `name the package: ${kept.package}` }
-        throw new BatonError('refused', `expected a service from npm named ${service}, found none in ${place}`, hint)
+        const hint = kept === null ? {} : { hint: `specify the package: ${kept.package}` }
+        throw new BatonError('refused', `expected an npm service named ${service}, found none in ${place}`, hint)
       }
-      const end = `to stop making releases of it, remove ${join(place, service)}`
+      const end = `to stop building new releases, remove ${join(place, service)}`
       if ((await findInstalled(service)) === null) report.note(`${service} is not installed here; ${end}`)
       done.push(await updateOne(workshopOf(place, service, { isRoot, feed: kept.feed }), kept, values, report))
     } catch (cause) {

@@ -42,7 +42,7 @@ export const COMMAND = {
     remote: option('name', 'git remote to fetch from; `none` fetches nothing', { default: 'origin', advanced: true }),
     'verify-signature': flag('require a tag signed by a key that git trusts', ADVANCED),
     'build-only': flag('build and verify, but do not deploy'),
-    listen: option('host:port', 'on a first install, where the service listens'),
+    listen: option('host:port', 'listen address for a first install'),
     service: { type: 'boolean', negativeDescription: 'on a first install, do not create a systemd service' },
     ...IRREVERSIBLE,
     ...WAITING_FLAGS,
@@ -140,8 +140,8 @@ async function main(argv: readonly string[]): Promise<number> {
     }
     const receipt = values['build-only'] ? null : await findInstalled(service)
     if (receipt !== null && receipt.feed !== dist) {
-      throw new BatonError('refused', `the feed of the install is ${receipt.feed}, not ${dist}`, {
-        hint: `to make this clone the feed, run \`install.sh --feed ${dist}\` and restart the service`,
+      throw new BatonError('refused', `this install uses the feed ${receipt.feed}, not ${dist}`, {
+        hint: `to use this clone as the feed, run \`install.sh --feed ${dist}\` and restart the service`,
       })
     }
     // fail before a minute of building, not after it
@@ -183,7 +183,7 @@ async function main(argv: readonly string[]): Promise<number> {
 async function newestTag(folder: string, remote: string): Promise<string> {
   const command = remote === 'none' ? ['tag', '--list'] : ['ls-remote', '--tags', '--refs', remote]
   const { stdout } = await run(['git', '-C', folder, ...command]).catch((cause: unknown) => {
-    throw new BatonError('release_not_found', `asking ${remote} for its tags: ${reasonOf(cause)}`, { cause })
+    throw new BatonError('release_not_found', `cannot list the tags of ${remote}: ${reasonOf(cause)}`, { cause })
   })
   const tags = stdout.split('\n').map((line) => line.replace(/^.*refs\/tags\//, ''))
   const newest = tags
@@ -200,7 +200,7 @@ async function newestTag(folder: string, remote: string): Promise<string> {
  */
 async function assertRootsClone(given: string): Promise<void> {
   const hint =
-    'clone to a folder that root owns, such as /root; or build as yourself with `--build-only`, and pass the releases to `install.sh --feed`'
+    'clone into a folder owned by root, such as /root; or build as yourself with `--build-only`, and pass the releases to `install.sh --feed`'
   const folder = await realpath(given).catch(() => given)
   await assertTrusted(folder, 'a clone', hint)
   if (!existsSync(folder)) return // what reads it says so

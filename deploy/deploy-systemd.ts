@@ -31,8 +31,8 @@ export const COMMAND = {
   args: {
     ...RELEASE_FLAGS,
     rollback: flag('go back to the backup executable'),
-    feed: option('feed', 'on a first install, where releases come from'),
-    service: option('name', 'name of the service (the one that is installed here)'),
+    feed: option('feed', 'release feed for a first install'),
+    service: option('name', 'name of the service (default: the one installed here)'),
     ...IRREVERSIBLE,
     ...WAITING_FLAGS,
     'health-url': { ...WAITING_FLAGS['health-url'], advanced: false },
@@ -52,7 +52,7 @@ async function main(argv: readonly string[]): Promise<number> {
     report = makeReport({ json: values.json, quiet: values.quiet, verbose: false, about })
     const release = releaseIn(values)
     if ((release === null) === !values.rollback)
-      throw usage('expected either a release, such as v1.1.0 or latest, or --rollback')
+      throw usage('expected a release (such as v1.1.0 or latest) or --rollback')
     const healthTimeoutMs = durationOf('--health-timeout', values['health-timeout'])
     const lockTimeoutMs = durationOf('--lock-timeout', values['lock-timeout'])
     const ended = await deployHere(

@@ -93,7 +93,7 @@ export async function buildImage(options: ImageOptions): Promise<string[]> {
     const once = [docker, 'run', '--rm', '--network', 'none', '--read-only', reference, '--version']
     const said = (await run(once, { env: environment })).stdout.trim()
     if (typeof says === 'string' ? said !== says : !says.test(said))
-      throw new BatonError('verify_failed', `expected the image to say \`${String(says)}\`, got \`${said}\``)
+      throw new BatonError('verify_failed', `expected the image to print \`${String(says)}\`, got \`${said}\``)
     for (const name of tags.slice(1))
       await run([docker, 'tag', reference, `${repository}:${name}`], { env: environment })
   }
@@ -120,7 +120,7 @@ export function nextLines(
   const sockets = `${service}-hold:/run/hold`
   const borrow = `-v ${sockets}:ro --group-add 65531 -e BATON_HOLDER=/run/hold/socket`
   return [
-    'next, for a first container:',
+    'next, to start the first container:',
     ...(holder
       ? [
           begin(`${service}-holder`, `${publish} -v ${sockets}`, `${tag}-holder ${at}`),
@@ -141,7 +141,7 @@ async function refuseBase(docker: string, base: string, env: NonNullable<ImageOp
   const [last = ''] = stderr.trim().split('\n').slice(-1)
   const why = last.replace(/^Error(?: response from daemon)?: /, '').slice(0, 200)
   throw new BatonError('check_failed', `pulling the base image ${base}: ${why}`, {
-    hint: 'name another base image with `--base`: it needs glibc, libstdc++ and libatomic',
+    hint: 'choose another base image with `--base`; it needs glibc, libstdc++ and libatomic',
   })
 }
 
@@ -154,7 +154,7 @@ async function usualBase(): Promise<string> {
 async function readBuilt(folder: string, name: string, tag: string): Promise<string> {
   return await readFile(join(folder, name), 'utf8').catch((cause: NodeJS.ErrnoException) => {
     if (cause.code !== 'ENOENT' && cause.code !== 'ENOTDIR') throw cause
-    throw new BatonError('release_not_found', `there is no release ${tag} in ${folder}: ${name} is missing there`, {
+    throw new BatonError('release_not_found', `there is no release ${tag} in ${folder}: ${name} is missing`, {
       cause,
       hint: `build it first: \`${IS_PACKAGED ? 'baton build' : 'npm run build --'} ${tag}\``,
     })
@@ -215,7 +215,7 @@ async function fillContext(
   const asset = offers.find(({ compression }) => compression === 'zstd') ?? offers[0]
   if (asset === undefined) {
     throw new BatonError('release_unusable', `${manifest.tag} has no executable for linux/${arch}`, {
-      hint: 'build the release on such a machine first',
+      hint: 'build the release on a machine with that architecture first',
     })
   }
   const sums = await readBuilt(folder, 'SHA256SUMS', manifest.tag)
@@ -270,15 +270,15 @@ async function findDocker(): Promise<string> {
 export const COMMAND = {
   name: IS_PACKAGED ? 'baton image' : 'npm run image --',
   description:
-    'makes the images of a release: the service, `deploy`, which updates its containers, and `holder`, which keeps their ports',
+    'builds the images of a release: the service, `deploy`, which updates its containers, and `holder`, which keeps their ports',
   args: {
     tag: word('the release, such as v1.1.0; build it first'),
     repository: option('name', 'image repository, such as registry.example/beacon', { required: true }),
-    push: flag('push the images; also as `latest`, `deploy` and `holder`, unless there is a newer release'),
+    push: flag('push the images, also tagged `latest`, `deploy` and `holder` unless there is a newer release'),
     out: option('dir', 'releases folder', { default: IS_PACKAGED ? RELEASES_FOLDER : 'dist' }),
     feed: option('feed', 'where the panel looks for newer releases'),
     base: option('image', 'base image; needs glibc, libstdc++ and libatomic'),
-    arch: option('x64|arm64', "architecture of the executable (this machine's)", ADVANCED),
+    arch: option('x64|arm64', "architecture of the executable (default: this machine's)", ADVANCED),
     holder: {
       type: 'boolean',
       default: true,

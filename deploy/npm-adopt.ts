@@ -70,7 +70,7 @@ async function assertRoom(service: string, isRoot: boolean): Promise<void> {
   const inTheWay = kept.length > 0 ? stateDirectory : [command, unit].find((path) => existsSync(path))
   if (inTheWay === undefined) return
   throw new BatonError('refused', `expected nothing at ${inTheWay}, where ${service} puts its own files`, {
-    hint: `choose another name with \`--name ${service}-baton\`, or move what is there elsewhere`,
+    hint: `choose another name with \`--name ${service}-baton\`, or move the existing files elsewhere`,
   })
 }
 
@@ -104,7 +104,7 @@ async function copyData(data: string, receipt: Receipt): Promise<void> {
   await run(emptyingOf(receipt))
   if (scope === 'user') return void (await run(['cp', '-a', `${data}/.`, `${stateDirectory}/`]))
   if ((await realpath(data)) !== resolve(data))
-    throw new BatonError('refused', `expected a folder at ${data}, with no link in its path`)
+    throw new BatonError('refused', `expected a folder at ${data} with no symbolic links in its path`)
   const { uid, gid } = await lstat(data)
   const reads = [...as(uid, gid, '--clear-groups'), 'tar', '-C', data, '-c', '.']
   const writes = [...asService(receipt), 'tar', '-C', stateDirectory, '-xo']
@@ -133,15 +133,15 @@ export async function takeOver(
     const undo = [own('stop'), ...(isCopied ? [] : [emptyingOf(receipt)]), own('uninstall', '-y')]
     for (const command of undo) await run(command, { allowFailure: true })
     const isBack = await startAgain(former)
-    const what = `${service} did not take over from ${former.what}${isBack ? ', which runs again' : ''}: ${reasonOf(cause)}`
+    const what = `${service} did not take over from ${former.what}${isBack ? ', which is running again' : ''}: ${reasonOf(cause)}`
     throw new BatonError(isBack ? 'restart_failed' : 'service_down', what, {
       cause,
-      hint: `the former data is unchanged; ${isBack ? 'to try again, use `--adopt`' : `to go back, ${wayBack(former)}`}`,
+      hint: `the original data is unchanged; ${isBack ? 'to try again, use `--adopt`' : `to go back, ${wayBack(former)}`}`,
     })
   }
   return [
     ...(former.stop.length === 0 ? [] : [`${former.what} is stopped`]),
-    `its data was copied from ${data} to ${receipt.stateDirectory}`,
+    `the data was copied from ${data} to ${receipt.stateDirectory}`,
     `to go back, run \`${formatCommand([service, 'stop'])}\`, then ${wayBack(former)}`,
   ]
 }

@@ -34,11 +34,11 @@ test('an update is refused while rows are kept under another name than the relea
   is(status.instance.version, 'v1.0.0')
 
   const doctor = await it.word('doctor', '--user')
-  match(doctor.stdout + doctor.stderr, /warning.*orders\.db is not there/)
+  match(doctor.stdout + doctor.stderr, /warning.*orders\.db does not exist/)
   const dry = await it.word('upgrade', '--user', '--dry-run', 'v1.1.0')
   is(dry.exitCode, 7, dry.stderr)
   match(dry.stderr, 'the update would have no snapshot')
-  match(dry.stderr, /^hint: if the database has another name, link it there/m)
+  match(dry.stderr, /^hint: if the database has another name, create a symlink to it at that path/m)
 
   await it.word('stop', '--user', '-q')
   const offline = await it.word('upgrade', '--user', '-y', 'v1.1.0')

@@ -101,7 +101,7 @@ release('each package is said to work, or what it was built for, or why it canno
   match(say('current'), 'current 1.0.0 works')
   for (const name of ['other', 'old'])
     match(say(name), new RegExp(`^${name} 1.0.0 is built for ABI 115 \\(Node 20\\), expected ${MODULES} \\(Node 26\\.`))
-  match(say('crashes'), /^crashes 1.0.0 cannot be loaded: .*a\.node: loading it ended the process with SIGABRT/)
+  match(say('crashes'), /^crashes 1.0.0 cannot be loaded: .*a\.node: loading it terminated the process with SIGABRT/)
   match(say('lacks'), /undefined symbol: gone/)
   match(say('classic-level'), 'works (Node-API)')
 
@@ -115,7 +115,7 @@ release('each package is said to work, or what it was built for, or why it canno
   const others = report.packages.filter(({ name }) => name === 'built')
   match(
     addonHint({ ...report, packages: others }) ?? '',
-    /^install another version of built, or leave it out with `exclude`/,
+    /^install another version of built, or use `exclude` to leave out what the application does not need/,
   )
 
   const found = (await examineProject(shop.path)).find(({ check }) => check === 'addons')
@@ -164,11 +164,11 @@ release('one script has no addons: doctor and build say whose are left out', asy
   const found = (await examineProject(shop.path)).find(({ check }) => check === 'addons')
   equal(
     [found?.level, found?.message],
-    ['warning', 'the kind script cannot pack native addons, and these packages have some: other'],
+    ['warning', 'a release of kind script cannot contain native addons, but these packages have them: other'],
   )
   const built = await baton(shop.path, {}, 'build', 'v1.0.0', '--no-try')
   is(built.exitCode, 0, built.stderr)
-  match(built.stderr, 'warning: the kind script cannot pack native addons')
+  match(built.stderr, 'warning: a release of kind script cannot contain native addons')
 })
 
 release('root loads no addon that another user can change', async () => {
@@ -236,7 +236,7 @@ rest(
       packages: [{ ...one, verdict: 'fails' }],
     }
     equal(formatRebuild(report, false), [
-      'expected the headers of Node 26.10.0 in /kit/node 26/bin/include/node, to compile with, found none: npm fetches them from nodejs.org',
+      'expected the headers of Node 26.10.0 in /kit/node 26/bin/include/node for compiling, found none: npm fetches them from nodejs.org',
       "      if npm cannot, download them yourself: `curl -fsSL https://nodejs.org/dist/v26.10.0/node-v26.10.0-headers.tar.gz | tar -xz --strip-components=1 -C '/kit/node 26/bin'`",
       'a 1.0.0 is built for ABI 115',
       '      building it failed: no node.h',
@@ -287,7 +287,7 @@ if (skip === null) {
       is((await readFile(join(shop.path, 'node_modules/other/nodedir'), 'utf8')).trim(), await provideHeaders())
       is(of('stubborn')?.verdict, 'other-abi')
       match(of('stubborn')?.failure ?? '', /^a\.cc:1:2: error: no such thing as a Node 26/)
-      match(of('stubborn')?.hint ?? '', 'another build of the package may fit this Node')
+      match(of('stubborn')?.hint ?? '', 'another build of the package may work with Node 26')
       is(of('other')?.failure, null)
       is(existsSync(join(shop.path, 'node_modules/good/ran')), false)
     },
@@ -309,7 +309,10 @@ rest('packages whose `engines` leave Node 26 out are named; what says nothing, o
     join(shop.path, 'node_modules/fussy/package.json'),
     '{ "name": "fussy", "version": "2.0.0", "engines": { "node": "20.x" } }',
   )
-  match((await foreignEngines(shop.path)) ?? '', /on Node 26\.\S+, which `engines` of fussy 2\.0\.0 \(20\.x\) excludes/)
+  match(
+    (await foreignEngines(shop.path)) ?? '',
+    /on Node 26\.\S+, which is excluded by `engines` in fussy 2\.0\.0 \(20\.x\)/,
+  )
   const found = (await examineProject(shop.path)).find(({ check }) => check === 'engines')
   equal([found?.level, /fussy 2\.0\.0/.test(found?.message ?? '')], ['warning', true])
   const said = await baton(shop.path, {}, 'init', '--dry-run')

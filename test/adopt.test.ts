@@ -132,7 +132,7 @@ test.long(
     createServer((request, response) => ${HELLO}).listen(Number(process.env.PORT)${host})`
     await using it = await adopted(at(''))
     const said = async () => (await it.word('doctor', '--user')).stdout
-    match(await said(), /warning +port +the configuration says 127\.0\.0\.1, but port \d+ is open on every address/)
+    match(await said(), /warning +port +the configuration specifies 127\.0\.0\.1, but port \d+ is open on every address/)
     await it.release('v1.1.0', at(', process.env.HOST'))
     is((await it.operate('/admin/update', { tag: 'v1.1.0' })).outcome, 'updated')
     is((await it.operate('/admin/update/rollback')).outcome, 'rolled_back')
@@ -273,7 +273,7 @@ test('behind a body parser: what it has read is used, what nobody kept is refuse
   // started by hand beside itself
   const second = await it.word('serve', '--config', it.configPath)
   is(second.exitCode, 1)
-  match(second.stderr, /listening on .*: EADDRINUSE, another process is listening there/)
+  match(second.stderr, /listening on .*: EADDRINUSE, another process is already listening on this address/)
   is((await ask(it.port, 'GET', '/healthz', null)).status, 200)
 
   // the operator's words read the same file, in which the author's own settings may stand, and there may be no database yet
@@ -381,10 +381,10 @@ test('`baton dev`: what is saved serves, what cannot start is taken back, and Ct
     is(await answer(), 'one')
     const second = await run(command, { allowFailure: true })
     is(second.exitCode, 6)
-    match(second.stderr, /expected no other `baton dev` of shop in .*, found process \d+/)
+    match(second.stderr, /expected no other `baton dev` for shop in .*, found process \d+/)
     is(await answer(), 'one')
     await writeFile(join(folder, 'server.js'), text('two'))
-    await heard('v0.0.2 serves')
+    await heard('v0.0.2 is serving')
     is(await answer(), 'two')
     is(await answer('/who'), 'shop@v0.0.2 shop@v0.0.2', 'in a worker and in a child')
     await appendFile(join(folder, 'server.js'), 'this is no program')

@@ -92,7 +92,7 @@ test.long(
     await until('the first attempt', async () => /trying again in 10 s/.test(await world.home.output()), 90_000)
     is((await ask(world.port, 'GET', '/', null)).body, 'v1.0.0')
     const { operation } = (await world.home.api('GET', '/admin/update/status')).body as Status
-    match(operation?.waits?.[0]?.says ?? '', /1 requests? .*did not end within 200 ms|trying again in 10 s/)
+    match(operation?.waits?.[0]?.says ?? '', /1 requests? .*did not finish within 200 ms|trying again in 10 s/)
     const done = await world.home.settled(60_000)
     is(done.outcome, 'updated')
     is(done.handover?.cut, 1)
@@ -111,7 +111,7 @@ test.long(
     is((await world.update('listens-everywhere')).outcome, 'updated')
     match(
       await world.home.output(),
-      /still listening on 127\.0\.0\.1:\d+, as the release before it did; 0\.0\.0\.0:\d+ takes effect when/,
+      /still listening on 127\.0\.0\.1:\d+, as the previous release did; 0\.0\.0\.0:\d+ takes effect when/,
     )
     await sleep(200)
     await world.home.api('POST', '/admin/update/rollback')

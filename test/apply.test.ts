@@ -46,7 +46,7 @@ const OTHERS: [who: { uid: number; mode: number }, said: string][] = [
   [{ uid: 1000, mode: 0o100755 }, 'user id 1000'],
   [{ uid: 0, mode: 0o040777 }, 'everyone (mode 0777)'],
   [{ uid: 0, mode: 0o041777 }, 'everyone (mode 1777)'],
-  [{ uid: 0, mode: 0o040775 }, 'its group (mode 0775)'],
+  [{ uid: 0, mode: 0o040775 }, 'the owning group (mode 0775)'],
 ]
 
 test('who can change what is not trusted is told by number, or by the mode that lets others write', () => {

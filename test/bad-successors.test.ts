@@ -52,14 +52,14 @@ interface Case {
 const ALL: Case[] = [
   // the slow ones first
   script('hangs-on-version', 'verify', /expected an answer to `--version` within 10 s/),
-  { ...script('dies-after-5s', 'probation', /ended by SIGKILL/, { probation: '6s' }), long: true },
+  { ...script('dies-after-5s', 'probation', /killed by SIGKILL/, { probation: '6s' }), long: true },
   script('hangs-before-ready', 'before ready', /not ready within 4000 ms/, { readyTimeout: '4s' }),
   { ...script('lies-to-verify', 'verify', /expected v1\.2\.0, got v0\.0\.1/), isNamed: true },
   script('lies-to-probe', 'before ready', /expected beacon v1\.2\.0, got beacon v0\.0\.1/),
   // by-itself.test.ts has it
   { ...script('exits-at-once', 'before ready', /exited with code 3/), isNamed: true, long: true },
   { ...script('cannot-open-state', 'before ready', /exited with code 7/), long: true },
-  { ...script('dies-after-1s', 'probation', /ended by SIGKILL/), long: true },
+  { ...script('dies-after-1s', 'probation', /killed by SIGKILL/), long: true },
   { ...script('exits-in-probation', 'probation', /exited with code 3/), isNamed: true },
   { ...script('hangs-in-probation', 'probation', /no sign of life|no answer from/), isSilent: true },
   { ...script('answers-nothing-in-probation', 'probation', /no answer from \S+ within \d+ ms/), isSilent: true },
@@ -70,11 +70,11 @@ const ALL: Case[] = [
   script('unhealthy-in-probation', 'probation', /expected status 2xx from \/healthz, got 503/),
   script('not-executable', 'verify', /not an executable for this platform/),
   {
-    ...script('other-platform', 'verify', /the interpreter or the loader that it names is not on this host/),
+    ...script('other-platform', 'verify', /its interpreter or loader is not on this host/),
     long: true,
   },
   { ...script('truncated', 'verify', /expected exit code 0, got 1/), long: true },
-  { ...executable('truncated', /exec format error|ended by SIG|expected exit code 0/), long: true },
+  { ...executable('truncated', /exec format error|killed by SIG|expected exit code 0/), long: true },
   { ...executable('other-platform', /exec format error: it was built for (arm64|x64), expected/), long: true },
   {
     title: 'a port that the new version wants and somebody else has',

@@ -66,7 +66,7 @@ test('stop-first: it runs when the old process has ended, and at a rollback and 
     error?.message ?? '',
     /v1\.1\.0 did not take over: it exited with code 1, after it wrote: .*no such column: price/,
   )
-  match(error?.message ?? '', /`server\.js migrate \S+`, which runs before the application, ended with exit code 3/)
+  match(error?.message ?? '', /`server\.js migrate \S+`, which runs before the application, failed with exit code 3/)
   equal((await log()).slice(3), [there, 'v1.0.0 after v1.0.0 ended true true'])
   const journal = await readFile(join(state, 'update/journal.json'), 'utf8')
   match(journal, /"bad":\s*\[\s*\{\s*"tag":\s*"v1\.1\.0"/)

@@ -25,7 +25,7 @@ import { isLong, suite } from './suite.ts'
 const test = suite('blame', { timeoutMs: 60_000 })
 const ONLY = join(import.meta.dirname, 'fixtures/only.ts')
 
-const SPACE = 'this host has no disk space or no inodes left'
+const SPACE = 'this host has no disk space or inodes left'
 const FILES = 'this host has no file descriptors left'
 const MEMORY = 'this host has no memory left'
 const LOCK = 'another process has locked the database'
@@ -48,8 +48,8 @@ const ENDS: readonly (readonly [how: string, said: string | null, lack: string |
   ['it exited with code 0', KNOWS_NO_SWITCH, 'it cannot take over from this release'],
   ['it exited with code 0', null, null],
   ['it exited with code 1', 'Error: half-way', null],
-  ['it was ended by SIGKILL', null, null],
-  ['it was ended by SIGSEGV', 'full of notes', null],
+  ['it was killed by SIGKILL', null, null],
+  ['it was killed by SIGSEGV', 'full of notes', null],
   ['it was not ready within 60000 ms: it answered with 503', null, null],
   ['it answers nobody', 'Error: read EAGAIN', null],
 ]
@@ -73,10 +73,10 @@ test('a lock that a release holds itself is held against it, and in a cage every
   const locked = { how: 'it exited with code 1', said: 'Error: database is locked' }
   is(hindranceOf({ ...locked, isOwnLock: true }), null)
   is(hindranceOf({ ...locked, isCaged: true }), null)
-  const full = { how: 'it ended with SIGABRT', said: 'FATAL ERROR: Reached heap limit - JavaScript heap out of memory' }
+  const full = { how: 'it exited (SIGABRT)', said: 'FATAL ERROR: Reached heap limit - JavaScript heap out of memory' }
   equal(
     [hindranceOf(full), hindranceOf({ ...full, isCaged: true })],
-    [null, 'the sandbox has less memory than a service'],
+    [null, 'the sandbox has less memory than the service would have'],
   )
   is(hindranceOf({ how: 'exit code 1', said: 'ENOSPC', isOwnLock: true }), SPACE)
 })
@@ -139,7 +139,10 @@ test.long(
     const after = await latest()
     equal([after.latest, after.skipped], ['v1.1.0', []])
     is((await it.updated()).outcome, 'updated')
-    match(await it.home.output(), /v1\.1\.0 is tried again: it was not ready here within 1\.5 s; the limit is now 8 s/)
+    match(
+      await it.home.output(),
+      /trying v1\.1\.0 again: it was not ready within 1\.5 s last time; the limit is now 8 s/,
+    )
     equal((await journalOf(it.home)).bad, [])
   },
 )
@@ -191,8 +194,7 @@ test('a crash that only the rescue counts has its last words, and what the host 
     const { history, bad } = await journalOf(it.home)
     const said = history[0]?.error?.message ?? ''
     if (isBad) match(said, /exit-code exited 1, after it wrote: Error: it does not start$/)
-    else
-      match(said, /after it wrote: Error: ENOSPC.*; this host has no disk space or no inodes left, which is not held/)
+    else match(said, /after it wrote: Error: ENOSPC.*; this host has no disk space or inodes left, which is not held/)
     equal(
       bad.map(({ tag }) => tag),
       isBad ? ['v1.1.0'] : [],
@@ -205,10 +207,7 @@ test.long('a release that finds a full disk in a switch is put back, and `latest
   await using it = await installed('disk-full')
   const ended = await it.updated()
   is(ended.outcome, 'reverted')
-  match(
-    ended.error?.message ?? '',
-    /ENOSPC.*; this host has no disk space or no inodes left, which is not held against/,
-  )
+  match(ended.error?.message ?? '', /ENOSPC.*; this host has no disk space or inodes left, which is not held against/)
   equal((await journalOf(it.home)).bad, [])
   await rm(it.fault)
   is((await it.updated()).outcome, 'updated')

@@ -91,7 +91,7 @@ if (isRoot) {
         const error = await rejects(verifyFeed(folder, root, { os: 'linux', arch: 'x64' }, {}), withCode('refused'))
         match(
           error.message,
-          `expected a folder for temporary files in a place that only root can change, got ${others}`,
+          `expected a folder for temporary files in a location that only root can change, got ${others}`,
         )
       }
       equal(await readdir(others), [])
@@ -109,7 +109,7 @@ if (isRoot) {
       await using world = await openOn(`answer 2 '"error":${error}'`)
       const told = (await rejects(world.front.side.unlock())) as BatonError
       equal([error, told.code, told.hint], [error, 'unexpected', null])
-      match(told.message, /without a message/)
+      match(told.message, /without an error message/)
     }
     await using world = await openOn(
       `answer 2 '"error":{"code":"refused","message":"no","members":{"a":{},"from":"v1.0.0"}}'`,
@@ -131,14 +131,14 @@ answer 2 '"value":null'`)
     await world.front.side.unlock()
     const { notes, stages, bytes, states } = world.said
     is(notes.length, 201)
-    is(notes.at(-1), 'further notes are left out')
+    is(notes.at(-1), 'further notes are omitted')
     ok(stages <= 100 && bytes <= 400 && states <= 200, JSON.stringify([stages, bytes, states]))
   })
 
   test('one that asks for what is not there and reads no answer is given up', async () => {
     await using world = await openOn(`yes '{"ask":"nothing of that name","id":1}'`)
     const told = (await rejects(world.front.side.unlock())) as BatonError
-    match(told.message, 'the other process of this command has ended')
+    match(told.message, "this command's other process has exited")
     is(world.said.states, 0)
   })
 
@@ -160,7 +160,7 @@ answer 2 '"value":null'`)
   test('one that stands still is ended at the deadline of the command', async () => {
     await using world = await openOn('kill -STOP $$', 1500)
     const told = (await rejects(world.front.side.unlock())) as BatonError
-    match(told.message, 'expected the command to end within')
+    match(told.message, 'expected the command to finish within')
   })
 }
 

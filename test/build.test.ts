@@ -76,7 +76,7 @@ files(
 
     await writeFile(join(home.path, '.pnp.cjs'), '')
     await rm(join(home.path, 'node_modules'), { recursive: true })
-    await rejects(filesOf(app), /expected packages in node_modules, but Yarn has installed them with Plug'n'Play/)
+    await rejects(filesOf(app), /expected packages in node_modules, but Yarn installed them with Plug'n'Play/)
   },
 )
 
@@ -100,7 +100,7 @@ files(
     is(told?.level, 'warning')
     match(
       told?.message ?? '',
-      /2 links lead out of the release: outside\.txt, packages\/app\/host|packages\/app\/host, outside\.txt/,
+      /2 links point outside the release: outside\.txt, packages\/app\/host|packages\/app\/host, outside\.txt/,
     )
   },
 )
@@ -115,7 +115,7 @@ files('a release so large that its build needs gigabytes of memory is told by th
   is((await found())?.level, 'warning')
   match(
     (await found())?.message ?? '',
-    /^\d files go into the release, 300 MB: each update includes all of it, and a build takes about 4 GB of memory/,
+    /^\d files go into the release \(300 MB\): each update includes all of them, and a build takes about 4 GB of memory/,
   )
 })
 
@@ -134,8 +134,8 @@ files('an unpacking that takes long says every five seconds how far it is, and a
     tell(done)
   }
   equal(said, [
-    'baton: unpacking shop v1.0.0, once: 20 % of 691 MB',
-    'baton: unpacking shop v1.0.0, once: 50 % of 691 MB',
+    'baton: unpacking shop v1.0.0 (first start only): 20% of 691 MB',
+    'baton: unpacking shop v1.0.0 (first start only): 50% of 691 MB',
   ])
 })
 
@@ -389,7 +389,10 @@ publishing('lists what is in the folders, newest first, and keeps the marks of t
 publishing('does not mix two services in one folder', async () => {
   await using home = await makeRoom()
   await publishRelease(await options(home.path, 'one'))
-  await rejects(publishRelease({ ...(await options(home.path, 'one')), service: 'lamp' }), 'holds a release of beacon')
+  await rejects(
+    publishRelease({ ...(await options(home.path, 'one')), service: 'lamp' }),
+    'already contains a release of beacon',
+  )
 })
 
 publishing('puts values into the marked lines of install.sh, whatever characters they have', () => {
@@ -530,7 +533,7 @@ commands('run without a shell, whatever their arguments hold', async () => {
 
 commands('fail with what they wrote last', async () => {
   const command = ['sh', '-c', 'echo a fault >&2; exit 3']
-  await rejects(run(command), /ended with 3: a fault$/)
+  await rejects(run(command), / failed with exit code 3: a fault$/)
   is((await run(command, { allowFailure: true })).exitCode, 3)
   await rejects(run(['/nonexistent/program']), 'not found')
   is((await run(['/nonexistent/program'], { allowFailure: true })).exitCode, 127)
@@ -539,14 +542,14 @@ commands('fail with what they wrote last', async () => {
 })
 
 commands('that fail and say so in their output only, as with `--json`, are told by its end', async () => {
-  await rejects(run(['sh', '-c', 'echo "{ a fault }"; exit 5']), /ended with 5: \{ a fault \}$/)
-  await rejects(run(['sh', '-c', 'echo out; echo why >&2; exit 5']), /ended with 5: why$/)
+  await rejects(run(['sh', '-c', 'echo "{ a fault }"; exit 5']), / failed with exit code 5: \{ a fault \}$/)
+  await rejects(run(['sh', '-c', 'echo out; echo why >&2; exit 5']), / failed with exit code 5: why$/)
 })
 
 commands('of this kit that fail are told from the error on, however much an application has said in it', async () => {
   const said = [
     'loading',
-    'error: it ended with 1; it said: one',
+    'error: it ended with 1; it printed: one',
     '  two',
     '  three',
     '  four',
@@ -555,7 +558,10 @@ commands('of this kit that fail are told from the error on, however much an appl
     'hint: look',
   ]
   const { message } = await rejects(run(['sh', '-c', 'printf "%s\\n" "$@" >&2; exit 5', 'sh', ...said]))
-  match(message, /ended with 5: error: it ended with 1; it said: one ·   two ·   three ·   four ·   five$/)
+  match(
+    message,
+    / failed with exit code 5: error: it ended with 1; it printed: one ·   two ·   three ·   four ·   five$/,
+  )
 })
 
 commands('are shown as a person would type them', () => {

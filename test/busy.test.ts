@@ -71,7 +71,7 @@ test.long(
     await ask(it.port, 'GET', '/hang', null)
     const began = performance.now()
     const now = await it.word('upgrade', '--user', '--now')
-    equal([now.exitCode, /^the switch cut off the work "hangs"$/m.test(now.stdout)], [0, true], now.stdout)
+    equal([now.exitCode, /^the switch interrupted unfinished work: "hangs"$/m.test(now.stdout)], [0, true], now.stdout)
     is(String((await ask(it.port, 'GET', '/', null)).body), 'v1.1.0')
     ok(performance.now() - began < 60_000)
   },
@@ -91,7 +91,7 @@ test.long(
     match(again.stderr, /the service is busy: update from v1\.0\.0 to v1\.1\.0, waiting for "hangs"/)
     const cancel = await it.word('cancel', '--user')
     equal([cancel.exitCode, cancel.stderr], [0, ''])
-    is(cancel.stdout, 'the update from v1.0.0 to v1.1.0 is cancelled: nothing has changed\n')
+    is(cancel.stdout, 'the update from v1.0.0 to v1.1.0 was cancelled: nothing has changed\n')
     const { stderr } = await upgrade
     match(stderr, /^done verify .*\n(.*\n)*failed wait /m)
     const status = (await ask(it.port, 'GET', '/admin/update/status', it.password)).body as Status
@@ -107,7 +107,7 @@ test('`busy: give-up`: the update ends with nothing changed, and the work goes o
   equal([outcome, error?.code], ['failed', 'busy'])
   match(
     error?.message ?? '',
-    /^the application's work did not end within 1s \(`busyMax`\): "hangs", under way for \ds$/,
+    /^the application's work did not finish within 1s \(`busyMax`\): "hangs", under way for \ds$/,
   )
   is(String((await ask(it.port, 'GET', '/', null)).body), 'v1.0.0')
   const said = await it.word('upgrade', '--user', '--json')

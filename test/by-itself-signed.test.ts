@@ -64,7 +64,7 @@ test('a signed patch goes without `allow: unsigned`', async () => {
 
 const SPOILT: Record<string, [RegExp, (signed: SignedDist) => Promise<void>]> = {
   'signed by a stranger': [
-    /signed by none of the keys/,
+    /not signed by any of the keys/,
     (signed) => signed.publish({ signers: { targets: [makeSigner()] } }),
   ],
   yanked: [

@@ -61,7 +61,7 @@ test.long('a release from which somebody went back does not come again by itself
   equal([instance.version, history.length], ['v1.0.0', 2])
   equal(
     schedule?.waits.map(({ code, says }) => [code, says]),
-    [['went_back', 'v1.0.1 waits for you: it was rolled back here']],
+    [['went_back', 'v1.0.1 is waiting for you: it was rolled back here']],
   )
   equal(schedule?.since, [])
 })
@@ -103,11 +103,11 @@ test.long(
     }
     await restarted()
     const same = await it.until('the feed was asked', ({ schedule }) => (schedule?.waits.length ?? 0) > 0)
-    match(same.schedule?.waits[0]?.says ?? '', /^v1\.0\.1 waits for you: it failed here: .*not ready within 1500 ms/)
+    match(same.schedule?.waits[0]?.says ?? '', /^v1\.0\.1 is waiting for you: it failed here: .*not ready within 1500 ms/)
     await it.rule({ readyTimeout: '2500ms' })
     await restarted()
-    const again = 'it was not ready here within 1.5 s; the limit is now 2.5 s'
-    const says = `v1.0.1 is installed automatically: the last attempt failed; ${again}`
+    const again = 'it was not ready within 1.5 s last time; the limit is now 2.5 s'
+    const says = `v1.0.1 will be installed automatically: the last attempt failed; ${again}`
     equal((await it.until('it goes again', ({ schedule }) => schedule?.now.says === says)).schedule?.waits, [])
     await it.stop()
     await it.remember(({ attempt }) => void (attempt !== null && (attempt.at -= 2 * 24 * 3_600_000)))
@@ -202,7 +202,7 @@ const BAD: Bad[] = [
     what: 'dies after ten seconds',
     fault: 'dies-after-10s',
     update: { probation: '13s' },
-    says: /ended by SIGKILL|no answer|sign of life/,
+    says: /killed by SIGKILL|no answer|sign of life/,
     waits: /was reverted here/,
   },
   {
@@ -246,7 +246,7 @@ test.long('bad releases change no host without a person: each ends where it bega
     if (waits === null) equal(never, [], what)
     else match(never[0]?.why.says ?? '', waits, `${what}: ${JSON.stringify(never)}`)
     const told = status.schedule?.waits[0]?.says ?? ''
-    match(told, /^v1\.0\.1 waits for you: it (failed here|was not installed)/, `${what}: ${told}`)
+    match(told, /^v1\.0\.1 is waiting for you: it (failed here|was not installed)/, `${what}: ${told}`)
   })
   const ends = await Promise.allSettled(turns) // none is left behind if another fails
   equal(
@@ -297,7 +297,7 @@ test.long('a release for which the disk has no room waits, says so, and goes onc
     const ballast = join(folder, 'ballast')
     await writeFile(ballast, Buffer.alloc(8 * 1024 ** 2))
     await it.start()
-    const says = /^v1\.0\.1 waits for you: expected \d+ MiB free in /
+    const says = /^v1\.0\.1 is waiting for you: expected \d+ MiB free in /
     const { history } = await it.until('it waits', ({ schedule }) => says.test(schedule?.waits[0]?.says ?? ''))
     is(history.length, 0)
     await rm(ballast)

@@ -181,7 +181,7 @@ test('with the quota of GitHub used up, a host on beta is told rather than taken
   await using dist = await makeDist(['v1.0.0', 'v1.1.0-beta.1'])
   await using server = await releaseServer({ dir: dist.dir, quota: 0 })
   await using feed = labFeed({ feed: server.feed, channel: 'beta' })
-  match((await rejects(feed.latest(NONE))).message, 'it names no prerelease')
+  match((await rejects(feed.latest(NONE))).message, 'it never points to a prerelease')
 })
 
 test('a barrier is of one form; one that is not understood makes the release unusable, and is refused in the configuration', async () => {
@@ -228,7 +228,7 @@ test('signed: prereleases and barriers count; a release that mends a hole skips 
   await using after = labFeed({ feed: it.dist.dir, channel: 'beta' }, { trust: it.anchor })
   match(
     (await after.latest(NONE)).problem?.message ?? '',
-    /v2\.0\.0-rc\.1 cannot be used: sha256 of release\.json: expected \w+… as signed/,
+    /v2\.0\.0-rc\.1 cannot be used: sha256 of release\.json: expected \w+… \(as signed\)/,
   )
 })
 
@@ -261,7 +261,7 @@ test('an image says from which release a container may come; an older one stays 
     await resolveRelease(container as never, imageOf(tag) as never, request as never, tools as never)
   match(
     (await rejects(from('v1.3.0'))).message,
-    'v2.0.0 updates only containers that run v1.4.0 or later, but this one runs v1.3.0',
+    'v2.0.0 can only replace v1.4.0 or later, but this container runs v1.3.0',
   )
   for (const tag of ['v1.4.0', 'v2.1.0', '']) is((await from(tag)).version, 'v2.0.0')
 })
@@ -317,7 +317,7 @@ test('a managed install: POST takes a prerelease by its tag, what is no semver i
   is((await it.word('upgrade', 'v2.0.0', '--dry-run')).exitCode, 7)
   match(
     (await it.word('check')).stdout,
-    /^latest {5}v1\.2\.0, .*\nthen {7}v2\.0\.0, which can be installed only from v1\.9\.0 or later$/m,
+    /^latest {5}v1\.2\.0, .*\nthen {7}v2\.0\.0, once v1\.9\.0 or later is installed$/m,
   )
 })
 

@@ -23,7 +23,7 @@ test('a start reads little of the program, and no module is in it twice', async 
   const all = [script.toString(), ...Object.values(texts)].join('\n')
   ok(/^[\0-\x7f]*$/.test(all.replaceAll(/\/\*![^]*?\*\//g, '')), 'an executable reads its texts as Latin 1')
   const messages = [
-    'the request body was read before the request reached the agent', // of what serves
+    'the request body was already consumed before the request reached the agent', // of what serves
     'found unfinished by the next operation', // of an operation, which both the service and the command line load
     'system-wide (the default for root)', // of the command line
   ]
@@ -46,13 +46,19 @@ test('the first import of a chunk compiles it: whatever stands in it, a CommonJS
       const { basename } = await import('node:path')
       console.log(JSON.stringify([odd, shared === again, shared.loads, new Agent().name, first, tries, basename('a/b')]))
     }
-    void run()`,
+    void run()
+    export const given = () => import('./odd.ts')`,
   }
   for (const [name, text] of Object.entries(files)) await writeFile(join(folder.path, name), text)
   for (const minify of [true, false]) {
     const script = join(folder.path, `script-${minify}.cjs`)
     await writeFile(script, await bundle({ entry: join(folder.path, 'main.ts'), define: {}, minify }))
     const { stdout } = await exec(process.execPath, [script])
+    ok(
+      (await exec(process.execPath, ['-p', `Object.keys(require(${JSON.stringify(script)}))`])).stdout.includes(
+        'given',
+      ),
+    )
     const odd = ['*/', 'a*', '\u2028 \\ " ${0}', null] // a module is strict: `this` of a plain call is undefined
     equal(JSON.parse(stdout), [odd, true, 1, 'agent', 'the first time', 2, 'b'])
   }

@@ -84,7 +84,7 @@ test('`shop --user status` says how it is typed and ends with 2; the application
   is(stdout, '')
   is(
     stderr,
-    'error: expected a command as the first word, got "--user"\nhint: use `shop status --user`; to start the application with these words, use `shop -- --user status`\n',
+    'error: expected a command as the first argument, got "--user"\nhint: use `shop status --user`; to start the application with these arguments, use `shop -- --user status`\n',
   )
   match((await it.typed('--', '--user', 'status')).stdout, /^the application’s: --user status $/m)
   const starts = await readFile(join(it.configPath, '../../../starts'), 'utf8')
@@ -99,8 +99,8 @@ test('the executable started by a person beside its running service is refused b
   await using it = await adopted(text)
   const refused = await it.typed()
   equal([refused.exitCode, refused.stdout], [7, ''], refused.stderr)
-  match(refused.stderr, /^error: expected no other process of shop, found \d+, which serves with \S+config\.json: /)
-  match(refused.stderr, /^hint: `shop status` shows it, `shop stop` stops it/m)
+  match(refused.stderr, /^error: expected no other process of shop, found process \d+, which uses \S+config\.json: /)
+  match(refused.stderr, /^hint: run `shop status` to see it, or `shop stop` to stop it/m)
   match((await it.typed('--')).stdout, /own/, 'whoever says so knows it')
   const home = join(it.configPath, '../../..')
   const command = join(home, '.local/bin/shop')
@@ -124,7 +124,7 @@ test.long(
      if (process`,
     )
     await using it = await adopted(text, { args: ['--at', '{host}:{port}'] })
-    const beside = /^error: expected no other process of shop, found \d+, which serves with \S+config\.json: /
+    const beside = /^error: expected no other process of shop, found process \d+, which uses \S+config\.json: /
     for (const words of [[], ['--at', '127.0.0.1:1']]) {
       const { exitCode, stdout, stderr } = await it.typed(...words)
       equal([exitCode, stdout, beside.test(stderr)], [7, '', true], stderr)

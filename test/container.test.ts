@@ -336,11 +336,11 @@ test('reads the arguments, and refuses what it cannot do', () => {
   throws(() => parseContainerSettings(['--release', 'latest', '--rollback']), withCode('invalid_tag'))
   throws(
     () => parseContainerSettings(['--release', 'latest', '--status']),
-    /expected one of a release, --rollback, --status, --restore-state and --clean/,
+    /expected only one of these: a release, --rollback, --status, --restore-state or --clean/,
   )
   const restore = parseContainerSettings(['--restore-state', 'app.db.v1.2.3.x'])
   equal([restore?.act, restore?.copy], ['restore', 'app.db.v1.2.3.x'])
-  throws(() => parseContainerSettings(['--restore-state', 'x', '--rollback']), /--restore-state and --clean/)
+  throws(() => parseContainerSettings(['--restore-state', 'x', '--rollback']), /--restore-state or --clean/)
   throws(() => parseContainerSettings(['--release', 'latest', '--digest', 'sha256:12']), /--digest/)
   equal(parseContainerSettings(['--release', 'latest'])?.container, null)
   const back = parseContainerSettings(['--rollback', '--release', 'v1.0.0'])
@@ -405,7 +405,7 @@ test('measures how long nobody answered: HTTP where a port speaks it, else a con
       State: { Running: true },
     })
   const none = await watchOutage(container({ 'baton.port': '1' }), {} as Engine)
-  match((await none.end()).downMeasured ?? '', /none of its ports answers/)
+  match((await none.end()).downMeasured ?? '', /none of the container’s ports answers/)
   const watch = await watchOutage(container({ 'baton.port': `${port}`, 'baton.health-path': '/healthz' }), {} as Engine)
   server.closeAllConnections()
   await new Promise((resolve) => server.close(resolve))
@@ -414,7 +414,7 @@ test('measures how long nobody answered: HTTP where a port speaks it, else a con
   await new Promise<void>((resolve) => server.listen(port, '127.0.0.1', resolve))
   equal(await answers(), true)
   const { downMs, downMeasured } = await watch.end()
-  equal(downMeasured, `GET /healthz on port ${port} every 10 ms, from its own network`)
+  equal(downMeasured, `GET /healthz on port ${port} every 10 ms, from the container’s own network`)
   ok((downMs ?? 0) > 0)
   // clients are answered while it is ill
   const second = await watchOutage(

@@ -64,7 +64,7 @@ test.long('more files than there may be are refused, with what to look at', asyn
   for (let file = 0; file <= 10_000; file++) await writeFile(join(from, 'many', String(file)), '')
   match(
     (await rejects(copied(['many']), () => true)).message,
-    /could not copy `trial.files`: `trial.files` names more than .* or more than 10000 files$/,
+    /could not copy `trial.files`: `trial.files` covers more than .* or more than 10000 files$/,
   )
 })
 

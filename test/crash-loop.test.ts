@@ -80,7 +80,7 @@ test('the supervisor has given the old version up: a release that dies in the sa
   await writeFile(join(state, 'dies'), 'at once')
   const started = await it.word('start', '--user', '-q', '--health-timeout', '600s')
   is(started.exitCode, 9, started.stdout)
-  match(started.stderr, /expected v1\.0\.0 to answer: nothing restarts it; it has exited unexpectedly 6 times/)
+  match(started.stderr, /v1\.0\.0 will not answer: nothing restarts it; it has exited unexpectedly 6 times/)
   match(started.stderr, CRASHES)
 
   await rm(join(state, 'dies'))

@@ -53,7 +53,7 @@ test('a release has a delta from each of the releases before it, at most so many
     [],
   )
   assert.is(deltas.length, 2)
-  assert.match(said.join('\n'), /done 2 deltas, [\d.]+ k?B, in [\d.]+ s; the build has used at most \d+ MB of memory/)
+  assert.match(said.join('\n'), /done 2 deltas, [\d.]+ k?B, in [\d.]+ s; the build used at most \d+ MB of memory/)
   const sums = await readFile(join(out, 'v1.3.0', 'SHA256SUMS'), 'utf8')
   for (const { name, sha256, sizeBytes } of deltas) {
     assert.ok(sizeBytes < TAIL.length / 100)

@@ -329,7 +329,7 @@ test('an asset with the right sum that does not unpack is refused', async () => 
   const bytes = randomBytes(1000)
   await writeFile(join(it.dist.dir, 'v1.1.0', it.release.asset.name), bytes)
   Object.assign(it.release.asset, { sizeBytes: bytes.length, sha256: sha256(bytes) })
-  assert.match(await it.failure(), /^download_failed .*it cannot be unpacked: /)
+  assert.match(await it.failure(), /^download_failed .*the asset cannot be unpacked: /)
 })
 
 test('an asset that unpacks to more than announced is refused when it does, not when it has', async () => {
@@ -352,7 +352,7 @@ test.long(
   'an asset that trickles just fast enough is given up by its size and the least pace, not after a day',
   async () => {
     await using it = await lab({ byteEveryMs: 20 })
-    assert.match(await it.failure({ deadlineMs: 300, stallMs: 60_000 }), /expected the whole asset within 1 s/)
+    assert.match(await it.failure({ deadlineMs: 300, stallMs: 60_000 }), /expected the whole asset to arrive within 1 s/)
   },
 )
 

@@ -49,7 +49,7 @@ test('if that process is killed, the service downloads by itself, and says so', 
   equal([outcome, error], ['updated', null])
   match(
     await home.output(),
-    /the separate process could not download v1\.1\.0, so the service downloads it: it ended with SIGKILL/,
+    /the separate process could not download v1\.1\.0, so the service downloads it: it failed \(SIGKILL\)/,
   )
 })
 
@@ -77,7 +77,7 @@ test.long('it asks a mirror for what the first source does not send as published
   is((await home.api('POST', '/admin/update')).status, 202)
   const { outcome, error } = await home.settled()
   equal([outcome, error], ['updated', null])
-  match(await home.output(), new RegExp(`${server.staticUrl}.* has sent bytes that differ from the published ones`))
+  match(await home.output(), new RegExp(`${server.staticUrl}.* sent data that differs from what was published`))
   is((await home.output()).includes('the separate process could not download'), false)
 })
 

@@ -132,9 +132,9 @@ test('a kind that has no files refuses what a file of the release would do', () 
   const config = { service: 'shop', entry: 'server.js', kind: 'bundle' }
   throws(
     () => parseProject({ ...config, nodeFlags: ['--import=./a.mjs'] }, '/'),
-    /kind `app` for `--import=\.\/a\.mjs`/,
+    /`kind` to be `app` for `--import=\.\/a\.mjs`/,
   )
-  throws(() => parseProject({ ...config, before: [['a.js']] }, '/'), /kind `app` for `before`/)
+  throws(() => parseProject({ ...config, before: [['a.js']] }, '/'), /`kind` to be `app` for `before`/)
   throws(
     () => parseProject({ ...config, kind: 'app', before: ['a.js'] }, '/'),
     /expected a file of the release and its arguments, .* in `before\[0\]`/,
@@ -180,7 +180,7 @@ test.long('what a `.env` sets is named, never its values; what the configuration
   await writeFile(join(room.path, '.env'), '# ours\r\nPORT=8080\r\nexport API_KEY="s3cret"\n  DB_URL = x=y\n')
   await writeFile(join(room.path, '.env.example'), 'EXAMPLE=1\n')
   const note = (await noteOfDotEnv(room.path, { PORT: '{port}' })) ?? ''
-  match(note, /^\.env of this folder stays out of the release, so an install does not get API_KEY, DB_URL from there/)
+  match(note, /^\.env in this folder stays out of the release, so an install does not get API_KEY, DB_URL: put/)
   for (const value of ['s3cret', 'x=y', '8080', 'EXAMPLE']) not(note.includes(value), value)
 })
 

@@ -30,12 +30,12 @@ test.after(async () => await rm(home, { recursive: true, force: true }))
 /** What the rehearsal of the step to a schema says, and why. */
 const VERDICTS: Record<number, [verdict: string, reason: RegExp]> = {
   2: ['reversible', /^v1\.1\.0 can read and write the data as v1\.2\.0 leaves it$/],
-  3: ['reversible', /^v1\.2\.0 reads and writes/],
-  4: ['reversible', /^v1\.3\.0 reads and writes/],
-  5: ['reversible', /^v1\.4\.0 reads and writes/],
+  3: ['reversible', /^v1\.2\.0 can read and write the data as v1\.3\.0 leaves it$/],
+  4: ['reversible', /^v1\.3\.0 can read and write the data as v1\.4\.0 leaves it$/],
+  5: ['reversible', /^v1\.4\.0 can read and write the data as v1\.5\.0 leaves it$/],
   6: [
     'irreversible',
-    /^v1\.5\.0 does not start on the data that v1\.6\.0 leaves: .*needs a release that reads schema 6/,
+    /^v1\.5\.0 does not start on the data that v1\.6\.0 leaves behind: .*needs a release that reads schema 6/,
   ],
 }
 

@@ -37,7 +37,7 @@ test('the supervision reads it at each start and at `restart`; it wins over the 
   await chmod(file, 0o620)
   is((await it.typed('restart')).exitCode, 0)
   is(await it.get('/'), 'of-the-shell undefined')
-  match(await log(), /warning: \S+environment is not read, so its settings are missing: others can write it/)
+  match(await log(), /warning: \S+environment is ignored: other users can write to it/)
   await chmod(file, 0o600)
   is((await it.typed('stop')).exitCode, 0)
   is((await it.typed('start')).exitCode, 0)
@@ -81,8 +81,8 @@ test.long('`state restore` works by it too; each of its hints names what works',
   await writeFile(join(stateDirectory, 'fails'), '')
   const failed = await restored(name)
   is(failed.code, 7, failed.said)
-  match(failed.said, /saying "it is locked"; whether that command changed anything is unknown/)
-  const [, aside = ''] = /`\S*shop state restore (dump\.\S+)` brings back what was there/.exec(failed.said) ?? []
+  match(failed.said, /saying "it is locked"; it is unknown whether that command changed anything/)
+  const [, aside = ''] = /`\S*shop state restore (dump\.\S+)` brings back the previous data/.exec(failed.said) ?? []
   is(await readFile(join(stateDirectory, 'update/aside', aside), 'utf8'), 'by of the file')
   await rm(join(stateDirectory, 'fails'))
   const back = await restored(aside)

@@ -88,7 +88,7 @@ test('init sees what is served, and the configuration says it', async () => {
   })
   is(shown.scheme, 'https', shown.notes.join('\n'))
   is(shown.healthPath, '/healthz')
-  match(shown.notes[0] ?? '', /and answers \/healthz over https with 200, 4 bytes/)
+  match(shown.notes[0] ?? '', /and answered \/healthz over https with 200, 4 bytes/)
   const { files } = planInit(found, { configured: null, shown })
   match(files.find(({ path }) => path === 'baton.config.json')?.content ?? '', '"scheme": "https"')
 })
@@ -105,7 +105,7 @@ test('HTTPS, stop-first: built, asked and updated; clients lose no request and r
   const project = parseProject({ service: 'shop', entry: 'server.js', healthPath: '/healthz' }, PROJECT)
   const { line, warnings } = await tryOut(project, executableOf(home))
   match(line, /^serves \/healthz over https with 200 after /)
-  match(warnings.join(), 'it serves https, and `scheme` is not set')
+  match(warnings.join(), 'it serves https, but `scheme` is not set')
 
   await using clients = keepAsking(home.port)
   await eventually('clients', async () => clients.counts.answers > 50, 10_000)

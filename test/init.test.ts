@@ -37,7 +37,7 @@ const SHOP = `const { mkdirSync, writeFileSync } = require('node:fs')
 test('a text in a source is no database: init writes none, and with --yes it starts nothing', async () => {
   await using shop = await folderWith(SHOP)
   const { stderr } = await shop.init('--yes')
-  match(stderr, 'note: the sources name orders.db, but not where it is, so `database` is not written')
+  match(stderr, 'note: the sources mention orders.db but not its location, so `database` is left unset')
   match(stderr, 'database not looked for')
   const config = await shop.config()
   is(config['database'], undefined)
@@ -52,7 +52,10 @@ test('packages that no release can hold are told before a build: what Yarn keeps
   await writeFile(join(shop.path, 'package.json'), wants('shop'))
   await writeFile(join(shop.path, '.pnp.cjs'), '')
   const archived = await told(shop.path)
-  match(archived, "before a build: expected packages in node_modules, but Yarn has installed them with Plug'n'Play")
+  match(
+    archived,
+    "fix this before you build: expected packages in node_modules, but Yarn installed them with Plug'n'Play",
+  )
   match(archived, 'hint: run `yarn config set nodeLinker node-modules`')
   not(archived.includes('next: '), archived)
 
@@ -64,11 +67,14 @@ test('packages that no release can hold are told before a build: what Yarn keeps
   await writeFile(join(app, 'package.json'), wants('app'))
   await writeFile(join(app, 'server.js'), SHOP)
   const member = await told(app)
-  match(member, /before a build: expected every package inside \S+\/packages\/app, found \S+\/node_modules\/dep/)
+  match(
+    member,
+    /fix this before you build: expected every package inside \S+\/packages\/app, found \S+\/node_modules\/dep/,
+  )
   match(member, '`"entry": "packages/app/server.js"`')
-  match(await told(app), 'before a build: ')
+  match(await told(app), 'fix this before you build: ')
   await writeFile(join(app, 'baton.config.json'), '{ "service": "app", "entry": "server.js", "kind": "bundle" }')
-  not((await told(app)).includes('before a build'))
+  not((await told(app)).includes('before you build'))
 })
 
 test.long('with --try it is started once, with what an install gives, and what was seen is proposed', async () => {
@@ -76,7 +82,7 @@ test.long('with --try it is started once, with what an install gives, and what w
   const { stderr } = await shop.init('--yes', '--try')
   const { database, healthPath } = await shop.config()
   equal({ database, healthPath }, { database: 'data/orders.db', healthPath: '/healthz' }, stderr)
-  not(/but not where it is/.test(stderr))
+  not(/but not its location/.test(stderr))
   const { cwd, env } = JSON.parse(await readFile(join(shop.path, 'started'), 'utf8')) as { cwd: string; env: string[] }
   not(cwd.startsWith(shop.path))
   equal(
@@ -107,7 +113,7 @@ test('what an author has written is not changed: a difference is shown, and a se
 test('an application that does not start, or is well at no path, is told as a note and keeps nothing from being written', async () => {
   await using broken = await folderWith(`throw new Error('no key')`)
   const said = await broken.init('--yes', '--try')
-  match(said.stderr, /note: it was started once, and it ended with exit code 1; it said: [^]*no key/)
+  match(said.stderr, /note: it was started once, and it ended with exit code 1; it printed: [^]*no key/)
   is((await broken.config())['service'], 'shop')
 
   await using odd = await folderWith(
@@ -116,7 +122,7 @@ test('an application that does not start, or is well at no path, is told as a no
   )
   const { stderr } = await odd.init('--yes', '--try')
   match(stderr, 'note: the source code mentions /healthz, which answered 503: it cannot be `healthPath`')
-  match(stderr, /note: it listens on port \d+, whatever PORT says/)
+  match(stderr, /note: it listens on port \d+, regardless of PORT, which an install sets to another port/)
   is((await odd.config())['healthPath'], undefined)
 })
 
@@ -153,7 +159,7 @@ test.long('--try names an application that listens, and ends a second later, wit
   const { stderr } = await brief.init('--yes', '--try')
   match(
     stderr,
-    /note: it was started once, and it listened after .*, and then ended with exit code 1; it said: [^]*no queue/,
+    /note: it was started once, and it was listening after .*, but then ended with exit code 1; it printed: [^]*no queue/,
   )
   is((await brief.config())['healthPath'], undefined)
 })
@@ -168,9 +174,9 @@ async function failedStart(text: string) {
 
 test('a start that fails says whether it ended with an error, and shows nothing of what looks at it', async () => {
   const usage = await failedStart(`console.log('usage: shop serve')`)
-  equal([usage?.why, usage?.isFault], ['it ended with exit code 0; it said: usage: shop serve', false])
+  equal([usage?.why, usage?.isFault], ['it ended with exit code 0; it printed: usage: shop serve', false])
   const absent = await failedStart(`require('node:fs').readdirSync('public')`)
-  match(absent?.why ?? '', /^it ended with exit code 1; it said: [^]*ENOENT[^]*'public'/)
+  match(absent?.why ?? '', /^it ended with exit code 1; it printed: [^]*ENOENT[^]*'public'/)
   is(absent?.isFault, true)
   not.match(absent?.why ?? '', 'data:text/javascript')
 })
@@ -178,7 +184,7 @@ test('a start that fails says whether it ended with an error, and shows nothing 
 test.long('a start that listens and does not speak HTTP is told as such', async () => {
   const server = `require('node:net').createServer((socket) => socket.end('220 hello\\r\\n'))`
   const failed = await failedStart(`${server}.listen(process.env.PORT, process.env.HOST)`)
-  match(failed?.why ?? '', /^it listens on port \d+, and does not answer over HTTP$/)
+  match(failed?.why ?? '', /^it listens on port \d+, but does not answer over HTTP$/)
   is(failed?.isFault, false)
 })
 
@@ -193,10 +199,7 @@ test.long('--try sees what an application opens only when it is asked', async ()
        response.writeHead(request.url === '/healthz' ? 200 : 404).end()
      }).listen(process.env.PORT, process.env.HOST)`,
   )
-  match(
-    (await shop.init('--yes', '--try')).stderr,
-    `it opens the database ${path}, of which no update makes a snapshot`,
-  )
+  match((await shop.init('--yes', '--try')).stderr, `it opens the database ${path}, but updates make no snapshot of it`)
 })
 
 test.long('a route that only stands in the sources is not taken, and one that answers is', async () => {
@@ -214,7 +217,7 @@ test('the service has the name that its author asks for, and a configuration tha
   await using shop = await folderWith(SHOP)
   await rejects(
     shop.init('--yes', '--service', 'My Shop'),
-    /expected a name of a-z, 0-9 and - in --service, got "My Shop"/,
+    /expected a name made of a-z, 0-9 and - in --service, got "My Shop"/,
   )
   await shop.init('--yes', '--service', 'market')
   is((await shop.config())['service'], 'market')
@@ -231,7 +234,7 @@ test('one database in the state directory is named; of several the author choose
   is(several.database, null)
   match(several.notes.join(), 'choose one of a.db, b.db')
   match(of('/app/data/a.db').notes.join(), 'it opens the database data/a.db in its own folder')
-  match(of('/srv/a.db').notes.join(), 'it opens the database /srv/a.db, of which no update makes a snapshot')
+  match(of('/srv/a.db').notes.join(), 'it opens the database /srv/a.db, but updates make no snapshot of it')
 })
 
 test('the line is one that the file can run: an ES module may be one by its syntax alone', async () => {
@@ -254,7 +257,7 @@ test('the line is one that the file can run: an ES module may be one by its synt
 test('native addons: what npm makes for another Node is said before a build finds it', () => {
   match(
     noteOfAddons(['better-sqlite3'], '20.19.0'),
-    /makes here is for Node 20, and a release brings Node 26: .*`npx baton rebuild`/,
+    /here builds them for Node 20, and a release includes Node 26: .*`npx baton rebuild`/,
   )
   is(
     noteOfAddons(['better-sqlite3'], '26.10.0'),
@@ -301,7 +304,7 @@ test.long(
       await wiki.write('node_modules/baton-kit/auto.js', 'globalThis.isEmbedded = true')
       await wiki.write('mine/tiddlywiki.info', '')
       const { stderr } = await initIn(wiki.path, '--yes')
-      match(stderr, 'nothing in node_modules is edited: baton.server.mjs loads it after the agent', start)
+      match(stderr, 'nothing in node_modules is edited: baton.server.mjs loads the agent, then the package', start)
       match(stderr, 'note: mine in `args` is looked for in the state directory')
       is(await readFile(join(wiki.path, 'node_modules/wiki/wiki.js'), 'utf8'), text)
       const { entry, args } = await configIn(wiki.path)
@@ -337,9 +340,9 @@ test('what forks workers of node:cluster is named: in a package whose command th
     exports.run = () => (cluster.isPrimary ? cluster.fork() : require('./server.js'))`
   await inside('lib/main.js', forks)
   await inside('lib/server.js', `require('node:http').createServer().listen(process.env.PORT, process.env.HOST)`)
-  const named = 'forks workers: node_modules/wiki-server/lib/main.js starts processes of node:cluster'
+  const named = 'forks workers: node_modules/wiki-server/lib/main.js starts node:cluster workers'
   const { stderr } = await initIn(wiki.path, '--yes')
-  match(stderr, `note: ${named}, and a service of several processes can run, but cannot be updated: write a`)
+  match(stderr, `note: ${named}, and a service with several processes can run, but cannot be updated: write a`)
   const about = async () => (await examineProject(wiki.path)).find(({ check }) => check === 'processes')
   const found = await about()
   equal([found?.level, found?.message.startsWith(named)], ['warning', true])
@@ -352,7 +355,7 @@ test('what forks workers of node:cluster is named: in a package whose command th
   await using own = await folderWith(forks.replace("require('./server.js')", 'undefined'))
   match(
     (await own.init('--yes')).stderr,
-    /note: forks workers: server\.js .*: name the file that a worker runs in `entry`/,
+    /note: forks workers: server\.js .*: set `entry` to the file that a worker runs/,
   )
 })
 
@@ -366,7 +369,7 @@ test('an application that makes its own folder the working folder is named, with
   const folder = async () => (await examineProject(own.path)).find(({ check }) => check === 'folder')
   match(
     (await initIn(own.path, '--yes')).stderr,
-    /note: changes the working folder: lib\/start\.js calls chdir .* install \.\/rules\.json, data\/shop\.json in `args`, and every other .*: remove the call: `import\.meta\.dirname`/,
+    /note: changes the working folder: lib\/start\.js calls chdir .* install \.\/rules\.json, data\/shop\.json in `args`, and every other .*: remove the call: use `import\.meta\.dirname`/,
   )
   const found = await folder()
   equal([found?.level, found?.message.includes('./rules.json, data/shop.json in `args`')], ['warning', true])
@@ -410,7 +413,7 @@ test('without a start script the command that a package brings is named, and the
   await wiki.write('node_modules/baton-kit/package.json', '{ "bin": { "baton": "./bin.js" } }')
   const found = detect(wiki.path)
   match(found.service, /^baton-init-/)
-  match(planInit(found).notes.join(), 'If it is `wiki` of the package wiki, write `"start": "wiki …"`')
+  match(planInit(found).notes.join(), 'If it is `wiki` from the package wiki, add `"start": "wiki …"`')
   await using runner = await packageWith({
     devDependencies: { tsx: '4.0.0' },
     scripts: { start: 'tsx watch a.ts --port 1' },
@@ -521,9 +524,9 @@ test('init takes the variables of a start script, and names first of all what no
   equal([entry, environment, build], ['server.js', { ...usual, ...own }, 'npm run build'])
   match(
     notes[0] ?? '',
-    'runs `prisma generate`, `prisma migrate deploy` before the application, and an install does not',
+    'runs `prisma generate`, `prisma migrate deploy` before the application, but an install does not',
   )
-  match(notes.join('\n'), 'with pm2-runtime, and an install runs server.js without it')
+  match(notes.join('\n'), 'with pm2-runtime, but an install runs server.js without it')
   match(notes.join('\n'), 'dropped from the start script: `KEY=$KEY`')
 
   await shop.write('node_modules/prisma/package.json', '{ "bin": { "prisma": "build/index.js" } }')
@@ -546,13 +549,13 @@ test('init takes the variables of a start script, and names first of all what no
   )
   match(planned.notes[1] ?? '', 'each start runs `migrate.js a b`, `node_modules/prisma/build/index.js migrate deploy`')
   const late = planInit(detect(shop.path), { configured: { entry: 'server.js' }, shown: null }).notes.join()
-  match(late, `write \`"before": ${JSON.stringify(commands)}\``)
+  match(late, `add \`"before": ${JSON.stringify(commands)}\``)
 
   for (const start of ['concurrently "node server.js" "node w.js"', 'node lib/none.js', 'pm2-runtime pm2.config.js']) {
     await shop.write('package.json', JSON.stringify({ name: 'shop', main: 'index.js', scripts: { start } }))
     const found = detect(shop.path)
     is(found.entry, 'index.js')
-    match(planInit(found).notes.join(), `runs \`${start}\`, in which no file could be recognized: index.js was chosen`)
+    match(planInit(found).notes.join(), `runs \`${start}\`, in which no file could be identified: index.js was chosen`)
   }
   await shop.write('pm2.config.js', "module.exports = { apps: [{ name: 'x', script: './server.js' }] }")
   is(detect(shop.path).entry, 'server.js')
@@ -575,7 +578,7 @@ test('an application of Bun or Deno is refused by name, and one that Node.js run
   is(await runtime({}, `if (typeof Bun !== 'undefined') Bun.serve({})`), null)
   await rm(join(shop.path, 'package.json'))
   await shop.write('deno.json', '{}')
-  await rejects(initIn(shop.path, '--yes'), /found one for Deno: there is deno\.json and no package\.json/)
+  await rejects(initIn(shop.path, '--yes'), /found one for Deno: there is a deno\.json but no package\.json/)
 })
 
 test('a folder of the project to which releases are published is in no release', async () => {
@@ -603,7 +606,7 @@ test('what is large in a release is named: packages, and folders of the author',
       ['m/node_modules/d/e.bin', 6e6],
       ['x', 1e6],
     ),
-    '  large in it: old/ 92.0 MB, node_modules/@a/b 10.0 MB, m/node_modules/d 6.0 MB',
+    '  largest parts: old/ 92.0 MB, node_modules/@a/b 10.0 MB, m/node_modules/d 6.0 MB',
   )
 })
 
@@ -627,7 +630,10 @@ test.long(
      }).listen(process.env.PORT, process.env.HOST)`,
     )
     const { stderr } = await wiki.init('--yes', '--try')
-    match(stderr, /note: started once: it was listening after \d+(\.\d+)? m?s, and answers \/status with 200, 13 bytes/)
+    match(
+      stderr,
+      /note: started once: it was listening after \d+(\.\d+)? m?s, and answered \/status with 200, 13 bytes/,
+    )
     is((await wiki.config())['healthPath'], '/status')
   },
 )
@@ -637,7 +643,10 @@ test.long('--try: an addon that another Node has built leads to `baton rebuild`,
     `throw new Error('compiled against a different version: NODE_MODULE_VERSION 115')`,
   )
   const { stderr } = await shop.init('--yes', '--try')
-  match(stderr, /another Node has built its native addons; `npx baton rebuild`, then `npx baton init --try` again/)
+  match(
+    stderr,
+    /its native addons were built for a different Node; run `npx baton rebuild`, then `npx baton init --try` again/,
+  )
   match(stderr, /^next: npx baton rebuild$/m)
   not(stderr.includes('NODE_MODULE_VERSION'), 'whose own advice is for the Node of the developer')
 })
@@ -684,9 +693,9 @@ test.long(
     )
     await writeFile(join(shop.path, '.env'), 'TOKEN=of-the-developer')
     const { stderr } = await shop.init('--yes', '--try')
-    match(stderr, /note: it listens 2 times: \d+, udp 0/)
+    match(stderr, /note: it opens 2 listeners: \d+, udp 0/)
     match(stderr, 'note: it ran true, which each host needs as well')
-    match(stderr, 'note: it has started 1 worker thread')
+    match(stderr, 'note: it started 1 worker thread')
     match(stderr, /note: it reads \S+\.env, which is never part of a release/)
     match(stderr, 'note: it handles SIGTERM, which an update does not send')
     not(stderr.includes('of-the-developer'))
@@ -727,7 +736,7 @@ test('the kit among the development packages: `init` and `doctor` say so, with w
   const { stderr } = await shop.init('--yes')
   match(
     stderr,
-    `note: baton-kit is a development dependency here, and a release contains no development dependencies: \`npm install --save-prod ${from}\``,
+    `note: baton-kit is a development dependency here, but a release contains no development dependencies: \`npm install --save-prod ${from}\``,
   )
 })
 

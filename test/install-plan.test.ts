@@ -163,10 +163,10 @@ test('every path, for the host and for a user', () => {
 test('the plan of a first install, in order', () => {
   equal(planInstall(request()).map(describe), [
     'create the system user beacon',
-    'make the directory /opt/beacon (0755, beacon)',
-    'make the directory /var/lib/beacon (0750, beacon)',
-    'make the directory /var/lib/beacon-trial (0700, beacon)',
-    'make the directory /etc/beacon (0750, root)',
+    'create the directory /opt/beacon (0755, beacon)',
+    'create the directory /var/lib/beacon (0750, beacon)',
+    'create the directory /var/lib/beacon-trial (0700, beacon)',
+    'create the directory /etc/beacon (0750, root)',
     'take the lock in /var/lib/beacon',
     'write /etc/beacon/config.json (0600): listen on 127.0.0.1:8080, with a random dashboard.password',
     'put the executable at /opt/beacon/beacon (sha256 abababababab…)',
@@ -263,7 +263,7 @@ test("root's own copy of the command is renewed by a newer one, never by an olde
 
 test('what is not ours is refused before anything is changed', () => {
   const refusals: [string, Partial<Facts>, Partial<Choices>][] = [
-    ['found a file that no install owns', { executable: 'foreign' }, {}],
+    ['found one that is not part of an install', { executable: 'foreign' }, {}],
     ['/usr/local/bin/beacon', { command: 'foreign' }, {}],
     ['beacon.service', { unit: 'foreign' }, {}],
     ['installed for the user beacon', { ...SETTLED, receipt: receipt() }, { 'run-as': 'other' }],
@@ -424,7 +424,7 @@ test('nobody is advised to give the service a directory that is not its own', as
   const { findings } = await checkGiven(layoutOf('beacon', { ...DEFAULTS, prefix: '/usr/bin' }, ROOT))
   const [{ message = '', hint = '' } = {}] = findings
   match(message, /^expected \/usr\/bin to be empty or owned by beacon, found/)
-  is(hint, 'choose another place with `--prefix` or `--state-dir`')
+  is(hint, 'choose another location with `--prefix` or `--state-dir`')
   const isGiven = (path: string) =>
     howToGive(path, { service: 'beacon', user: 'ada' }).includes(`chown -R ada: ${path}\``)
   equal(['/opt/beacon', '/var/lib/beacon', '/srv/beacon-two'].map(isGiven), [true, true, true])

@@ -62,13 +62,13 @@ test('no way back and nobody allows it: 7, why, and who can; refused at once or 
   for (const how of ['refuses', 'finds out'] as const) {
     await using service = await serve(NO_WAY, how)
     const text = await told(service, ['upgrade'], 7)
-    const said = `error: v1.1.0 would change the data so that there is no way back: ${NO_WAY.reason}; nothing has changed\n`
+    const said = `error: v1.1.0 would change the data irreversibly: ${NO_WAY.reason}; nothing has changed\n`
     match(text, said)
     match(text, `hint: ${FAULT.hint}\n`)
     const [line = ''] = (await told(service, ['upgrade', '--json'], 7)).split('\n').filter((one) => /"error"/.test(one))
     const { code, exit, outcome } = JSON.parse(line) as Record<string, unknown>
     equal([code, exit, outcome], ['irreversible', 7, how === 'refuses' ? null : 'failed'])
-    match(await told(service, ['upgrade', '--allow-irreversible']), `, there is no way back: ${NO_WAY.reason}\n`)
+    match(await told(service, ['upgrade', '--allow-irreversible']), `, cannot be rolled back: ${NO_WAY.reason}\n`)
   }
 })
 
@@ -76,7 +76,7 @@ test('`--trial` is a word of a dry run: an upgrade rehearses by itself', async (
   await using service = await serve(TRIED)
   match(await told(service, ['upgrade', '--trial'], 2), 'expected `--dry-run` with `--trial`')
   match(await told(service, ['upgrade', '--help']), /--trial .*copy of the data/)
-  match(await told(service, ['rollback', '--dry-run', '--trial'], 2), 'there is no flag `--trial` here')
+  match(await told(service, ['rollback', '--dry-run', '--trial'], 2), 'unknown flag `--trial`')
   equal(service.sent, [])
 })
 
@@ -84,7 +84,7 @@ test('only an upgrade takes the word, and its usage says what it means', async (
   await using service = await serve(TRIED)
   match(await told(service, ['upgrade', '--help']), /--allow-irreversible .*an update that cannot be rolled back/)
   for (const word of ['rollback', 'install', 'status']) {
-    match(await told(service, [word, '--allow-irreversible'], 2), 'there is no flag `--allow-irreversible` here')
+    match(await told(service, [word, '--allow-irreversible'], 2), 'unknown flag `--allow-irreversible`')
   }
   equal(service.sent, [])
 })

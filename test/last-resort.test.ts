@@ -82,7 +82,7 @@ for (const kind of ['stop-first', 'start-first'] as const)
         const second = await well(first)
         match(
           await log(it),
-          /baton: this process ended before it served on 127\.0\.0\.1:\d+: the sockets held there are released/,
+          /baton: this process exited before serving on 127\.0\.0\.1:\d+: the sockets held for it are released/,
         )
         const { outcome, error } = await it.operate('/admin/update', { tag: 'v1.1.0' })
         is(outcome, 'reverted')
@@ -167,7 +167,7 @@ for (const [door, text] of [...Object.entries(DOORS), ['auto, with `servers`', a
         let now = await well(first)
         match(
           await log(it),
-          /baton: this process ended before it served on 127\.0\.0\.1:\d+: the sockets held there are released/,
+          /baton: this process exited before serving on 127\.0\.0\.1:\d+: the sockets held for it are released/,
         )
         const shown = await it.operate('/admin/update', { tag: 'v1.1.0' })
         is(shown.outcome, 'reverted')
@@ -212,7 +212,7 @@ test.long('an application of which a command that runs before it asks serves aga
   const first = await well()
   process.kill(first, 'SIGKILL')
   await well(first)
-  match(await log(it), /`server\.js look`, which runs before the application, ended with exit code 1/)
+  match(await log(it), /`server\.js look`, which runs before the application, failed with exit code 1/)
 })
 
 test.long(

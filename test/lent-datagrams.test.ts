@@ -91,7 +91,7 @@ test('each kind of socket gets what it asked for: IPv4, IPv6, both, and one addr
   }
   match(
     app.said(),
-    new RegExp(`the holder at .* has ${first}/udp, .* not \\*:${own}/udp: this container listens there itself`),
+    new RegExp(`the holder at .* has ${first}/udp, .* not \\*:${own}/udp, so this container binds that address itself`),
   )
   // a client of the other IP is none of a socket of IPv4
   await using other = await clientTo(first, '::1')
@@ -146,7 +146,7 @@ test('a Node without node:ffi ends and says why, instead of asking for ever: for
   for (const word of [`udp4:${port}`, `tcp:${http}`]) {
     using app = start(ground, '--no-experimental-ffi', word)
     is(await app.ended, 1)
-    match(app.said(), /expected node:ffi, to take the sockets of a holder \(BATON_HOLDER\), got Node v\d/)
+    match(app.said(), /taking sockets from a holder \(BATON_HOLDER\) needs node:ffi, which Node v\d\S* lacks/)
   }
 })
 

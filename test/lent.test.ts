@@ -59,7 +59,7 @@ test('a holder that is killed: what it had accepted ends at once, and the next h
     match(await ask(port), new RegExp(`^${app.pid} `))
     ok(performance.now() - beganAt < 2000)
   }
-  match(app.said(), /the holder at .* is gone/)
+  match(app.said(), /lost the holder at .* and every connection through it: trying again/)
 })
 
 test('a container that is put beside an old one has its turn when the file of that is gone, and never if it is asked to stop before', async () => {
@@ -280,7 +280,7 @@ test('what is no holder is asked again until one answers; a port that it does no
   await ground.start(String(port))
   match(await ask(port), new RegExp(`^${app.pid} `))
   match(await ask(own), new RegExp(`^${app.pid} ${own} `))
-  match(app.said(), new RegExp(`the holder at .* not :::${own}: this container listens there itself`))
+  match(app.said(), new RegExp(`the holder at .* not :::${own}, so this container binds that address itself`))
 })
 
 test('a server that is closed again leaves its port to the next one: one that only asked, and one of which the application has another', async () => {

@@ -54,7 +54,7 @@ test('a second signal ends it at once, unless it comes in the same moment as the
   ok(service.child.exitCode === null, 'expected the second one to be taken for the first')
   service.child.kill('SIGTERM')
   equal(await service.ended, [1, null])
-  match(service.output(), /a second signal, SIGTERM: exiting at once/)
+  match(service.output(), /received a second signal \(SIGTERM\): exiting immediately/)
 })
 
 test('a request is answered at a stop though the files of the package have gone since the service began', async () => {

@@ -30,21 +30,21 @@ test('a release without the line that embeds the agent fails its build at once: 
   const error = (await rejects(() => tryOut(it.project, it.path))) as BatonError
   is(error.code, 'verify_failed')
   match(error.message, 'expected the agent to answer alongside the application, got 200 from the application itself')
-  match(error.message, 'perhaps server.js does not load the agent, or fewer servers listen than `servers`')
+  match(error.message, 'perhaps server.js does not load the agent, or fewer servers listen than `servers` specifies')
   match(error.hint ?? '', `make \`import 'baton-kit/auto'\` the first line of server.js`)
 
   const made = { scripts: { build: 'make', start: 'node build' } }
   await writeFile(join(it.project.folder, 'package.json'), JSON.stringify(made))
   const entry = 'build/index.js'
   const other = (await rejects(() => tryOut({ ...it.project, entry }, it.path))) as BatonError
-  match(other.hint ?? '', `each build overwrites build/index.js: name a file of your own in \`entry\``)
+  match(other.hint ?? '', `each build overwrites build/index.js: set \`entry\` to a file of your own`)
 })
 
 test('a release that serves, and ends a second later, fails its build with its last words', async () => {
   await using it = await built(`${AUTO}${SERVE}setTimeout(() => { throw new Error('no queue') }, 1000)\n`)
   const error = (await rejects(() => tryOut(it.project, it.path))) as BatonError
   is(error.code, 'verify_failed')
-  match(error.message, /it served \/ with 200 after .*, and then ended with .*; it said: [^]*no queue/)
+  match(error.message, /it answered \/ with 200 after .*, but then ended with .*; it printed: [^]*no queue/)
 })
 
 test.long('a trial start has the environment that an install gives, and nothing of the developer’s', async () => {
@@ -83,7 +83,7 @@ test('a database that the configuration does not name is told with the line to w
     await using it = await built(OPENS('./data/orders.db', afterMs), database === undefined ? {} : { database })
     const { warnings } = await tryOut(it.project, it.path)
     is(warnings.length, 1, warnings.join())
-    match(warnings[0] ?? '', 'it has the database data/orders.db, and `database` is')
+    match(warnings[0] ?? '', 'it uses the database data/orders.db, but `database` is')
     match(warnings[0] ?? '', database === undefined ? 'is not set' : 'is "orders.db"')
     match(warnings[0] ?? '', '`"database": "data/orders.db"` into baton.config.json')
   })
@@ -107,8 +107,8 @@ test.long(
       warnings(`${AUTO}${SERVE}`, { database: 'orders.db' }),
     ])
     equal(named, [])
-    match(brief.join(), 'it has the database data/orders.db')
-    match(outside.join(), `it has the database ${elsewhere}, which is not in the state directory`)
+    match(brief.join(), 'it uses the database data/orders.db')
+    match(outside.join(), `it uses the database ${elsewhere}, which is not in the state directory`)
     match(none.join(), '`database` is "orders.db", but this start created no such file')
   },
 )
@@ -127,7 +127,7 @@ test.long(
     const { line, warnings } = await tryOut(it.project, it.path)
     match(
       line,
-      /^serves \/ with 200 after .*; it listens on the ports \d+, \d+; it has started sleep; one switch, to itself: clients waited [\d.]+ m?s$/,
+      /^serves \/ with 200 after .*; it listens on the ports \d+, \d+; it started sleep; one switch to itself: clients waited [\d.]+ m?s$/,
     )
     equal(warnings, [])
   },
@@ -171,7 +171,7 @@ test.long(
         await using it = await built(`${AUTO}${text}${SERVE}`, config)
         const error = (await rejects(() => tryOut(it.project, it.path))) as BatonError
         is(error.code, 'verify_failed', habit)
-        match(error.message, /^a test update from this build to itself: expected it to serve throughout, got: /)
+        match(error.message, /^a test update from this build to itself: expected the application to serve throughout, got: /)
         match(error.message, new RegExp(said))
         match(error.hint ?? '', hint)
         equal(await processesNaming(it.folder), [], habit)
@@ -213,7 +213,7 @@ test.long(
     const tried = async ([habit, { text, config, waited }]: [string, (typeof SWITCHED)[string]]) => {
       await using it = await built(AUTO + text, config)
       const { line, warnings } = await tryOut(it.project, it.path)
-      match(line, /; one switch, to itself: /)
+      match(line, /; one switch to itself: /)
       match(line, waited)
       equal(warnings, [], habit)
       equal(await processesNaming(it.folder), [], habit)
@@ -251,7 +251,7 @@ test.long(
         error.message,
         'got 200 from the application itself: no server listens in its main thread, only in a worker thread',
       )
-      match(error.hint ?? '', 'listen in the main thread, whose servers an update hands over')
+      match(error.hint ?? '', 'listen in the main thread, because an update hands over only its servers')
     }
     const beside = async () => {
       const text = inWorker(listens('isMainThread ? Number(process.env.PORT) : 0'))
@@ -283,7 +283,7 @@ test.long(
       warnings[0] ?? '',
       /^it looks for package\.json, public\/ in its working folder, .*`"cwd": "app"`, and `"kind": "app"`/,
     )
-    match(warnings[0] ?? '', 'What it writes to a relative path, such as data.json, is then lost with each release')
+    match(warnings[0] ?? '', 'Files that it writes to relative paths, such as data.json, are then lost with each new release')
   },
 )
 

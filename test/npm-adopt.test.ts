@@ -58,7 +58,7 @@ test('an existing unit of the same package is taken over with its data after one
   await host.ok('rm', '-r', '/var/lib/greeter')
   // what does not start with the data does not stay
   await host.ok('touch', '/srv/former/spoilt')
-  await refused(8, 'did not take over from the unit hello.service, which runs again', '--yes')
+  await refused(8, 'did not take over from the unit hello.service, which is running again', '--yes')
   is((await host.run(['ls', '/etc/systemd/system/greeter.service', '/var/lib/greeter/visits'])).stdout, '')
   await host.ok('rm', '/srv/former/spoilt')
   await killed('! systemctl -q is-active hello', 'greeter', ...FLAGS, '--yes')

@@ -43,7 +43,7 @@ test('the last three releases stay on the disk, npm begins its cache anew when i
   await writeFile(join(cache, 'tarball'), 'x'.repeat(100_000))
   equal(await pruneWorkshop(shop), ['v1.0.0'])
   equal(await readdir(cache), ['tarball'])
-  match((await pruneWorkshop(shop, 50_000)).join(), "npm's cache, which had more than")
+  match((await pruneWorkshop(shop, 50_000)).join(), "npm's cache, which was larger than")
   equal((await readdir(shop.feed)).toSorted(), ['v1.10.0', 'v1.9.0', 'v2.0.0'])
   equal((await readdir(join(shop.folder, 'locks'))).toSorted(), ['1.10.0.json', '1.9.0.json', '2.0.0.json'])
   equal(await readdir(await builderFolder(shop, 'npm-cache', true)), [])

@@ -187,7 +187,7 @@ test('the newest version up to `latest` is taken that is old enough, in the rang
   )
   match(
     refusalOf(() => chosen({ release: '9.9.9' })),
-    'release_not_found: shop 9.9.9 is not in the registry (there are 3.0.0, 2.2.0, 2.1.0, 2.0.0, 1.0.0; latest is 2.2.0)',
+    'release_not_found: shop 9.9.9 is not in the registry (available versions: 3.0.0, 2.2.0, 2.1.0, 2.0.0, 1.0.0; latest is 2.2.0)',
   )
   match(
     refusalOf(() => chosen({ fitsNode: () => false })),
@@ -225,7 +225,7 @@ test('an answer of the registry that is not whole says nothing of what was unpub
   equal(changedSince(listed, { '1.0.0': 'sha512-1.0.0' }), [])
   match(
     refusalOf(() => chooseVersion(listed, WANTED, NOW)),
-    'refused: shop 1.0.0 has no integrity',
+    'refused: shop 1.0.0 has no integrity hash',
   )
 })
 
@@ -275,7 +275,7 @@ test('an addon that was named and does not build is refused with what would work
   }
   match(
     said(),
-    /^refused: the addons of adder do not build for shop 2\.0\.0: adder has not .*newest version that works here is 1\.0\.0/,
+    /^refused: the native addons of adder cannot be built for shop 2\.0\.0: adder has not .*newest version that works here is 1\.0\.0/,
   )
   match(said({ built: [] }), '`--release X.Y.Z`')
   is(said({ isOptional: true }), 'none')
@@ -371,7 +371,7 @@ test('a tree has packages of the registry only, each with an integrity, each in 
   )
   match(
     differencesOf(before, now).join('\n'),
-    /added: a@2\.0\.0, c@1\.0\.0\n.*removed: a@1\.0\.0, b@1\.0\.0\nnew names among them: c\npackages that now have an install script, which is not run: c@1\.0\.0/,
+    /added: a@2\.0\.0, c@1\.0\.0\n.*removed: a@1\.0\.0, b@1\.0\.0\npackage names not seen before: c\npackages that now have an install script, which is not run: c@1\.0\.0/,
   )
 })
 
@@ -398,12 +398,12 @@ test('a command is a file inside of its package', () => {
 })
 
 test('what `npm run apps -- --npm` tells of a refused build begins with the reason, whatever the application has said', () => {
-  const message = `starting what was built: it ended with exit code 1; it said: ${'a line\n'.repeat(500)}`
+  const message = `starting the built release: it ended with exit code 1; it printed: ${'a line\n'.repeat(500)}`
   const lines = (...all: object[]) => all.map((one) => `${JSON.stringify(one)}\n`).join('')
   const stdout = lines({ event: 'stage', stage: 'try' }, { event: 'error', code: 'verify_failed', message })
   throws(
     () => endIn({ exitCode: 5, stdout, stderr: 'x' }),
-    /^it ended with 5: verify_failed: starting what was built: it/,
+    /^it ended with 5: verify_failed: starting the built release: it/,
   )
   throws(() => endIn({ exitCode: 1, stdout: '', stderr: 'no node\n' }), /^it ended with 1: no node$/)
   is(endIn({ exitCode: 0, stdout: lines({ event: 'result', feed: '/feed' }), stderr: '' }).feed, '/feed')
@@ -412,20 +412,17 @@ test('what `npm run apps -- --npm` tells of a refused build begins with the reas
 test('what npm could not get is told by its kind, and anything else stays npm’s own', () => {
   for (const [said, code] of [
     [
-      'ended with 1: npm error code ETARGET · npm error notarget No matching version found for @signalk/streams@6.9.x.',
+      'exit code 1: npm error code ETARGET · npm error notarget No matching version found for @signalk/streams@6.9.x.',
       'check_failed',
     ],
+    ['exit code 1: npm error code E404 · npm error 404 Not Found - GET https://registry.example/qword', 'check_failed'],
     [
-      'ended with 1: npm error code E404 · npm error 404 Not Found - GET https://registry.example/qword',
-      'check_failed',
-    ],
-    [
-      'ended with 128: npm error An unknown git error occurred · npm error ssh: Could not resolve hostname github.com',
+      'exit code 128: npm error An unknown git error occurred · npm error ssh: Could not resolve hostname github.com',
       'refused',
     ],
-    ['ended with 1: npm error code EAI_AGAIN · npm error request to https://registry.example/x failed', 'check_failed'],
-    ['ended with 1: npm error code EUSAGE', undefined],
-    ['ended with 1: npm error report this at https://github.com/npm/cli/issues', undefined],
+    ['exit code 1: npm error code EAI_AGAIN · npm error request to https://registry.example/x failed', 'check_failed'],
+    ['exit code 1: npm error code EUSAGE', undefined],
+    ['exit code 1: npm error report this at https://github.com/npm/cli/issues', undefined],
   ] as const)
     is(unresolved(said)?.code, code, said)
 })

@@ -62,7 +62,7 @@ test('an addon is named in a hint only if the error is of it', () => {
   const lacking = { failures: ['modern-syslog has not been built'], unbuilt: ['modern-syslog'] }
   const hintOf = (message: string, rebuilt = lacking) =>
     whyTryFailed(new BatonError('verify_failed', message, { hint: startedAs(RECIPE) }), rebuilt).hint ?? ''
-  const other = 'it ended with exit code 1; it said: TypeError: util.log is not a function'
+  const other = 'it ended with exit code 1; it printed: TypeError: util.log is not a function'
   match(hintOf(other), /^it is started in an empty directory/)
   match(whyTryFailed(new Error(other), lacking).message, 'addons: modern-syslog has not been built')
   for (const said of [
@@ -79,7 +79,7 @@ test('an addon is named in a hint only if the error is of it', () => {
 test('a package that listens on a port of its own is refused with what gives it the one of the install', () => {
   refuseOtherPorts({ package: 'shop' }, [])
   const refused = throws(() => refuseOtherPorts({ package: 'shop' }, [1080]), withCode('invalid_settings'))
-  match((refused as BatonError).message, 'shop listens on port 1080, whatever PORT says')
+  match((refused as BatonError).message, 'shop listens on port 1080, regardless of PORT')
   match((refused as BatonError).hint ?? '', '-- --port {port}')
 })
 
@@ -115,7 +115,7 @@ test('a health path that was seen once is looked at anew for each version, and a
   equal(shownNow({ package: 'shop', shown: last }, now), {
     shown: { ...last, healthPath: '/status' },
     notes: [],
-    changes: ['its health path is now /status, before /health'],
+    changes: ['its health path is now /status; it was /health'],
   })
   equal(shownNow({ package: 'shop', shown: last }, { ...now, healthPath: '/health' }).changes, [])
   throws(() => shownNow({ package: 'shop', shown: last }, { ...now, otherPorts: [1080] }), withCode('invalid_settings'))
@@ -130,7 +130,7 @@ test('a range is kept and said until another one, or `latest`, is typed', () => 
     feed: '',
   })
   const within = of('shop', of('shop@4'))
-  equal(withinOf(within), ['updates stay within shop@4; to end that, name shop@latest'])
+  equal(withinOf(within), ['updates stay within shop@4; to allow any version, use shop@latest'])
   equal([withinOf(of('shop')), withinOf(of('shop@latest', within))], [[], []])
 })
 
@@ -153,7 +153,7 @@ test('arguments that come too late for a release are said to count from the next
   const [line = ''] = lateChange(before, { ...before, args: ['--host', '{host}'] }, 'v1.0.0')
   match(
     line,
-    /next version on; .*run this with `--build-only`, which tries them, then `shop uninstall` \(the data stays\), then this again$/,
+    /next version on; .*run this command with `--build-only`, which tries them, then `shop uninstall` \(the data stays\), then this command again$/,
   )
 })
 
@@ -171,7 +171,7 @@ test('an older version than the newest is not taken unless it is named', () => {
     withCode('refused'),
   ) as BatonError
   is(error.message, 'shop 4.9.0 requires Node 22')
-  match(error.hint ?? '', /is 4\.2\.0 of 2022-04-01: .*`--release 4\.2\.0`/)
+  match(error.hint ?? '', /is 4\.2\.0 from 2022-04-01: .*`--release 4\.2\.0`/)
 })
 
 test('an update leaves out a service of which no release was ever made', async () => {

@@ -348,7 +348,7 @@ test('`init` proposes what is there; paths out of the release, and a script, are
   const project = (more: object) => () => parseProject({ service: 'shop', entry: 'server.js', ...more }, work.path)
   for (const folder of ['/etc', '..', 'a/../../b', '.', './', '.git', ''])
     throws(project({ assets: [folder] }), /assets/)
-  throws(project({ assets: ['dist/assets'], kind: 'script' }), /expected the kind `app` for `assets`/)
+  throws(project({ assets: ['dist/assets'], kind: 'script' }), /expected `kind` to be `app` for `assets`/)
   equal(project({ assets: ['./dist/assets/'] })().assets, ['dist/assets'])
 })
 

@@ -30,7 +30,7 @@ test('a process of another user that has the database open is told with its comm
       new BatonError('refused', words, { hint: 'end that first', members: { from: 'v1' } })
     const forms = [
       (who: string) => `the database cannot be replaced while ${who} has ${database} open`,
-      (who: string) => `v2 did not take over: ${who} has ${database} open, so the database cannot be exchanged`,
+      (who: string) => `v2 did not take over: ${who} has ${database} open, so the database cannot be replaced`,
     ]
     for (const form of forms) {
       const named = await withOpener(said(form('a process of another user')))

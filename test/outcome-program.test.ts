@@ -123,9 +123,9 @@ test('one that is missing, fails or hangs is bounded, reported, tried again late
   match(missing.after.hookProblem ?? '', /it did not start: .*ENOENT/)
   is(missing.after.letters[0]?.at, NOW + 60_000)
   const fails = await sent(due(), [await script('fails', `echo "no \x1b[31mroute" >&2; exit 3`)])
-  match(fails.after.hookProblem ?? '', /^it ended with exit code 3, saying "no route"$/)
+  match(fails.after.hookProblem ?? '', /^it failed with exit code 3, saying "no route"$/)
   const hangs = await sent(due(), [await script('hangs', `trap '' TERM; sleep 1000`)], 500)
-  match(hangs.after.hookProblem ?? '', /it did not end within 0.5 s/)
+  match(hangs.after.hookProblem ?? '', /it did not finish within 0.5 s/)
   ok(hangs.tookMs < 3000, `${hangs.tookMs} ms`)
   let [memory, now] = [due(), NOW]
   const times: number[] = []

@@ -188,7 +188,7 @@ test('another site cannot make a browser that is logged in update: whatever it s
     for (const path of ['', '/rollback', '/check', '/policy', '/cancel', '/proceed']) {
       const [status, text] = await asked('POST', path, headers)
       is(status, 401, JSON.stringify([path, headers]))
-      match(text, /expected a request from a page of this service, got /)
+      match(text, /expected a request from one of this service's pages, got /)
     }
   }
   const reads: [number, Record<string, string>[]][] = [

@@ -168,11 +168,11 @@ test('with a rollback journal the verdicts are the same', async () => {
 
 const FAILED = {
   'half-way': [
-    /fails on a copy of the data: it ended with exit code 1, saying .*no such table: none/,
+    /fails on a copy of the data: it exited \(exit code 1\), saying .*no such table: none/,
     'database.exec("ALTER TABLE notes ADD COLUMN a"); database.exec("DELETE FROM none")',
   ],
   'by answering 503': [
-    /it was not healthy after 3 s: \/health answers 503 "warming up", and its log ends with "(?!warming)/,
+    /it was not healthy after 3 s: \/health returned 503 "warming up", and its log ends with "(?!warming)/,
     `require('node:http').createServer((_, response) => response.writeHead(503).end('warming up')).listen(process.env.PORT, process.env.HOST)
       return new Promise(() => console.log('listening'))`,
   ],
@@ -181,7 +181,7 @@ const FAILED = {
     new RegExp(`${ROWS / 2 - 1} more rows than before refer to rows that do not exist|${ROWS / 2} more rows`),
     'database.exec("PRAGMA foreign_keys = OFF; DELETE FROM authors WHERE id = 2; INSERT INTO authors VALUES (9, \'x\')")',
   ],
-  'by ending at once': [/it ended with exit code 3/, 'process.exit(3)'],
+  'by ending at once': [/it exited \(exit code 3\)/, 'process.exit(3)'],
 } as const
 
 /** a hang is waited for as an answer of 503 is, and an end is told as an error is */
@@ -208,7 +208,7 @@ test('a present release that cannot serve there says nothing about the candidate
   is(verdict, 'untried')
   match(
     reason,
-    /^v1\.0\.0, which serves now, does not serve in the sandbox: it ended with exit code 1.*file is not a database/,
+    /^the running release v1\.0\.0 does not work in the sandbox: it exited \(exit code 1\).*file is not a database/,
   )
 })
 
@@ -239,7 +239,7 @@ test('a report that a release has forged is no report: no member is believed', (
 test('once a candidate has begun, a trial that ends or takes too long is never *not tried*; without room it does not begin', () => {
   for (const phase of PHASES) {
     const hasBegun = phase === 'candidate' || phase === 'present-again'
-    const late = () => refuseLate({ ...EMPTY, phase }, 'v1.1.0', 'it did not end within 9 s')
+    const late = () => refuseLate({ ...EMPTY, phase }, 'v1.1.0', 'it did not finish within 9 s')
     if (hasBegun) ok(isBlameless(throws(late, withCode('verify_failed'))), phase)
     else late()
   }
@@ -266,10 +266,10 @@ test('another database among `trial.files` is named, since it does not go back; 
   const harmed = await rehearsed(harm, 20_000, made)
   match(
     throws(() => judge(harmed, TAGS), withCode('verify_failed')).message,
-    /after its migration more\/other\.db, a database beside it, is damaged/,
+    /after its migration, the additional database more\/other\.db is damaged/,
   )
   const gone = await rehearsed(`require('node:fs').rmSync(state + '/more/other.db')`, 20_000, made)
-  match(throws(() => judge(gone, TAGS), withCode('verify_failed')).message, /is gone/)
+  match(throws(() => judge(gone, TAGS), withCode('verify_failed')).message, /the additional database more\/other\.db is missing/)
   const name = "state + '/more/' + String(i).padStart(3, '0') + '.db'"
   const copies = `for (let i = 0; i < 60; i++) require('node:fs').copyFileSync(state + '/more/other.db', ${name})`
   const more = await rehearsed(copies, 20_000, made)

@@ -153,12 +153,12 @@ for (const [title, expected, change] of [
   ],
   [
     'a release.json that was taken away',
-    'SHA256SUMS names release.json, which is missing',
+    'SHA256SUMS lists release.json, which is missing',
     { manifest: null, sums: (sums) => sums.set(MANIFEST_NAME, A) },
   ],
   [
     'a digest that says otherwise',
-    /^sha256 of `beacon-linux-x64.zst`: SHA256SUMS says aaa.*, the digest of the feed says bbb/,
+    /^sha256 of `beacon-linux-x64.zst`: SHA256SUMS says aaa.*, the feed's digest says bbb/,
     { digest: B },
   ],
   [
@@ -176,11 +176,11 @@ for (const [title, expected, change] of [
   ['a monstrous size', /^size of `beacon-linux-x64.zst`/, { manifest: null, sizeBytes: 1e15 }],
   ['a release of another service', 'it is a release of `other`, expected `beacon`', { manifest: { service: 'other' } }],
   ['the texts of another release', 'release.json is for v1.0.0, expected v1.1.0', { manifest: { tag: 'v1.0.0' } }],
-  ['a manifest without our asset', 'release.json does not name `beacon-linux-x64.zst`', { manifest: { assets: [] } }],
+  ['a manifest without our asset', 'release.json does not list `beacon-linux-x64.zst`', { manifest: { assets: [] } }],
   ['a manifest of another format', 'release.json: expected format 1, got 2', { manifest: { format: 2 as 1 } }],
   [
     'a manifest that takes one compression for another',
-    'release.json says that `beacon-linux-x64.zst` is gzip',
+    'release.json lists `beacon-linux-x64.zst` as gzip',
     { manifest: { assets: [asset('beacon-linux-x64.zst', 'gzip', 30, A)] } },
   ],
   [
@@ -349,7 +349,7 @@ test('says why where releases are published and none can be used, rather than th
     )
   const { release, problem } = await asked(listed, { why: 'it has no SHA256SUMS' })
   assert.equal([release, problem?.code], [null, 'release_unusable'])
-  assert.is(problem?.message, 'v1.1.0 cannot be used: it has no SHA256SUMS (nor can 1 other)')
+  assert.is(problem?.message, 'v1.1.0 cannot be used: it has no SHA256SUMS (1 other cannot be used either)')
   assert.match((await asked(listed, { why: 'it was yanked', yanked: true })).problem?.message ?? '', 'yanked')
   assert.equal(await asked([], { why: '' }), { release: null, problem: null, beyond: null })
 })

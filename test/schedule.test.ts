@@ -337,12 +337,12 @@ test('what it waits for is one sentence with a time, to the minute', () => {
   const go = policy({ mode: 'patch', hours: '02:00-05:00' })
   const said = (facts: Partial<ScheduleFacts>, rule: object = {}, now = NOON) =>
     next({ ...go, ...rule }, { ...FACTS, ...facts }, now)
-  const goes = { code: 'goes', says: 'v1.0.1 is installed automatically', tag: 'v1.0.1', because: [] }
+  const goes = { code: 'goes', says: 'v1.0.1 will be installed automatically', tag: 'v1.0.1', because: [] }
   equal(said({}), { do: 'nothing', at: Date.parse('2026-11-24T02:00Z'), ...goes })
   is(said({}, {}, Date.parse('2026-11-24T02:00Z')).do, 'update')
   is(said({}, { mode: 'off' }).at, null)
   const { says, code, tag } = said({ asks: forPerson('room', 'v1.0.1', 'so') })
-  equal([says, code, tag], ['v1.0.1 waits for you: so', 'room', 'v1.0.1'])
+  equal([says, code, tag], ['v1.0.1 is waiting for you: so', 'room', 'v1.0.1'])
   is(said({ offer: null }).says, 'there is no newer release')
   is(said({ offer: null, askedAt: null }).code, 'not_asked')
   const left = { code: 'left', says: 'v1.0.1 is newer, but so', tag: 'v1.0.1' } as const
@@ -352,24 +352,27 @@ test('what it waits for is one sentence with a time, to the minute', () => {
   const held = said({}, { pauseUntil: Date.parse('2026-12-24T00:00Z') })
   equal(
     [held.at, held.says],
-    [Date.parse('2026-12-24T02:00Z'), 'v1.0.1 is installed automatically: updates are paused'],
+    [Date.parse('2026-12-24T02:00Z'), 'v1.0.1 will be installed automatically: updates are paused'],
   )
   const far = said({}, { pauseUntil: Date.parse('9999-12-31T23:59:59Z') })
   equal(
     [far.at, far.says],
-    [Date.parse('+010000-01-01T02:00Z'), 'v1.0.1 is installed automatically: updates are paused'],
+    [Date.parse('+010000-01-01T02:00Z'), 'v1.0.1 will be installed automatically: updates are paused'],
   )
   const young = said({ offer: { ...OFFER, publishedAt: NOON } }, { minAgeMs: 3 * DAY, hours: [] })
   equal(
     young.because?.map(({ code: one, tag: of, hours }) => [one, of, hours]),
     [['young', 'v1.0.1', 72]],
   )
-  equal([young.at, young.says], [NOON + 3 * DAY, 'v1.0.1 is installed automatically: v1.0.1 must be 3 days old first'])
+  equal(
+    [young.at, young.says],
+    [NOON + 3 * DAY, 'v1.0.1 will be installed automatically: v1.0.1 must be 3 days old first'],
+  )
   const failed = said({ failures: 1, lastAt: NOON, wasReverted: true }, { hours: [] })
-  equal([failed.at, failed.says], [NOON + DAY, 'v1.0.1 is installed automatically: the last attempt failed'])
+  equal([failed.at, failed.says], [NOON + DAY, 'v1.0.1 will be installed automatically: the last attempt failed'])
   is(said({ isInFlight: true }).says, 'an operation is in flight')
   const never = said({}, { hours: [...go.hours, ...policy({ hours: '06:00-07:00' }).hours] })
-  match(never.says, /is never installed automatically: the allowed hours do not overlap/)
+  match(never.says, /will never be installed automatically: the allowed hours do not overlap/)
   is(never.at, FACTS.askAt)
 })
 
@@ -427,7 +430,7 @@ test('a staged release: the share is as signed, the same hosts are not first eve
   is(turnIn([{ at: '2026-11-24T00:00:00Z', percent: 0 }], 0), null)
   const rule = policy({ mode: 'all' })
   const staged = { ...FACTS, offer: { ...OFFER, rollout: [{ at: '2026-11-24T00:00:00Z', percent: 0 }] } }
-  match(next(rule, staged, NOON).says, /in steps, and this host's turn has not come/)
+  match(next(rule, staged, NOON).says, /is being rolled out in steps, and it is not this host's turn yet/)
 })
 
 test('the panel can only tighten: mode, hours, age, pause and skip, never what is allowed', () => {
@@ -509,16 +512,16 @@ test('what needs a person never goes alone: irreversible always, unproven and un
   const all = { allow: ['unproven', 'untried', 'unsigned'] as const, isStateless: true }
   is(
     whyNotAlone(all, 'v1.0.0', 'v1.0.1', verdict('irreversible'))?.says,
-    'v1.0.1 waits for you: its migration cannot be undone: so',
+    'v1.0.1 is waiting for you: its migration cannot be undone: so',
   )
   is(whyNotAlone({ ...none, allow: ['unproven'] }, 'v1.0.0', 'v1.0.1', verdict('unproven')), null)
   match(
     whyNotAlone({ ...none, allow: ['unproven'] }, 'v1.0.0', 'v1.1.0', verdict('unproven'))?.says ?? '',
-    /not proved/,
+    /it is not proven to be reversible/,
   )
   match(whyNotAlone({ ...none, allow: ['unproven'] }, 'v1.0.0', 'v1.0.1', verdict('untried'))?.says ?? '', /not tried/)
   is(whyNotAlone({ ...none, allow: ['untried'] }, 'v1.0.0', 'v1.0.1', verdict('untried')), null)
-  match(whyNotAlone(none, 'v1.0.0', 'v1.0.1', undefined)?.says ?? '', /has not declared that it keeps no state/)
+  match(whyNotAlone(none, 'v1.0.0', 'v1.0.1', undefined)?.says ?? '', /has not declared the service stateless/)
   is(whyNotAlone({ allow: [], isStateless: true }, 'v1.0.0', 'v2.0.0', undefined), null)
 })
 
@@ -552,7 +555,7 @@ test('the way back is offered to who runs a yanked release; what was done by its
   }
   equal(
     waitingFor(known, 'v1.0.1', null).map(({ says }) => says),
-    ['v1.0.1, which runs here, was yanked: eats data; run `rollback` to go back'],
+    ['v1.0.1, the running release, was yanked: eats data; run `rollback` to go back'],
   )
   equal(waitingFor(known, 'v1.0.0', null), [])
   const own = (id: string) => ({ ...ended(id, 'v1.0.0', 'v1.0.1', 'updated', NOON), by: 'schedule' as const })

@@ -220,9 +220,9 @@ test('an index, a trigger, a view, a collation or a constraint that differs is t
   match(told('another collation of the last column'), 'the table pairs was recreated, and differs in `collate nocase`')
   match(told('a new CHECK'), "differs in `check(b <> 'no')`")
   match(told('STRICT'), 'differs in `strict`')
-  match(told('a trigger that is gone'), 'the trigger marks has changed or is gone')
-  match(told('another view'), 'the view newest has changed or is gone')
-  match(told('an index that INDEXED BY names is gone'), 'the index notes_text has changed or is gone')
+  match(told('a trigger that is gone'), 'the trigger marks was changed or removed')
+  match(told('another view'), 'the view newest was changed or removed')
+  match(told('an index that INDEXED BY names is gone'), 'the index notes_text was changed or removed')
 })
 
 test('another encoding is never open', () => {

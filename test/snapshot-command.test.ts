@@ -60,16 +60,16 @@ test('a command that fails, hangs, writes nothing, or is not there: the update i
   const aLink = "process.getBuiltinModule('fs').symlinkSync('/etc/passwd', process.argv[1])"
   const cases: [object, RegExp][] = [
     [{ command: node(fails) }, /exited with code 3, saying "pg_dump: error: connection refused"/],
-    [{ command: node(hangs), timeout: '1s' }, /did not end within 1s/],
-    [{ command: node(lateChild), timeout: '1s' }, /did not end within 1s/],
+    [{ command: node(hangs), timeout: '1s' }, /did not finish within 1s/],
+    [{ command: node(lateChild), timeout: '1s' }, /did not finish within 1s/],
     [{ command: node('') }, /succeeded, but wrote nothing to \{file\}/],
     [{ command: node("process.getBuiltinModule('fs').writeFileSync(process.argv[1], '')") }, /wrote an empty file/],
     [{ command: node(aFolder) }, /wrote something else/],
     [{ command: node(aLink) }, /wrote something else/],
     [{ command: node(besides) }, /exited with code 1/],
-    [{ command: ['no-such-program', '{file}'] }, /there is no program `no-such-program`/],
+    [{ command: ['no-such-program', '{file}'] }, /program `no-such-program` not found/],
     [{ command: ['/etc/passwd', '{file}'] }, /running \/etc\/passwd/],
-    [{ command: node('process.kill(process.pid, "SIGSEGV")') }, /was ended by SIGSEGV/],
+    [{ command: node('process.kill(process.pid, "SIGSEGV")') }, /was killed by SIGSEGV/],
     [{ check: node("console.error('no archive'); process.exit(1)") }, /checking the copy: .*saying "no archive"/],
     [{ command: ['relative/path', '{file}'] }, /absolute path or the plain name of a program/],
     [{ command: [process.execPath, '-e', ''] }, /an argument with \{file\}/],
@@ -309,10 +309,13 @@ test.long('a folder that is a link, or a file, refuses the update: nothing of it
   await symlink('uploads', join(stateDirectory, 'pictures'))
   const refused = await it.operate('/admin/update', { tag: 'v1.1.0' })
   equal([refused.outcome, refused.error?.code, left(it)], ['failed', 'refused', []])
-  match(refused.error?.message ?? '', /expected `pictures` of `snapshot\.folders` to be a folder, got a link/)
+  match(refused.error?.message ?? '', /expected `pictures` in `snapshot\.folders` to be a folder, got a link/)
   await rm(join(stateDirectory, 'pictures'))
   await writeFile(join(stateDirectory, 'pictures'), '')
-  match((await it.operate('/admin/update', { tag: 'v1.1.0' })).error?.message ?? '', /it is a file/)
+  match(
+    (await it.operate('/admin/update', { tag: 'v1.1.0' })).error?.message ?? '',
+    /expected `pictures` in `snapshot\.folders` to be a folder, got a file/,
+  )
 })
 
 test.long('a command that removes the folder of its copy fails, and harms nothing else', async () => {
@@ -409,8 +412,11 @@ test('what no copy can be made by, or says a secret to every user, is refused wh
     withCode('invalid_settings'),
   )
   const project = (more: object) => () => parseProject({ service: 'shop', entry: 'a.js', ...more }, '/srv')
-  throws(project({ snapshot: { ...GOOD, when: 'stopped' }, order: 'start-first' }), /expected the order `stop-first`/)
-  throws(project({ snapshot: GOOD, database: 'x/dump' }), /not named dump/)
+  throws(
+    project({ snapshot: { ...GOOD, when: 'stopped' }, order: 'start-first' }),
+    /expected `order` to be `stop-first` when `snapshot\.when` is `stopped`/,
+  )
+  throws(project({ snapshot: GOOD, database: 'x/dump' }), /a `database` with a name other than dump/)
   throws(project({ snapshot: GOOD, state: 'none' }), /no `snapshot` when `state` is `none`/)
   throws(project({ snapshot: { ...GOOD, shell: true } }), /unknown setting `snapshot\.shell`/)
   equal(project({ snapshot: GOOD })().snapshot, GOOD)

@@ -70,7 +70,10 @@ test('a service that has begun, and has not opened its database yet, is seen: th
   try {
     await until('its words', async () => (await readFile(`/proc/${sleeper.pid}/cmdline`, 'utf8')).includes('--config'))
     const refused = await rejects(world.restore(), withCode('refused'))
-    match(refused.message, `expected ledger to be stopped while its data is replaced, pid ${sleeper.pid} is a process`)
+    match(
+      refused.message,
+      `expected ledger to be stopped while its data is replaced, found it running (pid ${sleeper.pid})`,
+    )
     ok(!existsSync(markPath(world.state)))
     is(world.rows(), NOW)
   } finally {

@@ -78,7 +78,7 @@ test.long(
         `${word}: ${stopMs} ms, which is 3 m for all that ends, twice 10 s and 5 s`,
       )
       is(exitCode, 0, stderr)
-      match(stderr, /waits for work and open requests to end: at most `drainTimeout`/)
+      match(stderr, /is waiting for work and open requests to finish: up to `drainTimeout`/)
       is(await jobsOf(it), 'end '.repeat(count))
     }
   },

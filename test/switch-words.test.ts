@@ -114,18 +114,18 @@ test('a dry run says the order, what it cannot know, and throws what the service
     formatForeseen(foreseeSwitch('update', status(next), asked, tried), 'v1.1.0')
   is(said(alone, null), 'the switch: stop-first; clients would wait about 110 ms (as in the last switch)')
   is(said(beside, 'stop-first'), said(alone, 'start-first'))
-  match(said({ ...alone, expectedMs: null }, null), /not known before the first one/)
+  match(said({ ...alone, expectedMs: null }, null), /not known until the first switch/)
   is(said(beside, 'start-first'), 'the switch: start-first, so no client would wait')
   match(
     said(beside, null),
-    /its order is not known yet; v1\.1\.0 reports it only when it starts; if stop-first, clients/,
+    /the order of the switch is not known yet: v1\.1\.0 reports it only once started; if stop-first, clients/,
   )
-  match(said({ ...beside, maxPauseMs: 100 }, null), /`maxPause` allows 100ms, so it would be refused/)
-  match(said({ ...beside, expectedMs: null }, null), /only when it starts$/)
+  match(said({ ...beside, maxPauseMs: 100 }, null), /`maxPause` allows 100ms, so the switch would be refused/)
+  match(said({ ...beside, expectedMs: null }, null), /only once started$/)
   const once = { switch: { ...beside, maxPauseMs: 8000 }, history: [older(9000)] } as unknown as Status
   is(
     formatForeseen(foreseeSwitch('update', once, 'stop-first', null), 'v1.1.0'),
-    'the switch: stop-first; clients would wait about 9000 ms (as in the only switch so far, its migration included)',
+    'the switch: stop-first; clients would wait about 9000 ms (as in the only switch so far, including its migration)',
   )
   not(/refused/.test(formatForeseen(foreseeSwitch('update', once, null, null), 'v1.1.0')))
   const unknown = { order: null, expectedMs: null, shownBy: null, maxPauseMs: null }
@@ -133,7 +133,10 @@ test('a dry run says the order, what it cannot know, and throws what the service
   match(formatForeseen(foreseeSwitch('update', null, 'start-first', null), 'v1.1.0'), /^the service is not running/)
   const slow: Rehearsal = { verdict: 'reversible', reason: '', rows: 1, copyMs: 9, migrationMs: 9000, tookMs: 9100 }
   match(said(alone, null, slow), /stop-first; clients would wait about 9000 ms \(as in the trial on a copy/)
-  match(said({ ...beside, maxPauseMs: 8000 }, null, slow), /9000 ms .*`maxPause` allows 8s, so it would be refused/)
+  match(
+    said({ ...beside, maxPauseMs: 8000 }, null, slow),
+    /9000 ms .*`maxPause` allows 8s, so the switch would be refused/,
+  )
   is(said(beside, 'start-first', slow), 'the switch: start-first, so no client would wait')
   const tooShort = status({ ...alone, maxPauseMs: 8000 })
   throws(() => foreseeSwitch('update', tooShort, null, slow), withCode('refused'))
@@ -150,7 +153,7 @@ test('doctor compares the last pause with `maxPause` and with what balancers and
   is(short.level, 'ok')
   is(
     short.message,
-    'stop-first; in the last successful switch nobody was served for 108 ms, and `maxPause` allows 10s; load balancers and webhook senders wait 3 to 10 s',
+    'stop-first; last successful switch: nobody was served for 108 ms; `maxPause` allows 10s; load balancers and webhook senders give up after 3 to 10 s',
   )
   is(alone(next, shown(3000)).level, 'warning')
   is(alone(next, null).level, 'ok')
@@ -161,7 +164,7 @@ test('doctor compares the last pause with `maxPause` and with what balancers and
   is(besideEachOther([]).level, 'ok')
   const against = besideEachOther(['UDP port 53', 'the lock on /x'])
   is(against.level, 'warning')
-  match(against.message, /only one process can have UDP port 53, the lock on \/x/)
+  match(against.message, /only one process can hold UDP port 53, the lock on \/x/)
 })
 
 test('a UDP port, a lock by flock, in a child too, and a further port are what only one process can have', async () => {
@@ -237,7 +240,7 @@ test('init explains the choice in two sentences and writes it; a second run chan
   const about = async () => (await examineProject(room.path)).find(({ check }) => check === 'order')?.message ?? ''
   match(await about(), /^order: start-first, so two processes run at once/)
   await writeFile(file('baton.config.json'), chosen.replace('start-first', 'stop-first'))
-  match(await about(), /^order: stop-first, .* wait 3 to 10 s$/)
+  match(await about(), /^order: stop-first, .* give up after 3 to 10 s$/)
 })
 
 test('on a host: status, dry run, result and doctor tell the order and the pause, and a pause too long is refused', async () => {
@@ -250,7 +253,7 @@ test('on a host: status, dry run, result and doctor tell the order and the pause
   await home.start()
   const status = async () => (await home.api('GET', '/admin/update/status')).body as Status
   equal((await status()).switch, { order: 'stop-first', expectedMs: null, maxPauseMs: 60_000, readyMs: 10_000 })
-  match(await told(home, ['upgrade', '--dry-run']), /not known before the first one/)
+  match(await told(home, ['upgrade', '--dry-run']), /not known until the first switch/)
 
   const result = await told(home, ['upgrade'])
   const pauseMs = (await status()).history[0]?.handover?.pauseMs ?? 0
@@ -258,7 +261,7 @@ test('on a host: status, dry run, result and doctor tell the order and the pause
   match(result, new RegExp(`v1\\.1\\.0 is in place, replacing v1\\.0\\.0, .*, nobody was served for ${pauseMs} ms`))
   equal((await status()).switch, { order: 'stop-first', expectedMs: pauseMs, maxPauseMs: 60_000, readyMs: 10_000 })
   const shown = await told(home, ['status'])
-  match(shown, new RegExp(`switch +stop-first; in the last successful switch nobody was served for ${pauseMs} ms`))
+  match(shown, new RegExp(`switch +stop-first; last successful switch: nobody was served for ${pauseMs} ms`))
   match(
     shown,
     new RegExp(`last +update v1\\.0\\.0 to v1\\.1\\.0: updated at \\S+, nobody was served for ${pauseMs} ms`),
@@ -274,10 +277,7 @@ test('on a host: status, dry run, result and doctor tell the order and the pause
     shownBy: 'first-switch',
     maxPauseMs: 60_000,
   })
-  match(
-    await told(home, ['doctor'], null),
-    new RegExp(`switch +stop-first; in the last successful switch .* ${pauseMs} ms`),
-  )
+  match(await told(home, ['doctor'], null), new RegExp(`switch +stop-first; last successful switch: .* ${pauseMs} ms`))
 
   const journal = join(home.stateDirectory, 'update/journal.json')
   const pretend = async () =>

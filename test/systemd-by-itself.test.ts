@@ -80,17 +80,17 @@ test('by default a new release is told, and nothing goes', async () => {
 
 for (const [what, auto, code, why] of [
   ['breaks', AUTO, "throw new Error('half-way')", /fails on a copy of the data/],
-  ['drops rows', AUTO, "database.exec('DELETE FROM notes')", /its migration cannot be undone|no way back/],
-  ['is irreversible', ALL, IRREVERSIBLE, /would change the data so that there is no way back/],
+  ['drops rows', AUTO, "database.exec('DELETE FROM notes')", /its migration cannot be undone|would change the data irreversibly/],
+  ['is irreversible', ALL, IRREVERSIBLE, /would change the data irreversibly/],
   [
     'changes values',
     AUTO,
     textOf('changes values'),
-    /the way back is not proved: values changed in \d+ of \d+ rows of notes \(text\)/,
+    /it is not proven to be reversible: values changed in \d+ of \d+ rows of notes \(text\)/,
   ],
   ['takes too long', ALL, textOf('slow'), /clients would have to wait about \d{5} ms .*but `maxPause` allows 15s/],
-  ['wants a value', ALL, textOf('a column that needs a value'), /would change the data so that there is no way back/],
-  ['renames and dies', ALL, textOf('renamed and dies'), /would change the data so that there is no way back/],
+  ['wants a value', ALL, textOf('a column that needs a value'), /would change the data irreversibly/],
+  ['renames and dies', ALL, textOf('renamed and dies'), /would change the data irreversibly/],
 ] as const) {
   const register =
     code === IRREVERSIBLE || !Object.values(MIGRATIONS).some(({ text }) => text === code) ? test : test.long
@@ -116,7 +116,7 @@ test('an older one whose way back is open is installed automatically; the end of
   const said = await host.cli('status')
   match(said.stdout, /automatic {2}v1\.0\.0 to v1\.0\.1: updated at .*\n/)
   match(said.stdout, /automatic {2}minor, also unsigned/)
-  match(said.stdout, /\nfor you {4}v2\.0\.0 waits for you: .*\n(for you {4}.*\n)*$/)
+  match(said.stdout, /\nfor you {4}v2\.0\.0 is waiting for you: .*\n(for you {4}.*\n)*$/)
 })
 
 test('a pause keeps it from going by itself, and its end lets it go; a day that is none is refused', async () => {
@@ -126,7 +126,7 @@ test('a pause keeps it from going by itself, and its end lets it go; a day that 
   ok((await host.status()).schedule?.pausedUntil?.startsWith('2099-12-2'))
   is((await host.cli('upgrade', '--pause-until', 'soon')).code, 2)
   is((await host.cli('upgrade', '--pause-until', '2099-12-27', '--unpause')).code, 2)
-  match((await host.cli('upgrade', '--unpause')).stdout, /^there is no pause/)
+  match((await host.cli('upgrade', '--unpause')).stdout, /^automatic updates are not paused/)
   is((await host.status()).schedule?.pausedUntil, null)
 })
 

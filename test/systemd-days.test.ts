@@ -86,7 +86,7 @@ test('the first night: who is in the first step goes; a later one, one that is o
     else await reads(host, [turn('v1.1.0')], [])
   }
   const room =
-    'v1.1.0 waits for you: expected N MiB free in `/opt/beacon` for the executable, a snapshot of the database and the journal, got N MiB'
+    'v1.1.0 is waiting for you: expected N MiB free in `/opt/beacon` for the executable, a snapshot of the database and the journal, got N MiB'
   equal(saidByFull, [`automatic  ${POLICY}; next TIME`, `for you    ${room}`])
   equal(await reportsOf(full), ['waits'])
 })
@@ -103,7 +103,7 @@ test('the second night: a release that breaks is put back on the hosts of its fi
   for (const host of days.hosts) {
     is((await statusOf(host)).instance.version, afterTwo(host))
     const now = !broken.has(host) ? turn('v1.2.0') : hadFirst(host) ? idle : after('v1.1.0')
-    const asks = broken.has(host) ? [`for you    v1.2.0 waits for you: it failed here: ${BROKE}`] : []
+    const asks = broken.has(host) ? [`for you    v1.2.0 is waiting for you: it failed here: ${BROKE}`] : []
     await reads(host, [...nightsOf(host), now, ...asks], reportsAfterTwo(host))
   }
 })
@@ -116,20 +116,20 @@ test('the last night: the older one goes, past one that was yanked; one whose mi
   await rule(brave, { ...RULES, mode: 'all' })
   await days.look(at(3, 4))
   await days.look(at(3, 12)) // a host asks again after at most seven and a half hours
-  const further = 'for you    v2.0.0 waits for you: the policy allows updates only up to minor'
+  const further = 'for you    v2.0.0 is waiting for you: the policy allows updates only up to minor'
   for (const host of days.hosts.filter((one) => one !== brave)) {
     is((await statusOf(host)).instance.version, 'v1.1.0')
     const goes = afterTwo(host) === 'v1.1.0' ? [] : [went('v1.0.0', 'v1.1.0')]
     const told = ['waits', ...(goes.length === 0 ? [] : ['updated v1.1.0'])]
     await reads(host, [...nightsOf(host), ...goes, idle, further], [...reportsAfterTwo(host), ...told])
   }
-  const why = 'would change the data so that there is no way back: 2 rows of notes are gone; nothing has changed'
+  const why = 'would change the data irreversibly: 2 rows are missing from notes; nothing has changed'
   const lines = [
     `automatic  ${afterTwo(brave)} to v2.0.0: failed at TIME (v2.0.0 ${why})`,
     hadSecond(brave)
       ? idle.replace('minor', 'all')
-      : `automatic  ${POLICY.replace('minor', 'all')}; v1.1.0 is installed automatically; next TIME`,
-    `for you    v2.0.0 waits for you: it ${why}`,
+      : `automatic  ${POLICY.replace('minor', 'all')}; v1.1.0 will be installed automatically; next TIME`,
+    `for you    v2.0.0 is waiting for you: it ${why}`,
   ]
   await reads(brave, [...nightsOf(brave), ...lines], [...reportsAfterTwo(brave), 'failed v2.0.0'])
   const asked = await brave.run([SERVICE, 'upgrade'], { env: BY_CLOCK })
@@ -156,9 +156,9 @@ const BROKE = 'v1.2.0 failed in probation: it exited with code 3'
 const idle = `automatic  ${POLICY}; there is no newer release; next TIME`
 const went = (from: string, to: string) => `automatic  ${from} to ${to}: updated at TIME, nobody was served for N ms`
 const after = (tag: string) =>
-  `automatic  ${POLICY}; ${tag} is installed automatically: the last attempt failed; next TIME`
+  `automatic  ${POLICY}; ${tag} will be installed automatically: the last attempt failed; next TIME`
 const turn = (tag: string) =>
-  `automatic  ${POLICY}; ${tag} is installed automatically: the publisher rolls ${tag} out in steps, and this host's turn has not come; next TIME`
+  `automatic  ${POLICY}; ${tag} will be installed automatically: ${tag} is being rolled out in steps, and it is not this host's turn yet; next TIME`
 
 /** What the first two nights have left in the status. */
 function nightsOf(host: RoomHost): string[] {

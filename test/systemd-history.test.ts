@@ -54,7 +54,7 @@ for (const [at, to] of WAY.entries()) {
 test('the last step has no way back: a person allows it, and only the data of before lead back', async () => {
   const refused = await host.cli('upgrade', tagAt(LAST), '-y')
   is(refused.code, 7, refused.stderr)
-  match(refused.stderr, /there is no way back: v1\.5\.0 does not start on the data that v1\.6\.0 leaves/)
+  match(refused.stderr, /would change the data irreversibly: v1\.5\.0 does not start on the data that v1\.6\.0 leaves behind/)
   await serves(LAST - 1)
   is((await upgrade(LAST, '--allow-irreversible')).verdict, 'irreversible')
   const before = await count()
@@ -104,7 +104,7 @@ test.long('from the oldest to the newest in one jump, and back', async () => {
   is(refused.code, 7, refused.stderr)
   const { code, stdout, stderr } = await host.deploy('--release', tagAt(LAST), '--allow-irreversible')
   is(code, 0, stderr)
-  match(stdout, /^tried on a copy of your data: .*, there is no way back: v1\.1\.0 does not start/m)
+  match(stdout, /^tried on a copy of your data: .*, cannot be rolled back: v1\.1\.0 does not start/m)
   is(await userVersion(), LAST)
   is(await count(), before)
   is(await write(), await count())

@@ -201,7 +201,7 @@ test('a release that dies in probation is taken back: exit 8, and the main pid i
   is(latest.code, 0)
   match(
     latest.stdout,
-    /^beacon v1\.2\.0 stays: v1\.\d\.0, v1\.\d\.0 failed here before, and there is no other newer release$/m,
+    /^beacon stays on v1\.2\.0: v1\.\d\.0, v1\.\d\.0 failed here before, and there is no other newer release$/m,
   )
   is((await host.status()).instance.version, 'v1.2.0')
 })
@@ -221,7 +221,7 @@ test('where nothing runs the command does it itself, and starts the service; a r
   is((await host.cli('status')).code, 9)
   const both = await Promise.all([1, 2].map(() => host.cli('upgrade', 'v1.1.0', '--lock-timeout', '0')))
   equal(both.map(({ code }) => code).toSorted(), [0, 6], both.map(({ stderr }) => stderr).join('\n'))
-  match(both.find(({ code }) => code === 6)?.stderr ?? '', /held by beacon upgrade \(pid \d+\) since 20\d\d-/)
+  match(both.find(({ code }) => code === 6)?.stderr ?? '', /held by beacon upgrade \(pid \d+, since 20\d\d-/)
   is((await host.status()).instance.version, 'v1.1.0')
   is((await host.cli('stop')).code, 0)
   const broken = await host.cli('upgrade', 'v1.4.0')

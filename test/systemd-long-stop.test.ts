@@ -57,7 +57,7 @@ for (const order of isLong ? ORDERS : (['start-first'] as const)) {
       match(await host.ok('systemctl', 'show', 'shop', '--property=Result'), /^Result=success$/m)
       return ran
     }
-    match((await whole(SAID_MS, 1, 'shop', 'restart')).stderr, /waits for work and open requests to end/)
+    match((await whole(SAID_MS, 1, 'shop', 'restart')).stderr, /is waiting for work and open requests to finish/)
     await host.ok('shop', 'upgrade', '-y')
     await whole(JOB_MS, 2, 'systemctl', 'restart', 'shop')
     await host.ok('shop', 'rollback', '-y')

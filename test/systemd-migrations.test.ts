@@ -64,7 +64,7 @@ test('a foreign reader while there is no way back: put off, nobody is blamed, no
   equal(await look(), before)
   equal((await host.status()).history[0]?.stateMoved, undefined)
   const bad = (eventsIn((await host.cli('check', '--json')).stdout).at(-1)?.['bad'] ?? []) as { reason: string }[]
-  ok(!bad.some(({ reason }) => reason.includes('exchanged')), JSON.stringify(bad))
+  ok(!bad.some(({ reason }) => reason.includes('replaced')), JSON.stringify(bad))
   await host.ok('sh', '-c', `kill $(pgrep -u beacon python3)`)
   await reader
 })

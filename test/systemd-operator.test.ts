@@ -25,7 +25,8 @@ test("a state directory that is root's is said before anything is made, and the 
     refused.stderr,
     'expected /var/lib/beacon to be empty or owned by beacon, found /var/lib/beacon/file, which root owns',
   )
-  const [, command] = /hint: `(chown -R beacon: \/var\/lib\/beacon)`/.exec(refused.stderr) ?? []
+  const [, command] =
+    /hint: to give the directory to beacon, run `(chown -R beacon: \/var\/lib\/beacon)`/.exec(refused.stderr) ?? []
   equal([command, (await host.run(['ls', '/opt/beacon'])).code === 0], ['chown -R beacon: /var/lib/beacon', false])
   await host.ok('useradd', '--system', 'beacon')
   await host.ok('sh', '-c', command ?? '')
@@ -162,7 +163,7 @@ test('in a probation the release is said to be on it until it ends, and the addr
   await host.ok('systemctl', 'stop', 'gate')
   const { stdout, code } = await upgrade
   is(code, 0, stdout)
-  match(stdout, /"message":"it must stay healthy until \d\d:\d\d:\d\d UTC, or v1\.0\.0 comes back"/)
+  match(stdout, /"message":"the service must stay healthy until \d\d:\d\d:\d\d UTC, or v1\.0\.0 will be restored"/)
   const { outcome, from, to, operationId } = eventsIn(stdout).at(-1) ?? {}
   equal([outcome, from, to, operationId], ['updated', 'v1.0.0', 'v1.1.0', (await host.status()).operation?.id])
   not.match((await host.cli('status')).stdout, /^probation/m)

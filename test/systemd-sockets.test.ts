@@ -144,7 +144,7 @@ for (const kind of ['stop-first', 'start-first'] as const)
     await well(fourth)
     match(
       await host.ok('journalctl', '-u', 'shop', '-o', 'cat', '--no-pager'),
-      /this process ended before it served on .*:8080: the sockets held/,
+      /this process exited before serving on .*:8080: the sockets held/,
     )
     // an update of a stopped service is a plain start
     await host.ok('systemctl', 'stop', 'shop')

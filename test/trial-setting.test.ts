@@ -49,8 +49,8 @@ for (const [what, rehearse, fault] of [
   ['no object', 'always', 'expected an object in `trial`, got "always"'],
   ['an unknown member', { moed: 'auto' }, 'unknown setting `trial.moed`, expected one of mode, requests,'],
   ['another mode', { mode: 'sometimes' }, 'expected auto or always or never in `trial.mode`, got "sometimes"'],
-  ['requests that are no list', { requests: {} }, 'expected a list of at most 32 in `trial.requests`'],
-  ['too many requests', { requests: Array.from({ length: 33 }, () => ({ path: '/' })) }, 'a list of at most 32'],
+  ['requests that are no list', { requests: {} }, 'expected a list of at most 32 items in `trial.requests`'],
+  ['too many requests', { requests: Array.from({ length: 33 }, () => ({ path: '/' })) }, 'a list of at most 32 items'],
   ['a request without a path', { requests: [{ method: 'POST' }] }, 'expected `path` in `trial.requests[0]`'],
   [
     'a path without a slash',
@@ -69,7 +69,7 @@ for (const [what, rehearse, fault] of [
   [
     'a body for GET',
     request({ body: {} }),
-    'expected a `method` that has a body, such as POST, in `trial.requests[0].body`, got "GET"',
+    'expected a `method` that allows a body, such as POST, in `trial.requests[0].body`, got "GET"',
   ],
   ['a body too large', request({ method: 'PUT', body: 'x'.repeat(16_383) }), 'expected JSON of at most 16384 bytes'],
   [
@@ -89,12 +89,12 @@ for (const [what, rehearse, fault] of [
   [
     'too many files',
     { files: Array.from({ length: 17 }, (_, at) => `f${at}`) },
-    'expected a list of at most 16 in `trial.files`',
+    'expected a list of at most 16 items in `trial.files`',
   ],
   ['a file elsewhere', { files: ['../other'] }, 'expected paths inside the state directory'],
   ['a file by its whole path', { files: ['/etc/passwd'] }, 'expected paths inside the state directory'],
-  ['the whole state directory', { files: ['uploads/..'] }, 'other than `update` and all of it'],
-  ['what is Baton’s own', { files: ['./update/journal.json'] }, 'other than `update` and all of it'],
+  ['the whole state directory', { files: ['uploads/..'] }, 'other than `update` and the directory itself'],
+  ['what is Baton’s own', { files: ['./update/journal.json'] }, 'other than `update` and the directory itself'],
   ['a word that is neither true nor false', { reversible: 'yes' }, 'expected true or false in `trial.reversible`'],
 ] as const)
   test(`refuses ${what}`, () => {

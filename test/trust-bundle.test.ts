@@ -24,7 +24,7 @@ test('a bundled script finds the signed latest, and refuses what nobody has sign
     (await promisify(execFile)(process.execPath, [path, it.dist.dir, root], { cwd: '/' })).stdout
   assert.match(await ask(), /^v1\.1\.0 in \d+ ms, again v1\.1\.0 in \d+ ms\n$/)
   await it.publish({ signers: { timestamp: [makeSigner()] } })
-  assert.match(await ask(), /^BatonError: timestamp\.json is signed by none of the keys/)
+  assert.match(await ask(), /^BatonError: timestamp\.json is not signed by any of the keys/)
 })
 
 test('asking for the trust of a feed, or opening one, compiles none of it', async () => {

@@ -105,7 +105,7 @@ test('init, sign, verify: from no keys to a host that finds the latest', async (
   const said = await it.run(`verify --dir ${it.dist}`)
   assert.match(said, /root {7}version 1, expires 20\d\d-/)
   assert.match(said, /latest {5}v1\.1\.0/)
-  assert.match(await it.run(`show --dir ${it.dist}`), /root {7}version 1, expires .*, 2 of 3: [0-9a-f]{12} \(root-1\)/)
+  assert.match(await it.run(`show --dir ${it.dist}`), /root {7}version 1, expires .*, 2 of 3 must sign: [0-9a-f]{12} \(root-1\)/)
 })
 
 test('nothing that is secret is said or written in the clear', async () => {
@@ -151,7 +151,7 @@ test('refused with nothing written: too few keys, no keys, a release that is not
   await mkdir(away)
   assert.match(
     await it.run(`sign --dir ${it.dist} --keys ${away}`),
-    /expected 1 more key of targets .*, got 0\nhint: .*\nexit 5$/,
+    /expected 1 more targets key .*, got 0\nhint: .*\nexit 5$/,
   )
   const name = `beacon-${process.platform}-${process.arch}.zst`
   const bytes = await readFile(join(it.dist, 'v1.0.0', name))
@@ -176,13 +176,13 @@ test('new keys are left only where a root names them: refused, in the way of ano
     assert.equal([await all(keys), await all(verified)], before, line)
   }
   await refused('rotate targets --threshold 3', /exit 5$/)
-  await refused('rotate root --replace nobody', /none of nobody is a key of root/)
+  await refused('rotate root --replace nobody', /none of nobody is a root key/)
   await mkdir(join(it.home, 'away'))
   for (const role of ['timestamp', 'snapshot']) {
     const path = join(keys, `${role}-1.json`)
     await rename(path, join(it.home, 'away', role)) // root and targets are here, what depends on them cannot be signed
     before[0] = await all(keys)
-    await refused('rotate targets', /expected 1 more key of \w+ .*, got 0/)
+    await refused('rotate targets', /expected 1 more \w+ key .*, got 0/)
     await rename(join(it.home, 'away', role), path)
     before[0] = await all(keys)
   }
@@ -232,8 +232,8 @@ test('a rollout is signed once, as times and shares; whoever asks by hand gets t
   await it.run(`sign --dir ${it.dist}`)
   const began = Date.now()
   const said = await it.run(`rollout v1.1.0 --percent 5,25,100 --every 12h --dir ${it.dist}`)
-  assert.match(said, /v1\.1\.0 goes to 5 % from .*Z on, 25 % from .*Z on, 100 % from .*Z on/)
-  assert.match(await it.run(`show --dir ${it.dist}`), /v1\.1\.0, 5 % from /)
+  assert.match(said, /v1\.1\.0 goes to 5% of hosts from .*Z, 25% of hosts from .*Z, 100% of hosts from .*Z/)
+  assert.match(await it.run(`show --dir ${it.dist}`), /v1\.1\.0, 5% from /)
   assert.is(await it.host(await rootOf(it)), 'v1.1.0')
   await using feed = labFeed(it.dist, { trust: { root: await rootOf(it), builtAt: null } })
   const { rollout = [] } = await feed.byTag('v1.1.0')

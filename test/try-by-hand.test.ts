@@ -33,13 +33,13 @@ for (const one of [walled, test]) {
 
 walled('the way back is open: it says so, the copy is there, and the service has not noticed', async () => {
   const { exitCode, stdout } = await tried('database.exec("ALTER TABLE notes ADD COLUMN colour TEXT")')
-  match(stdout, /^tried on a copy of your data: 103 rows, [\d.]+ s, the way back is open$/m)
+  match(stdout, /^tried on a copy of your data: 103 rows, [\d.]+ s, can be rolled back$/m)
   is(exitCode, 0)
 })
 
 walled('no way back is 7, and a release that fails on the copy is 5', async () => {
   const drops = await tried('database.exec("DELETE FROM notes WHERE id = 7")')
-  match(drops.stdout, 'there is no way back: 1 rows of notes are gone')
+  match(drops.stdout, 'cannot be rolled back: 1 row is missing from notes')
   is(drops.exitCode, 7)
   const fails = await tried('throw new Error("no room for the index")')
   equal([fails.exitCode, /v1\.1\.0 fails on a copy of the data: .*no room/.test(fails.stderr)], [5, true], fails.stderr)
@@ -84,7 +84,7 @@ test('an executable of another service in the same folder is refused by name, an
     },
   )
   const { exitCode, stderr } = await tried('', {}, 'other')
-  match(stderr, `error: expected an executable of ledger, got ${at('other')} of shop`)
+  match(stderr, `error: expected an executable of ledger, got ${at('other')}, which belongs to shop`)
   is(exitCode, 5)
   ok(!(await readdir(home)).includes('started'))
 })

@@ -55,7 +55,7 @@ test('a release is a word of its own: who types it as a flag is told so, and two
   is(parseFlags(['v1.2.0', '-y'], { args })['tag'], 'v1.2.0')
   for (const typed of [['--release', 'v1.2.0'], ['--release=v1.2.0'], ['--tag', 'v1.2.0']]) {
     const { message, hint } = throws(() => parseFlags(typed, { args })) as BatonError
-    match(message, /^there is no flag `--(release|tag)` here$/)
+    match(message, /^unknown flag `--(release|tag)`$/)
     is(hint, RELEASE_HINT)
   }
   is((throws(() => parseFlags(['--relase', 'v1.2.0'], { args })) as BatonError).hint, RELEASE_HINT)
@@ -71,8 +71,11 @@ test('a duration has its unit, but for 0, and is told back as it is typed', () =
     is(durationOf('--soak', durationText(ms)), ms, text)
   }
   for (const bad of ['60', '1.5s', '-1s', '5 m', '5min', '25h', 'soon', '', '9999999s'])
-    throws(() => durationOf('--soak', bad), /^expected a time such as 30s, 5m or 2h in --soak, at most 1d, got "/)
-  throws(() => durationOf('--offline', '1h', { least: 86_400_000, most: 10 * 86_400_000 }), /--offline, 1d to 10d, got/)
+    throws(() => durationOf('--soak', bad), /^expected a time such as 30s, 5m or 2h for --soak \(at most 1d\), got "/)
+  throws(
+    () => durationOf('--offline', '1h', { least: 86_400_000, most: 10 * 86_400_000 }),
+    /--offline \(1d to 10d\), got/,
+  )
 })
 
 test('the command that was meant is named if it is plain; else all are', () => {
@@ -90,8 +93,8 @@ test('baton: help is shown whatever the configuration is; a command says what is
   const baton = async (line: string) =>
     await run([process.execPath, script, ...line.split(' ')], { cwd: home.path, allowFailure: true })
   const helps = {
-    'image --help': /^makes the images/,
-    'help image': /^makes the images/,
+    'image --help': /^builds the images/,
+    'help image': /^builds the images/,
     'help deploy host': /--rollback/,
     'deploy fleet -h': /--inventory/,
     'trust sign --help': /^sign every new release/,
@@ -137,7 +140,7 @@ test('baton: its version, help for a command in both ways, help of `deploy`, and
   ] as const) {
     const [exitCode, said] = await baton(...words)
     is(exitCode, EXIT.usage, said)
-    is(said, `error: there is no ${typed} here\nhint: did you mean \`${meant}\`? see --help\n`)
+    is(said, `error: unknown ${typed}\nhint: did you mean \`${meant}\`? see --help\n`)
   }
   const [nothing, ground, none] = await Promise.all([baton(), baton('deploy'), baton('help', 'exit-codes')])
   equal([nothing[0], ground[0], none[0]], [EXIT.usage, EXIT.usage, EXIT.done])
@@ -173,7 +176,7 @@ test('the command of a service: help in each way, exit codes, its version, and w
   ]) {
     const { code, stdout, stderr } = await service(typed ?? '', '--help')
     equal([code, stdout], [EXIT.usage, ''])
-    is(stderr, `error: there is no command "${typed}" here\nhint: did you mean \`${meant}\`? see --help\n`)
+    is(stderr, `error: unknown command "${typed}"\nhint: did you mean \`${meant}\`? see --help\n`)
   }
   const nothing = await service()
   equal([nothing.code, nothing.stdout, /COMMANDS/.test(nothing.stderr)], [EXIT.usage, '', true])

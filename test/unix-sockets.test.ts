@@ -165,7 +165,7 @@ test('a path that another process has taken meanwhile is not taken from it', asy
   await eventually('the other', async () => (await stat(path)).isSocket())
   const { outcome, error } = await it.operate('/admin/update', { tag: 'v1.1.0' })
   equal(
-    [outcome, /EADDRINUSE, another process is listening there/.test(error?.message ?? '')],
+    [outcome, /EADDRINUSE, another process is already listening on this address/.test(error?.message ?? '')],
     ['reverted', true],
     error?.message,
   )

@@ -187,14 +187,14 @@ test('a folder that others may write, a link, one of another user and one withou
   const id = await idOf()
   const traps: [RegExp, (it: Place) => Promise<void>][] = [
     [
-      /can be written by others \(777\)/,
+      /is writable by others \(777\)/,
       async (it) => {
         await mkdir(it.home)
         await chmod(it.home, 0o777)
       },
     ],
     [/is not a directory/, async (it) => await symlink('/tmp', it.home)],
-    [/has no mark of a finished unpacking/, async (it) => void (await mkdir(join(it.home, id), { recursive: true }))],
+    [/is not marked as completely unpacked/, async (it) => void (await mkdir(join(it.home, id), { recursive: true }))],
     [
       /is not a directory/,
       async (it) => {

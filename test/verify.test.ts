@@ -124,7 +124,7 @@ for (const [title, body, expected] of [
     /expected exit code 0, got 127, saying "cannot open libfoo\.so"$/,
   ],
   ['says the tag, and fails', 'echo beacon v1.1.0; exit 1', /expected exit code 0, got 1$/],
-  ['dies', 'kill -SEGV $$', /it was ended by SIGSEGV$/],
+  ['dies', 'kill -SEGV $$', /it was killed by SIGSEGV$/],
   ['talks on stderr only', 'echo beacon v1.1.0 >&2', /got ""$/],
 ] as const) {
   test(`refuses an executable that ${title}`, async () => {
@@ -142,7 +142,7 @@ test('one run tells the tag and the versions of the switch: the question before 
     refuseOtherWire({ serves: true, current: 'v1.0.0' }, it.path, 'v1.1.0', 'upgrade v1.1.0'),
     assert.withCode('refused'),
   )
-  assert.match(error.message, /it supports other versions of the switch \(2, 3\) than this release/)
+  assert.match(error.message, /it supports different switch protocol versions \(2, 3\) than this release/)
   assert.is(await runs(), 2)
   await writeFile(it.path, script('beacon', 'v1.1.0')) // another file is asked again
   assert.equal(await installed(it.path), { service: 'beacon', tag: 'v1.1.0', wires: null })
@@ -201,7 +201,7 @@ for (const [title, content, expected] of [
   [
     'a script for what is not on this host',
     '#!/nonexistent/interpreter\n',
-    /the interpreter or the loader that it names is not on this host$/,
+    /its interpreter or loader is not on this host$/,
   ],
 ] as const) {
   test(`refuses a file that is ${title}, and does not run it`, async () => {
@@ -218,7 +218,7 @@ for (const keep of [64, 4_096, 1_000_000]) {
     const bytes = Buffer.alloc(keep)
     await own.read(bytes, 0, keep, 0)
     await own.close()
-    assert.match(await it.failure(bytes), /(it was ended by SIG|exec format error|exit code)/)
+    assert.match(await it.failure(bytes), /(it was killed by SIG|exec format error|exit code)/)
   })
 }
 
@@ -282,7 +282,7 @@ test('executables that run each other come to an end', async () => {
   }
   assert.is(await ask(DEPTH_MAX - 1), 'v1.1.0')
   await rm(`${it.path}.ran`)
-  assert.match(await ask(DEPTH_MAX), /too many executables run one another \(4\)$/)
+  assert.match(await ask(DEPTH_MAX), /executables run one another too deeply \(4 levels\)$/)
   assert.is(await it.ran(), false)
 })
 

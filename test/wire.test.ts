@@ -33,8 +33,8 @@ const ARGUMENTS = /=""\]=process\.argv\.slice\(2\)/
 test('two releases switch if they speak one version of the wire, and this kit still speaks every version that is kept', async () => {
   is(whyNoSwitch([1], [1]), null)
   is(whyNoSwitch([1, 2], [2, 3]), null)
-  is(whyNoSwitch([1], [2, 3]), 'it supports other versions of the switch (2, 3) than this release (1)')
-  is(whyNoSwitch([1], []), 'it supports other versions of the switch (none) than this release (1)')
+  is(whyNoSwitch([1], [2, 3]), 'it supports different switch protocol versions (2, 3) than this release (1)')
+  is(whyNoSwitch([1], []), 'it supports different switch protocol versions (none) than this release (1)')
   match(whyNoSwitch([1], null) ?? '', /^it was built with an older kit/)
   for (const wire of WIRES) ok((await readFile(keptPath(wire))).length > 100_000, `version ${wire} is kept`)
 })
@@ -101,7 +101,7 @@ test('a release that does not say what it speaks is refused for a switch, by nam
   equal([refused.outcome, refused.error?.code, refused.stage], ['failed', 'refused', 'verify'])
   match(
     refused.error?.message ?? '',
-    /^v1\.1\.0 cannot take over from v1\.0\.0 without a stop: it was built with an older kit/,
+    /^v1\.1\.0 cannot take over from v1\.0\.0 without stopping the service: it was built with an older kit/,
   )
   match(refused.error?.hint ?? '', /`\w+ stop`, then `\w+ upgrade v1\.1\.0`, which starts the service again/)
   equal([(await it.status()).instance.id, (await journalOf(it.home)).bad], [before, []])
@@ -114,7 +114,7 @@ test('a rollback to a release that does not say it is refused too, and the servi
   await unpack(older, it.home.backup)
   const refused = await it.carryOut('/admin/update/rollback', 'v1.0.0')
   equal([refused.outcome, refused.error?.code], ['failed', 'refused'])
-  match(refused.error?.message ?? '', /^v1\.0\.0 cannot take over from v1\.1\.0 without a stop/)
+  match(refused.error?.message ?? '', /^v1\.0\.0 cannot take over from v1\.1\.0 without stopping the service/)
   match(refused.error?.hint ?? '', /`\w+ stop`, then `\w+ rollback`/)
   const { instance, state } = await it.status()
   equal([instance.version, state], ['v1.1.0', 'idle'])
@@ -132,7 +132,10 @@ onHost.long(
     const refuses = async (to: string, ...words: string[]) => {
       const { code, stderr } = await host.cli(...words)
       is(code, 7, stderr)
-      match(stderr, new RegExp(`${to} cannot take over from \\S+ without a stop: it was built with an older kit`))
+      match(
+        stderr,
+        new RegExp(`${to} cannot take over from \\S+ without stopping the service: it was built with an older kit`),
+      )
       match(stderr, new RegExp(`beacon stop\`, then \`beacon ${words[0]}`))
     }
     const goes = async (...words: string[]) => {

@@ -199,7 +199,7 @@ function warnOfOneMore({ port, path }: Place, most: number): void {
 function warnOfUncalled(): void {
   if (process.listenerCount('SIGTERM') < 2) return
   process.emitWarning(
-    'the application handles SIGTERM, but an update does not send it, so what the handler saves is lost; set `"onStop": "SIGTERM"` in baton.config.json to have updates call the handler',
+    'the application handles SIGTERM, but an update does not send it, so anything the handler would save is lost; set `"onStop": "SIGTERM"` in baton.config.json to have updates call the handler',
   )
 }
 

@@ -40,7 +40,7 @@ async function copyAll(disk: Disk, from: string, to: string, left: { bytes: numb
   left.bytes -= found.size
   left.files -= 1
   if (left.bytes < 0 || left.files < 0)
-    throw new Error(`\`trial.files\` names more than ${mebibytes(FILES_MAX_BYTES)} or more than ${FILES_MAX} files`)
+    throw new Error(`\`trial.files\` covers more than ${mebibytes(FILES_MAX_BYTES)} or more than ${FILES_MAX} files`)
   await disk.makeDirectory(dirname(to), 0o700)
   if (await exists(to)) return // named twice
   if (!(await isDatabase(from))) return await disk.copy(from, to, found.mode & 0o700)

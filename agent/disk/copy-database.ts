@@ -47,7 +47,7 @@ export async function copyDatabase(from: string, to: string, { executable, here 
       'swap_failed',
       `expected ${executable ?? 'an executable'} to copy the database, but it copied nothing`,
       {
-        hint: 'if this executable was put there by hand, stop the service and run `upgrade` on the command line, which copies the database itself',
+        hint: 'if this executable was installed by hand, stop the service and run `upgrade` on the command line, which copies the database itself',
       },
     )
   }
@@ -97,7 +97,7 @@ export async function copyFilesBy(
   { mostMs = COPY_MAX_MS, signal }: { mostMs?: number; signal?: AbortSignal } = {},
 ): Promise<void> {
   const { code, said, stopped } = await order(executable, { [FILES_ORDER]: JSON.stringify(what) }, mostMs, signal)
-  const why = stopped === 'late' ? `it did not end within ${durationText(mostMs)}` : said.trim()
+  const why = stopped === 'late' ? `it did not finish within ${durationText(mostMs)}` : said.trim()
   const named = what.isWhole === true ? what.files.join(', ') : '`trial.files`'
   if (code !== 0) throw new Error(`${executable} could not copy ${named}: ${why}`)
 }

@@ -104,7 +104,7 @@ export function putInPlace(incoming: string, database: string, look: SetLook): v
 }
 
 function refuseBoth(database: string, other: string): never {
-  throw new Error(`an interrupted exchange left ${other}, but ${database} is there too: move one away`)
+  throw new Error(`an interrupted exchange left ${other}, but ${database} exists too: move one of them away`)
 }
 
 /** First gives the file a second name, then replaces its own name by a link that leads nowhere. */
@@ -135,7 +135,7 @@ const NO_LINKS = ['EPERM', 'ENOTSUP', 'EOPNOTSUPP', 'ENOSYS', 'EMLINK']
 function waitForWriter(database: string): void {
   for (const end = performance.now() + WRITER_MAX_MS; isLocked(database); pause(LOOK_EVERY_MS))
     if (performance.now() > end)
-      throw new Error(`expected no process to write to ${database} while it is being exchanged`)
+      throw new Error(`expected no process to write to ${database} while it is being replaced`)
 }
 
 /**

@@ -144,6 +144,6 @@ async function sizeOf(database: string): Promise<number | null> {
     return main + (wal?.size ?? 0)
   } catch (cause) {
     if (codeOf(cause) === 'ENOENT') return null
-    throw new BatonError('swap_failed', `looking at ${database}: ${reasonOf(cause)}`, { cause })
+    throw new BatonError('swap_failed', `checking the size of ${database}: ${reasonOf(cause)}`, { cause })
   }
 }

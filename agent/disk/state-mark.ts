@@ -101,8 +101,7 @@ function readUnheld(stateDirectory: string): StateMark | null {
     const mark = readMark(stateDirectory)
     const by = mark?.by ?? null
     if (by === null || !isAlive(by.pid, by.startTime)) return mark
-    if (performance.now() > deadline)
-      throw new Error(`another command (pid ${by.pid}) is still exchanging the database`)
+    if (performance.now() > deadline) throw new Error(`another command (pid ${by.pid}) is still replacing the database`)
   }
 }
 

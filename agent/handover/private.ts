@@ -34,7 +34,7 @@ export async function ask(give: (far: Socket) => boolean, path: string, timeoutM
   const [near, far] = socketPair()
   const late = AbortSignal.timeout(timeoutMs)
   try {
-    if (!give(far)) throw new Error('it cannot take a request')
+    if (!give(far)) throw new Error('it cannot accept requests')
     return await exchange(near, path, late)
   } catch (cause) {
     if (late.aborted) throw new Error(`no answer from ${path} within ${timeoutMs} ms`, { cause })

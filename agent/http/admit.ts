@@ -57,7 +57,7 @@ function refuseForged({ headers, method = 'GET' }: IncomingMessage): void {
   const from =
     site === undefined ? `Origin ${origin ?? 'none'}, Host ${headers.host ?? 'none'}` : `Sec-Fetch-Site ${site}`
   throw unauthorized(
-    `expected a request from a page of this service, got ${from}`,
+    `expected a request from one of this service's pages, got ${from}`,
     'in a script, send the password; behind a proxy, configure the proxy to pass on `Host`',
   )
 }

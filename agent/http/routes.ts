@@ -184,7 +184,7 @@ async function readJson(request: IncomingMessage): Promise<unknown> {
   if (request.readableEnded && !isRead && Number(request.headers['content-length'] ?? 0) > 0) {
     throw new BatonError(
       'invalid_request',
-      'the request body was read before the request reached the agent, and none of it is left',
+      'the request body was already consumed before the request reached the agent',
       {
         hint: 'let the agent handle the request before any body parser',
       },

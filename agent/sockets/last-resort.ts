@@ -25,7 +25,7 @@ export function letGoUnlessServing(environment: NodeJS.ProcessEnv = process.env)
       for (const name of names) sendLetter(manager, `FDSTOREREMOVE=1\nFDNAME=${name}`, null)
       writeSync(
         2,
-        `baton: this process ended before it served on ${names.map(keyOfName).join(', ')}: the sockets held there are released, and the next start binds new ones\n`,
+        `baton: this process exited before serving on ${names.map(keyOfName).join(', ')}: the sockets held for it are released, and the next start binds new ones\n`,
       )
     } catch {
       // the manager is gone too

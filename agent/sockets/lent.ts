@@ -48,7 +48,7 @@ export async function containerKeeper(path: string, options: BorrowOptions & { i
     for (const fd of loan.sockets.values()) closeDescriptor(fd)
     loan.sockets.clear()
     if (leaving.aborted) return
-    warn(`the holder at ${path} is gone, and every connection with it: trying again`)
+    warn(`lost the holder at ${path} and every connection through it: trying again`)
     loan = await loanAt(path, options)
     follow()
     for (const one of all) await listenOn(one, loan, warn)
@@ -71,7 +71,7 @@ export async function containerKeeper(path: string, options: BorrowOptions & { i
       if (name === null) {
         const names = free.join(', ') || 'nothing more'
         if (listener.isTcp)
-          warn(`the holder at ${path} has ${names}, not ${listener.key}: this container listens there itself`)
+          warn(`the holder at ${path} has ${names}, not ${listener.key}, so this container binds that address itself`)
         return await bind(listener, spec)
       }
       const one: Open = { listener, spec, name, inside: null, within: new WeakSet() }

@@ -46,7 +46,7 @@ let functions: Functions | null | undefined
 /** Calls a function of the C library by its name. Throws if this Node has no node:ffi. */
 export function callLibc(name: string, ...values: unknown[]): number {
   const found = opened()
-  if (found === null) throw new Error('this Node has no node:ffi')
+  if (found === null) throw new Error('node:ffi is not available')
   return Number(found[name]?.(...values))
 }
 

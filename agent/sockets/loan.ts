@@ -40,7 +40,7 @@ export async function loanAt(path: string, { warn, leaving }: BorrowOptions): Pr
     } catch (cause) {
       if (performance.now() - saidAt > SAY_EVERY_MS) {
         const hint =
-          codeOf(cause) === 'EACCES' ? ' (is this process in the group of the socket? `--group-add 65531`)' : ''
+          codeOf(cause) === 'EACCES' ? ' (is this process in the group that owns the socket? `--group-add 65531`)' : ''
         warn(`waiting for the holder at ${path}: ${reasonOf(cause)}${hint}`)
         saidAt = performance.now()
       }
@@ -79,7 +79,7 @@ async function receive(link: Socket): Promise<Map<string, number>> {
     if (isWhole && descriptors.every((fd) => kindOfSocket(fd) !== null))
       return new Map(names.map((name, i) => [name, descriptors[i] ?? -1]))
     for (const fd of descriptors) closeDescriptor(fd)
-    throw new Error(`expected a holder's names and as many sockets, got ${JSON.stringify(text.slice(0, 80))}`)
+    throw new Error(`expected a holder's names and one socket for each, got ${JSON.stringify(text.slice(0, 80))}`)
   }
   throw new Error(`no answer after ${ANSWER_MS} ms`)
 }
@@ -90,7 +90,7 @@ function refuseNode(): void {
   const hint = 'use Node 26.10 without --no-experimental-ffi, or unset BATON_HOLDER to listen in this container itself'
   throw new BatonError(
     'node_unsupported',
-    `expected node:ffi, to take the sockets of a holder (BATON_HOLDER), got Node ${process.version} without it`,
+    `taking sockets from a holder (BATON_HOLDER) needs node:ffi, which Node ${process.version} lacks`,
     { hint },
   )
 }

@@ -45,7 +45,7 @@ export function nameToBind(path: string): string {
 
 /** Makes way for a new socket at `path`. Throws EADDRINUSE if a process listens there, or if it is no socket. */
 export async function makeWay(path: string): Promise<void> {
-  if (lookAt(path)?.isSocket() === false) throw taken('the file there is not a socket')
+  if (lookAt(path)?.isSocket() === false) throw taken('the existing file is not a socket')
   if ((await listensAt(path)) !== null) throw taken()
   rmSync(path, { force: true })
   const old = `.${basename(path)}.`
@@ -160,7 +160,7 @@ function namesIn(folder: string): string[] {
 
 function giveToGroup(path: string, group: string | number): void {
   const id = /^\d+$/.test(String(group)) ? Number(group) : idOf(String(group))
-  if (id === null) throw new Error(`expected a group of this host, got ${JSON.stringify(group)}`)
+  if (id === null) throw new Error(`expected a group that exists on this host, got ${JSON.stringify(group)}`)
   try {
     chownSync(path, process.geteuid?.() ?? -1, id)
   } catch (cause) {

@@ -79,7 +79,7 @@ export function markOf(fd: number): string | null {
 /** Packets over the socket `fd`. Throws if another user has the other end. */
 export function packetsOn(fd: number): Packets {
   const [uid, own] = [userAt(fd), process.geteuid?.() ?? 0]
-  if (uid !== own) throw new Error(`expected a process of user ${own} at the other end, got one of ${uid}`)
+  if (uid !== own) throw new Error(`expected the process at the other end to run as user ${own}, got user ${uid}`)
   return open(fd)
 }
 

@@ -162,7 +162,7 @@ function start(
   const strings: Buffer[] = []
   const text = (value: string): Buffer => {
     if (value.includes('\0'))
-      throw new TypeError(`expected a text without null bytes, got ${JSON.stringify(value.slice(0, 100))}`)
+      throw new TypeError(`expected text without null bytes, got ${JSON.stringify(value.slice(0, 100))}`)
     const bytes = Buffer.allocUnsafeSlow(Buffer.byteLength(value) + 1).fill(0) // outside Node's pool, whose memory may move to another owner
     bytes.write(value)
     strings.push(bytes)

@@ -26,7 +26,7 @@ async function unwritable({ disk, places, stateDirectory }: ManagedInstall): Pro
       await (await disk.create(path, 0o600)).close()
       await disk.remove(path)
     } catch (cause) {
-      return `writing in ${directory}: ${reasonOf(cause)}`
+      return `writing to ${directory}: ${reasonOf(cause)}`
     }
   }
   return null

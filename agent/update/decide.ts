@@ -131,7 +131,7 @@ export const ENDINGS: readonly Ending[] = [
 
 export function decide(seen: Situation): Decision {
   const found = ENDINGS.find((line) => fits(line, seen))
-  if (found === undefined) throw new Error(`no line of the table fits ${JSON.stringify(seen)}`)
+  if (found === undefined) throw new Error(`no row of the table matches ${JSON.stringify(seen)}`)
   const outcome = found.outcome === 'done' ? (seen.kind === 'update' ? 'updated' : 'rolled_back') : found.outcome
   const goesBack = found.goesBack === true && seen.hasBackup && placeOf(seen) === 'new'
   // the rescue leaves the data to the start that follows, and so does the holder, which ends nothing

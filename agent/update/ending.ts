@@ -191,7 +191,7 @@ export async function sweep(install: ManagedInstall): Promise<void> {
       ? await sweepBy(await imageOf(install), { service, executable: places.executable, keep })
       : await sweepUnpacked(disk, service, places, keep)
     for (const path of kept) {
-      const message = `the folder of an unused release is kept because the application has written ${path} into it: use \`environment\` in baton.config.json to tell the application where its data belongs`
+      const message = `the folder of an unused release is kept because the application wrote ${path} into it: use \`environment\` in baton.config.json to tell the application where to keep its data`
       log({ event: 'warning', message })
     }
   } catch (cause) {

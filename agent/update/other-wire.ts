@@ -31,15 +31,15 @@ export async function foreseeOtherWire(
 async function refuseUnlike(own: readonly number[], current: string, executable: string, tag: string, words: string) {
   const why = whyNoSwitch(own, (await installed(executable)).wires)
   if (why === null) return
-  throw blameless('refused', `${tag} cannot take over from ${current} without a stop: ${why}`, {
+  throw blameless('refused', `${tag} cannot take over from ${current} without stopping the service: ${why}`, {
     hint: `nothing has changed: run \`${ownCommand('stop')}\`, then \`${ownCommand(words)}\`, which starts the service again`,
   })
 }
 
 /** Why two releases cannot switch, one clause; null: they can. `theirs` null: it does not say. Pure. */
 export function whyNoSwitch(own: readonly number[], theirs: readonly number[] | null): string | null {
-  if (theirs === null) return 'it was built with an older kit, whose version of the switch is no longer supported'
+  if (theirs === null) return 'it was built with an older kit, whose switch protocol is no longer supported'
   if (theirs.some((one) => own.includes(one))) return null
   const list = (all: readonly number[]) => (all.length === 0 ? 'none' : all.join(', '))
-  return `it supports other versions of the switch (${list(theirs)}) than this release (${list(own)})`
+  return `it supports different switch protocol versions (${list(theirs)}) than this release (${list(own)})`
 }

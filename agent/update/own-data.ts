@@ -27,7 +27,7 @@ export function refuseNewerSchema({ current }: Pick<ManagedInstall, 'current'>, 
   if (last?.to !== current || last.trial?.verdict !== 'irreversible') return
   throw new BatonError(
     'schema_newer',
-    `${last.from} cannot run on the data that ${current} has changed: ${last.trial.reason}`,
+    `${last.from} cannot run on the data as changed by ${current}: ${last.trial.reason}`,
     { hint: WAY_BACK },
   )
 }
@@ -45,7 +45,7 @@ export async function snapshotFor(
   if (newest !== null) return { tag, path: join(folder, newest) }
   const dump = newestCopy(names, DUMP, tag) ?? newestCopy(names, FOLDERS, tag)
   if (dump !== null) {
-    throw new BatonError('refused', `the data of ${tag} is not in SQLite, so a rollback cannot restore it`, {
+    throw new BatonError('refused', `${tag} keeps its data outside SQLite, so a rollback cannot restore it`, {
       hint: `run \`${ownCommand('stop')}\`, \`${ownCommand(`state restore ${dump}`)}\`, then \`${ownCommand('rollback')}\``,
     })
   }
@@ -99,7 +99,7 @@ export async function withItsData(
   const isOfRelease = code === 'restart_failed' || code === 'probation_failed'
   if (kind !== 'rollback' || !isOfRelease || hint !== null || to === null) return failure
   if ((await snapshotFor(install, to).catch(() => null)) === null) return failure
-  const withHint = `if ${to} cannot read the data as ${from} has written it, ${WAY_BACK}`
+  const withHint = `if ${to} cannot read the data written by ${from}, ${WAY_BACK}`
   return new BatonError(code, message, { cause: failure, hint: withHint })
 }
 

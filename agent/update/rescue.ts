@@ -82,7 +82,7 @@ export async function rescue(receipt: Receipt, { failed, reason, hadMs }: Rescue
     if (inPlace === 'old' || inPlace === 'other')
       return {
         did: 'nothing',
-        why: installed === to ? `the previous ${to} is installed` : `${installed} is installed, not ${to}`,
+        why: installed === to ? `the previous build of ${to} is installed` : `${installed} is installed, not ${to}`,
       }
     const state = await journal.change(({ probation: counted }) => {
       if (counted === null) return

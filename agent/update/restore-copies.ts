@@ -61,8 +61,8 @@ async function restoreDump(what: ToRestore, left: string | null, begin: Begin): 
   try {
     await runOnData(plan.restore, path, { ...what, what: `restoring ${copy.name}` })
   } catch (cause) {
-    throw new BatonError('refused', `${reasonOf(cause)}; whether that command changed anything is unknown`, {
-      hint: `\`${ownCommand(`state restore ${basename(aside)}`)}\` brings back what was there; no release starts until a restore succeeds or you remove ${owedPath(stateDirectory)}`,
+    throw new BatonError('refused', `${reasonOf(cause)}; it is unknown whether that command changed anything`, {
+      hint: `\`${ownCommand(`state restore ${basename(aside)}`)}\` brings back the previous data; no release starts until a restore succeeds or you remove ${owedPath(stateDirectory)}`,
       cause,
     })
   }

@@ -147,7 +147,7 @@ async function choose(
   const order = install.next === null ? 'stop-first' : orderOf(install.next.order, release.order ?? null)
   refuseAlwaysAlive(await snapshotPlan(install), order)
   const again = whyAgain((await install.journal.read()).bad, release.tag, release.asset.sha256, install.readyMs)
-  if (again !== null) install.log({ event: 'warning', message: `${release.tag} is tried again: ${again}` })
+  if (again !== null) install.log({ event: 'warning', message: `trying ${release.tag} again: ${again}` })
 }
 
 /**

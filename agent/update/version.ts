@@ -47,14 +47,14 @@ interface Said {
 /** What `path` prints: `<service> v1.1.0`, and beside it its wires. Throws verify_failed; refused if this host cannot start it. */
 export async function runVersion(path: string, options: RunOptions = {}): Promise<Said> {
   const depth = Number(process.env[DEPTH] ?? 0)
-  if (!(depth < DEPTH_MAX)) throw failed(path, `too many executables run one another (${depth + 1})`)
+  if (!(depth < DEPTH_MAX)) throw failed(path, `executables run one another too deeply (${depth + 1} levels)`)
   await rightFormat(path)
   const variables = environment(depth + 1, options.prepare === true)
   const timeoutMs = options.timeoutMs ?? (options.prepare === true ? PREPARE_TIMEOUT_MS : VERSION_TIMEOUT_MS)
   const ended = await runPatiently(path, variables, timeoutMs, options.signal)
   const said = ended.said === '' ? '' : `, saying ${quotedUpTo(SAID_MAX_CHARS, ended.said.trim())}`
   if (ended.signal !== null)
-    throw failedOrHindered(path, `it was ended by ${ended.signal}`, said, 'the file may be damaged')
+    throw failedOrHindered(path, `it was killed by ${ended.signal}`, said, 'the file may be damaged')
   if (ended.code !== 0) throw failedOrHindered(path, `expected exit code 0, got ${ended.code}`, said)
   const [, service, tag] = /^([a-z][a-z0-9-]*) (v[0-9A-Za-z.-]+)\r?\n$/.exec(ended.answer) ?? []
   if (service === undefined || !isTag(tag)) {
@@ -115,7 +115,7 @@ async function runPatiently(
         throw failed(path, 'it is not executable', 'check whether its directory is mounted `noexec`')
       else if (code === 'ENOEXEC')
         throw failed(path, 'exec format error: it was built for another platform, or is damaged')
-      else if (code === 'ENOENT') throw failed(path, 'the interpreter or the loader that it names is not on this host')
+      else if (code === 'ENOENT') throw failed(path, 'its interpreter or loader is not on this host')
       else if (SHORTAGES.includes(code)) {
         const message = `running \`${path} --version\`: this host could not start the process: ${reasonOf(error)}`
         throw new BatonError('refused', message, { cause: error })

@@ -74,7 +74,7 @@ export async function sendFile(req: IncomingMessage, res: ServerResponse, asked:
   const files = made.get(asked.texts) ?? readFiles(asked)
   made.set(asked.texts, files)
   const file = files.get(asked.name)
-  if (file === undefined) throw new Error(`expected ${asked.name} among the files of the panel`)
+  if (file === undefined) throw new Error(`expected ${asked.name} among the panel's files`)
   if (req.method !== 'GET' && req.method !== 'HEAD') return refuse(req, res)
   const { type, hash, body, packed } = file
   const encoding = encodingFor(req.headers['accept-encoding'] ?? '')

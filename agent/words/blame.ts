@@ -53,7 +53,7 @@ export const KNOWS_NO_SWITCH = 'nothing that this switch understands, as with a 
 const LACKS: readonly (readonly [RegExp, string])[] = [
   [
     /\b(?:ENOSPC|EDQUOT|SQLITE_FULL)\b|no space left on device|disk quota exceeded|database or disk is full/i,
-    'this host has no disk space or no inodes left',
+    'this host has no disk space or inodes left',
   ],
   [/\b(?:EMFILE|ENFILE)\b|too many open files/i, 'this host has no file descriptors left'],
   [/\bENOMEM\b|cannot allocate memory|^oom-kill\b/i, 'this host has no memory left'],
@@ -83,6 +83,6 @@ export function hindranceOf({ how, said, isOwnLock = false, isCaged = false }: E
   const text = said === null ? how : `${how}\n${said}`
   const lack = LACKS.find(([pattern]) => pattern.test(text))?.[1] ?? null
   if (lack !== null) return lack
-  if (isCaged) return OUT_OF_MEMORY.test(text) ? 'the sandbox has less memory than a service' : null
+  if (isCaged) return OUT_OF_MEMORY.test(text) ? 'the sandbox has less memory than the service would have' : null
   return LOCKED.test(text) && !isOwnLock ? 'another process has locked the database' : null
 }

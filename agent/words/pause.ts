@@ -63,12 +63,12 @@ export function expectedPause(last: LastPause | null, rehearsal: Measured | null
 type Measured = Pick<Rehearsal, 'verdict' | 'migrationMs' | 'copyMs'>
 
 export const SHOWN_BY: Readonly<Record<ExpectedPause['shownBy'], string>> = {
-  'first-switch': 'as in the only switch so far, its migration included',
+  'first-switch': 'as in the only switch so far, including its migration',
   'last-switch': 'as in the last switch',
   trial: 'as in the trial on a copy of the data',
 }
 
-const WHEN_NOBODY = 'stop the service when nobody uses it, upgrade it and start it again'
+const WHEN_NOBODY = 'stop the service when nobody is using it, upgrade it and start it again'
 
 /** Why a stop-first switch is refused before anything stops; null: it is not. One switch alone is no reason. */
 export function pauseFault(expected: ExpectedPause | null, maxPauseMs: number): BatonError | null {

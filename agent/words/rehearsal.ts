@@ -78,9 +78,9 @@ export function triedBefore(
 
 /** What a verdict says of the way back. */
 export const WAY_BACK: Readonly<Record<Exclude<Verdict, 'untried'>, string>> = {
-  reversible: 'the way back is open',
-  irreversible: 'there is no way back',
-  unproven: 'the way back is not proved',
+  reversible: 'can be rolled back',
+  irreversible: 'cannot be rolled back',
+  unproven: 'not proven to be reversible',
 }
 
 /** One line for a person. */
@@ -96,13 +96,9 @@ export function formatUntried(reason: string): string {
 
 /** The refusal of a release with no way back if no person has allowed it. `to`: its tag. */
 export function irreversibleFault(to: string, { reason }: Rehearsal): BatonError {
-  return blameless(
-    'irreversible',
-    `${to} would change the data so that there is no way back: ${reason}; nothing has changed`,
-    {
-      hint: 'only a person can allow it: `upgrade --allow-irreversible`, `{"allowIrreversible": true}`, or the checkbox in the panel',
-    },
-  )
+  return blameless('irreversible', `${to} would change the data irreversibly: ${reason}; nothing has changed`, {
+    hint: 'only a person can allow it: `upgrade --allow-irreversible`, `{"allowIrreversible": true}`, or the checkbox in the panel',
+  })
 }
 
 function formatRows(rows: number): string {

@@ -53,14 +53,15 @@ export const LISTENER = {
       type: 'string',
       pattern: '^0?[0-7]{3}$',
       form: 'three octal digits, such as `0660`',
-      description: "permissions of the unix socket (applies after a stop and start); default: the author's, or `0660`",
+      description:
+        "permissions of the unix socket (takes effect after a stop and start); default: the author's, or `0660`",
     },
     group: {
       type: 'string',
       pattern: '^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}$',
       form: 'group name or ID',
       description:
-        "group of the unix socket, such as the proxy's. It must include the service's user: `SupplementaryGroups=` in a systemd drop-in, or `usermod -aG`",
+        "group of the unix socket, such as the proxy's. The service's user must be a member: set `SupplementaryGroups=` in a systemd drop-in, or use `usermod -aG`",
     },
     tls: {
       type: 'object',
@@ -100,22 +101,22 @@ export const RULES = {
       type: 'string',
       pattern: '^[A-Za-z][A-Za-z0-9_+/-]{1,63}$',
       form: 'a time zone such as `Europe/Berlin`',
-      description: "time zone of `days` and `hours`; default: the host's",
+      description: "time zone for `days` and `hours`; default: the host's",
     },
     minAge: {
       type: 'string',
       timeMs: [0, 365 * DAY_MS],
-      description: 'minimum age of a release',
+      description: 'minimum age of a release before it is installed',
     },
     jitter: {
       type: 'string',
       timeMs: [0, DAY_MS],
-      description: 'longest wait before an update, different on each host',
+      description: 'maximum delay before an update, different on each host',
     },
     pauseUntil: {
       type: 'string',
       pattern: '^\\d{4}-\\d\\d-\\d\\d',
-      form: 'a day such as `2026-12-27` or a time with an offset',
+      form: 'a date such as `2026-12-27` or a time with a UTC offset',
       description: 'no automatic update before this time',
     },
     skip: {
@@ -136,30 +137,30 @@ export const RULES = {
 const UPDATE: Readonly<Record<string, Setting>> = {
   probation: time(
     'probation',
-    'how long a new release must stay healthy. With start-first, the old process keeps its connections for the first half',
+    'how long a new release must stay healthy. With start-first, the old process keeps its connections for the first half of it',
   ),
   drainTimeout: time(
     'drainTimeout',
-    'how long connections that cannot move may take to close. With start-first, a response still sending data may take as long again as it has so far, up to 10m',
+    'how long connections that cannot move may take to close. With start-first, a response that is still sending data gets as much time again as it has already taken, at most 10m',
   ),
   readyTimeout: time(
     'readyTimeout',
-    'how long a new release may take to start serving, its migration included. With stop-first, clients wait this long for one that ' +
-      'never serves, then up to as long for the old one: set it no higher than needed',
+    'how long a new release may take to start serving, including its migration. With stop-first, clients wait this long for a release that ' +
+      'never serves, then up to as long for the old one: set this no higher than needed',
   ),
   stopTimeout: time('stopTimeout', "how long the author's `onStop` may take. With stop-first, clients wait for it"),
   hangTimeout: time('hangTimeout', 'how long a new release may show no sign of life before it counts as hung'),
   quietTimeout: time(
     'quietTimeout',
-    'with stop-first, how long open requests may take to finish; otherwise the old process resumes serving and the switch is ' +
-      'retried 10 s later, up to three attempts (one for a rollback)',
+    'with stop-first, how long open requests may take to finish; if they do not, the old process resumes serving and the switch is ' +
+      'retried 10 s later, at most three attempts in total (one for a rollback)',
   ),
   busy: {
     type: 'string',
     enum: BUSY,
     description:
       'what to do if work is still running after `busyMax` or, with stop-first, requests are open at the last attempt. `cut`: end both, and report how many. ' +
-      '`give-up`: the update ends as `failed` (exit 7). Default: `cut`; automatic updates give up five times first. A rollback always cuts',
+      '`give-up`: the update fails (`failed`, exit 7). Default: `cut`; automatic updates give up the first five times. A rollback always uses `cut`',
   },
   busyMax: time(
     'busyMax',
@@ -169,7 +170,7 @@ const UPDATE: Readonly<Record<string, Setting>> = {
   maxPause: time(
     'maxPause',
     'with stop-first, an update expected to make clients wait longer is refused (exit 7); a rollback never is. The expected wait ' +
-      'is the last stop plus the start measured in the trial, else the shorter of the last two starts; with only one, nothing is refused. ' +
+      'is the last stop plus the start measured in the trial or, without one, the shorter of the last two starts; with only one start, nothing is refused. ' +
       'Only `stopTimeout` and `readyTimeout` limit the actual pause',
   ),
   trial: {
@@ -182,12 +183,12 @@ const UPDATE: Readonly<Record<string, Setting>> = {
   snapshot: {
     ...SNAPSHOT,
     isCheckedLater: true,
-    description: "how data outside SQLite is copied; each member overrides the author's",
+    description: "how data outside SQLite is copied; each member overrides the author's setting",
   },
   scratch: {
     ...SCRATCH,
     isCheckedLater: true,
-    description: 'a scratch database, to try a release on the snapshot',
+    description: 'a scratch database for trying a release on the snapshot',
   },
   auto: { ...RULES, isCheckedLater: true },
   onOutcome: {
@@ -196,7 +197,7 @@ const UPDATE: Readonly<Record<string, Setting>> = {
     minItems: 1,
     maxItems: 32,
     isCheckedLater: true,
-    description: 'program and arguments; gets a report on standard input after each operation',
+    description: 'program to run after each operation, with its arguments; it gets a report on standard input',
   },
 }
 
@@ -220,7 +221,7 @@ export const SETTINGS = {
           enum: PASSWORD_HEADERS,
           default: PASSWORD_HEADERS[0],
           description:
-            '`x-baton-authorization` for a proxy that uses `Authorization` itself: the service reads both, the panel sends only this one',
+            'set `x-baton-authorization` if a proxy uses `Authorization` itself: the service reads both, the panel sends only this one',
         },
         trustedProxy: {
           type: 'object',
@@ -236,11 +237,11 @@ export const SETTINGS = {
               type: 'string',
               pattern: '^[A-Za-z0-9-]{1,64}$',
               form: 'the name of a header',
-              description: 'header that names the client: `x-forwarded-for`, `forwarded`, `x-real-ip`, …',
+              description: 'header that contains the client’s address: `x-forwarded-for`, `forwarded`, `x-real-ip`, …',
             },
           },
           required: ['from', 'header'],
-          description: "a proxy trusted to name the client's address",
+          description: "a proxy trusted to report the client's address",
         },
       },
     },
@@ -256,15 +257,17 @@ export const SETTINGS = {
       pattern: '^/?$|^(/[A-Za-z0-9._~-]{1,64}){1,8}$',
       form: 'a path such as `/tools`',
       default: '',
-      description: 'path prefix of `/admin` and `/web`',
+      description: 'path prefix for `/admin` and `/web`',
     },
-    stateDirectory: path("the service's data; default: the installer's choice, `$STATE_DIRECTORY`, or the user's home"),
+    stateDirectory: path(
+      "where the service's data is; default: the installer's choice, `$STATE_DIRECTORY`, or the user's home",
+    ),
     feed: {
       type: 'array',
       items: path('a source'),
       minItems: 1,
       maxItems: SOURCES_MAX,
-      description: 'where releases come from, then mirrors; default: the install’s feed',
+      description: 'where releases come from, followed by mirrors; default: the install’s feed',
       isUsual: true,
     },
     channel: {

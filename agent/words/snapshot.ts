@@ -63,13 +63,14 @@ export const SNAPSHOT = {
       type: 'string',
       enum: SNAPSHOT_TIMES,
       default: 'before',
-      description: '`before` the switch, or `stopped`: while no process of the application runs, so clients wait',
+      description:
+        '`before`: before the switch; `stopped`: while no process of the application is running, so clients wait',
     },
     timeout: {
       type: 'string',
       timeMs: [TIME_LOWEST_MS, TIME_HIGHEST_MS],
       default: '10m',
-      description: 'limit for each command and for copying the folders',
+      description: 'time limit for each command and for copying the folders',
     },
   },
 } as const satisfies Setting
@@ -89,7 +90,7 @@ export const SCRATCH = {
       additionalProperties: { type: 'string', maxLength: 4096 },
       propertyNames: { pattern: '^(?!BATON_)[A-Za-z_][A-Za-z0-9_]*$', form: 'names of variables' },
       description:
-        'variables for `restore` and the release on trial, such as `{"DATABASE_URL": "postgres:///scratch"}`',
+        'environment variables for `restore` and the release on trial, such as `{"DATABASE_URL": "postgres:///scratch"}`',
     },
   },
   required: ['restore', 'environment'],
@@ -158,7 +159,7 @@ function commandFaults(name: string, words: readonly string[] | undefined): stri
     [!given.some((word) => word.includes('{file}')), `an argument with {file}, the path of the copy, in \`${name}\``],
     [
       words.some((word) => SECRET.test(word)),
-      `no password in \`${name}\`, because every user of the host can see arguments: use the environment file of the unit`,
+      `no password in \`${name}\`, because every user on the host can see a program’s arguments: use the environment file of the systemd unit`,
     ],
   ]
   return checks.flatMap(([isFault, expected]) => (isFault ? [`expected ${expected}`] : []))

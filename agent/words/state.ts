@@ -144,7 +144,7 @@ export interface StateMoved {
 
 /** One clause: what clients have written since, and where it lies. Pure. */
 export function formatLeft({ aside, rows = null }: StateMoved): string {
-  if (rows === 0) return `no row was added since then; the replaced database is ${aside}`
+  if (rows === 0) return `no rows have been added since then; the replaced database is ${aside}`
   const what = rows === null ? 'what was' : rows === 1 ? '1 row' : `${rows} rows`
   return `${what} written since then ${rows === null || rows === 1 ? 'is' : 'are'} in ${aside}`
 }
@@ -210,7 +210,7 @@ export function stillBad(bad: readonly BadRelease[], readyMs: number): BadReleas
 export function whyAgain(bad: readonly BadRelease[], tag: string, sha256: string, readyMs: number): string | null {
   const { hadMs = Infinity } = badEntry(bad, tag, sha256) ?? {}
   if (hadMs >= readyMs) return null
-  return `it was not ready here within ${formatSeconds(hadMs)}; the limit is now ${formatSeconds(readyMs)}`
+  return `it was not ready within ${formatSeconds(hadMs)} last time; the limit is now ${formatSeconds(readyMs)}`
 }
 
 function formatSeconds(ms: number): string {

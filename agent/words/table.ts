@@ -103,7 +103,11 @@ function expectedInstead(setting: Setting, value: unknown): string | null {
       const { minItems = 0, maxItems = Infinity } = setting
       if (Array.isArray(value) && value.length >= minItems && value.length <= maxItems) return null
       const most =
-        maxItems === Infinity ? '' : minItems > 0 ? ` of ${minItems} to ${maxItems}` : ` of at most ${maxItems}`
+        maxItems === Infinity
+          ? ''
+          : minItems > 0
+            ? ` of ${minItems} to ${maxItems} items`
+            : ` of at most ${maxItems} items`
       return form ?? `a list${most}`
     }
     case 'integer': {

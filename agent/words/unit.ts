@@ -42,7 +42,7 @@ export function wishesOf(value: unknown, service: string): UnitWishes | null {
   const faults = unitFaults(value, service)
   if (faults.length > 0)
     throw new BatonError('refused', `this release asks for unit settings that are not allowed: ${faults.join('; ')}`, {
-      hint: 'only its author can fix that; you can still extend the unit with your own drop-in',
+      hint: 'only the author of the release can fix this; you can still extend the unit with your own drop-in',
     })
   const wishes = value as UnitWishes
   return linesOf(wishes, service).length === 0 ? null : wishes
@@ -65,11 +65,11 @@ export function unitFaults(value: unknown, service: string): string[] {
     (/^\/(srv|mnt|media|data)\/[^/]/.test(path) || own.some((one) => path === one || path.startsWith(`${one}/`)))
   check(
     'readWritePaths',
-    `paths of letters, digits and \`._+@-\` under /srv, /mnt, /media, /data or ${own.join(', ')}`,
+    `paths made of letters, digits and \`._+@-\` under /srv, /mnt, /media, /data or ${own.join(', ')}`,
     readWritePaths,
     isWritable,
   )
-  check('devices', 'device nodes of graphics cards, serial ports, cameras or similar', devices, (path) =>
+  check('devices', 'device nodes for graphics cards, serial ports, cameras or similar hardware', devices, (path) =>
     DEVICE.test(path),
   )
   const isKnown = (name: string) => CAPABILITIES.some((one) => one === name)

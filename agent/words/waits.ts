@@ -62,7 +62,7 @@ export function isResting(waits: readonly Wait[] | undefined): boolean {
 
 /** A release that waits for a person. */
 export function forPerson(code: WaitCode, tag: string, why: string, more: Partial<Wait> = {}): Wait {
-  return { code, says: `${tag} waits for you: ${why}`, tag, ...more }
+  return { code, says: `${tag} is waiting for you: ${why}`, tag, ...more }
 }
 
 /** Why the feed gave no usable answer. */

@@ -47,7 +47,7 @@ export const COMMAND = {
   args: {
     container: option('name', 'name, ID or label=KEY=VALUE (default: the only container of a service)'),
     ...RELEASE_FLAGS,
-    rollback: flag('go back to the previous image, or to the named release'),
+    rollback: flag('go back to the previous image, or to the given release'),
     'keep-port': {
       type: 'boolean',
       description:
@@ -65,7 +65,7 @@ export const COMMAND = {
     image: option('repository', "the release's image repository (the container's own)", ADVANCED),
     pull: option('always|missing|never', 'when to pull the image', { advanced: true, default: 'always' }),
     digest: option('sha256:…', 'pull the image with this digest, regardless of the tag', ADVANCED),
-    feed: option('feed', 'signed feed that names the image of the release', ADVANCED),
+    feed: option('feed', 'signed feed that specifies the release’s image', ADVANCED),
     root: option('file', 'root.json to verify the feed with (the built-in one)', ADVANCED),
     engine: option('docker|podman|auto', 'auto: $DOCKER_HOST, then Docker, then podman', {
       advanced: true,
@@ -75,7 +75,7 @@ export const COMMAND = {
       default: '60s',
       advanced: true,
     }),
-    probation: duration('how long it must then stay healthy', { default: '30s', advanced: true }),
+    probation: duration('how long the new container must then stay healthy', { default: '30s', advanced: true }),
     ...IRREVERSIBLE,
     trial: option('auto|never', 'whether a release is first tried on a copy of the data', {
       advanced: true,
@@ -125,7 +125,7 @@ export function parseContainerSettings(argv: readonly string[]): ContainerSettin
   if (copy !== undefined) acts.push('restore')
   const act: Act = acts[0] ?? 'deploy'
   if (acts.length > 1 || (act !== 'deploy' && (rollback || release !== null)))
-    throw usage('expected one of a release, --rollback, --status, --restore-state and --clean')
+    throw usage('expected only one of these: a release, --rollback, --status, --restore-state or --clean')
   if (act === 'deploy' && release === null && !rollback)
     throw usage('expected a release, such as v1.1.0 or latest, or --rollback')
   if (way === null && release !== null && (rollback || release !== 'latest') && !isTag(release)) {
@@ -277,7 +277,7 @@ function hearSignals({ act }: ContainerSettings, report: ContainerReport): Abort
   process.on('SIGHUP', () => {
     if (isSwitcher) return
     if (!switching.has(report)) return controller.abort('SIGHUP')
-    printLine('the terminal is gone: the switch continues without it', process.stderr)
+    printLine('the terminal was closed: the switch continues without it', process.stderr)
   })
   for (const signal of ['SIGINT', 'SIGTERM'] as const) {
     process.on(signal, () => {

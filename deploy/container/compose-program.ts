@@ -43,9 +43,12 @@ export async function findCompose(
   engine: Engine,
 ): Promise<Compose> {
   if (project.files.length === 0)
-    throw new BatonError('refused', `the container of \`${project.service}\` does not say where its compose file is`)
+    throw new BatonError(
+      'refused',
+      `the container of \`${project.service}\` has no label with the path of its compose file`,
+    )
   await refuseForeign(project, container, engine)
-  if (!(await isHere(project.files))) throw notHere(project, `its file ${project.files.join(', ')} is not`)
+  if (!(await isHere(project.files))) throw notHere(project, `its file ${project.files.join(', ')} was not found`)
   const texts = await Promise.all(project.files.map((file) => readFile(file, 'utf8')))
   const variables = variablesIn(texts.join('\n'))
   const environment = fixedEnvironment(engine)
@@ -95,9 +98,9 @@ async function refuseForeign(project: ComposeProject, container: ContainerInspec
   for (const path of [directory, ...files, environmentFile]) {
     const place = (await bothPaths(path)).map((one) => places.find((each) => isInside(one, each))).find(Boolean)
     if (place === undefined) continue
-    const message = `the compose project of \`${nameOf(container)}\` is at ${path}, which containers can write (${place})`
+    const message = `the compose project of \`${nameOf(container)}\` is at ${path}, which containers can write to through ${place}`
     throw new BatonError('refused', message, {
-      hint: 'keep compose.yaml and .env where no container can write them, or mount them read-only: whoever can write them becomes root at the next `docker compose up`',
+      hint: 'keep compose.yaml and .env where no container can change them, or mount them read-only: whoever can change them becomes root at the next `docker compose up`',
     })
   }
 }
@@ -129,7 +132,7 @@ async function environmentOf({ environmentFile }: ComposeProject): Promise<strin
     throw new BatonError('refused', `reading the project's ${environmentFile}: ${reasonOf(cause)}`, { cause })
   })
   if (text !== null || environmentFile.endsWith('/.env')) return text ?? ''
-  throw new BatonError('refused', `reading the project's ${environmentFile}: there is none`)
+  throw new BatonError('refused', `reading the project's ${environmentFile}: no such file`)
 }
 
 /** The shell's variables override the project's env file, as in compose itself; but only those that the compose files name. */
@@ -139,7 +142,7 @@ function withShell(text: string, variables: readonly string[]): string {
     if (value === undefined) return now
     if (!/['\n\r]/.test(value)) return withVariable(now, name, /^[\w./:@+-]*$/.test(value) ? value : `'${value}'`)
     const message = `the value of ${name} in this shell contains a quote or a line break, which an env file cannot hold`
-    throw new BatonError('refused', message, { hint: `\`unset ${name}\`, and set it in .env` })
+    throw new BatonError('refused', message, { hint: `run \`unset ${name}\`, then set the variable in .env` })
   }, text)
 }
 
@@ -158,7 +161,7 @@ async function composeProgram(project: ComposeProject, environment: Record<strin
   }
   const one = await programAt('docker-compose')
   if (one !== null) return { path: one, words: [], shown: ['docker-compose'] }
-  throw notHere(project, 'compose is not')
+  throw notHere(project, 'compose was not found')
 }
 
 /** Null also if only a relative entry of PATH has the program. */
@@ -192,9 +195,9 @@ function notHere({ directory, service }: ComposeProject, what: string): BatonErr
   const mounts = `-v ${directory}:${directory} -v /usr/libexec/docker/cli-plugins/docker-compose:/usr/local/bin/docker-compose:ro`
   const isContainer = ownContainerId() !== null
   const how = isContainer
-    ? `add \`${mounts}\` to \`docker run\` (the second path is where compose is on this host)`
-    : 'run `deploy-container.sh` on the host, where `docker compose` is'
-  return new BatonError('unsupported_host', `the container belongs to a compose project, and ${what} here`, {
+    ? `add \`${mounts}\` to \`docker run\` (change the second path if compose is installed elsewhere on the host)`
+    : 'run `deploy-container.sh` on the host, where `docker compose` is installed'
+  return new BatonError('unsupported_host', `the container belongs to a compose project, but ${what} here`, {
     hint: `${how}; or set the new tag in the compose project in ${directory} and run \`docker compose up -d ${service}\` there`,
   })
 }

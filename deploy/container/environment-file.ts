@@ -20,7 +20,7 @@ export async function withoutLinks(path: string): Promise<string> {
     const found = await lstat(next).catch(() => null)
     if (found?.isSymbolicLink() !== true) at = next
     else if ((found.uid !== 0 && found.uid !== process.geteuid?.()) || ++links > LINKS_MAX)
-      throw refused(`${path} leads through ${next}, a link owned by user id ${found.uid}`)
+      throw refused(`${path} goes through ${next}, a link owned by user id ${found.uid}`)
     else {
       const target = await readlink(next)
       parts.unshift(...target.split('/'))
@@ -104,7 +104,7 @@ function refused(what: string): BatonError {
     'refused',
     `${what}: this command may run as root, so it writes only inside the project’s own folder`,
     {
-      hint: 'replace the link with a file, or make root own the link: `chown -h root`',
+      hint: 'replace the link with a file, or make root the owner of the link with `chown -h root`',
     },
   )
 }

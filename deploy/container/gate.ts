@@ -97,7 +97,7 @@ export async function makeGate(id: string): Promise<ContainerGate> {
         const memory = state?.OOMKilled === true ? ', out of memory' : ''
         if (state?.Running !== true)
           fail(
-            `the new container ended (exit code ${state?.ExitCode ?? 'unknown'}${memory}) before it was ready to take over`,
+            `the new container stopped (exit code ${state?.ExitCode ?? 'unknown'}${memory}) before it was ready to take over`,
           )
         return `the new container was not ready to take over after ${durationText(healthTimeoutMs)}`
       }

@@ -117,7 +117,7 @@ function takingPlace({ job, limits, tools }: Between, told: Order | null) {
     async start(): Promise<Order> {
       const mark = await exchangeMark(job, engine)
       if (mark?.isBack === true)
-        throw new BatonError('restart_failed', 'the engine was down: the old release started again, on its own data')
+        throw new BatonError('restart_failed', 'the engine was down: the old release was restarted on its own data')
       if (existsSync(GATES)) await carryVolume(GATES)
       await move.passName(job, engine)
       const now = await howNow(job, engine)
@@ -181,11 +181,11 @@ async function answersItsDoor({ job, limits, tools, outage: { answers } }: Betwe
     if (await answers()) return null
     const { Running, ExitCode } = (await tools.engine.container(job.successor))?.State ?? {}
     if (Running === true) return 'the new container is healthy, but does not answer through its holder'
-    throw new BatonError('restart_failed', `the new container ended with exit code ${ExitCode ?? 'unknown'}`)
+    throw new BatonError('restart_failed', `the new container exited with code ${ExitCode ?? 'unknown'}`)
   }
   const late = await untilWell(look, Math.min(limits.healthTimeoutMs, DOOR_MS))
   if (late === null) return
   throw new BatonError('restart_failed', late, {
-    hint: 'check that it contains this kit and can read the socket named in BATON_HOLDER; see `docker logs` of both containers',
+    hint: 'check that it contains baton-kit and can read the socket in BATON_HOLDER; see `docker logs` for both containers',
   })
 }

@@ -71,7 +71,8 @@ export async function becomesHealthy(
     if (begunAt === null && !(await owesStill(container, engine))) begunAt = performance.now()
     return begunAt !== null && performance.now() - begunAt > healthTimeoutMs ? tooLate(said) : said
   }
-  const tooLate = (why: string) => fail(`not healthy after ${durationText(healthTimeoutMs)}${quoted(why)}`, LONGER)
+  const tooLate = (why: string) =>
+    fail(`the new container is not healthy after ${durationText(healthTimeoutMs)}${quoted(why)}`, LONGER)
   const late = await untilWell(look, owesMs + healthTimeoutMs, ASK_MS)
   if (late !== null) tooLate(late)
 }
@@ -107,7 +108,7 @@ export async function standsProbation(
       const { well, said } = await check(container, asked.answers, engine)
       if (well && isOver) return
       failures = well ? 0 : failures + 1
-      if (failures === FAILURES_MAX && epoch === engine.epoch()) fail(`its health check fails${quoted(said)}`)
+      if (failures === FAILURES_MAX && epoch === engine.epoch()) fail(`its health check keeps failing${quoted(said)}`)
       checkAt = performance.now() + (well ? CHECK_MS : CHECK_RETRY_MS)
     }
   } catch (cause) {
@@ -143,7 +144,7 @@ export async function standsAgain(
     if (well) return null
     isWell = false
     if (!origin.healthy && (running || status === 'restarting')) return null
-    if (!running) throw new BatonError('undo_failed', `the old container is ${status}`)
+    if (!running) throw new BatonError('undo_failed', `the old container is not running (${status})`)
     // if its own check gave up on it but it answers nevertheless, waiting does not make it better
     if (health?.Status === 'unhealthy' && answers !== null && (await answers())) return null
     isWell = true
@@ -197,17 +198,17 @@ function checkCommand({ Config }: ContainerInspection): string[] | null {
 
 /** Throws BatonError restart_failed if the successor can no longer succeed. */
 function refuseUnlike(container: ContainerInspection | null, { image }: Job): asserts container is ContainerInspection {
-  if (container === null) return fail('the new container is gone')
+  if (container === null) return fail('the new container no longer exists')
   const { State: state } = container
   if (container.Image !== image) fail(`expected image ${image}, got ${container.Image}`)
   const memory = state.OOMKilled === true ? ', out of memory' : ''
   if (container.RestartCount > 0 || state.Status === 'restarting') {
     // once the container runs again, the engine shows 0 as its exit code
-    const how = `${state.ExitCode === 0 ? '' : ` with exit code ${state.ExitCode}`}${memory}`
-    fail(`the new container ended${how}${memory === '' ? '' : ','} and was started again`)
+    const how = `${state.ExitCode === 0 ? '' : ` with code ${state.ExitCode}`}${memory}`
+    fail(`the new container exited${how}${memory === '' ? '' : ','} and was restarted`)
   }
   if (state.Status === 'exited' || state.Status === 'dead') {
-    fail(`the new container ended with exit code ${state.ExitCode}${memory}${state.Error ? `: ${state.Error}` : ''}`)
+    fail(`the new container exited with code ${state.ExitCode}${memory}${state.Error ? `: ${state.Error}` : ''}`)
   }
 }
 

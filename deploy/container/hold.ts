@@ -109,7 +109,7 @@ export async function servingHolderOf(
   }
   if (!found.holder.State.Running)
     throw new BatonError('refused', `\`${holder}\`, the holder of \`${name}\`, is not running`, {
-      hint: `\`docker start ${holder}\`, then deploy again`,
+      hint: `run \`docker start ${holder}\`, then deploy again`,
     })
   return found.holder
 }
@@ -136,7 +136,7 @@ export async function refuseUnheld(container: ContainerInspection, engine: Engin
   }
   const { NetworkMode: mode, PortBindings, PublishAllPorts } = container.HostConfig
   if (engine.kind === 'podman')
-    refuse('runs in podman, where a holder has not been tested', 'use a systemd socket unit to keep the port')
+    refuse('runs in podman, and holders have not been tested with podman', 'use a systemd socket unit to keep the port')
   const project = composeProjectOf(container)
   if (project !== null)
     refuse(
@@ -147,8 +147,8 @@ export async function refuseUnheld(container: ContainerInspection, engine: Engin
     refuse('uses the host’s network (--network host), where no port is published', 'start it with -p instead')
   if (mode.startsWith('container:'))
     refuse(`shares the network of ${mode.slice('container:'.length, 30)}`, 'put that container behind a holder')
-  if (mode === 'none') refuse('has no network (--network none)', 'start it in a network, and with -p')
-  if ((await holderOf(container, engine)) !== null) refuse('has a holder already', 'no action is needed')
+  if (mode === 'none') refuse('has no network (--network none)', 'start it on a network, with -p')
+  if ((await holderOf(container, engine)) !== null) refuse('already has a holder', 'no action is needed')
   for (const network of Object.keys(container.NetworkSettings.Networks ?? {})) {
     const driver = await engine.networkDriver(network)
     if (OWN_ADDRESS.has(driver))
@@ -157,14 +157,14 @@ export async function refuseUnheld(container: ContainerInspection, engine: Engin
         'publish a port on a bridge network instead',
       )
   }
-  if (PublishAllPorts === true) refuse('publishes whatever its image exposes (-P)', 'name each port with -p')
+  if (PublishAllPorts === true) refuse('publishes whatever its image exposes (-P)', 'publish each port with -p instead')
   const ports = Object.keys(PortBindings ?? {})
   const other = ports.find((port) => !/\/(tcp|udp)$/.test(port))
   if (other !== undefined) refuse(`publishes ${other}`, 'a holder supports only TCP and UDP')
-  if (ports.length > PORTS_MAX) refuse(`publishes ${ports.length} ports`, `a holder takes at most ${PORTS_MAX}`)
+  if (ports.length > PORTS_MAX) refuse(`publishes ${ports.length} ports`, `a holder supports at most ${PORTS_MAX}`)
   if (ports.length === 0) refuse('publishes no port', 'start it with -p first')
   if (ports.every(isUdp))
-    refuse('publishes only UDP ports, where nothing can check that it answers', 'set up a holder yourself')
+    refuse('publishes only UDP ports, so nothing can check that it answers', 'set up a holder yourself')
 }
 
 /** The container as it must be behind a holder. Pure. */
@@ -276,10 +276,12 @@ export async function holderImage(
   }
   const image = await engine.image(reference)
   if (image !== null) refuseClaims(image, reference)
-  const says = image === null ? 'it is not here' : labelsOf(image)[HOLDER_LABEL]
+  const says = image === null ? 'no such image' : labelsOf(image)[HOLDER_LABEL]
   if (says === '1') return reference
-  const message = `expected ${reference} to be a holder's image (the label ${HOLDER_LABEL}=1), got ${says ?? 'no such label'}`
-  throw new BatonError('refused', message, { hint: '`npm run image` makes one; name another with --holder-image' })
+  const message = `expected ${reference} to be a holder image (with the label ${HOLDER_LABEL}=1), got ${says ?? 'no such label'}`
+  throw new BatonError('refused', message, {
+    hint: 'build one with `npm run image`, or choose another with --holder-image',
+  })
 }
 
 const VOLUME = { Type: 'volume', Driver: 'local', Propagation: '' }
@@ -325,7 +327,9 @@ export async function planHold(
   await refuseUnheld(container, engine)
   const there = await engine.container(holder)
   if (there !== null && there.State.Status !== 'created')
-    throw new BatonError('refused', `there is already a container \`${holder}\``, { hint: `\`docker rm ${holder}\`` })
+    throw new BatonError('refused', `a container named \`${holder}\` already exists`, {
+      hint: `\`docker rm ${holder}\``,
+    })
   const reference = await holderImage(repository, request, tools)
   const specification = holderFor(container, reference)
   return { way, holder, volume, specification, present: container, container: behindHolder(container) }
@@ -333,7 +337,7 @@ export async function planHold(
 
 /** of an image that `baton image` did not make: its author may have the kit inside all the same */
 const UNMARKED =
-  "the image does not say that it contains this kit: an application without baton-kit/auto (on Node 26) cannot use a holder's ports, and clients get no answer until you undo this"
+  "the image has no label showing that it contains baton-kit: an application without baton-kit/auto (on Node 26) cannot use a holder's ports, and clients get no answer until you undo this"
 
 /** For `--dry-run`, and before anything is done. */
 export function holdLines(held: HoldPlan | null): string[] {
@@ -347,13 +351,13 @@ export function holdLines(held: HoldPlan | null): string[] {
   const { Image } = held.specification.body
   const udp = ports.filter(isUdp).join(', ')
   return [
-    `create ${held.holder} from ${Image}, which publishes ${ports.join(', ')} from now on and is the only one that may write to the volume ${held.volume}`,
+    `create ${held.holder} from ${Image}: it publishes ${ports.join(', ')} from now on and is the only container that may write to the volume ${held.volume}`,
     `${gap}; after that, no client is refused when the container is recreated`,
     ...(labelsOf(held.container)[IMAGE_LABELS.service] === undefined ? [UNMARKED] : []),
     ...(udp === ''
       ? []
       : [
-          `${udp}: only an application that imports baton-kit/auto gets this port from a holder, and nothing can check that`,
+          `${udp}: only an application that imports baton-kit/auto gets this port from a holder, and there is no way to check that yours does`,
         ]),
   ]
 }

@@ -48,7 +48,7 @@ async function endAfter(stop: number, signals: AsyncIterable<number>, stat: numb
     while (!hasEnded(stat)) await sleep(LOOK_MS, undefined, { signal: over })
     return
   }
-  throw new Error('no stop of this process')
+  throw new Error('the stop signal went to another process')
 }
 
 /**

@@ -11,7 +11,7 @@ import { BatonError, reasonOf } from '../../agent/words.ts'
 import { assertTrusted } from '../lib/trusted.ts'
 
 const OTHERS_WRITE = 0o022
-const HINT = 'remove it, or allow only its owner to write there'
+const HINT = 'remove the folder, or allow only its owner to write to it'
 
 /** Held until disposed of. Throws BatonError locked, and refused if anybody else can write in `place`. */
 export async function lockContainer(
@@ -49,6 +49,6 @@ async function makeOwn(place: string): Promise<void> {
   if (uid === 0) return await assertTrusted(place, 'the lock folder', HINT)
   const found = await lstat(place)
   if (found.isDirectory() && found.uid === uid && (found.mode & OTHERS_WRITE) === 0) return
-  const message = `expected the lock folder at a place that only user id ${uid} can change, got ${place}`
+  const message = `expected the lock folder in a place that only user id ${uid} can change, got ${place}`
   throw new BatonError('refused', message, { hint: HINT })
 }

@@ -60,11 +60,11 @@ export async function watchOutage(container: ContainerInspection | null, engine:
     wasAlone ||= door === null && publishes(one)
     return await addressOf(door?.State.Running === true ? door : one, engine)
   }
-  if (container === null || !container.State.Running) return nothing('it was already down before this began')
+  if (container === null || !container.State.Running) return nothing('the container was already down')
   let address = await lookedUp(container)
   if (address === null) return nothing('the container has no network')
   const asked = await whatAnswers(container, address)
-  if (asked === null) return nothing(`none of its ports answers at ${address}`)
+  if (asked === null) return nothing(`none of the container’s ports answers at ${address}`)
 
   const times: Record<Answer, number> = { well: 0, ill: 0, none: 0 }
   const last: { answer: Answer; at: number } = { answer: 'well', at: performance.now() }
@@ -101,8 +101,8 @@ export async function watchOutage(container: ContainerInspection | null, engine:
       times[last.answer] += performance.now() - last.at
       const what =
         asked.path === null ? `a connection to port ${asked.port}` : `GET ${asked.path} on port ${asked.port}`
-      const held = door === null || wasAlone ? '' : ' and at its holder, where clients wait and are not refused'
-      const downMeasured = `${what} every ${FAST_MS} ms, from its own network${held}`
+      const held = door === null || wasAlone ? '' : ' through its holder, where clients wait and are not refused'
+      const downMeasured = `${what} every ${FAST_MS} ms, from the container’s own network${held}`
       const downMs = Math.round(times.none)
       const refused = wasAlone && downMs > 0 ? { holdable: await isHoldable(followed, engine) } : null
       return { downMs, downMeasured, illMs: Math.round(times.ill), refused }

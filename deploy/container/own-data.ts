@@ -52,7 +52,7 @@ export async function markData(
   }
 }
 
-const NO_KIT = 'the new release lacks this kit’s startup code'
+const NO_KIT = 'the new release lacks baton-kit’s startup code'
 
 function beginsWithKit(next: ContainerInspection, candidate: ImageInspection): boolean {
   return orderIn(candidate) !== null && isSame(next.Config.Entrypoint, candidate.Config?.Entrypoint)
@@ -68,8 +68,8 @@ export async function orderCopies(
 ): Promise<void> {
   const [old, next] = [await engine.container(predecessor), await engine.container(successor)]
   if (old === null || next === null || !beginsWithKit(next, candidate)) {
-    throw new BatonError('refused', `the data is copied only after the old container has stopped, and ${NO_KIT}`, {
-      hint: '`update.snapshot.when: "before"` in the configuration copies the data while the old container runs',
+    throw new BatonError('refused', `the data is copied only after the old container has stopped, but ${NO_KIT}`, {
+      hint: 'set `update.snapshot.when: "before"` in the configuration to copy the data while the old container runs',
     })
   }
   await order(old, { do: 'owe', container: successor, kind: origin.kind }, engine)
@@ -223,7 +223,8 @@ async function orderOutlived(container: ContainerInspection, what: StateOrder, e
 /** Throws if the release in the container does not know the order, or cannot carry it out. */
 async function order(container: ContainerInspection, what: StateOrder, engine: Engine): Promise<StateAnswer> {
   const command = snapshotCommand(container)
-  if (command === null) throw new BatonError('refused', 'its image does not say how to copy its database')
+  if (command === null)
+    throw new BatonError('refused', 'the container’s image does not specify how to copy its database')
   const environment = { [STATE_ORDER]: JSON.stringify(what) }
   const { exitCode, output } = await again(engine, () => engine.exec(container.Id, command, ORDER_MS, environment))
   const last = output.trim().split('\n').at(-1) ?? ''
@@ -236,5 +237,5 @@ async function order(container: ContainerInspection, what: StateOrder, engine: E
       mostMs: isCount(mostMs) ? Math.min(mostMs, RESTORE_MAX_MS) : 0,
     }
   }
-  throw new BatonError('refused', 'the release in the container is too old for this')
+  throw new BatonError('refused', 'the release in the container is too old to do this')
 }

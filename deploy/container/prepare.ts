@@ -105,7 +105,7 @@ async function refuseFailed(target: Pulled, { failed }: Site, name: string, engi
   const where = failed?.Image === target.image.Id ? ` (see \`docker logs ${nameOf(failed)}\`)` : ''
   const { repository, tag } = failedImage(name)
   throw new BatonError('refused', `${target.version ?? 'this image'} has failed here before${where}`, {
-    hint: `name its tag to try it again; \`docker rmi ${repository}:${tag}\` clears the record that it failed`,
+    hint: `pass its tag to try it again; \`docker rmi ${repository}:${tag}\` clears the record of the failure`,
   })
 }
 
@@ -144,10 +144,10 @@ export function planEvent(
 
 /** Why there is no trial without a copy of a database. `taken` null: the image names no command for it. */
 function whyUntried(taken: Taken | null): string {
-  if (taken === null) return 'the image names no command that copies a database'
+  if (taken === null) return 'the image has no command for copying a database'
   if (taken === NOTHING_TAKEN) return 'no copy could be made'
   return taken.owesMs !== null || taken.copies.length > 0
-    ? 'the data is not in SQLite, and a trial in a container supports nothing else'
+    ? 'the data is not in SQLite, and a trial in a container supports only SQLite'
     : 'there is no database'
 }
 
@@ -192,13 +192,16 @@ export async function prepare(
       job.irreversible = { reason: tried.reason, copy: origin.snapshotOnHost ?? copy.path, rows: tried.rows }
       const why = await markData(job, target.image, engine)
       if (why !== null)
-        await report({ event: 'warning', message: `if the new release fails, its changes to the data stay: ${why}` })
+        await report({
+          event: 'warning',
+          message: `if the new release fails, its changes to the data will stay: ${why}`,
+        })
     }
     await step(tools, 'keep', `${origin.repository}:${rollbackTag(origin.name)}`)
     await move.again(engine, () => engine.tag(container.Image, origin.repository, rollbackTag(origin.name)))
     if (origin.restart.Name === 'no' || origin.restart.Name === '') {
       const message =
-        'its restart policy is `no`, before and after this: when the engine restarts, the container stays stopped'
+        'the container’s restart policy is still `no`: when the engine restarts, the container stays stopped'
       await report({ event: 'note', message })
     }
     return job
@@ -244,7 +247,7 @@ async function provesSame(
   { engine, report }: Tools,
 ) {
   const after = await engine.container(job.successor)
-  if (after === null) throw new BatonError('verify_failed', 'the new container is gone')
+  if (after === null) throw new BatonError('verify_failed', 'the new container no longer exists')
   if (after.Image !== job.image) {
     const got = `got ${after.Image}: the tag has moved in the meantime`
     throw new BatonError('verify_failed', `expected the new container to run ${job.image}, ${got}`)
@@ -278,7 +281,7 @@ async function warnOfChanges(changes: readonly string[], report: ContainerReport
   const own = changes.filter((path) => !path.includes('/.unpacked/'))
   const named = [...own.filter(isDatabase), ...own.filter((path) => !isDatabase(path))]
   if (named.length === 0) return
-  const message = `not on a volume, so left behind in the old container: ${formatNames(named, 5)}`
+  const message = `these files are not on a volume and stay behind in the old container: ${formatNames(named, 5)}`
   await report({ event: 'warning', message })
 }
 
@@ -326,20 +329,20 @@ function planLines(
   request: ContainerRequest,
 ): string[] {
   const names = namesFor(origin.name)
-  const says = origin.version === null ? '' : ` and says ${origin.version}`
+  const says = origin.version === null ? '' : ` and reports ${origin.version}`
   const probation = request.probationMs > 0 ? `, then ${formatDuration(request.probationMs)} of probation` : ''
   const kept = origin.ofCompose
     ? `remove ${names.predecessor}, as compose does`
-    : `rename ${names.predecessor} ${names.previous}, and remove the container that had this name`
+    : `rename ${names.predecessor} to ${names.previous}, and remove the container that had this name`
   const allowIrreversible =
     origin.kind === 'rollback'
       ? 'if the release cannot run on it, the rollback stops here'
       : request.allowIrreversible
-        ? 'goes on even if the release leaves no way back'
-        : 'stops here if the release leaves no way back'
+        ? 'the deployment continues even if the release is irreversible'
+        : 'the deployment stops here if the release is irreversible'
   return [
     snapshot === null
-      ? 'no copy of the database: the image names no command for it'
+      ? 'no copy of the database: the image has no command for copying it'
       : `copy the database, if there is one: ${snapshot.join(' ')}`,
     ...holdLines(held),
     `create ${names.successor} from ${target.reference}, and compare \`docker inspect\` of both containers`,
@@ -348,11 +351,11 @@ function planLines(
       : snapshot === null
         ? [formatUntried(whyUntried(null))]
         : [
-            `try it on that copy, in ${names.cage}, without a network: ${allowIrreversible}; skipped if there is no copy`,
+            `try the release on that copy, in ${names.cage}, without a network: ${allowIrreversible}; skipped if there is no copy`,
           ]),
-    `tag the current image ${origin.repository}:${rollbackTag(origin.name)}, so that \`docker image prune\` keeps it`,
-    `in the container ${names.switcher}, which the engine restarts if it is interrupted: rename ${origin.name} ${names.predecessor} and ${names.successor} ${origin.name}; ${ORDER_NOTES[how]}`,
-    `wait until it is healthy${says} (at most ${formatDuration(request.healthTimeoutMs)})${probation}; if anything fails, put the old container back`,
+    `tag the current image as ${origin.repository}:${rollbackTag(origin.name)}, so that \`docker image prune\` keeps it`,
+    `in the container ${names.switcher}, which the engine restarts if it is interrupted: rename ${origin.name} to ${names.predecessor} and ${names.successor} to ${origin.name}; ${ORDER_NOTES[how]}`,
+    `wait until the new container is healthy${says} (at most ${formatDuration(request.healthTimeoutMs)})${probation}; if anything fails, put the old container back`,
     ...(composed === null ? [] : [composed.doing]),
     kept,
   ]

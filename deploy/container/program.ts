@@ -112,5 +112,5 @@ async function importFiles(files: Readonly<Record<string, string>>, tag: string,
   const [code] = (await ends) as [number]
   if (code === 0) return
   await engine.untag(`${REPOSITORY}:${tag}`)
-  throw new BatonError('unexpected', `packing this program for the switcher: tar exited with ${code}`)
+  throw new BatonError('unexpected', `packing this program for the switcher: tar exited with code ${code}`)
 }

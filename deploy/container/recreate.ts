@@ -62,7 +62,7 @@ async function fromTheTop(
   const stray = site.successor ?? site.predecessor ?? site.reverting
   if (stray !== null) {
     const message = `\`${nameOf(stray)}\` is in the way, and does not belong to the current \`${name}\``
-    const hint = 'inspect both, then run `docker rename` or `docker rm` on the one that you do not need'
+    const hint = 'inspect both, then run `docker rename` or `docker rm` on the one you do not need'
     throw new BatonError('refused', message, { hint })
   }
   const container = site.main
@@ -90,7 +90,7 @@ async function fromTheTop(
 /** Where no database was exchanged: the old release is back on data that it may not be able to work on. */
 function dataLeft(origin: JobOrigin, { reason, copy, rows }: Irreversible): string {
   const count = rows === null ? '' : `, ${rows} rows`
-  return `${releaseOf(origin) ?? 'the new release'} has changed the data, with no way back: ${reason}; the data from before the switch${count}, without later writes, is in ${copy}; to restore it, stop the container and replace the database with that file, without \`-wal\` and \`-shm\` beside it`
+  return `${releaseOf(origin) ?? 'the new release'} has changed the data irreversibly: ${reason}; the data from before the switch${count}, without later writes, is in ${copy}; to restore it, stop the container, replace the database with that file, and remove its \`-wal\` and \`-shm\` files`
 }
 
 /**
@@ -205,7 +205,7 @@ async function switcherFor(job: Job, undo: boolean, limits: ContainerRequest, to
   try {
     return await makeSwitcher(job, { undo, limits }, tools, await tools.program())
   } catch (cause) {
-    const message = `this process makes the switch itself, without a switcher container (${reasonOf(cause)}): if the process is killed while the old container is stopped, run the command again`
+    const message = `this process performs the switch itself, without a switcher container (${reasonOf(cause)}): if the process is killed while the old container is stopped, run the command again`
     await tools.report({ event: 'warning', message })
     return null
   }
@@ -221,7 +221,7 @@ async function withoutSuccessor(
   const { engine, report } = tools
   const runs = origin.from ?? 'the old container'
   const what = `an earlier ${origin.kind === 'rollback' ? 'rollback' : 'deployment'}${ofRelease(origin)}`
-  const message = `${what} was cut short before it changed anything: ${runs} runs as before, and what was prepared is discarded`
+  const message = `${what} was cut short before it changed anything: ${runs} is still running, and the preparations are discarded`
   if (request.dryRun) await report({ event: 'note', message })
   else {
     await report({ event: 'warning', message })

@@ -26,7 +26,10 @@ export function refuseUnfit(
     )
   }
   if (labelsOf(image)[HOLDER_LABEL] !== undefined)
-    refuse('is a holder of another container’s ports, and no release replaces a holder', 'name the container behind it')
+    refuse(
+      'is the holder of another container’s ports and cannot be replaced by a release',
+      'choose the container behind it',
+    )
   const unit = labels['PODMAN_SYSTEMD_UNIT']
   if (unit !== undefined) {
     refuse(
@@ -45,14 +48,14 @@ export function refuseUnfit(
   if (container.State.Paused === true) refuse('is paused', `run \`docker unpause ${name}\` first`)
   if (!container.State.Running) {
     refuse(
-      `is not running (${container.State.Status}), so the new one could not be compared with it`,
+      `is not running (${container.State.Status}), so the new container could not be compared with it`,
       `run \`docker start ${name}\` first`,
     )
   }
   const sharing = others.filter((other) => !isKept(nameOf(other)) && sharesWith(other, container)).map(nameOf)
   if (sharing.length > 0) {
     refuse(
-      `shares its network, its processes or a link with ${sharing.join(', ')}, which would stay with the old container`,
+      `shares its network, its processes or a link with ${sharing.join(', ')}, which would stay attached to the old container`,
       `remove ${sharing.join(', ')} first, and recreate it afterwards`,
     )
   }

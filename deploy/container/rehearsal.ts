@@ -78,7 +78,7 @@ export async function rehearseInContainer(
   await report({ event: 'note', message: formatRehearsal(rehearsal) })
   if (rehearsal.verdict !== 'irreversible' || allowIrreversible) return rehearsal
   const { code, message } = irreversibleFault(tags.to, rehearsal)
-  throw new BatonError(code, message, { hint: `only a person can allow it: \`--${IRREVERSIBLE_FLAG}\`` })
+  throw new BatonError(code, message, { hint: `only a person can allow this, with \`--${IRREVERSIBLE_FLAG}\`` })
 }
 
 /** The note about it. Throws schema_newer. A trial that could not be made does not stop a rollback. */
@@ -89,8 +89,8 @@ function askedForRollback({ report, reason }: Found, { from, to }: Trial['tags']
     return formatUntried(reason ?? present?.failure ?? present?.refused ?? 'the trial ended without a result')
   const why = candidate.failure ?? candidate.refused ?? damage ?? lost ?? null
   if (why === null) return `${to} runs on a copy of the current data`
-  throw new BatonError('schema_newer', `${to} cannot run on the data that ${from} has changed: ${why}`, {
-    hint: '`--trial never` goes back anyway; to restore the earlier data as well, see the guide about containers',
+  throw new BatonError('schema_newer', `${to} cannot run on the data as changed by ${from}: ${why}`, {
+    hint: 'pass `--trial never` to go back anyway; to restore the earlier data as well, see the container guide',
   })
 }
 
@@ -130,7 +130,7 @@ async function tryInContainer({ healthTimeoutMs, ...trial }: Trial, { engine, st
   const state = labelsOf(images.present)[IMAGE_LABELS.state]
   const isSame = state !== undefined && labelsOf(images.candidate)[IMAGE_LABELS.state] === state
   if (!isSame || present === null || candidate === null || images.present.Config?.Volumes?.[state] === undefined)
-    return { copyMs: null, reason: 'one of the two images does not say where its executable and its data are' }
+    return { copyMs: null, reason: 'one of the two images does not specify where its executable and data are' }
   let [cage, copyMs]: [string | null, number | null] = [null, null]
   const not = (reason: string): Found => ({ copyMs, reason })
   try {
@@ -165,7 +165,7 @@ async function stillRuns(cage: string, mostMs: number, { engine, stop }: Pick<To
   const look = async (): Promise<string | null> => {
     refuseStopped(stop)
     const runs = (await engine.container(cage))?.State.Running === true
-    return runs ? `the trial had not ended after ${Math.round(mostMs / 1000)} s` : null
+    return runs ? `the trial had not finished after ${Math.round(mostMs / 1000)} s` : null
   }
   return await untilWell(look, mostMs, LOOK_EVERY_MS)
 }

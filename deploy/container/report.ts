@@ -68,7 +68,7 @@ const HEALTHS: Record<Health, string> = {
   starting: 'starting (its health check has not passed yet)',
   unhealthy: 'not healthy',
   unchecked: 'without a health check',
-  restarting: 'but its process has ended, and is about to be started again',
+  restarting: 'but its process has exited and is about to be restarted',
   stopped: 'but is stopped',
 }
 
@@ -230,10 +230,10 @@ function formatEnd(event: EndEvent): string[] {
   if (outcome === 'status') return formatStatus(event)
   const told = wordOf(outcome, event)
   if (outcome === 'failed') return [`${told}: ${container} ${formatFailed(event)}`]
-  const image = event.image === null ? 'what it ran before' : nameOfImage(event.image)
+  const image = event.image === null ? 'its previous image' : nameOfImage(event.image)
   const version = (outcome === 'reverted' ? event.from : event.to) ?? image
   const state = outcome === 'reverted' && healthy === false ? ' again, which is not healthy' : ''
-  const ill = illMs === null || illMs === 0 ? '' : `, ${formatDuration(illMs)} with an error from its health path`
+  const ill = illMs === null || illMs === 0 ? '' : `, ${formatDuration(illMs)} with errors from its health path`
   const gap = downMs === null ? '' : `, ${formatDuration(downMs)} without an answer${ill}`
   return [
     `${told}: ${container} runs ${version}${state}${gap}`,
@@ -241,10 +241,10 @@ function formatEnd(event: EndEvent): string[] {
     ...(refused === null ? [] : [`  clients were refused in the meantime${whatOfIt(refused, event)}`]),
     ...(snapshot === null
       ? []
-      : [`  the database as it was before: ${snapshotOnHost ?? `${snapshot} in the container`}`]),
+      : [`  the database from before the switch: ${snapshotOnHost ?? `${snapshot} in the container`}`]),
     ...copies.map(
       ({ path, onHost, bytes, ms }) =>
-        `  a copy of the data from before, ${formatBytes(bytes)} in ${formatDuration(ms)}: ${onHost ?? `${path} in the container`}`,
+        `  a copy of the data from before the switch, ${formatBytes(bytes)} in ${formatDuration(ms)}: ${onHost ?? `${path} in the container`}`,
     ),
     ...(stateMoved === null ? [] : [`  ${formatMoved(stateMoved)}`]),
   ]
@@ -257,7 +257,7 @@ function formatStatus({ container, from, to, health, holder, failed, inFlight, l
   const bad = failed === null ? '' : `; ${nameOfImage(failed)} has failed here`
   const over = left.length === 0 ? '' : `; left over: ${left.join(', ')}, which \`--clean\` removes`
   return [
-    `${container} ${health === 'stopped' ? 'has' : 'runs'} ${to ?? 'an image that does not say its version'}, ${HEALTHS[health ?? 'unhealthy']}${behind}${backup}${bad}${busy}${over}`,
+    `${container} ${health === 'stopped' ? 'has' : 'runs'} ${to ?? 'an image of unknown version'}, ${HEALTHS[health ?? 'unhealthy']}${behind}${backup}${bad}${busy}${over}`,
     ...(stateMoved === null ? [] : [`  ${formatMoved(stateMoved)}`]),
   ]
 }
@@ -275,26 +275,26 @@ function nameOfImage(text: string): string {
 /** A container that moves is of the same release before and after. */
 function wordOf(outcome: ContainerEnd['outcome'] | null, { moved }: EndEvent): string {
   if (outcome !== 'updated' || moved === null) return outcome?.replaceAll('_', ' ') ?? 'left as it is'
-  return moved === 'hold' ? 'moved behind a holder' : 'moved out of its holder'
+  return moved === 'hold' ? 'moved behind a holder' : 'moved out from behind its holder'
 }
 
 function whatOfIt({ holdable }: Refused, { moved, outcome }: EndEvent): string {
   if (moved !== null && outcome !== 'updated') return ''
   if (moved !== null)
     return moved === 'hold'
-      ? ', only this time: from now on they wait at its holder'
+      ? ', for the last time: from now on they wait at its holder'
       : ', as they will be at every switch from now on'
   return holdable ? '; with `--keep-port` they wait at a holder instead' : ''
 }
 
 function formatMoved(moved: StateMoved): string {
-  return `the data from before the update is restored; ${formatLeft(moved)}; \`--status\` shows it, and \`--restore-state ${basename(moved.aside)}\` restores it`
+  return `the data from before the update was restored; ${formatLeft(moved)}; \`--status\` shows this again, and \`--restore-state ${basename(moved.aside)}\` restores the replaced data`
 }
 
 /** Never calls a service down that was not asked. */
 function formatFailed({ code, serves }: EndEvent): string {
   if (code === null || MEANINGS[code].exit !== EXIT.down) return 'is as it was'
-  if (serves === null) return 'could not be asked whether it is serving'
+  if (serves === null) return 'could not be checked, and may or may not be serving'
   return serves ? 'answers, but not as expected' : 'is down'
 }
 

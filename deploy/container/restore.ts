@@ -29,19 +29,19 @@ export async function restoreState(
       hint: `see \`--status\`; to finish a deployment that was cut short, run it again`,
     })
   const mostMs = await orderRestore(main, copy, engine)
-  await report({ event: 'note', message: `\`${name}\` is being restarted, and restores ${copy} as it starts` })
+  await report({ event: 'note', message: `\`${name}\` is being restarted and will restore ${copy} as it starts` })
   const seconds = main.Config['StopTimeout']
   await again(engine, () => engine.restart(main.Id, typeof seconds === 'number' ? seconds : null))
   const look = async () => {
     const { well, said } = await check(await engine.container(main.Id), null, engine)
     if (!well) return said
     // without a health check, it is well before it has taken the copy
-    return mostMs > 0 && (await owesStill(main, engine)) ? 'the copy is not restored yet' : null
+    return mostMs > 0 && (await owesStill(main, engine)) ? 'the copy has not been restored yet' : null
   }
   const late = await untilWell(look, healthTimeoutMs + mostMs)
   if (late !== null)
-    throw new BatonError('restart_failed', `\`${name}\` is not healthy on ${copy}: ${late}`, {
-      hint: `the former data was set aside: find its name in \`docker logs ${name}\` and pass it to \`--restore-state\``,
+    throw new BatonError('restart_failed', `\`${name}\` is not healthy with the data from ${copy}: ${late}`, {
+      hint: `the previous data was set aside: find its name in \`docker logs ${name}\` and pass it to \`--restore-state\``,
     })
   await settleData(main.Id, main.Id, engine)
   const paid = mostMs === 0 ? null : await paidIn(main, copy, engine)
@@ -50,7 +50,7 @@ export async function restoreState(
   if (paid !== null && paid.aside !== null)
     await report({
       event: 'note',
-      message: `the former data is in ${paid.aside}; \`--restore-state ${posix.basename(paid.aside)}\` restores it`,
+      message: `the previous data is in ${paid.aside}; \`--restore-state ${posix.basename(paid.aside)}\` restores it`,
     })
   return await containerStatus(name, { engine })
 }

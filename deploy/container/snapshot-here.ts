@@ -44,7 +44,7 @@ export async function snapshotForUpdate(environment: NodeJS.ProcessEnv): Promise
     else printJson(await obey(JSON.parse(order) as StateOrder, environment))
     return EXIT.done
   } catch (cause) {
-    const doing = order === undefined ? 'copying the data' : 'the data of this release'
+    const doing = order === undefined ? 'copying the data' : 'handling the data of this release'
     const error = asBatonError(cause, 'swap_failed', doing)
     printError({ message: error.message, hint: null })
     return MEANINGS[error.code].exit
@@ -120,7 +120,7 @@ async function orderCopy(order: Extract<StateOrder, { do: 'restore' }>, here: He
   const copy = copies.find(({ name }) => name === order.name)
   if (copy === undefined) {
     const names = copies.map(({ name }) => name).join(', ') || 'none'
-    throw new BatonError('not_found', `expected the name of a copy of the data; the copies are: ${names}`)
+    throw new BatonError('not_found', `expected the name of a copy of the data; available copies: ${names}`)
   }
   if (copy.of !== undefined) {
     const plan = await here.plan()
@@ -142,8 +142,8 @@ function databaseIn({ stateDirectory }: Pick<Here, 'stateDirectory'>): string {
 async function planHere(configPath: string | null): Promise<SnapshotPlan> {
   const plan = await snapshotPlanIn(configPath)
   if (plan !== null) return plan
-  const who = 'neither `snapshot` of the release nor `update.snapshot` of the configuration'
-  throw new BatonError('refused', `${who} says how to make such a copy`)
+  const who = 'neither `snapshot` in the release nor `update.snapshot` in the configuration'
+  throw new BatonError('refused', `${who} specifies how to copy the data`)
 }
 
 /** What the author of this release, or the operator in the file at `configPath`, says of data that are not in SQLite. */

@@ -67,12 +67,12 @@ export async function takeSnapshot(
     const { exitCode, output } = await again(engine, () => engine.exec(Id, command, SNAPSHOT_MS))
     if (exitCode === 0) return takenIn(output)
     const said = plainOf(output.replaceAll(/^\.\n/gm, '')).slice(0, SAID_MAX)
-    throw new Error(`\`${command.join(' ')}\` ended with exit code ${exitCode}: ${said}`)
+    throw new Error(`\`${command.join(' ')}\` exited with code ${exitCode}: ${said}`)
   } catch (cause) {
     if (isAway(cause)) throw cause
     const reason = reasonOf(cause)
     const hint = tellsOfFullDisk(reason)
-      ? 'free up disk space on its volume'
+      ? 'free up disk space on the container’s volume'
       : 'nothing has changed; see the log of the old container'
     throw new BatonError('refused', `copying the data before the switch: ${reason}`, { cause, hint })
   }

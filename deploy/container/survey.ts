@@ -27,7 +27,7 @@ export async function resolveName(wanted: string | null, engine: Engine): Promis
   const name = found !== null && found.Id.startsWith(wanted) ? nameOf(found) : wanted
   if (isKept(name)) {
     throw new BatonError('refused', `\`${name}\` is an old container kept by an earlier deployment`, {
-      hint: 'name the container of the service',
+      hint: 'choose the current container of the service',
     })
   }
   return name
@@ -85,8 +85,8 @@ export function ownChanges(paths: readonly string[], { Mounts, HostConfig }: Con
 export async function imageOfContainer(container: ContainerInspection, engine: Engine): Promise<ImageInspection> {
   const image = await engine.image(container.Image)
   if (image !== null) return image
-  throw new BatonError('refused', `the image of \`${nameOf(container)}\` (${container.Image}) is no longer here`, {
-    hint: 'without the image, settings made by hand cannot be told from the image’s own: recreate the container yourself',
+  throw new BatonError('refused', `the image of \`${nameOf(container)}\` (${container.Image}) no longer exists`, {
+    hint: 'without the image, settings made by hand cannot be distinguished from the image’s own: recreate the container yourself',
   })
 }
 

@@ -21,7 +21,7 @@ import { surveyContainer } from './survey.ts'
 /** lines shown of a failed successor's log */
 const LOG_LINES = 20
 const KILLED_ANSWERING =
-  'the new container was killed (SIGKILL) while it answered clients: requests in progress are lost'
+  'the new container was killed (SIGKILL) while it was answering clients: requests in progress were lost'
 /** how long both are asked before the service is called down: on a busy host one answer may be late */
 const ASKED_MS = 3000
 
@@ -51,7 +51,7 @@ async function commit(job: Job, tools: Switching, outage: OutageWatch): Promise<
   const { engine, report } = tools
   const { origin } = job
   const kept = origin.ofCompose
-    ? 'the old container is removed, as compose would; its image stays tagged'
+    ? 'the old container is removed, as compose would do; its image stays tagged'
     : `the old container is kept as ${namesFor(origin.name).previous}`
   await report({ event: 'step', step: 'commit', detail: kept })
   try {
@@ -82,7 +82,7 @@ async function settled(
     return await settleData(id, successor, engine)
   } catch (cause) {
     if (isAway(cause)) throw cause
-    await report({ event: 'warning', message: `asking where the data is: ${reasonOf(cause)}` })
+    await report({ event: 'warning', message: `checking where the data is: ${reasonOf(cause)}` })
     return null
   }
 }
@@ -137,8 +137,8 @@ async function goBack(
     const message = `${cause.message}; putting the old container back failed too: ${reasonOf(second)}`
     const [old, failed] = [job.predecessor, job.successor].map((id) => id.slice(0, 12))
     const hint = serves
-      ? `one container answers: \`docker ps\` shows which; run this command again, and it continues where it stopped`
-      : `run this command again, and it continues where it stopped; or by hand: \`docker stop ${failed}\`, \`docker start ${old}\``
+      ? `one container answers: \`docker ps\` shows which; run this command again to continue where it stopped`
+      : `run this command again to continue where it stopped; or by hand: \`docker stop ${failed}\`, \`docker start ${old}\``
     const error = new BatonError('undo_failed', message, { cause: second, hint })
     return ended('failed', { ...facts(job), error, serves, ...(await outage.end()) })
   }
@@ -202,7 +202,7 @@ export async function finishSwitch(
   if (unfinished === null || unfinished.job.successor !== successor) return await asItEnded(name, successor, tools)
   const { at, job } = unfinished
   if (!undo && at !== 'reverting') return await switchOver(job, limits, tools)
-  return await revert(job, new BatonError('interrupted', 'the deployment was asked to go back'), limits, tools)
+  return await revert(job, new BatonError('interrupted', 'the deployment was undone on request'), limits, tools)
 }
 
 async function asItEnded(name: string, successor: string, tools: Switching): Promise<ContainerEnd> {
@@ -219,7 +219,7 @@ async function asItEnded(name: string, successor: string, tools: Switching): Pro
       stateMoved,
     })
   }
-  const error = new BatonError('interrupted', 'the new container is gone; the old one was put back')
+  const error = new BatonError('interrupted', 'the new container no longer exists; the old one was put back')
   const stateMoved = await settled(origin?.predecessor ?? name, successor, tools)
   return ended('reverted', { ...(origin === null ? {} : facts({ origin, image: origin.image })), error, stateMoved })
 }

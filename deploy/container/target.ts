@@ -49,7 +49,7 @@ export async function resolveRelease(
   if (pull === 'never') {
     throw new BatonError(
       'release_not_found',
-      `${reference} is not on this host, and \`--pull never\` contacts no registry`,
+      `${reference} is not on this host, and \`--pull never\` prevents pulling it`,
       {
         hint: `run \`docker pull ${reference}\` or \`docker load\` first, or omit --pull`,
       },
@@ -69,7 +69,7 @@ export async function resolveRelease(
     await engine.pull(repository, digest ?? release, header, { progress: showing(report), signal: stop })
   }
   const image = await engine.image(pinned)
-  if (image === null) throw new BatonError('download_failed', `${pinned} was pulled, but is not here`)
+  if (image === null) throw new BatonError('download_failed', `${pinned} was pulled, but the engine cannot find it`)
   digest ??= digestIn(image.RepoDigests ?? [], repository)
   const version = await verified(image, { release, reference }, oldImage, tools)
   return { image, reference, repository, digest, version, tag: { repository, tag: release } }
@@ -90,10 +90,10 @@ async function signedImage({ feed, root }: SignedBy, service: string, release: s
   if (found === null) throw new BatonError('release_not_found', `${open.description} has no release of ${service}`)
   const { signed } = await open.trust()
   if (signed && found.image !== null) return { tag: found.tag, ...found.image }
-  const what = signed ? `names no image of ${found.tag}` : 'is not signed, or there is no known root to verify it'
+  const what = signed ? `lists no image for ${found.tag}` : 'is not signed, or no trust root is known to verify it'
   throw new BatonError('not_signed', `${open.description} ${what}`, {
     hint: signed
-      ? 'ask the maintainer to sign one with `baton trust sign --image`'
+      ? 'ask the maintainer to sign an image with `baton trust sign --image`'
       : 'pass the trust root file with --root FILE',
   })
 }
@@ -123,7 +123,7 @@ async function verified(
   oldImage: ImageInspection,
   tools: Tools,
 ): Promise<string | null> {
-  await step(tools, 'verify', 'architecture and version of the image')
+  await step(tools, 'verify', 'image architecture and version')
   refuseArchitecture(reference, [{ architecture: image.Architecture, os: image.Os }], tools.engine, oldImage)
   const said = versionOf(image)
   if (release !== 'latest' && said !== null && said !== release) {
@@ -133,7 +133,7 @@ async function verified(
   if (from !== null && isBarred({ from }, current))
     throw new BatonError(
       'refused',
-      `${said ?? reference} updates only containers that run ${from} or later, but this one runs ${current}`,
+      `${said ?? reference} can only replace ${from} or later, but this container runs ${current}`,
       {
         hint: `deploy an intermediate release first, such as \`--release ${from}\``,
       },
@@ -164,13 +164,17 @@ export async function resolveRollback(
   }
   const origin = parseOrigin(container)
   if (origin === null) {
-    const message = `\`${nameOf(container)}\` was created by hand or by compose since the last deployment, so nothing records what ran before it`
+    const message = `\`${nameOf(container)}\` was created by hand or by compose since the last deployment, so there is no record of what ran before`
     throw new BatonError('no_backup', message, { hint: 'specify the release with --release' })
   }
   if (backTo !== null && origin.from !== backTo) {
-    throw new BatonError('no_backup', `expected ${backTo} to have run before, got ${origin.from ?? origin.reference}`, {
-      hint: `deploy it with \`--release ${backTo}\` without --rollback`,
-    })
+    throw new BatonError(
+      'no_backup',
+      `expected ${backTo} as the previous release, got ${origin.from ?? origin.reference}`,
+      {
+        hint: `deploy it with \`--release ${backTo}\` instead of --rollback`,
+      },
+    )
   }
   const repository = repositoryIn(origin.reference, origin.image)
   await step(tools, 'resolve', `${origin.from ?? origin.reference} (${origin.image.slice(0, 19)})`)
@@ -184,7 +188,7 @@ export async function resolveRollback(
     image = await engine.image(`${repository}@${origin.digest}`)
   }
   if (image === null || image.Id !== origin.image) {
-    const message = `the image that ran before (${origin.image}) is neither on this host nor in its registry`
+    const message = `the previous image (${origin.image}) is neither on this host nor in its registry`
     throw new BatonError('no_backup', message)
   }
   const reference = await nameForId(origin.reference, repository, origin.digest, image, engine)
@@ -241,9 +245,9 @@ function repositoryOf(container: ContainerInspection, image: ImageInspection): s
   if (only !== undefined && others.length === 0) return only
   throw new BatonError(
     'invalid_request',
-    `\`${nameOf(container)}\` was created from an image id, which does not name a repository`,
+    `\`${nameOf(container)}\` was created from an image ID, so its repository is unknown`,
     {
-      hint: 'name the repository with --image',
+      hint: 'specify the repository with --image',
     },
   )
 }

@@ -43,7 +43,7 @@ const SETTINGS = [
 ] as const
 
 const HINT =
-  'install it on this machine: `apt install ansible-core`, or `pipx install ansible-core`; nothing has to be installed on the hosts'
+  'install it on this machine: `apt install ansible-core`, or `pipx install ansible-core`; nothing needs to be installed on the hosts'
 
 /** Path of ansible-playbook. Throws unsupported_host if there is none. */
 export async function findAnsible(): Promise<string> {

@@ -41,7 +41,7 @@ export function variablesOf(given: FleetArguments, isCheck: boolean): Variables 
     throw usage('expected a release or --rollback; to see what runs where, use --check alone')
   if (release !== '' && release !== 'latest' && !isTag(release))
     throw new BatonError('invalid_tag', `expected \`latest\` or a tag of the form vX.Y.Z, got ${quote(release)}`)
-  if (release === 'latest' && rollback) throw usage('--rollback takes a tag, or none to use each host’s backup')
+  if (release === 'latest' && rollback) throw usage('--rollback takes a tag; omit it to use each host’s backup')
   const variables: Variables = { fleet_release: release, fleet_rollback: rollback, fleet_service: given.service }
   if (pause !== '') variables.fleet_pause = pause
   if (given.waves !== undefined) variables.fleet_waves = wavesOf(given.waves)
@@ -75,7 +75,8 @@ export function pauseOf(given: FleetArguments): string {
   const { 'pause-until': day, unpause: ends, rollback } = given
   if (day === undefined && !ends) return ''
   if (day !== undefined && ends) throw usage('expected --pause-until or --unpause, got both')
-  if (releaseIn(given) !== null || rollback) throw usage('--pause-until and --unpause update nothing: omit the release')
+  if (releaseIn(given) !== null || rollback)
+    throw usage('--pause-until and --unpause cannot be used with a release or --rollback')
   if (day === undefined) return 'end'
   if (/^\d{4}-\d\d-\d\d$/.test(day)) return day
   throw usage(`expected a day such as 2026-12-27 in --pause-until, got ${quote(day)}`)

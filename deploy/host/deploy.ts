@@ -100,7 +100,7 @@ export async function deployHere(deployment: Deployment, report: HostReport): Pr
 async function firstInstall(deployment: Deployment, report: HostReport): Promise<DeployEnd> {
   const { service, release, feed, dryRun, installFlags, healthUrl, healthTimeoutMs } = deployment
   if (serviceName(service) !== service)
-    throw new BatonError('invalid_request', `expected the name of a service, got ${JSON.stringify(service)}`)
+    throw new BatonError('invalid_request', `expected a service name, got ${JSON.stringify(service)}`)
   // without a feed, install.sh builds the release from this clone
   const from = feed === null ? ['--clone', CLONE] : ['--feed', feed]
   const flags = ['install', release ?? 'latest', '-y', ...from]

@@ -69,7 +69,8 @@ export function errorOf({ last, exit, said }: EndedProgram): BatonError {
   const known = last?.['code']
   const plainest = Object.entries(MEANINGS).find(([, meaning]) => meaning.exit === exit)?.[0] ?? 'unexpected'
   const name = (typeof known === 'string' && Object.hasOwn(MEANINGS, known) ? known : plainest) as ErrorCode
-  const message = typeof last?.['message'] === 'string' ? last['message'] : said || `it ended with ${exit}`
+  const message =
+    typeof last?.['message'] === 'string' ? last['message'] : said || `the program exited with code ${exit}`
   const { hint, outcome = null, from = null, to = null, operationId = null } = last ?? {}
   return new BatonError(name, message.replace(/^error: /, ''), {
     ...(typeof hint === 'string' ? { hint } : {}),

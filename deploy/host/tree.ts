@@ -62,11 +62,11 @@ const ACTING = {
 } as const satisfies Flags
 
 const ALL = {
-  all: flag('every service on this host (or, without root, of this user)'),
+  all: flag('every service on this host (without root, only those of this user)'),
 } as const satisfies Flags
 
 const PAUSE = {
-  'pause-until': option('day', 'do not update now; suspend automatic updates until that day', ADVANCED),
+  'pause-until': option('day', 'do not update now; suspend automatic updates until the given day', ADVANCED),
   unpause: flag('resume automatic updates', ADVANCED),
 } as const satisfies Flags
 
@@ -86,9 +86,9 @@ const INSTALL = {
   ...ACTING,
   ...YES,
   user: { ...PLACE.user, advanced: false },
-  tag: word('the release: latest, or a tag such as v1.1.0 (the release install.sh came with)'),
+  tag: word('the release: latest, or a tag such as v1.1.0 (default: the release that install.sh came with)'),
   feed: option('feed', 'where releases come from: https://host/path/, /folder or github:owner/name'),
-  listen: option('host:port', 'on a first install, where the service listens; `:port` means every address'),
+  listen: option('host:port', 'listen address for a first install; `:port` means every address'),
   'state-dir': option('dir', 'data directory; kept across updates'),
   'run-as': option('user', 'user that a system service runs as', ADVANCED),
   'accept-unit': flag(
@@ -117,7 +117,7 @@ export interface HostProgram {
 const WORDS: readonly Word[] = [
   {
     name: 'install',
-    description: 'install on this host, or change an install',
+    description: 'install on this host, or change an existing install',
     args: INSTALL,
     act: (context, _values, argv) => install(context, argv),
   },
@@ -125,7 +125,7 @@ const WORDS: readonly Word[] = [
     name: 'upgrade',
     description: 'update to a release',
     args: {
-      tag: word('the release, such as v1.1.0 (latest)'),
+      tag: word('the release, such as v1.1.0 (default: latest)'),
       ...ACTING,
       ...IRREVERSIBLE,
       ...REHEARSE,
@@ -135,7 +135,8 @@ const WORDS: readonly Word[] = [
     },
     act(context, { 'pause-until': day, unpause: ends, all }) {
       const until = typeof day === 'string' ? day : null
-      if (all === true && (until !== null || ends === true)) throw usage('expected no pause with `--all`')
+      if (all === true && (until !== null || ends === true))
+        throw usage('expected no `--pause-until` or `--unpause` with `--all`')
       if (all === true) return upgradeAll(context)
       if (until === null && ends !== true) return upgrade(context)
       if (until !== null && ends === true) throw usage('expected `--pause-until` or `--unpause`, got both')
@@ -151,7 +152,7 @@ const WORDS: readonly Word[] = [
   },
   {
     name: 'cancel',
-    description: 'cancel the running operation, unless the new release is already in place',
+    description: 'cancel the running operation, unless the new release is already installed',
     args: LOOKING,
     act: (context) => cancelCommand(context),
   },
@@ -204,7 +205,7 @@ const WORDS: readonly Word[] = [
   },
   {
     name: 'state',
-    description: 'list, restore or remove the snapshots that updates have made',
+    description: 'list, restore or remove snapshots made by updates',
     args: {
       act: word(
         'list; restore NAME; back TAG: return to a release and its data; clean: remove data that was set aside',
@@ -244,7 +245,7 @@ const WORDS: readonly Word[] = [
   },
   {
     name: 'rescue',
-    description: 'put the backup executable back if a release on probation failed twice',
+    description: 'restore the backup executable if a release failed twice in probation',
     args: {
       ...OUTPUT_FLAGS,
       'given-up': flag('roll back after one failure (no supervisor restarts the service)'),
@@ -254,7 +255,7 @@ const WORDS: readonly Word[] = [
   },
   {
     name: WORKER,
-    description: "act on the service's files as its user, for a command that root runs",
+    description: "act on the service's files as the service's user, for a command run by root",
     args: { where: word(`\`${IN_UNIT}\` in a unit`) },
     hidden: true,
     act: (_context, { where }) => work(where === IN_UNIT),

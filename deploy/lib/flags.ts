@@ -71,7 +71,7 @@ export const WAITING_FLAGS = {
 
 /** for `baton build` and `npm run build` */
 export const DELTA_FLAGS = {
-  'delta-from': option('dir|feed', 'earlier releases; hosts on one of them download only what has changed'),
+  'delta-from': option('dir|feed', 'where earlier releases are; hosts on one of them download only what has changed'),
   deltas: option('number', 'how many earlier releases get a delta', { default: '5', advanced: true }),
 } as const satisfies Flags
 
@@ -159,13 +159,13 @@ export function durationOf(flag: string, value: unknown, { least = 0, most = DAY
   const ms = msOf(text)
   if (ms >= least && ms <= most) return ms
   const bounds = durationBounds(least, most)
-  throw usage(`expected ${DURATION_FORM} in ${flag}, ${bounds}, got ${JSON.stringify(text.slice(0, 40))}`)
+  throw usage(`expected ${DURATION_FORM} for ${flag} (${bounds}), got ${JSON.stringify(text.slice(0, 40))}`)
 }
 
 /** A release that must be named. Throws BatonError invalid_request, invalid_tag. */
 export function tagOf(value: unknown): string {
   if (isTag(value)) return value
-  if (value === undefined) throw usage('expected the tag of a release, such as v1.0.0')
+  if (value === undefined) throw usage('expected a release tag, such as v1.0.0')
   throw new BatonError(
     'invalid_tag',
     `expected a tag of the form vX.Y.Z, got ${JSON.stringify(String(value).slice(0, 40))}`,
@@ -178,7 +178,7 @@ export function usage(message: string, hint = 'see --help'): BatonError {
 
 /** A first word that is none of `commands`. */
 export function unknownCommand(word: string, commands: readonly string[]): BatonError {
-  return usage(`there is no command ${JSON.stringify(word.slice(0, 40))} here`, suggestion(word, commands))
+  return usage(`unknown command ${JSON.stringify(word.slice(0, 40))}`, suggestion(word, commands))
 }
 
 /** citty accepts and ignores unknown flags; here they are an error. */
@@ -216,10 +216,7 @@ function unknownFlag(argument: string, next: string | undefined, args: Flags, kn
   const [name = '', value = next] = argument.split('=', 2)
   const now = Object.keys(args).find((flag) => name.replace(/^--(no-)?/, '') === args[flag]?.former)
   if (now !== undefined)
-    return usage(
-      `there is no flag \`${name}\` here`,
-      `it is \`${name.startsWith('--no-') ? '--no-' : '--'}${now}\` now`,
-    )
+    return usage(`unknown flag \`${name}\``, `it is \`${name.startsWith('--no-') ? '--no-' : '--'}${now}\` now`)
   const asFlag = args['tag']?.type === 'positional' ? ['--release', '--tag'] : []
   const shown = Object.keys(shownOf(args, false)).filter((flag) => args[flag]?.type !== 'positional')
   const listed = shown.map((flag) => `--${flag}`)
@@ -227,7 +224,7 @@ function unknownFlag(argument: string, next: string | undefined, args: Flags, kn
   const tag = isTag(value) || value === 'latest' ? value : 'v1.1.0'
   const isRelease = asFlag.some((flag) => !known.includes(flag) && hint.includes(`\`${flag}\``))
   return usage(
-    `there is no flag \`${name.slice(0, 40)}\` here`,
+    `unknown flag \`${name.slice(0, 40)}\``,
     isRelease ? `give the release without a flag: \`${tag}\`` : hint,
   )
 }

@@ -57,5 +57,5 @@ export function printHelp(text: string, exit: number = EXIT.done): number {
 
 function exitCodes(): string {
   const rows = Object.entries(EXITS).map(([code, meaning]) => `  ${code}  ${meaning}\n`)
-  return `A command exits with\n\n${rows.join('')}`
+  return `Exit codes:\n\n${rows.join('')}`
 }

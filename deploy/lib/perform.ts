@@ -39,14 +39,14 @@ export async function performBy(
     said: { last: 2000 },
     group: 'shared',
   }).catch((cause: unknown) => {
-    throw new BatonError('unexpected', `trying it on a copy: ${reasonOf(cause)}`, { cause })
+    throw new BatonError('unexpected', `trial on a copy: ${reasonOf(cause)}`, { cause })
   })
   if (code !== 0) {
     throw new BatonError(
       'unexpected',
-      `trying it on a copy: expected exit code 0 from ${basename(present)}, got ${code}: ${said.trim()}`,
+      `trial on a copy: expected exit code 0 from ${basename(present)}, got ${code}: ${said.trim()}`,
       {
-        hint: 'a release built before Baton had trials cannot be tried',
+        hint: 'a release built before Baton supported trials cannot be tried',
       },
     )
   }

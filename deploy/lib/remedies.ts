@@ -29,7 +29,7 @@ export const REMEDIES: Readonly<Record<ErrorCode, Remedy>> = {
   },
   invalid_tag: {
     cause: 'The tag does not have the form `vX.Y.Z`.',
-    fix: 'Use the tag that the feed lists, such as `v1.2.0`.',
+    fix: 'Use a tag that the feed lists, such as `v1.2.0`.',
   },
   body_too_large: {
     cause: 'The request body is larger than this endpoint accepts.',
@@ -45,18 +45,18 @@ export const REMEDIES: Readonly<Record<ErrorCode, Remedy>> = {
   },
   update_in_flight: {
     cause: 'Another update or rollback is running; only one can run at a time.',
-    fix: 'Wait until it ends: `GET /admin/update/status?wait=30`, or the `status` command.',
+    fix: 'Wait until it finishes: check with `GET /admin/update/status?wait=30` or the `status` command.',
   },
   too_late: {
-    cause: 'No operation is running, or its new release is already being put in place.',
+    cause: 'No operation is running, or the new release is already being installed.',
     fix: 'Wait for the outcome, then roll back if you want the old version.',
   },
   no_backup: {
     cause: 'No update has left a backup executable here yet.',
-    fix: 'Name a release instead: `rollback vX.Y.Z`, or `POST /admin/update` with that tag.',
+    fix: 'Specify a release instead: `rollback vX.Y.Z`, or `POST /admin/update` with that tag.',
   },
   not_managed: {
-    cause: 'The process runs in a container, from source, or from a file that `install.sh` did not put there.',
+    cause: 'The process runs in a container, from source, or from a file that `install.sh` did not install.',
     fix: 'Update as `route` in the response describes, or install the service with `install.sh`.',
   },
   node_unsupported: {
@@ -70,7 +70,7 @@ export const REMEDIES: Readonly<Record<ErrorCode, Remedy>> = {
   unsupported_host: {
     cause:
       'This host does not run Linux with glibc, lacks a program, or has a systemd or container engine that is too old.',
-    fix: 'Install what the message names. `doctor` lists everything that is missing.',
+    fix: 'Install what the message asks for. `doctor` lists everything that is missing.',
   },
   refused: {
     cause:
@@ -78,7 +78,7 @@ export const REMEDIES: Readonly<Record<ErrorCode, Remedy>> = {
     fix: 'Nothing has changed. Fix what the message reports, then try again.',
   },
   metadata_missing: {
-    cause: 'This executable takes signed releases only, and the feed has no signatures.',
+    cause: 'This executable accepts only signed releases, and the feed has no signatures.',
     fix: 'Ask the maintainer to sign the feed with `baton trust sign`. A mirror must also copy the metadata.',
   },
   metadata_expired: {
@@ -110,7 +110,7 @@ export const REMEDIES: Readonly<Record<ErrorCode, Remedy>> = {
     fix: 'Install a newer release with its `install.sh`, from a source that you trust.',
   },
   clock_wrong: {
-    cause: 'This host’s clock is set to before this executable was built.',
+    cause: 'This host’s clock is set to a time before this executable was built.',
     fix: 'Set the clock (`timedatectl set-ntp true`) and try again.',
   },
   yanked: {
@@ -122,7 +122,7 @@ export const REMEDIES: Readonly<Record<ErrorCode, Remedy>> = {
     fix: 'Ask the maintainer to sign this release with `baton trust sign`. Until then, choose a signed release.',
   },
   check_failed: {
-    cause: 'The feed could not be reached or read. Check network, proxy, address and token.',
+    cause: 'The feed could not be reached or read. Check the network, proxy, address and token.',
     fix: 'Check that this host can reach the feed’s address: `doctor` tests it and reports what fails.',
   },
   release_not_found: {
@@ -135,11 +135,11 @@ export const REMEDIES: Readonly<Record<ErrorCode, Remedy>> = {
   },
   rate_limited: {
     cause: 'The feed has stopped answering requests for now. Without a token, GitHub allows 60 requests an hour.',
-    fix: 'Wait until the time that the message names, or give the service [a token](../operator/update.md#where-releases-come-from).',
+    fix: 'Wait until the time shown in the message, or give the service [a token](../operator/update.md#where-releases-come-from).',
   },
   download_failed: {
     cause: 'The connection broke repeatedly, no data arrived for too long, or the disk is full.',
-    fix: 'Try again: nothing has changed. The message names the cause.',
+    fix: 'Try again: nothing has changed. The message gives the cause.',
   },
   verify_failed: {
     cause: 'The download has the wrong checksum, does not run, or does not work on a copy of the data.',
@@ -147,7 +147,7 @@ export const REMEDIES: Readonly<Record<ErrorCode, Remedy>> = {
   },
   swap_failed: {
     cause:
-      'The new executable could not be put in place, or the snapshot failed: usually because of disk space or permissions.',
+      'The new executable could not be installed, or the snapshot failed: usually because of disk space or permissions.',
     fix: 'The old version is still running. Fix what the message reports and try again.',
   },
   restart_failed: {
@@ -156,15 +156,15 @@ export const REMEDIES: Readonly<Record<ErrorCode, Remedy>> = {
   },
   probation_failed: {
     cause: 'The new version started, then crashed, hung or became unhealthy. The old one is serving again.',
-    fix: 'Send the service’s log from that time to the maintainer. `latest` now skips this release here.',
+    fix: 'Send the service’s log from that time to the maintainer. `latest` now skips this release on this host.',
   },
   cannot_update_further: {
     cause: 'The new version runs but would be unable to install later updates, so the old one was restored.',
     fix: 'Fix what the message reports: usually the feed’s address or a file’s permissions.',
   },
   undo_failed: {
-    cause: 'An update failed, and the old version could not be put back.',
-    fix: 'Check `status` and the log. To install a release over it, run `install.sh upgrade TAG`.',
+    cause: 'An update failed, and the old version could not be restored.',
+    fix: 'Check `status` and the log. To install a release over the failed one, run `install.sh upgrade TAG`.',
   },
   irreversible: {
     cause: 'In the trial, the current release could not run on the data after the new release had changed it.',
@@ -195,7 +195,7 @@ export const REMEDIES: Readonly<Record<ErrorCode, Remedy>> = {
     fix: 'Read the service’s log, then start the service. `doctor` reports what keeps it from starting.',
   },
   unexpected: {
-    cause: 'Baton did not expect this error.',
+    cause: 'Baton ran into an unexpected error.',
     fix: 'Please report it, with the message and the service’s log.',
   },
 }

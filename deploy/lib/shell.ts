@@ -63,7 +63,7 @@ export async function run(command: readonly string[], options: CommandOptions = 
   const running = shell`${[...command]}`
   const { exitCode, signal, stdout, stderr } = await running
   if (exitCode !== 0 && options.allowFailure !== true) {
-    const ended = signal === null ? `ended with ${exitCode}` : `was ended by ${signal}`
+    const ended = signal === null ? `failed with exit code ${exitCode}` : `was killed by ${signal}`
     const said = saidIn(stderr.trim() || stdout.trim())
     throw new BatonError('unexpected', `\`${formatCommand(command)}\` ${ended}${said === '' ? '' : `: ${said}`}`)
   }

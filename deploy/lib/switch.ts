@@ -5,7 +5,7 @@ import { formatRehearsal, type Rehearsal } from '../../agent/words.ts'
 /** what most load balancers and webhook senders bear before they give a request up, milliseconds */
 const BORNE_MS = [3000, 10_000] as const
 
-export const BORNE = `load balancers and webhook senders wait ${BORNE_MS[0] / 1000} to ${BORNE_MS[1] / 1000} s`
+export const BORNE = `load balancers and webhook senders give up after ${BORNE_MS[0] / 1000} to ${BORNE_MS[1] / 1000} s`
 
 export function isBorne(pauseMs: number): boolean {
   return pauseMs < BORNE_MS[0]
@@ -21,7 +21,7 @@ interface Paused {
 /** `nobody was served for 108 ms, then for 95 ms`; null: nobody had to wait, as far as it is known. */
 export function formatPause({ pauseMs, pausesMs, letGo }: Paused): string | null {
   if (pauseMs === null || pauseMs === undefined) return null
-  const refused = letGo ? ', and refused for part of that time' : ''
+  const refused = letGo ? ', and connections were refused for part of that time' : ''
   return `nobody was served for ${(pausesMs ?? [pauseMs]).map((ms) => `${ms} ms`).join(', then for ')}${refused}`
 }
 

@@ -58,7 +58,7 @@ export async function assertTrusted(path: string, what: string, hint: string): P
   if (trust.trusted) return
   throw new BatonError(
     'refused',
-    `expected ${what} in a place that only root can change, got ${path}: ${whoCanChange(trust)} can change ${trust.at}`,
+    `expected ${what} in a location that only root can change, got ${path}: ${whoCanChange(trust)} can change ${trust.at}`,
     { hint },
   )
 }
@@ -67,7 +67,7 @@ export async function assertTrusted(path: string, what: string, hint: string): P
 export function whoCanChange({ uid, mode }: { uid: number; mode: number }): string {
   const said = (mode & 0o7777).toString(8).padStart(4, '0')
   if (uid !== 0) return `user id ${uid}`
-  return (mode & OTHERS_WRITE) !== 0 ? `everyone (mode ${said})` : `its group (mode ${said})`
+  return (mode & OTHERS_WRITE) !== 0 ? `everyone (mode ${said})` : `the owning group (mode ${said})`
 }
 
 /** The folder for temporary files. Throws BatonError refused if root runs this and anybody else can change what is at its path. */

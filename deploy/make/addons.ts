@@ -140,15 +140,15 @@ function abiOf(abi: AddonAbi | undefined): string {
 export function formatLeftOut(kind: ReleaseKind, packages: readonly string[]): string | null {
   return packages.length === 0
     ? null
-    : `the kind ${kind} cannot pack native addons, and these packages have some: ${packages.join(', ')}`
+    : `a release of kind ${kind} cannot contain native addons, but these packages have them: ${packages.join(', ')}`
 }
 
 export function addonHint({ packages }: AddonReport): string | null {
   const bad = packages.filter(({ verdict }) => verdict !== 'works' && verdict !== 'not-loaded')
   if (bad.length === 0) return null
   if (bad.some(({ canBuild }) => canBuild))
-    return 'run `npx baton rebuild` to build it for the release’s Node; if your own Node cannot load it afterwards, start the application with `npx baton dev`'
-  return `install another version of ${bad.map(({ name }) => name).join(', ')}, or leave it out with \`exclude\` if the application does not need it`
+    return 'run `npx baton rebuild` to build native addons for the release’s Node; if your own Node cannot load them afterwards, start the application with `npx baton dev`'
+  return `install another version of ${bad.map(({ name }) => name).join(', ')}, or use \`exclude\` to leave out what the application does not need`
 }
 
 /** Throws BatonError verify_failed that names each package whose addon is built for another Node. */
@@ -199,7 +199,7 @@ async function candidatesAmong(files: readonly ArchiveFile[], node: BroughtNode)
     if (size > FILE_MAX_BYTES)
       throw new BatonError(
         'invalid_settings',
-        `expected at most ${formatBytes(FILE_MAX_BYTES)} in ${file.path}, got ${formatBytes(size)}`,
+        `expected ${file.path} to be at most ${formatBytes(FILE_MAX_BYTES)}, got ${formatBytes(size)}`,
       )
     if (await isMadeFor(node, file.source)) found.push(file)
   }
@@ -241,7 +241,7 @@ async function tried({ path, source }: ArchiveFile, node: BroughtNode): Promise<
   if (process.geteuid?.() === 0) {
     const trust = await trustIn(source)
     if (!trust.trusted) {
-      const reason = `root does not run what another user can change, and ${whoCanChange(trust)} can change ${trust.at}`
+      const reason = `root does not load files that another user can change, and ${whoCanChange(trust)} can change ${trust.at}`
       return { path, abi, verdict: 'not-loaded', reason }
     }
   }
@@ -283,10 +283,10 @@ async function loadReason(addon: string, node: string): Promise<string | null> {
   })
   const [, reason] = /^<(.*)>$/s.exec(ran.answer) ?? []
   if (reason !== undefined) return reason === '' ? null : oneLine(reason.replaceAll(addon, basename(addon)))
-  if (ran.stopped === 'late') return `loading it had not finished after ${LOAD_MS / 1000} s`
+  if (ran.stopped === 'late') return `it was still loading after ${LOAD_MS / 1000} s`
   const lastWords = ran.said.trim().split('\n')[0] ?? ''
   const ended = ran.signal ?? `exit code ${ran.code}`
-  return `loading it ended the process with ${ended}${lastWords === '' ? '' : `: ${oneLine(lastWords)}`}`
+  return `loading it terminated the process with ${ended}${lastWords === '' ? '' : `: ${oneLine(lastWords)}`}`
 }
 
 function oneLine(text: string): string {

@@ -134,7 +134,7 @@ export async function makeFirst({ build, folder }: Project, progress: ProgressRe
   try {
     await run(['/bin/sh', '-c', build], { cwd: folder, timeoutMs: MAKE_MS })
   } catch (cause) {
-    throw new BatonError('unexpected', `running \`build\` of the configuration: ${reasonOf(cause)}`, { cause })
+    throw new BatonError('unexpected', `running \`build\` from the configuration: ${reasonOf(cause)}`, { cause })
   }
 }
 
@@ -177,18 +177,14 @@ interface Written {
 async function writeApp(project: Project, words: OwnWords, to: string, progress: ProgressReport): Promise<Written> {
   progress.stage('collect', project.folder)
   const all = await filesOf(project, (folder) =>
-    progress.note(`note: ${folder}/ stays out of the release, because releases are published into it`),
+    progress.note(`note: ${folder}/ is left out of the release, because releases are published to it`),
   )
   const files = project.trace ? await traced(project, all) : all
   for (const [what, file] of filesNamedBy(project)) {
     if (files.some(({ path }) => path === file)) continue
-    throw new BatonError(
-      'invalid_settings',
-      `expected the file of \`${what}\`, ${file}, among the files of the release`,
-      {
-        hint: `\`${what}\` is a path in the release: add the file to \`include\`, and make sure that \`build\` creates it`,
-      },
-    )
+    throw new BatonError('invalid_settings', `expected the release to contain ${file} (\`${what}\`)`, {
+      hint: `\`${what}\` is a path in the release: add the file to \`include\`, and make sure that \`build\` creates it`,
+    })
   }
   const preload = preloadText(project.nodeFlags)
   const ours: ArchiveFile[] = preload === null ? [] : [{ path: PRELOAD, source: join(dirname(to), PRELOAD) }]

@@ -72,7 +72,7 @@ export const OWN_WORDS = {
         former: 'check',
         negativeDescription: 'skip the test of the release (one start, one switch to itself)',
       },
-      force: flag('replace a different release with the same tag', ADVANCED),
+      force: flag('replace a different release that has the same tag', ADVANCED),
       ...SCRIPT_FLAGS,
     },
   },
@@ -96,7 +96,7 @@ export const OWN_WORDS = {
     name: 'trial',
     description: 'try a release on a copy of the data, then the previous one on the result',
     args: {
-      tag: word('the release to try (the newest)'),
+      tag: word('the release to try (default: the newest)'),
       ...DIR,
       ...OUT,
       from: option('vX.Y.Z', 'the release in use now (required)'),

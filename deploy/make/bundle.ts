@@ -28,7 +28,7 @@ export async function loadEsbuild(folder: string): Promise<typeof Esbuild> {
     return createRequire(join(folder, 'package.json'))('esbuild') as typeof Esbuild
   } catch (cause) {
     throw new BatonError('unsupported_host', 'expected `esbuild` in this project for bundling', {
-      hint: '`npm install --save-dev esbuild`, or build the kind `app`, which needs no bundler',
+      hint: 'run `npm install --save-dev esbuild`, or build kind `app`, which needs no bundler',
       cause,
     })
   }
@@ -218,7 +218,7 @@ async function compile(options: BundleOptions, more: BuildOptions): Promise<stri
   const { outputFiles, metafile, warnings } = await build({ ...settings, ...out }).catch(failed(options.entry))
   noteInputs(options, metafile, warnings)
   const [output] = outputFiles
-  if (output === undefined) throw new BatonError('unexpected', `bundling ${options.entry}: there is no output`)
+  if (output === undefined) throw new BatonError('unexpected', `bundling ${options.entry}: esbuild produced no output`)
   return output.text
 }
 

@@ -50,13 +50,13 @@ export function numberedChunks(program: string, outputs: Outputs, files: Readonl
   }))
 }
 
-/** The program and all that it loads first, as one module: it gives each of these chunks under `exportedAs`. */
+/** The program and all that it loads first, as one module: what the program exports, and each of these chunks under `exportedAs`. */
 export function joinedFirst(chunks: readonly Chunk[]): { names: ReadonlySet<string>; text: string } {
   const first = new Set(chunks.slice(0, 1))
   for (const { first: files } of first) for (const chunk of chunks) if (files.includes(chunk.file)) first.add(chunk)
   const names = [...first].map(({ name }) => name)
   const lines = names.map((name) => `export * as ${exportedAs(name)} from ${JSON.stringify(`./${name}`)}`)
-  return { names: new Set(names), text: lines.join('\n') }
+  return { names: new Set(names), text: [`export * from ${JSON.stringify(`./${names[0]}`)}`, ...lines].join('\n') }
 }
 
 const exportedAs = (name: string) => `_${Number.parseInt(name)}`

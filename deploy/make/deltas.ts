@@ -55,7 +55,7 @@ export function deltasFrom(value: unknown, most: unknown): DeltasFrom | null {
   if (value === undefined || value === '') return null
   const count = Number(most)
   if (typeof value !== 'string' || !Number.isInteger(count) || count < 1 || count > BETWEEN_MAX)
-    throw new BatonError('invalid_request', `expected 1 to ${BETWEEN_MAX} in --deltas, got ${JSON.stringify(most)}`)
+    throw new BatonError('invalid_request', `expected 1 to ${BETWEEN_MAX} for --deltas, got ${JSON.stringify(most)}`)
   return { from: /^(github:|https?:|file:)/.test(value) ? value : resolve(value), most: count }
 }
 
@@ -105,7 +105,7 @@ function formatCost(deltas: readonly DeltaEntry[], ms: number): string {
   const bytes = deltas.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0)
   const memory = formatBytes(process.resourceUsage().maxRSS * 1024)
   const count = `${deltas.length} delta${deltas.length === 1 ? '' : 's'}`
-  return `${count}, ${formatBytes(bytes)}, in ${(ms / 1000).toFixed(1)} s; the build has used at most ${memory} of memory`
+  return `${count}, ${formatBytes(bytes)}, in ${(ms / 1000).toFixed(1)} s; the build used at most ${memory} of memory`
 }
 
 async function fetchExecutable(
@@ -118,7 +118,7 @@ async function fetchExecutable(
   await makeDownload({ feed, disk: makeDisk(), partialPath: path, onProgress })(release, signal)
   const { sha256 } = await measure(path)
   if (sha256 !== release.asset.executable?.sha256)
-    throw new Error('its executable does not have the checksum that it announces')
+    throw new Error('its executable does not match its published checksum')
 }
 
 /** `sum`: of the new executable. Throws why it is of no use. */
@@ -127,7 +127,7 @@ async function deltaOf(path: string, sum: string, made: Made, signal: AbortSigna
   await using to = await open(made.executable)
   const [before, after] = [readable(old, (await stat(path)).size), readable(to, (await stat(made.executable)).size)]
   const { sha256: from } = await measure(path)
-  if (from === sum) throw new Error('it is the same executable')
+  if (from === sum) throw new Error('it has the same executable')
   const bytes = await makeDelta(before, after, signal)
   if (bytes.length > Math.min(DELTA_MAX_BYTES, made.assetBytes * WORTH))
     throw new Error(`it would be too large: ${formatBytes(bytes.length)}`)

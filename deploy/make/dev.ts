@@ -62,16 +62,20 @@ export async function develop(options: DevOptions, stop: AbortSignal): Promise<v
   try {
     await command('start').catch(async (cause: unknown) => {
       const said = (await readFile(at.log, 'utf8').catch(() => '')).trimEnd().split('\n').slice(-SAID_LINES).join('\n')
-      throw new BatonError('restart_failed', `${project.service} does not start: ${reasonIn(said)}it said:\n${said}`, {
-        cause,
-      })
+      throw new BatonError(
+        'restart_failed',
+        `${project.service} did not start: ${reasonIn(said)}its output:\n${said}`,
+        {
+          cause,
+        },
+      )
     })
     const { password } = (await at.config()).dashboard
     const origin = `${project.scheme ?? 'http'}://127.0.0.1:${options.port}`
-    say(`${project.service} v0.0.1 serves at ${origin} after ${since(started)}`)
+    say(`${project.service} v0.0.1 is serving at ${origin} after ${since(started)}`)
     say(`  panel     ${origin}${project.basePath}/web/settings.html, password ${password}`)
-    say(`  feed      ${at.feed}: a release that is published there is installed`)
-    if (options.watches) say('  watching  what you save is served at once; Ctrl-C stops it')
+    say(`  feed      ${at.feed}: releases published there are installed automatically`)
+    if (options.watches) say('  watching  saved changes are served immediately; press Ctrl-C to stop')
     await Promise.all([
       follow(at.log, stop),
       moveToWhatIsPublished(options, password, stop),
@@ -89,7 +93,7 @@ async function onlySession(path: string, { folder, service }: Project): Promise<
     const { heldByPid = 'another' } = cause.members
     throw new BatonError(
       'locked',
-      `expected no other \`baton dev\` of ${service} in ${folder}, found process ${heldByPid}`,
+      `expected no other \`baton dev\` for ${service} in ${folder}, found process ${heldByPid}`,
       {
         hint: 'stop that process with Ctrl-C, or work in a copy of the folder with another --port',
       },
@@ -104,7 +108,7 @@ async function assertFree(port: number): Promise<void> {
     await once(server.listen(port, '127.0.0.1'), 'listening')
   } catch (cause) {
     throw new BatonError('refused', `listening on 127.0.0.1:${port}: ${reasonOf(cause)}`, {
-      hint: 'stop the program that listens there, or set another port with PORT or --port',
+      hint: 'stop the program that is listening on that port, or set another port with PORT or --port',
       cause,
     })
   } finally {
@@ -177,7 +181,7 @@ async function moveToWhatIsPublished(options: DevOptions, password: string, stop
     const started = performance.now()
     try {
       const { outcome, error } = await move(options, password, newest, stop)
-      if (outcome === 'updated') options.say(`${newest} serves, ${since(started)} after it was published`)
+      if (outcome === 'updated') options.say(`${newest} is serving, ${since(started)} after it was published`)
       else options.say(`${newest}: ${outcome ?? 'not there yet'}${error === null ? '' : `: ${error.message}`}`)
     } catch (cause) {
       if (!stop.aborted) options.say(`${newest}: ${reasonOf(cause)}`)
@@ -215,7 +219,7 @@ async function releaseWhatIsSaved(options: DevOptions, stop: AbortSignal): Promi
   const watcher = watch(project.folder, { recursive: true, signal: stop }, (_event, name) => {
     if (name !== null && !NOT_WATCHED.test(name)) changed = true
   })
-  watcher.on('error', (cause) => say(`not watching any more: ${cause.message}`))
+  watcher.on('error', (cause) => say(`no longer watching: ${cause.message}`))
   for (; !stop.aborted; await pause(QUIET_MS, stop)) {
     if (!changed) continue
     await pause(QUIET_MS, stop) // an editor writes several files

@@ -19,7 +19,7 @@ export async function noteOfDotEnv(folder: string, given: Readonly<Record<string
   const texts = await Promise.all(files.slice(0, FILES_MAX).map((name) => beginningOf(join(folder, name))))
   const names = [...new Set(texts.flatMap(namesIn))].filter((name) => !Object.hasOwn(given, name))
   if (names.length === 0) return null
-  return `${files.join(', ')} of this folder ${files.length === 1 ? 'stays' : 'stay'} out of the release, so an install does not get ${formatNames(names, NAMES_MAX)} from there: put what is not secret into \`environment\` of baton.config.json, and secrets into the environment file on the host (${pageOf('operator/install.md')})`
+  return `${files.join(', ')} in this folder ${files.length === 1 ? 'stays' : 'stay'} out of the release, so an install does not get ${formatNames(names, NAMES_MAX)}: put non-secret values in \`environment\` in baton.config.json, and secrets in the environment file on the host (${pageOf('operator/install.md')})`
 }
 
 export function namesIn(text: string): string[] {

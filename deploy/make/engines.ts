@@ -36,5 +36,5 @@ export async function foreignEngines(folder: string): Promise<string | null> {
     excludesNode(engines?.node, version) ? [`${name} ${own} (${String(engines?.node)})`] : [],
   )
   if (named.length === 0) return null
-  return `the release runs on Node ${version}, which \`engines\` of ${formatNames(named, NAMED_MAX)} excludes: a newer version may allow it`
+  return `the release runs on Node ${version}, which is excluded by \`engines\` in ${formatNames(named, NAMED_MAX)}: a newer package version may allow it`
 }

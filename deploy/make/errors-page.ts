@@ -4,10 +4,10 @@ import { type ErrorCode, MEANINGS, type Outcome } from '../../agent/words.ts'
 import { REMEDIES } from '../lib/remedies.ts'
 
 const ENDS: Readonly<Record<Outcome, string>> = {
-  updated: 'the release is in place and has passed its probation',
+  updated: 'the release is installed and has passed probation',
   up_to_date: 'there was nothing to do',
-  rolled_back: 'an older release is in place: the backup, or a release named by its tag (then `kind` is `update`)',
-  reverted: 'the new release failed in the switch or in its probation, and the old one was restored automatically',
+  rolled_back: 'an older release is installed: the backup, or a release chosen by its tag (then `kind` is `update`)',
+  reverted: 'the new release failed during the switch or probation, and the old one was restored automatically',
   failed:
     'the operation ended before the switch, and the old release is still serving; with `undo_failed`, see the message',
   cancelled: 'someone cancelled the operation; nothing has changed',

@@ -42,7 +42,7 @@ const CHECKS: Record<string, Check> = {
     if (hasEntry && bytes > LARGE_BYTES)
       return [
         'warning',
-        `${said}, ${formatBytes(bytes)}: each update includes all of it, and a build takes about ${Math.ceil((bytes * MEMORY_PER_BYTE) / 1e9)} GB of memory`,
+        `${said} (${formatBytes(bytes)}): each update includes all of them, and a build takes about ${Math.ceil((bytes * MEMORY_PER_BYTE) / 1e9)} GB of memory`,
         'use `exclude` for what the application can fetch into its state directory',
       ]
     return hasEntry
@@ -56,8 +56,8 @@ const CHECKS: Record<string, Check> = {
   async links(project) {
     const said = project.kind === 'app' ? formatLinksOut(await linksOut(await filesOf(project))) : null
     return said === null
-      ? ['ok', 'no link leads out of the release']
-      : ['warning', said, 'copy what the links point to, or name it in `include` or `exclude`']
+      ? ['ok', 'no links point outside the release']
+      : ['warning', said, 'copy what the links point to, or add it to `include` or `exclude`']
   },
   async addons(project) {
     if (project.kind !== 'app') {
@@ -99,7 +99,7 @@ const CHECKS: Record<string, Check> = {
   },
   async folder({ folder, entry, args }) {
     const file = movingFile(folder, sourceOf(folder, entry) ?? entry)
-    if (file === null) return ['ok', 'no code was found that changes the working folder to its own']
+    if (file === null) return ['ok', 'found no code that changes the working folder to its own']
     const { message, hint } = aboutMoving(file, args)
     return ['warning', message, hint]
   },
@@ -107,21 +107,21 @@ const CHECKS: Record<string, Check> = {
     order === 'start-first'
       ? [
           'ok',
-          'order: start-first, so two processes run at once; `build` starts one and names what only one process can have',
+          'order: start-first, so two processes run at once; `build` starts one and lists any locks and ports that only one process can hold',
         ]
-      : ['ok', `order: stop-first, so clients wait until the new process serves; ${BORNE}`],
+      : ['ok', `order: stop-first, so clients wait until the new process is serving; ${BORNE}`],
   health: async ({ healthPath }) =>
     healthPath === null
       ? [
           'warning',
-          'no `healthPath`: a release proves that it runs, not that it is healthy',
-          'name a route that answers 2xx',
+          'no `healthPath`: a release proves only that it runs, not that it is healthy',
+          'set `healthPath` to a route that returns 2xx',
         ]
       : ['ok', `health at ${healthPath}`],
   feed: async ({ feed, publish }) =>
     feed === null && publish === null
-      ? ['ok', 'no `feed`: installs look in the folder of their install.sh']
-      : ['ok', `installs look at ${feed ?? publish ?? ''}`],
+      ? ['ok', 'no `feed`: installs look for releases in the folder that contains install.sh']
+      : ['ok', `installs look for releases at ${feed ?? publish ?? ''}`],
   async commit({ folder }) {
     const commit = await commitOf(folder)
     return commit === null
@@ -133,7 +133,7 @@ const CHECKS: Record<string, Check> = {
       : ['ok', `commit ${commit.slice(0, 12)}`]
   },
   async publish({ publish }) {
-    if (publish === null) return ['ok', 'no `publish`: name the target with --to']
+    if (publish === null) return ['ok', 'no `publish`: specify the target with --to']
     const program = !publish.startsWith('github:') && /^[^/]+:/.test(publish) ? 'rsync' : null
     if (program === null || (await findProgram(program)) !== null) return ['ok', `publishes to ${publish}`]
     return ['problem', `expected \`${program}\` on PATH for ${publish}, found none`, 'install it']

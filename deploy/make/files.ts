@@ -31,7 +31,7 @@ export async function filesOf(project: Project, leftOut: (folder: string) => voi
         'invalid_settings',
         `expected a file or a folder at ${source} (\`include\`), found nothing`,
         {
-          hint: 'check that `build` of baton.config.json creates it',
+          hint: 'check that `build` in baton.config.json creates it',
         },
       )
     if (found.isFile()) add(to, source)
@@ -57,7 +57,7 @@ export async function linksOut(files: readonly ArchiveFile[]): Promise<string[]>
 /** A sentence about `linksOut`; null for none. */
 export function formatLinksOut(links: readonly string[]): string | null {
   if (links.length === 0) return null
-  return `${links.length === 1 ? 'a link leads' : `${links.length} links lead`} out of the release: ${formatNames(links, NAMED_MAX)}; what they point to is not packed`
+  return `${links.length === 1 ? 'a link points' : `${links.length} links point`} outside the release: ${formatNames(links, NAMED_MAX)}; the targets are not packed`
 }
 
 function isExcluded(path: string, { exclude }: Project): boolean {
@@ -111,7 +111,7 @@ async function packageFiles({ folder, entry }: Project): Promise<Map<string, str
   for (const one of packages) await addPackage(root, one.folder, files)
   for (const at of links) if (isInside(root, at)) files.set(toArchive(root, at), at)
   if (missing.length > 0) {
-    throw new BatonError('invalid_settings', `expected installed packages, missing: ${missing.join(', ')}`, {
+    throw new BatonError('invalid_settings', `expected these packages to be installed: ${missing.join(', ')}`, {
       hint: 'install the dependencies first (`npm ci`)',
     })
   }

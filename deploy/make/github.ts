@@ -47,7 +47,7 @@ export async function publishToGitHub(options: GitHubOptions): Promise<string> {
   if (token === null) {
     const name = api === 'https://api.github.com' ? 'GH_TOKEN' : 'GH_ENTERPRISE_TOKEN'
     throw new BatonError('refused', `expected a token in ${name} to publish to ${repository}`, {
-      hint: `set \`${name}=$(gh auth token)\`, or a token with the permission \`contents: write\``,
+      hint: `set \`${name}=$(gh auth token)\`, or use a token with the permission \`contents: write\``,
     })
   }
   const releases = `${api}/repos/${repository}/releases`
@@ -56,11 +56,11 @@ export async function publishToGitHub(options: GitHubOptions): Promise<string> {
   const sums = await readFile(join(folder, SUMS), 'utf8')
   if (found !== null && !found.draft) {
     if ((await sumsOf(ask, found)) !== sums) {
-      throw new BatonError('refused', `${repository} has a different ${tag}`, {
+      throw new BatonError('refused', `${repository} already has a different ${tag}`, {
         hint: 'choose another tag: a published release is never replaced',
       })
     }
-    progress.end('done', `${repository} ${tag} (already there, identical)`)
+    progress.end('done', `${repository} ${tag} (already published, identical)`)
     return found.html_url
   }
   const draft = found ?? (await create(ask, releases, folder, tag))

@@ -53,7 +53,7 @@ export const GLOSSARY: readonly Explained[] = [
   },
   {
     word: 'order',
-    means: 'what comes first in a switch: the stop of the old process, or the start of the new one',
+    means: 'what happens first in a switch: stopping the old process, or starting the new one',
     page: 'author/order.md',
   },
   {
@@ -73,13 +73,13 @@ export const GLOSSARY: readonly Explained[] = [
   },
   {
     word: 'reverted',
-    means: 'the new release failed in the switch or in its probation, and the old one was restored automatically',
+    means: 'the new release failed during the switch or probation, and the old one was restored automatically',
     page: 'operator/troubleshooting.md',
   },
   {
     word: 'trial on a copy',
     means:
-      'before anything changes, the new release is started on a copy of the data, then the current one on the result; `untried`: no trial',
+      'before anything changes, the new release is started on a copy of the data, then the current one on the result; `untried`: there was no trial',
     page: 'author/migrations.md',
   },
   {
@@ -99,7 +99,7 @@ export const GLOSSARY: readonly Explained[] = [
   },
   {
     word: 'carried',
-    means: 'of a WebSocket or a stream: it continues in the next process, because the author has registered it',
+    means: 'describes a WebSocket or a stream that continues in the next process because the author registered it',
     page: 'author/websockets.md',
   },
   {
@@ -107,11 +107,14 @@ export const GLOSSARY: readonly Explained[] = [
     means: 'a small process or container that keeps the ports while the application is replaced',
     page: 'operator/container.md',
   },
-  { word: 'signed', means: 'of a feed: hosts accept only what its keys have signed', page: 'author/signing.md' },
+  {
+    word: 'signed',
+    means: 'describes a feed from which hosts accept only what its keys have signed',
+    page: 'author/signing.md',
+  },
   {
     word: 'yank',
-    means:
-      'what a publisher does to keep every host from installing a release; `bad` is a release that failed on this host only',
+    means: 'to mark a release so that no host installs it; a `bad` release failed on this host only',
     page: 'author/signing.md#a-release-is-bad',
   },
 ]

@@ -10,7 +10,7 @@ import { PROJECT } from './place.ts'
 
 const FLAGS = ['-std=c11', '-Os', '-static', '-Wall', '-Wextra', '-Werror', '-fstack-protector-strong', '-s']
 const MACHINES: Readonly<Record<string, string>> = { x64: 'x86_64', arm64: 'aarch64' }
-const HINT = 'run `apt-get install musl-tools`, name a compiler in CC, or skip the holder image with `--no-holder`'
+const HINT = 'run `apt-get install musl-tools`, set CC to a compiler, or skip the holder image with `--no-holder`'
 
 /** Fills `context`, an empty folder, for `container/holder/Dockerfile`. */
 export async function fillHolderContext(context: string, arch: string): Promise<void> {
@@ -29,7 +29,7 @@ export async function compileHolder(file: string, arch: string = process.arch): 
   if (isDynamic(await readFile(file)))
     throw new BatonError(
       'verify_failed',
-      `expected a static program from \`${compiler}\`, got one that needs libraries`,
+      `expected a statically linked program from \`${compiler}\`, got a dynamically linked one`,
     )
 }
 
@@ -40,9 +40,13 @@ async function findCompiler(arch: string): Promise<string> {
   const usual = arch === process.arch && process.platform === 'linux' ? ['musl-gcc', ...cross, 'cc', 'gcc'] : cross
   for (const name of own === '' ? usual : [own]) if ((await findProgram(name)) !== null) return name
   const names = own === '' ? usual.join(', ') : `CC=${own}`
-  throw new BatonError('unsupported_host', `no C compiler for linux/${arch}, which the holder needs: ${names}`, {
-    hint: HINT,
-  })
+  throw new BatonError(
+    'unsupported_host',
+    `found no C compiler for linux/${arch}, which the holder needs; looked for ${names}`,
+    {
+      hint: HINT,
+    },
+  )
 }
 
 /** Whether a 64-bit ELF file names an interpreter, which loads libraries (PT_INTERP, elf(5)). */

@@ -43,7 +43,7 @@ export interface Findings {
 export const PACKAGE = 'baton-kit'
 
 const SWITCH_NOTES = [
-  '`order` is stop-first: the old process has ended before the new one begins, so no timer, bot or lock ever exists twice, and clients wait for that moment.',
+  '`order` is stop-first: the old process stops before the new one starts, so no timer, bot or lock ever exists twice; clients wait in the meantime.',
   `If two processes of the application can run at once, set \`start-first\`: then no client waits (${pageOf('author/order.md')}).`,
 ]
 
@@ -67,7 +67,7 @@ export function planInit(
   ]
   if (!found.isRepository && configured === null)
     notes.push(
-      'no workflow that publishes from GitHub was written: the folder is not the root of a git repository. After `git init`, `baton init` writes it',
+      'no GitHub workflow for publishing was written: the folder is not the root of a git repository. Run `git init`, then run `baton init` again',
     )
   if (found.framework === 'next') {
     files.push({ path: 'baton.server.cjs', content: NEXT_SERVER })
@@ -84,7 +84,7 @@ export function planInit(
   if (found.entry === null) notes.push(noteOfNoEntry(found.candidate))
   if (shown === null && configured === null && found.mentionedDatabase !== null)
     notes.push(
-      `the sources name ${found.mentionedDatabase}, but not where it is, so \`database\` is not written: \`baton init --try\` and \`build\` start the application once to find out`,
+      `the sources mention ${found.mentionedDatabase} but not its location, so \`database\` is left unset: \`baton init --try\` and \`build\` start the application once to find it`,
     )
   if (healthPath === null && typeof configured?.['healthPath'] !== 'string')
     notes.push(
@@ -95,7 +95,7 @@ export function planInit(
   if (found.natives.length > 0) notes.push(noteOfAddons(found.natives, process.versions.node))
   if (foreign !== null) notes.push(foreign)
   if (found.github === null)
-    notes.push('`feed` says where installs look for releases: a URL, a folder or github:owner/name')
+    notes.push('set `feed` to where installs look for releases: a URL, a folder or github:owner/name')
   return {
     files,
     patch: patchOf(found),
@@ -245,7 +245,7 @@ export function noteOfAddons(natives: readonly string[], node: string): string {
   const fit =
     own === NODE_MAJOR
       ? ''
-      : `; what \`npm install\` makes here is for Node ${own}, and a release brings Node ${NODE_MAJOR}: if \`npx baton doctor\` says that one does not fit, \`npx baton rebuild\` builds it, and \`npx baton dev\` starts the application under Node ${NODE_MAJOR}`
+      : `; \`npm install\` here builds them for Node ${own}, and a release includes Node ${NODE_MAJOR}: if \`npx baton doctor\` reports a mismatch, \`npx baton rebuild\` rebuilds them, and \`npx baton dev\` starts the application under Node ${NODE_MAJOR}`
   return `native addons (${natives.join(', ')}): build on each platform that you release for${fit} (${pageOf('author/packages.md')})`
 }
 
@@ -254,15 +254,15 @@ function isOfPackage(entry: unknown): boolean {
 }
 
 function noteOfBrought({ name, package: from, file }: Brought): string {
-  const runs = name === null ? file : `\`${name}\` of the package ${from}`
-  return `the start script runs ${runs}, and nothing in node_modules is edited: ${AROUND} loads it after the agent. What the package says of its host, its port and its folder for data belongs in \`args\` or \`environment\` (${pageOf('author/order.md')})`
+  const runs = name === null ? file : `\`${name}\` from the package ${from}`
+  return `the start script runs ${runs}, and nothing in node_modules is edited: ${AROUND} loads the agent, then the package. Set the package's host, port and data folder in \`args\` or \`environment\` (${pageOf('author/order.md')})`
 }
 
 function notesOfUploads({ dataVariables }: Detected, configured: Findings['configured']): string[] {
   const name = configured === null ? dataVariables.find((one) => UPLOADS.test(one)) : undefined
   if (name === undefined) return []
   return [
-    `${name} is ${folderFor(name)}, which the application creates: the state directory itself holds the database and Baton's files, which uploads must not replace and visitors must not read`,
+    `${name} is set to ${folderFor(name)}, which the application creates: the state directory itself holds the database and Baton's files, which uploads must not replace and visitors must not read`,
   ]
 }
 
@@ -274,7 +274,7 @@ function notesOfConflicts(
   const notes: string[] = []
   if (words.length > 0)
     notes.push(
-      `the application itself takes the commands ${words.join(', ')}: with \`"commands": "baton"\` Baton's are \`${service} baton upgrade\` and so on`,
+      `the application has its own commands ${words.join(', ')}: with \`"commands": "baton"\`, Baton's become \`${service} baton upgrade\` and so on`,
     )
   if (forks !== null) {
     const { message, hint } = aboutForks(forks)
@@ -286,14 +286,14 @@ function notesOfConflicts(
     notes.push(`${message}: ${hint}`)
   }
   if (hasRoutesOfOurs)
-    notes.push('the application has routes below /admin or /web: `"basePath": "/_baton"` moves those of Baton there')
+    notes.push('the application has routes under /admin or /web: `"basePath": "/_baton"` moves the Baton routes there')
   return notes
 }
 
 function noteOfNoEntry(candidate: Detected['candidate']): string {
-  if (candidate === null) return 'name the file that starts the application in `entry` of baton.config.json'
+  if (candidate === null) return 'set `entry` in baton.config.json to the file that starts the application'
   const { name, package: from } = candidate
-  return `nothing names the file that starts the application. If it is \`${name}\` of the package ${from}, write \`"start": "${name} …"\` into the scripts of package.json, with its arguments, and run \`baton init\` again`
+  return `could not find the file that starts the application. If it is \`${name}\` from the package ${from}, add \`"start": "${name} …"\` with its arguments to the scripts in package.json, and run \`baton init\` again`
 }
 
 const WORKFLOW_INSTALL = {
@@ -340,7 +340,7 @@ export function faultOfDevPackage(
   if (range === undefined) return null
   const from = /^[\^~]?\d/.test(range) ? PACKAGE : range
   return {
-    message: `${PACKAGE} is a development dependency here, and a release contains no development dependencies`,
+    message: `${PACKAGE} is a development dependency here, but a release contains no development dependencies`,
     hint: `\`npm install --save-prod ${from}\``,
   }
 }

@@ -132,7 +132,7 @@ async function tryIt({ work, tag, out }: Inside): Promise<{ line: string; warnin
     createZstdDecompress(),
     createWriteStream(executable, { flags: 'wx' }),
   ).catch((cause: unknown) => {
-    throw new BatonError('verify_failed', 'unpacking what was built', { cause })
+    throw new BatonError('verify_failed', 'unpacking the built executable', { cause })
   })
   await chmod(executable, 0o755)
   return await tryOut(project, executable)

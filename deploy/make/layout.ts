@@ -15,7 +15,7 @@ export async function layoutFault(
   if (missing.length > 0 && above(folder, isPlugAndPlay) !== null)
     return new BatonError(
       'invalid_settings',
-      "expected packages in node_modules, but Yarn has installed them with Plug'n'Play, in archives that a release cannot hold",
+      "expected packages in node_modules, but Yarn installed them with Plug'n'Play, in archives that a release cannot contain",
       { hint: 'run `yarn config set nodeLinker node-modules`, then `yarn install`' },
     )
   const outside = packages.find((one) => !isInside(folder, one.folder))?.folder
@@ -24,8 +24,8 @@ export async function layoutFault(
   return new BatonError('invalid_settings', `expected every package inside ${folder}, found ${outside}`, {
     hint:
       workspace !== null && isInside(workspace, outside)
-        ? `a workspace is packed from its root: move baton.config.json to ${workspace}, with \`"entry": "${toArchive(workspace, join(folder, entry ?? 'server.js'))}"\`, and build there; \`exclude\` leaves other members out`
-        : 'install copies instead of links (`npm install --install-links`), or name a bundled folder in `include`',
+        ? `a workspace is packed from its root: move baton.config.json to ${workspace}, with \`"entry": "${toArchive(workspace, join(folder, entry ?? 'server.js'))}"\`, and build there; use \`exclude\` to leave other members out`
+        : 'install copies instead of links (`npm install --install-links`), or list a bundled folder in `include`',
   })
 }
 

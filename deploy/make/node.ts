@@ -57,7 +57,7 @@ async function provide(): Promise<string> {
   if (wanted === undefined) {
     if (isRightMajor()) return process.execPath
     throw new BatonError('unsupported_host', `there is no Node ${NODE_MAJOR} for ${PLATFORM} to build with`, {
-      hint: `run this with Node ${NODE_MAJOR}`,
+      hint: `run this command with Node ${NODE_MAJOR}`,
     })
   }
   const kept = keptNode(wanted)
@@ -108,7 +108,7 @@ async function installedNode(): Promise<string | null> {
 
 async function fetchNode({ name, version, integrity }: NodePackage, to: string): Promise<void> {
   const npm = await findProgram('npm')
-  if (npm === null) throw new BatonError('unsupported_host', 'expected `npm` on PATH, to fetch Node')
+  if (npm === null) throw new BatonError('unsupported_host', 'expected `npm` on PATH to fetch Node, found none')
   process.stderr.write(`fetching Node ${version} for ${PLATFORM} (once, about 60 MB)\n`)
   await mkdir(dirname(to), { recursive: true })
   await using work = await temporaryDirectory(dirname(to))

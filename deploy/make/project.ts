@@ -131,7 +131,7 @@ export async function readProject(folder: string, called = CONFIG): Promise<Proj
   const path = join(folder, CONFIG)
   const text = await readFile(path, 'utf8').catch((cause: unknown) => {
     throw new BatonError('invalid_settings', `reading ${path}: ${reasonOf(cause)}`, {
-      hint: 'run `baton init` to write one',
+      hint: 'run `baton init` to create it',
       cause,
     })
   })
@@ -159,7 +159,7 @@ export function parseProject(value: unknown, folder: string): Project {
   faults.push(...faultsOfSnapshot(project))
   if (project.unit !== null) faults.push(...unitFaults(project.unit, project.service))
   for (const name of project.kind === 'app' ? [] : onlyOfFolders(project))
-    faults.push(`expected the kind \`app\` for ${name}: other kinds have no files to run`)
+    faults.push(`expected \`kind\` to be \`app\` for ${name}: other kinds have no files to run`)
   if (faults.length > 0) throw new BatonError('invalid_settings', `${CONFIG} is not valid: ${faults.join('; ')}`)
   const { entry, exclude } = project
   return {
@@ -192,15 +192,15 @@ function refuseParts(project: Project, refuse: Refuse): void {
     SCHEMA.properties.longLivedPaths,
   ]
   if (service !== serviceName(service ?? '')) refuse('service', form, service)
-  if (!isBelow(entry)) refuse('entry', 'a path inside the folder', entry)
+  if (!isBelow(entry)) refuse('entry', 'a path inside the project folder', entry)
   for (const [to, from] of Object.entries(include)) {
     if ((to !== '' && !isBelow(to)) || (from !== '.' && !isBelow(from)))
-      refuse('include', 'paths inside the folder', { [to]: from })
+      refuse('include', 'paths inside the project folder', { [to]: from })
   }
   for (const got of before) if (!isBelow(got[0] ?? null)) refuse('before', command.items.form, got)
   for (const got of assets ?? [])
     if (!isBelow(got) || /^(\.|\.git)(\/|$)/.test(normalize(got)))
-      refuse('assets', 'folders inside the release, not the whole of it,', got)
+      refuse('assets', 'folders inside the release, not the whole release,', got)
   for (const got of nodeFlags) if (!isKeptFlag(got)) refuse('nodeFlags', flag.items.form, got)
   if (project.from !== null && barrierIn(project.from) === null)
     refuse('from', SCHEMA.properties.from.form, project.from)
@@ -214,10 +214,12 @@ function faultsOfSnapshot({ snapshot, database, order, state }: Project): string
   if (state === 'none') faults.push('expected no `snapshot` when `state` is `none`')
   if (snapshot.when === 'stopped' && order !== 'stop-first')
     faults.push(
-      'expected the order `stop-first` for `snapshot.when` `stopped`: with start-first, a process always runs',
+      'expected `order` to be `stop-first` when `snapshot.when` is `stopped`: with start-first, a process is always running',
     )
   if (database !== null && [DUMP, FOLDERS].some((name) => name === basename(database)))
-    faults.push(`expected a \`database\` not named ${basename(database)}: \`snapshot\` gives its copies such names`)
+    faults.push(
+      `expected a \`database\` with a name other than ${basename(database)}: \`snapshot\` uses that name for its copies`,
+    )
   return faults
 }
 
@@ -226,7 +228,7 @@ function refuseRehearsal({ requests = [], prepare = '', files = [] }: Rehearse, 
   for (const [at, { method = 'GET', body, headers }] of requests.entries()) {
     const [name, size, headersSize] = [`trial.requests[${at}]`, bytesOf(body), bytesOf(headers)]
     if (body !== undefined && WITHOUT_BODY.includes(method))
-      refuse(`${name}.body`, 'a `method` that has a body, such as POST,', method)
+      refuse(`${name}.body`, 'a `method` that allows a body, such as POST,', method)
     if (size > BODY_MAX_BYTES) refuse(`${name}.body`, `JSON of at most ${BODY_MAX_BYTES} bytes`, size)
     if (headersSize > HEADERS_MAX_BYTES) refuse(`${name}.headers`, `at most ${HEADERS_MAX_BYTES} bytes`, headersSize)
   }
@@ -234,7 +236,7 @@ function refuseRehearsal({ requests = [], prepare = '', files = [] }: Rehearse, 
   if (bytes > PREPARE_MAX_BYTES) refuse('trial.prepare', `SQL of at most ${PREPARE_MAX_BYTES} bytes`, bytes)
   for (const got of files) {
     if (!isBelow(got) || BATONS.test(normalize(got)))
-      refuse('trial.files', 'paths inside the state directory, other than `update` and all of it,', got)
+      refuse('trial.files', 'paths inside the state directory, other than `update` and the directory itself,', got)
   }
 }
 

@@ -81,9 +81,13 @@ async function assertSigned({ from, tag }: SendOptions): Promise<void> {
   const expected = (await signed(targets)).targets?.[`${tag}/release.json`]?.hashes.sha256
   const got = createHash('sha256').update(await readFile(join(from, tag, 'release.json')))
   if (expected === got.digest('hex')) return
-  throw new BatonError('refused', `expected ${tag} to be signed, but ${newest} does not list it with these bytes`, {
-    hint: `run \`baton trust sign\`; without \`root\` in the configuration, no signature is needed`,
-  })
+  throw new BatonError(
+    'refused',
+    `expected ${tag} to be signed, but ${newest} has no entry that matches its release.json`,
+    {
+      hint: `run \`baton trust sign\`; without \`root\` in the configuration, no signature is needed`,
+    },
+  )
 }
 
 /** Copies each file whole or not at all. timestamp.json sorts last, so everything that it refers to is there before it. */
@@ -125,7 +129,7 @@ async function fetchWhatIsThere(base: string, tag: string, to: string): Promise<
   if (exitCode === 0 || (exitCode === 23 && /No such file or directory/.test(stderr))) return
   throw new BatonError(
     'check_failed',
-    `reading ${base} with rsync: ended with ${exitCode}: ${stderr.trim().slice(0, 500)}`,
+    `reading ${base} with rsync: exit code ${exitCode}: ${stderr.trim().slice(0, 500)}`,
   )
 }
 
@@ -136,7 +140,7 @@ export function merged({ releases }: ReleaseList, tag: string): ReleaseList {
 }
 
 function different(where: string, tag: string): BatonError {
-  return new BatonError('refused', `${where} holds a different ${tag}`, {
+  return new BatonError('refused', `${where} already contains a different ${tag}`, {
     hint: 'choose another tag: a published release is never replaced',
   })
 }

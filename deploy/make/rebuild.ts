@@ -76,7 +76,7 @@ export async function rebuildAddons(options: RebuildOptions): Promise<RebuildRep
   if (options.packageManager !== 'npm' && options.packageManager !== 'pnpm') {
     throw new BatonError(
       'refused',
-      `expected a project installed with npm or pnpm, to rebuild ${steps.map(({ name }) => name).join(', ')}, found ${options.packageManager}`,
+      `expected npm or pnpm as the package manager to rebuild ${steps.map(({ name }) => name).join(', ')}, found ${options.packageManager}`,
       { hint: `\`${typed[0]}\`` },
     )
   }
@@ -86,7 +86,7 @@ export async function rebuildAddons(options: RebuildOptions): Promise<RebuildRep
       `expected \`${options.packageManager}\` on PATH for the rebuild, found none`,
     )
   if (process.geteuid?.() === 0)
-    await assertTrusted(ours, 'an application', 'run this as the user that owns the application')
+    await assertTrusted(ours, 'an application', 'run this command as the user that owns the application')
 
   const names = steps.map(nameOf)
   if (headers !== null) progress.note(headers.message)
@@ -161,7 +161,7 @@ export function headersFault(
   const folder = dirname(path)
   const archive = `https://nodejs.org/dist/v${version}/node-v${version}-headers.tar.gz`
   return {
-    message: `expected the headers of Node ${version} in ${join(folder, 'include/node')}, to compile with, found none: npm fetches them from nodejs.org`,
+    message: `expected the headers of Node ${version} in ${join(folder, 'include/node')} for compiling, found none: npm fetches them from nodejs.org`,
     hint: `if npm cannot, download them yourself: \`curl -fsSL ${archive} | tar -xz --strip-components=1 -C ${formatCommand([folder])}\``,
   }
 }
@@ -187,7 +187,7 @@ async function failureOf(
     .filter((line) => line !== '' && !line.startsWith('command '))
   const log = lines.find((line) => /complete log of this run/.test(line))?.split(': ')[1]
   const compiling = lines.find((line) => /(^|\s)(fatal )?error: /.test(line)) ?? lines.slice(-3).join(' · ')
-  const whole = log === undefined ? '' : ` (all of it: ${log})`
+  const whole = log === undefined ? '' : ` (full log: ${log})`
   return `${compiling.slice(0, REASON_MAX_CHARS)}${whole}`
 }
 
@@ -201,7 +201,7 @@ async function nextStep(
   const own = ownHint(one, typed)
   if (own !== null || one.verdict === 'works' || one.verdict === 'not-loaded') return own
   if (build === null || (await realpath(one.folder)).startsWith(`${ours}${sep}node_modules${sep}`))
-    return 'another build of the package may fit this Node: install the package again, under that Node'
+    return 'another build of the package may work with Node 26: reinstall the package with Node 26 first on PATH'
   return `\`build\` in the configuration copied this file: run \`npx baton build\` to copy it again`
 }
 
@@ -209,7 +209,7 @@ async function nextStep(
 function ownHint(one: AddonPackage, typed: readonly string[]): string | null {
   if (isInstalled(one) || one.verdict === 'works' || one.verdict === 'not-loaded') return null
   const [like] = typed
-  return `the addon is the application’s own: build it with Node 26 first on PATH${like === undefined ? '' : `, as in \`${like}\``}`
+  return `the addon belongs to the application itself: build it with Node 26 first on PATH${like === undefined ? '' : `, as in \`${like}\``}`
 }
 
 function isInstalled({ folder }: AddonPackage): boolean {

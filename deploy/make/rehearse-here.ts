@@ -43,7 +43,7 @@ export function askedIn(
   const startMs = durationOf('--start-timeout', timeout, { least: 1000, most: START_MAX_MS })
   if (typeof data !== 'string')
     throw new BatonError('invalid_request', 'expected a database or a state directory in --data')
-  if (from === undefined) throw new BatonError('invalid_request', 'expected the release now in use in --from')
+  if (from === undefined) throw new BatonError('invalid_request', 'expected the current release in --from')
   return {
     from: parseTag(from),
     to: tag === undefined ? null : parseTag(tag),
@@ -53,7 +53,7 @@ export function askedIn(
 }
 
 export function formatRehearsed({ from, to, verdict, reason, hint }: Rehearsed): string {
-  return `${to} on data of ${from}: ${verdict}: ${reason}${hint === undefined ? '' : `\nhint: ${hint}`}`
+  return `${to} on data from ${from}: ${verdict}: ${reason}${hint === undefined ? '' : `\nhint: ${hint}`}`
 }
 
 /** Throws verify_failed if the release fails on the copy. */
@@ -63,7 +63,7 @@ export async function rehearseRelease(options: RehearseOptions): Promise<Rehears
   if (database === null)
     throw new BatonError(
       'invalid_settings',
-      'expected `database` in baton.config.json: there is nothing to try a release on',
+      'expected `database` in baton.config.json: without one, there is no data to try a release on',
     )
   await using work = await temporaryDirectory(await temporaryPlace())
   const state = join(work.path, 'state')

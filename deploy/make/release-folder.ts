@@ -107,7 +107,7 @@ export async function publishRelease(options: PublishOptions): Promise<Published
   }
   await writeFile(join(release, 'release.json'), `${JSON.stringify(manifest, null, 2)}\n`)
   const installer = await bakedInstaller(options, assets)
-  if (installer === null) progress.note('warning: there is no install.sh yet, so the release has none')
+  if (installer === null) progress.note('warning: there is no install.sh yet, so the release does not include one')
   else await writeFile(join(release, 'install.sh'), installer, { mode: 0o755 })
   const files = await Promise.all(
     (await readdir(release)).toSorted().map(async (name) => ({ name, ...(await measure(join(release, name))) })),
@@ -147,13 +147,15 @@ async function takeOtherPlatforms(
   const found = await readManifest(directory)
   if (found === null) return []
   if (found.service !== service)
-    throw refused(`${directory} already holds a release of ${found.service}, not of ${service}`)
+    throw refused(`${directory} already contains a release of ${found.service}, not of ${service}`)
   const others = found.assets.filter(({ name }) => !own.some((asset) => asset.name === name))
   const different = own.filter(({ name, sha256 }) =>
     found.assets.some((asset) => asset.name === name && asset.sha256 !== sha256),
   )
   if (different.length > 0 && !force) {
-    throw refused(`${directory} holds a different ${tag}: ${different.map(({ name }) => name).join(', ')} would change`)
+    throw refused(
+      `${directory} already contains a different ${tag}: ${different.map(({ name }) => name).join(', ')} would change`,
+    )
   }
   const documents = (found.documents ?? []).filter(({ name }) => name !== billName(assetName(service)))
   for (const { name } of [...others, ...documents]) await link(join(directory, name), join(release, name))
@@ -189,7 +191,7 @@ async function publish(release: string, directory: string, { tag, force }: Publi
     const papers = / {2}(release\.json|install\.sh)$/
     const keepsAll = before !== null && before.split('\n').every((line) => papers.test(line) || lines.includes(line))
     const grows = keepsAll && lines.some((line) => !papers.test(line) && !before.includes(line))
-    if (!grows && !force) throw refused(`${directory} holds a different ${tag}`)
+    if (!grows && !force) throw refused(`${directory} already contains a different ${tag}`)
     await rename(directory, `${release}.former`) // removed with the temporary folder around it
   }
   await rename(release, directory)
@@ -259,7 +261,10 @@ export function bakeInstaller(text: string, values: Readonly<Record<string, stri
   for (const [name, value] of Object.entries(values)) {
     const line = new RegExp(`^${name}=.*$`, 'm')
     if (!line.test(baked))
-      throw new BatonError('unexpected', `install.sh has no line \`${name}=\` to put ${JSON.stringify(value)} into`)
+      throw new BatonError(
+        'unexpected',
+        `expected a line \`${name}=\` in install.sh for ${JSON.stringify(value)}, found none`,
+      )
     const quoted = `'${value.replaceAll("'", String.raw`'\''`)}'`
     baked = baked.replace(line, () => `${name}=${quoted}`)
   }

@@ -35,7 +35,8 @@ export async function buildRelease(options: BuildOptions): Promise<BuiltRelease>
   parseTag(tag)
 
   const trust = await readRoot(options.root ?? null, service, options.publishedAt)
-  if (trust === null) progress.note('not signed: built without a root, so hosts trust whatever their feed has')
+  if (trust === null)
+    progress.note('not signed: built without a trust root, so hosts trust whatever their feed contains')
 
   progress.stage('bundle')
   const texts = {}

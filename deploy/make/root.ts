@@ -20,5 +20,5 @@ export async function readRoot(
   const faults = await faultsOfRoot(root, service, new Date())
   if (faults.length === 0) return { root: root.trimEnd(), builtAt: publishedAt }
   const hint = "build with the feed's newest root; `trust show` shows when it expires"
-  throw new BatonError('verify_failed', `the trust root file ${path}: ${faults.join('; ')}`, { hint })
+  throw new BatonError('verify_failed', `the trust root file ${path} is not valid: ${faults.join('; ')}`, { hint })
 }

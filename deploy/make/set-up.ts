@@ -39,7 +39,7 @@ interface Output {
 export async function setUp(folder: string, flags: SetUpFlags, { say, print }: Output): Promise<void> {
   const denoFile = ['deno.json', 'deno.jsonc'].find((name) => existsSync(join(folder, name)))
   if (!existsSync(join(folder, 'package.json')) && denoFile !== undefined)
-    throw otherRuntime('Deno', `there is ${denoFile} and no package.json`)
+    throw otherRuntime('Deno', `there is a ${denoFile} but no package.json`)
   if (!existsSync(join(folder, 'package.json')))
     throw new BatonError('invalid_request', `expected package.json in ${folder}, found none`, {
       hint: 'run `npm init` to make one',
@@ -48,7 +48,7 @@ export async function setUp(folder: string, flags: SetUpFlags, { say, print }: O
   const entry = typeof configured?.['entry'] === 'string' ? configured['entry'] : null
   const found = { ...detect(folder), ...named(flags.service, configured) }
   if (found.foreignRuntime !== null && configured === null)
-    throw otherRuntime(found.foreignRuntime, 'its start script or its sources need that')
+    throw otherRuntime(found.foreignRuntime, 'its start script or source code requires that runtime')
   const { folder: inner } = found.start
   if (configured === null && inner !== '.' && isPackage(join(folder, inner))) throw ownPackage(inner)
   if (entry !== null && isBrought(entry)) found.brought ??= broughtBy(folder, null, entry)
@@ -68,7 +68,8 @@ export async function setUp(folder: string, flags: SetUpFlags, { say, print }: O
   const source = plan.patch === null ? null : await readFile(join(folder, plan.patch.path), 'utf8')
   const embedded = plan.patch === null || source === null ? null : patched(source, plan.patch)
   const fault = await faultBeforeBuild(folder, found, configured)
-  const tellFault = ({ message, hint }: BatonError) => say(`\nbefore a build: ${message}\nhint: ${hint ?? ''}`)
+  const tellFault = ({ message, hint }: BatonError) =>
+    say(`\nfix this before you build: ${message}\nhint: ${hint ?? ''}`)
   if (fault !== null && flags.json) plan.notes.unshift(`no release can be built from this layout yet: ${fault.message}`)
   if (flags.json) print({ found, shown, ...plan, patch: embedded === null ? null : plan.patch })
   else show({ found, shown, plan, isNew: embedded !== null }, say)
@@ -104,7 +105,7 @@ function isPackage(folder: string): boolean {
 
 function ownPackage(folder: string): BatonError {
   return new BatonError('refused', `the start script runs an application in ${folder}, which is a separate package`, {
-    hint: `\`cd ${folder} && npx baton init\` sets it up there; move the rest of this start script into the one there`,
+    hint: `to set it up there, run \`cd ${folder} && npx baton init\`; move the rest of this start script into that package's own`,
   })
 }
 
@@ -119,7 +120,7 @@ function named(service: string | null, configured: Record<string, unknown> | nul
   if (service === null) return null
   const shown = JSON.stringify(service.slice(0, 40))
   if (!isService(service))
-    throw new BatonError('invalid_request', `expected a name of a-z, 0-9 and - in --service, got ${shown}`)
+    throw new BatonError('invalid_request', `expected a name made of a-z, 0-9 and - in --service, got ${shown}`)
   if (configured !== null && configured['service'] !== service)
     throw new BatonError(
       'refused',
@@ -154,7 +155,7 @@ async function mayStart(flags: SetUpFlags, folder: string, found: Detected, isCo
   const entry = startable(folder, found)
   if (asksNothing || isConfigured || entry === null) return false
   return await agreed(
-    `start \`${['node', entry, ...found.args].join(' ')}\` once, with a temporary state directory and none of your variables, to find its database and its ports?`,
+    `start \`${['node', entry, ...found.args].join(' ')}\` once, with a temporary state directory and none of your environment variables, to find its database and its ports?`,
     'no',
   )
 }
@@ -198,7 +199,7 @@ function show({ found, shown, plan, isNew }: Shows, say: Output['say']): void {
     )
   }
   if (plan.patch !== null && isNew) say(`\n${formatPatch(plan.patch)}`)
-  if (plan.proposal !== null) say(`\n${plan.proposal}(that file is yours to change)\n`)
+  if (plan.proposal !== null) say(`\n${plan.proposal}(change that file yourself)\n`)
   for (const note of plan.notes) say(`note: ${note}`)
 }
 

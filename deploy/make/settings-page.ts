@@ -4,9 +4,9 @@ import { DURATION_PATTERN, durationBounds, LISTENER, type Setting, SETTINGS } fr
 
 const INTRODUCTION = `# Settings of an installed service
 
-Members of [\`config.json\`](../operator/install.md#one-host), which \`<service> doctor\` checks; those that most operators set come first (\`healthPath\` and
-\`order\` are the author's). A change takes effect at the next start; of \`update.trial\`, \`update.auto\` and \`update.onOutcome\`, immediately. Parentheses
-give the default and the allowed values. Editors can use [settings.schema.json](../../settings.schema.json). \`npm run pages\` writes this page.
+Settings in [\`config.json\`](../operator/install.md#one-host), which \`<service> doctor\` checks; those that most operators set come first (\`healthPath\` and
+\`order\` are set by the author). Changes take effect at the next start; those to \`update.trial\`, \`update.auto\` and \`update.onOutcome\` do so at once.
+Defaults and allowed values are in parentheses. Editors can use [settings.schema.json](../../settings.schema.json). \`npm run pages\` writes this page.
 `
 
 export function settingsSchema(): string {

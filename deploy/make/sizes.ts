@@ -29,5 +29,5 @@ export function largestOf(files: readonly Part[]): Part[] {
 
 export function formatLargest(parts: readonly Part[]): string | null {
   if (parts.length === 0) return null
-  return `  large in it: ${parts.map(({ path, sizeBytes }) => `${path} ${formatBytes(sizeBytes)}`).join(', ')}`
+  return `  largest parts: ${parts.map(({ path, sizeBytes }) => `${path} ${formatBytes(sizeBytes)}`).join(', ')}`
 }

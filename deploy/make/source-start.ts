@@ -97,12 +97,12 @@ export async function startFromSource(
   const first = await lookAt(started.pid)
   await sleep(LOOK_AGAIN_MS)
   const early = started.ended()
-  if (early !== null) return lost(`it listened after ${took}, and then ended with ${early}`)
+  if (early !== null) return lost(`it was listening after ${took}, but then ended with ${early}`)
   const second = await lookAt(started.pid)
   const { ports, health, answer, servesState } = await askOver(started, port, found.healthPath)
   const seen = allLooks([first, second, await lookAt(started.pid)]) // some drivers open a database only when it is asked
   const late = started.ended()
-  if (late !== null) return lost(`it ended with ${late} when it was asked for ${health.path ?? '/'}`)
+  if (late !== null) return lost(`it ended with ${late} when ${health.path ?? '/'} was requested`)
   await started.end()
   const databases = [...new Set([...(seen?.databases ?? []), ...(await databasesBelow(state))])]
   const about = databasesFor(databases, state, folder)
@@ -122,7 +122,7 @@ export async function startFromSource(
       ...notes,
       ...health.notes,
       ...sentencesOfPort(ports, port),
-      ...(seen === null ? ['its open files are unknown: only Linux shows them'] : []),
+      ...(seen === null ? ['its open files are unknown: they can be seen only on Linux'] : []),
       ...sentencesOf(noted, called),
     ],
   }
@@ -173,26 +173,26 @@ async function runBefore(
 function endedEarly(problem: string, started: Started): Pick<SourceStart, 'notes' | 'failed' | 'needsRebuild'> {
   const [note, said] = [`it was started once, and ${problem}`, started.said() || 'nothing']
   const failed = {
-    why: `${problem}; it said: ${said}`,
+    why: `${problem}; it printed: ${said}`,
     isFault: ![null, 'exit code 0'].includes(started.ended()),
   }
-  if (!OTHER_ABI.test(said)) return { failed, notes: [`${note}; it said: ${said}`] }
-  const next = '`npx baton rebuild`, then `npx baton init --try` again'
-  return { failed, needsRebuild: true, notes: [`${note}: another Node has built its native addons; ${next}`] }
+  if (!OTHER_ABI.test(said)) return { failed, notes: [`${note}; it printed: ${said}`] }
+  const next = 'run `npx baton rebuild`, then `npx baton init --try` again'
+  return { failed, needsRebuild: true, notes: [`${note}: its native addons were built for a different Node; ${next}`] }
 }
 
 function failedIfMute(answers: readonly number[], ports: readonly number[]): Pick<SourceStart, 'failed'> {
   if (answers.length > 0) return {}
-  return { failed: { why: `it listens on ${formatPorts(ports)}, and does not answer over HTTP`, isFault: false } }
+  return { failed: { why: `it listens on ${formatPorts(ports)}, but does not answer over HTTP`, isFault: false } }
 }
 
 export function sentencesOf(noted: Noted, called: string): string[] {
   const { listens, runs, threads, inThreads, hearsSigterm, dotEnv } = noted
   const onSigterm = `it handles SIGTERM, which an update does not send: to make an update call that handler and wait for it, set \`"onStop": "SIGTERM"\` in ${called}`
   return [
-    ...(listens.length < 2 ? [] : [`it listens ${listens.length} times: ${listens.join(', ')}`]),
+    ...(listens.length < 2 ? [] : [`it opens ${listens.length} listeners: ${listens.join(', ')}`]),
     ...(runs.length === 0 ? [] : [`it ran ${runs.join(', ')}, which each host needs as well`]),
-    ...(threads === 0 ? [] : [`it has started ${threads} worker ${threads === 1 ? 'thread' : 'threads'}`]),
+    ...(threads === 0 ? [] : [`it started ${threads} worker ${threads === 1 ? 'thread' : 'threads'}`]),
     ...sentencesOfThreads(inThreads),
     ...(hearsSigterm ? [onSigterm] : []),
     ...(dotEnv.length === 0 ? [] : [`it reads ${dotEnv.join(', ')}, which is never part of a release`]),
@@ -220,18 +220,18 @@ function mapped(texts: Readonly<Record<string, string>>, change: (text: string) 
 }
 
 const SERVES_STATE =
-  'it serves its whole state directory, what Baton keeps there in `update/` included: have it serve a folder in it, such as `{stateDirectory}/public`'
+  'it serves its whole state directory, including what Baton keeps in `update/`: have it serve a subfolder instead, such as `{stateDirectory}/public`'
 
 /** Pure. `given`: the port that it was told. */
 function sentencesOfPort([first, ...others]: readonly number[], given: number): string[] {
   if (first === undefined || [first, ...others].includes(given)) return []
-  return [`it listens on port ${first}, whatever PORT says: an install sets another port there`]
+  return [`it listens on port ${first}, regardless of PORT, which an install sets to another port`]
 }
 
 /** Resolves to why it does not listen; null once it does. */
 async function untilItListens({ pid, ended }: Started, port: number): Promise<string | null> {
   let end: string | null = null
-  const late = `it did not listen within ${START_MS / 1000} s`
+  const late = `it did not start listening within ${START_MS / 1000} s`
   const last = await untilWell(async () => {
     end = ended()
     if (end !== null) return null
@@ -293,9 +293,9 @@ async function healthOf(
 }
 
 function answerLine(answer: { status: number; bytes: number; protocol: Protocol } | null, path: string): string {
-  if (answer === null) return 'and answers nothing over HTTP'
+  if (answer === null) return 'but did not answer over HTTP'
   const how = schemeOf(answer.protocol) === 'https' ? ' over https' : ''
-  return `and answers ${path}${how} with ${answer.status}, ${answer.bytes} bytes`
+  return `and answered ${path}${how} with ${answer.status}, ${answer.bytes} bytes`
 }
 
 function isGood(status: number | null): boolean {
@@ -319,13 +319,16 @@ export function databasesFor(
   const { inside, outside } = splitDatabases(seen, stateDirectory)
   const notes = outside.map((path) =>
     path.startsWith(folder + sep)
-      ? `it opens the database ${relative(folder, path)} in its own folder, where no later release finds it: make it read the place from a variable, such as DATA_DIR or STATE_DIRECTORY`
-      : `it opens the database ${path}, of which no update makes a snapshot: snapshots cover only the state directory`,
+      ? `it opens the database ${relative(folder, path)} in its own folder, where later releases will not find it: make it read the location from a variable, such as DATA_DIR or STATE_DIRECTORY`
+      : `it opens the database ${path}, but updates make no snapshot of it: snapshots cover only the state directory`,
   )
   const [database = null, ...others] = inside
   if (others.length === 0) return { database, notes }
   return {
     database: null,
-    notes: [...notes, `it opens several databases, and \`database\` names one: choose one of ${inside.join(', ')}`],
+    notes: [
+      ...notes,
+      `it opens several databases, but \`database\` can name only one: choose one of ${inside.join(', ')}`,
+    ],
   }
 }

@@ -8,10 +8,10 @@ import { CONFIG, ENVIRONMENT, isPreload } from './project.ts'
 /** the configuration that is there already; null for none */
 type Configured = Readonly<Record<string, unknown>> | null
 
-const WITHOUT_ENV_FILE = `A release contains no env file: put what is not secret into \`environment\`, and secrets into the environment file of the install on each host, /etc/default/<service> or ~/.config/<service>/environment (${pageOf('author/application.md')})`
+const WITHOUT_ENV_FILE = `A release contains no env file: put variables that are not secret into \`environment\`, and secrets into each host's environment file, /etc/default/<service> or ~/.config/<service>/environment (${pageOf('author/application.md')})`
 
 const WITHOUT_FLAG =
-  'An executable cannot be started with these; NODE_OPTIONS in the environment of a start may have `--inspect`'
+  'An executable cannot be started with these flags; to use `--inspect`, set it in NODE_OPTIONS when you start it'
 
 /** What the start script does beside what an install does: first of all notes, since a migration may be among it. */
 export function notesOfStart({ start, entry, before: kept }: Detected, configured: Configured): string[] {
@@ -19,22 +19,24 @@ export function notesOfStart({ start, entry, before: kept }: Detected, configure
   const notes: string[] = []
   if (folder !== '.')
     notes.push(
-      `dropped from the start script: \`cd ${folder}\`. An install starts the application in its state directory, or with \`"cwd": "app"\` in the release's folder: what it reads by a path from ${folder} needs \`import.meta.dirname\` (${pageOf('author/application.md')})`,
+      `dropped from the start script: \`cd ${folder}\`. An install starts the application in its state directory or, with \`"cwd": "app"\`, in the release's folder: to read files relative to ${folder}, use \`import.meta.dirname\` (${pageOf('author/application.md')})`,
     )
   if (before.length > 0)
     notes.push(
-      `the start script runs ${inCode(before)} before the application, and an install does not: put what prepares data, such as a migration, into \`before\`, as a file in the release with its arguments, so that every start and every trial runs it; put what only makes files into \`build\`. A release contains no commands from development packages`,
+      `the start script runs ${inCode(before)} before the application, but an install does not: put commands that prepare data, such as a migration, into \`before\`, each as a file in the release with its arguments, so that every start and every trial runs them; put commands that only generate files into \`build\`. A release contains no commands from development packages`,
     )
   if (kept.length > 0) notes.push(...notesOfBefore(kept, configured))
   if (after.length > 0)
-    notes.push(`dropped from the start script: ${inCode(after)}: an install starts the application without a shell`)
+    notes.push(
+      `dropped from the start script: ${inCode(after)}, because an install starts the application without a shell`,
+    )
   if (through !== null)
     notes.push(
       `the start script starts Node with ${inCode([through])}, but an install does not: if the application needs it, do the same in the entry or in \`environment\``,
     )
   if (runner !== null)
     notes.push(
-      `the start script runs the application with ${runner.name}${runner.options.length === 0 ? '' : ` (${runner.options.join(' ')})`}, and an install runs ${entry ?? 'its entry'} without it, as one process, which the service manager starts again when it ends`,
+      `the start script runs the application with ${runner.name}${runner.options.length === 0 ? '' : ` (${runner.options.join(' ')})`}, but an install runs ${entry ?? 'its entry'} without it, as one process, which the service manager restarts when it ends`,
     )
   if (lostVariables.length > 0)
     notes.push(
@@ -43,10 +45,10 @@ export function notesOfStart({ start, entry, before: kept }: Detected, configure
   const given = configured?.['environment']
   const unset = Object.keys(environment).filter((name) => !Object.hasOwn({ ...ENVIRONMENT, ...recordOf(given) }, name))
   if (configured !== null && unset.length > 0)
-    notes.push(`the start script sets ${unset.join(', ')}, and \`environment\` of ${CONFIG} does not`)
+    notes.push(`the start script sets ${unset.join(', ')}, but \`environment\` in ${CONFIG} does not`)
   if (unread !== null && configured === null)
     notes.push(
-      `the start script runs ${inCode([unread])}, in which no file could be recognized: ${entry ?? ''} was chosen instead, by its name or as \`main\` of package.json. If another file starts the application, name it in \`entry\``,
+      `the start script runs ${inCode([unread])}, in which no file could be identified: ${entry ?? ''} was chosen instead, by its name or from \`main\` in package.json. If another file starts the application, name it in \`entry\``,
     )
   return notes
 }
@@ -55,11 +57,11 @@ function notesOfBefore(before: Detected['before'], configured: Configured): stri
   const said = inCode(before.map((words) => words.join(' ')))
   if (configured === null)
     return [
-      `each start runs ${said} before the application, as the start script does, and so does each trial, on the copy (\`before\`, ${pageOf('author/application.md')})`,
+      `each start runs ${said} before the application, as the start script does, and each trial does so on its copy (\`before\`, ${pageOf('author/application.md')})`,
     ]
   if (configured['before'] !== undefined) return []
   return [
-    `the start script runs ${said} before the application, and \`before\` of ${CONFIG} is not set: write \`"before": ${JSON.stringify(before)}\``,
+    `the start script runs ${said} before the application, but \`before\` in ${CONFIG} is not set: add \`"before": ${JSON.stringify(before)}\``,
   ]
 }
 
@@ -79,7 +81,7 @@ export function notesOfFlags({ nodeFlags, lostFlags, devPackages }: Detected, co
       : [`dropped from the start script: ${lostFlags.join(', ')}. ${isFile ? WITHOUT_ENV_FILE : WITHOUT_FLAG}`]),
     ...(lost.length === 0
       ? []
-      : [`the start script preloads a module with ${lost.join(' ')}, but \`nodeFlags\` of ${CONFIG} does not`]),
+      : [`the start script preloads a module with ${lost.join(' ')}, but \`nodeFlags\` in ${CONFIG} does not`]),
     ...late.map(
       (name) =>
         `${name} is loaded before the application and is a development package, which a release does not contain: run \`npm install --save-prod ${name}\``,
@@ -98,10 +100,10 @@ export function notesOfArgs({ args, lostArgs, localArgs }: Detected, configured:
       `dropped from the start script: ${lostArgs.join(' ')}, which only a shell understands: write it into \`args\``,
     )
   if (configured !== null && configured['args'] === undefined && args.length > 0)
-    notes.push(`the start script gives the application ${args.join(' ')}, and \`args\` of ${CONFIG} is not set`)
+    notes.push(`the start script passes ${args.join(' ')} to the application, but \`args\` in ${CONFIG} is not set`)
   if (localArgs.length > 0)
     notes.push(
-      `${localArgs.join(', ')} in \`args\` is looked for in the state directory, where an install starts the application, and not here: data starts out there as a copy, and anything else needs \`"cwd": "app"\` (${pageOf('author/application.md')})`,
+      `${localArgs.join(', ')} in \`args\` is looked for in the state directory, where an install starts the application, and not here: if it is data, copy it there once; otherwise set \`"cwd": "app"\` (${pageOf('author/application.md')})`,
     )
   return notes
 }

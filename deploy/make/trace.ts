@@ -44,7 +44,7 @@ function loadTracer(folder: string): Tracer {
   try {
     return createRequire(join(folder, 'package.json'))('@vercel/nft') as Tracer
   } catch (cause) {
-    throw new BatonError('unsupported_host', 'expected `@vercel/nft` in this project, for `trace`', {
+    throw new BatonError('unsupported_host', 'expected `@vercel/nft` in this project for `trace`, found none', {
       hint: '`npm install --save-dev @vercel/nft`, or omit `trace`',
       cause,
     })

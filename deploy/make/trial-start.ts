@@ -71,7 +71,7 @@ export interface TryOptions {
 
 /** For a hint, if nothing is known of what may keep it from starting. */
 export function startedAs({ called }: Pick<Project, 'called'>): string {
-  return `it is started in an empty directory, with the variables of \`environment\` in ${called} and none of yours`
+  return `it is started in an empty directory, with the variables from \`environment\` in ${called} and none of your own`
 }
 
 /** Throws BatonError verify_failed with the application's output. */
@@ -98,7 +98,7 @@ export async function tryOut(
   const startMs = performance.now() - startedAt
   const took = formatDuration(startMs)
   const assertRuns = () =>
-    refuseEnd(started, `it served ${project.healthPath ?? '/'} with ${status} after ${took}`, doubt)
+    refuseEnd(started, `it answered ${project.healthPath ?? '/'} with ${status} after ${took}`, doubt)
   await assertAgent(project, install, taker).catch((cause: unknown) => {
     assertRuns() // what has ended answers nothing, and that says nothing of the agent
     throw cause
@@ -117,7 +117,7 @@ export async function tryOut(
   // the application may read a database that it ships
   const open = (seen?.databases ?? []).filter((database) => !database.startsWith(home))
   const databases = [...new Set([...open, ...(await databasesBelow(state))])]
-  const odd = status >= 400 ? ' (name a page that answers 200 in `healthPath`)' : ''
+  const odd = status >= 400 ? ' (set `healthPath` to a page that answers 200)' : ''
   const isEverywhere = /serving \S+ on (?:\[::\]|0\.0\.0\.0):/.test(said)
   return {
     isEverywhere,
@@ -161,7 +161,7 @@ function refuseEnd({ ended, said }: Started, before: string, doubt: string): voi
   if (how === null) return
   throw new BatonError(
     'verify_failed',
-    `starting what was built: ${before}, and then ended with ${how}; it said: ${said() || 'nothing'}`,
+    `starting the built release: ${before}, but then ended with ${how}; it printed: ${said() || 'nothing'}`,
     { hint: doubt },
   )
 }
@@ -243,8 +243,10 @@ async function firstGoodAnswer(
   if (typeof answer !== 'string') return answer
   const said = started.said() || 'nothing'
   const ports = started.ended() === null ? ((await lookAt(started.pid))?.ports ?? []) : []
-  const other = ports.length === 0 || ports.includes(port) ? '' : `, and it listens on ${formatPorts(ports)}`
-  throw new BatonError('verify_failed', `starting what was built: ${answer}${other}; it said: ${said}`, { hint: doubt })
+  const other = ports.length === 0 || ports.includes(port) ? '' : `, but it listens on ${formatPorts(ports)}`
+  throw new BatonError('verify_failed', `starting the built release: ${answer}${other}; it printed: ${said}`, {
+    hint: doubt,
+  })
 }
 
 /** for a line, before `with`; plain HTTP is not worth a word */
@@ -259,7 +261,7 @@ const wordsOf: Record<Protocol, string> = {
 export function aboutScheme(said: Project['scheme'], spoken: 'http' | 'https'): string[] {
   if ((said ?? 'http') === spoken) return []
   return [
-    `it serves ${spoken}, and \`scheme\` is ${said === null ? 'not set' : JSON.stringify(said)}, so an install would show ${said ?? 'http'}:// for its panel: set \`"scheme": "${spoken}"\``,
+    `it serves ${spoken}, but \`scheme\` is ${said === null ? 'not set' : JSON.stringify(said)}, so an install would show ${said ?? 'http'}:// for its panel: set \`"scheme": "${spoken}"\``,
   ]
 }
 
@@ -289,9 +291,11 @@ async function assertAgent(
     throw new BatonError(
       'verify_failed',
       `${expected}: no server listens in its main thread, only in a worker thread`,
-      { hint: 'listen in the main thread, whose servers an update hands over, and leave the work to the worker' },
+      {
+        hint: 'listen in the main thread, because an update hands over only its servers, and leave the work to the worker',
+      },
     )
-  const why = `perhaps ${entry} does not load the agent, or fewer servers listen than \`servers\` says`
+  const why = `perhaps ${entry} does not load the agent, or fewer servers listen than \`servers\` specifies`
   throw new BatonError('verify_failed', `${expected}: ${why}`, {
     hint: `${howToEmbed(folder, entry)}, or call \`embed()\` of \`${PACKAGE}\`; if \`servers\` is set, check that the application opens that many HTTP servers`,
   })
@@ -301,7 +305,7 @@ async function assertAgent(
 export function howToEmbed(folder: string, entry: string): string {
   const { made, isModule } = detect(folder)
   const [first, second] = linesAround(entry)
-  const own = `name a file of your own in \`entry\`, such as server.mjs, with the lines \`${first}\` and \`${second}\``
+  const own = `set \`entry\` to a file of your own, such as server.mjs, with the lines \`${first}\` and \`${second}\``
   if (entry === made) return `each build overwrites ${entry}: ${own}`
   if (isBrought(entry))
     return `npm restores the original ${entry}: run \`baton init\` to write a file that loads it after the agent; or ${own}`
@@ -330,11 +334,11 @@ export function aboutDatabases(
   return [
     ...others.map((path) =>
       isThere
-        ? `it also has the database ${path}, but an update makes a snapshot only of ${configured}`
-        : `it has the database ${path}, and \`database\` is ${configured === null ? 'not set' : JSON.stringify(configured)}, so an update would make no snapshot of it: ${line(path)}`,
+        ? `it also uses the database ${path}, but an update makes a snapshot only of ${configured}`
+        : `it uses the database ${path}, but \`database\` is ${configured === null ? 'not set' : JSON.stringify(configured)}, so an update would not make a snapshot of it: ${line(path)}`,
     ),
     ...outside.map(
-      (path) => `it has the database ${path}, which is not in the state directory: no update makes a snapshot of it`,
+      (path) => `it uses the database ${path}, which is not in the state directory: updates make no snapshot of it`,
     ),
     ...(configured !== null && !isThere && others.length === 0
       ? [
@@ -345,9 +349,9 @@ export function aboutDatabases(
 }
 
 function formatSeen(seen: Looked | null): string {
-  if (seen === null) return '; its open files are unknown: only Linux shows them'
+  if (seen === null) return '; its open files are unknown: they can be seen only on Linux'
   const ports = seen.ports.length > 1 ? `; it listens on ${formatPorts(seen.ports)}` : ''
-  return seen.children.length === 0 ? ports : `${ports}; it has started ${seen.children.join(', ')}`
+  return seen.children.length === 0 ? ports : `${ports}; it started ${seen.children.join(', ')}`
 }
 
 /** Refuses an application with a database in its own folder: each release has a separate folder, so an update would lose it. */

@@ -58,7 +58,7 @@ export async function trySwitch(trial: SwitchTrial): Promise<Switched> {
   const begun = await ask('/admin/update/rollback', 'POST')
   const { id = '', detail } = recordOf(begun.body)
   if (begun.status === 501) return { words: `the switch was not tried: ${String(detail)}`, warnings: [] }
-  if (begun.status !== 202) throw failed(trial, `its agent answers ${begun.status}: ${JSON.stringify(begun.body)}`)
+  if (begun.status !== 202) throw failed(trial, `its agent answered ${begun.status}: ${JSON.stringify(begun.body)}`)
   using clients = startClients(trial)
   const operation = await endOf(trial, String(id), async () => (await ask('/admin/update/status')).body as Status)
   const { outcome, error } = operation
@@ -80,18 +80,18 @@ export async function trySwitch(trial: SwitchTrial): Promise<Switched> {
       ? `its slowest answer took ${formatDuration(longestMs)}`
       : `clients waited ${formatDuration(pauseMs)}`
   return {
-    words: `one switch, to itself: ${waited}`,
+    words: `one switch to itself: ${waited}`,
     warnings: [
       ...hungIn(trial),
       ...(pauseMs === undefined || pauseMs <= MAX_PAUSE_MS
         ? []
         : [
-            `a switch makes its clients wait ${formatDuration(pauseMs)}, and updates are refused above \`update.maxPause\`, ${durationText(MAX_PAUSE_MS)} unless an operator raises it: shorten its start or its \`onStop\``,
+            `a switch makes its clients wait ${formatDuration(pauseMs)}, but an update is refused if they would wait longer than \`update.maxPause\` (${durationText(MAX_PAUSE_MS)} unless an operator raises it): shorten its start or its \`onStop\``,
           ]),
       ...missing.map((port) => `after a switch it no longer listened on port ${port}`),
       ...left.map(
         (name) =>
-          `after a switch the earlier process ${name} was left running: make \`onStop\` stop it, or each update leaves one more`,
+          `after a switch the earlier process ${name} was left running: make \`onStop\` stop it, or each update will leave another one behind`,
       ),
     ],
   }
@@ -103,7 +103,7 @@ function hungIn({ onStop, said }: SwitchTrial): string[] {
   if (ms === undefined) return []
   const [what, so] =
     onStop === null
-      ? ['`onStop` did not end', 'make sure that it always ends']
+      ? ['`onStop` did not finish', 'make sure that it always finishes']
       : ['SIGTERM handler did not end the process', 'end it with `process.exit()`, return a promise, or use `onStop()`']
   return [`its ${what} within ${durationText(Number(ms))}, and each update waits that long: ${so}`]
 }
@@ -111,7 +111,7 @@ function hungIn({ onStop, said }: SwitchTrial): string[] {
 function failed(trial: SwitchTrial, what: string): BatonError {
   return new BatonError(
     'verify_failed',
-    `a test update from this build to itself: expected it to serve throughout, got: ${what}`,
+    `a test update from this build to itself: expected the application to serve throughout, got: ${what}`,
     { hint: hintFor(`${what}\n${trial.said()}`) },
   )
 }
@@ -120,7 +120,7 @@ function failed(trial: SwitchTrial, what: string): BatonError {
 export function hintFor(said: string): string {
   const leave = 'an update on a host would fail in the same way'
   if (/EADDRINUSE|address already in use|\bport\b.*\b(in use|taken|busy|occupied|not (free|available))/i.test(said))
-    return `during the start its port is kept open, so that clients wait instead of being refused: if another process checks whether the port is free, remove that check: \`listen\` itself fails if the port is taken; ${leave}`
+    return `during startup its port is kept open, so that clients wait instead of being refused; if another process checks whether the port is free, remove that check, since \`listen\` itself fails if the port is taken; ${leave}`
   if (/pid[ -]?file|\.pid\b|already running|another (instance|process)|\block(ed|file)?\b/i.test(said))
     return `it seems to refuse to start because of something that the earlier process left behind, or still holds in a start-first switch: have \`onStop\` remove it, or have the application take it over at startup if no process owns it any more; ${leave}`
   return leave
@@ -140,13 +140,13 @@ async function endOf(trial: SwitchTrial, id: string, status: () => Promise<Statu
       found = now?.operation ?? null
       if (found?.id === id && found.outcome !== null) return null
       if (now === null && startedWith(trial.state).length === 0) throw failed(trial, await lastReason(trial))
-      return 'it did not end'
+      return 'the update did not finish'
     },
     mostMs,
     LOOK_EVERY_MS,
   )
   if (found !== null && late === null) return found
-  throw failed(trial, `it did not end within ${formatDuration(mostMs)}: ${await lastReason(trial)}`)
+  throw failed(trial, `the update did not finish within ${formatDuration(mostMs)}: ${await lastReason(trial)}`)
 }
 
 /** What the process that held the sockets has noted or said, else the last words of the application. */

@@ -29,13 +29,13 @@ export const ARGUMENTS = {
     'package name, optionally with a range that updates stay within: `node-red`, `node-red@4`, `node-red@latest`',
   ),
   release: option('X.Y.Z|latest', 'package version', { default: 'latest' }),
-  name: option('name', "name of the service (the package's)"),
+  name: option('name', "name of the service (default: the package's name)"),
   recipe: option('file', "how the package is started, and where its data is (default: Baton's own recipe)"),
   'allow-scripts': option('names', 'packages whose install scripts may run', ADVANCED),
-  listen: option('host:port', 'on a first install, where the service listens'),
+  listen: option('host:port', 'listen address for a first install'),
   'build-only': flag('build the release into the folder, but do not install it', ADVANCED),
   dir: option('dir', 'releases folder (the feed)', ADVANCED),
-  update: flag('build newer versions of every service from npm, or only of `--name`'),
+  update: flag('build newer versions of every service from npm, or only of the one given by `--name`'),
   'min-age': option('3d', 'minimum age of a version that `--update` installs (3d)', ADVANCED),
   timer: {
     advanced: true,
@@ -78,7 +78,7 @@ export function packageIn(typed: string, isRange: (text: string) => boolean): Pi
   if (said === undefined) return { name, range: null }
   const range = said === 'latest' ? '*' : said
   if (isRange(range)) return { name, range }
-  throw usage(`expected a range of versions after \`${name}@\`, got ${JSON.stringify(range)}`)
+  throw usage(`expected a version range after \`${name}@\`, got ${JSON.stringify(range)}`)
 }
 
 /** What a service is called if nobody names it: `@shop/cli` says who it is in its scope. */
@@ -140,7 +140,7 @@ export function lateChange(before: ServiceRecord | null, kept: ServiceRecord, ta
   if (made === null || made === madeOf(kept)) return []
   const { service } = kept
   return [
-    `the arguments, the recipe or the install scripts differ from those ${tag} was made with, and apply only from the next version on; to apply them now, run this with \`--build-only\`, which tries them, then \`${service} uninstall\` (the data stays), then this again`,
+    `the arguments, the recipe or the install scripts differ from those that ${tag} was built with, and apply only from the next version on; to apply them now, run this command with \`--build-only\`, which tries them, then \`${service} uninstall\` (the data stays), then this command again`,
   ]
 }
 
@@ -162,7 +162,7 @@ export function refuseReplaced({ package: name, seen }: ServiceRecord, { version
   if (before === undefined || before === integrity) return
   throw new BatonError(
     'verify_failed',
-    `${name} ${version} was replaced under the same version number: its integrity was ${before}, now it is ${integrity}`,
+    `${name} ${version} was replaced under the same version number: its integrity hash was ${before} and is now ${integrity}`,
     {
       hint: 'ask the maintainers of the package, and choose another version with `--release`',
     },
@@ -189,7 +189,7 @@ export function refuseOlder(kept: ServiceRecord, { version }: Pick<PackageVersio
 
 /** What a range means that was typed once: a sentence; none without a range. */
 export function withinOf({ package: name, range }: Pick<ServiceRecord, 'package' | 'range'>): string[] {
-  return range === '*' ? [] : [`updates stay within ${name}@${range}; to end that, name ${name}@latest`]
+  return range === '*' ? [] : [`updates stay within ${name}@${range}; to allow any version, use ${name}@latest`]
 }
 
 /** `end`: what is done with the release; null: it stays in the folder. */
@@ -208,12 +208,12 @@ export function planLines(
     ...withinOf(kept),
     `npm ci --ignore-scripts, ${who}, isolated from this host`,
     scripts.length === 0
-      ? 'run no install script'
-      : `run the install scripts of ${scripts.join(', ')}, if it has them, without a network`,
+      ? 'run no install scripts'
+      : `run the install scripts of ${scripts.join(', ')}, if any, without a network`,
     recipe === null
-      ? 'start it once without a recipe, with empty state, and see what it does'
+      ? 'start it once without a recipe, with an empty state directory, and see what it does'
       : `follow the recipe for ${recipe.package}`,
-    `make ${service} v${version}, start it and switch it once`,
+    `build ${service} v${version}, start it and switch it once`,
     `put it into ${feed}`,
     end === null ? 'install nothing' : `${end} ${service}${end === 'upgrade' ? ' to' : ''} v${version}`,
   ].map((text) => ({ text }))

@@ -97,7 +97,7 @@ export function parseRecipe(value: unknown): Recipe {
     faults.push('expected a package name in `package`')
   const below = (name: string, path: string | null) => {
     if (path !== null && !isBelow(path))
-      faults.push(`expected a path below its folder in \`${name}\`, got ${quoted(path)}`)
+      faults.push(`expected a relative path without \`..\` in \`${name}\`, got ${quoted(path)}`)
   }
   below('module', recipe.module)
   below('database', recipe.database)
@@ -115,7 +115,7 @@ export function parseRecipe(value: unknown): Recipe {
       if (!isPackageName(name)) faults.push(`expected a package name in \`${member}\`, got ${quoted(name)}`)
   for (const [member, ranges] of Object.entries({ with: recipe.with, overrides: recipe.overrides }))
     for (const [name, range] of Object.entries(ranges))
-      if (!isRange(range)) faults.push(`expected versions in \`${member}.${name}\`, got ${quoted(range)}`)
+      if (!isRange(range)) faults.push(`expected a version range in \`${member}.${name}\`, got ${quoted(range)}`)
   if (faults.length > 0) throw new BatonError('invalid_settings', faults.join('; '))
   return recipe
 }
@@ -134,8 +134,8 @@ export const RECIPES_PAGE = 'docs/reference/recipes.md'
 
 const INTRODUCTION = `# Recipes
 
-These [npm packages](../operator/npm.md) become services by their names alone. \`npm run apps -- --npm\` tests each: a first install, an update under load,
-in which no request was lost, and a broken release, which is refused. Requests wait.
+These [npm packages](../operator/npm.md) can be installed by name alone. \`npm run apps -- --npm\` tests each: a first install, an update under load
+in which no request is lost, and a broken release, which is refused. Requests wait during the pause.
 `
 
 export function recipesPage(all: readonly Recipe[]): string {

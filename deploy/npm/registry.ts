@@ -138,7 +138,7 @@ export function chooseVersion(listed: Listed, wanted: Wanted, nowMs = Date.now()
   if (newerThan !== null) return { version: null, notes }
   const [first] = notes
   if (first !== undefined) throw new BatonError('refused', first.slice(SKIPPED.length), hintFor(listed, wanted, nowMs))
-  const message = `expected a version of ${name} of the form X.Y.Z in that range, found none in the registry`
+  const message = `expected an X.Y.Z version of ${name} in that range, found none in the registry`
   throw new BatonError('release_not_found', message, whatThereIs(listed))
 }
 
@@ -146,7 +146,7 @@ export function chooseVersion(listed: Listed, wanted: Wanted, nowMs = Date.now()
 export function refusePassedOver({ notes, version }: ChosenVersion): void {
   const [first] = notes
   if (first === undefined || version === null) return
-  const since = version.publishedMs === null ? '' : ` of ${new Date(version.publishedMs).toISOString().slice(0, 10)}`
+  const since = version.publishedMs === null ? '' : ` from ${new Date(version.publishedMs).toISOString().slice(0, 10)}`
   throw new BatonError('refused', first.slice(SKIPPED.length), {
     hint: `the newest version without this problem is ${version.version}${since}: to install it, pass \`--release ${version.version}\``,
   })
@@ -156,12 +156,12 @@ export function refusePassedOver({ notes, version }: ChosenVersion): void {
 function whatThereIs({ versions, tags }: Listed): { hint: string } {
   const numbers = versions.map(({ version }) => version).toReversed()
   const tagged = Object.entries(tags).map(([tag, version]) => `${tag} is ${version}`)
-  return { hint: `there are ${formatNames(numbers, NAMED_MAX) || 'none'}; ${formatNames(tagged, NAMED_MAX)}` }
+  return { hint: `available versions: ${formatNames(numbers, NAMED_MAX) || 'none'}; ${formatNames(tagged, NAMED_MAX)}` }
 }
 
 function faultOf(one: PackageVersion, { fitsNode, nodeVersion, minAgeMs }: Wanted, nowMs: number): string | null {
   const { version, deprecated, node, publishedMs, integrity } = one
-  if (integrity === null) return `${version} has no integrity in the registry`
+  if (integrity === null) return `${version} has no integrity hash in the registry`
   if (deprecated !== null) return `${version} is deprecated: ${deprecated.slice(0, 200)}`
   if (!fitsNode(one)) return `${version} requires Node ${node ?? ''}, but releases run on Node ${nodeVersion}`
   if (minAgeMs > 0 && publishedMs === null)
@@ -200,7 +200,7 @@ export function changedSince(
     if (now === undefined) return told('was unpublished')
     if (now.integrity !== null && now.integrity !== integrity)
       return told(
-        `was replaced under the same version number: its integrity was ${integrity}, now it is ${now.integrity}`,
+        `was replaced under the same version number: its integrity hash was ${integrity} and is now ${now.integrity}`,
       )
     return now.deprecated === null ? [] : told(`is now deprecated: ${now.deprecated.slice(0, 200)}`)
   })

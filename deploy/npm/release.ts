@@ -89,7 +89,7 @@ export async function makeRelease(making: Making): Promise<Made> {
   const act = async <T>(what: string, where: Parameters<typeof inside>[3]) =>
     await inside<T>(shop, tools, { ...asked, do: what }, where)
   const asPackage = { uid: shop.builder }
-  say.stage('addons', scripts.join(', ') || 'none may run a build script')
+  say.stage('addons', scripts.join(', ') || 'no package may run a build script')
   const writes = [join(work, 'node_modules')]
   const { failures, unbuilt } = await act<Rebuilt>('rebuild', { ...asPackage, writes })
   refuseUnbuilt(kept, version, tree, scripts, { failures, unbuilt })
@@ -107,12 +107,12 @@ export async function makeRelease(making: Making): Promise<Made> {
   say.stage('compose', tag)
   // by nobody that a package's code runs as: a root that installs it runs what this has made
   const { sizeBytes } = await act<{ sizeBytes: number }>('compose', { uid: null, writes: [out] })
-  say.stage('try', 'one start and one switch, with empty state')
+  say.stage('try', 'one start and one switch with an empty state directory')
   const tried = await act<Tried>('try', { ...asPackage, sees: [out] }).catch((cause: unknown) => {
     throw whyTryFailed(cause, { failures, unbuilt })
   })
   tell(`${formatBytes(sizeBytes)}; it ${tried.line}`, ...tried.warnings.map((one) => `warning: ${one}`))
-  if (tried.isEverywhere) tell('to limit it to the address of `--listen`, set `"listensAt": "given-host"` in a recipe')
+  if (tried.isEverywhere) tell('to limit it to the `--listen` address, set `"listensAt": "given-host"` in a recipe')
   return { out, sizeBytes, shown, told }
 }
 
@@ -120,11 +120,11 @@ const MUST_SERVE =
   'only a package that answers over HTTP can be installed; if it does so only with arguments, add them at the end of the command line, such as `-- serve --port {port}`'
 
 const ON_NOTHING =
-  'it is started on an empty state directory: what it needs there can be put into `files` of a recipe (`--recipe FILE`), and arguments at the end of the command line, such as `-- --data {stateDirectory}`'
+  'it starts with an empty state directory: put the files that it needs there into `files` in a recipe (`--recipe FILE`), and its arguments at the end of the command line, such as `-- --data {stateDirectory}`'
 
 /** What does not even serve from its source would not serve as a release. Throws BatonError verify_failed. */
 async function seeOnce({ kept, version, say }: Making, rebuilt: Rebuilt, see: () => Promise<Seen>): Promise<Seen> {
-  say.stage('see', 'one start from source, with empty state')
+  say.stage('see', 'one start from source with an empty state directory')
   const seen = await see()
   if (seen.failed === undefined) return seen
   const { why, isFault } = seen.failed
@@ -160,15 +160,15 @@ export function shownNow(
 ): { shown: NonNullable<ServiceRecord['shown']>; notes: string[]; changes: string[] } {
   refuseOtherPorts({ package: name }, otherPorts)
   if (last === null) return { shown: { database, healthPath, cwd }, notes, changes: [] }
-  const change = `its health path is now ${healthPath ?? 'none'}, before ${last.healthPath ?? 'none'}`
+  const change = `its health path is now ${healthPath ?? 'none'}; it was ${last.healthPath ?? 'none'}`
   return { shown: { ...last, healthPath }, notes: [], changes: healthPath === last.healthPath ? [] : [change] }
 }
 
 /** An install would ask it where it does not listen. Throws BatonError invalid_settings. */
 export function refuseOtherPorts({ package: name }: Pick<ServiceRecord, 'package'>, ports: readonly number[]): void {
   if (ports.length === 0) return
-  throw new BatonError('invalid_settings', `${name} listens on ${formatPorts(ports)}, whatever PORT says`, {
-    hint: 'pass the port in the way that the package reads it: as an argument, such as `-- --port {port}` at the end of the command line, or `args`, `environment`, `files` or `port` in a recipe (`--recipe FILE`)',
+  throw new BatonError('invalid_settings', `${name} listens on ${formatPorts(ports)}, regardless of PORT`, {
+    hint: 'pass the port in the way that the package expects: as an argument, such as `-- --port {port}` at the end of the command line, or with `args`, `environment`, `files` or `port` in a recipe (`--recipe FILE`)',
   })
 }
 
@@ -191,7 +191,7 @@ export function refuseUnbuilt(
       : `the newest version that works here is ${works}`
   throw new BatonError(
     'refused',
-    `the addons of ${needed.join(', ')} do not build for ${kept.package} ${version}: ${failures.join('; ')}`,
+    `the native addons of ${needed.join(', ')} cannot be built for ${kept.package} ${version}: ${failures.join('; ')}`,
     { hint: `a build needs python3, make and a C++ compiler; ${next}` },
   )
 }
@@ -222,14 +222,14 @@ function namesThatMayRun(tree: readonly Locked[], named: readonly string[]): str
 function aboutVersion({ package: name }: ServiceRecord, one: PackageVersion): string[] {
   const since =
     one.publishedMs === null
-      ? 'the registry does not say when'
+      ? 'published on an unknown date'
       : `published ${new Date(one.publishedMs).toISOString().slice(0, 10)}`
   const by = one.publisher === null ? '' : ` by ${one.publisher}`
   const proof = one.hasProvenance
     ? 'with provenance'
     : one.isSigned
       ? 'signed by the registry, without provenance'
-      : 'neither signed nor with provenance'
+      : 'unsigned and without provenance'
   return [`${name} ${one.version}, ${since}${by}, ${proof}`]
 }
 
@@ -246,7 +246,9 @@ function aboutTree({ excludesNode }: Making, tree: readonly Locked[], scripts: r
     ...(unrun.length === 0
       ? []
       : [`install scripts that do not run: ${list(unrun)} (to run one, pass \`--allow-scripts NAME\`)`]),
-    ...(foreign.length === 0 ? [] : [`packages whose \`engines\` exclude the Node of a release: ${list(foreign)}`]),
+    ...(foreign.length === 0
+      ? []
+      : [`packages whose \`engines\` exclude the Node version in the release: ${list(foreign)}`]),
   ]
 }
 

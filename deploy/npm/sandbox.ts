@@ -100,7 +100,7 @@ export async function assertCell(empty: string, uid: number | null): Promise<voi
     'unsupported_host',
     `expected a host that can run packages in isolation, got: ${stderr.trim().slice(-300) || exitCode}`,
     {
-      hint: 'this needs `unshare` and `setpriv` of util-linux 2.38 and, for users other than root, user namespaces; or build elsewhere with `--build-only`',
+      hint: 'this needs `unshare` and `setpriv` from util-linux 2.38 and, for users other than root, user namespaces; or build elsewhere with `--build-only`',
     },
   )
 }

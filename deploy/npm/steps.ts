@@ -77,7 +77,7 @@ async function npm(
   }
   const ran = await runInCell(cell, join(shop.folder, 'empty'), words)
   if (ran.exitCode === 0) return ran.stdout
-  throw new BatonError('unexpected', `ended with ${ran.exitCode}: ${wordsIn(ran.stderr.trim() || ran.stdout.trim())}`)
+  throw new BatonError('unexpected', `exit code ${ran.exitCode}: ${wordsIn(ran.stderr.trim() || ran.stdout.trim())}`)
 }
 
 /** What npm says is wrong: it says that first, and last how it is used. Of another program its last words. */
@@ -117,7 +117,7 @@ export async function registryFor(shop: Workshop, tools: NpmTools, name: string)
     const said = (await npm(shop, tools, [...cli(tools), 'config', 'get', key])).trim()
     if (said !== 'undefined' && said !== '') return said
   }
-  throw new BatonError('check_failed', 'expected npm to have a registry, but its configuration names none')
+  throw new BatonError('check_failed', 'expected a registry in the npm configuration, found none')
 }
 
 const FIELDS = ['version', 'deprecated', 'bin', 'engines', 'dist', '_npmUser']
@@ -181,7 +181,7 @@ export function unresolved(said: string): BatonError | null {
   if (/\b(?:E404|ETARGET|notarget)\b/.test(said))
     return told(
       'check_failed',
-      'npm did not find a package that this one needs',
+      'npm could not find a package that this one needs',
       'try another version with `--release`',
     )
   if (/\bssh:|git (?:ls-remote|clone)|unknown git error/.test(said))
@@ -191,7 +191,11 @@ export function unresolved(said: string): BatonError | null {
       'try another version with `--release`, or another package',
     )
   if (/\b(?:EAI_AGAIN|ENOTFOUND|ECONNREFUSED|ECONNRESET|ETIMEDOUT)\b/.test(said))
-    return told('check_failed', 'npm did not reach its registry', '`npm ping` on this host tries it')
+    return told(
+      'check_failed',
+      'npm could not reach its registry',
+      'to test the connection, run `npm ping` on this host',
+    )
   return null
 }
 
@@ -217,7 +221,7 @@ export async function fetchPackages(
     throw new BatonError(
       isOther ? 'verify_failed' : 'check_failed',
       isOther
-        ? `a package differs from the one that the lock file of ${version} names: ${why.slice(0, 500)}`
+        ? `a package does not match the lock file of ${version}: ${why.slice(0, 500)}`
         : `fetching the packages of ${version}: ${why.slice(0, 500)}`,
       { cause },
     )
@@ -242,7 +246,7 @@ export async function signatures(shop: Workshop, tools: NpmTools, work: string):
     lines
       .map((line) => line.replace(/^.*?npm error /, ''))
       .find((line) => line !== '' && !/^(code|errno|syscall|path) |complete log/.test(line))
-  return `signatures were not checked: ${why?.slice(0, 200) ?? 'npm does not say why'}`
+  return `signatures were not checked: ${why?.slice(0, 200) ?? 'npm gave no reason'}`
 }
 
 /** Runs a part of this program in a cell without a network, and resolves to what it says. */
@@ -273,7 +277,9 @@ export async function inside<T>(
   const { code, message, hint } = recordOf(said['failed'])
   throw new BatonError(
     typeof code === 'string' && Object.hasOwn(MEANINGS, code) ? (code as ErrorCode) : 'unexpected',
-    typeof message === 'string' ? message : `\`${asked.do}\` ended with ${exitCode}: ${stderr.trim().slice(-500)}`,
+    typeof message === 'string'
+      ? message
+      : `\`${asked.do}\` failed with exit code ${exitCode}: ${stderr.trim().slice(-500)}`,
     typeof hint === 'string' ? { hint } : {},
   )
 }

@@ -27,7 +27,7 @@ export function timerUnits({ home, command, path }: Omit<TimerOptions, 'isRoot'>
   return {
     [`${nameFor(home)}.service`]: `# written by deploy-npm.sh
 [Unit]
-Description=Baton: asks the npm registry for newer versions of the services that came from it
+Description=Baton: check the npm registry for newer versions of the services installed from it
 Wants=network-online.target
 After=network-online.target
 
@@ -41,12 +41,12 @@ IOWeight=20
 IOSchedulingClass=idle
 TimeoutStartSec=3h
 KillMode=control-group
-# 6: another run works there; 7: a version was refused, which the log says
+# 6: another run is in progress; 7: a version was refused, see the log
 SuccessExitStatus=6 7
 `,
     [`${nameFor(home)}.timer`]: `# written by deploy-npm.sh
 [Unit]
-Description=Baton: when to ask the npm registry
+Description=Baton: schedule for checking the npm registry
 
 [Timer]
 OnBootSec=15min
@@ -79,6 +79,6 @@ export async function keepTimer(options: TimerOptions): Promise<string> {
   if (changed) await run([...systemctl, 'daemon-reload'], { allowFailure: true })
   const { exitCode, stderr } = await run([...systemctl, 'enable', '--now', timer], { allowFailure: true })
   return exitCode === 0
-    ? `${timer} asks the registry every six hours`
+    ? `${timer} checks the registry every six hours`
     : `${timer} was not started (${stderr.trim().slice(0, 200)}), so ${hint}`
 }

@@ -32,7 +32,7 @@ export function treeIn(text: string, registry: string): Locked[] {
       faults.push(`${path} is not a valid place for a package`)
     else if (link === true || (inBundle !== true && (!/^https?:/.test(from) || !isRegistry(from))))
       faults.push(`${name} comes from ${from === '' ? 'this disk' : from.slice(0, 100)}`)
-    else if (inBundle !== true && typeof integrity !== 'string') faults.push(`${name} has no integrity`)
+    else if (inBundle !== true && typeof integrity !== 'string') faults.push(`${name} has no integrity hash`)
     const node = (engines as { node?: unknown } | undefined)?.node
     return [
       {
@@ -66,10 +66,10 @@ export function differencesOf(before: readonly Locked[] | null, now: readonly Lo
   )
   const list = (names: readonly string[]) => formatNames(names, 12)
   return [
-    ...(added.length === 0 && removed.length === 0 ? ['its packages are the same'] : []),
+    ...(added.length === 0 && removed.length === 0 ? ['its packages have not changed'] : []),
     ...(added.length === 0 ? [] : [`packages added: ${list(added)}`]),
     ...(removed.length === 0 ? [] : [`packages removed: ${list(removed)}`]),
-    ...(strangers.length === 0 ? [] : [`new names among them: ${list(strangers)}`]),
+    ...(strangers.length === 0 ? [] : [`package names not seen before: ${list(strangers)}`]),
     ...(scripts.length === 0
       ? []
       : [`packages that now have an install script, which is not run: ${list(scripts.map(nameOf))}`]),

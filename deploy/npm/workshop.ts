@@ -88,7 +88,7 @@ export function workshopOf(
 
 /** Makes its folders. The service's user reads the feed, and nobody else writes one: else throws BatonError refused. */
 export async function openWorkshop({ folder, feed, builder }: Workshop): Promise<void> {
-  if (builder !== null) await assertTrusted(feed, 'a folder of releases', 'name a folder that root owns with `--dir`')
+  if (builder !== null) await assertTrusted(feed, 'a folder of releases', 'use `--dir` to name a folder that root owns')
   const own = ['locks', 'empty', 'kit'].map((name) => join(folder, name))
   for (const path of [feed, ...own]) await mkdir(path, { recursive: true, mode: 0o755 })
 }
@@ -110,7 +110,7 @@ export function lockWorkshop({ folder, service }: Workshop): Disposable {
     lock.exec('PRAGMA busy_timeout = 0; BEGIN EXCLUSIVE')
   } catch (cause) {
     lock.close()
-    throw new BatonError('locked', `another run of this command is already making releases of ${service}`, { cause })
+    throw new BatonError('locked', `another run of this command is already building releases of ${service}`, { cause })
   }
   return { [Symbol.dispose]: () => lock.close() }
 }
@@ -184,7 +184,7 @@ export async function pruneWorkshop({ feed, folder }: Workshop, cacheMaxBytes = 
   const { stdout } = await run(['du', '-sk', cache], { allowFailure: true })
   if (!(Number.parseInt(stdout, 10) * 1024 > cacheMaxBytes)) return old
   await rm(cache, { recursive: true, force: true })
-  return [...old, `npm's cache, which had more than ${formatBytes(cacheMaxBytes)}`]
+  return [...old, `npm's cache, which was larger than ${formatBytes(cacheMaxBytes)}`]
 }
 
 /** Takes these out of the feed: nobody updates to them any more. Resolves to those that were there. */

@@ -27,7 +27,7 @@ export function mainOf(recipe: Recipe, manifest: { name?: unknown; bin?: unknown
   const isOne = new Set(Object.values(all).map((path) => posix.normalize(String(path)))).size === 1
   const name = recipe.bin ?? (isOne ? names[0] : short)
   const file = recipe.module ?? (name === undefined ? undefined : all[name])
-  const hint = 'name the command in `bin` or `module` of a recipe: `--recipe FILE`'
+  const hint = 'name the command with `bin` or `module` in a recipe (`--recipe FILE`)'
   if (typeof file !== 'string')
     throw new BatonError(
       'invalid_settings',
@@ -46,7 +46,7 @@ export function mainOf(recipe: Recipe, manifest: { name?: unknown; bin?: unknown
 export function aroundText(recipe: Recipe, file: string): string {
   const { files, listensAt, port } = recipe
   const lines = [
-    `// Starts ${recipe.package}, with the agent in front of it. deploy-npm.sh has written this.`,
+    `// Starts ${recipe.package}, with the agent loaded first. Written by deploy-npm.sh.`,
     `import 'baton-kit/auto'`,
     `import { runMain } from 'node:module'`,
     `import { join } from 'node:path'`,

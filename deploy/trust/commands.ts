@@ -135,7 +135,7 @@ export async function rollout(context: TrustContext, tag: string, { percents, ev
   if (steps.length === 0) delete target.custom.rollout
   else target.custom.rollout = steps
   await signTargets(change, targets)
-  const told = steps.map((step) => `${step.percent} % from ${step.at} on`).join(', ')
+  const told = steps.map((step) => `${step.percent}% of hosts from ${step.at}`).join(', ')
   context.say(steps.length === 0 ? `${tag} goes to all hosts at once` : `${tag} goes to ${told}`)
   if (steps.length > 0 && percents.at(-1) !== 100) context.say('for the other hosts, run `trust rollout` again')
 }
@@ -154,7 +154,7 @@ export async function rotate(
   const files = await keyFilesOf(context, root)
   const before = root.roles[role].keyids
   const gone = lost.length === 0 ? before : before.filter((id) => lost.some((one) => isNamed(one, id, files)))
-  if (gone.length === 0) throw new BatonError('refused', `none of ${lost.join(', ')} is a key of ${role}`)
+  if (gone.length === 0) throw new BatonError('refused', `none of ${lost.join(', ')} is a ${role} key`)
   const [keys = defaultKeys(String(root[SERVICE_MEMBER]), context.environment)] = context.keyFolders
   // open the root keys first: a wrong passphrase must not leave new keys behind
   await change.signers('root', root)
@@ -180,7 +180,7 @@ export async function rotate(
     for (const { keyid, key } of fresh) next.keys[keyid] = key
   }
   await signRoot({ ...change, signers }, edit, () => kept(context, keys, made))
-  context.say(`signed root ${root.version + 1}: ${gone.length} new key${gone.length === 1 ? '' : 's'} of ${role}`)
+  context.say(`signed root ${root.version + 1}: ${gone.length} new ${role} key${gone.length === 1 ? '' : 's'}`)
   const old = files.filter(({ keyid }) => gone.includes(keyid)).map(({ name }) => name)
   if (old.length > 0) context.say(`${old.join(', ')}: these keys no longer sign anything; you can delete their files`)
 }
@@ -242,10 +242,10 @@ async function opened(context: TrustContext, role: Role, root: Repository['root'
   const { keyids } = root.roles[role]
   const files = (await keyFilesOf(context, root)).filter(({ keyid }) => keyids.includes(keyid))
   if (files.length < enough) {
-    const hint = 'name the key folders with --keys, once for each folder'
+    const hint = 'name the key folders with --keys, separated by colons'
     throw new BatonError(
       'threshold_not_met',
-      `expected ${enough} more key${enough === 1 ? '' : 's'} of ${role} in the key folders, got ${files.length}`,
+      `expected ${enough} more ${role} key${enough === 1 ? '' : 's'} in the key folders, got ${files.length}`,
       { hint },
     )
   }

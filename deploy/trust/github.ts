@@ -34,7 +34,7 @@ const NAME = /^(timestamp|[1-9]\d{0,9}\.(root|snapshot|targets))\.json$/
 const HOLDER = {
   tag_name: METADATA_FOLDER,
   name: 'trust metadata',
-  body: 'What hosts verify releases with. Not a release.',
+  body: 'Metadata that hosts use to verify releases. Not a release.',
   prerelease: true,
   make_latest: 'false',
 }
@@ -147,7 +147,7 @@ async function pushToBranch(branch: Branch, folder: string, names: readonly stri
 /** The API redirects to another host for the bytes. That host must not see the token: `fetch` drops it when the origin changes. */
 async function download(url: string, name: string, accept: string, token: string | null, api: string): Promise<Buffer> {
   if (new URL(url).origin !== new URL(api).origin)
-    throw new BatonError('check_failed', `${name}: expected an address of the API`)
+    throw new BatonError('check_failed', `${name}: expected an address on the API host, got another`)
   const answer = await fetch(url, {
     headers: {
       accept,

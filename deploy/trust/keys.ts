@@ -76,7 +76,7 @@ export function unlock(file: KeyFile, passphrase: string): Signer {
     const der = Buffer.concat([decipher.update(Buffer.from(secret, 'hex')), decipher.final()])
     const privateKey = createPrivateKey({ key: der, format: 'der', type: 'pkcs8' })
     const signer = signerOf(privateKey)
-    if (signer.keyid !== keyid) throw new Error('it is another key')
+    if (signer.keyid !== keyid) throw new Error('it is a different key')
     return signer
   } catch {
     throw new BatonError(
@@ -127,7 +127,7 @@ export async function readKeys(folders: readonly string[], text: string): Promis
     }
   }
   for (const [at, one] of text.split(/(?<=\})\s*(?=\{\s*"format")/).entries()) {
-    if (one.trim() !== '') found.push(parseKeyFile(one, `key ${at + 1} of the environment`))
+    if (one.trim() !== '') found.push(parseKeyFile(one, `key ${at + 1} in BATON_TRUST_KEYS`))
   }
   return found
 }
@@ -142,7 +142,7 @@ export function nextName(role: string, files: readonly KeyFile[]): string {
 function parseKeyFile(text: string, where: string): KeyFile {
   const refused = (why: string): BatonError =>
     new BatonError('refused', `${where}: expected a key file from \`trust init\`, ${why}`)
-  if (text.length > FILE_MAX_BYTES) throw refused('got a longer file')
+  if (text.length > FILE_MAX_BYTES) throw refused('got a file that is too long')
   let file: KeyFile | null = null
   try {
     file = JSON.parse(text) as KeyFile

@@ -63,7 +63,7 @@ const SIGNING = {
   keys: option('dirs', 'key folders, separated by colons (in CI, set $BATON_TRUST_KEYS instead)'),
   'passphrase-file': option(
     'file',
-    'file with the passphrase (otherwise $BATON_TRUST_PASSPHRASE is the passphrase, or a prompt asks)',
+    'file with the passphrase (default: the passphrase in $BATON_TRUST_PASSPHRASE, or a prompt)',
     ADVANCED,
   ),
   offline: option('365d', 'how long the signatures stay valid, for hosts updated by USB stick', ADVANCED),
@@ -105,14 +105,14 @@ const WORDS: readonly TrustWord[] = [
     args: {
       ...SIGNING,
       image: option('name@sha256:…', 'container image of these releases'),
-      again: flag('also sign each release.json that has changed since'),
+      again: flag('also sign each release.json that has changed since it was signed'),
     },
     act: (context, values) =>
       commands.sign(context, { image: imageOf(values['image']), again: values['again'] === true }),
   },
   {
     name: 'refresh',
-    description: 'renew snapshot and timestamp before they expire',
+    description: 'renew the snapshot and the timestamp before they expire',
     args: SIGNING,
     act: (context) => commands.refresh(context),
   },
@@ -160,7 +160,7 @@ const WORDS: readonly TrustWord[] = [
       ...SIGNING,
       percent: option('5,25,100', 'percentage of all hosts at each step'),
       every: option('30m|12h|2d', 'how long to wait between steps'),
-      all: flag('drop the steps: all hosts at once'),
+      all: flag('release to all hosts at once, without steps'),
     },
     act: (context, values) => commands.rollout(context, String(values['tag']), rolloutOf(values)),
   },
@@ -185,12 +185,12 @@ const WORDS: readonly TrustWord[] = [
     name: 'verify',
     description: 'show whether a host would accept the feed, and when each role expires',
     args: {
-      feed: word('as set on the hosts; default: the folder'),
+      feed: word('the feed, as set on the hosts (default: the folder)'),
       ...OUTPUT_FLAGS,
       ...FEED,
-      root: option('file', 'root.json that hosts were built with; default: the oldest'),
-      os: option('os', "the hosts' operating system (this one's)", ADVANCED),
-      arch: option('arch', "the hosts' architecture (this one's)", ADVANCED),
+      root: option('file', "root.json built into the hosts' executables (default: the oldest)"),
+      os: option('os', "the hosts' operating system (default: this machine's)", ADVANCED),
+      arch: option('arch', "the hosts' architecture (default: this machine's)", ADVANCED),
     },
     async act({ feed, environment, cwd }, values) {
       const root = typeof values['root'] === 'string' ? resolve(cwd, values['root']) : await oldestRoot(feed)
@@ -272,7 +272,7 @@ function contextFrom(
 
 function told({ feed, root, latest, image, trust, passedOver, problem }: Verified): string {
   const lines = [
-    `${feed}, as seen by a host of ${root.service} built with root ${root.version}:`,
+    `${feed}, as seen by a host running ${root.service} built with root ${root.version}:`,
     ...trust.metadata.map(
       ({ role, version, expiresAt }) => `  ${role.padEnd(10)} version ${version}, expires ${expiresAt}`,
     ),
@@ -293,11 +293,11 @@ function toldShown({ service, roles, releases }: commands.Shown): string {
   const lines = [`${service}:`]
   for (const { role, version, expiresAt, threshold, keys } of roles) {
     lines.push(
-      `  ${role.padEnd(10)} version ${version}, expires ${expiresAt}, ${threshold} of ${keys.length}: ${keys.join(', ')}`,
+      `  ${role.padEnd(10)} version ${version}, expires ${expiresAt}, ${threshold} of ${keys.length} must sign: ${keys.join(', ')}`,
     )
   }
   for (const { tag, yanked, image, rollout } of releases) {
-    const steps = rollout?.map(({ at, percent }) => `${percent} % from ${at}`).join(', ')
+    const steps = rollout?.map(({ at, percent }) => `${percent}% from ${at}`).join(', ')
     const more = [...(yanked === null ? [] : [`yanked: ${yanked}`]), ...(image === null ? [] : [image])]
     lines.push(`  ${[tag, ...more, ...(steps === undefined ? [] : [steps])].join(', ')}`)
   }
@@ -309,8 +309,8 @@ async function oldestRoot(feed: string): Promise<string> {
   const names = await readdir(folder).catch(() => [])
   const versions = versionsOf('root', names)
   if (versions.length > 0) return join(folder, `${Math.min(...versions)}.root.json`)
-  throw new BatonError('refused', `${folder}: there is no N.root.json`, {
-    hint: 'name the root that hosts were built with: --root FILE',
+  throw new BatonError('refused', `expected a file N.root.json in ${folder}, found none`, {
+    hint: "name the root built into the hosts' executables: --root FILE",
   })
 }
 
@@ -321,7 +321,7 @@ function rolloutOf({ percent, every, all }: Values): commands.Rollout {
   const isRising = percents.every((one, at) => one <= 100 && one > (percents[at - 1] ?? 0))
   if (percents.length === 0 || percents.length > ROLLOUT_STEPS_MAX || !isRising)
     throw usage(
-      `expected rising whole numbers up to 100 in --percent, such as 5,25,100, got ${JSON.stringify(percent)}`,
+      `expected increasing whole numbers up to 100 in --percent, such as 5,25,100, got ${JSON.stringify(percent)}`,
     )
   if (percents.length === 1 && every === undefined) return { percents, everyMs: 0 }
   if (every === undefined) throw usage('expected the time between two rollout steps in --every, such as 12h')
@@ -333,7 +333,7 @@ function imageOf(value: unknown): { repository: string; digest: string } | null 
   const [repository = '', digest = '', ...more] = value.split('@')
   const whole = more.length === 0 && /^[a-z0-9][a-z0-9._:/-]{0,254}$/.test(repository)
   if (whole && /^sha256:[0-9a-f]{64}$/.test(digest)) return { repository, digest }
-  throw usage('expected an image by its digest in --image, such as `ghcr.io/owner/name@sha256:…`')
+  throw usage('expected an image with its digest in --image, such as `ghcr.io/owner/name@sha256:…`')
 }
 
 /** Whole days: metadata have no shorter life. */

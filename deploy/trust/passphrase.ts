@@ -39,7 +39,7 @@ async function hidden(question: string): Promise<string> {
   const { stdin, stderr } = process
   if (!stdin.isTTY) {
     const hint = `set ${VARIABLE}, or name a file with --passphrase-file`
-    throw new BatonError('refused', 'expected a terminal to ask for a passphrase on', { hint })
+    throw new BatonError('refused', 'expected a terminal to ask for the passphrase, found none', { hint })
   }
   stderr.write(question)
   stdin.setRawMode(true).setEncoding('utf8').resume()

@@ -64,7 +64,7 @@ test('a `ws` that keeps its state elsewhere: said at once and once, then 1012 an
   })
   const clients = [await connected(sides.port), await connected(sides.port)]
   equal(sides.warnings, [
-    'a WebSocket cannot be carried over a switch: Baton does not know where this version of `ws` keeps its state; it will be closed with 1012',
+    'a WebSocket cannot be kept open across a switch: Baton does not know where this version of `ws` keeps its state; it will be closed with 1012',
   ])
   const { carried, ended, cut } = await sides.drain(LONG)
   equal([carried, ended, cut], [0, 2, 0])
@@ -100,7 +100,7 @@ test('a client that does not read stays until the deadline; then it is closed an
   await until(() => sides.before.sockets.size === 2)
   const { carried, ended, cut, warnings } = await sides.drain({ drainMs: 300, drainMaxMs: 600 })
   equal([carried, ended, cut], [1, 0, 1])
-  match(warnings.join(), /its client did not read everything that was written/)
+  match(warnings.join(), /its client did not read everything that was sent/)
   slow.socket.on('error', () => {}).resume()
   await gone
   is(other.ws.readyState, WebSocket.OPEN)

@@ -90,17 +90,17 @@ for (const [title, why, shape] of [
   ],
   [
     'with trailers',
-    /trailers follow its body/,
+    /its body is followed by trailers/,
     { head: (response) => response.writeHead(200, { ...PLAIN, Trailer: 'X-Sum' }) },
   ],
   [
     'whose transfer is compressed',
-    /its transfer is encoded \(x-own, chunked\)/,
+    /its body uses the transfer encoding x-own, chunked/,
     { head: (response) => response.writeHead(200, { ...PLAIN, 'Transfer-Encoding': 'x-own, chunked' }) },
   ],
   [
     'that middleware keeps for a while',
-    /middleware of the application buffers what is written/,
+    /middleware in the application buffers the response/,
     { head: (response) => response.writeHead(200, PLAIN), around: (response) => inBatches(response) },
   ],
 ] as [string, RegExp, Shape][]) {
@@ -136,7 +136,10 @@ test('server-sent events that are compressed end at once: said when they are reg
   )
   const clients = [fetched(sides.port), fetched(sides.port)]
   await until(() => clients.every(({ text }) => text().includes(lineOf(5))))
-  match(sides.warnings.join('\n'), /^a response cannot be carried over a switch: its body is encoded \(gzip\).*closed$/)
+  match(
+    sides.warnings.join('\n'),
+    /^a response cannot be kept open across a switch: its body is encoded \(gzip\).*closed$/,
+  )
   const { carried, cut, warnings } = await sides.drain(LONG)
   equal([carried, cut, warnings.length, sides.report.reasons?.length], [0, 2, 1, 1])
   for (const { ended } of clients) is((await ended).isComplete, false)

@@ -163,7 +163,7 @@ test('another user at the other end is refused', () => {
   const [packets, far] = packetPair()
   process.seteuid?.(65534)
   try {
-    throws(() => packetsOn(far), 'expected a process of user 65534')
+    throws(() => packetsOn(far), 'expected the process at the other end to run as user 65534')
   } finally {
     process.seteuid?.(0)
   }

@@ -110,7 +110,7 @@ test('a rollback that fails names the way back with the data, if there is a snap
   const folder = snapshotDirectory(stateDirectory)
   await mkdir(folder, { recursive: true })
   await writeFile(join(folder, copyName('svc.db', 'v1.0.0', new Date())), '')
-  match(await hintOf(), /^if v1\.0\.0 cannot read the data as v1\.1\.0 has written it, use `rollback --restore-state`/)
+  match(await hintOf(), /^if v1\.0\.0 cannot read the data written by v1\.1\.0, use `rollback --restore-state`/)
 })
 
 test('one tag: the one in place goes on with its probation, and the rescue puts the other back', async () => {
@@ -128,7 +128,7 @@ test('one tag: the one in place goes on with its probation, and the rescue puts 
     await putBack(world, false)
     equal(await rescue(world.receipt, { failed: true, reason: 'killed' }), {
       did: 'nothing',
-      why: 'the previous v1.0.0 is installed',
+      why: 'the previous build of v1.0.0 is installed',
     })
   })
 })

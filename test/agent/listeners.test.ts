@@ -69,7 +69,7 @@ test('a port on which somebody listens already is shared only by whoever wants t
   is(first.isShared, false)
   const spec = { server: answering(), port: Number(first.address.split(':').at(-1)) }
   const second = makeListener(spec)
-  await rejects(() => bind(second, spec), /another process is listening there/)
+  await rejects(() => bind(second, spec), /another process is already listening on this address/)
   is(second.server.listening, false)
   await bind(second, spec, null, true)
   is(second.isShared, true)
@@ -147,7 +147,7 @@ test('a unix socket has its mode, survives the process that made it, and is take
     const first = await bound({ path, mode: 0o600 })
     is((await stat(path)).mode & 0o777, 0o600)
     match(await ask(path), 'here')
-    await rejects(bound({ path }), /another process is listening there/)
+    await rejects(bound({ path }), /another process is already listening on this address/)
     match(await ask(path), 'here', 'and is left as it was')
     closeListener(first)
     ok((await stat(path)).isSocket(), 'the name is no process’s: a successor goes on under it')
@@ -173,11 +173,11 @@ test('a unix socket has its name, mode and group before its author hears that it
   equal(seen, [0o620, group])
   await rejects(
     bound({ path: join(made.path, 't.sock'), group: 'no-such-group' }),
-    /expected a group of this host, got/,
+    /expected a group that exists on this host, got/,
   )
   const file = join(made.path, 'rows.txt')
   await writeFile(file, 'rows')
-  await rejects(bound({ path: file }), /EADDRINUSE, the file there is not a socket/)
+  await rejects(bound({ path: file }), /EADDRINUSE, the existing file is not a socket/)
   is(await readFile(file, 'utf8'), 'rows')
 })
 
@@ -188,7 +188,7 @@ test('a unix socket with a full queue is not taken for a dead one', async () => 
   stopAccepting(listener)
   const waiting = Array.from({ length: 4 }, () => connect(path).on('error', () => {}))
   await sleep(50)
-  await rejects(bound({ path }), /another process is listening there/)
+  await rejects(bound({ path }), /another process is already listening on this address/)
   ok(await isNamed(listener, listener.spare ?? -1))
   for (const socket of waiting) socket.destroy()
 })

@@ -148,7 +148,7 @@ test('whatever fails on the way, nothing has changed, and it says what it was do
   for (const [i, failure] of failures.entries()) {
     await inWorld(async (world) => {
       const error = await rejects(world.swap(failure(world)).swap(world.candidate, NEW), withCode('swap_failed'))
-      match(error.message, /^putting v1\.1\.0 in place of .*: on purpose/)
+      match(error.message, /^replacing .* with v1\.1\.0: on purpose/)
       await world.candidate[Symbol.asyncDispose]()
       equal(await world.files(), { svc: 'v1.0.0', 'svc.backup': 'v0.9.0' }, `failure ${i}`)
     })

@@ -80,8 +80,8 @@ test.before(async () => {
 
 const FAILING = [
   ['v1.2.0', 'never becomes healthy', /not healthy after 6s: no luck/],
-  ['v1.2.1', 'crashes', /the new container ended/],
-  ['v1.2.2', 'dies in probation', /in probation: the new container ended/],
+  ['v1.2.1', 'crashes', /the new container exited/],
+  ['v1.2.2', 'dies in probation', /in probation: the new container exited/],
   ['v1.2.3', 'says another version', /expected version v1\.2\.3, got v1\.0\.9/],
   ['v1.2.4', 'cannot be started', /not-there/],
 ] as const
@@ -164,7 +164,7 @@ beside.long(
       equal([ended.outcome, ended.error?.code], ['reverted', 'restart_failed'])
       equal((await engine.inspect(`${image}-baton-failed`)).State.ExitCode, exitCode)
       const lost = ended.events.filter(
-        (event) => event.event === 'warning' && /requests in progress are lost/.test(event.message),
+        (event) => event.event === 'warning' && /requests in progress were lost/.test(event.message),
       )
       equal(lost.length, exitCode === 0 ? 0 : 1)
       await serves(image, before)
@@ -237,7 +237,7 @@ beside('a release that its own check calls unhealthy while it warms up is waited
 beside.long('a release that is ill at the end of a short probation is put away', async () => {
   const before = await old('late')
   const ended = await deployIn(engine, { container: 'late', release: 'v1.2.8', probationMs: 4500 })
-  equal([ended.outcome, ended.error?.message], ['reverted', 'in probation: its health check fails'])
+  equal([ended.outcome, ended.error?.message], ['reverted', 'in probation: its health check keeps failing'])
   await serves('late', before)
   await engine.docker('rm', '-f', 'late')
 })
@@ -286,7 +286,7 @@ beside(
       const { RestartCount, State } = await engine.inspect('falls')
       return RestartCount > 5 && State.Status === 'restarting'
     })
-    const falls = 'falls runs v1.2.9, but its process has ended, and is about to be started again'
+    const falls = 'falls runs v1.2.9, but its process has exited and is about to be restarted'
     equal(await told('falls'), ['restarting', false, falls])
     await engine.docker('rm', '-f', 'warms', 'bare', 'falls')
   },
@@ -309,7 +309,7 @@ beside(
       match(error.message, message)
       match(
         (error as { hint?: string }).hint ?? '',
-        /name its tag to try it again; `docker rmi baton-failed:fickle` clears/,
+        /pass its tag to try it again; `docker rmi baton-failed:fickle` clears/,
       )
     }
     const status = async () => formatDeployEvent(endEvent('fickle', await statusIn(engine, 'fickle')))
@@ -342,8 +342,8 @@ beside(
     for (const tag of ['v1.0.0', 'v1.1.0'])
       await publish(registry.host, 'empty', [tag], probeImage(tag, { Labels: Labels(tag) }))
     for (const [repository, planned, why] of [
-      ['empty', /^try it on that copy, .*; skipped if there is no copy$/m, 'there is no database'],
-      ['beacon', /^not tried on .*: the image names no command/m, 'the image names no command that copies a database'],
+      ['empty', /^try the release on that copy, .*; skipped if there is no copy$/m, 'there is no database'],
+      ['beacon', /^not tried on .*: the image has no command/m, 'the image has no command for copying a database'],
     ] as const) {
       const name = `untried-${repository}`
       await engine.docker('run', '-d', '--name', name, `${registry.host}/${repository}:v1.0.0`)
@@ -570,14 +570,14 @@ beside('exits with the code of the outcome and prints one JSON object a line', a
   const steps = drawn.err.split('\n').filter((line) => /^(failed|done) +(switch|health|probation|revert) /.test(line))
   match(
     steps.join('\n'),
-    /^done switch .*\nfailed health .*\ndone revert +to v1\.0\.0: the new container ended with exit code 3/,
+    /^done switch .*\nfailed health .*\ndone revert +to v1\.0\.0: the new container exited with code 3/,
   )
   match(
     drawn.err,
-    /^error: the new container ended with exit code 3\nhint: for details, see `docker logs told-baton-failed`$/m,
+    /^error: the new container exited with code 3\nhint: for details, see `docker logs told-baton-failed`$/m,
   )
   equal(
-    drawn.err.split('\n').filter((line) => / 0 ms|docker-init|refused meanwhile/.test(line)), // it publishes no port
+    drawn.err.split('\n').filter((line) => / 0 ms|docker-init|refused in the meantime/.test(line)), // it publishes no port
     [],
   )
   await serves('told', before)

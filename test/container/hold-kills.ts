@@ -92,7 +92,7 @@ for (const kill of kills)
         (code === 9 && kill.victim === 'the engine') || (code === null && kill.signal === 'SIGKILL'),
         `${code}: ${out}`,
       )
-    if (kill.victim === 'the new application' && code === 8) match(out, /the new container ended with/)
+    if (kill.victim === 'the new application' && code === 8) match(out, /the new container exited with/)
     clean(kill, seen)
     if (overlaps !== null) equal((await overlaps.stop()).most, 1, 'containers that had the database open at once')
     equal((await engine.inspect(service.app)).HostConfig.RestartPolicy.Name, 'always')

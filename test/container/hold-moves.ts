@@ -49,7 +49,7 @@ test('--keep-port moves an ordinary container behind a holder and --no-keep-port
   ok(
     plan.some((line) => /clients are refused once/.test(line)) && plan.some((line) => /create moved-holder/.test(line)),
   )
-  ok(!plan.some((line) => /does not say that it contains this kit/.test(line)))
+  ok(!plan.some((line) => /has no label showing that it contains baton-kit/.test(line)))
   const differences = dry.events.flatMap((event) => (event.event === 'plan' ? event.differences : []))
   ok(differences.every(({ because }) => because === 'holder'))
   const paths = differences.map(({ path }) => path)
@@ -64,7 +64,7 @@ test('--keep-port moves an ordinary container behind a holder and --no-keep-port
   match(told(moved).join('\n'), /^moved behind a holder: moved runs v1\.0\.0, /)
   match(
     told(moved).join('\n'),
-    /from its own network\n {2}clients were refused in the meantime, only this time: from now on they wait/,
+    /from the container’s own network\n {2}clients were refused in the meantime, for the last time: from now on they wait/,
   )
   const [app, door] = [await engine.inspect('moved'), await engine.inspect('moved-holder')]
   const status = await statusIn(engine, 'moved')
@@ -84,7 +84,7 @@ test('--keep-port moves an ordinary container behind a holder and --no-keep-port
     door.NetworkSettings.Networks.own.Aliases.includes('shop') &&
       !app.NetworkSettings.Networks.own.Aliases.includes('shop'),
   )
-  await rejects(deployIn(engine, { container: 'moved', release: 'hold' }), /has a holder already/)
+  await rejects(deployIn(engine, { container: 'moved', release: 'hold' }), /already has a holder/)
   const service = { ...held, app: 'moved', door: 'moved-holder', port: 8204 }
   let updated = moved
   whole(
@@ -94,13 +94,16 @@ test('--keep-port moves an ordinary container behind a holder and --no-keep-port
   )
   match(
     told(updated).join('\n'),
-    /^updated: moved runs v1\.1\.0, [^]*at its holder, where clients wait and are not refused/,
+    /^updated: moved runs v1\.1\.0, [^]* through its holder, where clients wait and are not refused/,
   )
   equal(updated.refused, null)
 
   const out = await deployIn(engine, { container: 'moved', release: 'no-hold' })
   equal([out.outcome, out.error?.message], ['updated', undefined])
-  match(told(out).join('\n'), /^moved out of its holder: moved runs v1\.1\.0, [^]*refused meanwhile, as they will be/)
+  match(
+    told(out).join('\n'),
+    /^moved out from behind its holder: moved runs v1\.1\.0, [^]*refused in the meantime, as they will be/,
+  )
   const after = await engine.inspect('moved')
   for (const key of ['PortBindings', 'GroupAdd', 'Binds', 'RestartPolicy'])
     equal(after.HostConfig[key] ?? [], before.HostConfig[key] ?? [], key)
@@ -168,13 +171,13 @@ test('the plan of --keep-port warns of an image that does not say that it has th
   const request = { container: 'foreign', release: 'hold', holder: `${repository}:holder`, dryRun: true }
   const { events } = await deployIn(engine, request)
   const plan = events.flatMap((event) => (event.event === 'plan' ? event.plan : []))
-  match(plan.join('\n'), /does not say that it contains this kit: an application without baton-kit\/auto/)
+  match(plan.join('\n'), /has no label showing that it contains baton-kit: an application without baton-kit\/auto/)
   await engine.docker('rm', '-f', 'foreign')
 })
 
 test('--keep-port refuses by name what cannot be held, and changes nothing', async () => {
   const cases: [string, string[], RegExp][] = [
-    ['host', ['--network', 'host'], /in the host’s network \(--network host\)/],
+    ['host', ['--network', 'host'], /uses the host’s network \(--network host\)/],
     ['shared', ['--network', `container:${held.app}`], /shares the network of/],
     ['silent', [], /publishes no port/],
     ['datagrams', ['-p', `${address}:8205:53/udp`], /publishes only UDP/],
@@ -194,7 +197,7 @@ test('--keep-port refuses by name what cannot be held, and changes nothing', asy
   // what an engine has is the kernel's matter: most labs have neither of these drivers, nor SCTP
   const drivers = ['macvlan', 'ipvlan'].map((driver) => ({
     driver,
-    said: new RegExp(`in the ${driver} network bridge`),
+    said: new RegExp(`is on the ${driver} network bridge`),
   }))
   const unseen = [{ driver: 'bridge', said: /publishes 53\/sctp/ }, ...drivers]
   for (const { driver, said } of isLong ? unseen : unseen.slice(0, 1)) {
@@ -213,7 +216,7 @@ test('--keep-port refuses by name what cannot be held, and changes nothing', asy
   }
   for (const release of isLong ? ['hold', 'no-hold', 'v1.1.0'] : ['v1.1.0']) {
     const error = await rejects(deployIn(engine, { container: held.door, release }), withCode('refused'))
-    match(error.message, /`held-door` is a holder of another container’s ports/)
+    match(error.message, /`held-door` is the holder of another container’s ports/)
   }
 })
 
@@ -290,7 +293,7 @@ test.long(
         if (count < n) break // all was done
         const end = await deployIn(engine, { container: 'cut', release, probationMs: 0 }).catch((error: Error) => error)
         ok(
-          !(end instanceof Error) || /has a holder already|has no holder/.test(end.message),
+          !(end instanceof Error) || /already has a holder|has no holder/.test(end.message),
           `${release} ${n}: ${end instanceof Error ? end.message : end.outcome}`,
         )
         await healthy(engine, 'cut')

@@ -65,13 +65,13 @@ test('stop-first: the new one waits in its first code, its application begins af
 })
 
 const UNFIT: [string, string, RegExp][] = [
-  ['exits', 'ENTRYPOINT ["/busybox", "false"]', /ended \(exit code 1\) before it was ready/],
+  ['exits', 'ENTRYPOINT ["/busybox", "false"]', /stopped \(exit code 1\) before it was ready/],
   ['is another release', 'LABEL baton.service=beacon', /expected version v1\.9\.1, got .*v1\.1\.0/],
   ['hangs', 'ENTRYPOINT ["/busybox", "sleep", "1000"]', /was not ready to take over after 3s/],
   [
     'runs out of memory',
     'ENTRYPOINT ["/busybox", "tail", "/dev/zero"]',
-    /ended \(exit code 137, out of memory\) before it was ready/,
+    /stopped \(exit code 137, out of memory\) before it was ready/,
   ],
 ]
 // hold.ts has releases that fail later

@@ -123,7 +123,7 @@ test.long('our own tool, forth and back: nobody is refused and nothing is lost',
     const end = await deployIn(engine, { container: held.app, release })
     const expected = release === 'v1.1.0' ? 'updated' : 'rolled_back'
     equal([end.outcome, end.error?.message], [expected, undefined], `round ${round}`)
-    match(end.downMeasured ?? '', /at its holder, where clients wait and are not refused/)
+    match(end.downMeasured ?? '', /through its holder, where clients wait and are not refused/)
   })
   tell('our tool', seen)
   whole(seen)
@@ -148,7 +148,7 @@ test('a release that is broken goes back by itself, and the queue stands meanwhi
       if (tag === 'v1.2.4')
         match(
           end.error?.message ?? '',
-          /the new container ended(?: with exit code 137)?(?:, out of memory| and was started again)/,
+          /the new container exited(?: with code 137)?(?:, out of memory| and was restarted)/,
         )
       if (tag === 'v1.2.3') match(end.error?.message ?? '', /does not answer through its holder/)
     })

@@ -52,12 +52,12 @@ test('the way back is open: the deployment says so and goes on, and nothing is l
       database.exec("ALTER TABLE notes ADD COLUMN colour TEXT")`)
   const ended = await deployTo('v1.1.0')
   equal([ended.outcome, ended.error?.message], ['updated', undefined])
-  match(notesOf(ended), /^tried on a copy of your data: \d rows, [\d.]+ s, the way back is open$/m)
+  match(notesOf(ended), /^tried on a copy of your data: \d rows, [\d.]+ s, can be rolled back$/m)
   const { snapshotOnHost = null } = ended
   ok(snapshotOnHost?.startsWith(join(place, 'update/snapshots/ledger.db.v1.0.0.')) === true, `${snapshotOnHost}`)
   match(
     formatDeployEvent(ended.events.at(-1) as DeployEvent).join('\n'),
-    `the database as it was before: ${snapshotOnHost}`,
+    `the database from before the switch: ${snapshotOnHost}`,
   )
   await nothingLeft()
   sql('SELECT colour FROM notes')
@@ -75,7 +75,7 @@ test('no way back: it ends with 7 and the container as it was, until a person al
   const before = (await engine.inspect(NAME)).Id
   const refused = await faultOf(deployTo('v1.1.0'))
   is(refused.code, 'irreversible')
-  match(refused.message, /there is no way back: 1 rows of notes are gone; nothing has changed/)
+  match(refused.message, /would change the data irreversibly: 1 row is missing from notes; nothing has changed/)
   is((await engine.inspect(NAME)).Id, before)
   is(sql('SELECT count(*) AS n FROM notes'), 2)
   await nothingLeft()
@@ -85,7 +85,7 @@ test('no way back: it ends with 7 and the container as it was, until a person al
   const rollback = { container: NAME, release: null, probationMs: 200 }
   const back = await faultOf(deployIn(engine, rollback))
   equal([back.code, (await engine.inspect(NAME)).Id], ['schema_newer', Id])
-  match(back.message, /^v1\.0\.0 cannot run on the data that v1\.1\.0 has changed: .*no such column: text/)
+  match(back.message, /^v1\.0\.0 cannot run on the data as changed by v1\.1\.0: .*no such column: text/)
   await nothingLeft()
   sql('ALTER TABLE notes RENAME COLUMN body TO text')
   is((await deployIn(engine, { ...rollback, rehearse: false })).outcome, 'rolled_back')
@@ -108,9 +108,9 @@ test.long(
     const [, , line = ''] = formatDeployEvent(ended.events.at(-1) as DeployEvent).slice(-3)
     match(
       line,
-      `no row was added since then; the replaced database is ${aside}; \`--status\` shows it, and \`--restore-state`,
+      `no rows have been added since then; the replaced database is ${aside}; \`--status\` shows this again, and \`--restore-state`,
     )
-    ok(!ended.events.some((event) => event.event === 'warning' && event.message.includes('no way back')))
+    ok(!ended.events.some((event) => event.event === 'warning' && event.message.includes('irreversibly')))
 
     // told, as long as it is there, and brought back by its name
     const status = await statusIn(engine, NAME)
@@ -120,7 +120,7 @@ test.long(
     const restore = async (name: string) =>
       await run([...words, name], { env: { ...process.env, ...engine.environment }, allowFailure: true })
     const unknown = await restore('ledger.db.v9.9.9.x')
-    match(unknown.stderr, new RegExp(`expected the name of a copy of the data; the copies are: .*${basename(aside)}`))
+    match(unknown.stderr, new RegExp(`expected the name of a copy of the data; available copies: .*${basename(aside)}`))
     equal((await engine.inspect(NAME)).State.StartedAt, status.startedAt)
     sql("INSERT INTO notes(id, author, text) VALUES (41, 1, 'since')")
     const back = await restore(basename(restored))
@@ -170,10 +170,10 @@ for (const [what, { text, verdict }] of Object.entries(MIGRATIONS))
     } else {
       is(code, what === 'dies later' ? 'reverted' : 'updated', JSON.stringify(ended))
       if ('events' in ended)
-        match(notesOf(ended), verdict === 'reversible' ? 'the way back is open' : 'values changed in')
+        match(notesOf(ended), verdict === 'reversible' ? 'can be rolled back' : 'values changed in')
       if ('events' in ended && verdict === 'unproven') {
         const lines = ended.events.flatMap((event) => formatDeployEvent(event))
-        is(lines.filter((line) => line.includes('not proved')).length, 1, 'told in one line, and once')
+        is(lines.filter((line) => line.includes('not proven to be reversible')).length, 1, 'told in one line, and once')
       }
     }
     await nothingLeft()

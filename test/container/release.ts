@@ -91,7 +91,7 @@ test('a base image that cannot be had ends the build with its reason in a line, 
   equal(exitCode, 4, stderr)
   match(
     stderr,
-    /^error: pulling the base image 127\.0\.0\.1:9\/none:1: .{1,200}\nhint: name another base image with `--base`/m,
+    /^error: pulling the base image 127\.0\.0\.1:9\/none:1: .{1,200}\nhint: choose another base image with `--base`; it needs glibc/m,
   )
 })
 
@@ -211,11 +211,7 @@ test('its own commands say in one line what its host does for them; its doctor l
   for (const word of ['status', 'logs', 'upgrade', 'rollback', 'restart', 'releases', 'install']) {
     const { exitCode, said } = await service(word)
     equal(exitCode, 7, `${word}: ${said}`)
-    match(
-      said,
-      /^error: this is a container; its image is what gets updated\nhint: on the host of the container, /,
-      word,
-    )
+    match(said, /^error: this is a container; its image is updated instead\nhint: on the container's host, run /, word)
     ok(said.includes(`${TOOL} ${repository}:deploy deploy --container `), said)
     ok(said.includes(`\`docker logs ${id}\``), said)
   }
@@ -238,8 +234,8 @@ test('its own commands say in one line what its host does for them; its doctor l
     match(
       said,
       borrows === BORROWS
-        ? /^warning +holder +the service listens on port 8081, and the holder has 8080: /m
-        : /^warning +holder +a holder is mounted at \/run\/hold\/socket, but BATON_HOLDER does not name it$/m,
+        ? /^warning +holder +the service listens on port 8081, but the holder has only 8080: /m
+        : /^warning +holder +a holder is mounted at \/run\/hold\/socket, but BATON_HOLDER does not point to it$/m,
     )
     // a deployment would say that all is well, and nobody would be served
     const isUsed = borrows === BORROWS
@@ -262,8 +258,8 @@ test('its own commands say in one line what its host does for them; its doctor l
   const one = ['-v', `${state}:/var/lib/beacon`, '-v', `${etc}:/etc/beacon:ro`, `${repository}:v1.0.0`, 'doctor']
   const ill = await run(['docker', 'run', '--rm', ...one], { env: engine.environment, allowFailure: true })
   equal(ill.exitCode, 7, ill.stdout)
-  match(ill.stdout, /^problem +state +expected user id 65532 to be able to write in \/var\/lib\/beacon, .*user id 0$/m)
-  match(ill.stdout, /^warning +configuration +it listens on 127\.0\.0\.1, /m)
+  match(ill.stdout, /^problem +state +expected user id 65532 to be able to write to \/var\/lib\/beacon, .*user id 0$/m)
+  match(ill.stdout, /^warning +configuration +the service listens on 127\.0\.0\.1, /m)
   match(ill.stdout, /^warning +feed +\/none cannot be used: /m)
   match(ill.stdout, /^problem +health /m)
   const held = await run(['docker', 'run', '--rm', '-e', 'BATON_HOLDER=/run/hold/socket', ...one], {

@@ -68,12 +68,12 @@ test('a command that fails, hangs, writes nothing or is not there refuses the de
     ],
     [
       { command: node("fs.writeFileSync(file, 'half'); setInterval(() => {}, 1000)"), timeout: '1s' },
-      /did not end within 1s/,
+      /did not finish within 1s/,
     ],
     [{ command: node('') }, /succeeded, but wrote nothing to \{file\}/],
     [{ check: node("console.error('no archive'); process.exit(1)") }, /checking the copy: .*saying "no archive"/],
-    [{ command: ['no-such-program', '{file}'] }, /there is no program `no-such-program`/],
-    [{ folders: ['rows'] }, /expected `rows` of `snapshot\.folders` to be a folder/],
+    [{ command: ['no-such-program', '{file}'] }, /program `no-such-program` not found/],
+    [{ folders: ['rows'] }, /expected `rows` in `snapshot\.folders` to be a folder/],
     [{ timeout: '0' }, /update\.snapshot\.timeout/],
   ]
   // a host reads the same rules: snapshot-command.test.ts has all that can be wrong with them
@@ -98,7 +98,7 @@ test('the data are copied before the switch, named in the report, and taken back
   is(readFileSync(dump?.onHost ?? '', 'utf8'), 'secret\nv1.0.0 begins\n/one\n')
   is(readFileSync(join(folders?.onHost ?? '', 'uploads/one'), 'utf8'), 'v1.0.0')
   const lines = formatDeployEvent(ended.events.at(-1) as DeployEvent).join('\n')
-  match(lines, /a copy of the data from before, 26 B in /)
+  match(lines, /a copy of the data from before the switch, 26 B in /)
   match(lines, dump?.onHost ?? '?')
   match(
     ended.events.map((event) => (event.event === 'note' ? event.message : '')).join('\n'),
@@ -110,7 +110,7 @@ test('the data are copied before the switch, named in the report, and taken back
   const back = await restore(basename(dump?.path ?? ''))
   equal([back.exitCode, back.exitCode === 0 ? '' : back.stderr], [0, ''])
   is(rows(), 'v1.0.0 begins\n/one\nv1.1.0 begins\n')
-  const [, aside = ''] = /the former data is in (\S+);/.exec(back.stderr + back.stdout) ?? []
+  const [, aside = ''] = /the previous data is in (\S+);/.exec(back.stderr + back.stdout) ?? []
   is(readFileSync(aside, 'utf8'), `secret\n${before}v1.1.0 ends\n`)
   equal(readdirSync(join(place, 'uploads')).toSorted(), ['one', 'two'], 'folders are another copy')
   is((await restore(basename(folders?.path ?? ''))).exitCode, 0)
@@ -130,7 +130,7 @@ test.long(
     match(refused.stderr, /checking dump\..*saying "no copy"; `rows` runs on the data it had before/)
     match(rows(), /\/three\nv1\.1\.0 ends\nv1\.1\.0 begins\n$/)
     const unknown = await restore('dump.v9.9.9.x')
-    match(unknown.stderr, /expected the name of a copy of the data; the copies are: .*dump\.v1\.0\.0/)
+    match(unknown.stderr, /expected the name of a copy of the data; available copies: .*dump\.v1\.0\.0/)
   },
 )
 

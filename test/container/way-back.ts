@@ -45,7 +45,11 @@ export function wayBack({ engine, registry, beside, old, names }: Lab): void {
     await until('well', async () => (await engine.inspect('once')).State.Health.Status === 'healthy')
     const ended = await deployIn(engine, { container: 'once', release: 'v1.2.1' })
     equal([ended.outcome, ended.healthy, (ended.events.at(-1) as { exit?: number }).exit], ['reverted', false, 8])
-    ok(ended.events.some((event) => event.event === 'warning' && /not healthy now, but it answers/.test(event.message)))
+    ok(
+      ended.events.some(
+        (event) => event.event === 'warning' && /not healthy now, although it answers/.test(event.message),
+      ),
+    )
     await engine.docker('rm', '-f', ...(await names('once')))
   })
 
@@ -104,7 +108,7 @@ export function wayBack({ engine, registry, beside, old, names }: Lab): void {
     const { Id } = await engine.inspect('full')
     const error = await rejects(deployIn(engine, { container: 'full', release: 'v1.1.0' }), withCode('refused'))
     match(error.message, /copying the data before the switch: .*No space left/)
-    match((error as { hint?: string }).hint ?? '', /free up disk space on its volume/)
+    match((error as { hint?: string }).hint ?? '', /free up disk space on the container’s volume/)
     equal([(await engine.inspect('full')).Id, await names('full')], [Id, ['full']])
     await engine.docker('rm', '-f', 'full')
   })

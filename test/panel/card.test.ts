@@ -485,7 +485,7 @@ test('an update that waits for work of the application says so, and goes on at a
   const why = '"export 7", under way for 40s'
   running.waits = [{ code: 'work', says: `waiting for ${why}`, count: 1, why }]
   await shown(page, '#detail', `waiting for ${why}`)
-  await shown(page, '#proceed', 'Update now and stop the work')
+  await shown(page, '#proceed', 'Update now and stop the running work')
   assert.ok(await page.isVisible('#cancel'))
   await page.focus('#proceed')
   await page.keyboard.press('Enter')
@@ -497,12 +497,12 @@ test('an update that waits for work of the application says so, and goes on at a
 })
 
 test('the result and the history say how the release did on a copy of the data', async () => {
-  const why = 'v1.0.0 starts on the data that v1.1.0 leaves, but its author names no request that writes'
+  const why = 'v1.0.0 starts on the data that v1.1.0 leaves behind, but its author specified no request that writes'
   for (const [rehearsal, line] of [
     [rehearsed(), 'Tried on a copy of the data (rows: 1,042; 2 s): it can be rolled back.'],
     [
       rehearsed({ verdict: 'unproven', reason: why, rows: null }),
-      `Tried on a copy of the data (2 s): whether it can be rolled back is not proven: ${why}.`,
+      `Tried on a copy of the data (2 s): it is not proven to be reversible: ${why}.`,
     ],
     [
       rehearsed({ verdict: 'untried', reason: '`trial` is `never`' }),
@@ -529,7 +529,7 @@ test('in Chinese too; and what is to be done about it stands behind it', async (
   await using watched = await openPage(browser, { locale: 'zh-CN' })
   const { page } = watched
   await STATES.find(({ name }) => name === 'not-tried')?.reach(page, stub)
-  const why = 'there is no /var/lib/beacon-trial, so the units are from a release that predates trials on a copy'
+  const why = '/var/lib/beacon-trial does not exist, so the units are from a release that predates trials on a copy'
   const hint = 'run install.sh of a newer release once as root to write the units again'
   await shown(page, '#outcomeReason', `没有在数据副本上试用。${why}${hint}`)
   assertQuiet(watched)
@@ -640,7 +640,7 @@ test('a pause is the panel’s own: it ends there and the other rules stay; one 
   await page.waitForSelector('#notice:not([hidden])')
   assert.match(
     await textOf(page, '#notice'),
-    /^The configuration of this host pauses automatic updates until Dec 27, 2026, .*\.$/,
+    /^This host's configuration pauses automatic updates until Dec 27, 2026, .*\.$/,
   )
   assert.equal(stub.world.policy, { skip })
   assertQuiet(watched)
@@ -716,7 +716,7 @@ test('nothing is downloaded where the release is on the disk already, and the of
   await using watched = await openPage(browser)
   await STATES.find(({ name }) => name === 'restart-missing')?.reach(watched.page, stub)
   await shown(watched.page, '#update', 'Update to v1.1.0')
-  await shown(watched.page, '#offerNote', 'no download: v1.1.0 is in place')
+  await shown(watched.page, '#offerNote', 'no download: v1.1.0 is already installed')
   assertQuiet(watched)
 })
 
@@ -749,7 +749,7 @@ test.long(
       await page.waitForSelector('#silence:not([hidden])')
       assert.match(
         await textOf(page, '#silence'),
-        /^A login in front of the service has answered instead of the service\. Log in there/,
+        /^A login in front of the service responded instead\. Log in there/,
       )
       assert.is(await page.isVisible('#gate'), false, 'the password is not wrong')
       stub.world.login = null
@@ -781,7 +781,7 @@ test('no way back: by keyboard alone a person says that they know, and that is s
     `Tried on a copy of the data (rows: 1,042; 2 s): it cannot be rolled back: ${NO_WAY_BACK.reason}.`,
   )
   const means =
-    'v1.0.0 cannot work with the data that v1.1.0 leaves. Going back means restoring the snapshot: anything written since then is lost.'
+    'v1.0.0 cannot work with the data that v1.1.0 leaves behind. Going back means restoring the snapshot: anything written since then is lost.'
   await shown(page, '#noWayText', means)
 
   const box = page.getByRole('checkbox', { name: 'I understand this update cannot be rolled back' })
@@ -837,7 +837,7 @@ test('no way back, refused at once: what a person says about one release is not 
     `notice.textContent.startsWith('This release cannot be rolled back. v1.5.0 would change the data')`,
   )
   assert.is(await page.isVisible('#busy'), false)
-  assert.match(await textOf(page, '#noWayText'), /^v1\.0\.0 cannot work with the data that v1\.5\.0 leaves\. /)
+  assert.match(await textOf(page, '#noWayText'), /^v1\.0\.0 cannot work with the data that v1\.5\.0 leaves behind\. /)
   await page.check('#allowIrreversible')
   await page.click('#update')
   assert.is(await page.locator('#confirmPoints li.alarm').count(), 0)
@@ -861,7 +861,7 @@ test('no way back, refused at once: what a person says about one release is not 
 test('what has no password and is not managed asks for none: it says which way to take', async () => {
   await using stub = await served({ password: null })
   stub.world.unmanaged = {
-    detail: 'put there by hand',
+    detail: 'installed by hand',
     reason: 'no_receipt',
     route: 'run it',
     command: null,

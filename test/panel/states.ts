@@ -34,7 +34,7 @@ const HISTORY = (['reverted', 'cancelled', 'failed', 'rolled_back', 'updated'] a
       outcome === 'failed'
         ? {
             code: 'download_failed',
-            message: 'asking https://releases.example.org/v1.1.0/beacon-linux-x64.zst: expected 200, got 503',
+            message: 'requesting https://releases.example.org/v1.1.0/beacon-linux-x64.zst: expected 200, got 503',
           }
         : outcome === 'reverted'
           ? { code: 'restart_failed', message: LONG_REASON }
@@ -72,7 +72,7 @@ const ended = (some: Parameters<typeof operation>[1], more: Partial<Status> = {}
 
 const goes = (...because: Wait[]): Wait => ({
   code: 'goes',
-  says: 'v1.1.0 is installed automatically',
+  says: 'v1.1.0 will be installed automatically',
   tag: 'v1.1.0',
   because,
 })
@@ -165,7 +165,7 @@ export const STATES: readonly State[] = [
   {
     name: 'automatic-waits',
     async reach(page, stub) {
-      const reason = 'v1.0.0 does not start on the data that v1.2.0 leaves: exit code 1'
+      const reason = 'v1.0.0 does not start on the data that v1.2.0 leaves behind: exit code 1'
       const why = forPerson('irreversible', 'v1.2.0', `its migration cannot be undone: ${reason}`, { why: reason })
       const beyond = forPerson('beyond', 'v2.0.0', 'the policy allows updates only up to minor', { mode: 'minor' })
       const waits = [why, beyond]
@@ -239,7 +239,7 @@ export const STATES: readonly State[] = [
   {
     name: 'automatic-step',
     async reach(page, stub) {
-      const says = "the publisher rolls v1.1.0 out in steps, and this host's turn has not come"
+      const says = "v1.1.0 is being rolled out in steps, and it is not this host's turn yet"
       await enter(page, stub, { schedule: schedule({ now: goes({ code: 'staged', says, tag: 'v1.1.0' }) }) })
     },
   },
@@ -252,12 +252,12 @@ export const STATES: readonly State[] = [
         'https://releases.example.org/beacon/verified/timestamp.json: expected an answer within 30 s, got none'
       const rules =
         '`update/policy.json`: expected hours such as `02:00-05:00` in `hours`, got "25:00-99:99": nothing is installed automatically'
-      const report = 'it ended with exit code 67, saying "sendmail: fatal: no such user"; the report was dropped'
+      const report = 'it failed with exit code 67, saying "sendmail: fatal: no such user"; the report was dropped'
       const lost = 'it loses rows on a full disk'
       const waits: Wait[] = [
         {
           code: 'yanked',
-          says: `v1.0.0, which runs here, was yanked: ${lost}; run \`rollback\` to go back`,
+          says: `v1.0.0, the running release, was yanked: ${lost}; run \`rollback\` to go back`,
           tag: 'v1.0.0',
           why: lost,
         },
@@ -450,7 +450,7 @@ export const STATES: readonly State[] = [
     async reach(page, stub) {
       const rehearsal = rehearsed({
         verdict: 'untried',
-        reason: 'there is no /var/lib/beacon-trial, so the units are from a release that predates trials on a copy',
+        reason: '/var/lib/beacon-trial does not exist, so the units are from a release that predates trials on a copy',
         hint: 'run `install.sh` of a newer release once as root to write the units again',
         rows: null,
       })
@@ -462,7 +462,8 @@ export const STATES: readonly State[] = [
   {
     name: 'feed-down',
     async reach(page, stub) {
-      const message = 'asking https://releases.example.org/beacon/releases.json: connect ECONNREFUSED 203.0.113.7:443'
+      const message =
+        'requesting https://releases.example.org/beacon/releases.json: connect ECONNREFUSED 203.0.113.7:443'
       const none = { latest: null, updateAvailable: false, release: null }
       await enter(page, stub, { backup: 'v0.9.0' }, { ...none, problem: { code: 'check_failed', message } })
     },
@@ -471,7 +472,7 @@ export const STATES: readonly State[] = [
     name: 'kept-back',
     async reach(page, stub) {
       const message =
-        'v1.2.0 cannot be used: sha256 of release.json: expected 0c2e9ab41f77… as signed, got e3b0c44298fc…'
+        'v1.2.0 cannot be used: sha256 of release.json: expected 0c2e9ab41f77… (as signed), got e3b0c44298fc…'
       await enter(page, stub, { backup: 'v0.9.0' }, { problem: { code: 'release_unusable', message } })
     },
   },
@@ -487,7 +488,7 @@ export const STATES: readonly State[] = [
     name: 'unmanaged',
     async reach(page, stub) {
       await unmanaged(page, stub, {
-        detail: 'there is no receipt beside /home/odd/downloads/beacon-linux-x64: this executable was put here by hand',
+        detail: '/home/odd/downloads/beacon-linux-x64 was installed by hand, not by `install.sh`',
         reason: 'no_receipt',
         route: 'download the new release asset, replace the executable and restart the process',
       })
@@ -497,7 +498,7 @@ export const STATES: readonly State[] = [
     name: 'container',
     async reach(page, stub) {
       await unmanaged(page, stub, {
-        detail: 'this is a container; its image is what gets updated',
+        detail: 'this is a container; its image is updated instead',
         reason: 'container',
         route: "on the container's host, pull the new image and recreate the container",
         command: COMMAND,

@@ -235,7 +235,7 @@ test('an unmanaged install: the reason and the route, and not one dead button', 
   const { page } = watched
   await signIn(page, service.url, TOKEN)
   await page.waitForSelector('#unmanaged:not([hidden])')
-  assert.match((await page.textContent('#unmanagedLead')) ?? '', /put in place by hand|runs in a container/)
+  assert.match((await page.textContent('#unmanagedLead')) ?? '', /installed by hand|runs in a container/)
   assert.match(
     (await page.textContent('#unmanagedRoute')) ?? '',
     /download the new release asset|recreate the container/i,

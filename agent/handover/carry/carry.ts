@@ -63,7 +63,7 @@ export function makeCarries(warn: (message: string) => void): Carries {
     if (why === null || told.has(entry.kind)) return
     told.add(entry.kind)
     const [what, becomes] = entry.ws === null ? ['response', 'closed'] : ['WebSocket', 'closed with 1012']
-    warn(`a ${what} cannot be carried over a switch: ${why}; it will be ${becomes}`)
+    warn(`a ${what} cannot be kept open across a switch: ${why}; it will be ${becomes}`)
   }
 
   return {

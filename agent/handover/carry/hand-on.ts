@@ -39,7 +39,7 @@ const OF_THE_BODY = /^(content-length|transfer-encoding|expect)$/i
 /** Why it can never be carried, for people; null if it can, or if waiting may help. */
 export function whyNever({ ws, response, request, stays }: Entry): string | null {
   if (stays !== null) return stays
-  if (headOf(request).length > HEAD_MAX_BYTES) return `the head of its request is larger than ${HEAD_MAX_BYTES} bytes`
+  if (headOf(request).length > HEAD_MAX_BYTES) return `its request headers are larger than ${HEAD_MAX_BYTES} bytes`
   if (ws !== null) return whyNotCarried(ws)
   return response === null ? null : stream.whyBodyStays(response)
 }
@@ -51,8 +51,8 @@ export function isCalm(entry: Entry): boolean {
 
 /** Why it cannot be carried now, although waiting may help; for people. Null if it can. */
 export function whyNotCalm({ socket, request, ws, response, readAtStart, passesOn }: Entry): string | null {
-  if (response !== null && !passesOn()) return 'middleware of the application buffers what is written to the response'
-  if (!isWritten(socket)) return 'its client did not read everything that was written'
+  if (response !== null && !passesOn()) return 'middleware in the application buffers the response'
+  if (!isWritten(socket)) return 'its client did not read everything that was sent'
   if (ws !== null) return frames.isAtRest(ws) ? null : 'it was always in the middle of a message'
   if (response === null || !stream.isBodyAtRest(response, socket)) return 'its response was still being written'
   if (!request.complete || readAtStart === null) return 'its request body arrived incomplete'
@@ -97,7 +97,7 @@ export function handOn(
     // send what `state()` has written before the connection leaves
     if (response !== null && response.writableCorked > 0) response.uncork()
     const why = whyNotCalm(entry)
-    if (why !== null) throw new Error(`after the call of \`state()\`: ${why}`)
+    if (why !== null) throw new Error(`after calling \`state()\`: ${why}`)
     stopReading(socket)
     const unread = ws === null ? Buffer.alloc(0) : frames.unreadOf(ws, socket) // from here on only the successor can read on
     if (unread.length > UNREAD_MAX_BYTES) throw new Error(`expected at most ${UNREAD_MAX_BYTES} unread bytes`)

@@ -64,7 +64,7 @@ export function replay(server: Server, fd: number, message: CarryMessage, carrie
   carries.expect(socket, { state: message.state, begins })
   adopt(server, socket, null)
   socket.unshift(Buffer.concat([Buffer.from(message.request, 'latin1'), Buffer.from(message.unread, 'base64')]))
-  return { answer: promise, closed, late, cut: () => refuse('part of it was lost') }
+  return { answer: promise, closed, late, cut: () => refuse('part of its data was lost') }
 }
 
 /** Breaks the connection off if its body is framed by the end of the connection: a plain end would make the body seem whole. */

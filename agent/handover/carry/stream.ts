@@ -11,17 +11,19 @@ import { sizeOfWrite, callBack, encodingIn } from './writes.ts'
 
 /** Why this response can never be carried, for people; null if it can, or while its head is unknown. */
 export function whyBodyStays(response: ServerResponse): string | null {
-  return whyNotGoneOnWith(responseHead(response) ?? '') ?? (hasTrailers(response) ? 'trailers follow its body' : null)
+  return (
+    whyNotGoneOnWith(responseHead(response) ?? '') ??
+    (hasTrailers(response) ? 'its body is followed by trailers' : null)
+  )
 }
 
 /** The same, from the text of a head. */
 export function whyNotGoneOnWith(head: string): string | null {
   const [coding] = valuesOf(head, 'content-encoding').filter((value) => !/^(identity)?$/i.test(value))
-  if (coding !== undefined)
-    return `its body is encoded (${coding}), and the state of the encoder cannot leave its process`
+  if (coding !== undefined) return `its body is encoded (${coding}), and the encoder's state cannot leave its process`
   const [transfer] = valuesOf(head, 'transfer-encoding').filter((value) => !/^chunked$/i.test(value))
-  if (transfer !== undefined) return `its transfer is encoded (${transfer})`
-  return valuesOf(head, 'trailer').length > 0 ? 'trailers follow its body' : null
+  if (transfer !== undefined) return `its body uses the transfer encoding ${transfer}`
+  return valuesOf(head, 'trailer').length > 0 ? 'its body is followed by trailers' : null
 }
 
 /** The values of the headers of this name, in the text of a head. */

@@ -135,7 +135,7 @@ async function leave(
   holder: DoorHolder,
   known: Pick<Leaving, 'ability' | 'illness'>,
 ): Promise<never> {
-  await notifySystemd([`MAINPID=${holder.pid}`, `STATUS=${options.tag} starts when this process has ended`])
+  await notifySystemd([`MAINPID=${holder.pid}`, `STATUS=${options.tag} starts when this process exits`])
   took('claimed')
   options.writeValues()
   spareNames(namesOf(options.listeners))
@@ -168,7 +168,7 @@ function toldTo(options: SwitchOptions): Parameters<typeof spawnHolder>[2] {
 
 /** Resolves when the holder has reported that the successor waits at its gate. */
 async function becomesReady(holder: DoorHolder, { readyMs, tag }: SwitchOptions, signal: AbortSignal): Promise<void> {
-  const late = () => lateBy('interrupted', `it did not begin within ${readyMs} ms`, readyMs)
+  const late = () => lateBy('interrupted', `it did not start within ${readyMs} ms`, readyMs)
   const stopped = aborted(signal).then((reason) => Promise.reject(reason as Error))
   const waiting = await Promise.race([inTime(readyMs, holder.heard('waiting'), late), stopped])
   if (waiting.tag !== tag) throw new Error(`expected ${tag}, got ${waiting.tag}`)

@@ -107,7 +107,7 @@ export function spawnSuccessor(
     patienceMs: probationMs + drainMaxMs + readyMs + PATIENCE_MS,
     channel: { messages: MESSAGES, packets: PACKETS },
     listeners: listeners.map(({ key, spare }) => {
-      if (spare === null) throw new Error(`the listening socket of ${key} has no spare`)
+      if (spare === null) throw new Error(`there is no spare listening socket for ${key}`)
       // the same socket twice: one descriptor to accept on, and a spare that stays open when the first is closed
       const accept = FIRST + descriptors.length
       descriptors.push(spare, spare)
@@ -222,7 +222,7 @@ function follow<Said extends Message, Heard extends Message>(
     child.once('exit', (code, signal) => {
       const isForMemory = failure === null && signal === 'SIGKILL' && !isKilled && memoryKills() > killsBefore
       if (isForMemory) resolve(KILLED_FOR_MEMORY)
-      else resolve(failure ?? (signal === null ? `it exited with code ${code}` : `it was ended by ${signal}`))
+      else resolve(failure ?? (signal === null ? `it exited with code ${code}` : `it was killed by ${signal}`))
     })
   })
   // The timer keeps this process alive: Node never reports the channel as closed if the last socket that was given was not

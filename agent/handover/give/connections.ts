@@ -71,7 +71,7 @@ export async function drain(options: DrainOptions): Promise<void> {
   const warn = (why: string) => {
     if (said.has(why)) return
     said.add(why)
-    options.warn(`a connection was closed instead of handed over: ${why}`)
+    options.warn(`a connection was closed instead of being handed over: ${why}`)
     const reasons = (options.report.reasons ??= [])
     if (reasons.length < REASONS_MAX) reasons.push(why.slice(0, REASON_MAX_CHARS))
   }

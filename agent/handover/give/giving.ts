@@ -143,7 +143,7 @@ function passOn(
 ): (data: string | Buffer | null) => void {
   const spoil = () => {
     if (!carried.delete(id)) return
-    refused.push(`a message of more than ${LATE_MAX_BYTES} bytes was sent on it after it had moved`)
+    refused.push(`a message of more than ${LATE_MAX_BYTES} bytes was sent on the connection after it had moved`)
     report.cut++
     if (!underWay.has(id)) {
       report.moved--

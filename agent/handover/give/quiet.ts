@@ -75,7 +75,7 @@ async function attempt(options: QuietOptions): Promise<boolean> {
     }
     await serveAgain(options)
     if (isLast) return false
-    options.warn(`requests did not end within ${options.quietMs} ms: trying again in ${AGAIN_MS / 1000} s`)
+    options.warn(`requests did not finish within ${options.quietMs} ms: trying again in ${AGAIN_MS / 1000} s`)
     await sleep(AGAIN_MS, undefined, { signal })
   }
 }
@@ -209,7 +209,8 @@ function isAnyNew(listeners: readonly Listener[]): boolean {
 
 function cutRequests(options: QuietOptions): void {
   const left = running(options)
-  if (left.length > 0) options.warn(`${left.length} requests did not end within ${options.quietMs} ms: cutting them`)
+  if (left.length > 0)
+    options.warn(`${left.length} requests did not finish within ${options.quietMs} ms: cutting them off`)
   for (const { socket } of left) cut(socket, options.carries, options.report)
 }
 
@@ -217,8 +218,8 @@ function cutRequests(options: QuietOptions): void {
 function kindsOf(listeners: readonly Listener[]): string {
   const counts = new Map<string, number>()
   for (const { movable, isHttp, sockets } of listeners) {
-    const plain = isHttp ? 'over TLS or HTTP/2' : 'of a non-HTTP server'
-    const kind = movable ? 'upgraded or in a request' : plain
+    const plain = isHttp ? 'over TLS or HTTP/2' : 'to a non-HTTP server'
+    const kind = movable ? 'upgraded or with a request in progress' : plain
     if (sockets.size > 0) counts.set(kind, (counts.get(kind) ?? 0) + sockets.size)
   }
   return [...counts].map(([kind, count]) => `${count} ${kind}`).join(', ')

@@ -37,7 +37,7 @@ export async function restFirst(options: RestOptions, operation: Operation, sign
       if (isLate && busy === 'give-up' && !isNow())
         throw blameless(
           'busy',
-          `the application's work did not end within ${durationText(busyMaxMs)} (\`busyMax\`): ${what}`,
+          `the application's work did not finish within ${durationText(busyMaxMs)} (\`busyMax\`): ${what}`,
         )
       if (isLate || isNow()) {
         warn(`the switch cuts off the application's work: ${what}`)

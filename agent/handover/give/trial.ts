@@ -85,7 +85,7 @@ export async function untilWarm(again: Successor, options: TrialOptions, forMs: 
   }
   const why = await untilWell(look, forMs, Math.min(options.hangMs, NOT_YET_MS))
   if (why !== null)
-    options.log({ event: 'warning', message: `${options.tag} serves again, but is not healthy: ${why}` })
+    options.log({ event: 'warning', message: `${options.tag} is serving again, but is not healthy: ${why}` })
 }
 
 /**
@@ -146,7 +146,7 @@ export async function observe(
   let isDone = false
   const done = busy.finally(() => (isDone = true)).catch(() => {})
   let [failures, excuses] = [0, 0]
-  let verdict: ProbeVerdict = { is: 'both', why: 'it has not been asked yet', isSilent: false }
+  let verdict: ProbeVerdict = { is: 'both', why: 'its health has not been checked yet', isSilent: false }
   let answeredAt = performance.now()
   using hung = watch(successor.life, options.hangMs)
   const hangs = hung.rejects.catch((cause: unknown) => {

@@ -93,7 +93,7 @@ async function start(here: Here): Promise<'stop-first'> {
   const { holding, up } = here.own
   const successor = (here.successor = spawnFor(holding))
   loadUsual() // the lock is taken while clients wait; nobody waits for this, since the successor starts meanwhile
-  const hasBegun = successor.heard('hello').then(() => rejected('it began before the old process had ended'))
+  const hasBegun = successor.heard('hello').then(() => rejected('it started before the old process had exited'))
   hasBegun.catch(() => {})
   try {
     const waiting = await Promise.race([successor.heard('waiting'), hasBegun])
@@ -135,7 +135,7 @@ async function oldIsGone(own: Hold, successor: Successor): Promise<void> {
     if (own.pausedAt === null) continue
     const pausedMs = performance.now() - own.pausedAt
     if (!isSilent && pausedMs <= pauseMaxMs) continue
-    warn(`killing the old process (pid ${old.pid}): it is hung`)
+    warn(`killing the old process (pid ${old.pid}): it is stuck`)
     signalAll([old], 'SIGKILL')
     break
   }
@@ -195,7 +195,7 @@ async function refuseForeign({ stateDirectory, operationId }: Holding): Promise<
   if (mark?.operationId !== operationId) return
   const holder = await foreignHolder(mark.database)
   if (holder === null) return
-  throw blameless('refused', `${holder} has ${mark.database} open, so the database cannot be exchanged`, {
+  throw blameless('refused', `${holder} has ${mark.database} open, so the database cannot be replaced`, {
     hint: 'stop that process during the update',
   })
 }

@@ -261,7 +261,7 @@ function hostAndPort(key: string): [string, string] {
 }
 
 function keepAddress(listener: Listener, key: string, log: ConductorOptions['log']): void {
-  const message = `still listening on ${key}, as the release before it did; ${listener.key} takes effect when the service is stopped and started`
+  const message = `still listening on ${key}, as the previous release did; ${listener.key} takes effect when the service is stopped and started`
   log({ event: 'warning', message })
   listener.key = key
 }

@@ -91,7 +91,7 @@ export function neighbourhoodOf(homes: readonly string[]): Neighbourhood {
   for (const name of names) if (isLiteral(name)) allowed.add(reachOf(plain(name)))
   if ([...names].some(isLoopback)) allowed.add('loopback')
   const refusal = (host: string, reach: Reach): string =>
-    `the feed leads to \`${host}\`: expected a public address, got a ${reach} one`
+    `the feed points to \`${host}\`: expected a public address, got a ${reach} one`
   return {
     check(url, failure) {
       const { hostname, protocol } = url

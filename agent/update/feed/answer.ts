@@ -64,7 +64,7 @@ export function nextOf({ url, response }: Reply): string | null {
 
 export async function readBounded({ url, response }: Reply, maxBytes: number, failure: ErrorCode): Promise<Buffer> {
   const tooLong = (): BatonError =>
-    new BatonError(failure, `asking ${shown(url)}: expected at most ${maxBytes} bytes, got more`, {
+    new BatonError(failure, `requesting ${shown(url)}: expected at most ${maxBytes} bytes, got more`, {
       members: { maxBytes },
     })
   if ((lengthOf(response) ?? 0) > maxBytes) {
@@ -108,7 +108,7 @@ export async function refusalOf(reply: Reply, failure: ErrorCode): Promise<Baton
   }
   const hint =
     status === 401 || status === 403
-      ? { hint: 'check whether the feed needs a token, and whether the one that is set is still valid' }
+      ? { hint: 'check whether the feed needs a token and, if one is set, whether it is still valid' }
       : {}
   return new BatonError(failure, `${shown(url)}: expected 200, got ${status}`, { members, ...hint })
 }

@@ -116,7 +116,7 @@ function tooManyOthers(): BatonError {
     'release_unusable',
     `none of the newest ${searched} releases can be used, and older ones were not checked`,
     {
-      hint: 'name a release by its tag, or use a feed that has only releases of this service',
+      hint: 'specify a release by its tag, or use a feed that contains only releases of this service',
     },
   )
 }
@@ -218,20 +218,20 @@ function makeByConvention(
       throw new BatonError('rate_limited', message, { cause: limited, members, hint: `${hint ?? 'wait'}${token}` })
     }
     try {
-      if (wanted === null && channel === 'beta') return giveUp('it names no prerelease')
+      if (wanted === null && channel === 'beta') return giveUp('it never points to a prerelease')
       const { tag, name: now } = await latestNow(signal)
       moved(now)
-      if (tag === null) return giveUp('it names no release')
+      if (tag === null) return giveUp('it does not point to a release')
       // The redirect leads to a release that is neither a draft nor a prerelease. For any other tag this cannot be known.
-      if (wanted !== null && tag !== wanted) return giveUp(`it names ${tag}`)
+      if (wanted !== null && tag !== wanted) return giveUp(`it points to ${tag}`)
       const urlOf = (name: string): string => `${web}/${now}/releases/download/${tag}/${name}`
       const texts = await readReleaseTexts((name) => text(urlOf(name), signal))
       if ('why' in texts) return giveUp(`${tag} cannot be used: ${texts.why}`)
       const verdict = assess(listingOf({ tag, draft: false, prerelease: false }, texts, urlOf), texts, target)
       if ('why' in verdict) return giveUp(`${tag} cannot be used: ${verdict.why}`)
       if (isBarred(verdict.release, skip.from ?? null))
-        return giveUp(`it names ${tag}, which can be installed only from ${verdict.release.from} or later`)
-      return skip(verdict.release) ? giveUp(`it names ${tag}, which failed here before`) : verdict.release
+        return giveUp(`it points to ${tag}, which can be installed only from ${verdict.release.from} or later`)
+      return skip(verdict.release) ? giveUp(`it points to ${tag}, which failed here before`) : verdict.release
     } catch (error) {
       if (error instanceof BatonError && error.cause === limited) throw error
       return giveUp(reasonOf(error))

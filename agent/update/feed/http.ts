@@ -85,7 +85,7 @@ export function openHttp(options: HttpOptions): Http {
       const content = await readBounded(reply, maxBytes, failure)
       return { content, etag: header(reply.response, 'etag'), next: nextOf(reply) }
     } catch (error) {
-      throw explained(error, failure, `asking ${shown(url)}`, timeoutMs, signal)
+      throw explained(error, failure, `requesting ${shown(url)}`, timeoutMs, signal)
     }
   }
 
@@ -100,7 +100,7 @@ export function openHttp(options: HttpOptions): Http {
       if (value === undefined) {
         const got = /^\s*</.test(text) ? 'an HTML page' : text.trim() === '' ? 'nothing' : 'something else'
         const hint = 'check for a proxy or a login page between this host and the feed'
-        throw new BatonError(request.failure, `asking ${shown(request.url)}: expected JSON, got ${got}`, { hint })
+        throw new BatonError(request.failure, `requesting ${shown(request.url)}: expected JSON, got ${got}`, { hint })
       }
       return { value, etag: answer.etag, next: answer.next }
     },
@@ -111,7 +111,7 @@ export function openHttp(options: HttpOptions): Http {
         const location = redirectOf(reply.response)
         return location === null ? null : parsedUrl(location, failure, reply.url).href
       } catch (error) {
-        throw explained(error, failure, `asking ${shown(url)}`, timeoutMs, signal)
+        throw explained(error, failure, `requesting ${shown(url)}`, timeoutMs, signal)
       }
     },
     async bytes(url, from, validator, signal) {

@@ -44,12 +44,12 @@ export async function cageOf(
   if (supervisor !== 'systemd')
     return { reason: 'a trial needs the system-wide systemd, which does not supervise this install' }
   if (stateDirectory !== `/var/lib/${service}`)
-    return { reason: `a trial needs the state directory /var/lib/${service}, but this one is ${stateDirectory}` }
+    return { reason: `a trial needs the state directory to be /var/lib/${service}, but it is ${stateDirectory}` }
   const folder = rehearsalFolder(stateDirectory)
   const found = await stat(folder).catch(() => null)
   if (found?.isDirectory() === true && found.uid === process.getuid?.()) return folder
   return {
-    reason: `there is no ${folder}, so the units are from a release that predates trials on a copy`,
+    reason: `${folder} does not exist, so the units are from a release that predates trials on a copy`,
     hint: 'run `install.sh` of a newer release once as root to write the units again',
   }
 }

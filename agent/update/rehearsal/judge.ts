@@ -66,7 +66,7 @@ function verdictOf(report: Report, { from, to }: Tags, { longer, without }: Reme
     const why = present?.failure ?? 'the sandbox ended without a report'
     return {
       verdict: 'untried',
-      reason: `${from}, which serves now, does not serve in the sandbox: ${why}`,
+      reason: `the running release ${from} does not work in the sandbox: ${why}`,
       hint: 'the sandbox has no network and no environment file, and can only read from the host',
     }
   }
@@ -82,16 +82,16 @@ function verdictOf(report: Report, { from, to }: Tags, { longer, without }: Reme
     const { failure, lateMs } = candidate
     throw lateMs === undefined ? failed(to, failure) : tooLate(to, failure, { hadMs: lateMs, longer })
   }
-  if (damage !== null) throw failed(to, `after its migration ${damage}`)
+  if (damage !== null) throw failed(to, `after its migration, ${damage}`)
   if (lost !== null) return { verdict: 'irreversible', reason: lost }
   if (presentAgain === null || presentAgain.failure !== null) {
     const why = presentAgain?.failure ?? 'the sandbox ended'
-    return { verdict: 'irreversible', reason: `${from} does not start on the data that ${to} leaves: ${why}` }
+    return { verdict: 'irreversible', reason: `${from} does not start on the data that ${to} leaves behind: ${why}` }
   }
   if (presentAgain.refused !== null) {
     return {
       verdict: 'irreversible',
-      reason: `${from} does not work on the data that ${to} leaves: ${presentAgain.refused}`,
+      reason: `${from} does not work on the data that ${to} leaves behind: ${presentAgain.refused}`,
     }
   }
   if (candidate.refused !== null)
@@ -104,7 +104,7 @@ function verdictOf(report: Report, { from, to }: Tags, { longer, without }: Reme
   if (presentAgain.writes === 0) {
     return {
       verdict: 'unproven',
-      reason: `${from} starts on the data that ${to} leaves, but its author names no request that writes`,
+      reason: `${from} starts on the data that ${to} leaves behind, but its author specified no request that writes`,
     }
   }
   return { verdict: 'reversible', reason: `${from} can read and write the data as ${to} leaves it` }
@@ -122,7 +122,7 @@ function hindered(to: string, why: string, hindrance: string): BatonError {
  * the service, or somebody has ended the cage: that is not held against it.
  */
 function endedCage(to: string, without: string): BatonError {
-  const why = "the cage ended during its trial: the release used up the cage's memory or processes"
+  const why = "the sandbox ended during the trial: the release used up the sandbox's memory or processes"
   return blameless('verify_failed', `${to} fails on a copy of the data: ${why}`, {
     hint: `${UNTOUCHED}; to install it without a trial, use ${without}`,
   })

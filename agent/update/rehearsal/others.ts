@@ -42,8 +42,8 @@ export async function lookAgainAt(state: string, names: readonly string[]): Prom
 export function damagedOf(before: Others, after: Others): string | null {
   for (const [name, fault] of Object.entries(before)) {
     const now = after[name]
-    if (now === undefined) return `${name}, a database beside it, is gone`
-    if (fault === null && now !== null) return `${name}, a database beside it, is damaged: ${now}`
+    if (now === undefined) return `the additional database ${name} is missing`
+    if (fault === null && now !== null) return `the additional database ${name} is damaged: ${now}`
   }
   return null
 }

@@ -248,7 +248,9 @@ export function compared(
         : null
   // a renamed table counts as lost too: the present release looks for its rows under the old name
   const fewer = Object.entries(before.rows).find(([table, rows]) => (after.rows[table] ?? 0) < rows)
-  const lost = fewer === undefined ? null : `${fewer[1] - (after.rows[fewer[0]] ?? 0)} rows of ${fewer[0]} are gone`
+  const missing = fewer === undefined ? 0 : fewer[1] - (after.rows[fewer[0]] ?? 0)
+  const lost =
+    fewer === undefined ? null : `${missing} ${missing === 1 ? 'row is' : 'rows are'} missing from ${fewer[0]}`
   const uncheckable =
     before.orphans !== null && after.orphans === null
       ? 'a foreign key does not refer to a key (PRAGMA foreign_key_check)'
@@ -290,7 +292,7 @@ async function tryOnCopy(
     onWell()
     let refused: string | null = null
     for (const request of requests) refused ??= await whyRefused(port, request)
-    if (refused === null && child.ended() !== null) refused = `it ended with ${child.ended()}${lastWords(child)}`
+    if (refused === null && child.ended() !== null) refused = `it exited (${child.ended()})${lastWords(child)}`
     return { ms, failure: null, refused, ...about }
   } finally {
     await child.end()
@@ -317,7 +319,7 @@ async function whenWell(child: Started, port: number, mostMs: number): Promise<P
     if (end !== null) return null
     try {
       const { status, said } = await ask(port, { path })
-      return status < 300 || (healthPath === null && status < 500) ? null : `${path} answers ${status}${said}`
+      return status < 300 || (healthPath === null && status < 500) ? null : `${path} returned ${status}${said}`
     } catch (cause) {
       return reasonOf(cause)
     }
@@ -325,7 +327,7 @@ async function whenWell(child: Started, port: number, mostMs: number): Promise<P
   const last = await untilWell(look, mostMs, POLL_MS)
   const ended = end as string | null
   if (ended === 'SIGKILL' && memoryKills() > killsBefore) return { ms: null, failure: KILLED_FOR_MEMORY }
-  if (ended !== null) return { ms: null, failure: `it ended with ${ended}` }
+  if (ended !== null) return { ms: null, failure: `it exited (${ended})` }
   if (last === null) return { ms: Math.round(performance.now() - began), failure: null }
   return { ms: null, failure: `it was not healthy after ${Math.round(mostMs / 1000)} s: ${last}`, lateMs: mostMs }
 }
@@ -336,7 +338,7 @@ async function whyRefused(port: number, request: RehearseRequest): Promise<strin
   try {
     const { status, said } = await ask(port, request)
     const isGood = wanted === undefined ? status >= 200 && status < 300 : status === wanted
-    return isGood ? null : `${method} ${path} answers ${status}${said}, expected ${wanted ?? 'a 2xx'}`
+    return isGood ? null : `${method} ${path} returned ${status}${said}, expected ${wanted ?? 'a 2xx'}`
   } catch (cause) {
     return `${method} ${path}: ${reasonOf(cause)}`
   }

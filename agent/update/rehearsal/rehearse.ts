@@ -189,7 +189,7 @@ async function openCage(
   }
   if (isBusy && bytes > ROLLBACK_MAX_BYTES) {
     return {
-      reason: 'the database is in use and has a rollback journal, so writes would wait until the copy is complete',
+      reason: 'the database is in use and in rollback-journal mode, so writes would wait until the copy is complete',
       hint: 'use `PRAGMA journal_mode = WAL` in the application',
     }
   }
@@ -225,7 +225,7 @@ export async function inCage(
   if (end.is === 'not-begun') return noStart(install.service)
   const report = readReportOf(end.report)
   if (end.is === 'late') {
-    const why = `it did not end within ${Math.round(mostMs / 1000)} s`
+    const why = `it did not finish within ${Math.round(mostMs / 1000)} s`
     refuseLate(report, release.tag, why)
     return { reason: why }
   }

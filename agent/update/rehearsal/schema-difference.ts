@@ -32,7 +32,7 @@ export function whyNotAdditive(before: Schema, after: Schema): string | null {
   if (mark !== undefined) return `\`PRAGMA ${mark}\` has changed`
   for (const [name, table] of Object.entries(before.tables)) {
     const now = after.tables[name]
-    if (now === undefined) return `the table ${name} is gone`
+    if (now === undefined) return `the table ${name} no longer exists`
     const why = whyTableNotAdditive(name, table, now)
     if (why !== null) return why
   }
@@ -43,14 +43,14 @@ function whyRulesNotAdditive(before: Schema, after: Schema): string | null {
   for (const [name, { sql }] of Object.entries(before.rules)) {
     const now = after.rules[name]
     // a missing rule refuses nothing, but the present release may rely on it, also by ON CONFLICT or INDEXED BY
-    if (now === undefined || plain(now.sql) !== plain(sql)) return `${name} has changed or is gone`
+    if (now === undefined || plain(now.sql) !== plain(sql)) return `${name} was changed or removed`
   }
   const known = tableNames(before)
   for (const name of Object.keys(before.rules)) known.add(name.replace(/^the view /, '').toLowerCase())
   for (const [name, { table, sql }] of Object.entries(after.rules)) {
     const isNew = before.rules[name] === undefined && !name.startsWith('the view ')
     if (isNew && known.has(table.toLowerCase()) && !isPlainIndex(sql))
-      return `${name} is new on the existing table ${table}`
+      return `${name} was added to the existing table ${table}`
   }
   return null
 }

@@ -182,7 +182,7 @@ async function go(attended: Attended, { rules }: ScheduleKnown, memory: Remember
   const prepare = async () => {
     const there = await readMemory(stateDirectory)
     if (there?.attempt?.id !== memory.attempt?.id)
-      throw new BatonError('update_in_flight', 'another process of this service has begun it')
+      throw new BatonError('update_in_flight', 'another process of this service has already started this update')
     await writeMemory(disk, stateDirectory, { ...memory, attempt })
   }
   try {
@@ -190,7 +190,7 @@ async function go(attended: Attended, { rules }: ScheduleKnown, memory: Remember
   } catch (cause) {
     if (cause instanceof BatonError && (cause.code === 'update_in_flight' || cause.code === 'locked'))
       return now() + BUSY_MS
-    install.log({ event: 'warning', message: `automatic updates: beginning ${tag}: ${reasonOf(cause)}` })
+    install.log({ event: 'warning', message: `automatic updates: starting the update to ${tag}: ${reasonOf(cause)}` })
     await writeMemory(disk, stateDirectory, { ...memory, attempt }) // it counts as a failed attempt: do not begin it again at once
   }
   return now() + BUSY_MS

@@ -135,6 +135,6 @@ async function tellProgram(
 
 function faultOf({ stopped, code, signal }: Ran, timeMs: number): string | null {
   if (stopped === 'called off') return 'the service is stopping'
-  if (stopped !== null) return `it did not end within ${timeMs / 1000} s`
-  return code === 0 ? null : `it ended with ${signal ?? `exit code ${code}`}`
+  if (stopped !== null) return `it did not finish within ${timeMs / 1000} s`
+  return code === 0 ? null : `it failed with ${signal ?? `exit code ${code}`}`
 }

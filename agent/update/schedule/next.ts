@@ -124,7 +124,7 @@ function keptBy({ minAgeMs }: Pick<Policy, 'minAgeMs'>, id: string, offered: Dat
       at: turn ?? Infinity,
       why: {
         code: 'staged',
-        says: `the publisher rolls ${tag} out in steps, and this host's turn has not come`,
+        says: `${tag} is being rolled out in steps, and it is not this host's turn yet`,
         tag,
       },
     },
@@ -166,12 +166,12 @@ function goes(policy: Policy, facts: ScheduleFacts, offer: Offered, since: Momen
     if (at <= now) return { do: 'update', at: now, code: 'goes_now', says: `${tag} is being installed`, tag }
     const late: Wait[] = again === undefined ? [] : [{ code: 'again', says: again, tag, why: again }]
     const because = since.at > now ? [since.why, ...late] : late
-    const says = [`${tag} is installed automatically`, because.map((one) => one.says).join('; ')]
+    const says = [`${tag} will be installed automatically`, because.map((one) => one.says).join('; ')]
       .filter(Boolean)
       .join(': ')
     return { do: 'nothing', at, code: 'goes', says, tag, because }
   }
-  const says = `${tag} is never installed automatically: the allowed hours do not overlap`
+  const says = `${tag} will never be installed automatically: the allowed hours do not overlap`
   return { do: 'nothing', at: facts.askAt, code: 'never_open', says, tag }
 }
 

@@ -199,7 +199,7 @@ async function unpack(asset: Asset, file: FileHandle, options: DownloadOptions, 
     for await (const _ of wire);
     const sha256 = hash.digest('hex')
     if (sha256 !== asset.sha256) return sha256
-    throw new BatonError('download_failed', `it cannot be unpacked: ${reasonOf(error)}`, { cause: error })
+    throw new BatonError('download_failed', `the asset cannot be unpacked: ${reasonOf(error)}`, { cause: error })
   } finally {
     await wire.return()
   }
@@ -233,7 +233,7 @@ async function restOf(wire: AsyncGenerator<Uint8Array>): Promise<boolean> {
 async function fetched(delta: Delta, options: DownloadOptions, signal: AbortSignal): Promise<Buffer> {
   const once = () => fetchedOnce(delta, options, signal)
   const { bytes, sha256 } = await fromWhoeverHasIt(options.feed, once, (got) => got.sha256 === delta.sha256)
-  if (sha256 !== delta.sha256) throw new Error(`its sha256: expected ${delta.sha256}, got ${sha256}`)
+  if (sha256 !== delta.sha256) throw new Error(`sha256 of the delta: expected ${delta.sha256}, got ${sha256}`)
   return bytes
 }
 
@@ -253,7 +253,7 @@ function leastMs({ sizeBytes }: Pick<Asset, 'sizeBytes'>): number {
 /** Aborts with `signal`, and when a file has taken too long. */
 function until(what: 'asset' | 'delta', wholeMs: number, signal: AbortSignal): Disposable & { signal: AbortSignal } {
   const late = new AbortController()
-  const message = `expected the whole ${what} within ${Math.ceil(wholeMs / 1000)} s`
+  const message = `expected the whole ${what} to arrive within ${Math.ceil(wholeMs / 1000)} s`
   const timer = setTimeout(() => late.abort(new BatonError('download_failed', message)), wholeMs)
   return { signal: AbortSignal.any([signal, late.signal]), [Symbol.dispose]: () => clearTimeout(timer) }
 }

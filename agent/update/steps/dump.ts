@@ -52,7 +52,7 @@ export async function toCopy(install: ManagedInstall, plan: SnapshotPlan): Promi
 export function refuseAlwaysAlive(plan: Pick<SnapshotPlan, 'when'> | null, order: Order | null): void {
   if (plan?.when !== 'stopped' || order === 'stop-first') return
   throw refusedCopy(
-    '`snapshot` must be taken while no process of the application runs, but in a start-first switch one always runs',
+    '`snapshot` must be taken while no application process is running, but in a start-first switch one always is',
     'set `order: "stop-first"` in `baton.config.json`, or `update.snapshot.when: "before"` in the configuration',
   )
 }
@@ -105,7 +105,7 @@ async function copyFolders(what: ToCopy, folder: string): Promise<MadeCopy> {
       const found = await lstat(join(stateDirectory, name)).catch(() => null)
       if (found?.isDirectory() === false) {
         const kind = found.isSymbolicLink() ? 'a link, and links are not followed' : 'a file'
-        throw refusedCopy(`expected \`${name}\` of \`snapshot.folders\` to be a folder, got ${kind}`)
+        throw refusedCopy(`expected \`${name}\` in \`snapshot.folders\` to be a folder, got ${kind}`)
       }
       if (found !== null) folders.push(name)
     }
@@ -189,8 +189,7 @@ export async function runOnData(
   )
   const [named = '', ...args] = filled
   const program = await programIn(named, env['PATH'] ?? '/usr/local/bin:/usr/bin:/bin')
-  if (program === null)
-    throw refusedCopy(`${what}: there is no program \`${named}\``, "the service's PATH was searched")
+  if (program === null) throw refusedCopy(`${what}: program \`${named}\` not found`, "the service's PATH was searched")
   const ran = await runBounded([program, ...args], {
     cwd: stateDirectory,
     env,
@@ -204,9 +203,9 @@ export async function runOnData(
   if (ran.code === 0 && ran.stopped === null) return
   const how =
     ran.stopped === 'late'
-      ? `did not end within ${durationText(timeoutMs)}`
+      ? `did not finish within ${durationText(timeoutMs)}`
       : ran.code === null
-        ? `was ended by ${ran.signal ?? 'a signal'}`
+        ? `was killed by ${ran.signal ?? 'a signal'}`
         : `exited with code ${ran.code}`
   const said = lineOf(ran.said.split('\n'))
   throw refusedCopy(`${what}: \`${named}\` ${how}${said === null ? '' : `, saying ${JSON.stringify(said)}`}`)

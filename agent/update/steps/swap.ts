@@ -68,7 +68,7 @@ export function makeSwap(options: SwapOptions): Swap {
         await disk.flushDirectory(places.directory)
       } catch (cause) {
         if (hasBegun && inPlace === 'old') await clearLeftovers(disk, places)
-        throw asBatonError(cause, 'swap_failed', `putting ${release.tag} in place of ${places.executable}`)
+        throw asBatonError(cause, 'swap_failed', `replacing ${places.executable} with ${release.tag}`)
       }
     },
 
@@ -149,7 +149,7 @@ export async function finishExchange(disk: Disk, places: Places): Promise<void> 
 
 export function noBackup(places: Places): BatonError {
   return new BatonError('no_backup', `expected a backup executable at ${places.backup}, found none`, {
-    hint: `only an update leaves one behind; \`${ownCommand('rollback TAG')}\` downloads a release by its tag instead`,
+    hint: `only an update leaves a backup behind; \`${ownCommand('rollback TAG')}\` downloads a release by its tag instead`,
   })
 }
 

@@ -37,7 +37,7 @@ export function assertClock({ builtAt }: Anchor, now: Date): void {
   if (Number.isNaN(built) || now.getTime() >= built) return
   throw new BatonError(
     'clock_wrong',
-    `expected the clock of this host to be later than ${builtAt} (when the running executable was built), got ${now.toISOString()}`,
+    `expected this host's clock to be later than ${builtAt} (when the running executable was built), got ${now.toISOString()}`,
     { hint: 'set the clock or start a time service: expiry dates cannot be checked while the clock is wrong' },
   )
 }

@@ -67,7 +67,7 @@ export function signatureFault(
   const known = roots.map((root) => (JSON.parse(root.toString()) as { signed: SignedRoot }).signed)
   for (const { keyid, sig } of signatures) {
     const root = known.find(({ roles }) => roles[role].keyids.includes(keyid))
-    if (root === undefined) return `${role}.json: key ${keyid.slice(0, 12)}… is not one that the root names for it`
+    if (root === undefined) return `${role}.json: the root does not list key ${keyid.slice(0, 12)}… for this role`
     const key = root.keys[keyid]
     if (key === undefined || !verify(null, message, publicKey(key.keyval.public), Buffer.from(sig, 'hex'))) {
       return `${role}.json: the signature of key ${keyid.slice(0, 12)}… is not valid`
@@ -104,7 +104,7 @@ function signaturesFault(value: unknown): string | null {
     const { keyid, sig } = entry
     if (onlyMembers(entry, ['keyid', 'sig']) !== null || !isSha256(keyid)) return 'expected `keyid` and `sig`'
     if (typeof sig !== 'string' || !/^[0-9a-f]{128}$/.test(sig)) return `signature of ${keyid.slice(0, 12)}…: not hex`
-    if (seen.has(keyid)) return `key ${keyid.slice(0, 12)}… has signed twice`
+    if (seen.has(keyid)) return `key ${keyid.slice(0, 12)}… signed twice`
     seen.add(keyid)
   }
   return null
@@ -115,7 +115,7 @@ function signedFault(role: Role, signed: Record<string, unknown>, canonicalize: 
   if (Object.keys(signed).some((name) => !/^[a-z_][a-z0-9_-]*$/.test(name) || name.startsWith('__'))) {
     return 'expected plain member names'
   }
-  if (type !== role) return `expected \`_type\` ${role}, got ${quoted(type)}`
+  if (type !== role) return `expected \`_type\` to be ${role}, got ${quoted(type)}`
   if (typeof spec !== 'string' || !/^1\.0\.\d{1,3}$/.test(spec))
     return `expected \`spec_version\` 1.0, got ${quoted(spec)}`
   if (!isVersion(version)) return `expected \`version\` to be at least 1, got ${quoted(version)}`
@@ -124,7 +124,7 @@ function signedFault(role: Role, signed: Record<string, unknown>, canonicalize: 
     !/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$/.test(expires) ||
     Number.isNaN(Date.parse(expires))
   )
-    return `expected \`expires\` as 2027-01-31T12:00:00Z, got ${quoted(expires)}`
+    return `expected \`expires\` in the form 2027-01-31T12:00:00Z, got ${quoted(expires)}`
   if (signed['delegations'] !== undefined) return 'expected no delegations, got some'
   switch (role) {
     case 'root':
@@ -146,7 +146,7 @@ function rootFault(signed: Record<string, unknown>, canonicalize: Canonicalize):
   if (!isObject(keys) || Object.keys(keys).length > 4 * KEYS_MAX) return 'expected `keys` to be an object'
   for (const [id, key] of Object.entries(keys)) {
     if (!isObject(key) || onlyMembers(key, ['keytype', 'keyval', 'scheme']) !== null)
-      return `key ${quoted(id)}: not a key`
+      return `key ${quoted(id)}: not a valid key`
     const { keytype, scheme, keyval } = key
     if (keytype !== 'ed25519' || scheme !== 'ed25519') {
       return `key ${quoted(id)}: expected ed25519, got ${quoted(keytype)} with ${quoted(scheme)}`
@@ -155,12 +155,13 @@ function rootFault(signed: Record<string, unknown>, canonicalize: Canonicalize):
       return `key ${quoted(id)}: expected 32 bytes in hex`
     }
     if (keyIdOf(key as unknown as Key, canonicalize) !== id)
-      return `key ${quoted(id)}: its ID is not the key's checksum`
+      return `key ${quoted(id)}: its ID does not match its checksum`
   }
   if (!isObject(roles) || onlyMembers(roles, [...ROLES]) !== null) return `expected the roles ${ROLES.join(', ')}`
   for (const name of ROLES) {
     const entry = roles[name]
-    if (!isObject(entry) || onlyMembers(entry, ['keyids', 'threshold']) !== null) return `role ${name}: not a role`
+    if (!isObject(entry) || onlyMembers(entry, ['keyids', 'threshold']) !== null)
+      return `role ${name}: not a valid role`
     const { keyids, threshold } = entry
     if (!Array.isArray(keyids) || keyids.length > KEYS_MAX) return `role ${name}: expected at most ${KEYS_MAX} keys`
     const ids = keyids as unknown[]
@@ -175,9 +176,10 @@ function rootFault(signed: Record<string, unknown>, canonicalize: Canonicalize):
 }
 
 function metaFault(meta: unknown, name: string): string | null {
-  if (!isObject(meta) || onlyMembers(meta, [name]) !== null) return `expected \`meta\` to name ${name} and nothing else`
+  if (!isObject(meta) || onlyMembers(meta, [name]) !== null) return `expected \`meta\` to contain only ${name}`
   const file = meta[name]
-  if (!isObject(file) || onlyMembers(file, ['hashes', 'length', 'version']) !== null) return `${name}: not a file`
+  if (!isObject(file) || onlyMembers(file, ['hashes', 'length', 'version']) !== null)
+    return `${name}: not a valid file entry`
   if (!isVersion(file['version'])) return `${name}: expected a version of at least 1`
   return measureFault(name, file)
 }
@@ -186,8 +188,9 @@ function targetsFault(targets: unknown): string | null {
   if (!isObject(targets)) return 'expected `targets` to be an object'
   for (const [path, file] of Object.entries(targets)) {
     const [tag, name, ...more] = path.split('/')
-    if (more.length > 0 || !isTag(tag) || !isFileName(name)) return `expected a path vX.Y.Z/name, got ${quoted(path)}`
-    if (!isObject(file)) return `${quoted(path)}: not a file`
+    if (more.length > 0 || !isTag(tag) || !isFileName(name))
+      return `expected a path of the form vX.Y.Z/name, got ${quoted(path)}`
+    if (!isObject(file)) return `${quoted(path)}: not a valid file entry`
     const unknown = onlyMembers(
       file,
       ['custom', 'hashes', 'length'].filter((member) => member in file),
@@ -195,7 +198,7 @@ function targetsFault(targets: unknown): string | null {
     const fault = unknown === null ? measureFault(path, file) : `${quoted(path)}: ${unknown}`
     if (fault !== null) return fault
     if (file['custom'] !== undefined && !isObject(file['custom']))
-      return `${quoted(path)}: expected an object as \`custom\``
+      return `${quoted(path)}: expected \`custom\` to be an object`
   }
   return null
 }

@@ -27,7 +27,7 @@ const REFUSALS: Record<Tuf.Refusal['kind'], [code: BatonError['code'], hint?: st
   missing: ['metadata_missing', 'this executable updates only from signed feeds: ask the maintainer to sign this one'],
   expired: [
     'metadata_expired',
-    'check the clock of this host; if it is right, ask the maintainer to sign the feed again (`baton trust refresh`)',
+    "check this host's clock; if it is right, ask the maintainer to sign the feed again (`baton trust refresh`)",
   ],
   older: ['metadata_older', 'a mirror may be out of date: use the feed itself'],
   unsigned: ['signature_missing'],
@@ -89,12 +89,12 @@ async function stranger(role: Role, root: Buffer, read: ReadMetadata): Promise<B
   const version = metadataVersionOf(root.toString())
   const later = await read(`${version + 2}.root.json`, MAX_BYTES.root).catch(() => null)
   if (later !== null) {
-    const message = `the feed has ${version + 2}.root.json and no ${version + 1}.root.json: the chain from root ${version} is broken`
+    const message = `the feed has ${version + 2}.root.json but no ${version + 1}.root.json: the chain from root ${version} is broken`
     return new BatonError('root_unreachable', message, {
       hint: 'install a newer release by hand with its `install.sh`',
     })
   }
-  const message = `${role}.json is signed by none of the keys that root ${version} names for it`
+  const message = `${role}.json is not signed by any of the keys that root ${version} lists for it`
   return new BatonError('signature_missing', message, {
     hint: 'do not update: someone else may be writing to this feed',
   })

@@ -135,9 +135,9 @@ function parseAsset(value: unknown): Entry | { why: string } {
   if (!isObject(executable)) return { why: `\`executable\`: expected an object, got ${quoted(executable)}` }
   const inner = { sizeBytes: executable['sizeBytes'], sha256: executable['sha256'] }
   if (!isSize(inner.sizeBytes, EXECUTABLE_MAX_BYTES))
-    return { why: `executable's \`sizeBytes\`: expected a number of bytes, got ${quoted(inner.sizeBytes)}` }
+    return { why: `\`executable.sizeBytes\`: expected a number of bytes, got ${quoted(inner.sizeBytes)}` }
   if (!isSha256(inner.sha256))
-    return { why: `executable's \`sha256\`: expected 64 hex digits, got ${quoted(inner.sha256)}` }
+    return { why: `\`executable.sha256\`: expected 64 hex digits, got ${quoted(inner.sha256)}` }
   const whole = inner as { sizeBytes: number; sha256: string }
   const known: Entry = { name, os, arch, compression, sizeBytes, sha256, executable: whole }
   if (unpackedBytes === undefined) return known

@@ -79,7 +79,7 @@ export function trustReport(known: Known | null, now: Date): TrustReport {
     const left = at - now.getTime()
     const days = Math.floor(left / DAY_MS)
     if (left <= 0)
-      warnings.push({ at, text: `${role}.json expired on ${signed.expires}: no update until it is signed again` })
+      warnings.push({ at, text: `${role}.json expired on ${signed.expires}: no updates until it is signed again` })
     else if (left < whole / 3) warnings.push({ at, text: `${role}.json expires in ${days} days, on ${signed.expires}` })
   }
   const [first] = warnings.toSorted((a, b) => a.at - b.at)

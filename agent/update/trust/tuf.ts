@@ -85,13 +85,13 @@ interface Signed {
 /** The class of the error decides. tuf-js does not export two of its classes: for those, checks the sum and the signatures again. */
 function refusalOf(error: unknown, role: Role, bytes: Buffer, store?: TrustedMetadataStore): Refusal {
   const text = error instanceof Error ? error.message : String(error)
-  const mixed: Refusal = { kind: 'mixed', message: `the files of the feed's metadata do not match each other: ${text}` }
+  const mixed: Refusal = { kind: 'mixed', message: `the feed's metadata files do not match each other: ${text}` }
   const { signed, signatures } = JSON.parse(bytes.toString()) as { signed: Signed; signatures?: { keyid: string }[] }
   if (error instanceof ExpiredMetadataError) {
     const held = [store?.root, store?.timestamp, store?.snapshot].find((file) => file?.signed.isExpired())
     const { type = role, expires } = held?.signed ?? signed
     const now = new Date().toISOString()
-    return { kind: 'expired', message: `${type}.json expired on ${expires}; the clock of this host says ${now}` }
+    return { kind: 'expired', message: `${type}.json expired on ${expires}; this host's clock says ${now}` }
   }
   if (error instanceof BadVersionError && role !== 'root') {
     // if the version is lower, the store still holds the file before

@@ -64,15 +64,15 @@ export function assess(listing: Listing, texts: ReleaseTexts, target: Target): J
     const sha256 = sums.sums.get(name)
     if (sha256 === undefined) return { why: `${SUMS_NAME} has no line for \`${name}\`` }
     if (file.sha256 !== null && file.sha256 !== sha256) {
-      return { why: disagree('sha256', name, SUMS_NAME, short(sha256), 'the digest of the feed', short(file.sha256)) }
+      return { why: disagree('sha256', name, SUMS_NAME, short(sha256), "the feed's digest", short(file.sha256)) }
     }
     const entry = announced?.assets.find((asset) => asset.name === name) ?? null
-    if (announced !== null && entry === null) return { why: `${MANIFEST_NAME} does not name \`${name}\`` }
+    if (announced !== null && entry === null) return { why: `${MANIFEST_NAME} does not list \`${name}\`` }
     if (entry !== null && entry.sha256 !== sha256) {
       return { why: disagree('sha256', name, SUMS_NAME, short(sha256), MANIFEST_NAME, short(entry.sha256)) }
     }
     if (entry !== null && entry.compression !== compression) {
-      return { why: `${MANIFEST_NAME} says that \`${name}\` is ${entry.compression}` }
+      return { why: `${MANIFEST_NAME} lists \`${name}\` as ${entry.compression}` }
     }
     if (entry !== null && file.sizeBytes !== null && entry.sizeBytes !== file.sizeBytes) {
       return { why: disagree('size', name, MANIFEST_NAME, entry.sizeBytes, 'the feed', file.sizeBytes) }
@@ -122,7 +122,7 @@ export function assessSigned(
   const { tag, sha256, image, rollout } = signed
   const got = sha256Of(text)
   if (got !== sha256)
-    return { why: `sha256 of ${MANIFEST_NAME}: expected ${short(sha256)} as signed, got ${short(got)}` }
+    return { why: `sha256 of ${MANIFEST_NAME}: expected ${short(sha256)} (as signed), got ${short(got)}` }
   if (signed.service !== target.service) {
     return { why: `it is signed as a release of ${quoted(signed.service)}, expected \`${target.service}\`` }
   }
@@ -204,7 +204,7 @@ function trustedManifest(
 ): { manifest: ReleaseManifest } | { why: string } | null {
   if (text === null) {
     // SHA256SUMS has its sum, so the file was removed
-    return sums.has(MANIFEST_NAME) ? { why: `${SUMS_NAME} names ${MANIFEST_NAME}, which is missing` } : null
+    return sums.has(MANIFEST_NAME) ? { why: `${SUMS_NAME} lists ${MANIFEST_NAME}, which is missing` } : null
   }
   const sum = sums.get(MANIFEST_NAME)
   if (sum === undefined) return { why: `${SUMS_NAME} has no line for ${MANIFEST_NAME}` }

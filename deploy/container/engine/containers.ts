@@ -153,7 +153,7 @@ function fileCalls({ call, open }: Connection) {
       const count = async function* (pieces: AsyncIterable<Buffer>) {
         for await (const piece of pieces) {
           bytes += piece.length
-          if (bytes > maxBytes) throw new Error(`${from.path} is larger than the ${maxBytes} bytes left for it`)
+          if (bytes > maxBytes) throw new Error(`${from.path} is larger than the ${maxBytes} bytes allowed for it`)
           yield piece
         }
       }

@@ -31,7 +31,7 @@ export type Engine = Awaited<ReturnType<typeof connectEngine>>
 /** Connects and agrees on a version of the API. Throws BatonError unsupported_host. */
 export async function connectEngine(socketPath: string) {
   const first = await rawJson(socketPath, '/version').catch((cause: unknown) => {
-    throw new BatonError('unsupported_host', `asking the engine at ${socketPath}: ${reasonOf(cause)}`, {
+    throw new BatonError('unsupported_host', `contacting the engine at ${socketPath}: ${reasonOf(cause)}`, {
       cause,
       hint: 'start Docker, or podman with `systemctl start podman.socket`, and run this as a user with access to its socket',
     })
@@ -84,7 +84,7 @@ export function negotiate(newest: string, oldest: string): string {
   if (atLeast(common, API_OLDEST) && atLeast(common, oldest)) return common
   throw new BatonError(
     'unsupported_host',
-    `expected an engine that speaks some API version from ${API_OLDEST} to ${API_NEWEST}, got ${oldest} to ${newest}`,
+    `expected an engine that supports an API version from ${API_OLDEST} to ${API_NEWEST}, got ${oldest} to ${newest}`,
   )
 }
 

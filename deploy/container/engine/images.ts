@@ -87,7 +87,7 @@ function registryError(cause: unknown, reference: string): BatonError {
   const said = reasonOf(cause)
   const status = engineStatusOf(cause)
   if (status === 401 || status === 403 || /unauthorized|denied|no basic auth/i.test(said)) {
-    return new BatonError('check_failed', `the registry refuses ${reference}: ${said}`, {
+    return new BatonError('check_failed', `the registry denied access to ${reference}: ${said}`, {
       cause,
       hint: 'run `docker login` first',
     })

@@ -40,7 +40,7 @@ export async function environmentBeside(
   if (!withUnit) return { ...own, ...(await environmentFrom(environmentFile, note)) }
   const read = async (path: string) =>
     await readFile(path, 'utf8').catch(async (cause: NodeJS.ErrnoException) => {
-      if (cause.code !== 'ENOENT') await note(`warning: ${path} cannot be read, so its settings are missing`)
+      if (cause.code !== 'ENOENT') await note(`warning: ${path} cannot be read, so its settings are ignored`)
       return ''
     })
   return { ...own, ...(await unitEnvironment(scope, service, read)) }

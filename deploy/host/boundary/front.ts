@@ -52,7 +52,7 @@ const BYTES_EVERY_MS = 50
 const NAMESPACE = 226
 
 export async function openFront(options: FrontOptions): Promise<Front> {
-  await assertTrusted(options.program[0], 'this program', 'run the command in /usr/local/bin, or `install.sh`')
+  await assertTrusted(options.program[0], 'this program', 'use the command in /usr/local/bin, or run `install.sh`')
   const { sandbox } = options
   if (sandbox === null) return await openDropped(options)
   let worker: Worker | null = null
@@ -67,16 +67,14 @@ export async function openFront(options: FrontOptions): Promise<Front> {
     if (cause instanceof BatonError && cause.code === 'cancelled') throw cause
     const { service } = sandbox
     if (!isNotStarted(worker?.child.exitCode ?? null)) {
-      const hint = `if a drop-in of the unit causes this, remove it: \`systemctl cat ${service}\` shows them`
+      const hint = `if one of the unit's drop-ins causes this, remove it; \`systemctl cat ${service}\` lists them`
       throw new BatonError('unexpected', reasonOf(cause), { cause, hint })
     }
     const front = await open(false).catch((again: unknown) => {
       const code = worker?.child.exitCode ?? null
       throw code === null || !isNotStarted(code) ? again : unitFault(code)
     })
-    options.outside.note(
-      `the drop-ins of ${service} keep a process of this command from starting, so the command ignores them`,
-    )
+    options.outside.note(`the drop-ins for ${service} stop this command from starting a process, so it ignores them`)
     return front
   })
 }
@@ -90,7 +88,7 @@ function unitFault(code: number): BatonError {
     {
       hint:
         code === NAMESPACE
-          ? 'systemd cannot create namespaces here, as in an LXC container without nesting: allow nesting (`pct set ID --features nesting=1`), or install without a service: `--no-service`'
+          ? 'systemd cannot create namespaces here, for example in an LXC container without nesting: enable nesting (`pct set ID --features nesting=1`), or install without a service (`--no-service`)'
           : 'for details, see `journalctl -u "baton-*"`; to install without systemd, use `--no-service`',
     },
   )
@@ -120,7 +118,7 @@ async function greet(worker: Worker, hello: Hello, options: FrontOptions): Promi
   child.stderr.setEncoding('utf8').on('data', (text: string) => (said += text.slice(0, STDERR_MAX - said.length)))
   const ended = new Promise<void>((resolve) => void child.once('exit', () => resolve()))
   await once(child, 'spawn').catch((cause: unknown) => {
-    throw new BatonError('refused', `starting ${options.program[0]} as user id ${options.identity.uid}`, { cause })
+    throw new BatonError('refused', `cannot start ${options.program[0]} as user id ${options.identity.uid}`, { cause })
   })
   const channel = makeChannel(child.stdout, child.stdin, handlersFor(options), { clean: true, asksMax: ASKS_MAX })
   const ending = endable(worker, channel, options.deadlineMs)
@@ -146,7 +144,7 @@ async function greet(worker: Worker, hello: Hello, options: FrontOptions): Promi
   } catch (cause) {
     await close()
     if (cause instanceof BatonError && cause.code === 'cancelled') throw cause
-    const what = `the process of the service's user did not start: ${said.trim() || 'it printed nothing'}`
+    const what = `the service user's process did not start: ${said.trim() || 'it printed nothing'}`
     throw new BatonError('unexpected', what, { cause })
   }
   const side = new Proxy({} as Side, {
@@ -184,7 +182,7 @@ function handlersFor({ outside, supervisor }: FrontOptions): Handlers {
     },
     note: (line) => {
       if (isWithin('note', NOTES_MAX)) outside.note(String(line).slice(0, NOTE_MAX))
-      else if (counts.get('note') === NOTES_MAX + 1) outside.note('further notes are left out')
+      else if (counts.get('note') === NOTES_MAX + 1) outside.note('further notes are omitted')
     },
     state: ours((one) => one.state()),
     start: ours((one) => one.start()),
@@ -221,7 +219,7 @@ function endable(worker: Worker, channel: WorkerChannel, deadlineMs: number) {
       if (!isLate) return null
       return new BatonError(
         'unexpected',
-        `expected the command to end within ${Math.round(deadlineMs / 60_000)} minutes`,
+        `expected the command to finish within ${Math.round(deadlineMs / 60_000)} minutes`,
       )
     },
     off() {

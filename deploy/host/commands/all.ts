@@ -82,7 +82,7 @@ const NOT_TRIED = { from: null, to: null, outcome: null, error: null, exit: null
 function flagsOf({ flags }: Context): string[] {
   const { release, healthUrl, rehearse, now } = flags
   if (release !== null || healthUrl !== null)
-    throw new BatonError('invalid_request', 'expected no release and no `--health-url` with `--all`')
+    throw new BatonError('invalid_request', '`--all` cannot be used with a release or `--health-url`')
   return [...flagsFor(flags), ...(rehearse ? ['--trial'] : []), ...(now ? ['--now'] : [])]
 }
 
@@ -90,7 +90,7 @@ function flagsOf({ flags }: Context): string[] {
 async function found({ flags, environment }: Context): Promise<FoundInstall[]> {
   const { scope, prefix } = flags.said
   if (prefix !== undefined && prefix !== null)
-    throw new BatonError('invalid_request', 'expected no `--prefix` with `--all`, which finds every install')
+    throw new BatonError('invalid_request', '`--all` finds every install, so it cannot be used with `--prefix`')
   const person = personOf(environment)
   const scopes: Scope[] = scope !== undefined ? [scope] : isRoot() ? ['system', 'user'] : ['user']
   for (const one of scopes) {
@@ -98,7 +98,7 @@ async function found({ flags, environment }: Context): Promise<FoundInstall[]> {
     if (installs.length > 0) return installs
   }
   const whose = scopes
-    .map((one) => (one === 'system' ? 'a system-wide install' : `an install of ${person.name}`))
+    .map((one) => (one === 'system' ? 'a system-wide install' : `an install owned by ${person.name}`))
     .join(', or ')
   const hint = scopes.includes('system') ? {} : { hint: '`--system` lists the system-wide installs' }
   throw new BatonError('refused', `expected ${whose}, found none`, hint)

@@ -21,6 +21,6 @@ export function refuseInContainer(service: string, environment: Environment): vo
   if (way === null) return
   const id = way.id?.slice(0, 12) ?? 'CONTAINER'
   throw new BatonError('not_managed', way.why, {
-    hint: `on the host of the container, run \`${way.command}\` to update; replace \`--release latest\` with \`--status\` or \`--rollback\` to see what runs or to go back; for the log, \`docker logs ${id}\``,
+    hint: `on the container's host, run \`${way.command}\` to update; replace \`--release latest\` with \`--status\` to see what is running, or with \`--rollback\` to go back; for the log, run \`docker logs ${id}\``,
   })
 }

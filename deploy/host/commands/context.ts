@@ -51,8 +51,8 @@ export interface Located {
 export async function locate(context: Context): Promise<Located> {
   const found = await findMine(context)
   if (found !== null) return found
-  const earlier = isRoot() ? ' that root has made' : ''
-  throw new BatonError('refused', `expected an install of ${context.service} on this host${earlier}, found none`, {
+  const earlier = isRoot() ? ' made by root' : ''
+  throw new BatonError('refused', `expected an install of ${context.service}${earlier} on this host, found none`, {
     hint: 'run `install.sh`: it installs the service, or takes over an earlier install',
   })
 }
@@ -160,7 +160,7 @@ export function confirm({ flags, report }: Context, title: string, steps: readon
 
 /** `-y` does not answer for this: who gives it is not asked, and has to type the name beside it. */
 export function confirmPurge({ service, flags }: Context): void {
-  const ask = () => askTerminal(`This removes the database of ${service}. Type its name to continue: `)
+  const ask = () => askTerminal(`This removes the database of ${service}. Type the service name to continue: `)
   const typed = flags.confirm ?? (flags.yes ? null : ask())
   if (typed === service) return
   const why =

@@ -15,7 +15,7 @@ import type { Context } from './context.ts'
 
 const SAY_MS = 5000
 const STILL_ENDING =
-  'the service waits for work and open requests to end: at most `drainTimeout`, and for requests half as long again'
+  'the service is waiting for work and open requests to finish: up to `drainTimeout`, or 1.5 times as long for requests'
 
 export interface Deed {
   /** for the lock, and messages: `shop upgrade` */

@@ -21,7 +21,7 @@ export async function doctor(context: Context): Promise<number> {
   const findings =
     way === null
       ? await examineHost(context)
-      : await examineInside({ service, tag }, environment, `${way.why}, on its host: ${way.command}`)
+      : await examineInside({ service, tag }, environment, `${way.why}; on the container's host, run ${way.command}`)
   const worst = worstOf(findings)
   const exit = worst === null ? EXIT.done : MEANINGS[worst.code].exit
   return report.result({ findings, exit }, findings.flatMap(linesOf))
@@ -68,7 +68,7 @@ async function examineHost(context: Context): Promise<Finding[]> {
 }
 
 function unconfined(user: string): Finding {
-  const message = `processes that root’s commands start as ${user} are not confined: that needs systemd`
+  const message = `processes that root’s commands start as ${user} are not confined: confinement requires systemd`
   return warning(
     'confinement',
     message,

@@ -64,7 +64,7 @@ export async function install(context: Context, argv: readonly string[]): Promis
     const own: Own = { path: ownFile(), tag, sha256: await sha256OfFile(ownFile()), basePath }
     const facts = await gatherFacts(layout, receipt, chosen.choices.service, withUser ? await open() : null)
     if (receipt === null && chosen.choices.feed === '')
-      throw new BatonError('invalid_settings', 'no feed is named', { hint: 'name one with `--feed`' })
+      throw new BatonError('invalid_settings', 'no feed is specified', { hint: 'specify one with `--feed`' })
     if (receipt === null && !facts.configExists && chosen.choices.start) await refuseTaken(chosen.choices.listen)
     const steps = planInstall({ layout, chosen, facts, own, explicit: wanted !== null })
     const title = `${service} ${tag} for ${layout.scope === 'system' ? 'this host' : layout.user}`
@@ -113,15 +113,15 @@ function nodeFor(scope: Scope): string | null {
   if (major < 26 || (major === 26 && minor < 1))
     throw refuse(
       `expected Node 26.1 or later to run this script, got ${process.version}`,
-      'set BATON_NODE to another Node',
+      'set BATON_NODE to the path of another Node',
     )
   if (!/^\/[A-Za-z0-9@._+/-]+$/.test(node))
-    throw refuse(`expected a plain path to Node, got ${node}`, 'set BATON_NODE to another Node')
+    throw refuse(`expected a plain path to Node, got ${node}`, 'set BATON_NODE to the path of another Node')
   // the unit hides the homes, and the service's user has no access to them
   if (scope === 'system' && /^\/(home|root|run\/user)\//.test(node))
     throw refuse(
       `expected a Node that a system-wide service can run, got ${node}`,
-      'install one outside of home folders, such as in /usr/local',
+      'install Node outside home folders, such as in /usr/local',
     )
   return node
 }
@@ -168,12 +168,14 @@ function told(
   const pause = formatPause(operated?.report ?? {})
   const end = pause === null ? '' : `, ${pause}`
   const status = `\`${service} ${ownWords('status')}\``
-  const notes = fresh ? [`its data is in ${layout.stateDirectory}; ${status} shows how it runs`] : []
+  const notes = fresh
+    ? [`the service's data is in ${layout.stateDirectory}; to check on the service, run ${status}`]
+    : []
   if (fresh && !facts.configExists)
     notes.push(
       `the panel is at ${ownRelease().scheme ?? 'http'}://${chosen.choices.listen}${own.basePath}/web/settings.html`,
-      `the password of the panel and the endpoints is \`dashboard.password\` in ${layout.configPath}`,
-      'the service checks the feed for a new release four times a day and installs none automatically; to change that, set `update.auto.mode` in the same file',
+      `the password for the panel and the endpoints is \`dashboard.password\` in ${layout.configPath}`,
+      'the service checks the feed for a new release four times a day but does not install it automatically; to change that, set `update.auto.mode` in the configuration',
     )
   // root's commands are about the whole host, unless they say otherwise
   const isRootsOwn = isRoot() && layout.scope === 'user'
@@ -203,7 +205,10 @@ function told(
 async function receiptAt(layout: Layout): Promise<Receipt> {
   const receipt = await receiptOf(layout)
   if (receipt === null)
-    throw new BatonError('unexpected', `expected ${layout.receipt}, which the install has just written, found none`)
+    throw new BatonError(
+      'unexpected',
+      `expected ${layout.receipt}, which the install just wrote, but it does not exist`,
+    )
   return receipt
 }
 

@@ -51,14 +51,14 @@ export async function cancelCommand(context: Context): Promise<number> {
   if (outcome !== 'cancelled') {
     throw new BatonError(
       'too_late',
-      `expected the operation to be cancelled, but it ended as ${outcome ?? 'nothing'}`,
+      `expected the operation to be cancelled, but its outcome was ${outcome ?? 'nothing'}`,
       {
         members: { outcome, from, to, operationId: id, operation: JSON.stringify(done) },
       },
     )
   }
   return report.result({ outcome, from, to, operationId: id, operation: done }, [
-    `the ${done.kind} from ${from} to ${to ?? 'the latest release'} is cancelled: nothing has changed`,
+    `the ${done.kind} from ${from} to ${to ?? 'the latest release'} was cancelled: nothing has changed`,
   ])
 }
 
@@ -68,7 +68,10 @@ export async function pauseCommand(context: Context, until: string | null): Prom
   await using open = await sideOf(context, located)
   const { schedule } = await open.side.pause({ receipt: located.receipt, until })
   const { pausedUntil } = schedule
-  const said = pausedUntil === null ? 'there is no pause' : `nothing is installed automatically before ${pausedUntil}`
+  const said =
+    pausedUntil === null
+      ? 'automatic updates are not paused'
+      : `nothing is installed automatically before ${pausedUntil}`
   return context.report.result({ ...NOTHING, outcome: 'held', schedule }, [said, ...scheduleLines(schedule)])
 }
 
@@ -86,14 +89,14 @@ async function move(context: Context, request: Operate): Promise<number> {
     ...rehearsalLines(operation?.trial ?? null),
     ...dataLines(operation?.stateMoved ?? null),
     ...copyLines(receipt.stateDirectory, operation?.copies ?? []),
-    ...(operation?.cutWork ?? []).map((reason) => `the switch cut off the work ${JSON.stringify(reason)}`),
+    ...(operation?.cutWork ?? []).map((reason) => `the switch interrupted unfinished work: ${JSON.stringify(reason)}`),
   ])
 }
 
 function dataLines(moved: StateMoved | null): string[] {
   if (moved === null) return []
   return [
-    `the database is now a copy of ${moved.restored}; the former database is ${moved.aside}`,
+    `the database is now a copy of ${moved.restored}; the previous database was set aside as ${moved.aside}`,
     formatLeft(moved),
     wayToAside(),
   ]
@@ -109,7 +112,7 @@ function copyLines(stateDirectory: string, copies: readonly MadeCopy[]): string[
 
 function lineOf(service: string, { outcome, from, to, report, skipped = [] }: Operated): string {
   if (skipped.length > 0)
-    return `${service} ${from} stays: ${skipped.join(', ')} failed here before, and there is no other newer release`
+    return `${service} stays on ${from}: ${skipped.join(', ')} failed here before, and there is no other newer release`
   if (outcome === 'up_to_date') return `${service} ${from} is ${to === null ? 'up to date' : 'already in place'}`
   const moved = report === null || report.switchMs === null ? '' : `, ${formatMoved(report)}`
   const pause = formatPause(report ?? {})
@@ -123,7 +126,8 @@ function told({ service, report, flags: { rehearse: asked } }: Context, foreseen
   report.note(`${service} ${from}, dry run`)
   report.plan(steps)
   if (would !== 'up_to_date') report.note(formatForeseen(next, to))
-  if (asked && trial === null && would === 'updated') report.note('nothing was tried: the release has no database')
+  if (asked && trial === null && would === 'updated')
+    report.note('no trial was run, because the release has no database')
   const end = { outcome: 'planned', would, from, to, sha256, switch: next, operationId: null }
   return report.result({ ...end, ...(trial === null ? {} : { trial }) }, rehearsalLines(trial))
 }
@@ -137,9 +141,11 @@ export function formatForeseen(next: ForeseenSwitch | null, to: string): string 
   const wait =
     expected === null ? null : `clients would wait about ${expected.expectedMs} ms (${SHOWN_BY[expected.shownBy]})`
   if (order === 'stop-first')
-    return `the switch: ${order}; ${wait ?? 'how long clients would wait is not known before the first one'}`
+    return `the switch: ${order}; ${wait ?? 'how long clients would wait is not known until the first switch'}`
   const isTooLong = maxPauseMs !== null && pauseFault(expected, maxPauseMs) !== null
-  const refused = isTooLong ? `, and \`maxPause\` allows ${durationText(maxPauseMs)}, so it would be refused` : ''
+  const refused = isTooLong
+    ? `, but \`maxPause\` allows ${durationText(maxPauseMs)}, so the switch would be refused`
+    : ''
   const alone = wait === null ? '' : `; if stop-first, ${wait}${refused}`
-  return `the switch: its order is not known yet; ${to} reports it only when it starts${alone}`
+  return `the order of the switch is not known yet: ${to} reports it only once started${alone}`
 }

@@ -41,8 +41,8 @@ async function begin(
   const { executable, stateDirectory } = receipt
   const tag = (await open.side.survey({ service, executable, stateDirectory })).installed
   if (tag === null) {
-    const hint = `\`${ownCommand('rollback')}\` brings the backup executable back, \`${ownCommand('rollback TAG')}\` a release by its tag`
-    throw new BatonError('service_down', `${executable} does not run`, { hint })
+    const hint = `\`${ownCommand('rollback')}\` restores the backup executable, \`${ownCommand('rollback TAG')}\` a specific release`
+    throw new BatonError('service_down', `${executable} cannot be run`, { hint })
   }
   const steps: Step[] = [
     { do: verb, service },
@@ -98,10 +98,10 @@ export async function rescueHere({ environment, report, service }: Context, give
   let did = await rescue(receipt, ended)
   // systemd will not start it again, so a second failure cannot come
   if (did.did === 'counted' && givenUp) did = await rescue(receipt, ended)
-  if (did.did === 'reverted') return report.result({ ...did }, [`${did.from} failed, ${did.to} is back`])
+  if (did.did === 'reverted') return report.result({ ...did }, [`${did.from} failed, ${did.to} was restored`])
   const line =
     did.did === 'counted'
-      ? `${receipt.service} failed in probation, ${did.failures} of 2`
+      ? `${receipt.service} failed in probation (failure ${did.failures} of 2)`
       : `nothing to rescue: ${did.why}`
   // usually nothing is on probation: print nothing
   return report.result({ ...did, exit: EXIT.refused }, did.did === 'nothing' ? [] : [line])
@@ -119,7 +119,7 @@ async function ownReceipt(service: string): Promise<Receipt> {
   if (receipt === null) throw new BatonError('not_managed', `${executable} was not installed by \`install.sh\``)
   if (isRoot() && (await idOf(receipt.user)).uid !== 0) {
     throw new BatonError('refused', `expected to run as ${receipt.user}, got root`, {
-      hint: 'the supervisor of the service runs this automatically',
+      hint: "the service's supervisor runs this automatically",
     })
   }
   return receipt

@@ -21,10 +21,10 @@ export async function stateCommand(context: Context, act: string, name: string |
     )
     const aside = copies.filter(({ kind }) => kind === 'aside')
     const sum = formatBytes(aside.reduce((all, { bytes }) => all + bytes, 0))
-    const more = `${aside.length} databases were put aside, ${sum}: \`${ownCommand('state clean')}\` removes all but the newest`
+    const more = `${aside.length} databases were set aside (${sum}): \`${ownCommand('state clean')}\` removes all but the newest`
     return report.result(
       { ...NOTHING, outcome: 'listed', copies },
-      lines.length === 0 ? ['no update has left a copy'] : [...lines, ...(aside.length > 1 ? [more] : [])],
+      lines.length === 0 ? ['no copies of the data'] : [...lines, ...(aside.length > 1 ? [more] : [])],
     )
   }
   if (act === 'clean') {
@@ -47,12 +47,14 @@ export async function stateCommand(context: Context, act: string, name: string |
   }
   const done = await open.side.restoreCopy({ receipt, name, dryRun: flags.dryRun })
   if (flags.dryRun) {
-    report.note(`the database would be put aside and replaced with a copy of ${done.restored}`)
+    report.note(`the database would be set aside and replaced with a copy of ${done.restored}`)
     return report.result({ ...NOTHING, outcome: 'planned', would: 'restored' }, [])
   }
   return report.result({ ...NOTHING, ...done, outcome: 'restored' }, [
     `the database was restored from ${done.restored}`,
     // taking back what a failed restore has put aside puts nothing aside again
-    ...(done.aside === null || done.aside === done.restored ? [] : [`the former database is ${done.aside}`]),
+    ...(done.aside === null || done.aside === done.restored
+      ? []
+      : [`the previous database was set aside as ${done.aside}`]),
   ])
 }

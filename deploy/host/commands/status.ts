@@ -112,7 +112,7 @@ function dataLines(operation: Look['operation']): string[] {
 
 function crashLines({ crashes, word }: SupervisorState, logCommand: string): string[] {
   if (crashes === null) return []
-  const end = word === 'failed' ? '; nothing restarts it' : crashes.isLooping ? '; it is restarted again and again' : ''
+  const end = word === 'failed' ? '; nothing restarts it' : crashes.isLooping ? '; it keeps restarting' : ''
   return [`crashes    ${formatCrashes(crashes)}${end}; see \`${logCommand}\``]
 }
 
@@ -136,14 +136,14 @@ function deedLine({ from, to, outcome, at, pauseMs, error }: OwnDeed): string {
 
 function switchLine({ order, expectedMs }: NextSwitch): string {
   const pause = formatPause({ pauseMs: expectedMs })
-  return `${order}${order === 'start-first' || pause === null ? '' : `; in the last successful switch ${pause}`}`
+  return `${order}${order === 'start-first' || pause === null ? '' : `; last successful switch: ${pause}`}`
 }
 
 function trustLines({ signed, metadata, warning }: Look['trust']): string[] {
   if (!signed) return ['feed       not signed: anyone who can write to it decides what runs here']
   const [first] = metadata.map(({ expiresAt }) => expiresAt).toSorted()
   return [
-    `feed       signed, until ${first ?? 'an unknown date'}`,
+    `feed       signed, valid until ${first ?? 'an unknown date'}`,
     ...(warning === null ? [] : [`warning    ${warning}`]),
   ]
 }
@@ -155,7 +155,7 @@ function offerLines(
   const isNews = ({ tag }: { tag: string }) => current === null || compareTags(tag, current) >= 0
   return [
     `latest     ${latest ?? `unknown: ${problem?.message ?? 'the feed has no release'}`}${updateAvailable ? `, \`${ownCommand('upgrade')}\` installs it` : ''}`,
-    ...(beyond === null ? [] : [`then       ${beyond.tag}, which can be installed only from ${beyond.from} or later`]),
+    ...(beyond === null ? [] : [`then       ${beyond.tag}, once ${beyond.from} or later is installed`]),
     ...(latest === null || problem === null ? [] : [`problem    ${problem.message}`]),
     ...trust.yanked.filter(isNews).map(({ tag, why }) => `yanked     ${tag}: ${why}`),
     ...skipped.map(

@@ -58,7 +58,7 @@ export async function snapshotAndTry(build: Build, argv: readonly string[], envi
     if (rehearsal.verdict !== 'irreversible') return 0
     throw new BatonError(
       'irreversible',
-      'nothing has changed; after an update to this release, going back needs the copy of the data',
+      'nothing has changed; rolling back from this release would require the copy of the data',
     )
   } catch (cause) {
     const error = asBatonError(cause, 'unexpected', 'trying a release')
@@ -86,17 +86,17 @@ async function tryOn({ service, stateDirectory, copy, candidate }: ByHandTrial):
   if (offered.service !== service)
     throw new BatonError(
       'verify_failed',
-      `expected an executable of ${service}, got ${candidate} of ${offered.service}`,
+      `expected an executable of ${service}, got ${candidate}, which belongs to ${offered.service}`,
     )
   const present = ownExecutable() ?? process.execPath
   const database = relative(stateDirectory, ownDatabase(service, stateDirectory) ?? stateDirectory)
   const { size } = await stat(copy)
   if (size > AUTO_MAX_BYTES)
     return ended({
-      reason: `the database is ${mebibytes(size)}, and a trial copies at most ${mebibytes(AUTO_MAX_BYTES)}`,
+      reason: `the database is ${mebibytes(size)}, but a trial copies at most ${mebibytes(AUTO_MAX_BYTES)}`,
     })
   if ([present, candidate].some((path) => path.startsWith(stateDirectory + sep)))
-    return ended({ reason: 'an executable is in the state directory, which the copy replaces' })
+    return ended({ reason: 'an executable is in the state directory, which the trial replaces with a copy' })
   const tags = { from: ownRelease().tag, to: offered.tag }
   await using folder = await temporaryFolder(`${service}-trial.`)
   try {

@@ -20,7 +20,7 @@ export async function uninstall(context: Context): Promise<number> {
   const facts = await gatherFacts(layout, receipt, receipt.supervisor !== 'none', open)
   if (!facts.active) await refuseServing(receipt, open)
   const steps = planUninstall(layout, receipt, facts, flags.purge)
-  const title = `${service} ${facts.installed ?? ''} in ${layout.directory} is removed`
+  const title = `uninstall ${service} ${facts.installed ?? ''} from ${layout.directory}`
   const ending = { ...NOTHING, from: facts.installed }
   if (flags.dryRun) return foretold(context, title, steps, { would: 'uninstalled', ...ending })
   if (flags.purge) confirmPurge(context)
@@ -43,7 +43,7 @@ export async function uninstall(context: Context): Promise<number> {
     ...kept.map((what) => `kept: ${what}`),
     ...(kept.length === 0 || flags.purge
       ? []
-      : ['the next install finds what is kept; `uninstall --purge` removes it']),
+      : ['the next install reuses what was kept; `uninstall --purge` removes it']),
   ])
 }
 

@@ -43,7 +43,7 @@ export async function examineInside(build: Build, environment: Environment, told
     const settings = readSettings(build.service, [], environment)
     return [here, ...(await runChecks({ build, environment, settings }, CHECKS))]
   } catch (cause) {
-    const hint = 'the service does not start with this file: correct the file that is mounted there'
+    const hint = 'the service cannot start with this file: correct the mounted file'
     return [here, problem('configuration', reasonOf(cause), hint, 'invalid_settings')]
   }
 }
@@ -52,30 +52,31 @@ async function configuration({ settings: { configPath, listeners }, environment 
   const unknown = configPath === null ? [] : (await readAccess(configPath)).unknown
   const hosts = listeners.flatMap((one) => ('host' in one ? [one.host] : []))
   const isReached = hosts.length === 0 || !hosts.every(isOnLoopback)
-  const message = `it listens on ${hosts.join(', ')}, which no published port of this container reaches`
+  const message = `the service listens on ${hosts.join(', ')}, which this container's published ports do not reach`
   const hint = `set \`listen\` to 0.0.0.0 in ${configPath ?? 'the configuration'}`
   return wrongOf(
     [
       !isReached && !environment[HOLDER] && warning('configuration', message, hint),
       ...unknown.map(({ name, expected }) => unknownSetting(name, expected, configPath ?? '')),
     ],
-    ok('configuration', configPath ?? 'no file, so all settings have their defaults'),
+    ok('configuration', configPath ?? 'no file, so all settings use their defaults'),
   )
 }
 
 async function state({ stateDirectory: path }: Settings): Promise<Finding> {
   const reason = await whyNotWritable(path)
   if (reason === null) return ok('state', path)
-  if (reason.includes('EROFS')) return problem('state', `${path} is read-only`, 'mount a volume there, without `:ro`')
+  if (reason.includes('EROFS'))
+    return problem('state', `${path} is read-only`, 'mount a volume at this path, without `:ro`')
   const found = await stat(path).catch(() => null)
-  if (found === null) return problem('state', reason, 'mount a volume there')
+  if (found === null) return problem('state', reason, 'mount a volume at this path')
   const user = process.getuid?.()
-  const message = `expected user id ${user} to be able to write in ${path}, which belongs to user id ${found.uid}`
+  const message = `expected user id ${user} to be able to write to ${path}, which belongs to user id ${found.uid}`
   return problem('state', message, `change the owner of the mounted folder to ${user} on the host`)
 }
 
 async function feed({ build: { service }, settings }: Inside): Promise<Finding> {
-  if (settings.feed === null) return ok('feed', 'none is set, so the panel does not show the newest release')
+  if (settings.feed === null) return ok('feed', 'no feed is set, so the panel does not show the newest release')
   const choice = { ...settings, feed: settings.feed }
   const name = feedName(choice)
   try {
@@ -111,14 +112,14 @@ async function holder(path: string): Promise<Finding[]> {
     return wrongOf(rows, ok('holder', path))
   } catch (cause) {
     const hint =
-      'start the holder, mount its volume in this container, and add the container to its group (`--group-add 65531`)'
+      'start the holder, mount its volume in this container, and add this container to the holder group (`--group-add 65531`)'
     return [problem('holder', `${path} cannot be used: ${reasonOf(cause)}`, hint, 'service_down')]
   }
 }
 
 /** A holder that is mounted and not asked: the service is refused clients at each replacement, as without one. */
 async function forgotten(): Promise<Finding[]> {
-  const message = `a holder is mounted at ${USUAL_HOLDER}, but ${HOLDER} does not name it`
+  const message = `a holder is mounted at ${USUAL_HOLDER}, but ${HOLDER} does not point to it`
   const hint = `start the container with \`-e ${HOLDER}=${USUAL_HOLDER}\``
   return (await exists(USUAL_HOLDER)) ? [warning('holder', message, hint)] : []
 }
@@ -143,6 +144,6 @@ async function namesAt(path: string): Promise<string[]> {
 
 function notHeld(port: number, names: readonly string[]): Wrong {
   if (names.some((name) => name === String(port) || name.endsWith(`:${port}`))) return null
-  const message = `the service listens on port ${port}, and the holder has ${names.join(', ')}: clients of the holder do not reach it`
+  const message = `the service listens on port ${port}, but the holder has only ${names.join(', ')}: clients cannot reach it through the holder`
   return warning('holder', message, `start the holder with ${port} among its ports`)
 }

@@ -17,13 +17,13 @@ export async function checkDatabase({
 }): Promise<Finding[]> {
   if (receipt === null) return []
   const path = await databaseOf(receipt)
-  if (path === null) return [ok('database', `${receipt.service} names no database`)]
+  if (path === null) return [ok('database', `no database is set for ${receipt.service}`)]
   if (!(await exists(path))) {
-    const hint = `check \`database\` in baton.config.json: an update is refused if ${receipt.stateDirectory} holds other files but not this one`
-    return [warning('database', `${path} is not there`, hint)]
+    const hint = `check \`database\` in baton.config.json: an update is refused if ${receipt.stateDirectory} contains other files but not the database`
+    return [warning('database', `${path} does not exist`, hint)]
   }
   if (await isWrittenTo(path, WATCH_MS)) {
-    const why = 'it has a rollback journal and is being written to, so writers would have to wait'
+    const why = 'it uses a rollback journal and is being written to, so a check would block writers'
     return [ok('database', `${path} was not checked: ${why}`)]
   }
   const hint = `restore a snapshot from ${snapshotDirectory(receipt.stateDirectory)}`
@@ -54,7 +54,9 @@ async function besides(path: string): Promise<string> {
     const isFile = (await stat(other).catch(() => null))?.isFile() === true
     if (isFile && (await realpath(other)) !== itself && (await isDatabase(other))) found.push(name)
   }
-  return found.length === 0 ? '' : `; ${found.slice(0, NAMED_MAX).join(', ')} beside it is not restored with it`
+  return found.length === 0
+    ? ''
+    : `; other databases in its folder are not restored with it: ${found.slice(0, NAMED_MAX).join(', ')}`
 }
 
 const [ENTRIES_MAX, NAMED_MAX] = [1000, 8]

@@ -58,7 +58,7 @@ export async function checkMirrors(subject: Subject, outside: Outside): Promise<
 
 function offered(setting: string, tag: string, bad: BadRelease | null): Finding {
   if (bad === null) return ok('feed', `${setting} has ${tag}`)
-  const hint = 'an update skips this release unless you name its tag'
+  const hint = 'an update skips this release unless you specify its tag'
   return warning('feed', `${setting} has ${tag}, which failed here on ${bad.at}: ${bad.reason}`, hint)
 }
 
@@ -134,13 +134,17 @@ async function judged(source: FeedSource, { tag, asset }: Release): Promise<Find
     if (bytes === asset.sizeBytes && hash.digest('hex') === asset.sha256)
       return ok('mirror', `${name} has ${tag} exactly as published`)
     const hint = 'updates skip this source; tell the person who runs it, or remove it from `feed`'
-    return warning('mirror', `${name} sends a different \`${asset.name}\` of ${tag} than was published`, hint)
+    return warning('mirror', `${name} serves a \`${asset.name}\` for ${tag} that differs from the published file`, hint)
   } catch (cause) {
     const why =
       bytes > 0 && signal.aborted
         ? `only ${bytes} of ${asset.sizeBytes} bytes arrived in ${ASK_MS / 1000} s`
         : reasonOf(cause)
-    return warning('mirror', `${name} does not have ${tag} now: ${why}`, 'updates download from another source')
+    return warning(
+      'mirror',
+      `${tag} is currently not available from ${name}: ${why}`,
+      'updates download from another source',
+    )
   }
 }
 
@@ -160,9 +164,9 @@ async function trustFinding({ signed, warning: soon, metadata }: TrustReport, fe
     const hint = 'ask the maintainer to build with `--root` and to sign the feed (`baton trust`)'
     return warning('trust', 'not signed: anyone who can write to the feed decides what runs here', hint)
   }
-  if (soon !== null) return warning('trust', soon, 'ask the maintainer to sign it again (`baton trust refresh`)')
+  if (soon !== null) return warning('trust', soon, 'ask the maintainer to sign the feed again (`baton trust refresh`)')
   const [first] = metadata.map(({ expiresAt }) => expiresAt).toSorted()
-  return ok('trust', `signed, until ${first ?? 'an unknown date'}`)
+  return ok('trust', `signed, valid until ${first ?? 'an unknown date'}`)
 }
 
 export async function checkClock({ receipt, feed }: Subject): Promise<Finding[]> {
@@ -175,10 +179,11 @@ export async function checkClock({ receipt, feed }: Subject): Promise<Finding[]>
   const theirs = isAsked ? await dateOf(page, 10_000).catch(() => null) : null
   return wrongOf(
     [
-      isBefore && problem('clock', `the clock says ${ours}, earlier than the install at ${receipt.installedAt}`, hint),
+      isBefore &&
+        problem('clock', `the clock shows ${ours}, which is before the install at ${receipt.installedAt}`, hint),
       theirs !== null &&
         Math.abs(theirs.getTime() - now) > CLOCK_TOLERANCE_MS &&
-        warning('clock', `the clock says ${ours}, the feed's says ${theirs.toISOString()}`, hint),
+        warning('clock', `the clock shows ${ours}, but the feed's clock shows ${theirs.toISOString()}`, hint),
     ],
     ok('clock', ours),
   )

@@ -11,7 +11,7 @@ import { problem, type Finding, ok, type Wrong, type Subject, warning, wrongOf }
 export async function checkHost(): Promise<Finding[]> {
   const { platform, arch } = process
   if (platform === 'linux' || platform === 'darwin') return [ok('host', `${platform} ${arch}`)]
-  const hint = 'see the guide for a manually started binary'
+  const hint = 'see the guide to starting the binary manually'
   return [problem('host', `expected Linux or macOS, got ${platform}`, hint, 'unsupported_host')]
 }
 
@@ -30,7 +30,7 @@ export async function checkSupervisor({
 }): Promise<Finding[]> {
   if (!withUnit) return [ok('supervisor', 'a detached process, as requested with `--no-service`')]
   if (await hasSystemd(scope)) return [ok('supervisor', scope === 'system' ? 'systemd' : 'systemd --user')]
-  const what = scope === 'system' ? 'systemd' : 'a systemd manager of this user'
+  const what = scope === 'system' ? 'systemd' : 'a systemd manager for this user'
   const hint =
     scope === 'user'
       ? 'log in again (or run `loginctl enable-linger`), or install without systemd: `--no-service`'
@@ -63,27 +63,31 @@ export async function checkSandbox({ receipt, layout }: Subject): Promise<Findin
 export function judgeUnit(unit: Readonly<Record<string, string>>, receipt: Receipt): Finding[] {
   const { service } = receipt
   if (unit['LoadState'] !== 'loaded') {
-    const message = `expected the unit ${service}.service, which is ${unit['LoadState'] ?? 'missing'}`
+    const message = `expected the unit ${service}.service to be loaded, but it is ${unit['LoadState'] ?? 'missing'}`
     return [problem('unit', message, `run \`${ownCommand('install')}\` again`, 'service_down')]
   }
-  const drop = `find it in \`systemctl cat ${service}\` and correct it`
+  const drop = `find the setting with \`systemctl cat ${service}\` and correct it`
   const [type = '', access = '', kill = ''] = ['Type', 'NotifyAccess', 'KillMode'].map((name) => unit[name])
   const follows = type === 'notify' || type === 'notify-reload'
   return wrongOf(
     [
       ...judgePaths(unit, receipt, drop),
       unit['MemoryDenyWriteExecute'] === 'yes' &&
-        problem('unit', 'MemoryDenyWriteExecute=yes kills a JIT compiler, and with it the service', drop),
-      !follows && warning('unit', `Type=${type} does not follow an update to the new process`, drop),
+        problem('unit', 'MemoryDenyWriteExecute=yes breaks the JIT compiler, which crashes the service', drop),
+      !follows && warning('unit', `Type=${type} does not let systemd track the new process after an update`, drop),
       follows &&
         access !== 'all' &&
         problem(
           'unit',
-          `expected NotifyAccess=all, got ${access}: systemd would not hear the process that an update starts`,
+          `expected NotifyAccess=all, got ${access}: systemd would ignore notifications from the process that an update starts`,
           drop,
         ),
       kill !== 'mixed' &&
-        warning('unit', `expected KillMode=mixed, got ${kill}: a stop would not let the main process drain`, drop),
+        warning(
+          'unit',
+          `expected KillMode=mixed, got ${kill}: stopping the service would not let the main process drain`,
+          drop,
+        ),
       unit['NeedDaemonReload'] === 'yes' &&
         warning('unit', 'the unit on disk is newer than the loaded one', 'run `systemctl daemon-reload`'),
     ],
@@ -99,14 +103,14 @@ function judgePaths(unit: Readonly<Record<string, string>>, receipt: Receipt, dr
   const closed = [...closedBy(unit), ...list('ReadOnlyPaths'), ...list('InaccessiblePaths')]
   const shut = (what: string, path: string, open: readonly string[]): Wrong => {
     const message = `the unit forbids writing to ${path}, which holds ${what}`
-    const hint = `${drop}; ReadWritePaths= must name the directory, not the file`
+    const hint = `${drop}; ReadWritePaths= must list the directory, not the file`
     return depth(closed, path) > depth(open, path) && problem('unit', message, hint)
   }
   return [
     shut('the executable', directory, list('ReadWritePaths')),
     shut('the state', receipt.stateDirectory, [...list('ReadWritePaths'), ...state]),
     depth(list('ReadWritePaths'), receipt.executable) > directory.length &&
-      problem('unit', `ReadWritePaths= names only the executable: the files beside it stay read-only`, drop),
+      problem('unit', `ReadWritePaths= lists only the executable: other files in its directory stay read-only`, drop),
     depth(list('NoExecPaths'), directory) >= 0 &&
       problem('unit', `NoExecPaths= forbids running programs in ${directory}`, drop),
   ]

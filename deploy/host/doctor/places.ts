@@ -23,7 +23,7 @@ import { problem, type Finding, ok, type Subject, wrongOf } from './finding.ts'
 
 /** which the system has made, whatever the service is called */
 const SHARED = /^\/(usr\/(local\/)?)?[^/]*$/
-const ELSEWHERE = 'choose another place with `--prefix` or `--state-dir`'
+const ELSEWHERE = 'choose another location with `--prefix` or `--state-dir`'
 
 export interface HostMount {
   path: string
@@ -61,21 +61,21 @@ async function linkFault(check: 'directory' | 'state', path: string): Promise<Fi
   const found = await lstat(path).catch(() => null)
   if (found?.isSymbolicLink() !== true) return null
   const flag = check === 'directory' ? '--prefix' : '--state-dir'
-  const hint = `pass the directory that it leads to: \`${flag} ${await realpath(path).catch(() => path)}\``
+  const hint = `pass the directory that the link points to: \`${flag} ${await realpath(path).catch(() => path)}\``
   return problem(check, `expected a directory at ${path}, found a link`, hint)
 }
 
 function judge(check: string, path: string, uid: number, reason: string, layout: Layout): Finding {
   if (reason.includes('EROFS')) return problem(check, `${path} is on a read-only file system`, ELSEWHERE)
   const { user } = layout
-  const message = `expected ${user} to be able to write in ${path}, which belongs to user id ${uid}`
+  const message = `expected ${user} to be able to write to ${path}, which belongs to user id ${uid}`
   return problem(check, message, uid === 0 ? howToGive(path, layout) : ELSEWHERE)
 }
 
 /** Only a directory that has the service's name is its own by all appearance: what lies in `/usr/local/bin` is others' too. */
 export function howToGive(path: string, { service, user }: Pick<Layout, 'service' | 'user'>): string {
   const isOwn = basename(path).includes(service) && !SHARED.test(path)
-  return isOwn ? `\`chown -R ${user}: ${path}\` gives it to ${user}, or ${ELSEWHERE}` : ELSEWHERE
+  return isOwn ? `to give the directory to ${user}, run \`chown -R ${user}: ${path}\`; or ${ELSEWHERE}` : ELSEWHERE
 }
 
 /**
@@ -122,7 +122,7 @@ export async function checkMounts({ layout: { directory, stateDirectory, executa
         problem(
           'mount',
           `${mount.path} is mounted noexec: programs in ${directory} cannot run`,
-          'choose another place with `--prefix`',
+          'choose another location with `--prefix`',
         ),
       mounts.some(({ path }) => path === executable) &&
         problem(
@@ -133,7 +133,7 @@ export async function checkMounts({ layout: { directory, stateDirectory, executa
       isLink &&
         problem(
           'mount',
-          `${executable} is a link, which may lead to another file system`,
+          `${executable} is a link, which may point to another file system`,
           'replace the link with the file itself',
         ),
     ],
@@ -185,11 +185,11 @@ async function checkRoom({ layout }: Subject, ofExecutable: readonly Need[]): Pr
   const needs = [...ofExecutable, ...(await needsBeside({ database, stateDirectory }))]
   return (await roomFor(needs)).map(({ directory: at, freeBytes, neededBytes, freeInodes, neededInodes, what }) => {
     if (freeInodes < neededInodes) {
-      const message = `not enough inodes: ${freeInodes} free at ${at}, ${neededInodes} needed for ${what}`
-      return problem('space', message, 'remove some files there; `df -i` counts them')
+      const message = `not enough inodes: ${freeInodes} free in ${at}, ${neededInodes} needed for ${what}`
+      return problem('space', message, 'remove some files on that file system; `df -i` shows inode usage')
     }
-    const message = `${mebibytes(freeBytes, Math.floor)} free at ${at}, ${mebibytes(neededBytes)} needed for ${what}`
-    const hint = 'free up disk space, or choose another place with `--prefix` or `--state-dir`'
+    const message = `${mebibytes(freeBytes, Math.floor)} free in ${at}, ${mebibytes(neededBytes)} needed for ${what}`
+    const hint = 'free up disk space, or choose another location with `--prefix` or `--state-dir`'
     return freeBytes >= neededBytes ? ok('space', message) : problem('space', `not enough space: ${message}`, hint)
   })
 }

@@ -25,7 +25,8 @@ import { problem, type Finding, ok, type Wrong, type Subject, unknownSetting, wa
 
 export async function checkExecutable({ receipt }: Subject): Promise<Finding[]> {
   const install = `\`${ownCommand('install')}\``
-  if (receipt === null) return [warning('executable', 'there is no install here yet', `run ${install} to make one`)]
+  if (receipt === null)
+    return [warning('executable', 'the service is not installed here yet', `run ${install} to install it`)]
   const { executable, service, user } = receipt
   const backup = `${executable}.backup`
   const tag = await installedTag(executable).catch((cause: unknown) => reasonOf(cause))
@@ -36,7 +37,7 @@ export async function checkExecutable({ receipt }: Subject): Promise<Finding[]> 
       ? ok('executable', `${executable} is ${service} ${tag}`)
       : problem(
           'executable',
-          `${executable} does not run: ${tag}`,
+          `${executable} cannot be run: ${tag}`,
           `run ${install} again, or \`${ownCommand('rollback')}\``,
           'service_down',
         ),
@@ -51,7 +52,7 @@ export async function checkExecutable({ receipt }: Subject): Promise<Finding[]> 
       : (await exists(backup)) &&
         warning(
           'backup',
-          `${backup} does not run: ${reasonOf(backupTag)}`,
+          `${backup} cannot be run: ${reasonOf(backupTag)}`,
           `\`${ownCommand('rollback TAG')}\` fetches a release instead`,
         ),
   ]
@@ -75,14 +76,14 @@ export async function checkConfiguration({ receipt }: Subject, outside: Outside)
         problem(
           'configuration',
           `no dashboard.password is set in ${configPath}: the update endpoints are closed`,
-          'set one and restart the service',
+          'set a password and restart the service',
         ),
       token !== null &&
         token.length < PASSWORD_USUAL_MIN &&
         warning(
           'configuration',
           `dashboard.password has fewer than ${PASSWORD_USUAL_MIN} characters: it can be guessed`,
-          'choose a longer one and restart the service',
+          'choose a longer password and restart the service',
         ),
       ...unknown.map(({ name, expected }) => unknownSetting(name, expected, configPath)),
       ...faults.map((fault) =>
@@ -105,7 +106,7 @@ async function portRow(receipt: Receipt, address: Access['address'], outside: Ou
   if (!active || isEverywhere || !(await listensEverywhere(port))) return null
   return warning(
     'port',
-    `the configuration says ${host}, but port ${port} is open on every address of this host`,
+    `the configuration specifies ${host}, but port ${port} is open on every address of this host`,
     'ask the author to pass the host (HOST in the environment) to `listen`, or set `listensAt` in a recipe; until then, close the port with a firewall',
   )
 }
@@ -117,8 +118,8 @@ export async function checkSwitch({ receipt }: Subject): Promise<Finding[]> {
   const status = await client.status().catch(() => null)
   const next = status?.switch
   if (status === null || next === undefined) {
-    const why = status === null ? 'no service answers' : `${status.instance.version} does not say`
-    return [ok('switch', `the order of a switch is not known: ${why}`)]
+    const why = status === null ? 'no service answers' : `${status.instance.version} does not report it`
+    return [ok('switch', `the switch order is not known: ${why}`)]
   }
   return [
     next.order === 'start-first'
@@ -132,13 +133,13 @@ export function alone({ maxPauseMs }: Pick<NextSwitch, 'maxPauseMs'>, last: Last
   if (last === null || pause === null)
     return ok(
       'switch',
-      `stop-first; how long clients wait is not known before the first switch, \`maxPause\` is ${durationText(maxPauseMs)}`,
+      `stop-first; how long clients wait is not known until the first switch (\`maxPause\` is ${durationText(maxPauseMs)})`,
     )
-  const said = `stop-first; in the last successful switch ${pause}, and \`maxPause\` allows ${durationText(maxPauseMs)}`
+  const said = `stop-first; last successful switch: ${pause}; \`maxPause\` allows ${durationText(maxPauseMs)}`
   if (pauseFault(expectedPause(last, null), maxPauseMs) !== null) {
     return problem(
       'switch',
-      `${said}: every update would be refused`,
+      `${said}, so every update would be refused`,
       'raise `update.maxPause` in the configuration and restart, or run `rollback` first, or stop, upgrade and start the service when there is no traffic',
     )
   }
@@ -156,7 +157,7 @@ export function besideEachOther(against: readonly string[]): Finding {
     return ok('switch', 'start-first: two processes of the service run at once, and no client waits')
   return warning(
     'switch',
-    `start-first, but only one process can have ${against.join(', ')}`,
+    `start-first, but only one process can hold ${against.join(', ')}`,
     'ask the author to set `"order": "stop-first"` in baton.config.json',
   )
 }

@@ -25,19 +25,19 @@ export async function environmentFrom(path: string, note: (line: string) => unkn
     await using file = await open(path, constants.O_RDONLY | constants.O_NONBLOCK)
     const found = await file.stat()
     const wrong = !found.isFile()
-      ? 'it is not a file'
+      ? 'it is not a regular file'
       : found.uid !== 0 && found.uid !== process.getuid?.()
         ? `it belongs to user id ${found.uid}`
         : (found.mode & OTHERS_WRITE) !== 0
-          ? `others can write it: \`chmod 600 ${path}\``
+          ? `other users can write to it: run \`chmod 600 ${path}\``
           : found.size > ENVIRONMENT_FILE_MAX_BYTES
-            ? `it has more than ${ENVIRONMENT_FILE_MAX_BYTES} bytes`
+            ? `it is larger than ${ENVIRONMENT_FILE_MAX_BYTES} bytes`
             : null
     if (wrong === null) return parseEnvironmentFile(await file.readFile('utf8'))
-    await note(`warning: ${path} is not read, so its settings are missing: ${wrong}`)
+    await note(`warning: ${path} is ignored: ${wrong}`)
   } catch (cause) {
     if ((cause as NodeJS.ErrnoException).code !== 'ENOENT')
-      await note(`warning: ${path} cannot be read, so its settings are missing: ${reasonOf(cause)}`)
+      await note(`warning: ${path} cannot be read, so its settings are ignored: ${reasonOf(cause)}`)
   }
   return {}
 }

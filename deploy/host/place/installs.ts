@@ -56,7 +56,10 @@ async function ofOneUser(executable: string): Promise<Receipt | null> {
   if (at === null) return null
   if (isRoot()) await assertTrusted(path, 'the receipt', 'run this command as the user that owns the install')
   else if (at.uid !== process.getuid?.())
-    throw new BatonError('refused', `expected ${path} to belong to the user of this command, got user id ${at.uid}`)
+    throw new BatonError(
+      'refused',
+      `expected ${path} to belong to the user running this command, got user id ${at.uid}`,
+    )
   const receipt = await readReceiptBeside(executable)
   return receipt?.scope === 'user' && (await isNamedBy(receipt, executable)) ? receipt : null
 }
@@ -71,7 +74,7 @@ async function judged(
     const receipt = await read()
     if (receipt === null) return null
     if (receipt.service !== service)
-      throw new BatonError('refused', `its receipt names ${JSON.stringify(receipt.service.slice(0, 40))}`)
+      throw new BatonError('refused', `its receipt is for ${JSON.stringify(receipt.service.slice(0, 40))}`)
     const { program } = layoutOfReceipt(receipt, person)
     if (isRoot()) await assertTrusted(program, 'its program', 'run `install.sh` again')
     const { node } = receipt

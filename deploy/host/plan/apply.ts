@@ -193,8 +193,8 @@ async function makeDirectory(step: Of<'make-directory'>, carrier: Carrier): Prom
   const first = await mkdir(path, { recursive: true, mode: 0o755 })
   // give root's directory away only if it is empty: files in it could belong to somebody
   if (first === undefined && owner !== 'root' && (await readdir(path)).length > 0) {
-    throw new BatonError('refused', `expected ${path} to be empty or ${owner}'s own, found root's files in it`, {
-      hint: 'choose another place with `--prefix` or `--state-dir`',
+    throw new BatonError('refused', `expected ${path} to be empty or owned by ${owner}, found files owned by root`, {
+      hint: 'choose another location with `--prefix` or `--state-dir`',
     })
   }
   if (first !== undefined) await chmod(path, mode)
@@ -232,7 +232,7 @@ async function makeOwn(path: string, mode: number, carrier: Carrier): Promise<Un
 /** Makes root's own copy of this program, which was verified before it was run. */
 async function placeProgram({ from, path }: Of<'place-program'>): Promise<Undo> {
   const directory = dirname(path)
-  await assertTrusted(directory, "root's own folder", `only root may write in ${directory}`)
+  await assertTrusted(directory, "root's own folder", `make sure that only root can write to ${directory}`)
   const fresh = await mkdir(directory, { recursive: true, mode: 0o755 })
   const disk = makeDisk()
   await disk.replace(path, (temporary) => disk.copy(from, temporary, 0o755))
@@ -243,7 +243,7 @@ async function placeProgram({ from, path }: Of<'place-program'>): Promise<Undo> 
 
 async function writeOurReceipt({ path, receipt }: Of<'write-receipt'>): Promise<Undo> {
   if (receipt.scope === 'system') {
-    await assertTrusted(dirname(path), "root's own folder", `only root may write in ${dirname(path)}`)
+    await assertTrusted(dirname(path), "root's own folder", `make sure that only root can write to ${dirname(path)}`)
     await mkdir(dirname(path), { recursive: true, mode: 0o755 })
   }
   const before = await readFile(path, 'utf8').catch(() => null)

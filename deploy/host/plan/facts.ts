@@ -43,7 +43,7 @@ export async function receiptOf(layout: Layout): Promise<Receipt | null> {
     await assertTrusted(layout.receipt, 'the receipt', 'run this command as the user that owns the install')
   const receipt = await readReceiptBeside(layout.executable)
   if (receipt === null || receipt.scope === 'user') return receipt
-  throw new BatonError('refused', `expected an install for one user at ${layout.receipt}, found a system-wide one`, {
+  throw new BatonError('refused', `expected a per-user install at ${layout.receipt}, found a system-wide one`, {
     hint: 'for the system-wide install, run the command as root, without --user',
   })
 }

@@ -3,7 +3,7 @@
 import { BatonError } from '../../../agent/words.ts'
 import type { Found, InstallRequest } from './found.ts'
 
-const ELSEWHERE = 'choose another place with `--prefix`'
+const ELSEWHERE = 'choose another location with `--prefix`'
 
 /** Throws BatonError refused. */
 export function refuseForeign(request: InstallRequest): void {
@@ -11,8 +11,8 @@ export function refuseForeign(request: InstallRequest): void {
   const { layout, chosen, facts } = request
   if (facts.receipt === null && facts.executable === 'foreign') {
     throw refused(
-      `expected nothing at ${layout.executable}, found a file that no install owns`,
-      `move it away, or ${ELSEWHERE}`,
+      `expected no file at ${layout.executable}, found one that is not part of an install`,
+      `move it elsewhere, or ${ELSEWHERE}`,
     )
   }
   const places: [Found, string][] = [
@@ -24,7 +24,8 @@ export function refuseForeign(request: InstallRequest): void {
     [chosen.choices.service ? facts.cagePathUnit : 'absent', layout.cagePathUnit],
   ]
   for (const [found, path] of places) {
-    if (found === 'foreign') throw refused(`${path} exists, and is not the installer's own file`, 'move that file away')
+    if (found === 'foreign')
+      throw refused(`${path} exists, but was not created by the installer`, 'move that file elsewhere')
   }
 }
 
@@ -39,7 +40,7 @@ function refuseOtherInstall({ layout, chosen, facts: { receipt } }: InstallReque
   if (receipt.executable !== layout.executable) {
     throw refused(
       `${service} is installed at ${receipt.executable}, and an install cannot move it to ${layout.executable}`,
-      'uninstall first (the state is kept), then install it there',
+      'uninstall first (the state is kept), then install it in the new location',
     )
   }
   if (receipt.user !== layout.user) {
@@ -57,7 +58,7 @@ function refuseOtherInstall({ layout, chosen, facts: { receipt } }: InstallReque
   if ((receipt.supervisor === 'none') === chosen.choices.service) {
     throw refused(
       `${service} was installed ${receipt.supervisor === 'none' ? 'without' : 'with'} a systemd service`,
-      'uninstall first (the state is kept), then install it the other way',
+      'to change this, uninstall (the state is kept) and install again',
     )
   }
 }

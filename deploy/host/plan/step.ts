@@ -51,7 +51,7 @@ type Told = { readonly [Do in Step['do']]: (step: Extract<Step, { do: Do }>) => 
 const TOLD: Told = {
   'create-user': ({ user }) => `create the system user ${user}`,
   'make-directory': ({ path, mode, owner }) =>
-    `make the directory ${path} (${octal(mode)}${owner === null ? '' : `, ${owner}`})`,
+    `create the directory ${path} (${octal(mode)}${owner === null ? '' : `, ${owner}`})`,
   lock: ({ path }) => `take the lock in ${path}`,
   'write-config': ({ path, config }) =>
     `write ${path} (0600): listen on ${formatListen(config.listen)}, with a random dashboard.password`,

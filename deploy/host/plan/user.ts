@@ -17,7 +17,7 @@ export async function createUser(user: string, home: string): Promise<() => Prom
     await run(['adduser', '-S', '-D', '-H', '-h', home, '-s', '/sbin/nologin', '-G', user, user])
   } else {
     throw new BatonError('unsupported_host', 'expected `useradd` or `adduser`, found neither', {
-      hint: 'create the user by hand and name it with `--run-as`',
+      hint: 'create the user manually and specify it with `--run-as`',
     })
   }
   return () => removeUser(user)
@@ -31,7 +31,7 @@ export async function removeUser(user: string): Promise<void> {
   if ((await findId(user)) === null) return
   const said = stderr.trim().split('\n').at(-1)?.slice(0, 300) ?? ''
   throw new BatonError('unexpected', `the user ${user} was not removed${said === '' ? '' : `: ${said}`}`, {
-    hint: `\`ps -u ${user}\` shows what still runs as this user; stop it, then run \`${program} ${user}\``,
+    hint: `\`ps -u ${user}\` shows what is still running as this user; stop those processes, then run \`${program} ${user}\``,
   })
 }
 

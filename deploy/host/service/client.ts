@@ -138,7 +138,7 @@ export async function follow(client: Client, id: string, watcher: Watcher, silen
       watcher.status?.(status)
     }
     if (status !== null && operation === null) {
-      throw new BatonError('interrupted', `the service no longer knows operation ${id}`)
+      throw new BatonError('interrupted', `the service no longer has a record of operation ${id}`)
     }
     if (operation !== null) {
       const { progress } = operation
@@ -195,10 +195,10 @@ export async function waitForInstance(
     if (performance.now() > askAt) {
       askAt = began + (performance.now() - began) * LOOK_GROWTH + LOOK_MS
       const never = await whyNever().catch(() => null)
-      if (never !== null) throw new BatonError('service_down', `expected ${tag} to answer: ${never}`)
+      if (never !== null) throw new BatonError('service_down', `${tag} will not answer: ${never}`)
     }
     if (instance === null) return typeof status === 'string' ? status : 'nothing answered'
-    return instance.version === tag ? 'the same process answered' : `${instance.version} answered`
+    return instance.version === tag ? 'the old process is still answering' : `${instance.version} answered`
   }
   const why = await untilWell(look, timeoutMs, POLL_MS)
   if (why === null && found !== null) return found
@@ -256,6 +256,6 @@ function expected(answer: HttpAnswer, status: number): unknown {
 
 function noAgent(status: number): BatonError {
   return new BatonError('unexpected', `expected Baton's agent to answer, got ${status} from another program`, {
-    hint: 'check that the entry of the application embeds the agent (`baton build` shows the line) and that no other program listens there',
+    hint: 'check that the application entry embeds the agent (`baton build` shows the line) and that no other program listens at this address',
   })
 }

@@ -107,9 +107,7 @@ export async function tellOfBad(receipt: Receipt, tag: string | null, outside: O
   if (tag === null) return
   const entry = badEntry(await badOf(receipt), tag, null)
   if (entry !== null)
-    outside.note(
-      `${tag} has failed here before, at ${entry.at}: ${entry.reason}; it is tried again because you named it`,
-    )
+    outside.note(`${tag} failed here at ${entry.at}: ${entry.reason}; it is being tried again because you specified it`)
 }
 
 /** If the operator names no release, tells which newer ones are skipped because they failed here. Returns their tags. */
@@ -140,7 +138,7 @@ function operatedFrom(operation: Operation): Operated {
   const report = reportOf(operation)
   if (outcome !== null && (isDone(outcome) || outcome === 'up_to_date'))
     return { outcome, from, to, report, error: null }
-  const message = error?.message ?? `the operation ended as ${outcome ?? 'nothing'}`
+  const message = error?.message ?? `the operation's outcome was ${outcome ?? 'nothing'}`
   if (outcome !== 'reverted') {
     const plain = error?.code ?? 'unexpected'
     // the disk was full and nothing has changed: a refusal, not a fault of the swap
@@ -205,7 +203,7 @@ async function askOnce(client: Client, before: Status, request: Operate, outside
       if (isTimed || !probation?.until) return
       isTimed = true
       const time = probation.until.slice('2026-12-31T'.length, '2026-12-31T23:59:59'.length)
-      outside.note(`it must stay healthy until ${time} UTC, or ${before.instance.version} comes back`)
+      outside.note(`the service must stay healthy until ${time} UTC, or ${before.instance.version} will be restored`)
     },
   }
   const operation = await follow(client, started.id, watcher, silenceFor(readyMs))
@@ -237,7 +235,7 @@ async function goBack(
     const restoreState = operation.trial?.verdict === 'irreversible'
     await askOnce(client, status, { ...request, kind: 'rollback', tag: null, healthUrl: null, restoreState }, outside)
   } catch (cause) {
-    throw new BatonError('service_down', `${fault}; going back to ${operation.from} failed too: ${reasonOf(cause)}`, {
+    throw new BatonError('service_down', `${fault}; going back to ${operation.from} also failed: ${reasonOf(cause)}`, {
       cause,
       hint: `\`${outside.supervisor(receipt).logCommand}\` says why`,
     })
@@ -259,7 +257,7 @@ export function inFlight({ id, kind, from, to, stage, startedAt, waits }: Operat
     'update_in_flight',
     `the service is busy: ${kind} from ${from} to ${target}, ${at}, since ${startedAt} (operation ${id})`,
     {
-      hint: `\`${ownCommand('status')}\` shows it, \`${ownCommand('cancel')}\` can cancel it until the new release is in place, \`--lock-timeout\` waits for it`,
+      hint: `run \`${ownCommand('status')}\` to see it, \`${ownCommand('cancel')}\` to cancel it before the new release is installed, or pass \`--lock-timeout\` to wait for it`,
       members: { operationId: id, kind, from, to, stage, heldSince: startedAt },
     },
   )
@@ -274,7 +272,7 @@ async function withPatience<T>(timeoutMs: number, outside: Outside, work: () => 
     } catch (cause) {
       const held = cause instanceof BatonError && MEANINGS[cause.code].exit === EXIT.locked
       if (!held || performance.now() > deadline) throw cause
-      if (!told) outside.note(`waiting: ${cause.message}, at most ${durationText(timeoutMs)}`)
+      if (!told) outside.note(`waiting at most ${durationText(timeoutMs)}: ${cause.message}`)
       await sleep(500)
     }
   }

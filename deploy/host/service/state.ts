@@ -61,13 +61,13 @@ async function restoreOther(receipt: Receipt, copy: StateCopy, tag: string): Pro
   const { stateDirectory, executable, service, configPath } = receipt
   const plan = await snapshotPlan({ receipt })
   if (plan === null) {
-    throw new BatonError('refused', `the settings with which ${copy.name} was made are no longer configured`, {
-      hint: 'restore them in `update.snapshot` of the configuration, or install a release whose `snapshot` has them',
+    throw new BatonError('refused', `the settings used to make ${copy.name} are no longer configured`, {
+      hint: 'restore them under `update.snapshot` in the configuration, or install a release that has them under `snapshot`',
     })
   }
   const refuse = async () => {
     const pid = await processOf(configPath)
-    if (pid !== null) throw runningFault(service, copy, `, pid ${pid} is a process of it`)
+    if (pid !== null) throw runningFault(service, copy, `, found it running (pid ${pid})`)
   }
   return await restoreCopies({ disk: makeDisk(), stateDirectory, tag, executable, plan, copy, refuse })
 }
@@ -95,7 +95,7 @@ export async function cleanState({
     throw new BatonError(
       'not_found',
       `expected the name of a database that was set aside, got ${JSON.stringify(name.slice(0, 80))}`,
-      { hint: `\`${ownCommand('state list')}\` shows them; snapshots are removed automatically` },
+      { hint: `\`${ownCommand('state list')}\` shows the names; snapshots are removed automatically` },
     )
   }
   const [folder, names] = [COPY_FOLDERS.aside(stateDirectory), new Set(old.map((one) => one.name))]
@@ -107,7 +107,7 @@ export async function cleanState({
 /** Throws refused if the service has begun, or if somebody else has the database open. */
 async function refuseOthers({ service, configPath }: Receipt, database: string): Promise<void> {
   const pid = await processOf(configPath)
-  if (pid !== null) throw runningFault(service, {}, `, pid ${pid} is a process of it`)
+  if (pid !== null) throw runningFault(service, {}, `, found it running (pid ${pid})`)
   const holder = await foreignHolder(database)
   if (holder === null) return
   throw new BatonError('refused', `the database cannot be replaced while ${holder} has ${database} open`, {
@@ -129,7 +129,10 @@ async function processOf(configPath: string): Promise<string | null> {
 
 /** The data are exchanged only while nobody works on them. A rollback can do so only with SQLite's. */
 export function runningFault(service: string, { of }: Pick<StateCopy, 'of'>, found = ''): BatonError {
-  const more = of === undefined ? `, or use \`${ownCommand('rollback --restore-state')}\`, which needs no stop` : ''
+  const more =
+    of === undefined
+      ? `, or use \`${ownCommand('rollback --restore-state')}\`, which does not require stopping the service first`
+      : ''
   return new BatonError('refused', `expected ${service} to be stopped while its data is replaced${found}`, {
     hint: `run \`${ownCommand('stop')}\` first${more}`,
   })

@@ -57,9 +57,9 @@ export async function makeOwnDirectory(path: string, mode: number): Promise<bool
   if (place === 'foreign') {
     throw new BatonError(
       'refused',
-      `expected a directory of user id ${process.getuid?.() ?? 'unknown'} at ${path}, found one of another user`,
+      `expected a directory owned by user id ${process.getuid?.() ?? 'unknown'} at ${path}, found one owned by another user`,
       {
-        hint: "change its owner to the service's user, or choose another place",
+        hint: "change its owner to the service's user, or choose another directory",
       },
     )
   }

@@ -61,7 +61,7 @@ async function startAnew(receipt: Receipt, isActive: () => Promise<boolean>): Pr
   const { log, crashes } = runFilesOf(receipt)
   const failed = startSupervision(receipt)
   const running = async () => {
-    if (!(await until(isActive, () => START_MS))) throw new Error('none of its processes appeared')
+    if (!(await until(isActive, () => START_MS))) throw new Error('none of its processes started')
   }
   try {
     await Promise.race([running(), failed])
@@ -107,7 +107,7 @@ function startSupervision(receipt: Receipt): Promise<never> {
   })
   const failed = new Promise<never>((_resolve, reject) => {
     child.once('error', reject)
-    child.once('exit', (code) => reject(new Error(`it ended with ${code}`)))
+    child.once('exit', (code) => reject(new Error(`its supervisor exited with ${code}`)))
   })
   failed.catch(() => {})
   child.unref()

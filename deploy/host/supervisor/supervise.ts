@@ -77,7 +77,7 @@ export async function supervise(receipt: Receipt, burst = BURST): Promise<number
       const said = await saidSince(files.log, from)
       crashes = { count: restarts + 1, isLooping: true, at: new Date().toISOString(), ...end, said }
       await write({})
-      await note('the service has ended')
+      await note('the service exited')
       await rescueWithBackup(receipt, files.log)
       if (isGivenUp) {
         await write({ isLooping: false }, true)
@@ -121,7 +121,7 @@ async function keeperAt(path: string, note: (line: string) => Promise<void>): Pr
   try {
     return openDescriptorStore(path)
   } catch (cause) {
-    await note(`nothing holds the listening sockets after a crash: ${cause instanceof Error ? cause.message : 'no'}`)
+    await note(`the listening sockets will not be kept after a crash: ${cause instanceof Error ? cause.message : 'no'}`)
     return null
   }
 }

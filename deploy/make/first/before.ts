@@ -27,7 +27,7 @@ export function runBefore(commands: readonly (readonly string[])[], program: Fil
       const how = await ended(program, file, words)
       if (how === null) continue
       process.stderr.write(
-        `baton: \`${[file, ...words].join(' ')}\`, which runs before the application, ended with ${how}\n`,
+        `baton: \`${[file, ...words].join(' ')}\`, which runs before the application, failed with ${how}\n`,
       )
       process.exit(1)
     }

@@ -160,8 +160,8 @@ function refuseMisplaced({ service }: OwnWords, argv: readonly string[], meant: 
   const typed = [service, ...meant].join(' ')
   const passed = [service, '--', ...argv].join(' ')
   refuse(
-    `expected a command as the first word, got ${got}`,
-    `use \`${typed}\`; to start the application with these words, use \`${passed}\``,
+    `expected a command as the first argument, got ${got}`,
+    `use \`${typed}\`; to start the application with these arguments, use \`${passed}\``,
     EXIT_USAGE,
   )
 }
@@ -177,8 +177,8 @@ function payOwed({ tag }: OwnWords, executable: string, stateDirectory: string):
     if (status === 0) return
   }
   if (owed.owes === 'snapshot')
-    refuse(`${tag} does not start without a snapshot of ${owed.from}’s data`, 'the data has not changed')
-  const other = owed.aside === null ? '' : `; the former data is in ${owed.aside}`
+    refuse(`${tag} will not start without a snapshot of ${owed.from}’s data`, 'the data has not changed')
+  const other = owed.aside === null ? '' : `; the previous data is in ${owed.aside}`
   const again =
     owed.plan === undefined
       ? `run \`${ownWords(`state restore ${owed.name}`)}\` to finish it`
@@ -192,11 +192,14 @@ function takeOwnState({ tag }: OwnWords, stateDirectory: string): void {
     const moved = stateDirectory === '' ? null : ownState(stateDirectory, tag, undefined, ownContainerId)
     if (moved !== null)
       process.stderr.write(
-        `baton: ${tag} runs on the restored data of ${moved.restored}; the former data is in ${moved.aside}\n`,
+        `baton: ${tag} uses the data restored from ${moved.restored}; the previous data is in ${moved.aside}\n`,
       )
   } catch (cause) {
     const why = cause instanceof Error ? cause.message : String(cause)
-    refuse(`giving ${tag} its own data in ${stateDirectory}: ${why}`, 'nothing was removed; the next start tries again')
+    refuse(
+      `restoring the data of ${tag} in ${stateDirectory}: ${why}`,
+      'nothing was removed; the next start tries again',
+    )
   }
 }
 
@@ -213,9 +216,9 @@ function configurationOf({ service }: OwnWords, [word, flag, path]: string[]): s
 function runOperator(text: string, argv: string[]): void {
   const { compileFunction } = process.getBuiltinModule('node:vm')
   const require = createRequire(process.execPath)
-  const inner = { exports: {} as { runOperator?: (argv: string[]) => Promise<number> } }
+  const inner = { exports: {} as { runOperator: (argv: string[]) => Promise<number> } }
   const names = ['exports', 'require', 'module', '__filename', '__dirname']
   const script = compileFunction(text, names, { filename: 'operator.cjs' })
   Reflect.apply(script, inner.exports, [inner.exports, require, inner, process.execPath, '/'])
-  void inner.exports.runOperator?.(argv).then((exitCode) => void (process.exitCode = exitCode))
+  void inner.exports.runOperator(argv).then((exitCode) => void (process.exitCode = exitCode))
 }

@@ -23,8 +23,8 @@ export function refuseBeside({ service, commands }: OwnWords, executable: string
   if (found === null || isBelow(found.pid) || hasOtherData(found.config)) return
   const words = commands === 'baton' ? `${service} baton` : service
   refuse(
-    `expected no other process of ${service}, found ${found.pid}, which serves with ${found.config}: both would work on the same data`,
-    `\`${words} status\` shows it, \`${words} stop\` stops it; for other data, set another STATE_DIRECTORY`,
+    `expected no other process of ${service}, found process ${found.pid}, which uses ${found.config}: both would work on the same data`,
+    `run \`${words} status\` to see it, or \`${words} stop\` to stop it; to use other data, set another STATE_DIRECTORY`,
   )
 }
 

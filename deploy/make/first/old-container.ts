@@ -12,7 +12,7 @@ export function waitForOldContainer(release: { tag: string }, prepare: () => unk
   } catch (cause) {
     const why = cause instanceof Error ? cause.message : String(cause)
     const hint = why.startsWith('EACCES')
-      ? 'check that this process is in the group of the holder’s folder: `--group-add 65531`'
+      ? 'add this process to the group that owns the holder’s folder: `--group-add 65531`'
       : null
     refuse(`waiting for the old container to exit: ${why}`, hint)
   }

@@ -55,7 +55,7 @@ export function unpack(release: OwnWords, archive: () => Buffer): Unpacked {
   }
   return refuse(
     `found no place to unpack ${release.service} ${release.tag}: ${faults.join('; ')}`,
-    'make one of these a directory that only this user can write to, on a disk with free space that allows programs to run',
+    'make one of these a directory that only this user can write to, on a disk that has free space and allows programs to run',
   )
 }
 
@@ -78,9 +78,9 @@ function look(home: string, directory: string, sha256: string): boolean {
   try {
     mark = readFileSync(join(directory, 'complete'), 'latin1')
   } catch (cause) {
-    throw new Error(`${directory} has no mark of a finished unpacking (${reasonOf(cause)})`, { cause })
+    throw new Error(`${directory} is not marked as completely unpacked (${reasonOf(cause)})`, { cause })
   }
-  if (mark.trim() !== sha256) throw new Error(`${directory} has the mark of another release`)
+  if (mark.trim() !== sha256) throw new Error(`${directory} is marked as belonging to another release`)
   return true
 }
 
@@ -92,7 +92,7 @@ function isOurs(path: string): boolean {
   if (!found.isDirectory()) throw new Error(`${path} is not a directory`)
   if (found.uid !== me && found.uid !== 0) throw new Error(`${path} belongs to user id ${found.uid}`)
   if (found.mode & OTHERS_MAY_WRITE)
-    throw new Error(`${path} can be written by others (${(found.mode & 0o777).toString(8)})`)
+    throw new Error(`${path} is writable by others (${(found.mode & 0o777).toString(8)})`)
   return true
 }
 
@@ -175,7 +175,7 @@ function extract(tar: Buffer, into: string, tell: (doneBytes: number) => void): 
     }
     const path = join(into, longName ?? textAt(header, 0, 100))
     if (!path.startsWith(into + sep))
-      throw new Error(`the application inside this executable has a file outside of its folder: ${path}`)
+      throw new Error(`the application inside this executable has a file outside its folder: ${path}`)
     make(dirname(path))
     if (type === '2') symlinkSync(longLink ?? textAt(header, 157, 100), path)
     else writeFile(path, body, Number.parseInt(textAt(header, 100, 8), 8))
@@ -223,7 +223,7 @@ function tryAddons(app: string): void {
       const why = reasonOf(cause)
       // this addon is for another platform, or needs something that only its own loader brings: try the next one
       if (!/failed to map segment|Operation not permitted|Permission denied/i.test(why)) continue
-      throw new Error(`programs cannot be loaded from there (is it mounted noexec?): ${why}`, { cause })
+      throw new Error(`programs cannot be loaded from this folder (is it mounted noexec?): ${why}`, { cause })
     }
   }
 }
@@ -257,7 +257,7 @@ function noteTag(directory: string, tag: string): void {
 }
 
 function archiveOf({ archive }: OwnWords): NonNullable<OwnWords['archive']> {
-  if (archive === undefined) throw new Error('this executable holds no application')
+  if (archive === undefined) throw new Error('this executable contains no application')
   return archive
 }
 
@@ -283,7 +283,7 @@ export function slowTeller(what: string, totalBytes: number, { say, now }: Telle
     if (now() - saidAt < SAY_EVERY_MS) return
     saidAt = now()
     const percent = Math.floor((100 * doneBytes) / totalBytes)
-    say(`baton: unpacking ${what}, once: ${percent} % of ${Math.round(totalBytes / 1e6)} MB`)
+    say(`baton: unpacking ${what} (first start only): ${percent}% of ${Math.round(totalBytes / 1e6)} MB`)
   }
 }
 

@@ -62,7 +62,7 @@ options:
 ACTION = "baton.fleet.release"
 POLL_SECONDS = 0.01
 # how a host's trial of the release has ended
-TRIED = {"reversible": "the way back is open", "irreversible": "there is no way back", "unproven": "the way back is not proved"}
+TRIED = {"reversible": "can be rolled back", "irreversible": "cannot be rolled back", "unproven": "not proven to be reversible"}
 
 
 class CallbackModule(CallbackBase):
