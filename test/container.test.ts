@@ -811,6 +811,18 @@ test('a container without a health check is asked what became of a restore once 
   )
 })
 
+test('a restore that the container refuses is told in its own words, with one `error:` before them', async () => {
+  const labels = { 'baton.state-directory': '/s', 'baton.snapshot': '["snapshot"]' }
+  const main = inspection({ Id: 'main', Config: { Labels: labels }, State: { Running: true, Status: 'running' } })
+  const engine = {
+    container: async (name: string) => (name === 'app' ? main : null),
+    exec: async () => ({ exitCode: 4, output: 'error: expected the name of a copy of the data; the copies are: none\n' }),
+  } as unknown as Engine
+  const limits = { healthTimeoutMs: 1000, probationMs: 0 }
+  const fault = await rejects(restoreState('app', 'x', limits, { engine, report: async () => {} }))
+  match(fault.message, /^expected the name of a copy/)
+})
+
 test('says plainly that there is no engine', async () => {
   match((await rejects(connectEngine('/nonexistent/engine.sock'), withCode('unsupported_host'))).message, /nonexistent/)
 })

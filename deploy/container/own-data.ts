@@ -227,7 +227,7 @@ async function order(container: ContainerInspection, what: StateOrder, engine: E
   const environment = { [STATE_ORDER]: JSON.stringify(what) }
   const { exitCode, output } = await again(engine, () => engine.exec(container.Id, command, ORDER_MS, environment))
   const last = output.trim().split('\n').at(-1) ?? ''
-  if (exitCode !== 0) throw new BatonError('refused', plainOf(last).slice(0, 500))
+  if (exitCode !== 0) throw new BatonError('refused', plainOf(last).replace(/^error: /, '').slice(0, 500))
   const answer = parsedJson(last)
   if (isObject(answer) && answer['moved'] !== undefined) {
     const mostMs = answer['mostMs']
