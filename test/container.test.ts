@@ -7,7 +7,7 @@ import type { AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { suite } from './suite.ts'
-import { equal, match, ok, rejects, throws, withCode } from './assert.ts'
+import { equal, is, match, ok, rejects, throws, withCode } from './assert.ts'
 import { parseContainerSettings } from '../deploy/container/command.ts'
 import { run } from '../deploy/lib/shell.ts'
 import { imageIn } from '../deploy/container/compose.ts'
@@ -816,11 +816,36 @@ test('a restore that the container refuses is told in its own words, with one `e
   const main = inspection({ Id: 'main', Config: { Labels: labels }, State: { Running: true, Status: 'running' } })
   const engine = {
     container: async (name: string) => (name === 'app' ? main : null),
-    exec: async () => ({ exitCode: 4, output: 'error: expected the name of a copy of the data; the copies are: none\n' }),
+    exec: async () => ({
+      exitCode: 4,
+      output: 'error: expected the name of a copy of the data; the copies are: none\n',
+    }),
   } as unknown as Engine
   const limits = { healthTimeoutMs: 1000, probationMs: 0 }
   const fault = await rejects(restoreState('app', 'x', limits, { engine, report: async () => {} }))
   match(fault.message, /^expected the name of a copy/)
+})
+
+test('who restores a copy of a newer release is told before the container is restarted', async () => {
+  const labels = { 'baton.state-directory': '/s', 'baton.snapshot': '["snapshot"]', [IMAGE_LABELS.version]: '1.1.0' }
+  const main = inspection({ Id: 'main', Config: { Labels: labels }, State: { Running: true, Status: 'running' } })
+  const said: string[] = []
+  for (const tag of ['v1.0.0', 'v1.1.0', 'v1.2.0']) {
+    const engine = {
+      container: async (name: string) => (name === 'app' ? main : null),
+      exec: async () => ({ exitCode: 0, output: JSON.stringify({ moved: null, mostMs: 0, tag }) }),
+      restart: async () => {
+        throw new BatonError('unexpected', `restarted after ${said.splice(0).join()}`)
+      },
+    } as unknown as Engine
+    const report = (event: DeployEvent) => void (event.event === 'warning' && said.push(event.message))
+    const limits = { healthTimeoutMs: 1000, probationMs: 0 }
+    const { message } = await rejects(restoreState('app', 'x', limits, { engine, report }))
+    is(
+      message,
+      `restarted after ${tag === 'v1.2.0' ? 'x holds the data of v1.2.0, which v1.1.0 may not be able to read' : ''}`,
+    )
+  }
 })
 
 test('says plainly that there is no engine', async () => {

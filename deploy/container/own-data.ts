@@ -16,7 +16,7 @@ import {
   plainOf,
   snapshotDirectory,
 } from '../../agent/install.ts'
-import { BatonError, isObject, parsedJson, reasonOf, type StateMoved, untilWell } from '../../agent/words.ts'
+import { BatonError, isObject, isTag, parsedJson, reasonOf, type StateMoved, untilWell } from '../../agent/words.ts'
 import { type Engine, isAway, isUnreachable } from './engine/engine.ts'
 import { orderIn } from './gate.ts'
 import { type ContainerInspection, type ImageInspection, isSame, labelsOf } from './inspection.ts'
@@ -132,9 +132,17 @@ export async function settleData(id: string, one: string, engine: Engine): Promi
   return moved === null ? null : onHostOf(container, moved)
 }
 
-/** At its next start the container takes this copy of its data. Resolves to how long that may take. Throws BatonError not_found, refused. */
-export async function orderRestore(container: ContainerInspection, name: string, engine: Engine): Promise<number> {
-  return (await order(container, { do: 'restore', name, container: container.Id }, engine)).mostMs ?? 0
+/**
+ * At its next start the container takes this copy of its data. Resolves to how long that may take, and the release whose data it holds.
+ * Throws BatonError not_found, refused.
+ */
+export async function orderRestore(
+  container: ContainerInspection,
+  name: string,
+  engine: Engine,
+): Promise<{ mostMs: number; tag: string | null }> {
+  const { mostMs = 0, tag = null } = await order(container, { do: 'restore', name, container: container.Id }, engine)
+  return { mostMs, tag }
 }
 
 /** What was exchanged by the last switch or restore of this container; null: nothing, or that is not there any more. */
@@ -227,13 +235,20 @@ async function order(container: ContainerInspection, what: StateOrder, engine: E
   const environment = { [STATE_ORDER]: JSON.stringify(what) }
   const { exitCode, output } = await again(engine, () => engine.exec(container.Id, command, ORDER_MS, environment))
   const last = output.trim().split('\n').at(-1) ?? ''
-  if (exitCode !== 0) throw new BatonError('refused', plainOf(last).replace(/^error: /, '').slice(0, 500))
+  if (exitCode !== 0)
+    throw new BatonError(
+      'refused',
+      plainOf(last)
+        .replace(/^error: /, '')
+        .slice(0, 500),
+    )
   const answer = parsedJson(last)
   if (isObject(answer) && answer['moved'] !== undefined) {
-    const mostMs = answer['mostMs']
+    const { mostMs, tag } = answer
     return {
       moved: answer['moved'] as StateMoved | null,
       mostMs: isCount(mostMs) ? Math.min(mostMs, RESTORE_MAX_MS) : 0,
+      ...(isTag(tag) ? { tag } : {}),
     }
   }
   throw new BatonError('refused', 'the release in the container is too old for this')

@@ -211,7 +211,7 @@ function showing(report: ContainerReport): OnProgress {
 }
 
 /** Version in the image's label, as a tag; null if it has none. */
-export function versionOf(image: ImageInspection): string | null {
+export function versionOf(image: Pick<ImageInspection, 'Config'> | ContainerInspection): string | null {
   const label = labelsOf(image)[IMAGE_LABELS.version]
   if (label === undefined) return null
   return [label, `v${label}`].find((text) => isTag(text)) ?? null
