@@ -31,7 +31,7 @@ import {
   parseReference,
   repositoryIn,
 } from '../deploy/container/reference.ts'
-import { lastExchange, settleData } from '../deploy/container/own-data.ts'
+import { copyInSwitch, lastExchange, settleData } from '../deploy/container/own-data.ts'
 import { PACKAGES } from '../deploy/container/program.ts'
 import { rehearseInContainer } from '../deploy/container/rehearsal.ts'
 import type { DeployEvent } from '../deploy/container/report.ts'
@@ -729,6 +729,29 @@ test('a connection that is lost once while it is asked what was exchanged is no 
   } as unknown as Engine
   const container = inspection({ Config: { Labels: { 'baton.state-directory': '/s' } } })
   equal(await lastExchange(container, engine), { ...mark.exchanged, rows: 2 })
+})
+
+test('of two copies of the data from before, the one that was made once the old container had ended is named', async () => {
+  const [aside, other] = ['/s/update/aside/app.db.v1.1.0.x', '/s/update/snapshots/app.db.v1.0.0.y']
+  const mark = { containers: ['old', 'new'], ended: [], owner: 'v1.1.0', exchanged: null, other: null as object | null }
+  const found = inspection({
+    Config: { Labels: { 'baton.state-directory': '/s' } },
+    Mounts: [{ Type: 'volume', Source: '/volumes/app', Destination: '/s' }],
+  })
+  const engine = {
+    container: async () => found,
+    readFile: async () => Buffer.from(JSON.stringify(mark)),
+  } as unknown as Engine
+  const named = async (one: string) => (await copyInSwitch('new', one, engine))?.snapshotOnHost ?? null
+  equal(await named('new'), null)
+  Object.assign(mark, { other: { tag: 'v1.0.0', path: other } })
+  const there = '/volumes/app/update/snapshots/app.db.v1.0.0.y'
+  equal([await named('new'), await named('another')], [there, null])
+  // the old one is back: the other data are those that lie aside
+  Object.assign(mark, { exchanged: { aside, restored: other }, other: { tag: 'v1.1.0', path: aside } })
+  equal(await named('new'), there)
+  Object.assign(mark, { containers: [], ended: ['old', 'new'] })
+  equal(await named('new'), there)
 })
 
 test('an engine that hangs up on an order again and again while the container ends is asked once more when that has started again', async () => {

@@ -24,6 +24,7 @@ import type { ContainerCopy, Job } from './job.ts'
 import { again } from './moves.ts'
 import { IMAGE_LABELS } from './reference.ts'
 import { snapshotCommand, takenCopies } from './snapshot.ts'
+import type { ContainerEnd } from './report.ts'
 import { STATE_ORDER, type StateAnswer, type StateOrder, type TakenCopy } from './state-order.ts'
 
 const ORDER_MS = 60_000
@@ -133,6 +134,20 @@ export async function settleData(id: string, one: string, engine: Engine): Promi
 }
 
 /**
+ * The copy that the new container has made of what the old one left when it had ended, which is newer than the one from before the trial.
+ * Null: none, or it is not known any more. `one`: one of the mark's containers. Ask before `settleData`.
+ */
+export async function copyInSwitch(id: string, one: string, engine: Engine): Promise<SwitchCopy | null> {
+  const container = await engine.container(id)
+  const mark = container === null ? null : await readMark(container, engine)
+  if (container === null || mark === null || ![...mark.containers, ...mark.ended].includes(one)) return null
+  const path = mark.exchanged?.restored ?? mark.other
+  return path === null ? null : { snapshot: path, snapshotOnHost: onHost(container, path) }
+}
+
+type SwitchCopy = Pick<ContainerEnd, 'snapshot' | 'snapshotOnHost'>
+
+/**
  * At its next start the container takes this copy of its data. Resolves to how long that may take, and the release whose data it holds.
  * Throws BatonError not_found, refused.
  */
@@ -175,19 +190,26 @@ interface Mark {
   ended: string[]
   owner: string
   exchanged: { aside: string; restored: string } | null
+  /** path of the copy that the other release takes */
+  other: string | null
   rows: number | null
 }
 
 async function readMark(container: ContainerInspection, engine: Engine): Promise<Mark | null> {
   const found = await noteIn(container, markPath, engine)
   if (found === null || !Array.isArray(found['containers'])) return null
-  const said: Partial<Mark> & Pick<Mark, 'containers'> = { ...found, containers: found['containers'] as string[] }
+  const said: Partial<Omit<Mark, 'other'>> & Pick<Mark, 'containers'> = {
+    ...found,
+    containers: found['containers'] as string[],
+  }
   const { aside, restored } = said.exchanged ?? {}
   const isWhole = typeof aside === 'string' && typeof restored === 'string'
   const rows = typeof said.rows === 'number' ? said.rows : null
   const exchanged = isWhole ? { aside: plainOf(aside), restored: plainOf(restored) } : null
   const ended = Array.isArray(said.ended) ? said.ended : []
-  return { containers: said.containers, ended, owner: String(said.owner), exchanged, rows }
+  const path = isObject(found['other']) ? found['other']['path'] : null
+  const other = typeof path === 'string' ? plainOf(path) : null
+  return { containers: said.containers, ended, owner: String(said.owner), exchanged, other, rows }
 }
 
 /** What a file of its state directory says; null: nothing. The container may have written anything there. */
