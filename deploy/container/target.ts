@@ -185,7 +185,7 @@ export async function resolveRollback(
   }
   if (image === null || image.Id !== origin.image) {
     const message = `the image that ran before (${origin.image}) is neither on this host nor in its registry`
-    throw new BatonError('no_backup', message)
+    throw new BatonError('no_backup', message, { hint: 'specify a release with --release' })
   }
   const reference = await nameForId(origin.reference, repository, origin.digest, image, engine)
   return { image, reference, repository, digest: origin.digest, version: origin.from, tag: null }
