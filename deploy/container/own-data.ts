@@ -23,8 +23,8 @@ import { type ContainerInspection, type ImageInspection, isSame, labelsOf } from
 import type { ContainerCopy, Job } from './job.ts'
 import { again } from './moves.ts'
 import { IMAGE_LABELS } from './reference.ts'
-import { snapshotCommand, takenCopies } from './snapshot.ts'
 import type { ContainerEnd } from './report.ts'
+import { snapshotCommand, takenCopies } from './snapshot.ts'
 import { STATE_ORDER, type StateAnswer, type StateOrder, type TakenCopy } from './state-order.ts'
 
 const ORDER_MS = 60_000
@@ -135,7 +135,7 @@ export async function settleData(id: string, one: string, engine: Engine): Promi
 
 /**
  * The copy that the new container has made of what the old one left when it had ended, which is newer than the one from before the trial.
- * Null: none, or it is not known any more. `one`: one of the mark's containers. Ask before `settleData`.
+ * Null: none, or it is not known any more: `settleData` forgets one that was not exchanged. `one`: one of the mark's containers.
  */
 export async function copyInSwitch(id: string, one: string, engine: Engine): Promise<SwitchCopy | null> {
   const container = await engine.container(id)
@@ -257,13 +257,7 @@ async function order(container: ContainerInspection, what: StateOrder, engine: E
   const environment = { [STATE_ORDER]: JSON.stringify(what) }
   const { exitCode, output } = await again(engine, () => engine.exec(container.Id, command, ORDER_MS, environment))
   const last = output.trim().split('\n').at(-1) ?? ''
-  if (exitCode !== 0)
-    throw new BatonError(
-      'refused',
-      plainOf(last)
-        .replace(/^error: /, '')
-        .slice(0, 500),
-    )
+  if (exitCode !== 0) throw new BatonError('refused', plainOf(last.replace(/^error: /, '')).slice(0, 500))
   const answer = parsedJson(last)
   if (isObject(answer) && answer['moved'] !== undefined) {
     const { mostMs, tag } = answer
