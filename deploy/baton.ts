@@ -14,7 +14,7 @@ import { detect } from './make/detect.ts'
 import { COMPRESSIONS } from './make/pack.ts'
 import { IS_PACKAGED, ownVersion } from './make/place.ts'
 import { isRightMajor, runUnderNode } from './make/node.ts'
-import { CONFIG, type Project, readProject, RELEASES_FOLDER } from './make/project.ts'
+import { afterBuild, CONFIG, type Project, readProject, RELEASES_FOLDER } from './make/project.ts'
 import { setUp } from './make/set-up.ts'
 import { exitAtOnce } from './make/temporary.ts'
 import { asksForHelp, parseFlags, tagOf } from './lib/flags.ts'
@@ -170,8 +170,7 @@ async function build(values: Values): Promise<void> {
   if (values['json'] === true) return printJson(release)
   if (values['quiet'] === true) return
   for (const { name, sizeBytes } of release.files) say(`  ${name.padEnd(32)} ${formatBytes(sizeBytes).padStart(9)}`)
-  const to = options.project.publish === null ? ' --to <folder, user@host:/folder or github:owner/name>' : ''
-  say(`\nnext: npx baton publish ${release.tag}${to}`)
+  for (const line of ['', ...afterBuild(project, release.tag)]) say(line)
 }
 
 /** Shows the progress of the work, but to a program. */

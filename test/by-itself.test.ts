@@ -103,7 +103,10 @@ test.long(
     }
     await restarted()
     const same = await it.until('the feed was asked', ({ schedule }) => (schedule?.waits.length ?? 0) > 0)
-    match(same.schedule?.waits[0]?.says ?? '', /^v1\.0\.1 is waiting for you: it failed here: .*not ready within 1500 ms/)
+    match(
+      same.schedule?.waits[0]?.says ?? '',
+      /^v1\.0\.1 is waiting for you: it failed here: .*not ready within 1500 ms/,
+    )
     await it.rule({ readyTimeout: '2500ms' })
     await restarted()
     const again = 'it was not ready within 1.5 s last time; the limit is now 2.5 s'

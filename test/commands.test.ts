@@ -8,7 +8,7 @@ import { startsService } from '../deploy/make/first/beside.ts'
 import { commandIn, misplacedIn, OPERATOR_WORDS } from '../deploy/make/first/command.ts'
 import { planInit } from '../deploy/make/init.ts'
 import { PROJECT } from '../deploy/make/place.ts'
-import { parseProject } from '../deploy/make/project.ts'
+import { afterBuild, parseProject } from '../deploy/make/project.ts'
 import { run } from '../deploy/lib/shell.ts'
 import { equal, is, match, throws } from './assert.ts'
 import { adopted } from './fixtures/adopted.ts'
@@ -152,6 +152,17 @@ test('which words start a service, and which a tool beside it', () => {
   ]
   const words = (line: string) => line.split(' ').filter((word) => word !== '')
   for (const [args, typed, starts] of cases) is(startsService(words(typed), words(args)), starts, `${args} | ${typed}`)
+})
+
+test('who has built a release is told to publish it, and to make its image if the project names one', () => {
+  const told = (more: object) => afterBuild(parseProject({ service: 'shop', entry: 'a.js', ...more }, '/x'), 'v1.0.0')
+  const publish = '/srv/releases'
+  equal(told({ publish }), ['next: npx baton publish v1.0.0'])
+  equal(told({ publish, image: 'registry.example/shop' }), [
+    'next: npx baton publish v1.0.0',
+    'or, for containers: npx baton image v1.0.0',
+  ])
+  match(told({}).join('\n'), /^next: npx baton publish v1\.0\.0 --to </)
 })
 
 test('the settings are checked: `commands` is baton, `basePath` is a path', () => {

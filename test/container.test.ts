@@ -7,7 +7,7 @@ import type { AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { suite } from './suite.ts'
-import { equal, match, ok, rejects, throws, withCode } from './assert.ts'
+import { equal, is, match, ok, rejects, throws, withCode } from './assert.ts'
 import { parseContainerSettings } from '../deploy/container/command.ts'
 import { run } from '../deploy/lib/shell.ts'
 import { imageIn } from '../deploy/container/compose.ts'
@@ -31,7 +31,7 @@ import {
   parseReference,
   repositoryIn,
 } from '../deploy/container/reference.ts'
-import { lastExchange, settleData } from '../deploy/container/own-data.ts'
+import { copyInSwitch, lastExchange, settleData } from '../deploy/container/own-data.ts'
 import { PACKAGES } from '../deploy/container/program.ts'
 import { rehearseInContainer } from '../deploy/container/rehearsal.ts'
 import type { DeployEvent } from '../deploy/container/report.ts'
@@ -304,7 +304,9 @@ test('an error inside a pull that was answered with 200 is an error, and so is a
       /pulling refused:v1\.0\.0: no space left/,
     )
     await rejects(client.pull('cut', 'v1.0.0', null, { progress: () => {} }), withCode('download_failed'))
-    const { message } = await rejects(client.distribution('r.example/b:v1', null), withCode('release_not_found'))
+    const missing = await rejects(client.distribution('r.example/b:v1', null), withCode('release_not_found'))
+    const { message, hint } = missing as BatonError
+    match(hint ?? '', /^check the tag and the repository/) // no feed has it, which the code's own hint speaks of
     match(message, /^there is no image r\.example\/b:v1: the engine answered 500 to GET \S+: manifest unknown$/)
   } finally {
     client.close()
@@ -731,6 +733,29 @@ test('a connection that is lost once while it is asked what was exchanged is no 
   equal(await lastExchange(container, engine), { ...mark.exchanged, rows: 2 })
 })
 
+test('of two copies of the data from before, the one that was made once the old container had ended is named', async () => {
+  const [aside, other] = ['/s/update/aside/app.db.v1.1.0.x', '/s/update/snapshots/app.db.v1.0.0.y']
+  const mark = { containers: ['old', 'new'], ended: [], owner: 'v1.1.0', exchanged: null, other: null as object | null }
+  const found = inspection({
+    Config: { Labels: { 'baton.state-directory': '/s' } },
+    Mounts: [{ Type: 'volume', Source: '/volumes/app', Destination: '/s' }],
+  })
+  const engine = {
+    container: async () => found,
+    readFile: async () => Buffer.from(JSON.stringify(mark)),
+  } as unknown as Engine
+  const named = async (one: string) => (await copyInSwitch('new', one, engine))?.snapshotOnHost ?? null
+  equal(await named('new'), null)
+  Object.assign(mark, { other: { tag: 'v1.0.0', path: other } })
+  const there = '/volumes/app/update/snapshots/app.db.v1.0.0.y'
+  equal([await named('new'), await named('another')], [there, null])
+  // the old one is back: the other data are those that lie aside
+  Object.assign(mark, { exchanged: { aside, restored: other }, other: { tag: 'v1.1.0', path: aside } })
+  equal(await named('new'), there)
+  Object.assign(mark, { containers: [], ended: ['old', 'new'] })
+  equal(await named('new'), there)
+})
+
 test('an engine that hangs up on an order again and again while the container ends is asked once more when that has started again', async () => {
   const mark = { containers: ['one'], ended: [], owner: 'v1.0.0', exchanged: null }
   const labels = { 'baton.state-directory': '/s', 'baton.snapshot': '["snapshot"]' }
@@ -809,6 +834,43 @@ test('a container without a health check is asked what became of a restore once 
     restoreState('app', 'dump.x', { healthTimeoutMs: 1000, probationMs: 0 }, { engine, report: async () => {} }),
     /no archive; `app` runs on the data it had before/,
   )
+})
+
+test('a restore that the container refuses is told in its own words, with one `error:` before them', async () => {
+  const labels = { 'baton.state-directory': '/s', 'baton.snapshot': '["snapshot"]' }
+  const main = inspection({ Id: 'main', Config: { Labels: labels }, State: { Running: true, Status: 'running' } })
+  const engine = {
+    container: async (name: string) => (name === 'app' ? main : null),
+    exec: async () => ({
+      exitCode: 4,
+      output: 'error: expected the name of a copy of the data; the copies are: none\n',
+    }),
+  } as unknown as Engine
+  const limits = { healthTimeoutMs: 1000, probationMs: 0 }
+  const fault = await rejects(restoreState('app', 'x', limits, { engine, report: async () => {} }))
+  match(fault.message, /^expected the name of a copy/)
+})
+
+test('who restores a copy of a newer release is told before the container is restarted', async () => {
+  const labels = { 'baton.state-directory': '/s', 'baton.snapshot': '["snapshot"]', [IMAGE_LABELS.version]: '1.1.0' }
+  const main = inspection({ Id: 'main', Config: { Labels: labels }, State: { Running: true, Status: 'running' } })
+  const said: string[] = []
+  for (const tag of ['v1.0.0', 'v1.1.0', 'v1.2.0']) {
+    const engine = {
+      container: async (name: string) => (name === 'app' ? main : null),
+      exec: async () => ({ exitCode: 0, output: JSON.stringify({ moved: null, mostMs: 0, tag }) }),
+      restart: async () => {
+        throw new BatonError('unexpected', `restarted after ${said.splice(0).join()}`)
+      },
+    } as unknown as Engine
+    const report = (event: DeployEvent) => void (event.event === 'warning' && said.push(event.message))
+    const limits = { healthTimeoutMs: 1000, probationMs: 0 }
+    const { message } = await rejects(restoreState('app', 'x', limits, { engine, report }))
+    is(
+      message,
+      `restarted after ${tag === 'v1.2.0' ? 'x holds the data of v1.2.0, which v1.1.0 may not be able to read' : ''}`,
+    )
+  }
 })
 
 test('says plainly that there is no engine', async () => {

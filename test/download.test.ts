@@ -352,7 +352,10 @@ test.long(
   'an asset that trickles just fast enough is given up by its size and the least pace, not after a day',
   async () => {
     await using it = await lab({ byteEveryMs: 20 })
-    assert.match(await it.failure({ deadlineMs: 300, stallMs: 60_000 }), /expected the whole asset to arrive within 1 s/)
+    assert.match(
+      await it.failure({ deadlineMs: 300, stallMs: 60_000 }),
+      /expected the whole asset to arrive within 1 s/,
+    )
   },
 )
 

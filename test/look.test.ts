@@ -171,7 +171,10 @@ test.long(
         await using it = await built(`${AUTO}${text}${SERVE}`, config)
         const error = (await rejects(() => tryOut(it.project, it.path))) as BatonError
         is(error.code, 'verify_failed', habit)
-        match(error.message, /^a test update from this build to itself: expected the application to serve throughout, got: /)
+        match(
+          error.message,
+          /^a test update from this build to itself: expected the application to serve throughout, got: /,
+        )
         match(error.message, new RegExp(said))
         match(error.hint ?? '', hint)
         equal(await processesNaming(it.folder), [], habit)
@@ -283,7 +286,10 @@ test.long(
       warnings[0] ?? '',
       /^it looks for package\.json, public\/ in its working folder, .*`"cwd": "app"`, and `"kind": "app"`/,
     )
-    match(warnings[0] ?? '', 'Files that it writes to relative paths, such as data.json, are then lost with each new release')
+    match(
+      warnings[0] ?? '',
+      'Files that it writes to relative paths, such as data.json, are then lost with each new release',
+    )
   },
 )
 

@@ -269,7 +269,10 @@ test('another database among `trial.files` is named, since it does not go back; 
     /after its migration, the additional database more\/other\.db is damaged/,
   )
   const gone = await rehearsed(`require('node:fs').rmSync(state + '/more/other.db')`, 20_000, made)
-  match(throws(() => judge(gone, TAGS), withCode('verify_failed')).message, /the additional database more\/other\.db is missing/)
+  match(
+    throws(() => judge(gone, TAGS), withCode('verify_failed')).message,
+    /the additional database more\/other\.db is missing/,
+  )
   const name = "state + '/more/' + String(i).padStart(3, '0') + '.db'"
   const copies = `for (let i = 0; i < 60; i++) require('node:fs').copyFileSync(state + '/more/other.db', ${name})`
   const more = await rehearsed(copies, 20_000, made)

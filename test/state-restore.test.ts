@@ -100,6 +100,19 @@ test('somebody else who has the database open is named, and nothing has changed'
   is(world.rows(), THEN)
 })
 
+test('a copy of a newer release is said to be one, before anything is exchanged too', async () => {
+  await using world = await makeWorld()
+  const newer = COPY.replace('v1.0.0', 'v1.1.0')
+  fillLedger(join(world.state, 'update/snapshots', newer), THEN)
+  const warnings = [
+    (await world.restore({ name: newer, dryRun: true })).warning,
+    (await world.restore({ name: newer })).warning,
+    (await world.restore()).warning,
+  ]
+  const said = `${newer} holds the data of v1.1.0, which v1.0.0 may not be able to read`
+  equal(warnings, [said, said, null])
+})
+
 test('started at the same moment, again and again: one waits or is refused, and each acknowledged row is where it is said to be', async () => {
   const seen = { refused: 0, restored: 0 }
   // one that waits ever longer is late in the end, on any machine
@@ -165,7 +178,7 @@ async function makeWorld() {
     home: folder,
     state,
     database,
-    restore: () => restoreCopy({ receipt, name: COPY, dryRun: false }),
+    restore: ({ name = COPY, dryRun = false } = {}) => restoreCopy({ receipt, name, dryRun }),
     /** A command that stops itself when the database was put aside, and nothing is in its place. */
     stoppedRestore(): ChildProcess {
       const module = join(import.meta.dirname, '../agent/disk/state-mark.ts')

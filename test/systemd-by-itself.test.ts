@@ -80,7 +80,12 @@ test('by default a new release is told, and nothing goes', async () => {
 
 for (const [what, auto, code, why] of [
   ['breaks', AUTO, "throw new Error('half-way')", /fails on a copy of the data/],
-  ['drops rows', AUTO, "database.exec('DELETE FROM notes')", /its migration cannot be undone|would change the data irreversibly/],
+  [
+    'drops rows',
+    AUTO,
+    "database.exec('DELETE FROM notes')",
+    /its migration cannot be undone|would change the data irreversibly/,
+  ],
   ['is irreversible', ALL, IRREVERSIBLE, /would change the data irreversibly/],
   [
     'changes values',

@@ -54,7 +54,10 @@ for (const [at, to] of WAY.entries()) {
 test('the last step has no way back: a person allows it, and only the data of before lead back', async () => {
   const refused = await host.cli('upgrade', tagAt(LAST), '-y')
   is(refused.code, 7, refused.stderr)
-  match(refused.stderr, /would change the data irreversibly: v1\.5\.0 does not start on the data that v1\.6\.0 leaves behind/)
+  match(
+    refused.stderr,
+    /would change the data irreversibly: v1\.5\.0 does not start on the data that v1\.6\.0 leaves behind/,
+  )
   await serves(LAST - 1)
   is((await upgrade(LAST, '--allow-irreversible')).verdict, 'irreversible')
   const before = await count()

@@ -105,7 +105,10 @@ test('init, sign, verify: from no keys to a host that finds the latest', async (
   const said = await it.run(`verify --dir ${it.dist}`)
   assert.match(said, /root {7}version 1, expires 20\d\d-/)
   assert.match(said, /latest {5}v1\.1\.0/)
-  assert.match(await it.run(`show --dir ${it.dist}`), /root {7}version 1, expires .*, 2 of 3 must sign: [0-9a-f]{12} \(root-1\)/)
+  assert.match(
+    await it.run(`show --dir ${it.dist}`),
+    /root {7}version 1, expires .*, 2 of 3 must sign: [0-9a-f]{12} \(root-1\)/,
+  )
 })
 
 test('nothing that is secret is said or written in the clear', async () => {

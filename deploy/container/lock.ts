@@ -28,7 +28,10 @@ export async function lockContainer(
     const { heldByPid: pid, heldSince: since } = cause.members
     const holder =
       pid === undefined ? '(started by an unknown process)' : `(pid ${String(pid)}, since ${String(since)})`
-    throw new BatonError('locked', `another deployment of \`${name}\` is in progress ${holder}`, { cause })
+    throw new BatonError('locked', `another deployment of \`${name}\` is in progress ${holder}`, {
+      cause,
+      hint: 'wait until it ends; `--status` shows how far it is',
+    })
   }
 }
 

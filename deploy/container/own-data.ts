@@ -16,13 +16,14 @@ import {
   plainOf,
   snapshotDirectory,
 } from '../../agent/install.ts'
-import { BatonError, isObject, parsedJson, reasonOf, type StateMoved, untilWell } from '../../agent/words.ts'
+import { BatonError, isObject, isTag, parsedJson, reasonOf, type StateMoved, untilWell } from '../../agent/words.ts'
 import { type Engine, isAway, isUnreachable } from './engine/engine.ts'
 import { orderIn } from './gate.ts'
 import { type ContainerInspection, type ImageInspection, isSame, labelsOf } from './inspection.ts'
 import type { ContainerCopy, Job } from './job.ts'
 import { again } from './moves.ts'
 import { IMAGE_LABELS } from './reference.ts'
+import type { ContainerEnd } from './report.ts'
 import { snapshotCommand, takenCopies } from './snapshot.ts'
 import { STATE_ORDER, type StateAnswer, type StateOrder, type TakenCopy } from './state-order.ts'
 
@@ -132,9 +133,31 @@ export async function settleData(id: string, one: string, engine: Engine): Promi
   return moved === null ? null : onHostOf(container, moved)
 }
 
-/** At its next start the container takes this copy of its data. Resolves to how long that may take. Throws BatonError not_found, refused. */
-export async function orderRestore(container: ContainerInspection, name: string, engine: Engine): Promise<number> {
-  return (await order(container, { do: 'restore', name, container: container.Id }, engine)).mostMs ?? 0
+/**
+ * The copy that the new container has made of what the old one left when it had ended, which is newer than the one from before the trial.
+ * Null: none, or it is not known any more: `settleData` forgets one that was not exchanged. `one`: one of the mark's containers.
+ */
+export async function copyInSwitch(id: string, one: string, engine: Engine): Promise<SwitchCopy | null> {
+  const container = await engine.container(id)
+  const mark = container === null ? null : await readMark(container, engine)
+  if (container === null || mark === null || ![...mark.containers, ...mark.ended].includes(one)) return null
+  const path = mark.exchanged?.restored ?? mark.other
+  return path === null ? null : { snapshot: path, snapshotOnHost: onHost(container, path) }
+}
+
+type SwitchCopy = Pick<ContainerEnd, 'snapshot' | 'snapshotOnHost'>
+
+/**
+ * At its next start the container takes this copy of its data. Resolves to how long that may take, and the release whose data it holds.
+ * Throws BatonError not_found, refused.
+ */
+export async function orderRestore(
+  container: ContainerInspection,
+  name: string,
+  engine: Engine,
+): Promise<{ mostMs: number; tag: string | null }> {
+  const { mostMs = 0, tag = null } = await order(container, { do: 'restore', name, container: container.Id }, engine)
+  return { mostMs, tag }
 }
 
 /** What was exchanged by the last switch or restore of this container; null: nothing, or that is not there any more. */
@@ -167,19 +190,26 @@ interface Mark {
   ended: string[]
   owner: string
   exchanged: { aside: string; restored: string } | null
+  /** path of the copy that the other release takes */
+  other: string | null
   rows: number | null
 }
 
 async function readMark(container: ContainerInspection, engine: Engine): Promise<Mark | null> {
   const found = await noteIn(container, markPath, engine)
   if (found === null || !Array.isArray(found['containers'])) return null
-  const said: Partial<Mark> & Pick<Mark, 'containers'> = { ...found, containers: found['containers'] as string[] }
+  const said: Partial<Omit<Mark, 'other'>> & Pick<Mark, 'containers'> = {
+    ...found,
+    containers: found['containers'] as string[],
+  }
   const { aside, restored } = said.exchanged ?? {}
   const isWhole = typeof aside === 'string' && typeof restored === 'string'
   const rows = typeof said.rows === 'number' ? said.rows : null
   const exchanged = isWhole ? { aside: plainOf(aside), restored: plainOf(restored) } : null
   const ended = Array.isArray(said.ended) ? said.ended : []
-  return { containers: said.containers, ended, owner: String(said.owner), exchanged, rows }
+  const path = isObject(found['other']) ? found['other']['path'] : null
+  const other = typeof path === 'string' ? plainOf(path) : null
+  return { containers: said.containers, ended, owner: String(said.owner), exchanged, other, rows }
 }
 
 /** What a file of its state directory says; null: nothing. The container may have written anything there. */
@@ -228,13 +258,14 @@ async function order(container: ContainerInspection, what: StateOrder, engine: E
   const environment = { [STATE_ORDER]: JSON.stringify(what) }
   const { exitCode, output } = await again(engine, () => engine.exec(container.Id, command, ORDER_MS, environment))
   const last = output.trim().split('\n').at(-1) ?? ''
-  if (exitCode !== 0) throw new BatonError('refused', plainOf(last).slice(0, 500))
+  if (exitCode !== 0) throw new BatonError('refused', plainOf(last.replace(/^error: /, '')).slice(0, 500))
   const answer = parsedJson(last)
   if (isObject(answer) && answer['moved'] !== undefined) {
-    const mostMs = answer['mostMs']
+    const { mostMs, tag } = answer
     return {
       moved: answer['moved'] as StateMoved | null,
       mostMs: isCount(mostMs) ? Math.min(mostMs, RESTORE_MAX_MS) : 0,
+      ...(isTag(tag) ? { tag } : {}),
     }
   }
   throw new BatonError('refused', 'the release in the container is too old to do this')

@@ -82,7 +82,9 @@ async function fromTheTop(
   const job = await prepare(prepared, request, tools)
   const end = await doSwitch(job, { undo: null }, request, tools)
   const isBack = end.outcome === 'reverted' || end.error?.code === 'undo_failed'
-  if (job.irreversible !== undefined && isBack && end.stateMoved === null)
+  // it has its own data, or takes them at its next start
+  const hasOwnData = end.stateMoved !== null || (end.snapshot ?? origin.snapshot) !== origin.snapshot
+  if (job.irreversible !== undefined && isBack && !hasOwnData)
     await tools.report({ event: 'warning', message: dataLeft(origin, job.irreversible) })
   return end.image === target.image.Id ? { ...end, digest: target.digest } : end
 }

@@ -4,6 +4,7 @@
 
 import { posix } from 'node:path'
 import { BatonError, untilWell } from '../../agent/words.ts'
+import { newerCopy } from '../lib/newer-copy.ts'
 import { check } from './health.ts'
 import { unfinishedAt } from './job.ts'
 import { again } from './moves.ts'
@@ -13,6 +14,7 @@ import type { ContainerEnd } from './report.ts'
 import type { Limits, Tools } from './request.ts'
 import { surveyContainer } from './survey.ts'
 import { refuseBusy } from './switcher.ts'
+import { versionOf } from './target.ts'
 
 /** Resolves to the status then. Throws BatonError refused, not_found, locked; restart_failed if the container is not well with that copy. */
 export async function restoreState(
@@ -28,7 +30,9 @@ export async function restoreState(
     throw new BatonError('refused', `expected \`${name}\` to be running, with no deployment in progress`, {
       hint: `see \`--status\`; to finish a deployment that was cut short, run it again`,
     })
-  const mostMs = await orderRestore(main, copy, engine)
+  const { mostMs, tag } = await orderRestore(main, copy, engine)
+  const warning = newerCopy({ name: copy, tag }, versionOf(main))
+  if (warning !== null) await report({ event: 'warning', message: warning })
   await report({ event: 'note', message: `\`${name}\` is being restarted and will restore ${copy} as it starts` })
   const seconds = main.Config['StopTimeout']
   await again(engine, () => engine.restart(main.Id, typeof seconds === 'number' ? seconds : null))

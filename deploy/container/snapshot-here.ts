@@ -101,7 +101,7 @@ async function obey(order: StateOrder, environment: NodeJS.ProcessEnv): Promise<
       return { moved }
     }
     case 'restore':
-      return { moved, mostMs: await orderCopy(order, here) }
+      return { moved, ...(await orderCopy(order, here)) }
     default:
       return order satisfies never
   }
@@ -113,8 +113,11 @@ interface Here {
   plan: () => Promise<SnapshotPlan>
 }
 
-/** At its next start, this container takes the copy. Resolves to how long that may take. */
-async function orderCopy(order: Extract<StateOrder, { do: 'restore' }>, here: Here): Promise<number> {
+/** At its next start, this container takes the copy. */
+async function orderCopy(
+  order: Extract<StateOrder, { do: 'restore' }>,
+  here: Here,
+): Promise<Omit<StateAnswer, 'moved'>> {
   const { stateDirectory } = here
   const copies = await keptCopies(stateDirectory, ownDatabase(BUILD.service, stateDirectory))
   const copy = copies.find(({ name }) => name === order.name)
@@ -125,12 +128,12 @@ async function orderCopy(order: Extract<StateOrder, { do: 'restore' }>, here: He
   if (copy.of !== undefined) {
     const plan = await here.plan()
     await oweRestore(here, { container: order.container, name: copy.name, plan })
-    return mostMsOf('restore', plan)
+    return { mostMs: mostMsOf('restore', plan), tag: copy.tag }
   }
   const path = join(COPY_FOLDERS[copy.kind](stateDirectory), copy.name)
   const state = { ...here, database: databaseIn(here) }
   await markContainerRestore(state, { container: order.container, tag: BUILD.tag, path })
-  return 0
+  return { mostMs: 0, tag: copy.tag }
 }
 
 function databaseIn({ stateDirectory }: Pick<Here, 'stateDirectory'>): string {

@@ -16,6 +16,8 @@ export interface StateAnswer {
   moved: StateMoved | null
   /** for a restore: how long it may take at the next start, beyond a usual one */
   mostMs?: number
+  /** for a restore: the release whose data the copy holds */
+  tag?: string
 }
 
 /** What `snapshot --for-update` prints without an order. Older releases print `files` alone. */

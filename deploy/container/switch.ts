@@ -3,14 +3,14 @@
 // Must hold: every exit that is not success puts the old container back.
 
 import { conduct, doneAs } from '../../agent/install.ts'
-import { asBatonError, BatonError, reasonOf, type StateMoved, untilWell } from '../../agent/words.ts'
+import { asBatonError, BatonError, reasonOf, untilWell } from '../../agent/words.ts'
 import { type Engine, isAway } from './engine/engine.ts'
 import { forward, type Switching } from './ground.ts'
 import { check, standsAgain } from './health.ts'
 import { nameOf } from './inspection.ts'
 import { type Job, type JobOrigin, parseOrigin, releaseOf, unfinishedAt } from './job.ts'
 import * as move from './moves.ts'
-import { paidIn, settleData } from './own-data.ts'
+import { copyInSwitch, paidIn, settleData } from './own-data.ts'
 import { type OutageWatch, watchOutage } from './outage.ts'
 import { namesFor, rollbackTag } from './reference.ts'
 import { passTurn } from './gate.ts'
@@ -63,27 +63,31 @@ async function commit(job: Job, tools: Switching, outage: OutageWatch): Promise<
       message: `the new container serves, but cleaning up failed: ${reasonOf(cause)}; run the command again to finish`,
     })
   }
-  const stateMoved = await settled(job.successor, job.successor, tools)
+  const data = await settled(job.successor, job.successor, tools)
   return ended(doneAs({ ...origin, to: releaseOf(job.origin) }), {
     ...(await factsNow(job, engine)),
+    ...data,
     healthy: true,
-    stateMoved,
     ...(await outage.end()),
   })
 }
 
-/** The mark of a release with no way back is over. If that fails, only these two containers would still follow it. */
+/**
+ * The mark of a release with no way back is over. If that fails, only these two containers would still follow it. Resolves to what was
+ * exchanged, and to the newer of the two copies of the data from before.
+ */
 async function settled(
   id: string,
   successor: string,
   { engine, report }: Pick<Switching, 'engine' | 'report'>,
-): Promise<StateMoved | null> {
+): Promise<Partial<ContainerEnd>> {
   try {
-    return await settleData(id, successor, engine)
+    const copy = await copyInSwitch(id, successor, engine)
+    return { ...copy, stateMoved: await settleData(id, successor, engine) }
   } catch (cause) {
     if (isAway(cause)) throw cause
     await report({ event: 'warning', message: `checking where the data is: ${reasonOf(cause)}` })
-    return null
+    return {}
   }
 }
 
@@ -120,15 +124,15 @@ async function goBack(
       const message = `\`${origin.name}\` is not healthy now, ${origin.healthy ? 'although it answers; it was healthy before' : 'and was not healthy before'}`
       await report({ event: 'warning', message })
     }
-    const stateMoved = await settled(predecessor, job.successor, tools)
+    const data = await settled(predecessor, job.successor, tools)
     await tidy(job, predecessor, cause, tools)
     const { image } = origin
     return ended('reverted', {
       ...(await factsNow(job, engine)),
+      ...data,
       image,
       healthy,
       error: await withItsLog(job, cause, engine),
-      stateMoved,
       ...(await outage.end()),
     })
   } catch (second) {
@@ -140,7 +144,8 @@ async function goBack(
       ? `one container answers: \`docker ps\` shows which; run this command again to continue where it stopped`
       : `run this command again to continue where it stopped; or by hand: \`docker stop ${failed}\`, \`docker start ${old}\``
     const error = new BatonError('undo_failed', message, { cause: second, hint })
-    return ended('failed', { ...facts(job), error, serves, ...(await outage.end()) })
+    const copy = await copyInSwitch(job.successor, job.successor, engine).catch(() => null)
+    return ended('failed', { ...facts(job), ...copy, error, serves, ...(await outage.end()) })
   }
 }
 
@@ -212,16 +217,16 @@ async function asItEnded(name: string, successor: string, tools: Switching): Pro
   if (container !== null && origin !== null && nameOf(container) === name) {
     const job = { origin, predecessor: origin.predecessor, successor, image: container.Image }
     await move.commit(job, engine)
-    const stateMoved = await settled(successor, successor, tools)
+    const data = await settled(successor, successor, tools)
     return ended(doneAs({ ...origin, to: releaseOf(job.origin) }), {
       ...(await factsNow(job, engine)),
+      ...data,
       healthy: true,
-      stateMoved,
     })
   }
   const error = new BatonError('interrupted', 'the new container no longer exists; the old one was put back')
-  const stateMoved = await settled(origin?.predecessor ?? name, successor, tools)
-  return ended('reverted', { ...(origin === null ? {} : facts({ origin, image: origin.image })), error, stateMoved })
+  const data = await settled(origin?.predecessor ?? name, successor, tools)
+  return ended('reverted', { ...(origin === null ? {} : facts({ origin, image: origin.image })), ...data, error })
 }
 
 /** Sets the tag that keeps an image back to what it named before this job, if that is known. */

@@ -189,7 +189,7 @@ export async function resolveRollback(
   }
   if (image === null || image.Id !== origin.image) {
     const message = `the previous image (${origin.image}) is neither on this host nor in its registry`
-    throw new BatonError('no_backup', message)
+    throw new BatonError('no_backup', message, { hint: 'specify a release with --release' })
   }
   const reference = await nameForId(origin.reference, repository, origin.digest, image, engine)
   return { image, reference, repository, digest: origin.digest, version: origin.from, tag: null }
@@ -215,7 +215,7 @@ function showing(report: ContainerReport): OnProgress {
 }
 
 /** Version in the image's label, as a tag; null if it has none. */
-export function versionOf(image: ImageInspection): string | null {
+export function versionOf(image: Pick<ImageInspection, 'Config'> | ContainerInspection): string | null {
   const label = labelsOf(image)[IMAGE_LABELS.version]
   if (label === undefined) return null
   return [label, `v${label}`].find((text) => isTag(text)) ?? null

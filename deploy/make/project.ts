@@ -257,3 +257,12 @@ function isPattern(text: string): boolean {
     return !(cause instanceof TypeError) // an old Node has no URLPattern, and takes any
   }
 }
+
+/** What comes after the build of a release, in commands. Pure. */
+export function afterBuild({ publish, image }: Pick<Project, 'publish' | 'image'>, tag: string): string[] {
+  const to = publish === null ? ' --to <folder, user@host:/folder or github:owner/name>' : ''
+  return [
+    `next: npx baton publish ${tag}${to}`,
+    ...(image === null ? [] : [`or, for containers: npx baton image ${tag}`]),
+  ]
+}

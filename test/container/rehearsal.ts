@@ -1,7 +1,7 @@
 // A release is tried on a copy of the data before the container is stopped: what it may do there, and what becomes of the deployment.
 
 import { spawn } from 'node:child_process'
-import { mkdirSync, writeFileSync } from 'node:fs'
+import { mkdirSync, readdirSync, writeFileSync } from 'node:fs'
 import { once } from 'node:events'
 import { basename, join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
@@ -81,6 +81,15 @@ test('no way back: it ends with 7 and the container as it was, until a person al
   await nothingLeft()
   const allowed = await deployTo('v1.1.0', { allowIrreversible: true })
   equal([allowed.outcome, sql('SELECT count(*) AS n FROM notes')], ['updated', 1])
+  // of its two copies the one that was made last, when the old container had ended
+  const copies = readdirSync(join(place, 'update/snapshots')).filter((name) => name.startsWith('ledger.db.v1.0.0.'))
+  is(
+    basename(allowed.snapshotOnHost ?? ''),
+    copies
+      .filter((name) => !/-(wal|shm|journal)$/.test(name))
+      .toSorted()
+      .at(-1),
+  )
   const { Id } = await engine.inspect(NAME)
   const rollback = { container: NAME, release: null, probationMs: 200 }
   const back = await faultOf(deployIn(engine, rollback))
@@ -101,6 +110,7 @@ test.long(
     const ended = await deployTo('v1.1.0', { allowIrreversible: true, probationMs: 20_000 })
     equal([ended.outcome, ended.healthy, (await engine.inspect(NAME)).Id], ['reverted', true, Id], ended.error?.message)
     is(sql('SELECT text FROM notes WHERE id = 40'), 'before') // `no such column` on what the new one has left
+    is(ended.snapshotOnHost, ended.stateMoved?.restored)
     const { aside = '', restored = '', rows } = ended.stateMoved ?? {}
     ok(aside.startsWith(join(place, 'update/aside/ledger.db.v1.1.0.')), aside)
     ok(restored.startsWith(join(place, 'update/snapshots/ledger.db.v1.0.0.')), restored)

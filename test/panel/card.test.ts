@@ -747,10 +747,7 @@ test.long(
     for (const login of [401, 302] as const) {
       stub.world.login = login
       await page.waitForSelector('#silence:not([hidden])')
-      assert.match(
-        await textOf(page, '#silence'),
-        /^A login in front of the service responded instead\. Log in there/,
-      )
+      assert.match(await textOf(page, '#silence'), /^A login in front of the service responded instead\. Log in there/)
       assert.is(await page.isVisible('#gate'), false, 'the password is not wrong')
       stub.world.login = null
       await page.waitForSelector('#silence', { state: 'hidden' })

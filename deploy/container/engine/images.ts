@@ -93,9 +93,15 @@ function registryError(cause: unknown, reference: string): BatonError {
     })
   }
   if (status === 404 || /manifest unknown|not found/i.test(said)) {
-    return new BatonError('release_not_found', `there is no image ${reference}: ${said}`, { cause })
+    return new BatonError('release_not_found', `there is no image ${reference}: ${said}`, {
+      cause,
+      hint: 'check the tag and the repository (`--image`); a private registry may need `docker login`',
+    })
   }
-  return new BatonError('check_failed', `asking the registry for ${reference}: ${said}`, { cause })
+  return new BatonError('check_failed', `asking the registry for ${reference}: ${said}`, {
+    cause,
+    hint: 'check that this host reaches the registry',
+  })
 }
 
 interface PullMessage {

@@ -45,7 +45,8 @@ export async function stateCommand(context: Context, act: string, name: string |
     const copies = await open.side.listState(receipt)
     throw runningFault(service, copies.find((copy) => copy.name === name) ?? {})
   }
-  const done = await open.side.restoreCopy({ receipt, name, dryRun: flags.dryRun })
+  const { warning, ...done } = await open.side.restoreCopy({ receipt, name, dryRun: flags.dryRun })
+  if (warning !== null) report.note(`warning: ${warning}`)
   if (flags.dryRun) {
     report.note(`the database would be set aside and replaced with a copy of ${done.restored}`)
     return report.result({ ...NOTHING, outcome: 'planned', would: 'restored' }, [])

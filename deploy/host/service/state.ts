@@ -18,6 +18,7 @@ import {
   takeLock,
 } from '../../../agent/install.ts'
 import { BatonError, DUMP, FOLDERS, type StateCopy } from '../../../agent/words.ts'
+import { newerCopy } from '../../lib/newer-copy.ts'
 import { readProc } from '../../lib/proc.ts'
 import { connect } from './client.ts'
 import { readAccess } from './configuration.ts'
@@ -30,7 +31,8 @@ export async function listState(receipt: Receipt): Promise<StateCopy[]> {
 
 /**
  * Puts the copy `name` in the place of the database; with `dryRun` it only looks. Throws not_found for another name, refused while the
- * service runs, busy. `aside`: path of the former database; null: there was none.
+ * service runs, busy. `aside`: path of the former database; null: there was none. `warning`: of a copy that the release in place may not
+ * be able to read.
  */
 export async function restoreCopy({ receipt, name, dryRun }: { receipt: Receipt; name: string; dryRun: boolean }) {
   const { stateDirectory, executable, service, configPath } = receipt
@@ -48,12 +50,13 @@ export async function restoreCopy({ receipt, name, dryRun }: { receipt: Receipt;
     .catch(() => 'somebody')
   if (answer !== null) throw runningFault(service, copy)
   const restored = join(COPY_FOLDERS[copy.kind](stateDirectory), name)
-  if (dryRun) return { aside: null, restored }
-  await using _lock = await takeLock(makeDisk(), stateDirectory, 'state restore')
+  await using _lock = dryRun ? null : await takeLock(makeDisk(), stateDirectory, 'state restore')
   const tag = await tagInPlace(stateDirectory, executable)
-  if (database === null || copy.of !== undefined) return { aside: await restoreOther(receipt, copy, tag), restored }
+  const known = { restored, warning: newerCopy(copy, tag) }
+  if (dryRun) return { ...known, aside: null }
+  if (database === null || copy.of !== undefined) return { ...known, aside: await restoreOther(receipt, copy, tag) }
   const refuse = async (file: string) => await refuseOthers(receipt, file)
-  return { aside: await exchangeNow(stateDirectory, restored, { database, tag, refuse }), restored }
+  return { ...known, aside: await exchangeNow(stateDirectory, restored, { database, tag, refuse }) }
 }
 
 /** A copy of data that are not in SQLite. */

@@ -2,6 +2,7 @@
 // Must hold: no message quotes the file, which holds the password. Only variables that the author asked for reach the environment.
 
 import { readFileSync } from 'node:fs'
+import { dirname } from 'node:path'
 import { type Configuration, readConfiguration } from '../../../agent/first.ts'
 import { EXIT_USAGE, type OwnWords, refuse } from './release.ts'
 
@@ -11,9 +12,10 @@ export function configurationIn(path: string): Configuration {
   try {
     text = readFileSync(path, 'utf8')
   } catch (cause) {
+    const isImage = process.env['BATON_CONTAINER'] === '1'
     return refuse(
-      `reading the configuration ${path}: ${cause instanceof Error ? cause.message : 'failed'}`,
-      null,
+      `reading the configuration ${path}${isImage ? ' in the container' : ''}: ${cause instanceof Error ? cause.message : 'failed'}`,
+      isImage ? `what is mounted at ${dirname(path)} must contain this file, readable by the container’s user` : null,
       EXIT_USAGE,
     )
   }
