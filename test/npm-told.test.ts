@@ -5,9 +5,10 @@ import { join } from 'node:path'
 import { BatonError } from '../agent/words.ts'
 import { run } from '../deploy/lib/shell.ts'
 import { PROJECT } from '../deploy/make/place.ts'
+import { notedIn } from '../deploy/make/noted.ts'
 import { sentencesOfCwd } from '../deploy/make/seen.ts'
 import { sentencesOf } from '../deploy/make/source-start.ts'
-import { aboutDatabases, aboutScheme, startedAs } from '../deploy/make/trial-start.ts'
+import { aboutDatabases, aboutScheme, formatSeen, startedAs } from '../deploy/make/trial-start.ts'
 import { hintFor } from '../deploy/make/trial-switch.ts'
 import {
   keptNow,
@@ -81,6 +82,25 @@ test('a package that listens on a port of its own is refused with what gives it 
   const refused = throws(() => refuseOtherPorts({ package: 'shop' }, [1080]), withCode('invalid_settings'))
   match((refused as BatonError).message, 'shop listens on port 1080, whatever PORT says')
   match((refused as BatonError).hint ?? '', '-- --port {port}')
+})
+
+test('what a start shows names no port that only this start had', () => {
+  const note = (...of: string[]) => JSON.stringify(of)
+  const text = [
+    note('listens', '38761'),
+    note('listens', '9000'),
+    note('listens', 'udp 38761'),
+    note('inThreads', '38761'),
+  ]
+  const noted = notedIn(text.join('\n'), 38_761)
+  equal([noted.listens, noted.inThreads], [['{port}', '9000', 'udp {port}'], ['{port}']])
+  match(sentencesOf(noted, 'a recipe').join(), 'it listens 3 times: {port}, 9000, udp {port}')
+  const of = (ports: number[], ...listens: string[]) =>
+    formatSeen({ databases: [], children: [], ports }, 38_761, { listens })
+  is(of([38_761]), '')
+  is(of([9000, 38_761], '9000', '{port}'), '; it also listens on port 9000')
+  is(of([9000, 38_761, 40_001], '0', '9000', '{port}'), '; it also listens on port 9000 and a random port')
+  is(of([9000, 9001, 38_761]), '; it also listens on the ports 9000, 9001') // no look at what another program than Node asks for
 })
 
 test('one file under two names is one command, and a package that is called cli has the name of its scope', () => {
