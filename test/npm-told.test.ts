@@ -11,6 +11,7 @@ import { sentencesOf } from '../deploy/make/source-start.ts'
 import { aboutDatabases, aboutScheme, formatSeen, startedAs } from '../deploy/make/trial-start.ts'
 import { hintFor } from '../deploy/make/trial-switch.ts'
 import {
+  droppedOf,
   keptNow,
   lateChange,
   madeOf,
@@ -154,13 +155,21 @@ test('a range is kept and said until another one, or `latest`, is typed', () => 
   equal([withinOf(of('shop')), withinOf(of('shop@latest', within))], [[], []])
 })
 
-test('what was typed for a run that made nothing does not meet a recipe that is named later', () => {
+test('what was typed without a recipe does not meet one that is named later, and that is said; what was typed beside one stays', () => {
   const failed = { ...keptNow(null, { ...WISH, args: ['--port', '{port}'] }), feed: '' }
   const recipe = withoutRecipe('shop')
   equal(keptNow(failed, { ...WISH, recipe }).args, [])
   equal(keptNow(failed, WISH).args, failed.args)
   const built = { ...failed, built: [{ version: '1.0.0', at: '', sizeBytes: 1 }] }
-  equal(keptNow(built, { ...WISH, recipe }).args, failed.args)
+  const now = keptNow(built, { ...WISH, recipe })
+  equal([now.args, now.recipe], [[], recipe])
+  match(droppedOf(built, now).join(), /typed before are dropped; to keep them, add `-- --port '?\{port\}'?`$/)
+  const again = keptNow(built, { ...WISH, recipe, args: ['--port', '1'] })
+  equal([again.args, droppedOf(built, again)], [['--port', '1'], []])
+  const beside = { ...built, recipe }
+  const later = keptNow(beside, { ...WISH, recipe: { ...recipe, args: ['serve'] } }) // as a newer Baton brings it
+  equal([later.args, droppedOf(beside, later)], [built.args, []])
+  equal(droppedOf(built, keptNow(built, WISH)), [])
 })
 
 test('arguments that come too late for a release are said to count from the next one, with the way to have them now', () => {
