@@ -18,7 +18,7 @@ import {
 } from '../../../agent/words.ts'
 import { installedTag, ownCommand, ownRelease } from '../../../agent/install.ts'
 import { formatBytes } from '../../lib/progress.ts'
-import { formatPause } from '../../lib/switch.ts'
+import { formatPause, nextPause } from '../../lib/switch.ts'
 import { supervisorOf } from '../boundary/open.ts'
 import { formatCrashes } from '../supervisor/crashes.ts'
 import type { Supervisor, SupervisorState } from '../supervisor/supervisor.ts'
@@ -135,8 +135,7 @@ function deedLine({ from, to, outcome, at, pauseMs, error }: OwnDeed): string {
 }
 
 function switchLine({ order, expectedMs }: NextSwitch): string {
-  const pause = formatPause({ pauseMs: expectedMs })
-  return `${order}${order === 'start-first' || pause === null ? '' : `; in the last successful switch ${pause}`}`
+  return order === 'start-first' || expectedMs === null ? order : `${order}; ${nextPause(expectedMs)}`
 }
 
 function trustLines({ signed, metadata, warning }: Look['trust']): string[] {

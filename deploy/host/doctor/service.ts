@@ -15,7 +15,7 @@ import {
 } from '../../../agent/words.ts'
 import { onlyOneCanHave } from '../../lib/only-one.ts'
 import { listensEverywhere } from '../../lib/open-files.ts'
-import { BORNE, formatPause, isBorne } from '../../lib/switch.ts'
+import { BORNE, isBorne, nextPause } from '../../lib/switch.ts'
 import { findId } from '../place/identity.ts'
 import { isFree } from '../place/port.ts'
 import { connect } from '../service/client.ts'
@@ -128,13 +128,12 @@ export async function checkSwitch({ receipt }: Subject): Promise<Finding[]> {
 }
 
 export function alone({ maxPauseMs }: Pick<NextSwitch, 'maxPauseMs'>, last: LastPause | null): Finding {
-  const pause = formatPause(last ?? {})
-  if (last === null || pause === null)
+  if (last === null)
     return ok(
       'switch',
       `stop-first; how long clients wait is not known before the first switch, \`maxPause\` is ${durationText(maxPauseMs)}`,
     )
-  const said = `stop-first; in the last successful switch ${pause}, and \`maxPause\` allows ${durationText(maxPauseMs)}`
+  const said = `stop-first; ${nextPause(last.pauseMs)}, and \`maxPause\` allows ${durationText(maxPauseMs)}`
   if (pauseFault(expectedPause(last, null), maxPauseMs) !== null) {
     return problem(
       'switch',
