@@ -133,6 +133,7 @@ test.long(
     await using it = await adopted(at(''))
     const said = async () => (await it.word('doctor', '--user')).stdout
     match(await said(), /warning +port +the configuration says 127\.0\.0\.1, but port \d+ is open on every address/)
+    match(await said(), 'from npm again with `-- --host {host}`')
     await it.release('v1.1.0', at(', process.env.HOST'))
     is((await it.operate('/admin/update', { tag: 'v1.1.0' })).outcome, 'updated')
     is((await it.operate('/admin/update/rollback')).outcome, 'rolled_back')

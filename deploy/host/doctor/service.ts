@@ -106,7 +106,7 @@ async function portRow(receipt: Receipt, address: Access['address'], outside: Ou
   return warning(
     'port',
     `the configuration says ${host}, but port ${port} is open on every address of this host`,
-    'ask the author to pass the host (HOST in the environment) to `listen`, or set `listensAt` in a recipe; until then, close the port with a firewall',
+    'ask the author to pass the host (HOST in the environment) to `listen`; deploy a service from npm again with `-- --host {host}`, as its package calls that argument, or with `"listensAt": "given-host"` in a recipe; until then, close the port with a firewall',
   )
 }
 
