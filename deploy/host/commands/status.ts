@@ -82,9 +82,7 @@ function linesOf({ service, look, supervisor, state, commandTag, stateDirectory 
     ...(probation === null ? [] : [`probation  ${probation.tag}, until ${probation.until} at the earliest`]),
     `installed  ${installed ?? 'does not run'}`,
     `backup     ${backup ?? 'none'}`,
-    ...(commandTag === null || commandTag === installed
-      ? []
-      : [`command    ${commandTag}; run \`install.sh\` to update it`]),
+    ...commandLines(commandTag, installed),
     ...(look.switch === null ? [] : [`switch     ${switchLine(look.switch)}`]),
     `state      ${stateDirectory}`,
     ...trustLines(look.trust),
@@ -92,6 +90,13 @@ function linesOf({ service, look, supervisor, state, commandTag, stateDirectory 
     ...dataLines(operation),
     ...(operation?.trial === undefined ? [] : [`trial      ${formatRehearsal(operation.trial)}`]),
   ]
+}
+
+/** Pure. Root's own copy of the program is root's to renew; after a rollback it is newer than the service, and may stay so. */
+export function commandLines(commandTag: string | null, installed: string | null): string[] {
+  if (commandTag === null || commandTag === installed) return []
+  const isOlder = installed !== null && compareTags(commandTag, installed) < 0
+  return [`command    ${commandTag}${isOlder ? `; \`${ownCommand(`install ${installed}`)}\` updates it` : ''}`]
 }
 
 const isStarting = ({ word, crashes }: SupervisorState): boolean => word === 'activating' && crashes === null
