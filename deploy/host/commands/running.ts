@@ -18,8 +18,8 @@ export async function start(context: Context): Promise<number> {
   const located = await locate(context)
   await using open = await sideOf(context, located, true)
   const state = await supervisorOf(located.receipt, open.side).state()
-  // a process that lives between two crashes is no service that runs: wait for it
-  if (state.active && !isLooping(state))
+  // a process that lives between two crashes is no service that runs, nor one that is started after its first: wait for it
+  if (state.active && !isLooping(state) && (state.word === 'active' || state.crashes === null))
     return report.result({ ...NOTHING, outcome: 'running' }, [`${service} is running`])
   return await begin('start', context, located, open)
 }

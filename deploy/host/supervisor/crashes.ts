@@ -18,7 +18,7 @@ import { afterItWrote, parsedJson } from '../../../agent/words.ts'
 export interface Crashes {
   /** since a person, or a command, has started the service */
   count: number
-  /** it is started again and again: no process of it has lived for a minute since the last one */
+  /** it is started again and again: there was one before the last one, and no process of it has lived for a minute since */
   isLooping: boolean
   /** of the last one; null: the supervisor does not know */
   at: string | null
@@ -58,7 +58,7 @@ interface Seen {
 
 /** Pure: whether the service was down before anybody began to change it, and not because somebody had stopped it. */
 export function isCrashed(state: Seen): boolean {
-  return state.word === 'failed' || isLooping(state)
+  return state.word === 'failed' || state.word === 'auto-restart' || isLooping(state)
 }
 
 /** Pure: whether a process that lives now may be the next one to end. */
