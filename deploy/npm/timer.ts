@@ -81,13 +81,14 @@ export async function keepTimer(options: TimerOptions): Promise<string> {
     : `${timer} was not started (${stderr.trim().slice(0, 200)}), so ${hint}`
 }
 
-/** Nothing needs it any more. Resolves to the name of what was removed; null: there was none. */
+/** Nothing needs it any more. Resolves to the name of what was removed; null: there was none, or systemd did not stop it. */
 export async function endTimer({ isRoot, home }: Pick<TimerOptions, 'isRoot' | 'home'>): Promise<string | null> {
   const { folder, systemctl } = systemdOf(isRoot)
   const timer = `${nameFor(home)}.timer`
   if (!existsSync(join(folder, timer))) return null
   // this reloads systemd, and nothing does later: the service may be what runs this, and ends as its unit says
-  await run([...systemctl, 'disable', '--now', timer], { allowFailure: true })
+  const { exitCode } = await run([...systemctl, 'disable', '--now', timer], { allowFailure: true })
+  if (exitCode !== 0) return null
   for (const name of [timer, `${nameFor(home)}.service`]) await rm(join(folder, name), { force: true })
   return timer
 }
