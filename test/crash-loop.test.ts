@@ -4,7 +4,7 @@ import { readFile, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { PROJECT } from '../deploy/make/place.ts'
 import { parseProject } from '../deploy/make/project.ts'
-import { isCrashed, readCrashes } from '../deploy/host/supervisor/crashes.ts'
+import { isCrashed, mayEndToo, readCrashes } from '../deploy/host/supervisor/crashes.ts'
 import { crashesFrom } from '../deploy/host/supervisor/systemd.ts'
 import { equal, is, match, ok } from './assert.ts'
 import { adopted, type Adopted } from './fixtures/adopted.ts'
@@ -159,6 +159,9 @@ test('systemd: one end is no loop, a start after it is waited for; from the seco
   const crashed = (word: string, crashes = of('activating', 'auto-restart', 0)) => isCrashed({ word, crashes })
   equal([crashed('auto-restart'), crashed('activating'), crashed('active')], [true, false, false])
   is(crashed('activating', of('activating', 'start', 2)), true)
+  const waits = (word: string, crashes = of('activating', 'start', 1)) => mayEndToo({ word, crashes })
+  equal([waits('activating'), waits('auto-restart'), waits('active', of('active', 'running', 2))], [true, true, false])
+  equal([waits('activating', null), mayEndToo({ word: 'active', crashes: null })], [false, false])
 })
 
 test('the file of its ends belongs to the service: what is not as the supervision writes it counts as none, and no terminal obeys it', async () => {

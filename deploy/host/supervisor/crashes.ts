@@ -38,6 +38,8 @@ export interface CrashFile {
   isGivenUp: boolean
 }
 
+/** a process that lives for so long is no part of a crash loop */
+export const LOOP_MS = 60_000
 const SAID_MAX_BYTES = 64 * 1024
 const FILE_MAX_BYTES = 16 * 1024
 /** what the supervision and Baton's agent write there themselves */
@@ -61,7 +63,13 @@ export function isCrashed(state: Seen): boolean {
   return state.word === 'failed' || state.word === 'auto-restart' || isLooping(state)
 }
 
-/** Pure: whether a process that lives now may be the next one to end. */
+/** Pure: whether what lives now, or is to, follows such an end by less than a minute: it may be the next one to end. */
+export function mayEndToo({ word, crashes }: Seen): boolean {
+  if (crashes === null) return false
+  return word !== 'active' || Date.now() - Date.parse(crashes.at ?? '') < LOOP_MS // systemd tells no time once the next one runs
+}
+
+/** Pure: whether the supervisor starts it again and again. */
 export function isLooping({ crashes }: Seen): boolean {
   return crashes?.isLooping === true
 }
