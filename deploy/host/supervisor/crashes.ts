@@ -38,8 +38,6 @@ export interface CrashFile {
   isGivenUp: boolean
 }
 
-/** a process that lives for so long is no part of a crash loop */
-export const LOOP_MS = 60_000
 const SAID_MAX_BYTES = 64 * 1024
 const FILE_MAX_BYTES = 16 * 1024
 /** what the supervision and Baton's agent write there themselves */
@@ -63,10 +61,12 @@ export function isCrashed(state: Seen): boolean {
   return state.word === 'failed' || state.word === 'auto-restart' || isLooping(state)
 }
 
-/** Pure: whether what lives now, or is to, follows such an end by less than a minute: it may be the next one to end. */
+/**
+ * Pure: whether what lives now, or is about to, follows such an end, and so may be the next one to end. systemd tells no time of an end once
+ * the next process runs: what it calls active has said that it is ready.
+ */
 export function mayEndToo({ word, crashes }: Seen): boolean {
-  if (crashes === null) return false
-  return word !== 'active' || Date.now() - Date.parse(crashes.at ?? '') < LOOP_MS // systemd tells no time once the next one runs
+  return crashes !== null && (word !== 'active' || crashes.at !== null)
 }
 
 /** Pure: whether the supervisor starts it again and again. */

@@ -20,7 +20,7 @@ import {
   WAITING_MAX_MS,
 } from '../../../agent/install.ts'
 import { environmentFileFor, environmentFrom } from '../place/environment-file.ts'
-import { type Crashes, type End, forgetCrashes, LOOP_MS, saidSince } from './crashes.ts'
+import { type Crashes, type End, forgetCrashes, saidSince } from './crashes.ts'
 import { endOne, endService, servicePids } from './processes.ts'
 import { type Process, readPidFile, rotateLog, runFilesOf, sizeOf, writeRunFile } from './run-files.ts'
 
@@ -33,6 +33,8 @@ const BURST_MS = 120_000
 const AGAIN_MS = 500
 /** how often to read the service's messages: its socket can queue a few */
 const READ_MS = 50
+/** a process that lives for so long is no part of a crash loop */
+const LOOP_MS = 60_000
 /** how long after the end of a process the kernel may take to say how it ended */
 const SAYS_MS = 1000
 
