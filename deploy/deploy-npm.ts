@@ -7,18 +7,26 @@ import { readdir } from 'node:fs/promises'
 import { join, resolve } from 'node:path'
 import { asBatonError, BatonError, EXIT, isService, MEANINGS, reasonOf } from '../agent/words.ts'
 import { excludesNode, isInRange, isVersionRange } from './make/engines.ts'
-import { actInside, type Inside } from './make/inside.ts'
+import { answerInside } from './make/inside.ts'
 import { broughtVersion } from './make/node.ts'
 import { IS_PACKAGED, PROJECT } from './make/place.ts'
 import { sendRelease } from './make/publish.ts'
 import { sumsFault, updateReleases } from './make/release-folder.ts'
-import { assertFree, assertSupervised, type Deployment, deployHere, findInstalled } from './host/deploy.ts'
+import {
+  assertFree,
+  assertSupervised,
+  type Deployment,
+  deployHere,
+  findInstalled,
+  isAnyInstalled,
+} from './host/deploy.ts'
 import { type HostReport, makeReport } from './host/report.ts'
 import { takeOverLine, planTakeOver, type TakeOver, takeOver } from './npm-adopt.ts'
 import { toolsFor } from './npm-tools.ts'
 import {
   ARGUMENTS,
   type Wish,
+  droppedOf,
   keptNow,
   lateChange,
   madeOf,
@@ -45,7 +53,7 @@ import {
 import { makeRelease } from './npm/release.ts'
 import { wayBack } from './npm/former.ts'
 import { askRegistry, registryFor, type NpmTools } from './npm/steps.ts'
-import { keepTimer } from './npm/timer.ts'
+import { endTimer, keepTimer } from './npm/timer.ts'
 import {
   type Adopted,
   type ServiceRecord,
@@ -63,7 +71,6 @@ import {
 import { mainOf } from './npm/wrap.ts'
 import { type CommandLine, durationOf, IRREVERSIBLE_FLAG, parseFlags, usage, type Values } from './lib/flags.ts'
 import { helpFor, printHelp } from './lib/help.ts'
-import { printJson } from './lib/printer.ts'
 import { progressFor } from './lib/progress.ts'
 import { run } from './lib/shell.ts'
 import { rehearsalLines } from './lib/switch.ts'
@@ -103,19 +110,6 @@ async function main(all: readonly string[]): Promise<number> {
     const error = asBatonError(cause, 'unexpected', 'deploying from npm')
     report.failed(error)
     return MEANINGS[error.code].exit
-  }
-}
-
-/** This program again, apart from the host: see make/inside.ts. */
-async function answerInside(text: string): Promise<number> {
-  try {
-    const done = await actInside(JSON.parse(text) as Inside)
-    printJson({ done })
-    return EXIT.done
-  } catch (cause) {
-    const { code, message, hint } = asBatonError(cause, 'unexpected', 'inside')
-    printJson({ failed: { code, message, hint } })
-    return MEANINGS[code].exit
   }
 }
 
@@ -167,7 +161,7 @@ async function deployOne(asked: Wish, values: Typed, place: string, report: Host
   const chosen = chooseVersion(listed, { ...wantedBy(kept, 0), release, newerThan: null })
   const { version } = chosen
   if (version === null) throw new BatonError('release_not_found', `expected a version of ${kept.package}, found none`)
-  for (const note of dryRun ? [] : withinOf(kept)) report.note(note)
+  for (const note of [...droppedOf(before, kept), ...(dryRun ? [] : withinOf(kept))]) report.note(note)
   refuseReplaced(kept, version)
   mainOf(kept.recipe ?? withoutRecipe(kept.package), version) // refuses what nothing would start, before anything is fetched
   if (receipt !== null && release === 'latest') refuseOlder(kept, version)
@@ -332,6 +326,9 @@ interface Updated {
 /** One that fails keeps no other from its update; the first failure is how it ends. */
 async function updateAll(values: Typed, place: string, report: HostReport): Promise<number> {
   const names = values.name === undefined ? await readdir(place).catch(() => []) : [values.name]
+  const isNeeded = values.name !== undefined || values['dry-run'] || (await isAnyInstalled(names))
+  const ended = isNeeded ? null : await endTimer({ isRoot, home: absolute(values.home) })
+  if (ended !== null) report.note(`${ended} was removed: no service from npm is installed here`)
   const [done, failed]: [Updated[], BatonError[]] = [[], []]
   for (const service of names) {
     try {

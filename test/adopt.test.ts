@@ -136,6 +136,7 @@ test.long(
       await said(),
       /warning +port +the configuration specifies 127\.0\.0\.1, but port \d+ is open on every address/,
     )
+    match(await said(), 'such as `-- --host {host}`')
     await it.release('v1.1.0', at(', process.env.HOST'))
     is((await it.operate('/admin/update', { tag: 'v1.1.0' })).outcome, 'updated')
     is((await it.operate('/admin/update/rollback')).outcome, 'rolled_back')

@@ -4,7 +4,8 @@ import { readFile, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { PROJECT } from '../deploy/make/place.ts'
 import { parseProject } from '../deploy/make/project.ts'
-import { readCrashes } from '../deploy/host/supervisor/crashes.ts'
+import { isCrashed, mayEndToo, readCrashes } from '../deploy/host/supervisor/crashes.ts'
+import { crashesFrom } from '../deploy/host/supervisor/systemd.ts'
 import { equal, is, match, ok } from './assert.ts'
 import { adopted, type Adopted } from './fixtures/adopted.ts'
 import { buildTags } from './fixtures/quiet-build.ts'
@@ -34,11 +35,25 @@ test('the supervisor has given the old version up: a release that dies in the sa
   is((await it.word('install', '--user', '--start', '-y', '-q')).exitCode, 0, 'whose service belongs up')
   const before = await statusOf(it)
   equal([before.word, before.crashes], ['active', null])
-  await writeFile(join(state, 'dies'), '')
   process.kill(before.mainPid ?? 0, 'SIGKILL')
-  const killed = await eventually('its first end', async () => (await statusOf(it)).crashes, 20_000)
-  is(killed.isLooping, true)
-  ok(killed.count > 1 || killed.signal === 'SIGKILL' || killed.code === null, JSON.stringify(killed))
+  const once = await eventually('the next process', async () => {
+    const { exitCode, stdout } = await it.word('status', '--user')
+    return exitCode === 0 && stdout.includes('crashes ') ? stdout : null
+  })
+  match(once, /^crashes +it has exited unexpectedly once since it was started, .*; see `[^;]*$/m)
+  const again = await statusOf(it)
+  equal([again.crashes?.count, again.crashes?.isLooping], [1, false])
+  await writeFile(join(state, 'dies'), '')
+  process.kill(again.mainPid ?? 0, 'SIGKILL')
+  const killed = await eventually(
+    'its second end',
+    async () => {
+      const { crashes } = await statusOf(it)
+      return (crashes?.count ?? 0) > 1 ? crashes : null
+    },
+    20_000,
+  )
+  is(killed?.isLooping, true)
   const down = await eventually(
     'the end',
     async () => {
@@ -131,6 +146,23 @@ async function statusOf(it: Adopted): Promise<State> {
   const { stdout } = await it.word('status', '--user', '--json')
   return (JSON.parse(stdout) as { supervisor: State }).supervisor
 }
+
+test('systemd: one end is no loop, a start after it is waited for; from the second on it is one until it runs', () => {
+  const of = (ActiveState: string, SubState: string, NRestarts: number) =>
+    crashesFrom({ ActiveState, SubState, NRestarts: String(NRestarts) })
+  const seen = (...shown: Parameters<typeof of>) => [of(...shown)?.count, of(...shown)?.isLooping]
+  equal(seen('activating', 'auto-restart', 0), [1, false])
+  equal(seen('activating', 'start', 1), [1, false])
+  equal(seen('activating', 'auto-restart', 1), [2, true])
+  equal(seen('activating', 'start', 2), [2, true])
+  equal(seen('active', 'running', 2), [2, false])
+  const crashed = (word: string, crashes = of('activating', 'auto-restart', 0)) => isCrashed({ word, crashes })
+  equal([crashed('auto-restart'), crashed('activating'), crashed('active')], [true, false, false])
+  is(crashed('activating', of('activating', 'start', 2)), true)
+  const waits = (word: string, crashes = of('activating', 'start', 1)) => mayEndToo({ word, crashes })
+  equal([waits('activating'), waits('auto-restart'), waits('active', of('active', 'running', 2))], [true, true, false])
+  equal([waits('activating', null), mayEndToo({ word: 'active', crashes: null })], [false, false])
+})
 
 test('the file of its ends belongs to the service: what is not as the supervision writes it counts as none, and no terminal obeys it', async () => {
   await using made = await temporary('crashes')

@@ -693,7 +693,7 @@ test.long(
     )
     await writeFile(join(shop.path, '.env'), 'TOKEN=of-the-developer')
     const { stderr } = await shop.init('--yes', '--try')
-    match(stderr, /note: it opens 2 listeners: \d+, udp 0/)
+    match(stderr, 'note: it opens 2 listeners: {port}, udp 0')
     match(stderr, 'note: it ran true, which each host needs as well')
     match(stderr, 'note: it started 1 worker thread')
     match(stderr, /note: it reads \S+\.env, which is never part of a release/)

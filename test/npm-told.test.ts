@@ -5,11 +5,13 @@ import { join } from 'node:path'
 import { BatonError } from '../agent/words.ts'
 import { run } from '../deploy/lib/shell.ts'
 import { PROJECT } from '../deploy/make/place.ts'
+import { notedIn } from '../deploy/make/noted.ts'
 import { sentencesOfCwd } from '../deploy/make/seen.ts'
 import { sentencesOf } from '../deploy/make/source-start.ts'
-import { aboutDatabases, aboutScheme, startedAs } from '../deploy/make/trial-start.ts'
+import { aboutDatabases, aboutScheme, formatSeen, startedAs } from '../deploy/make/trial-start.ts'
 import { hintFor } from '../deploy/make/trial-switch.ts'
 import {
+  droppedOf,
   keptNow,
   lateChange,
   madeOf,
@@ -83,6 +85,25 @@ test('a package that listens on a port of its own is refused with what gives it 
   match((refused as BatonError).hint ?? '', '-- --port {port}')
 })
 
+test('what a start shows names no port that only this start had', () => {
+  const note = (...of: string[]) => JSON.stringify(of)
+  const text = [
+    note('listens', '38761'),
+    note('listens', '9000'),
+    note('listens', 'udp 38761'),
+    note('inThreads', '38761'),
+  ]
+  const noted = notedIn(text.join('\n'), 38_761)
+  equal([noted.listens, noted.inThreads], [['{port}', '9000', 'udp {port}'], ['{port}']])
+  match(sentencesOf(noted, 'a recipe').join(), 'it listens 3 times: {port}, 9000, udp {port}')
+  const of = (ports: number[], ...listens: string[]) =>
+    formatSeen({ databases: [], children: [], ports }, 38_761, { listens })
+  is(of([38_761]), '')
+  is(of([9000, 38_761], '9000', '{port}'), '; it also listens on port 9000')
+  is(of([9000, 38_761, 40_001], '0', '9000', '{port}'), '; it also listens on port 9000 and a random port')
+  is(of([9000, 9001, 38_761]), '; it also listens on the ports 9000, 9001') // no look at what another program than Node asks for
+})
+
 test('one file under two names is one command, and a package that is called cli has the name of its scope', () => {
   const recipe = withoutRecipe('@shop/cli')
   is(mainOf(recipe, { bin: { shop: './a.js', '@shop/cli': 'a.js' } }), 'a.js')
@@ -134,13 +155,21 @@ test('a range is kept and said until another one, or `latest`, is typed', () => 
   equal([withinOf(of('shop')), withinOf(of('shop@latest', within))], [[], []])
 })
 
-test('what was typed for a run that made nothing does not meet a recipe that is named later', () => {
+test('what was typed without a recipe does not meet one that is named later, and that is said; what was typed beside one stays', () => {
   const failed = { ...keptNow(null, { ...WISH, args: ['--port', '{port}'] }), feed: '' }
   const recipe = withoutRecipe('shop')
   equal(keptNow(failed, { ...WISH, recipe }).args, [])
   equal(keptNow(failed, WISH).args, failed.args)
   const built = { ...failed, built: [{ version: '1.0.0', at: '', sizeBytes: 1 }] }
-  equal(keptNow(built, { ...WISH, recipe }).args, failed.args)
+  const now = keptNow(built, { ...WISH, recipe })
+  equal([now.args, now.recipe], [[], recipe])
+  match(droppedOf(built, now).join(), /typed earlier are no longer used; to keep them, add `-- --port '?\{port\}'?`$/)
+  const again = keptNow(built, { ...WISH, recipe, args: ['--port', '1'] })
+  equal([again.args, droppedOf(built, again)], [['--port', '1'], []])
+  const beside = { ...built, recipe }
+  const later = keptNow(beside, { ...WISH, recipe: { ...recipe, args: ['serve'] } }) // as a newer Baton brings it
+  equal([later.args, droppedOf(beside, later)], [built.args, []])
+  equal(droppedOf(built, keptNow(built, WISH)), [])
 })
 
 test('arguments that come too late for a release are said to count from the next one, with the way to have them now', () => {

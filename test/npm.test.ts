@@ -67,6 +67,13 @@ test('a package becomes a service by one command, a newer version comes by itsel
   match((await deploy('--update')).stdout, 'replaced under the same version number')
   is((await host.run(['test', '-e', '/var/lib/baton-npm/greeter/feed/v1.1.0'])).code, 1)
   is((await deploy('greeter', '--release', '1.1.0')).code, 5)
+
+  const units = async () => (await host.run(['systemctl', 'list-unit-files', '--no-legend', 'baton-npm*'])).stdout
+  match(await units(), 'baton-npm.timer')
+  await host.ok('greeter', 'uninstall', '-y')
+  match((await deploy('--update')).stdout, 'baton-npm.timer was removed: no service from npm is installed here')
+  is(await units(), '')
+  is((await host.run(['systemctl', 'is-active', 'baton-npm.timer'])).stdout, 'inactive\n')
 })
 
 test.run()

@@ -5,6 +5,7 @@ import { spawn } from 'node:child_process'
 import { appendFile, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { logProgram } from '../deploy/host/commands/logs.ts'
+import { commandLines } from '../deploy/host/commands/status.ts'
 import type { ListedReleases } from '../deploy/host/service/releases.ts'
 import { PROJECT } from '../deploy/make/place.ts'
 import type { Receipt } from '../agent/disk/receipt.ts'
@@ -48,6 +49,13 @@ test('`logs` shows what the service has written, without what would steer a term
   await rm(log)
   const none = await it.typed('logs', '--user')
   equal([none.exitCode, /tail.* ended with 1/.test(none.stderr)], [7, true], none.stderr)
+})
+
+test('a command that is older than the service is updated by itself; after a rollback it is newer, and stays', () => {
+  equal([commandLines(null, 'v1.0.0'), commandLines('v1.0.0', 'v1.0.0')], [[], []])
+  match(commandLines('v1.0.0', 'v1.10.0').join(), /^command +v1\.0\.0; `\S+ install v1\.10\.0` updates it$/)
+  match(commandLines('v1.10.0', 'v1.9.0').join(), /^command +v1\.10\.0$/)
+  match(commandLines('v1.10.0', null).join(), /^command +v1\.10\.0$/)
 })
 
 test('the journal is read by the unit, a user’s by their own manager', () => {

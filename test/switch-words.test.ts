@@ -112,7 +112,7 @@ test('a dry run says the order, what it cannot know, and throws what the service
   const beside = { ...alone, order: 'start-first' } as const
   const said = (next: Status['switch'], asked: Order | null, tried: Rehearsal | null = null) =>
     formatForeseen(foreseeSwitch('update', status(next), asked, tried), 'v1.1.0')
-  is(said(alone, null), 'the switch: stop-first; clients would wait about 110 ms (as in the last switch)')
+  is(said(alone, null), 'the switch: stop-first; clients would wait about 110 ms (as in the last switches)')
   is(said(beside, 'stop-first'), said(alone, 'start-first'))
   match(said({ ...alone, expectedMs: null }, null), /not known until the first switch/)
   is(said(beside, 'start-first'), 'the switch: start-first, so no client would wait')
@@ -153,7 +153,7 @@ test('doctor compares the last pause with `maxPause` and with what balancers and
   is(short.level, 'ok')
   is(
     short.message,
-    'stop-first; last successful switch: nobody was served for 108 ms; `maxPause` allows 10s; load balancers and webhook senders give up after 3 to 10 s',
+    'stop-first; in the next switch clients would wait about 108 ms, and `maxPause` allows 10s; load balancers and webhook senders give up after 3 to 10 s',
   )
   is(alone(next, shown(3000)).level, 'warning')
   is(alone(next, null).level, 'ok')
@@ -261,7 +261,7 @@ test('on a host: status, dry run, result and doctor tell the order and the pause
   match(result, new RegExp(`v1\\.1\\.0 is in place, replacing v1\\.0\\.0, .*, nobody was served for ${pauseMs} ms`))
   equal((await status()).switch, { order: 'stop-first', expectedMs: pauseMs, maxPauseMs: 60_000, readyMs: 10_000 })
   const shown = await told(home, ['status'])
-  match(shown, new RegExp(`switch +stop-first; last successful switch: nobody was served for ${pauseMs} ms`))
+  match(shown, new RegExp(`switch +stop-first; in the next switch clients would wait about ${pauseMs} ms`))
   match(
     shown,
     new RegExp(`last +update v1\\.0\\.0 to v1\\.1\\.0: updated at \\S+, nobody was served for ${pauseMs} ms`),
@@ -277,7 +277,7 @@ test('on a host: status, dry run, result and doctor tell the order and the pause
     shownBy: 'first-switch',
     maxPauseMs: 60_000,
   })
-  match(await told(home, ['doctor'], null), new RegExp(`switch +stop-first; last successful switch: .* ${pauseMs} ms`))
+  match(await told(home, ['doctor'], null), new RegExp(`switch +stop-first; in the next switch .* ${pauseMs} ms`))
 
   const journal = join(home.stateDirectory, 'update/journal.json')
   const pretend = async () =>

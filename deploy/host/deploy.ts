@@ -60,6 +60,12 @@ export async function findInstalled(service: string): Promise<Receipt | null> {
   return (await readReceiptBeside(executable)) ?? system
 }
 
+/** Whether one of these is installed; one that cannot be told counts as such. */
+export async function isAnyInstalled(services: readonly string[]): Promise<boolean> {
+  for (const service of services) if ((await findInstalled(service).catch(reasonOf)) !== null) return true
+  return false
+}
+
 /** The service that is installed for the whole host, if there is exactly one; else `otherwise`. */
 export async function theServiceHere(otherwise: string): Promise<string> {
   const found = await installsOf('system', personOf(process.env))

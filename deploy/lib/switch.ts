@@ -25,6 +25,11 @@ export function formatPause({ pauseMs, pausesMs, letGo }: Paused): string | null
   return `nobody was served for ${(pausesMs ?? [pauseMs]).map((ms) => `${ms} ms`).join(', then for ')}${refused}`
 }
 
+/** Of the next stop-first switch: the last ones say it together (`lastPause`), so it need not be the pause of the last one. */
+export function nextPause(expectedMs: number): string {
+  return `in the next switch clients would wait about ${expectedMs} ms`
+}
+
 interface Moved {
   moved: number
   cut: number

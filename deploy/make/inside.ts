@@ -6,7 +6,8 @@ import { chmod } from 'node:fs/promises'
 import { join } from 'node:path'
 import { pipeline } from 'node:stream/promises'
 import { createZstdDecompress } from 'node:zlib'
-import { BatonError } from '../../agent/words.ts'
+import { asBatonError, BatonError, EXIT, MEANINGS } from '../../agent/words.ts'
+import { printJson } from '../lib/printer.ts'
 import { createProgress } from '../lib/progress.ts'
 import { run } from '../lib/shell.ts'
 import { examineAddons, formatAddons } from './addons.ts'
@@ -20,7 +21,7 @@ import { assetName } from './release-folder.ts'
 import { startFromSource } from './source-start.ts'
 import { tryOut } from './trial-start.ts'
 
-export interface Inside {
+interface Inside {
   do: 'see' | 'rebuild' | 'compose' | 'try'
   /** the folder that is built in */
   work: string
@@ -44,8 +45,18 @@ export interface Inside {
 const RECIPE = 'a recipe (`--recipe FILE`)'
 const REBUILD_MS = 30 * 60_000
 
-export async function actInside(asked: Inside): Promise<unknown> {
-  return await { see, rebuild, compose, try: tryIt }[asked.do](asked)
+/** `text`: what is asked, as JSON. Prints what comes of it, and resolves to the exit code. */
+export async function answerInside(text: string): Promise<number> {
+  try {
+    const asked = JSON.parse(text) as Inside
+    const done = await { see, rebuild, compose, try: tryIt }[asked.do](asked)
+    printJson({ done })
+    return EXIT.done
+  } catch (cause) {
+    const { code, message, hint } = asBatonError(cause, 'unexpected', 'inside')
+    printJson({ failed: { code, message, hint } })
+    return MEANINGS[code].exit
+  }
 }
 
 async function see({ work, file, healthPath }: Inside): Promise<unknown> {

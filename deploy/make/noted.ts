@@ -10,7 +10,7 @@ import { pathToFileURL } from 'node:url'
 import { parsedJson } from '../../agent/words.ts'
 
 export interface Noted {
-  /** TCP and UDP ports that it asked for, and paths of unix sockets; sorted */
+  /** TCP and UDP ports that it asked for, `{port}` for the one that it was given, and paths of unix sockets; sorted */
   listens: string[]
   /** names of the programs that it ran; sorted */
   runs: string[]
@@ -85,8 +85,8 @@ before(threads, 'Worker', () => note('threads', 1))
 syncBuiltinESMExports()
 `
 
-/** `folder`: a temporary one, for the notes. */
-export function takeNotes(folder: string) {
+/** `folder`: a temporary one, for the notes. `port`: the one that this start is given, which no install has. */
+export function takeNotes(folder: string, port: number) {
   const path = join(folder, 'seen')
   const text = PRELOAD.replace('NOTES', JSON.stringify(path)).replace('ABSENT', String(ABSENT_MAX))
   // a file, and no address with the text in it: what an application throws may name what called it
@@ -104,20 +104,22 @@ export function takeNotes(folder: string) {
         own === undefined ? 'delete process.env.NODE_OPTIONS' : `process.env.NODE_OPTIONS = ${JSON.stringify(own)}`
       return `${own ?? ''} --import=${preload(back)}`.trim()
     },
-    read: async () => notedIn(await readFile(path, 'utf8').catch(() => '')),
+    read: async () => notedIn(await readFile(path, 'utf8').catch(() => ''), port),
   }
 }
 
 /** Pure. Skips what is not a note: the application can write to the file, too. */
-export function notedIn(text: string): Noted {
+export function notedIn(text: string, port: number): Noted {
   const notes = text.slice(0, NOTES_MAX_BYTES).split('\n').flatMap(noteIn)
   const all = (name: string, most = NAMES_MAX) =>
     [...new Set(notes.flatMap(([is, what]) => (is === name ? what : [])))].toSorted().slice(0, most)
+  const given = new RegExp(`^(udp )?${port}$`)
+  const places = (name: string) => all(name).map((one) => one.replace(given, '$1{port}'))
   return {
-    listens: all('listens'),
+    listens: places('listens'),
     runs: all('runs').map((file) => basename(file)),
     threads: notes.filter(([is]) => is === 'threads').length,
-    inThreads: all('inThreads'),
+    inThreads: places('inThreads'),
     absent: all('absent', ABSENT_MAX),
     hearsSigterm: all('hears').length > 0,
     dotEnv: all('dotEnv'),

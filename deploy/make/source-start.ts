@@ -83,7 +83,7 @@ export async function startFromSource(
   const { mtimeMs: sinceMs } = await stat(state)
   const fill = (text: string) => filled(text, { ...NO_VALUES, port: String(port), stateDirectory: state })
   const env = { ...trialEnvironment(state), ...tried.environment, ...mapped(environment, fill) }
-  const taker = takeNotes(work.path)
+  const taker = takeNotes(work.path, port)
   const node = await nodeFor(folder, found)
   const failed = await runBefore(node, found.before, { folder, env, fill })
   if (failed !== null) return { ...unseen, notes: [`it was not started: ${failed}`] }

@@ -91,7 +91,7 @@ export async function tryOut(
   stage('start')
   const startedAt = performance.now()
   await using all = endingAllWith(state)
-  const taker = takeNotes(work.path)
+  const taker = takeNotes(work.path, port)
   const noting = { ...env, NODE_OPTIONS: taker.nodeOptions(env['NODE_OPTIONS']) }
   await using started = startProgram([executable, 'serve', '--config', config], { cwd: state, env: noting })
   const { status, protocol } = await firstGoodAnswer(project, install, { started, doubt })
@@ -121,7 +121,7 @@ export async function tryOut(
   const isEverywhere = /serving \S+ on (?:\[::\]|0\.0\.0\.0):/.test(said)
   return {
     isEverywhere,
-    line: `serves ${project.healthPath ?? '/'} ${wordsOf[protocol]}with ${status}${odd} after ${took}${formatSeen(seen)}; ${switched.words}`,
+    line: `serves ${project.healthPath ?? '/'} ${wordsOf[protocol]}with ${status}${odd} after ${took}${formatSeen(seen, port, noted)}; ${switched.words}`,
     warnings: [
       ...(isEverywhere ? [EVERYWHERE] : []),
       ...switched.warnings,
@@ -348,10 +348,17 @@ export function aboutDatabases(
   ]
 }
 
-function formatSeen(seen: Looked | null): string {
+/** Pure. An install has neither the port of this start nor a random one, so neither is named. */
+export function formatSeen(seen: Looked | null, own: number, { listens }: Pick<Noted, 'listens'>): string {
   if (seen === null) return '; its open files are unknown: they can be seen only on Linux'
-  const ports = seen.ports.length > 1 ? `; it listens on ${formatPorts(seen.ports)}` : ''
-  return seen.children.length === 0 ? ports : `${ports}; it started ${seen.children.join(', ')}`
+  const { children } = seen
+  const others = seen.ports.filter((port) => port !== own)
+  const named = listens.includes('0') ? others.filter((port) => listens.includes(String(port))) : others
+  const free = others.length - named.length
+  const random = free === 0 ? [] : [free === 1 ? 'a random port' : `${free} random ports`]
+  const told = [...(named.length === 0 ? [] : [formatPorts(named)]), ...random]
+  const ports = others.length === 0 ? '' : `; it also listens on ${told.join(' and ')}`
+  return children.length === 0 ? ports : `${ports}; it started ${children.join(', ')}`
 }
 
 /** Refuses an application with a database in its own folder: each release has a separate folder, so an update would lose it. */

@@ -15,6 +15,7 @@ import {
   word,
   YES,
 } from '../lib/flags.ts'
+import { formatCommand } from '../lib/shell.ts'
 import { isPackageName, type Recipe } from './recipe.ts'
 import type { PackageVersion } from './registry.ts'
 import type { ServiceRecord, Workshop } from './workshop.ts'
@@ -103,8 +104,10 @@ export function keptNow(before: ServiceRecord | null, asked: Wish): Omit<Service
       `the service ${service} on this host was created from ${before.package}, not from ${name}`,
       ANOTHER,
     )
-  // what was typed for a run that made nothing may be what a recipe now says
-  const isOther = before?.built.length === 0 && !isSame(before.recipe, asked.recipe)
+  // what was typed without a recipe, or for a run that made nothing, may be what a recipe now says
+  const { recipe } = asked
+  const isFirst = before?.recipe === null && recipe !== null
+  const isOther = isFirst || (before?.built.length === 0 && !isSame(before.recipe, recipe))
   const isAnew = asked.args.length > 0 || before === null || isOther
   return {
     format: 1,
@@ -112,7 +115,7 @@ export function keptNow(before: ServiceRecord | null, asked: Wish): Omit<Service
     service,
     range: asked.range ?? before?.range ?? '*',
     args: isAnew ? asked.args : before.args,
-    recipe: asked.recipe ?? before?.recipe ?? null,
+    recipe: recipe ?? before?.recipe ?? null,
     allowed: asked.allowed.length > 0 ? asked.allowed : (before?.allowed ?? []),
     minAgeMs: minAgeOf(asked.minAge, before?.minAgeMs ?? null),
     seen: before?.seen ?? {},
@@ -121,6 +124,15 @@ export function keptNow(before: ServiceRecord | null, asked: Wish): Omit<Service
     told: before?.told ?? [],
     adopted: before?.adopted ?? null,
   }
+}
+
+/** What was typed once and counts no more, since a recipe has come: a sentence; none if it counts, or was typed anew. */
+export function droppedOf(before: ServiceRecord | null, { args, recipe }: Omit<ServiceRecord, 'feed'>): string[] {
+  if (before === null || before.args.length === 0 || args.length > 0 || recipe === null) return []
+  const typed = formatCommand(before.args)
+  return [
+    `the recipe sets its own arguments, so those typed earlier are no longer used; to keep them, add \`-- ${typed}\``,
+  ]
 }
 
 const isSame = (one: unknown, other: unknown) => JSON.stringify(one) === JSON.stringify(other)

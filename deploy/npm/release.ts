@@ -112,9 +112,12 @@ export async function makeRelease(making: Making): Promise<Made> {
     throw whyTryFailed(cause, { failures, unbuilt })
   })
   tell(`${formatBytes(sizeBytes)}; it ${tried.line}`, ...tried.warnings.map((one) => `warning: ${one}`))
-  if (tried.isEverywhere) tell('to limit it to the `--listen` address, set `"listensAt": "given-host"` in a recipe')
+  if (tried.isEverywhere) tell(TO_ONE_HOST)
   return { out, sizeBytes, shown, told }
 }
+
+const TO_ONE_HOST =
+  'to limit it to the `--listen` address, pass that on, for example with `-- --host {host}`, or set `"listensAt": "given-host"` in a recipe'
 
 const MUST_SERVE =
   'only a package that answers over HTTP can be installed; if it does so only with arguments, add them at the end of the command line, such as `-- serve --port {port}`'

@@ -1,8 +1,8 @@
-// The timer that asks the registry for newer versions. Pure, but for `keepTimer`.
+// The timer that asks the registry for newer versions. Pure, but for `keepTimer` and `endTimer`.
 
 import { createHash } from 'node:crypto'
 import { existsSync } from 'node:fs'
-import { mkdir, readFile, writeFile } from 'node:fs/promises'
+import { mkdir, readFile, rm, writeFile } from 'node:fs/promises'
 import { homedir } from 'node:os'
 import { join } from 'node:path'
 import { formatCommand, run } from '../lib/shell.ts'
@@ -65,9 +65,7 @@ export async function keepTimer(options: TimerOptions): Promise<string> {
   const timer = `${nameFor(home)}.timer`
   const hint = `no timer checks the registry on this host: run \`${formatCommand(command)}\` once a day`
   if (!existsSync('/run/systemd/system')) return `there is no systemd, so ${hint}`
-  const scope = isRoot ? 'system' : 'user'
-  const folder = unitFolderFor(scope, { home: homedir(), environment: process.env })
-  const systemctl = systemctlFor(scope)
+  const { folder, systemctl } = systemdOf(isRoot)
   await mkdir(folder, { recursive: true })
   let changed = false
   for (const [name, text] of Object.entries(timerUnits(options))) {
@@ -81,4 +79,24 @@ export async function keepTimer(options: TimerOptions): Promise<string> {
   return exitCode === 0
     ? `${timer} checks the registry every six hours`
     : `${timer} was not started (${stderr.trim().slice(0, 200)}), so ${hint}`
+}
+
+/** Nothing needs it any more. Resolves to the name of what was removed; null: there was none, or systemd did not stop it. */
+export async function endTimer({ isRoot, home }: Pick<TimerOptions, 'isRoot' | 'home'>): Promise<string | null> {
+  const { folder, systemctl } = systemdOf(isRoot)
+  const timer = `${nameFor(home)}.timer`
+  if (!existsSync(join(folder, timer))) return null
+  // this reloads systemd, and nothing does later: the service may be what runs this, and ends as its unit says
+  const { exitCode } = await run([...systemctl, 'disable', '--now', timer], { allowFailure: true })
+  if (exitCode !== 0) return null
+  for (const name of [timer, `${nameFor(home)}.service`]) await rm(join(folder, name), { force: true })
+  return timer
+}
+
+function systemdOf(isRoot: boolean): { folder: string; systemctl: string[] } {
+  const scope = isRoot ? 'system' : 'user'
+  return {
+    folder: unitFolderFor(scope, { home: homedir(), environment: process.env }),
+    systemctl: systemctlFor(scope),
+  }
 }

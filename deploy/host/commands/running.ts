@@ -6,7 +6,7 @@ import { endCommands, type OpenSide, supervisorOf } from '../boundary/open.ts'
 import { idOf, isRoot } from '../place/identity.ts'
 import type { Step } from '../plan/step.ts'
 import { endLingeringOf } from '../plan/user.ts'
-import { isLooping } from '../supervisor/crashes.ts'
+import { mayEndToo } from '../supervisor/crashes.ts'
 import { supervise } from '../supervisor/supervise.ts'
 import { readyMsFor } from '../service/configuration.ts'
 import { type Context, locate, type Located, sideOf } from './context.ts'
@@ -19,7 +19,7 @@ export async function start(context: Context): Promise<number> {
   await using open = await sideOf(context, located, true)
   const state = await supervisorOf(located.receipt, open.side).state()
   // a process that lives between two crashes is no service that runs: wait for it
-  if (state.active && !isLooping(state))
+  if (state.active && !mayEndToo(state))
     return report.result({ ...NOTHING, outcome: 'running' }, [`${service} is running`])
   return await begin('start', context, located, open)
 }

@@ -18,7 +18,7 @@ import {
 } from '../../../agent/words.ts'
 import { installedTag, ownCommand, ownRelease } from '../../../agent/install.ts'
 import { formatBytes } from '../../lib/progress.ts'
-import { formatPause } from '../../lib/switch.ts'
+import { formatPause, nextPause } from '../../lib/switch.ts'
 import { supervisorOf } from '../boundary/open.ts'
 import { formatCrashes } from '../supervisor/crashes.ts'
 import type { Supervisor, SupervisorState } from '../supervisor/supervisor.ts'
@@ -82,9 +82,7 @@ function linesOf({ service, look, supervisor, state, commandTag, stateDirectory 
     ...(probation === null ? [] : [`probation  ${probation.tag}, until ${probation.until} at the earliest`]),
     `installed  ${installed ?? 'does not run'}`,
     `backup     ${backup ?? 'none'}`,
-    ...(commandTag === null || commandTag === installed
-      ? []
-      : [`command    ${commandTag}; run \`install.sh\` to update it`]),
+    ...commandLines(commandTag, installed),
     ...(look.switch === null ? [] : [`switch     ${switchLine(look.switch)}`]),
     `state      ${stateDirectory}`,
     ...trustLines(look.trust),
@@ -92,6 +90,13 @@ function linesOf({ service, look, supervisor, state, commandTag, stateDirectory 
     ...dataLines(operation),
     ...(operation?.trial === undefined ? [] : [`trial      ${formatRehearsal(operation.trial)}`]),
   ]
+}
+
+/** Pure. Root's own copy of the program is root's to renew; after a rollback it is newer than the service, and may stay so. */
+export function commandLines(commandTag: string | null, installed: string | null): string[] {
+  if (commandTag === null || commandTag === installed) return []
+  const isOlder = installed !== null && compareTags(commandTag, installed) < 0
+  return [`command    ${commandTag}${isOlder ? `; \`${ownCommand(`install ${installed}`)}\` updates it` : ''}`]
 }
 
 const isStarting = ({ word, crashes }: SupervisorState): boolean => word === 'activating' && crashes === null
@@ -135,8 +140,7 @@ function deedLine({ from, to, outcome, at, pauseMs, error }: OwnDeed): string {
 }
 
 function switchLine({ order, expectedMs }: NextSwitch): string {
-  const pause = formatPause({ pauseMs: expectedMs })
-  return `${order}${order === 'start-first' || pause === null ? '' : `; last successful switch: ${pause}`}`
+  return order === 'start-first' || expectedMs === null ? order : `${order}; ${nextPause(expectedMs)}`
 }
 
 function trustLines({ signed, metadata, warning }: Look['trust']): string[] {

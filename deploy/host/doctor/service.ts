@@ -15,7 +15,7 @@ import {
 } from '../../../agent/words.ts'
 import { onlyOneCanHave } from '../../lib/only-one.ts'
 import { listensEverywhere } from '../../lib/open-files.ts'
-import { BORNE, formatPause, isBorne } from '../../lib/switch.ts'
+import { BORNE, isBorne, nextPause } from '../../lib/switch.ts'
 import { findId } from '../place/identity.ts'
 import { isFree } from '../place/port.ts'
 import { connect } from '../service/client.ts'
@@ -107,7 +107,7 @@ async function portRow(receipt: Receipt, address: Access['address'], outside: Ou
   return warning(
     'port',
     `the configuration specifies ${host}, but port ${port} is open on every address of this host`,
-    'ask the author to pass the host (HOST in the environment) to `listen`, or set `listensAt` in a recipe; until then, close the port with a firewall',
+    'ask the author to pass the host (HOST in the environment) to `listen`; for a service from npm, deploy it again with the argument that its package has for it, such as `-- --host {host}`, or with `"listensAt": "given-host"` in a recipe; until then, close the port with a firewall',
   )
 }
 
@@ -129,13 +129,12 @@ export async function checkSwitch({ receipt }: Subject): Promise<Finding[]> {
 }
 
 export function alone({ maxPauseMs }: Pick<NextSwitch, 'maxPauseMs'>, last: LastPause | null): Finding {
-  const pause = formatPause(last ?? {})
-  if (last === null || pause === null)
+  if (last === null)
     return ok(
       'switch',
       `stop-first; how long clients wait is not known until the first switch (\`maxPause\` is ${durationText(maxPauseMs)})`,
     )
-  const said = `stop-first; last successful switch: ${pause}; \`maxPause\` allows ${durationText(maxPauseMs)}`
+  const said = `stop-first; ${nextPause(last.pauseMs)}, and \`maxPause\` allows ${durationText(maxPauseMs)}`
   if (pauseFault(expectedPause(last, null), maxPauseMs) !== null) {
     return problem(
       'switch',

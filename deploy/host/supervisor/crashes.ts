@@ -18,7 +18,7 @@ import { afterItWrote, parsedJson } from '../../../agent/words.ts'
 export interface Crashes {
   /** since a person, or a command, has started the service */
   count: number
-  /** it is started again and again: no process of it has lived for a minute since the last one */
+  /** it is started again and again: there was one before the last one, and no process of it has lived for a minute since */
   isLooping: boolean
   /** of the last one; null: the supervisor does not know */
   at: string | null
@@ -58,10 +58,18 @@ interface Seen {
 
 /** Pure: whether the service was down before anybody began to change it, and not because somebody had stopped it. */
 export function isCrashed(state: Seen): boolean {
-  return state.word === 'failed' || isLooping(state)
+  return state.word === 'failed' || state.word === 'auto-restart' || isLooping(state)
 }
 
-/** Pure: whether a process that lives now may be the next one to end. */
+/**
+ * Pure: whether what lives now, or is about to, follows such an end, and so may be the next one to end. systemd tells no time of an end once
+ * the next process runs: what it calls active has said that it is ready.
+ */
+export function mayEndToo({ word, crashes }: Seen): boolean {
+  return crashes !== null && (word !== 'active' || crashes.at !== null)
+}
+
+/** Pure: whether the supervisor starts it again and again. */
 export function isLooping({ crashes }: Seen): boolean {
   return crashes?.isLooping === true
 }

@@ -72,10 +72,11 @@ export async function supervise(receipt: Receipt, burst = BURST): Promise<number
         continue
       }
       const now = performance.now()
+      const isLooping = now - (deaths.at(-1) ?? -Infinity) < LOOP_MS
       deaths.push(now)
       const isGivenUp = deaths.filter((at) => now - at < BURST_MS).length >= burst
       const said = await saidSince(files.log, from)
-      crashes = { count: restarts + 1, isLooping: true, at: new Date().toISOString(), ...end, said }
+      crashes = { count: restarts + 1, isLooping, at: new Date().toISOString(), ...end, said }
       await write({})
       await note('the service exited')
       await rescueWithBackup(receipt, files.log)

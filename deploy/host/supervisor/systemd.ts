@@ -89,7 +89,7 @@ export function crashesFrom(shown: Shown): Crashes | null {
   const signal = Object.entries(constants.signals).find(([, number]) => number === status)?.[0] ?? `signal ${status}`
   return {
     count,
-    isLooping: word === 'auto-restart' || word === 'activating',
+    isLooping: count > 1 && (word === 'auto-restart' || word === 'activating'),
     at: hasEnded && time !== undefined ? `${day}T${time}Z` : null,
     code: how === CLD.exited ? status : null,
     signal: hasEnded && how !== CLD.exited ? signal : null,
