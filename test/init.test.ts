@@ -369,7 +369,7 @@ test('an application that makes its own folder the working folder is named, with
   const folder = async () => (await examineProject(own.path)).find(({ check }) => check === 'folder')
   match(
     (await initIn(own.path, '--yes')).stderr,
-    /note: changes the working folder: lib\/start\.js calls chdir .* install \.\/rules\.json, data\/shop\.json in `args`, and every other .*: remove the call: use `import\.meta\.dirname`/,
+    /note: changes the working directory: lib\/start\.js calls chdir .* install \.\/rules\.json, data\/shop\.json in `args`, and every other .*: remove the call: use `import\.meta\.dirname`/,
   )
   const found = await folder()
   equal([found?.level, found?.message.includes('./rules.json, data/shop.json in `args`')], ['warning', true])
@@ -383,11 +383,11 @@ test('an application that makes its own folder the working folder is named, with
     `chdir(new URL('.', import.meta.url).pathname)`,
   ]) {
     await own.write('server.js', entry(how))
-    match((await folder())?.message ?? '', /^changes the working folder: server\.js /, how)
+    match((await folder())?.message ?? '', /^changes the working directory: server\.js /, how)
   }
   await own.write('server.js', entry(`process.chdir(process.env.DATA_DIR)`))
   is((await folder())?.level, 'ok')
-  not((await initIn(own.path, '--yes')).stderr.includes('working folder'))
+  not((await initIn(own.path, '--yes')).stderr.includes('working directory'))
 })
 
 test('a configuration whose entry is a file of a package is told of the file around it, which is written', async () => {
@@ -721,7 +721,7 @@ test.long(
     const written = { service: 'shop', entry: 'server.js', healthPath: '/' }
     await writeFile(join(shop.path, 'baton.config.json'), JSON.stringify(written))
     const { stderr } = await shop.init('--yes', '--try')
-    match(stderr, 'note: it looks for public/ in its working folder, which on a host is the state directory')
+    match(stderr, 'note: it looks for public/ in its working directory, which on a host is the state directory')
     match(stderr, 'note: a worker thread listens (0): an update hands over only what the main thread listens on')
     match(stderr, '\n+  "cwd": "app",\n') // not written: what it writes by a relative path would be lost with each release
     equal(await shop.config(), written)

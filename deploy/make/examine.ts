@@ -99,7 +99,7 @@ const CHECKS: Record<string, Check> = {
   },
   async folder({ folder, entry, args }) {
     const file = movingFile(folder, sourceOf(folder, entry) ?? entry)
-    if (file === null) return ['ok', 'found no code that changes the working folder to its own']
+    if (file === null) return ['ok', 'found no code that changes the working directory to the application’s own']
     const { message, hint } = aboutMoving(file, args)
     return ['warning', message, hint]
   },

@@ -58,7 +58,7 @@ export function aboutMoving(file: string, args: readonly string[]): { message: s
   const looked =
     given.length === 0 ? 'every relative path' : `${given.join(', ')} in \`args\`, and every other relative path,`
   return {
-    message: `changes the working folder: ${file} calls chdir with its own folder, so in an install ${looked} is looked for in the release's folder, which may be read-only and changes with each release`,
+    message: `changes the working directory: ${file} calls chdir with its own folder, so in an install ${looked} is looked for in the release's folder, which may be read-only and changes with each release`,
     hint: `remove the call: use \`import.meta.dirname\` (or \`__dirname\`) to find files of the release, and \`{stateDirectory}\` in \`args\` and \`environment\` for the data folder (${pageOf('author/application.md')})`,
   }
 }

@@ -84,7 +84,7 @@ export const GLOSSARY: readonly Explained[] = [
   },
   {
     word: 'reversible, irreversible',
-    means: 'a trial’s result: whether the current release can work with the data that the new one leaves',
+    means: 'a trial’s result: whether the current release can work with the data that the new one leaves behind',
     page: 'author/migrations.md',
   },
   {

@@ -123,7 +123,7 @@ export function sentencesOfCwd(
   const way = kind === 'app' ? '' : `, and \`"kind": "app"\`, since a ${kind} has no folder,`
   const such = written.length === 0 ? '' : `, such as ${written.join(', ')},`
   return [
-    `it looks for ${names.join(', ')} in its working folder, which on a host is the state directory: to start it in its own folder, set \`"cwd": "app"\`${way} in ${called}. Files that it writes to relative paths${such} are then lost with each new release: pass it \`{stateDirectory}\` for those`,
+    `it looks for ${names.join(', ')} in its working directory, which on a host is the state directory: to start it in its own folder, set \`"cwd": "app"\`${way} in ${called}. Files that it writes to relative paths${such} are then lost with each new release: pass it \`{stateDirectory}\` for those`,
   ]
 }
 

@@ -205,7 +205,7 @@ function targetsFault(targets: unknown): string | null {
 
 function measureFault(name: string, { length, hashes }: Record<string, unknown>): string | null {
   if (!isCount(length) || length < 1 || length > LENGTH_MAX)
-    return `${quoted(name)}: expected a length, got ${quoted(length)}`
+    return `${quoted(name)}: expected a length in bytes, got ${quoted(length)}`
   if (!isObject(hashes) || onlyMembers(hashes, ['sha256']) !== null || !isSha256(hashes['sha256'])) {
     return `${quoted(name)}: expected its sha256`
   }

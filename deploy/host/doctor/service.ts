@@ -53,7 +53,7 @@ export async function checkExecutable({ receipt }: Subject): Promise<Finding[]> 
         warning(
           'backup',
           `${backup} cannot be run: ${reasonOf(backupTag)}`,
-          `\`${ownCommand('rollback TAG')}\` fetches a release instead`,
+          `run \`${ownCommand('rollback TAG')}\` to download and install a release`,
         ),
   ]
   return wrongOf(rows, null)
