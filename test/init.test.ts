@@ -199,7 +199,7 @@ test.long('--try sees what an application opens only when it is asked', async ()
        response.writeHead(request.url === '/healthz' ? 200 : 404).end()
      }).listen(process.env.PORT, process.env.HOST)`,
   )
-  match((await shop.init('--yes', '--try')).stderr, `it opens the database ${path}, but updates make no snapshot of it`)
+  match((await shop.init('--yes', '--try')).stderr, `it opens the database ${path}, but updates take no snapshot of it`)
 })
 
 test.long('a route that only stands in the sources is not taken, and one that answers is', async () => {
@@ -234,7 +234,7 @@ test('one database in the state directory is named; of several the author choose
   is(several.database, null)
   match(several.notes.join(), 'choose one of a.db, b.db')
   match(of('/app/data/a.db').notes.join(), 'it opens the database data/a.db in its own folder')
-  match(of('/srv/a.db').notes.join(), 'it opens the database /srv/a.db, but updates make no snapshot of it')
+  match(of('/srv/a.db').notes.join(), 'it opens the database /srv/a.db, but updates take no snapshot of it')
 })
 
 test('the line is one that the file can run: an ES module may be one by its syntax alone', async () => {

@@ -73,7 +73,7 @@ test('`npm run pack -- --help` prints its usage, and a flag that it does not kno
   is(help.stderr, '')
   const unknown = await pack('--where', 'x')
   is(unknown.exitCode, 2)
-  is(unknown.stderr, 'error: there is no flag `--where` here\nhint: choose from --out; see --help\n')
+  is(unknown.stderr, 'error: unknown flag `--where`\nhint: choose from --out; see --help\n')
 })
 
 test.run()

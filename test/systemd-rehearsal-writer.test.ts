@@ -35,7 +35,7 @@ interface Case {
   mayLose?: true
 }
 
-const OPEN = { code: 0, outcome: 'updated', said: /the way back is open/ } as const
+const OPEN = { code: 0, outcome: 'updated', said: /can be rolled back/ } as const
 
 const CASES: Record<string, Case> = {
   'a column': {

@@ -53,7 +53,7 @@ export async function snapshotFor(
     'refused',
     `expected a snapshot of ${basename(database ?? '')} for ${tag} in ${folder}, found none`,
     {
-      hint: 'an update makes a snapshot for the release that it replaces; the snapshots of the last two releases are kept, and `state list` shows them',
+      hint: 'an update takes a snapshot for the release being replaced; the snapshots for the last two releases are kept, and `state list` shows them',
     },
   )
 }

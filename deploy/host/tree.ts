@@ -205,7 +205,7 @@ const WORDS: readonly Word[] = [
   },
   {
     name: 'state',
-    description: 'list, restore or remove snapshots made by updates',
+    description: 'list, restore or remove snapshots taken by updates',
     args: {
       act: word(
         'list; restore NAME; back TAG: return to a release and its data; clean: remove data that was set aside',

@@ -320,7 +320,7 @@ export function databasesFor(
   const notes = outside.map((path) =>
     path.startsWith(folder + sep)
       ? `it opens the database ${relative(folder, path)} in its own folder, where later releases will not find it: make it read the location from a variable, such as DATA_DIR or STATE_DIRECTORY`
-      : `it opens the database ${path}, but updates make no snapshot of it: snapshots cover only the state directory`,
+      : `it opens the database ${path}, but updates take no snapshot of it: snapshots cover only the state directory`,
   )
   const [database = null, ...others] = inside
   if (others.length === 0) return { database, notes }

@@ -334,11 +334,11 @@ export function aboutDatabases(
   return [
     ...others.map((path) =>
       isThere
-        ? `it also uses the database ${path}, but an update makes a snapshot only of ${configured}`
-        : `it uses the database ${path}, but \`database\` is ${configured === null ? 'not set' : JSON.stringify(configured)}, so an update would not make a snapshot of it: ${line(path)}`,
+        ? `it also uses the database ${path}, but an update takes a snapshot only of ${configured}`
+        : `it uses the database ${path}, but \`database\` is ${configured === null ? 'not set' : JSON.stringify(configured)}, so an update would not take a snapshot of it: ${line(path)}`,
     ),
     ...outside.map(
-      (path) => `it uses the database ${path}, which is not in the state directory: updates make no snapshot of it`,
+      (path) => `it uses the database ${path}, which is not in the state directory: updates take no snapshot of it`,
     ),
     ...(configured !== null && !isThere && others.length === 0
       ? [

@@ -376,7 +376,7 @@ test('the question says what is particular: an older release, the snapshot, the 
   await signIn(page, stub.url, TOKEN)
   await page.click('#update')
   const points = async () => await page.locator('#confirmPoints li').allTextContents()
-  const snapshot = 'A snapshot of beacon.db is made first and kept.'
+  const snapshot = 'A snapshot of beacon.db is taken first and kept.'
   const unsigned = (await points()).at(-1) ?? ''
   assert.match(unsigned, /signed/)
   assert.equal(await points(), ['Database schema: 4 before, 5 after.', snapshot, unsigned])

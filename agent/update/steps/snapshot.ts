@@ -81,7 +81,7 @@ export async function snapshot(
     })
     await disk.flushDirectory(directory)
   } catch (cause) {
-    throw within(cause, 'swap_failed', `making a snapshot of ${database}`)
+    throw within(cause, 'swap_failed', `taking a snapshot of ${database}`)
   }
   for (const kind of COPY_KINDS) await dropOldCopies(disk, kind, stateDirectory, database)
   return path

@@ -140,7 +140,7 @@ export const en = {
   'point.same': 'This version is already running.',
   'point.schema': 'Database schema: {before} before, {after} after.',
   'point.schema.same': 'Database schema: {after}, before and after.',
-  'point.snapshot': 'A snapshot of `{database}` is made first and kept.',
+  'point.snapshot': 'A snapshot of `{database}` is taken first and kept.',
   'point.pause': 'Requests will wait about {wait}, as in the last update.',
   'point.pause.tried': 'Requests will wait about {wait}, as in the trial on a copy of your data.',
   'point.pause.long':
