@@ -154,7 +154,7 @@ function isOwn(flag: string, { type, description }: Flags[string]): boolean {
 /** A release needs no words but what is taken without one: the introduction explains it. */
 function wordOf(word: string, description: string): string {
   if (word !== 'tag') return ` \`${word.toUpperCase()}\`: ${description}.`
-  const [, normal] = /\(([^)]+)\)$/.exec(description) ?? []
+  const [, normal] = /\((?:default: )?([^)]+)\)$/.exec(description) ?? []
   return normal === undefined ? '' : ` Without \`TAG\`: ${normal}.`
 }
 

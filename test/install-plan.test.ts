@@ -48,6 +48,7 @@ const ROOT = { name: 'root', home: '/root', environment: {} }
 const FACTS: Facts = {
   root: true,
   userExists: false,
+  userIsOurs: true,
   directoryReady: false,
   stateReady: false,
   configDirectoryExists: false,
@@ -232,6 +233,9 @@ test('a re-run keeps in the receipt what was chosen before', () => {
   const written = steps.find((step) => step.do === 'write-receipt')
   equal(written?.receipt.options, { listen: '127.0.0.1:9', 'created-user': true, feed: 'https://other/' })
   is(written?.receipt.installedAt, before.installedAt)
+  const again = planInstall(request({ facts: { ...SETTLED, userIsOurs: true } }))
+  const known = again.find((step) => step.do === 'write-receipt')
+  is(known?.receipt.options['created-user'], true, 'of an install that was removed, whose user is still there')
 })
 
 test("an earlier install is taken over by what root's own unit says; its receipt goes, and decides nothing", () => {
@@ -507,6 +511,7 @@ test('every wrong use of the command line ends with 2 and changes nothing', asyn
 
 const SETTLED: Partial<Facts> = {
   userExists: true,
+  userIsOurs: false,
   directoryReady: true,
   stateReady: true,
   configDirectoryExists: true,

@@ -131,7 +131,7 @@ test('a pause keeps it from going by itself, and its end lets it go; a day that 
   ok((await host.status()).schedule?.pausedUntil?.startsWith('2099-12-2'))
   is((await host.cli('upgrade', '--pause-until', 'soon')).code, 2)
   is((await host.cli('upgrade', '--pause-until', '2099-12-27', '--unpause')).code, 2)
-  match((await host.cli('upgrade', '--unpause')).stdout, /^automatic updates are not paused/)
+  match((await host.cli('upgrade', '--unpause')).stdout, /^automatic updates are no longer paused/)
   is((await host.status()).schedule?.pausedUntil, null)
 })
 

@@ -270,6 +270,7 @@ function request(one: Layout, facts: Partial<Facts> = {}): Parameters<typeof pla
   const all: Facts = {
     root: true,
     userExists: true,
+    userIsOurs: false,
     directoryReady: true,
     stateReady: true,
     configDirectoryExists: true,

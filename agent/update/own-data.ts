@@ -32,11 +32,22 @@ export function refuseNewerSchema({ current }: Pick<ManagedInstall, 'current'>, 
   )
 }
 
-/** The newest snapshot of the release `named`; null: of the backup executable's. Throws refused if there is none. */
+/**
+ * The newest snapshot of the release `named`; null: of the backup executable's. Throws refused if there is none, or if `baton build` did not make
+ * this release: it lacks the first code, which restores it.
+ */
 export async function snapshotFor(
   install: Pick<ManagedInstall, 'database' | 'stateDirectory' | 'places'>,
   named: string | null,
 ): Promise<{ tag: string; path: string }> {
+  if (ownStart() === null) {
+    const [stop, restore, start] = ['stop', 'state restore NAME', 'start'].map(ownCommand)
+    throw new BatonError(
+      'refused',
+      'this executable cannot restore a snapshot during a rollback, because it was not made by `baton build`',
+      { hint: `run \`${stop}\`, \`${restore}\`, then \`${start}\`` },
+    )
+  }
   const { database, stateDirectory, places } = install
   const tag = named ?? (await installedTag(places.backup))
   const folder = snapshotDirectory(stateDirectory)
@@ -63,17 +74,8 @@ export async function markUpdate(install: ManagedInstall, { id, from, to }: Oper
   await writeMark(install, { operationId: id, owner: from, next: to, other: null })
 }
 
-/** The same, for data from a snapshot. Throws refused if `baton build` did not make this release: it lacks the first code. */
+/** The same, for data from a snapshot. Throws as `snapshotFor`. */
 export async function markRestore(install: ManagedInstall, { id, kind, from, to }: Operation): Promise<void> {
-  if (ownStart() === null) {
-    throw new BatonError(
-      'refused',
-      'this executable cannot restore a snapshot, because it was not made by `baton build`',
-      {
-        hint: 'stop the service and copy the snapshot over the database',
-      },
-    )
-  }
   await writeMark(install, {
     operationId: id,
     owner: from,

@@ -113,7 +113,8 @@ export function policyInForce(policy: Policy): PolicyInForce {
 
 /** The policy in one line, for a person. */
 export function formatPolicy({ mode, hours, minAgeMs, skip, allow }: Policy): string {
-  if (mode === 'off' || mode === 'notify') return mode
+  if (mode === 'off') return mode
+  if (mode === 'notify') return 'notify only'
   return [
     mode,
     ...hours.map(({ days, from, to, zone }) => `${formatDays(days)} ${clock(from)}-${clock(to)} ${zone}`),

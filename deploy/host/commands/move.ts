@@ -58,7 +58,7 @@ export async function cancelCommand(context: Context): Promise<number> {
     )
   }
   return report.result({ outcome, from, to, operationId: id, operation: done }, [
-    `the ${done.kind} from ${from} to ${to ?? 'the latest release'} was cancelled: nothing has changed`,
+    `the ${done.kind} from ${from}${to === null ? '' : ` to ${to}`} was cancelled: nothing has changed`,
   ])
 }
 
@@ -68,11 +68,14 @@ export async function pauseCommand(context: Context, until: string | null): Prom
   await using open = await sideOf(context, located)
   const { schedule } = await open.side.pause({ receipt: located.receipt, until })
   const { pausedUntil } = schedule
+  if (until !== null && pausedUntil === null)
+    throw new BatonError('invalid_request', `expected a day in the future after --pause-until, got ${until}`)
   const said =
     pausedUntil === null
-      ? 'automatic updates are not paused'
+      ? 'automatic updates are no longer paused'
       : `nothing is installed automatically before ${pausedUntil}`
-  return context.report.result({ ...NOTHING, outcome: 'held', schedule }, [said, ...scheduleLines(schedule)])
+  const outcome = pausedUntil === null ? 'unpaused' : 'paused'
+  return context.report.result({ ...NOTHING, outcome, schedule }, [said, ...scheduleLines(schedule)])
 }
 
 async function move(context: Context, request: Operate): Promise<number> {

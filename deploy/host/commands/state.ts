@@ -30,7 +30,10 @@ export async function stateCommand(context: Context, act: string, name: string |
   if (act === 'clean') {
     const { removed, bytes } = await open.side.cleanState({ receipt, name, dryRun: flags.dryRun })
     const [outcome, would] = flags.dryRun ? ['planned', 'would be '] : ['cleaned', '']
-    const what = removed.length === 0 ? ['nothing to remove'] : removed.map((path) => `${path} ${would}removed`)
+    const what =
+      removed.length === 0
+        ? ['nothing to remove: the newest database that was set aside is kept, unless you name it']
+        : removed.map((path) => `${path} ${would}removed`)
     return report.result({ ...NOTHING, outcome, removed, bytes }, [
       ...what,
       ...(removed.length === 0 ? [] : [`${formatBytes(bytes)} ${would}freed`]),
@@ -39,7 +42,7 @@ export async function stateCommand(context: Context, act: string, name: string |
   if (act !== 'restore' || name === null)
     throw new BatonError(
       'invalid_request',
-      'expected `state list`, `state restore NAME` with a name from that list, or `state clean`',
+      'expected `state list`, `state restore NAME` with a name from that list, `state back TAG`, or `state clean`',
     )
   if ((await supervisorOf(receipt, open.side).state()).active) {
     const copies = await open.side.listState(receipt)

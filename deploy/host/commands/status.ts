@@ -124,18 +124,19 @@ function crashLines({ crashes, word }: SupervisorState, logCommand: string): str
 /** The end of a status: what the service did by itself since a person's last operation, what is next, what waits for a person. */
 export function scheduleLines(schedule: ScheduleReport | null): string[] {
   if (schedule === null) return []
-  const { policy, next, now, waits, since } = schedule
+  const { policy, next, now, waits, since, pausedUntil } = schedule
+  const pause = pausedUntil === null ? '' : `; paused until ${pausedUntil.replace(/:00\.000Z$/, 'Z')}`
   const isAsked = waits.some(({ says }) => says === now.says)
   return [
     ...since.toReversed().map((deed) => `automatic  ${deedLine(deed)}`),
-    `automatic  ${policy.says}${isAsked ? '' : `; ${withoutWords(now.says)}`}${next === null ? '' : `; next ${next.replace(/:00Z$/, 'Z')}`}`,
+    `automatic  ${policy.says}${pause}${isAsked ? '' : `; ${withoutWords(now.says)}`}${next === null ? '' : `; next ${next.replace(/:00Z$/, 'Z')}`}`,
     ...waits.map(({ says }) => `for you    ${withoutWords(says)}`),
   ]
 }
 
 function deedLine({ from, to, outcome, at, pauseMs, error }: OwnDeed): string {
   const waited = formatPause({ pauseMs }) ?? 'no client had to wait'
-  const what = `${from} to ${to ?? 'the latest release'}: ${outcome} at ${at}`
+  const what = `${to === null ? `from ${from}` : `${from} to ${to}`}: ${outcome} at ${at}`
   return error === null ? `${what}, ${waited}` : `${what} (${withoutWords(error.message)})`
 }
 
@@ -180,7 +181,7 @@ function lastLine({
   handover,
   waits,
 }: Operation | (OperationReport & Operation)): string {
-  const what = `${kind} ${from} to ${to ?? 'the latest release'}`
+  const what = to === null ? `${kind} from ${from}` : `${kind} ${from} to ${to}`
   if (outcome === null) {
     const told = [...(isResting(waits) ? [] : [`in the ${stage} stage`]), ...(waits ?? []).map(({ says }) => says)]
     return `${what}: ${told.join('; ')}`

@@ -35,6 +35,11 @@ export async function homeOf(user: string): Promise<string | null> {
   return fields[5] || null
 }
 
+/** The description of a user of this host (GECOS); null: it has no such user. */
+export async function descriptionOf(user: string): Promise<string | null> {
+  return (await entryOf(user))?.[4] ?? null
+}
+
 async function entryOf(user: string): Promise<string[] | undefined> {
   const passwd = await readFile('/etc/passwd', 'utf8').catch(() => '')
   return passwd

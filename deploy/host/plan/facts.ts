@@ -25,6 +25,7 @@ import type { Survey } from '../service/survey.ts'
 import { systemctlFor } from '../../lib/systemctl.ts'
 import { type Facts, foundAs, type Found } from './found.ts'
 import { ownFile } from '../place/own.ts'
+import { isMadeByInstall } from './user.ts'
 
 const NOTHING: Survey = {
   directory: 'absent',
@@ -61,9 +62,11 @@ export async function gatherFacts(
     open === null ? await surveyByRoot(layout) : await open.side.survey({ service, executable, stateDirectory })
   const isEarlier = found.besideNames === service && layout.scope === 'system'
   const known = receipt !== null || isEarlier
+  const userExists = (await findId(layout.user)) !== null
   return {
     root,
-    userExists: (await findId(layout.user)) !== null,
+    userExists,
+    userIsOurs: !userExists || (await isMadeByInstall(layout.user)),
     directoryReady: found.directory === 'ours',
     stateReady: found.stateDirectory === 'ours',
     configDirectoryExists: await exists(layout.configDirectory),

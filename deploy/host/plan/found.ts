@@ -12,6 +12,8 @@ export interface Facts {
   /** root installs for the whole host and sets owners; otherwise everything belongs to the user of the command */
   root: boolean
   userExists: boolean
+  /** an install has made the user, or will */
+  userIsOurs: boolean
   directoryReady: boolean
   stateReady: boolean
   configDirectoryExists: boolean

@@ -127,7 +127,7 @@ function executableStep({
 function receiptFor({ layout, chosen, facts }: InstallRequest): Receipt | null {
   const old = facts.receipt
   const options: Receipt['options'] = { ...old?.options, ...chosen.remembered }
-  if (facts.root && !facts.userExists) options['created-user'] = true
+  if (facts.root && facts.userIsOurs) options['created-user'] = true
   if (layout.asks === null) delete options[ACCEPTED]
   else options[ACCEPTED] = JSON.stringify(layout.asks)
   const supervisor = !chosen.choices.service ? 'none' : layout.scope === 'system' ? 'systemd' : 'systemd-user'

@@ -2,19 +2,26 @@
 
 import { BatonError } from '../../../agent/words.ts'
 import { findProgram, run } from '../../lib/shell.ts'
-import { findId } from '../place/identity.ts'
+import { descriptionOf, findId } from '../place/identity.ts'
 
 const MANAGER_TIMEOUT_MS = 130_000
+/** in the description of a user that an install has made: a later one knows it, though nothing else is left of the first */
+const MADE_BY_INSTALL = 'made by install.sh'
+
+export async function isMadeByInstall(user: string): Promise<boolean> {
+  return (await descriptionOf(user)) === MADE_BY_INSTALL
+}
 
 /** Resolves to a function that undoes it. */
 export async function createUser(user: string, home: string): Promise<() => Promise<void>> {
   if ((await findId(user)) !== null) return async () => {}
   if ((await findProgram('useradd')) !== null) {
     const shell = ['--shell', '/usr/sbin/nologin']
-    await run(['useradd', '--system', '--user-group', '--home-dir', home, '--no-create-home', ...shell, user])
+    const about = ['--comment', MADE_BY_INSTALL, '--home-dir', home, '--no-create-home']
+    await run(['useradd', '--system', '--user-group', ...about, ...shell, user])
   } else if ((await findProgram('adduser')) !== null) {
     await run(['addgroup', '-S', user], { allowFailure: true })
-    await run(['adduser', '-S', '-D', '-H', '-h', home, '-s', '/sbin/nologin', '-G', user, user])
+    await run(['adduser', '-S', '-D', '-H', '-g', MADE_BY_INSTALL, '-h', home, '-s', '/sbin/nologin', '-G', user, user])
   } else {
     throw new BatonError('unsupported_host', 'expected `useradd` or `adduser`, found neither', {
       hint: 'create the user manually and specify it with `--run-as`',

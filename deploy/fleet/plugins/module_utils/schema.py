@@ -21,7 +21,7 @@ WORD = re.compile(r"[A-Za-z0-9_.-]{1,60}\Z")
 # an id, a sum, a time
 NAME = re.compile(r"[!-~]{1,300}\Z")
 PLATFORM = re.compile(r"[A-Za-z0-9_. -]{1,60}\Z")
-OUTCOMES = ("updated", "up_to_date", "rolled_back", "reverted", "failed", "cancelled", "planned", "status", "held", "installed")
+OUTCOMES = ("updated", "up_to_date", "rolled_back", "reverted", "failed", "cancelled", "planned", "status", "paused", "unpaused", "installed")
 
 
 class Misfit(ValueError):
