@@ -39,21 +39,11 @@ const IN_APPLICATION = {
   args: { ...IMAGE.args, out: { ...IMAGE.args.out, default: RELEASES_FOLDER } },
 } as const satisfies CommandLine
 
-/** an executable reads these itself (operator.ts) */
-const SNAPSHOT = {
-  name: 'snapshot',
-  description: 'copy the database to a file, even while the service is running',
-  args: {
-    file: { type: 'positional', description: 'file for the copy; `-` for stdout' },
-    try: option('new', 'then try this executable on the copy, and the current release on the result'),
-  },
-} as const satisfies CommandLine
-
 export const PROGRAMS: readonly ListedProgram[] = [
   {
     name: '<service>',
     about: 'Run these on a host where the service is installed. `install.sh` has the same commands, except `snapshot`.',
-    commands: [...COMMANDS, SNAPSHOT],
+    commands: COMMANDS,
   },
   {
     name: 'baton',

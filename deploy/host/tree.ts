@@ -221,6 +221,15 @@ const WORDS: readonly Word[] = [
     },
   },
   {
+    name: 'snapshot',
+    description: 'copy the database to a file, even while the service is running',
+    args: {
+      file: { type: 'positional', required: true, description: 'file for the copy; `-` for stdout' },
+      try: option('new', 'then try this executable on the copy, and the current release on the result'),
+    },
+    act: () => Promise.reject(usage('expected `snapshot FILE`')), // operator.ts reads it before this
+  },
+  {
     name: 'doctor',
     description: 'check for problems',
     args: {
