@@ -38,6 +38,7 @@ import type { DeployEvent } from '../deploy/container/report.ts'
 import type { Tools } from '../deploy/container/request.ts'
 import { becomesHealthy, check } from '../deploy/container/health.ts'
 import { refuseMisfit } from '../deploy/container/refusal.ts'
+import { cleanUp } from '../deploy/container/recreate.ts'
 import { restoreState } from '../deploy/container/restore.ts'
 import { watchOutage } from '../deploy/container/outage.ts'
 import { candidateSockets } from '../deploy/container/engine/socket.ts'
@@ -831,7 +832,7 @@ test('a container without a health check is asked what became of a restore once 
     },
   } as unknown as Engine
   await rejects(
-    restoreState('app', 'dump.x', { healthTimeoutMs: 1000, probationMs: 0 }, { engine, report: async () => {} }),
+    restoreState('app', 'dump.x', { healthTimeoutMs: 1000, dryRun: false }, { engine, report: async () => {} }),
     /no archive; `app` runs on the data it had before/,
   )
 })
@@ -846,7 +847,7 @@ test('a restore that the container refuses is told in its own words, with one `e
       output: 'error: expected the name of a copy of the data; the copies are: none\n',
     }),
   } as unknown as Engine
-  const limits = { healthTimeoutMs: 1000, probationMs: 0 }
+  const limits = { healthTimeoutMs: 1000, dryRun: false }
   const fault = await rejects(restoreState('app', 'x', limits, { engine, report: async () => {} }))
   match(fault.message, /^expected the name of a copy/)
 })
@@ -864,13 +865,39 @@ test('who restores a copy of a newer release is told before the container is res
       },
     } as unknown as Engine
     const report = (event: DeployEvent) => void (event.event === 'warning' && said.push(event.message))
-    const limits = { healthTimeoutMs: 1000, probationMs: 0 }
+    const limits = { healthTimeoutMs: 1000, dryRun: false }
     const { message } = await rejects(restoreState('app', 'x', limits, { engine, report }))
     is(
       message,
       `restarted after ${tag === 'v1.2.0' ? 'x holds the data of v1.2.0, which v1.1.0 may not be able to read' : ''}`,
     )
   }
+})
+
+test('a dry run restores nothing and removes nothing: it asks the container for the copy, and names what would go', async () => {
+  const labels = { 'baton.state-directory': '/s', 'baton.snapshot': '["snapshot"]' }
+  const main = inspection({ Id: 'main', Config: { Labels: labels }, State: { Running: true, Status: 'running' } })
+  const failed = inspection({ Id: 'failed', Name: '/app-baton-failed' })
+  const asked: unknown[] = []
+  const engine = {
+    container: async (name: string) => ({ app: main, 'app-baton-failed': failed })[name] ?? null,
+    named: async () => ['baton-switch:1'],
+    exec: async (_id: string, _command: string[], _ms: number, { BATON_STATE_ORDER }: Record<string, string>) => {
+      asked.push(JSON.parse(BATON_STATE_ORDER ?? ''))
+      return { exitCode: 0, output: '{"moved":null,"mostMs":0,"tag":"v1.0.0"}' }
+    },
+  } as unknown as Engine // it has no restart, and no remove
+  const said: string[] = []
+  const report = (event: DeployEvent) => void (event.event === 'note' && said.push(event.message))
+  const tools = { engine, report }
+  await restoreState('app', 'x', { healthTimeoutMs: 1000, dryRun: true }, tools).catch(() => {}) // the status asks for more
+  equal(asked, [{ do: 'find', name: 'x' }])
+  await cleanUp('app', { dryRun: true }, tools).catch(() => {})
+  equal(said, [
+    '`app` would be restarted, and would restore x as it starts',
+    'would remove the container app-baton-failed',
+    'would remove the image baton-switch:1',
+  ])
 })
 
 test('says plainly that there is no engine', async () => {

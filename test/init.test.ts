@@ -313,7 +313,7 @@ test.long(
       is(served.stdout.trim(), 'served mine true')
       match((await initIn(wiki.path, '--yes')).stderr, 'nothing to write: the application is already set up')
       const agent = (await examineProject(wiki.path)).find(({ check }) => check === 'agent')
-      equal([agent?.level, agent?.message], ['ok', 'baton.server.mjs embeds the agent'])
+      equal([agent?.level, agent?.message], ['ok', 'baton.server.mjs loads Baton'])
     }
   },
 )

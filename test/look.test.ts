@@ -4,6 +4,7 @@
 import { mkdir, readFile, writeFile } from 'node:fs/promises'
 import { createServer } from 'node:http'
 import { dirname, join } from 'node:path'
+import { DatabaseSync } from 'node:sqlite'
 import { gunzipSync } from 'node:zlib'
 import type { BatonError } from '../agent/words/errors.ts'
 import { createProgress } from '../deploy/lib/progress.ts'
@@ -12,6 +13,7 @@ import { releaseFromSource } from '../deploy/make/from-source.ts'
 import { PROJECT } from '../deploy/make/place.ts'
 import { parseProject, type Project } from '../deploy/make/project.ts'
 import { assetName } from '../deploy/make/release-folder.ts'
+import { keptBelow } from '../deploy/make/seen.ts'
 import { tryOut } from '../deploy/make/trial-start.ts'
 import { equal, is, match, ok, rejects } from './assert.ts'
 import { processesNaming } from './fixtures/adopted.ts'
@@ -313,11 +315,19 @@ test('a client that meets something else than the agent says so, with what to do
       })
       const error = (await rejects(() => client.status())) as BatonError
       is(error.message, `expected Baton's agent to answer, got ${status} from another program`)
-      match(error.hint ?? '', 'embeds the agent')
+      match(error.hint ?? '', 'loads Baton')
     } finally {
       server.close()
     }
   }
+})
+
+test('a folder that holds nothing but a database is not among the files of which no snapshot is taken', async () => {
+  await using state = await temporary('kept')
+  for (const name of ['data', 'uploads', 'empty']) await mkdir(join(state.path, name))
+  new DatabaseSync(join(state.path, 'data/shop.db')).exec('PRAGMA journal_mode = WAL; CREATE TABLE t(a)')
+  await writeFile(join(state.path, 'uploads/a.txt'), 'a')
+  equal(await keptBelow(state.path), ['empty/', 'uploads/'])
 })
 
 test.run()

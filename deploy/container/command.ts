@@ -197,7 +197,7 @@ async function perform(settings: ContainerSettings, given: ContainerArguments): 
     case 'status':
       return await act(settings, given, containerStatus, false)
     case 'clean':
-      return await act(settings, given, cleanUp)
+      return await act(settings, given, (name, tools) => cleanUp(name, settings, tools))
     case 'restore':
       return await act(settings, given, (name, tools) => restoreState(name, settings.copy, settings, tools))
     case 'finish':

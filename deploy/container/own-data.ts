@@ -148,15 +148,16 @@ export async function copyInSwitch(id: string, one: string, engine: Engine): Pro
 type SwitchCopy = Pick<ContainerEnd, 'snapshot' | 'snapshotOnHost'>
 
 /**
- * At its next start the container takes this copy of its data. Resolves to how long that may take, and the release whose data it holds.
- * Throws BatonError not_found, refused.
+ * At its next start the container takes this copy of its data; with `dryRun` it is only looked for. Resolves to how long that may take, and
+ * the release whose data it holds. Throws BatonError not_found, refused.
  */
 export async function orderRestore(
   container: ContainerInspection,
-  name: string,
+  { copy: name, dryRun }: { copy: string; dryRun: boolean },
   engine: Engine,
 ): Promise<{ mostMs: number; tag: string | null }> {
-  const { mostMs = 0, tag = null } = await order(container, { do: 'restore', name, container: container.Id }, engine)
+  const what: StateOrder = dryRun ? { do: 'find', name } : { do: 'restore', name, container: container.Id }
+  const { mostMs = 0, tag = null } = await order(container, what, engine)
   return { mostMs, tag }
 }
 

@@ -64,10 +64,15 @@ export async function programInImage(engine: Engine, sources: Sources): Promise<
 
 /** Removes the images of this program, which every state of the kit makes anew; not `but`, nor one that a switcher uses. */
 export async function removePrograms(engine: Engine, but: string | null): Promise<string[]> {
-  const old = (await engine.named(REPOSITORY)).filter((name) => name !== but)
+  const old = (await programs(engine)).filter((name) => name !== but)
   const removed: string[] = []
   for (const name of old) if (await engine.removeImage(name)) removed.push(name)
   return removed
+}
+
+/** Names of the images of this program that the engine has. */
+export async function programs(engine: Engine): Promise<string[]> {
+  return await engine.named(REPOSITORY)
 }
 
 /** `/var/run` is a link to `/run`. */

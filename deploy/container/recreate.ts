@@ -22,7 +22,7 @@ import * as move from './moves.ts'
 import { lastExchange } from './own-data.ts'
 import type { Engine } from './engine/engine.ts'
 import { plan, planEvent, prepare } from './prepare.ts'
-import { removePrograms } from './program.ts'
+import { programs, removePrograms } from './program.ts'
 import { namesFor } from './reference.ts'
 import { claims } from './refusal.ts'
 import { type ContainerEnd, ended } from './report.ts'
@@ -154,9 +154,10 @@ async function leftOver(
   return [successor, trial, failed, switcher].filter((one) => one !== null)
 }
 
-/** Removes what is left over, and the images of this program. */
+/** Removes what is left over, and the images of this program; with `dryRun` it only names them. */
 export async function cleanUp(
   name: string,
+  { dryRun }: Pick<ContainerRequest, 'dryRun'>,
   { engine, report }: Pick<Tools, 'engine' | 'report'>,
 ): Promise<ContainerEnd> {
   const site = await surveyContainer(name, engine)
@@ -171,12 +172,13 @@ export async function cleanUp(
       },
     )
   }
+  const removed = dryRun ? 'would remove' : 'removed'
   for (const container of await leftOver(name, site, engine)) {
-    await engine.remove(container.Id, true)
-    await report({ event: 'note', message: `removed the container ${nameOf(container)}` })
+    if (!dryRun) await engine.remove(container.Id, true)
+    await report({ event: 'note', message: `${removed} the container ${nameOf(container)}` })
   }
-  for (const image of await removePrograms(engine, null))
-    await report({ event: 'note', message: `removed the image ${image}` })
+  for (const image of dryRun ? await programs(engine) : await removePrograms(engine, null))
+    await report({ event: 'note', message: `${removed} the image ${image}` })
   return await containerStatus(name, { engine })
 }
 

@@ -16,11 +16,11 @@ import { surveyContainer } from './survey.ts'
 import { refuseBusy } from './switcher.ts'
 import { versionOf } from './target.ts'
 
-/** Resolves to the status then. Throws BatonError refused, not_found, locked; restart_failed if the container is not well with that copy. */
+/** Resolves to the status then; with `dryRun` it only looks. Throws BatonError refused, not_found, locked; restart_failed if the container is not well with that copy. */
 export async function restoreState(
   name: string,
   copy: string,
-  { healthTimeoutMs }: Limits,
+  { healthTimeoutMs, dryRun }: Pick<Limits, 'healthTimeoutMs'> & { dryRun: boolean },
   { engine, report }: Pick<Tools, 'engine' | 'report'>,
 ): Promise<ContainerEnd> {
   const site = await surveyContainer(name, engine)
@@ -30,9 +30,13 @@ export async function restoreState(
     throw new BatonError('refused', `expected \`${name}\` to be running, with no deployment in progress`, {
       hint: `see \`--status\`; to finish a deployment that was cut short, run it again`,
     })
-  const { mostMs, tag } = await orderRestore(main, copy, engine)
+  const { mostMs, tag } = await orderRestore(main, { copy, dryRun }, engine)
   const warning = newerCopy({ name: copy, tag }, versionOf(main))
   if (warning !== null) await report({ event: 'warning', message: warning })
+  if (dryRun) {
+    await report({ event: 'note', message: `\`${name}\` would be restarted, and would restore ${copy} as it starts` })
+    return await containerStatus(name, { engine })
+  }
   await report({ event: 'note', message: `\`${name}\` is being restarted and will restore ${copy} as it starts` })
   const seconds = main.Config['StopTimeout']
   await again(engine, () => engine.restart(main.Id, typeof seconds === 'number' ? seconds : null))

@@ -101,6 +101,7 @@ async function obey(order: StateOrder, environment: NodeJS.ProcessEnv): Promise<
       return { moved }
     }
     case 'restore':
+    case 'find':
       return { moved, ...(await orderCopy(order, here)) }
     default:
       return order satisfies never
@@ -113,9 +114,9 @@ interface Here {
   plan: () => Promise<SnapshotPlan>
 }
 
-/** At its next start, this container takes the copy. */
+/** At its next start, this container takes the copy, if the order is to restore it. */
 async function orderCopy(
-  order: Extract<StateOrder, { do: 'restore' }>,
+  order: Extract<StateOrder, { do: 'restore' | 'find' }>,
   here: Here,
 ): Promise<Omit<StateAnswer, 'moved'>> {
   const { stateDirectory } = here
@@ -127,12 +128,12 @@ async function orderCopy(
   }
   if (copy.of !== undefined) {
     const plan = await here.plan()
-    await oweRestore(here, { container: order.container, name: copy.name, plan })
+    if (order.do === 'restore') await oweRestore(here, { container: order.container, name: copy.name, plan })
     return { mostMs: mostMsOf('restore', plan), tag: copy.tag }
   }
   const path = join(COPY_FOLDERS[copy.kind](stateDirectory), copy.name)
   const state = { ...here, database: databaseIn(here) }
-  await markContainerRestore(state, { container: order.container, tag: BUILD.tag, path })
+  if (order.do === 'restore') await markContainerRestore(state, { container: order.container, tag: BUILD.tag, path })
   return { mostMs: 0, tag: copy.tag }
 }
 

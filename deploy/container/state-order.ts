@@ -10,6 +10,8 @@ export type StateOrder =
   | { do: 'owe'; container: string; kind: Kind }
   | { do: 'settle' }
   | { do: 'restore'; name: string; container: string }
+  /** answers as `restore`, and changes nothing; an older release answers nothing that counts */
+  | { do: 'find'; name: string }
 
 export interface StateAnswer {
   /** what the switch that is over has exchanged; null: nothing */

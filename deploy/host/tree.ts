@@ -193,13 +193,13 @@ const WORDS: readonly Word[] = [
   },
   {
     name: 'stop',
-    description: 'let requests and work finish, then stop',
+    description: 'stop, after open requests and work have finished',
     args: ACTING,
     act: (context) => stop(context),
   },
   {
     name: 'restart',
-    description: 'let requests and work finish, then start again',
+    description: 'restart, after open requests and work have finished',
     args: ACTING,
     act: (context) => restart(context),
   },

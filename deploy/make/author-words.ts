@@ -28,7 +28,7 @@ const TAG = word('the release, such as v1.1.0')
 export const OWN_WORDS = {
   init: {
     name: 'init',
-    description: 'examine the application, then write its configuration and the line that embeds the agent',
+    description: 'examine the application, then write its configuration and the line that loads Baton',
     args: {
       ...DIR,
       service: option('name', 'name of the service (default: the one in package.json)'),

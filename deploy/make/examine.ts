@@ -84,7 +84,7 @@ const CHECKS: Record<string, Check> = {
     const path = isBrought(entry) ? null : (sourceOf(folder, entry) ?? source)
     const text = path === null ? '' : await readFile(join(folder, path), 'utf8')
     return text.includes(`${PACKAGE}/`)
-      ? ['ok', `${path ?? ''} embeds the agent`]
+      ? ['ok', `${path ?? ''} loads Baton`]
       : [
           'warning',
           'the entry does not import the agent',

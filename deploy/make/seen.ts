@@ -3,6 +3,7 @@
 // Must hold: it reads, and never writes. It looks from another process than the application's: a process that opens and closes a
 // database loses its own locks on it. Null except on Linux: nothing was seen.
 
+import type { Dirent } from 'node:fs'
 import { readdir, stat } from 'node:fs/promises'
 import { dirname, join, relative, sep } from 'node:path'
 import { descendantsOf, isDatabase } from '../../agent/install.ts'
@@ -68,12 +69,20 @@ export async function keptBelow(stateDirectory: string): Promise<string[]> {
   const entries = await readdir(stateDirectory, { withFileTypes: true }).catch(() => [])
   const names = await Promise.all(
     entries.map(async (entry) => {
-      const path = join(stateDirectory, entry.name)
-      if (isBatons(entry.name) || (entry.isFile() && (await isDatabase(path)))) return []
-      return /-(wal|shm|journal)$/.test(entry.name) ? [] : [entry.isDirectory() ? `${entry.name}/` : entry.name]
+      if (isBatons(entry.name) || !(await isMoreThanDatabases(stateDirectory, entry))) return []
+      return [entry.isDirectory() ? `${entry.name}/` : entry.name]
     }),
   )
   return names.flat().toSorted().slice(0, NAMES_MAX)
+}
+
+async function isMoreThanDatabases(folder: string, entry: Dirent): Promise<boolean> {
+  const path = join(folder, entry.name)
+  if (/-(wal|shm|journal)$/.test(entry.name)) return false
+  if (!entry.isDirectory()) return !(entry.isFile() && (await isDatabase(path)))
+  const inside = await readdir(path, { withFileTypes: true }).catch(() => [])
+  for (const one of inside) if (await isMoreThanDatabases(path, one)) return true
+  return inside.length === 0
 }
 
 /** Files of the application's own folder that have changed since `sinceMs` (of another file's mtimeMs), at most NAMES_MAX, and none of its packages. */

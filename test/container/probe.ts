@@ -93,7 +93,7 @@ export async function statusIn(engine: Pick<LabEngine, 'socketPath'>, name: stri
 
 /** `--clean`. */
 export async function cleanIn(engine: Pick<LabEngine, 'socketPath'>, name: string): Promise<ContainerEnd> {
-  return await connected(engine, (client) => cleanUp(name, { engine: client, report: () => {} }))
+  return await connected(engine, (client) => cleanUp(name, { dryRun: false }, { engine: client, report: () => {} }))
 }
 
 async function connected<T>(

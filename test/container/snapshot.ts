@@ -107,6 +107,9 @@ test('the data are copied before the switch, named in the report, and taken back
 
   await add('/two')
   const before = rows()
+  const planned = await commanded('--restore-state', basename(dump?.path ?? ''), '--dry-run')
+  equal([planned.exitCode, rows()], [0, before], planned.stderr)
+  match(planned.stderr, /would be restarted, and would restore dump\.v1\.0\.0/)
   const back = await restore(basename(dump?.path ?? ''))
   equal([back.exitCode, back.exitCode === 0 ? '' : back.stderr], [0, ''])
   is(rows(), 'v1.0.0 begins\n/one\nv1.1.0 begins\n')
