@@ -10,16 +10,7 @@ import { COMMAND as SOURCE } from './deploy-source.ts'
 import { COMMAND as HOST } from './deploy-systemd.ts'
 import { COMMANDS } from './host/tree.ts'
 import { COMMAND as IMAGE } from './image.ts'
-import {
-  type CommandLine,
-  type Flags,
-  option,
-  OUTPUT_FLAGS,
-  SCRIPT_FLAGS,
-  shownOf,
-  WAITING_FLAGS,
-  YES,
-} from './lib/flags.ts'
+import { type CommandLine, type Flags, OUTPUT_FLAGS, SCRIPT_FLAGS, shownOf, WAITING_FLAGS, YES } from './lib/flags.ts'
 import { GROUNDS, HOST_WORDS, OWN_WORDS, SCRIPT_WORDS } from './make/author-words.ts'
 import { RELEASES_FOLDER } from './make/project.ts'
 import { trustWords } from './trust/main.ts'

@@ -194,7 +194,7 @@ test(
       const bad = Buffer.from(good)
       bad[at] = (bad[at] ?? 0) ^ 0x11
       await writeFile(path, bad)
-      await fallsBack(it, /its sha256: expected/)
+      await fallsBack(it, /sha256 of the delta: expected/)
       await it.put(bad)
       it.said.length = 0
       await using candidate = await it.download()

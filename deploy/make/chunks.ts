@@ -67,16 +67,17 @@ const exportedAs = (name: string) => `_${Number.parseInt(name)}`
  */
 export function assembleProgram(first: ReadonlySet<string>, text: string, later: readonly string[]): string {
   const own = Object.fromEntries([...first].map((name) => [name, exportedAs(name)]))
-  return `const first=${JSON.stringify(own)},later=new Set(${JSON.stringify(later)}),loaded={}
+  return `const first=${JSON.stringify(own)},later=new Set(${JSON.stringify(later)}),loaded={},whole={exports:{}}
 function load(path){
 const name=path.slice(2)
-if(path.startsWith('./')&&Object.hasOwn(first,name))return module.exports[first[name]]
+if(path.startsWith('./')&&Object.hasOwn(first,name))return whole.exports[first[name]]
 if(!path.startsWith('./')||!later.has(name))return require(path)
 if(Object.hasOwn(loaded,name))return loaded[name].exports
 const made=loaded[name]={exports:{}}
 try{${compiledText('name', 'name')}.call(made.exports,made.exports,load,made,__filename,__dirname,batonText)}catch(error){delete loaded[name];throw error}
 return made.exports}
-(function(require){'use strict';${text}
-})(load)
+(function(require,module){'use strict';${text}
+})(load,whole)
+module.exports=whole.exports
 `
 }

@@ -75,7 +75,7 @@ export const OPERATOR_FLAGS: Readonly<Record<string, boolean>> = {
   ...flags(false, 'no-service no-start purge supervise given-up follow all'),
   ...flags(
     true,
-    'prefix pause-until state-dir feed listen run-as confirm lines health-url health-timeout lock-timeout',
+    'prefix pause-until state-dir feed listen run-as confirm lines try health-url health-timeout lock-timeout',
   ),
   '-q': false,
   '-v': false,
