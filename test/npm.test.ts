@@ -30,7 +30,7 @@ test('a package becomes a service by one command, a newer version comes by itsel
   match((await deploy('greeter', '--build-only', '--dry-run')).stdout, '"install nothing"')
   const absent = await deploy('greeter', '--release', '9.9.9', '--dry-run')
   is(absent.code, 4, absent.stdout)
-  is(absent.end['hint'], 'there are 1.0.0; latest is 1.0.0')
+  is(absent.end['hint'], 'available versions: 1.0.0; latest is 1.0.0')
   await publish({ ...greeter('1.0.0', { manifest: {} }), name: 'mute' })
   is((await deploy('mute', '--dry-run')).end['code'], 'invalid_settings')
   is((await host.run(['test', '-e', '/var/lib/baton-npm'])).code, 1)
@@ -54,7 +54,7 @@ test('a package becomes a service by one command, a newer version comes by itsel
   const updated = await deploy('--update') // the next run goes on
   is(updated.code, 0, updated.stdout + updated.stderr)
   is(updated.end['to'], 'v1.1.0', updated.stdout)
-  match(updated.stdout, 'its health path is now /status, before /health')
+  match(updated.stdout, 'its health path is now /status; it was /health')
   is(await says(), '1.0.0 1') // its own policy decides
   if (isLong) await host.ok('node', '-e', CUT_SHORT) // a run that was killed before it had listed the release
   is((await deploy('--update')).code, 0)

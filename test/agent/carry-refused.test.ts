@@ -39,7 +39,7 @@ test('a successor that agrees on something else, or refuses: 1012, counted and s
   const client = await connected(sides.port)
   const { carried, ended, cut, warnings } = await sides.drain(LONG)
   equal([carried, ended, cut, await client.closed], [0, 1, 0, 1012])
-  match(warnings.join(), /its handler answered 401/)
+  match(warnings.join(), /its handler responded with 401/)
   await sides.close()
 })
 

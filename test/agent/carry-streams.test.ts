@@ -170,7 +170,7 @@ test('a refused body that only the end of its connection ends is broken off: its
   await until(() => client.text().includes(lineOf(5)))
   const { cut, warnings } = await sides.drain(LONG)
   is(cut, 1)
-  match(warnings.join(), /its handler answered 206/)
+  match(warnings.join(), /its handler responded with 206/)
   is(await client.closed, 'ECONNRESET')
   await sides.close()
 })

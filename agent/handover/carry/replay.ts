@@ -77,12 +77,12 @@ function disagreement({ kind, agreement, status }: CarryMessage, head: string): 
   const answered = statusIn(head)
   if (kind === 'stream') {
     const isSame = status === undefined ? answered !== null && answered >= 200 && answered < 300 : answered === status
-    if (!isSame) return `its handler answered ${answered ?? 'nothing'}`
+    if (!isSame) return `its handler responded with ${answered ?? 'nothing'}`
     const framing = framingIn(head)
     if (framing !== agreement) return `expected the body framing "${agreement}", got "${framing}"`
     return whyNotGoneOnWith(head)
   }
-  if (answered !== 101) return `its handler answered ${answered ?? 'nothing'}`
+  if (answered !== 101) return `its handler responded with ${answered ?? 'nothing'}`
   return agreementIn(head) === agreement ? null : 'a different protocol or extension was negotiated'
 }
 
