@@ -13,7 +13,7 @@ const test = suite('delta', { timeoutMs: 240_000 })
 
 const MIB = 1024 ** 2
 const BASE = randomBytes(4 * MIB)
-const BOUNDS = /segments in their bounds/
+const BOUNDS = /segments within their bounds/
 
 async function applied(delta: Buffer, old: Buffer, sizeBytes: number): Promise<Buffer> {
   const parts: Buffer[] = []

@@ -36,7 +36,7 @@ test('a link of another user is refused by name, anywhere in the path and behind
   is(await withoutLinks(at.file), at.target)
   await lchown(at.file, OTHER, OTHER)
   const first = await rejects(withoutLinks(at.file), withCode('refused'))
-  match(first.message, `${at.file} leads through ${at.file}, a link owned by user id ${OTHER}: `)
+  match(first.message, `${at.file} goes through ${at.file}, a link owned by user id ${OTHER}: `)
 
   const [folder, roots] = [join(at.path, 'folder'), join(at.path, 'roots')]
   await symlink(at.path, folder)

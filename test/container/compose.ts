@@ -40,7 +40,7 @@ test('sets the variable in .env, keeps the data, and goes back with --rollback',
   const updated = await deployIn(engine, { container: name, release: 'v1.1.0' })
   equal([updated.outcome, updated.from, updated.to, updated.error?.message], ['updated', 'v1.0.0', 'v1.1.0', undefined])
   ok(
-    updated.events.some((event) => event.event === 'note' && /restart policy is `no`/.test(event.message)),
+    updated.events.some((event) => event.event === 'note' && /restart policy is still `no`/.test(event.message)),
     'what a dead engine means for it is said',
   )
   equal(await readFile(environment, 'utf8'), 'OTHER=1\nBEACON_TAG=v1.1.0\n# end\n')
@@ -86,7 +86,7 @@ test('a link of another user leads no write out of the project; a link of rootâ€
       deployIn(engine, { container: name, release: 'v1.1.0', dryRun }),
       withCode('refused'),
     )
-    match(message, /\.env leads through \S+\/linked\/\.env, a link owned by user id 1000: /)
+    match(message, /\.env goes through \S+\/linked\/\.env, a link owned by user id 1000: /)
   }
   equal(await readFile(target, 'utf8'), 'BEACON_TAG=v1.0.0\n')
   await runs(name, 'v1.0.0')
