@@ -802,7 +802,7 @@ test('it knows every flag of every command that it passes on', async () => {
   const text = await readFile(SCRIPT, 'utf8')
   const cases = text.slice(text.indexOf('read_arguments() {'), text.indexOf('stranger=${stranger'))
   // of words that are no commands of install.sh, and of the supervisor
-  const others = ['given-up', 'supervise']
+  const others = ['given-up', 'supervise', 'try']
   const flags = COMMANDS.flatMap(({ args }) => Object.entries(args))
   for (const other of others)
     ok(
