@@ -55,7 +55,7 @@ test('refuses a second taker, in this process and in another, and says who holds
   await inFolder(async (folder) => {
     await using _lock = await takeLock(makeDisk(), folder, 'the first')
     const error = await rejects(takeLock(makeDisk(), folder, 'the second'), withCode('locked'))
-    match(error.message, new RegExp(`held by the first \\(pid ${process.pid}\\) since 20`))
+    match(error.message, new RegExp(`held by the first \\(pid ${process.pid}, since 20`))
     await refusedElsewhere(folder)
   })
 })

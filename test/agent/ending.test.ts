@@ -7,6 +7,7 @@ import { copyName } from '../../agent/disk/copies.ts'
 import { type ManagedInstall, openInstall } from '../../agent/disk/managed-install.ts'
 import { snapshotDirectory } from '../../agent/disk/places.ts'
 import type { Receipt } from '../../agent/disk/receipt.ts'
+import { noteStart } from '../../agent/own.ts'
 import { closeInterrupted, recover, settleProbation } from '../../agent/update/ending.ts'
 import { begin } from '../../agent/update/operation.ts'
 import { openFeed } from '../../agent/update/feed/open.ts'
@@ -110,6 +111,8 @@ test('a rollback that fails names the way back with the data, if there is a snap
   const folder = snapshotDirectory(stateDirectory)
   await mkdir(folder, { recursive: true })
   await writeFile(join(folder, copyName('svc.db', 'v1.0.0', new Date())), '')
+  is(await hintOf(), '', 'without the first code of a release, nothing could restore it')
+  noteStart({ argv: [], executable, isChild: false, directory: null, configuration: null })
   match(await hintOf(), /^if v1\.0\.0 cannot read the data written by v1\.1\.0, use `rollback --restore-state`/)
 })
 
