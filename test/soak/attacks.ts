@@ -106,6 +106,12 @@ test("strace over every command as root: nothing in the service's places is touc
     equal([command, code], [command, 0], stderr)
     equal([command, await faults()], [command, []])
   }
+  is(
+    (await host.run(['id', 'beacon'])).code,
+    1,
+    'the user is gone too, though the install that made it was another one',
+  )
+  if (!isLong) await host.install() // else the next test does it
 })
 
 test.long(
