@@ -39,16 +39,18 @@ export type LogEvent =
 
 export type Log = (event: LogEvent) => void
 
+const DOING = { spawned: 'started', accepting: 'accepting connections', committed: 'passed its probation' } as const
+
 /** One line for a person or for the system's journal. */
 export function formatEvent(event: LogEvent): string {
   switch (event.event) {
     case 'serving': {
-      const how = event.managed ? 'managed' : 'unmanaged'
+      const how = event.managed ? ' (managed)' : '' // if not, the next line says why
       const lacks =
         event.missing.length === 0 ? '' : `; handovers are not possible: Node lacks ${event.missing.join(', ')}`
       // none: the application has closed the server with which it looked whether its port is free
       const where = event.listeners.length === 0 ? '' : ` on ${event.listeners.join(', ')}`
-      return `serving ${event.tag}${where} (${how})${lacks}`
+      return `serving ${event.tag}${where}${how}${lacks}`
     }
     case 'listening':
       return `also listening on ${event.address}`
@@ -62,15 +64,15 @@ export function formatEvent(event: LogEvent): string {
       return `${event.kind} ${event.id}: ${event.outcome}${to}${why}`
     }
     case 'successor':
-      return `successor ${event.tag} (pid ${event.pid}): ${event.doing}`
+      return `new process of ${event.tag} (pid ${event.pid}): ${DOING[event.doing]}`
     case 'holder':
-      return `holder (pid ${event.pid}): spawned to start ${event.tag}`
+      return `a helper process (pid ${event.pid}) keeps the sockets until ${event.tag} starts`
     case 'drained':
       return `drained: ${event.moved} connections moved to the new process, ${event.carried} of them in use, ${event.ended} asked to reconnect, ${event.cut} closed early`
     case 'reverting':
       return `reverting: ${event.message}`
     case 'taken_back':
-      return `returned: ${event.takenBack} connections that the successor had not used, ${event.cut} closed early`
+      return `returned: ${event.takenBack} connections that the new process had not used, ${event.cut} closed early`
     case 'recovered':
       return `recovered: ${event.message}`
     case 'stopping':
