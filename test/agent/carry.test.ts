@@ -223,7 +223,7 @@ test('a successor that agrees on something else tells its WebSocket 1012; one th
     const closed = new Promise((resolve) => client.once('close', resolve))
     await until(() => sides.carry() === 1)
     equal(await closed, 1012)
-    match(String(sides.answers[0]), /a different protocol|answered 401/)
+    match(String(sides.answers[0]), /a different protocol|responded with 401/)
     await sides.close()
   }
 })

@@ -503,7 +503,7 @@ test('the result and the history say how the release did on a copy of the data',
     [rehearsed(), 'Tried on a copy of the data (rows: 1,042; 2 s): it can be rolled back.'],
     [
       rehearsed({ verdict: 'unproven', reason: why, rows: null }),
-      `Tried on a copy of the data (2 s): it is not proven to be reversible: ${why}.`,
+      `Tried on a copy of the data (2 s): it is not proven to be reversible: ${why.replaceAll('`', '')}.`,
     ],
     [
       rehearsed({ verdict: 'untried', reason: '`trial` is `never`' }),
