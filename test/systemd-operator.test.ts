@@ -260,6 +260,19 @@ test('uninstall lists what it keeps: the state, the configuration, the environme
   ok((await host.ok('ls', '/var/lib/beacon')).includes('beacon.db'))
 })
 
+test('a purge removes the user that an earlier install has made, and not one that was made for another service', async () => {
+  for (const [made, code] of [
+    [null, 1],
+    ['made by install.sh for shop', 0],
+  ] as const) {
+    if (made !== null) await host.ok('useradd', '--system', '--user-group', '--comment', made, 'beacon')
+    const installed = await host.run(['sh', '/srv/feed/v1.1.0/install.sh', '-y', '--feed', host.feed])
+    is(installed.code, 0, installed.stderr)
+    const purged = await host.cli('uninstall', '--purge', '--confirm', 'beacon', '-y')
+    equal([purged.code, (await host.run(['id', 'beacon'])).code], [0, code], purged.stderr)
+  }
+})
+
 test.run()
 
 /** From the next start on, as an operator does it: root's own command writes it into root's receipt. */

@@ -95,8 +95,8 @@ const nothing = async (): Promise<Undo> => async () => {}
 
 /** One function a step. */
 const ACTS: { readonly [Do in Step['do']]: Act<Do> } = {
-  'create-user': async ({ user, home }, { leaveSide }) => {
-    const back = await createUser(user, home)
+  'create-user': async ({ user, service, home }, { leaveSide }) => {
+    const back = await createUser(user, { service, home })
     return async () => {
       await leaveSide().catch(() => {})
       await back()

@@ -25,7 +25,7 @@ import type { Survey } from '../service/survey.ts'
 import { systemctlFor } from '../../lib/systemctl.ts'
 import { type Facts, foundAs, type Found } from './found.ts'
 import { ownFile } from '../place/own.ts'
-import { isMadeByInstall } from './user.ts'
+import { isMadeFor } from './user.ts'
 
 const NOTHING: Survey = {
   directory: 'absent',
@@ -66,7 +66,7 @@ export async function gatherFacts(
   return {
     root,
     userExists,
-    userIsOurs: !userExists || (await isMadeByInstall(layout.user)),
+    userIsOurs: !userExists || (await isMadeFor(service, layout.user)),
     directoryReady: found.directory === 'ours',
     stateReady: found.stateDirectory === 'ours',
     configDirectoryExists: await exists(layout.configDirectory),

@@ -12,7 +12,7 @@ export interface Facts {
   /** root installs for the whole host and sets owners; otherwise everything belongs to the user of the command */
   root: boolean
   userExists: boolean
-  /** an install has made the user, or will */
+  /** an install of this service has made the user, or will */
   userIsOurs: boolean
   directoryReady: boolean
   stateReady: boolean

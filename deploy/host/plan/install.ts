@@ -35,7 +35,8 @@ function placeSteps({ layout, chosen, facts, own }: InstallRequest): Step[] {
   const steps: Step[] = []
   const directory = (path: string, mode: number, of: string | null) =>
     void steps.push({ do: 'make-directory', path, mode, owner: of, group: owner })
-  if (facts.root && !facts.userExists) steps.push({ do: 'create-user', user: layout.user, home: layout.stateDirectory })
+  const { service, user, stateDirectory } = layout
+  if (facts.root && !facts.userExists) steps.push({ do: 'create-user', user, service, home: stateDirectory })
   if (!facts.directoryReady) directory(layout.directory, 0o755, owner)
   if (!facts.stateReady) directory(layout.stateDirectory, 0o750, owner)
   if (!facts.cageReady) directory(rehearsalFolder(layout.stateDirectory), 0o700, owner)

@@ -6,7 +6,7 @@ import { formatCommand } from '../../lib/shell.ts'
 import { formatListen } from '../place/choices.ts'
 
 export type Step =
-  | { do: 'create-user'; user: string; home: string }
+  | { do: 'create-user'; user: string; service: string; home: string }
   /** `owner` null: the user of the command */
   | { do: 'make-directory'; path: string; mode: number; owner: string | null; group: string | null }
   | { do: 'lock'; path: string }

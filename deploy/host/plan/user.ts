@@ -5,23 +5,27 @@ import { findProgram, run } from '../../lib/shell.ts'
 import { descriptionOf, findId } from '../place/identity.ts'
 
 const MANAGER_TIMEOUT_MS = 130_000
-/** in the description of a user that an install has made: a later one knows it, though nothing else is left of the first */
-const MADE_BY_INSTALL = 'made by install.sh'
+/** The description of a user that an install of the service makes: a later one knows it by that, though nothing else is left of the first. */
+const madeFor = (service: string) => `made by install.sh for ${service}`
 
-export async function isMadeByInstall(user: string): Promise<boolean> {
-  return (await descriptionOf(user)) === MADE_BY_INSTALL
+export async function isMadeFor(service: string, user: string): Promise<boolean> {
+  return (await descriptionOf(user)) === madeFor(service)
 }
 
 /** Resolves to a function that undoes it. */
-export async function createUser(user: string, home: string): Promise<() => Promise<void>> {
+export async function createUser(
+  user: string,
+  { service, home }: { service: string; home: string },
+): Promise<() => Promise<void>> {
   if ((await findId(user)) !== null) return async () => {}
   if ((await findProgram('useradd')) !== null) {
     const shell = ['--shell', '/usr/sbin/nologin']
-    const about = ['--comment', MADE_BY_INSTALL, '--home-dir', home, '--no-create-home']
+    const about = ['--comment', madeFor(service), '--home-dir', home, '--no-create-home']
     await run(['useradd', '--system', '--user-group', ...about, ...shell, user])
   } else if ((await findProgram('adduser')) !== null) {
     await run(['addgroup', '-S', user], { allowFailure: true })
-    await run(['adduser', '-S', '-D', '-H', '-g', MADE_BY_INSTALL, '-h', home, '-s', '/sbin/nologin', '-G', user, user])
+    const about = ['-g', madeFor(service), '-h', home, '-s', '/sbin/nologin']
+    await run(['adduser', '-S', '-D', '-H', ...about, '-G', user, user])
   } else {
     throw new BatonError('unsupported_host', 'expected `useradd` or `adduser`, found neither', {
       hint: 'create the user manually and specify it with `--run-as`',
