@@ -60,7 +60,10 @@ export async function writeOwn(install: Ruled & Pick<ManagedInstall, 'disk'>, va
   if (typeof Temporal === 'undefined') throw new BatonError('refused', NO_CALENDAR)
   const { policy, file, faults } = readPolicy(value, Temporal.Now.timeZoneId(), false)
   if (faults.length > 0) throw new BatonError('invalid_request', faults.join('; '))
-  const { limits } = await rulesOf(install)
+  const { limits, own } = await rulesOf(install)
+  // one that has passed since it was written may stay
+  if (policy.pauseUntil !== null && policy.pauseUntil <= Date.now() && file.pauseUntil !== own.pauseUntil)
+    throw new BatonError('invalid_request', `expected a time to come in \`pauseUntil\`, got ${quoted(file.pauseUntil)}`)
   const operators = readPolicy(limits, Temporal.Now.timeZoneId(), true).policy
   const [opening] = openings(tightened(operators, policy).hours, Date.now())
   if (opening === undefined) {

@@ -68,8 +68,6 @@ export async function pauseCommand(context: Context, until: string | null): Prom
   await using open = await sideOf(context, located)
   const { schedule } = await open.side.pause({ receipt: located.receipt, until })
   const { pausedUntil } = schedule
-  if (until !== null && pausedUntil === null)
-    throw new BatonError('invalid_request', `expected a day in the future after --pause-until, got ${until}`)
   const said =
     pausedUntil === null
       ? 'automatic updates are no longer paused'
