@@ -42,7 +42,8 @@ export async function runOperator(argv: readonly string[]): Promise<number> {
     const { snapshotAndTry } = await import('./host/commands/try-by-hand.ts')
     return await snapshotAndTry(BUILD, rest, await environmentOfInstall())
   }
-  if (first === 'snapshot' && !rest.includes('--help')) {
+  const { asksForHelp } = await import('./lib/flags.ts')
+  if (first === 'snapshot' && !asksForHelp(rest)) {
     const { snapshot } = await import('../agent/service/snapshot.ts')
     return await snapshot(BUILD, rest, await environmentOfInstall())
   }

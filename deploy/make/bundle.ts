@@ -101,7 +101,7 @@ async function bundleOwn(options: BundleOptions, texts: Record<string, string>):
     texts[name] = `'use strict';${code}${end}` // strict, as an ES module is
   }
   const laterNames = later.map(({ name }) => name)
-  return assembleProgram(first.names, joined.outputFiles[0]?.text ?? '', laterNames)
+  return assembleProgram(first.names, textIn(joined.outputFiles, entry), laterNames)
 }
 
 /** The chunks of these names are bundled; every other import stays. */
@@ -217,8 +217,11 @@ async function compile(options: BundleOptions, more: BuildOptions): Promise<stri
   const out = { format: 'cjs', write: false, metafile: true } as const
   const { outputFiles, metafile, warnings } = await build({ ...settings, ...out }).catch(failed(options.entry))
   noteInputs(options, metafile, warnings)
-  const [output] = outputFiles
-  if (output === undefined) throw new BatonError('unexpected', `bundling ${options.entry}: esbuild produced no output`)
+  return textIn(outputFiles, options.entry)
+}
+
+function textIn([output]: readonly { text: string }[], entry: string): string {
+  if (output === undefined) throw new BatonError('unexpected', `bundling ${entry}: esbuild produced no output`)
   return output.text
 }
 

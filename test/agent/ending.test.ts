@@ -10,12 +10,13 @@ import type { Receipt } from '../../agent/disk/receipt.ts'
 import { noteStart } from '../../agent/own.ts'
 import { closeInterrupted, recover, settleProbation } from '../../agent/update/ending.ts'
 import { begin } from '../../agent/update/operation.ts'
+import { snapshotFor } from '../../agent/update/own-data.ts'
 import { openFeed } from '../../agent/update/feed/open.ts'
 import { rescue } from '../../agent/update/rescue.ts'
 import { takeBack } from '../../agent/update/steps/swap.ts'
 import { BatonError } from '../../agent/words/errors.ts'
 import type { Outcome } from '../../agent/words/state.ts'
-import { equal, is, match, ok } from '../assert.ts'
+import { equal, is, match, ok, rejects, withCode } from '../assert.ts'
 import { temporary } from '../lab/temporary.ts'
 import { suite } from '../suite.ts'
 
@@ -112,6 +113,8 @@ test('a rollback that fails names the way back with the data, if there is a snap
   await mkdir(folder, { recursive: true })
   await writeFile(join(folder, copyName('svc.db', 'v1.0.0', new Date())), '')
   is(await hintOf(), '', 'without the first code of a release, nothing could restore it')
+  const { message, hint } = (await rejects(snapshotFor(install, 'v1.0.0'), withCode('refused'))) as BatonError
+  match(`${message}; ${hint}`, /was not made by `baton build`; run `.*stop`, `.*state restore NAME`, then `.*start`$/)
   noteStart({ argv: [], executable, isChild: false, directory: null, configuration: null })
   match(await hintOf(), /^if v1\.0\.0 cannot read the data written by v1\.1\.0, use `rollback --restore-state`/)
 })

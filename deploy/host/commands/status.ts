@@ -136,9 +136,11 @@ export function scheduleLines(schedule: ScheduleReport | null): string[] {
 
 function deedLine({ from, to, outcome, at, pauseMs, error }: OwnDeed): string {
   const waited = formatPause({ pauseMs }) ?? 'no client had to wait'
-  const what = `${to === null ? `from ${from}` : `${from} to ${to}`}: ${outcome} at ${at}`
+  const what = `${formatWay(from, to)}: ${outcome} at ${at}`
   return error === null ? `${what}, ${waited}` : `${what} (${withoutWords(error.message)})`
 }
+
+const formatWay = (from: string, to: string | null) => (to === null ? `from ${from}` : `${from} to ${to}`)
 
 function switchLine({ order, expectedMs }: NextSwitch): string {
   return order === 'start-first' || expectedMs === null ? order : `${order}; ${nextPause(expectedMs)}`
@@ -181,7 +183,7 @@ function lastLine({
   handover,
   waits,
 }: Operation | (OperationReport & Operation)): string {
-  const what = to === null ? `${kind} from ${from}` : `${kind} ${from} to ${to}`
+  const what = `${kind} ${formatWay(from, to)}`
   if (outcome === null) {
     const told = [...(isResting(waits) ? [] : [`in the ${stage} stage`]), ...(waits ?? []).map(({ says }) => says)]
     return `${what}: ${told.join('; ')}`
