@@ -30,10 +30,9 @@ export async function stateCommand(context: Context, act: string, name: string |
   if (act === 'clean') {
     const { removed, bytes } = await open.side.cleanState({ receipt, name, dryRun: flags.dryRun })
     const [outcome, would] = flags.dryRun ? ['planned', 'would be '] : ['cleaned', '']
-    const what =
-      removed.length === 0
-        ? ['nothing to remove: the newest database that was set aside is kept, unless you name it']
-        : removed.map((path) => `${path} ${would}removed`)
+    const kept = (await open.side.listState(receipt)).find(({ kind }) => kind === 'aside')
+    const how = kept === undefined ? '' : `; \`${ownCommand(`state clean ${kept.name}`)}\` removes the newest too`
+    const what = removed.length === 0 ? [`nothing to remove${how}`] : removed.map((path) => `${path} ${would}removed`)
     return report.result({ ...NOTHING, outcome, removed, bytes }, [
       ...what,
       ...(removed.length === 0 ? [] : [`${formatBytes(bytes)} ${would}freed`]),
