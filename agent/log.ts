@@ -25,7 +25,7 @@ export type LogEvent =
       code: ErrorCode | null
       message: string | null
     }
-  | { event: 'successor'; pid: number; tag: string; doing: 'spawned' | 'accepting' | 'committed' }
+  | { event: 'successor'; pid: number; tag: string; doing: 'started' | 'accepting connections' | 'passed its probation' }
   /** the process that keeps the sockets in a stop-first switch */
   | { event: 'holder'; pid: number; tag: string }
   | { event: 'drained'; moved: number; carried: number; ended: number; cut: number }
@@ -38,8 +38,6 @@ export type LogEvent =
   | { event: 'warning'; message: string }
 
 export type Log = (event: LogEvent) => void
-
-const DOING = { spawned: 'started', accepting: 'accepting connections', committed: 'passed its probation' } as const
 
 /** One line for a person or for the system's journal. */
 export function formatEvent(event: LogEvent): string {
@@ -64,23 +62,21 @@ export function formatEvent(event: LogEvent): string {
       return `${event.kind} ${event.id}: ${event.outcome}${to}${why}`
     }
     case 'successor':
-      return `new process of ${event.tag} (pid ${event.pid}): ${DOING[event.doing]}`
+      return `new process of ${event.tag} (pid ${event.pid}): ${event.doing}`
     case 'holder':
       return `a helper process (pid ${event.pid}) keeps the sockets until ${event.tag} starts`
     case 'drained':
       return `drained: ${event.moved} connections moved to the new process, ${event.carried} of them in use, ${event.ended} asked to reconnect, ${event.cut} closed early`
-    case 'reverting':
-      return `reverting: ${event.message}`
     case 'taken_back':
       return `returned: ${event.takenBack} connections that the new process had not used, ${event.cut} closed early`
-    case 'recovered':
-      return `recovered: ${event.message}`
     case 'stopping':
       return `stopping on ${event.signal}`
     case 'parted':
       return `disconnected: ${event.ended} open-ended connections asked to reconnect, ${event.idle} idle ones closed (${event.lost} with a request in flight), ${event.cut} requests cut off`
+    case 'reverting':
+    case 'recovered':
     case 'warning':
-      return `warning: ${event.message}`
+      return `${event.event}: ${event.message}`
     default:
       return event satisfies never
   }

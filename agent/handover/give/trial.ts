@@ -195,7 +195,7 @@ export async function commitTo(successor: Successor, options: TrialOptions): Pro
   took('told to commit')
   using hung = watch(successor.life, options.hangMs)
   await Promise.race([successor.heard('committed'), hung.rejects])
-  options.log({ event: 'successor', pid: successor.pid, tag: options.tag, doing: 'committed' })
+  options.log({ event: 'successor', pid: successor.pid, tag: options.tag, doing: 'passed its probation' })
   took('committed')
 }
 
