@@ -67,7 +67,7 @@ test('the supervisor has given the old version up: a release that dies in the sa
 
   const status = await it.word('status', '--user')
   is(status.exitCode, 9, status.stderr)
-  match(status.stdout, /^shop does not answer \(a detached process \(pid file \S+\): failed\)$/m)
+  match(status.stdout, /^shop does not answer \(without systemd, pid file \S+: failed\)$/m)
   match(status.stdout, CRASHES)
   match(
     status.stdout,
@@ -76,7 +76,7 @@ test('the supervisor has given the old version up: a release that dies in the sa
 
   const dry = await it.word('upgrade', '--user', '--dry-run')
   is(dry.exitCode, 0, dry.stderr)
-  match(dry.stderr + dry.stdout, /shop is not running \(a detached process \(pid file \S+\): failed\): /)
+  match(dry.stderr + dry.stdout, /shop is not running \(without systemd, pid file \S+: failed\): /)
   match(dry.stderr + dry.stdout, CRASHES)
 
   const moved = await it.word('upgrade', '--user', '-y', '-q')

@@ -2,7 +2,7 @@
 
 import { lstat, readFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { BatonError, reasonOf } from '../../agent/words.ts'
+import { BatonError, type ReleaseKind, reasonOf } from '../../agent/words.ts'
 import type { Level } from '../lib/level.ts'
 import { formatBytes } from '../lib/progress.ts'
 import { findProgram } from '../lib/shell.ts'
@@ -30,6 +30,12 @@ type Check = (project: Project) => Promise<[AuthorFinding['level'], string, (str
 const LARGE_BYTES = 256e6
 /** measured: `node --build-sea` took 8.0 GB for 691 MB */
 const MEMORY_PER_BYTE = 11.5
+
+const PACKS = {
+  app: 'the whole folder in one executable',
+  bundle: 'one script in an executable',
+  script: 'one script, run by Node 26 of the host',
+} as const satisfies Record<ReleaseKind, string>
 
 const CHECKS: Record<string, Check> = {
   node: async () => ['ok', `Node 26 for the executable: ${await provideNode()}`],
@@ -148,7 +154,12 @@ export async function examineProject(folder: string): Promise<AuthorFinding[]> {
     return [findingOf('config', error)]
   }
   const findings: AuthorFinding[] = [
-    { check: 'config', level: 'ok', message: `${project.service}, kind ${project.kind}`, hint: null },
+    {
+      check: 'config',
+      level: 'ok',
+      message: `${project.service}, kind ${project.kind}: ${PACKS[project.kind]}`,
+      hint: null,
+    },
   ]
   for (const [check, look] of Object.entries(CHECKS)) {
     try {

@@ -28,7 +28,7 @@ export async function checkSupervisor({
   layout: Pick<Layout, 'scope'>
   withUnit: boolean
 }): Promise<Finding[]> {
-  if (!withUnit) return [ok('supervisor', 'a detached process, as requested with `--no-service`')]
+  if (!withUnit) return [ok('supervisor', 'without systemd, as requested with `--no-service`')]
   if (await hasSystemd(scope)) return [ok('supervisor', scope === 'system' ? 'systemd' : 'systemd --user')]
   const what = scope === 'system' ? 'systemd' : 'a systemd manager for this user'
   const hint =

@@ -17,7 +17,7 @@ const AROUND_MS = 10_000
 /** Pure: the supervisor's words in messages. */
 export function detachedWords(receipt: Receipt): Pick<Supervisor, 'description' | 'logCommand'> {
   const { pidFile, log } = runFilesOf(receipt)
-  return { description: `a detached process (pid file ${pidFile})`, logCommand: `tail -n 50 ${log}` }
+  return { description: `without systemd, pid file ${pidFile}`, logCommand: `tail -n 50 ${log}` }
 }
 
 export function detachedSupervisor(receipt: Receipt): CommandSupervisor {

@@ -3,7 +3,7 @@
 import type { Crashes } from './crashes.ts'
 
 export interface Supervisor {
-  /** for messages: `systemd (beacon.service)` */
+  /** for messages: `systemd, beacon.service` */
   description: string
   /** what to run to read the service's log */
   logCommand: string

@@ -56,7 +56,7 @@ export function systemdWords({
 }: Pick<Receipt, 'service' | 'scope'>): Pick<Supervisor, 'description' | 'logCommand'> {
   const unit = `${service}.service`
   return {
-    description: `${scope === 'system' ? 'systemd' : 'systemd --user'} (${unit})`,
+    description: `${scope === 'system' ? 'systemd' : 'systemd --user'}, ${unit}`,
     logCommand: `journalctl ${scope === 'system' ? '' : '--user '}-u ${unit}`,
   }
 }
