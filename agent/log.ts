@@ -25,7 +25,12 @@ export type LogEvent =
       code: ErrorCode | null
       message: string | null
     }
-  | { event: 'successor'; pid: number; tag: string; doing: 'started' | 'accepting connections' | 'passed its probation' }
+  | {
+      event: 'successor'
+      pid: number
+      tag: string
+      doing: 'started' | 'accepting connections' | 'passed its probation'
+    }
   /** the process that keeps the sockets in a stop-first switch */
   | { event: 'holder'; pid: number; tag: string }
   | { event: 'drained'; moved: number; carried: number; ended: number; cut: number }

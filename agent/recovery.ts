@@ -40,7 +40,7 @@ export async function recoverUnderLock(
     return probation === null ? null : { probation, lock }
   } catch (cause) {
     // The command that starts this service may hold the lock. That command clears up itself.
-    own.log({ event: 'warning', message: `not cleaning up after an interrupted operation: ${reasonOf(cause)}` })
+    own.log({ event: 'warning', message: `could not clean up after an interrupted operation: ${reasonOf(cause)}` })
     return null
   }
 }

@@ -94,7 +94,7 @@ export async function endOperation(ending: Ending, install: OwnInstall, options:
   const { settings, serving } = options
   // If the predecessor has committed, the probation is complete; if not, it continues now.
   if (ending === 'orphaned') {
-    const message = 'the old process ended during the probation, which continues without it'
+    const message = 'the old process ended during probation, which continues without it'
     settings.log({ event: 'warning', message })
   }
   const open = await recoverUnderLock(install, LETTING_GO_MS)
@@ -176,7 +176,7 @@ export async function beginProbation(install: ManagedInstall, probationMs: numbe
   try {
     await install.journal.change((state) => beginsProbation(state, probationMs))
   } catch (cause) {
-    install.log({ event: 'warning', message: `recording the start of the probation: ${reasonOf(cause)}` })
+    install.log({ event: 'warning', message: `cannot record the start of probation: ${reasonOf(cause)}` })
   }
 }
 
@@ -192,7 +192,7 @@ export function endIfMissed(keys: readonly string[], listeners: readonly Listene
   const missed = wanted.find((port) => isIn(port, keys) && !isIn(port, found))
   if (missed === undefined || found.length === 0) return
   process.stderr.write(
-    `baton: expected the application to listen on port ${missed.slice(1)}, which was held for it, got ${found.join(', ')}: this process exits, and that port will be free at the next start\n`,
+    `baton: expected the application to listen on port ${missed.slice(1)}, which was held for it, got ${found.join(', ')}; this process is exiting, and that port will be free at the next start\n`,
   )
   process.exit(EXIT.unexpected)
 }

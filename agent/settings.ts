@@ -124,7 +124,7 @@ export function readSettings(options: EmbedOptions = {}): Settings {
   const { service, tag, password, feed, stateDirectory, healthPath, database, basePath } = withDefaults(options)
   expect(
     isService(service),
-    `\`service\`: expected a name of a-z, 0-9 and -, with at most ${SERVICE_MAX} characters, got ${show(service)}`,
+    `\`service\`: expected a name made of a-z, 0-9 and -, with at most ${SERVICE_MAX} characters, got ${show(service)}`,
   )
   expect(isTag(tag), `\`tag\`: expected the form vX.Y.Z, got ${show(tag)}`)
   expect(password === null || typeof password === 'string', '`password`: expected a string or null')

@@ -45,7 +45,7 @@ export const COMMAND = {
     gate: option('command', 'command to run after each wave; must exit with 0'),
     'on-failure': option('fleet|wave|none', 'which hosts to roll back (wave)', ADVANCED),
     'max-fail-percentage': option('percent', 'percentage of a wave that may fail (0)', ADVANCED),
-    throttle: option('number', 'how many hosts in a wave are updated at once (all)', ADVANCED),
+    throttle: option('number', 'how many hosts in a wave to update at once (all)', ADVANCED),
     'allow-downgrade': flag('also downgrade hosts that run a newer release', ADVANCED),
     'lock-timeout': waiting('lock-timeout', durationText(LOCK_SECONDS * 1000)),
     'health-timeout': waiting('health-timeout', '60s'),

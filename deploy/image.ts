@@ -270,14 +270,14 @@ async function findDocker(): Promise<string> {
 export const COMMAND = {
   name: IS_PACKAGED ? 'baton image' : 'npm run image --',
   description:
-    'builds the images of a release: the service, `deploy`, which updates its containers, and `holder`, which keeps their ports',
+    'builds the images of a release: the service, `deploy` (updates its containers) and `holder` (keeps their ports)',
   args: {
     tag: word('the release, such as v1.1.0; build it first'),
     repository: option('name', 'image repository, such as registry.example/beacon', { required: true }),
     push: flag('push the images, also tagged `latest`, `deploy` and `holder` unless there is a newer release'),
     out: option('dir', 'releases folder', { default: IS_PACKAGED ? RELEASES_FOLDER : 'dist' }),
     feed: option('feed', 'where the panel looks for newer releases'),
-    base: option('image', 'base image; needs glibc, libstdc++ and libatomic'),
+    base: option('image', 'base image; must include glibc, libstdc++ and libatomic'),
     arch: option('x64|arm64', "architecture of the executable (default: this machine's)", ADVANCED),
     holder: {
       type: 'boolean',

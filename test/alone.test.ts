@@ -65,7 +65,7 @@ test('what was in memory goes along, there and back, and from a release that fai
   await world.home.api('POST', '/admin/update/rollback')
   is((await world.home.settled()).outcome, 'rolled_back')
   is(await count(), 4)
-  match(await world.home.output(), /the value `what cannot travel` is not handed over: .*could not be cloned/)
+  match(await world.home.output(), /the value `what cannot travel` cannot be handed over: .*could not be cloned/)
 })
 
 test('what was in memory is there too for a new process whose holder has died before it began', async () => {
@@ -124,7 +124,7 @@ test.long(
 
 for (const [fault, why] of [
   ['exits', /v1\.1\.0 did not take over: it exited with code 1, after it wrote: .*it does not start/],
-  ['throws-later', /v1\.1\.0 failed in probation: it exited with code 1, after it wrote: .*TypeError/],
+  ['throws-later', /v1\.1\.0 failed during probation: it exited with code 1, after it wrote: .*TypeError/],
   ['never-listens', /v1\.1\.0 did not take over: it was not ready within 5000 ms/],
   ['listens-elsewhere', /v1\.1\.0 did not take over: expected it to listen on 127\.0\.0\.1:\d+, got 127\.0\.0\.1:0/],
   ['ill', /v1\.1\.0 did not take over: it was not ready within 5000 ms: expected status 2xx from \/, got 500/],

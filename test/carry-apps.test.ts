@@ -121,7 +121,7 @@ test('deflate: without context takeover it is carried, compressed as before; wit
   equal([handover?.carried, handover?.ended, handover?.cut], [1, 1, 0])
   is(await takeover.closed, 1012)
   match(await forgetful.next(), /\|v1\.0\.0\|v1\.1\.0$/)
-  match(await place.home.output(), /cannot be kept open across a switch: its compression keeps a context/)
+  match(await place.home.output(), /cannot be kept open across a switch: its compression keeps context/)
   const { sent, heard, isClosed } = await forgetful.stop()
   is(isClosed, false)
   is(heard.length, sent)

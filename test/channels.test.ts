@@ -171,7 +171,7 @@ for (const kind of ['github', 'web', 'folder'] as const) {
     const told = await rejects(check(null))
     match(
       told.message,
-      /v2\.0\.0 can be installed only from v1\.6\.0 or later, but this host runs v1\.5\.0, and the feed has no usable release in between/,
+      /v2\.0\.0 can be installed only on top of v1\.6\.0 or later, but this host runs v1\.5\.0, and the feed has no usable release in between/,
     )
     is((await check('v1.4.0'))?.tag, 'v1.4.0', 'the way back stays open')
   })
@@ -312,7 +312,7 @@ test('a managed install: POST takes a prerelease by its tag, what is no semver i
   equal([refused.status, (refused.body as { code: string }).code], [409, 'refused'])
   match(
     (refused.body as { detail: string }).detail,
-    'v2.0.0 can be installed only from v1.9.0 or later, but this host runs v1.2.0-beta.1',
+    'v2.0.0 can be installed only on top of v1.9.0 or later, but this host runs v1.2.0-beta.1',
   )
   is((await it.word('upgrade', 'v2.0.0', '--dry-run')).exitCode, 7)
   match(

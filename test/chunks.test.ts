@@ -24,7 +24,7 @@ test('a start reads little of the program, and no module is in it twice', async 
   ok(/^[\0-\x7f]*$/.test(all.replaceAll(/\/\*![^]*?\*\//g, '')), 'an executable reads its texts as Latin 1')
   const messages = [
     'the request body was already consumed before the request reached the agent', // of what serves
-    'found unfinished by the next operation', // of an operation, which both the service and the command line load
+    'the next operation found it unfinished', // of an operation, which both the service and the command line load
     'system-wide (the default for root)', // of the command line
   ]
   for (const message of messages) is(all.split(message).length - 1, 1, message)

@@ -159,7 +159,7 @@ test('a service whose configuration is not valid ends with code 2 and names the 
   const env = { BATON_CONTAINER: '1', APP_CONFIG: join(folder, 'absent/config.json') }
   const { stderr } = await run([process.execPath, join(folder, 'app.cjs'), 'serve'], { env, allowFailure: true })
   match(stderr, `error: reading the configuration ${folder}/absent/config.json in the container: ENOENT`)
-  match(stderr, `hint: what is mounted at ${folder}/absent must contain this file`)
+  match(stderr, `hint: the mount at ${folder}/absent must contain this file`)
 })
 
 test('`dashboard.trustedProxy` counts in every service: behind that proxy, one who types wrong passwords keeps nobody else out', async () => {

@@ -134,7 +134,7 @@ for (const kind of ['postgresql', 'mariadb'] satisfies Kind[]) {
       const kept = await tried('v1.1.0', 'ALTER TABLE notes ADD COLUMN colour INT; DELETE FROM notes')
       equal([kept.verdict, /not compared/.test(kept.reason)], ['unproven', true], kept.reason)
       const lost = await tried('v1.2.0', 'DROP TABLE notes; CREATE TABLE notes (m INT NOT NULL, o INT NOT NULL)')
-      equal([lost.verdict, /does not work on the data/.test(lost.reason)], ['irreversible', true], lost.reason)
+      equal([lost.verdict, /does not work with the data/.test(lost.reason)], ['irreversible', true], lost.reason)
       is(await server.sql('SELECT count(*) FROM notes'), '0', 'the data themselves were not touched')
       await operate(it, 'v1.1.0')
     },

@@ -262,7 +262,7 @@ for (const [title, faults, expected] of [
   ['has a content-length that is too short', { contentLengthDelta: -5 }, /expected \d+ bytes, got \d+$/],
   ['is not there', { assetStatus: 404 }, /not found \(404\)$/],
   ['is not for us', { assetStatus: 403 }, /expected 200, got 403$/],
-  ['is refused for now', { assetStatus: 429 }, /refuses more requests until/],
+  ['is refused for now', { assetStatus: 429 }, /will not accept more requests until/],
   ['is redirected in a loop', { redirectLoop: true }, /redirects in a loop$/],
   [
     'goes on in another place after a break',

@@ -305,7 +305,7 @@ for (const status of [403, 429] as const) {
     const text = await failure(it.feed)
     assert.match(
       text,
-      /^rate_limited .*`127\.0\.0\.1:\d+` refuses more requests until \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ \(in 25 min\)/,
+      /^rate_limited .*`127\.0\.0\.1:\d+` will not accept more requests until \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ \(in 25 min\)/,
     )
     assert.match(
       text,

@@ -27,7 +27,7 @@ test('the old process is told that it goes on after a revert, each that leaves i
   equal(await world.heard(), ['v1.0.0 drain', 'v1.0.0 drain too', 'v1.0.0 drained', 'v1.0.0 resume'])
   match(
     reverted.error?.message ?? '',
-    /failed in probation: it exited with code 5, after it wrote: .*Error: the disk has melted/,
+    /failed during probation: it exited with code 5, after it wrote: .*Error: the disk has melted/,
   )
 
   // the new one cannot take over: this process has ended nothing

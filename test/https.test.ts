@@ -97,7 +97,10 @@ test('the build says what it serves, and what the configuration says otherwise',
   equal(aboutScheme(null, 'http'), [])
   equal(aboutScheme('https', 'https'), [])
   match(aboutScheme(null, 'https').join(), '`scheme` is not set')
-  match(aboutScheme('https', 'http').join(), '`scheme` is "https", so an install would show https:// for its panel')
+  match(
+    aboutScheme('https', 'http').join(),
+    '`scheme` is "https", so an install would show an https:// address for its panel',
+  )
 })
 
 test('HTTPS, stop-first: built, asked and updated; clients lose no request and resume their sessions', async () => {

@@ -37,7 +37,7 @@ const SHOP = `const { mkdirSync, writeFileSync } = require('node:fs')
 test('a text in a source is no database: init writes none, and with --yes it starts nothing', async () => {
   await using shop = await folderWith(SHOP)
   const { stderr } = await shop.init('--yes')
-  match(stderr, 'note: the sources mention orders.db but not its location, so `database` is left unset')
+  match(stderr, 'note: the source code mentions orders.db but not its location, so `database` is left unset')
   match(stderr, 'database not looked for')
   const config = await shop.config()
   is(config['database'], undefined)
@@ -121,7 +121,7 @@ test('an application that does not start, or is well at no path, is told as a no
      require('node:http').createServer((request, response) => response.writeHead(503).end()).listen(0, '127.0.0.1')`,
   )
   const { stderr } = await odd.init('--yes', '--try')
-  match(stderr, 'note: the source code mentions /healthz, which answered 503: it cannot be `healthPath`')
+  match(stderr, 'note: the source code mentions /healthz, which responded with 503: it cannot be `healthPath`')
   match(stderr, /note: it listens on port \d+, regardless of PORT, which an install sets to another port/)
   is((await odd.config())['healthPath'], undefined)
 })
@@ -209,7 +209,7 @@ test.long('a route that only stands in the sources is not taken, and one that an
        .listen(process.env.PORT, process.env.HOST)`,
   )
   const { stderr } = await shop.init('--yes', '--try')
-  match(stderr, 'note: the source code mentions /up, which answered 404: it cannot be `healthPath`')
+  match(stderr, 'note: the source code mentions /up, which responded with 404: it cannot be `healthPath`')
   is((await shop.config())['healthPath'], '/healthz')
 })
 
@@ -257,7 +257,7 @@ test('the line is one that the file can run: an ES module may be one by its synt
 test('native addons: what npm makes for another Node is said before a build finds it', () => {
   match(
     noteOfAddons(['better-sqlite3'], '20.19.0'),
-    /here builds them for Node 20, and a release includes Node 26: .*`npx baton rebuild`/,
+    /here builds them for Node 20, but a release includes Node 26: .*`npx baton rebuild`/,
   )
   is(
     noteOfAddons(['better-sqlite3'], '26.10.0'),
@@ -305,7 +305,10 @@ test.long(
       await wiki.write('mine/tiddlywiki.info', '')
       const { stderr } = await initIn(wiki.path, '--yes')
       match(stderr, 'nothing in node_modules is edited: baton.server.mjs loads the agent, then the package', start)
-      match(stderr, 'note: mine in `args` is looked for in the state directory')
+      match(
+        stderr,
+        'note: an install starts the application in the state directory, so mine in `args` is looked for there',
+      )
       is(await readFile(join(wiki.path, 'node_modules/wiki/wiki.js'), 'utf8'), text)
       const { entry, args } = await configIn(wiki.path)
       equal([entry, args], ['baton.server.mjs', ['mine', '--listen', 'port={port}', 'host={host}']], start)
@@ -342,7 +345,7 @@ test('what forks workers of node:cluster is named: in a package whose command th
   await inside('lib/server.js', `require('node:http').createServer().listen(process.env.PORT, process.env.HOST)`)
   const named = 'forks workers: node_modules/wiki-server/lib/main.js starts node:cluster workers'
   const { stderr } = await initIn(wiki.path, '--yes')
-  match(stderr, `note: ${named}, and a service with several processes can run, but cannot be updated: write a`)
+  match(stderr, `note: ${named}; a service with several processes can run but cannot be updated: write a`)
   const about = async () => (await examineProject(wiki.path)).find(({ check }) => check === 'processes')
   const found = await about()
   equal([found?.level, found?.message.startsWith(named)], ['warning', true])
@@ -555,7 +558,7 @@ test('init takes the variables of a start script, and names first of all what no
     await shop.write('package.json', JSON.stringify({ name: 'shop', main: 'index.js', scripts: { start } }))
     const found = detect(shop.path)
     is(found.entry, 'index.js')
-    match(planInit(found).notes.join(), `runs \`${start}\`, in which no file could be identified: index.js was chosen`)
+    match(planInit(found).notes.join(), `runs \`${start}\`, but no file could be identified in it: index.js was chosen`)
   }
   await shop.write('pm2.config.js', "module.exports = { apps: [{ name: 'x', script: './server.js' }] }")
   is(detect(shop.path).entry, 'server.js')
@@ -745,7 +748,7 @@ test('if every path is answered, none is proposed as a health route, and that is
     `require('node:http').createServer((request, response) => response.end('page')).listen(process.env.PORT, process.env.HOST)`,
   )
   const { stderr } = await shop.init('--yes', '--try')
-  match(stderr, 'note: every path answers 2xx, so no health route could be recognized')
+  match(stderr, 'note: every path returns 2xx, so no health route could be identified')
   match(stderr, 'If there is no such route, use a page that answers 200, such as `/`')
   is((await shop.config())['healthPath'], undefined)
 })

@@ -31,7 +31,10 @@ test('a release without the line that embeds the agent fails its build at once: 
   await using it = await built(SERVE)
   const error = (await rejects(() => tryOut(it.project, it.path))) as BatonError
   is(error.code, 'verify_failed')
-  match(error.message, 'expected the agent to answer alongside the application, got 200 from the application itself')
+  match(
+    error.message,
+    'expected an answer from the agent alongside the application, got 200 from the application itself',
+  )
   match(error.message, 'perhaps server.js does not load the agent, or fewer servers listen than `servers` specifies')
   match(error.hint ?? '', `make \`import 'baton-kit/auto'\` the first line of server.js`)
 
@@ -111,7 +114,7 @@ test.long(
     equal(named, [])
     match(brief.join(), 'it uses the database data/orders.db')
     match(outside.join(), `it uses the database ${elsewhere}, which is not in the state directory`)
-    match(none.join(), '`database` is "orders.db", but this start created no such file')
+    match(none.join(), '`database` is "orders.db", but this start did not create that file')
   },
 )
 
@@ -129,7 +132,7 @@ test.long(
     const { line, warnings } = await tryOut(it.project, it.path)
     match(
       line,
-      /^serves \/ with 200 after .*; it also listens on a random port; it started sleep; one switch to itself: clients waited [\d.]+ m?s$/,
+      /^answers \/ with 200 after .*; it also listens on a random port; it started sleep; switched to itself once: clients waited [\d.]+ m?s$/,
     )
     equal(warnings, [])
   },
@@ -218,7 +221,7 @@ test.long(
     const tried = async ([habit, { text, config, waited }]: [string, (typeof SWITCHED)[string]]) => {
       await using it = await built(AUTO + text, config)
       const { line, warnings } = await tryOut(it.project, it.path)
-      match(line, /; one switch to itself: /)
+      match(line, /; switched to itself once: /)
       match(line, waited)
       equal(warnings, [], habit)
       equal(await processesNaming(it.folder), [], habit)
@@ -256,7 +259,7 @@ test.long(
         error.message,
         'got 200 from the application itself: no server listens in its main thread, only in a worker thread',
       )
-      match(error.hint ?? '', 'listen in the main thread, because an update hands over only its servers')
+      match(error.hint ?? '', 'listen in the main thread, and leave the work to the worker')
     }
     const beside = async () => {
       const text = inWorker(listens('isMainThread ? Number(process.env.PORT) : 0'))
@@ -286,7 +289,7 @@ test.long(
     is(warnings.length, 1, warnings.join())
     match(
       warnings[0] ?? '',
-      /^it looks for package\.json, public\/ in its working directory, .*`"cwd": "app"`, and `"kind": "app"`/,
+      /^it looks for package\.json, public\/ in its working directory, .*`"cwd": "app"` \(and `"kind": "app"`/,
     )
     match(
       warnings[0] ?? '',

@@ -321,7 +321,7 @@ test('a run that names no version goes to none older than what was made here', (
   const said = (version: string) => refusalOf(() => refuseOlder(kept, { version }))
   match(
     said('9.9.9'),
-    /^refused: .* is 9\.9\.9, older than 10\.0\.0, which was built here before \(to go back to 9\.9\.9/,
+    /^refused: .* is 9\.9\.9, but the newer 10\.0\.0 has already been built here \(to go back to 9\.9\.9/,
   )
   for (const version of ['10.0.0', '10.0.1']) is(said(version), 'none')
   is(

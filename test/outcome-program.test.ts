@@ -90,7 +90,7 @@ test('what has ended is told once, with its report; the past of an install is no
 
 test('data that gave way are told: how many rows written since lie where, in the message and as members', async () => {
   const stateMoved = { restored: '/srv/svc/svc.db', aside: '/srv/svc/update/aside/svc.db', rows: 60 }
-  const message = `v1.0.1 failed in probation; ${formatLeft(stateMoved)}`
+  const message = `v1.0.1 failed during probation; ${formatLeft(stateMoved)}`
   const failed: Operation = {
     ...ended('b'),
     outcome: 'reverted',
@@ -195,7 +195,7 @@ test('only the configuration names a program, by an absolute path, without a she
   for (const bad of ['/bin/mail -s x', ['mail'], [], [7], ['/bin/mail', '\0'], { a: 1 }, ['/x', 'y'.repeat(5000)]]) {
     const { onOutcome, faults } = await rules({ onOutcome: bad })
     is(onOutcome, null)
-    match(faults.join(), /`update.onOutcome` of the configuration: expected .*no report is sent/)
+    match(faults.join(), /`update.onOutcome` in the configuration: expected .*no report is sent/)
   }
   const own = await rules({ auto: { mode: 'all' } }, { onOutcome: ['/bin/sh'] })
   equal([own.onOutcome, own.policy.mode], [null, 'notify'])
@@ -247,7 +247,7 @@ test('a policy that is no file, too long or half written lets nothing go alone, 
     await make()
     const { policy, faults } = await rulesOf({ stateDirectory: home, receipt: { supervisor: 'none', configPath } })
     is(policy.mode, 'notify', what)
-    match(faults.join(), /`update\/policy.json`: .*: nothing is installed automatically/, what)
+    match(faults.join(), /`update\/policy.json`: .*, so nothing is installed automatically/, what)
   }
 })
 

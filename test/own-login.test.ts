@@ -296,7 +296,7 @@ test('a listener of `change`: what it throws, now or later, and an agent that ca
   await until('two warnings', () => warnings.length >= 2, 5000)
   stop()
   leaving.abort()
-  const said = ['a listener of `change` failed: no file', 'a listener of `change` failed: of the listener']
+  const said = ['a `change` listener failed: no file', 'a `change` listener failed: of the listener']
   equal([...new Set(warnings)].toSorted(), said)
 })
 

@@ -36,7 +36,7 @@ const PROMISES: Record<string, () => Promise<void>> = {
     is((await ask(home.port ?? 0, 'GET', '/healthz', null)).status, 200, 'it serves meanwhile')
     await goesOn(home, operation, 'updated', 'v1.1.0')
     await gone
-    match(await home.output(), /killing the predecessor \(pid \d+\): it gave no sign of life/)
+    match(await home.output(), /killing the predecessor \(pid \d+\): it showed no sign of life/)
   },
 
   'a predecessor that is killed in probation leaves a successor that finishes the operation': async () => {
@@ -121,7 +121,7 @@ const PROMISES: Record<string, () => Promise<void>> = {
     await home.start()
     const reverted = await goesOn(home, operation, 'reverted', 'v1.0.0')
     is(reverted.error?.code, 'probation_failed')
-    match(reverted.error?.message ?? '', /v1\.1\.0 failed 2 times in probation: killed again/)
+    match(reverted.error?.message ?? '', /v1\.1\.0 failed 2 times during probation: killed again/)
     equal(await rescue(home.receipt, { failed: true, reason: 'x' }), {
       did: 'nothing',
       why: 'no release is on probation',

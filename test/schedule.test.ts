@@ -366,7 +366,7 @@ test('what it waits for is one sentence with a time, to the minute', () => {
   )
   equal(
     [young.at, young.says],
-    [NOON + 3 * DAY, 'v1.0.1 will be installed automatically: v1.0.1 must be 3 days old first'],
+    [NOON + 3 * DAY, 'v1.0.1 will be installed automatically: v1.0.1 must be at least 3 days old'],
   )
   const failed = said({ failures: 1, lastAt: NOON, wasReverted: true }, { hours: [] })
   equal([failed.at, failed.says], [NOON + DAY, 'v1.0.1 will be installed automatically: the last attempt failed'])

@@ -222,7 +222,7 @@ test('folders are copied and taken back as a set; what was there is put aside; a
   is((await command('stop')).exitCode, 0)
   await writeFile(owedPath(stateDirectory), JSON.stringify({ owes: 'restore', name, aside: null }))
   const early = await command('start')
-  const says = `the restore of ${name} was not finished`
+  const says = `the restore of ${name} did not finish`
   await until(says, async () => `${early.stdout}${early.stderr}${await it.home.output()}`.includes(says))
   await command('stop')
   await rm(owedPath(stateDirectory))

@@ -112,13 +112,13 @@ test('a dry run says the order, what it cannot know, and throws what the service
   const beside = { ...alone, order: 'start-first' } as const
   const said = (next: Status['switch'], asked: Order | null, tried: Rehearsal | null = null) =>
     formatForeseen(foreseeSwitch('update', status(next), asked, tried), 'v1.1.0')
-  is(said(alone, null), 'the switch: stop-first; clients would wait about 110 ms (as in the last switches)')
+  is(said(alone, null), 'the switch: stop-first; clients would wait about 110 ms (as in recent switches)')
   is(said(beside, 'stop-first'), said(alone, 'start-first'))
   match(said({ ...alone, expectedMs: null }, null), /not known until the first switch/)
   is(said(beside, 'start-first'), 'the switch: start-first, so no client would wait')
   match(
     said(beside, null),
-    /the order of the switch is not known yet: v1\.1\.0 reports it only once started; if stop-first, clients/,
+    /the switch order is not known yet: v1\.1\.0 reports it only once it has started; if stop-first, clients/,
   )
   match(said({ ...beside, maxPauseMs: 100 }, null), /`maxPause` allows 100ms, so the switch would be refused/)
   match(said({ ...beside, expectedMs: null }, null), /only once started$/)
@@ -153,7 +153,7 @@ test('doctor compares the last pause with `maxPause` and with what balancers and
   is(short.level, 'ok')
   is(
     short.message,
-    'stop-first; in the next switch clients would wait about 108 ms, and `maxPause` allows 10s; load balancers and webhook senders give up after 3 to 10 s',
+    'stop-first; in the next switch, clients would wait about 108 ms, and `maxPause` allows 10s; load balancers and webhook senders give up after 3 to 10 s',
   )
   is(alone(next, shown(3000)).level, 'warning')
   is(alone(next, null).level, 'ok')
@@ -199,7 +199,7 @@ test('the trial start of a build names it where two are to live at once, and say
     }) as Project
   const { warnings } = await tryOut(project('start-first'), path)
   is(warnings.length, 1)
-  match(warnings[0] ?? '', /^`order` is "start-first", but only one process can have UDP port \d+$/)
+  match(warnings[0] ?? '', /^`order` is "start-first", but only one process can hold UDP port \d+$/)
   equal((await tryOut(project('stop-first'), path)).warnings, [])
 })
 
@@ -230,7 +230,7 @@ test('init explains the choice in two sentences and writes it; a second run chan
     ])
     return stdout + stderr
   }
-  match(await init(), /no timer, bot or lock ever exists twice/)
+  match(await init(), /no timer, bot or lock is ever duplicated/)
   const chosen = (await readFile(file('baton.config.json'), 'utf8')).replace('stop-first', 'start-first')
   await writeFile(file('baton.config.json'), chosen)
   const again = await init()
@@ -261,7 +261,7 @@ test('on a host: status, dry run, result and doctor tell the order and the pause
   match(result, new RegExp(`v1\\.1\\.0 is in place, replacing v1\\.0\\.0, .*, nobody was served for ${pauseMs} ms`))
   equal((await status()).switch, { order: 'stop-first', expectedMs: pauseMs, maxPauseMs: 60_000, readyMs: 10_000 })
   const shown = await told(home, ['status'])
-  match(shown, new RegExp(`switch +stop-first; in the next switch clients would wait about ${pauseMs} ms`))
+  match(shown, new RegExp(`switch +stop-first; in the next switch, clients would wait about ${pauseMs} ms`))
   match(
     shown,
     new RegExp(`last +update v1\\.0\\.0 to v1\\.1\\.0: updated at \\S+, nobody was served for ${pauseMs} ms`),

@@ -152,7 +152,7 @@ const hadSecond = (host: RoomHost) => !hadFirst(host) && !broken.has(host)
 const afterTwo = (host: RoomHost) => (hadFirst(host) || hadSecond(host) ? 'v1.1.0' : 'v1.0.0')
 /** what ran when v1.2.0 came */
 const before = (host: RoomHost) => (hadFirst(host) ? 'v1.1.0' : 'v1.0.0')
-const BROKE = 'v1.2.0 failed in probation: it exited with code 3'
+const BROKE = 'v1.2.0 failed during probation: it exited with code 3'
 const idle = `automatic  ${POLICY}; there is no newer release; next TIME`
 const went = (from: string, to: string) => `automatic  ${from} to ${to}: updated at TIME, nobody was served for N ms`
 const after = (tag: string) =>

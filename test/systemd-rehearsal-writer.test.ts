@@ -70,7 +70,7 @@ const CASES: Record<string, Case> = {
     migration: 'return new Promise((resolve) => setTimeout(resolve, 600_000))',
     code: 5,
     outcome: 'failed',
-    said: /fails on a copy of the data: it is not healthy after/,
+    said: /fails on a copy of the data: it was not healthy after/,
   },
   'a migration that fills the disk': {
     migration: `const fs = require('node:fs'), f = fs.openSync(state + '/big', 'w'), b = Buffer.alloc(8 << 20)

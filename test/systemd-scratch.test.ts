@@ -91,7 +91,7 @@ test('a migration that the release before cannot work on is refused, and the row
   const before = await sql('SELECT count(*), max(id) FROM notes')
   const { code, stdout, stderr } = await host.cli('upgrade', 'v1.3.0', '-y', '--json')
   is(code, 7, stdout + stderr)
-  match(stdout, /would change the data irreversibly: .*does not work on the data/)
+  match(stdout, /would change the data irreversibly: .*does not work with the data/)
   equal([await sql('SELECT count(*), max(id) FROM notes'), (await host.status()).instance.version], [before, 'v1.0.0'])
   await emptied()
 })

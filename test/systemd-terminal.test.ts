@@ -25,7 +25,7 @@ test('curl … | sh asks on the terminal; everything but yes leaves the host as 
     is(code, 7, stdout)
     match(stdout, 'Continue? [y/N]')
     match(stdout, /1 {2}\w+/) // the plan came first
-    match(stdout, 'not confirmed, nothing was changed')
+    match(stdout, 'not confirmed; nothing was changed')
     is((await host.run(['sh', '-c', 'ls -d /opt/beacon /etc/beacon /var/lib/beacon'])).stdout, '')
     is((await host.run(['id', 'beacon'])).code, 1)
   }

@@ -157,7 +157,7 @@ const ATTACKS: Record<string, Attack> = {
     act: (it) => plant(it, 'v1.0.0'),
     tag: 'v1.0.0',
     expected:
-      /^release_unusable .*(sha256 of release\.json: expected \w+… \(as signed\)|is longer than its signed size)/,
+      /^release_unusable .*(sha256 of release\.json: expected \w+… \(as signed\)|is larger than its signed size)/,
     options: {},
   },
   'arbitrary software: everything signed anew with keys of the attacker': {
@@ -543,7 +543,7 @@ const ATTACKS: Record<string, Attack> = {
       await writeFile(path, `${await readFile(path, 'utf8')} `)
     },
     tag: 'v1.0.0',
-    expected: /^release_unusable .*is longer than its signed size of \d+ bytes/,
+    expected: /^release_unusable .*is larger than its signed size of \d+ bytes/,
   },
 }
 
@@ -555,7 +555,7 @@ const KEPT_BACK: Record<string, [(text: string) => string | null, RegExp]> = {
     (text) => text.replace('"schema": 1', '"schema": 2'),
     /sha256 of release\.json: expected \w+… \(as signed\)/,
   ],
-  longer: [(text) => `${text} `, /its release\.json is longer than its signed size of \d+ bytes$/],
+  longer: [(text) => `${text} `, /its release\.json is larger than its signed size of \d+ bytes$/],
 }
 for (const [how, [damage, why]] of Object.entries(KEPT_BACK)) {
   ATTACKS[`indefinite freeze: release.json of the newest release is ${how}`] = {
@@ -690,7 +690,7 @@ for (const [role, name] of [
     })
     assert.match(
       await host.update(server.url),
-      /^(check_failed .*expected at most \d+ bytes, got more|release_unusable .*is longer than its signed size)/,
+      /^(check_failed .*expected at most \d+ bytes, got more|release_unusable .*is larger than its signed size)/,
     )
     assert.ok(sent < 16 * 1024 * 1024, `sent ${sent}`)
   })

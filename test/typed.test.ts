@@ -19,7 +19,7 @@ import { quietly } from './fixtures/quietly.ts'
 import { suite } from './suite.ts'
 
 const test = suite('typed', { timeoutMs: 60_000 })
-const RELEASE_HINT = 'give the release without a flag: `v1.2.0`'
+const RELEASE_HINT = 'pass the release without a flag: `v1.2.0`'
 const FLAGS = {
   release: { type: 'string', description: '' },
   'dry-run': { type: 'boolean', alias: 'n', description: '' },
@@ -165,7 +165,7 @@ test('the command of a service: help in each way, exit codes, its version, and w
   match(help.stdout, /upgrade \[OPTIONS\] \[TAG\]/)
   match(help.stdout, /`--help --all` shows \d+ more flags; `help exit-codes` explains the exit codes\n$/)
   is(/--lock-timeout|exit:/.test(help.stdout), false, help.stdout)
-  match(all.stdout, /--lock-timeout=<30s\|5m\|2h\|1d>.*0: not at all/)
+  match(all.stdout, /--lock-timeout=<30s\|5m\|2h\|1d>.*0: do not wait/)
   match((await service('help', 'exit-codes')).stdout, /^ {2}6 {2}locked/m)
   for (const asked of ['--version', '-v']) is((await service(asked)).stdout, 'shop v1.1.0\n')
   for (const [typed, meant] of [
@@ -212,7 +212,7 @@ test('one grammar: no command has a release, a folder or a duration in another f
         if (/timeout|probation|soak|every|expiry|offline/.test(flag))
           match(it.valueHint ?? '', /^\d+[smhd]/, `${where} --${flag}`)
         if (flag === 'lock-timeout')
-          match(`${String(it.default)} ${it.description}`, /^(0 .*0: not at all|.*0: not at all \(10m\))$/)
+          match(`${String(it.default)} ${it.description}`, /^(0 .*0: do not wait|.*0: do not wait \(10m\))$/)
       }
     }
   }

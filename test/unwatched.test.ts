@@ -34,7 +34,7 @@ const PROMISES: Record<string, () => Promise<void>> = {
       const { outcome, error } = await world.update('ill')
       equal(await world.left('holder'), [])
       equal([outcome, error?.code], ['reverted', 'probation_failed'])
-      match(error?.message ?? '', /^v1\.1\.0 failed 2 times in probation: it was not healthy/)
+      match(error?.message ?? '', /^v1\.1\.0 failed 2 times during probation: it was not healthy/)
       match(error?.message ?? '', NOT_WELL)
       await until('v1.0.0', async () => (await ask(world.port, 'GET', '/', null).catch(() => null))?.body === 'v1.0.0')
       await isHeldAgainst(world.home, 'v1.1.0')

@@ -104,7 +104,7 @@ export function putInPlace(incoming: string, database: string, look: SetLook): v
 }
 
 function refuseBoth(database: string, other: string): never {
-  throw new Error(`an interrupted exchange left ${other}, but ${database} exists too: move one of them away`)
+  throw new Error(`an interrupted exchange left ${other} behind, but ${database} also exists: move one of them away`)
 }
 
 /** First gives the file a second name, then replaces its own name by a link that leads nowhere. */

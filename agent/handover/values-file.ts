@@ -21,7 +21,7 @@ function collected(given: ReadonlyMap<string, () => unknown>, warn: (message: st
       bytes += one.length
       all.set(key, one)
     } catch (cause) {
-      warn(`the value \`${key}\` is not handed over: ${reasonOf(cause).replaceAll(/\s+/g, ' ')}`)
+      warn(`the value \`${key}\` cannot be handed over: ${reasonOf(cause).replaceAll(/\s+/g, ' ')}`)
     }
   }
   return all
@@ -36,7 +36,7 @@ export function writeValues(
   try {
     writeTo(fd, collected(given, warn))
   } catch (cause) {
-    warn(`no values are handed over: ${reasonOf(cause)}`)
+    warn(`no values were handed over: ${reasonOf(cause)}`)
   }
 }
 

@@ -27,7 +27,7 @@ export function makeCalls(open: () => Promise<Updater>, leaving: AbortSignal, wa
     isFollowing = true
     const isLeft = await import('./changes.ts')
       .then(async ({ tellChanges }) => tellChanges(await open(), listeners, leaving, warn))
-      .catch((cause: unknown) => warn(`a listener of \`change\` failed: ${reasonOf(cause)}`))
+      .catch((cause: unknown) => warn(`a \`change\` listener failed: ${reasonOf(cause)}`))
     isFollowing = false
     if (isLeft === true && listeners.size > 0) void follow() // somebody has come in this very moment
   }

@@ -19,7 +19,7 @@ export async function tellChanges(
   leaving: AbortSignal,
   warn: (message: string) => void,
 ): Promise<boolean> {
-  const failed = (cause: unknown) => warn(`a listener of \`change\` failed: ${reasonOf(cause)}`)
+  const failed = (cause: unknown) => warn(`a \`change\` listener failed: ${reasonOf(cause)}`)
   let last: string | null = null
   while (!leaving.aborted && listeners.size > 0) {
     try {

@@ -130,7 +130,7 @@ function migrate(database: DatabaseSync, schema: readonly SchemaStep[], path: st
         'refused',
         `${path} needs a release that reads schema ${needed}, but this one reads only up to ${schema.length}`,
         {
-          hint: 'start a newer release, or stop the service and restore the snapshot that the update made, from `update/snapshots/` beside the database',
+          hint: 'start a newer release, or stop the service and restore the update’s snapshot from `update/snapshots/` beside the database',
         },
       )
     }

@@ -58,7 +58,7 @@ export function makeWriteQueue(database: DatabaseSync): WriteQueue {
     const now = performance.now()
     const tired = queue.filter(({ until }) => until <= now)
     queue = queue.filter(({ until }) => until > now)
-    const message = `another process has locked the database for more than ${LOCK_PATIENCE_MS} ms`
+    const message = `another process has kept the database locked for more than ${LOCK_PATIENCE_MS} ms`
     refuse(tired, new BatonError('service_down', message, { hint: 'try again' }))
     if (queue.length > 0) setTimeout(flush, LOOK_AGAIN_MS[Math.min(looks++, LOOK_AGAIN_MS.length - 1)])
   }

@@ -131,7 +131,7 @@ async function listenInside({ listener, spec, within }: Open, warn: (message: st
     inside.on('error', () => {})
     return inside
   } catch (cause) {
-    warn(`listening on ${key} in this container too, for a health check: ${reasonOf(cause)}`)
+    warn(`cannot also listen on ${key} in this container for a health check: ${reasonOf(cause)}`)
     return null
   }
 }

@@ -106,7 +106,10 @@ export function speaksHttp(server: Server): boolean {
 export function makeListener(spec: ListenerSpec, closed: (listener: Listener) => void = () => {}): Listener {
   const { server } = spec
   if (listens(server))
-    throw new BatonError('invalid_settings', `expected a server that is not listening, got one on ${keyOf(spec)}`)
+    throw new BatonError(
+      'invalid_settings',
+      `expected a server that is not listening, got one listening on ${keyOf(spec)}`,
+    )
   const fault = spec.path === undefined ? null : socketPathFault(spec.path)
   if (fault !== null) throw new BatonError('invalid_settings', fault)
   const listener: Listener = {

@@ -227,7 +227,8 @@ let buffers: Buffers | null = null
 /** The buffers that the kernel reads and writes. Shared, since every call is over when it returns. */
 function openBuffers(): Buffers {
   if (buffers !== null) return buffers
-  if (process.platform !== 'linux' || !['x64', 'arm64'].includes(process.arch)) throw new Error('only on 64-bit Linux')
+  if (process.platform !== 'linux' || !['x64', 'arm64'].includes(process.arch))
+    throw new Error('supported only on 64-bit Linux')
   // Never pooled, and larger than what V8 keeps on its own heap: the kernel gets their addresses, and they must not move.
   const [text, control, head, iovec, option, length] = [TEXT_MAX_BYTES, 1024, 1024, 1024, 1024, 1024].map((size) =>
     Buffer.allocUnsafeSlow(size),

@@ -185,7 +185,7 @@ function onProbation(probation: Probation | null): Status['probation'] {
 
 /** The refusal to go on at once. */
 export function waitsForNothing(): BatonError {
-  return new BatonError('too_late', "no operation is waiting for the application's work")
+  return new BatonError('too_late', 'no operation is waiting for the application to finish its work')
 }
 
 /** The refusal to cancel, from the present status. */

@@ -9,7 +9,11 @@ import { isBarred } from '../words/which-release.ts'
 export function refuseBarred(release: Pick<Release, 'tag' | 'from'>, current: Tag): void {
   if (!isBarred(release, current)) return
   const { tag, from } = release
-  throw new BatonError('refused', `${tag} can be installed only from ${from} or later, but this host runs ${current}`, {
-    hint: `run \`${ownCommand('upgrade')}\` without a release to install the newest one that this host can upgrade to`,
-  })
+  throw new BatonError(
+    'refused',
+    `${tag} can be installed only on top of ${from} or later, but this host runs ${current}`,
+    {
+      hint: `run \`${ownCommand('upgrade')}\` without a release to install the newest one that this host can upgrade to`,
+    },
+  )
 }

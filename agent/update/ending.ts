@@ -98,7 +98,7 @@ export async function failProbation(install: ManagedInstall, why: string, hadMs:
 export async function closeInterrupted(install: ManagedInstall): Promise<void> {
   await finishExchange(install.disk, install.places)
   const decided = await decideFor(install, 'next', await install.journal.read())
-  await close(install, decided, 'found unfinished by the next operation')
+  await close(install, decided, 'the next operation found it unfinished')
 }
 
 /** `why`: for the message of an operation that has not succeeded. */
@@ -126,7 +126,7 @@ async function writeEnd(install: ManagedInstall, end: (now: JournalState) => voi
 function errorOf({ operation, probation }: JournalState, why: string): Operation['error'] {
   const { code, message } = probation?.failed ?? {
     code: 'interrupted' as const,
-    message: `interrupted in the ${operation?.stage ?? 'check'} stage: ${why}`,
+    message: `interrupted during the ${operation?.stage ?? 'check'} stage: ${why}`,
   }
   return { code, message }
 }

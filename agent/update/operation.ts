@@ -166,7 +166,7 @@ function tagOfState(kind: Kind, tag: string | null): string | null {
   if (kind === 'rollback' || tag !== null) return tag
   throw new BatonError(
     'invalid_request',
-    'expected `tag` together with `state`: the release whose data is to be restored',
+    'expected `tag` together with `state`: the release whose data should be restored',
   )
 }
 

@@ -27,7 +27,7 @@ export function refuseNewerSchema({ current }: Pick<ManagedInstall, 'current'>, 
   if (last?.to !== current || last.trial?.verdict !== 'irreversible') return
   throw new BatonError(
     'schema_newer',
-    `${last.from} cannot run on the data as changed by ${current}: ${last.trial.reason}`,
+    `${last.from} cannot run on the data that ${current} has changed: ${last.trial.reason}`,
     { hint: WAY_BACK },
   )
 }

@@ -42,7 +42,7 @@ export type Rescue =
 export async function rescue(receipt: Receipt, { failed, reason, hadMs }: RescueFor): Promise<Rescue> {
   const disk = makeDisk()
   const last = await takeLastWords(disk, receipt)
-  if (!failed) return { did: 'nothing', why: 'the service was stopped and did not fail' }
+  if (!failed) return { did: 'nothing', why: 'the service did not fail: it was stopped' }
   await using _lock = await takeLock(disk, receipt.stateDirectory, 'the rescue', { waitMs: 2000 })
   const journal = makeJournal(disk, receipt.stateDirectory)
   const places = placesOf(receipt.executable)
@@ -50,7 +50,7 @@ export async function rescue(receipt: Receipt, { failed, reason, hadMs }: Rescue
   if (probation === null) return { did: 'nothing', why: 'no release is on probation' }
   const { from, to, kind, failures, failed: how = { message: reason, hadMs } } = probation
   const said = afterItWrote(how === probation.failed ? null : last.said)
-  const message = `${to} failed ${failures === 0 ? 'once' : `${failures + 1} times`} in probation: ${how.message}${said}`
+  const message = `${to} failed ${failures === 0 ? 'once' : `${failures + 1} times`} during probation: ${how.message}${said}`
   const failure = orHindered(
     how.hadMs === undefined
       ? new BatonError('probation_failed', message)

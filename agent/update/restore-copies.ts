@@ -31,7 +31,7 @@ export async function restoreCopies(what: ToRestore): Promise<string | null> {
   const left = owed?.owes === 'restore' ? owed : null
   if (left !== null && tagOfCopy(left.name, copy.of ?? FOLDERS) === null) {
     throw refusedCopy(
-      `the restore of ${left.name} was not finished`,
+      `the restore of ${left.name} did not finish`,
       `run \`${ownCommand(`state restore ${left.name}`)}\` first`,
     )
   }
@@ -54,7 +54,7 @@ type Begin = (aside: string | null) => Promise<void>
 async function restoreDump(what: ToRestore, left: string | null, begin: Begin): Promise<string | null> {
   const { stateDirectory, plan, copy } = what
   const path = join(COPY_FOLDERS[copy.kind](stateDirectory), copy.name)
-  if (plan.restore === null) throw refusedCopy('no command to restore a copy is configured', 'set `snapshot.restore`')
+  if (plan.restore === null) throw refusedCopy('no restore command is configured', 'set `snapshot.restore`')
   if (plan.check !== null) await runOnData(plan.check, path, { ...what, what: `checking ${copy.name}` })
   const aside = left ?? (await putAside(what))
   await begin(aside)

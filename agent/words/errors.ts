@@ -54,7 +54,7 @@ export const MEANINGS = {
   too_late: means(409, refused, 'no operation is running, or it is too late to cancel it'),
   no_backup: means(404, refused, 'there is no backup executable'),
   not_managed: means(501, refused, 'this is not a managed install'),
-  node_unsupported: means(501, unsupportedHost, 'this Node version cannot hand over'),
+  node_unsupported: means(501, unsupportedHost, 'this Node version does not support handover'),
   // settings and host
   invalid_settings: means(500, usage, 'the settings are not valid'),
   unsupported_host: means(501, unsupportedHost, 'this host is not supported'),
@@ -80,7 +80,7 @@ export const MEANINGS = {
   verify_failed: means(502, verification, 'the verification failed'),
   swap_failed: means(500, unexpected, 'the release could not be installed'),
   restart_failed: means(500, reverted, 'the new release did not take over'),
-  probation_failed: means(500, reverted, 'the new release failed in probation'),
+  probation_failed: means(500, reverted, 'the new release failed during probation'),
   cannot_update_further: means(500, reverted, 'the new version cannot install later updates'),
   undo_failed: means(500, down, 'the previous executable could not be restored either'),
   irreversible: means(409, refused, 'the release cannot be rolled back'),

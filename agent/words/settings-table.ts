@@ -111,13 +111,13 @@ export const RULES = {
     jitter: {
       type: 'string',
       timeMs: [0, DAY_MS],
-      description: 'maximum delay before an update, different on each host',
+      description: 'maximum delay before an update; each host has its own',
     },
     pauseUntil: {
       type: 'string',
       pattern: '^\\d{4}-\\d\\d-\\d\\d',
       form: 'a date such as `2026-12-27` or a time with a UTC offset',
-      description: 'no automatic update before this time',
+      description: 'no automatic updates before this time',
     },
     skip: {
       type: 'string',
@@ -137,7 +137,7 @@ export const RULES = {
 const UPDATE: Readonly<Record<string, Setting>> = {
   probation: time(
     'probation',
-    'how long a new release must stay healthy. With start-first, the old process keeps its connections for the first half of it',
+    'how long a new release must stay healthy. With start-first, the old process keeps its connections for the first half of that time',
   ),
   drainTimeout: time(
     'drainTimeout',
@@ -146,7 +146,7 @@ const UPDATE: Readonly<Record<string, Setting>> = {
   readyTimeout: time(
     'readyTimeout',
     'how long a new release may take to start serving, including its migration. With stop-first, clients wait this long for a release that ' +
-      'never serves, then up to as long for the old one: set this no higher than needed',
+      'never serves, then up to as long again for the old one: set this no higher than needed',
   ),
   stopTimeout: time('stopTimeout', "how long the author's `onStop` may take. With stop-first, clients wait for it"),
   hangTimeout: time('hangTimeout', 'how long a new release may show no sign of life before it counts as hung'),
@@ -159,12 +159,12 @@ const UPDATE: Readonly<Record<string, Setting>> = {
     type: 'string',
     enum: BUSY,
     description:
-      'what to do if work is still running after `busyMax` or, with stop-first, requests are open at the last attempt. `cut`: end both, and report how many. ' +
+      'what to do if work is still running after `busyMax` or, with stop-first, requests are still open at the last attempt. `cut`: end both, and report how many. ' +
       '`give-up`: the update fails (`failed`, exit 7). Default: `cut`; automatic updates give up the first five times. A rollback always uses `cut`',
   },
   busyMax: time(
     'busyMax',
-    'how long a switch waits, before anything is swapped, for work that the application reports (`agent.busy`); then `busy` ' +
+    'how long a switch waits for work that the application reports (`agent.busy`) before it swaps anything; then `busy` ' +
       'applies. `upgrade --now` skips the wait',
   ),
   maxPause: time(
@@ -267,7 +267,7 @@ export const SETTINGS = {
       items: path('a source'),
       minItems: 1,
       maxItems: SOURCES_MAX,
-      description: 'where releases come from, followed by mirrors; default: the install’s feed',
+      description: 'where releases come from, then any mirrors; default: the install’s feed',
       isUsual: true,
     },
     channel: {

@@ -63,8 +63,7 @@ export const SNAPSHOT = {
       type: 'string',
       enum: SNAPSHOT_TIMES,
       default: 'before',
-      description:
-        '`before`: before the switch; `stopped`: while no process of the application is running, so clients wait',
+      description: '`before`: before the switch; `stopped`: while no application process is running, so clients wait',
     },
     timeout: {
       type: 'string',

@@ -45,7 +45,7 @@ export const COMMAND = {
   name: 'deploy-container.sh',
   description: 'deploys a release to a container, and restores the previous one if the new one is not healthy',
   args: {
-    container: option('name', 'name, ID or label=KEY=VALUE (default: the only container of a service)'),
+    container: option('name', 'name, ID or label=KEY=VALUE (default: the only service container)'),
     ...RELEASE_FLAGS,
     rollback: flag('go back to the previous image, or to the given release'),
     'keep-port': {
@@ -117,9 +117,10 @@ export function parseContainerSettings(argv: readonly string[]): ContainerSettin
   const way: HoldWay | null = keeps === undefined ? null : keeps ? 'hold' : 'no-hold'
   const named = releaseIn(values)
   const release = way ?? named
-  if (way !== null && (named !== null || rollback)) throw usage('expected --keep-port or --no-keep-port alone')
+  if (way !== null && (named !== null || rollback))
+    throw usage('expected --keep-port or --no-keep-port to be used alone')
   if (values['holder-image'] !== undefined && way !== 'hold')
-    throw usage('expected --holder-image only together with --keep-port')
+    throw usage('expected --holder-image only with --keep-port')
   const copy = values['restore-state']
   const acts: Act[] = (['status', 'clean', 'finish', 'undo'] as const).filter((act) => values[act])
   if (copy !== undefined) acts.push('restore')

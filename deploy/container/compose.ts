@@ -62,7 +62,7 @@ export async function composeFor(
   const hash = before.get(service) ?? (await hashOf({}))
   const isAsInFile = hash === own[hashLabel]
   if (!isAsInFile) {
-    const message = `the compose project has changed since \`${nameOf(container)}\` was created: this command changes only the image, the next \`docker compose up\` applies the rest`
+    const message = `the compose project has changed since \`${nameOf(container)}\` was created: this command changes only the image, and the next \`docker compose up\` applies the rest`
     await tools.report({ event: 'warning', message })
   }
   return {
@@ -70,7 +70,7 @@ export async function composeFor(
     variable,
     doing:
       variable === null
-        ? `point the tag in the compose file, ${repository}:${tag}, to the new image`
+        ? `point the tag in the compose file, ${repository}:${tag}, at the new image`
         : `set ${variable.variable}=${tag} in ${variable.environmentFile}${moved.length === 0 ? '' : `; the next \`docker compose up\` also updates ${moved.join(', ')}`}`,
     async labels() {
       // not earlier: compose 1 looks at the image that has the name
@@ -96,7 +96,7 @@ function fixedTag(
 ): BatonError {
   const line = `image: ${repository}:\${${variableFor(service)}:-${tag}}`
   return new BatonError('refused', `the compose file of \`${nameOf(container)}\` hard-codes the tag \`${tag}\``, {
-    hint: `write \`${line}\` in that file, so that this command can set the variable in .env; or change the tag there and run \`${formatCommand([...command, 'up', '-d', service])}\``,
+    hint: `put \`${line}\` in that file so that this command can set the variable in .env; or change the tag there and run \`${formatCommand([...command, 'up', '-d', service])}\``,
   })
 }
 

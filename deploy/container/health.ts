@@ -113,7 +113,7 @@ export async function standsProbation(
     }
   } catch (cause) {
     if (!(cause instanceof BatonError && cause.code === 'restart_failed')) throw cause
-    throw new BatonError('probation_failed', `in probation: ${reasonOf(cause)}`, { cause })
+    throw new BatonError('probation_failed', `during probation: ${reasonOf(cause)}`, { cause })
   }
 }
 

@@ -164,7 +164,7 @@ export async function refuseUnheld(container: ContainerInspection, engine: Engin
   if (ports.length > PORTS_MAX) refuse(`publishes ${ports.length} ports`, `a holder supports at most ${PORTS_MAX}`)
   if (ports.length === 0) refuse('publishes no port', 'start it with -p first')
   if (ports.every(isUdp))
-    refuse('publishes only UDP ports, so nothing can check that it answers', 'set up a holder yourself')
+    refuse('publishes only UDP ports, so there is no way to check that it answers', 'set up a holder yourself')
 }
 
 /** The container as it must be behind a holder. Pure. */
@@ -342,7 +342,7 @@ const UNMARKED =
 /** For `--dry-run`, and before anything is done. */
 export function holdLines(held: HoldPlan | null): string[] {
   if (held === null) return []
-  const gap = 'clients are refused once, for about a second, while the ports pass from one container to the other'
+  const gap = 'clients are refused once, for about a second, while the ports move from one container to the other'
   if (held.specification === null)
     return [
       `${gap}; the holder is stopped before the new container starts, and removed once the new one has proved itself`,

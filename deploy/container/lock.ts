@@ -30,7 +30,7 @@ export async function lockContainer(
       pid === undefined ? '(started by an unknown process)' : `(pid ${String(pid)}, since ${String(since)})`
     throw new BatonError('locked', `another deployment of \`${name}\` is in progress ${holder}`, {
       cause,
-      hint: 'wait until it ends; `--status` shows how far it is',
+      hint: 'wait for it to finish; `--status` shows its progress',
     })
   }
 }

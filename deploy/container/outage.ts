@@ -101,7 +101,7 @@ export async function watchOutage(container: ContainerInspection | null, engine:
       times[last.answer] += performance.now() - last.at
       const what =
         asked.path === null ? `a connection to port ${asked.port}` : `GET ${asked.path} on port ${asked.port}`
-      const held = door === null || wasAlone ? '' : ' through its holder, where clients wait and are not refused'
+      const held = door === null || wasAlone ? '' : ' through its holder, where clients wait instead of being refused'
       const downMeasured = `${what} every ${FAST_MS} ms, from the container’s own network${held}`
       const downMs = Math.round(times.none)
       const refused = wasAlone && downMs > 0 ? { holdable: await isHoldable(followed, engine) } : null

@@ -319,7 +319,7 @@ function labelled(origin: JobOrigin): Record<string, string> {
 const ORDER_NOTES: Record<Replacing, string> = {
   stopped: 'stop the old one, start the new one',
   'stop-first':
-    'start the new one, which waits before it runs the application; stop the old one; let the new one begin',
+    'start the new one, which waits before it runs the application; stop the old one; let the new one continue',
   'start-first': 'start the new one, and stop the old one at the end of the probation',
 }
 
@@ -345,7 +345,7 @@ function planLines(
       ? 'no copy of the database: the image has no command for copying it'
       : `copy the database, if there is one: ${snapshot.join(' ')}`,
     ...holdLines(held),
-    `create ${names.successor} from ${target.reference}, and compare \`docker inspect\` of both containers`,
+    `create ${names.successor} from ${target.reference}, and compare the \`docker inspect\` output of both containers`,
     ...(!request.rehearse || isSameImage(origin, target)
       ? []
       : snapshot === null

@@ -48,7 +48,7 @@ export function refuseUnfit(
   if (container.State.Paused === true) refuse('is paused', `run \`docker unpause ${name}\` first`)
   if (!container.State.Running) {
     refuse(
-      `is not running (${container.State.Status}), so the new container could not be compared with it`,
+      `is not running (${container.State.Status}), so the new container cannot be compared with it`,
       `run \`docker start ${name}\` first`,
     )
   }
@@ -88,7 +88,7 @@ export function refuseMisfit(exchange: Exchange): void {
   if (faults.length === 0 || isConfigured(exchange)) return
   const ways = faults.map(({ way }) => way).join(' and ')
   throw new BatonError('refused', faults.map(({ message }) => message).join('; '), {
-    hint: `recreate the container from that image, by hand or with compose, with ${ways}`,
+    hint: `recreate the container from that image, by hand or with compose, using ${ways}`,
   })
 }
 
@@ -176,7 +176,7 @@ export function refuseClaims(image: ImageInspection, what: string): void {
   if (claimed.length === 0) return
   const message = `${what} itself carries the label ${claimed.slice(0, 3).join(', ')}, which only compose or this command may set on a container`
   throw new BatonError('refused', message, {
-    hint: 'build the image without it: `docker compose build` leaves such labels in an image, `docker build` does not',
+    hint: 'build the image without it: `docker compose build` adds such labels to an image, but `docker build` does not',
   })
 }
 

@@ -89,7 +89,7 @@ function askedForRollback({ report, reason }: Found, { from, to }: Trial['tags']
     return formatUntried(reason ?? present?.failure ?? present?.refused ?? 'the trial ended without a result')
   const why = candidate.failure ?? candidate.refused ?? damage ?? lost ?? null
   if (why === null) return `${to} runs on a copy of the current data`
-  throw new BatonError('schema_newer', `${to} cannot run on the data as changed by ${from}: ${why}`, {
+  throw new BatonError('schema_newer', `${to} cannot run on the data that ${from} has changed: ${why}`, {
     hint: 'pass `--trial never` to go back anyway; to restore the earlier data as well, see the container guide',
   })
 }

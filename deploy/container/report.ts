@@ -232,7 +232,7 @@ function formatEnd(event: EndEvent): string[] {
   if (outcome === 'failed') return [`${told}: ${container} ${formatFailed(event)}`]
   const image = event.image === null ? 'its previous image' : nameOfImage(event.image)
   const version = (outcome === 'reverted' ? event.from : event.to) ?? image
-  const state = outcome === 'reverted' && healthy === false ? ' again, which is not healthy' : ''
+  const state = outcome === 'reverted' && healthy === false ? ' again, but is not healthy' : ''
   const ill = illMs === null || illMs === 0 ? '' : `, ${formatDuration(illMs)} with errors from its health path`
   const gap = downMs === null ? '' : `, ${formatDuration(downMs)} without an answer${ill}`
   return [
@@ -293,7 +293,7 @@ function formatMoved(moved: StateMoved): string {
 
 /** Never calls a service down that was not asked. */
 function formatFailed({ code, serves }: EndEvent): string {
-  if (code === null || MEANINGS[code].exit !== EXIT.down) return 'is as it was'
+  if (code === null || MEANINGS[code].exit !== EXIT.down) return 'is unchanged'
   if (serves === null) return 'could not be checked, and may or may not be serving'
   return serves ? 'answers, but not as expected' : 'is down'
 }

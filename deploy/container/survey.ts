@@ -38,7 +38,7 @@ async function onlyName(engine: Engine): Promise<string> {
   const [only] = names
   if (only !== undefined && names.length === 1) return only
   const got = names.length === 0 ? 'there is none' : `there are ${names.length}: ${names.join(', ')}`
-  throw new BatonError('invalid_request', `expected --container, or exactly one container of a service here; ${got}`, {
+  throw new BatonError('invalid_request', `expected --container, or exactly one service container here; ${got}`, {
     hint: 'list them with `docker ps`',
   })
 }

@@ -141,8 +141,8 @@ async function goBack(
     const message = `${cause.message}; putting the old container back failed too: ${reasonOf(second)}`
     const [old, failed] = [job.predecessor, job.successor].map((id) => id.slice(0, 12))
     const hint = serves
-      ? `one container answers: \`docker ps\` shows which; run this command again to continue where it stopped`
-      : `run this command again to continue where it stopped; or by hand: \`docker stop ${failed}\`, \`docker start ${old}\``
+      ? `one of the containers answers (\`docker ps\` shows which); run this command again to continue where it stopped`
+      : `run this command again to continue where it stopped, or run \`docker stop ${failed}\` and \`docker start ${old}\` yourself`
     const error = new BatonError('undo_failed', message, { cause: second, hint })
     const copy = await copyInSwitch(job.successor, job.successor, engine).catch(() => null)
     return ended('failed', { ...facts(job), ...copy, error, serves, ...(await outage.end()) })
@@ -253,7 +253,7 @@ async function factsNow(job: Job, engine: Engine): Promise<Partial<ContainerEnd>
 
 async function gaveUp(job: Job, cause: unknown, outage: OutageWatch): Promise<ContainerEnd> {
   const message = `the connection to the engine was lost while \`${job.origin.name}\` was being replaced: ${reasonOf(cause)}`
-  const hint = 'when the engine is back, run the same command again to finish, or with --rollback to undo'
+  const hint = 'when the engine is back, run the same command again to finish, or run it with --rollback to undo'
   const error = new BatonError('service_down', message, { cause, hint })
   const serves = (await outage.answers?.()) ?? null
   return ended('failed', { ...facts(job), error, serves, ...(await outage.end()) })

@@ -90,7 +90,7 @@ async function signedImage({ feed, root }: SignedBy, service: string, release: s
   if (found === null) throw new BatonError('release_not_found', `${open.description} has no release of ${service}`)
   const { signed } = await open.trust()
   if (signed && found.image !== null) return { tag: found.tag, ...found.image }
-  const what = signed ? `lists no image for ${found.tag}` : 'is not signed, or no trust root is known to verify it'
+  const what = signed ? `lists no image for ${found.tag}` : 'is not signed, or there is no trust root to verify it with'
   throw new BatonError('not_signed', `${open.description} ${what}`, {
     hint: signed
       ? 'ask the maintainer to sign an image with `baton trust sign --image`'

@@ -62,7 +62,7 @@ const ACTING = {
 } as const satisfies Flags
 
 const ALL = {
-  all: flag('every service on this host (without root, only those of this user)'),
+  all: flag("every service on this host (without root, only this user's)"),
 } as const satisfies Flags
 
 const PAUSE = {
@@ -193,13 +193,13 @@ const WORDS: readonly Word[] = [
   },
   {
     name: 'stop',
-    description: 'stop, after open requests and work have finished',
+    description: 'stop once open requests and work have finished',
     args: ACTING,
     act: (context) => stop(context),
   },
   {
     name: 'restart',
-    description: 'restart, after open requests and work have finished',
+    description: 'restart once open requests and work have finished',
     args: ACTING,
     act: (context) => restart(context),
   },
@@ -254,7 +254,7 @@ const WORDS: readonly Word[] = [
   },
   {
     name: 'rescue',
-    description: 'restore the backup executable if a release failed twice in probation',
+    description: 'restore the backup executable if a release failed twice during probation',
     args: {
       ...OUTPUT_FLAGS,
       'given-up': flag('roll back after one failure (no supervisor restarts the service)'),

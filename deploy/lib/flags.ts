@@ -66,7 +66,7 @@ export const IRREVERSIBLE = {
 export const WAITING_FLAGS = {
   'health-url': option('url', 'additional URL that must return 2xx, checked from the start of probation', ADVANCED),
   'health-timeout': duration('how long the new version may take to answer', { default: '60s', advanced: true }),
-  'lock-timeout': duration('how long to wait for another operation; 0: not at all', { default: '0', advanced: true }),
+  'lock-timeout': duration('how long to wait for another operation; 0: do not wait', { default: '0', advanced: true }),
 } as const satisfies Flags
 
 /** for `baton build` and `npm run build` */
@@ -216,7 +216,7 @@ function unknownFlag(argument: string, next: string | undefined, args: Flags, kn
   const [name = '', value = next] = argument.split('=', 2)
   const now = Object.keys(args).find((flag) => name.replace(/^--(no-)?/, '') === args[flag]?.former)
   if (now !== undefined)
-    return usage(`unknown flag \`${name}\``, `it is \`${name.startsWith('--no-') ? '--no-' : '--'}${now}\` now`)
+    return usage(`unknown flag \`${name}\``, `it is now \`${name.startsWith('--no-') ? '--no-' : '--'}${now}\``)
   const asFlag = args['tag']?.type === 'positional' ? ['--release', '--tag'] : []
   const shown = Object.keys(shownOf(args, false)).filter((flag) => args[flag]?.type !== 'positional')
   const listed = shown.map((flag) => `--${flag}`)
@@ -225,7 +225,7 @@ function unknownFlag(argument: string, next: string | undefined, args: Flags, kn
   const isRelease = asFlag.some((flag) => !known.includes(flag) && hint.includes(`\`${flag}\``))
   return usage(
     `unknown flag \`${name.slice(0, 40)}\``,
-    isRelease ? `give the release without a flag: \`${tag}\`` : hint,
+    isRelease ? `pass the release without a flag: \`${tag}\`` : hint,
   )
 }
 

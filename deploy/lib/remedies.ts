@@ -21,7 +21,7 @@ export const REMEDIES: Readonly<Record<ErrorCode, Remedy>> = {
   },
   too_many_failures: {
     cause: 'Too many wrong passwords came from one address, which may be a proxy’s.',
-    fix: 'Send the right password; it is accepted immediately. Behind a proxy, set `dashboard.trustedProxy`.',
+    fix: 'Send the correct password; it is accepted immediately. Behind a proxy, set `dashboard.trustedProxy`.',
   },
   invalid_request: {
     cause: 'The request body is not JSON, has an unknown field or a wrong type, or the request has two `Host` headers.',
@@ -57,10 +57,10 @@ export const REMEDIES: Readonly<Record<ErrorCode, Remedy>> = {
   },
   not_managed: {
     cause: 'The process runs in a container, from source, or from a file that `install.sh` did not install.',
-    fix: 'Update as `route` in the response describes, or install the service with `install.sh`.',
+    fix: 'Update as described by `route` in the response, or install the service with `install.sh`.',
   },
   node_unsupported: {
-    cause: 'The executable’s Node version cannot perform a switch.',
+    cause: 'The executable’s Node version does not support switching.',
     fix: 'Replace the executable with one built on Node 26.1 or later, and restart.',
   },
   invalid_settings: {
@@ -74,7 +74,7 @@ export const REMEDIES: Readonly<Record<ErrorCode, Remedy>> = {
   },
   refused: {
     cause:
-      'The request would do harm (for example, fill the disk or make clients wait too long), or needs your consent.',
+      'The request would cause problems (for example, fill the disk or make clients wait too long), or needs your consent.',
     fix: 'Nothing has changed. Fix what the message reports, then try again.',
   },
   metadata_missing: {
@@ -147,12 +147,12 @@ export const REMEDIES: Readonly<Record<ErrorCode, Remedy>> = {
   },
   swap_failed: {
     cause:
-      'The new executable could not be installed, or the snapshot failed: usually because of disk space or permissions.',
+      'The new executable could not be installed, or the snapshot failed. The usual cause is disk space or permissions.',
     fix: 'The old version is still running. Fix what the message reports and try again.',
   },
   restart_failed: {
     cause: 'The new version failed to start, or started too slowly. The old one is serving again.',
-    fix: 'Read the end of the message and the log. If the start needs more time, raise `update.readyTimeout`.',
+    fix: 'Read the end of the message and the log. If startup needs more time, raise `update.readyTimeout`.',
   },
   probation_failed: {
     cause: 'The new version started, then crashed, hung or became unhealthy. The old one is serving again.',

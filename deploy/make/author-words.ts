@@ -100,7 +100,7 @@ export const OWN_WORDS = {
       ...DIR,
       ...OUT,
       from: option('vX.Y.Z', 'the release in use now (required)'),
-      data: option('path', 'a database or a state directory; a copy is used'),
+      data: option('path', 'a database or a state directory; the trial uses a copy'),
       'start-timeout': duration('time limit for each start', { default: '60s', advanced: true }),
       ...OUTPUT_FLAGS,
     },

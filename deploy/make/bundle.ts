@@ -28,7 +28,7 @@ export async function loadEsbuild(folder: string): Promise<typeof Esbuild> {
     return createRequire(join(folder, 'package.json'))('esbuild') as typeof Esbuild
   } catch (cause) {
     throw new BatonError('unsupported_host', 'expected `esbuild` in this project for bundling', {
-      hint: 'run `npm install --save-dev esbuild`, or build kind `app`, which needs no bundler',
+      hint: 'run `npm install --save-dev esbuild`, or use kind `app`, which needs no bundler',
       cause,
     })
   }

@@ -87,7 +87,7 @@ export async function writeDeltas({ from, most, trust = null }: DeltasFrom, made
         const delta = await deltaOf(path, sum, made, late)
         if (!deltas.some((one) => one.name === delta.name)) deltas.push(delta)
       } catch (cause) {
-        const why = late.aborted ? `the ${MAKING_MS / 1000} s allowed for all deltas ran out` : reasonOf(cause)
+        const why = late.aborted ? `the limit of ${MAKING_MS / 1000} s for all deltas was reached` : reasonOf(cause)
         progress.note(`note: no delta from ${old}: ${why}`)
       }
       await rm(path, { force: true })

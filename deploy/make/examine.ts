@@ -49,7 +49,7 @@ const CHECKS: Record<string, Check> = {
       return [
         'warning',
         `${said} (${formatBytes(bytes)}): each update includes all of them, and a build takes about ${Math.ceil((bytes * MEMORY_PER_BYTE) / 1e9)} GB of memory`,
-        'use `exclude` for what the application can fetch into its state directory',
+        'use `exclude` for files that the application can fetch into its state directory',
       ]
     return hasEntry
       ? ['ok', said]
@@ -94,7 +94,7 @@ const CHECKS: Record<string, Check> = {
       : [
           'warning',
           'the entry does not import the agent',
-          'run `baton init` to add the line: without it, the service can be installed but never updates itself',
+          'run `baton init` to add the line: without it, the service can be installed but cannot update itself',
         ]
   },
   async processes({ folder, entry }) {
@@ -105,7 +105,7 @@ const CHECKS: Record<string, Check> = {
   },
   async folder({ folder, entry, args }) {
     const file = movingFile(folder, sourceOf(folder, entry) ?? entry)
-    if (file === null) return ['ok', 'found no code that changes the working directory to the application’s own']
+    if (file === null) return ['ok', 'found no code that changes the working directory to the application’s own folder']
     const { message, hint } = aboutMoving(file, args)
     return ['warning', message, hint]
   },

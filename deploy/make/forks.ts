@@ -45,7 +45,7 @@ function firstFile(folder: string, entry: string, isIt: (text: string) => boolea
 export function aboutForks(file: string): { message: string; hint: string } {
   const isTheirs = /(^|\/)node_modules\//.test(file)
   return {
-    message: `forks workers: ${file} starts node:cluster workers, and a service with several processes can run, but cannot be updated`,
+    message: `forks workers: ${file} starts node:cluster workers; a service with several processes can run but cannot be updated`,
     hint: isTheirs
       ? `write a \`baton.server.mjs\` that loads the module that the workers run (${pageOf('author/packages.md')}, "A command that starts a cluster")`
       : 'set `entry` to the file that a worker runs: one install is one process',
@@ -56,9 +56,9 @@ export function aboutForks(file: string): { message: string; hint: string } {
 export function aboutMoving(file: string, args: readonly string[]): { message: string; hint: string } {
   const given = args.filter(isRelativePath)
   const looked =
-    given.length === 0 ? 'every relative path' : `${given.join(', ')} in \`args\`, and every other relative path,`
+    given.length === 0 ? 'every relative path' : `every relative path, including ${given.join(', ')} in \`args\`,`
   return {
-    message: `changes the working directory: ${file} calls chdir with its own folder, so in an install ${looked} is looked for in the release's folder, which may be read-only and changes with each release`,
+    message: `changes the working directory: ${file} calls chdir with its own folder, so in an install ${looked} is resolved against the release's folder, which may be read-only and changes with each release`,
     hint: `remove the call: use \`import.meta.dirname\` (or \`__dirname\`) to find files of the release, and \`{stateDirectory}\` in \`args\` and \`environment\` for the data folder (${pageOf('author/application.md')})`,
   }
 }

@@ -47,7 +47,7 @@ export async function publishToGitHub(options: GitHubOptions): Promise<string> {
   if (token === null) {
     const name = api === 'https://api.github.com' ? 'GH_TOKEN' : 'GH_ENTERPRISE_TOKEN'
     throw new BatonError('refused', `expected a token in ${name} to publish to ${repository}`, {
-      hint: `set \`${name}=$(gh auth token)\`, or use a token with the permission \`contents: write\``,
+      hint: `set \`${name}=$(gh auth token)\`, or use a token with the \`contents: write\` permission`,
     })
   }
   const releases = `${api}/repos/${repository}/releases`

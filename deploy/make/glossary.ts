@@ -40,7 +40,7 @@ export const GLOSSARY: readonly Explained[] = [
     means: 'to go back to the backup, or to an older release, on request',
     page: 'operator/update.md',
   },
-  { word: 'backup', means: 'the executable that the last update replaced; a copy of data is a snapshot' },
+  { word: 'backup', means: 'the executable that the last update replaced; a copy of the data is a snapshot' },
   {
     word: 'operation',
     means: 'an update or a rollback, from its request to its outcome',
@@ -79,7 +79,7 @@ export const GLOSSARY: readonly Explained[] = [
   {
     word: 'trial on a copy',
     means:
-      'before anything changes, the new release is started on a copy of the data, then the current one on the result; `untried`: there was no trial',
+      'before anything changes, the new release is started on a copy of the data, then the current one on that same copy; `untried`: there was no trial',
     page: 'author/migrations.md',
   },
   {

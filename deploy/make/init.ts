@@ -43,8 +43,8 @@ export interface Findings {
 export const PACKAGE = 'baton-kit'
 
 const SWITCH_NOTES = [
-  '`order` is stop-first: the old process stops before the new one starts, so no timer, bot or lock ever exists twice; clients wait in the meantime.',
-  `If two processes of the application can run at once, set \`start-first\`: then no client waits (${pageOf('author/order.md')}).`,
+  '`order` is stop-first: the old process stops before the new one starts, so no timer, bot or lock is ever duplicated; clients wait in the meantime.',
+  `If two processes of the application can run at once, set \`start-first\` so that no client waits (${pageOf('author/order.md')}).`,
 ]
 
 /** `foreign`: the note about packages that exclude Node 26; null for none. */
@@ -71,7 +71,7 @@ export function planInit(
     )
   if (found.framework === 'next') {
     files.push({ path: 'baton.server.cjs', content: NEXT_SERVER })
-    notes.push('next.config must say `output: "standalone"`')
+    notes.push('next.config must set `output: "standalone"`')
   }
   const late = faultOfDevPackage(found.devPackages)
   if (late !== null) notes.push(`${late.message}: ${late.hint}`)
@@ -84,7 +84,7 @@ export function planInit(
   if (found.entry === null) notes.push(noteOfNoEntry(found.candidate))
   if (shown === null && configured === null && found.mentionedDatabase !== null)
     notes.push(
-      `the sources mention ${found.mentionedDatabase} but not its location, so \`database\` is left unset: \`baton init --try\` and \`build\` start the application once to find it`,
+      `the source code mentions ${found.mentionedDatabase} but not its location, so \`database\` is left unset: \`baton init --try\` and \`build\` start the application once to find it`,
     )
   if (healthPath === null && typeof configured?.['healthPath'] !== 'string')
     notes.push(
@@ -245,7 +245,7 @@ export function noteOfAddons(natives: readonly string[], node: string): string {
   const fit =
     own === NODE_MAJOR
       ? ''
-      : `; \`npm install\` here builds them for Node ${own}, and a release includes Node ${NODE_MAJOR}: if \`npx baton doctor\` reports a mismatch, \`npx baton rebuild\` rebuilds them, and \`npx baton dev\` starts the application under Node ${NODE_MAJOR}`
+      : `; \`npm install\` here builds them for Node ${own}, but a release includes Node ${NODE_MAJOR}: if \`npx baton doctor\` reports a mismatch, \`npx baton rebuild\` rebuilds them, and \`npx baton dev\` starts the application under Node ${NODE_MAJOR}`
   return `native addons (${natives.join(', ')}): build on each platform that you release for${fit} (${pageOf('author/packages.md')})`
 }
 

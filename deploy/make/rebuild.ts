@@ -113,7 +113,7 @@ export function isLeft({ packages }: RebuildReport): boolean {
 /** The report, line by line, for a person. */
 export function formatRebuild(report: RebuildReport, dryRun: boolean): string[] {
   const { commands, headers, packages } = report
-  if (packages.length === 0) return ['nothing to do: no native addons go into the release']
+  if (packages.length === 0) return ['nothing to do: the release will contain no native addons']
   return [
     ...(dryRun ? commands.map((command) => `would run ${command}`) : []),
     ...(headers !== null && isLeft(report) ? [headers.message, `      ${headers.hint}`] : []),
@@ -161,7 +161,7 @@ export function headersFault(
   const folder = dirname(path)
   const archive = `https://nodejs.org/dist/v${version}/node-v${version}-headers.tar.gz`
   return {
-    message: `expected the headers of Node ${version} in ${join(folder, 'include/node')} for compiling, found none: npm fetches them from nodejs.org`,
+    message: `expected the Node ${version} headers in ${join(folder, 'include/node')} for compiling, found none: npm fetches them from nodejs.org`,
     hint: `if npm cannot, download them yourself: \`curl -fsSL ${archive} | tar -xz --strip-components=1 -C ${formatCommand([folder])}\``,
   }
 }

@@ -42,7 +42,7 @@ export async function setUp(folder: string, flags: SetUpFlags, { say, print }: O
     throw otherRuntime('Deno', `there is a ${denoFile} but no package.json`)
   if (!existsSync(join(folder, 'package.json')))
     throw new BatonError('invalid_request', `expected package.json in ${folder}, found none`, {
-      hint: 'run `npm init` to make one',
+      hint: 'run `npm init` to create one',
     })
   const configured = await configuredIn(folder)
   const entry = typeof configured?.['entry'] === 'string' ? configured['entry'] : null
@@ -105,7 +105,7 @@ function isPackage(folder: string): boolean {
 
 function ownPackage(folder: string): BatonError {
   return new BatonError('refused', `the start script runs an application in ${folder}, which is a separate package`, {
-    hint: `to set it up there, run \`cd ${folder} && npx baton init\`; move the rest of this start script into that package's own`,
+    hint: `to set it up there, run \`cd ${folder} && npx baton init\`; move the rest of this start script into that package's start script`,
   })
 }
 
@@ -206,7 +206,7 @@ function show({ found, shown, plan, isNew }: Shows, say: Output['say']): void {
 /** `usual`: what an empty answer means. */
 async function agreed(question: string, usual: 'yes' | 'no'): Promise<boolean> {
   if (!process.stdin.isTTY)
-    throw new BatonError('refused', 'confirmation required, but there is no terminal to ask for it', {
+    throw new BatonError('refused', 'confirmation required, but there is no terminal to prompt on', {
       hint: 'to run without questions, use `--yes`',
     })
   const lines = createInterface({ input: process.stdin, output: process.stderr })

@@ -4,8 +4,8 @@ import { DURATION_PATTERN, durationBounds, LISTENER, type Setting, SETTINGS } fr
 
 const INTRODUCTION = `# Settings of an installed service
 
-Settings in [\`config.json\`](../operator/install.md#one-host), which \`<service> doctor\` checks; those that most operators set come first (\`healthPath\` and
-\`order\` are set by the author). Changes take effect at the next start; those to \`update.trial\`, \`update.auto\` and \`update.onOutcome\` do so at once.
+Set these in [\`config.json\`](../operator/install.md#one-host), which \`<service> doctor\` checks. Those that most operators set come first (\`healthPath\` and
+\`order\` are set by the author). Changes take effect at the next start, but those to \`update.trial\`, \`update.auto\` and \`update.onOutcome\` at once.
 Defaults and allowed values are in parentheses. Editors can use [settings.schema.json](../../settings.schema.json). \`npm run pages\` writes this page.
 `
 

@@ -281,10 +281,12 @@ async function healthOf(
     await statusOf(port, NO_PATH) // a server of files looks for it, and what it misses is noted
     const status = await statusOf(port, named)
     if (isGood(status)) return { path: named, notes }
-    notes.push(`the source code mentions ${named}, which answered ${status ?? 'nothing'}: it cannot be \`healthPath\``)
+    notes.push(
+      `the source code mentions ${named}, which responded with ${status ?? 'nothing'}: it cannot be \`healthPath\``,
+    )
   }
   if (isGood(await statusOf(port, NO_PATH)))
-    return { path: null, notes: [...notes, 'every path answers 2xx, so no health route could be recognized'] }
+    return { path: null, notes: [...notes, 'every path returns 2xx, so no health route could be identified'] }
   for (const path of [...USUAL_HEALTH, '/']) {
     const answer = await askFor(port, path)
     if (answer !== null && isGood(answer.status) && answer.bytes <= HEALTH_MAX_BYTES) return { path, notes }

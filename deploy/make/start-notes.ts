@@ -40,7 +40,7 @@ export function notesOfStart({ start, entry, before: kept }: Detected, configure
     )
   if (lostVariables.length > 0)
     notes.push(
-      `dropped from the start script: ${inCode(lostVariables)}, which only a shell understands: write them into \`environment\``,
+      `dropped from the start script: ${inCode(lostVariables)}, which only a shell understands; set them in \`environment\``,
     )
   const given = configured?.['environment']
   const unset = Object.keys(environment).filter((name) => !Object.hasOwn({ ...ENVIRONMENT, ...recordOf(given) }, name))
@@ -48,7 +48,7 @@ export function notesOfStart({ start, entry, before: kept }: Detected, configure
     notes.push(`the start script sets ${unset.join(', ')}, but \`environment\` in ${CONFIG} does not`)
   if (unread !== null && configured === null)
     notes.push(
-      `the start script runs ${inCode([unread])}, in which no file could be identified: ${entry ?? ''} was chosen instead, by its name or from \`main\` in package.json. If another file starts the application, name it in \`entry\``,
+      `the start script runs ${inCode([unread])}, but no file could be identified in it: ${entry ?? ''} was chosen instead, by its name or from \`main\` in package.json. If another file starts the application, name it in \`entry\``,
     )
   return notes
 }
@@ -97,13 +97,13 @@ export function notesOfArgs({ args, lostArgs, localArgs }: Detected, configured:
   const notes: string[] = []
   if (lostArgs.length > 0)
     notes.push(
-      `dropped from the start script: ${lostArgs.join(' ')}, which only a shell understands: write it into \`args\``,
+      `dropped from the start script: ${lostArgs.join(' ')}, which only a shell understands; set it in \`args\``,
     )
   if (configured !== null && configured['args'] === undefined && args.length > 0)
     notes.push(`the start script passes ${args.join(' ')} to the application, but \`args\` in ${CONFIG} is not set`)
   if (localArgs.length > 0)
     notes.push(
-      `${localArgs.join(', ')} in \`args\` is looked for in the state directory, where an install starts the application, and not here: if it is data, copy it there once; otherwise set \`"cwd": "app"\` (${pageOf('author/application.md')})`,
+      `an install starts the application in the state directory, so ${localArgs.join(', ')} in \`args\` is looked for there, not here: if it is data, copy it there once; otherwise set \`"cwd": "app"\` (${pageOf('author/application.md')})`,
     )
   return notes
 }

@@ -45,7 +45,7 @@ function loadTracer(folder: string): Tracer {
     return createRequire(join(folder, 'package.json'))('@vercel/nft') as Tracer
   } catch (cause) {
     throw new BatonError('unsupported_host', 'expected `@vercel/nft` in this project for `trace`, found none', {
-      hint: '`npm install --save-dev @vercel/nft`, or omit `trace`',
+      hint: 'run `npm install --save-dev @vercel/nft`, or omit `trace`',
       cause,
     })
   }

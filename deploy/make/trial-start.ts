@@ -71,7 +71,7 @@ export interface TryOptions {
 
 /** For a hint, if nothing is known of what may keep it from starting. */
 export function startedAs({ called }: Pick<Project, 'called'>): string {
-  return `it is started in an empty directory, with the variables from \`environment\` in ${called} and none of your own`
+  return `it is started in an empty directory, with the variables from \`environment\` in ${called} and none from your shell`
 }
 
 /** Throws BatonError verify_failed with the application's output. */
@@ -121,7 +121,7 @@ export async function tryOut(
   const isEverywhere = /serving \S+ on (?:\[::\]|0\.0\.0\.0):/.test(said)
   return {
     isEverywhere,
-    line: `serves ${project.healthPath ?? '/'} ${wordsOf[protocol]}with ${status}${odd} after ${took}${formatSeen(seen, port, noted)}; ${switched.words}`,
+    line: `answers ${project.healthPath ?? '/'} ${wordsOf[protocol]}with ${status}${odd} after ${took}${formatSeen(seen, port, noted)}; ${switched.words}`,
     warnings: [
       ...(isEverywhere ? [EVERYWHERE] : []),
       ...switched.warnings,
@@ -140,7 +140,8 @@ async function lookTwice({ pid }: Started): Promise<Looked | null> {
   return allLooks([first, await lookAt(pid)])
 }
 
-const EVERYWHERE = 'it listens on every address, ignoring the address that it is given (`{host}`, by default in HOST)'
+const EVERYWHERE =
+  'it listens on every address, ignoring the address that it is given (`{host}`, passed in HOST by default)'
 
 /** Files of its own that it looks for elsewhere. `home`: of what was unpacked. */
 async function aboutPaths(
@@ -261,7 +262,7 @@ const wordsOf: Record<Protocol, string> = {
 export function aboutScheme(said: Project['scheme'], spoken: 'http' | 'https'): string[] {
   if ((said ?? 'http') === spoken) return []
   return [
-    `it serves ${spoken}, but \`scheme\` is ${said === null ? 'not set' : JSON.stringify(said)}, so an install would show ${said ?? 'http'}:// for its panel: set \`"scheme": "${spoken}"\``,
+    `it serves ${spoken}, but \`scheme\` is ${said === null ? 'not set' : JSON.stringify(said)}, so an install would show an ${said ?? 'http'}:// address for its panel: set \`"scheme": "${spoken}"\``,
   ]
 }
 
@@ -285,19 +286,19 @@ async function assertAgent(
   )
   if (got === null) return
   const { folder, entry } = project
-  const expected = `expected the agent to answer alongside the application, ${got}`
+  const expected = `expected an answer from the agent alongside the application, ${got}`
   const { listens, inThreads } = await read()
   if (listens.length === 0 && inThreads.length > 0)
     throw new BatonError(
       'verify_failed',
       `${expected}: no server listens in its main thread, only in a worker thread`,
       {
-        hint: 'listen in the main thread, because an update hands over only its servers, and leave the work to the worker',
+        hint: 'listen in the main thread, and leave the work to the worker: an update hands over only servers in the main thread',
       },
     )
   const why = `perhaps ${entry} does not load the agent, or fewer servers listen than \`servers\` specifies`
   throw new BatonError('verify_failed', `${expected}: ${why}`, {
-    hint: `${howToEmbed(folder, entry)}, or call \`embed()\` of \`${PACKAGE}\`; if \`servers\` is set, check that the application opens that many HTTP servers`,
+    hint: `${howToEmbed(folder, entry)}, or call \`embed()\` from \`${PACKAGE}\`; if \`servers\` is set, check that the application opens that many HTTP servers`,
   })
 }
 
@@ -310,7 +311,7 @@ export function howToEmbed(folder: string, entry: string): string {
   if (isBrought(entry))
     return `npm restores the original ${entry}: run \`baton init\` to write a file that loads it after the agent; or ${own}`
   const source = sourceOf(folder, entry) ?? entry
-  return `make \`${lineFor(source, isModule)}\` the first line of ${source} (\`baton init\` does)`
+  return `make \`${lineFor(source, isModule)}\` the first line of ${source} (\`baton init\` does this)`
 }
 
 /** What this start shows that two processes cannot have at once, if two are to live at once. */
@@ -318,7 +319,7 @@ async function againstStartFirst({ order, servers }: Project, pid: number, port:
   if (order !== 'start-first') return []
   const against = await onlyOneCanHave(pid, servers === null ? null : { port, servers })
   if (against.length === 0) return []
-  return [`\`order\` is "start-first", but only one process can have ${against.join(', ')}`]
+  return [`\`order\` is "start-first", but only one process can hold ${against.join(', ')}`]
 }
 
 /** Pure. `seen`: absolute paths. */
@@ -342,7 +343,7 @@ export function aboutDatabases(
     ),
     ...(configured !== null && !isThere && others.length === 0
       ? [
-          `\`database\` is ${JSON.stringify(configured)}, but this start created no such file: an update is refused while the state directory has other files but not this one`,
+          `\`database\` is ${JSON.stringify(configured)}, but this start did not create that file: updates are refused while the state directory contains other files but not this one`,
         ]
       : []),
   ]
@@ -371,7 +372,7 @@ async function refuseDatabases(home: string, { called }: Project): Promise<void>
       'verify_failed',
       `expected no data inside the application's own folder, found the database ${path}: each release has its own folder, so an update would start with an empty ${basename(path)}`,
       {
-        hint: `tell the application where to keep its data: set its own variable in \`environment\` of ${called}, such as "DATA_DIR": "{stateDirectory}", the folder that every update keeps (list the default variables there as well if you need them), or let it read STATE_DIRECTORY, which is always set`,
+        hint: `tell the application where to keep its data: in \`environment\` in ${called}, set its own variable, such as "DATA_DIR": "{stateDirectory}", the folder that every update keeps (also list any default variables that you need), or have it read STATE_DIRECTORY, which is always set`,
       },
     )
   }

@@ -73,20 +73,20 @@ export async function trySwitch(trial: SwitchTrial): Promise<Switched> {
   const [first] = lost
   // over TLS a connection cannot wait, and is closed
   if (first !== undefined && schemeOf(trial.protocol) === 'http')
-    throw failed(trial, `it served again, but ${lost.length} requests were lost in the meantime: ${first}`)
+    throw failed(trial, `it came back, but ${lost.length} requests were lost in the meantime: ${first}`)
   const { pauseMs } = operation.handover ?? {}
   const waited =
     pauseMs === undefined
       ? `its slowest answer took ${formatDuration(longestMs)}`
       : `clients waited ${formatDuration(pauseMs)}`
   return {
-    words: `one switch to itself: ${waited}`,
+    words: `switched to itself once: ${waited}`,
     warnings: [
       ...hungIn(trial),
       ...(pauseMs === undefined || pauseMs <= MAX_PAUSE_MS
         ? []
         : [
-            `a switch makes its clients wait ${formatDuration(pauseMs)}, but an update is refused if they would wait longer than \`update.maxPause\` (${durationText(MAX_PAUSE_MS)} unless an operator raises it): shorten its start or its \`onStop\``,
+            `a switch makes its clients wait ${formatDuration(pauseMs)}, but an update is refused if they would wait longer than \`update.maxPause\` (${durationText(MAX_PAUSE_MS)} unless an operator raises it): shorten its startup or its \`onStop\``,
           ]),
       ...missing.map((port) => `after a switch it no longer listened on port ${port}`),
       ...left.map(
@@ -122,7 +122,7 @@ export function hintFor(said: string): string {
   if (/EADDRINUSE|address already in use|\bport\b.*\b(in use|taken|busy|occupied|not (free|available))/i.test(said))
     return `during startup its port is kept open, so that clients wait instead of being refused; if another process checks whether the port is free, remove that check, since \`listen\` itself fails if the port is taken; ${leave}`
   if (/pid[ -]?file|\.pid\b|already running|another (instance|process)|\block(ed|file)?\b/i.test(said))
-    return `it seems to refuse to start because of something that the earlier process left behind, or still holds in a start-first switch: have \`onStop\` remove it, or have the application take it over at startup if no process owns it any more; ${leave}`
+    return `something that the previous process left behind, or still holds in a start-first switch, seems to keep it from starting: have \`onStop\` remove it, or have the application take it over at startup if no process owns it any more; ${leave}`
   return leave
 }
 

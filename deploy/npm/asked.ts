@@ -36,7 +36,7 @@ export const ARGUMENTS = {
   listen: option('host:port', 'listen address for a first install'),
   'build-only': flag('build the release into the folder, but do not install it', ADVANCED),
   dir: option('dir', 'releases folder (the feed)', ADVANCED),
-  update: flag('build newer versions of every service from npm, or only of the one given by `--name`'),
+  update: flag('build newer versions of every service from npm, or of only the one given with `--name`'),
   'min-age': option('3d', 'minimum age of a version that `--update` installs (3d)', ADVANCED),
   timer: {
     advanced: true,
@@ -50,7 +50,7 @@ export const ARGUMENTS = {
     negativeDescription: 'on a first install, do not create a systemd service',
   },
   adopt: flag('take over the data of a unit, pm2 app or `npm -g` install, which is stopped but not removed', ADVANCED),
-  data: option('dir', 'with --adopt, where that data is (default: as in the recipe)', ADVANCED),
+  data: option('dir', 'with --adopt, where the existing data is (default: as in the recipe)', ADVANCED),
   ...YES,
   home: option('dir', 'where releases are built', ADVANCED),
   kit: option('file', 'the package made by `npm run pack`', ADVANCED),
@@ -194,7 +194,7 @@ export function refuseOlder(kept: ServiceRecord, { version }: Pick<PackageVersio
   if (newest === null || compareTags(`v${version}`, `v${newest}`) >= 0) return
   throw new BatonError(
     'refused',
-    `the newest usable version of ${kept.package} is ${version}, older than ${newest}, which was built here before`,
+    `the newest usable version of ${kept.package} is ${version}, but the newer ${newest} has already been built here`,
     { hint: `to go back to ${version}, use \`--release ${version}\`` },
   )
 }
@@ -221,11 +221,11 @@ export function planLines(
     `npm ci --ignore-scripts, ${who}, isolated from this host`,
     scripts.length === 0
       ? 'run no install scripts'
-      : `run the install scripts of ${scripts.join(', ')}, if any, without a network`,
+      : `run the install scripts of ${scripts.join(', ')}, if any, without network access`,
     recipe === null
       ? 'start it once without a recipe, with an empty state directory, and see what it does'
       : `follow the recipe for ${recipe.package}`,
-    `build ${service} v${version}, start it and switch it once`,
+    `build ${service} v${version}, then try one start and one switch`,
     `put it into ${feed}`,
     end === null ? 'install nothing' : `${end} ${service}${end === 'upgrade' ? ' to' : ''} v${version}`,
   ].map((text) => ({ text }))

@@ -189,7 +189,7 @@ export async function dataOf(
   }
   const seen = await placesOf(await pidsOf(name))
   throw new BatonError('invalid_request', `cannot tell where ${what} keeps its data`, {
-    hint: `name its folder with \`--data DIR\`${seen.length === 0 ? '' : `; it runs in ${formatNames(seen, 4)}`}`,
+    hint: `specify its folder with \`--data DIR\`${seen.length === 0 ? '' : `; it runs in ${formatNames(seen, 4)}`}`,
   })
 }
 

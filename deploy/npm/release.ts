@@ -117,13 +117,13 @@ export async function makeRelease(making: Making): Promise<Made> {
 }
 
 const TO_ONE_HOST =
-  'to limit it to the `--listen` address, pass that on, for example with `-- --host {host}`, or set `"listensAt": "given-host"` in a recipe'
+  'to limit it to the `--listen` address, pass that address on, for example with `-- --host {host}`, or set `"listensAt": "given-host"` in a recipe'
 
 const MUST_SERVE =
-  'only a package that answers over HTTP can be installed; if it does so only with arguments, add them at the end of the command line, such as `-- serve --port {port}`'
+  'only a package that answers over HTTP can be installed; if it needs arguments to do so, add them at the end of the command line, such as `-- serve --port {port}`'
 
 const ON_NOTHING =
-  'it starts with an empty state directory: put the files that it needs there into `files` in a recipe (`--recipe FILE`), and its arguments at the end of the command line, such as `-- --data {stateDirectory}`'
+  'it starts with an empty state directory: if it needs files there, add them under `files` in a recipe (`--recipe FILE`); add its arguments at the end of the command line, such as `-- --data {stateDirectory}`'
 
 /** What does not even serve from its source would not serve as a release. Throws BatonError verify_failed. */
 async function seeOnce({ kept, version, say }: Making, rebuilt: Rebuilt, see: () => Promise<Seen>): Promise<Seen> {
@@ -131,7 +131,7 @@ async function seeOnce({ kept, version, say }: Making, rebuilt: Rebuilt, see: ()
   const seen = await see()
   if (seen.failed === undefined) return seen
   const { why, isFault } = seen.failed
-  const message = `starting ${kept.package} ${version.version} from its source: ${why}`
+  const message = `starting ${kept.package} ${version.version} from source: ${why}`
   throw whyTryFailed(new BatonError('verify_failed', message, { hint: isFault ? ON_NOTHING : MUST_SERVE }), rebuilt)
 }
 
@@ -171,7 +171,7 @@ export function shownNow(
 export function refuseOtherPorts({ package: name }: Pick<ServiceRecord, 'package'>, ports: readonly number[]): void {
   if (ports.length === 0) return
   throw new BatonError('invalid_settings', `${name} listens on ${formatPorts(ports)}, regardless of PORT`, {
-    hint: 'pass the port in the way that the package expects: as an argument, such as `-- --port {port}` at the end of the command line, or with `args`, `environment`, `files` or `port` in a recipe (`--recipe FILE`)',
+    hint: 'pass the port the way the package expects: as an argument, such as `-- --port {port}` at the end of the command line, or with `args`, `environment`, `files` or `port` in a recipe (`--recipe FILE`)',
   })
 }
 
@@ -245,7 +245,7 @@ function aboutTree({ excludesNode }: Making, tree: readonly Locked[], scripts: r
     `${tree.length} packages`,
     ...(scripts.length === 0
       ? []
-      : [`install scripts that run, isolated from this host and without a network: ${scripts.join(', ')}`]),
+      : [`install scripts that run, isolated from this host and without network access: ${scripts.join(', ')}`]),
     ...(unrun.length === 0
       ? []
       : [`install scripts that do not run: ${list(unrun)} (to run one, pass \`--allow-scripts NAME\`)`]),

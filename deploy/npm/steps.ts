@@ -134,7 +134,7 @@ export async function askRegistry(shop: Workshop, tools: NpmTools, name: string)
           `asking the registry for ${what}: ${why.slice(0, 500)}`,
           {
             cause,
-            ...(isAbsent ? { hint: 'check the name of the package; a private package needs a token in ~/.npmrc' } : {}),
+            ...(isAbsent ? { hint: 'check the package name; a private package needs a token in ~/.npmrc' } : {}),
           },
         )
       },
@@ -187,7 +187,7 @@ export function unresolved(said: string): BatonError | null {
   if (/\bssh:|git (?:ls-remote|clone)|unknown git error/.test(said))
     return told(
       'refused',
-      'a package that this one needs comes from git, but only packages from the registry are used',
+      'a dependency of this package comes from git, but only packages from the registry can be used',
       'try another version with `--release`, or another package',
     )
   if (/\b(?:EAI_AGAIN|ENOTFOUND|ECONNREFUSED|ECONNRESET|ETIMEDOUT)\b/.test(said))

@@ -27,7 +27,7 @@ export function mainOf(recipe: Recipe, manifest: { name?: unknown; bin?: unknown
   const isOne = new Set(Object.values(all).map((path) => posix.normalize(String(path)))).size === 1
   const name = recipe.bin ?? (isOne ? names[0] : short)
   const file = recipe.module ?? (name === undefined ? undefined : all[name])
-  const hint = 'name the command with `bin` or `module` in a recipe (`--recipe FILE`)'
+  const hint = 'specify the command with `bin` or `module` in a recipe (`--recipe FILE`)'
   if (typeof file !== 'string')
     throw new BatonError(
       'invalid_settings',

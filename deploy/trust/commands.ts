@@ -87,7 +87,7 @@ export async function sign(
   const change = await changeOf(context)
   const { tags, targets } = await newTargets(context.feed, change.repository, image, again)
   await signTargets(change, tags.length === 0 ? null : targets)
-  context.say(tags.length === 0 ? 'no new release: signed snapshot and timestamp' : `signed ${tags.join(', ')}`)
+  context.say(tags.length === 0 ? 'no new release: signed the snapshot and the timestamp' : `signed ${tags.join(', ')}`)
   return tags
 }
 

@@ -147,7 +147,7 @@ async function pushToBranch(branch: Branch, folder: string, names: readonly stri
 /** The API redirects to another host for the bytes. That host must not see the token: `fetch` drops it when the origin changes. */
 async function download(url: string, name: string, accept: string, token: string | null, api: string): Promise<Buffer> {
   if (new URL(url).origin !== new URL(api).origin)
-    throw new BatonError('check_failed', `${name}: expected an address on the API host, got another`)
+    throw new BatonError('check_failed', `${name}: expected an address on the API host, got one on another host`)
   const answer = await fetch(url, {
     headers: {
       accept,

@@ -142,7 +142,7 @@ export function nextName(role: string, files: readonly KeyFile[]): string {
 function parseKeyFile(text: string, where: string): KeyFile {
   const refused = (why: string): BatonError =>
     new BatonError('refused', `${where}: expected a key file from \`trust init\`, ${why}`)
-  if (text.length > FILE_MAX_BYTES) throw refused('got a file that is too long')
+  if (text.length > FILE_MAX_BYTES) throw refused('got a file that is too large')
   let file: KeyFile | null = null
   try {
     file = JSON.parse(text) as KeyFile

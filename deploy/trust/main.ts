@@ -66,7 +66,7 @@ const SIGNING = {
     'file with the passphrase (default: the passphrase in $BATON_TRUST_PASSPHRASE, or a prompt)',
     ADVANCED,
   ),
-  offline: option('365d', 'how long the signatures stay valid, for hosts updated by USB stick', ADVANCED),
+  offline: option('365d', 'how long the signatures stay valid, for hosts updated from a USB stick', ADVANCED),
 } as const satisfies Flags
 
 const DAYS_MAX = 3650
@@ -310,7 +310,7 @@ async function oldestRoot(feed: string): Promise<string> {
   const versions = versionsOf('root', names)
   if (versions.length > 0) return join(folder, `${Math.min(...versions)}.root.json`)
   throw new BatonError('refused', `expected a file N.root.json in ${folder}, found none`, {
-    hint: "name the root built into the hosts' executables: --root FILE",
+    hint: "specify the root built into the hosts' executables: --root FILE",
   })
 }
 
@@ -344,5 +344,5 @@ function daysOf(flag: string, value: unknown): number {
 function countOf(flag: string, value: unknown, max: number): number {
   const count = typeof value === 'string' && /^\d{1,4}$/.test(value) ? Number(value) : Number.NaN
   if (count >= 1 && count <= max) return count
-  throw usage(`expected 1 to ${max} in ${flag}, got ${JSON.stringify(value)}`)
+  throw usage(`expected a whole number from 1 to ${max} in ${flag}, got ${JSON.stringify(value)}`)
 }

@@ -39,7 +39,7 @@ async function hidden(question: string): Promise<string> {
   const { stdin, stderr } = process
   if (!stdin.isTTY) {
     const hint = `set ${VARIABLE}, or name a file with --passphrase-file`
-    throw new BatonError('refused', 'expected a terminal to ask for the passphrase, found none', { hint })
+    throw new BatonError('refused', 'expected a terminal for the passphrase prompt, found none', { hint })
   }
   stderr.write(question)
   stdin.setRawMode(true).setEncoding('utf8').resume()
@@ -48,7 +48,7 @@ async function hidden(question: string): Promise<string> {
     for await (const chunk of stdin.iterator({ destroyOnReturn: false }) as AsyncIterable<string>) {
       for (const character of chunk) {
         if (character === '\r' || character === '\n') return line
-        if (character === '\u0003') throw new BatonError('interrupted', 'asking for a passphrase: interrupted')
+        if (character === '\u0003') throw new BatonError('interrupted', 'the passphrase prompt was interrupted')
         if (character === '\u007f') line = line.slice(0, -1)
         else line += character
       }

@@ -13,13 +13,13 @@ const LONG = { drainMs: 20_000, drainMaxMs: 20_000 }
 
 for (const [title, state, why] of [
   ['a state of more than 64 kB', () => 'x'.repeat(65_537), /expected a state of at most 65536 bytes, got 65539/],
-  ['a state that is no JSON', () => 1n, /asking for its state: .*BigInt/],
+  ['a state that is no JSON', () => 1n, /getting its state: .*BigInt/],
   [
     'a state that throws',
     () => {
       throw new Error('not now')
     },
-    /asking for its state: not now/,
+    /getting its state: not now/,
   ],
 ] as const) {
   test(`${title}: closed with 1012, counted and said`, async () => {

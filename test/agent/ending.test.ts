@@ -128,7 +128,7 @@ test('one tag: the one in place goes on with its probation, and the rescue puts 
     is(await world.inPlace(), 'one')
     const [outcome, reasons] = await ended(world)
     is(outcome, 'reverted')
-    match(reasons.join(), /v1\.0\.0 failed 2 times in probation: killed/)
+    match(reasons.join(), /v1\.0\.0 failed 2 times during probation: killed/)
   })
   await rolledBack(['one', 'other'], async (world) => {
     await putBack(world, false)
@@ -149,7 +149,7 @@ test('the next operation: what never failed is done; what crashed and stays in p
     await closeInterrupted(world.install)
     const [outcome, reasons] = await ended(world)
     is(outcome, 'failed')
-    match(reasons.join(), /^interrupted in the restart stage: found unfinished by the next operation$/)
+    match(reasons.join(), /^interrupted during the restart stage: the next operation found it unfinished$/)
     is(await world.inPlace(), 'other')
   })
 })

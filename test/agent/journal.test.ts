@@ -185,7 +185,7 @@ test('after an update with no way back there is no plain rollback, also if it le
     is(state.history[0]?.outcome, outcome)
     throws(
       () => refuseNewerSchema({ current: to }, state.history),
-      /v1\.0\.0 cannot run on the data as changed by .*: a column is gone/,
+      /v1\.0\.0 cannot run on the data that .* has changed: a column is gone/,
     )
     refuseNewerSchema({ current: 'v1.2.0' }, state.history) // somebody has put another one there
     state.operation = operation('2', 'v1.2.0')

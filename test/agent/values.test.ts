@@ -36,8 +36,8 @@ test('go there whole, of every kind that can be cloned; what cannot, and what is
   ok(read.has('nothing'))
   equal([...read.keys()], ['map', 'bytes', 'nothing', 'last'])
   is(said.length, 2)
-  match(said[0] ?? '', /the value `function` is not handed over: .*could not be cloned/)
-  match(said[1] ?? '', /the value `much` is not handed over: expected at most 67108864 bytes for all values/)
+  match(said[0] ?? '', /the value `function` cannot be handed over: .*could not be cloned/)
+  match(said[1] ?? '', /the value `much` cannot be handed over: expected at most 67108864 bytes for all values/)
 })
 
 test('are none at all if their writer was killed before it had written all of them', () => {

@@ -81,7 +81,7 @@ test.before(async () => {
 const FAILING = [
   ['v1.2.0', 'never becomes healthy', /not healthy after 6s: no luck/],
   ['v1.2.1', 'crashes', /the new container exited/],
-  ['v1.2.2', 'dies in probation', /in probation: the new container exited/],
+  ['v1.2.2', 'dies in probation', /during probation: the new container exited/],
   ['v1.2.3', 'says another version', /expected version v1\.2\.3, got v1\.0\.9/],
   ['v1.2.4', 'cannot be started', /not-there/],
 ] as const
@@ -237,7 +237,7 @@ beside('a release that its own check calls unhealthy while it warms up is waited
 beside.long('a release that is ill at the end of a short probation is put away', async () => {
   const before = await old('late')
   const ended = await deployIn(engine, { container: 'late', release: 'v1.2.8', probationMs: 4500 })
-  equal([ended.outcome, ended.error?.message], ['reverted', 'in probation: its health check keeps failing'])
+  equal([ended.outcome, ended.error?.message], ['reverted', 'during probation: its health check keeps failing'])
   await serves('late', before)
   await engine.docker('rm', '-f', 'late')
 })
@@ -254,7 +254,7 @@ beside.long('a container that crashes before and after is not said to run', asyn
   const ended = await deployIn(engine, { container: 'crashing', release: 'v1.2.1' })
   equal([ended.outcome, ended.healthy, ended.downMs], ['reverted', false, null])
   const [line = ''] = formatDeployEvent(ended.events.at(-1) as DeployEvent)
-  match(line, /^reverted: crashing runs v0\.9\.0 again, which is not healthy/)
+  match(line, /^reverted: crashing runs v0\.9\.0 again, but is not healthy/)
   ok(ended.events.some((event) => event.event === 'warning' && /was not healthy before/.test(event.message)))
   equal((await engine.inspect('crashing')).HostConfig.RestartPolicy.Name, 'always')
   await engine.docker('rm', '-f', ...(await names('crashing')))

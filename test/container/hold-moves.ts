@@ -94,7 +94,7 @@ test('--keep-port moves an ordinary container behind a holder and --no-keep-port
   )
   match(
     told(updated).join('\n'),
-    /^updated: moved runs v1\.1\.0, [^]* through its holder, where clients wait and are not refused/,
+    /^updated: moved runs v1\.1\.0, [^]* through its holder, where clients wait instead of being refused/,
   )
   equal(updated.refused, null)
 

@@ -94,7 +94,7 @@ test('no way back: it ends with 7 and the container as it was, until a person al
   const rollback = { container: NAME, release: null, probationMs: 200 }
   const back = await faultOf(deployIn(engine, rollback))
   equal([back.code, (await engine.inspect(NAME)).Id], ['schema_newer', Id])
-  match(back.message, /^v1\.0\.0 cannot run on the data as changed by v1\.1\.0: .*no such column: text/)
+  match(back.message, /^v1\.0\.0 cannot run on the data that v1\.1\.0 has changed: .*no such column: text/)
   await nothingLeft()
   sql('ALTER TABLE notes RENAME COLUMN body TO text')
   is((await deployIn(engine, { ...rollback, rehearse: false })).outcome, 'rolled_back')

@@ -270,8 +270,8 @@ test('work that was not waited for to its end is named by the outcome and the hi
   Object.assign(stub.world.status, { operation: updated, history: [updated] })
   Object.assign(stub.world.status.instance, { version: 'v1.1.0' })
   await signIn(page, stub.url, TOKEN)
-  await shown(page, '#outcomeReason', 'Work cut off without waiting: export <b>, mail.')
-  await shown(page, '#history .reason', 'Work cut off without waiting: export <b>, mail · took 40 s')
+  await shown(page, '#outcomeReason', 'Work cut off before it finished: export <b>, mail.')
+  await shown(page, '#history .reason', 'Work cut off before it finished: export <b>, mail · took 40 s')
   assertQuiet(watched)
 })
 
@@ -298,7 +298,7 @@ test('what failed here is newer and is not offered by itself: it says so, why, a
   stub.world.report = report({
     latest: 'v1.0.0',
     updateAvailable: false,
-    skipped: [{ tag: 'v1.2.0', sha256: null, why: 'v1.2.0 failed in probation: it died', at: secondsAgo(7200) }],
+    skipped: [{ tag: 'v1.2.0', sha256: null, why: 'v1.2.0 failed during probation: it died', at: secondsAgo(7200) }],
   })
   await using watched = await openPage(browser)
   const { page } = watched
@@ -306,11 +306,11 @@ test('what failed here is newer and is not offered by itself: it says so, why, a
   await shown(page, '#latest', 'v1.2.0')
   await shown(page, '#latestNote', 'failed here')
   await shown(page, '#failedText', 'v1.2.0 is newer, but failed here 2 hours ago.')
-  await shown(page, '#failedWhy', 'v1.2.0 failed in probation: it died')
+  await shown(page, '#failedWhy', 'v1.2.0 failed during probation: it died')
   assert.not.match(await page.innerText('main'), /newest release|up to date/)
   assert.is(await page.locator('#card .primary:visible').count(), 0, 'nobody is led to it')
   await page.click('#again')
-  await shown(page, '#confirmPoints li', 'It failed here 2 hours ago: v1.2.0 failed in probation: it died.')
+  await shown(page, '#confirmPoints li', 'It failed here 2 hours ago: v1.2.0 failed during probation: it died.')
   await page.click('#yes')
   await shown(page, '#busyTitle', 'Updating v1.0.0 to v1.2.0')
   assertQuiet(watched)
@@ -325,10 +325,10 @@ test('right after a failure it is told once, and no button is the first choice',
   await shown(page, '#again', 'Try v1.2.0 again')
   assert.is(await page.locator('#card .primary:visible').count(), 0)
   assert.is(await page.locator('.alarm:visible').count(), 0, 'one box, the outcome')
-  assert.is((await page.innerText('#card')).match(/failed in probation/g)?.length, 1)
+  assert.is((await page.innerText('#card')).match(/failed during probation/g)?.length, 1)
   await page.click('#dismiss')
   await shown(page, '#failedText', 'v1.2.0 is newer, but failed here 2 hours ago.')
-  await shown(page, '#failedWhy', 'v1.2.0 failed in probation: it exited with code 1')
+  await shown(page, '#failedWhy', 'v1.2.0 failed during probation: it exited with code 1')
   assertQuiet(watched)
 })
 
@@ -485,7 +485,7 @@ test('an update that waits for work of the application says so, and goes on at a
   const why = '"export 7", under way for 40s'
   running.waits = [{ code: 'work', says: `waiting for ${why}`, count: 1, why }]
   await shown(page, '#detail', `waiting for ${why}`)
-  await shown(page, '#proceed', 'Update now and stop the running work')
+  await shown(page, '#proceed', 'Update now and interrupt running work')
   assert.ok(await page.isVisible('#cancel'))
   await page.focus('#proceed')
   await page.keyboard.press('Enter')
@@ -531,7 +531,7 @@ test('in Chinese too; and what is to be done about it stands behind it', async (
   const { page } = watched
   await STATES.find(({ name }) => name === 'not-tried')?.reach(page, stub)
   const why = '/var/lib/beacon-trial does not exist, so the units are from a release that predates trials on a copy'
-  const hint = 'run install.sh of a newer release once as root to write the units again'
+  const hint = 'run install.sh from a newer release once as root to rewrite the units'
   await shown(page, '#outcomeReason', `没有在数据副本上试用。${why}${hint}`)
   assertQuiet(watched)
 })

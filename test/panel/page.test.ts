@@ -25,7 +25,7 @@ test('an answer of the old process is not success, whatever the journal says', a
   await shown(
     page,
     '#detail',
-    'The update is recorded as finished, but the old process is responding. Waiting for the new one.',
+    'The update is recorded as finished, but the old process is still responding. Waiting for the new one.',
   )
   assert.is(await page.isVisible('#outcome'), false)
   stub.world.status = { ...stub.world.status, instance: instance('v1.1.0', secondsAgo(0)) }

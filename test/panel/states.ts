@@ -18,7 +18,7 @@ const RUNNING = operation('update', { stage: 'restart', startedAt: secondsAgo(20
 const FAILED = {
   tag: 'v1.2.0',
   sha256: 'ab'.repeat(32),
-  why: 'v1.2.0 failed in probation: it exited with code 1',
+  why: 'v1.2.0 failed during probation: it exited with code 1',
   at: secondsAgo(7200),
 }
 /** what a release that dies at its start is answered with */
@@ -251,7 +251,7 @@ export const STATES: readonly State[] = [
       const feed =
         'https://releases.example.org/beacon/verified/timestamp.json: expected an answer within 30 s, got none'
       const rules =
-        '`update/policy.json`: expected hours such as `02:00-05:00` in `hours`, got "25:00-99:99": nothing is installed automatically'
+        '`update/policy.json`: expected hours such as `02:00-05:00` in `hours`, got "25:00-99:99", so nothing is installed automatically'
       const report = 'it failed with exit code 67, saying "sendmail: fatal: no such user"; the report was dropped'
       const lost = 'it loses rows on a full disk'
       const waits: Wait[] = [
@@ -264,7 +264,7 @@ export const STATES: readonly State[] = [
         forPerson('failed', 'v1.1.0', `it failed here: ${error.message}`, { why: error.message }),
         {
           code: 'failures',
-          says: 'the last 3 automatic attempts failed, the last one with v1.1.0: see the history for the reasons',
+          says: 'the last 3 automatic attempts failed, most recently with v1.1.0: see the history for the reasons',
           count: 3,
           tag: 'v1.1.0',
         },
@@ -451,7 +451,7 @@ export const STATES: readonly State[] = [
       const rehearsal = rehearsed({
         verdict: 'untried',
         reason: '/var/lib/beacon-trial does not exist, so the units are from a release that predates trials on a copy',
-        hint: 'run `install.sh` of a newer release once as root to write the units again',
+        hint: 'run `install.sh` from a newer release once as root to rewrite the units',
         rows: null,
       })
       const more = { instance: instance('v1.1.0', secondsAgo(60)), backup: 'v1.0.0' }

@@ -95,7 +95,7 @@ test.long('a release that dies in probation: the page says that the old version 
   await click(page, '#update')
   const status = await settled(page, service, 'v1.2.0 failed; v1.0.0 is serving again')
   assert.is(status.operation?.outcome, 'reverted')
-  assert.match((await page.textContent('#outcomeReason')) ?? '', /^v1\.2\.0 failed in probation/)
+  assert.match((await page.textContent('#outcomeReason')) ?? '', /^v1\.2\.0 failed during probation/)
   await shown(page, '#running', 'v1.0.0')
   await shown(page, '#installed', 'v1.0.0')
   await page.waitForSelector('#update', { state: 'hidden' }) // the bad one is not offered again
@@ -106,7 +106,7 @@ test.long('a release that dies in probation: the page says that the old version 
   assert.match((await page.textContent('#failedText')) ?? '', /^v1\.2\.0 is newer, but failed here/)
   assert.not.match(await page.innerText('#actions'), /newest release|up to date/)
   await page.click('#again')
-  assert.match((await page.textContent('#confirmPoints')) ?? '', /^It failed here .*: v1\.2\.0 failed in probation/)
+  assert.match((await page.textContent('#confirmPoints')) ?? '', /^It failed here .*: v1\.2\.0 failed during probation/)
   await page.click('#no')
   assert.is(await page.locator('#history b').first().textContent(), 'Update reverted')
   assertQuiet(watched)

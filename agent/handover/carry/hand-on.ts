@@ -130,7 +130,7 @@ function stateOf(state: () => unknown): unknown {
   try {
     text = JSON.stringify(state())
   } catch (cause) {
-    throw new Error(`asking for its state: ${reasonOf(cause)}`, { cause })
+    throw new Error(`getting its state: ${reasonOf(cause)}`, { cause })
   }
   if (text !== undefined && Buffer.byteLength(text) > STATE_MAX_BYTES) {
     throw new Error(`expected a state of at most ${STATE_MAX_BYTES} bytes, got ${Buffer.byteLength(text)}`)

@@ -20,7 +20,8 @@ export function whyBodyStays(response: ServerResponse): string | null {
 /** The same, from the text of a head. */
 export function whyNotGoneOnWith(head: string): string | null {
   const [coding] = valuesOf(head, 'content-encoding').filter((value) => !/^(identity)?$/i.test(value))
-  if (coding !== undefined) return `its body is encoded (${coding}), and the encoder's state cannot leave its process`
+  if (coding !== undefined)
+    return `its body is encoded (${coding}), and the encoder's state cannot move to another process`
   const [transfer] = valuesOf(head, 'transfer-encoding').filter((value) => !/^chunked$/i.test(value))
   if (transfer !== undefined) return `its body uses the transfer encoding ${transfer}`
   return valuesOf(head, 'trailer').length > 0 ? 'its body is followed by trailers' : null

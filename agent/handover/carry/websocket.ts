@@ -49,5 +49,5 @@ export function whyNotCarried(ws: WebSocketLike): string | null {
   if (deflate === undefined || deflate === null) return null
   const forgetsBetweenMessages =
     deflate['client_no_context_takeover'] === true && deflate['server_no_context_takeover'] === true
-  return forgetsBetweenMessages ? null : 'its compression keeps a context between messages'
+  return forgetsBetweenMessages ? null : 'its compression keeps context between messages'
 }

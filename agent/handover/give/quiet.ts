@@ -144,7 +144,7 @@ async function calm(options: QuietOptions): Promise<void> {
     if (old === 0) return
     if (isFirst)
       options.warn(
-        `${old} ${old === 1 ? 'request that has' : 'requests that have'} run for more than ${YOUNG_MS} ms: waiting up to ${CALM_WAIT_MS / 1000} s until there is none`,
+        `${old} ${old === 1 ? 'request that has' : 'requests that have'} run for more than ${YOUNG_MS} ms: waiting up to ${CALM_WAIT_MS / 1000} s for such requests to finish`,
       )
     await sleep(LOOK_EVERY_MS * 10, undefined, { signal: options.signal })
   }

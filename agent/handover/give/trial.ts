@@ -213,7 +213,7 @@ export async function switchFailure(
   child: Pick<Child<unknown, never>, 'lastWords' | 'metOwnLock'> | null,
 ): Promise<BatonError> {
   if (cause instanceof BatonError && cause.code === 'cannot_update_further') return cause
-  const what = code === 'restart_failed' ? 'did not take over' : 'failed in probation'
+  const what = code === 'restart_failed' ? 'did not take over' : 'failed during probation'
   const said = await lastWordsOf(child)
   const message = `${tag} ${what}: ${reason}${said}`
   const { hadMs } = blameOf(cause)

@@ -96,7 +96,7 @@ export async function backToOld(cause: unknown, successor: Successor, own: Hold,
   if (report.letGo) return EXIT.down
   // that release has run before: it may be the sockets that keep it from starting
   await letSocketsGo(own, from)
-  const why = `${failed.message}; ${from} also started only after the held sockets were released, so this is not held against ${tag}: the next switch releases them before ${tag} starts`
+  const why = `${failed.message}; ${from} also did not start until the held sockets were released, so this is not held against ${tag}: the next switch releases them before ${tag} starts`
   const excused = { ...failed, message: why, isBlameless: true }
   return (await startAgain(own, excused, failedAt)) ? EXIT.done : EXIT.down
 }

@@ -145,7 +145,11 @@ function rateLimited({ url, response }: Reply): BatonError {
     members: { retryAfterSeconds: seconds, resetAt },
   }
   const wait = seconds < 120 ? `${seconds} s` : `${Math.round(seconds / 60)} min`
-  return new BatonError('rate_limited', `\`${url.host}\` refuses more requests until ${resetAt} (in ${wait})`, details)
+  return new BatonError(
+    'rate_limited',
+    `\`${url.host}\` will not accept more requests until ${resetAt} (in ${wait})`,
+    details,
+  )
 }
 
 function secondsToWait(response: Response): number {

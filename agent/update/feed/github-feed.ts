@@ -230,7 +230,7 @@ function makeByConvention(
       const verdict = assess(listingOf({ tag, draft: false, prerelease: false }, texts, urlOf), texts, target)
       if ('why' in verdict) return giveUp(`${tag} cannot be used: ${verdict.why}`)
       if (isBarred(verdict.release, skip.from ?? null))
-        return giveUp(`it points to ${tag}, which can be installed only from ${verdict.release.from} or later`)
+        return giveUp(`it points to ${tag}, which can be installed only on top of ${verdict.release.from} or later`)
       return skip(verdict.release) ? giveUp(`it points to ${tag}, which failed here before`) : verdict.release
     } catch (error) {
       if (error instanceof BatonError && error.cause === limited) throw error

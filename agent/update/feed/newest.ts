@@ -54,7 +54,7 @@ export async function newestUsable<Listed extends Pick<Listing, 'tag' | 'draft' 
     if ('release' in verdict) {
       const { release } = verdict
       if (release.from !== undefined && isBarred(release, skip.from ?? null)) {
-        onPassedOver(tag, `it can be installed only from ${release.from} or later`)
+        onPassedOver(tag, `it can be installed only on top of ${release.from} or later`)
         beyond ??= { tag, from: release.from }
         continue
       }
@@ -75,7 +75,7 @@ export function withBarrier(found: Required<Newest>, from: Tag | null): Newest {
   const { release, problem, beyond } = found
   if (beyond === null) return { release, problem }
   if (from === null || (release !== null && compareTags(release.tag, from) > 0)) return found
-  const message = `${beyond.tag} can be installed only from ${beyond.from} or later, but this host runs ${from}, and the feed has no usable release in between`
+  const message = `${beyond.tag} can be installed only on top of ${beyond.from} or later, but this host runs ${from}, and the feed has no usable release in between`
   const hint = `ask the publisher for a release such as ${beyond.from}`
   return { release, problem: problem ?? new BatonError('release_unusable', message, { hint }) }
 }

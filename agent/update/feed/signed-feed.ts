@@ -70,7 +70,7 @@ export function makeSignedFeed(options: SignedOptions): Feed {
       if (error instanceof BatonError && error.members['maxBytes'] === max) return 'longer' as const
       throw error
     })
-    if (file === 'longer') return { why: `its ${MANIFEST_NAME} is longer than its signed size of ${max} bytes` }
+    if (file === 'longer') return { why: `its ${MANIFEST_NAME} is larger than its signed size of ${max} bytes` }
     if (file === null) return { why: `it has no ${MANIFEST_NAME}` }
     return assessSigned(signed, file.toString(), target, (name) => source.url(`${signed.tag}/${name}`))
   }

@@ -50,7 +50,7 @@ export async function cageOf(
   if (found?.isDirectory() === true && found.uid === process.getuid?.()) return folder
   return {
     reason: `${folder} does not exist, so the units are from a release that predates trials on a copy`,
-    hint: 'run `install.sh` of a newer release once as root to write the units again',
+    hint: 'run `install.sh` from a newer release once as root to rewrite the units',
   }
 }
 

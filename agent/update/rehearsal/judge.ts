@@ -39,7 +39,7 @@ export function judge(report: Report, tags: Tags, remedies = ON_HOST): Judged {
 
 /** The disk was about to be full: that says nothing about the release. */
 export function tooFull(to: string): BatonError {
-  const why = `trying ${to} on a copy of the data would have filled the disk, so its migration needs more room than is free`
+  const why = `trying ${to} on a copy of the data would have filled the disk, so its migration needs more space than is available`
   return blameless('refused', why, { hint: 'nothing has changed; free up space and try again' })
 }
 
@@ -67,7 +67,7 @@ function verdictOf(report: Report, { from, to }: Tags, { longer, without }: Reme
     return {
       verdict: 'untried',
       reason: `the running release ${from} does not work in the sandbox: ${why}`,
-      hint: 'the sandbox has no network and no environment file, and can only read from the host',
+      hint: 'the sandbox has no network and no environment file, and has read-only access to the host',
     }
   }
   if (present.refused !== null) {
@@ -91,7 +91,7 @@ function verdictOf(report: Report, { from, to }: Tags, { longer, without }: Reme
   if (presentAgain.refused !== null) {
     return {
       verdict: 'irreversible',
-      reason: `${from} does not work on the data that ${to} leaves behind: ${presentAgain.refused}`,
+      reason: `${from} does not work with the data that ${to} leaves behind: ${presentAgain.refused}`,
     }
   }
   if (candidate.refused !== null)

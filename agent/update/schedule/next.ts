@@ -115,7 +115,7 @@ function keptBy({ minAgeMs }: Pick<Policy, 'minAgeMs'>, id: string, offered: Dat
       at: security === true ? -Infinity : born + minAgeMs,
       why: {
         code: 'young',
-        says: `${tag} must be ${formatAge(minAgeMs)} old first`,
+        says: `${tag} must be at least ${formatAge(minAgeMs)} old`,
         tag,
         hours: minAgeMs / HOUR_MS,
       },

@@ -30,7 +30,7 @@ export type Ruled = Pick<ManagedInstall, 'receipt' | 'stateDirectory'>
 const [OWN_MAX_BYTES, ARGUMENTS_MAX, ARGUMENT_MAX] = [16 * 1024, 32, 4096]
 
 /** A Node may be built without `Temporal`, which tells when hours are open. */
-const NO_CALENDAR = 'this Node has no `Temporal`, so releases are not installed automatically'
+const NO_CALENDAR = 'this build of Node has no `Temporal`, so releases are not installed automatically'
 
 export async function rulesOf(install: Ruled): Promise<Rules> {
   if (typeof Temporal === 'undefined')
@@ -41,13 +41,13 @@ export async function rulesOf(install: Ruled): Promise<Rules> {
   const own = readPolicy(written, zone, false)
   const onOutcome = programFrom(update?.['onOutcome'])
   const said = (where: string, all: string[]) =>
-    all.slice(0, 3).map((fault) => `${where}: ${fault}: nothing is installed automatically`)
+    all.slice(0, 3).map((fault) => `${where}: ${fault}, so nothing is installed automatically`)
   return {
     policy: tightened(limits.policy, own.policy),
     limits: limits.file,
     own: own.file,
     faults: [
-      ...said('`update.auto` of the configuration', limits.faults),
+      ...said('`update.auto` in the configuration', limits.faults),
       ...said('`update/policy.json`', own.faults),
       ...(typeof onOutcome === 'string' ? [onOutcome] : []),
     ],
@@ -63,7 +63,7 @@ export async function writeOwn(install: Ruled & Pick<ManagedInstall, 'disk'>, va
   const { limits, own } = await rulesOf(install)
   // one that has passed since it was written may stay
   if (policy.pauseUntil !== null && policy.pauseUntil <= Date.now() && file.pauseUntil !== own.pauseUntil)
-    throw new BatonError('invalid_request', `expected a time to come in \`pauseUntil\`, got ${quoted(file.pauseUntil)}`)
+    throw new BatonError('invalid_request', `expected a future time in \`pauseUntil\`, got ${quoted(file.pauseUntil)}`)
   const operators = readPolicy(limits, Temporal.Now.timeZoneId(), true).policy
   const [opening] = openings(tightened(operators, policy).hours, Date.now())
   if (opening === undefined) {
@@ -93,7 +93,7 @@ function programFrom(value: unknown): string[] | string | null {
     if (value[0]?.startsWith('/') === true) return value
   }
   const got = isObject(value) ? 'an object' : quoted(value)
-  return `\`update.onOutcome\` of the configuration: expected ["/path/of/a/program", "argument", …], got ${got}: no report is sent`
+  return `\`update.onOutcome\` in the configuration: expected ["/path/of/a/program", "argument", …], got ${got}: no report is sent`
 }
 
 function ownPath({ stateDirectory }: Ruled): string {

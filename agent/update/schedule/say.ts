@@ -84,7 +84,7 @@ function reportProblem(why: string): Waiting {
 
 function failuresIn({ failures: count, attempt }: Remembered): Waiting {
   const tag = attempt?.tag ?? ''
-  const says = `the last ${count} automatic attempts failed, the last one with ${tag}: see the history for the reasons`
+  const says = `the last ${count} automatic attempts failed, most recently with ${tag}: see the history for the reasons`
   return { key: 'failures', code: 'failures', says, count, tag }
 }
 

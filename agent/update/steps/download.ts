@@ -379,7 +379,7 @@ async function writeWhole(file: FileHandle, chunk: Uint8Array): Promise<void> {
 }
 
 function noRoom(directory: string, unpacked: number): BatonError {
-  const message = `expected ${mebibytes(ROOM_BYTES)} to stay free in \`${directory}\` for the service, after unpacking ${mebibytes(unpacked)}`
+  const message = `expected ${mebibytes(ROOM_BYTES)} to stay free in \`${directory}\` for the service after unpacking ${mebibytes(unpacked)}`
   return new BatonError('download_failed', message, { hint: 'free up space on that disk' })
 }
 

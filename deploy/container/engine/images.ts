@@ -100,7 +100,7 @@ function registryError(cause: unknown, reference: string): BatonError {
   }
   return new BatonError('check_failed', `asking the registry for ${reference}: ${said}`, {
     cause,
-    hint: 'check that this host reaches the registry',
+    hint: 'check that this host can reach the registry',
   })
 }
 

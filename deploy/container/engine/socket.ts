@@ -20,7 +20,7 @@ export async function findSocket(choice: EngineChoice, environment: Environment)
     }
   }
   throw new BatonError('unsupported_host', `found no usable engine socket at ${candidates.join(', ')}`, {
-    hint: 'start Docker or `podman.socket`, run this as root or as a member of the group `docker`, or set DOCKER_HOST=unix://PATH',
+    hint: 'start Docker or `podman.socket`, run this as root or as a member of the `docker` group, or set DOCKER_HOST=unix://PATH',
   })
 }
 
@@ -40,7 +40,7 @@ export function candidateSockets(choice: EngineChoice, environment: Environment)
       'unsupported_host',
       `expected unix:///PATH in ${kind === 'docker' ? 'DOCKER_HOST' : 'CONTAINER_HOST'}, got ${url}`,
       {
-        hint: 'run this on the machine that the engine runs on',
+        hint: 'run this on the machine where the engine runs',
       },
     )
   }

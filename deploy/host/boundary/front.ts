@@ -88,7 +88,7 @@ function unitFault(code: number): BatonError {
     {
       hint:
         code === NAMESPACE
-          ? 'systemd cannot create namespaces here, for example in an LXC container without nesting: enable nesting (`pct set ID --features nesting=1`), or install without a service (`--no-service`)'
+          ? 'systemd cannot create namespaces here, as happens in an LXC container without nesting: enable nesting (`pct set ID --features nesting=1`), or install without a service (`--no-service`)'
           : 'for details, see `journalctl -u "baton-*"`; to install without systemd, use `--no-service`',
     },
   )

@@ -152,10 +152,10 @@ export function confirm({ flags, report }: Context, title: string, steps: readon
   report.plan(steps)
   const answer = askTerminal('Continue? [y/N] ')
   if (answer === null)
-    throw new BatonError('refused', 'confirmation required, but there is no terminal to ask for it', {
+    throw new BatonError('refused', 'confirmation required, but there is no terminal to prompt on', {
       hint: `to run without being asked, use \`${command} -y\``,
     })
-  if (!/^y(es)?$/i.test(answer)) throw new BatonError('refused', 'not confirmed, nothing was changed')
+  if (!/^y(es)?$/i.test(answer)) throw new BatonError('refused', 'not confirmed; nothing was changed')
 }
 
 /** `-y` does not answer for this: who gives it is not asked, and has to type the name beside it. */
@@ -165,10 +165,10 @@ export function confirmPurge({ service, flags }: Context): void {
   if (typed === service) return
   const why =
     typed !== null
-      ? `expected the name ${service}, nothing was changed`
+      ? `expected the name ${service}; nothing was changed`
       : flags.yes
         ? `--purge removes the database of ${service}, and -y alone does not allow that`
-        : 'confirmation required, but there is no terminal to ask for it'
+        : 'confirmation required, but there is no terminal to prompt on'
   throw new BatonError('refused', why, { hint: `add \`--confirm ${service}\`` })
 }
 

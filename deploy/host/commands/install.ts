@@ -116,7 +116,10 @@ function nodeFor(scope: Scope): string | null {
       'set BATON_NODE to the path of another Node',
     )
   if (!/^\/[A-Za-z0-9@._+/-]+$/.test(node))
-    throw refuse(`expected a plain path to Node, got ${node}`, 'set BATON_NODE to the path of another Node')
+    throw refuse(
+      `expected a plain path to Node (letters, digits and @._+-), got ${node}`,
+      'set BATON_NODE to the path of another Node',
+    )
   // the unit hides the homes, and the service's user has no access to them
   if (scope === 'system' && /^\/(home|root|run\/user)\//.test(node))
     throw refuse(
@@ -181,7 +184,7 @@ function told(
   const isRootsOwn = isRoot() && layout.scope === 'user'
   if (fresh && (isRootsOwn || !(environment['PATH'] ?? '').split(':').includes(join(layout.command, '..'))))
     notes.push(
-      `the command is ${layout.command}${isRootsOwn ? `, with --user: \`${layout.command} ${ownWords('status')} --user\`` : ''}`,
+      `the command is ${layout.command}${isRootsOwn ? `; use it with --user: \`${layout.command} ${ownWords('status')} --user\`` : ''}`,
     )
   return report.result(
     {

@@ -148,5 +148,5 @@ export function formatForeseen(next: ForeseenSwitch | null, to: string): string 
     ? `, but \`maxPause\` allows ${durationText(maxPauseMs)}, so the switch would be refused`
     : ''
   const alone = wait === null ? '' : `; if stop-first, ${wait}${refused}`
-  return `the order of the switch is not known yet: ${to} reports it only once started${alone}`
+  return `the switch order is not known yet: ${to} reports it only once it has started${alone}`
 }

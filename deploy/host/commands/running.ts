@@ -101,7 +101,7 @@ export async function rescueHere({ environment, report, service }: Context, give
   if (did.did === 'reverted') return report.result({ ...did }, [`${did.from} failed, ${did.to} was restored`])
   const line =
     did.did === 'counted'
-      ? `${receipt.service} failed in probation (failure ${did.failures} of 2)`
+      ? `${receipt.service} failed during probation (failure ${did.failures} of 2)`
       : `nothing to rescue: ${did.why}`
   // usually nothing is on probation: print nothing
   return report.result({ ...did, exit: EXIT.refused }, did.did === 'nothing' ? [] : [line])

@@ -95,9 +95,13 @@ async function assertReads({ user, configPath, service }: Receipt, argv: readonl
     () => false,
   )
   if (process.getuid?.() === uid && reads) return
-  throw new BatonError('refused', `expected to run as root or as ${user}, whose data \`${argv[0] ?? ''}\` works on`, {
-    hint: `\`sudo ${isRoot() ? `-u ${user} ` : ''}${service} ${argv[0] ?? ''} …\``,
-  })
+  throw new BatonError(
+    'refused',
+    `expected to run as root or as ${user}, because \`${argv[0] ?? ''}\` works on that user's data`,
+    {
+      hint: `\`sudo ${isRoot() ? `-u ${user} ` : ''}${service} ${argv[0] ?? ''} …\``,
+    },
+  )
 }
 
 async function environmentFromRoot(receipt: Receipt): Promise<NodeJS.ProcessEnv> {

@@ -107,7 +107,7 @@ async function portRow(receipt: Receipt, address: Access['address'], outside: Ou
   return warning(
     'port',
     `the configuration specifies ${host}, but port ${port} is open on every address of this host`,
-    'ask the author to pass the host (HOST in the environment) to `listen`; for a service from npm, deploy it again with the argument that its package has for it, such as `-- --host {host}`, or with `"listensAt": "given-host"` in a recipe; until then, close the port with a firewall',
+    'ask the author to pass the host (HOST in the environment) to `listen`; for a service from npm, deploy it again with its package’s argument for the host, such as `-- --host {host}`, or with `"listensAt": "given-host"` in a recipe; until then, close the port with a firewall',
   )
 }
 
@@ -146,7 +146,7 @@ export function alone({ maxPauseMs }: Pick<NextSwitch, 'maxPauseMs'>, last: Last
   return warning(
     'switch',
     `${said}; ${BORNE}`,
-    'make the application’s start and `onStop` faster, or update when there is little traffic',
+    'speed up the application’s startup and `onStop`, or update when there is little traffic',
   )
 }
 

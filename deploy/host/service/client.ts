@@ -256,6 +256,6 @@ function expected(answer: HttpAnswer, status: number): unknown {
 
 function noAgent(status: number): BatonError {
   return new BatonError('unexpected', `expected Baton's agent to answer, got ${status} from another program`, {
-    hint: 'check that the application’s entry loads Baton (`baton build` shows the line) and that no other program listens at this address',
+    hint: 'check that the application’s entry loads Baton (`baton build` shows the line) and that no other program listens on this address',
   })
 }

@@ -148,7 +148,7 @@ function operatedFrom(operation: Operation): Operated {
   const code = error !== null && MEANINGS[error.code].exit === EXIT.reverted ? error.code : 'restart_failed'
   const pause = formatPause(report)
   const what = operation.kind === 'rollback' ? `the rollback to ${to ?? 'the backup'}` : (to ?? 'the release')
-  const told = `${what} failed, ${from} is running again${pause === null ? '' : ` (${pause})`}: ${message}`
+  const told = `${what} failed, and ${from} is running again${pause === null ? '' : ` (${pause})`}: ${message}`
   return { outcome, from, to, report, error: { code, message: told, hint: error?.hint ?? null } }
 }
 

@@ -49,7 +49,7 @@ function runApplication({ directory }: Unpacked, own: readonly string[]): void {
   if (!isChild && !isSuccessor && process.env[PARENT] === String(process.ppid)) {
     refuse(
       `expected an application file to run, got ${JSON.stringify(own.slice(0, 3))}: that would start ${release.service} a second time`,
-      '`process.execPath` is this executable, not Node: it can run only files of the application',
+      '`process.execPath` is this executable, not Node: it can run only application files',
     )
   }
   if (isChild) noteStart({ argv: own, executable: process.execPath, isChild, directory: null, configuration: null })

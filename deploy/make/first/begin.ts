@@ -182,8 +182,8 @@ function payOwed({ tag }: OwnWords, executable: string, stateDirectory: string):
   const again =
     owed.plan === undefined
       ? `run \`${ownWords(`state restore ${owed.name}`)}\` to finish it`
-      : 'the next start tries again'
-  refuse(`the restore of ${owed.name} was not finished${other}`, again)
+      : 'the next start will try again'
+  refuse(`the restore of ${owed.name} did not finish${other}`, again)
 }
 
 /** Before the application opens its database: gives this release its own data, if an operation has left another's there. */
@@ -198,7 +198,7 @@ function takeOwnState({ tag }: OwnWords, stateDirectory: string): void {
     const why = cause instanceof Error ? cause.message : String(cause)
     refuse(
       `restoring the data of ${tag} in ${stateDirectory}: ${why}`,
-      'nothing was removed; the next start tries again',
+      'nothing was removed; the next start will try again',
     )
   }
 }

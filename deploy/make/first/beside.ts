@@ -23,7 +23,7 @@ export function refuseBeside({ service, commands }: OwnWords, executable: string
   if (found === null || isBelow(found.pid) || hasOtherData(found.config)) return
   const words = commands === 'baton' ? `${service} baton` : service
   refuse(
-    `expected no other process of ${service}, found process ${found.pid}, which uses ${found.config}: both would work on the same data`,
+    `expected no other process of ${service}, found process ${found.pid}, which uses ${found.config}: both would use the same data`,
     `run \`${words} status\` to see it, or \`${words} stop\` to stop it; to use other data, set another STATE_DIRECTORY`,
   )
 }

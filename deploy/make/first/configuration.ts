@@ -15,7 +15,7 @@ export function configurationIn(path: string): Configuration {
     const isImage = process.env['BATON_CONTAINER'] === '1'
     return refuse(
       `reading the configuration ${path}${isImage ? ' in the container' : ''}: ${cause instanceof Error ? cause.message : 'failed'}`,
-      isImage ? `what is mounted at ${dirname(path)} must contain this file, readable by the container’s user` : null,
+      isImage ? `the mount at ${dirname(path)} must contain this file, readable by the container’s user` : null,
       EXIT_USAGE,
     )
   }
