@@ -183,7 +183,11 @@ async function main(argv: readonly string[]): Promise<number> {
 async function newestTag(folder: string, remote: string): Promise<string> {
   const command = remote === 'none' ? ['tag', '--list'] : ['ls-remote', '--tags', '--refs', remote]
   const { stdout } = await run(['git', '-C', folder, ...command]).catch((cause: unknown) => {
-    throw new BatonError('release_not_found', `cannot list the tags of ${remote}: ${reasonOf(cause)}`, { cause })
+    throw new BatonError(
+      'release_not_found',
+      `cannot list the tags of ${remote === 'none' ? folder : remote}: ${reasonOf(cause)}`,
+      { cause },
+    )
   })
   const tags = stdout.split('\n').map((line) => line.replace(/^.*refs\/tags\//, ''))
   const newest = tags

@@ -22,9 +22,9 @@ export async function runOperator(argv: readonly string[]): Promise<number> {
   }
   if (first === '(word)') {
     const { runWord } = await import('./host/commands/word.ts')
-    // only a person mistypes
-    const meant = process.stderr.isTTY ? (await import('./host/tree.ts')).commandLike(rest[0] ?? '') : null
-    return await runWord(BUILD.service, rest, meant)
+    if (rest[0] === '--') return await runWord(BUILD.service, rest.slice(1), null)
+    const { commandLike } = await import('./host/tree.ts')
+    return await runWord(BUILD.service, rest, commandLike(rest[0] ?? ''))
   }
   if (first === 'as-service' && rest[0] === 'in-cage') {
     const { perform } = await import('../agent/install.ts')

@@ -28,7 +28,7 @@ const ONLY = join(import.meta.dirname, 'fixtures/only.ts')
 const SPACE = 'this host has no disk space or inodes left'
 const FILES = 'this host has no file descriptors left'
 const MEMORY = 'this host has no memory left'
-const LOCK = 'another process has kept the database locked'
+const LOCK = 'another process has locked the database'
 const ENDS: readonly (readonly [how: string, said: string | null, lack: string | null])[] = [
   ['it exited with code 1', "Error: ENOSPC: no space left on device, open '/var/lib/svc/x'", SPACE],
   ['it exited with code 1', 'SqliteError: database or disk is full', SPACE],
@@ -166,7 +166,7 @@ test('a release that locks its database out by a second connection of its own is
     is(outcome, 'reverted')
     match(
       error?.message ?? '',
-      /database is locked; another process has kept the database locked, which is not held against v1\.1\.0$/,
+      /database is locked; another process has locked the database, which is not held against v1\.1\.0$/,
     )
     equal((await journalOf(it.home)).bad, [])
     await foreign.letGo()

@@ -372,7 +372,7 @@ test('an application that makes its own folder the working folder is named, with
   const folder = async () => (await examineProject(own.path)).find(({ check }) => check === 'folder')
   match(
     (await initIn(own.path, '--yes')).stderr,
-    /note: changes the working directory: lib\/start\.js calls chdir .* install \.\/rules\.json, data\/shop\.json in `args`, and every other .*: remove the call: use `import\.meta\.dirname`/,
+    /note: changes the working directory: lib\/start\.js calls chdir .* install every relative path, including \.\/rules\.json, data\/shop\.json in `args`, is .*: remove the call: use `import\.meta\.dirname`/,
   )
   const found = await folder()
   equal([found?.level, found?.message.includes('./rules.json, data/shop.json in `args`')], ['warning', true])
@@ -725,7 +725,10 @@ test.long(
     await writeFile(join(shop.path, 'baton.config.json'), JSON.stringify(written))
     const { stderr } = await shop.init('--yes', '--try')
     match(stderr, 'note: it looks for public/ in its working directory, which on a host is the state directory')
-    match(stderr, 'note: a worker thread listens (0): an update hands over only what the main thread listens on')
+    match(
+      stderr,
+      'note: a worker thread is listening on a random port: an update hands over only what the main thread listens on',
+    )
     match(stderr, '\n+  "cwd": "app",\n') // not written: what it writes by a relative path would be lost with each release
     equal(await shop.config(), written)
   },

@@ -266,7 +266,10 @@ test.long(
       await using it = await built(AUTO + text)
       const { warnings } = await tryOut(it.project, it.path)
       is(warnings.length, 1, warnings.join())
-      match(warnings[0] ?? '', 'a worker thread listens (0): an update hands over only what the main thread listens on')
+      match(
+        warnings[0] ?? '',
+        'a worker thread is listening on a random port: an update hands over only what the main thread listens on',
+      )
     }
     await Promise.all([alone(), beside()])
   },

@@ -129,7 +129,7 @@ inCells('a wrong signature is found among however many, and what npm says otherw
       /^refused: npm found an invalid signature or attestation: .*12 packages have invalid/s,
     )
   const some = '12 packages have missing registry signatures but the registry is providing signing keys:'
-  is(await said([audited, '', some, '', ...names], 1), `signatures were not checked: ${some}`)
+  is(await said([audited, '', some, '', ...names], 1), some.slice(0, -1))
   const all = '12 packages have verified registry signatures'
   is(await said([audited, '', all], 0), all)
   is(await said(['npm error code ENOKEYS', 'npm error no keys'], 1), 'signatures were not checked: no keys')

@@ -217,9 +217,12 @@ for (const [what, migration] of Object.entries(OPEN))
 
 test('an index, a trigger, a view, a collation or a constraint that differs is told by its name', () => {
   const told = (what: string) => compared(look(''), look(SHAPES[what]?.[0] ?? fail(what))).difference ?? ''
-  match(told('another collation of the last column'), 'the table pairs was recreated, and differs in `collate nocase`')
-  match(told('a new CHECK'), "differs in `check(b <> 'no')`")
-  match(told('STRICT'), 'differs in `strict`')
+  match(
+    told('another collation of the last column'),
+    'the definition of the table pairs has changed in `collate nocase`',
+  )
+  match(told('a new CHECK'), "has changed in `check(b <> 'no')`")
+  match(told('STRICT'), 'has changed in `strict`')
   match(told('a trigger that is gone'), 'the trigger marks was changed or removed')
   match(told('another view'), 'the view newest was changed or removed')
   match(told('an index that INDEXED BY names is gone'), 'the index notes_text was changed or removed')

@@ -121,7 +121,7 @@ test('a dry run says the order, what it cannot know, and throws what the service
     /the switch order is not known yet: v1\.1\.0 reports it only once it has started; if stop-first, clients/,
   )
   match(said({ ...beside, maxPauseMs: 100 }, null), /`maxPause` allows 100ms, so the switch would be refused/)
-  match(said({ ...beside, expectedMs: null }, null), /only once started$/)
+  match(said({ ...beside, expectedMs: null }, null), /only once it has started$/)
   const once = { switch: { ...beside, maxPauseMs: 8000 }, history: [older(9000)] } as unknown as Status
   is(
     formatForeseen(foreseeSwitch('update', once, 'stop-first', null), 'v1.1.0'),
@@ -277,7 +277,7 @@ test('on a host: status, dry run, result and doctor tell the order and the pause
     shownBy: 'first-switch',
     maxPauseMs: 60_000,
   })
-  match(await told(home, ['doctor'], null), new RegExp(`switch +stop-first; in the next switch .* ${pauseMs} ms`))
+  match(await told(home, ['doctor'], null), new RegExp(`switch +stop-first; in the next switch, .* ${pauseMs} ms`))
 
   const journal = join(home.stateDirectory, 'update/journal.json')
   const pretend = async () =>

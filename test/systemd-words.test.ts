@@ -52,7 +52,7 @@ const SAYS = `import { readFileSync, statSync, writeFileSync } from 'node:fs'
       process.exit(5)
     },
   }
-  if (word !== undefined) words[word]()
+  if (Object.hasOwn(words, word ?? '')) words[word]()
   else createServer((request, response) => response.end('ok')).listen(Number(process.env.PORT), process.env.HOST)`
 
 test('root types it: as the service’s user, in its state directory, with its drop-ins and its environment file; another user is refused', async () => {
@@ -95,8 +95,20 @@ test('root types it: as the service’s user, in its state directory, with its d
   const typing = await host.run(['script', '-qec', 'shop terminal', '/dev/null'])
   is(typing.code, 5, typing.stderr)
   match(typing.stdout, /true\r\n$/)
-  const mistyped = await host.run(['script', '-qec', 'shop stauts', '/dev/null'])
-  match(mistyped.stdout, 'note: `stauts` is passed to the application; did you mean `shop status`?')
+  const mistyped = await host.run(['shop', 'stauts', '-q'])
+  equal([mistyped.code, mistyped.stdout], [2, ''])
+  match(
+    mistyped.stderr,
+    'error: unknown command `stauts`\nhint: did you mean `shop status`? To pass it to the application, use `shop -- stauts -q`\n',
+  )
+  for (const words of [['--', 'stauts'], ['history']]) {
+    const second = await host.run(['shop', ...words])
+    equal([second.code, second.stdout], [2, ''], second.stderr)
+    match(
+      second.stderr,
+      `error: with the word \`${words.at(-1) ?? ''}\`, the application started to serve at the address of shop`,
+    )
+  }
   is(await host.ok('systemctl', 'list-units', '--all', '--plain', '--no-legend', 'baton-*-word-*'), '')
 
   // other data than the install's: it starts as root says

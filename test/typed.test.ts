@@ -37,7 +37,7 @@ test('the flag that was meant is named if it is plain; else all are', () => {
 
 test('a name that was given up is refused, and the one that it has now is named', () => {
   const flag = ['--no', 'check'].join('-') // the glossary's test looks for it as one word
-  is((throws(() => parseFlags([flag], OWN_WORDS.build)) as BatonError).hint, 'it is `--no-try` now')
+  is((throws(() => parseFlags([flag], OWN_WORDS.build)) as BatonError).hint, 'it is now `--no-try`')
   is(parseFlags(['--no-try'], OWN_WORDS.build).try, false)
   const given = { service: 'shop', entry: 'server.js' }
   throws(

@@ -26,6 +26,7 @@ import { ownValues, type Memory } from '../handover/values.ts'
 import { ownWorks, type WorkCalls } from '../handover/works.ts'
 import { ownRelease, ownStart } from '../own.ts'
 import type { EmbedOptions, StopReason } from '../settings.ts'
+import { ownWords } from '../update/own-command.ts'
 import { takeSignalHandlers } from './on-signal.ts'
 import { type ListenOptions, startWith, type Wanted } from './start.ts'
 
@@ -163,6 +164,7 @@ function takeListening(state: State, served: (agent: Agent) => void): void {
   const isAwaited = held.length > 0 || left.length > 0 || Boolean(process.env[HOLDER])
   Server.prototype.listen = function (this: Server, ...args: unknown[]): Server {
     const where = taken.has(this) || this.listening ? null : placeOf(args)
+    if (where !== null) refuseSecondService(where)
     if (where === null) {
       if (taken.has(this)) endQuestion(this)
       return Reflect.apply(listen, this, args) as Server
@@ -180,6 +182,19 @@ function takeListening(state: State, served: (agent: Agent) => void): void {
     else take(spec)
     return this
   } as Listen
+}
+
+/** An application that does not know a word that was typed may start as if there were none: the service a second time, on the same data. */
+function refuseSecondService({ port, path }: Place): void {
+  const { besides, argv = [] } = ownStart() ?? {}
+  if (besides === undefined || (path === undefined ? port !== besides.port || port === 0 : path !== besides.path))
+    return
+  const { service } = ownRelease()
+  const typed = argv[0] === '--' ? argv[1] : argv[0]
+  process.stderr.write(
+    `error: with the word \`${typed ?? ''}\`, the application started to serve at the address of ${service}, so it does not seem to know this word\nhint: \`${service} ${ownWords('help')}\` lists the operator's commands; to start the service, use \`${service} ${ownWords('start')}\`\n`,
+  )
+  process.exit(2)
 }
 
 /** `most`: how many HTTP servers the author wants handed over; null: everything that listens. `before`: how many listen already. */

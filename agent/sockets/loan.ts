@@ -90,7 +90,7 @@ function refuseNode(): void {
   const hint = 'use Node 26.10 without --no-experimental-ffi, or unset BATON_HOLDER to listen in this container itself'
   throw new BatonError(
     'node_unsupported',
-    `taking sockets from a holder (BATON_HOLDER) needs node:ffi, which Node ${process.version} lacks`,
+    `taking sockets from a holder (BATON_HOLDER) needs node:ffi, which is not available in this Node (${process.version})`,
     { hint },
   )
 }

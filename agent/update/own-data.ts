@@ -19,7 +19,7 @@ import { formatLeft, isDone, type Kind, type Operation, type StateMoved } from '
 import { installedTag } from './version.ts'
 
 const WAY_BACK =
-  'use `rollback --restore-state` (`{"state": "snapshot"}`) to restore the data from before the update; the current data is set aside'
+  'use `rollback --restore-state` (or `POST /admin/update/rollback` with `{"state": "snapshot"}`) to restore the data from before the update; the current data is set aside'
 
 /** Throws schema_newer if the last update has shown that the release before it cannot work on the present data. */
 export function refuseNewerSchema({ current }: Pick<ManagedInstall, 'current'>, history: readonly Operation[]): void {

@@ -42,7 +42,7 @@ const { unexpected, usage, unsupportedHost, network, verification, locked, refus
 
 export const MEANINGS = {
   // requests
-  unauthorized: means(401, refused, 'no valid password, and no login that allows this'),
+  unauthorized: means(401, refused, 'no valid password, and no login with permission for this'),
   no_password: means(403, refused, 'no dashboard.password is set'),
   too_many_failures: means(429, refused, 'too many failed attempts'),
   invalid_request: means(400, usage, 'the request is not valid'),
@@ -84,7 +84,7 @@ export const MEANINGS = {
   cannot_update_further: means(500, reverted, 'the new version cannot install later updates'),
   undo_failed: means(500, down, 'the previous executable could not be restored either'),
   irreversible: means(409, refused, 'the release cannot be rolled back'),
-  schema_newer: means(409, refused, 'the data is too new for the backup'),
+  schema_newer: means(409, refused, 'the data is too new for the previous release'),
   busy: means(409, refused, 'requests did not finish in time'),
   cancelled: means(409, refused, 'the operation was cancelled'),
   interrupted: means(500, unexpected, 'the operation was interrupted'),

@@ -52,7 +52,7 @@ export const LISTENER = {
     mode: {
       type: 'string',
       pattern: '^0?[0-7]{3}$',
-      form: 'three octal digits, such as `0660`',
+      form: 'three octal digits, such as `660` or `0660`',
       description:
         "permissions of the unix socket (takes effect after a stop and start); default: the author's, or `0660`",
     },
@@ -116,7 +116,7 @@ export const RULES = {
     pauseUntil: {
       type: 'string',
       pattern: '^\\d{4}-\\d\\d-\\d\\d',
-      form: 'a date such as `2026-12-27` or a time with a UTC offset',
+      form: 'a date such as `2026-12-27`, or a date and time with a UTC offset',
       description: 'no automatic updates before this time',
     },
     skip: {

@@ -51,8 +51,8 @@ export const COMMAND = {
     'keep-port': {
       type: 'boolean',
       description:
-        'put the container behind a holder, which keeps its ports; clients are refused once, for about a second',
-      negativeDescription: 'remove the holder; clients are refused once, for about a second',
+        'put the container behind a holder, which keeps its ports; this refuses new connections for about a second',
+      negativeDescription: 'remove the holder; this refuses new connections for about a second',
     },
     'holder-image': option(
       'image',

@@ -342,7 +342,7 @@ const UNMARKED =
 /** For `--dry-run`, and before anything is done. */
 export function holdLines(held: HoldPlan | null): string[] {
   if (held === null) return []
-  const gap = 'clients are refused once, for about a second, while the ports move from one container to the other'
+  const gap = 'new connections are refused for about a second, while the ports move from one container to the other'
   if (held.specification === null)
     return [
       `${gap}; the holder is stopped before the new container starts, and removed once the new one has proved itself`,

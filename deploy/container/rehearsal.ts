@@ -88,7 +88,7 @@ function askedForRollback({ report, reason }: Found, { from, to }: Trial['tags']
   if (!isTried)
     return formatUntried(reason ?? present?.failure ?? present?.refused ?? 'the trial ended without a result')
   const why = candidate.failure ?? candidate.refused ?? damage ?? lost ?? null
-  if (why === null) return `${to} runs on a copy of the current data`
+  if (why === null) return `${to} was tried on a copy of the current data and works`
   throw new BatonError('schema_newer', `${to} cannot run on the data that ${from} has changed: ${why}`, {
     hint: 'pass `--trial never` to go back anyway; to restore the earlier data as well, see the container guide',
   })
@@ -129,8 +129,13 @@ async function tryInContainer({ healthTimeoutMs, ...trial }: Trial, { engine, st
   const [present, candidate] = [executableOf(images.present), executableOf(images.candidate)]
   const state = labelsOf(images.present)[IMAGE_LABELS.state]
   const isSame = state !== undefined && labelsOf(images.candidate)[IMAGE_LABELS.state] === state
-  if (!isSame || present === null || candidate === null || images.present.Config?.Volumes?.[state] === undefined)
-    return { copyMs: null, reason: 'one of the two images does not specify where its executable and data are' }
+  if (!isSame || images.present.Config?.Volumes?.[state] === undefined)
+    return {
+      copyMs: null,
+      reason: 'the labels of the two images do not name the same folder for the data, with a volume',
+    }
+  if (present === null || candidate === null)
+    return { copyMs: null, reason: 'the entrypoint of one of the two images is not its executable' }
   let [cage, copyMs]: [string | null, number | null] = [null, null]
   const not = (reason: string): Found => ({ copyMs, reason })
   try {

@@ -282,9 +282,9 @@ function whatOfIt({ holdable }: Refused, { moved, outcome }: EndEvent): string {
   if (moved !== null && outcome !== 'updated') return ''
   if (moved !== null)
     return moved === 'hold'
-      ? ', for the last time: from now on they wait at its holder'
+      ? ', for the last time: from now on its holder keeps them waiting'
       : ', as they will be at every switch from now on'
-  return holdable ? '; with `--keep-port` they wait at a holder instead' : ''
+  return holdable ? '; with `--keep-port`, a holder container would keep them waiting instead' : ''
 }
 
 function formatMoved(moved: StateMoved): string {

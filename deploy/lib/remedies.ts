@@ -69,7 +69,7 @@ export const REMEDIES: Readonly<Record<ErrorCode, Remedy>> = {
   },
   unsupported_host: {
     cause:
-      'This host does not run Linux with glibc, lacks a program, or has a systemd or container engine that is too old.',
+      'This host is not running Linux with glibc, a required program is missing, or its systemd or container engine is too old.',
     fix: 'Install what the message asks for. `doctor` lists everything that is missing.',
   },
   refused: {

@@ -64,10 +64,8 @@ export async function develop(options: DevOptions, stop: AbortSignal): Promise<v
       const said = (await readFile(at.log, 'utf8').catch(() => '')).trimEnd().split('\n').slice(-SAID_LINES).join('\n')
       throw new BatonError(
         'restart_failed',
-        `${project.service} did not start: ${reasonIn(said)}its output:\n${said}`,
-        {
-          cause,
-        },
+        `${project.service} did not start${reasonIn(said)}; its output:\n${said}`,
+        { cause },
       )
     })
     const { password } = (await at.config()).dashboard
@@ -119,7 +117,7 @@ async function assertFree(port: number): Promise<void> {
 /** The line of the log about a port that is taken, which is what a person has to know first; else nothing. */
 function reasonIn(said: string): string {
   const line = said.split('\n').find((one) => one.includes('EADDRINUSE'))
-  return line === undefined ? '' : `${line.trim()}; `
+  return line === undefined ? '' : `: ${line.trim()}`
 }
 
 function placesOf({ folder, service }: Project) {

@@ -81,7 +81,7 @@ const CHECKS: Record<string, Check> = {
     const foreign = await foreignEngines(folder)
     return foreign === null
       ? ['ok', 'no package rules out Node 26']
-      : ['warning', foreign, 'many such packages run anyway: `build` starts the release once to check']
+      : ['warning', foreign, 'many packages run despite their `engines`: `build` starts the release once to check']
   },
   async agent({ folder, kind, entry }) {
     const { source, devPackages } = detect(folder)

@@ -225,7 +225,7 @@ function aroundOf({ made, brought }: Detected): string | null {
   if (brought === null) return null
   const first = `// Starts the server of the package ${brought.package}, with the agent in front of it.`
   if (!brought.asksIfMain) return `${first}\n${linesAround(brought.file).join('\n')}\n`
-  return `${first} It checks whether it is the main module, so it is run as one.
+  return `${first} That server starts only as the main module, so this file runs it as such.
 import '${PACKAGE}/auto'
 import { runMain } from 'node:module'
 import { join } from 'node:path'

@@ -140,7 +140,7 @@ export function sentencesOfCwd(
 export function sentencesOfThreads(listens: readonly string[]): string[] {
   if (listens.length === 0) return []
   return [
-    `a worker thread listens (${listens.join(', ')}): an update hands over only what the main thread listens on, so clients of the worker are refused while it restarts, and in a start-first switch the new process finds the port in use. Listen in the main thread, and leave the work to the worker`,
+    `a worker thread is listening on ${listens.map((one) => (one === '0' ? 'a random port' : one)).join(', ')}: an update hands over only what the main thread listens on, so clients of the worker are refused while it restarts, and in a start-first switch the new process finds the port in use. Listen in the main thread, and leave the work to the worker`,
   ]
 }
 

@@ -183,7 +183,7 @@ export async function dataOf(
   const data = typed ?? known?.replace(/^~(?=\/|$)/, home)
   if (data !== undefined) {
     if ((await stat(data).catch(() => null))?.isDirectory() === true) return data
-    throw new BatonError('invalid_request', `expected the data of ${what} in ${data}, found no such folder`, {
+    throw new BatonError('invalid_request', `there is no folder ${data}, where the data of ${what} was expected`, {
       hint: 'name another folder with `--data DIR`',
     })
   }

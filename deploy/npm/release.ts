@@ -89,7 +89,7 @@ export async function makeRelease(making: Making): Promise<Made> {
   const act = async <T>(what: string, where: Parameters<typeof inside>[3]) =>
     await inside<T>(shop, tools, { ...asked, do: what }, where)
   const asPackage = { uid: shop.builder }
-  say.stage('addons', scripts.join(', ') || 'no package may run a build script')
+  say.stage('addons', scripts.join(', ') || 'no install scripts to run')
   const writes = [join(work, 'node_modules')]
   const { failures, unbuilt } = await act<Rebuilt>('rebuild', { ...asPackage, writes })
   refuseUnbuilt(kept, version, tree, scripts, { failures, unbuilt })

@@ -241,11 +241,11 @@ export async function signatures(shop: Workshop, tools: NpmTools, work: string):
   if (/invalid (registry )?(signature|attestation)/i.test(said))
     throw new BatonError('verify_failed', `npm found an invalid signature or attestation: ${said.slice(0, 800)}`)
   const lines = said.split(' · ').flatMap((part) => part.split('\n'))
-  const why =
-    lines.find((line) => / missing /.test(line)) ??
-    lines
-      .map((line) => line.replace(/^.*?npm error /, ''))
-      .find((line) => line !== '' && !/^(code|errno|syscall|path) |complete log/.test(line))
+  const missing = lines.find((line) => / missing /.test(line))
+  if (missing !== undefined) return missing.slice(0, 200).replace(/:$/, '')
+  const why = lines
+    .map((line) => line.replace(/^.*?npm error /, ''))
+    .find((line) => line !== '' && !/^(code|errno|syscall|path) |complete log/.test(line))
   return `signatures were not checked: ${why?.slice(0, 200) ?? 'npm gave no reason'}`
 }
 

@@ -64,7 +64,7 @@ test('--keep-port moves an ordinary container behind a holder and --no-keep-port
   match(told(moved).join('\n'), /^moved behind a holder: moved runs v1\.0\.0, /)
   match(
     told(moved).join('\n'),
-    /from the container’s own network\n {2}clients were refused in the meantime, for the last time: from now on they wait/,
+    /from the container’s own network\n {2}clients were refused in the meantime, for the last time: from now on its holder keeps them waiting/,
   )
   const [app, door] = [await engine.inspect('moved'), await engine.inspect('moved-holder')]
   const status = await statusIn(engine, 'moved')
@@ -119,7 +119,7 @@ test('--keep-port moves an ordinary container behind a holder and --no-keep-port
   const back = await deployIn(engine, { container: 'moved', release: 'v1.0.0', rehearse: false })
   match(
     told(back).join('\n'),
-    /\n {2}clients were refused in the meantime; with `--keep-port` they wait at a holder instead$/m,
+    /\n {2}clients were refused in the meantime; with `--keep-port`, a holder container would keep them waiting instead$/m,
   )
   await engine.docker('rm', '-f', 'moved', 'moved-baton-previous')
 })

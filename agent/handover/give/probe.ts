@@ -68,7 +68,7 @@ export async function illnessAlone(own: () => Server, health: Health, isOver: ()
 
 async function whoAnswers(take: (far: Socket) => boolean, options: ProbeOptions): Promise<ProbeAnswer> {
   const { status, body } = await ask(take, PROBE_PATH, timeoutMs(options))
-  if (status !== 200) throw new Error(`expected status 200 from its probe, got ${status}`)
+  if (status !== 200) throw new Error(`expected status 200 from ${PROBE_PATH}, got ${status}`)
   return JSON.parse(body) as ProbeAnswer
 }
 

@@ -105,7 +105,7 @@ function whyTableNotAdditive(name: string, before: TableShape, now: TableShape):
 function whyTextNotAdditive(name: string, before: string, now: string): string | null {
   if (now === before) return null
   const differs = [...rulesOf(before, now), ...rulesOf(now, before)].slice(0, RULES_MAX)
-  const anew = `the table ${name} was recreated${differs.length > 0 ? `, and differs in \`${differs.join('`, `')}\`` : ''}`
+  const anew = `the definition of the table ${name} has changed${differs.length > 0 ? ` in \`${differs.join('`, `')}\`` : ''}`
   if (before.startsWith('create virtual')) return anew // only its module knows what its arguments mean
   const end = /\)[^()]*$/.exec(before)?.[0] ?? ''
   const stem = before.slice(0, before.length - end.length)

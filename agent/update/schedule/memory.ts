@@ -155,7 +155,7 @@ export function settled(memory: Remembered, { operation, history, bad }: Journal
   const entry = badEntry(bad, tag, sha256)
   const isBlamed = entry !== null && entry.hadMs === undefined
   if (error === null || !(isAboutFrom || isBlamed)) return failed
-  const what = outcome === 'reverted' ? 'it was reverted here' : 'it was not installed'
+  const what = outcome === 'reverted' ? 'it failed here and was reverted' : 'it was not installed'
   const { message } = error
   const why = isAboutFrom
     ? forPerson('irreversible', tag, message.replace(`${tag} `, 'it '), { why: message })

@@ -31,7 +31,8 @@ export function readable(file: FileHandle, sizeBytes: number): Readable {
       const buffer = Buffer.allocUnsafe(bytes)
       for (let done = 0; done < bytes;) {
         const { bytesRead } = await file.read(buffer, done, bytes - done, at + done)
-        if (bytesRead === 0) throw new Error(`expected ${sizeBytes} bytes in the file, got fewer`)
+        if (bytesRead === 0)
+          throw new Error(`expected ${sizeBytes} bytes in the executable, got fewer: it changed while it was read`)
         done += bytesRead
       }
       return buffer

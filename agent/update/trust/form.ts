@@ -161,7 +161,7 @@ function rootFault(signed: Record<string, unknown>, canonicalize: Canonicalize):
   for (const name of ROLES) {
     const entry = roles[name]
     if (!isObject(entry) || onlyMembers(entry, ['keyids', 'threshold']) !== null)
-      return `role ${name}: not a valid role`
+      return `role ${name}: expected only \`keyids\` and \`threshold\``
     const { keyids, threshold } = entry
     if (!Array.isArray(keyids) || keyids.length > KEYS_MAX) return `role ${name}: expected at most ${KEYS_MAX} keys`
     const ids = keyids as unknown[]

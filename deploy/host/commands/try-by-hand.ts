@@ -95,8 +95,9 @@ async function tryOn({ service, stateDirectory, copy, candidate }: ByHandTrial):
     return ended({
       reason: `the database is ${mebibytes(size)}, but a trial copies at most ${mebibytes(AUTO_MAX_BYTES)}`,
     })
-  if ([present, candidate].some((path) => path.startsWith(stateDirectory + sep)))
-    return ended({ reason: 'an executable is in the state directory, which the trial replaces with a copy' })
+  const inside = [present, candidate].find((path) => path.startsWith(stateDirectory + sep))
+  if (inside !== undefined)
+    return ended({ reason: `${inside} is in the state directory, of which the trial sees only a copy of the data` })
   const tags = { from: ownRelease().tag, to: offered.tag }
   await using folder = await temporaryFolder(`${service}-trial.`)
   try {

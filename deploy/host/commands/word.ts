@@ -36,7 +36,7 @@ export async function runWord(service: string, argv: readonly string[], meant: s
     const isCopy = dirname(own) === dirname(systemReceiptPath(service))
     const receipt = isCopy ? await readSystemReceipt(service) : await receiptFor(service, own)
     if (receipt === null) throw new BatonError('refused', `expected an install of ${service} on this host, found none`)
-    if (meant !== null) sayLike(service, argv, meant)
+    if (meant !== null) refuseMistyped(service, argv, meant)
     return await runIn(receipt, argv)
   } catch (cause) {
     const error = asBatonError(cause, 'unexpected', argv[0] ?? service)
@@ -45,10 +45,11 @@ export async function runWord(service: string, argv: readonly string[], meant: s
   }
 }
 
-/** The application may have the word as well, so it runs; a person who has mistyped one of the kit's should know why. */
-function sayLike(service: string, [word = '']: readonly string[], meant: string): void {
-  const command = `${service} ${ownWords(meant)}`
-  printLine(`note: \`${word}\` is passed to the application; did you mean \`${command}\`?`, process.stderr)
+/** The application would get the word, and one that does not know it starts as a service. */
+function refuseMistyped(service: string, argv: readonly string[], meant: string): never {
+  throw new BatonError('invalid_request', `unknown command \`${argv[0] ?? ''}\``, {
+    hint: `did you mean \`${service} ${ownWords(meant)}\`? To pass it to the application, use \`${service} -- ${argv.join(' ')}\``,
+  })
 }
 
 async function runIn(receipt: Receipt, argv: readonly string[]): Promise<number> {

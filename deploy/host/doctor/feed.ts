@@ -143,7 +143,7 @@ async function judged(source: FeedSource, { tag, asset }: Release): Promise<Find
     return warning(
       'mirror',
       `${tag} is currently not available from ${name}: ${why}`,
-      'updates are downloaded from another source',
+      'until it is available again, updates are downloaded from another source',
     )
   }
 }

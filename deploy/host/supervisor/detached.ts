@@ -107,7 +107,7 @@ function startSupervision(receipt: Receipt): Promise<never> {
   })
   const failed = new Promise<never>((_resolve, reject) => {
     child.once('error', reject)
-    child.once('exit', (code) => reject(new Error(`its supervisor exited with ${code}`)))
+    child.once('exit', (code, signal) => reject(new Error(`its supervisor ended with ${code ?? signal}`)))
   })
   failed.catch(() => {})
   child.unref()

@@ -111,22 +111,25 @@ function start({ release, executable, operator, prepare, application, program }:
   const typed = argv[0] === '--' ? argv.slice(1) : argv
   if (path === null && belongsToInstall(typed, release, executable)) {
     noteStart({ argv, executable, isChild: false, directory: null, configuration: null })
-    return runOperator(operator(), [INSTALLED_WORD, ...typed])
+    return runOperator(operator(), [INSTALLED_WORD, ...argv])
   }
   if (path === null && startsService(argv, release.args)) refuseBeside(release, executable)
   keepLastWords(process.env[INHERITANCE], hearProgress)
   letGoUnlessServing() // `before` too may look whether the port is free
   const configuration = path === null ? null : configurationIn(path)
+  const values = configuration === null ? null : fillingsOf(configuration, path ?? '')
   noteStart({
     argv,
     executable,
     isChild: false,
     directory: process.cwd(),
     configuration: word === null ? configuration : null,
+    ...(word === null || values === null
+      ? {}
+      : { besides: { port: Number(values['port']), path: values['path'] ?? '' } }),
   })
   const isFirst = process.env[INHERITANCE] === undefined // the manager does not wait for a successor
   if (isFirst && word === null) allowLongStart(msOf(configuration?.update?.readyTimeout ?? '0'))
-  const values = configuration === null ? null : fillingsOf(configuration, path ?? '')
   if (isFirst && values !== null) leaveLastWords(values['stateDirectory'] ?? '', release.tag, hearProgress)
   if (values !== null) setEnvironment(release, values)
   const own = values === null ? typed : [...release.args.map((text) => filled(text, values)), ...argv.slice(3)]
