@@ -147,7 +147,7 @@ export async function proveAlone(
     }
     await noteTag(install, { tag: to, sha256 }) // without the lock: it may have to read the whole executable
   } catch (cause) {
-    own.log({ event: 'warning', message: `ending the probation of ${to}: ${reasonOf(cause)}` })
+    own.log({ event: 'warning', message: `could not end the probation of ${to}: ${reasonOf(cause)}` })
   } finally {
     process.off('exit', endsInFailure)
   }

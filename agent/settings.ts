@@ -179,7 +179,7 @@ function expectPaths(
 ): void {
   expect(
     healthPath === null || (typeof healthPath === 'string' && healthPath.startsWith('/')),
-    `\`healthPath\`: expected a path, got ${show(healthPath)}`,
+    `\`healthPath\`: expected a path that begins with /, got ${show(healthPath)}`,
   )
   expect(
     basePath === '' || /^(\/[A-Za-z0-9._~-]+)+$/.test(basePath),

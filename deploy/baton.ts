@@ -39,7 +39,7 @@ const LIGHT: readonly string[] = ['init']
 
 const TREE: Commands = {
   name: 'baton',
-  description: 'makes a Node service that updates itself while it serves',
+  description: 'turns a Node application into a service that updates itself while it serves',
   commands: [
     ...Object.values(OWN_WORDS),
     ...Object.entries({ ...SCRIPT_WORDS, ...HOST_WORDS }).map(([name, description]) => ({
@@ -138,7 +138,7 @@ async function build(values: Values): Promise<void> {
   if (effort === undefined)
     throw new BatonError(
       'invalid_request',
-      `expected ${COMPRESSIONS.join(', ')} in --compress, got ${JSON.stringify(values['compress'])}`,
+      `expected one of ${COMPRESSIONS.join(', ')} in --compress, got ${JSON.stringify(values['compress'])}`,
     )
   const options = {
     project: { ...project, kind: kind ?? project.kind, from: barrierOf(values['from']) ?? project.from },

@@ -32,7 +32,7 @@ export const COMMAND = {
     entry: option('file', 'main module of the executable (deploy/executable.ts)', ADVANCED),
     schema: option('number', 'schema number of the database, written to release.json', ADVANCED),
     ...DELTA_FLAGS,
-    force: flag('replace a different release with the same tag'),
+    force: flag('replace a different release that has the same tag'),
     ...SCRIPT_FLAGS,
   },
 } as const satisfies CommandLine
@@ -54,8 +54,8 @@ async function readOptions(argv: readonly string[], environment: NodeJS.ProcessE
   if (!isService(values.service))
     faults.push(`expected a name such as \`beacon\` in --service, got ${JSON.stringify(values.service)}`)
   if (effort === undefined)
-    faults.push(`expected ${COMPRESSIONS.join(', ')} in --compress, got ${JSON.stringify(values.compress)}`)
-  if (!existsSync(entry)) faults.push(`expected a file in --entry, got ${entry}`)
+    faults.push(`expected one of ${COMPRESSIONS.join(', ')} in --compress, got ${JSON.stringify(values.compress)}`)
+  if (!existsSync(entry)) faults.push(`expected an existing file in --entry, got ${entry}`)
   if (values.schema !== undefined && !/^[0-9]{1,9}$/.test(values.schema))
     faults.push(`expected a number in --schema, got ${values.schema}`)
   if (faults.length > 0) throw new BatonError('invalid_request', faults.join('; '))

@@ -43,7 +43,7 @@ export const COMMAND = {
     waves: option('1,10%,…', 'size of each wave (1,10%,50%,100%)'),
     soak: duration('how long a wave must keep running the release (5m)'),
     gate: option('command', 'command to run after each wave; must exit with 0'),
-    'on-failure': option('fleet|wave|none', 'which hosts to roll back (wave)', ADVANCED),
+    'on-failure': option('fleet|wave|none', 'which hosts to roll back if a wave fails (default: wave)', ADVANCED),
     'max-fail-percentage': option('percent', 'percentage of a wave that may fail (0)', ADVANCED),
     throttle: option('number', 'how many hosts in a wave to update at once (all)', ADVANCED),
     'allow-downgrade': flag('also downgrade hosts that run a newer release', ADVANCED),

@@ -50,13 +50,9 @@ export async function planTakeOver(asked: Adoption): Promise<TakeOver | null> {
     )
   const former = await findFormer(name, isRoot)
   if (former === null)
-    throw new BatonError(
-      'refused',
-      `expected a unit, a pm2 app, a process or a global install of ${name}, found none`,
-      {
-        hint: 'run this command as the user whose pm2 manages the application; or omit `--adopt` and move existing data into the state directory yourself',
-      },
-    )
+    throw new BatonError('refused', `found no unit, pm2 app, process or global install of ${name}`, {
+      hint: 'run this command as the user whose pm2 manages the application; or omit `--adopt` and move existing data into the state directory yourself',
+    })
   const data = await dataOf(former, asked)
   if (receipt === null) await assertRoom(service, isRoot)
   return { former, data, isCopied: receipt !== null && adopted === 'copied' }
@@ -69,7 +65,7 @@ async function assertRoom(service: string, isRoot: boolean): Promise<void> {
   const kept = (await readdir(stateDirectory).catch(() => [])).filter((name) => !BATONS.includes(name))
   const inTheWay = kept.length > 0 ? stateDirectory : [command, unit].find((path) => existsSync(path))
   if (inTheWay === undefined) return
-  throw new BatonError('refused', `expected nothing at ${inTheWay}, where ${service} puts its own files`, {
+  throw new BatonError('refused', `${inTheWay} already exists, but ${service} puts its own files there`, {
     hint: `choose another name with \`--name ${service}-baton\`, or move the existing files elsewhere`,
   })
 }

@@ -236,7 +236,7 @@ rest(
       packages: [{ ...one, verdict: 'fails' }],
     }
     equal(formatRebuild(report, false), [
-      'expected the Node 26.10.0 headers in /kit/node 26/bin/include/node for compiling, found none: npm fetches them from nodejs.org',
+      'the Node 26.10.0 headers for compiling are not in /kit/node 26/bin/include/node: npm fetches them from nodejs.org',
       "      if npm cannot, download them yourself: `curl -fsSL https://nodejs.org/dist/v26.10.0/node-v26.10.0-headers.tar.gz | tar -xz --strip-components=1 -C '/kit/node 26/bin'`",
       'a 1.0.0 is built for ABI 115',
       '      building it failed: no node.h',

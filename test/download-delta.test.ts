@@ -229,7 +229,7 @@ test('cut at each segment, of another base with a forged header, a bomb, and one
   const other = Buffer.from(NEW)
   other[0] = 0
   await it.put(await makeDelta(inMemory(OLD), inMemory(other)))
-  await fallsBack(it, /the resulting executable has the sha256/)
+  await fallsBack(it, /the resulting executable has the wrong sha256/)
 })
 
 test('no room while it is applied: what was written is removed, and the asset is tried', async () => {

@@ -304,10 +304,14 @@ test.long(
       await wiki.write('node_modules/baton-kit/auto.js', 'globalThis.isEmbedded = true')
       await wiki.write('mine/tiddlywiki.info', '')
       const { stderr } = await initIn(wiki.path, '--yes')
-      match(stderr, 'nothing in node_modules is edited: baton.server.mjs loads the agent, then the package', start)
       match(
         stderr,
-        'note: an install starts the application in the state directory, so mine in `args` is looked for there',
+        'Nothing in node_modules is edited: instead, baton.server.mjs loads the agent, then the package',
+        start,
+      )
+      match(
+        stderr,
+        'note: an install starts the application in the state directory, so mine in `args` will be looked for there',
       )
       is(await readFile(join(wiki.path, 'node_modules/wiki/wiki.js'), 'utf8'), text)
       const { entry, args } = await configIn(wiki.path)

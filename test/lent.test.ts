@@ -280,7 +280,12 @@ test('what is no holder is asked again until one answers; a port that it does no
   await ground.start(String(port))
   match(await ask(port), new RegExp(`^${app.pid} `))
   match(await ask(own), new RegExp(`^${app.pid} ${own} `))
-  match(app.said(), new RegExp(`the holder at .* not :::${own}, so this container binds that address itself`))
+  match(
+    app.said(),
+    new RegExp(
+      `the holder at .* has no free socket for :::${own} \\(free: .*\\), so this container binds that address itself`,
+    ),
+  )
 })
 
 test('a server that is closed again leaves its port to the next one: one that only asked, and one of which the application has another', async () => {

@@ -54,7 +54,7 @@ test('an existing unit of the same package is taken over with its data after one
   await refused(7, 'this would stop the unit hello.service')
   await refused(2, 'expected the data of', '--data', '/srv/none', '--yes')
   await host.ok('sh', '-c', 'mkdir /var/lib/greeter && touch /var/lib/greeter/mine')
-  await refused(7, 'expected nothing at /var/lib/greeter', '--yes')
+  await refused(7, '/var/lib/greeter already exists', '--yes')
   await host.ok('rm', '-r', '/var/lib/greeter')
   // what does not start with the data does not stay
   await host.ok('touch', '/srv/former/spoilt')

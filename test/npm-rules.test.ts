@@ -312,7 +312,7 @@ test('the way back is a command, or a sentence if nobody knows one', () => {
     }),
     'run `pm2 start x && pm2 save`',
   )
-  is(wayBack({ ...former, start: [] }), 'start it the way you did before')
+  is(wayBack({ ...former, start: [] }), 'start the original program the way you did before')
 })
 
 test('a run that names no version goes to none older than what was made here', () => {
@@ -371,7 +371,7 @@ test('a tree has packages of the registry only, each with an integrity, each in 
   )
   match(
     differencesOf(before, now).join('\n'),
-    /added: a@2\.0\.0, c@1\.0\.0\n.*removed: a@1\.0\.0, b@1\.0\.0\npackage names not seen before: c\npackages that now have an install script, which is not run: c@1\.0\.0/,
+    /added: a@2\.0\.0, c@1\.0\.0\n.*removed: a@1\.0\.0, b@1\.0\.0\npackage names not seen before: c\npackages that now have an install script: c@1\.0\.0/,
   )
 })
 

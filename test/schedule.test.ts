@@ -372,7 +372,10 @@ test('what it waits for is one sentence with a time, to the minute', () => {
   equal([failed.at, failed.says], [NOON + DAY, 'v1.0.1 will be installed automatically: the last attempt failed'])
   is(said({ isInFlight: true }).says, 'an operation is in flight')
   const never = said({}, { hours: [...go.hours, ...policy({ hours: '06:00-07:00' }).hours] })
-  match(never.says, /will never be installed automatically: the allowed hours do not overlap/)
+  match(
+    never.says,
+    /will never be installed automatically: the hours allowed by the configuration and by the panel do not overlap/,
+  )
   is(never.at, FACTS.askAt)
 })
 
@@ -555,7 +558,7 @@ test('the way back is offered to who runs a yanked release; what was done by its
   }
   equal(
     waitingFor(known, 'v1.0.1', null).map(({ says }) => says),
-    ['v1.0.1, the running release, was yanked: eats data; run `rollback` to go back'],
+    ['v1.0.1, the running release, was yanked; run `rollback` to go back. Reason: eats data'],
   )
   equal(waitingFor(known, 'v1.0.0', null), [])
   const own = (id: string) => ({ ...ended(id, 'v1.0.0', 'v1.0.1', 'updated', NOON), by: 'schedule' as const })

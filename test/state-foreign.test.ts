@@ -111,7 +111,10 @@ test('a database that was put in place by hand after a kill: nothing is moved un
     if (!isBetween || existsSync(world.database)) return
     await rm(world.database) // the link that shuts it
     await writeFile(world.database, 'restored by hand')
-    throws(() => ownState(world.state, OLD), /an interrupted exchange left .*: move one of them away/)
+    throws(
+      () => ownState(world.state, OLD),
+      /an interrupted replacement of the database left .*: move one of them away/,
+    )
     is(await readFile(world.database, 'utf8'), 'restored by hand')
     await rm(world.database)
     await world.goOn(EXCHANGES['a revert'], `by hand, ${more}`)

@@ -70,10 +70,7 @@ test('a service that has begun, and has not opened its database yet, is seen: th
   try {
     await until('its words', async () => (await readFile(`/proc/${sleeper.pid}/cmdline`, 'utf8')).includes('--config'))
     const refused = await rejects(world.restore(), withCode('refused'))
-    match(
-      refused.message,
-      `expected ledger to be stopped while its data is replaced, found it running (pid ${sleeper.pid})`,
-    )
+    match(refused.message, `ledger must be stopped while its data is replaced, but it is running (pid ${sleeper.pid})`)
     ok(!existsSync(markPath(world.state)))
     is(world.rows(), NOW)
   } finally {
@@ -133,7 +130,7 @@ test('started at the same moment, again and again: one waits or is refused, and 
     const where = `round ${round}: ${JSON.stringify(restored)}`
     if (typeof restored === 'string') {
       seen.refused++
-      match(restored, /expected ledger to be stopped|cannot be replaced while/, where)
+      match(restored, /ledger must be stopped|cannot be replaced while/, where)
       equal([count, world.rows()], [NOW + 1, NOW + 1], where)
     } else {
       seen.restored++

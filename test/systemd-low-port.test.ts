@@ -53,7 +53,7 @@ test("a port below 1024 that only the configuration names: the log says the way;
   is((await host.cli('install', '-y', '--start')).code === 0, false)
   match(
     await host.ok('journalctl', '-u', 'beacon', '-o', 'cat', '--no-pager'),
-    /EACCES, a port below 1024 needs CAP_NET_BIND_SERVICE: run `install --listen 127\.0\.0\.1:80` as root to add it to the unit/,
+    /EACCES: a port below 1024 needs CAP_NET_BIND_SERVICE; run `install --listen 127\.0\.0\.1:80` as root to add it to the unit/,
   )
   const lines = 'AmbientCapabilities=CAP_NET_BIND_SERVICE\nCapabilityBoundingSet=CAP_NET_BIND_SERVICE\n'
   await put(host, DROP_IN, `[Service]\n${lines}`)

@@ -357,7 +357,8 @@ test.long('state lists what updates have left, and takes a copy back while the s
   is((await host.cli('state', 'clean', '-y')).code, 0)
   is(await lie(), 1)
   const kept = (await host.cli('state', 'clean', '-y')).stdout
-  const [, newest = ''] = /^nothing to remove; `beacon state clean (\S+)` removes the newest too$/m.exec(kept) ?? []
+  const [, newest = ''] =
+    /^nothing to remove; `beacon state clean (\S+)` removes the newest database that was set aside$/m.exec(kept) ?? []
   is((await host.cli('state', 'clean', newest, '-y')).code, 0, kept)
   match((await host.cli('state', 'clean', '-y')).stdout, /^nothing to remove$/m)
   is((await host.cli('start')).code, 0)

@@ -199,7 +199,7 @@ test('new keys are left only where a root names them: refused, in the way of ano
   await rm(join(verified, '.timestamp.json.tmp'), { recursive: true })
   assert.match(await it.run(`sign --dir ${it.dist}`), /^signed v1\.0\.0\n$/)
   assert.is(await it.host(await rootOf(it)), 'v1.0.0')
-  assert.match(await it.run(`rotate snapshot --dir ${it.dist}`), /snapshot-1: these keys no longer sign anything/)
+  assert.match(await it.run(`rotate snapshot --dir ${it.dist}`), /keys that no longer sign anything, .*: snapshot-1/)
 })
 
 test('a release that was signed and has changed is signed again only when that is said', async () => {

@@ -108,7 +108,10 @@ export async function copyFilesBy(
  */
 export async function sweepBy(executable: string, what: Sweep): Promise<string[]> {
   const { code, answer, said } = await order(executable, { [SWEEP_ORDER]: JSON.stringify(what) }, SWEEP_MAX_MS)
-  if (code !== 0) throw new Error(`${executable} could not remove unpacked releases: ${said.trim()}`)
+  if (code !== 0)
+    throw new Error(
+      `${executable} could not remove unpacked releases: ${said.trim() || `it ended with ${code ?? 'a signal'}`}`,
+    )
   return answer.split('\n').filter((path) => path !== '')
 }
 

@@ -104,7 +104,9 @@ export function putInPlace(incoming: string, database: string, look: SetLook): v
 }
 
 function refuseBoth(database: string, other: string): never {
-  throw new Error(`an interrupted exchange left ${other} behind, but ${database} also exists: move one of them away`)
+  throw new Error(
+    `an interrupted replacement of the database left ${other} behind, but ${database} also exists: move one of them away`,
+  )
 }
 
 /** First gives the file a second name, then replaces its own name by a link that leads nowhere. */
@@ -134,8 +136,7 @@ const NO_LINKS = ['EPERM', 'ENOTSUP', 'EOPNOTSUPP', 'ENOSYS', 'EMLINK']
 /** Waits until no process writes: a transaction removes its rollback journal by name at its end, so the journal must not move. */
 function waitForWriter(database: string): void {
   for (const end = performance.now() + WRITER_MAX_MS; isLocked(database); pause(LOOK_EVERY_MS))
-    if (performance.now() > end)
-      throw new Error(`expected no process to write to ${database} while it is being replaced`)
+    if (performance.now() > end) throw new Error(`a process is still writing to ${database}, so it cannot be replaced`)
 }
 
 /**

@@ -28,7 +28,10 @@ export async function askHealth(build: Build, argv: readonly string[], environme
   const { kind, healthPath } = ownRelease()
   const most = kind !== 'source' && healthPath === null ? 499 : 299
   if (status < 200 || status > most)
-    throw new BatonError('service_down', `expected a status from 200 to ${most}, got ${status}: ${body.slice(0, 200)}`)
+    throw new BatonError(
+      'service_down',
+      `expected a status from 200 to ${most}, got ${status}; body: ${body.slice(0, 200) || 'none'}`,
+    )
   const { service, tag } = asBuild(body) ?? build // the process that answered, if the answer names it
   return `${service} ${tag}`
 }

@@ -26,7 +26,7 @@ export async function snapshot(build: Build, argv: readonly string[], environmen
         'refused',
         `${build.service} ${build.tag} has no database configured, so there is nothing to copy`,
         {
-          hint: 'its author can name one with `database` in baton.config.json',
+          hint: 'the author can set `database` in baton.config.json',
         },
       )
     }

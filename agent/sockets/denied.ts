@@ -11,7 +11,7 @@ const LOW_PORTS_END = 1024
 export function deniedPort(cause: unknown, host: string, port: number): unknown {
   if (codeOf(cause) !== 'EACCES' || port >= LOW_PORTS_END) return cause
   const where = `${isIP(host) === 6 ? `[${host}]` : host}:${port}`
-  const why = `EACCES, a port below ${LOW_PORTS_END} needs CAP_NET_BIND_SERVICE: run \`install --listen ${where}\` as root to add it to the unit; it takes effect at the next start`
+  const why = `EACCES: a port below ${LOW_PORTS_END} needs CAP_NET_BIND_SERVICE; run \`install --listen ${where}\` as root to add it to the unit; it takes effect at the next start`
   return Object.assign(new Error(why, { cause }), { code: 'EACCES', syscall: 'bind', address: host, port })
 }
 

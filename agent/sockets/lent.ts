@@ -48,7 +48,7 @@ export async function containerKeeper(path: string, options: BorrowOptions & { i
     for (const fd of loan.sockets.values()) closeDescriptor(fd)
     loan.sockets.clear()
     if (leaving.aborted) return
-    warn(`lost the holder at ${path} and every connection through it: trying again`)
+    warn(`lost contact with the holder at ${path} and every connection through it: trying to reach it again`)
     loan = await loanAt(path, options)
     follow()
     for (const one of all) await listenOn(one, loan, warn)
@@ -69,9 +69,11 @@ export async function containerKeeper(path: string, options: BorrowOptions & { i
       )
       const name = listener.isTcp ? nameFor(listener, spec, free) : null
       if (name === null) {
-        const names = free.join(', ') || 'nothing more'
+        const names = free.join(', ') || 'none'
         if (listener.isTcp)
-          warn(`the holder at ${path} has ${names}, not ${listener.key}, so this container binds that address itself`)
+          warn(
+            `the holder at ${path} has no free socket for ${listener.key} (free: ${names}), so this container binds that address itself`,
+          )
         return await bind(listener, spec)
       }
       const one: Open = { listener, spec, name, inside: null, within: new WeakSet() }

@@ -79,7 +79,9 @@ async function receive(link: Socket): Promise<Map<string, number>> {
     if (isWhole && descriptors.every((fd) => kindOfSocket(fd) !== null))
       return new Map(names.map((name, i) => [name, descriptors[i] ?? -1]))
     for (const fd of descriptors) closeDescriptor(fd)
-    throw new Error(`expected a holder's names and one socket for each, got ${JSON.stringify(text.slice(0, 80))}`)
+    throw new Error(
+      `expected the names of a holder's sockets and one socket for each, got ${JSON.stringify(text.slice(0, 80))}`,
+    )
   }
   throw new Error(`no answer after ${ANSWER_MS} ms`)
 }

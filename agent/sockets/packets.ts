@@ -228,7 +228,7 @@ let buffers: Buffers | null = null
 function openBuffers(): Buffers {
   if (buffers !== null) return buffers
   if (process.platform !== 'linux' || !['x64', 'arm64'].includes(process.arch))
-    throw new Error('supported only on 64-bit Linux')
+    throw new Error('passing sockets between processes is supported only on 64-bit Linux')
   // Never pooled, and larger than what V8 keeps on its own heap: the kernel gets their addresses, and they must not move.
   const [text, control, head, iovec, option, length] = [TEXT_MAX_BYTES, 1024, 1024, 1024, 1024, 1024].map((size) =>
     Buffer.allocUnsafeSlow(size),

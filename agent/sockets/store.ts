@@ -71,7 +71,7 @@ export function storeKeeper({ warn, missed, patienceMs = WAITING_MAX_MS }: Store
     return left.map(([key]) => key)
   }
   const late = () => {
-    warn(`not serving after ${patienceMs} ms: waiting connections are refused`)
+    warn(`this process was not serving after ${patienceMs} ms: waiting connections are refused`)
     void release()
   }
   let timer = held.size === 0 ? undefined : setTimeout(late, patienceMs).unref()
@@ -92,7 +92,7 @@ export function storeKeeper({ warn, missed, patienceMs = WAITING_MAX_MS }: Store
       await bind(listener, spec, own, isHeld || mayShare)
       if (isHeld || isServing || !listener.isShared) return
       warn(
-        `another process already listens on ${listener.address}: the kernel splits connections between the two processes`,
+        `another process is already listening on ${listener.address}: the kernel splits connections between the two processes`,
       )
     },
     async serve() {

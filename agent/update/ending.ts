@@ -195,6 +195,9 @@ export async function sweep(install: ManagedInstall): Promise<void> {
       log({ event: 'warning', message })
     }
   } catch (cause) {
-    log({ event: 'warning', message: `removing unpacked releases that are no longer needed: ${reasonOf(cause)}` })
+    log({
+      event: 'warning',
+      message: `could not remove unpacked releases that are no longer needed: ${reasonOf(cause)}`,
+    })
   }
 }

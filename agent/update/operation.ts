@@ -241,7 +241,7 @@ async function carryOut({ install, request, operation, restart, lock, signal }: 
   try {
     if (ended !== null) await writeOutcomeSoon(install, operation, { ...decided, outcome, to, error }, stages)
   } catch (cause) {
-    install.log({ event: 'warning', message: `writing the outcome of ${operation.id}: ${reasonOf(cause)}` })
+    install.log({ event: 'warning', message: `could not write the outcome of ${operation.id}: ${reasonOf(cause)}` })
     // The next operation closes this one in the journal: set the outcome in memory, so that this process accepts the next one.
     Object.assign(operation, { outcome, finishedAt: new Date().toISOString() })
   } finally {

@@ -62,7 +62,7 @@ export async function snapshotFor(
   }
   throw new BatonError(
     'refused',
-    `expected a snapshot of ${basename(database ?? '')} for ${tag} in ${folder}, found none`,
+    `there is no snapshot of ${basename(database ?? 'the data')} for ${tag} in ${folder}`,
     {
       hint: 'an update takes a snapshot for the release being replaced; the snapshots for the last two releases are kept, and `state list` shows them',
     },

@@ -47,7 +47,7 @@ interface Said {
 /** What `path` prints: `<service> v1.1.0`, and beside it its wires. Throws verify_failed; refused if this host cannot start it. */
 export async function runVersion(path: string, options: RunOptions = {}): Promise<Said> {
   const depth = Number(process.env[DEPTH] ?? 0)
-  if (!(depth < DEPTH_MAX)) throw failed(path, `executables run one another too many levels deep (${depth + 1})`)
+  if (!(depth < DEPTH_MAX)) throw failed(path, `too many executables have started one another (${depth + 1} levels)`)
   await rightFormat(path)
   const variables = environment(depth + 1, options.prepare === true)
   const timeoutMs = options.timeoutMs ?? (options.prepare === true ? PREPARE_TIMEOUT_MS : VERSION_TIMEOUT_MS)
@@ -117,7 +117,7 @@ async function runPatiently(
         throw failed(path, 'exec format error: it was built for another platform, or is damaged')
       else if (code === 'ENOENT') throw failed(path, 'its interpreter or loader is not on this host')
       else if (SHORTAGES.includes(code)) {
-        const message = `running \`${path} --version\`: this host could not start the process: ${reasonOf(error)}`
+        const message = `this host could not run \`${path} --version\`: ${reasonOf(error)}`
         throw new BatonError('refused', message, { cause: error })
       } else throw failed(path, reasonOf(error))
     }

@@ -75,7 +75,7 @@ export function readConfiguration(text: string): Reading {
   const { listen: listeners = [], feed: sources = [], ...others } = kept
   for (const [at, { path, host, port }] of listeners.entries()) {
     if (path !== undefined && (host ?? port) !== undefined)
-      reading.faults.push(`expected either \`path\` or \`host\` and \`port\` in \`listen[${at}]\``)
+      reading.faults.push(`expected \`path\`, or \`host\` and \`port\`, in \`listen[${at}]\`, not both`)
   }
   const named = (text: string) => ones.reduce((all, name) => all.replace(`${name}[0]`, name), text)
   return {

@@ -111,7 +111,7 @@ export const RULES = {
     jitter: {
       type: 'string',
       timeMs: [0, DAY_MS],
-      description: 'maximum delay before an update; each host has its own',
+      description: 'maximum delay before an update; each host has its own delay',
     },
     pauseUntil: {
       type: 'string',
@@ -141,7 +141,7 @@ const UPDATE: Readonly<Record<string, Setting>> = {
   ),
   drainTimeout: time(
     'drainTimeout',
-    'how long connections that cannot move may take to close. With start-first, a response that is still sending data gets as much time again as it has already taken, at most 10m',
+    'how long connections that cannot move may take to close. With start-first, a response that is still transferring data gets as much additional time as it has already taken, at most 10m',
   ),
   readyTimeout: time(
     'readyTimeout',
@@ -152,7 +152,7 @@ const UPDATE: Readonly<Record<string, Setting>> = {
   hangTimeout: time('hangTimeout', 'how long a new release may show no sign of life before it counts as hung'),
   quietTimeout: time(
     'quietTimeout',
-    'with stop-first, how long open requests may take to finish; if they do not, the old process resumes serving and the switch is ' +
+    'with stop-first, how long open requests may take to finish; if they take longer, the old process resumes serving and the switch is ' +
       'retried 10 s later, at most three attempts in total (one for a rollback)',
   ),
   busy: {
@@ -197,7 +197,7 @@ const UPDATE: Readonly<Record<string, Setting>> = {
     minItems: 1,
     maxItems: 32,
     isCheckedLater: true,
-    description: 'program to run after each operation, with its arguments; it gets a report on standard input',
+    description: 'program, with its arguments, to run after each operation; it gets a report on standard input',
   },
 }
 
@@ -221,7 +221,7 @@ export const SETTINGS = {
           enum: PASSWORD_HEADERS,
           default: PASSWORD_HEADERS[0],
           description:
-            'set `x-baton-authorization` if a proxy uses `Authorization` itself: the service reads both, the panel sends only this one',
+            'set `x-baton-authorization` if a proxy uses `Authorization` itself: the service then reads both headers, and the panel sends only `x-baton-authorization`',
         },
         trustedProxy: {
           type: 'object',

@@ -51,18 +51,18 @@ export const COMMAND = {
     'keep-port': {
       type: 'boolean',
       description:
-        'put the container behind a holder, which keeps its ports; this refuses new connections for about a second',
-      negativeDescription: 'remove the holder; this refuses new connections for about a second',
+        'put the container behind a holder, which keeps its ports; new connections are refused for about a second',
+      negativeDescription: 'remove the holder; new connections are refused for about a second',
     },
     'holder-image': option(
       'image',
-      "image of the holder (the tag `holder` in the container's own repository)",
+      "image of the holder (default: the tag `holder` in the container's own repository)",
       ADVANCED,
     ),
     status: flag('show what is running, its health, what ran before, and what is left over'),
     'restore-state': option('name', 'restart with this copy of the data; the current data is set aside', ADVANCED),
     clean: flag('remove what interrupted runs and failed releases have left behind', ADVANCED),
-    image: option('repository', "the release's image repository (the container's own)", ADVANCED),
+    image: option('repository', "the release's image repository (default: the container's own)", ADVANCED),
     pull: option('always|missing|never', 'when to pull the image', { advanced: true, default: 'always' }),
     digest: option('sha256:…', 'pull the image with this digest, regardless of the tag', ADVANCED),
     feed: option('feed', 'signed feed that specifies the release’s image', ADVANCED),
@@ -118,7 +118,7 @@ export function parseContainerSettings(argv: readonly string[]): ContainerSettin
   const named = releaseIn(values)
   const release = way ?? named
   if (way !== null && (named !== null || rollback))
-    throw usage('expected --keep-port or --no-keep-port to be used alone')
+    throw usage('--keep-port and --no-keep-port cannot be used with a release or --rollback')
   if (values['holder-image'] !== undefined && way !== 'hold')
     throw usage('expected --holder-image only with --keep-port')
   const copy = values['restore-state']
@@ -141,9 +141,9 @@ export function parseContainerSettings(argv: readonly string[]): ContainerSettin
   if (digest !== null && !/^sha256:[0-9a-f]{64}$/.test(digest))
     throw usage(`expected sha256: and 64 hexadecimal digits in --digest, got ${JSON.stringify(digest.slice(0, 80))}`)
   const pull = PULLS.find((one) => one === values.pull)
-  if (pull === undefined) throw usage(`expected ${PULLS.join(', ')} in --pull, got \`${values.pull}\``)
+  if (pull === undefined) throw usage(`expected one of ${PULLS.join(', ')} in --pull, got \`${values.pull}\``)
   if (values.root !== undefined && values.feed === undefined) throw usage('expected --feed together with --root')
-  if (digest !== null && values.feed !== undefined) throw usage('expected either --digest or --feed')
+  if (digest !== null && values.feed !== undefined) throw usage('expected --digest or --feed, got both')
   return {
     act,
     copy: copy ?? '',

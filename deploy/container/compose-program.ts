@@ -48,7 +48,7 @@ export async function findCompose(
       `the container of \`${project.service}\` has no label with the path of its compose file`,
     )
   await refuseForeign(project, container, engine)
-  if (!(await isHere(project.files))) throw notHere(project, `its file ${project.files.join(', ')} was not found`)
+  if (!(await isHere(project.files))) throw notHere(project, `${project.files.join(', ')} could not be found`)
   const texts = await Promise.all(project.files.map((file) => readFile(file, 'utf8')))
   const variables = variablesIn(texts.join('\n'))
   const environment = fixedEnvironment(engine)
@@ -142,7 +142,9 @@ function withShell(text: string, variables: readonly string[]): string {
     if (value === undefined) return now
     if (!/['\n\r]/.test(value)) return withVariable(now, name, /^[\w./:@+-]*$/.test(value) ? value : `'${value}'`)
     const message = `the value of ${name} in this shell contains a quote or a line break, which an env file cannot hold`
-    throw new BatonError('refused', message, { hint: `run \`unset ${name}\`, then set the variable in .env` })
+    throw new BatonError('refused', message, {
+      hint: `run \`unset ${name}\`, then set a value without these characters in .env`,
+    })
   }, text)
 }
 

@@ -184,7 +184,7 @@ async function findSetting({ service }: ComposeProject, compose: Compose): Promi
   if (reference !== null && reference.digest === null)
     return { kind: 'literal', tag: reference.tag ?? 'latest', repository: reference.repository }
   const found = image === null ? 'no image' : `the image ${image}, which has no tag to set`
-  throw new BatonError('refused', `the compose file gives \`${service}\` ${found}`, {
+  throw new BatonError('refused', `in the compose file, \`${service}\` has ${found}`, {
     hint: `write \`image: REPOSITORY:\${${variableFor(service)}:-latest}\` there`,
   })
 }

@@ -179,13 +179,15 @@ async function answersItsDoor({ job, limits, tools, outage: { answers } }: Betwe
   if (answers === null) return
   const look = async () => {
     if (await answers()) return null
-    const { Running, ExitCode } = (await tools.engine.container(job.successor))?.State ?? {}
-    if (Running === true) return 'the new container is healthy, but does not answer through its holder'
+    const found = await tools.engine.container(job.successor)
+    if (found === null) throw new BatonError('restart_failed', 'the new container no longer exists')
+    const { Running, ExitCode } = found.State
+    if (Running) return 'the new container is healthy, but does not answer through its holder'
     throw new BatonError('restart_failed', `the new container exited with code ${ExitCode ?? 'unknown'}`)
   }
   const late = await untilWell(look, Math.min(limits.healthTimeoutMs, DOOR_MS))
   if (late === null) return
   throw new BatonError('restart_failed', late, {
-    hint: 'check that it contains baton-kit and can read the socket in BATON_HOLDER; see `docker logs` for both containers',
+    hint: 'check that the new container includes baton-kit and can read the socket in BATON_HOLDER; see `docker logs` for both containers',
   })
 }

@@ -102,7 +102,7 @@ export async function servingHolderOf(
   if (found === null) return null
   const [name, holder] = [nameOf(container), nameOf(found.holder)]
   if (!found.isUsed) {
-    const message = `\`${name}\` mounts the volume of the holder \`${holder}\`, but ${HOLDER} is not set in it, so clients of the holder get no answer`
+    const message = `\`${name}\` mounts the volume of the holder \`${holder}\`, but does not have ${HOLDER} set, so clients of the holder get no answer`
     throw new BatonError('refused', message, {
       hint: `recreate the container with \`-e ${HOLDER}=/run/hold/socket\` and \`--group-add 65531\``,
     })
@@ -202,7 +202,9 @@ export function withoutHolder(container: ContainerInspection, holder: ContainerI
   const taken = (parsedJson(labelsOf(holder)[TAKEN_LABEL] ?? '') ?? null) as Taken | null
   if (taken === null) {
     const message = `\`${nameOf(holder)}\`, the holder of \`${nameOf(container)}\`, was not made by this command`
-    throw new BatonError('refused', message, { hint: 'remove it where it was added, such as in its compose file' })
+    throw new BatonError('refused', message, {
+      hint: 'remove the holder where it was added, such as in a compose file',
+    })
   }
   const { Config, HostConfig, NetworkSettings, Mounts } = container
   const networks = Object.entries(NetworkSettings.Networks ?? {}).map(([network, endpoint]) => [
@@ -337,7 +339,7 @@ export async function planHold(
 
 /** of an image that `baton image` did not make: its author may have the kit inside all the same */
 const UNMARKED =
-  "the image has no label showing that it contains baton-kit: an application without baton-kit/auto (on Node 26) cannot use a holder's ports, and clients get no answer until you undo this"
+  "the image has no label showing that it contains baton-kit: only an application with baton-kit/auto on Node 26 can use a holder's ports; with any other, clients get no answer until you undo this"
 
 /** For `--dry-run`, and before anything is done. */
 export function holdLines(held: HoldPlan | null): string[] {

@@ -69,7 +69,7 @@ export async function orderCopies(
 ): Promise<void> {
   const [old, next] = [await engine.container(predecessor), await engine.container(successor)]
   if (old === null || next === null || !beginsWithKit(next, candidate)) {
-    throw new BatonError('refused', `the data is copied only after the old container has stopped, but ${NO_KIT}`, {
+    throw new BatonError('refused', `the new container copies the data once the old one has stopped, but ${NO_KIT}`, {
       hint: 'set `update.snapshot.when: "before"` in the configuration to copy the data while the old container runs',
     })
   }

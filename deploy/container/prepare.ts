@@ -333,7 +333,7 @@ function planLines(
   const probation = request.probationMs > 0 ? `, then ${formatDuration(request.probationMs)} of probation` : ''
   const kept = origin.ofCompose
     ? `remove ${names.predecessor}, as compose does`
-    : `rename ${names.predecessor} to ${names.previous}, and remove the container that had this name`
+    : `rename ${names.predecessor} to ${names.previous}, replacing any earlier container with that name`
   const allowIrreversible =
     origin.kind === 'rollback'
       ? 'if the release cannot run on it, the rollback stops here'

@@ -114,8 +114,8 @@ async function importFiles(files: Readonly<Record<string, string>>, tag: string,
   const tar = spawn('tar', ['-C', stage.path, ...flags, '-cf', '-', '.'], { stdio: ['ignore', 'pipe', 'ignore'] })
   const ends = once(tar, 'close')
   await engine.importImage(REPOSITORY, tag, tar.stdout)
-  const [code] = (await ends) as [number]
+  const [code, signal] = (await ends) as [number | null, string | null]
   if (code === 0) return
   await engine.untag(`${REPOSITORY}:${tag}`)
-  throw new BatonError('unexpected', `packing this program for the switcher: tar exited with code ${code}`)
+  throw new BatonError('unexpected', `packing this program for the switcher: tar ended with ${code ?? signal}`)
 }

@@ -91,7 +91,7 @@ async function fromTheTop(
 
 /** Where no database was exchanged: the old release is back on data that it may not be able to work on. */
 function dataLeft(origin: JobOrigin, { reason, copy, rows }: Irreversible): string {
-  const count = rows === null ? '' : `, ${rows} rows`
+  const count = rows === null ? '' : ` (rows: ${rows})`
   return `${releaseOf(origin) ?? 'the new release'} has changed the data irreversibly: ${reason}; ${copy} contains the data from before the switch${count}, but no later writes; to restore it, stop the container, replace the database with that file, and remove its \`-wal\` and \`-shm\` files`
 }
 
@@ -168,7 +168,7 @@ export async function cleanUp(
       'refused',
       `a deployment of \`${name}\` was cut short (${unfinished.at}): finish or undo it first`,
       {
-        hint: 'run it again to finish it, or run it with `--rollback` to undo it',
+        hint: 'run the deployment again to finish it, or run it with `--rollback` to undo it',
       },
     )
   }
@@ -225,7 +225,7 @@ async function withoutSuccessor(
   const { engine, report } = tools
   const runs = origin.from ?? 'the old container'
   const what = `an earlier ${origin.kind === 'rollback' ? 'rollback' : 'deployment'}${ofRelease(origin)}`
-  const message = `${what} was cut short before it changed anything: ${runs} is still running, and what was prepared is discarded`
+  const message = `${what} was cut short before it changed anything: ${runs} is still running, and what was prepared will not be used`
   if (request.dryRun) await report({ event: 'note', message })
   else {
     await report({ event: 'warning', message })
@@ -234,7 +234,7 @@ async function withoutSuccessor(
   const isUndo = request.release === null && request.backTo === null && origin.kind === 'update'
   if (!isUndo) return { ...site, successor: null }
   // a rollback goes one step back, as after any other cut; to go further, the operator runs it again, now knowing what runs
-  throw new BatonError('refused', `nothing was rolled back: ${message}`, {
+  throw new BatonError('refused', `nothing was rolled back, because ${message}`, {
     hint: `to go back from ${runs} to the release before it, run this command again`,
   })
 }

@@ -38,7 +38,7 @@ export function refuseUnfit(
     )
   }
   if (labels['io.kubernetes.pod.uid'] !== undefined)
-    refuse('belongs to a Kubernetes pod', 'change the image of its workload')
+    refuse('belongs to a Kubernetes pod', 'change the image in the workload that owns the pod')
   if (container.HostConfig.AutoRemove === true) {
     refuse(
       'was started with --rm: it is removed when it stops, so it could not be put back',
@@ -56,7 +56,7 @@ export function refuseUnfit(
   if (sharing.length > 0) {
     refuse(
       `shares its network, its processes or a link with ${sharing.join(', ')}, which would stay attached to the old container`,
-      `remove ${sharing.join(', ')} first, and recreate it afterwards`,
+      `remove ${sharing.join(', ')} first, and recreate ${sharing.length === 1 ? 'it' : 'them'} afterwards`,
     )
   }
   const state = labelsOf(image)[IMAGE_LABELS.state]
@@ -174,9 +174,9 @@ function ownWords(container: ContainerInspection, image: ImageInspection): strin
 export function refuseClaims(image: ImageInspection, what: string): void {
   const claimed = claims(image)
   if (claimed.length === 0) return
-  const message = `${what} itself carries the label ${claimed.slice(0, 3).join(', ')}, which only compose or this command may set on a container`
+  const message = `${what} itself has labels that only compose or this command may set on a container: ${claimed.slice(0, 3).join(', ')}`
   throw new BatonError('refused', message, {
-    hint: 'build the image without it: `docker compose build` adds such labels to an image, but `docker build` does not',
+    hint: 'build the image without them: `docker compose build` adds such labels to an image, but `docker build` does not',
   })
 }
 

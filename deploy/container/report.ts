@@ -244,7 +244,7 @@ function formatEnd(event: EndEvent): string[] {
       : [`  the database from before the switch: ${snapshotOnHost ?? `${snapshot} in the container`}`]),
     ...copies.map(
       ({ path, onHost, bytes, ms }) =>
-        `  a copy of the data from before the switch, ${formatBytes(bytes)} in ${formatDuration(ms)}: ${onHost ?? `${path} in the container`}`,
+        `  a copy of the data from before the switch, ${formatBytes(bytes)}, made in ${formatDuration(ms)}: ${onHost ?? `${path} in the container`}`,
     ),
     ...(stateMoved === null ? [] : [`  ${formatMoved(stateMoved)}`]),
   ]

@@ -86,7 +86,7 @@ async function settled(
     return { ...copy, stateMoved: await settleData(id, successor, engine) }
   } catch (cause) {
     if (isAway(cause)) throw cause
-    await report({ event: 'warning', message: `checking where the data is: ${reasonOf(cause)}` })
+    await report({ event: 'warning', message: `could not check where the data is: ${reasonOf(cause)}` })
     return {}
   }
 }

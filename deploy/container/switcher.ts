@@ -113,7 +113,7 @@ async function lastLine(id: string, name: string, { engine, report }: Tools): Pr
       const last = said.slice(-3).join(' · ').slice(0, 500)
       throw new BatonError(
         'service_down',
-        `the switcher \`${namesFor(name).switcher}\` ended without a result: ${last}`,
+        `the switcher \`${namesFor(name).switcher}\` ended without a result${last === '' ? '' : `: ${last}`}`,
       )
     }
     await sleep(200)

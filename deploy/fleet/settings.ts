@@ -41,7 +41,8 @@ export function variablesOf(given: FleetArguments, isCheck: boolean): Variables 
     throw usage('expected a release or --rollback; to see what runs where, use --check alone')
   if (release !== '' && release !== 'latest' && !isTag(release))
     throw new BatonError('invalid_tag', `expected \`latest\` or a tag of the form vX.Y.Z, got ${quote(release)}`)
-  if (release === 'latest' && rollback) throw usage('--rollback takes a tag; omit the tag to use each host’s backup')
+  if (release === 'latest' && rollback)
+    throw usage('--rollback takes a tag, not `latest`; omit the tag to use each host’s backup')
   const variables: Variables = { fleet_release: release, fleet_rollback: rollback, fleet_service: given.service }
   if (pause !== '') variables.fleet_pause = pause
   if (given.waves !== undefined) variables.fleet_waves = wavesOf(given.waves)

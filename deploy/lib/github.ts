@@ -38,7 +38,7 @@ export function openGitHub(api: string, environment: NodeJS.ProcessEnv) {
         : {}
     throw new BatonError(
       'check_failed',
-      `${method} \`${host}${pathname}\`: expected success, got ${answer.status}${await reasonIn(answer)}`,
+      `${method} \`${host}${pathname}\` failed with HTTP status ${answer.status}${await reasonIn(answer)}`,
       hint,
     )
   }

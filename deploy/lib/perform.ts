@@ -44,7 +44,7 @@ export async function performBy(
   if (code !== 0) {
     throw new BatonError(
       'unexpected',
-      `trial on a copy: expected exit code 0 from ${basename(present)}, got ${code}: ${said.trim()}`,
+      `trial on a copy: expected exit code 0 from ${basename(present)}, got ${code ?? 'none'}; output: ${said.trim() || 'none'}`,
       {
         hint: 'a release built before Baton supported trials cannot be tried',
       },

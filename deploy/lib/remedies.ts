@@ -60,7 +60,7 @@ export const REMEDIES: Readonly<Record<ErrorCode, Remedy>> = {
     fix: 'Update as described by `route` in the response, or install the service with `install.sh`.',
   },
   node_unsupported: {
-    cause: 'The executable’s Node version does not support switching.',
+    cause: 'The executable’s Node version does not support handover.',
     fix: 'Replace the executable with one built on Node 26.1 or later, and restart.',
   },
   invalid_settings: {
@@ -86,7 +86,7 @@ export const REMEDIES: Readonly<Record<ErrorCode, Remedy>> = {
     fix: 'Check the clock. If it is right, ask the maintainer to run `baton trust refresh`.',
   },
   metadata_older: {
-    cause: 'This host has already seen newer metadata: this is an outdated mirror, or an attack.',
+    cause: 'This host has already seen newer metadata: the feed is an outdated mirror, or this is an attack.',
     fix: 'Use the original feed. If this is the original feed, ask the maintainer before you update.',
   },
   metadata_mixed: {

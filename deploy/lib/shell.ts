@@ -63,7 +63,8 @@ export async function run(command: readonly string[], options: CommandOptions = 
   const running = shell`${[...command]}`
   const { exitCode, signal, stdout, stderr } = await running
   if (exitCode !== 0 && options.allowFailure !== true) {
-    const ended = signal === null ? `failed with exit code ${exitCode}` : `was killed by ${signal}`
+    const code = exitCode === null || exitCode < 0 ? 'could not be started' : `failed with exit code ${exitCode}`
+    const ended = signal === null ? code : `was killed by ${signal}`
     const said = saidIn(stderr.trim() || stdout.trim())
     throw new BatonError('unexpected', `\`${formatCommand(command)}\` ${ended}${said === '' ? '' : `: ${said}`}`)
   }

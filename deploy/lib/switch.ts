@@ -22,7 +22,7 @@ interface Paused {
 export function formatPause({ pauseMs, pausesMs, letGo }: Paused): string | null {
   if (pauseMs === null || pauseMs === undefined) return null
   const refused = letGo ? ', and connections were refused for part of that time' : ''
-  return `nobody was served for ${(pausesMs ?? [pauseMs]).map((ms) => `${ms} ms`).join(', then for ')}${refused}`
+  return `nobody was served for ${(pausesMs ?? [pauseMs]).map((ms) => `${ms} ms`).join(', then for another ')}${refused}`
 }
 
 /** Of the next stop-first switch: the last ones say it together (`lastPause`), so it need not be the pause of the last one. */
@@ -39,7 +39,7 @@ interface Moved {
 
 /** `128 connections moved, 3 asked to reconnect, 0 cut`. */
 export function formatMoved({ moved, ended = 0, cut }: Moved): string {
-  return `${moved} connections moved, ${ended > 0 ? `${ended} asked to reconnect, ` : ''}${cut} cut`
+  return `${moved} ${moved === 1 ? 'connection' : 'connections'} moved, ${ended > 0 ? `${ended} asked to reconnect, ` : ''}${cut} cut`
 }
 
 /** How a rehearsal went, and what to do about it. */

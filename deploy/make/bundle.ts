@@ -27,7 +27,7 @@ export async function loadEsbuild(folder: string): Promise<typeof Esbuild> {
   try {
     return createRequire(join(folder, 'package.json'))('esbuild') as typeof Esbuild
   } catch (cause) {
-    throw new BatonError('unsupported_host', 'expected `esbuild` in this project for bundling', {
+    throw new BatonError('unsupported_host', 'bundling needs `esbuild`, which is not installed in this project', {
       hint: 'run `npm install --save-dev esbuild`, or use kind `app`, which needs no bundler',
       cause,
     })

@@ -88,10 +88,10 @@ export async function develop(options: DevOptions, stop: AbortSignal): Promise<v
 async function onlySession(path: string, { folder, service }: Project): Promise<Lock> {
   return await takeLock(makeDisk(), path, '`baton dev`').catch((cause: unknown) => {
     if (!(cause instanceof BatonError) || cause.code !== 'locked') throw cause
-    const { heldByPid = 'another' } = cause.members
+    const { heldByPid = 'unknown' } = cause.members
     throw new BatonError(
       'locked',
-      `expected no other \`baton dev\` for ${service} in ${folder}, found process ${heldByPid}`,
+      `expected no other \`baton dev\` for ${service} in ${folder}, found one (pid ${heldByPid})`,
       {
         hint: 'stop that process with Ctrl-C, or work in a copy of the folder with another --port',
       },

@@ -34,7 +34,7 @@ const MEMORY_PER_BYTE = 11.5
 const PACKS = {
   app: 'the whole folder in one executable',
   bundle: 'one script in an executable',
-  script: 'one script, run by Node 26 of the host',
+  script: "one script, run by the host's Node 26",
 } as const satisfies Record<ReleaseKind, string>
 
 const CHECKS: Record<string, Check> = {
@@ -44,7 +44,7 @@ const CHECKS: Record<string, Check> = {
     const files = await filesOf(project)
     const hasEntry = files.some(({ path }) => path === project.entry)
     const bytes = (await Promise.all(files.map(({ source }) => lstat(source)))).reduce((sum, { size }) => sum + size, 0)
-    const said = `${files.length} files go into the release`
+    const said = `${files.length} ${files.length === 1 ? 'file goes' : 'files go'} into the release`
     if (hasEntry && bytes > LARGE_BYTES)
       return [
         'warning',
@@ -94,7 +94,7 @@ const CHECKS: Record<string, Check> = {
       : [
           'warning',
           'the entry does not import the agent',
-          'run `baton init` to add the line: without it, the service can be installed but cannot update itself',
+          'run `baton init` to add the import: without it, the service can be installed but cannot update itself',
         ]
   },
   async processes({ folder, entry }) {

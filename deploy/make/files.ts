@@ -57,7 +57,7 @@ export async function linksOut(files: readonly ArchiveFile[]): Promise<string[]>
 /** A sentence about `linksOut`; null for none. */
 export function formatLinksOut(links: readonly string[]): string | null {
   if (links.length === 0) return null
-  return `${links.length === 1 ? 'a link points' : `${links.length} links point`} outside the release: ${formatNames(links, NAMED_MAX)}; the targets are not packed`
+  return `${links.length === 1 ? 'a link points' : `${links.length} links point`} outside the release: ${formatNames(links, NAMED_MAX)}; files outside it are not packed`
 }
 
 function isExcluded(path: string, { exclude }: Project): boolean {
@@ -111,7 +111,7 @@ async function packageFiles({ folder, entry }: Project): Promise<Map<string, str
   for (const one of packages) await addPackage(root, one.folder, files)
   for (const at of links) if (isInside(root, at)) files.set(toArchive(root, at), at)
   if (missing.length > 0) {
-    throw new BatonError('invalid_settings', `expected these packages to be installed: ${missing.join(', ')}`, {
+    throw new BatonError('invalid_settings', `these packages are not installed: ${missing.join(', ')}`, {
       hint: 'install the dependencies first (`npm ci`)',
     })
   }

@@ -255,7 +255,7 @@ function isOfPackage(entry: unknown): boolean {
 
 function noteOfBrought({ name, package: from, file }: Brought): string {
   const runs = name === null ? file : `\`${name}\` from the package ${from}`
-  return `the start script runs ${runs}, and nothing in node_modules is edited: ${AROUND} loads the agent, then the package. Set the package's host, port and data folder in \`args\` or \`environment\` (${pageOf('author/order.md')})`
+  return `the start script runs ${runs}. Nothing in node_modules is edited: instead, ${AROUND} loads the agent, then the package. Set the package's host, port and data folder in \`args\` or \`environment\` (${pageOf('author/order.md')})`
 }
 
 function notesOfUploads({ dataVariables }: Detected, configured: Findings['configured']): string[] {
@@ -274,7 +274,7 @@ function notesOfConflicts(
   const notes: string[] = []
   if (words.length > 0)
     notes.push(
-      `the application has its own commands ${words.join(', ')}: with \`"commands": "baton"\`, Baton's become \`${service} baton upgrade\` and so on`,
+      `the application has its own commands ${words.join(', ')}: with \`"commands": "baton"\`, Baton's commands become \`${service} baton upgrade\` and so on`,
     )
   if (forks !== null) {
     const { message, hint } = aboutForks(forks)
@@ -286,7 +286,9 @@ function notesOfConflicts(
     notes.push(`${message}: ${hint}`)
   }
   if (hasRoutesOfOurs)
-    notes.push('the application has routes under /admin or /web: `"basePath": "/_baton"` moves the Baton routes there')
+    notes.push(
+      'the application has routes under /admin or /web: to move the Baton routes elsewhere, set `"basePath": "/_baton"`',
+    )
   return notes
 }
 

@@ -33,7 +33,7 @@ const SIGNED = 'verified'
 export async function sendRelease(options: SendOptions): Promise<string> {
   const sums = await readFile(join(options.from, options.tag, 'SHA256SUMS'), 'utf8').catch(() => null)
   if (sums === null) {
-    throw new BatonError('release_not_found', `expected the release ${options.tag} in ${options.from}, found none`, {
+    throw new BatonError('release_not_found', `there is no release ${options.tag} in ${options.from}`, {
       hint: `run \`baton build ${options.tag}\` first`,
     })
   }
@@ -129,7 +129,7 @@ async function fetchWhatIsThere(base: string, tag: string, to: string): Promise<
   if (exitCode === 0 || (exitCode === 23 && /No such file or directory/.test(stderr))) return
   throw new BatonError(
     'check_failed',
-    `reading ${base} with rsync: exit code ${exitCode}: ${stderr.trim().slice(0, 500)}`,
+    `rsync could not read ${base} (exit code ${exitCode}): ${stderr.trim().slice(0, 500)}`,
   )
 }
 

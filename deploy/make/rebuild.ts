@@ -58,7 +58,7 @@ export async function rebuildAddons(options: RebuildOptions): Promise<RebuildRep
   const { project, dryRun, progress } = options
   progress.stage('look', project.folder)
   const before = await examineAddons(await filesOf(project))
-  progress.end('done', `${before.packages.length} packages with native addons`)
+  progress.end('done', `packages with native addons: ${before.packages.length}`)
   const ours = await realpath(project.folder)
   const wrong = before.packages.filter(({ verdict }) => verdict !== 'works' && verdict !== 'not-loaded')
   const steps = uniqueByName(wrong.filter((one) => one.canBuild && isInstalled(one)))
@@ -161,7 +161,7 @@ export function headersFault(
   const folder = dirname(path)
   const archive = `https://nodejs.org/dist/v${version}/node-v${version}-headers.tar.gz`
   return {
-    message: `expected the Node ${version} headers in ${join(folder, 'include/node')} for compiling, found none: npm fetches them from nodejs.org`,
+    message: `the Node ${version} headers for compiling are not in ${join(folder, 'include/node')}: npm fetches them from nodejs.org`,
     hint: `if npm cannot, download them yourself: \`curl -fsSL ${archive} | tar -xz --strip-components=1 -C ${formatCommand([folder])}\``,
   }
 }

@@ -278,7 +278,7 @@ function byName(a: { name: string }, b: { name: string }): number {
 /** Why a release's folder is not as its SHA256SUMS says, one sentence; null: every file is. Rejects if one is not there. */
 export async function sumsFault(release: string): Promise<string | null> {
   const lines = (await readFile(join(release, 'SHA256SUMS'), 'utf8')).split('\n').filter(Boolean)
-  if (lines.length === 0) return 'SHA256SUMS names no file'
+  if (lines.length === 0) return 'SHA256SUMS lists no files'
   for (const line of lines) {
     const [expected = '', name = ''] = line.split(/ [ *]/)
     const { sha256 } = await measure(join(release, basename(name)))

@@ -76,6 +76,6 @@ export async function checkVersion(executable: string, expected: string, node?: 
   const got = `${JSON.stringify(stdout.slice(0, 200))} and exit code ${exitCode}`
   throw new BatonError(
     'unexpected',
-    `running the executable with --version: expected \`${expected}\`, got ${got} ${stderr.slice(0, 500)}`,
+    `running the executable with --version: expected \`${expected}\`, got ${got}${stderr === '' ? '' : `; stderr: ${stderr.slice(0, 500)}`}`,
   )
 }

@@ -5,7 +5,7 @@ import { DURATION_PATTERN, durationBounds, LISTENER, type Setting, SETTINGS } fr
 const INTRODUCTION = `# Settings of an installed service
 
 Set these in [\`config.json\`](../operator/install.md#one-host), which \`<service> doctor\` checks. Those that most operators set come first (\`healthPath\` and
-\`order\` are set by the author). Changes take effect at the next start, but those to \`update.trial\`, \`update.auto\` and \`update.onOutcome\` at once.
+\`order\` are set by the author). Changes apply at the next start, except those to \`update.trial\`, \`update.auto\` and \`update.onOutcome\`, which apply at once.
 Defaults and allowed values are in parentheses. Editors can use [settings.schema.json](../../settings.schema.json). \`npm run pages\` writes this page.
 `
 
@@ -93,7 +93,7 @@ function expectedOf(setting: Setting): string[] {
     case 'array':
       if (setting.items.enum !== undefined) return [`list of ${listed(setting.items.enum)}`]
       return [
-        `list of ${setting.minItems ?? 0} to ${setting.maxItems ?? 'any number'}${setting.items.type === 'string' ? ' strings' : ''}`,
+        `list of ${setting.minItems ?? 0} to ${setting.maxItems ?? 'any number'}${setting.items.type === 'string' ? ' strings' : ' items'}`,
       ]
     case 'object':
     case 'boolean':

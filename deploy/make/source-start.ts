@@ -66,15 +66,17 @@ const HEALTH_MAX_BYTES = 4096
 
 const NO_VALUES = { host: '127.0.0.1', path: '', feed: '', basePath: '' }
 
+const UNSEEN = { database: null, scheme: null, cwd: null, otherPorts: [], warnings: [] }
+
 /** `environment` and `args`: texts with {port} and the like. An application that does not start is no failure, but a note. */
 export async function startFromSource(
   folder: string,
   found: Detected,
   { environment, args, try: tried, called }: Pick<Project, 'environment' | 'args' | 'try' | 'called'>,
 ): Promise<SourceStart> {
-  const unseen = { database: null, healthPath: found.healthPath, scheme: null, cwd: null, otherPorts: [], warnings: [] }
-  const file = startable(folder, found)
-  if (file === null) return { ...unseen, notes: [`it was not started: ${found.entry ?? 'its entry'} is missing`] }
+  const [unseen, file] = [{ ...UNSEEN, healthPath: found.healthPath }, startable(folder, found)]
+  const not = (why: string) => ({ ...unseen, notes: [`the application was not started: ${why}`] })
+  if (file === null) return not(`${found.entry ?? 'its entry'} is missing`)
   using _signals = onSignals(END_SIGNALS, () => exitAtOnce(130)) // ends what it has started, and leaves no temporary folder
   await using work = await temporaryDirectory(await temporaryPlace())
   const [state, port] = [join(work.path, 'state'), await freePort()]
@@ -86,7 +88,7 @@ export async function startFromSource(
   const taker = takeNotes(work.path, port)
   const node = await nodeFor(folder, found)
   const failed = await runBefore(node, found.before, { folder, env, fill })
-  if (failed !== null) return { ...unseen, notes: [`it was not started: ${failed}`] }
+  if (failed !== null) return not(failed)
   const began = performance.now()
   const command = [...taker.nodeFlags(), join(folder, file), ...args.map(fill)]
   await using started = startProgram([...node, ...command], { cwd: state, env })
@@ -321,7 +323,7 @@ export function databasesFor(
   const { inside, outside } = splitDatabases(seen, stateDirectory)
   const notes = outside.map((path) =>
     path.startsWith(folder + sep)
-      ? `it opens the database ${relative(folder, path)} in its own folder, where later releases will not find it: make it read the location from a variable, such as DATA_DIR or STATE_DIRECTORY`
+      ? `it opens the database ${relative(folder, path)} in its own folder, where later releases will not find it: have the application read the location from a variable, such as DATA_DIR or STATE_DIRECTORY`
       : `it opens the database ${path}, but updates take no snapshot of it: snapshots cover only the state directory`,
   )
   const [database = null, ...others] = inside

@@ -40,7 +40,7 @@ export function notesOfStart({ start, entry, before: kept }: Detected, configure
     )
   if (lostVariables.length > 0)
     notes.push(
-      `dropped from the start script: ${inCode(lostVariables)}, which only a shell understands; set them in \`environment\``,
+      `dropped from the start script: ${inCode(lostVariables)}, which only a shell understands; use \`environment\` instead`,
     )
   const given = configured?.['environment']
   const unset = Object.keys(environment).filter((name) => !Object.hasOwn({ ...ENVIRONMENT, ...recordOf(given) }, name))
@@ -57,7 +57,7 @@ function notesOfBefore(before: Detected['before'], configured: Configured): stri
   const said = inCode(before.map((words) => words.join(' ')))
   if (configured === null)
     return [
-      `each start runs ${said} before the application, as the start script does, and each trial does so on its copy (\`before\`, ${pageOf('author/application.md')})`,
+      `each start runs ${said} before the application, as the start script does, and each trial does so on its copy of the data (\`before\`, ${pageOf('author/application.md')})`,
     ]
   if (configured['before'] !== undefined) return []
   return [
@@ -97,13 +97,13 @@ export function notesOfArgs({ args, lostArgs, localArgs }: Detected, configured:
   const notes: string[] = []
   if (lostArgs.length > 0)
     notes.push(
-      `dropped from the start script: ${lostArgs.join(' ')}, which only a shell understands; set it in \`args\``,
+      `dropped from the start script: ${lostArgs.join(' ')}, which only a shell understands; use \`args\` instead`,
     )
   if (configured !== null && configured['args'] === undefined && args.length > 0)
     notes.push(`the start script passes ${args.join(' ')} to the application, but \`args\` in ${CONFIG} is not set`)
   if (localArgs.length > 0)
     notes.push(
-      `an install starts the application in the state directory, so ${localArgs.join(', ')} in \`args\` is looked for there, not here: if it is data, copy it there once; otherwise set \`"cwd": "app"\` (${pageOf('author/application.md')})`,
+      `an install starts the application in the state directory, so ${localArgs.join(', ')} in \`args\` will be looked for there, not here: if this is data, copy it there once; otherwise set \`"cwd": "app"\` (${pageOf('author/application.md')})`,
     )
   return notes
 }

@@ -44,7 +44,7 @@ function loadTracer(folder: string): Tracer {
   try {
     return createRequire(join(folder, 'package.json'))('@vercel/nft') as Tracer
   } catch (cause) {
-    throw new BatonError('unsupported_host', 'expected `@vercel/nft` in this project for `trace`, found none', {
+    throw new BatonError('unsupported_host', '`trace` needs `@vercel/nft`, which is not installed in this project', {
       hint: 'run `npm install --save-dev @vercel/nft`, or omit `trace`',
       cause,
     })

@@ -282,16 +282,16 @@ async function assertAgent(
   const address = { tls: false, host: '127.0.0.1', port } // which protocol it speaks is seen
   const got = await callHttp(address, '/admin/update/status', { token }).then(
     (answer) => (isFromAgent(answer) ? null : `got ${answer.status} from the application itself`),
-    (cause: unknown) => `got none: ${reasonOf(cause)}`,
+    (cause: unknown) => `got none (${reasonOf(cause)})`,
   )
   if (got === null) return
   const { folder, entry } = project
-  const expected = `expected an answer from the agent alongside the application, ${got}`
+  const expected = `expected an answer from the agent inside the application, ${got}`
   const { listens, inThreads } = await read()
   if (listens.length === 0 && inThreads.length > 0)
     throw new BatonError(
       'verify_failed',
-      `${expected}: no server listens in its main thread, only in a worker thread`,
+      `${expected}: no server is listening in the main thread, only in a worker thread`,
       {
         hint: 'listen in the main thread, and leave the work to the worker: an update hands over only servers in the main thread',
       },

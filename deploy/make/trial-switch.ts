@@ -73,7 +73,7 @@ export async function trySwitch(trial: SwitchTrial): Promise<Switched> {
   const [first] = lost
   // over TLS a connection cannot wait, and is closed
   if (first !== undefined && schemeOf(trial.protocol) === 'http')
-    throw failed(trial, `it came back, but ${lost.length} requests were lost in the meantime: ${first}`)
+    throw failed(trial, `it came back, but lost ${lost.length} of the requests made in the meantime: ${first}`)
   const { pauseMs } = operation.handover ?? {}
   const waited =
     pauseMs === undefined
@@ -86,7 +86,7 @@ export async function trySwitch(trial: SwitchTrial): Promise<Switched> {
       ...(pauseMs === undefined || pauseMs <= MAX_PAUSE_MS
         ? []
         : [
-            `a switch makes its clients wait ${formatDuration(pauseMs)}, but an update is refused if they would wait longer than \`update.maxPause\` (${durationText(MAX_PAUSE_MS)} unless an operator raises it): shorten its startup or its \`onStop\``,
+            `a switch makes clients wait ${formatDuration(pauseMs)}, but an update is refused if they would wait longer than \`update.maxPause\` (${durationText(MAX_PAUSE_MS)} unless an operator raises it): shorten the application's startup or its \`onStop\``,
           ]),
       ...missing.map((port) => `after a switch it no longer listened on port ${port}`),
       ...left.map(
@@ -109,20 +109,18 @@ function hungIn({ onStop, said }: SwitchTrial): string[] {
 }
 
 function failed(trial: SwitchTrial, what: string): BatonError {
-  return new BatonError(
-    'verify_failed',
-    `a test update from this build to itself: expected the application to serve throughout, got: ${what}`,
-    { hint: hintFor(`${what}\n${trial.said()}`) },
-  )
+  return new BatonError('verify_failed', `a test update from this build to itself failed: ${what}`, {
+    hint: hintFor(`${what}\n${trial.said()}`),
+  })
 }
 
 /** Pure. What is known of an application that says this. */
 export function hintFor(said: string): string {
   const leave = 'an update on a host would fail in the same way'
   if (/EADDRINUSE|address already in use|\bport\b.*\b(in use|taken|busy|occupied|not (free|available))/i.test(said))
-    return `during startup its port is kept open, so that clients wait instead of being refused; if another process checks whether the port is free, remove that check, since \`listen\` itself fails if the port is taken; ${leave}`
+    return `during startup the application's port is kept open, so that clients wait instead of being refused; if another process checks whether the port is free, remove that check, since \`listen\` itself fails if the port is taken; ${leave}`
   if (/pid[ -]?file|\.pid\b|already running|another (instance|process)|\block(ed|file)?\b/i.test(said))
-    return `something that the previous process left behind, or still holds in a start-first switch, seems to keep it from starting: have \`onStop\` remove it, or have the application take it over at startup if no process owns it any more; ${leave}`
+    return `something that the previous process left behind, or still holds in a start-first switch, seems to keep the new process from starting: have \`onStop\` remove it, or have the application take it over at startup if no process owns it any more; ${leave}`
   return leave
 }
 

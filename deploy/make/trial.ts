@@ -71,9 +71,7 @@ export async function answerOf(
     if (typeof answer === 'string') return answer
     found = answer
     const { status } = answer
-    return status < 300 || (!mustBeWell && status < 500) ? null : `${path} answers ${status}`
+    return status < 300 || (!mustBeWell && status < 500) ? null : `status ${status}`
   }, START_MS)
-  return last === null
-    ? found
-    : `expected an answer from ${path} on port ${port} within ${START_MS / 1000} s, got ${last}`
+  return last === null ? found : `no good answer from ${path} on port ${port} within ${START_MS / 1000} s: ${last}`
 }

@@ -176,7 +176,7 @@ export function refuseReplaced({ package: name, seen }: ServiceRecord, { version
     'verify_failed',
     `${name} ${version} was replaced under the same version number: its integrity hash was ${before} and is now ${integrity}`,
     {
-      hint: 'ask the maintainers of the package, and choose another version with `--release`',
+      hint: 'ask the maintainers of the package why, and choose another version with `--release`',
     },
   )
 }

@@ -29,7 +29,9 @@ const END =
 
 /** How it comes back, for a person. */
 export function wayBack({ start }: Former): string {
-  return start.length === 0 ? 'start it the way you did before' : `run \`${start.map(formatCommand).join(' && ')}\``
+  return start.length === 0
+    ? 'start the original program the way you did before'
+    : `run \`${start.map(formatCommand).join(' && ')}\``
 }
 
 export async function findFormer(name: string, isRoot: boolean): Promise<Former | null> {
@@ -189,7 +191,7 @@ export async function dataOf(
   }
   const seen = await placesOf(await pidsOf(name))
   throw new BatonError('invalid_request', `cannot tell where ${what} keeps its data`, {
-    hint: `specify its folder with \`--data DIR\`${seen.length === 0 ? '' : `; it runs in ${formatNames(seen, 4)}`}`,
+    hint: `specify the data folder with \`--data DIR\`${seen.length === 0 ? '' : `; the running processes use ${formatNames(seen, 4)}`}`,
   })
 }
 

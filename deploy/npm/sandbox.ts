@@ -98,9 +98,9 @@ export async function assertCell(empty: string, uid: number | null): Promise<voi
   if (exitCode === 0) return
   throw new BatonError(
     'unsupported_host',
-    `expected a host that can run packages in isolation, got: ${stderr.trim().slice(-300) || exitCode}`,
+    `this host cannot run packages in isolation: ${stderr.trim().slice(-300) || `exit code ${exitCode}`}`,
     {
-      hint: 'this needs `unshare` and `setpriv` from util-linux 2.38 and, for users other than root, user namespaces; or build elsewhere with `--build-only`',
+      hint: 'install `unshare` and `setpriv` from util-linux 2.38 or later and, for users other than root, enable user namespaces; or build elsewhere with `--build-only`',
     },
   )
 }

@@ -70,8 +70,6 @@ export function differencesOf(before: readonly Locked[] | null, now: readonly Lo
     ...(added.length === 0 ? [] : [`packages added: ${list(added)}`]),
     ...(removed.length === 0 ? [] : [`packages removed: ${list(removed)}`]),
     ...(strangers.length === 0 ? [] : [`package names not seen before: ${list(strangers)}`]),
-    ...(scripts.length === 0
-      ? []
-      : [`packages that now have an install script, which is not run: ${list(scripts.map(nameOf))}`]),
+    ...(scripts.length === 0 ? [] : [`packages that now have an install script: ${list(scripts.map(nameOf))}`]),
   ]
 }

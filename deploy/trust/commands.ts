@@ -154,7 +154,7 @@ export async function rotate(
   const files = await keyFilesOf(context, root)
   const before = root.roles[role].keyids
   const gone = lost.length === 0 ? before : before.filter((id) => lost.some((one) => isNamed(one, id, files)))
-  if (gone.length === 0) throw new BatonError('refused', `none of ${lost.join(', ')} is a ${role} key`)
+  if (gone.length === 0) throw new BatonError('refused', `no ${role} key matches ${lost.join(', ')}`)
   const [keys = defaultKeys(String(root[SERVICE_MEMBER]), context.environment)] = context.keyFolders
   // open the root keys first: a wrong passphrase must not leave new keys behind
   await change.signers('root', root)
@@ -182,7 +182,7 @@ export async function rotate(
   await signRoot({ ...change, signers }, edit, () => kept(context, keys, made))
   context.say(`signed root ${root.version + 1}: ${gone.length} new ${role} key${gone.length === 1 ? '' : 's'}`)
   const old = files.filter(({ keyid }) => gone.includes(keyid)).map(({ name }) => name)
-  if (old.length > 0) context.say(`${old.join(', ')}: these keys no longer sign anything; you can delete their files`)
+  if (old.length > 0) context.say(`keys that no longer sign anything, whose files you can delete: ${old.join(', ')}`)
 }
 
 async function kept({ say }: TrustContext, folder: string, files: readonly KeyFile[]): Promise<WrittenKeys> {

@@ -112,7 +112,7 @@ const WORDS: readonly TrustWord[] = [
   },
   {
     name: 'refresh',
-    description: 'renew the snapshot and the timestamp before they expire',
+    description: 'renew the snapshot and timestamp metadata before it expires',
     args: SIGNING,
     act: (context) => commands.refresh(context),
   },
@@ -272,7 +272,7 @@ function contextFrom(
 
 function told({ feed, root, latest, image, trust, passedOver, problem }: Verified): string {
   const lines = [
-    `${feed}, as seen by a host running ${root.service} built with root ${root.version}:`,
+    `${feed}, as seen by a host whose ${root.service} was built with version ${root.version} of root.json:`,
     ...trust.metadata.map(
       ({ role, version, expiresAt }) => `  ${role.padEnd(10)} version ${version}, expires ${expiresAt}`,
     ),

@@ -25,7 +25,7 @@ export async function verifyFeed(
 ): Promise<Verified> {
   const root = await readFile(rootFile, 'utf8').catch((cause: unknown) => {
     const hint = 'pass the root.json that the release was built with: --root FILE'
-    throw new BatonError('refused', `reading the trust root file ${rootFile}`, { cause, hint })
+    throw new BatonError('refused', `cannot read the trust root file ${rootFile}`, { cause, hint })
   })
   const { signed } = JSON.parse(root) as { signed: { version: number; [SERVICE_MEMBER]: string } }
   const service = signed[SERVICE_MEMBER]

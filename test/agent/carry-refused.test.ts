@@ -82,7 +82,7 @@ test('a message in fragments that never ends: 1012 at the deadline, counted and 
   const client = await connected(sides.port)
   const { carried, ended, cut, warnings } = await sides.drain({ drainMs: 300, drainMaxMs: 600 })
   equal([carried, ended, cut, await client.closed], [0, 1, 0, 1012])
-  match(warnings.join(), /it was always in the middle of a message/)
+  match(warnings.join(), /it was in the middle of a message/)
   await sides.close()
 })
 

@@ -171,7 +171,7 @@ test('the plan of --keep-port warns of an image that does not say that it has th
   const request = { container: 'foreign', release: 'hold', holder: `${repository}:holder`, dryRun: true }
   const { events } = await deployIn(engine, request)
   const plan = events.flatMap((event) => (event.event === 'plan' ? event.plan : []))
-  match(plan.join('\n'), /has no label showing that it contains baton-kit: an application without baton-kit\/auto/)
+  match(plan.join('\n'), /has no label showing that it contains baton-kit: only an application with baton-kit\/auto/)
   await engine.docker('rm', '-f', 'foreign')
 })
 

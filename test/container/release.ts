@@ -258,7 +258,7 @@ test('its own commands say in one line what its host does for them; its doctor l
   const one = ['-v', `${state}:/var/lib/beacon`, '-v', `${etc}:/etc/beacon:ro`, `${repository}:v1.0.0`, 'doctor']
   const ill = await run(['docker', 'run', '--rm', ...one], { env: engine.environment, allowFailure: true })
   equal(ill.exitCode, 7, ill.stdout)
-  match(ill.stdout, /^problem +state +expected user id 65532 to be able to write to \/var\/lib\/beacon, .*user id 0$/m)
+  match(ill.stdout, /^problem +state +user id 65532 cannot write to \/var\/lib\/beacon, .*user id 0$/m)
   match(ill.stdout, /^warning +configuration +the service listens on 127\.0\.0\.1, /m)
   match(ill.stdout, /^warning +feed +\/none cannot be used: /m)
   match(ill.stdout, /^problem +health /m)

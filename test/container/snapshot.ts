@@ -98,7 +98,7 @@ test('the data are copied before the switch, named in the report, and taken back
   is(readFileSync(dump?.onHost ?? '', 'utf8'), 'secret\nv1.0.0 begins\n/one\n')
   is(readFileSync(join(folders?.onHost ?? '', 'uploads/one'), 'utf8'), 'v1.0.0')
   const lines = formatDeployEvent(ended.events.at(-1) as DeployEvent).join('\n')
-  match(lines, /a copy of the data from before the switch, 26 B in /)
+  match(lines, /a copy of the data from before the switch, 26 B, made in /)
   match(lines, dump?.onHost ?? '?')
   match(
     ended.events.map((event) => (event.event === 'note' ? event.message : '')).join('\n'),

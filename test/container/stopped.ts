@@ -112,7 +112,7 @@ test.long(
         const { message } = await rejects(rollback, withCode('refused'))
         match(
           message,
-          /^nothing was rolled back: .* of v1\.1\.0 was cut short before it changed anything: v1\.0\.0 is still running/,
+          /^nothing was rolled back, because .* of v1\.1\.0 was cut short before it changed anything: v1\.0\.0 is still running/,
         )
       } else {
         const ended = await rollback
@@ -170,7 +170,10 @@ test.long(
         )
       } else {
         const cause = await rejects(deployIn(engine, { container: name, release: null }), withCode('refused'))
-        match(cause.message, /^nothing was rolled back: .* of v1\.2\.1 was cut short .*: v1\.1\.0 is still running/)
+        match(
+          cause.message,
+          /^nothing was rolled back, because .* of v1\.2\.1 was cut short .*: v1\.1\.0 is still running/,
+        )
       }
       await runs(name, 'v1.1.0')
       await rolledBack(name, null)

@@ -248,7 +248,7 @@ test('data that gave way: the outcome and the history say how many rows written 
   const error = { code: 'restart_failed', message } as const
   const reverted = operation('update', { outcome: 'reverted', error, ...past })
   for (const [one, said] of [
-    [restored, `Rows written since then: 60; they are kept in ${aside}`],
+    [restored, `Rows written since then: 60. The replaced database is ${aside}`],
     [reverted, `60 rows written since then are in ${aside}`],
   ] as const) {
     await using stub = await served()
@@ -530,7 +530,8 @@ test('in Chinese too; and what is to be done about it stands behind it', async (
   await using watched = await openPage(browser, { locale: 'zh-CN' })
   const { page } = watched
   await STATES.find(({ name }) => name === 'not-tried')?.reach(page, stub)
-  const why = '/var/lib/beacon-trial does not exist, so the units are from a release that predates trials on a copy'
+  const why =
+    '/var/lib/beacon-trial does not exist or does not belong to the service, so the units are from a release that predates trials on a copy'
   const hint = 'run install.sh from a newer release once as root to rewrite the units'
   await shown(page, '#outcomeReason', `没有在数据副本上试用。${why}${hint}`)
   assertQuiet(watched)
@@ -779,7 +780,7 @@ test('no way back: by keyboard alone a person says that they know, and that is s
     `Tried on a copy of the data (rows: 1,042; 2 s): it cannot be rolled back: ${NO_WAY_BACK.reason}.`,
   )
   const means =
-    'v1.0.0 cannot work with the data that v1.1.0 leaves behind. Going back means restoring the snapshot: anything written since then is lost.'
+    'v1.0.0 cannot work with the data that v1.1.0 leaves behind. Going back means restoring the snapshot: anything written after that snapshot is lost.'
   await shown(page, '#noWayText', means)
 
   const box = page.getByRole('checkbox', { name: 'I understand this update cannot be rolled back' })

@@ -257,7 +257,7 @@ export const STATES: readonly State[] = [
       const waits: Wait[] = [
         {
           code: 'yanked',
-          says: `v1.0.0, the running release, was yanked: ${lost}; run \`rollback\` to go back`,
+          says: `v1.0.0, the running release, was yanked; run \`rollback\` to go back. Reason: ${lost}`,
           tag: 'v1.0.0',
           why: lost,
         },
@@ -450,7 +450,8 @@ export const STATES: readonly State[] = [
     async reach(page, stub) {
       const rehearsal = rehearsed({
         verdict: 'untried',
-        reason: '/var/lib/beacon-trial does not exist, so the units are from a release that predates trials on a copy',
+        reason:
+          '/var/lib/beacon-trial does not exist or does not belong to the service, so the units are from a release that predates trials on a copy',
         hint: 'run `install.sh` from a newer release once as root to rewrite the units',
         rows: null,
       })

@@ -53,9 +53,9 @@ export function isCalm(entry: Entry): boolean {
 export function whyNotCalm({ socket, request, ws, response, readAtStart, passesOn }: Entry): string | null {
   if (response !== null && !passesOn()) return 'middleware in the application buffers the response'
   if (!isWritten(socket)) return 'its client did not read everything that was sent'
-  if (ws !== null) return frames.isAtRest(ws) ? null : 'it was always in the middle of a message'
+  if (ws !== null) return frames.isAtRest(ws) ? null : 'it was in the middle of a message'
   if (response === null || !stream.isBodyAtRest(response, socket)) return 'its response was still being written'
-  if (!request.complete || readAtStart === null) return 'its request body arrived incomplete'
+  if (!request.complete || readAtStart === null) return 'its request body had not been read to the end'
   return readAtStart === socket.bytesRead && !isHalfRead(socket, request)
     ? null
     : 'another request followed on the same connection'

@@ -144,7 +144,7 @@ async function calm(options: QuietOptions): Promise<void> {
     if (old === 0) return
     if (isFirst)
       options.warn(
-        `${old} ${old === 1 ? 'request that has' : 'requests that have'} run for more than ${YOUNG_MS} ms: waiting up to ${CALM_WAIT_MS / 1000} s for such requests to finish`,
+        `found ${old} ${old === 1 ? 'request that has' : 'requests that have'} been running for more than ${YOUNG_MS} ms: waiting up to ${CALM_WAIT_MS / 1000} s for such requests to finish`,
       )
     await sleep(LOOK_EVERY_MS * 10, undefined, { signal: options.signal })
   }
@@ -210,7 +210,7 @@ function isAnyNew(listeners: readonly Listener[]): boolean {
 function cutRequests(options: QuietOptions): void {
   const left = running(options)
   if (left.length > 0)
-    options.warn(`${left.length} requests did not finish within ${options.quietMs} ms: cutting them off`)
+    options.warn(`requests cut off because they did not finish within ${options.quietMs} ms: ${left.length}`)
   for (const { socket } of left) cut(socket, options.carries, options.report)
 }
 

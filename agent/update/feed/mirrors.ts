@@ -117,7 +117,7 @@ function chosenAmong(
       if (only === undefined) return false
       if (used.size === 1) {
         out.add(only)
-        onLeftOut(`${only.name} sent data that differs from what was published: this operation no longer uses it`)
+        onLeftOut(`${only.name} sent data that differs from what was published: this operation will not use it again`)
       }
       // after parts of several, one whole download from each shows which of them it was
       alone = used.size > 1 || alone !== null ? { place: null } : null

@@ -49,7 +49,7 @@ export async function cageOf(
   const found = await stat(folder).catch(() => null)
   if (found?.isDirectory() === true && found.uid === process.getuid?.()) return folder
   return {
-    reason: `${folder} does not exist, so the units are from a release that predates trials on a copy`,
+    reason: `${folder} does not exist or does not belong to the service, so the units are from a release that predates trials on a copy`,
     hint: 'run `install.sh` from a newer release once as root to rewrite the units',
   }
 }

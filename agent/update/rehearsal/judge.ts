@@ -30,10 +30,10 @@ export type Judged = Pick<Rehearsal, 'verdict' | 'reason' | 'hint'>
 export function judge(report: Report, tags: Tags, remedies = ON_HOST): Judged {
   const judged = verdictOf(report, tags, remedies)
   if (report.others.length === 0 || judged.hint !== undefined) return judged
-  const [are, them] = report.others.length === 1 ? ['is a database', 'it'] : ['are databases', 'them']
+  const [are, them] = report.others.length === 1 ? ['is another database', 'it'] : ['are other databases', 'them']
   return {
     ...judged,
-    hint: `${report.others.join(', ')} ${are} too; a rollback with \`--restore-state\` leaves ${them} unchanged`,
+    hint: `${report.others.join(', ')} ${are} of the service; a rollback with \`--restore-state\` leaves ${them} unchanged`,
   }
 }
 
@@ -113,7 +113,7 @@ function verdictOf(report: Report, { from, to }: Tags, { longer, without }: Reme
 /** The candidate failed for want of something that its trial has less of than a service: that says nothing about the release. */
 function hindered(to: string, why: string, hindrance: string): BatonError {
   return blameless('refused', `${to} fails on a copy of the data: ${why}; ${hindrance}`, {
-    hint: `nothing has changed, and ${to} is not marked as failed: fix that and try again`,
+    hint: `nothing has changed, and ${to} is not marked as failed: fix the cause and try again`,
   })
 }
 
@@ -130,7 +130,7 @@ function endedCage(to: string, without: string): BatonError {
 
 function tooLate(to: string, why: string, { hadMs, longer }: { hadMs: number; longer: string }): BatonError {
   return lateBy('verify_failed', `${to} fails on a copy of the data: ${why}`, hadMs, {
-    hint: `${UNTOUCHED}; to try it again, set a longer ${longer}`,
+    hint: `${UNTOUCHED}; to try again, set a longer ${longer}`,
   })
 }
 

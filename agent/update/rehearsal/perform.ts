@@ -244,7 +244,7 @@ export function compared(
     after.fault !== null && before.fault === null
       ? `the database is damaged: ${after.fault}`
       : orphans > 0
-        ? `${orphans} more rows than before refer to rows that do not exist (PRAGMA foreign_key_check)`
+        ? `the number of rows that refer to missing rows has grown by ${orphans} (PRAGMA foreign_key_check)`
         : null
   // a renamed table counts as lost too: the present release looks for its rows under the old name
   const fewer = Object.entries(before.rows).find(([table, rows]) => (after.rows[table] ?? 0) < rows)
@@ -253,11 +253,11 @@ export function compared(
     fewer === undefined ? null : `${missing} ${missing === 1 ? 'row is' : 'rows are'} missing from ${fewer[0]}`
   const uncheckable =
     before.orphans !== null && after.orphans === null
-      ? 'a foreign key does not refer to a key (PRAGMA foreign_key_check)'
+      ? 'a foreign key refers to columns that are not a key (PRAGMA foreign_key_check)'
       : null
   const changed =
     after.values === null
-      ? 'its values could not be compared, because the new release locks the database exclusively'
+      ? 'values in the database could not be compared, because the new release locks it exclusively'
       : whyValuesChanged(changedIn(before.values, after.values), itself)
   return { damage, lost, difference: whyNotAdditive(before.schema, after.schema) ?? uncheckable, changed }
 }

@@ -183,7 +183,7 @@ async function openCage(
   const bytes = await bytesOf(database)
   if (mode === 'auto' && bytes > AUTO_MAX_BYTES) {
     return {
-      reason: `the database is ${mebibytes(bytes)}, but \`auto\` runs a trial only up to ${mebibytes(AUTO_MAX_BYTES)}`,
+      reason: `the database is ${mebibytes(bytes)}, but \`auto\` allows a trial only up to ${mebibytes(AUTO_MAX_BYTES)}`,
       hint: 'to try it anyway, set `update.trial: "always"` in the configuration',
     }
   }

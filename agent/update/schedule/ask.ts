@@ -91,7 +91,7 @@ function whyPassed(
   const { mode } = policy
   return isWithin(mode, running, tag)
     ? null
-    : forPerson('beyond', tag, `the policy allows updates only up to ${mode}`, { mode })
+    : forPerson('beyond', tag, `the policy allows updates only up to ${mode} releases`, { mode })
 }
 
 function offerOf(

@@ -190,7 +190,10 @@ async function go(attended: Attended, { rules }: ScheduleKnown, memory: Remember
   } catch (cause) {
     if (cause instanceof BatonError && (cause.code === 'update_in_flight' || cause.code === 'locked'))
       return now() + BUSY_MS
-    install.log({ event: 'warning', message: `automatic updates: starting the update to ${tag}: ${reasonOf(cause)}` })
+    install.log({
+      event: 'warning',
+      message: `automatic updates: could not start the update to ${tag}: ${reasonOf(cause)}`,
+    })
     await writeMemory(disk, stateDirectory, { ...memory, attempt }) // it counts as a failed attempt: do not begin it again at once
   }
   return now() + BUSY_MS

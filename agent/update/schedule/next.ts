@@ -171,7 +171,7 @@ function goes(policy: Policy, facts: ScheduleFacts, offer: Offered, since: Momen
       .join(': ')
     return { do: 'nothing', at, code: 'goes', says, tag, because }
   }
-  const says = `${tag} will never be installed automatically: the allowed hours do not overlap`
+  const says = `${tag} will never be installed automatically: the hours allowed by the configuration and by the panel do not overlap`
   return { do: 'nothing', at: facts.askAt, code: 'never_open', says, tag }
 }
 

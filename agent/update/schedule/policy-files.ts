@@ -67,7 +67,7 @@ export async function writeOwn(install: Ruled & Pick<ManagedInstall, 'disk'>, va
   const operators = readPolicy(limits, Temporal.Now.timeZoneId(), true).policy
   const [opening] = openings(tightened(operators, policy).hours, Date.now())
   if (opening === undefined) {
-    throw new BatonError('invalid_request', "`hours`: expected hours that overlap with the operator's, got none", {
+    throw new BatonError('invalid_request', "`hours`: expected hours that overlap with the operator's", {
       hint: 'the limits are in `update.auto` of the configuration; `GET /admin/update/policy` shows them',
     })
   }

@@ -62,7 +62,7 @@ export function waitingFor({ rules, memory, trust }: ScheduleKnown, running: str
           {
             key: `yanked ${running}`,
             code: 'yanked' as const,
-            says: `${running}, the running release, was yanked: ${out.why}; run \`rollback\` to go back`,
+            says: `${running}, the running release, was yanked; run \`rollback\` to go back. Reason: ${out.why}`,
             tag: running,
             why: out.why,
           },

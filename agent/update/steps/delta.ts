@@ -87,7 +87,8 @@ function parseHeader(delta: Buffer, oldBytes: number, newBytes: number): { segme
     segments.push(segment)
     ;[done, body] = [at + bytes, body + packedBytes]
   }
-  if (!isOld(done, newBytes) || body !== delta.length) throw misfit(`${delta.length} bytes in all, got ${body}`)
+  if (!isOld(done, newBytes)) throw misfit('segments for the whole file')
+  if (body !== delta.length) throw misfit(`${delta.length} bytes in all, got ${body}`)
   return { segments, begin: end + 1 }
 }
 

@@ -139,7 +139,7 @@ async function madeBy(
       await writeWhole(file, part)
     }
     const sha256 = hash.digest('hex')
-    if (sha256 !== executable?.sha256) throw new Error(`the resulting executable has the sha256 ${sha256}`)
+    if (sha256 !== executable?.sha256) throw new Error(`the resulting executable has the wrong sha256, ${sha256}`)
     await disk.flush(file, partialPath)
     return true
   } catch (cause) {
@@ -177,7 +177,7 @@ async function unpack(asset: Asset, file: FileHandle, options: DownloadOptions, 
         for await (const chunk of chunks) {
           unpacked += chunk.length
           if (unpacked > bound)
-            throw (tooMuch = new BatonError('download_failed', `expected ${bound} bytes unpacked, got more`))
+            throw (tooMuch = new BatonError('download_failed', `expected at most ${bound} bytes unpacked, got more`))
           if (unpacked - lookedAt >= ROOM_EVERY_BYTES) {
             lookedAt = unpacked
             // what will be written until the next check

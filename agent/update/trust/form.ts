@@ -102,8 +102,10 @@ function signaturesFault(value: unknown): string | null {
   for (const entry of value as unknown[]) {
     if (!isObject(entry)) return 'expected each signature to be an object'
     const { keyid, sig } = entry
-    if (onlyMembers(entry, ['keyid', 'sig']) !== null || !isSha256(keyid)) return 'expected `keyid` and `sig`'
-    if (typeof sig !== 'string' || !/^[0-9a-f]{128}$/.test(sig)) return `signature of ${keyid.slice(0, 12)}…: not hex`
+    if (onlyMembers(entry, ['keyid', 'sig']) !== null || !isSha256(keyid))
+      return 'expected only `keyid`, a SHA-256, and `sig`'
+    if (typeof sig !== 'string' || !/^[0-9a-f]{128}$/.test(sig))
+      return `signature of ${keyid.slice(0, 12)}…: expected 128 hex digits`
     if (seen.has(keyid)) return `key ${keyid.slice(0, 12)}… signed twice`
     seen.add(keyid)
   }
@@ -143,7 +145,8 @@ function signedFault(role: Role, signed: Record<string, unknown>, canonicalize: 
 function rootFault(signed: Record<string, unknown>, canonicalize: Canonicalize): string | null {
   const { keys, roles, consistent_snapshot: consistent } = signed
   if (consistent !== true) return 'expected `consistent_snapshot` to be true'
-  if (!isObject(keys) || Object.keys(keys).length > 4 * KEYS_MAX) return 'expected `keys` to be an object'
+  if (!isObject(keys) || Object.keys(keys).length > 4 * KEYS_MAX)
+    return `expected \`keys\` to be an object with at most ${4 * KEYS_MAX} members`
   for (const [id, key] of Object.entries(keys)) {
     if (!isObject(key) || onlyMembers(key, ['keytype', 'keyval', 'scheme']) !== null)
       return `key ${quoted(id)}: not a valid key`
@@ -163,7 +166,8 @@ function rootFault(signed: Record<string, unknown>, canonicalize: Canonicalize):
     if (!isObject(entry) || onlyMembers(entry, ['keyids', 'threshold']) !== null)
       return `role ${name}: expected only \`keyids\` and \`threshold\``
     const { keyids, threshold } = entry
-    if (!Array.isArray(keyids) || keyids.length > KEYS_MAX) return `role ${name}: expected at most ${KEYS_MAX} keys`
+    if (!Array.isArray(keyids) || keyids.length > KEYS_MAX)
+      return `role ${name}: expected a list of at most ${KEYS_MAX} keys`
     const ids = keyids as unknown[]
     if (new Set(ids).size !== ids.length) return `role ${name}: a key is listed twice`
     if (!ids.every((id) => typeof id === 'string' && Object.hasOwn(keys, id)))

@@ -24,7 +24,7 @@ export interface RefreshOptions {
 const MAX_BYTES = { root: 64 * 1024, timestamp: 16 * 1024, snapshot: 16 * 1024, targets: 2 * 1024 * 1024 }
 
 const REFUSALS: Record<Tuf.Refusal['kind'], [code: BatonError['code'], hint?: string]> = {
-  missing: ['metadata_missing', 'this executable updates only from signed feeds: ask the maintainer to sign this one'],
+  missing: ['metadata_missing', 'this executable updates only from signed feeds: ask the maintainer to sign this feed'],
   expired: [
     'metadata_expired',
     "check this host's clock; if it is right, ask the maintainer to sign the feed again (`baton trust refresh`)",

@@ -80,7 +80,8 @@ export function trustReport(known: Known | null, now: Date): TrustReport {
     const days = Math.floor(left / DAY_MS)
     if (left <= 0)
       warnings.push({ at, text: `${role}.json expired on ${signed.expires}: no updates until it is signed again` })
-    else if (left < whole / 3) warnings.push({ at, text: `${role}.json expires in ${days} days, on ${signed.expires}` })
+    else if (left < whole / 3)
+      warnings.push({ at, text: `${role}.json expires on ${signed.expires} (days left: ${days})` })
   }
   const [first] = warnings.toSorted((a, b) => a.at - b.at)
   return {

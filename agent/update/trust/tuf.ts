@@ -107,7 +107,7 @@ function refusalOf(error: unknown, role: Role, bytes: Buffer, store?: TrustedMet
   for (const { roles } of [root ?? signed, signed]) {
     const { keyids = [], threshold = 0 } = roles?.[role] ?? {}
     const good = signatures?.filter(({ keyid }) => keyids.includes(keyid)).length ?? 0
-    const message = `${role}.json is signed by ${good} of the ${threshold} keys that it needs`
+    const message = `${role}.json has too few signatures: ${good} of ${threshold}`
     if (good < threshold) return { kind: good === 0 ? 'unsigned' : 'too_few', message }
   }
   return { kind: 'invalid', message: `the feed's metadata: ${text}` }

@@ -124,7 +124,7 @@ export function assessSigned(
   if (got !== sha256)
     return { why: `sha256 of ${MANIFEST_NAME}: expected ${short(sha256)} (as signed), got ${short(got)}` }
   if (signed.service !== target.service) {
-    return { why: `it is signed as a release of ${quoted(signed.service)}, expected \`${target.service}\`` }
+    return { why: `it is signed as a release of ${quoted(signed.service)}, not of \`${target.service}\`` }
   }
   const parsed = parseManifest(text)
   if ('why' in parsed) return parsed

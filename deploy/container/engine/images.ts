@@ -98,7 +98,7 @@ function registryError(cause: unknown, reference: string): BatonError {
       hint: 'check the tag and the repository (`--image`); a private registry may need `docker login`',
     })
   }
-  return new BatonError('check_failed', `asking the registry for ${reference}: ${said}`, {
+  return new BatonError('check_failed', `asking the registry for ${reference} failed: ${said}`, {
     cause,
     hint: 'check that this host can reach the registry',
   })

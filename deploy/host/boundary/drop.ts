@@ -107,5 +107,5 @@ export function remnantsOf(status: string, inUnit: boolean): string | null {
 }
 
 function stillRoot(what: string): BatonError {
-  return new BatonError('refused', `expected a process that has dropped root privileges, found ${what}`)
+  return new BatonError('refused', `root privileges were not dropped completely: ${what}`)
 }

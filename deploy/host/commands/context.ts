@@ -153,7 +153,7 @@ export function confirm({ flags, report }: Context, title: string, steps: readon
   const answer = askTerminal('Continue? [y/N] ')
   if (answer === null)
     throw new BatonError('refused', 'confirmation required, but there is no terminal to prompt on', {
-      hint: `to run without being asked, use \`${command} -y\``,
+      hint: `to skip this question, use \`${command} -y\``,
     })
   if (!/^y(es)?$/i.test(answer)) throw new BatonError('refused', 'not confirmed; nothing was changed')
 }

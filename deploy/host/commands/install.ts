@@ -184,7 +184,7 @@ function told(
   const isRootsOwn = isRoot() && layout.scope === 'user'
   if (fresh && (isRootsOwn || !(environment['PATH'] ?? '').split(':').includes(join(layout.command, '..'))))
     notes.push(
-      `the command is ${layout.command}${isRootsOwn ? `; use it with --user: \`${layout.command} ${ownWords('status')} --user\`` : ''}`,
+      `the service's own command is ${layout.command}${isRootsOwn ? `; use it with --user: \`${layout.command} ${ownWords('status')} --user\`` : ''}`,
     )
   return report.result(
     {

@@ -51,7 +51,7 @@ export async function cancelCommand(context: Context): Promise<number> {
   if (outcome !== 'cancelled') {
     throw new BatonError(
       'too_late',
-      `expected the operation to be cancelled, but its outcome was ${outcome ?? 'nothing'}`,
+      `expected the operation to be cancelled, but its outcome was ${outcome ?? 'unknown'}`,
       {
         members: { outcome, from, to, operationId: id, operation: JSON.stringify(done) },
       },
@@ -135,7 +135,7 @@ function told({ service, report, flags: { rehearse: asked } }: Context, foreseen
 
 /** Pure. `to`: the release that would be in place. */
 export function formatForeseen(next: ForeseenSwitch | null, to: string): string {
-  if (next === null) return 'the service is not running: the update starts it, without a switch'
+  if (next === null) return 'the service is not running, so it would be started without a switch'
   const { order, expectedMs, shownBy, maxPauseMs } = next
   if (order === 'start-first') return 'the switch: start-first, so no client would wait'
   const expected = expectedMs === null || shownBy === null ? null : { expectedMs, shownBy }

@@ -41,7 +41,7 @@ async function begin(
   const { executable, stateDirectory } = receipt
   const tag = (await open.side.survey({ service, executable, stateDirectory })).installed
   if (tag === null) {
-    const hint = `\`${ownCommand('rollback')}\` restores the backup executable, \`${ownCommand('rollback TAG')}\` a specific release`
+    const hint = `\`${ownCommand('rollback')}\` restores the backup executable, and \`${ownCommand('rollback TAG')}\` restores a specific release`
     throw new BatonError('service_down', `${executable} cannot be run`, { hint })
   }
   const steps: Step[] = [
@@ -118,7 +118,7 @@ async function ownReceipt(service: string): Promise<Receipt> {
   const receipt = await receiptFor(service, executable)
   if (receipt === null) throw new BatonError('not_managed', `${executable} was not installed by \`install.sh\``)
   if (isRoot() && (await idOf(receipt.user)).uid !== 0) {
-    throw new BatonError('refused', `expected to run as ${receipt.user}, got root`, {
+    throw new BatonError('refused', `this must run as ${receipt.user}, not as root`, {
       hint: "the service's supervisor runs this automatically",
     })
   }

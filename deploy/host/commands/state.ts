@@ -31,7 +31,10 @@ export async function stateCommand(context: Context, act: string, name: string |
     const { removed, bytes } = await open.side.cleanState({ receipt, name, dryRun: flags.dryRun })
     const [outcome, would] = flags.dryRun ? ['planned', 'would be '] : ['cleaned', '']
     const kept = (await open.side.listState(receipt)).find(({ kind }) => kind === 'aside')
-    const how = kept === undefined ? '' : `; \`${ownCommand(`state clean ${kept.name}`)}\` removes the newest too`
+    const how =
+      kept === undefined
+        ? ''
+        : `; \`${ownCommand(`state clean ${kept.name}`)}\` removes the newest database that was set aside`
     const what = removed.length === 0 ? [`nothing to remove${how}`] : removed.map((path) => `${path} ${would}removed`)
     return report.result({ ...NOTHING, outcome, removed, bytes }, [
       ...what,

@@ -150,7 +150,7 @@ function trustLines({ signed, metadata, warning }: Look['trust']): string[] {
   if (!signed) return ['feed       not signed: anyone who can write to it decides what runs here']
   const [first] = metadata.map(({ expiresAt }) => expiresAt).toSorted()
   return [
-    `feed       signed, valid until ${first ?? 'an unknown date'}`,
+    `feed       signed, ${first === undefined ? 'expiry date unknown' : `valid until ${first}`}`,
     ...(warning === null ? [] : [`warning    ${warning}`]),
   ]
 }

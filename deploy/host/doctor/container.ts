@@ -71,7 +71,7 @@ async function state({ stateDirectory: path }: Settings): Promise<Finding> {
   const found = await stat(path).catch(() => null)
   if (found === null) return problem('state', reason, 'mount a volume at this path')
   const user = process.getuid?.()
-  const message = `expected user id ${user} to be able to write to ${path}, which belongs to user id ${found.uid}`
+  const message = `user id ${user} cannot write to ${path}, which belongs to user id ${found.uid}`
   return problem('state', message, `change the owner of the mounted folder to ${user} on the host`)
 }
 

@@ -38,7 +38,7 @@ export async function checkFeed(subject: Subject, outside: Outside): Promise<Fin
     // curl trusts the host's authorities; a service trusts those of Node and of its environment
     const hint = /self.signed|issuer certificate|unable to verify/i.test(reason)
       ? `Node does not know the feed’s certificate authority: run \`systemctl edit ${subject.layout.service}\`, add \`[Service]\` and \`Environment=NODE_EXTRA_CA_CERTS=FILE\`, then restart the service`
-      : 'check that this host can reach the feed as the service’s user, with the service’s environment'
+      : 'check that the service’s user can reach the feed from this host, with the service’s environment'
     return [problem('feed', `${setting} cannot be used: ${reason}`, hint, code), await trustFinding(trust, setting)]
   }
   const hint = 'tell the maintainer; if this is a mirror, use the original feed'
@@ -166,7 +166,7 @@ async function trustFinding({ signed, warning: soon, metadata }: TrustReport, fe
   }
   if (soon !== null) return warning('trust', soon, 'ask the maintainer to sign the feed again (`baton trust refresh`)')
   const [first] = metadata.map(({ expiresAt }) => expiresAt).toSorted()
-  return ok('trust', `signed, valid until ${first ?? 'an unknown date'}`)
+  return ok('trust', `signed, ${first === undefined ? 'expiry date unknown' : `valid until ${first}`}`)
 }
 
 export async function checkClock({ receipt, feed }: Subject): Promise<Finding[]> {

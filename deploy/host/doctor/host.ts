@@ -63,7 +63,7 @@ export async function checkSandbox({ receipt, layout }: Subject): Promise<Findin
 export function judgeUnit(unit: Readonly<Record<string, string>>, receipt: Receipt): Finding[] {
   const { service } = receipt
   if (unit['LoadState'] !== 'loaded') {
-    const message = `expected the unit ${service}.service to be loaded, but it is ${unit['LoadState'] ?? 'missing'}`
+    const message = `expected the unit ${service}.service to be loaded, but its LoadState is ${unit['LoadState'] ?? 'missing'}`
     return [problem('unit', message, `run \`${ownCommand('install')}\` again`, 'service_down')]
   }
   const drop = `find the setting with \`systemctl cat ${service}\` and correct it`
@@ -85,7 +85,7 @@ export function judgeUnit(unit: Readonly<Record<string, string>>, receipt: Recei
       kill !== 'mixed' &&
         warning(
           'unit',
-          `expected KillMode=mixed, got ${kill}: stopping the service would not let the main process drain`,
+          `expected KillMode=mixed, got ${kill}: stopping the service would not let the main process drain its connections`,
           drop,
         ),
       unit['NeedDaemonReload'] === 'yes' &&

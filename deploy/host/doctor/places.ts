@@ -68,7 +68,7 @@ async function linkFault(check: 'directory' | 'state', path: string): Promise<Fi
 function judge(check: string, path: string, uid: number, reason: string, layout: Layout): Finding {
   if (reason.includes('EROFS')) return problem(check, `${path} is on a read-only file system`, ELSEWHERE)
   const { user } = layout
-  const message = `expected ${user} to be able to write to ${path}, which belongs to user id ${uid}`
+  const message = `${user} cannot write to ${path}, which belongs to user id ${uid}`
   return problem(check, message, uid === 0 ? howToGive(path, layout) : ELSEWHERE)
 }
 

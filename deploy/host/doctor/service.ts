@@ -139,7 +139,7 @@ export function alone({ maxPauseMs }: Pick<NextSwitch, 'maxPauseMs'>, last: Last
     return problem(
       'switch',
       `${said}, so every update would be refused`,
-      'raise `update.maxPause` in the configuration and restart, or run `rollback` first, or stop, upgrade and start the service when there is no traffic',
+      'raise `update.maxPause` in the configuration and restart the service, run `rollback` before updating, or stop, upgrade and start the service when there is no traffic',
     )
   }
   if (isBorne(last.pauseMs)) return ok('switch', `${said}; ${BORNE}`)
@@ -153,7 +153,7 @@ export function alone({ maxPauseMs }: Pick<NextSwitch, 'maxPauseMs'>, last: Last
 /** Pure. `against`: what only one process can have. */
 export function besideEachOther(against: readonly string[]): Finding {
   if (against.length === 0)
-    return ok('switch', 'start-first: two processes of the service run at once, and no client waits')
+    return ok('switch', 'start-first: during a switch, two processes of the service run at once, and no client waits')
   return warning(
     'switch',
     `start-first, but only one process can hold ${against.join(', ')}`,

@@ -29,7 +29,7 @@ export async function environmentFrom(path: string, note: (line: string) => unkn
       : found.uid !== 0 && found.uid !== process.getuid?.()
         ? `it belongs to user id ${found.uid}`
         : (found.mode & OTHERS_WRITE) !== 0
-          ? `other users can write to it: run \`chmod 600 ${path}\``
+          ? `other users can write to it; run \`chmod 600 ${path}\``
           : found.size > ENVIRONMENT_FILE_MAX_BYTES
             ? `it is larger than ${ENVIRONMENT_FILE_MAX_BYTES} bytes`
             : null

@@ -50,6 +50,6 @@ async function entryOf(user: string): Promise<string[] | undefined> {
 
 export async function idOf(user: string): Promise<Identity> {
   const identity = await findId(user)
-  if (identity === null) throw new BatonError('refused', `this host has no user ${user}, which the service runs as`)
+  if (identity === null) throw new BatonError('refused', `the service runs as ${user}, but this host has no such user`)
   return identity
 }

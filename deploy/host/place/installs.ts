@@ -56,10 +56,7 @@ async function ofOneUser(executable: string): Promise<Receipt | null> {
   if (at === null) return null
   if (isRoot()) await assertTrusted(path, 'the receipt', 'run this command as the user that owns the install')
   else if (at.uid !== process.getuid?.())
-    throw new BatonError(
-      'refused',
-      `expected ${path} to belong to the user running this command, got user id ${at.uid}`,
-    )
+    throw new BatonError('refused', `${path} belongs to user id ${at.uid}, not to the user running this command`)
   const receipt = await readReceiptBeside(executable)
   return receipt?.scope === 'user' && (await isNamedBy(receipt, executable)) ? receipt : null
 }

@@ -193,9 +193,13 @@ async function makeDirectory(step: Of<'make-directory'>, carrier: Carrier): Prom
   const first = await mkdir(path, { recursive: true, mode: 0o755 })
   // give root's directory away only if it is empty: files in it could belong to somebody
   if (first === undefined && owner !== 'root' && (await readdir(path)).length > 0) {
-    throw new BatonError('refused', `expected ${path} to be empty or owned by ${owner}, found files owned by root`, {
-      hint: 'choose another location with `--prefix` or `--state-dir`',
-    })
+    throw new BatonError(
+      'refused',
+      `expected ${path} to be empty or owned by ${owner}, but root owns it and it is not empty`,
+      {
+        hint: 'choose another location with `--prefix` or `--state-dir`',
+      },
+    )
   }
   if (first !== undefined) await chmod(path, mode)
   await chown(path, (await idOf(owner)).uid, (await idOf(group ?? owner)).gid)

@@ -255,7 +255,7 @@ function expected(answer: HttpAnswer, status: number): unknown {
 }
 
 function noAgent(status: number): BatonError {
-  return new BatonError('unexpected', `expected Baton's agent to answer, got ${status} from another program`, {
+  return new BatonError('unexpected', `expected Baton's agent to answer, got status ${status} from something else`, {
     hint: 'check that the application’s entry loads Baton (`baton build` shows the line) and that no other program listens on this address',
   })
 }

@@ -134,7 +134,7 @@ async function whyDown(receipt: Receipt, outside: Outside): Promise<string> {
 }
 
 function whatBecomes({ path }: { path: string }): string {
-  return `the database would be set aside and replaced with a copy of ${path}: later writes would remain only in the old database`
+  return `the database would be set aside and replaced with a copy of ${path}: anything written after that snapshot would remain only in the old database`
 }
 
 /**

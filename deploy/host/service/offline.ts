@@ -179,7 +179,7 @@ async function makeWay({ service }: Receipt, supervisor: Supervisor, client: Cli
   }
   if (state.word === 'active' && !isLooping(state)) {
     throw new BatonError('refused', `${service} is running (${supervisor.description}) but does not answer`, {
-      hint: `stop it first, then try again; \`${supervisor.logCommand}\` may show why`,
+      hint: `stop it first, then try again; \`${supervisor.logCommand}\` may show why it does not answer`,
     })
   }
   await supervisor.stop()

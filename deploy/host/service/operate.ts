@@ -138,7 +138,7 @@ function operatedFrom(operation: Operation): Operated {
   const report = reportOf(operation)
   if (outcome !== null && (isDone(outcome) || outcome === 'up_to_date'))
     return { outcome, from, to, report, error: null }
-  const message = error?.message ?? `the operation's outcome was ${outcome ?? 'nothing'}`
+  const message = error?.message ?? `the operation's outcome is ${outcome ?? 'not known'}`
   if (outcome !== 'reverted') {
     const plain = error?.code ?? 'unexpected'
     // the disk was full and nothing has changed: a refusal, not a fault of the swap

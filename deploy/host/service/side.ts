@@ -35,7 +35,7 @@ export function makeSide(outside: Outside, own: { path: string }) {
   }
   const detached = (receipt: Receipt) => {
     if (receipt.supervisor === 'none') return detachedSupervisor(receipt)
-    throw new BatonError('unexpected', `expected an install without systemd, got ${receipt.supervisor}`)
+    throw new BatonError('unexpected', `expected an install without systemd, got one with ${receipt.supervisor}`)
   }
   return {
     survey: places.survey,

@@ -70,7 +70,7 @@ async function restoreOther(receipt: Receipt, copy: StateCopy, tag: string): Pro
   }
   const refuse = async () => {
     const pid = await processOf(configPath)
-    if (pid !== null) throw runningFault(service, copy, `, found it running (pid ${pid})`)
+    if (pid !== null) throw runningFault(service, copy, `, but it is running (pid ${pid})`)
   }
   return await restoreCopies({ disk: makeDisk(), stateDirectory, tag, executable, plan, copy, refuse })
 }
@@ -110,11 +110,11 @@ export async function cleanState({
 /** Throws refused if the service has begun, or if somebody else has the database open. */
 async function refuseOthers({ service, configPath }: Receipt, database: string): Promise<void> {
   const pid = await processOf(configPath)
-  if (pid !== null) throw runningFault(service, {}, `, found it running (pid ${pid})`)
+  if (pid !== null) throw runningFault(service, {}, `, but it is running (pid ${pid})`)
   const holder = await foreignHolder(database)
   if (holder === null) return
   throw new BatonError('refused', `the database cannot be replaced while ${holder} has ${database} open`, {
-    hint: 'stop that process first: it would keep using the database that was set aside',
+    hint: 'stop that process first; otherwise it would keep using the old database, which is set aside',
   })
 }
 
@@ -136,7 +136,7 @@ export function runningFault(service: string, { of }: Pick<StateCopy, 'of'>, fou
     of === undefined
       ? `, or use \`${ownCommand('rollback --restore-state')}\`, which does not require stopping the service first`
       : ''
-  return new BatonError('refused', `expected ${service} to be stopped while its data is replaced${found}`, {
+  return new BatonError('refused', `${service} must be stopped while its data is replaced${found}`, {
     hint: `run \`${ownCommand('stop')}\` first${more}`,
   })
 }

@@ -122,7 +122,9 @@ async function keeperAt(path: string, note: (line: string) => Promise<void>): Pr
   try {
     return openDescriptorStore(path)
   } catch (cause) {
-    await note(`the listening sockets will not be kept after a crash: ${cause instanceof Error ? cause.message : 'no'}`)
+    await note(
+      `the listening sockets will not be kept after a crash: ${cause instanceof Error ? cause.message : 'unknown reason'}`,
+    )
     return null
   }
 }

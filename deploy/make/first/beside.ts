@@ -24,7 +24,7 @@ export function refuseBeside({ service, commands }: OwnWords, executable: string
   const words = commands === 'baton' ? `${service} baton` : service
   refuse(
     `expected no other process of ${service}, found process ${found.pid}, which uses ${found.config}: both would use the same data`,
-    `run \`${words} status\` to see it, or \`${words} stop\` to stop it; to use other data, set another STATE_DIRECTORY`,
+    `run \`${words} status\` to see it, or \`${words} stop\` to stop it; to use other data, set a different STATE_DIRECTORY`,
   )
 }
 
