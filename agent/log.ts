@@ -73,7 +73,7 @@ export function formatEvent(event: LogEvent): string {
     case 'drained':
       return `drained: ${event.moved} connections moved to the new process, ${event.carried} of them in use, ${event.ended} asked to reconnect, ${event.cut} closed early`
     case 'taken_back':
-      return `returned: ${event.takenBack} connections that the new process had not used, ${event.cut} closed early`
+      return `took back ${event.takenBack} unused connections, ${event.cut} closed early`
     case 'stopping':
       return `stopping on ${event.signal}`
     case 'parted':

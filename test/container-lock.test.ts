@@ -33,7 +33,7 @@ test('who is kept out is told the pid; each container and each engine has a lock
     await once(owner.stdout, 'data')
     equal((await stat(place)).mode & 0o777, 0o755)
     const error = await rejects(lockContainer('/engine.sock', 'app', place), withCode('locked'))
-    match(String((error as BatonError).hint), /^wait until it ends/) // this command has no `--lock-timeout`, which the code's own hint names
+    match(String((error as BatonError).hint), /^wait for it to finish/) // this command has no `--lock-timeout`, which the code's own hint names
     match(error.message, new RegExp(`^another deployment of \`app\` is in progress \\(pid ${owner.pid}, since 20`))
     await (await lockContainer('/engine.sock', 'other', place))[Symbol.asyncDispose]()
     await (await lockContainer('/other.sock', 'app', place))[Symbol.asyncDispose]()

@@ -59,7 +59,7 @@ test('a holder that is killed: what it had accepted ends at once, and the next h
     match(await ask(port), new RegExp(`^${app.pid} `))
     ok(performance.now() - beganAt < 2000)
   }
-  match(app.said(), /lost the holder at .* and every connection through it: trying again/)
+  match(app.said(), /lost contact with the holder at .* and every connection through it: trying to reach it again/)
 })
 
 test('a container that is put beside an old one has its turn when the file of that is gone, and never if it is asked to stop before', async () => {
@@ -274,7 +274,7 @@ test('what is no holder is asked again until one answers; a port that it does no
   await new Promise<void>((resolve) => fake.listen(ground.path, resolve))
   using app = start(ground, port, own)
   await until('it to have tried them all', () => n > texts.length)
-  match(app.said(), /waiting for the holder at .*: expected a holder's names/)
+  match(app.said(), /waiting for the holder at .*: expected the names of a holder's sockets/)
   await new Promise((resolve) => fake.close(resolve))
   await rm(ground.path, { force: true })
   await ground.start(String(port))

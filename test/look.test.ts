@@ -314,7 +314,7 @@ test('a client that meets something else than the agent says so, with what to do
         faults: [],
       })
       const error = (await rejects(() => client.status())) as BatonError
-      is(error.message, `expected Baton's agent to answer, got ${status} from another program`)
+      is(error.message, `expected Baton's agent to answer, got status ${status} from something else`)
       match(error.hint ?? '', 'loads Baton')
     } finally {
       server.close()

@@ -179,7 +179,7 @@ test('new keys are left only where a root names them: refused, in the way of ano
     assert.equal([await all(keys), await all(verified)], before, line)
   }
   await refused('rotate targets --threshold 3', /exit 5$/)
-  await refused('rotate root --replace nobody', /none of nobody is a root key/)
+  await refused('rotate root --replace nobody', /no root key matches nobody/)
   await mkdir(join(it.home, 'away'))
   for (const role of ['timestamp', 'snapshot']) {
     const path = join(keys, `${role}-1.json`)
@@ -384,7 +384,10 @@ test('GitHub: what the API says of a refused write is told', async () => {
   await using at = await signedForGitHub()
   const { it, server, environment } = at
   server.faults.refusedWrites = /name=timestamp/
-  assert.match(await it.run(`push ${server.feed} --dir ${it.dist}`, environment), /got 502: Bad Gateway/)
+  assert.match(
+    await it.run(`push ${server.feed} --dir ${it.dist}`, environment),
+    /failed with HTTP status 502: Bad Gateway/,
+  )
 })
 
 /** A maintainer and hosts of one root, with the branch of the metadata on GitHub. `token`: the repository is private. */

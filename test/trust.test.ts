@@ -331,7 +331,7 @@ const ATTACKS: Record<string, Attack> = {
       await it.publish({ targets: await targetsOf(it.dist.dir, 'beacon', { 'v1.2.0': { service: 'lighthouse' } }) })
     },
     tag: 'v1.2.0',
-    expected: /^release_unusable .*signed as a release of "lighthouse", expected `beacon`/,
+    expected: /^release_unusable .*signed as a release of "lighthouse", not of `beacon`/,
   },
   "wrong software: another service's release.json under our name": {
     act: async (it) => {

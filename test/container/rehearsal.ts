@@ -63,7 +63,7 @@ test('the way back is open: the deployment says so and goes on, and nothing is l
   sql('SELECT colour FROM notes')
   const back = await deployIn(engine, { container: NAME, release: null, probationMs: 200 })
   is(back.outcome, 'rolled_back')
-  match(notesOf(back), /^v1\.0\.0 runs on a copy of the current data$/m)
+  match(notesOf(back), /^v1\.0\.0 was tried on a copy of the current data and works$/m)
 })
 
 test('no way back: it ends with 7 and the container as it was, until a person allows it; then the rollback is refused', async () => {

@@ -241,7 +241,10 @@ test('its own commands say in one line what its host does for them; its doctor l
     const isUsed = borrows === BORROWS
     if (isUsed) await engine.docker('stop', '-t', '1', 'inside-door')
     const refused = await rejects(deployIn(engine, { container: 'inside', release: 'v1.1.0' }), withCode('refused'))
-    match(refused.message, isUsed ? '`inside-door`, the holder of `inside`, is not running' : 'BATON_HOLDER is not set')
+    match(
+      refused.message,
+      isUsed ? '`inside-door`, the holder of `inside`, is not running' : 'does not have BATON_HOLDER set',
+    )
     equal((await statusIn(engine, 'inside')).holder, { name: 'inside-door', runs: !isUsed, isUsed })
     if (isUsed) await engine.docker('start', 'inside-door')
     await engine.docker('rm', '-f', 'inside')

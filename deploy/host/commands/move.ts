@@ -123,7 +123,7 @@ function lineOf(service: string, { outcome, from, to, report, skipped = [] }: Op
 function told({ service, report, flags: { rehearse: asked } }: Context, foreseen: Foreseen): number {
   const { would, from, to, sha256, switch: next, trial } = foreseen
   const steps: Step[] =
-    would === 'up_to_date' ? [] : [{ do: would === 'updated' ? 'update' : 'rollback', service, from, to }]
+    would === 'up_to_date' ? [] : [{ do: sha256 === null ? 'rollback' : 'update', service, from, to }]
   report.note(`${service} ${from}, dry run`)
   report.plan(steps)
   if (would !== 'up_to_date') report.note(formatForeseen(next, to))
