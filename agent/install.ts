@@ -88,6 +88,7 @@ export { refuseNewerSchema, snapshotFor } from './update/own-data.ts'
 export { knownRehearsal, refuseIrreversible, rehearse } from './update/rehearsal/rehearse.ts'
 export { clearTemporaries, sweep } from './update/ending.ts'
 export { rescue } from './update/rescue.ts'
+export { rulesOf } from './update/schedule/policy-files.ts'
 export {
   assertRoom,
   assertWritable,

@@ -25,7 +25,7 @@ export const COMMAND = {
     tag: word('the release to build, such as v1.1.0'),
     out: option('dir', 'folder for the releases', { default: 'dist' }),
     service: option('name', 'name of the service', { advanced: true, default: DEFAULT_SERVICE }),
-    feed: option('feed', 'where installs look for the next release; written into install.sh'),
+    feed: option('feed', 'where hosts look for the next release; written into install.sh'),
     root: option('file', 'root.json to verify the signed feed with', ADVANCED),
     notes: option('text|file', 'release notes'),
     compress: option('effort', COMPRESSIONS.join(', '), { default: 'normal' }),

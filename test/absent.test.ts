@@ -53,6 +53,14 @@ test('an update is refused while rows are kept under another name than the relea
   const copy = new DatabaseSync(join(stateDirectory, 'update/snapshots', snapshots[0] ?? ''), { readOnly: true })
   is(copy.prepare('select count(*) as count from rows').get()?.['count'], 0)
   copy.close()
+
+  const untried = /no trial has shown that v1\.0\.0 works with the data .* `shop rollback --restore-state` restores/
+  match((await it.word('rollback', '--user', '--dry-run')).stderr, untried)
+  const here = await it.word('rollback', 'v1.1.0', '--restore-state', '--user', '-y')
+  is(here.exitCode, 7, here.stdout)
+  match(here.stderr, /v1\.1\.0 is already in place, so no data was restored\nhint: .*`shop state restore NAME`/)
+  const back = await it.word('rollback', '--user', '-y')
+  equal([back.exitCode, untried.test(back.stderr)], [0, true], back.stderr)
 })
 
 test('a service that has made no database yet is updated: it has kept nothing, or an empty file says so', async () => {

@@ -53,7 +53,10 @@ test('`logs` shows what the service has written, without what would steer a term
 
 test('a command that is older than the service is updated by itself; after a rollback it is newer, and stays', () => {
   equal([commandLines(null, 'v1.0.0'), commandLines('v1.0.0', 'v1.0.0')], [[], []])
-  match(commandLines('v1.0.0', 'v1.10.0').join(), /^command +v1\.0\.0; `\S+ install v1\.10\.0` updates it$/)
+  match(
+    commandLines('v1.0.0', 'v1.10.0').join(),
+    /^command +v1\.0\.0, root’s own copy; `\S+ install v1\.10\.0` updates it$/,
+  )
   match(commandLines('v1.10.0', 'v1.9.0').join(), /^command +v1\.10\.0$/)
   match(commandLines('v1.10.0', null).join(), /^command +v1\.10\.0$/)
 })

@@ -155,7 +155,10 @@ test('an upgrade under load loses no request and closes no connection; MAINPID f
   const { code, stderr, stdout } = await host.cli('upgrade', 'v1.1.0')
   const totals = await Promise.all(loads.map((load) => load.stop()))
   is(code, 0, stderr)
-  match(stdout, /beacon v1\.1\.0 is in place, replacing v1\.0\.0, [0-9]+ connections moved, 0 cut/)
+  match(
+    stdout,
+    /beacon v1\.1\.0 is in place, replacing v1\.0\.0, [0-9]+ connections moved to the new process, 0 closed early/,
+  )
   for (const { lost, closed, ok: answered, errors } of totals) {
     equal({ lost, closed, errors }, { lost: 0, closed: 0, errors: {} })
     ok(answered > 100)

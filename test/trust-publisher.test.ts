@@ -217,6 +217,18 @@ test('a release that was signed and has changed is signed again only when that i
   assert.is(await it.host(await rootOf(it)), 'v1.0.0')
 })
 
+test('a release that releases.json marks as a draft is not signed, and that is said', async () => {
+  await using it = await maintainer(['v1.0.0', 'v1.1.0'])
+  await it.run(`init --service beacon --dir ${it.dist}`)
+  const list = { format: 1, releases: [{ tag: 'v1.1.0', draft: true }, { tag: 'v1.0.0' }] }
+  await writeFile(join(it.dist, 'releases.json'), JSON.stringify(list))
+  assert.is(
+    await it.run(`sign --dir ${it.dist}`),
+    'not signed, since releases.json marks them as drafts: v1.1.0\nsigned v1.0.0\n',
+  )
+  assert.is(await it.host(await rootOf(it)), 'v1.0.0')
+})
+
 test('yank and its undo; the reason reaches the host', async () => {
   await using it = await maintainer(['v1.0.0', 'v1.1.0'])
   await it.run(`init --service beacon --dir ${it.dist}`)

@@ -33,6 +33,8 @@ export async function snapshot(build: Build, argv: readonly string[], environmen
     if (!existsSync(database)) throw new BatonError('refused', `expected a database at ${database}, found none yet`)
     const path = target === '-' ? join(stateDirectory, `.snapshot-${process.pid}.db`) : resolve(target)
     try {
+      if (target !== '-' && existsSync(path))
+        throw new BatonError('refused', `${path} already exists`, { hint: 'specify a new file for the copy' })
       await (await open(path, 'wx', 0o600)).close() // the copy is as secret as the database, from its first byte
       await copyOrNothing(database, path)
       if (target === '-') await pipeline(createReadStream(path), process.stdout)

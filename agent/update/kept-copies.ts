@@ -85,9 +85,15 @@ async function copiesIn(kind: CopyKind, stateDirectory: string, all: readonly st
     const tag = of === undefined ? null : tagOfCopy(name, of)
     const path = join(folder, name)
     const found = tag === null ? null : await lstat(path).catch(() => null)
-    const bytes = found?.isDirectory() === true ? ((await wordsOfCopy(path))?.bytes ?? null) : (found?.size ?? null)
-    if (of === undefined || tag === null || found === null || bytes === null) return []
-    return [{ name, kind, ...whatOf(of), tag, at: found.mtimeMs, bytes }]
+    if (of === undefined || tag === null || found === null) return []
+    // rows may be in the log alone
+    const logs = await Promise.all(['-wal', '-journal'].map((end) => lstat(path + end).catch(() => null)))
+    const set = [found, ...logs].filter((one) => one !== null)
+    const ownBytes = set.reduce((sum, { size }) => sum + size, 0)
+    const bytes = found.isDirectory() ? ((await wordsOfCopy(path))?.bytes ?? null) : ownBytes
+    return bytes === null
+      ? []
+      : [{ name, kind, ...whatOf(of), tag, at: Math.max(...set.map(({ mtimeMs }) => mtimeMs)), bytes }]
   })
   const aged = (await Promise.all(copies)).flat().toSorted((a, b) => b.at - a.at)
   return aged.map((copy) => ({ ...copy, at: new Date(copy.at).toISOString() }))

@@ -148,7 +148,7 @@ function whyUntried(taken: Taken | null): string {
   if (taken === NOTHING_TAKEN) return 'no copy could be made'
   return taken.owesMs !== null || taken.copies.length > 0
     ? 'the data is not in SQLite, and a trial in a container supports only SQLite'
-    : 'there is no database'
+    : 'the running release names no database, or has none yet'
 }
 
 /** Creates the successor while the old container still serves. */

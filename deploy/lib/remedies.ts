@@ -25,7 +25,7 @@ export const REMEDIES: Readonly<Record<ErrorCode, Remedy>> = {
   },
   invalid_request: {
     cause: 'The request body is not JSON, has an unknown field or a wrong type, or the request has two `Host` headers.',
-    fix: 'Fix what the message reports; see [openapi.json](openapi.json).',
+    fix: 'Fix what the message reports.',
   },
   invalid_tag: {
     cause: 'The tag does not have the form `vX.Y.Z`.',

@@ -37,9 +37,9 @@ interface Moved {
   ended?: number
 }
 
-/** `128 connections moved, 3 asked to reconnect, 0 cut`. */
+/** `128 connections moved to the new process, 3 asked to reconnect, 0 closed early`. */
 export function formatMoved({ moved, ended = 0, cut }: Moved): string {
-  return `${moved} ${moved === 1 ? 'connection' : 'connections'} moved, ${ended > 0 ? `${ended} asked to reconnect, ` : ''}${cut} cut`
+  return `${moved} ${moved === 1 ? 'connection' : 'connections'} moved to the new process, ${ended > 0 ? `${ended} asked to reconnect, ` : ''}${cut} closed early`
 }
 
 /** How a rehearsal went, and what to do about it. */

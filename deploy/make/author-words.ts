@@ -54,7 +54,7 @@ export const OWN_WORDS = {
       ...DIR,
       ...OUT,
       kind: option('kind', 'app, bundle or script; overrides the configuration', ADVANCED),
-      feed: option('feed', 'where installs look for the next release'),
+      feed: option('feed', 'where hosts look for the next release'),
       notes: option('text|file', 'release notes'),
       from: option('>=1.4.0', 'the oldest release that hosts may update from', ADVANCED),
       security: flag('mark the release as a security fix; if the feed is signed, hosts ignore `minAge`', ADVANCED),
@@ -78,7 +78,7 @@ export const OWN_WORDS = {
   },
   publish: {
     name: 'publish',
-    description: 'copy a release to where installs look for it',
+    description: 'copy a release to where hosts look for it',
     args: {
       tag: TAG,
       ...DIR,

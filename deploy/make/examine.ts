@@ -126,8 +126,8 @@ const CHECKS: Record<string, Check> = {
       : ['ok', `health at ${healthPath}`],
   feed: async ({ feed, publish }) =>
     feed === null && publish === null
-      ? ['ok', 'no `feed`: installs look for releases in the folder that contains install.sh']
-      : ['ok', `installs look for releases at ${feed ?? publish ?? ''}`],
+      ? ['ok', 'no `feed`: hosts look for releases in the folder that contains install.sh']
+      : ['ok', `hosts look for releases at ${feed ?? publish ?? ''}`],
   async commit({ folder }) {
     const commit = await commitOf(folder)
     return commit === null

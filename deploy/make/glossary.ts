@@ -113,6 +113,11 @@ export const GLOSSARY: readonly Explained[] = [
     page: 'author/signing.md',
   },
   {
+    word: 'root',
+    means: 'the signed list of a feed’s keys, built into each executable',
+    page: 'author/signing.md',
+  },
+  {
     word: 'yank',
     means: 'to mark a release so that no host installs it; a `bad` release failed on this host only',
     page: 'author/signing.md#a-release-is-bad',
@@ -125,8 +130,6 @@ export function glossaryPage(): string {
     return `- ${linked}: ${means}`
   })
   return `# Glossary
-
-\`npm run pages\` writes this page from \`deploy/make/glossary.ts\`.
 
 ${rows.join('\n')}
 `

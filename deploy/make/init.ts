@@ -95,7 +95,7 @@ export function planInit(
   if (found.natives.length > 0) notes.push(noteOfAddons(found.natives, process.versions.node))
   if (foreign !== null) notes.push(foreign)
   if (found.github === null)
-    notes.push('set `feed` to where installs look for releases: a URL, a folder or github:owner/name')
+    notes.push('set `feed` to where hosts look for releases: a URL, a folder or github:owner/name')
   return {
     files,
     patch: patchOf(found),

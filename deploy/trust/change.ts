@@ -6,7 +6,15 @@
 import { hash } from 'node:crypto'
 import { readdir, readFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { parseManifest, type Role, SERVICE_MEMBER, SIGNED_AT, verifyRoot } from '../../agent/publish.ts'
+import {
+  LIST_NAME,
+  parseManifest,
+  parseReleases,
+  type Role,
+  SERVICE_MEMBER,
+  SIGNED_AT,
+  verifyRoot,
+} from '../../agent/publish.ts'
 import { DAY_MS, BatonError, isTag } from '../../agent/words.ts'
 import type { Signer, WrittenKeys } from './keys.ts'
 import {
@@ -160,7 +168,10 @@ export async function newTargets(
   repository: Repository,
   image: { repository: string; digest: string } | null,
   again: boolean,
-): Promise<{ tags: string[]; targets: Record<string, TargetFile> }> {
+): Promise<{ tags: string[]; drafts: string[]; targets: Record<string, TargetFile> }> {
+  const list = await readFile(join(feed, LIST_NAME), 'utf8').catch(() => null)
+  const taken = list === null ? [] : parseReleases(list).filter(({ draft }) => draft)
+  const drafts: string[] = []
   const service = String(repository.root[SERVICE_MEMBER])
   const targets = { ...repository.targets.targets }
   const tags: string[] = []
@@ -171,6 +182,10 @@ export async function newTargets(
     const before = targets[path]
     const sha256 = hash('sha256', bytes)
     if (before?.hashes.sha256 === sha256) continue
+    if (before === undefined && taken.some((one) => one.tag === tag)) {
+      drafts.push(tag)
+      continue
+    }
     if (before !== undefined && !again) {
       const hint = 'a signed release must not change; if only a platform was added, sign it with --again'
       throw new BatonError('refused', `the release.json of ${tag} has changed since it was signed`, { hint })
@@ -180,7 +195,7 @@ export async function newTargets(
     targets[path] = { length: bytes.length, hashes: { sha256 }, custom }
     tags.push(tag)
   }
-  return { tags, targets }
+  return { tags, drafts, targets }
 }
 
 async function checkRelease(folder: string, bytes: Buffer, tag: string, service: string): Promise<void> {

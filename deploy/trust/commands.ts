@@ -77,7 +77,9 @@ export async function init(context: TrustContext, { service, rootKeys, rootThres
   }
   const plan = { service, days: { ...DAYS, ...days }, roles }
   await beginChange(folder, plan, context.now, () => kept(context, keys, files))
-  context.say(`signed ${join(folder, '1.root.json')}: build with --root, then run \`trust sign\``)
+  context.say(
+    `signed ${join(folder, '1.root.json')}: build with it (\`root\` in baton.config.json, or --root), then run \`trust sign\``,
+  )
 }
 
 export async function sign(
@@ -85,8 +87,9 @@ export async function sign(
   { image, again }: { image: { repository: string; digest: string } | null; again: boolean },
 ): Promise<string[]> {
   const change = await changeOf(context)
-  const { tags, targets } = await newTargets(context.feed, change.repository, image, again)
+  const { tags, drafts, targets } = await newTargets(context.feed, change.repository, image, again)
   await signTargets(change, tags.length === 0 ? null : targets)
+  if (drafts.length > 0) context.say(`not signed, since releases.json marks them as drafts: ${drafts.join(', ')}`)
   context.say(tags.length === 0 ? 'no new release: signed the snapshot and the timestamp' : `signed ${tags.join(', ')}`)
   return tags
 }
@@ -114,7 +117,9 @@ export async function yank(context: TrustContext, tag: string, why: string | nul
   if (why === null) delete target.custom.yanked
   else target.custom.yanked = why
   await signTargets(change, targets)
-  context.say(why === null ? `${tag} may be installed again` : `yanked ${tag}: ${why}`)
+  context.say(
+    why === null ? `${tag} may be installed again` : `yanked ${tag}: ${why}; hosts see this once the feed is published`,
+  )
 }
 
 export interface Rollout {

@@ -428,7 +428,7 @@ test('stop-first: the question says how long nobody is served, the card who come
   await shown(
     page,
     '#outcomeText',
-    'v1.1.0 is running and healthy. v1.0.0 is kept as a backup. Switched in 914 ms. Requests waited 108 ms. 3 connections moved, 0 cut.',
+    'v1.1.0 is running and healthy. v1.0.0 is kept as a backup. Switched in 914 ms. Requests waited 108 ms. 3 connections moved to the new process, 0 closed early.',
   )
   assert.match(await textOf(page, '#history li:first-child'), /Requests waited 108 ms · 3 connections moved/)
   assertQuiet(watched)

@@ -31,7 +31,7 @@ interface Listed {
   prerelease: boolean
 }
 
-const LIST_NAME = 'releases.json'
+export const LIST_NAME = 'releases.json'
 const SHOWN_MAX = 3
 
 export function makeStaticFeed({ description, source, target, channel, onPassedOver }: StaticOptions): Feed {

@@ -212,8 +212,9 @@ export const en = {
   'handover.ms': 'Switched in {ms}.',
   'handover.pause': 'Requests waited {ms}.',
   'handover.refused': 'New connections were refused for part of that time.',
-  'handover.moved': '{moved} connections moved, {cut} cut.',
-  'handover.carried': '{moved} connections moved, {carried} with active streams; {cut} cut.',
+  'handover.moved': '{moved} connections moved to the new process, {cut} closed early.',
+  'handover.carried':
+    '{moved} connections moved to the new process, {carried} with active streams; {cut} closed early.',
   'handover.ended': '{ended} asked to reconnect.',
   'handover.back': '{takenBack} returned to the old process.',
 

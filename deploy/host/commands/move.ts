@@ -71,7 +71,7 @@ export async function pauseCommand(context: Context, until: string | null): Prom
   const said =
     pausedUntil === null
       ? 'automatic updates are no longer paused'
-      : `nothing is installed automatically before ${pausedUntil}`
+      : `nothing is installed automatically before ${pausedUntil}; \`${ownCommand('upgrade --unpause')}\` ends the pause`
   const outcome = pausedUntil === null ? 'unpaused' : 'paused'
   return context.report.result({ ...NOTHING, outcome, schedule }, [said, ...scheduleLines(schedule)])
 }
@@ -128,7 +128,7 @@ function told({ service, report, flags: { rehearse: asked } }: Context, foreseen
   report.plan(steps)
   if (would !== 'up_to_date') report.note(formatForeseen(next, to))
   if (asked && trial === null && would === 'updated')
-    report.note('no trial was run, because the release has no database')
+    report.note('no trial was run, because the running release names no database')
   const end = { outcome: 'planned', would, from, to, sha256, switch: next, operationId: null }
   return report.result({ ...end, ...(trial === null ? {} : { trial }) }, rehearsalLines(trial))
 }

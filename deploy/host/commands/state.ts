@@ -9,6 +9,8 @@ import { type Context, locate, sideOf } from './context.ts'
 import { NOTHING } from './deeds.ts'
 
 /** `act`: `list`, `restore` with a name, or `clean`, with one or without. */
+const KINDS = { snapshot: 'snapshot ', aside: 'set aside' } as const
+
 export async function stateCommand(context: Context, act: string, name: string | null): Promise<number> {
   const { service, report, flags } = context
   const located = await locate(context)
@@ -17,7 +19,7 @@ export async function stateCommand(context: Context, act: string, name: string |
   if (act === 'list') {
     const copies = await open.side.listState(receipt)
     const lines = copies.map(
-      ({ name: file, kind, tag, at, bytes }) => `${kind.padEnd(8)}  ${tag}  ${at}  ${formatBytes(bytes)}  ${file}`,
+      ({ name: file, kind, tag, at, bytes }) => `${KINDS[kind]}  ${tag}  ${at}  ${formatBytes(bytes)}  ${file}`,
     )
     const aside = copies.filter(({ kind }) => kind === 'aside')
     const sum = formatBytes(aside.reduce((all, { bytes }) => all + bytes, 0))

@@ -96,7 +96,9 @@ function linesOf({ service, look, supervisor, state, commandTag, stateDirectory 
 export function commandLines(commandTag: string | null, installed: string | null): string[] {
   if (commandTag === null || commandTag === installed) return []
   const isOlder = installed !== null && compareTags(commandTag, installed) < 0
-  return [`command    ${commandTag}${isOlder ? `; \`${ownCommand(`install ${installed}`)}\` updates it` : ''}`]
+  return [
+    `command    ${commandTag}${isOlder ? `, root’s own copy; \`${ownCommand(`install ${installed}`)}\` updates it` : ''}`,
+  ]
 }
 
 const isStarting = ({ word, crashes }: SupervisorState): boolean => word === 'activating' && crashes === null

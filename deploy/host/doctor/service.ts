@@ -2,7 +2,7 @@
 // its port is free, and which kind of switch an update makes. Runs as the service's user.
 
 import { stat } from 'node:fs/promises'
-import { exists, installedTag, ownCommand, type Receipt } from '../../../agent/install.ts'
+import { exists, installedTag, ownCommand, type Receipt, rulesOf } from '../../../agent/install.ts'
 import {
   durationText,
   expectedPause,
@@ -88,6 +88,9 @@ export async function checkConfiguration({ receipt }: Subject, outside: Outside)
       ...unknown.map(({ name, expected }) => unknownSetting(name, expected, configPath)),
       ...faults.map((fault) =>
         problem('configuration', `${configPath}: ${fault}`, 'correct this, or the service will not start next time'),
+      ),
+      ...(await rulesOf({ receipt, stateDirectory: receipt.stateDirectory })).faults.map((fault) =>
+        problem('automatic', fault, 'correct this; it takes effect at once'),
       ),
       await portRow(receipt, address, outside),
     ],

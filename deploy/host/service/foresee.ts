@@ -43,7 +43,16 @@ import {
 import { formatCrashes } from '../supervisor/crashes.ts'
 import { connect } from './client.ts'
 import { feedOf, readAccess } from './configuration.ts'
-import { badOf, inFlight, standingOf, tellOfBad, tellOfSkipped, whatToDo } from './operate.ts'
+import {
+  badOf,
+  inFlight,
+  refuseRestore,
+  standingOf,
+  tellOfBad,
+  tellOfSkipped,
+  tellOfUntried,
+  whatToDo,
+} from './operate.ts'
 import type { Outside } from './outside.ts'
 import { databaseOf } from './own-database.ts'
 import { rehearseAhead } from './rehearse.ts'
@@ -78,6 +87,7 @@ export async function foresee(receipt: Receipt, request: Operate, outside: Outsi
   const standing = await standingOf(receipt, status)
   const { current: from, backup } = standing
   const act = whatToDo(request, standing)
+  if (act === null) refuseRestore(receipt.service, request, from)
   if (act === null) return { would: 'up_to_date', from, to: from, sha256: null, switch: null, trial: null }
   await assertWritable(dirname(receipt.executable))
   const journal = makeJournal(makeDisk(), receipt.stateDirectory)
@@ -87,6 +97,7 @@ export async function foresee(receipt: Receipt, request: Operate, outside: Outsi
     if (backup === null) throw noBackup(places)
     if (request.restoreState) outside.note(whatBecomes(await snapshotFor(data, null)))
     else refuseNewerSchema({ current: from }, (await journal.read()).history)
+    await tellOfUntried(receipt, request, standing, outside)
     if (status !== null) await foreseeOtherWire({ places, current: from }, places.backup, backup, 'rollback')
     const next = foreseeSwitch('rollback', status, request.restoreState ? 'stop-first' : null, null)
     return { would: 'rolled_back', from, to: backup, sha256: null, switch: next, trial: null }

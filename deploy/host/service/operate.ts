@@ -10,9 +10,11 @@ import {
   makeDisk,
   makeJournal,
   ownCommand,
+  ownWords,
   placesOf,
   readProgress,
   type Receipt,
+  snapshotFor,
   tagInPlace,
 } from '../../../agent/install.ts'
 import {
@@ -42,6 +44,7 @@ import { askUntilWell, healthGate } from './health.ts'
 import { formatPause } from '../../lib/switch.ts'
 import { bringUp, carryOutHere } from './offline.ts'
 import type { Outside } from './outside.ts'
+import { databaseOf } from './own-database.ts'
 import type { Operate, Operated } from './request.ts'
 
 /** The tags in place before an operation. */
@@ -59,10 +62,12 @@ export async function operate(receipt: Receipt, request: Operate, outside: Outsi
     const standing = await standingOf(receipt, status)
     const act = whatToDo(request, standing)
     if (act === null) {
+      refuseRestore(receipt.service, request, standing.current)
       if (status === null) await bringUp(receipt, client, standing.current, request, outside)
       return { from: standing.current, to: request.tag }
     }
     await tellOfBad(receipt, act.tag, outside)
+    if (act.kind === 'rollback') await tellOfUntried(receipt, request, standing, outside)
     const work = { ...request, ...act }
     return status === null
       ? await carryOutHere(receipt, client, work, outside)
@@ -72,6 +77,14 @@ export async function operate(receipt: Receipt, request: Operate, outside: Outsi
   if (operation.outcome !== 'up_to_date') return operatedFrom(operation)
   const skipped = await tellOfSkipped(receipt, request.tag, operation.from, outside)
   return { ...operatedFrom(operation), skipped }
+}
+
+/** Going back with the data: to the release that is in place already, only its data would be exchanged. */
+export function refuseRestore(service: string, { restoreState }: Pick<Operate, 'restoreState'>, current: string): void {
+  if (!restoreState) return
+  throw new BatonError('refused', `${current} is already in place, so no data was restored`, {
+    hint: `to restore a copy of its data, run \`${service} ${ownWords('stop')}\`, \`${service} ${ownWords('state restore NAME')}\` (\`${service} ${ownWords('state')}\` lists the names) and \`${service} ${ownWords('start')}\``,
+  })
 }
 
 /** Pure. A rollback to a tag is one only if the backup is that tag, else it is an update. Null if the tag is in place already. */
@@ -108,6 +121,25 @@ export async function tellOfBad(receipt: Receipt, tag: string | null, outside: O
   const entry = badEntry(await badOf(receipt), tag, null)
   if (entry !== null)
     outside.note(`${tag} failed here at ${entry.at}: ${entry.reason}; it is being tried again because you specified it`)
+}
+
+/** Before a rollback that leaves the data as it is: tells the operator if nobody has tried the old release on them. */
+export async function tellOfUntried(
+  receipt: Receipt,
+  { restoreState }: Pick<Operate, 'restoreState'>,
+  { current, backup }: Standing,
+  outside: Outside,
+): Promise<void> {
+  if (restoreState || backup === null) return
+  const { history } = await makeJournal(makeDisk(), receipt.stateDirectory).read()
+  const last = history.find(({ outcome }) => isDone(outcome))
+  if (last?.to !== current || last.kind !== 'update' || last.trial?.verdict === 'reversible') return
+  const [database, places] = [await databaseOf(receipt), placesOf(receipt.executable)]
+  const copy = await snapshotFor({ database, places, stateDirectory: receipt.stateDirectory }, null).catch(() => null)
+  if (copy !== null)
+    outside.note(
+      `note: no trial has shown that ${backup} works with the data that ${current} has written; if it does not, \`${ownCommand('rollback --restore-state')}\` restores the data from before the update`,
+    )
 }
 
 /** If the operator names no release, tells which newer ones are skipped because they failed here. Returns their tags. */
@@ -197,7 +229,10 @@ async function askOnce(client: Client, before: Status, request: Operate, outside
         isOnProbation = true // begin when the new process first answers
         void gate?.()
         const isBack = instance.version === before.instance.version
-        if (state === 'in_flight') outside.note(`${instance.version} is serving${isBack ? ' again' : ', on probation'}`)
+        if (state === 'in_flight') {
+          if (!isBack) outside.stage('probation')
+          outside.note(`${instance.version} is serving${isBack ? ' again' : ', on probation'}`)
+        }
       }
       // an older agent does not say until when
       if (isTimed || !probation?.until) return

@@ -5,8 +5,8 @@ import type { Receipt } from '../../../agent/install.ts'
 import { type FeedChoice, type Operation, STAGES } from '../../../agent/words.ts'
 import type { Supervisor } from '../supervisor/supervisor.ts'
 
-/** `wait`: for the application's work; `unpack`: the executable unpacks itself before its start */
-export const HOST_STAGES = [...STAGES, 'wait', 'unpack', 'start', 'health'] as const
+/** `wait`: for the application's work; `unpack`: the executable unpacks itself before its start; `probation`: the new process serves */
+export const HOST_STAGES = [...STAGES, 'wait', 'unpack', 'start', 'probation', 'health'] as const
 export type HostStage = (typeof HOST_STAGES)[number]
 
 export interface Outside {
