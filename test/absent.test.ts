@@ -61,6 +61,13 @@ test('an update is refused while rows are kept under another name than the relea
   match(here.stderr, /v1\.1\.0 is already in place, so no data was restored\nhint: .*`shop state restore NAME`/)
   const back = await it.word('rollback', '--user', '-y')
   equal([back.exitCode, untried.test(back.stderr)], [0, true], back.stderr)
+
+  const text = await readFile(it.configPath, 'utf8')
+  await writeFile(it.configPath, `${text.trimEnd().slice(0, -1)},}`)
+  const restarted = await it.word('restart', '--user')
+  equal([restarted.exitCode, (await ask(it.port, 'GET', '/healthz', null)).status], [2, 200], restarted.stderr)
+  match(restarted.stderr, /^error: reading the configuration \S+config\.json: /)
+  await writeFile(it.configPath, text)
 })
 
 test('a service that has made no database yet is updated: it has kept nothing, or an empty file says so', async () => {

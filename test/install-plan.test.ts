@@ -460,6 +460,13 @@ test('a shell finds the service: a plain listener first, wildcards by loopback',
   })
   equal(access({ dashboard: { password: 'x' }, basePath: '/b' }).token, 'x')
   const typos = { listen: [{ port: 1, hots: 'x' }], update: { probationMS: 1, drainTimeout: '1ms' }, mine: { a: 1 } }
+  const like = { listn: 1, dashboard: { pasword: 'x', title: 'mine' } }
+  equal(
+    access(like)
+      .unknown.map(({ name }) => name)
+      .toSorted(),
+    ['dashboard.pasword', 'listn'],
+  )
   equal(
     access(typos).unknown.map(({ name }) => name),
     ['listen[0].hots', 'update.probationMS'],

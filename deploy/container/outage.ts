@@ -43,11 +43,17 @@ interface Asked {
   path: string | null
 }
 
+interface Answering extends Asked {
+  tookMs: number
+}
+
 const FAST_MS = 10
 const SLOW_MS = 250
 /** after a change, asks every `FAST_MS` for this long, then every `SLOW_MS` */
 const FAST_FOR_MS = 2000
 const ANSWER_MS = 1000
+/** longer than this, and than this many times the first answer, nobody has answered in between */
+const [LATE_MIN_MS, LATE_TIMES] = [50, 4]
 const PORTS_MAX = 4
 
 /** `container`: the one that serves now. */
@@ -64,19 +70,19 @@ export async function watchOutage(container: ContainerInspection | null, engine:
   let address = await lookedUp(container)
   if (address === null) return nothing('the container has no network')
   const asked = await whatAnswers(container, address)
+  const lateMs = Math.max(LATE_MIN_MS, LATE_TIMES * (asked?.tookMs ?? 0))
   if (asked === null) return nothing(`none of the container’s ports answers at ${address}`)
 
-  const times: Record<Answer, number> = { well: 0, ill: 0, none: 0 }
-  const last: { answer: Answer; at: number } = { answer: 'well', at: performance.now() }
+  const tally = makeTally()
   let [changedAt, hasAnswered, isEnded] = [performance.now(), false, false]
   let moved = new AbortController()
   const watching = (async () => {
     while (!isEnded) {
+      const askedAt = performance.now()
       const answer = address === null ? 'none' : await answerOf(address, asked, moved.signal)
       const now = performance.now()
-      // the time between two answers counts as the worse one
-      times[ANSWERS.indexOf(answer) > ANSWERS.indexOf(last.answer) ? answer : last.answer] += now - last.at
-      Object.assign(last, { answer, at: now })
+      // a holder lets who asks wait until somebody answers: nobody did meanwhile
+      tally.note(answer, door !== null && now - askedAt > lateMs)
       if (answer !== 'well') changedAt = now
       if (answer !== 'none') hasAnswered = true
       await sleep(now - changedAt < FAST_FOR_MS ? FAST_MS : SLOW_MS)
@@ -98,7 +104,7 @@ export async function watchOutage(container: ContainerInspection | null, engine:
       isEnded = true
       moved.abort()
       await watching
-      times[last.answer] += performance.now() - last.at
+      const times = tally.end()
       const what =
         asked.path === null ? `a connection to port ${asked.port}` : `GET ${asked.path} on port ${asked.port}`
       const held = door === null || wasAlone ? '' : ' through its holder, where clients wait instead of being refused'
@@ -106,6 +112,24 @@ export async function watchOutage(container: ContainerInspection | null, engine:
       const downMs = Math.round(times.none)
       const refused = wasAlone && downMs > 0 ? { holdable: await isHoldable(followed, engine) } : null
       return { downMs, downMeasured, illMs: Math.round(times.ill), refused }
+    },
+  }
+}
+
+function makeTally() {
+  const times: Record<Answer, number> = { well: 0, ill: 0, none: 0 }
+  let last: { answer: Answer; at: number } = { answer: 'well', at: performance.now() }
+  return {
+    note(answer: Answer, isLate: boolean) {
+      const now = performance.now()
+      // the time between two answers counts as the worse one
+      const worse = ANSWERS.indexOf(answer) > ANSWERS.indexOf(last.answer) ? answer : last.answer
+      times[isLate ? 'none' : worse] += now - last.at
+      last = { answer, at: now }
+    },
+    end(): Record<Answer, number> {
+      times[last.answer] += performance.now() - last.at
+      return times
     },
   }
 }
@@ -143,12 +167,14 @@ async function addressOf(container: ContainerInspection, engine: Engine): Promis
 }
 
 /** While the service still runs, finds what can be asked: HTTP if a port speaks it, else a connection. Null if no port answers. */
-async function whatAnswers(container: ContainerInspection, address: string): Promise<Asked | null> {
+async function whatAnswers(container: ContainerInspection, address: string): Promise<Answering | null> {
   const path = labelsOf(container)[IMAGE_LABELS.healthPath] ?? '/'
   const ports = portsOf(container).slice(0, PORTS_MAX)
   for (const how of [path, null]) {
     for (const port of ports) {
-      if (await answers(address, { port, path: how }, AbortSignal.timeout(ANSWER_MS))) return { port, path: how }
+      const askedAt = performance.now()
+      if (await answers(address, { port, path: how }, AbortSignal.timeout(ANSWER_MS)))
+        return { port, path: how, tookMs: performance.now() - askedAt }
     }
   }
   return null

@@ -17,6 +17,7 @@ import {
 import { BatonError, compareTags, isDone, type Release, wishesOf } from '../../../agent/words.ts'
 import { runInPlace } from '../../lib/shell.ts'
 import { temporaryFolder } from '../../lib/trusted.ts'
+import { listensEverywhere } from '../../lib/open-files.ts'
 import { formatPause } from '../../lib/switch.ts'
 import { endCommands, type OpenSide, openSide } from '../boundary/open.ts'
 import { HOST_CHECKS, ROOM_CHECKS, runChecks } from '../doctor/doctor.ts'
@@ -27,6 +28,7 @@ import {
   choose,
   fromEnvironment,
   fromReceipt,
+  parseListen,
   parseRelease,
   type Said,
   type Scope,
@@ -80,7 +82,7 @@ export async function install(context: Context, argv: readonly string[]): Promis
       end: () => endCommands(layout),
       receipt: () => receiptAt(layout),
     })
-    return told(context, { layout, facts, own, chosen, done })
+    return await told(context, { layout, facts, own, chosen, done })
   } finally {
     await (side as OpenSide | null)?.[Symbol.asyncDispose]()
   }
@@ -160,10 +162,10 @@ function endForetold(steps: readonly Step[], facts: Facts, own: Own) {
   return { would, from: facts.installed, to, operationId: null }
 }
 
-function told(
+async function told(
   { report, service, environment }: Context,
   { layout, facts, own, chosen, done }: { layout: Layout; facts: Facts; own: Own; chosen: Chosen; done: Done },
-): number {
+): Promise<number> {
   const { operated } = done
   const fresh = facts.receipt === null
   const to = operated?.to ?? facts.installed ?? own.tag
@@ -179,6 +181,10 @@ function told(
       `the panel is at ${ownRelease().scheme ?? 'http'}://${chosen.choices.listen}${own.basePath}/web/settings.html`,
       `the password for the panel and the endpoints is \`dashboard.password\` in ${layout.configPath}`,
       'the service checks the feed for a new release four times a day but does not install it automatically; to change that, set `update.auto.mode` in the configuration',
+    )
+  if (fresh && running && !facts.configExists && (await isOpenBeyond(chosen.choices.listen)))
+    notes.push(
+      `warning: the application ignores the address ${chosen.choices.listen}, and its port is open on every address of this host; \`${service} ${ownWords('doctor')}\` says what to do`,
     )
   // root's commands are about the whole host, unless they say otherwise
   const isRootsOwn = isRoot() && layout.scope === 'user'
@@ -203,6 +209,11 @@ function told(
     },
     [`${service} ${to} is ${running ? 'installed and running' : 'installed'}${end}`, ...notes],
   )
+}
+
+async function isOpenBeyond(listen: string): Promise<boolean> {
+  const { host, port } = parseListen(listen)
+  return !['', '0.0.0.0', '::'].includes(host) && (await listensEverywhere(port))
 }
 
 async function receiptAt(layout: Layout): Promise<Receipt> {

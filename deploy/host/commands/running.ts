@@ -49,6 +49,7 @@ async function begin(
     { do: 'wait-healthy', service, tag },
   ]
   if (flags.dryRun) return foretold(context, service, steps, NOTHING)
+  await open.side.assertConfiguration(receipt) // a restart would end what serves, and start nothing
   await carryOutSteps(context, steps, {
     who: ownCommand(verb),
     open: async () => open,

@@ -13,6 +13,7 @@ import {
   type Reading,
   reasonOf,
 } from '../../../agent/words.ts'
+import { nearestOf } from '../../lib/flags.ts'
 import type { Address } from '../../lib/http.ts'
 
 /** How a command reaches the service. */
@@ -21,7 +22,7 @@ export interface Access {
   address: Address & { isEverywhere: boolean }
   basePath: string
   token: string | null
-  /** members of `update` and `listen` that nothing reads, such as `update.probationMS`; other parts may be the author's own */
+  /** members of `update` and `listen` that nothing reads, such as `update.probationMS`, and others that are like one that is known */
   unknown: Reading['unknown']
   /** for which the service would not start */
   faults: string[]
@@ -46,6 +47,12 @@ export async function readAccess(configPath: string): Promise<Access> {
   throw new BatonError('invalid_settings', `reading the configuration ${configPath}: ${reading.faults.join('; ')}`)
 }
 
+/** Pure. Throws invalid_settings. */
+export function assertValid({ configPath }: Pick<Receipt, 'configPath'>, { faults }: Pick<Access, 'faults'>): void {
+  if (faults.length > 0)
+    throw new BatonError('invalid_settings', `the configuration ${configPath} is not valid: ${faults.join('; ')}`)
+}
+
 /** Pure. Takes the first listener without TLS, else the first one. */
 export function accessFrom({ configuration, faults, unknown }: Omit<Reading, 'isRead'>): Access {
   const { listen, dashboard, basePath = '' } = configuration
@@ -54,7 +61,7 @@ export function accessFrom({ configuration, faults, unknown }: Omit<Reading, 'is
     address: addresses.find(({ tls }) => !tls) ?? addresses[0] ?? addressFrom({}),
     basePath: basePath === '/' ? '' : basePath,
     token: dashboard?.password === undefined || dashboard.password === '' ? null : dashboard.password,
-    unknown: unknown.filter(({ name }) => /^(update|listen)\b/.test(name)),
+    unknown: unknown.filter(({ name, expected }) => /^(update|listen)\b/.test(name) || isTypo(name, expected)),
     faults,
   }
 }
@@ -77,6 +84,11 @@ export async function readyMsOf({ configPath }: Pick<Receipt, 'configPath'>): Pr
   const text = await readFile(configPath, 'utf8').catch(() => '')
   const { readyTimeout } = readConfiguration(text).configuration.update ?? {}
   return readyTimeout === undefined ? null : msOf(readyTimeout)
+}
+
+/** Other parts of the file may be the author's own. */
+function isTypo(name: string, expected: readonly string[]): boolean {
+  return nearestOf(name.split('.').at(-1) ?? '', expected, 2) !== null
 }
 
 function addressFrom({ host = '127.0.0.1', port = 8080, path, tls }: Listen): Access['address'] {

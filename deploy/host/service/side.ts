@@ -8,7 +8,7 @@ import { examine, type Checks } from '../doctor/doctor.ts'
 import type { Subject } from '../doctor/finding.ts'
 import { detachedSupervisor } from '../supervisor/detached.ts'
 import { connect } from './client.ts'
-import { readAccess } from './configuration.ts'
+import { assertValid, readAccess } from './configuration.ts'
 import { foresee } from './foresee.ts'
 import { look } from './look.ts'
 import { cancelOperation, operate, pauseUpdates } from './operate.ts'
@@ -59,6 +59,8 @@ export function makeSide(outside: Outside, own: { path: string }) {
     empty: places.empty,
     removeDirectory: places.removeDirectory,
     operate: ({ receipt, request }: Asked) => operate(receipt, request, inner),
+    /** throws invalid_settings if the service would not start with its configuration */
+    assertConfiguration: async (receipt: Receipt) => assertValid(receipt, await readAccess(receipt.configPath)),
     foresee: ({ receipt, request }: Asked) => foresee(receipt, request, inner),
     look: ({ receipt, check }: { receipt: Receipt; check: boolean }) => look(receipt, check, inner),
     releases: (receipt: Receipt) => listReleases(receipt, inner),
