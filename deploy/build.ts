@@ -57,7 +57,7 @@ async function readOptions(argv: readonly string[], environment: NodeJS.ProcessE
     faults.push(`expected one of ${COMPRESSIONS.join(', ')} in --compress, got ${JSON.stringify(values.compress)}`)
   if (!existsSync(entry)) faults.push(`expected an existing file in --entry, got ${entry}`)
   if (values.schema !== undefined && !/^[0-9]{1,9}$/.test(values.schema))
-    faults.push(`expected a number in --schema, got ${values.schema}`)
+    faults.push(`expected a whole number of at most 9 digits in --schema, got ${values.schema}`)
   if (faults.length > 0) throw new BatonError('invalid_request', faults.join('; '))
   const options: Options = {
     tag: values.tag ?? '',

@@ -117,7 +117,7 @@ async function move(values: Values<typeof COMMAND.args>, more: readonly string[]
 async function expectInventory(inventory: string): Promise<void> {
   if (inventory.includes(',')) return
   await stat(inventory).catch((cause: unknown) => {
-    throw new BatonError('invalid_request', `expected an inventory at ${inventory}, found none`, { cause })
+    throw new BatonError('invalid_request', `there is no inventory at ${inventory}`, { cause })
   })
 }
 

@@ -160,7 +160,7 @@ async function deployOne(asked: Wish, values: Typed, place: string, report: Host
   for (const { what } of changedSince(listed, seenOf(kept))) report.note(`warning: ${what}`)
   const chosen = chooseVersion(listed, { ...wantedBy(kept, 0), release, newerThan: null })
   const { version } = chosen
-  if (version === null) throw new BatonError('release_not_found', `expected a version of ${kept.package}, found none`)
+  if (version === null) throw new BatonError('release_not_found', `found no version of ${kept.package} in the registry`)
   for (const note of [...droppedOf(before, kept), ...(dryRun ? [] : withinOf(kept))]) report.note(note)
   refuseReplaced(kept, version)
   mainOf(kept.recipe ?? withoutRecipe(kept.package), version) // refuses what nothing would start, before anything is fetched
@@ -328,7 +328,8 @@ async function updateAll(values: Typed, place: string, report: HostReport): Prom
   const names = values.name === undefined ? await readdir(place).catch(() => []) : [values.name]
   const isNeeded = values.name !== undefined || values['dry-run'] || (await isAnyInstalled(names))
   const ended = isNeeded ? null : await endTimer({ isRoot, home: absolute(values.home) })
-  if (ended !== null) report.note(`${ended} was removed: no service from npm is installed here`)
+  if (ended !== null)
+    report.note(`removed the timer ${ended}, which checked the npm registry: no npm service is installed here`)
   const [done, failed]: [Updated[], BatonError[]] = [[], []]
   for (const service of names) {
     try {
@@ -336,7 +337,7 @@ async function updateAll(values: Typed, place: string, report: HostReport): Prom
       if (kept === null || kept.built.length === 0) {
         if (values.name === undefined) continue // such as one that was tried, and refused
         const hint = kept === null ? {} : { hint: `specify the package: ${kept.package}` }
-        throw new BatonError('refused', `expected an npm service named ${service}, found none in ${place}`, hint)
+        throw new BatonError('refused', `there is no npm service named ${service} in ${place}`, hint)
       }
       const end = `to stop building new releases, remove ${join(place, service)}`
       if ((await findInstalled(service)) === null) report.note(`${service} is not installed here; ${end}`)

@@ -114,7 +114,7 @@ export async function takeOver(
   mark: (adopted: Adopted) => Promise<void>,
 ): Promise<string[]> {
   const receipt = await findInstalled(service)
-  if (receipt === null) throw new BatonError('unexpected', `expected an install of ${service}, found none`)
+  if (receipt === null) throw new BatonError('unexpected', `${service} is not installed on this host`)
   const { program } = layoutOfReceipt(receipt, personOf(process.env))
   try {
     for (const command of former.stop) await run(command)

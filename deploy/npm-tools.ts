@@ -19,7 +19,7 @@ import { findProgram, run } from './lib/shell.ts'
 export async function toolsFor(shop: Workshop, packed: string | null, whole: boolean): Promise<NpmTools> {
   const found = await findProgram('npm')
   if (found === null)
-    throw new BatonError('unsupported_host', 'expected `npm` on PATH, found none', {
+    throw new BatonError('unsupported_host', '`npm` was not found on PATH', {
       hint: 'install Node 20 or newer, with npm',
     })
   const npm = await realpath(found)

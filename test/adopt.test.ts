@@ -285,7 +285,7 @@ test('behind a body parser: what it has read is used, what nobody kept is refuse
   match((await it.word('help')).stdout, /rollback +go back to the previous release/)
   const copied = await it.word('snapshot', '-') // where root asks for a user's install too
   is(copied.exitCode, 7)
-  match(copied.stderr, /^error: expected a database at \/.*\/shop\.db, found none yet/)
+  match(copied.stderr, /^error: there is no database at \/.*\/shop\.db yet/)
 })
 
 test('several processes of one service are served, and not updated: 501 says why', async () => {

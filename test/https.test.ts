@@ -107,7 +107,7 @@ test('HTTPS, stop-first: built, asked and updated; clients lose no request and r
   await using home = await adopted(AUTO + HTTPS, { scheme: 'https' })
   const project = parseProject({ service: 'shop', entry: 'server.js', healthPath: '/healthz' }, PROJECT)
   const { line, warnings } = await tryOut(project, executableOf(home))
-  match(line, /^serves \/healthz over https with 200 after /)
+  match(line, /^answers \/healthz over https with 200 after /)
   match(warnings.join(), 'it serves https, but `scheme` is not set')
 
   await using clients = keepAsking(home.port)

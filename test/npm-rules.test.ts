@@ -390,7 +390,7 @@ test('a command is a file inside of its package', () => {
   )
   match(
     refusalOf(() => mainOf(recipe, {})),
-    'to have a command, found none',
+    'has no command',
   )
   match(aroundText(recipe, '@shop/cli/bin/shop.js'), `'node_modules', "@shop/cli/bin/shop.js"`)
   const kept = { service: 'shop', args: ['--quiet'], shown: null }

@@ -71,7 +71,10 @@ test('a package becomes a service by one command, a newer version comes by itsel
   const units = async () => (await host.run(['systemctl', 'list-unit-files', '--no-legend', 'baton-npm*'])).stdout
   match(await units(), 'baton-npm.timer')
   await host.ok('greeter', 'uninstall', '-y')
-  match((await deploy('--update')).stdout, 'baton-npm.timer was removed: no service from npm is installed here')
+  match(
+    (await deploy('--update')).stdout,
+    'removed the timer baton-npm.timer, which checked the npm registry: no npm service is installed here',
+  )
   is(await units(), '')
   is((await host.run(['systemctl', 'is-active', 'baton-npm.timer'])).stdout, 'inactive\n')
 })

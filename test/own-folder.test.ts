@@ -76,7 +76,7 @@ test('a build whose application makes a database in its own folder fails, and sa
   match(String((error as BatonError).hint), /"DATA_DIR": "\{stateDirectory\}"/)
   const outside = await program('join(process.env.STATE_DIRECTORY, "shop.sqlite")', '::')
   const { line, warnings } = await tryOut(PROJECT_OF, outside)
-  match(line, /^serves \/healthz with 200 after /)
+  match(line, /^answers \/healthz with 200 after /)
   match(warnings.join('\n'), /^it listens on every address, ignoring the address that it is given/)
 })
 

@@ -39,7 +39,7 @@ const [WRITER_MAX_MS, LOOK_EVERY_MS] = [30_000, 20]
  * all the time: a database and a log of different moments are damaged together.
  */
 export function copySet(from: string, to: string, look: SetLook): void {
-  if (!existsSync(from)) throw new Error(`expected a database at ${from}, found none`)
+  if (!existsSync(from)) throw new Error(`there is no database at ${from}`)
   for (let tries = 0; tries < TRIES; tries++) {
     const before = stateOf(from)
     pause(STILL_MS)

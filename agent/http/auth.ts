@@ -68,7 +68,7 @@ export function makeGuard({
     const waitMs = forgiven - at - (FAILURES_AT_ONCE - 1) * FAILURE_FORGOTTEN_MS
     if (waitMs > 0) {
       const retryAfterSeconds = Math.ceil(waitMs / 1000)
-      throw new BatonError('too_many_failures', `too many failed attempts from this address`, {
+      throw new BatonError('too_many_failures', `too many wrong passwords from this address`, {
         hint: `try again in ${retryAfterSeconds} s`,
         members: { retryAfterSeconds },
       })

@@ -30,7 +30,7 @@ export async function snapshot(build: Build, argv: readonly string[], environmen
         },
       )
     }
-    if (!existsSync(database)) throw new BatonError('refused', `expected a database at ${database}, found none yet`)
+    if (!existsSync(database)) throw new BatonError('refused', `there is no database at ${database} yet`)
     const path = target === '-' ? join(stateDirectory, `.snapshot-${process.pid}.db`) : resolve(target)
     try {
       if (target !== '-' && existsSync(path))

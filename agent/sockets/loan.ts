@@ -44,7 +44,8 @@ export async function loanAt(path: string, { warn, leaving }: BorrowOptions): Pr
         warn(`waiting for the holder at ${path}: ${reasonOf(cause)}${hint}`)
         saidAt = performance.now()
       }
-      if (leaving.aborted) throw new BatonError('cancelled', 'stopped before the holder answered', { cause })
+      if (leaving.aborted)
+        throw new BatonError('cancelled', 'this process was told to stop before the holder answered', { cause })
       await sleep(AGAIN_MS)
     }
   }

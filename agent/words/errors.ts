@@ -44,7 +44,7 @@ export const MEANINGS = {
   // requests
   unauthorized: means(401, refused, 'no valid password, and no login with permission for this'),
   no_password: means(403, refused, 'no dashboard.password is set'),
-  too_many_failures: means(429, refused, 'too many failed attempts'),
+  too_many_failures: means(429, refused, 'too many wrong passwords'),
   invalid_request: means(400, usage, 'the request is not valid'),
   invalid_tag: means(400, usage, 'the tag is not of the form vX.Y.Z'),
   body_too_large: means(413, usage, 'the request body is too large'),

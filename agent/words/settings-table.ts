@@ -52,7 +52,7 @@ export const LISTENER = {
     mode: {
       type: 'string',
       pattern: '^0?[0-7]{3}$',
-      form: 'three octal digits, such as `660` or `0660`',
+      form: 'three octal digits, with or without a leading 0, such as `0660`',
       description:
         "permissions of the unix socket (takes effect after a stop and start); default: the author's, or `0660`",
     },

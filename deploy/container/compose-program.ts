@@ -141,7 +141,7 @@ function withShell(text: string, variables: readonly string[]): string {
     const value = process.env[name]
     if (value === undefined) return now
     if (!/['\n\r]/.test(value)) return withVariable(now, name, /^[\w./:@+-]*$/.test(value) ? value : `'${value}'`)
-    const message = `the value of ${name} in this shell contains a quote or a line break, which an env file cannot hold`
+    const message = `the value of ${name} in this shell contains a single quote or a line break, which cannot be written to an env file`
     throw new BatonError('refused', message, {
       hint: `run \`unset ${name}\`, then set a value without these characters in .env`,
     })

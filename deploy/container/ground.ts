@@ -188,6 +188,6 @@ async function answersItsDoor({ job, limits, tools, outage: { answers } }: Betwe
   const late = await untilWell(look, Math.min(limits.healthTimeoutMs, DOOR_MS))
   if (late === null) return
   throw new BatonError('restart_failed', late, {
-    hint: 'check that the new container includes baton-kit and can read the socket in BATON_HOLDER; see `docker logs` for both containers',
+    hint: 'check that the new container includes baton-kit and can connect to the socket that BATON_HOLDER names (`--group-add 65531`); see `docker logs` for both containers',
   })
 }

@@ -359,7 +359,7 @@ export function holdLines(held: HoldPlan | null): string[] {
     ...(udp === ''
       ? []
       : [
-          `${udp}: only an application that imports baton-kit/auto gets this port from a holder, and there is no way to check that yours does`,
+          `${udp}: only an application that imports baton-kit/auto gets UDP ports from a holder, and there is no way to check that yours does`,
         ]),
   ]
 }

@@ -49,7 +49,7 @@ const HINT =
 export async function findAnsible(): Promise<string> {
   const path = await findProgram(PROGRAM)
   if (path !== null) return path
-  throw new BatonError('unsupported_host', `expected ${PROGRAM} on PATH, found none`, { hint: HINT })
+  throw new BatonError('unsupported_host', `${PROGRAM} was not found on PATH`, { hint: HINT })
 }
 
 /** Throws unsupported_host if Ansible is too old. Asked only after a failed run, as it takes as long as a small run. */

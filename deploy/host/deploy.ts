@@ -89,7 +89,7 @@ export async function deployHere(deployment: Deployment, report: HostReport): Pr
   const { service, rollback, release, dryRun } = deployment
   const receipt = await findInstalled(service)
   if (receipt === null) {
-    if (rollback) throw new BatonError('refused', `expected an install of ${service}, found none`)
+    if (rollback) throw new BatonError('refused', `${service} is not installed on this host`)
     return await firstInstall(deployment, report)
   }
   const { program } = layoutOfReceipt(receipt, personOf(process.env))

@@ -108,7 +108,7 @@ async function installedNode(): Promise<string | null> {
 
 async function fetchNode({ name, version, integrity }: NodePackage, to: string): Promise<void> {
   const npm = await findProgram('npm')
-  if (npm === null) throw new BatonError('unsupported_host', 'expected `npm` on PATH to fetch Node, found none')
+  if (npm === null) throw new BatonError('unsupported_host', '`npm` was not found on PATH, so Node cannot be fetched')
   process.stderr.write(`fetching Node ${version} for ${PLATFORM} (once, about 60 MB)\n`)
   await mkdir(dirname(to), { recursive: true })
   await using work = await temporaryDirectory(dirname(to))
@@ -128,7 +128,7 @@ async function fetchNode({ name, version, integrity }: NodePackage, to: string):
     throw new BatonError('verify_failed', `sha512 of ${name}@${version}: expected ${integrity}, got ${got}`)
   await run(['tar', '-xzf', packed, '-C', work.path, '--no-same-owner'])
   const [node, headers] = [join(work.path, 'package/bin/node'), join(work.path, 'package/include')]
-  if (!existsSync(node)) throw new BatonError('verify_failed', `expected bin/node in ${name}@${version}, found none`)
+  if (!existsSync(node)) throw new BatonError('verify_failed', `there is no bin/node in ${name}@${version}`)
   await keepHeaders(headers, dirname(to))
   await chmod(node, 0o755)
   await rename(node, to)

@@ -83,7 +83,7 @@ export async function rebuildAddons(options: RebuildOptions): Promise<RebuildRep
   if ((await findProgram(options.packageManager)) === null)
     throw new BatonError(
       'unsupported_host',
-      `expected \`${options.packageManager}\` on PATH for the rebuild, found none`,
+      `\`${options.packageManager}\`, which the rebuild needs, was not found on PATH`,
     )
   if (process.geteuid?.() === 0)
     await assertTrusted(ours, 'an application', 'run this command as the user that owns the application')

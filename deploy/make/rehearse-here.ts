@@ -104,7 +104,7 @@ async function unpackRelease({ project, out }: RehearseOptions, tag: string | nu
   const { service } = project
   await using feed = openFeed(out, { service, stateDirectory: dirname(path) })
   const release = tag === null ? (await feed.latest(() => false)).release : await feed.byTag(tag)
-  if (release === null) throw new BatonError('release_not_found', `expected a release in ${out}, found none`)
+  if (release === null) throw new BatonError('release_not_found', `there is no release in ${out}`)
   const disk = makeDisk()
   const download = makeDownload({ feed, disk, partialPath: `${path}.partial`, onProgress: () => {} })
   await using candidate = await download(release)

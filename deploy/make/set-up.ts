@@ -41,7 +41,7 @@ export async function setUp(folder: string, flags: SetUpFlags, { say, print }: O
   if (!existsSync(join(folder, 'package.json')) && denoFile !== undefined)
     throw otherRuntime('Deno', `there is a ${denoFile} but no package.json`)
   if (!existsSync(join(folder, 'package.json')))
-    throw new BatonError('invalid_request', `expected package.json in ${folder}, found none`, {
+    throw new BatonError('invalid_request', `there is no package.json in ${folder}`, {
       hint: 'run `npm init` to create one',
     })
   const configured = await configuredIn(folder)

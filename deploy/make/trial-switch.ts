@@ -103,7 +103,7 @@ function hungIn({ onStop, said }: SwitchTrial): string[] {
   if (ms === undefined) return []
   const [what, so] =
     onStop === null
-      ? ['`onStop` did not finish', 'make sure that it always finishes']
+      ? ['`onStop` did not finish', 'make sure that `onStop` always finishes']
       : ['SIGTERM handler did not end the process', 'end it with `process.exit()`, return a promise, or use `onStop()`']
   return [`its ${what} within ${durationText(Number(ms))}, and each update waits that long: ${so}`]
 }

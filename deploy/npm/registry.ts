@@ -138,7 +138,7 @@ export function chooseVersion(listed: Listed, wanted: Wanted, nowMs = Date.now()
   if (newerThan !== null) return { version: null, notes }
   const [first] = notes
   if (first !== undefined) throw new BatonError('refused', first.slice(SKIPPED.length), hintFor(listed, wanted, nowMs))
-  const message = `expected an X.Y.Z version of ${name} in that range, found none in the registry`
+  const message = `the registry has no X.Y.Z version of ${name} in that range`
   throw new BatonError('release_not_found', message, whatThereIs(listed))
 }
 

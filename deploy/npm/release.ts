@@ -107,7 +107,7 @@ export async function makeRelease(making: Making): Promise<Made> {
   say.stage('compose', tag)
   // by nobody that a package's code runs as: a root that installs it runs what this has made
   const { sizeBytes } = await act<{ sizeBytes: number }>('compose', { uid: null, writes: [out] })
-  say.stage('try', 'one start and one switch with an empty state directory')
+  say.stage('try', 'starting and switching it once, with an empty state directory')
   const tried = await act<Tried>('try', { ...asPackage, sees: [out] }).catch((cause: unknown) => {
     throw whyTryFailed(cause, { failures, unbuilt })
   })
@@ -127,7 +127,7 @@ const ON_NOTHING =
 
 /** What does not even serve from its source would not serve as a release. Throws BatonError verify_failed. */
 async function seeOnce({ kept, version, say }: Making, rebuilt: Rebuilt, see: () => Promise<Seen>): Promise<Seen> {
-  say.stage('see', 'one start from source with an empty state directory')
+  say.stage('see', 'starting it once from source, with an empty state directory')
   const seen = await see()
   if (seen.failed === undefined) return seen
   const { why, isFault } = seen.failed

@@ -117,7 +117,7 @@ export async function registryFor(shop: Workshop, tools: NpmTools, name: string)
     const said = (await npm(shop, tools, [...cli(tools), 'config', 'get', key])).trim()
     if (said !== 'undefined' && said !== '') return said
   }
-  throw new BatonError('check_failed', 'expected a registry in the npm configuration, found none')
+  throw new BatonError('check_failed', 'the npm configuration names no registry')
 }
 
 const FIELDS = ['version', 'deprecated', 'bin', 'engines', 'dist', '_npmUser']
@@ -279,7 +279,7 @@ export async function inside<T>(
     typeof code === 'string' && Object.hasOwn(MEANINGS, code) ? (code as ErrorCode) : 'unexpected',
     typeof message === 'string'
       ? message
-      : `\`${asked.do}\` failed with exit code ${exitCode}; output: ${stderr.trim().slice(-500) || 'none'}`,
+      : `the step ${asked.do} failed (exit code ${exitCode}); output: ${stderr.trim().slice(-500) || 'none'}`,
     typeof hint === 'string' ? { hint } : {},
   )
 }

@@ -32,7 +32,7 @@ export function mainOf(recipe: Recipe, manifest: { name?: unknown; bin?: unknown
     throw new BatonError(
       'invalid_settings',
       names.length === 0
-        ? `expected ${recipe.package} to have a command, found none`
+        ? `${recipe.package} has no command`
         : `expected one command in ${recipe.package}, found ${names.slice(0, 10).join(', ')}`,
       { hint },
     )

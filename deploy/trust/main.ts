@@ -309,7 +309,7 @@ async function oldestRoot(feed: string): Promise<string> {
   const names = await readdir(folder).catch(() => [])
   const versions = versionsOf('root', names)
   if (versions.length > 0) return join(folder, `${Math.min(...versions)}.root.json`)
-  throw new BatonError('refused', `expected a file N.root.json in ${folder}, found none`, {
+  throw new BatonError('refused', `there is no file N.root.json in ${folder}`, {
     hint: "specify the root built into the hosts' executables: --root FILE",
   })
 }

@@ -39,7 +39,7 @@ async function hidden(question: string): Promise<string> {
   const { stdin, stderr } = process
   if (!stdin.isTTY) {
     const hint = `set ${VARIABLE}, or name a file with --passphrase-file`
-    throw new BatonError('refused', 'expected a terminal for the passphrase prompt, found none', { hint })
+    throw new BatonError('refused', 'there is no terminal for the passphrase prompt', { hint })
   }
   stderr.write(question)
   stdin.setRawMode(true).setEncoding('utf8').resume()

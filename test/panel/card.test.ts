@@ -248,7 +248,7 @@ test('data that gave way: the outcome and the history say how many rows written 
   const error = { code: 'restart_failed', message } as const
   const reverted = operation('update', { outcome: 'reverted', error, ...past })
   for (const [one, said] of [
-    [restored, `Rows written since then: 60. The replaced database is ${aside}`],
+    [restored, `Rows written since that copy: 60; they are in the replaced database, ${aside}`],
     [reverted, `60 rows written since then are in ${aside}`],
   ] as const) {
     await using stub = await served()
@@ -428,9 +428,12 @@ test('stop-first: the question says how long nobody is served, the card who come
   await shown(
     page,
     '#outcomeText',
-    'v1.1.0 is running and healthy. v1.0.0 is kept as a backup. Switched in 914 ms. Requests waited 108 ms. 3 connections moved to the new process, 0 closed early.',
+    'v1.1.0 is running and healthy. v1.0.0 is kept as a backup. Switched in 914 ms. Requests waited 108 ms. Connections moved to the new process: 3; closed early: 0.',
   )
-  assert.match(await textOf(page, '#history li:first-child'), /Requests waited 108 ms · 3 connections moved/)
+  assert.match(
+    await textOf(page, '#history li:first-child'),
+    /Requests waited 108 ms · Connections moved to the new process: 3/,
+  )
   assertQuiet(watched)
 })
 

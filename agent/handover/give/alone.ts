@@ -118,7 +118,8 @@ async function beQuiet(here: Here, holder: DoorHolder): Promise<void> {
   also(giving.hear)
   const quiet = quietOptions(here, holder, giving)
   try {
-    if (!(await comeToRest(quiet))) throw blameless('busy', `${tag}: requests did not finish in time`)
+    if (!(await comeToRest(quiet)))
+      throw blameless('busy', `could not switch to ${tag}: requests to the running release did not finish in time`)
   } catch (cause) {
     if (here.pausedAt !== null) await serveAgain(quiet)
     throw cause

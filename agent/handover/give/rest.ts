@@ -40,7 +40,7 @@ export async function restFirst(options: RestOptions, operation: Operation, sign
           `the application's work did not finish within ${durationText(busyMaxMs)} (\`busyMax\`): ${what}`,
         )
       if (isLate || isNow()) {
-        warn(`the switch cuts off the application's work: ${what}`)
+        warn(`the switch interrupts the application's unfinished work: ${what}`)
         operation.cutWork = left.slice(0, NAMED_MAX).map(({ reason }) => reason)
         return works.giveUp()
       }

@@ -92,7 +92,10 @@ export async function clearCage(install: ManagedInstall): Promise<void> {
   const folder = await cageFolderOf(install).catch(() => null)
   if (typeof folder !== 'string') return
   await emptyCage({ folder, disk, service }).catch((cause: unknown) =>
-    log({ event: 'warning', message: `the copy in ${folder} could not be removed: ${reasonOf(cause)}` }),
+    log({
+      event: 'warning',
+      message: `could not remove what an interrupted trial left in ${folder}: ${reasonOf(cause)}`,
+    }),
   )
 }
 

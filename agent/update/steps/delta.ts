@@ -32,7 +32,9 @@ export function readable(file: FileHandle, sizeBytes: number): Readable {
       for (let done = 0; done < bytes;) {
         const { bytesRead } = await file.read(buffer, done, bytes - done, at + done)
         if (bytesRead === 0)
-          throw new Error(`expected ${sizeBytes} bytes in the executable, got fewer: it changed while it was read`)
+          throw new Error(
+            `expected ${sizeBytes} bytes in the executable, got fewer: it changed while it was being read`,
+          )
         done += bytesRead
       }
       return buffer

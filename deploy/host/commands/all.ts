@@ -101,7 +101,7 @@ async function found({ flags, environment }: Context): Promise<FoundInstall[]> {
     .map((one) => (one === 'system' ? 'a system-wide install' : `an install owned by ${person.name}`))
     .join(', or ')
   const hint = scopes.includes('system') ? {} : { hint: '`--system` lists the system-wide installs' }
-  throw new BatonError('refused', `expected ${whose}, found none`, hint)
+  throw new BatonError('refused', `there is no install here of the kind asked for: ${whose}`, hint)
 }
 
 async function rowFor(install: FoundInstall, word: 'status' | 'check'): Promise<ServiceRow> {

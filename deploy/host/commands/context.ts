@@ -52,7 +52,7 @@ export async function locate(context: Context): Promise<Located> {
   const found = await findMine(context)
   if (found !== null) return found
   const earlier = isRoot() ? ' made by root' : ''
-  throw new BatonError('refused', `expected an install of ${context.service}${earlier} on this host, found none`, {
+  throw new BatonError('refused', `there is no install of ${context.service}${earlier} on this host`, {
     hint: 'run `install.sh`: it installs the service, or takes over an earlier install',
   })
 }

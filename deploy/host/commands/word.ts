@@ -35,7 +35,7 @@ export async function runWord(service: string, argv: readonly string[], meant: s
     const own = ownExecutable() ?? process.execPath
     const isCopy = dirname(own) === dirname(systemReceiptPath(service))
     const receipt = isCopy ? await readSystemReceipt(service) : await receiptFor(service, own)
-    if (receipt === null) throw new BatonError('refused', `expected an install of ${service} on this host, found none`)
+    if (receipt === null) throw new BatonError('refused', `${service} is not installed on this host`)
     if (meant !== null) refuseMistyped(service, argv, meant)
     return await runIn(receipt, argv)
   } catch (cause) {

@@ -35,7 +35,7 @@ export async function checkSupervisor({
     scope === 'user'
       ? 'log in again (or run `loginctl enable-linger`), or install without systemd: `--no-service`'
       : 'install without systemd: `--no-service`'
-  return [problem('supervisor', `expected ${what} on this host, found none`, hint, 'unsupported_host')]
+  return [problem('supervisor', `this host has no ${what.replace(/^a /, '')}`, hint, 'unsupported_host')]
 }
 
 /** Asks systemd for the loaded unit, drop-ins included. */

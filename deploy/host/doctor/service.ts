@@ -69,7 +69,7 @@ export async function checkConfiguration({ receipt }: Subject, outside: Outside)
       (mode & 0o077) !== 0 &&
         warning(
           'configuration',
-          `${configPath} contains the password, and other users can read it`,
+          `other users can access ${configPath}, which is for the password`,
           `chmod 600 ${configPath}`,
         ),
       token === null &&

@@ -40,7 +40,7 @@ function refuseOtherInstall({ layout, chosen, facts: { receipt } }: InstallReque
   if (receipt.executable !== layout.executable) {
     throw refused(
       `${service} is installed at ${receipt.executable}, and an install cannot move it to ${layout.executable}`,
-      'uninstall first (the state is kept), then install it in the new location',
+      'uninstall it first (the state is kept), then install it in the new location',
     )
   }
   if (receipt.user !== layout.user) {
