@@ -199,14 +199,14 @@ const BAD: Bad[] = [
     inCi: true,
     fault: 'exits-at-once',
     says: /exited with code 3/,
-    waits: /was reverted here/,
+    waits: /it failed here and was reverted/,
   },
   {
     what: 'dies after ten seconds',
     fault: 'dies-after-10s',
     update: { probation: '13s' },
     says: /killed by SIGKILL|no answer|sign of life/,
-    waits: /was reverted here/,
+    waits: /it failed here and was reverted/,
   },
   {
     what: 'is slow',
@@ -215,13 +215,19 @@ const BAD: Bad[] = [
     says: /not ready within 1500 ms/,
     waits: null,
   },
-  { what: 'is ill', inCi: true, fault: 'unhealthy-in-probation', says: /503|health/, waits: /was reverted here/ },
+  {
+    what: 'is ill',
+    inCi: true,
+    fault: 'unhealthy-in-probation',
+    says: /503|health/,
+    waits: /it failed here and was reverted/,
+  },
   {
     what: 'could not update further',
     fault: 'cannot-update-further',
     update: { probation: '2s' },
     says: /cannot install later updates|not a managed install|cannot update|is not managed/,
-    waits: /was reverted here/,
+    waits: /it failed here and was reverted/,
   },
   {
     what: 'is not what it says',

@@ -256,7 +256,7 @@ test('uninstall lists what it keeps: the state, the configuration, the environme
   is(code, 0)
   for (const what of ['/var/lib/beacon', '/etc/beacon', '/etc/default/beacon', 'user beacon'])
     match(stdout, `kept: ${what}\n`)
-  match(stdout, '`uninstall --purge` removes it')
+  match(stdout, 'to remove it, install again, then run `uninstall --purge`')
   ok((await host.ok('ls', '/var/lib/beacon')).includes('beacon.db'))
 })
 

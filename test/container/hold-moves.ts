@@ -47,7 +47,8 @@ test('--keep-port moves an ordinary container behind a holder and --no-keep-port
   const dry = await deployIn(engine, { container: 'moved', release: 'hold', dryRun: true })
   const plan = dry.events.flatMap((event) => (event.event === 'plan' ? event.plan : []))
   ok(
-    plan.some((line) => /clients are refused once/.test(line)) && plan.some((line) => /create moved-holder/.test(line)),
+    plan.some((line) => /new connections are refused/.test(line)) &&
+      plan.some((line) => /create moved-holder/.test(line)),
   )
   ok(!plan.some((line) => /has no label showing that it contains baton-kit/.test(line)))
   const differences = dry.events.flatMap((event) => (event.event === 'plan' ? event.differences : []))

@@ -51,7 +51,7 @@ test('installed and running differ: it says which one takes over at the next res
   await shown(
     watched.page,
     '#mismatch',
-    'v1.1.0 is installed, v1.0.0 is running. The installed one takes over at the next restart.',
+    'v1.1.0 is installed, but v1.0.0 is running. The installed one takes over at the next restart.',
   )
   assertQuiet(watched)
 })

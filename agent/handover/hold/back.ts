@@ -18,7 +18,16 @@ import { blameOf } from '../../words/blame.ts'
 import { EXIT } from '../../words/errors.ts'
 import { inTime } from '../../words/in-time.ts'
 import type { Successor } from '../give/child.ts'
-import { commitTo, lastWordsOf, listensWhere, notePause, switchFailure, untilWarm, whyOf } from '../give/trial.ts'
+import {
+  commitTo,
+  lastWordsOf,
+  listensWhere,
+  notePause,
+  switchFailure,
+  type TrialOptions,
+  untilWarm,
+  whyOf,
+} from '../give/trial.ts'
 import { took } from '../moments.ts'
 import { type Failed, type Hold, note, spawnFor, trialOf, warn } from './hold.ts'
 
@@ -111,7 +120,13 @@ async function startAgain(own: Hold, failed: Failed, failedAt: number): Promise<
   log({ event: 'successor', pid: again.pid, tag: from, doing: 'started' })
   let isReady = false
   try {
-    const trial = { ...trialOf(own), tag: from, note: () => note(own, failed).catch(warn) }
+    const trial: TrialOptions = {
+      ...trialOf(own),
+      tag: from,
+      note: () => note(own, failed).catch(warn),
+      // it passes no probation
+      log: (event) => void (event.event !== 'successor' && log(event)),
+    }
     const late = () => new Error(`${from} was not ready in time`)
     const warmBy = performance.now() + readyMs
     listensWhere(places, await inTime(readyMs, again.heard('hello'), late)) // nobody would find it on another port
