@@ -30,6 +30,10 @@ export async function restoreState(
     throw new BatonError('refused', `expected \`${name}\` to be running, with no deployment in progress`, {
       hint: `see \`--status\`; to finish a deployment that was cut short, run it again`,
     })
+  if (main.State.Restarting === true)
+    throw new BatonError('refused', `\`${name}\` keeps exiting, so it cannot restore a copy itself`, {
+      hint: 'run `docker stop`, and put the copy in place by hand: see *Roll back* in the container guide',
+    })
   const { mostMs, tag } = await orderRestore(main, { copy, dryRun }, engine)
   const warning = newerCopy({ name: copy, tag }, versionOf(main))
   if (warning !== null) await report({ event: 'warning', message: warning })
