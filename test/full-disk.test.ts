@@ -243,7 +243,7 @@ test('`snapshot` to a full disk, and to stdout with a full state directory: exit
     await disk.empty()
     await writeFile(join(folder, 'copy.db'), 'theirs')
     const words = ['--import', 'tsx', '--input-type=module', '-e', script, '--', join(folder, 'copy.db')]
-    is(spawnSync(process.execPath, [...words, '--config', config]).status, 1)
+    is(spawnSync(process.execPath, [...words, '--config', config]).status, 7)
     is(readFileSync(join(folder, 'copy.db'), 'utf8'), 'theirs')
   } finally {
     unmount(folder)

@@ -342,7 +342,11 @@ beside(
     for (const tag of ['v1.0.0', 'v1.1.0'])
       await publish(registry.host, 'empty', [tag], probeImage(tag, { Labels: Labels(tag) }))
     for (const [repository, planned, why] of [
-      ['empty', /^try the release on that copy, .*; skipped if there is no copy$/m, 'there is no database'],
+      [
+        'empty',
+        /^try the release on that copy, .*; skipped if there is no copy$/m,
+        'the running release names no database, or has none yet',
+      ],
       ['beacon', /^not tried on .*: the image has no command/m, 'the image has no command for copying a database'],
     ] as const) {
       const name = `untried-${repository}`

@@ -125,7 +125,7 @@ export const en = {
   'rollback.to': 'Roll back to {to}',
 
   'ask.update': 'Update to {to}?',
-  'ask.update.text': 'The release is downloaded and verified while {from} keeps serving; then {to} takes over.',
+  'ask.update.text': 'The release is downloaded and verified while {from} keeps serving; then the new one takes over.',
   'ask.restart.text': 'The executable on disk is verified while {from} keeps serving; then it takes over.',
   'ask.return.to': 'Go back to the newer {to}?',
   'ask.rollback.to': 'Roll back to {to}?',
