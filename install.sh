@@ -369,7 +369,7 @@ find_installed() {
 no_install() {
   for_host && [ -e "$place/receipt.json" ] &&
     die 7 "expected an install of $service that root has made, found one of an earlier install.sh in $place" "run \`install.sh\` once: it takes over that install"
-  die 7 "expected an install of $service on this host, found none" "run \`install.sh\` to install it"
+  die 7 "there is no install of $service on this host" "run \`install.sh\` to install it"
 }
 
 detect_host() {

@@ -23,6 +23,9 @@ export async function runOperator(argv: readonly string[]): Promise<number> {
   if (first === '(word)') {
     const { runWord } = await import('./host/commands/word.ts')
     if (rest[0] === '--') return await runWord(BUILD.service, rest.slice(1), null)
+    const { ownRelease } = await import('../agent/install.ts')
+    // behind `baton` only: every other word is the application's
+    if (ownRelease().commands === 'baton') return await runWord(BUILD.service, rest, null)
     const { commandLike } = await import('./host/tree.ts')
     return await runWord(BUILD.service, rest, commandLike(rest[0] ?? ''))
   }

@@ -164,7 +164,6 @@ function takeListening(state: State, served: (agent: Agent) => void): void {
   const isAwaited = held.length > 0 || left.length > 0 || Boolean(process.env[HOLDER])
   Server.prototype.listen = function (this: Server, ...args: unknown[]): Server {
     const where = taken.has(this) || this.listening ? null : placeOf(args)
-    if (where !== null) refuseSecondService(where)
     if (where === null) {
       if (taken.has(this)) endQuestion(this)
       return Reflect.apply(listen, this, args) as Server
@@ -174,6 +173,7 @@ function takeListening(state: State, served: (agent: Agent) => void): void {
     if (isHeard) this.once('listening', heard as () => void)
     const spec: Wanted = { server: this, args: isHeard ? args.slice(0, -1) : args, ...where }
     const isSilent = !speaksHttp(this) || this.listenerCount('request') === 0 // it answers nobody
+    if (!isSilent) refuseSecondService(where) // one without a handler only looks whether the port is free
     const isPort = isAwaited && where.path === undefined
     // a server with a handler that only asks gives its place back to a conductor, but a manager's socket would be its own
     const mayAsk = questions.isLeft(where) ? isSilent || held.length > 0 : isSilent && !start.begun() && isUnused(where)

@@ -82,7 +82,7 @@ export async function watchOutage(container: ContainerInspection | null, engine:
       const answer = address === null ? 'none' : await answerOf(address, asked, moved.signal)
       const now = performance.now()
       // a holder lets who asks wait until somebody answers: nobody did meanwhile
-      tally.note(answer, door !== null && now - askedAt > lateMs)
+      tally.note(answer, door !== null && now - askedAt > lateMs ? now - askedAt : 0)
       if (answer !== 'well') changedAt = now
       if (answer !== 'none') hasAnswered = true
       await sleep(now - changedAt < FAST_FOR_MS ? FAST_MS : SLOW_MS)
@@ -120,11 +120,13 @@ function makeTally() {
   const times: Record<Answer, number> = { well: 0, ill: 0, none: 0 }
   let last: { answer: Answer; at: number } = { answer: 'well', at: performance.now() }
   return {
-    note(answer: Answer, isLate: boolean) {
+    /** `lateMs`: for how long of this time it is known that nobody answered */
+    note(answer: Answer, lateMs: number) {
       const now = performance.now()
       // the time between two answers counts as the worse one
       const worse = ANSWERS.indexOf(answer) > ANSWERS.indexOf(last.answer) ? answer : last.answer
-      times[isLate ? 'none' : worse] += now - last.at
+      times.none += lateMs
+      times[worse] += Math.max(0, now - last.at - lateMs)
       last = { answer, at: now }
     },
     end(): Record<Answer, number> {

@@ -68,6 +68,9 @@ export async function pauseCommand(context: Context, until: string | null): Prom
   await using open = await sideOf(context, located)
   const { schedule } = await open.side.pause({ receipt: located.receipt, until })
   const { pausedUntil } = schedule
+  if (until !== null && pausedUntil === null)
+    // an older service takes it, and it ends the pause that was there
+    throw new BatonError('invalid_request', `expected a future time in \`--pause-until\`, got ${until}`)
   const said =
     pausedUntil === null
       ? 'automatic updates are no longer paused'

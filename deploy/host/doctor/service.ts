@@ -90,7 +90,7 @@ export async function checkConfiguration({ receipt }: Subject, outside: Outside)
         problem('configuration', `${configPath}: ${fault}`, 'correct this, or the service will not start next time'),
       ),
       ...(await rulesOf({ receipt, stateDirectory: receipt.stateDirectory })).faults.map((fault) =>
-        problem('automatic', fault, 'correct this; it takes effect at once'),
+        warning('automatic', fault, 'correct this; it takes effect at once'),
       ),
       await portRow(receipt, address, outside),
     ],

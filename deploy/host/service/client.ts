@@ -133,10 +133,7 @@ export async function follow(client: Client, id: string, watcher: Watcher, silen
       tellStarting(await watcher.starting?.(last))
     const status = await asked
     const operation = status === null ? null : operationWith(status, id)
-    if (status !== null) {
-      lastAnswer = performance.now()
-      watcher.status?.(status)
-    }
+    if (status !== null) lastAnswer = performance.now()
     if (status !== null && operation === null) {
       throw new BatonError('interrupted', `the service no longer has a record of operation ${id}`)
     }
@@ -155,8 +152,10 @@ export async function follow(client: Client, id: string, watcher: Watcher, silen
       }
       if (stage === 'download' || stage === 'swap') tellBytes()
       last = operation
-      if (operation.outcome !== null) return operation
     }
+    // behind the stage that it may end
+    if (status !== null) watcher.status?.(status)
+    if (operation !== null && operation.outcome !== null) return operation
     const starting = operation?.starting === undefined ? null : formatProgress(operation.starting)
     const told = operation === null && last !== null ? await watcher.starting?.(last) : starting
     tellStarting(told ?? operation?.waits?.at(-1)?.says)

@@ -126,7 +126,7 @@ function start({ release, executable, operator, prepare, application, program }:
     configuration: word === null ? configuration : null,
     ...(word === null || values === null
       ? {}
-      : { besides: { port: Number(values['port']), path: values['path'] ?? '' } }),
+      : { besides: { port: values['path'] ? 0 : Number(values['port']), path: values['path'] ?? '' } }),
   })
   const isFirst = process.env[INHERITANCE] === undefined // the manager does not wait for a successor
   if (isFirst && word === null) allowLongStart(msOf(configuration?.update?.readyTimeout ?? '0'))
