@@ -10,7 +10,7 @@ import { startTimeOf } from '../agent/sockets/process.ts'
 import type { Operation, Status } from '../agent/words/state.ts'
 import { equal, is, match, ok } from './assert.ts'
 import { FAULTS_FILE, type StepFault } from './fixtures/at-steps.ts'
-import { besides, journalOf, processesBelow, sha256Of, until } from './fixtures/evidence.ts'
+import { besides, isStopped, journalOf, processesBelow, sha256Of, until } from './fixtures/evidence.ts'
 import { ILL_FILE } from './fixtures/faults.ts'
 import { type Install, install } from './fixtures/install.ts'
 import { publishTo, scriptRelease, unpack } from './fixtures/releases.ts'
@@ -131,6 +131,7 @@ const PROMISES: Record<string, () => Promise<void>> = {
       const successor = processesBelow(world.home.home).find((one) => one !== pid) ?? 0
       process.kill(successor, 'SIGKILL')
       await until('it to be dead', () => startTimeOf(successor) === null)
+      await until('its predecessor to be stopped', () => isStopped(pid))
       process.kill(pid, 'SIGCONT')
       const ended = await world.home.settled()
       equal([ended.id, ended.outcome], [operation.id, 'reverted'])

@@ -14,7 +14,7 @@ import type { Receipt } from '../agent/disk/receipt.ts'
 import { freePort } from '../agent/update/started.ts'
 import { restoreCopy } from '../deploy/host/service/state.ts'
 import { equal, is, match, ok, rejects, withCode } from './assert.ts'
-import { until } from './fixtures/evidence.ts'
+import { isStopped, until } from './fixtures/evidence.ts'
 import { buildLedgers, fillLedger, unpackLedger } from './lab/ledger.ts'
 import { isLong, suite } from './suite.ts'
 
@@ -37,7 +37,7 @@ test.after(async () => await rm(home, { recursive: true, force: true }))
 test('a start in the middle of an exchange waits until it has ended, and serves what was taken back', async () => {
   await using world = await makeWorld()
   const command = world.stoppedRestore()
-  await until('the command to stop', () => isStopped(command))
+  await until('the command to stop', () => isStopped(command.pid ?? 0))
   ok(!existsSync(world.database) && readMark(world.state)?.moving?.step === 'placing')
   const service = world.start()
   const early = await Promise.race([world.healthy().then(() => 'serves'), sleep(1500, 'waits')])
@@ -53,7 +53,7 @@ test('a start in the middle of an exchange waits until it has ended, and serves 
 test('a command that is killed in the middle keeps no start waiting: the start ends the exchange', async () => {
   await using world = await makeWorld()
   const command = world.stoppedRestore()
-  await until('the command to stop', () => isStopped(command))
+  await until('the command to stop', () => isStopped(command.pid ?? 0))
   command.kill('SIGKILL')
   await once(command, 'exit')
   world.start()
@@ -221,9 +221,4 @@ function rowsIn(path: string): number {
   } finally {
     database.close()
   }
-}
-
-async function isStopped({ pid }: ChildProcess): Promise<boolean> {
-  const stat = await readFile(`/proc/${pid}/stat`, 'utf8')
-  return stat.slice(stat.lastIndexOf(')') + 2).startsWith('T')
 }
