@@ -178,8 +178,8 @@ export interface OwnStart {
   readonly directory: string | null
   /** null if it was not started by an installer's command */
   readonly configuration: Readonly<Omit<Configuration, 'listen'> & { listen?: readonly Listen[] }> | null
-  /** where the service listens, if this process is a word of the application: it is no service, and must not listen there */
-  readonly besides?: { readonly port: number; readonly path: string }
+  /** the word of the application that was typed, and where the service listens: a word is no service, and must not listen there */
+  readonly word?: { readonly typed: string; readonly port: number; readonly path: string }
 }
 
 const START = Symbol.for('baton.start')

@@ -181,13 +181,10 @@ async function main(argv: readonly string[]): Promise<number> {
 
 /** The newest tag of a release that the remote has, or with `none` the clone. */
 async function newestTag(folder: string, remote: string): Promise<string> {
+  const where = remote === 'none' ? folder : remote
   const command = remote === 'none' ? ['tag', '--list'] : ['ls-remote', '--tags', '--refs', remote]
   const { stdout } = await run(['git', '-C', folder, ...command]).catch((cause: unknown) => {
-    throw new BatonError(
-      'release_not_found',
-      `cannot list the tags of ${remote === 'none' ? folder : remote}: ${reasonOf(cause)}`,
-      { cause },
-    )
+    throw new BatonError('release_not_found', `cannot list the tags of ${where}: ${reasonOf(cause)}`, { cause })
   })
   const tags = stdout.split('\n').map((line) => line.replace(/^.*refs\/tags\//, ''))
   const newest = tags
@@ -195,7 +192,7 @@ async function newestTag(folder: string, remote: string): Promise<string> {
     .toSorted(compareTags)
     .at(-1)
   if (newest !== undefined) return newest
-  throw new BatonError('release_not_found', `${remote === 'none' ? folder : remote} has no tag of the form vX.Y.Z`)
+  throw new BatonError('release_not_found', `${where} has no tag of the form vX.Y.Z`)
 }
 
 /**

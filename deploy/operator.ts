@@ -22,12 +22,12 @@ export async function runOperator(argv: readonly string[]): Promise<number> {
   }
   if (first === '(word)') {
     const { runWord } = await import('./host/commands/word.ts')
-    if (rest[0] === '--') return await runWord(BUILD.service, rest.slice(1), null)
     const { ownRelease } = await import('../agent/install.ts')
-    // behind `baton` only: every other word is the application's
-    if (ownRelease().commands === 'baton') return await runWord(BUILD.service, rest, null)
-    const { commandLike } = await import('./host/tree.ts')
-    return await runWord(BUILD.service, rest, commandLike(rest[0] ?? ''))
+    const [word = '', ...more] = rest
+    if (word === '--') return await runWord(BUILD.service, more, null)
+    // where Baton's own stand behind `baton`, every other word is the application's
+    const isTheirs = ownRelease().commands === 'baton'
+    return await runWord(BUILD.service, rest, isTheirs ? null : (await import('./host/tree.ts')).commandLike(word))
   }
   if (first === 'as-service' && rest[0] === 'in-cage') {
     const { perform } = await import('../agent/install.ts')

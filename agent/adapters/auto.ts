@@ -186,13 +186,11 @@ function takeListening(state: State, served: (agent: Agent) => void): void {
 
 /** An application that does not know a word that was typed may start as if there were none: the service a second time, on the same data. */
 function refuseSecondService({ port, path }: Place): void {
-  const { besides, argv = [] } = ownStart() ?? {}
-  if (besides === undefined || (path === undefined ? port !== besides.port || port === 0 : path !== besides.path))
-    return
+  const { word } = ownStart() ?? {}
+  if (word === undefined || (path === undefined ? port !== word.port || port === 0 : path !== word.path)) return
   const { service } = ownRelease()
-  const typed = argv[0] === '--' ? argv[1] : argv[0]
   process.stderr.write(
-    `error: with the word \`${typed ?? ''}\`, the application started to serve at the address of ${service}, so it does not seem to know this word\nhint: \`${service} ${ownWords('help')}\` lists the operator's commands; to start the service, use \`${service} ${ownWords('start')}\`\n`,
+    `error: with the word \`${word.typed}\`, the application started to serve at the address of ${service}, so it does not seem to know this word\nhint: \`${service} ${ownWords('help')}\` lists the operator's commands; to start the service, use \`${service} ${ownWords('start')}\`\n`,
   )
   process.exit(2)
 }

@@ -26,6 +26,8 @@ import { basename, dirname, join } from 'node:path'
 export type SetLook = (what: string) => void
 
 const LOGS = ['-wal', '-journal', '-shm'] as const
+/** what rows may be in: SQLite makes `-shm` anew */
+export const WITH_ROWS = ['', '-wal', '-journal'] as const
 /** the database comes last: once it has its name, the set is complete */
 export const SUFFIXES = [...LOGS, ''] as const
 /** longer than the resolution of a file system's timestamps */
@@ -66,7 +68,7 @@ function copyFile(from: string, to: string, suffix: string, look: SetLook): void
 
 /** A text that differs after each write to the set. It includes the logs: a write may change only a log. */
 function stateOf(path: string): string {
-  const files = SUFFIXES.filter((suffix) => suffix !== '-shm').map((suffix) => {
+  const files = WITH_ROWS.map((suffix) => {
     const found = statSync(path + suffix, { bigint: true, throwIfNoEntry: false })
     return found === undefined ? '-' : [found.ino, found.size, found.mtimeNs].join(' ')
   })

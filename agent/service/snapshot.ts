@@ -6,7 +6,7 @@ import { open, rm, statfs } from 'node:fs/promises'
 import { dirname, join, resolve } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { pipeline } from 'node:stream/promises'
-import { BatonError, MEANINGS, reasonOf } from '../words.ts'
+import { BatonError, codeOf, MEANINGS, reasonOf } from '../words.ts'
 import { ownDatabase, ownWords } from '../first.ts'
 import type { Build } from './build.ts'
 import { type Environment, readSettings } from './config.ts'
@@ -33,9 +33,11 @@ export async function snapshot(build: Build, argv: readonly string[], environmen
     if (!existsSync(database)) throw new BatonError('refused', `there is no database at ${database} yet`)
     const path = target === '-' ? join(stateDirectory, `.snapshot-${process.pid}.db`) : resolve(target)
     try {
-      if (target !== '-' && existsSync(path))
-        throw new BatonError('refused', `${path} already exists`, { hint: 'specify a new file for the copy' })
-      await (await open(path, 'wx', 0o600)).close() // the copy is as secret as the database, from its first byte
+      const made = await open(path, 'wx', 0o600).catch((cause: unknown) => {
+        if (codeOf(cause) !== 'EEXIST') throw cause
+        throw new BatonError('refused', `${path} already exists`, { cause, hint: 'specify a new file for the copy' })
+      })
+      await made.close() // the copy is as secret as the database, from its first byte
       await copyOrNothing(database, path)
       if (target === '-') await pipeline(createReadStream(path), process.stdout)
       else process.stdout.write(`${path}\n`)

@@ -141,7 +141,8 @@ export function overlaps(one: AskedPlace, asked: AskedPlace): boolean {
   return isOnLoopback(here) && isOnLoopback(there) && !(isIP(here) > 0 && isIP(there) > 0)
 }
 
-function isAny(host: string): boolean {
+/** of what is listened on: every address */
+export function isAny(host: string): boolean {
   return host === '::' || host === '0.0.0.0'
 }
 

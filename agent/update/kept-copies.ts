@@ -5,6 +5,7 @@
 import { lstat, readdir } from 'node:fs/promises'
 import { join } from 'node:path'
 import { tagOfCopy } from '../disk/copies.ts'
+import { WITH_ROWS } from '../disk/database-set.ts'
 import { type Disk, readSmall } from '../disk/disk.ts'
 import { asideDirectory, snapshotDirectory, temporaryName } from '../disk/places.ts'
 import { DUMP, FOLDERS } from '../words/snapshot.ts'
@@ -79,21 +80,19 @@ function staying(kind: CopyKind, copies: readonly StateCopy[]): StateCopy[] {
 /** Newest first. `all`: whose copies: see `dropOldCopies`. */
 async function copiesIn(kind: CopyKind, stateDirectory: string, all: readonly string[]): Promise<StateCopy[]> {
   const folder = COPY_FOLDERS[kind](stateDirectory)
-  const names = await readdir(folder).catch(() => [])
+  const names: string[] = await readdir(folder).catch(() => [])
   const copies = names.map(async (name) => {
     const of = all.find((one) => tagOfCopy(name, one) !== null)
     const tag = of === undefined ? null : tagOfCopy(name, of)
     const path = join(folder, name)
-    const found = tag === null ? null : await lstat(path).catch(() => null)
-    if (of === undefined || tag === null || found === null) return []
-    // rows may be in the log alone
-    const logs = await Promise.all(['-wal', '-journal'].map((end) => lstat(path + end).catch(() => null)))
-    const set = [found, ...logs].filter((one) => one !== null)
-    const ownBytes = set.reduce((sum, { size }) => sum + size, 0)
-    const bytes = found.isDirectory() ? ((await wordsOfCopy(path))?.bytes ?? null) : ownBytes
-    return bytes === null
-      ? []
-      : [{ name, kind, ...whatOf(of), tag, at: Math.max(...set.map(({ mtimeMs }) => mtimeMs)), bytes }]
+    if (of === undefined || tag === null) return []
+    const files = WITH_ROWS.filter((suffix) => names.includes(name + suffix)) // the database first
+    const [found = null, ...logs] = await Promise.all(files.map((suffix) => lstat(path + suffix).catch(() => null)))
+    if (found === null) return []
+    const set = [found, ...logs.filter((log) => log !== null)]
+    const bytes = found.isDirectory() ? (await wordsOfCopy(path))?.bytes : set.reduce((sum, { size }) => sum + size, 0)
+    const at = Math.max(...set.map(({ mtimeMs }) => mtimeMs))
+    return bytes === undefined ? [] : [{ name, kind, ...whatOf(of), tag, at, bytes }]
   })
   const aged = (await Promise.all(copies)).flat().toSorted((a, b) => b.at - a.at)
   return aged.map((copy) => ({ ...copy, at: new Date(copy.at).toISOString() }))

@@ -21,10 +21,16 @@ import { installedTag } from './version.ts'
 const WAY_BACK =
   'use `rollback --restore-state` (or `POST /admin/update/rollback` with `{"state": "snapshot"}`) to restore the data from before the update; the current data is set aside'
 
+/** The operation that has put `current` in place, if no other has succeeded since; else null. */
+export function lastTo(current: string, history: readonly Operation[]): Operation | null {
+  const last = history.find(({ outcome }) => isDone(outcome))
+  return last?.to === current ? last : null
+}
+
 /** Throws schema_newer if the last update has shown that the release before it cannot work on the present data. */
 export function refuseNewerSchema({ current }: Pick<ManagedInstall, 'current'>, history: readonly Operation[]): void {
-  const last = history.find(({ outcome }) => isDone(outcome))
-  if (last?.to !== current || last.trial?.verdict !== 'irreversible') return
+  const last = lastTo(current, history)
+  if (last?.trial?.verdict !== 'irreversible') return
   throw new BatonError(
     'schema_newer',
     `${last.from} cannot run on the data that ${current} has changed: ${last.trial.reason}`,

@@ -70,8 +70,8 @@ export async function watchOutage(container: ContainerInspection | null, engine:
   let address = await lookedUp(container)
   if (address === null) return nothing('the container has no network')
   const asked = await whatAnswers(container, address)
-  const lateMs = Math.max(LATE_MIN_MS, LATE_TIMES * (asked?.tookMs ?? 0))
   if (asked === null) return nothing(`none of the container’s ports answers at ${address}`)
+  const promptMs = Math.max(LATE_MIN_MS, LATE_TIMES * asked.tookMs)
 
   const tally = makeTally()
   let [changedAt, hasAnswered, isEnded] = [performance.now(), false, false]
@@ -82,7 +82,8 @@ export async function watchOutage(container: ContainerInspection | null, engine:
       const answer = address === null ? 'none' : await answerOf(address, asked, moved.signal)
       const now = performance.now()
       // a holder lets who asks wait until somebody answers: nobody did meanwhile
-      tally.note(answer, door !== null && now - askedAt > lateMs ? now - askedAt : 0)
+      const isLate = door !== null && now - askedAt > promptMs
+      tally.note(answer, isLate ? now - askedAt : 0)
       if (answer !== 'well') changedAt = now
       if (answer !== 'none') hasAnswered = true
       await sleep(now - changedAt < FAST_FOR_MS ? FAST_MS : SLOW_MS)

@@ -66,17 +66,14 @@ const HEALTH_MAX_BYTES = 4096
 
 const NO_VALUES = { host: '127.0.0.1', path: '', feed: '', basePath: '' }
 
-const UNSEEN = { database: null, scheme: null, cwd: null, otherPorts: [], warnings: [] }
-
 /** `environment` and `args`: texts with {port} and the like. An application that does not start is no failure, but a note. */
 export async function startFromSource(
   folder: string,
   found: Detected,
   { environment, args, try: tried, called }: Pick<Project, 'environment' | 'args' | 'try' | 'called'>,
 ): Promise<SourceStart> {
-  const [unseen, file] = [{ ...UNSEEN, healthPath: found.healthPath }, startable(folder, found)]
-  const not = (why: string) => ({ ...unseen, notes: [`the application was not started: ${why}`] })
-  if (file === null) return not(`${found.entry ?? 'its entry'} is missing`)
+  const file = startable(folder, found)
+  if (file === null) return unstarted(found, `${found.entry ?? 'its entry'} is missing`)
   using _signals = onSignals(END_SIGNALS, () => exitAtOnce(130)) // ends what it has started, and leaves no temporary folder
   await using work = await temporaryDirectory(await temporaryPlace())
   const [state, port] = [join(work.path, 'state'), await freePort()]
@@ -88,12 +85,12 @@ export async function startFromSource(
   const taker = takeNotes(work.path, port)
   const node = await nodeFor(folder, found)
   const failed = await runBefore(node, found.before, { folder, env, fill })
-  if (failed !== null) return not(failed)
+  if (failed !== null) return unstarted(found, failed)
   const began = performance.now()
   const command = [...taker.nodeFlags(), join(folder, file), ...args.map(fill)]
   await using started = startProgram([...node, ...command], { cwd: state, env })
   const problem = await untilItListens(started, port)
-  const lost = (how: string) => ({ ...unseen, ...endedEarly(how, started) })
+  const lost = (how: string) => ({ ...unseen(found), ...endedEarly(how, started) })
   if (problem !== null) return lost(problem)
   const took = formatDuration(performance.now() - began)
   const first = await lookAt(started.pid)
@@ -128,6 +125,14 @@ export async function startFromSource(
       ...sentencesOf(noted, called),
     ],
   }
+}
+
+function unseen({ healthPath }: Detected) {
+  return { database: null, healthPath, scheme: null, cwd: null, otherPorts: [], warnings: [] }
+}
+
+function unstarted(found: Detected, why: string): SourceStart {
+  return { ...unseen(found), notes: [`the application was not started: ${why}`] }
 }
 
 /** May download it. */

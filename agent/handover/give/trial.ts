@@ -187,15 +187,20 @@ export function notePause(report: Pick<HandoverReport, 'pauseMs' | 'pausesMs'>, 
   report.pauseMs = Math.max(...pausesMs)
 }
 
-/** Asks the successor to commit and waits until it confirms. From then on the successor owns the operation. */
+/** A successor that has proved itself: as `confirmTo`. */
 export async function commitTo(successor: Successor, options: TrialOptions): Promise<void> {
+  await confirmTo(successor, options)
+  options.log({ event: 'successor', pid: successor.pid, tag: options.tag, doing: 'passed its probation' })
+}
+
+/** Asks the successor to commit and waits until it confirms. From then on the successor owns the operation. */
+export async function confirmTo(successor: Successor, options: TrialOptions): Promise<void> {
   await options.note()
   took('noted')
   await successor.tell({ type: 'commit' })
   took('told to commit')
   using hung = watch(successor.life, options.hangMs)
   await Promise.race([successor.heard('committed'), hung.rejects])
-  options.log({ event: 'successor', pid: successor.pid, tag: options.tag, doing: 'passed its probation' })
   took('committed')
 }
 

@@ -18,16 +18,7 @@ import { blameOf } from '../../words/blame.ts'
 import { EXIT } from '../../words/errors.ts'
 import { inTime } from '../../words/in-time.ts'
 import type { Successor } from '../give/child.ts'
-import {
-  commitTo,
-  lastWordsOf,
-  listensWhere,
-  notePause,
-  switchFailure,
-  type TrialOptions,
-  untilWarm,
-  whyOf,
-} from '../give/trial.ts'
+import { confirmTo, lastWordsOf, listensWhere, notePause, switchFailure, untilWarm, whyOf } from '../give/trial.ts'
 import { took } from '../moments.ts'
 import { type Failed, type Hold, note, spawnFor, trialOf, warn } from './hold.ts'
 
@@ -120,13 +111,7 @@ async function startAgain(own: Hold, failed: Failed, failedAt: number): Promise<
   log({ event: 'successor', pid: again.pid, tag: from, doing: 'started' })
   let isReady = false
   try {
-    const trial: TrialOptions = {
-      ...trialOf(own),
-      tag: from,
-      note: () => note(own, failed).catch(warn),
-      // it passes no probation
-      log: (event) => void (event.event !== 'successor' && log(event)),
-    }
+    const trial = { ...trialOf(own), tag: from, note: () => note(own, failed).catch(warn) }
     const late = () => new Error(`${from} was not ready in time`)
     const warmBy = performance.now() + readyMs
     listensWhere(places, await inTime(readyMs, again.heard('hello'), late)) // nobody would find it on another port
@@ -137,7 +122,7 @@ async function startAgain(own: Hold, failed: Failed, failedAt: number): Promise<
     await notifySystemd([`MAINPID=${again.pid}`, `STATUS=serving ${from}`])
     await passing.passTo(again)
     notePause(report, failedAt) // if the new release had been ready, this is a second pause
-    await commitTo(again, trial)
+    await confirmTo(again, trial) // it has no probation
     took('started again')
     return true
   } catch (second) {

@@ -17,7 +17,6 @@ import {
 import { BatonError, compareTags, isDone, type Release, wishesOf } from '../../../agent/words.ts'
 import { runInPlace } from '../../lib/shell.ts'
 import { temporaryFolder } from '../../lib/trusted.ts'
-import { listensEverywhere } from '../../lib/open-files.ts'
 import { formatPause } from '../../lib/switch.ts'
 import { endCommands, type OpenSide, openSide } from '../boundary/open.ts'
 import { HOST_CHECKS, ROOM_CHECKS, runChecks } from '../doctor/doctor.ts'
@@ -28,7 +27,6 @@ import {
   choose,
   fromEnvironment,
   fromReceipt,
-  parseListen,
   parseRelease,
   type Said,
   type Scope,
@@ -36,7 +34,7 @@ import {
 import { findId, isRoot } from '../place/identity.ts'
 import { type Layout, layoutOf } from '../place/layout.ts'
 import { isFromSource, ownFile, ownNode, ownUnpackedBytes } from '../place/own.ts'
-import { refuseTaken } from '../place/port.ts'
+import { isOpenBeyond, refuseTaken } from '../place/port.ts'
 import { earlierChoices, gatherFacts, receiptOf } from '../plan/facts.ts'
 import type { Facts, Own } from '../plan/found.ts'
 import { planInstall } from '../plan/install.ts'
@@ -209,11 +207,6 @@ async function told(
     },
     [`${service} ${to} is ${running ? 'installed and running' : 'installed'}${end}`, ...notes],
   )
-}
-
-async function isOpenBeyond(listen: string): Promise<boolean> {
-  const { host, port } = parseListen(listen)
-  return !['', '0.0.0.0', '::'].includes(host) && (await listensEverywhere(port))
 }
 
 async function receiptAt(layout: Layout): Promise<Receipt> {

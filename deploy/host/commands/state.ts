@@ -8,9 +8,9 @@ import { runningFault } from '../service/state.ts'
 import { type Context, locate, sideOf } from './context.ts'
 import { NOTHING } from './deeds.ts'
 
-/** `act`: `list`, `restore` with a name, or `clean`, with one or without. */
 const KINDS = { snapshot: 'snapshot ', aside: 'set aside' } as const
 
+/** `act`: `list`, `restore` with a name, or `clean`, with one or without. */
 export async function stateCommand(context: Context, act: string, name: string | null): Promise<number> {
   const { service, report, flags } = context
   const located = await locate(context)
@@ -32,16 +32,14 @@ export async function stateCommand(context: Context, act: string, name: string |
   if (act === 'clean') {
     const { removed, bytes } = await open.side.cleanState({ receipt, name, dryRun: flags.dryRun })
     const [outcome, would] = flags.dryRun ? ['planned', 'would be '] : ['cleaned', '']
+    const ending = { ...NOTHING, outcome, removed, bytes }
+    if (removed.length > 0) {
+      const lines = removed.map((path) => `${path} ${would}removed`)
+      return report.result(ending, [...lines, `${formatBytes(bytes)} ${would}freed`])
+    }
     const kept = (await open.side.listState(receipt)).find(({ kind }) => kind === 'aside')
-    const how =
-      kept === undefined
-        ? ''
-        : `; \`${ownCommand(`state clean ${kept.name}`)}\` removes the newest database that was set aside`
-    const what = removed.length === 0 ? [`nothing to remove${how}`] : removed.map((path) => `${path} ${would}removed`)
-    return report.result({ ...NOTHING, outcome, removed, bytes }, [
-      ...what,
-      ...(removed.length === 0 ? [] : [`${formatBytes(bytes)} ${would}freed`]),
-    ])
+    const how = `; \`${ownCommand(`state clean ${kept?.name ?? ''}`)}\` removes the newest database that was set aside`
+    return report.result(ending, [`nothing to remove${kept === undefined ? '' : how}`])
   }
   if (act !== 'restore' || name === null)
     throw new BatonError(

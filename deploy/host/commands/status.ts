@@ -20,6 +20,7 @@ import { installedTag, ownCommand, ownRelease } from '../../../agent/install.ts'
 import { formatBytes } from '../../lib/progress.ts'
 import { formatPause, nextPause } from '../../lib/switch.ts'
 import { supervisorOf } from '../boundary/open.ts'
+import { formatSigned } from '../doctor/feed.ts'
 import { formatCrashes } from '../supervisor/crashes.ts'
 import type { Supervisor, SupervisorState } from '../supervisor/supervisor.ts'
 import { isWell, type Look, type Offer } from '../service/look.ts'
@@ -150,11 +151,7 @@ function switchLine({ order, expectedMs }: NextSwitch): string {
 
 function trustLines({ signed, metadata, warning }: Look['trust']): string[] {
   if (!signed) return ['feed       not signed: anyone who can write to it decides what runs here']
-  const [first] = metadata.map(({ expiresAt }) => expiresAt).toSorted()
-  return [
-    `feed       signed, ${first === undefined ? 'expiry date unknown' : `valid until ${first}`}`,
-    ...(warning === null ? [] : [`warning    ${warning}`]),
-  ]
+  return [`feed       ${formatSigned(metadata)}`, ...(warning === null ? [] : [`warning    ${warning}`])]
 }
 
 function offerLines(

@@ -165,8 +165,13 @@ async function trustFinding({ signed, warning: soon, metadata }: TrustReport, fe
     return warning('trust', 'not signed: anyone who can write to the feed decides what runs here', hint)
   }
   if (soon !== null) return warning('trust', soon, 'ask the maintainer to sign the feed again (`baton trust refresh`)')
+  return ok('trust', formatSigned(metadata))
+}
+
+/** Pure. */
+export function formatSigned(metadata: readonly { expiresAt: string }[]): string {
   const [first] = metadata.map(({ expiresAt }) => expiresAt).toSorted()
-  return ok('trust', `signed, ${first === undefined ? 'expiry date unknown' : `valid until ${first}`}`)
+  return `signed, ${first === undefined ? 'expiry date unknown' : `valid until ${first}`}`
 }
 
 export async function checkClock({ receipt, feed }: Subject): Promise<Finding[]> {

@@ -1,7 +1,9 @@
-// Whether the address that a service is going to listen at is free.
+// Whether the address that a service is going to listen at is free, and whether what listens there keeps to it.
 
 import { createServer } from 'node:net'
+import { isAny } from '../../../agent/install.ts'
 import { BatonError } from '../../../agent/words.ts'
+import { listensEverywhere } from '../../lib/open-files.ts'
 import { formatListen, parseListen } from './choices.ts'
 
 /** how many ports after the one that is taken are tried for a hint */
@@ -25,6 +27,12 @@ export async function refuseTaken(listen: string): Promise<void> {
   throw new BatonError('refused', `another program already listens on ${formatListen({ host, port })}`, {
     hint: `choose another address, such as \`--listen ${free}\`, or stop that program`,
   })
+}
+
+/** Whether the port of `listen`, which names one address, is open at every one. */
+export async function isOpenBeyond(listen: string): Promise<boolean> {
+  const { host, port } = parseListen(listen)
+  return !isAny(host) && (await listensEverywhere(port))
 }
 
 async function freeAfter(host: string, port: number): Promise<number> {

@@ -87,8 +87,10 @@ export async function foresee(receipt: Receipt, request: Operate, outside: Outsi
   const standing = await standingOf(receipt, status)
   const { current: from, backup } = standing
   const act = whatToDo(request, standing)
-  if (act === null) refuseRestore(receipt.service, request, from)
-  if (act === null) return { would: 'up_to_date', from, to: from, sha256: null, switch: null, trial: null }
+  if (act === null) {
+    refuseRestore(request, from)
+    return { would: 'up_to_date', from, to: from, sha256: null, switch: null, trial: null }
+  }
   await assertWritable(dirname(receipt.executable))
   const journal = makeJournal(makeDisk(), receipt.stateDirectory)
   const [database, places] = [await databaseOf(receipt), placesOf(receipt.executable)]

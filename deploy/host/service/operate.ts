@@ -7,10 +7,10 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import {
   exists,
   installedTag,
+  lastTo,
   makeDisk,
   makeJournal,
   ownCommand,
-  ownWords,
   placesOf,
   readProgress,
   type Receipt,
@@ -62,7 +62,7 @@ export async function operate(receipt: Receipt, request: Operate, outside: Outsi
     const standing = await standingOf(receipt, status)
     const act = whatToDo(request, standing)
     if (act === null) {
-      refuseRestore(receipt.service, request, standing.current)
+      refuseRestore(request, standing.current)
       if (status === null) await bringUp(receipt, client, standing.current, request, outside)
       return { from: standing.current, to: request.tag }
     }
@@ -80,10 +80,11 @@ export async function operate(receipt: Receipt, request: Operate, outside: Outsi
 }
 
 /** Going back with the data: to the release that is in place already, only its data would be exchanged. */
-export function refuseRestore(service: string, { restoreState }: Pick<Operate, 'restoreState'>, current: string): void {
+export function refuseRestore({ restoreState }: Pick<Operate, 'restoreState'>, current: string): void {
   if (!restoreState) return
+  const [stop, restore, list, start] = ['stop', 'state restore NAME', 'state', 'start'].map(ownCommand)
   throw new BatonError('refused', `${current} is already in place, so no data was restored`, {
-    hint: `to restore a copy of its data, run \`${service} ${ownWords('stop')}\`, \`${service} ${ownWords('state restore NAME')}\` (\`${service} ${ownWords('state')}\` lists the names) and \`${service} ${ownWords('start')}\``,
+    hint: `to restore a copy of its data, run \`${stop}\`, \`${restore}\` (\`${list}\` lists the names) and \`${start}\``,
   })
 }
 
@@ -132,8 +133,8 @@ export async function tellOfUntried(
 ): Promise<void> {
   if (restoreState || backup === null) return
   const { history } = await makeJournal(makeDisk(), receipt.stateDirectory).read()
-  const last = history.find(({ outcome }) => isDone(outcome))
-  if (last?.to !== current || last.kind !== 'update' || last.trial?.verdict === 'reversible') return
+  const last = lastTo(current, history)
+  if (last?.kind !== 'update' || last.trial?.verdict === 'reversible') return
   const [database, places] = [await databaseOf(receipt), placesOf(receipt.executable)]
   const copy = await snapshotFor({ database, places, stateDirectory: receipt.stateDirectory }, null).catch(() => null)
   if (copy !== null)

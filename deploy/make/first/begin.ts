@@ -30,7 +30,7 @@ import {
 import { type FileRunner, runBefore } from './before.ts'
 import { waitForOldContainer } from './old-container.ts'
 import { belongsToInstall, refuseBeside, startsService } from './beside.ts'
-import { filled, configurationIn, setEnvironment, fillingsOf } from './configuration.ts'
+import { configurationIn, filled, type Fillings, fillingsOf, setEnvironment } from './configuration.ts'
 import { EXIT_USAGE, type OwnWords, refuse } from './release.ts'
 import { commandIn, misplacedIn } from './command.ts'
 
@@ -124,9 +124,7 @@ function start({ release, executable, operator, prepare, application, program }:
     isChild: false,
     directory: process.cwd(),
     configuration: word === null ? configuration : null,
-    ...(word === null || values === null
-      ? {}
-      : { besides: { port: values['path'] ? 0 : Number(values['port']), path: values['path'] ?? '' } }),
+    ...(word === null || values === null ? {} : { word: wordAt(typed[0] ?? '', values) }),
   })
   const isFirst = process.env[INHERITANCE] === undefined // the manager does not wait for a successor
   if (isFirst && word === null) allowLongStart(msOf(configuration?.update?.readyTimeout ?? '0'))
@@ -147,6 +145,11 @@ function start({ release, executable, operator, prepare, application, program }:
     const commands = before.map((words) => words.map((text) => filled(text, values ?? {})))
     runBefore(commands, program(), () => application(own))
   }
+}
+
+/** `port` 0: the service listens at a path only. */
+function wordAt(typed: string, { port, path = '' }: Fillings) {
+  return { typed, port: path === '' ? Number(port) : 0, path }
 }
 
 /** This process is a command of `before`: a start that is given up must not leave a migration behind that goes on. */
