@@ -1,6 +1,7 @@
 // The environment file of an install without systemd: the service gets it, and so does what a command of the operator's runs on its data.
 
 import { chmod, readFile, rm, writeFile } from 'node:fs/promises'
+import { userInfo } from 'node:os'
 import { dirname, join } from 'node:path'
 import { serviceEnvironment } from '../deploy/host/boundary/environment.ts'
 import { parseEnvironmentFile } from '../deploy/host/place/environment-file.ts'
@@ -57,7 +58,8 @@ test('root starts it, and runs its words, with the `HOME` of its user, as system
   await using made = await temporary('environment')
   const file = join(made.path, 'environment')
   await writeFile(file, 'HOME=/srv\n', { mode: 0o600 })
-  is((await serviceEnvironment('shop', false, file, 'root', {}))['HOME'], '/srv')
+  const { username } = userInfo() // whose file it is
+  is((await serviceEnvironment('shop', false, file, username, {}))['HOME'], '/srv')
 })
 
 test.long('`state restore` works by it too; each of its hints names what works', async () => {
