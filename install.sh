@@ -77,7 +77,7 @@ main() {
   # in a process of its own: the folder is removed after the command
   (run_command "$scratch/$service" "$@")
   code=$?
-  [ "$code" -ne 126 ] || die 7 "expected to run programs in $scratch" "set TMPDIR to a place that is not mounted noexec"
+  [ "$code" -ne 126 ] || die 7 "cannot run programs in $scratch" "set TMPDIR to a place that is not mounted noexec"
   exit "$code"
 }
 
@@ -222,7 +222,7 @@ read_arguments() {
   [ "$command" != install ] || [ -z "$BATON_TAG" ] || [ -z "$stranger" ] || no_flag
   [ -z "$clone" ] || [ -z "$named_feed" ] || die 2 "expected \`--clone\` or \`--feed\`, got both"
   [ -z "$clone" ] || [ -z "$BATON_TAG" ] ||
-    die 2 "expected the install.sh of a clone for \`--clone\`, got that of $service $BATON_TAG" "run the clone's own install.sh"
+    die 2 "\`--clone\` does not work with the install.sh of a release, $service $BATON_TAG" "run the clone's own install.sh"
   [ -z "$flagged" ] || [ -z "$worded" ] || die 2 "expected one release, got $worded and --release $flagged"
   release=${flagged:-${worded:-${release:-${BATON_TAG:-latest}}}}
   [ "$release" = latest ] || is_tag "$release" || die 2 "expected a tag of the form vX.Y.Z or latest, got $release"
@@ -254,7 +254,7 @@ find_receipt() {
     folder=$(resolved "$(dirname -- "$receipt")") || return 1
     receipt=${folder%/}/receipt.json
   fi
-  ! is_root || only_roots "$receipt" || die 7 "expected $receipt to belong to root alone" "run this as the user that owns the install"
+  ! is_root || only_roots "$receipt" || die 7 "expected $receipt to be owned by root and writable by root alone" "run this as the user that owns the install"
   # a release that is a script runs with the Node that it was installed with
   node=$(sed -n 's/^ *"node": *"\([^"\\]*\)",*$/\1/p' "$receipt" | head -n 1)
   [ -z "$node" ] || export BATON_NODE="${BATON_NODE:-$node}"
@@ -355,7 +355,7 @@ find_installed() {
   program=$(dirname -- "$receipt")/$service
   for executable in "$program" "$program.backup"; do
     [ -f "$executable" ] || continue
-    ! is_root || only_roots "$executable" || die 7 "expected $executable to belong to root alone, so it was not run" "run \`install.sh\` to put root's own copy there"
+    ! is_root || only_roots "$executable" || die 7 "expected $executable to be owned by root and writable by root alone, so it was not run" "run \`install.sh\` to put root's own copy there"
     case $("$executable" --version 2>/dev/null) in
       "$service v"*)
         installed=$executable
@@ -368,7 +368,7 @@ find_installed() {
 
 no_install() {
   for_host && [ -e "$place/receipt.json" ] &&
-    die 7 "expected an install of $service that root has made, found one of an earlier install.sh in $place" "run \`install.sh\` once: it takes over that install"
+    die 7 "the install of $service in $place was made by an earlier install.sh" "run \`install.sh\` without a command: it takes over that install"
   die 7 "there is no install of $service on this host" "run \`install.sh\` to install it"
 }
 
@@ -376,7 +376,7 @@ detect_host() {
   case $(uname -s) in
     Linux) os=linux ;;
     Darwin) os=darwin ;;
-    *) die 3 "expected Linux or macOS, got $(uname -s)" "see the guide for a manually started binary" ;;
+    *) die 3 "expected Linux or macOS, got $(uname -s)" "see the guide to starting the binary manually" ;;
   esac
   case $(uname -m) in
     x86_64 | amd64) arch=x64 ;;
@@ -408,7 +408,7 @@ build_from_clone() {
   given=$clone
   clone=$(CDPATH='' cd -P -- "$given" 2>/dev/null && pwd -P) || die 2 "expected a clone in $given, found none"
   ! is_root || only_root_writes "$clone" || die 7 "expected a clone that only root can change, so it was not built: $strange" \
-    "clone it to a place of root's, such as /root, or build it as yourself and name its dist/ with \`--feed\`"
+    "clone it into a folder that only root can change, such as /root, or build it as yourself and name its dist/ with \`--feed\`"
   for part in deploy/build.ts package.json; do
     [ -f "$clone/$part" ] || die 2 "expected a clone in $given, found no $part there"
   done
@@ -485,7 +485,7 @@ check_target() {
   while [ ! -d "$target" ]; do target=$(dirname -- "$target"); done
   if [ ! -w "$target" ]; then
     [ "${prefix:-}" != '' ] || is_root || for_host || return 0
-    die 7 "expected to be able to write in $target" "if it is read-only, choose another place with \`--prefix\`"
+    die 7 "cannot write in $target" "if it is read-only, choose another place with \`--prefix\`"
   fi
   free=$(free_kilobytes "$target")
   [ -z "$free" ] || [ "$free" -ge 131072 ] ||
@@ -517,7 +517,7 @@ make_scratch() {
   : >"$scratch/wgetrc"
   free=$(free_kilobytes "$scratch")
   [ -z "$free" ] || [ "$free" -ge 204800 ] ||
-    die 7 "expected 200 MB of free space in $scratch, found $((free / 1024)) MB" "set TMPDIR to a larger place"
+    die 7 "expected 200 MB of free space in $scratch, found $((free / 1024)) MB" "set TMPDIR to a folder with more space"
 }
 
 resolve_tag() {
@@ -556,7 +556,7 @@ fetch_executable() {
     darwin-arm64) expected=$BATON_SHA256_DARWIN_ARM64 ;;
   esac
   if [ -n "$BATON_TAG" ]; then
-    [ -n "$expected" ] || die 3 "expected $service $tag for $os $arch, found none in this install.sh" "it supports only the platforms that its release was built for"
+    [ -n "$expected" ] || die 3 "$service $tag was not built for $os $arch" "this install.sh supports only the platforms that its release was built for"
   else
     # a clone's script holds no sha256, so it is only as trustworthy as the feed
     say "warning: this install.sh is not part of a release, so it trusts the SHA256SUMS of $feed"
@@ -579,7 +579,7 @@ fetch_executable() {
   version=$("$scratch/$service" --version 2>"$scratch/error")
   case $? in
     0) ;;
-    126) die 7 "expected to run programs in $scratch" "set TMPDIR to a place that is not mounted noexec" ;;
+    126) die 7 "cannot run programs in $scratch" "set TMPDIR to a place that is not mounted noexec" ;;
     *)
       hint=
       ! grep -q libatomic "$scratch/error" ||

@@ -171,7 +171,7 @@ function makeHooks(settings: Settings, turn: Turn): Pick<Life, 'drain' | 'resume
     )
     const ms = Math.round(performance.now() - began)
     if (ms > 0.8 * stopMs && ms < stopMs)
-      log({ event: 'warning', message: `the application's onStop took ${ms} of ${stopMs} ms (\`stopTimeout\`)` })
+      log({ event: 'warning', message: `the application's onStop took ${ms} ms; \`stopTimeout\` allows ${stopMs} ms` })
   }
   return { drain, resume, close }
 }

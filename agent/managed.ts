@@ -52,7 +52,7 @@ export async function decideManagement(
     const command = why === 'container' ? updateCommand({ id: ownContainerId(), service }, environment) : null
     return { managed: false, why, reason, route: ROUTES[why], command }
   }
-  if (environment[TRIAL] === '1') return refuse('source', 'this process is only a trial')
+  if (environment[TRIAL] === '1') return refuse('source', 'this is only a trial run')
   if (platform === 'win32') return refuse('windows')
   // A handover goes from one process to one. Each of several would want to be the only one (docs/about/limits.md).
   if (isOneOfMany()) return refuse('cluster')

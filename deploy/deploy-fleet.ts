@@ -34,7 +34,7 @@ const waiting = (flag: 'lock-timeout' | 'health-timeout', normal: string) => {
 
 export const COMMAND = {
   name: IS_PACKAGED ? 'baton deploy fleet' : 'deploy-fleet.sh',
-  description: 'rolls out a release to the hosts in an inventory in waves, and rolls it back if it fails',
+  description: 'rolls out a release in waves to the hosts in an inventory, and rolls it back if it fails',
   args: {
     ...RELEASE_FLAGS,
     rollback: flag("go back to TAG or, without TAG, to each host's backup executable"),

@@ -274,7 +274,7 @@ export const COMMAND = {
   args: {
     tag: word('the release, such as v1.1.0; build it first'),
     repository: option('name', 'image repository, such as registry.example/beacon', { required: true }),
-    push: flag('push the images; also as `latest`, `deploy` and `holder` unless there is a newer release'),
+    push: flag('push the images, also tagged `latest`, `deploy` and `holder` unless there is a newer release'),
     out: option('dir', 'releases folder', { default: IS_PACKAGED ? RELEASES_FOLDER : 'dist' }),
     feed: option('feed', 'where the panel looks for newer releases'),
     base: option('image', 'base image; must include glibc, libstdc++ and libatomic'),
@@ -312,7 +312,7 @@ async function main(argv: string[]): Promise<number> {
     for (const line of ['', ...next]) printLine(line, process.stderr)
     return EXIT.done
   } catch (cause) {
-    const error = asBatonError(cause, 'unexpected', 'making the image')
+    const error = asBatonError(cause, 'unexpected', 'building the image')
     progress.end('failed')
     printError(error)
     return MEANINGS[error.code].exit

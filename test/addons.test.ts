@@ -101,7 +101,7 @@ release('each package is said to work, or what it was built for, or why it canno
   match(say('current'), 'current 1.0.0 works')
   for (const name of ['other', 'old'])
     match(say(name), new RegExp(`^${name} 1.0.0 is built for ABI 115 \\(Node 20\\), expected ${MODULES} \\(Node 26\\.`))
-  match(say('crashes'), /^crashes 1.0.0 cannot be loaded: .*a\.node: loading it terminated the process with SIGABRT/)
+  match(say('crashes'), /^crashes 1.0.0 cannot be loaded: .*a\.node: the process ended with SIGABRT while loading it/)
   match(say('lacks'), /undefined symbol: gone/)
   match(say('classic-level'), 'works (Node-API)')
 
@@ -236,7 +236,7 @@ rest(
       packages: [{ ...one, verdict: 'fails' }],
     }
     equal(formatRebuild(report, false), [
-      'the Node 26.10.0 headers for compiling are not in /kit/node 26/bin/include/node: npm fetches them from nodejs.org',
+      'the headers of Node 26.10.0 are not in /kit/node 26/bin/include/node: to compile, npm fetches them from nodejs.org',
       "      if npm cannot, download them yourself: `curl -fsSL https://nodejs.org/dist/v26.10.0/node-v26.10.0-headers.tar.gz | tar -xz --strip-components=1 -C '/kit/node 26/bin'`",
       'a 1.0.0 is built for ABI 115',
       '      building it failed: no node.h',

@@ -71,7 +71,7 @@ test('the supervisor has given the old version up: a release that dies in the sa
   match(status.stdout, CRASHES)
   match(
     status.stdout,
-    /^crashes +it has exited unexpectedly 6 times .*; nothing restarts it; see `tail -n 50 \S+shop\.log`$/m,
+    /^crashes +it has exited unexpectedly 6 times .*; it will not be restarted; see `tail -n 50 \S+shop\.log`$/m,
   )
 
   const dry = await it.word('upgrade', '--user', '--dry-run')
@@ -95,7 +95,7 @@ test('the supervisor has given the old version up: a release that dies in the sa
   await writeFile(join(state, 'dies'), 'at once')
   const started = await it.word('start', '--user', '-q', '--health-timeout', '600s')
   is(started.exitCode, 9, started.stdout)
-  match(started.stderr, /v1\.0\.0 will not answer: nothing restarts it; it has exited unexpectedly 6 times/)
+  match(started.stderr, /v1\.0\.0 will not answer: it will not be restarted; it has exited unexpectedly 6 times/)
   match(started.stderr, CRASHES)
 
   await rm(join(state, 'dies'))
@@ -229,7 +229,7 @@ hosted.long(
     ok((down.crashes?.count ?? 0) >= 5, JSON.stringify(down))
     ok(Math.abs(Date.parse(down.crashes?.at ?? '') - Date.now()) < 60_000, JSON.stringify(down))
     const said =
-      /^crashes +it has exited unexpectedly \d+ times since it was started, the last time at \S+Z with exit code 1; nothing restarts it; see `journalctl -u shop\.service`$/m
+      /^crashes +it has exited unexpectedly \d+ times since it was started, the last time at \S+Z with exit code 1; it will not be restarted; see `journalctl -u shop\.service`$/m
     match((await host.run(['shop', 'status'])).stdout, said)
     const dry = await host.run(['shop', 'upgrade', '--dry-run'])
     match(dry.stdout + dry.stderr, /shop is not running .*: failed\): it has exited unexpectedly/)

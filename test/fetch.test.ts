@@ -49,7 +49,7 @@ test('if that process is killed, the service downloads by itself, and says so', 
   equal([outcome, error], ['updated', null])
   match(
     await home.output(),
-    /the separate process could not download v1\.1\.0, so the service downloads it: it failed \(SIGKILL\)/,
+    /the separate process could not download v1\.1\.0, so the service downloads it: that process failed \(SIGKILL\)/,
   )
 })
 

@@ -311,7 +311,7 @@ test.long(
       )
       match(
         stderr,
-        'note: an install starts the application in the state directory, so mine in `args` will be looked for there',
+        'note: `args` contains mine, but an install starts the application in the state directory, so it looks there, not here',
       )
       is(await readFile(join(wiki.path, 'node_modules/wiki/wiki.js'), 'utf8'), text)
       const { entry, args } = await configIn(wiki.path)

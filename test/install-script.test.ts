@@ -289,7 +289,7 @@ test('a platform that a release was not built for ends with 3, and nothing is as
   const script = (await bakedFor(dist.dir)).replaceAll(/^(BATON_SHA256_\w+)=.*$/gm, '$1=')
   const { code, stderr } = await installSh(['-y', '--feed', server.staticUrl], { script })
   is(code, 3, stderr)
-  match(stderr, 'found none in this install.sh')
+  match(stderr, /v1\.0\.0 was not built for /)
   equal(server.requests, [])
 })
 

@@ -42,7 +42,7 @@ test('a hook that needs nearly all of `stopTimeout` is told of before it needs m
   await using service = await started(2000, 1700)
   service.child.kill('SIGTERM')
   equal(await service.ended, [0, null])
-  match(service.output(), /the application's onStop took 1\d{3} of 2000 ms \(`stopTimeout`\)/)
+  match(service.output(), /the application's onStop took 1\d{3} ms; `stopTimeout` allows 2000 ms/)
 })
 
 test('a second signal ends it at once, unless it comes in the same moment as the first', async () => {

@@ -79,7 +79,7 @@ const PROMISES: Record<string, () => Promise<void>> = {
     await using home = await served()
     await home.stop()
     await home.start()
-    ok(!(await home.output()).includes('cleaning up'), await home.output())
+    ok(!(await home.output()).includes('clean up'), await home.output())
     ok(existsSync(join(home.stateDirectory, 'update', 'reserve')), 'room to write down a rollback')
   },
 

@@ -208,7 +208,7 @@ test.long(
     await makeEarlier()
     const status = await host.run(['sh', '/srv/feed/v1.1.0/install.sh', 'status'])
     is(status.code, 7)
-    match(status.stderr, /of an earlier install\.sh in \/opt\/beacon\nhint: .*takes over that install/)
+    match(status.stderr, /in \/opt\/beacon was made by an earlier install\.sh\nhint: .*takes over that install/)
 
     const taken = await host.run(['sh', '/srv/feed/v1.1.0/install.sh', '-y', '--feed', host.feed])
     is(taken.code, 0, taken.stderr)

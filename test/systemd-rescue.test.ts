@@ -43,7 +43,7 @@ test('should the first net be gone, OnFailure= puts the backup back once the sta
   await eventually('the old release', async () => (await host.status()).instance.version === 'v1.0.0', 25_000)
   match(
     await host.ok('journalctl', '-u', 'beacon-rescue', '-o', 'cat', '--no-pager'),
-    'v1.3.0 failed, v1.0.0 was restored',
+    'v1.3.0 failed; v1.0.0 was restored',
   )
   is((await host.status()).operation?.outcome, 'reverted')
   await host.ok('rm', '/etc/systemd/system/beacon.service.d/test.conf')

@@ -106,7 +106,7 @@ test('root types it: as the service’s user, in its state directory, with its d
     equal([second.code, second.stdout], [2, ''], second.stderr)
     match(
       second.stderr,
-      `error: with the word \`${words.at(-1) ?? ''}\`, the application started to serve at the address of shop`,
+      `error: the application does not seem to have a command \`${words.at(-1) ?? ''}\`: it tried to listen on the address of shop`,
     )
   }
   is(await host.ok('systemctl', 'list-units', '--all', '--plain', '--no-legend', 'baton-*-word-*'), '')

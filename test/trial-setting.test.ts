@@ -69,7 +69,7 @@ for (const [what, rehearse, fault] of [
   [
     'a body for GET',
     request({ body: {} }),
-    'expected a `method` that allows a body, such as POST, in `trial.requests[0].body`, got "GET"',
+    'expected a method that allows a `body`, such as POST, in `trial.requests[0].method`, got "GET"',
   ],
   ['a body too large', request({ method: 'PUT', body: 'x'.repeat(16_383) }), 'expected JSON of at most 16384 bytes'],
   [

@@ -190,7 +190,7 @@ function refuseSecondService({ port, path }: Place): void {
   if (word === undefined || (path === undefined ? port !== word.port || port === 0 : path !== word.path)) return
   const { service } = ownRelease()
   process.stderr.write(
-    `error: with the word \`${word.typed}\`, the application started to serve at the address of ${service}, so it does not seem to know this word\nhint: \`${service} ${ownWords('help')}\` lists the operator's commands; to start the service, use \`${service} ${ownWords('start')}\`\n`,
+    `error: the application does not seem to have a command \`${word.typed}\`: it tried to listen on the address of ${service}\nhint: \`${service} ${ownWords('help')}\` lists the operator's commands; to start the service, use \`${service} ${ownWords('start')}\`\n`,
   )
   process.exit(2)
 }

@@ -38,7 +38,7 @@ function gateHere(folder: string): string | null {
   const gates = filesIn(folder).filter((name) => name.startsWith(containerGate('')))
   if (gates.length === 0) return null
   const id = ownContainerId()
-  if (id === null) throw new Error(`found gates in ${folder}, but could not determine this container's ID`)
+  if (id === null) throw new Error(`could not find this container's gate in ${folder}: its ID is unknown`)
   return gates.find((name) => name === containerGate(id)) ?? null
 }
 

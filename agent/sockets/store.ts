@@ -71,7 +71,7 @@ export function storeKeeper({ warn, missed, patienceMs = WAITING_MAX_MS }: Store
     return left.map(([key]) => key)
   }
   const late = () => {
-    warn(`not serving after ${patienceMs} ms, so waiting connections are refused`)
+    warn(`still not serving after ${patienceMs} ms, so waiting connections are refused`)
     void release()
   }
   let timer = held.size === 0 ? undefined : setTimeout(late, patienceMs).unref()

@@ -110,5 +110,5 @@ async function fetchBy(executable: string, fetch: Fetch, told: Told, signal?: Ab
 
 function endOf({ code, signal, stopped, said }: Ran): string {
   const how = stopped ?? signal ?? `exit code ${code}`
-  return `it failed (${how})${said.trim() === '' ? '' : `, after it wrote: ${said.trim()}`}`
+  return `that process failed (${how})${said.trim() === '' ? '' : `, after it wrote: ${said.trim()}`}`
 }

@@ -164,10 +164,7 @@ async function namedRelease({ feed }: ManagedInstall, tag: string): Promise<Rele
 /** Tag of the release whose snapshot to restore; null: the backup executable's. */
 function tagOfState(kind: Kind, tag: string | null): string | null {
   if (kind === 'rollback' || tag !== null) return tag
-  throw new BatonError(
-    'invalid_request',
-    'expected `tag` together with `state`: the release whose data should be restored',
-  )
+  throw new BatonError('invalid_request', 'expected `tag`, the release whose data to restore, along with `state`')
 }
 
 /**

@@ -16,7 +16,7 @@ const WORDS = {
   updating: 'Updating to {tag} …',
   updated: 'Updated to {tag}',
   failed: 'The update failed; {tag} is running',
-  refused: 'This update needs a decision',
+  refused: 'This update was refused',
 }
 
 const STYLE = `:host { display: inline-block; font: var(--baton-font, inherit); color: var(--baton-color, inherit) }

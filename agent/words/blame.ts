@@ -48,7 +48,7 @@ export const KILLED_FOR_MEMORY = 'it was ended by SIGKILL when the kernel had no
 
 /** what a process has said that ended well without one message of the switch */
 export const KNOWS_NO_SWITCH =
-  'nothing that this switch understands, perhaps because the release was built with an older kit'
+  'nothing that this release understands, perhaps because the new one was built with an older kit'
 
 /** what a host may lack or another process may hold, by what systems, Node and SQLite say of it */
 const LACKS: readonly (readonly [RegExp, string])[] = [

@@ -42,7 +42,7 @@ const { unexpected, usage, unsupportedHost, network, verification, locked, refus
 
 export const MEANINGS = {
   // requests
-  unauthorized: means(401, refused, 'no valid password, and no login with permission for this'),
+  unauthorized: means(401, refused, 'neither a valid password nor an authorized login'),
   no_password: means(403, refused, 'no dashboard.password is set'),
   too_many_failures: means(429, refused, 'too many wrong passwords'),
   invalid_request: means(400, usage, 'the request is not valid'),
@@ -62,7 +62,7 @@ export const MEANINGS = {
   // trust in a feed
   metadata_missing: means(502, verification, 'the feed has no trust metadata'),
   metadata_expired: means(502, verification, 'the trust metadata of the feed has expired'),
-  metadata_older: means(502, verification, 'the feed offers older trust metadata than it did before'),
+  metadata_older: means(502, verification, 'the feed offers older trust metadata than before'),
   metadata_mixed: means(502, verification, 'the trust metadata of the feed is inconsistent'),
   metadata_invalid: means(502, verification, 'the trust metadata of the feed is not valid'),
   signature_missing: means(502, verification, 'the feed is not signed by a trusted key'),

@@ -10,7 +10,7 @@ export type Unmanaged =
   | 'cluster'
   | 'first_code'
 
-export const IN_CONTAINER = 'this is a container; its image is updated instead'
+export const IN_CONTAINER = 'this is a container: update its image instead'
 
 /** Why, where one sentence says it for every install. */
 export const REASONS: Partial<Record<Unmanaged, string>> = {

@@ -74,7 +74,8 @@ const WHEN_NOBODY = 'stop the service when nobody is using it, upgrade it and st
 export function pauseFault(expected: ExpectedPause | null, maxPauseMs: number): BatonError | null {
   if (expected === null || expected.expectedMs <= maxPauseMs || expected.shownBy === 'first-switch') return null
   const { expectedMs, shownBy } = expected
-  const [how, way] = shownBy === 'trial' ? [` (${SHOWN_BY.trial})`, ''] : ['', 'run `rollback` first, or ']
+  const [how, way] =
+    shownBy === 'trial' ? [` (${SHOWN_BY.trial})`, ''] : ['', 'run `rollback` first, to record a shorter start, or ']
   return blameless(
     'refused',
     `clients would have to wait about ${expectedMs} ms${how}, but \`maxPause\` allows ${durationText(maxPauseMs)}`,

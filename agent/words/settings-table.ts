@@ -164,13 +164,13 @@ const UPDATE: Readonly<Record<string, Setting>> = {
   },
   busyMax: time(
     'busyMax',
-    'how long a switch waits for work that the application reports (`agent.busy`) before it swaps anything; then `busy` ' +
+    'how long a switch waits for work that the application reports (`agent.busy`) before it changes anything; then `busy` ' +
       'applies. `upgrade --now` skips the wait',
   ),
   maxPause: time(
     'maxPause',
     'with stop-first, an update expected to make clients wait longer is refused (exit 7); a rollback never is. The expected wait ' +
-      'is the last stop plus the start measured in the trial or, without one, the shorter of the last two starts; with only one start, nothing is refused. ' +
+      'is the last stop plus the start measured in the trial or, without one, the shorter of the last two starts; with only one on record, nothing is refused. ' +
       'Only `stopTimeout` and `readyTimeout` limit the actual pause',
   ),
   trial: {

@@ -73,7 +73,7 @@ export function unitFaults(value: unknown, service: string): string[] {
     DEVICE.test(path),
   )
   const isKnown = (name: string) => CAPABILITIES.some((one) => one === name)
-  check('capabilities', CAPABILITIES.join(', '), capabilities, isKnown)
+  check('capabilities', `one of ${CAPABILITIES.join(', ')}`, capabilities, isKnown)
   const files = environmentFile === undefined ? [] : [environmentFile]
   // root reads it, and the service is given what stands there
   const isOwn = (path: string) =>

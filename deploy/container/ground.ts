@@ -117,7 +117,7 @@ function takingPlace({ job, limits, tools }: Between, told: Order | null) {
     async start(): Promise<Order> {
       const mark = await exchangeMark(job, engine)
       if (mark?.isBack === true)
-        throw new BatonError('restart_failed', 'the engine was down: the old release was restarted on its own data')
+        throw new BatonError('restart_failed', 'the engine went down, then restarted the old release with its old data')
       if (existsSync(GATES)) await carryVolume(GATES)
       await move.passName(job, engine)
       const now = await howNow(job, engine)

@@ -209,7 +209,7 @@ export async function putBack(job: Job, engine: Engine): Promise<string> {
 async function remake(job: Job, engine: Engine): Promise<string> {
   const { origin } = job
   const failed = origin.hold === undefined ? await engine.container(job.successor) : null // with `hold` its ports differ
-  if (failed === null) throw new BatonError('undo_failed', 'neither container exists any more')
+  if (failed === null) throw new BatonError('undo_failed', 'neither container exists anymore')
   const image = await imageOfContainer(failed, engine)
   const container = asItWas(failed, origin)
   const source = { container, image, inherited: await inheritedVolumes(container, engine) }

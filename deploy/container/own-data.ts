@@ -269,5 +269,5 @@ async function order(container: ContainerInspection, what: StateOrder, engine: E
       ...(isTag(tag) ? { tag } : {}),
     }
   }
-  throw new BatonError('refused', 'the release in the container is too old to do this')
+  throw new BatonError('refused', 'the running release is too old to restore data')
 }

@@ -148,7 +148,7 @@ function whyUntried(taken: Taken | null): string {
   if (taken === NOTHING_TAKEN) return 'no copy could be made'
   return taken.owesMs !== null || taken.copies.length > 0
     ? 'the data is not in SQLite, and a trial in a container supports only SQLite'
-    : 'the running release names no database, or has none yet'
+    : 'the running release declares no database, or has none yet'
 }
 
 /** Creates the successor while the old container still serves. */
@@ -320,7 +320,7 @@ const ORDER_NOTES: Record<Replacing, string> = {
   stopped: 'stop the old one, start the new one',
   'stop-first':
     'start the new one, which waits before it runs the application; stop the old one; let the new one continue',
-  'start-first': 'start the new one, and stop the old one at the end of the probation',
+  'start-first': 'start the new one, and stop the old one at the end of probation',
 }
 
 function planLines(

@@ -61,7 +61,7 @@ async function fromTheTop(
   const site = isUnused ? await withoutSuccessor(found, unfinished.job, request, tools) : found
   const stray = site.successor ?? site.predecessor ?? site.reverting
   if (stray !== null) {
-    const message = `\`${nameOf(stray)}\` is in the way, and does not belong to the current \`${name}\``
+    const message = `the name \`${nameOf(stray)}\` is taken by a container that does not belong to the current \`${name}\``
     const hint = 'inspect both, then run `docker rename` or `docker rm` on the one you do not need'
     throw new BatonError('refused', message, { hint })
   }
@@ -225,7 +225,7 @@ async function withoutSuccessor(
   const { engine, report } = tools
   const runs = origin.from ?? 'the old container'
   const what = `an earlier ${origin.kind === 'rollback' ? 'rollback' : 'deployment'}${ofRelease(origin)}`
-  const message = `${what} was cut short before it changed anything: ${runs} is still running, and what was prepared will not be used`
+  const message = `${what} was cut short before it changed anything: ${runs} is still running, and the prepared container will not be used`
   if (request.dryRun) await report({ event: 'note', message })
   else {
     await report({ event: 'warning', message })

@@ -132,7 +132,7 @@ async function tryInContainer({ healthTimeoutMs, ...trial }: Trial, { engine, st
   if (!isSame || images.present.Config?.Volumes?.[state] === undefined)
     return {
       copyMs: null,
-      reason: 'the labels of the two images do not name the same folder for the data, with a volume',
+      reason: 'the two images do not declare the same state directory as a volume',
     }
   if (present === null || candidate === null)
     return { copyMs: null, reason: 'the entrypoint of one of the two images is not its executable' }

@@ -225,8 +225,10 @@ export function formatDeployEvent(event: DeployEvent): string[] {
 function formatEnd(event: EndEvent): string[] {
   const { outcome, container, downMs, downMeasured, illMs, refused, snapshot, snapshotOnHost } = event
   const { copies, stateMoved, healthy } = event
-  if (outcome === 'planned')
-    return [`planned: ${container} would be ${wordOf(event.would, event)}; nothing has changed`]
+  if (outcome === 'planned') {
+    const would = event.would === 'up_to_date' ? 'is already up to date' : `would be ${wordOf(event.would, event)}`
+    return [`planned: ${container} ${would}; nothing has changed`]
+  }
   if (outcome === 'status') return formatStatus(event)
   const told = wordOf(outcome, event)
   if (outcome === 'failed') return [`${told}: ${container} ${formatFailed(event)}`]
@@ -282,7 +284,7 @@ function whatOfIt({ holdable }: Refused, { moved, outcome }: EndEvent): string {
   if (moved !== null && outcome !== 'updated') return ''
   if (moved !== null)
     return moved === 'hold'
-      ? ', for the last time: from now on its holder keeps them waiting'
+      ? '; from now on, the holder keeps them waiting instead'
       : ', as they will be at every switch from now on'
   return holdable ? '; with `--keep-port`, a holder container would keep them waiting instead' : ''
 }

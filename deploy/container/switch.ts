@@ -60,7 +60,7 @@ async function commit(job: Job, tools: Switching, outage: OutageWatch): Promise<
     // only its restart policy and a name are left to set
     await report({
       event: 'warning',
-      message: `the new container serves, but cleaning up failed: ${reasonOf(cause)}; run the command again to finish`,
+      message: `the new container is serving, but cleanup failed: ${reasonOf(cause)}; run the command again to finish`,
     })
   }
   const data = await settled(job.successor, job.successor, tools)
@@ -170,7 +170,7 @@ async function tidy(job: Job, predecessor: string, { code }: BatonError, { engin
     // a release that was stopped has not failed, nor has one that moved behind a holder or that came back
     if (code !== 'interrupted' && kind === 'update' && hold === undefined) await move.noteFailed(job, engine)
   } catch (cause) {
-    await report({ event: 'warning', message: `cleaning up: ${reasonOf(cause)}; run the command again to finish` })
+    await report({ event: 'warning', message: `cleanup failed: ${reasonOf(cause)}; run the command again to finish` })
   }
 }
 

@@ -257,7 +257,7 @@ const WORDS: readonly Word[] = [
     description: 'restore the backup executable if a release failed twice during probation',
     args: {
       ...OUTPUT_FLAGS,
-      'given-up': flag('roll back after one failure (no supervisor restarts the service)'),
+      'given-up': flag('roll back after one failure: the supervisor will not restart the service'),
     },
     hidden: true,
     act: (context, values) => rescueHere(context, values['given-up'] === true),
@@ -265,7 +265,7 @@ const WORDS: readonly Word[] = [
   {
     name: WORKER,
     description: "act on the service's files as the service's user, for a command run by root",
-    args: { where: word(`\`${IN_UNIT}\` in a unit`) },
+    args: { where: word(`\`${IN_UNIT}\` if systemd runs this in a unit`) },
     hidden: true,
     act: (_context, { where }) => work(where === IN_UNIT),
   },

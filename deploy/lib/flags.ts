@@ -71,8 +71,11 @@ export const WAITING_FLAGS = {
 
 /** for `baton build` and `npm run build` */
 export const DELTA_FLAGS = {
-  'delta-from': option('dir|feed', 'where earlier releases are; hosts on one of them download only what has changed'),
-  deltas: option('number', 'how many earlier releases get a delta', { default: '5', advanced: true }),
+  'delta-from': option(
+    'dir|feed',
+    'where to find earlier releases; hosts on one of them download only what has changed',
+  ),
+  deltas: option('number', 'how many earlier releases to make deltas from', { default: '5', advanced: true }),
 } as const satisfies Flags
 
 /** the release that a deployment is for: a word of its own, or a flag for scripts */

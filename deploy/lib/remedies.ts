@@ -134,7 +134,7 @@ export const REMEDIES: Readonly<Record<ErrorCode, Remedy>> = {
     fix: 'Choose another release, or ask the maintainer to build this one for your platform or republish it.',
   },
   rate_limited: {
-    cause: 'The feed has stopped answering requests for now. Without a token, GitHub allows 60 requests an hour.',
+    cause: 'The feed is refusing requests for now. Without a token, GitHub allows 60 requests an hour.',
     fix: 'Wait until the time shown in the message, or give the service [a token](../operator/update.md#where-releases-come-from).',
   },
   download_failed: {

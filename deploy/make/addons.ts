@@ -286,7 +286,7 @@ async function loadReason(addon: string, node: string): Promise<string | null> {
   if (ran.stopped === 'late') return `it was still loading after ${LOAD_MS / 1000} s`
   const lastWords = ran.said.trim().split('\n')[0] ?? ''
   const ended = ran.signal ?? `exit code ${ran.code}`
-  return `loading it terminated the process with ${ended}${lastWords === '' ? '' : `: ${oneLine(lastWords)}`}`
+  return `the process ended with ${ended} while loading it${lastWords === '' ? '' : `: ${oneLine(lastWords)}`}`
 }
 
 function oneLine(text: string): string {

@@ -40,7 +40,7 @@ export async function archive(files: readonly ArchiveFile[]): Promise<Archive> {
     if (/[\n\r\0]/.test(path)) {
       const message = `expected file names without line breaks in the release, got ${JSON.stringify(path).slice(0, 300)}`
       throw new BatonError('invalid_settings', message, {
-        hint: 'rename the file, or leave it out of `files` in baton.config.json',
+        hint: 'rename the file, or leave it out with `exclude` in baton.config.json',
       })
     }
     const found = await lstat(source)

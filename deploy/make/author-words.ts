@@ -70,7 +70,7 @@ export const OWN_WORDS = {
         type: 'boolean',
         default: true,
         former: 'check',
-        negativeDescription: 'skip the test of the release (one start, one switch to itself)',
+        negativeDescription: 'do not test the release (start it, then switch from it to itself)',
       },
       force: flag('replace a different release that has the same tag', ADVANCED),
       ...SCRIPT_FLAGS,

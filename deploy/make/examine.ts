@@ -63,7 +63,7 @@ const CHECKS: Record<string, Check> = {
     const said = project.kind === 'app' ? formatLinksOut(await linksOut(await filesOf(project))) : null
     return said === null
       ? ['ok', 'no links point outside the release']
-      : ['warning', said, 'copy what the links point to, or add it to `include` or `exclude`']
+      : ['warning', said, 'replace the links with copies of their targets, or add them to `exclude`']
   },
   async addons(project) {
     if (project.kind !== 'app') {
@@ -113,14 +113,14 @@ const CHECKS: Record<string, Check> = {
     order === 'start-first'
       ? [
           'ok',
-          'order: start-first, so two processes run at once; `build` starts one and lists any locks and ports that only one process can hold',
+          'order: start-first, so two processes run at once; `build` starts the release and lists any locks and ports that only one process can hold',
         ]
       : ['ok', `order: stop-first, so clients wait until the new process is serving; ${BORNE}`],
   health: async ({ healthPath }) =>
     healthPath === null
       ? [
           'warning',
-          'no `healthPath`: a release proves only that it runs, not that it is healthy',
+          'no `healthPath`: an update can check only that the release runs, not that it is healthy',
           'set `healthPath` to a route that returns 2xx',
         ]
       : ['ok', `health at ${healthPath}`],

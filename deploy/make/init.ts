@@ -88,7 +88,7 @@ export function planInit(
     )
   if (healthPath === null && typeof configured?.['healthPath'] !== 'string')
     notes.push(
-      'no health route was found: `healthPath` makes a release prove that it is healthy, not only that it runs. If there is no such route, use a page that answers 200, such as `/`',
+      'no health route was found: set `healthPath`, so that a release must prove that it is healthy, not only that it runs. If the application has no health route, use a page that answers 200, such as `/`',
     )
   notes.push(...notesOfFlags(found, configured))
   notes.push(...notesOfConflicts(found, configured))
@@ -262,7 +262,7 @@ function notesOfUploads({ dataVariables }: Detected, configured: Findings['confi
   const name = configured === null ? dataVariables.find((one) => UPLOADS.test(one)) : undefined
   if (name === undefined) return []
   return [
-    `${name} is set to ${folderFor(name)}, which the application creates: the state directory itself holds the database and Baton's files, which uploads must not replace and visitors must not read`,
+    `${name} is set to ${folderFor(name)}, a subfolder that the application must create: the state directory itself holds the database and Baton's files, which uploads must not replace and visitors must not read`,
   ]
 }
 
@@ -306,7 +306,7 @@ const WORKFLOW_INSTALL = {
 } as const satisfies Record<Detected['packageManager'], string>
 
 function workflow({ packageManager }: Detected): string {
-  return `# Publishes a release from a tag \`vX.Y.Z\`: a draft until every asset is there, so no service ever sees half of one.
+  return `# Publishes a release for each tag \`vX.Y.Z\`: it stays a draft until all assets are uploaded, so no service sees an incomplete one.
 name: release
 
 on:
@@ -317,7 +317,7 @@ permissions: {}
 
 jobs:
   release:
-    runs-on: ubuntu-22.04 # an old glibc runs on newer ones, not the other way round
+    runs-on: ubuntu-22.04 # native addons built with an old glibc also run with newer ones, but not vice versa
     permissions:
       contents: write # the release
     timeout-minutes: 30

@@ -6,7 +6,7 @@ import { chmod } from 'node:fs/promises'
 import { join } from 'node:path'
 import { pipeline } from 'node:stream/promises'
 import { createZstdDecompress } from 'node:zlib'
-import { asBatonError, BatonError, EXIT, MEANINGS } from '../../agent/words.ts'
+import { asBatonError, BatonError, EXIT, MEANINGS, reasonOf } from '../../agent/words.ts'
 import { printJson } from '../lib/printer.ts'
 import { createProgress } from '../lib/progress.ts'
 import { run } from '../lib/shell.ts'
@@ -143,7 +143,7 @@ async function tryIt({ work, tag, out }: Inside): Promise<{ line: string; warnin
     createZstdDecompress(),
     createWriteStream(executable, { flags: 'wx' }),
   ).catch((cause: unknown) => {
-    throw new BatonError('verify_failed', 'unpacking the built executable', { cause })
+    throw new BatonError('verify_failed', `unpacking the built executable: ${reasonOf(cause)}`, { cause })
   })
   await chmod(executable, 0o755)
   return await tryOut(project, executable)

@@ -56,7 +56,7 @@ async function provide(): Promise<string> {
   const wanted = nodePackages()[PLATFORM]
   if (wanted === undefined) {
     if (isRightMajor()) return process.execPath
-    throw new BatonError('unsupported_host', `there is no Node ${NODE_MAJOR} for ${PLATFORM} to build with`, {
+    throw new BatonError('unsupported_host', `Baton cannot download Node ${NODE_MAJOR} for ${PLATFORM}`, {
       hint: `run this command with Node ${NODE_MAJOR}`,
     })
   }
@@ -119,7 +119,7 @@ async function fetchNode({ name, version, integrity }: NodePackage, to: string):
       timeoutMs: FETCH_MS,
     },
   ).catch((cause: unknown) => {
-    throw new BatonError('check_failed', `fetching ${name}@${version} with npm`, { cause })
+    throw new BatonError('check_failed', `fetching ${name}@${version} with npm: ${reasonOf(cause)}`, { cause })
   })
   const [{ filename = '' } = {}] = JSON.parse(said.stdout.slice(said.stdout.indexOf('['))) as { filename?: string }[]
   const packed = join(work.path, filename)

@@ -21,5 +21,5 @@ export function pageOf(page: string): string {
 export async function ownVersion(): Promise<string> {
   const manifest = JSON.parse(await readFile(join(PROJECT, 'package.json'), 'utf8')) as Record<string, unknown>
   const { version, packed } = manifest as { version?: string; packed?: { version: string } }
-  return version ?? packed?.version ?? 'of no version'
+  return version ?? packed?.version ?? 'of unknown version'
 }

@@ -228,7 +228,7 @@ function refuseRehearsal({ requests = [], prepare = '', files = [] }: Rehearse, 
   for (const [at, { method = 'GET', body, headers }] of requests.entries()) {
     const [name, size, headersSize] = [`trial.requests[${at}]`, bytesOf(body), bytesOf(headers)]
     if (body !== undefined && WITHOUT_BODY.includes(method))
-      refuse(`${name}.body`, 'a `method` that allows a body, such as POST,', method)
+      refuse(`${name}.method`, 'a method that allows a `body`, such as POST,', method)
     if (size > BODY_MAX_BYTES) refuse(`${name}.body`, `JSON of at most ${BODY_MAX_BYTES} bytes`, size)
     if (headersSize > HEADERS_MAX_BYTES) refuse(`${name}.headers`, `at most ${HEADERS_MAX_BYTES} bytes`, headersSize)
   }

@@ -161,7 +161,7 @@ export function headersFault(
   const folder = dirname(path)
   const archive = `https://nodejs.org/dist/v${version}/node-v${version}-headers.tar.gz`
   return {
-    message: `the Node ${version} headers for compiling are not in ${join(folder, 'include/node')}: npm fetches them from nodejs.org`,
+    message: `the headers of Node ${version} are not in ${join(folder, 'include/node')}: to compile, npm fetches them from nodejs.org`,
     hint: `if npm cannot, download them yourself: \`curl -fsSL ${archive} | tar -xz --strip-components=1 -C ${formatCommand([folder])}\``,
   }
 }

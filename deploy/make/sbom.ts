@@ -108,7 +108,7 @@ function nodeComponent(version: string): object {
   const purl = `pkg:generic/node@${version}`
   const cpe = `cpe:2.3:a:nodejs:node.js:${version}:*:*:*:*:*:*:*`
   const licenses = [
-    { license: { name: 'MIT, and the licences of the components in Node', url: `${NODE}/blob/v${version}/LICENSE` } },
+    { license: { name: 'MIT, and the licenses of the components in Node', url: `${NODE}/blob/v${version}/LICENSE` } },
   ]
   return { type: 'platform', 'bom-ref': purl, name: 'node', version, cpe, purl, licenses }
 }

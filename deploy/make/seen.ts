@@ -132,7 +132,7 @@ export function sentencesOfCwd(
   const way = kind === 'app' ? '' : ` (and \`"kind": "app"\`, since a ${kind} has no folder)`
   const such = written.length === 0 ? '' : `, such as ${written.join(', ')},`
   return [
-    `it looks for ${names.join(', ')} in its working directory, which on a host is the state directory: to start it in its own folder, set \`"cwd": "app"\`${way} in ${called}. Files that it writes to relative paths${such} are then lost with each new release: to keep them, pass it \`{stateDirectory}\``,
+    `it looks for ${names.join(', ')} in its working directory, which on a host is the state directory: to start it in its own folder, set \`"cwd": "app"\`${way} in ${called}. Files that it writes to relative paths${such} are then lost with each new release: to keep them, have it write to \`{stateDirectory}\``,
   ]
 }
 

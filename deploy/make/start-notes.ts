@@ -23,7 +23,7 @@ export function notesOfStart({ start, entry, before: kept }: Detected, configure
     )
   if (before.length > 0)
     notes.push(
-      `the start script runs ${inCode(before)} before the application, but an install does not: put commands that prepare data, such as a migration, into \`before\`, each as a file in the release with its arguments, so that every start and every trial runs them; put commands that only generate files into \`build\`. A release contains no commands from development packages`,
+      `the start script runs ${inCode(before)} before the application, but an install does not: put commands that prepare data, such as a migration, into \`before\` (each a file in the release, with its arguments), which every start and every trial runs; put commands that only generate files into \`build\`. A release contains no commands from development packages`,
     )
   if (kept.length > 0) notes.push(...notesOfBefore(kept, configured))
   if (after.length > 0)
@@ -103,7 +103,7 @@ export function notesOfArgs({ args, lostArgs, localArgs }: Detected, configured:
     notes.push(`the start script passes ${args.join(' ')} to the application, but \`args\` in ${CONFIG} is not set`)
   if (localArgs.length > 0)
     notes.push(
-      `an install starts the application in the state directory, so ${localArgs.join(', ')} in \`args\` will be looked for there, not here: if this is data, copy it there once; otherwise set \`"cwd": "app"\` (${pageOf('author/application.md')})`,
+      `\`args\` contains ${localArgs.join(', ')}, but an install starts the application in the state directory, so it looks there, not here: copy data there once; for anything else, set \`"cwd": "app"\` (${pageOf('author/application.md')})`,
     )
   return notes
 }

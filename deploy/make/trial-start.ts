@@ -372,7 +372,7 @@ async function refuseDatabases(home: string, { called }: Project): Promise<void>
       'verify_failed',
       `expected no data inside the application's own folder, found the database ${path}: each release has its own folder, so an update would start with an empty ${basename(path)}`,
       {
-        hint: `tell the application where to keep its data: in \`environment\` in ${called}, set its own variable, such as "DATA_DIR": "{stateDirectory}", the folder that every update keeps (also list any default variables that you need), or have it read STATE_DIRECTORY, which is always set`,
+        hint: `have the application keep its data in the state directory: set its own variable, such as "DATA_DIR": "{stateDirectory}", in \`environment\` in ${called} (this replaces the default variables, so list those that you need), or have it read STATE_DIRECTORY, which is always set`,
       },
     )
   }

@@ -152,7 +152,7 @@ export function lateChange(before: ServiceRecord | null, kept: ServiceRecord, ta
   if (made === null || made === madeOf(kept)) return []
   const { service } = kept
   return [
-    `the arguments, the recipe or the install scripts differ from those that ${tag} was built with, and apply only from the next version on; to apply them now, run this command with \`--build-only\`, which tries them, then \`${service} uninstall\` (the data stays), then this command again`,
+    `${tag} was built with other arguments, another recipe or other install scripts: yours apply from the next version on; to apply them now, run this command with \`--build-only\` to try them, then \`${service} uninstall\` (the data stays), then this command again`,
   ]
 }
 

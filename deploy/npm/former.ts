@@ -77,7 +77,7 @@ async function pm2Of(name: string): Promise<Former | null> {
     const words = [path, ...[args].flat()].filter((word) => typeof word === 'string')
     if (typeof called !== 'string' || !(await isAny(programsIn(words.join(' ')), name))) continue
     return {
-      what: `${called} of pm2`,
+      what: `the pm2 app ${called}`,
       home: homedir(),
       stop: [...(isUp ? [] : [['pm2', 'resurrect']]), ['pm2', 'stop', called], ['pm2', 'save']],
       start: [

@@ -135,7 +135,7 @@ export const RECIPES_PAGE = 'docs/reference/recipes.md'
 const INTRODUCTION = `# Recipes
 
 These [npm packages](../operator/npm.md) can be installed by name alone. \`npm run apps -- --npm\` tests each: a first install, an update under load
-in which no request is lost, and a broken release, which is refused. The pause is how long requests wait.
+without a lost request, and the refusal of a broken release. The pause is how long requests wait.
 `
 
 export function recipesPage(all: readonly Recipe[]): string {

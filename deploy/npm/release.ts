@@ -123,7 +123,7 @@ const MUST_SERVE =
   'only a package that answers over HTTP can be installed; if it needs arguments to do so, add them at the end of the command line, such as `-- serve --port {port}`'
 
 const ON_NOTHING =
-  'it starts with an empty state directory: if it needs files there, add them under `files` in a recipe (`--recipe FILE`); add its arguments at the end of the command line, such as `-- --data {stateDirectory}`'
+  'it starts with an empty state directory: if it needs files there, add them under `files` in a recipe (`--recipe FILE`); if it needs arguments, add them at the end of the command line, such as `-- --data {stateDirectory}`'
 
 /** What does not even serve from its source would not serve as a release. Throws BatonError verify_failed. */
 async function seeOnce({ kept, version, say }: Making, rebuilt: Rebuilt, see: () => Promise<Seen>): Promise<Seen> {

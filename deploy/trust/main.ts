@@ -148,7 +148,7 @@ const WORDS: readonly TrustWord[] = [
       const why = typeof values['why'] === 'string' ? values['why'] : null
       if (undo === (why !== null)) throw usage('expected `--why TEXT` or `--undo`')
       if (why !== null && !/^[\x20-\x7e]{1,200}$/.test(why))
-        throw usage('expected at most 200 printable ASCII characters in --why')
+        throw usage('expected 1 to 200 printable ASCII characters in --why')
       return commands.yank(context, String(values['tag']), why)
     },
   },

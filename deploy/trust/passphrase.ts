@@ -19,7 +19,7 @@ export function passphrases(path: string | null, environment: NodeJS.ProcessEnv)
     /** The passphrase of an existing key. `again`: the last answer did not open it. */
     async ask(name: string, again: boolean): Promise<string> {
       const known = (await given()) ?? (again ? null : last)
-      return (last = known ?? (await hidden(`passphrase of ${name}: `)))
+      return (last = known ?? (await hidden(`passphrase for the key ${name}: `)))
     },
     /** The passphrase for new keys. The terminal is asked twice. */
     async choose(): Promise<string> {

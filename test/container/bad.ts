@@ -345,7 +345,7 @@ beside(
       [
         'empty',
         /^try the release on that copy, .*; skipped if there is no copy$/m,
-        'the running release names no database, or has none yet',
+        'the running release declares no database, or has none yet',
       ],
       ['beacon', /^not tried on .*: the image has no command/m, 'the image has no command for copying a database'],
     ] as const) {
@@ -511,7 +511,7 @@ beside('a container of this route that somebody has started by hand is in the wa
     `${registry.host}/beacon:v1.1.0`,
   )
   const error = await rejects(deployIn(engine, { container: 'riddle', release: 'v1.1.0' }), withCode('refused'))
-  match(error.message, /riddle-baton-successor. is in the way/)
+  match(error.message, /the name .riddle-baton-successor. is taken/)
   await serves('riddle', before)
   await engine.docker('rm', '-f', ...(await names('riddle')))
 })

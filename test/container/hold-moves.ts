@@ -65,7 +65,7 @@ test('--keep-port moves an ordinary container behind a holder and --no-keep-port
   match(told(moved).join('\n'), /^moved behind a holder: moved runs v1\.0\.0, /)
   match(
     told(moved).join('\n'),
-    /from the container’s own network\n {2}clients were refused in the meantime, for the last time: from now on its holder keeps them waiting/,
+    /from the container’s own network\n {2}clients were refused in the meantime; from now on, the holder keeps them waiting instead/,
   )
   const [app, door] = [await engine.inspect('moved'), await engine.inspect('moved-holder')]
   const status = await statusIn(engine, 'moved')

@@ -211,7 +211,7 @@ test('its own commands say in one line what its host does for them; its doctor l
   for (const word of ['status', 'logs', 'upgrade', 'rollback', 'restart', 'releases', 'install']) {
     const { exitCode, said } = await service(word)
     equal(exitCode, 7, `${word}: ${said}`)
-    match(said, /^error: this is a container; its image is updated instead\nhint: on the container's host, run /, word)
+    match(said, /^error: this is a container: update its image instead\nhint: on the container's host, run /, word)
     ok(said.includes(`${TOOL} ${repository}:deploy deploy --container `), said)
     ok(said.includes(`\`docker logs ${id}\``), said)
   }

@@ -248,7 +248,7 @@ test('data that gave way: the outcome and the history say how many rows written 
   const error = { code: 'restart_failed', message } as const
   const reverted = operation('update', { outcome: 'reverted', error, ...past })
   for (const [one, said] of [
-    [restored, `Rows written since that copy: 60; they are in the replaced database, ${aside}`],
+    [restored, `Rows written since then: 60; they are in the replaced database, ${aside}`],
     [reverted, `60 rows written since then are in ${aside}`],
   ] as const) {
     await using stub = await served()
@@ -752,7 +752,10 @@ test.long(
     for (const login of [401, 302] as const) {
       stub.world.login = login
       await page.waitForSelector('#silence:not([hidden])')
-      assert.match(await textOf(page, '#silence'), /^A login in front of the service responded instead\. Log in there/)
+      assert.match(
+        await textOf(page, '#silence'),
+        /^A login page in front of the service responded instead\. Log in there/,
+      )
       assert.is(await page.isVisible('#gate'), false, 'the password is not wrong')
       stub.world.login = null
       await page.waitForSelector('#silence', { state: 'hidden' })

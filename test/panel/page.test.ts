@@ -86,7 +86,7 @@ test('reloaded at each stage, the operation is there at that stage', async () =>
     ['check', 'Check'],
     ['download', 'Download'],
     ['verify', 'Verify'],
-    ['swap', 'Put in place'],
+    ['swap', 'Install'],
     ['restart', 'Switch'],
   ] as const) {
     running.stage = stage

@@ -499,7 +499,7 @@ export const STATES: readonly State[] = [
     name: 'container',
     async reach(page, stub) {
       await unmanaged(page, stub, {
-        detail: 'this is a container; its image is updated instead',
+        detail: 'this is a container: update its image instead',
         reason: 'container',
         route: "on the container's host, pull the new image and recreate the container",
         command: COMMAND,

@@ -196,7 +196,7 @@ async function managed(tabs: readonly Tab[]): Promise<void> {
 async function unmanaged(tabs: readonly Tab[]): Promise<void> {
   const stub = await serveStub({ port: await portOr(0) })
   stub.world.unmanaged = {
-    detail: 'this is a container; its image is updated instead',
+    detail: 'this is a container: update its image instead',
     reason: 'container',
     route: "on the container's host, pull the new image and recreate the container",
     command:

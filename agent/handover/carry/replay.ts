@@ -55,7 +55,7 @@ export function replay(server: Server, fd: number, message: CarryMessage, carrie
   const closed = new Promise<void>((resolveClosed) => {
     socket.once('close', () => {
       clearTimeout(timer)
-      resolve('it was closed')
+      resolve('its client or handler closed it')
       resolveClosed()
     })
   })

@@ -243,6 +243,6 @@ export async function lastWordsOf(child: Pick<Child<unknown, never>, 'lastWords'
 function sayBothIll({ log, tag }: TrialOptions, { why }: Exclude<ProbeVerdict, { is: 'well' }>): void {
   log({
     event: 'warning',
-    message: `${tag} is not healthy (${why}), but neither is this process, so this says nothing about ${tag}: waiting`,
+    message: `${tag} is not healthy (${why}), but neither is this process, so ${tag} may not be at fault: waiting`,
   })
 }

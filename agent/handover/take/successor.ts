@@ -60,9 +60,9 @@ function openChannel({ channel: { messages, packets } }: Inheritance): Upwards {
     tellThrough(() => (socket.destroyed || socket.writableLength > 0 ? null : descriptorOf(socket)))
     return channelOver(socket, packetsOn(packets))
   } catch (cause) {
-    throw new BatonError('unexpected', `${INHERITANCE} is set but there is no channel to a predecessor`, {
+    throw new BatonError('unexpected', `${INHERITANCE} is set, but no process is handing over`, {
       cause,
-      hint: `unset ${INHERITANCE}: only a predecessor sets it`,
+      hint: `unset ${INHERITANCE}: only a switch sets it`,
     })
   }
 }
@@ -215,7 +215,7 @@ function linkTo(options: ConductorOptions): Link {
   const lost = Promise.race([
     up.closed,
     hung.rejects.catch((cause: unknown) => end(predecessor, `it ${reasonOf(cause).replace(/^it /, '')}`, options.log)),
-    stuck.passes.then(() => end(predecessor, `it did not commit within ${patienceMs} ms`, options.log)),
+    stuck.passes.then(() => end(predecessor, `it did not end the switch within ${patienceMs} ms`, options.log)),
   ])
   let alive: NodeJS.Timeout | undefined
   const live = () => void (alive = setInterval(() => void up.tell({ type: 'alive' }), ALIVE_EVERY_MS))

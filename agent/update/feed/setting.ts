@@ -13,7 +13,7 @@ export type FeedSetting =
 
 const GITHUB_API = 'https://api.github.com'
 const FORMS =
-  'forms: `github:owner/name`, `github:owner/name@https://host/api/v3`, `https://host/path/`, `/folder`, `file:///folder`'
+  'use `github:owner/name`, `github:owner/name@https://host/api/v3`, `https://host/path/`, `/folder` or `file:///folder`'
 
 /** Throws BatonError invalid_settings, with the fault and the forms that are allowed. */
 export function parseFeedSetting(setting: string): FeedSetting {

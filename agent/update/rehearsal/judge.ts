@@ -122,7 +122,7 @@ function hindered(to: string, why: string, hindrance: string): BatonError {
  * the service, or somebody has ended the cage: that is not held against it.
  */
 function endedCage(to: string, without: string): BatonError {
-  const why = "the sandbox ended during the trial: the release used up the sandbox's memory or processes"
+  const why = "the sandbox ended during the trial: the release hit the sandbox's memory or process limit"
   return blameless('verify_failed', `${to} fails on a copy of the data: ${why}`, {
     hint: `${UNTOUCHED}; to install it without a trial, use ${without}`,
   })

@@ -125,7 +125,7 @@ export const zh = {
   'ask.restart.text': '{from} 继续服务，同时校验磁盘上的可执行文件，然后交接。',
   'ask.return.to': '换回较新的 {to}？',
   'ask.rollback.to': '回滚到 {to}？',
-  'ask.rollback.text': '{from} 继续服务，同时启动备份版本，然后交接，{from} 成为新的备份。',
+  'ask.rollback.text': '{from} 继续服务直到切换；随后由备份版本接管，{from} 成为新的备份。',
   'ask.back': '若未通过试运行，将自动恢复 {from}。',
   'point.bad': '它{time}在此失败。',
   'point.downgrade': '它比运行中的版本旧，可能读不懂新版本写入的内容。',

@@ -99,9 +99,9 @@ async function found({ flags, environment }: Context): Promise<FoundInstall[]> {
   }
   const whose = scopes
     .map((one) => (one === 'system' ? 'a system-wide install' : `an install owned by ${person.name}`))
-    .join(', or ')
+    .join(' or ')
   const hint = scopes.includes('system') ? {} : { hint: '`--system` lists the system-wide installs' }
-  throw new BatonError('refused', `there is no install here of the kind asked for: ${whose}`, hint)
+  throw new BatonError('refused', `expected ${whose} on this host, found none`, hint)
 }
 
 async function rowFor(install: FoundInstall, word: 'status' | 'check'): Promise<ServiceRow> {

@@ -15,7 +15,7 @@ import type { Context } from './context.ts'
 
 const SAY_MS = 5000
 const STILL_ENDING =
-  'the service is waiting for work and open requests to finish: up to `drainTimeout`, or 1.5 times as long for requests'
+  'the service is waiting for work and open requests to finish: up to `drainTimeout` for work, 1.5 times that for requests'
 
 export interface Deed {
   /** for the lock, and messages: `shop upgrade` */

@@ -182,7 +182,7 @@ async function told(
     )
   if (fresh && running && !facts.configExists && (await isOpenBeyond(chosen.choices.listen)))
     notes.push(
-      `warning: the application ignores the address ${chosen.choices.listen}, and its port is open on every address of this host; \`${service} ${ownWords('doctor')}\` says what to do`,
+      `warning: the application ignores the address ${chosen.choices.listen}, and its port is open on every address of this host; for advice, run \`${service} ${ownWords('doctor')}\``,
     )
   // root's commands are about the whole host, unless they say otherwise
   const isRootsOwn = isRoot() && layout.scope === 'user'

@@ -131,7 +131,7 @@ function told({ service, report, flags: { rehearse: asked } }: Context, foreseen
   report.plan(steps)
   if (would !== 'up_to_date') report.note(formatForeseen(next, to))
   if (asked && trial === null && would === 'updated')
-    report.note('no trial was run, because the running release names no database')
+    report.note('no trial was run, because the running release declares no database')
   const end = { outcome: 'planned', would, from, to, sha256, switch: next, operationId: null }
   return report.result({ ...end, ...(trial === null ? {} : { trial }) }, rehearsalLines(trial))
 }

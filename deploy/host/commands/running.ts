@@ -99,7 +99,7 @@ export async function rescueHere({ environment, report, service }: Context, give
   let did = await rescue(receipt, ended)
   // systemd will not start it again, so a second failure cannot come
   if (did.did === 'counted' && givenUp) did = await rescue(receipt, ended)
-  if (did.did === 'reverted') return report.result({ ...did }, [`${did.from} failed, ${did.to} was restored`])
+  if (did.did === 'reverted') return report.result({ ...did }, [`${did.from} failed; ${did.to} was restored`])
   const line =
     did.did === 'counted'
       ? `${receipt.service} failed during probation (failure ${did.failures} of 2)`

@@ -81,7 +81,7 @@ function linesOf({ service, look, supervisor, state, commandTag, stateDirectory 
     ...healthLines(look),
     ...crashLines(state, supervisor.logCommand),
     ...(probation === null ? [] : [`probation  ${probation.tag}, until ${probation.until} at the earliest`]),
-    `installed  ${installed ?? 'does not run'}`,
+    `installed  ${installed ?? 'cannot be run'}`,
     `backup     ${backup ?? 'none'}`,
     ...commandLines(commandTag, installed),
     ...(look.switch === null ? [] : [`switch     ${switchLine(look.switch)}`]),
@@ -120,7 +120,7 @@ function dataLines(operation: Look['operation']): string[] {
 
 function crashLines({ crashes, word }: SupervisorState, logCommand: string): string[] {
   if (crashes === null) return []
-  const end = word === 'failed' ? '; nothing restarts it' : crashes.isLooping ? '; it keeps restarting' : ''
+  const end = word === 'failed' ? '; it will not be restarted' : crashes.isLooping ? '; it keeps restarting' : ''
   return [`crashes    ${formatCrashes(crashes)}${end}; see \`${logCommand}\``]
 }
 
@@ -160,7 +160,7 @@ function offerLines(
 ): string[] {
   const isNews = ({ tag }: { tag: string }) => current === null || compareTags(tag, current) >= 0
   return [
-    `latest     ${latest ?? `unknown: ${problem?.message ?? 'the feed has no release'}`}${updateAvailable ? `, \`${ownCommand('upgrade')}\` installs it` : ''}`,
+    `latest     ${latest ?? `unknown: ${problem?.message ?? 'the feed has no release'}`}${updateAvailable ? `; \`${ownCommand('upgrade')}\` installs it` : ''}`,
     ...(beyond === null ? [] : [`then       ${beyond.tag}, once ${beyond.from} or later is installed`]),
     ...(latest === null || problem === null ? [] : [`problem    ${problem.message}`]),
     ...trust.yanked.filter(isNews).map(({ tag, why }) => `yanked     ${tag}: ${why}`),

@@ -97,7 +97,7 @@ async function tryOn({ service, stateDirectory, copy, candidate }: ByHandTrial):
     })
   const inside = [present, candidate].find((path) => path.startsWith(stateDirectory + sep))
   if (inside !== undefined)
-    return ended({ reason: `${inside} is in the state directory, of which the trial sees only a copy of the data` })
+    return ended({ reason: `${inside} is in the state directory, which in a trial has only a copy of the data` })
   const tags = { from: ownRelease().tag, to: offered.tag }
   await using folder = await temporaryFolder(`${service}-trial.`)
   try {

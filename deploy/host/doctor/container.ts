@@ -145,5 +145,5 @@ async function namesAt(path: string): Promise<string[]> {
 function notHeld(port: number, names: readonly string[]): Wrong {
   if (names.some((name) => name === String(port) || name.endsWith(`:${port}`))) return null
   const message = `the service listens on port ${port}, but the holder has only ${names.join(', ')}: clients cannot reach it through the holder`
-  return warning('holder', message, `start the holder with ${port} among its ports`)
+  return warning('holder', message, `recreate the holder with port ${port} added`)
 }

@@ -37,7 +37,7 @@ export async function checkFeed(subject: Subject, outside: Outside): Promise<Fin
     const reason = reasonOf(fault)
     // curl trusts the host's authorities; a service trusts those of Node and of its environment
     const hint = /self.signed|issuer certificate|unable to verify/i.test(reason)
-      ? `Node does not know the feed’s certificate authority: run \`systemctl edit ${subject.layout.service}\`, add \`[Service]\` and \`Environment=NODE_EXTRA_CA_CERTS=FILE\`, then restart the service`
+      ? `Node does not trust the feed’s certificate authority: run \`systemctl edit ${subject.layout.service}\`, add \`[Service]\` and \`Environment=NODE_EXTRA_CA_CERTS=FILE\`, then restart the service`
       : 'check that the service’s user can reach the feed from this host, with the service’s environment'
     return [problem('feed', `${setting} cannot be used: ${reason}`, hint, code), await trustFinding(trust, setting)]
   }

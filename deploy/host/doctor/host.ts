@@ -11,7 +11,7 @@ import { problem, type Finding, ok, type Wrong, type Subject, warning, wrongOf }
 export async function checkHost(): Promise<Finding[]> {
   const { platform, arch } = process
   if (platform === 'linux' || platform === 'darwin') return [ok('host', `${platform} ${arch}`)]
-  const hint = 'see the guide to starting the binary manually'
+  const hint = 'see the guide *A binary that you start yourself*'
   return [problem('host', `expected Linux or macOS, got ${platform}`, hint, 'unsupported_host')]
 }
 

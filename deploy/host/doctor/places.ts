@@ -137,7 +137,7 @@ export async function checkMounts({ layout: { directory, stateDirectory, executa
           'replace the link with the file itself',
         ),
     ],
-    ok('mount', `${mount?.path ?? '/'} allows programs`),
+    ok('mount', `${mount?.path ?? '/'} allows programs to run`),
   )
 }
 

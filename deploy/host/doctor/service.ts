@@ -69,7 +69,7 @@ export async function checkConfiguration({ receipt }: Subject, outside: Outside)
       (mode & 0o077) !== 0 &&
         warning(
           'configuration',
-          `other users can access ${configPath}, which is for the password`,
+          `other users can access ${configPath}, where the password is kept`,
           `chmod 600 ${configPath}`,
         ),
       token === null &&
@@ -90,7 +90,7 @@ export async function checkConfiguration({ receipt }: Subject, outside: Outside)
         problem('configuration', `${configPath}: ${fault}`, 'correct this, or the service will not start next time'),
       ),
       ...(await rulesOf({ receipt, stateDirectory: receipt.stateDirectory })).faults.map((fault) =>
-        warning('automatic', fault, 'correct this; it takes effect at once'),
+        warning('automatic', fault, 'correct this; the change takes effect at once'),
       ),
       await portRow(receipt, address, outside),
     ],
@@ -110,7 +110,7 @@ async function portRow(receipt: Receipt, address: Access['address'], outside: Ou
   return warning(
     'port',
     `the configuration specifies ${host}, but port ${port} is open on every address of this host`,
-    'ask the author to pass the host (HOST in the environment) to `listen`; for a service from npm, deploy it again with its package’s argument for the host, such as `-- --host {host}`, or with `"listensAt": "given-host"` in a recipe; until then, close the port with a firewall',
+    'ask the author to pass the host (HOST in the environment) to `listen`; for a service from npm, deploy it again with its package’s argument for the host, such as `-- --host {host}`, or with `"listensAt": "given-host"` in a recipe; until then, block the port with a firewall',
   )
 }
 
@@ -121,7 +121,7 @@ export async function checkSwitch({ receipt }: Subject): Promise<Finding[]> {
   const status = await client.status().catch(() => null)
   const next = status?.switch
   if (status === null || next === undefined) {
-    const why = status === null ? 'no service answers' : `${status.instance.version} does not report it`
+    const why = status === null ? 'the service does not answer' : `${status.instance.version} does not report it`
     return [ok('switch', `the switch order is not known: ${why}`)]
   }
   return [
@@ -142,7 +142,7 @@ export function alone({ maxPauseMs }: Pick<NextSwitch, 'maxPauseMs'>, last: Last
     return problem(
       'switch',
       `${said}, so every update would be refused`,
-      'raise `update.maxPause` in the configuration and restart the service, run `rollback` before updating, or stop, upgrade and start the service when there is no traffic',
+      'raise `update.maxPause` in the configuration and restart the service, run `rollback` to measure the wait again, or stop, upgrade and start the service when there is no traffic',
     )
   }
   if (isBorne(last.pauseMs)) return ok('switch', `${said}; ${BORNE}`)

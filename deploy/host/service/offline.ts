@@ -112,7 +112,7 @@ export async function waitUntilStable(
 ): Promise<Status> {
   outside.stage('health')
   const supervisor = outside.supervisor(receipt)
-  const whyNever = async () => ((await supervisor.state()).word === 'failed' ? 'nothing restarts it' : null)
+  const whyNever = async () => ((await supervisor.state()).word === 'failed' ? 'it will not be restarted' : null)
   try {
     const mostMs = Math.max(timeoutMs, (await readyMsOf(receipt)) ?? 0)
     const first = await waitForInstance(client, { tag, timeoutMs: mostMs, whyNever, note: outside.note })

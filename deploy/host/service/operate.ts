@@ -344,7 +344,7 @@ export async function pauseUpdates(receipt: Receipt, until: string | null): Prom
   if ((await client.status()) === null)
     throw new BatonError(
       'service_down',
-      `${receipt.service} does not answer: while it is down, nothing is installed automatically`,
+      `${receipt.service} does not answer, so nothing was changed; while down, it does not update itself`,
     )
   const { pauseUntil: _, ...own } = (await client.policy()).own
   return await client.policy(until === null ? own : { ...own, pauseUntil: until })

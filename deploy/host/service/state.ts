@@ -42,7 +42,7 @@ export async function restoreCopy({ receipt, name, dryRun }: { receipt: Receipt;
     throw new BatonError(
       'not_found',
       `expected the name of a copy of the data, got ${JSON.stringify(name.slice(0, 80))}`,
-      { hint: `\`${ownCommand('state list')}\` shows them` },
+      { hint: `\`${ownCommand('state list')}\` shows the names` },
     )
   }
   const answer = await connect(await readAccess(configPath))
