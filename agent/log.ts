@@ -77,7 +77,7 @@ export function formatEvent(event: LogEvent): string {
     case 'stopping':
       return `stopping on ${event.signal}`
     case 'parted':
-      return `disconnected: ${event.ended} open-ended connections asked to reconnect, ${event.idle} idle ones closed (${event.lost} with a request in flight), ${event.cut} requests cut off`
+      return `disconnected: ${event.ended} open-ended connections asked to reconnect, ${event.idle} idle ones closed (${event.lost} just as a request arrived), ${event.cut} requests cut off`
     case 'reverting':
     case 'recovered':
     case 'warning':

@@ -77,7 +77,7 @@ test.long('`state restore` works by it too; each of its hints names what works',
   }
   const running = await restored(name)
   is(running.code, 7)
-  match(running.said, /hint: run `\S*shop stop` first/)
+  match(running.said, /hint: run `\S*shop stop`, then this command again/)
   ok(!running.said.includes('--restore-state'), running.said)
   is((await it.typed('stop')).exitCode, 0)
   await writeFile(join(stateDirectory, 'fails'), '')

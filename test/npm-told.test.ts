@@ -45,7 +45,7 @@ const WISH: Wish = {
 const RECIPE = { called: 'a recipe', kind: 'app' as const, database: null }
 
 test('a hint names no file and no flag that an operator of a package from npm does not have', () => {
-  const quiet = { listens: [], runs: [], threads: 0, inThreads: [], absent: [], dotEnv: [] }
+  const quiet = { listens: [], runs: [], threads: 0, inThreads: [], absent: [], makes: [], dotEnv: [] }
   const told = [
     startedAs(RECIPE),
     hintFor('x'),
@@ -182,7 +182,7 @@ test('arguments that come too late for a release are said to count from the next
   const [line = ''] = lateChange(before, { ...before, args: ['--host', '{host}'] }, 'v1.0.0')
   match(
     line,
-    /next version on; .*run this command with `--build-only`, which tries them, then `shop uninstall` \(the data stays\), then this command again$/,
+    /next version on; .*run this command with `--build-only` to try them, then `shop uninstall` \(the data stays\), then this command again$/,
   )
 })
 

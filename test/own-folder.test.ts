@@ -16,6 +16,7 @@ import type { Project } from '../deploy/make/project.ts'
 import { tryOut } from '../deploy/make/trial-start.ts'
 import { survey } from '../deploy/host/service/survey.ts'
 import { equal, is, match, rejects } from './assert.ts'
+import { adopted } from './fixtures/adopted.ts'
 import { until } from './fixtures/evidence.ts'
 import { install } from './fixtures/install.ts'
 import { publishTo, scriptRelease } from './fixtures/releases.ts'
@@ -35,14 +36,23 @@ test('what was unpacked goes when no release needs it, but not with a database t
   await unpackedAt(mine, 'v1.2.0')
   const database = join(mine, 'app', 'data', 'shop.sqlite')
   await makeDatabase(database)
-  await writeFile(join(old, 'app', 'cache.txt'), 'can be made again')
+  await mkdir(join(old, 'app', 'cache'))
+  await writeFile(join(old, 'app', 'cache', 'page.txt'), 'can be made again')
   const kept = await sweepUnpacked(makeDisk(), 'svc', placesOf(executable), ['v2.0.0'])
   equal(kept, [database])
   equal(await readdir(join(room.path, '.svc')), ['3'.repeat(16)])
   const { ours } = await survey({ service: 'svc', executable, stateDirectory: join(room.path, 'state') })
   equal(ours, [], 'nor does an uninstall take it')
   await rm(database)
-  await writeFile(join(dirname(database), 'shop.txt'), 'no database')
+  const orders = join(dirname(database), 'orders.json')
+  await writeFile(orders, '[]')
+  equal(
+    await sweepUnpacked(makeDisk(), 'svc', placesOf(executable), ['v2.0.0']),
+    [orders],
+    'data need not be a database',
+  )
+  await rm(orders)
+  await writeFile(join(dirname(database), 'shop.log'), 'no data')
   equal(await sweepUnpacked(makeDisk(), 'svc', placesOf(executable), ['v2.0.0']), [])
   equal(await readdir(join(room.path, '.svc')), [])
 })
@@ -77,7 +87,41 @@ test('a build whose application makes a database in its own folder fails, and sa
   const outside = await program('join(process.env.STATE_DIRECTORY, "shop.sqlite")', '::')
   const { line, warnings } = await tryOut(PROJECT_OF, outside)
   match(line, /^answers \/healthz with 200 after /)
-  match(warnings.join('\n'), /^it listens on every address, ignoring the address that it is given/)
+  match(warnings.join('\n'), /^it listens on every address, ignoring the one that it is given/)
+})
+
+test('a build says what its application keeps in its own folder, and so do doctor and every move to another release', async () => {
+  await using room = await temporary('own')
+  const path = join(room.path, 'service')
+  const keeps = `mkdirSync(join(own, 'app/uploads'), { recursive: true })
+    mkdirSync(join(own, 'app/tmp'), { recursive: true })
+    writeFileSync(join(own, 'app/orders.json'), '[]')`
+  await writeFile(path, programOf('join(process.env.STATE_DIRECTORY, "shop.sqlite")', '127.0.0.1', keeps), {
+    mode: 0o755,
+  })
+  await mkdir(join(room.path, 'uploads'))
+  const project = { ...PROJECT_OF, kind: 'app' as const, called: 'baton.config.json', folder: room.path }
+  const { warnings } = await tryOut(project, path)
+  match(
+    warnings.join('\n'),
+    /it keeps files in its own folder \(orders\.json, uploads\/\)[^]*"exclude": \["uploads\/\*\*"\]/,
+  )
+
+  await using it = await adopted(APP)
+  const folder = join(dirname(it.configPath), '../../.local/share/shop/.shop', 'a'.repeat(16))
+  await unpackedAt(folder, 'v1.0.0')
+  await mkdir(join(folder, 'app', 'data'))
+  await writeFile(join(folder, 'app', 'data', 'orders.json'), '[]')
+  const doctor = await it.word('doctor', '--user')
+  match(
+    doctor.stdout + doctor.stderr,
+    /warning.*v1\.0\.0 has written files into its own folder, \S+\/app: data\/orders\.json/,
+  )
+  const said =
+    /^warning: v1\.0\.0 has written files into its own folder \(data\/orders\.json\): another release starts without them/m
+  match((await it.word('upgrade', '--user', '--dry-run', 'v1.1.0')).stderr, said)
+  const moved = await it.word('upgrade', '--user', '-y', 'v1.1.0')
+  equal([moved.exitCode, said.test(moved.stderr)], [0, true], moved.stderr)
 })
 
 test('init gives the variables that say where data belongs the state directory', async () => {
@@ -102,10 +146,14 @@ test('init gives the variables that say where data belongs the state directory',
 
 test.run()
 
+const APP = `import '${join(PROJECT, 'agent/adapters/auto.ts')}'
+  import { createServer } from 'node:http'
+  createServer((request, response) => response.end('ok')).listen(Number(process.env.PORT), process.env.HOST)`
+
 const PROJECT_OF = { service: 'svc', healthPath: '/healthz', database: null, try: { environment: {} } } as Project
 
 /** A release of kind `app` as far as it matters here: it has unpacked itself, says where it serves, and made a database. */
-function programOf(database: string, host: string): string {
+function programOf(database: string, host: string, more = ''): string {
   return `#!${process.execPath}
     require('${join(PROJECT, 'agent/adapters/auto.ts')}')
     const { dirname, join } = require('node:path')
@@ -113,8 +161,10 @@ function programOf(database: string, host: string): string {
     const own = join(__dirname, '.svc', '${'a'.repeat(16)}')
     mkdirSync(join(own, 'app'), { recursive: true })
     writeFileSync(join(own, 'complete'), '')
+    if (process.argv[2] === '--prepare') process.exit(0)
     const { listen } = JSON.parse(readFileSync(process.argv[4]))
     setTimeout(() => {
+      ${more}
       const file = ${database}
       mkdirSync(dirname(file), { recursive: true })
       new (require('node:sqlite').DatabaseSync)(file).exec('create table rows (text)')

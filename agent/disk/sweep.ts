@@ -1,18 +1,20 @@
 // Removes folders that releases of kind `app` have unpacked beside the executable, once neither the executable nor its backup
 // needs them. A power cut leaves a `.partial-…` that nothing starts, because the folder is renamed before its first file is
 // removed; the next unpacking removes it. Must hold: the folders of the executable and of the backup stay. A folder in which the
-// application has made a database stays too: rows must not be lost. Only a process without the application may call this. It opens
+// application has written what may be data stays too: nothing must be lost. Only a process without the application may call this. It opens
 // and closes such files: in the application's own process that would drop the locks of its driver (`copy-database.ts`).
 
 import { open, readdir, stat } from 'node:fs/promises'
-import { join } from 'node:path'
+import { join, relative, sep } from 'node:path'
 import type { Disk } from './disk.ts'
 import type { Places } from './places.ts'
 
 const SQLITE = 'SQLite format 3\0'
+/** folders in which an application keeps what it can make again */
+const MADE_AGAIN = ['node_modules', '.git', '.baton', '.cache', '.next', 'cache', 'tmp', 'temp', 'log', 'logs']
 
 /**
- * `keep`: the tags that are still needed. Returns the databases because of which a folder stays although no release needs it.
+ * `keep`: the tags that are still needed. Returns, for each folder that stays although no release needs it, a file because of which it does.
  * Throws what the file system throws; the next sweep tries again.
  */
 export async function sweepUnpacked(
@@ -27,9 +29,11 @@ export async function sweepUnpacked(
     if (!/^[0-9a-f]{16}$/.test(name)) continue
     const tags = await readdir(join(home, name, 'tags')).catch(() => null)
     if (tags === null || tags.some((tag) => keep.includes(tag))) continue
-    const databases = await databasesIn(join(home, name))
-    kept.push(...databases)
-    if (databases.length > 0) continue
+    const [written] = await writtenIn(join(home, name))
+    if (written !== undefined) {
+      kept.push(written)
+      continue
+    }
     const aside = join(home, `.partial-${process.pid}-${name}`)
     await disk.rename(join(home, name), aside)
     await disk.removeFolder(aside)
@@ -37,11 +41,31 @@ export async function sweepUnpacked(
   return kept
 }
 
-/**
- * Databases that are newer than the unpacking: the application has made them, or written to them, inside its own folder. Ignores
- * a file that is missing or vanishes meanwhile: an installation must not fail because of it.
- */
+/** Databases that the application has made, or written to, inside its own folder; absolute paths. */
 export async function databasesIn(unpacked: string): Promise<string[]> {
+  const found: string[] = []
+  for (const path of await changedIn(unpacked)) if (await isDatabase(path)) found.push(path)
+  return found
+}
+
+/** What the application has written inside its own folder and cannot make again, as far as the names tell; absolute paths. */
+export async function writtenIn(unpacked: string): Promise<string[]> {
+  const found: string[] = []
+  for (const path of await changedIn(unpacked))
+    if (!isMadeAgain(relative(join(unpacked, 'app'), path)) || (await isDatabase(path))) found.push(path)
+  return found
+}
+
+/** Pure. Whether a path in an application's folder is that of a cache, a log or a package. */
+export function isMadeAgain(path: string): boolean {
+  return path.endsWith('.log') || path.split(sep).some((name) => MADE_AGAIN.includes(name))
+}
+
+/**
+ * Files that are newer than the unpacking. Ignores a file that is missing or vanishes meanwhile: an installation must not fail because
+ * of it.
+ */
+async function changedIn(unpacked: string): Promise<string[]> {
   const changedAt = async (path: string) => (await stat(path).catch(() => null))?.mtimeMs ?? -Infinity
   const unpackedAt = await changedAt(join(unpacked, 'complete'))
   if (unpackedAt === -Infinity) return []
@@ -49,9 +73,9 @@ export async function databasesIn(unpacked: string): Promise<string[]> {
   const entries = await readdir(join(unpacked, 'app'), { recursive: true, withFileTypes: true }).catch(() => [])
   for (const entry of entries.filter((one) => one.isFile())) {
     const path = join(entry.parentPath, entry.name)
-    if ((await changedAt(path)) > unpackedAt && (await isDatabase(path))) found.push(path)
+    if ((await changedAt(path)) > unpackedAt) found.push(path)
   }
-  return found
+  return found.toSorted()
 }
 
 /** Whether the file begins as an SQLite database does; false if it cannot be read, or is empty. */

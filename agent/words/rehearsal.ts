@@ -26,6 +26,8 @@ export interface Rehearsal {
   migrationMs: number | null
   /** milliseconds of the rehearsal as a whole */
   tookMs: number
+  /** ISO time of the rehearsal, if it was an earlier one, whose result counts again; absent: it belongs to this operation */
+  triedAt?: string
 }
 
 /** A request that a release must answer on the copy. */
@@ -64,16 +66,23 @@ export interface TriedRelease {
   /** `PRAGMA user_version` of the database at that time */
   schema: number | null
   trial: Rehearsal
+  /** ISO time; absent: an older kit wrote the entry */
+  at?: string
 }
 
-/** Pure: the entry for this release on this schema, or null. */
+/** The data grow: what was shown of them longer ago than this is shown anew. A person who allows what was refused answers sooner. */
+const COUNTS_FOR_MS = 86_400_000
+
+/** Pure: what was shown lately of this release on this schema, or null. */
 export function triedBefore(
   tried: readonly TriedRelease[],
   asked: Pick<TriedRelease, 'sha256' | 'from' | 'schema'>,
+  now: number,
 ): Rehearsal | null {
   const same = (one: TriedRelease) =>
     one.sha256 === asked.sha256 && one.from === asked.from && one.schema === asked.schema
-  return tried.find(same)?.trial ?? null
+  const { trial, at = '' } = tried.find(same) ?? {}
+  return trial !== undefined && Math.abs(now - Date.parse(at)) < COUNTS_FOR_MS ? { ...trial, triedAt: at } : null
 }
 
 /** What a verdict says of the way back. */
@@ -84,10 +93,11 @@ export const WAY_BACK: Readonly<Record<Exclude<Verdict, 'untried'>, string>> = {
 }
 
 /** One line for a person. */
-export function formatRehearsal({ verdict, reason, rows, tookMs }: Rehearsal): string {
+export function formatRehearsal({ verdict, reason, rows, tookMs, triedAt }: Rehearsal): string {
   if (verdict === 'untried') return formatUntried(reason)
   const what = [...(rows === null ? [] : [formatRows(rows)]), formatSeconds(tookMs), WAY_BACK[verdict]].join(', ')
-  return `tried on a copy of your data: ${what}${verdict === 'reversible' ? '' : `: ${reason}`}`
+  const when = triedAt === undefined ? '' : `, at ${triedAt}`
+  return `tried${when === '' ? '' : ' earlier'} on a copy of your data${when}: ${what}${verdict === 'reversible' ? '' : `: ${reason}`}`
 }
 
 export function formatUntried(reason: string): string {

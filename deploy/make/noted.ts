@@ -19,6 +19,8 @@ export interface Noted {
   inThreads: string[]
   /** what it looked for in the directory in which it was started, and did not find there; relative paths, sorted */
   absent: string[]
+  /** directories that it makes if they are missing; absolute paths, sorted */
+  makes: string[]
   /** whether it handles SIGTERM */
   hearsSigterm: boolean
   /** absolute paths of the `.env` files that it read; sorted */
@@ -72,6 +74,9 @@ for (const name of ['readFile', 'open']) before(fs.promises, name, dotEnv)
 const READS = ['readFile', 'open', 'stat', 'lstat', 'access', 'readdir', 'opendir']
 for (const name of [...READS, ...READS.map((one) => one + 'Sync'), 'existsSync', 'createReadStream']) before(fs, name, absent)
 for (const name of READS) before(fs.promises, name, absent)
+const makes = ([path]) => { try { note('makes', resolve(path instanceof URL ? fileURLToPath(path) : String(path))) } catch {} }
+for (const name of ['mkdir', 'mkdirSync']) before(fs, name, makes)
+before(fs.promises, 'mkdir', makes)
 before(process, 'loadEnvFile', ([path = '.env']) => dotEnv([path]))
 before(net.Server.prototype, 'listen', ([at, ...rest]) => {
   const { port, path } = typeof at === 'object' && at !== null ? at : { port: at, path: typeof at === 'string' && isNaN(at) ? at : undefined }
@@ -121,6 +126,7 @@ export function notedIn(text: string, port: number): Noted {
     threads: notes.filter(([is]) => is === 'threads').length,
     inThreads: places('inThreads'),
     absent: all('absent', ABSENT_MAX),
+    makes: all('makes', ABSENT_MAX),
     hearsSigterm: all('hears').length > 0,
     dotEnv: all('dotEnv'),
   }

@@ -3,10 +3,10 @@
 // Must hold: it reads, and never writes. It looks from another process than the application's: a process that opens and closes a
 // database loses its own locks on it. Null except on Linux: nothing was seen.
 
-import type { Dirent } from 'node:fs'
+import { type Dirent, existsSync } from 'node:fs'
 import { readdir, stat } from 'node:fs/promises'
 import { dirname, join, relative, sep } from 'node:path'
-import { descendantsOf, isDatabase } from '../../agent/install.ts'
+import { descendantsOf, isDatabase, isMadeAgain, writtenIn } from '../../agent/install.ts'
 import { boundSockets, openFilesBelow } from '../lib/open-files.ts'
 import { readProc } from '../lib/proc.ts'
 import type { Project } from './project.ts'
@@ -24,8 +24,6 @@ const DATABASES_MAX = 16
 /** files of a state directory that a trial start looks at */
 const FILES_MAX = 2000
 const NAMES_MAX = 8
-/** folders of an application in which no data of its own lies */
-const NOT_LOOKED_AT = ['node_modules', '.git', '.baton', '.cache', '.next']
 /** Baton's own, in a state directory */
 export const BATONS = ['update', 'run', '.unpacked']
 
@@ -86,7 +84,7 @@ async function isMoreThanDatabases(folder: string, entry: Dirent): Promise<boole
 }
 
 /** Files of the application's own folder that have changed since `sinceMs` (of another file's mtimeMs), at most NAMES_MAX, and none of its packages. */
-export async function writtenIn(folder: string, sinceMs: number): Promise<string[]> {
+export async function writtenSince(folder: string, sinceMs: number): Promise<string[]> {
   const found: string[] = []
   const folders = ['']
   for (let left = FILES_MAX; left > 0 && folders.length > 0 && found.length < NAMES_MAX;) {
@@ -94,7 +92,7 @@ export async function writtenIn(folder: string, sinceMs: number): Promise<string
     for (const entry of await readdir(join(folder, at), { withFileTypes: true }).catch(() => [])) {
       if (left-- <= 0) break
       const path = join(at, entry.name)
-      if (entry.isDirectory() && !NOT_LOOKED_AT.includes(entry.name)) folders.push(path)
+      if (entry.isDirectory() && !isMadeAgain(entry.name)) folders.push(path)
       if (!entry.isFile()) continue
       const { mtimeMs } = await stat(join(folder, path)).catch(() => ({ mtimeMs: 0 }))
       if (mtimeMs >= sinceMs) found.push(path)
@@ -111,7 +109,7 @@ export async function lyingIn(folder: string, stateDirectory: string, absent: re
   const names = new Set<string>()
   for (const path of absent) {
     const [first = ''] = path.split(sep)
-    if (first.startsWith('.') || NOT_LOOKED_AT.includes(first)) continue
+    if (first.startsWith('.') || isMadeAgain(first)) continue
     if ((await stat(join(stateDirectory, first)).catch(() => null)) !== null) continue
     const found = await stat(join(folder, path)).catch(() => null)
     // a server of files looks there for each path that it is asked for
@@ -134,6 +132,40 @@ export function sentencesOfCwd(
   return [
     `it looks for ${names.join(', ')} in its working directory, which on a host is the state directory: to start it in its own folder, set \`"cwd": "app"\`${way} in ${called}. Files that it writes to relative paths${such} are then lost with each new release: to keep them, have it write to \`{stateDirectory}\``,
   ]
+}
+
+/**
+ * What a start keeps in the release's own folder, which the next release does not have: relative paths, sorted, at most NAMES_MAX.
+ * `makes`: directories that it makes if they are missing, absolute paths.
+ */
+export async function keptInside(unpacked: string, makes: readonly string[]): Promise<string[]> {
+  const own = join(unpacked, 'app')
+  const made = makes.filter((path) => path.startsWith(own + sep)).map((path) => `${relative(own, path)}/`)
+  const written = (await writtenIn(unpacked)).map((path) => relative(own, path))
+  const names = [...new Set([...made.filter((name) => !isMadeAgain(name)), ...written])]
+  const isAlone = (name: string) => !names.some((one) => one.endsWith('/') && one !== name && name.startsWith(one))
+  return names.filter(isAlone).toSorted().slice(0, NAMES_MAX)
+}
+
+/** `names`: of `keptInside`. */
+export function sentencesOfOwnFolder(
+  names: readonly string[],
+  { called, folder }: Pick<Project, 'called' | 'folder'>,
+): string[] {
+  if (names.length === 0) return []
+  const here = names
+    .filter((name) => existsSync(join(folder, name)))
+    .map((name) => (name.endsWith('/') ? `${name}**` : name))
+  const out =
+    here.length === 0 ? '' : `; \`"exclude": ${JSON.stringify(here)}\` keeps your own files out of the release`
+  return [
+    `it keeps files in its own folder (${names.join(', ')}), and each release has a folder of its own, so they would be missing after an update: ${dataElsewhere(called)}${out}`,
+  ]
+}
+
+/** For a hint. `called`: the configuration's name. */
+export function dataElsewhere(called: string): string {
+  return `have the application keep its data in the state directory: set its own variable, such as "DATA_DIR": "{stateDirectory}", in \`environment\` in ${called} (this replaces the default variables, so list those that you need), or have it read STATE_DIRECTORY, which is always set`
 }
 
 /** Pure. `listens`: ports and paths. */

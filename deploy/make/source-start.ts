@@ -27,7 +27,7 @@ import {
   sentencesOfCwd,
   sentencesOfThreads,
   splitDatabases,
-  writtenIn,
+  writtenSince,
 } from './seen.ts'
 import { exitAtOnce, temporaryDirectory } from './temporary.ts'
 import { LOOK_AGAIN_MS, NO_PATH, runToEnd, START_MS, trialEnvironment } from './trial.ts'
@@ -152,7 +152,7 @@ async function aboutFiles(
   called: string,
 ): Promise<Pick<SourceStart, 'cwd' | 'notes'>> {
   const isOfDatabase = (name: string) => databases.includes(join(folder, name).replace(/-(wal|shm|journal)$/, ''))
-  const written = (await writtenIn(folder, sinceMs)).filter((name) => !isOfDatabase(name))
+  const written = (await writtenSince(folder, sinceMs)).filter((name) => !isOfDatabase(name))
   const kept = await keptBelow(state)
   const elsewhere = await lyingIn(folder, state, absent)
   const made = [...splitDatabases(databases, state).inside, ...kept]

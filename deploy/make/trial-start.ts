@@ -32,12 +32,15 @@ import { type Noted, takeNotes } from './noted.ts'
 import type { Project } from './project.ts'
 import {
   allLooks,
+  dataElsewhere,
   databasesBelow,
   keptBelow,
+  keptInside,
   lookAt,
   type Looked,
   lyingIn,
   sentencesOfCwd,
+  sentencesOfOwnFolder,
   sentencesOfThreads,
   splitDatabases,
 } from './seen.ts'
@@ -127,6 +130,7 @@ export async function tryOut(
       ...switched.warnings,
       ...sentencesOfThreads(noted.inThreads),
       ...(await aboutPaths(project, { home, state, databases }, noted)),
+      ...(await aboutOwnFolder(project, home, noted)),
       ...aboutScheme(project.scheme, schemeOf(protocol)),
       ...against,
       ...aboutDatabases(project, databases, state),
@@ -141,7 +145,7 @@ async function lookTwice({ pid }: Started): Promise<Looked | null> {
 }
 
 const EVERYWHERE =
-  'it listens on every address, ignoring the address that it is given (`{host}`, passed in HOST by default)'
+  'it listens on every address, ignoring the one that it is given: pass `process.env.HOST` to `listen` (or `{host}` in `args`)'
 
 /** Files of its own that it looks for elsewhere. `home`: of what was unpacked. */
 async function aboutPaths(
@@ -149,11 +153,22 @@ async function aboutPaths(
   { home, state, databases }: { home: string; state: string; databases: readonly string[] },
   { absent }: Noted,
 ): Promise<string[]> {
-  const { kind, folder } = project
-  const [name] = kind === 'app' ? (await readdir(home).catch(() => [])).filter((one) => !one.startsWith('.')) : []
-  const own = name === undefined ? folder : join(home, name, 'app')
+  const unpacked = await unpackedIn(project, home)
+  const own = unpacked === null ? project.folder : join(unpacked, 'app')
   const written = [...splitDatabases(databases, state).inside, ...(await keptBelow(state))]
   return sentencesOfCwd(await lyingIn(own, state, absent), written, project)
+}
+
+/** What it keeps in the folder of the release that was tried. */
+async function aboutOwnFolder(project: Project, home: string, { makes }: Noted): Promise<string[]> {
+  const unpacked = await unpackedIn(project, home)
+  return unpacked === null ? [] : sentencesOfOwnFolder(await keptInside(unpacked, makes), project)
+}
+
+/** The folder of the release in `home`; null: its kind has none. */
+async function unpackedIn({ kind }: Project, home: string): Promise<string | null> {
+  const [name] = kind === 'app' ? (await readdir(home).catch(() => [])).filter((one) => !one.startsWith('.')) : []
+  return name === undefined ? null : join(home, name)
 }
 
 /** Throws if it has ended. `before`: what it did until then. */
@@ -372,7 +387,7 @@ async function refuseDatabases(home: string, { called }: Project): Promise<void>
       'verify_failed',
       `expected no data inside the application's own folder, found the database ${path}: each release has its own folder, so an update would start with an empty ${basename(path)}`,
       {
-        hint: `have the application keep its data in the state directory: set its own variable, such as "DATA_DIR": "{stateDirectory}", in \`environment\` in ${called} (this replaces the default variables, so list those that you need), or have it read STATE_DIRECTORY, which is always set`,
+        hint: dataElsewhere(called),
       },
     )
   }

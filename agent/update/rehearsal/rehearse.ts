@@ -34,6 +34,8 @@ export interface ToRehearse {
   candidate: string
   /** a person allows a release with no way back */
   allowIrreversible: boolean
+  /** a person asks for a rehearsal, whatever an earlier one has shown */
+  again?: true
   signal: AbortSignal | undefined
 }
 
@@ -54,7 +56,8 @@ export async function rehearse(what: ToRehearse): Promise<void> {
   const executable = await imageOf(install)
   const found = await lookBy(executable, database).catch(() => null)
   const asked = { sha256: release.asset.sha256, from: install.current, schema: found?.schema ?? null }
-  const known = triedBefore((await journal.read()).tried ?? [], asked)
+  const tried = what.again ? [] : ((await journal.read()).tried ?? [])
+  const known = triedBefore(tried, asked, Date.now())
   const on = { folder, database, executable, wish, isBusy: found?.isBusy === true }
   const rehearsal = known ?? (await tryOnCopy(what, on))
   operation.trial = rehearsal
@@ -69,7 +72,10 @@ export async function noteTried({ journal }: Pick<ManagedInstall, 'journal'>, en
   if (entry.trial.verdict === 'untried') return
   const isOther = ({ sha256, from, schema }: TriedRelease) =>
     sha256 !== entry.sha256 || from !== entry.from || schema !== entry.schema
-  await journal.change((state) => void (state.tried = [entry, ...(state.tried ?? []).filter(isOther)]))
+  await journal.change(
+    (state) =>
+      void (state.tried = [{ ...entry, at: new Date().toISOString() }, ...(state.tried ?? []).filter(isOther)]),
+  )
 }
 
 /** Throws irreversible if the rehearsal has shown that the release has no way back. */
@@ -83,7 +89,7 @@ export async function knownRehearsal(install: Knows, { asset }: Release): Promis
   const tried = (await journal.read()).tried ?? []
   if (database === null || !tried.some((one) => one.sha256 === asset.sha256)) return null
   const look = await lookBy(await imageOf(install), database).catch(() => null)
-  return triedBefore(tried, { sha256: asset.sha256, from: current, schema: look?.schema ?? null })
+  return triedBefore(tried, { sha256: asset.sha256, from: current, schema: look?.schema ?? null }, Date.now())
 }
 
 /** Removes the copy that a killed process has left behind; its cage has ended with it. Never throws. */

@@ -42,8 +42,9 @@ export function leftBehind({ running, journal: { history, bad }, memory, trust }
   const told = [...memory.passed, ...trust.yanked].map(({ tag }) => tag)
   const isNews = (tag: string) => compareTags(tag, running) > 0 && !told.includes(tag)
   const known = [
-    ...leftIn(history).map((tag) => ({ code: 'left' as const, tag, why: LEFT })),
+    // of one that is both, the failure is the later: after it the release was not in place
     ...bad.map(({ tag }) => ({ code: 'failed_here' as const, tag, why: 'it failed here' })),
+    ...leftIn(history).map((tag) => ({ code: 'left' as const, tag, why: LEFT })),
   ].filter(({ tag }) => isNews(tag))
   const [newest] = known.toSorted((one, other) => compareTags(other.tag, one.tag))
   if (newest === undefined) return null

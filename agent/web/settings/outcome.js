@@ -88,9 +88,12 @@ const reasonOf = ({ error, trial }, outcome) =>
 /** What the trial on a copy has shown; '' if there was none. */
 function triedOf({ trial }) {
   if (!trial) return ''
-  const { verdict, reason: why, rows, tookMs } = trial
+  const { verdict, reason: why, rows, tookMs, triedAt } = trial
   const counted = rows === null ? '' : t('tried.rows', { n: rows.toLocaleString(language) })
-  return withWhy(t(`tried.${verdict}`, { what: counted + duration(tookMs) }), verdict === 'reversible' ? '' : why)
+  return withWhy(
+    t(`tried.${verdict}`, { what: counted + duration(tookMs) + (triedAt ? t('comma') + ago(triedAt) : '') }),
+    verdict === 'reversible' ? '' : why,
+  )
 }
 
 /** Where a rollback with the data has put those of before; a failure says it in its reason. */

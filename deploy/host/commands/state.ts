@@ -46,10 +46,7 @@ export async function stateCommand(context: Context, act: string, name: string |
       'invalid_request',
       'expected `state list`, `state restore NAME` with a name from that list, `state back TAG`, or `state clean`',
     )
-  if ((await supervisorOf(receipt, open.side).state()).active) {
-    const copies = await open.side.listState(receipt)
-    throw runningFault(service, copies.find((copy) => copy.name === name) ?? {})
-  }
+  if ((await supervisorOf(receipt, open.side).state()).active) throw runningFault(service)
   const { warning, ...done } = await open.side.restoreCopy({ receipt, name, dryRun: flags.dryRun })
   if (warning !== null) report.note(`warning: ${warning}`)
   if (flags.dryRun) {

@@ -8,7 +8,7 @@ import { checkDatabase } from './database.ts'
 import { checkClock, checkFeed, checkMirrors } from './feed.ts'
 import { problem, type Finding, type Subject } from './finding.ts'
 import { checkHost, checkRights, checkSandbox, checkSupervisor } from './host.ts'
-import { checkDirectories, checkMounts, checkSpace, checkUpdateSpace } from './places.ts'
+import { checkDirectories, checkMounts, checkOwnFolder, checkSpace, checkUpdateSpace } from './places.ts'
 import { checkConfiguration, checkExecutable, checkSwitch } from './service.ts'
 
 /** `More`: what it needs beside the subject. */
@@ -46,6 +46,7 @@ const CHECKS: Record<'place' | 'all', readonly Check<[Outside]>[]> = {
     { title: 'configuration', look: checkConfiguration },
     { title: 'switch', look: checkSwitch },
     { title: 'database', look: checkDatabase },
+    { title: 'data', look: checkOwnFolder },
     { title: 'feed', look: checkFeed },
     { title: 'mirror', look: checkMirrors },
     { title: 'clock', look: checkClock },

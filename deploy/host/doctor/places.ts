@@ -5,6 +5,7 @@ import { access, constants, lstat, readdir, readFile, realpath } from 'node:fs/p
 import { basename, join } from 'node:path'
 import {
   mebibytes,
+  installedTag,
   nearestExisting,
   type Need,
   needsBeside,
@@ -17,9 +18,10 @@ import { reasonOf } from '../../../agent/words.ts'
 import { trustIn } from '../../lib/trusted.ts'
 import type { Layout } from '../place/layout.ts'
 import type { Outside } from '../service/outside.ts'
+import { ownFolderOf } from '../service/own-folder.ts'
 import { whyNotWritable } from '../service/survey.ts'
 import { newest } from './feed.ts'
-import { problem, type Finding, ok, type Subject, wrongOf } from './finding.ts'
+import { problem, type Finding, ok, type Subject, warning, wrongOf } from './finding.ts'
 
 /** which the system has made, whatever the service is called */
 const SHARED = /^\/(usr\/(local\/)?)?[^/]*$/
@@ -50,6 +52,21 @@ export async function checkDirectories({ layout, given }: Subject): Promise<Find
     else findings.push(judge(check, existing, found.uid, reason, layout))
   }
   return findings
+}
+
+/** Each release of kind `app` has a folder of its own. */
+export async function checkOwnFolder({ receipt }: Subject): Promise<Finding[]> {
+  if (receipt === null) return []
+  const tag = await installedTag(receipt.executable).catch(() => null)
+  const own = tag === null ? null : await ownFolderOf(receipt, tag)
+  if (own === null) return []
+  return [
+    warning(
+      'data',
+      `${tag} has written files into its own folder, ${own.path}: ${own.files}`,
+      'another release starts without them: ask the author to keep data in the state directory, and move these files there',
+    ),
+  ]
 }
 
 function directoriesOf({ directory, stateDirectory }: Layout) {

@@ -43,16 +43,7 @@ import {
 import { formatCrashes } from '../supervisor/crashes.ts'
 import { connect } from './client.ts'
 import { feedOf, readAccess } from './configuration.ts'
-import {
-  badOf,
-  inFlight,
-  refuseRestore,
-  standingOf,
-  tellOfBad,
-  tellOfSkipped,
-  tellOfUntried,
-  whatToDo,
-} from './operate.ts'
+import { badOf, inFlight, refuseRestore, standingOf, tellBefore, tellOfSkipped, whatToDo } from './operate.ts'
 import type { Outside } from './outside.ts'
 import { databaseOf } from './own-database.ts'
 import { rehearseAhead } from './rehearse.ts'
@@ -91,6 +82,7 @@ export async function foresee(receipt: Receipt, request: Operate, outside: Outsi
     refuseRestore(request, from)
     return { would: 'up_to_date', from, to: from, sha256: null, switch: null, trial: null }
   }
+  await tellBefore(receipt, { request, act, standing }, outside)
   await assertWritable(dirname(receipt.executable))
   const journal = makeJournal(makeDisk(), receipt.stateDirectory)
   const [database, places] = [await databaseOf(receipt), placesOf(receipt.executable)]
@@ -99,12 +91,10 @@ export async function foresee(receipt: Receipt, request: Operate, outside: Outsi
     if (backup === null) throw noBackup(places)
     if (request.restoreState) outside.note(whatBecomes(await snapshotFor(data, null)))
     else refuseNewerSchema({ current: from }, (await journal.read()).history)
-    await tellOfUntried(receipt, request, standing, outside)
     if (status !== null) await foreseeOtherWire({ places, current: from }, places.backup, backup, 'rollback')
     const next = foreseeSwitch('rollback', status, request.restoreState ? 'stop-first' : null, null)
     return { would: 'rolled_back', from, to: backup, sha256: null, switch: next, trial: null }
   }
-  await tellOfBad(receipt, act.tag, outside)
   await using feed = openFeed(outside.feedAt(await feedOf(receipt)), { service: receipt.service, stateDirectory: null })
   const release = await releaseFor(receipt, act.tag, from, feed)
   const sha256 = release?.asset.sha256 ?? null

@@ -44,6 +44,7 @@ import { askUntilWell, healthGate } from './health.ts'
 import { formatPause } from '../../lib/switch.ts'
 import { bringUp, carryOutHere } from './offline.ts'
 import type { Outside } from './outside.ts'
+import { ownFolderOf } from './own-folder.ts'
 import { databaseOf } from './own-database.ts'
 import type { Operate, Operated } from './request.ts'
 
@@ -66,8 +67,7 @@ export async function operate(receipt: Receipt, request: Operate, outside: Outsi
       if (status === null) await bringUp(receipt, client, standing.current, request, outside)
       return { from: standing.current, to: request.tag }
     }
-    await tellOfBad(receipt, act.tag, outside)
-    if (act.kind === 'rollback') await tellOfUntried(receipt, request, standing, outside)
+    await tellBefore(receipt, { request, act, standing }, outside)
     const work = { ...request, ...act }
     return status === null
       ? await carryOutHere(receipt, client, work, outside)
@@ -116,16 +116,32 @@ export async function standingOf(receipt: Receipt, status: Status | null): Promi
   return { current, backup: saved }
 }
 
-/** Tells the operator if the release that they name has failed here before. */
-export async function tellOfBad(receipt: Receipt, tag: string | null, outside: Outside): Promise<void> {
+/** What the operator should know before this begins. */
+export async function tellBefore(
+  receipt: Receipt,
+  { request, act, standing }: { request: Operate; act: { kind: Kind; tag: string | null }; standing: Standing },
+  outside: Outside,
+): Promise<void> {
+  const { current, backup } = standing
+  await tellOfBad(receipt, act.kind === 'rollback' ? backup : act.tag, outside)
+  if (act.kind === 'rollback') await tellOfUntried(receipt, request, standing, outside)
+  const own = await ownFolderOf(receipt, current)
+  if (own !== null)
+    outside.note(
+      `warning: ${current} has written files into its own folder (${own.files}): another release starts without them; they stay in ${own.path}`,
+    )
+}
+
+/** Tells the operator if the release that they ask for has failed here before. */
+async function tellOfBad(receipt: Receipt, tag: string | null, outside: Outside): Promise<void> {
   if (tag === null) return
   const entry = badEntry(await badOf(receipt), tag, null)
   if (entry !== null)
-    outside.note(`${tag} failed here at ${entry.at}: ${entry.reason}; it is being tried again because you specified it`)
+    outside.note(`${tag} failed here at ${entry.at}: ${entry.reason}; it is tried again, as you asked`)
 }
 
 /** Before a rollback that leaves the data as it is: tells the operator if nobody has tried the old release on them. */
-export async function tellOfUntried(
+async function tellOfUntried(
   receipt: Receipt,
   { restoreState }: Pick<Operate, 'restoreState'>,
   { current, backup }: Standing,
@@ -135,11 +151,15 @@ export async function tellOfUntried(
   const { history } = await makeJournal(makeDisk(), receipt.stateDirectory).read()
   const last = lastTo(current, history)
   if (last?.kind !== 'update' || last.trial?.verdict === 'reversible') return
+  const shown =
+    last.trial?.verdict === 'unproven'
+      ? `a trial has shown only that ${backup} starts`
+      : `no trial has shown that ${backup} works`
   const [database, places] = [await databaseOf(receipt), placesOf(receipt.executable)]
   const copy = await snapshotFor({ database, places, stateDirectory: receipt.stateDirectory }, null).catch(() => null)
   if (copy !== null)
     outside.note(
-      `note: no trial has shown that ${backup} works with the data that ${current} has written; if it does not, \`${ownCommand('rollback --restore-state')}\` restores the data from before the update`,
+      `note: ${shown} with the data that ${current} has written; if it does not work, \`${ownCommand('rollback --restore-state')}\` restores the data from before the update`,
     )
 }
 

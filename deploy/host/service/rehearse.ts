@@ -77,6 +77,6 @@ async function tryRelease(
   if (serves) await foreseeOtherWire(install, candidate.path, release.tag, `upgrade ${release.tag}`)
   const startedAt = new Date().toISOString()
   const operation = newOperation({ id: 'a dry run', kind: 'update', from: current, to: release.tag, startedAt })
-  await rehearse({ install, operation, release, candidate: candidate.path, allowIrreversible, signal })
+  await rehearse({ install, operation, release, candidate: candidate.path, allowIrreversible, again: true, signal })
   return operation.trial ?? null
 }

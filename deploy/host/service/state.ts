@@ -48,7 +48,7 @@ export async function restoreCopy({ receipt, name, dryRun }: { receipt: Receipt;
   const answer = await connect(await readAccess(configPath))
     .status()
     .catch(() => 'somebody')
-  if (answer !== null) throw runningFault(service, copy)
+  if (answer !== null) throw runningFault(service)
   const restored = join(COPY_FOLDERS[copy.kind](stateDirectory), name)
   await using _lock = dryRun ? null : await takeLock(makeDisk(), stateDirectory, 'state restore')
   const tag = await tagInPlace(stateDirectory, executable)
@@ -70,7 +70,7 @@ async function restoreOther(receipt: Receipt, copy: StateCopy, tag: string): Pro
   }
   const refuse = async () => {
     const pid = await processOf(configPath)
-    if (pid !== null) throw runningFault(service, copy, `, but it is running (pid ${pid})`)
+    if (pid !== null) throw runningFault(service, `, but it is running (pid ${pid})`)
   }
   return await restoreCopies({ disk: makeDisk(), stateDirectory, tag, executable, plan, copy, refuse })
 }
@@ -110,7 +110,7 @@ export async function cleanState({
 /** Throws refused if the service has begun, or if somebody else has the database open. */
 async function refuseOthers({ service, configPath }: Receipt, database: string): Promise<void> {
   const pid = await processOf(configPath)
-  if (pid !== null) throw runningFault(service, {}, `, but it is running (pid ${pid})`)
+  if (pid !== null) throw runningFault(service, `, but it is running (pid ${pid})`)
   const holder = await foreignHolder(database)
   if (holder === null) return
   throw new BatonError('refused', `the database cannot be replaced while ${holder} has ${database} open`, {
@@ -130,13 +130,9 @@ async function processOf(configPath: string): Promise<string | null> {
   return null
 }
 
-/** The data are exchanged only while nobody works on them. A rollback can do so only with SQLite's. */
-export function runningFault(service: string, { of }: Pick<StateCopy, 'of'>, found = ''): BatonError {
-  const more =
-    of === undefined
-      ? `, or use \`${ownCommand('rollback --restore-state')}\`, which does not require stopping the service first`
-      : ''
+/** The data are exchanged only while nobody works on them. */
+export function runningFault(service: string, found = ''): BatonError {
   return new BatonError('refused', `${service} must be stopped while its data is replaced${found}`, {
-    hint: `run \`${ownCommand('stop')}\` first${more}`,
+    hint: `run \`${ownCommand('stop')}\`, then this command again, then \`${ownCommand('start')}\``,
   })
 }

@@ -5,7 +5,6 @@ import { constants } from 'node:fs'
 import { access, lstat, mkdir, readdir, rm, rmdir } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
 import {
-  databasesIn,
   exists,
   installedTag,
   isLeftover,
@@ -15,6 +14,7 @@ import {
   type Receipt,
   readReceiptBeside,
   receiptPath,
+  writtenIn,
 } from '../../../agent/install.ts'
 import { BatonError, reasonOf } from '../../../agent/words.ts'
 
@@ -125,8 +125,8 @@ async function oursBeside(service: string, executable: string): Promise<string[]
   // a release of kind `app` is unpacked into `.<service>` beside the executable
   const home = join(directory, `.${service}`)
   const unpacked = (await readdir(home).catch(() => [])).map((name) => join(home, name))
-  const databases = (await Promise.all(unpacked.map(databasesIn))).flat()
-  paths.push(...(databases.length === 0 ? [home] : []), backup, executable, receiptPath(executable))
+  const written = (await Promise.all(unpacked.map(writtenIn))).flat()
+  paths.push(...(written.length === 0 ? [home] : []), backup, executable, receiptPath(executable))
   const found = await Promise.all(paths.map(async (path) => ((await exists(path)) ? path : null)))
   return found.filter((path) => path !== null)
 }
