@@ -71,9 +71,9 @@ export function formatEvent(event: LogEvent): string {
     case 'holder':
       return `a helper process (pid ${event.pid}) keeps the sockets until ${event.tag} starts`
     case 'drained':
-      return `drained: ${event.moved} connections moved to the new process, ${event.carried} of them in use, ${event.ended} asked to reconnect, ${event.cut} closed early`
+      return `drained: ${event.moved} connections moved to the new process, ${event.carried} of them in use, ${event.ended} asked to reconnect, ${event.cut} cut off`
     case 'taken_back':
-      return `took back ${event.takenBack} unused connections, ${event.cut} closed early`
+      return `took back ${event.takenBack} unused connections, ${event.cut} cut off`
     case 'stopping':
       return `stopping on ${event.signal}`
     case 'parted':

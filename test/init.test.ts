@@ -756,7 +756,7 @@ test('if every path is answered, none is proposed as a health route, and that is
   )
   const { stderr } = await shop.init('--yes', '--try')
   match(stderr, 'note: every path returns 2xx, so no health route could be identified')
-  match(stderr, 'If there is no such route, use a page that answers 200, such as `/`')
+  match(stderr, 'If the application has no health route, use a page that answers 200, such as `/`')
   is((await shop.config())['healthPath'], undefined)
 })
 

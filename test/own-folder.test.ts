@@ -169,7 +169,7 @@ function programOf(database: string, host: string, more = ''): string {
       mkdirSync(dirname(file), { recursive: true })
       new (require('node:sqlite').DatabaseSync)(file).exec('create table rows (text)')
       require('node:http').createServer((request, response) => response.end('ok')).listen(listen.port, '${host}', () =>
-        console.log('serving v1.0.0 on ${host === '::' ? '[::]' : host}:' + listen.port))
+        console.log('serving, and ' + 'much more of it '.repeat(500)))
     }, 50)`
 }
 

@@ -86,7 +86,7 @@ test('the first night: who is in the first step goes; a later one, one that is o
     else await reads(host, [turn('v1.1.0')], [])
   }
   const room =
-    'v1.1.0 is waiting for you: expected N MiB free in `/opt/beacon` for the executable, a snapshot of the database and the journal, got N MiB'
+    'v1.1.0 is waiting for you: expected N MiB free in `/opt/beacon` for the executable, a snapshot of the database and records of updates, got N MiB'
   equal(saidByFull, [`automatic  ${POLICY}; next TIME`, `for you    ${room}`])
   equal(await reportsOf(full), ['waits'])
 })

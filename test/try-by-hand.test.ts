@@ -33,7 +33,7 @@ for (const one of [walled, test]) {
 
 walled('the way back is open: it says so, the copy is there, and the service has not noticed', async () => {
   const { exitCode, stdout } = await tried('database.exec("ALTER TABLE notes ADD COLUMN colour TEXT")')
-  match(stdout, /^tried on a copy of your data: 103 rows, [\d.]+ s, can be rolled back$/m)
+  match(stdout, /^tried on a copy of your data \(103 rows\) in [\d.]+ s: can be rolled back$/m)
   is(exitCode, 0)
 })
 

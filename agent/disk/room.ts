@@ -69,7 +69,7 @@ export async function needsBeside(state: { database: string | null; stateDirecto
   const directory = updateDirectory(stateDirectory)
   return [
     ...(snapshot === null ? [] : [snapshot]),
-    { directory, bytes: STATE_BYTES, what: 'the journal', isLittle: true },
+    { directory, bytes: STATE_BYTES, what: 'records of updates', isLittle: true },
   ]
 }
 

@@ -24,9 +24,9 @@ export async function snapshot(build: Build, argv: readonly string[], environmen
     if (database === null) {
       throw new BatonError(
         'refused',
-        `${build.service} ${build.tag} has no database configured, so there is nothing to copy`,
+        `expected an SQLite database to copy, but ${build.service} ${build.tag} has none configured`,
         {
-          hint: 'the author can set `database` in baton.config.json',
+          hint: 'the author can set `database` in baton.config.json; other data is copied only by updates, as `snapshot` specifies there',
         },
       )
     }

@@ -95,9 +95,10 @@ export const WAY_BACK: Readonly<Record<Exclude<Verdict, 'untried'>, string>> = {
 /** One line for a person. */
 export function formatRehearsal({ verdict, reason, rows, tookMs, triedAt }: Rehearsal): string {
   if (verdict === 'untried') return formatUntried(reason)
-  const what = [...(rows === null ? [] : [formatRows(rows)]), formatSeconds(tookMs), WAY_BACK[verdict]].join(', ')
-  const when = triedAt === undefined ? '' : `, at ${triedAt}`
-  return `tried${when === '' ? '' : ' earlier'} on a copy of your data${when}: ${what}${verdict === 'reversible' ? '' : `: ${reason}`}`
+  const data = `your data${rows === null ? '' : ` (${formatRows(rows)})`}`
+  const tried =
+    triedAt === undefined ? `tried on a copy of ${data}` : `tried earlier on a copy of ${data}, at ${triedAt},`
+  return `${tried} in ${formatSeconds(tookMs)}: ${WAY_BACK[verdict]}${verdict === 'reversible' ? '' : `: ${reason}`}`
 }
 
 export function formatUntried(reason: string): string {

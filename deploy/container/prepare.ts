@@ -148,7 +148,7 @@ function whyUntried(taken: Taken | null): string {
   if (taken === NOTHING_TAKEN) return 'no copy could be made'
   return taken.owesMs !== null || taken.copies.length > 0
     ? 'the data is not in SQLite, and a trial in a container supports only SQLite'
-    : 'the running release declares no database, or has none yet'
+    : 'the running release declares no database, or has none yet, so nothing was copied'
 }
 
 /** Creates the successor while the old container still serves. */

@@ -236,10 +236,13 @@ function formatEnd(event: EndEvent): string[] {
   const version = (outcome === 'reverted' ? event.from : event.to) ?? image
   const state = outcome === 'reverted' && healthy === false ? ' again, but is not healthy' : ''
   const ill = illMs === null || illMs === 0 ? '' : `, ${formatDuration(illMs)} with errors from its health path`
-  const gap = downMs === null ? '' : `, ${formatDuration(downMs)} without an answer${ill}`
+  const pause = downMs === 0 ? 'no pause was seen' : `nobody was served for ${formatDuration(downMs ?? 0)}`
+  const gap = downMs === null ? '' : `, ${pause}${ill}`
   return [
     `${told}: ${container} runs ${version}${state}${gap}`,
-    ...(downMeasured === null ? [] : [`  ${downMs === null ? 'downtime not measured: ' : 'asked: '}${downMeasured}`]),
+    ...(downMeasured === null
+      ? []
+      : [`  ${downMs === null ? 'the pause was not measured: ' : 'measured with '}${downMeasured}`]),
     ...(refused === null ? [] : [`  clients were refused in the meantime${whatOfIt(refused, event)}`]),
     ...(snapshot === null
       ? []

@@ -37,9 +37,9 @@ interface Moved {
   ended?: number
 }
 
-/** `128 connections moved to the new process, 3 asked to reconnect, 0 closed early`. */
+/** `128 connections moved to the new process, 3 asked to reconnect, 0 cut off`. */
 export function formatMoved({ moved, ended = 0, cut }: Moved): string {
-  return `${moved} ${moved === 1 ? 'connection' : 'connections'} moved to the new process, ${ended > 0 ? `${ended} asked to reconnect, ` : ''}${cut} closed early`
+  return `${moved} ${moved === 1 ? 'connection' : 'connections'} moved to the new process, ${ended > 0 ? `${ended} asked to reconnect, ` : ''}${cut} cut off`
 }
 
 /** How a rehearsal went, and what to do about it. */

@@ -23,6 +23,7 @@ import { isFromAgent } from '../lib/agent-answer.ts'
 import { callHttp, statusHere } from '../lib/http.ts'
 import { ownName } from '../lib/own-name.ts'
 import { onlyOneCanHave } from '../lib/only-one.ts'
+import { listensEverywhere } from '../lib/open-files.ts'
 import { formatDuration, formatPorts } from '../lib/progress.ts'
 import { temporaryPlace } from '../lib/trusted.ts'
 import { detect, isBrought, sourceOf } from './detect.ts'
@@ -108,6 +109,7 @@ export async function tryOut(
   })
   await askMore(port, protocol)
   const seen = await lookTwice(started)
+  const isEverywhere = await listensEverywhere(port)
   assertRuns()
   const home = join(work.path, `.${project.service}`)
   await refuseDatabases(home, project)
@@ -115,13 +117,11 @@ export async function tryOut(
   const against = await againstStartFirst(project, started.pid, port)
   stage('switch')
   const switched = await switchOnce(project, install, { started, protocol, startMs, ports: seen?.ports ?? [] })
-  const said = started.said()
   await all[Symbol.asyncDispose]() // its processes have ended, so what they left can be looked at
   // the application may read a database that it ships
   const open = (seen?.databases ?? []).filter((database) => !database.startsWith(home))
   const databases = [...new Set([...open, ...(await databasesBelow(state))])]
   const odd = status >= 400 ? ' (set `healthPath` to a page that answers 200)' : ''
-  const isEverywhere = /serving \S+ on (?:\[::\]|0\.0\.0\.0):/.test(said)
   return {
     isEverywhere,
     line: `answers ${project.healthPath ?? '/'} ${wordsOf[protocol]}with ${status}${odd} after ${took}${formatSeen(seen, port, noted)}; ${switched.words}`,
@@ -259,11 +259,15 @@ async function firstGoodAnswer(
   if (typeof answer !== 'string') return answer
   const said = started.said() || 'nothing'
   const ports = started.ended() === null ? ((await lookAt(started.pid))?.ports ?? []) : []
-  const other = ports.length === 0 || ports.includes(port) ? '' : `, but it listens on ${formatPorts(ports)}`
+  const isElsewhere = ports.length > 0 && !ports.includes(port)
+  const other = isElsewhere ? `, but it listens on ${formatPorts(ports)}` : ''
   throw new BatonError('verify_failed', `starting the built release: ${answer}${other}; it printed: ${said}`, {
-    hint: doubt,
+    hint: isElsewhere ? TO_PORT : doubt,
   })
 }
+
+const TO_PORT =
+  'have the application listen on the port that it is given: `listen(process.env.PORT ?? 8080, process.env.HOST)`, or pass it `{port}` in `args` or `environment`'
 
 /** for a line, before `with`; plain HTTP is not worth a word */
 const wordsOf: Record<Protocol, string> = {

@@ -345,7 +345,7 @@ beside(
       [
         'empty',
         /^try the release on that copy, .*; skipped if there is no copy$/m,
-        'the running release declares no database, or has none yet',
+        'the running release declares no database, or has none yet, so nothing was copied',
       ],
       ['beacon', /^not tried on .*: the image has no command/m, 'the image has no command for copying a database'],
     ] as const) {

@@ -52,7 +52,7 @@ test('the way back is open: the deployment says so and goes on, and nothing is l
       database.exec("ALTER TABLE notes ADD COLUMN colour TEXT")`)
   const ended = await deployTo('v1.1.0')
   equal([ended.outcome, ended.error?.message], ['updated', undefined])
-  match(notesOf(ended), /^tried on a copy of your data: \d rows, [\d.]+ s, can be rolled back$/m)
+  match(notesOf(ended), /^tried on a copy of your data \(\d rows\) in [\d.]+ s: can be rolled back$/m)
   const { snapshotOnHost = null } = ended
   ok(snapshotOnHost?.startsWith(join(place, 'update/snapshots/ledger.db.v1.0.0.')) === true, `${snapshotOnHost}`)
   match(

@@ -274,7 +274,7 @@ async function watched(service: Service, path: string, body: unknown): Promise<O
     } else {
       progress.end(
         'done',
-        `${operation.from} -> ${operation.to ?? ''}: accepting after ${switchMs} ms, ${moved} connections moved to it, ${carried} of them in use, ${cut} closed early`,
+        `${operation.from} -> ${operation.to ?? ''}: accepting after ${switchMs} ms, ${moved} connections moved to it, ${carried} of them in use, ${cut} cut off`,
       )
     }
     return operation

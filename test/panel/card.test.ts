@@ -428,7 +428,7 @@ test('stop-first: the question says how long nobody is served, the card who come
   await shown(
     page,
     '#outcomeText',
-    'v1.1.0 is running and healthy. v1.0.0 is kept as a backup. Switched in 914 ms. Requests waited 108 ms. Connections moved to the new process: 3; closed early: 0.',
+    'v1.1.0 is running and healthy. v1.0.0 is kept as a backup. Switched in 914 ms. Requests waited 108 ms. Connections moved to the new process: 3; cut off: 0.',
   )
   assert.match(
     await textOf(page, '#history li:first-child'),

@@ -212,9 +212,9 @@ export const en = {
   'handover.ms': 'Switched in {ms}.',
   'handover.pause': 'Requests waited {ms}.',
   'handover.refused': 'New connections were refused for part of that time.',
-  'handover.moved': 'Connections moved to the new process: {moved}; closed early: {cut}.',
+  'handover.moved': 'Connections moved to the new process: {moved}; cut off: {cut}.',
   'handover.carried':
-    'Connections moved to the new process: {moved}, {carried} of them with active streams; closed early: {cut}.',
+    'Connections moved to the new process: {moved}, {carried} of them with active streams; cut off: {cut}.',
   'handover.ended': 'Asked to reconnect: {ended}.',
   'handover.back': 'Returned to the old process: {takenBack}.',
 

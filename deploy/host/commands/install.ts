@@ -188,7 +188,7 @@ async function told(
   const isRootsOwn = isRoot() && layout.scope === 'user'
   if (fresh && (isRootsOwn || !(environment['PATH'] ?? '').split(':').includes(join(layout.command, '..'))))
     notes.push(
-      `the service's own command is ${layout.command}${isRootsOwn ? `; use it with --user: \`${layout.command} ${ownWords('status')} --user\`` : ''}`,
+      `the service's command is ${layout.command}${isRootsOwn ? `; use it with --user: \`${layout.command} ${ownWords('status')} --user\`` : ''}`,
     )
   return report.result(
     {

@@ -82,7 +82,7 @@ function linesOf({ service, look, supervisor, state, commandTag, stateDirectory 
     ...crashLines(state, supervisor.logCommand),
     ...(probation === null ? [] : [`probation  ${probation.tag}, until ${probation.until} at the earliest`]),
     `installed  ${installed ?? 'cannot be run'}`,
-    `backup     ${backup ?? 'none'}`,
+    `backup     ${backup === null ? 'none: no earlier executable is kept' : `${backup}, the executable that was replaced last`}`,
     ...commandLines(commandTag, installed),
     ...(look.switch === null ? [] : [`switch     ${switchLine(look.switch)}`]),
     `state      ${stateDirectory}`,
@@ -98,16 +98,17 @@ export function commandLines(commandTag: string | null, installed: string | null
   if (commandTag === null || commandTag === installed) return []
   const isOlder = installed !== null && compareTags(commandTag, installed) < 0
   return [
-    `command    ${commandTag}${isOlder ? `, root’s own copy; \`${ownCommand(`install ${installed}`)}\` updates it` : ''}`,
+    `command    ${commandTag}${isOlder ? `: the command is a separate file, and still works; \`${ownCommand(`install ${installed}`)}\` renews it` : ''}`,
   ]
 }
 
 const isStarting = ({ word, crashes }: SupervisorState): boolean => word === 'activating' && crashes === null
 
-/** Only if there is more to say than the first line does: what it answers where it should answer 2xx. */
+/** What it answers where it should answer 2xx. */
 function healthLines({ health }: Look): string[] {
-  if (health === null || isWell(health)) return []
-  const said = typeof health === 'number' ? `answers ${health}, expected 2xx` : `does not answer: ${health}`
+  if (health === null) return []
+  const more = isWell(health) ? '' : ', expected 2xx'
+  const said = typeof health === 'number' ? `answers ${health}${more}` : `does not answer: ${health}`
   return [`health     ${ownRelease().healthPath} ${said}`]
 }
 

@@ -161,7 +161,8 @@ async function trustFinding({ signed, warning: soon, metadata }: TrustReport, fe
     // such as one that deploy-npm.sh fills: whoever could change it could change what runs here as well
     if (feed.startsWith('/') && (await isRootsAlone(feed)))
       return ok('trust', `not signed, but only root can write to ${feed}`)
-    const hint = 'ask the maintainer to build with `--root` and to sign the feed (`baton trust`)'
+    const hint =
+      'ask the maintainer to sign the feed (`baton trust`) and to build its list of keys into the release (`--root`)'
     return warning('trust', 'not signed: anyone who can write to the feed decides what runs here', hint)
   }
   if (soon !== null) return warning('trust', soon, 'ask the maintainer to sign the feed again (`baton trust refresh`)')

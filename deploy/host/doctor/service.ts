@@ -110,7 +110,7 @@ async function portRow(receipt: Receipt, address: Access['address'], outside: Ou
   return warning(
     'port',
     `the configuration specifies ${host}, but port ${port} is open on every address of this host`,
-    'ask the author to pass the host (HOST in the environment) to `listen`; for a service from npm, deploy it again with its package’s argument for the host, such as `-- --host {host}`, or with `"listensAt": "given-host"` in a recipe; until then, block the port with a firewall',
+    'ask the author to pass the host (HOST in the environment) to `listen`; for a service from npm, deploy it again with its package’s argument for the host, such as `-- --host {host}`; until then, block the port with a firewall',
   )
 }
 
@@ -135,7 +135,7 @@ export function alone({ maxPauseMs }: Pick<NextSwitch, 'maxPauseMs'>, last: Last
   if (last === null)
     return ok(
       'switch',
-      `stop-first; how long clients wait is not known until the first switch (\`maxPause\` is ${durationText(maxPauseMs)})`,
+      `stop-first; how long clients wait is not known until the first switch; after that, an update expected to exceed \`maxPause\` (${durationText(maxPauseMs)}) is refused`,
     )
   const said = `stop-first; ${nextPause(last.pauseMs)}, and \`maxPause\` allows ${durationText(maxPauseMs)}`
   if (pauseFault(expectedPause(last, null), maxPauseMs) !== null) {
