@@ -40,7 +40,7 @@ export const GLOSSARY: readonly Explained[] = [
     means: 'to go back to the backup, or to an older release, on request',
     page: 'operator/update.md',
   },
-  { word: 'backup', means: 'the executable that the last update replaced; a copy of the data is a snapshot' },
+  { word: 'backup', means: 'the executable that was replaced last; a copy of the data is a snapshot' },
   {
     word: 'operation',
     means: 'an update or a rollback, from its request to its outcome',
