@@ -833,7 +833,7 @@ test('a container without a health check is asked what became of a restore once 
   } as unknown as Engine
   await rejects(
     restoreState('app', 'dump.x', { healthTimeoutMs: 1000, dryRun: false }, { engine, report: async () => {} }),
-    /no archive; `app` runs on the data it had before/,
+    /no archive; `app` is running on its previous data/,
   )
 })
 

@@ -703,7 +703,7 @@ test.long(
     match(stderr, 'note: it opens 2 listeners: {port}, udp 0')
     match(stderr, 'note: it ran true, which each host needs as well')
     match(stderr, 'note: it started 1 worker thread')
-    match(stderr, /note: it reads \S+\.env, which is never part of a release/)
+    match(stderr, /note: it reads \S+\.env, but a release never contains \.env files/)
     match(stderr, 'note: it handles SIGTERM, which an update does not send')
     not(stderr.includes('of-the-developer'))
   },

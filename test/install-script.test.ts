@@ -538,7 +538,10 @@ test('`--clone` builds that clone and hands its dist on as the feed; a release h
   const none = await installSh(['--clone', place.path])
   equal([none.code, none.stderr.split(', ')[0]], [2, `error: expected a clone in ${place.path}`])
   const script = await bakedFor(dist.dir)
-  match((await installSh(['--clone', clone], { script })).stderr, 'expected the install.sh of a clone')
+  match(
+    (await installSh(['--clone', clone], { script })).stderr,
+    '`--clone` does not work with the install.sh of a release',
+  )
 })
 
 test('`--clone` beside a command of the install that is here is refused: that builds nothing, and nothing is run', async () => {

@@ -6,7 +6,7 @@ import type { AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { Receipt } from '../agent/disk/receipt.ts'
-import { formatRehearsal, irreversibleFault, type Rehearsal } from '../agent/words/rehearsal.ts'
+import { formatRehearsal, irreversibleFault, type Rehearsal, triedBefore } from '../agent/words/rehearsal.ts'
 import { type Operation, type Status } from '../agent/words/state.ts'
 import { type OperationReport } from '../agent/words/report.ts'
 import { newOperation } from '../agent/update/operation.ts'
@@ -52,6 +52,21 @@ test('the result of an upgrade says how the rehearsal went and what to do about 
   }
 })
 
+test('what an earlier rehearsal has shown counts for a day, and is told with its time', () => {
+  const [at, asked] = ['2026-11-30T07:38:44.000Z', { sha256: 'a'.repeat(64), from: 'v1.0.0', schema: 3 }]
+  const entry = { ...asked, to: 'v1.1.0', trial: TRIED }
+  const after = (ms: number) => triedBefore([{ ...entry, at }], asked, Date.parse(at) + ms)
+  equal(after(3_600_000), { ...TRIED, triedAt: at })
+  is(after(86_400_000), null)
+  is(triedBefore([{ ...entry, at }], { ...asked, schema: 4 }, Date.parse(at)), null)
+  is(triedBefore([entry], asked, Date.parse(at)), null, 'an entry of an older kit has no time')
+  is(formatRehearsal(TRIED), 'tried on a copy of your data (1.2 million rows) in 4.2 s: can be rolled back')
+  match(
+    formatRehearsal({ ...TRIED, triedAt: at }),
+    `tried earlier on a copy of your data (1.2 million rows), at ${at}, in 4.2 s: `,
+  )
+})
+
 test('a service without a database says nothing of a rehearsal', async () => {
   await using service = await serve(null)
   not.match(await told(service, ['upgrade']), /copy of your data/)
@@ -68,7 +83,7 @@ test('no way back and nobody allows it: 7, why, and who can; refused at once or 
     const [line = ''] = (await told(service, ['upgrade', '--json'], 7)).split('\n').filter((one) => /"error"/.test(one))
     const { code, exit, outcome } = JSON.parse(line) as Record<string, unknown>
     equal([code, exit, outcome], ['irreversible', 7, how === 'refuses' ? null : 'failed'])
-    match(await told(service, ['upgrade', '--allow-irreversible']), `, cannot be rolled back: ${NO_WAY.reason}\n`)
+    match(await told(service, ['upgrade', '--allow-irreversible']), `: cannot be rolled back: ${NO_WAY.reason}\n`)
   }
 })
 

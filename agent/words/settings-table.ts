@@ -169,8 +169,8 @@ const UPDATE: Readonly<Record<string, Setting>> = {
   ),
   maxPause: time(
     'maxPause',
-    'with stop-first, an update expected to make clients wait longer is refused (exit 7); a rollback never is. The expected wait ' +
-      'is the last stop plus the start measured in the trial or, without one, the shorter of the last two starts; with only one on record, nothing is refused. ' +
+    'with stop-first, an update is refused (exit 7) if clients are expected to wait longer than this; a rollback never is. They are expected to wait ' +
+      'as long as the last stop and the start in the trial took; without a trial, the shorter of the last two starts counts. ' +
       'Only `stopTimeout` and `readyTimeout` limit the actual pause',
   ),
   trial: {

@@ -57,7 +57,7 @@ export const SNAPSHOT = {
       type: 'array',
       items: { type: 'string', maxLength: 1024 },
       maxItems: 16,
-      description: 'folders below the state directory that a snapshot includes',
+      description: 'folders below the state directory to include in snapshots',
     },
     when: {
       type: 'string',

@@ -55,7 +55,7 @@ export function refuseUnfit(
   const sharing = others.filter((other) => !isKept(nameOf(other)) && sharesWith(other, container)).map(nameOf)
   if (sharing.length > 0) {
     refuse(
-      `shares its network, its processes or a link with ${sharing.join(', ')}, which would stay attached to the old container`,
+      `shares a network or PID namespace with, or is linked to, ${sharing.join(', ')}, which would stay attached to the old container`,
       `remove ${sharing.join(', ')} first, and recreate ${sharing.length === 1 ? 'it' : 'them'} afterwards`,
     )
   }

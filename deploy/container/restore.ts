@@ -58,7 +58,7 @@ export async function restoreState(
   await settleData(main.Id, main.Id, engine)
   const paid = mostMs === 0 ? null : await paidIn(main, copy, engine)
   if (paid !== null && paid.error !== null)
-    throw new BatonError('refused', `${paid.error}; \`${name}\` runs on the data it had before`)
+    throw new BatonError('refused', `${paid.error}; \`${name}\` is running on its previous data`)
   if (paid !== null && paid.aside !== null)
     await report({
       event: 'note',

@@ -202,7 +202,7 @@ export function sentencesOf(noted: Noted, called: string): string[] {
     ...(threads === 0 ? [] : [`it started ${threads} worker ${threads === 1 ? 'thread' : 'threads'}`]),
     ...sentencesOfThreads(inThreads),
     ...(hearsSigterm ? [onSigterm] : []),
-    ...(dotEnv.length === 0 ? [] : [`it reads ${dotEnv.join(', ')}, which is never part of a release`]),
+    ...(dotEnv.length === 0 ? [] : [`it reads ${dotEnv.join(', ')}, but a release never contains .env files`]),
   ]
 }
 

@@ -117,7 +117,7 @@ export async function makeRelease(making: Making): Promise<Made> {
 }
 
 const TO_ONE_HOST =
-  'to make it listen only on the `--listen` address, pass that address on, for example with `-- --host {host}`, or set `"listensAt": "given-host"` in a recipe'
+  'to make it listen only at the `--listen` address, give it that address, for example with `-- --host {host}`, or set `"listensAt": "given-host"` in a recipe'
 
 const MUST_SERVE =
   'only a package that answers over HTTP can be installed; if it needs arguments to do so, add them at the end of the command line, such as `-- serve --port {port}`'

@@ -471,16 +471,16 @@ const REFUSED: [title: string, options: string[], then: string[][], message: Reg
     /systemctl restart beacon\.service/,
   ],
   [
-    'shares its network',
+    'shares a network',
     [],
     [['run', '-d', '--name', 'NAME-guest', '--network', 'container:NAME', '--no-healthcheck', 'OLD', '-p', '81']],
-    /shares its network.*NAME-guest/,
+    /shares a network.*NAME-guest/,
     /remove NAME-guest/,
   ],
 ]
 
 /** each is read off the same inspection */
-const REFUSED_IN_CI = ['was started with --rm', 'shares its network']
+const REFUSED_IN_CI = ['was started with --rm', 'shares a network']
 
 for (const [i, [what, options, then, message, hint]] of REFUSED.entries()) {
   if (!isLong && !REFUSED_IN_CI.includes(what)) continue

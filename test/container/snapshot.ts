@@ -130,7 +130,7 @@ test.long(
     await add('/three')
     const refused = await restore(name)
     is(refused.exitCode, 7, refused.stderr)
-    match(refused.stderr, /checking dump\..*saying "no copy"; `rows` runs on the data it had before/)
+    match(refused.stderr, /checking dump\..*saying "no copy"; `rows` is running on its previous data/)
     match(rows(), /\/three\nv1\.1\.0 ends\nv1\.1\.0 begins\n$/)
     const unknown = await restore('dump.v9.9.9.x')
     match(unknown.stderr, /expected the name of a copy of the data; available copies: .*dump\.v1\.0\.0/)

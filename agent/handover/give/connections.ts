@@ -112,7 +112,7 @@ const ending = new WeakSet<Socket>()
 function whyLeft(entry: Entry, movable: readonly Listener[]): string {
   if (!movable.some(({ sockets }) => sockets.has(entry.socket)))
     return 'its listener cannot be handed over (TLS, HTTP/2)'
-  return whyNever(entry) ?? whyNotCalm(entry) ?? 'the new process did not take it in time'
+  return whyNever(entry) ?? whyNotCalm(entry) ?? 'the new process took too long'
 }
 
 /**

@@ -52,7 +52,7 @@ export async function toCopy(install: ManagedInstall, plan: SnapshotPlan): Promi
 export function refuseAlwaysAlive(plan: Pick<SnapshotPlan, 'when'> | null, order: Order | null): void {
   if (plan?.when !== 'stopped' || order === 'stop-first') return
   throw refusedCopy(
-    '`snapshot` must be taken while no application process is running, but in a start-first switch one is always running',
+    'the snapshot must be taken while no application process is running, but in a start-first switch one is always running',
     'set `order: "stop-first"` in `baton.config.json`, or `update.snapshot.when: "before"` in the configuration',
   )
 }

@@ -144,7 +144,7 @@ export function confirm({ flags, report }: Context, title: string, steps: readon
   const asked = steps.flatMap((step) => (step.do === 'allow' ? [step.asks] : []))
   if (flags.yes && (asked.length === 0 || flags.acceptUnit)) return
   if (flags.yes) {
-    throw new BatonError('refused', `this service asks ${asked.join(', ')}, and -y alone does not allow that`, {
+    throw new BatonError('refused', `this service asks ${asked.join(', ')}; \`-y\` alone does not grant that`, {
       hint: 'add `--accept-unit`',
     })
   }

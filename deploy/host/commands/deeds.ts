@@ -70,7 +70,7 @@ export async function carryOutSteps(context: Context, steps: readonly Step[], de
         await (await side()).waitHealthy({ receipt, tag, timeoutMs: flags.healthTimeoutMs })
       } catch (cause) {
         const own = cause instanceof BatonError ? cause.hint : null
-        const hint = own ?? `\`${(await supervisor()).logCommand}\` says why`
+        const hint = own ?? `run \`${(await supervisor()).logCommand}\` to see why`
         throw new BatonError('service_down', reasonOf(cause), { cause, hint })
       }
     },

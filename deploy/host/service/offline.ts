@@ -202,7 +202,7 @@ async function startAgain(
     throw new BatonError(
       'service_down',
       `${operation.to ?? ''} failed: ${operation.error?.message ?? ''}, and ${operation.from} does not start either: ${reasonOf(cause)}`,
-      { cause, hint: `\`${supervisor.logCommand}\` says why` },
+      { cause, hint: `run \`${supervisor.logCommand}\` to see why` },
     )
   }
 }

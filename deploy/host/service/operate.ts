@@ -293,7 +293,7 @@ async function goBack(
   } catch (cause) {
     throw new BatonError('service_down', `${fault}; going back to ${operation.from} also failed: ${reasonOf(cause)}`, {
       cause,
-      hint: `\`${outside.supervisor(receipt).logCommand}\` says why`,
+      hint: `run \`${outside.supervisor(receipt).logCommand}\` to see why`,
     })
   }
   return { ...operation, outcome: 'reverted', error: { code: 'probation_failed', message: fault } }

@@ -70,7 +70,7 @@ async function startAnew(receipt: Receipt, isActive: () => Promise<boolean>): Pr
     const why = ended === undefined ? reasonOf(cause) : formatCrashes(ended)
     throw new BatonError('service_down', `starting ${receipt.service}: ${why}`, {
       cause,
-      hint: `\`tail ${log}\` says why`,
+      hint: `run \`tail ${log}\` to see why`,
     })
   }
 }

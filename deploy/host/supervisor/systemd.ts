@@ -110,7 +110,7 @@ async function begin(verb: 'start' | 'restart', receipt: Pick<Receipt, 'service'
   })
   if (exitCode === 0) return
   throw new BatonError('service_down', `${verb}ing ${unit}: ${stderr.trim().split('\n')[0] ?? ''}`, {
-    hint: `\`${systemdWords(receipt).logCommand} -n 50\` says why`,
+    hint: `run \`${systemdWords(receipt).logCommand} -n 50\` to see why`,
   })
 }
 
