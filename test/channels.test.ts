@@ -317,7 +317,7 @@ test('a managed install: POST takes a prerelease by its tag, what is no semver i
   is((await it.word('upgrade', 'v2.0.0', '--dry-run')).exitCode, 7)
   match(
     (await it.word('check')).stdout,
-    /^latest {5}v1\.2\.0, .*\nthen {7}v2\.0\.0, once v1\.9\.0 or later is installed$/m,
+    /^latest {5}v1\.2\.0; .*\nthen {7}v2\.0\.0, once v1\.9\.0 or later is installed$/m,
   )
 })
 
