@@ -48,7 +48,7 @@ export type Log = (event: LogEvent) => void
 export function formatEvent(event: LogEvent): string {
   switch (event.event) {
     case 'serving': {
-      const how = event.managed ? ' (managed)' : '' // if not, the next line says why
+      const how = event.managed ? ' (can update itself)' : '' // if not, the next line says why
       const lacks =
         event.missing.length === 0 ? '' : `; handovers are not possible: Node lacks ${event.missing.join(', ')}`
       // none: the application has closed the server with which it looked whether its port is free
@@ -73,7 +73,7 @@ export function formatEvent(event: LogEvent): string {
     case 'drained':
       return `drained: ${event.moved} connections moved to the new process, ${event.carried} of them in use, ${event.ended} asked to reconnect, ${event.cut} cut off`
     case 'taken_back':
-      return `took back ${event.takenBack} unused connections, ${event.cut} cut off`
+      return `returned by the new process: ${event.takenBack} unused connections, ${event.cut} cut off`
     case 'stopping':
       return `stopping on ${event.signal}`
     case 'parted':

@@ -59,6 +59,25 @@ test('another database is copied whole while it is written to, with a log larger
   }
 })
 
+test('a file that is emptied and written anew all the time is copied whole', async () => {
+  const script = `const { writeFileSync } = require('node:fs'); const text = JSON.stringify(Array(2000).fill('a message'))
+    const write = () => { writeFileSync(process.argv[1], ''); setTimeout(() => { writeFileSync(process.argv[1], text); setTimeout(write, 40) }, 10) }
+    write(); console.log('writes')`
+  const writer = spawn(process.execPath, ['-e', script, join(from, 'orders.json')], {
+    stdio: ['ignore', 'pipe', 'inherit'],
+  })
+  try {
+    await once(writer.stdout, 'data')
+    for (let time = 0; time < 12; time++) {
+      const to = await copied(['orders.json'])
+      is((JSON.parse(await readFile(join(to, 'orders.json'), 'utf8')) as string[]).length, 2000)
+    }
+  } finally {
+    writer.kill('SIGKILL')
+    await once(writer, 'close')
+  }
+})
+
 test.long('more files than there may be are refused, with what to look at', async () => {
   await mkdir(join(from, 'many'))
   for (let file = 0; file <= 10_000; file++) await writeFile(join(from, 'many', String(file)), '')

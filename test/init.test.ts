@@ -38,7 +38,7 @@ test('a text in a source is no database: init writes none, and with --yes it sta
   await using shop = await folderWith(SHOP)
   const { stderr } = await shop.init('--yes')
   match(stderr, 'note: the source code mentions orders.db but not its location, so `database` is left unset')
-  match(stderr, 'database not looked for')
+  match(stderr, 'database not looked for (`--try` does)')
   const config = await shop.config()
   is(config['database'], undefined)
   not((await readdir(shop.path)).includes('started'))

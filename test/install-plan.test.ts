@@ -218,7 +218,9 @@ test('a re-run with nothing new has an empty plan; a newer executable is an upda
   const settled: Partial<Facts> = { ...SETTLED, receipt: receipt() }
   equal(planInstall(request({ facts: settled })), [])
   const newer = planInstall(request({ facts: { ...settled, installed: 'v1.0.0' } }))
-  equal(newer.map(describe), ['update beacon from v1.0.0 to v1.1.0: check, download, verify, swap, restart'])
+  equal(newer.map(describe), [
+    'update beacon from v1.0.0 to v1.1.0: check, download, verify, replace the executable, switch',
+  ])
   equal(planInstall(request({ facts: { ...settled, installed: 'v1.2.0' } })), [])
   const older = planInstall(request({ facts: { ...settled, installed: 'v1.2.0' }, explicit: true }))
   equal(

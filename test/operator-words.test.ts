@@ -5,7 +5,6 @@ import { spawn } from 'node:child_process'
 import { appendFile, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { logProgram } from '../deploy/host/commands/logs.ts'
-import { commandLines } from '../deploy/host/commands/status.ts'
 import type { ListedReleases } from '../deploy/host/service/releases.ts'
 import { PROJECT } from '../deploy/make/place.ts'
 import type { Receipt } from '../agent/disk/receipt.ts'
@@ -49,16 +48,6 @@ test('`logs` shows what the service has written, without what would steer a term
   await rm(log)
   const none = await it.typed('logs', '--user')
   equal([none.exitCode, /tail.* ended with 1/.test(none.stderr)], [7, true], none.stderr)
-})
-
-test('a command that is older than the service is updated by itself; after a rollback it is newer, and stays', () => {
-  equal([commandLines(null, 'v1.0.0'), commandLines('v1.0.0', 'v1.0.0')], [[], []])
-  match(
-    commandLines('v1.0.0', 'v1.10.0').join(),
-    /^command +v1\.0\.0, root’s own copy; `\S+ install v1\.10\.0` updates it$/,
-  )
-  match(commandLines('v1.10.0', 'v1.9.0').join(), /^command +v1\.10\.0$/)
-  match(commandLines('v1.10.0', null).join(), /^command +v1\.10\.0$/)
 })
 
 test('the journal is read by the unit, a user’s by their own manager', () => {
@@ -126,6 +115,43 @@ test('`releases` lists the feed with what runs here, what is kept, what has fail
   await rm(join(home, 'feed'), { recursive: true })
   const gone = await it.typed('releases', '--user')
   equal([gone.exitCode, gone.stdout], [4, ''], gone.stderr)
+})
+
+test('a rollback that names no release does not start one that failed here; a failed release tells the way back with the data', async () => {
+  const fails = `import { existsSync } from 'node:fs'
+    import { DatabaseSync } from 'node:sqlite'
+    new DatabaseSync('shop.db').exec('create table if not exists rows (text)')
+    if (process.env.BAD && existsSync('fails')) setTimeout(() => process.exit(3), 300)
+    ${SHOP}`
+  const config = { database: 'shop.db' }
+  await using it = await adopted(fails, config, {}, true, {
+    ...config,
+    environment: { PORT: '{port}', HOST: '{host}', BAD: '1' },
+  })
+  is((await it.typed('upgrade', '--user', '-y', '-q')).exitCode, 0)
+  is((await it.typed('rollback', '--user', '-y', '-q')).exitCode, 0)
+  await writeFile(join(it.stateDirectory, 'fails'), '')
+  const failed = await it.typed('upgrade', '--user', '-y')
+  is(failed.exitCode, 8, failed.stderr)
+  match(
+    failed.stderr,
+    /^hint: what it wrote is kept; to go back to a copy from before the update, use `shop state list`, `shop stop`, /m,
+  )
+  for (const more of [['-y'], ['--dry-run'], ['--restore-state', '-y']]) {
+    const refused = await it.typed('rollback', '--user', ...more)
+    is(refused.exitCode, 7, refused.stdout)
+    match(
+      refused.stderr,
+      /^error: the backup is v1\.1\.0, which failed here at \S+: .*\nhint: .*`shop rollback v1\.1\.0`/m,
+    )
+  }
+  const named = await it.typed('rollback', 'v1.1.0', '--user', '--dry-run')
+  equal(
+    [named.exitCode, /v1\.1\.0 failed here at .*; it is not skipped, since you name it/.test(named.stderr)],
+    [0, true],
+    named.stderr,
+  )
+  match((await it.typed('status', '--user')).stdout, /^backup {5}v1\.1\.0, the executable that was replaced last$/m)
 })
 
 test.long(

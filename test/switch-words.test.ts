@@ -125,7 +125,7 @@ test('a dry run says the order, what it cannot know, and throws what the service
   const once = { switch: { ...beside, maxPauseMs: 8000 }, history: [older(9000)] } as unknown as Status
   is(
     formatForeseen(foreseeSwitch('update', once, 'stop-first', null), 'v1.1.0'),
-    'the switch: stop-first; clients would wait about 9000 ms (as in the only switch so far)',
+    'the switch: stop-first; clients would wait about 9000 ms (as in the only completed switch so far)',
   )
   not(/refused/.test(formatForeseen(foreseeSwitch('update', once, null, null), 'v1.1.0')))
   const unknown = { order: null, expectedMs: null, shownBy: null, maxPauseMs: null }

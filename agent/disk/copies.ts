@@ -20,6 +20,14 @@ export function tagOfCopy(name: string, database: string): string | null {
   return plain ?? (isTag(prerelease) ? prerelease : null)
 }
 
+/** When the copy with this name was made, in ms since the epoch; null: the name does not say it. */
+export function timeOfCopy(name: string): number | null {
+  const [, date = '', time = '', fraction = ''] = /\.(\d{8})T(\d{6})(\.\d+)?Z$/.exec(name) ?? []
+  const iso = `${date.replace(/(....)(..)(..)/, '$1-$2-$3')}T${time.replace(/(..)(..)(..)/, '$1:$2:$3')}${fraction}Z`
+  const at = Date.parse(iso)
+  return Number.isNaN(at) ? null : at
+}
+
 /** The newest of these names among those of the release `tag`; null: none. Older releases wrote no milliseconds. */
 export function newestCopy(names: readonly string[], database: string, tag: string): string | null {
   const plain = (name: string) => name.replace(/Z$/, '')

@@ -4,7 +4,7 @@
 
 import { lstat, readdir } from 'node:fs/promises'
 import { join } from 'node:path'
-import { tagOfCopy } from '../disk/copies.ts'
+import { tagOfCopy, timeOfCopy } from '../disk/copies.ts'
 import { WITH_ROWS } from '../disk/database-set.ts'
 import { type Disk, readSmall } from '../disk/disk.ts'
 import { asideDirectory, snapshotDirectory, temporaryName } from '../disk/places.ts'
@@ -91,7 +91,7 @@ async function copiesIn(kind: CopyKind, stateDirectory: string, all: readonly st
     if (found === null) return []
     const set = [found, ...logs.filter((log) => log !== null)]
     const bytes = found.isDirectory() ? (await wordsOfCopy(path))?.bytes : set.reduce((sum, { size }) => sum + size, 0)
-    const at = Math.max(...set.map(({ mtimeMs }) => mtimeMs))
+    const at = timeOfCopy(name) ?? Math.max(...set.map(({ mtimeMs }) => mtimeMs))
     return bytes === undefined ? [] : [{ name, kind, ...whatOf(of), tag, at, bytes }]
   })
   const aged = (await Promise.all(copies)).flat().toSorted((a, b) => b.at - a.at)

@@ -63,7 +63,7 @@ export function expectedPause(last: LastPause | null, rehearsal: Measured | null
 type Measured = Pick<Rehearsal, 'verdict' | 'migrationMs' | 'copyMs'>
 
 export const SHOWN_BY: Readonly<Record<ExpectedPause['shownBy'], string>> = {
-  'first-switch': 'as in the only switch so far',
+  'first-switch': 'as in the only completed switch so far',
   'last-switch': 'as in recent switches',
   trial: 'as in the trial on a copy of the data',
 }

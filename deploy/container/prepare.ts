@@ -161,7 +161,7 @@ export async function prepare(
   origin.healthy = (await check(container, null, engine)).well
   let [copy, taken]: [ContainerSnapshot | null, Taken | null] = [null, null]
   if (snapshot !== null) {
-    await step(tools, 'snapshot', snapshot.join(' '))
+    await step(tools, 'snapshot', 'if the running release declares data to copy')
     taken = await takeSnapshot(container, snapshot, engine).catch(orGoesBack(origin, tools, NOTHING_TAKEN))
     copy = taken.database
     origin.snapshot = copy?.path ?? null
@@ -197,7 +197,7 @@ export async function prepare(
           message: `if the new release fails, its changes to the data will stay: ${why}`,
         })
     }
-    await step(tools, 'keep', `${origin.repository}:${rollbackTag(origin.name)}`)
+    await step(tools, 'keep', `the current image, as ${origin.repository}:${rollbackTag(origin.name)}`)
     await move.again(engine, () => engine.tag(container.Image, origin.repository, rollbackTag(origin.name)))
     if (origin.restart.Name === 'no' || origin.restart.Name === '') {
       const message =

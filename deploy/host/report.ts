@@ -31,6 +31,15 @@ export interface ReportOptions {
   about: Record<string, unknown>
 }
 
+/** Stages whose names in the API mean nothing to a person. */
+const LABELS: Partial<Record<HostStage, string>> = {
+  check: 'check the feed',
+  swap: 'replace the executable',
+  restart: 'switch',
+  unpack: 'unpack the application',
+  health: 'check its health',
+}
+
 export function makeReport({ json, quiet, verbose, about }: ReportOptions): HostReport {
   return json ? jsonReport(about) : textReport(quiet, verbose)
 }
@@ -81,7 +90,7 @@ function textReport(quiet: boolean, verbose: boolean): HostReport {
     told: (steps) => numbered(steps.map(({ text }) => text)),
     // an update draws its own stages
     step: (step) => void (step.do === 'update' || step.do === 'rollback' || progress.stage(describe(step))),
-    stage: (stage) => progress.stage(stage),
+    stage: (stage) => progress.stage(LABELS[stage] ?? stage),
     bytes: (done, total) => progress.bytes(done, total),
     note: (line) => void (quiet || progress.note(line)),
     leave: () => progress.end('done'),

@@ -198,7 +198,7 @@ async function writeApp(project: Project, words: OwnWords, to: string, progress:
   if (large !== null) progress.note(large)
 
   const base = await showBase(progress)
-  progress.stage('inject')
+  progress.stage('embed')
   const { bytes, fuses } = withoutFuse(packed.bytes)
   const { entry, cwd } = project
   const release: OwnWords = {
@@ -275,7 +275,7 @@ async function writeBundle(options: ApplicationOptions, words: OwnWords, to: str
     return written
   }
   const base: Base = await showBase(progress)
-  progress.stage('inject')
+  progress.stage('embed')
   const { nodeFlags } = project
   await injectBundle(base, script, to, {
     nodeOptions: true,

@@ -119,7 +119,10 @@ async function fetchNode({ name, version, integrity }: NodePackage, to: string):
       timeoutMs: FETCH_MS,
     },
   ).catch((cause: unknown) => {
-    throw new BatonError('check_failed', `fetching ${name}@${version} with npm: ${reasonOf(cause)}`, { cause })
+    throw new BatonError('check_failed', `fetching ${name}@${version} with npm: ${reasonOf(cause)}`, {
+      cause,
+      hint: `make sure that this machine can reach npm’s registry, or run \`npm install --save-dev ${name}@${version}\` where it can`,
+    })
   })
   const [{ filename = '' } = {}] = JSON.parse(said.stdout.slice(said.stdout.indexOf('['))) as { filename?: string }[]
   const packed = join(work.path, filename)

@@ -48,7 +48,7 @@ export async function buildRelease(options: BuildOptions): Promise<BuiltRelease>
 
   await using work = await temporaryDirectory(options.out)
   const executable = join(work.path, 'executable')
-  progress.stage('inject')
+  progress.stage('embed')
   await injectBundle(base, script, executable, { assets: texts })
   progress.end('done', formatBytes((await stat(executable)).size))
 
@@ -68,7 +68,7 @@ export function definitions(service: string, tag: string, trust: Anchor | null =
 }
 
 export async function showBase(progress: ProgressReport): Promise<Base> {
-  progress.stage('base')
+  progress.stage('runtime')
   const base = await prepareBase()
   const { before, after } = base.sizeBytes
   const size = base.stripped ? `, ${formatBytes(before)} stripped to ${formatBytes(after)}` : ''

@@ -261,7 +261,10 @@ async function watched(service: Service, path: string, body: unknown): Promise<O
     if (stage === 'download' && totalBytes > 0) progress.bytes(bytes, totalBytes)
     if (operation.stage !== stage) {
       stage = operation.stage
-      progress.stage(stage, stage === 'restart' ? `handing over to ${operation.to ?? ''}` : '')
+      progress.stage(
+        stage === 'restart' ? 'switch' : stage,
+        stage === 'restart' ? `handing over to ${operation.to ?? ''}` : '',
+      )
     }
     if (operation.outcome === null) {
       await sleep(40)

@@ -1,12 +1,12 @@
 // `doctor`: says what would fail, before it does; also before a first install, and in a container.
 
 import { stat } from 'node:fs/promises'
-import { ownCommand } from '../../../agent/install.ts'
+import { installedTag, ownCommand } from '../../../agent/install.ts'
 import { EXIT, MEANINGS } from '../../../agent/words.ts'
 import { openSide } from '../boundary/open.ts'
 import { examineInside } from '../doctor/container.ts'
 import { HOST_CHECKS, runChecks } from '../doctor/doctor.ts'
-import { type Finding, type Subject, warning, worstOf } from '../doctor/finding.ts'
+import { type Finding, ok, type Subject, warning, worstOf } from '../doctor/finding.ts'
 import { checkGiven } from '../doctor/places.ts'
 import { choose, fromEnvironment } from '../place/choices.ts'
 import { findId, isRoot } from '../place/identity.ts'
@@ -48,6 +48,12 @@ async function examineHost(context: Context): Promise<Finding[]> {
     given,
   }
   const findings: Finding[] = [...places]
+  const tag =
+    receipt === null || layout.program === layout.executable
+      ? null
+      : await installedTag(layout.program).catch(() => null)
+  if (tag !== null)
+    findings.push(ok('command', `${layout.command} is a copy of ${tag}; \`${ownCommand('install TAG')}\` renews it`))
   if (layout.scope === 'system' && (await findId(layout.user)) === null) {
     findings.push(
       warning('user', `the user ${layout.user} does not exist yet`, `\`${ownCommand('install')}\` creates it`),

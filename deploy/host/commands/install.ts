@@ -187,9 +187,7 @@ async function told(
   // root's commands are about the whole host, unless they say otherwise
   const isRootsOwn = isRoot() && layout.scope === 'user'
   if (fresh && (isRootsOwn || !(environment['PATH'] ?? '').split(':').includes(join(layout.command, '..'))))
-    notes.push(
-      `the service's command is ${layout.command}${isRootsOwn ? `; use it with --user: \`${layout.command} ${ownWords('status')} --user\`` : ''}`,
-    )
+    notes.push(`the service's command is ${layout.command}`)
   return report.result(
     {
       outcome: operated !== null && isDone(operated.outcome) ? operated.outcome : 'installed',

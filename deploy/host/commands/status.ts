@@ -56,7 +56,7 @@ export async function status(context: Context, check: boolean): Promise<number> 
     configPath: receipt.configPath,
     exit,
   }
-  const lines = linesOf({ service, look, supervisor, state, commandTag, stateDirectory: receipt.stateDirectory })
+  const lines = linesOf({ service, look, supervisor, state, stateDirectory: receipt.stateDirectory })
   const offered = offer === null ? [] : offerLines(offer, look.running ?? look.installed)
   return report.result(object, [...lines, ...offered, ...scheduleLines(look.schedule)])
 }
@@ -66,11 +66,10 @@ interface Shown {
   look: Look
   supervisor: Supervisor
   state: SupervisorState
-  commandTag: string | null
   stateDirectory: string
 }
 
-function linesOf({ service, look, supervisor, state, commandTag, stateDirectory }: Shown): string[] {
+function linesOf({ service, look, supervisor, state, stateDirectory }: Shown): string[] {
   const { instance, installed, backup, probation, operation, running } = look
   const first =
     instance === null
@@ -83,22 +82,12 @@ function linesOf({ service, look, supervisor, state, commandTag, stateDirectory 
     ...(probation === null ? [] : [`probation  ${probation.tag}, until ${probation.until} at the earliest`]),
     `installed  ${installed ?? 'cannot be run'}`,
     `backup     ${backup === null ? 'none: no earlier executable is kept' : `${backup}, the executable that was replaced last`}`,
-    ...commandLines(commandTag, installed),
     ...(look.switch === null ? [] : [`switch     ${switchLine(look.switch)}`]),
     `state      ${stateDirectory}`,
     ...trustLines(look.trust),
     ...(operation === null ? [] : [`last       ${lastLine(operation)}`]),
     ...dataLines(operation),
     ...(operation?.trial === undefined ? [] : [`trial      ${formatRehearsal(operation.trial)}`]),
-  ]
-}
-
-/** Pure. Root's own copy of the program is root's to renew; after a rollback it is newer than the service, and may stay so. */
-export function commandLines(commandTag: string | null, installed: string | null): string[] {
-  if (commandTag === null || commandTag === installed) return []
-  const isOlder = installed !== null && compareTags(commandTag, installed) < 0
-  return [
-    `command    ${commandTag}${isOlder ? `: the command is a separate file, and still works; \`${ownCommand(`install ${installed}`)}\` renews it` : ''}`,
   ]
 }
 
@@ -133,7 +122,7 @@ export function scheduleLines(schedule: ScheduleReport | null): string[] {
   const isAsked = waits.some(({ says }) => says === now.says)
   return [
     ...since.toReversed().map((deed) => `automatic  ${deedLine(deed)}`),
-    `automatic  ${policy.says}${pause}${isAsked ? '' : `; ${withoutWords(now.says)}`}${next === null ? '' : `; next ${next.replace(/:00Z$/, 'Z')}`}`,
+    `automatic  ${policy.says}${pause}${isAsked ? '' : `; ${withoutWords(now.says)}`}${next === null ? '' : `; next check ${next.replace(/:00Z$/, 'Z')}`}`,
     ...waits.map(({ says }) => `for you    ${withoutWords(says)}`),
   ]
 }

@@ -18,7 +18,7 @@ import {
 import { dateOf } from '../../lib/http.ts'
 import { trustIn } from '../../lib/trusted.ts'
 import { feedOf } from '../service/configuration.ts'
-import { badOf } from '../service/operate.ts'
+import { badOf } from '../service/advice.ts'
 import type { Outside } from '../service/outside.ts'
 import { problem, type Finding, ok, type Subject, warning, wrongOf } from './finding.ts'
 
@@ -161,8 +161,7 @@ async function trustFinding({ signed, warning: soon, metadata }: TrustReport, fe
     // such as one that deploy-npm.sh fills: whoever could change it could change what runs here as well
     if (feed.startsWith('/') && (await isRootsAlone(feed)))
       return ok('trust', `not signed, but only root can write to ${feed}`)
-    const hint =
-      'ask the maintainer to sign the feed (`baton trust`) and to build its list of keys into the release (`--root`)'
+    const hint = 'ask the maintainer to sign the feed (`baton trust`)'
     return warning('trust', 'not signed: anyone who can write to the feed decides what runs here', hint)
   }
   if (soon !== null) return warning('trust', soon, 'ask the maintainer to sign the feed again (`baton trust refresh`)')

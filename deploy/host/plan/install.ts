@@ -78,13 +78,20 @@ function unitSteps({ layout, chosen, facts }: InstallRequest): Step[] {
   ]
   const changed = units.filter(([found]) => found !== 'same')
   const allowed = layout.asks === null || isAccepted(layout, facts.receipt) ? [] : linesOf(layout.asks, layout.service)
-  const gives = layout.lowPort === null ? {} : { gives: `${LOW_PORT_CAPABILITY}, for port ${layout.lowPort}` }
-  const files = changed.map(([, path, content]) => ({
-    do: 'write-file' as const,
-    path,
-    content,
-    ...(path === layout.unit ? gives : {}),
-  }))
+  const low =
+    layout.lowPort === null
+      ? {}
+      : { [layout.unit]: `gives the service ${LOW_PORT_CAPABILITY}, for port ${layout.lowPort}` }
+  const does: Record<string, string> = {
+    ...low,
+    [layout.rescueUnit]: 'restores the backup if the service cannot start',
+    [layout.cageUnit]: 'tries a release on a copy of the data',
+    [layout.cagePathUnit]: 'starts that trial',
+  }
+  const files = changed.map(([, path, content]) => {
+    const what = does[path]
+    return { do: 'write-file' as const, path, content, ...(what === undefined ? {} : { does: what }) }
+  })
   const steps: Step[] = [...allowed.map((asks) => ({ do: 'allow' as const, asks })), ...files]
   if (changed.length > 0) steps.push({ do: 'run', command: [...systemctl, 'daemon-reload'] })
   if (!facts.enabled) steps.push({ do: 'run', command: [...systemctl, 'enable', `${layout.service}.service`] })

@@ -18,7 +18,7 @@ export type Step =
   | { do: 'place-program'; from: string; path: string; tag: string; sha256: string }
   | { do: 'write-receipt'; path: string; receipt: Receipt }
   /** `gives`: a right that the file gives to the service */
-  | { do: 'write-file'; path: string; content: string; gives?: string }
+  | { do: 'write-file'; path: string; content: string; does?: string }
   /** what the author asks of the unit, and this plan's unit gives: `to write /srv/media` */
   | { do: 'allow'; asks: string }
   | { do: 'link'; path: string; target: string }
@@ -58,7 +58,7 @@ const TOLD: Told = {
   'place-executable': ({ path, sha256 }) => `put the executable at ${path} (sha256 ${sha256.slice(0, 12)}…)`,
   'place-program': ({ tag, path }) => `put root's own copy of ${tag} at ${path}`,
   'write-receipt': ({ path }) => `record the install in ${path}`,
-  'write-file': ({ path, gives }) => `write ${path}${gives === undefined ? '' : `, which gives the service ${gives}`}`,
+  'write-file': ({ path, does }) => `write ${path}${does === undefined ? '' : `, which ${does}`}`,
   allow: ({ asks }) => `allow: this service asks ${asks}`,
   link: ({ path, target }) => `link ${path} to ${target}`,
   remove: ({ path }) => `remove ${path}`,
@@ -70,9 +70,9 @@ const TOLD: Told = {
   stop: ({ service }) => `stop ${service}`,
   restart: ({ service }) => `restart ${service}`,
   update: ({ service, from, to }) =>
-    `update ${service}${fromOf(from)} to ${to ?? 'the latest release'}: check, download, verify, swap, restart`,
+    `update ${service}${fromOf(from)} to ${to ?? 'the latest release'}: check, download, verify, replace the executable, switch`,
   rollback: ({ service, from, to }) =>
-    `roll ${service} back${fromOf(from)} to ${to ?? 'its backup executable'}, without a download: swap, restart`,
+    `roll ${service} back${fromOf(from)} to ${to ?? 'its backup executable'}, without a download: replace the executable, switch`,
   'wait-healthy': ({ service, tag }) => `wait until ${service} ${tag} answers`,
 }
 

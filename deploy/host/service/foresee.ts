@@ -41,9 +41,10 @@ import {
   orderOf,
 } from '../../../agent/words.ts'
 import { formatCrashes } from '../supervisor/crashes.ts'
+import { badOf, tellBefore, tellOfSkipped } from './advice.ts'
 import { connect } from './client.ts'
 import { feedOf, readAccess } from './configuration.ts'
-import { badOf, inFlight, refuseRestore, standingOf, tellBefore, tellOfSkipped, whatToDo } from './operate.ts'
+import { inFlight, refuseRestore, standingOf, whatToDo } from './operate.ts'
 import type { Outside } from './outside.ts'
 import { databaseOf } from './own-database.ts'
 import { rehearseAhead } from './rehearse.ts'

@@ -23,7 +23,7 @@ import {
 import { type Client, connect } from './client.ts'
 import { callHttp } from '../../lib/http.ts'
 import { type Access, feedOf, readAccess } from './configuration.ts'
-import { badOf } from './operate.ts'
+import { badOf } from './advice.ts'
 import type { Outside } from './outside.ts'
 
 export interface Look {

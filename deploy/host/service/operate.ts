@@ -7,21 +7,14 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import {
   exists,
   installedTag,
-  lastTo,
-  makeDisk,
-  makeJournal,
   ownCommand,
   placesOf,
   readProgress,
   type Receipt,
-  snapshotFor,
   tagInPlace,
 } from '../../../agent/install.ts'
 import {
-  badEntry,
-  type BadRelease,
   BatonError,
-  compareTags,
   EXIT,
   formatProgress,
   isDone,
@@ -33,26 +26,17 @@ import {
   reasonOf,
   reportOf,
   type Status,
-  stillBad,
-  withoutWords,
   durationText,
 } from '../../../agent/words.ts'
 import { tellsOfRefusal } from '../../lib/refusal.ts'
+import { tellBefore, tellOfSkipped, withWayBack } from './advice.ts'
 import { type Client, connect, follow, silenceFor, waitForInstance, type Watcher } from './client.ts'
-import { readAccess, readyMsFor } from './configuration.ts'
+import { readAccess } from './configuration.ts'
 import { askUntilWell, healthGate } from './health.ts'
 import { formatPause } from '../../lib/switch.ts'
 import { bringUp, carryOutHere } from './offline.ts'
 import type { Outside } from './outside.ts'
-import { ownFolderOf } from './own-folder.ts'
-import { databaseOf } from './own-database.ts'
-import type { Operate, Operated } from './request.ts'
-
-/** The tags in place before an operation. */
-export interface Standing {
-  current: string
-  backup: string | null
-}
+import type { Operate, Operated, Standing } from './request.ts'
 
 /** Carries the operation out. Throws if it cannot begin (locked, refused), or if the service stops answering. */
 export async function operate(receipt: Receipt, request: Operate, outside: Outside): Promise<Operated> {
@@ -74,7 +58,7 @@ export async function operate(receipt: Receipt, request: Operate, outside: Outsi
       : await askService(receipt, client, status, work, { ...outside, starting: startingOf(receipt) })
   })
   if (!('id' in operation)) return { ...operation, outcome: 'up_to_date', report: null, error: null }
-  if (operation.outcome !== 'up_to_date') return operatedFrom(operation)
+  if (operation.outcome !== 'up_to_date') return await withWayBack(receipt, operatedFrom(operation))
   const skipped = await tellOfSkipped(receipt, request.tag, operation.from, outside)
   return { ...operatedFrom(operation), skipped }
 }
@@ -114,75 +98,6 @@ export async function standingOf(receipt: Receipt, status: Status | null): Promi
     (await exists(backup)) ? installedTag(backup).catch(() => null) : null,
   ])
   return { current, backup: saved }
-}
-
-/** What the operator should know before this begins. */
-export async function tellBefore(
-  receipt: Receipt,
-  { request, act, standing }: { request: Operate; act: { kind: Kind; tag: string | null }; standing: Standing },
-  outside: Outside,
-): Promise<void> {
-  const { current, backup } = standing
-  await tellOfBad(receipt, act.kind === 'rollback' ? backup : act.tag, outside)
-  if (act.kind === 'rollback') await tellOfUntried(receipt, request, standing, outside)
-  const own = await ownFolderOf(receipt, current)
-  if (own !== null)
-    outside.note(
-      `warning: ${current} has written files into its own folder (${own.files}): another release starts without them; they stay in ${own.path}`,
-    )
-}
-
-/** Tells the operator if the release that they ask for has failed here before. */
-async function tellOfBad(receipt: Receipt, tag: string | null, outside: Outside): Promise<void> {
-  if (tag === null) return
-  const entry = badEntry(await badOf(receipt), tag, null)
-  if (entry !== null)
-    outside.note(`${tag} failed here at ${entry.at}: ${entry.reason}; it is tried again, as you asked`)
-}
-
-/** Before a rollback that leaves the data as it is: tells the operator if nobody has tried the old release on them. */
-async function tellOfUntried(
-  receipt: Receipt,
-  { restoreState }: Pick<Operate, 'restoreState'>,
-  { current, backup }: Standing,
-  outside: Outside,
-): Promise<void> {
-  if (restoreState || backup === null) return
-  const { history } = await makeJournal(makeDisk(), receipt.stateDirectory).read()
-  const last = lastTo(current, history)
-  if (last?.kind !== 'update' || last.trial?.verdict === 'reversible') return
-  const shown =
-    last.trial?.verdict === 'unproven'
-      ? `a trial has shown only that ${backup} starts`
-      : `no trial has shown that ${backup} works`
-  const [database, places] = [await databaseOf(receipt), placesOf(receipt.executable)]
-  const copy = await snapshotFor({ database, places, stateDirectory: receipt.stateDirectory }, null).catch(() => null)
-  if (copy !== null)
-    outside.note(
-      `note: ${shown} with the data that ${current} has written; if it does not work, \`${ownCommand('rollback --restore-state')}\` restores the data from before the update`,
-    )
-}
-
-/** If the operator names no release, tells which newer ones are skipped because they failed here. Returns their tags. */
-export async function tellOfSkipped(
-  receipt: Receipt,
-  tag: string | null,
-  from: string,
-  outside: Outside,
-): Promise<string[]> {
-  if (tag !== null) return []
-  const newer = (await badOf(receipt)).filter((entry) => compareTags(entry.tag, from) > 0)
-  for (const bad of newer)
-    outside.note(
-      `${bad.tag} is newer, but failed here at ${bad.at}: ${withoutWords(bad.reason)}; \`${ownCommand(`upgrade ${bad.tag}`)}\` tries it again`,
-    )
-  return [...new Set(newer.map((one) => one.tag))]
-}
-
-/** Releases that failed here, and that nothing has changed for since. */
-export async function badOf(receipt: Pick<Receipt, 'stateDirectory' | 'configPath'>): Promise<BadRelease[]> {
-  const { bad } = await makeJournal(makeDisk(), receipt.stateDirectory).read()
-  return stillBad(bad, await readyMsFor(receipt))
 }
 
 /** A reverted operation always gets a code of exit 8: whatever the reason, the previous version is running. */

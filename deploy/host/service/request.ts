@@ -27,3 +27,9 @@ export interface Operated {
   /** newer releases that were passed over because they failed here */
   skipped?: string[]
 }
+
+/** The tags in place before an operation. */
+export interface Standing {
+  current: string
+  backup: string | null
+}

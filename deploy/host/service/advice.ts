@@ -1,0 +1,117 @@
+// What the operator is told of an operation beside its outcome: before it begins, what speaks against it; after it was reverted, the way
+// back with the data. Changes nothing.
+
+import {
+  keptCopies,
+  lastTo,
+  makeDisk,
+  makeJournal,
+  ownCommand,
+  placesOf,
+  type Receipt,
+  snapshotFor,
+} from '../../../agent/install.ts'
+import {
+  badEntry,
+  type BadRelease,
+  BatonError,
+  compareTags,
+  type Kind,
+  stillBad,
+  withoutWords,
+} from '../../../agent/words.ts'
+import { readyMsFor } from './configuration.ts'
+import type { Outside } from './outside.ts'
+import { databaseOf } from './own-database.ts'
+import { ownFolderOf } from './own-folder.ts'
+import type { Operate, Operated, Standing } from './request.ts'
+/** What the operator should know before this begins. */
+export async function tellBefore(
+  receipt: Receipt,
+  { request, act, standing }: { request: Operate; act: { kind: Kind; tag: string | null }; standing: Standing },
+  outside: Outside,
+): Promise<void> {
+  const { current, backup } = standing
+  if (act.kind === 'rollback' && request.tag === null) await refuseBad(receipt, backup)
+  else await tellOfBad(receipt, act.kind === 'rollback' ? backup : act.tag, outside)
+  if (act.kind === 'rollback') await tellOfUntried(receipt, request, standing, outside)
+  const own = await ownFolderOf(receipt, current)
+  if (own !== null)
+    outside.note(
+      `warning: ${current} has written files into its own folder (${own.files}): another release starts without them; they stay in ${own.path}`,
+    )
+}
+
+/** Who goes back without naming a release wants one that works. */
+async function refuseBad(receipt: Receipt, backup: string | null): Promise<void> {
+  const entry = backup === null ? null : badEntry(await badOf(receipt), backup, null)
+  if (entry === null) return
+  throw new BatonError('refused', `the backup is ${entry.tag}, which failed here at ${entry.at}: ${entry.reason}`, {
+    hint: `to start it all the same, run \`${ownCommand(`rollback ${entry.tag}`)}\`; for an older release, run \`${ownCommand('rollback TAG')}\` (\`${ownCommand('releases')}\` lists them)`,
+  })
+}
+
+/** Tells the operator if the release that they ask for has failed here before. */
+async function tellOfBad(receipt: Receipt, tag: string | null, outside: Outside): Promise<void> {
+  if (tag === null) return
+  const entry = badEntry(await badOf(receipt), tag, null)
+  if (entry !== null)
+    outside.note(`${tag} failed here at ${entry.at}: ${entry.reason}; it is not skipped, since you name it`)
+}
+
+/** Before a rollback that leaves the data as it is: tells the operator if nobody has tried the old release on them. */
+async function tellOfUntried(
+  receipt: Receipt,
+  { restoreState }: Pick<Operate, 'restoreState'>,
+  { current, backup }: Standing,
+  outside: Outside,
+): Promise<void> {
+  if (restoreState || backup === null) return
+  const { history } = await makeJournal(makeDisk(), receipt.stateDirectory).read()
+  const last = lastTo(current, history)
+  if (last?.kind !== 'update' || last.trial?.verdict === 'reversible') return
+  const shown =
+    last.trial?.verdict === 'unproven'
+      ? `a trial has shown only that ${backup} starts`
+      : `no trial has shown that ${backup} works`
+  const [database, places] = [await databaseOf(receipt), placesOf(receipt.executable)]
+  const copy = await snapshotFor({ database, places, stateDirectory: receipt.stateDirectory }, null).catch(() => null)
+  if (copy !== null)
+    outside.note(
+      `note: ${shown} with the data that ${current} has written; if it does not work, \`${ownCommand('rollback --restore-state')}\` restores the data from before the update`,
+    )
+}
+
+/** If the operator names no release, tells which newer ones are skipped because they failed here. Returns their tags. */
+export async function tellOfSkipped(
+  receipt: Receipt,
+  tag: string | null,
+  from: string,
+  outside: Outside,
+): Promise<string[]> {
+  if (tag !== null) return []
+  const newer = (await badOf(receipt)).filter((entry) => compareTags(entry.tag, from) > 0)
+  for (const bad of newer)
+    outside.note(
+      `${bad.tag} is newer, but failed here at ${bad.at}: ${withoutWords(bad.reason)}; \`${ownCommand(`upgrade ${bad.tag}`)}\` tries it again`,
+    )
+  return [...new Set(newer.map((one) => one.tag))]
+}
+
+/** Releases that failed here, and that nothing has changed for since. */
+export async function badOf(receipt: Pick<Receipt, 'stateDirectory' | 'configPath'>): Promise<BadRelease[]> {
+  const { bad } = await makeJournal(makeDisk(), receipt.stateDirectory).read()
+  return stillBad(bad, await readyMsFor(receipt))
+}
+
+/** Where the old release serves again on the data that the new one has left: how to go back to a copy, if there is one. */
+export async function withWayBack(receipt: Receipt, operated: Operated): Promise<Operated> {
+  const { outcome, from, report, error } = operated
+  if (outcome !== 'reverted' || error === null || error.hint !== null || (report?.stateMoved ?? null) !== null)
+    return operated
+  const copies = await keptCopies(receipt.stateDirectory, await databaseOf(receipt)).catch(() => [])
+  if (!copies.some(({ kind, tag }) => kind === 'snapshot' && tag === from)) return operated
+  const [list, stop, restore, start] = ['state list', 'stop', 'state restore NAME', 'start'].map(ownCommand)
+  const hint = `what it wrote is kept; to go back to a copy from before the update, use \`${list}\`, \`${stop}\`, \`${restore}\`, \`${start}\``
+  return { ...operated, error: { ...error, hint } }
+}
