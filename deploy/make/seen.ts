@@ -159,13 +159,13 @@ export function sentencesOfOwnFolder(
   const out =
     here.length === 0 ? '' : `; \`"exclude": ${JSON.stringify(here)}\` keeps your own files out of the release`
   return [
-    `it keeps files in its own folder (${names.join(', ')}), and each release has a folder of its own, so they would be missing after an update: ${dataElsewhere(called)}${out}`,
+    `it keeps files in its own folder (${names.join(', ')}), which would be missing after an update: ${dataElsewhere(called)}${out}`,
   ]
 }
 
 /** For a hint. `called`: the configuration's name. */
 export function dataElsewhere(called: string): string {
-  return `have the application keep its data in the state directory: set its own variable, such as "DATA_DIR": "{stateDirectory}", in \`environment\` in ${called} (this replaces the default variables, so list those that you need), or have it read STATE_DIRECTORY, which is always set`
+  return `have the application keep its data in the state directory: let it read STATE_DIRECTORY, or pass its own variable in ${called}, such as \`"environment": { "PORT": "{port}", "HOST": "{host}", "DATA_DIR": "{stateDirectory}" }\` (this replaces the default variables)`
 }
 
 /** Pure. `listens`: ports and paths. */
