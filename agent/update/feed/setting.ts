@@ -30,7 +30,7 @@ export function parseFeedSetting(setting: string): FeedSetting {
     const url = parseBase(setting, setting)
     return { kind: 'web', base: `${url.href.replace(/\/+$/, '')}/` }
   }
-  if (/^\.{0,2}\//.test(setting)) throw invalid(setting, 'a folder must be absolute')
+  if (/^\.{0,2}\//.test(setting)) throw invalid(setting, 'a folder must be an absolute path')
   throw invalid(setting, 'unknown form')
 }
 
