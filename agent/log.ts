@@ -62,23 +62,24 @@ export function formatEvent(event: LogEvent): string {
     case 'operation':
       return `${event.kind} ${event.id}: ${event.stage}`
     case 'finished': {
-      const to = event.to === null ? '' : ` ${event.to}`
+      const to = event.to === null ? '' : ` to ${event.to}`
       const why = event.message === null ? '' : `: ${event.message} [${event.code ?? 'unexpected'}]`
-      return `${event.kind} ${event.id}: ${event.outcome}${to}${why}`
+      return `${event.kind} ${event.id}${to}: ${event.outcome}${why}`
     }
     case 'successor':
       return `new process of ${event.tag} (pid ${event.pid}): ${event.doing}`
     case 'holder':
       return `a helper process (pid ${event.pid}) keeps the sockets until ${event.tag} starts`
     case 'drained':
-      return `drained: ${event.moved} connections moved to the new process, ${event.carried} of them in use, ${event.ended} asked to reconnect, ${event.cut} cut off`
+      return `drained connections: ${event.moved} moved to the new process, ${event.carried} of them in use, ${event.ended} asked to reconnect, ${event.cut} cut off`
     case 'taken_back':
       return `returned by the new process: ${event.takenBack} unused connections, ${event.cut} cut off`
     case 'stopping':
       return `stopping on ${event.signal}`
     case 'parted':
-      return `disconnected: ${event.ended} open-ended connections asked to reconnect, ${event.idle} idle ones closed (${event.lost} just as a request arrived), ${event.cut} requests cut off`
+      return `disconnected: ${event.ended} open-ended (asked to reconnect), ${event.idle} idle (${event.lost} just as a request arrived); requests cut off: ${event.cut}`
     case 'reverting':
+      return `reverting ${event.message}`
     case 'recovered':
     case 'warning':
       return `${event.event}: ${event.message}`

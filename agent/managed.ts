@@ -72,10 +72,7 @@ export async function decideManagement(
       : refuse('no_receipt', `${executable} was installed by hand, not by \`install.sh\``)
   }
   if (receipt.service !== service) {
-    return refuse(
-      'foreign_receipt',
-      `${executable} is installed as the service ${receipt.service}, but this is ${service}`,
-    )
+    return refuse('foreign_receipt', `${executable} is installed as the service ${receipt.service}, not as ${service}`)
   }
   if (!(await isNamedBy(receipt, executable))) {
     return refuse('foreign_receipt', `the installed executable is ${receipt.executable}, but this is ${executable}`)

@@ -114,7 +114,7 @@ function makeUpdater(options: UpdaterOptions): Updater {
     },
     async cancel() {
       const own = running
-      if (own === null || !own.cancel(cancellation('a request'))) throw (await answers()).tooLate(await status())
+      if (own === null || !own.cancel(cancellation('on request'))) throw (await answers()).tooLate(await status())
       await own.done
       return own.operation
     },

@@ -275,7 +275,7 @@ if (skip === null) {
       ])
       const refused = (await rejects(
         rebuildAddons({ ...options, packageManager: 'yarn', dryRun: false }),
-        /found yarn/,
+        /uses yarn/,
       )) as BatonError
       match(refused.hint ?? '', /^`PATH=.* npm rebuild other stubborn`$/)
 

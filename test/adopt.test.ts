@@ -385,7 +385,7 @@ test('`baton dev`: what is saved serves, what cannot start is taken back, and Ct
     is(await answer(), 'one')
     const second = await run(command, { allowFailure: true })
     is(second.exitCode, 6)
-    match(second.stderr, /expected no other `baton dev` for shop in .*, found one \(pid \d+\)/)
+    match(second.stderr, /`baton dev` is already running for shop in .* \(pid \d+\)/)
     is(await answer(), 'one')
     await writeFile(join(folder, 'server.js'), text('two'))
     await heard('v0.0.2 is serving')

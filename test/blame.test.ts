@@ -33,7 +33,7 @@ const ENDS: readonly (readonly [how: string, said: string | null, lack: string |
   ['it exited with code 1', "Error: ENOSPC: no space left on device, open '/var/lib/svc/x'", SPACE],
   ['it exited with code 1', 'SqliteError: database or disk is full', SPACE],
   ['it exited with code 1', 'Error: EDQUOT: disk quota exceeded, write', SPACE],
-  ["it says: ENOSPC: no space left on device, mkdir '/tmp/a'", null, SPACE],
+  ["it reported: ENOSPC: no space left on device, mkdir '/tmp/a'", null, SPACE],
   ['it exited with code 1', "Error: EMFILE: too many open files, open 'a.js'", FILES],
   ['it exited with code 1', 'Error: ENFILE: file table overflow', FILES],
   ['it exited with code 1', 'Error: ENOMEM: not enough memory, read', MEMORY],

@@ -160,7 +160,7 @@ answer 2 '"value":null'`)
   test('one that stands still is ended at the deadline of the command', async () => {
     await using world = await openOn('kill -STOP $$', 1500)
     const told = (await rejects(world.front.side.unlock())) as BatonError
-    match(told.message, 'expected the command to finish within')
+    match(told.message, 'the command did not finish within')
   })
 }
 

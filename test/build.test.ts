@@ -71,12 +71,12 @@ files(
     const app = parseProject({ service: 'shop', entry: 'main.js' }, join(home.path, 'packages/app'))
     const refused = await filesOf(app).catch((error: unknown) => error as BatonError)
     ok(refused instanceof BatonError)
-    match(refused.message, /^expected every package inside \S+\/packages\/app, found \S+\/packages\/lib$/)
+    match(refused.message, /^the package \S+\/packages\/lib must be inside \S+\/packages\/app$/)
     match(refused.hint ?? '', '`"entry": "packages/app/main.js"`')
 
     await writeFile(join(home.path, '.pnp.cjs'), '')
     await rm(join(home.path, 'node_modules'), { recursive: true })
-    await rejects(filesOf(app), /expected packages in node_modules, but Yarn installed them with Plug'n'Play/)
+    await rejects(filesOf(app), /Yarn installed the packages with Plug'n'Play/)
   },
 )
 

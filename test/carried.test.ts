@@ -71,7 +71,7 @@ test('idle connections come back from a successor that is killed; what it has sp
   // all of them have moved when the successor answers on a connection that stood with the predecessor
   const successor = await until(async () => {
     const status = (await home.api('GET', '/admin/update/status')).body as Status
-    return status.instance.version === 'v1.1.0' && (await home.output()).includes('drained:')
+    return status.instance.version === 'v1.1.0' && (await home.output()).includes('drained connections:')
       ? status.instance.pid
       : null
   })

@@ -36,14 +36,17 @@ test('a link of another user is refused by name, anywhere in the path and behind
   is(await withoutLinks(at.file), at.target)
   await lchown(at.file, OTHER, OTHER)
   const first = await rejects(withoutLinks(at.file), withCode('refused'))
-  match(first.message, `${at.file} goes through ${at.file}, a link owned by user id ${OTHER}: `)
+  match(first.message, `${at.file} is a link owned by user id ${OTHER}: `)
 
   const [folder, roots] = [join(at.path, 'folder'), join(at.path, 'roots')]
   await symlink(at.path, folder)
   await lchown(folder, OTHER, OTHER)
   await symlink('folder', roots)
-  await rejects(withoutLinks(join(roots, 'project/none')), /folder, a link owned by user id 1000/)
-  await rejects(withoutLinks(join(at.path, 'project/../folder/root.env')), /folder, a link owned by user id 1000/)
+  await rejects(withoutLinks(join(roots, 'project/none')), /folder, which is a link owned by user id 1000/)
+  await rejects(
+    withoutLinks(join(at.path, 'project/../folder/root.env')),
+    /folder, which is a link owned by user id 1000/,
+  )
 })
 
 test('a file that has become a link since the deployment was decided is not followed', async () => {

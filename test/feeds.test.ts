@@ -138,7 +138,7 @@ for (const kind of ['github', 'web', 'folder'] as const) {
     assert.match(await failure(it.feed), /^release_unusable .*v1\.1\.0 cannot be used: it has no asset for/)
     assert.match(
       await failure(it.feed, 'v1.1.0'),
-      /^release_unusable .*it has no asset for \w+-\w+: expected .*, got .*beacon-plan9-mips.zst/,
+      /^release_unusable .*it has no asset for \w+-\w+ \(.*\); it has .*beacon-plan9-mips.zst/,
     )
   })
 
@@ -174,10 +174,7 @@ for (const kind of ['github', 'web', 'folder'] as const) {
     await it.dist.sum('v1.1.0')
     await rm(join(it.dist.dir, 'releases.json'))
     if (kind !== 'web')
-      assert.match(
-        await failure(it.feed, 'v1.1.0'),
-        /^release_unusable .*it is a release of `other`, expected `beacon`/,
-      )
+      assert.match(await failure(it.feed, 'v1.1.0'), /^release_unusable .*it is a release of `other`, not of `beacon`/)
   })
 
   test(`${kind}: an empty feed has no latest`, async () => {
@@ -221,12 +218,12 @@ for (const kind of ['github', 'web'] as const) {
 
   test(`${kind}: a JSON that never ends is cut off`, async () => {
     await using it = await lab(kind, ['v1.1.0'], { endlessJson: true })
-    assert.match(await failure(it.feed), /^check_failed .*expected at most \d+ bytes, got more/)
+    assert.match(await failure(it.feed), /^check_failed .*the answer has more than \d+ bytes/)
   })
 
   test(`${kind}: a server that says nothing has a deadline`, async () => {
     await using it = await lab(kind, ['v1.1.0'], { silent: true }, { timeoutMs: 200 })
-    assert.match(await failure(it.feed), /^check_failed .*expected an answer within 0\.2 s, got none/)
+    assert.match(await failure(it.feed), /^check_failed .*no answer within 0\.2 s/)
   })
 
   test(`${kind}: a redirect loop is recognised`, async () => {

@@ -57,7 +57,7 @@ test('init keeps the flags that a release can have, and says which it cannot', a
   match(said, 'dropped from the start script: --inspect, --env-file=.env. A release contains no env file')
   match(said, 'tracer is loaded before the application and is a development package')
   const refused = { service: 'shop', entry: 'server.js', nodeFlags: ['--inspect'] }
-  throws(() => parseProject(refused, room.path), /expected flags of Node .* in `nodeFlags`, got "--inspect"/)
+  throws(() => parseProject(refused, room.path), /expected Node flags .* in `nodeFlags`, got "--inspect"/)
   throws(() => parseProject({ ...refused, nodeFlags: ['--title=$(id)'] }, room.path), /`nodeFlags`/)
 })
 

@@ -215,7 +215,7 @@ test('a host that dies in the soak and is there again at its end is no good one'
     await fleet.set('h1', name, value)
     const { code, rows, stderr } = await done
     equal([code, rows['h1']?.outcome, rows['h2']?.outcome], [8, 'taken_back', 'untouched'], name)
-    match(stderr, 'h1 restarted: in the soak: the service restarted unexpectedly')
+    match(stderr, 'h1 restarted: during the soak: the service restarted unexpectedly')
   }
 })
 
@@ -252,7 +252,7 @@ esac
   await fleet.set('h1', 'started', '2026-01-01T00:00:09.1Z')
   const { code, rows, stderr } = await done
   equal([code, rows['c1']?.outcome, await fleet.running()], [8, 'taken_back', ['v1.0.0']], stderr)
-  match(stderr, 'c1 restarted: in the soak: the service restarted unexpectedly')
+  match(stderr, 'c1 restarted: during the soak: the service restarted unexpectedly')
 })
 
 test.long('a host that goes down in a soak ends it there and then', async () => {
@@ -266,7 +266,7 @@ test.long('a host that goes down in a soak ends it there and then', async () => 
   is((await fleet.events()).at(-1)?.event, 'wave')
   const { code, rows, stderr } = await done
   equal([code, rows['h1']?.outcome, rows['h2']?.outcome], [8, 'taken_back', 'untouched'], stderr)
-  match(stderr, 'h1 down: in the soak: the service is down')
+  match(stderr, 'h1 down: during the soak: the service is down')
 })
 
 test.long(

@@ -85,7 +85,7 @@ test('--keep-port and --no-keep-port stand alone', () => {
     throws(() => parseContainerSettings(['--keep-port', ...more]), withCode('invalid_request'))
   match(
     throws(() => parseContainerSettings(['--no-keep-port', '--holder-image', 'x'])).message,
-    /--holder-image only with --keep-port/,
+    /--holder-image works only with --keep-port/,
   )
   throws(() => parseContainerSettings(['--release', 'hold']), withCode('invalid_tag'))
 })

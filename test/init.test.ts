@@ -52,10 +52,7 @@ test('packages that no release can hold are told before a build: what Yarn keeps
   await writeFile(join(shop.path, 'package.json'), wants('shop'))
   await writeFile(join(shop.path, '.pnp.cjs'), '')
   const archived = await told(shop.path)
-  match(
-    archived,
-    "fix this before you build: expected packages in node_modules, but Yarn installed them with Plug'n'Play",
-  )
+  match(archived, "fix this before you build: Yarn installed the packages with Plug'n'Play")
   match(archived, 'hint: run `yarn config set nodeLinker node-modules`')
   not(archived.includes('next: '), archived)
 
@@ -67,10 +64,7 @@ test('packages that no release can hold are told before a build: what Yarn keeps
   await writeFile(join(app, 'package.json'), wants('app'))
   await writeFile(join(app, 'server.js'), SHOP)
   const member = await told(app)
-  match(
-    member,
-    /fix this before you build: expected every package inside \S+\/packages\/app, found \S+\/node_modules\/dep/,
-  )
+  match(member, /fix this before you build: the package \S+\/node_modules\/dep must be inside \S+\/packages\/app/)
   match(member, '`"entry": "packages/app/server.js"`')
   match(await told(app), 'fix this before you build: ')
   await writeFile(join(app, 'baton.config.json'), '{ "service": "app", "entry": "server.js", "kind": "bundle" }')
@@ -347,7 +341,7 @@ test('what forks workers of node:cluster is named: in a package whose command th
     exports.run = () => (cluster.isPrimary ? cluster.fork() : require('./server.js'))`
   await inside('lib/main.js', forks)
   await inside('lib/server.js', `require('node:http').createServer().listen(process.env.PORT, process.env.HOST)`)
-  const named = 'forks workers: node_modules/wiki-server/lib/main.js starts node:cluster workers'
+  const named = 'node_modules/wiki-server/lib/main.js starts node:cluster workers'
   const { stderr } = await initIn(wiki.path, '--yes')
   match(stderr, `note: ${named}; a service with several processes can run but cannot be updated: write a`)
   const about = async () => (await examineProject(wiki.path)).find(({ check }) => check === 'processes')
@@ -357,13 +351,10 @@ test('what forks workers of node:cluster is named: in a package whose command th
 
   await wiki.write('baton.server.mjs', `import 'baton-kit/auto'\nimport './node_modules/wiki-server/lib/server.js'\n`)
   is((await about())?.level, 'ok')
-  not((await initIn(wiki.path, '--yes')).stderr.includes('forks workers'))
+  not((await initIn(wiki.path, '--yes')).stderr.includes('node:cluster workers'))
 
   await using own = await folderWith(forks.replace("require('./server.js')", 'undefined'))
-  match(
-    (await own.init('--yes')).stderr,
-    /note: forks workers: server\.js .*: set `entry` to the file that a worker runs/,
-  )
+  match((await own.init('--yes')).stderr, /note: server\.js .*: set `entry` to the file that a worker runs/)
 })
 
 test('an application that makes its own folder the working folder is named, with the relative paths in `args` and what to do', async () => {
@@ -376,7 +367,7 @@ test('an application that makes its own folder the working folder is named, with
   const folder = async () => (await examineProject(own.path)).find(({ check }) => check === 'folder')
   match(
     (await initIn(own.path, '--yes')).stderr,
-    /note: changes the working directory: lib\/start\.js calls chdir .* install every relative path, including \.\/rules\.json, data\/shop\.json in `args`, is .*: remove the call: use `import\.meta\.dirname`/,
+    /note: lib\/start\.js calls chdir .* install every relative path, including \.\/rules\.json, data\/shop\.json in `args`, is .*: remove the call, and use `import\.meta\.dirname`/,
   )
   const found = await folder()
   equal([found?.level, found?.message.includes('./rules.json, data/shop.json in `args`')], ['warning', true])
@@ -390,7 +381,7 @@ test('an application that makes its own folder the working folder is named, with
     `chdir(new URL('.', import.meta.url).pathname)`,
   ]) {
     await own.write('server.js', entry(how))
-    match((await folder())?.message ?? '', /^changes the working directory: server\.js /, how)
+    match((await folder())?.message ?? '', /^server\.js calls chdir /, how)
   }
   await own.write('server.js', entry(`process.chdir(process.env.DATA_DIR)`))
   is((await folder())?.level, 'ok')
@@ -508,7 +499,7 @@ test('init names a folder in which the start script starts the application, and 
   const print = { say: () => {}, print: () => {} }
   const flags = { service: null, starts: false, yes: true, json: false, dryRun: false }
   const refused = await rejects(async () => await setUp(shop.path, flags, print), withCode('refused'))
-  match(refused.message, 'runs an application in server, which is a separate package')
+  match(refused.message, 'runs an application in `server`, which is a separate package')
   equal((await readdir(shop.path)).includes('baton.config.json'), false)
 })
 
@@ -571,7 +562,7 @@ test('init takes the variables of a start script, and names first of all what no
 test('an application of Bun or Deno is refused by name, and one that Node.js runs too is not', async () => {
   await using shop = await packageWith({ scripts: { start: 'bun run server.ts' } })
   await shop.write('server.ts', 'Bun.serve({})')
-  await rejects(initIn(shop.path, '--yes'), /expected a Node\.js application, found one for Bun/)
+  await rejects(initIn(shop.path, '--yes'), /this is an application for Bun, not Node\.js/)
   not((await readdir(shop.path)).includes('baton.config.json'))
   const runtime = async (scripts: object, text: string) => {
     await shop.write('package.json', JSON.stringify({ name: 'shop', scripts }))
@@ -585,7 +576,7 @@ test('an application of Bun or Deno is refused by name, and one that Node.js run
   is(await runtime({}, `if (typeof Bun !== 'undefined') Bun.serve({})`), null)
   await rm(join(shop.path, 'package.json'))
   await shop.write('deno.json', '{}')
-  await rejects(initIn(shop.path, '--yes'), /found one for Deno: there is a deno\.json but no package\.json/)
+  await rejects(initIn(shop.path, '--yes'), /for Deno, not Node\.js: there is a deno\.json but no package\.json/)
 })
 
 test('a folder of the project to which releases are published is in no release', async () => {

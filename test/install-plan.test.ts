@@ -269,7 +269,7 @@ test("root's own copy of the command is renewed by a newer one, never by an olde
 
 test('what is not ours is refused before anything is changed', () => {
   const refusals: [string, Partial<Facts>, Partial<Choices>][] = [
-    ['found one that is not part of an install', { executable: 'foreign' }, {}],
+    ['is not part of an install', { executable: 'foreign' }, {}],
     ['/usr/local/bin/beacon', { command: 'foreign' }, {}],
     ['beacon.service', { unit: 'foreign' }, {}],
     ['installed for the user beacon', { ...SETTLED, receipt: receipt() }, { 'run-as': 'other' }],
@@ -277,7 +277,7 @@ test('what is not ours is refused before anything is changed', () => {
     ['an install cannot move it', { ...SETTLED, receipt: receipt() }, { prefix: '/srv/beacon' }],
     ['/usr/local/lib/beacon/beacon', { program: 'foreign' }, {}],
     ['with a systemd service', { ...SETTLED, receipt: receipt() }, { service: false }],
-    ['one of lantern', { ...SETTLED, receipt: receipt({ service: 'lantern' }) }, {}],
+    ['an install of lantern, not of beacon', { ...SETTLED, receipt: receipt({ service: 'lantern' }) }, {}],
   ]
   for (const [message, facts, flags] of refusals)
     match(throws(() => planInstall(request({ facts, flags })), withCode('refused')).message, message)

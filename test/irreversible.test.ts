@@ -89,7 +89,7 @@ test('no way back and nobody allows it: 7, why, and who can; refused at once or 
 
 test('`--trial` is a word of a dry run: an upgrade rehearses by itself', async () => {
   await using service = await serve(TRIED)
-  match(await told(service, ['upgrade', '--trial'], 2), 'expected `--dry-run` with `--trial`')
+  match(await told(service, ['upgrade', '--trial'], 2), '`--trial` works only with `--dry-run`')
   match(await told(service, ['upgrade', '--help']), /--trial .*copy of the data/)
   match(await told(service, ['rollback', '--dry-run', '--trial'], 2), 'unknown flag `--trial`')
   equal(service.sent, [])

@@ -89,7 +89,7 @@ for (const kind of ['stop-first', 'start-first'] as const)
         match(error?.message ?? '', /the port is in use/)
         const third = await well()
         is(third === second, kind === 'start-first')
-        if (kind === 'stop-first') match(await log(it), /the sockets are released before v1\.0\.0 is started/)
+        if (kind === 'stop-first') match(await log(it), /releasing the sockets to start v1\.0\.0/)
         process.kill(third, 'SIGKILL')
         await well(third)
       },
@@ -107,7 +107,7 @@ test('a switch that has shown it lets the sockets go in the next ones: such an a
   const updated = await it.operate('/admin/update', { tag: 'v1.1.0' })
   equal([updated.outcome, updated.handover?.letGo], ['updated', true], JSON.stringify(updated.error))
   const second = await well(again)
-  match(await log(it), /the sockets are released before v1\.1\.0 is started: clients are refused/)
+  match(await log(it), /releasing the sockets to start v1\.1\.0: clients are refused/)
   process.kill(second, 'SIGKILL') // what it listens on anew is held for it
   const third = await well(second)
   const back = await it.operate('/admin/update/rollback')
@@ -245,7 +245,7 @@ test.run()
 async function killsHolder(it: Adopted): Promise<void> {
   const from = (await log(it)).length
   const said = async () => (await log(it)).slice(from)
-  await eventually('the sockets to be let go', async () => /the sockets are released/.test(await said()), 30_000)
+  await eventually('the sockets to be let go', async () => /releasing the sockets/.test(await said()), 30_000)
   const [, pid] = /holder \(pid (\d+)\)/.exec(await said()) ?? []
   process.kill(Number(pid), 'SIGKILL')
 }

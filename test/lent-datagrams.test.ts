@@ -92,7 +92,7 @@ test('each kind of socket gets what it asked for: IPv4, IPv6, both, and one addr
   match(
     app.said(),
     new RegExp(
-      `the holder at .* does not have \\*:${own}/udp \\(it has ${first}/udp, .*\\), so this container binds that address itself`,
+      `the holder at .* does not have \\*:${own}/udp \\(it has ${first}/udp, .*\\), so this container itself binds it`,
     ),
   )
   // a client of the other IP is none of a socket of IPv4

@@ -59,7 +59,7 @@ test('a holder that is killed: what it had accepted ends at once, and the next h
     match(await ask(port), new RegExp(`^${app.pid} `))
     ok(performance.now() - beganAt < 2000)
   }
-  match(app.said(), /lost contact with the holder at .* and every connection through it: trying to reach it again/)
+  match(app.said(), /lost the holder at .* and every connection through it; trying to reach it again/)
 })
 
 test('a container that is put beside an old one has its turn when the file of that is gone, and never if it is asked to stop before', async () => {
@@ -282,9 +282,7 @@ test('what is no holder is asked again until one answers; a port that it does no
   match(await ask(own), new RegExp(`^${app.pid} ${own} `))
   match(
     app.said(),
-    new RegExp(
-      `the holder at .* has no free socket for :::${own} \\(free: .*\\), so this container binds that address itself`,
-    ),
+    new RegExp(`the holder at .* has no free socket for :::${own} \\(free: .*\\), so this container itself binds it`),
   )
 })
 

@@ -31,7 +31,7 @@ test('a release without the line that embeds the agent fails its build at once: 
   await using it = await built(SERVE)
   const error = (await rejects(() => tryOut(it.project, it.path))) as BatonError
   is(error.code, 'verify_failed')
-  match(error.message, 'expected an answer from the agent inside the application, got 200 from the application itself')
+  match(error.message, 'the agent inside the application did not answer (the application itself answered 200)')
   match(error.message, 'perhaps server.js does not load the agent, or fewer servers listen than `servers` specifies')
   match(error.hint ?? '', `make \`import 'baton-kit/auto'\` the first line of server.js`)
 
@@ -251,7 +251,7 @@ test.long(
       const error = (await rejects(() => tryOut(it.project, it.path))) as BatonError
       match(
         error.message,
-        'got 200 from the application itself: no server is listening in the main thread, only in a worker thread',
+        'the application itself answered 200): no server is listening in the main thread, only in a worker thread',
       )
       match(error.hint ?? '', 'listen in the main thread, and leave the work to the worker')
     }
@@ -314,7 +314,7 @@ test('a client that meets something else than the agent says so, with what to do
         faults: [],
       })
       const error = (await rejects(() => client.status())) as BatonError
-      is(error.message, `expected Baton's agent to answer, got status ${status} from something else`)
+      is(error.message, `something other than Baton's agent answered, with status ${status}`)
       match(error.hint ?? '', 'loads Baton')
     } finally {
       server.close()

@@ -66,7 +66,7 @@ test('an addon is named in a hint only if the error is of it', () => {
     whyTryFailed(new BatonError('verify_failed', message, { hint: startedAs(RECIPE) }), rebuilt).hint ?? ''
   const other = 'it ended with exit code 1; it printed: TypeError: util.log is not a function'
   match(hintOf(other), /^it is started in an empty directory/)
-  match(whyTryFailed(new Error(other), lacking).message, 'addons: modern-syslog has not been built')
+  match(whyTryFailed(new Error(other), lacking).message, '; modern-syslog has not been built')
   for (const said of [
     "Error: Cannot find module './build/Release/core.node'",
     'Error: Could not locate the bindings file. Tried:',
@@ -107,7 +107,7 @@ test('what a start shows names no port that only this start had', () => {
 test('one file under two names is one command, and a package that is called cli has the name of its scope', () => {
   const recipe = withoutRecipe('@shop/cli')
   is(mainOf(recipe, { bin: { shop: './a.js', '@shop/cli': 'a.js' } }), 'a.js')
-  throws(() => mainOf(recipe, { bin: { shop: 'a.js', '@shop/cli': 'b.js' } }), /expected one command/)
+  throws(() => mainOf(recipe, { bin: { shop: 'a.js', '@shop/cli': 'b.js' } }), /cannot tell which command/)
   const names = { '@hocuspocus/cli': 'hocuspocus', '@Shop/server': 'shop', '@shop/wiki': 'wiki', cli: 'cli' }
   for (const [name, service] of Object.entries(names)) is(usualService(name), service, name)
 })

@@ -47,7 +47,7 @@ test('`logs` shows what the service has written, without what would steer a term
 
   await rm(log)
   const none = await it.typed('logs', '--user')
-  equal([none.exitCode, /tail.* ended with 1/.test(none.stderr)], [7, true], none.stderr)
+  equal([none.exitCode, /tail.* failed with exit code 1/.test(none.stderr)], [7, true], none.stderr)
 })
 
 test('the journal is read by the unit, a user’s by their own manager', () => {

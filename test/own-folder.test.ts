@@ -82,7 +82,7 @@ test('a build whose application makes a database in its own folder fails, and sa
   }
   const inside = await program('join(own, "app/data/shop.sqlite")', '127.0.0.1')
   const error = await rejects(() => tryOut(PROJECT_OF, inside))
-  match(error.message, /found the database data\/shop\.sqlite: each release has its own folder/)
+  match(error.message, /the database data\/shop\.sqlite is inside .*: each release has its own folder/)
   match(String((error as BatonError).hint), /"DATA_DIR": "\{stateDirectory\}"/)
   const outside = await program('join(process.env.STATE_DIRECTORY, "shop.sqlite")', '::')
   const { line, warnings } = await tryOut(PROJECT_OF, outside)

@@ -78,7 +78,7 @@ const PROMISES: Record<string, () => Promise<void>> = {
       world.ill(true)
       const ended = await world.home.settled(40_000)
       is(ended.outcome, 'reverted')
-      match(ended.error?.message ?? '', /neither it nor this process is healthy/)
+      match(ended.error?.message ?? '', /neither process is healthy/)
       equal((await journalOf(world.home)).bad, [])
       await world.isAsBefore()
       world.ill(false)

@@ -133,7 +133,7 @@ for (const [title, expected, change] of [
   ['a prerelease', 'it is a prerelease', { listing: { prerelease: true } }],
   [
     'a release without files',
-    'it has no asset for linux-x64: expected `beacon-linux-x64.zst` or `beacon-linux-x64.gz`, got no files at all',
+    'it has no asset for linux-x64 (`beacon-linux-x64.zst` or `beacon-linux-x64.gz`); it has no files at all',
     { listing: { files: [] } },
   ],
   [
@@ -174,8 +174,8 @@ for (const [title, expected, change] of [
   ],
   ['a size that is none', /^size of `beacon-linux-x64.zst`/, { manifest: null, sizeBytes: Number.NaN }],
   ['a monstrous size', /^size of `beacon-linux-x64.zst`/, { manifest: null, sizeBytes: 1e15 }],
-  ['a release of another service', 'it is a release of `other`, expected `beacon`', { manifest: { service: 'other' } }],
-  ['the texts of another release', 'release.json is for v1.0.0, expected v1.1.0', { manifest: { tag: 'v1.0.0' } }],
+  ['a release of another service', 'it is a release of `other`, not of `beacon`', { manifest: { service: 'other' } }],
+  ['the texts of another release', 'release.json is for v1.0.0, not for v1.1.0', { manifest: { tag: 'v1.0.0' } }],
   ['a manifest without our asset', 'release.json does not list `beacon-linux-x64.zst`', { manifest: { assets: [] } }],
   ['a manifest of another format', 'release.json: expected format 1, got 2', { manifest: { format: 2 as 1 } }],
   [
@@ -207,7 +207,7 @@ test('names the files that a release has instead of ours, a few of them', () => 
   const { listing } = release({})
   assert.match(
     ruledOut(listing, { ...TARGET, arch: 'riscv64' }) ?? '',
-    /got "beacon-linux-x64.zst", "beacon-linux-x64.gz"/,
+    /it has "beacon-linux-x64.zst", "beacon-linux-x64.gz"/,
   )
 })
 
@@ -349,7 +349,7 @@ test('says why where releases are published and none can be used, rather than th
     )
   const { release, problem } = await asked(listed, { why: 'it has no SHA256SUMS' })
   assert.equal([release, problem?.code], [null, 'release_unusable'])
-  assert.is(problem?.message, 'v1.1.0 cannot be used: it has no SHA256SUMS (1 other cannot be used either)')
+  assert.is(problem?.message, 'v1.1.0 cannot be used: it has no SHA256SUMS (1 other release cannot be used either)')
   assert.match((await asked(listed, { why: 'it was yanked', yanked: true })).problem?.message ?? '', 'yanked')
   assert.equal(await asked([], { why: '' }), { release: null, problem: null, beyond: null })
 })
@@ -384,8 +384,8 @@ for (const [setting, expected] of [
 for (const [setting, expected] of [
   ['', /unknown form/],
   ['dist', /unknown form/],
-  ['./dist', /absolute path/],
-  ['../dist', /absolute path/],
+  ['./dist', /must be absolute/],
+  ['../dist', /must be absolute/],
   ['http://example.com/', /plain http is allowed only for this machine/],
   ['http://127.0.0.1.example.com/', /plain http is allowed only for this machine/],
   ['http://localhost.example.com/', /plain http is allowed only for this machine/],

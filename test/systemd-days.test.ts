@@ -86,7 +86,7 @@ test('the first night: who is in the first step goes; a later one, one that is o
     else await reads(host, [turn('v1.1.0')], [])
   }
   const room =
-    'v1.1.0 is waiting for you: expected N MiB free in `/opt/beacon` for the executable, a snapshot of the database and records of updates, got N MiB'
+    'v1.1.0 is waiting for you: only N MiB free in `/opt/beacon`, N MiB needed for the executable, a snapshot of the database and records of updates'
   equal(saidByFull, [`automatic  ${POLICY}; next TIME`, `for you    ${room}`])
   equal(await reportsOf(full), ['waits'])
 })
@@ -154,7 +154,7 @@ const afterTwo = (host: RoomHost) => (hadFirst(host) || hadSecond(host) ? 'v1.1.
 const before = (host: RoomHost) => (hadFirst(host) ? 'v1.1.0' : 'v1.0.0')
 const BROKE = 'v1.2.0 failed during probation: it exited with code 3'
 const idle = `automatic  ${POLICY}; there is no newer release; next TIME`
-const went = (from: string, to: string) => `automatic  ${from} to ${to}: updated at TIME, nobody was served for N ms`
+const went = (from: string, to: string) => `automatic  ${from} to ${to}: updated at TIME; nobody was served for N ms`
 const after = (tag: string) =>
   `automatic  ${POLICY}; ${tag} will be installed automatically: the last attempt failed; next TIME`
 const turn = (tag: string) =>

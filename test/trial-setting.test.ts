@@ -55,7 +55,7 @@ for (const [what, rehearse, fault] of [
   [
     'a path without a slash',
     request({ path: 'notes' }),
-    'a path such as `/notes`, at most 2048 characters in `trial.requests[0].path`',
+    'a path such as `/notes` (at most 2048 characters) in `trial.requests[0].path`',
   ],
   ['a path that names a host', request({ path: '//elsewhere/x' }), 'a path such as `/notes`'],
   ['a path with a blank', request({ path: '/a b' }), 'a path such as `/notes`'],
@@ -75,15 +75,15 @@ for (const [what, rehearse, fault] of [
   [
     'a header of two lines',
     request({ headers: { a: 'b\r\nc: d' } }),
-    'expected text of one line in `trial.requests[0].headers.a`',
+    'expected a single line of text in `trial.requests[0].headers.a`',
   ],
   [
     'a header of another name',
     request({ headers: { 'a b': 'c' } }),
-    'expected names of headers in `trial.requests[0].headers`',
+    'expected header names in `trial.requests[0].headers`',
   ],
   ['headers too large', request({ headers: { a: 'b'.repeat(5000) } }), 'expected at most 4096 bytes'],
-  ['SQL too long', { prepare: '-'.repeat(16_385) }, 'expected SQL, at most 16384 characters in `trial.prepare`'],
+  ['SQL too long', { prepare: '-'.repeat(16_385) }, 'expected SQL (at most 16384 characters) in `trial.prepare`'],
   ['SQL of too many bytes', { prepare: 'é'.repeat(8193) }, 'expected SQL of at most 16384 bytes in `trial.prepare`'],
   ['SQL that is no text', { prepare: ['DELETE'] }, 'expected SQL, at most'],
   [

@@ -154,12 +154,12 @@ test('refused with nothing written: too few keys, no keys, a release that is not
   await mkdir(away)
   assert.match(
     await it.run(`sign --dir ${it.dist} --keys ${away}`),
-    /expected 1 more targets key .*, got 0\nhint: .*\nexit 5$/,
+    /the key folders must contain 1 more targets key, but have 0\nhint: .*\nexit 5$/,
   )
   const name = `beacon-${process.platform}-${process.arch}.zst`
   const bytes = await readFile(join(it.dist, 'v1.0.0', name))
   await writeFile(join(it.dist, 'v1.0.0', name), Buffer.from(bytes).fill(0, 4, 5))
-  assert.match(await it.run(`sign --dir ${it.dist}`), /v1\.0\.0 is not signed: sha256 of beacon-.*\nexit 5$/)
+  assert.match(await it.run(`sign --dir ${it.dist}`), /v1\.0\.0 cannot be signed: sha256 of beacon-.*\nexit 5$/)
   assert.equal((await readdir(join(it.dist, 'verified'))).toSorted(), before)
 })
 
@@ -179,13 +179,13 @@ test('new keys are left only where a root names them: refused, in the way of ano
     assert.equal([await all(keys), await all(verified)], before, line)
   }
   await refused('rotate targets --threshold 3', /exit 5$/)
-  await refused('rotate root --replace nobody', /no root key matches nobody/)
+  await refused('rotate root --replace nobody', /no root key matches "nobody"/)
   await mkdir(join(it.home, 'away'))
   for (const role of ['timestamp', 'snapshot']) {
     const path = join(keys, `${role}-1.json`)
     await rename(path, join(it.home, 'away', role)) // root and targets are here, what depends on them cannot be signed
     before[0] = await all(keys)
-    await refused('rotate targets', /expected 1 more \w+ key .*, got 0/)
+    await refused('rotate targets', /must contain 1 more \w+ key, but have 0/)
     await rename(join(it.home, 'away', role), path)
     before[0] = await all(keys)
   }

@@ -303,7 +303,7 @@ const ATTACKS: Record<string, Attack> = {
   },
   'fast-forward: a version beyond all bounds': {
     act: (it) => it.publish({ versions: { timestamp: 2 ** 31 + 1 } }),
-    expected: /^metadata_invalid .*expected `version` to be at least 1/,
+    expected: /^metadata_invalid .*expected `version` from 1 to 2147483648/,
   },
   'mix and match: an older snapshot with a newer timestamp': {
     setup: (it) => it.publish(),
@@ -360,7 +360,7 @@ const ATTACKS: Record<string, Attack> = {
       await it.publish({ targets: { ...targets, 'v1.2.0/release.json': targets['v1.0.0/release.json'] } })
     },
     tag: 'v1.2.0',
-    expected: /^release_unusable .*release\.json is for v1\.0\.0, expected v1\.2\.0/,
+    expected: /^release_unusable .*release\.json is for v1\.0\.0, not for v1\.2\.0/,
   },
   'rollback of a target: a release that was yanked': {
     act: async (it) => {
@@ -433,7 +433,7 @@ const ATTACKS: Record<string, Attack> = {
           },
         },
       }),
-    expected: /^metadata_invalid .*snapshot\.json: not a valid file entry/,
+    expected: /^metadata_invalid .*invalid entry for snapshot\.json/,
   },
   'a role of the root that nobody knows': {
     act: (it) =>
@@ -453,7 +453,7 @@ const ATTACKS: Record<string, Attack> = {
         const odd = { ...all[0]?.key, scheme: 'none' }
         root['keys'] = { ...Object.fromEntries(all.map(({ keyid, key }) => [keyid, key])), ['cd'.repeat(32)]: odd }
       }),
-    expected: /^metadata_invalid .*expected ed25519, got "ed25519" with "none"/,
+    expected: /^metadata_invalid .*expected type and scheme ed25519, got "ed25519" and "none"/,
   },
   'consistent snapshots: targets of the snapshot that are not there': {
     act: async (it) => {
@@ -469,7 +469,7 @@ const ATTACKS: Record<string, Attack> = {
         const odd = { keytype: 'rsa', scheme: 'rsassa-pss-sha256', keyval: { public: 'x' } }
         root['keys'] = { ...Object.fromEntries(all.map(({ keyid, key }) => [keyid, key])), ['cd'.repeat(32)]: odd }
       }),
-    expected: /^metadata_invalid .*expected ed25519, got "rsa"/,
+    expected: /^metadata_invalid .*expected type and scheme ed25519, got "rsa"/,
   },
   'a threshold of none': {
     act: (it) =>
@@ -486,7 +486,7 @@ const ATTACKS: Record<string, Attack> = {
   },
   'the root of another service of the same maintainer': {
     act: (it) => it.publishRoot((root) => void (root['x-baton-service'] = 'lighthouse')),
-    expected: /^metadata_invalid .*expected a root\.json for `beacon`, got one for "lighthouse"/,
+    expected: /^metadata_invalid .*root\.json is for "lighthouse", not for `beacon`/,
   },
   'canonical JSON: white space': {
     act: async (it) => {
@@ -690,7 +690,7 @@ for (const [role, name] of [
     })
     assert.match(
       await host.update(server.url),
-      /^(check_failed .*expected at most \d+ bytes, got more|release_unusable .*is larger than its signed size)/,
+      /^(check_failed .*the answer has more than \d+ bytes|release_unusable .*is larger than its signed size)/,
     )
     assert.ok(sent < 16 * 1024 * 1024, `sent ${sent}`)
   })
@@ -708,7 +708,7 @@ for (const name of ['2.root.json', 'timestamp.json', '2.snapshot.json', '2.targe
     })
     await using feed = host.feed(server.url, { timeoutMs: 300 })
     const error = await assert.rejects(() => feed.latest(() => false), assert.withCode('check_failed'))
-    assert.match(error.message, /expected an answer within 0\.3 s/)
+    assert.match(error.message, /no answer within 0\.3 s/)
   })
 }
 
@@ -812,7 +812,7 @@ test('a damaged file of what is known is as none: the compiled root is enough', 
 test('a clock that is before the build is wrong, and no expiry is judged by it', async () => {
   await using it = await makeSignedDist(['v1.0.0', 'v1.1.0'])
   await using host = await makeHost({ ...it.anchor, builtAt: '2098-01-01T00:00:00.000Z' })
-  assert.match(await host.update(it.dist.dir), /^clock_wrong .*later than 2098-01-01/)
+  assert.match(await host.update(it.dist.dir), /^clock_wrong .*built at 2098-01-01/)
 })
 
 test('what expires within a third of its life is warned of, and what has expired is said', async () => {
@@ -872,7 +872,7 @@ test('a build refuses a root that no host could go on from', async () => {
     /expected a root for `lighthouse`, got one for `beacon`/,
   )
   assert.match((await faultsOfRoot(root, 'beacon', new Date(FAR))).join(), /it expired on 2099/)
-  assert.match((await faultsOfRoot('{}', 'beacon', now)).join(), /expected signatures, signed/)
+  assert.match((await faultsOfRoot('{}', 'beacon', now)).join(), /expected the members signatures, signed/)
   const { signed } = JSON.parse(root) as { signed: Signed }
   assert.match(
     (await faultsOfRoot(String(sealed(signed, [stranger])), 'beacon', now)).join(),

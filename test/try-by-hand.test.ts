@@ -84,7 +84,7 @@ test('an executable of another service in the same folder is refused by name, an
     },
   )
   const { exitCode, stderr } = await tried('', {}, 'other')
-  match(stderr, `error: expected an executable of ledger, got ${at('other')}, which belongs to shop`)
+  match(stderr, `error: ${at('other')} is an executable of shop, not of ledger`)
   is(exitCode, 5)
   ok(!(await readdir(home)).includes('started'))
 })

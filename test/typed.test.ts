@@ -109,7 +109,7 @@ test('baton: help is shown whatever the configuration is; a command says what is
   for (const line of ['image v1.0.0', 'trust sign', 'deploy host v1.0.0']) {
     const { exitCode, stderr } = await baton(line)
     is(exitCode, EXIT.usage, line)
-    match(stderr, /^error: expected JSON in .*baton\.config\.json/)
+    match(stderr, /^error: .*baton\.config\.json is not valid JSON/)
   }
 })
 

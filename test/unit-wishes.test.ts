@@ -162,7 +162,7 @@ test('the plan says it line by line; what is confirmed is remembered, and more i
     lines.filter((line) => line.startsWith('allow')),
     linesOf(WISHES, 'shop').map((line) => `allow: this service asks ${line}`),
   )
-  match(lines.join('\n'), /^allow: this service asks to write \/srv\/media \(not granted during a trial on a copy\)$/m)
+  match(lines.join('\n'), /^allow: this service asks to write \/srv\/media \(not granted in trials\)$/m)
   const step = planInstall(request(layout)).find((one) => one.do === 'write-receipt')
   const receipt = step?.receipt as Receipt
   equal(acceptedIn(receipt), WISHES)
@@ -233,10 +233,7 @@ onHost.long(
     const installs = (...flags: string[]) => host.run(install(...flags))
     await host.ok('mkdir', '-p', '/srv/media', '/etc/ledger')
     const planned = await installs('--dry-run')
-    match(
-      planned.stdout + planned.stderr,
-      'allow: this service asks to write /srv/media (not granted during a trial on a copy)',
-    )
+    match(planned.stdout + planned.stderr, 'allow: this service asks to write /srv/media (not granted in trials)')
     const refused = await installs('-y')
     equal([refused.code, /--accept-unit/.test(refused.stdout + refused.stderr)], [7, true], refused.stderr)
     is((await host.run(['test', '-e', '/etc/systemd/system/ledger.service'])).code, 1)

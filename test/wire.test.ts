@@ -33,8 +33,8 @@ const ARGUMENTS = /=""\]=process\.argv\.slice\(2\)/
 test('two releases switch if they speak one version of the wire, and this kit still speaks every version that is kept', async () => {
   is(whyNoSwitch([1], [1]), null)
   is(whyNoSwitch([1, 2], [2, 3]), null)
-  is(whyNoSwitch([1], [2, 3]), 'it supports different switch protocol versions (2, 3) than this release (1)')
-  is(whyNoSwitch([1], []), 'it supports different switch protocol versions (none) than this release (1)')
+  is(whyNoSwitch([1], [2, 3]), 'it supports different switch protocol versions (2, 3) than the running release (1)')
+  is(whyNoSwitch([1], []), 'it supports different switch protocol versions (none) than the running release (1)')
   match(whyNoSwitch([1], null) ?? '', /^it was built with an older kit/)
   for (const wire of WIRES) ok((await readFile(keptPath(wire))).length > 100_000, `version ${wire} is kept`)
 })

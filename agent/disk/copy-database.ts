@@ -43,13 +43,9 @@ export interface Copier {
 export async function copyDatabase(from: string, to: string, { executable, here }: Copier): Promise<void> {
   if (executable !== null && (await copyOutside(executable, from, to))) return
   if (!here) {
-    throw new BatonError(
-      'swap_failed',
-      `expected ${executable ?? 'an executable'} to copy the database, but it copied nothing`,
-      {
-        hint: 'if this executable was installed by hand, stop the service and run `upgrade` on the command line, which copies the database itself',
-      },
-    )
+    throw new BatonError('swap_failed', `${executable ?? 'the executable'} did not copy the database`, {
+      hint: 'if this executable was installed by hand, stop the service and run `upgrade` on the command line, which copies the database itself',
+    })
   }
   await copyHere(from, to)
 }

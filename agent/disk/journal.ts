@@ -59,9 +59,7 @@ export function makeJournal(disk: Disk, stateDirectory: string, warn: (message: 
     const state = text === null ? null : parse(text)
     if (state !== null) return state
     // Do not delete it: a person may want to look at it. The next change writes a fresh one.
-    warn(
-      `the journal ${path} cannot be read: a new journal is started, and the old one is kept as journal.json.damaged`,
-    )
+    warn(`cannot read the journal ${path}: started a new one, and kept the old one as journal.json.damaged`)
     await disk.rename(path, `${path}.damaged`).catch(() => {})
     return structuredClone(EMPTY)
   }

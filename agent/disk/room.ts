@@ -119,7 +119,7 @@ export async function assertRoom(needs: readonly Need[]): Promise<void> {
   const rooms = await roomFor(needs)
   const full = rooms.find((room) => room.freeInodes < room.neededInodes)
   if (full !== undefined) {
-    const message = `expected ${INODES_MIN} free inodes in \`${full.directory}\` for ${full.what}, got ${full.freeInodes}`
+    const message = `only ${full.freeInodes} free inodes in \`${full.directory}\`, ${INODES_MIN} needed for ${full.what}`
     throw new BatonError('refused', message, {
       hint: 'remove some files from that disk; `df -i` shows the free inodes',
     })
@@ -128,7 +128,7 @@ export async function assertRoom(needs: readonly Need[]): Promise<void> {
   if (short === undefined) return
   const { directory, freeBytes, neededBytes, what } = short
   const got = mebibytes(freeBytes, Math.floor)
-  const message = `expected ${mebibytes(neededBytes)} free in \`${directory}\` for ${what}, got ${got}`
+  const message = `only ${got} free in \`${directory}\`, ${mebibytes(neededBytes)} needed for ${what}`
   const hint = `free up space on that disk; ${mebibytes(ROOM_BYTES)} must stay free for the service`
   throw new BatonError('refused', message, { hint })
 }

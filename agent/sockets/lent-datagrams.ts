@@ -47,9 +47,7 @@ export async function bindLent(path: string, wanted: WantedDatagrams): Promise<v
     const name = nameFor(wanted, sockets)
     if (name !== null) return take(name, wanted, sockets)
     const names = [...sockets.keys()].join(', ') || 'no UDP'
-    warn(
-      `the holder at ${path} does not have ${askedFor(wanted)} (it has ${names}), so this container binds that address itself`,
-    )
+    warn(`the holder at ${path} does not have ${askedFor(wanted)} (it has ${names}), so this container itself binds it`)
     wanted.bind(null)
   } catch (cause) {
     if (!shared.leaving.signal.aborted) wanted.socket.emit('error', cause as Error)

@@ -105,11 +105,7 @@ export function speaksHttp(server: Server): boolean {
  */
 export function makeListener(spec: ListenerSpec, closed: (listener: Listener) => void = () => {}): Listener {
   const { server } = spec
-  if (listens(server))
-    throw new BatonError(
-      'invalid_settings',
-      `expected a server that is not listening, got one listening on ${keyOf(spec)}`,
-    )
+  if (listens(server)) throw new BatonError('invalid_settings', `the server for ${keyOf(spec)} is already listening`)
   const fault = spec.path === undefined ? null : socketPathFault(spec.path)
   if (fault !== null) throw new BatonError('invalid_settings', fault)
   const listener: Listener = {
@@ -325,5 +321,5 @@ export function socketPathFault(path: string): string | null {
   if (path.includes('\0')) return 'expected a path without a NUL'
   const bytes = Math.max(Buffer.byteLength(path), Buffer.byteLength(dirname(path)) + 1 + SOCKET_NAME_BYTES)
   if (bytes <= SOCKET_PATH_MAX_BYTES) return null
-  return `expected a socket path of at most ${SOCKET_PATH_MAX_BYTES} bytes, in a folder whose path has at most ${SOCKET_PATH_MAX_BYTES - 1 - SOCKET_NAME_BYTES}, got ${Buffer.byteLength(path)}`
+  return `expected a socket path of at most ${SOCKET_PATH_MAX_BYTES} bytes (its folder: at most ${SOCKET_PATH_MAX_BYTES - 1 - SOCKET_NAME_BYTES}), got ${Buffer.byteLength(path)}`
 }

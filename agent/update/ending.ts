@@ -108,7 +108,10 @@ async function close(install: ManagedInstall, { outcome, data, blame }: Decision
   const ended = await writeEnd(install, (now) =>
     finishOperation(now, { outcome, error: isDone(outcome) ? null : errorOf(now, why), blame }),
   )
-  install.log({ event: 'recovered', message: `operation ${ended?.id ?? ''} was ${ended?.outcome ?? 'interrupted'}` })
+  install.log({
+    event: 'recovered',
+    message: `operation ${ended?.id ?? ''} ended as ${ended?.outcome ?? 'interrupted'}`,
+  })
 }
 
 /** Resolves to the operation as it ended, with the exchange of the database that it has made. */

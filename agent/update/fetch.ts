@@ -66,7 +66,7 @@ export function makeFetch(
       await disk.remove(partialPath)
       signal?.throwIfAborted()
       if (cause instanceof BatonError) throw cause
-      told.warn(`the separate process could not download ${tag}, so the service downloads it: ${reasonOf(cause)}`)
+      told.warn(`the service downloads ${tag}, because the separate process could not: ${reasonOf(cause)}`)
       return null
     })
     if (answer === null) return await here(release, signal)

@@ -41,5 +41,5 @@ export function whyNoSwitch(own: readonly number[], theirs: readonly number[] | 
   if (theirs === null) return 'it was built with an older kit, whose switch protocol is no longer supported'
   if (theirs.some((one) => own.includes(one))) return null
   const list = (all: readonly number[]) => (all.length === 0 ? 'none' : all.join(', '))
-  return `it supports different switch protocol versions (${list(theirs)}) than this release (${list(own)})`
+  return `it supports different switch protocol versions (${list(theirs)}) than the running release (${list(own)})`
 }

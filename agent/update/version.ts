@@ -58,7 +58,7 @@ export async function runVersion(path: string, options: RunOptions = {}): Promis
   if (ended.code !== 0) throw failedOrHindered(path, `expected exit code 0, got ${ended.code}`, said)
   const [, service, tag] = /^([a-z][a-z0-9-]*) (v[0-9A-Za-z.-]+)\r?\n$/.exec(ended.answer) ?? []
   if (service === undefined || !isTag(tag)) {
-    throw failed(path, `expected it to print \`<service> vX.Y.Z\`, got ${quoted(ended.answer)}`)
+    throw failed(path, `expected \`<service> vX.Y.Z\`, got ${quoted(ended.answer)}`)
   }
   const wires = parsedJson(ended.beside)
   return { service, tag, wires: Array.isArray(wires) ? wires.filter(isCount).slice(0, WIRES_MAX) : null }
@@ -142,9 +142,8 @@ async function runOnce(
     group: process.getuid?.() === 0 ? 'own, left' : 'own',
   })
   if (ran.stopped === 'called off') throw signal?.reason as Error
-  if (ran.stopped === 'late')
-    throw failed(path, `expected an answer to \`--version\` within ${timeoutMs / 1000} s, got none`)
-  if (ran.stopped === 'too much') throw failed(path, 'expected one line, got much more')
+  if (ran.stopped === 'late') throw failed(path, `it did not answer within ${timeoutMs / 1000} s`)
+  if (ran.stopped === 'too much') throw failed(path, 'it printed much more than one line')
   return ran
 }
 
@@ -171,7 +170,7 @@ async function rightFormat(path: string): Promise<void> {
   try {
     await using file = await open(path)
     const { bytesRead } = await file.read(start, 0, start.length, 0)
-    if (bytesRead === 0) throw failed(path, 'it is empty')
+    if (bytesRead === 0) throw failed(path, 'the file is empty')
   } catch (error) {
     throw error instanceof BatonError ? error : failed(path, reasonOf(error))
   }
@@ -180,7 +179,7 @@ async function rightFormat(path: string): Promise<void> {
   if (elf && process.platform !== 'linux') throw failed(path, 'exec format error: it was built for Linux')
   if (elf) {
     const machine = start[5] === 2 ? start.readUInt16BE(18) : start.readUInt16LE(18)
-    const built = ELF_MACHINES[machine] ?? `machine ${machine}`
+    const built = ELF_MACHINES[machine] ?? `machine type ${machine}`
     if (built !== process.arch)
       throw failed(path, `exec format error: it was built for ${built}, expected ${process.arch}`)
     return

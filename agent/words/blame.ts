@@ -47,8 +47,7 @@ export function blameOf(cause: unknown): Blame {
 export const KILLED_FOR_MEMORY = 'it was ended by SIGKILL when the kernel had no memory left'
 
 /** what a process has said that ended well without one message of the switch */
-export const KNOWS_NO_SWITCH =
-  'nothing that this release understands, perhaps because the new one was built with an older kit'
+export const KNOWS_NO_SWITCH = '(nothing that this release understands; it may have been built with an older kit)'
 
 /** what a host may lack or another process may hold, by what systems, Node and SQLite say of it */
 const LACKS: readonly (readonly [RegExp, string])[] = [

@@ -24,7 +24,7 @@ export function durationText(ms: number): Duration {
 /** What was expected instead of `value`; null: it is a time within the bounds. */
 export function durationFault(value: unknown, [least, most]: readonly [least: number, most: number]): string | null {
   const ms = msOf(value) // NaN is within no bounds
-  return ms >= least && ms <= most ? null : `${DURATION_FORM}, ${durationBounds(least, most)}`
+  return ms >= least && ms <= most ? null : `${DURATION_FORM} (${durationBounds(least, most)})`
 }
 
 /** For a message: the bounds of a time. */

@@ -75,12 +75,12 @@ export function pauseFault(expected: ExpectedPause | null, maxPauseMs: number): 
   if (expected === null || expected.expectedMs <= maxPauseMs || expected.shownBy === 'first-switch') return null
   const { expectedMs, shownBy } = expected
   const [how, way] =
-    shownBy === 'trial' ? [` (${SHOWN_BY.trial})`, ''] : ['', 'run `rollback` first, to record a shorter start, or ']
+    shownBy === 'trial' ? [` (${SHOWN_BY.trial})`, ''] : ['', 'run `rollback` first, to measure the wait again; or ']
   return blameless(
     'refused',
     `clients would have to wait about ${expectedMs} ms${how}, but \`maxPause\` allows ${durationText(maxPauseMs)}`,
     {
-      hint: `raise \`update.maxPause\` in the configuration and restart, or ${way}${WHEN_NOBODY}`,
+      hint: `raise \`update.maxPause\` in the configuration and restart; or ${way}${WHEN_NOBODY}`,
     },
   )
 }

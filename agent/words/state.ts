@@ -151,7 +151,7 @@ export function formatLeft({ aside, rows = null }: StateMoved): string {
 
 /** The reason of an operation's aborted signal. The operation then ends as `cancelled`, with nothing changed. */
 export function cancellation(who: string): BatonError {
-  return new BatonError('cancelled', `cancelled by ${who}; nothing has changed`)
+  return new BatonError('cancelled', `cancelled ${who}; nothing has changed`)
 }
 
 /** One process of the service. The panel believes a switch only when `id` has changed. */

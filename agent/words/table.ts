@@ -120,7 +120,7 @@ function expectedInstead(setting: Setting, value: unknown): string | null {
       if (timeMs !== undefined) return durationFault(value, timeMs)
       const isFit = typeof value === 'string' && value.length >= minLength && value.length <= maxLength
       if (isFit && new RegExp(pattern, 'u').test(value)) return null
-      return `${form ?? 'text'}${Number.isFinite(maxLength) ? `, at most ${maxLength} characters` : ''}`
+      return `${form ?? 'text'}${Number.isFinite(maxLength) ? ` (at most ${maxLength} characters)` : ''}`
     }
     case 'boolean':
       return typeof value === 'boolean' ? null : 'true or false'

@@ -85,7 +85,7 @@ export function unitFaults(value: unknown, service: string): string[] {
 /** What a person reads before they confirm it: `to write /srv/media`. */
 export function linesOf(wishes: UnitWishes, service: string): string[] {
   const { readWritePaths = [], devices = [], capabilities = [], runtimeDirectory = false, environmentFile } = wishes
-  const untried = ' (not granted during a trial on a copy)'
+  const untried = ' (not granted in trials)'
   return [
     ...readWritePaths.map((path) => `to write ${path}${untried}`),
     ...devices.map((path) => `to use the device ${path}${untried}`),

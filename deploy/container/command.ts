@@ -119,8 +119,7 @@ export function parseContainerSettings(argv: readonly string[]): ContainerSettin
   const release = way ?? named
   if (way !== null && (named !== null || rollback))
     throw usage('--keep-port and --no-keep-port cannot be used with a release or --rollback')
-  if (values['holder-image'] !== undefined && way !== 'hold')
-    throw usage('expected --holder-image only with --keep-port')
+  if (values['holder-image'] !== undefined && way !== 'hold') throw usage('--holder-image works only with --keep-port')
   const copy = values['restore-state']
   const acts: Act[] = (['status', 'clean', 'finish', 'undo'] as const).filter((act) => values[act])
   if (copy !== undefined) acts.push('restore')

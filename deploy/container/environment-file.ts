@@ -20,7 +20,9 @@ export async function withoutLinks(path: string): Promise<string> {
     const found = await lstat(next).catch(() => null)
     if (found?.isSymbolicLink() !== true) at = next
     else if ((found.uid !== 0 && found.uid !== process.geteuid?.()) || ++links > LINKS_MAX)
-      throw refused(`${path} goes through ${next}, a link owned by user id ${found.uid}`)
+      throw refused(
+        `${next === path ? path : `${path} goes through ${next}, which`} is a link owned by user id ${found.uid}`,
+      )
     else {
       const target = await readlink(next)
       parts.unshift(...target.split('/'))

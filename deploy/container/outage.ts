@@ -81,6 +81,7 @@ export async function watchOutage(container: ContainerInspection | null, engine:
       const askedAt = performance.now()
       const answer = address === null ? 'none' : await answerOf(address, asked, moved.signal)
       const now = performance.now()
+      if (isEnded && answer === 'none') break // it was not waited for
       // a holder lets who asks wait until somebody answers: nobody did meanwhile
       const isLate = door !== null && now - askedAt > promptMs
       tally.note(answer, isLate ? now - askedAt : 0)

@@ -166,7 +166,7 @@ export async function cleanUp(
   if (unfinished !== null && unfinished.at !== 'prepared') {
     throw new BatonError(
       'refused',
-      `a deployment of \`${name}\` was cut short (${unfinished.at}): finish or undo it first`,
+      `a deployment of \`${name}\` was cut short (stage: ${unfinished.at}): finish or undo it first`,
       {
         hint: 'run the deployment again to finish it, or run it with `--rollback` to undo it',
       },
@@ -247,7 +247,7 @@ async function settle({ at, job }: Unfinished, request: ContainerRequest, tools:
   const { report } = tools
   const { origin } = job
   const release = releaseOf(origin)
-  const said = `an earlier deployment${ofRelease(origin)} was cut short (${at})`
+  const said = `an earlier deployment${ofRelease(origin)} was cut short (stage: ${at})`
   const back = request.release === null
   const isSame = back
     ? origin.kind === 'rollback' && isFor(request.backTo, release)

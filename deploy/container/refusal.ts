@@ -108,7 +108,7 @@ function misledPort({ container, oldImage, door, newImage, reference }: Exchange
   const numbers = ownWords(container, oldImage).split(/\D+/)
   if (published.some((one) => numbers.includes(String(one)))) return null
   return {
-    message: `expected \`${nameOf(door)}\` to publish port ${port}, on which ${reference} listens, got ${published.join(', ')}`,
+    message: `${reference} listens on port ${port}, but \`${nameOf(door)}\` publishes ${published.join(', ')}`,
     way: `\`-p HOST_PORT:${port}\` (or build it with \`"port": ${published[0]}\` in baton.config.json)`,
   }
 }
@@ -129,7 +129,7 @@ function dataLeftBehind({ container, oldImage, newImage, reference }: Exchange):
   )
   if (left === undefined) return null
   return {
-    message: `expected a mount at ${state}, where ${reference} keeps its state, got none: the data of \`${nameOf(container)}\` is in a volume at ${left.Destination}, and would be left behind`,
+    message: `${reference} keeps its state in ${state}, but the data of \`${nameOf(container)}\` is in a volume at ${left.Destination} and would be left behind`,
     way: `\`-v ${left.Name}:${state}\` (its files must belong to the user ${newImage.Config?.User || 'root'})`,
   }
 }
@@ -174,7 +174,7 @@ function ownWords(container: ContainerInspection, image: ImageInspection): strin
 export function refuseClaims(image: ImageInspection, what: string): void {
   const claimed = claims(image)
   if (claimed.length === 0) return
-  const message = `${what} itself has labels that only compose or this command may set on a container: ${claimed.slice(0, 3).join(', ')}`
+  const message = `${what} has labels that only compose or this command may set, and only on a container: ${claimed.slice(0, 3).join(', ')}`
   throw new BatonError('refused', message, {
     hint: 'build the image without them: `docker compose build` adds such labels to an image, but `docker build` does not',
   })

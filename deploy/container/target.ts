@@ -127,7 +127,7 @@ async function verified(
   refuseArchitecture(reference, [{ architecture: image.Architecture, os: image.Os }], tools.engine, oldImage)
   const said = versionOf(image)
   if (release !== 'latest' && said !== null && said !== release) {
-    throw new BatonError('verify_failed', `expected ${reference} to be version ${release}, but its label says ${said}`)
+    throw new BatonError('verify_failed', `the version label of ${reference} says ${said}, not ${release}`)
   }
   const [from, current] = [barrierIn(labelsOf(image)[IMAGE_LABELS.from]), versionOf(oldImage)]
   if (from !== null && isBarred({ from }, current))

@@ -7,6 +7,6 @@ export function jsonIn(text: string, path: string): unknown {
   try {
     return JSON.parse(text)
   } catch (cause) {
-    throw new BatonError('invalid_settings', `expected JSON in ${path}: ${reasonOf(cause)}`, { cause })
+    throw new BatonError('invalid_settings', `${path} is not valid JSON: ${reasonOf(cause)}`, { cause })
   }
 }

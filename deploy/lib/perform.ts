@@ -39,12 +39,12 @@ export async function performBy(
     said: { last: 2000 },
     group: 'shared',
   }).catch((cause: unknown) => {
-    throw new BatonError('unexpected', `trial on a copy: ${reasonOf(cause)}`, { cause })
+    throw new BatonError('unexpected', `starting the trial: ${reasonOf(cause)}`, { cause })
   })
   if (code !== 0) {
     throw new BatonError(
       'unexpected',
-      `trial on a copy: expected exit code 0 from ${basename(present)}, got ${code ?? 'none'}; output: ${said.trim() || 'none'}`,
+      `trial on a copy: ${basename(present)} ${code === null ? 'was killed' : `exited with code ${code}`}; output: ${said.trim() || 'none'}`,
       {
         hint: 'a release built before Baton supported trials cannot be tried',
       },

@@ -25,7 +25,7 @@ export const REMEDIES: Readonly<Record<ErrorCode, Remedy>> = {
   },
   invalid_request: {
     cause: 'The request body is not JSON, has an unknown field or a wrong type, or the request has two `Host` headers.',
-    fix: 'Fix what the message reports.',
+    fix: 'Fix the reported problem.',
   },
   invalid_tag: {
     cause: 'The tag does not have the form `vX.Y.Z`.',
@@ -65,7 +65,7 @@ export const REMEDIES: Readonly<Record<ErrorCode, Remedy>> = {
   },
   invalid_settings: {
     cause: 'A setting, a flag or a release’s configuration has the wrong type or is out of range.',
-    fix: 'Fix what the message reports. [settings.md](settings.md) lists the allowed values.',
+    fix: 'Fix the reported problem. [settings.md](settings.md) lists the allowed values.',
   },
   unsupported_host: {
     cause:
@@ -75,7 +75,7 @@ export const REMEDIES: Readonly<Record<ErrorCode, Remedy>> = {
   refused: {
     cause:
       'The request would cause problems (for example, fill the disk or make clients wait too long), or needs your consent.',
-    fix: 'Nothing has changed. Fix what the message reports, then try again.',
+    fix: 'Nothing has changed. Fix the reported problem, then try again.',
   },
   metadata_missing: {
     cause: 'This executable accepts only signed releases, and the feed has no signatures.',
@@ -148,7 +148,7 @@ export const REMEDIES: Readonly<Record<ErrorCode, Remedy>> = {
   swap_failed: {
     cause:
       'The new executable could not be installed, or the snapshot failed. The usual cause is disk space or permissions.',
-    fix: 'The old version is still running. Fix what the message reports and try again.',
+    fix: 'The old version is still running. Fix the reported problem and try again.',
   },
   restart_failed: {
     cause: 'The new version failed to start, or started too slowly. The old one is serving again.',
@@ -160,7 +160,7 @@ export const REMEDIES: Readonly<Record<ErrorCode, Remedy>> = {
   },
   cannot_update_further: {
     cause: 'The new version runs but would be unable to install later updates, so the old one was restored.',
-    fix: 'Fix what the message reports: usually the feed’s address or a file’s permissions.',
+    fix: 'Fix the reported problem: usually the feed’s address or a file’s permissions.',
   },
   undo_failed: {
     cause: 'An update failed, and the old version could not be restored.',

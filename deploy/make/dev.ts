@@ -89,13 +89,9 @@ async function onlySession(path: string, { folder, service }: Project): Promise<
   return await takeLock(makeDisk(), path, '`baton dev`').catch((cause: unknown) => {
     if (!(cause instanceof BatonError) || cause.code !== 'locked') throw cause
     const { heldByPid = 'unknown' } = cause.members
-    throw new BatonError(
-      'locked',
-      `expected no other \`baton dev\` for ${service} in ${folder}, found one (pid ${heldByPid})`,
-      {
-        hint: 'stop that process with Ctrl-C, or work in a copy of the folder with another --port',
-      },
-    )
+    throw new BatonError('locked', `\`baton dev\` is already running for ${service} in ${folder} (pid ${heldByPid})`, {
+      hint: 'stop that process with Ctrl-C, or work in a copy of the folder with another --port',
+    })
   })
 }
 

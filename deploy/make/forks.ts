@@ -45,10 +45,10 @@ function firstFile(folder: string, entry: string, isIt: (text: string) => boolea
 export function aboutForks(file: string): { message: string; hint: string } {
   const isTheirs = /(^|\/)node_modules\//.test(file)
   return {
-    message: `forks workers: ${file} starts node:cluster workers; a service with several processes can run but cannot be updated`,
+    message: `${file} starts node:cluster workers; a service with several processes can run but cannot be updated`,
     hint: isTheirs
       ? `write a \`baton.server.mjs\` that loads the module that the workers run (${pageOf('author/packages.md')}, "A command that starts a cluster")`
-      : 'set `entry` to the file that a worker runs: one install is one process',
+      : 'set `entry` to the file that a worker runs, since one install is one process',
   }
 }
 
@@ -58,8 +58,8 @@ export function aboutMoving(file: string, args: readonly string[]): { message: s
   const looked =
     given.length === 0 ? 'every relative path' : `every relative path, including ${given.join(', ')} in \`args\`,`
   return {
-    message: `changes the working directory: ${file} calls chdir with its own folder, so in an install ${looked} is resolved against the release's folder, which may be read-only and changes with each release`,
-    hint: `remove the call: use \`import.meta.dirname\` (or \`__dirname\`) to find files of the release, and \`{stateDirectory}\` in \`args\` and \`environment\` for the data folder (${pageOf('author/application.md')})`,
+    message: `${file} calls chdir with its own folder, so in an install ${looked} is resolved against the release's folder, which may be read-only and changes with each release`,
+    hint: `remove the call, and use \`import.meta.dirname\` (or \`__dirname\`) to find files of the release, and \`{stateDirectory}\` in \`args\` and \`environment\` for the data folder (${pageOf('author/application.md')})`,
   }
 }
 

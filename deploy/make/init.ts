@@ -213,7 +213,7 @@ export function formatPatch({ path, line }: Patch): string {
 }
 
 /** Next.js's own server listens by itself: the agent only has to be loaded before it. */
-const NEXT_SERVER = `// Starts the standalone server of Next.js with the agent in front of it.
+const NEXT_SERVER = `// Loads Baton, then starts the standalone server of Next.js.
 require('${PACKAGE}/auto')
 require('./server.js')
 `
@@ -221,9 +221,9 @@ require('./server.js')
 /** The file that loads the agent and then a server that no source of the author's starts; null if a source does. */
 function aroundOf({ made, brought }: Detected): string | null {
   if (made !== null)
-    return `// Starts ${made}, which the build makes, with the agent in front of it.\n${linesAround(made).join('\n')}\n`
+    return `// Loads Baton, then starts ${made}, which the build makes.\n${linesAround(made).join('\n')}\n`
   if (brought === null) return null
-  const first = `// Starts the server of the package ${brought.package}, with the agent in front of it.`
+  const first = `// Loads Baton, then starts the server of the package ${brought.package}.`
   if (!brought.asksIfMain) return `${first}\n${linesAround(brought.file).join('\n')}\n`
   return `${first} That server starts only as the main module, so this file runs it as such.
 import '${PACKAGE}/auto'

@@ -15,13 +15,13 @@ export async function layoutFault(
   if (missing.length > 0 && above(folder, isPlugAndPlay) !== null)
     return new BatonError(
       'invalid_settings',
-      "expected packages in node_modules, but Yarn installed them with Plug'n'Play, in archives that a release cannot contain",
+      "Yarn installed the packages with Plug'n'Play, in archives that a release cannot contain, not in node_modules",
       { hint: 'run `yarn config set nodeLinker node-modules`, then `yarn install`' },
     )
   const outside = packages.find((one) => !isInside(folder, one.folder))?.folder
   if (outside === undefined) return null
   const workspace = await workspaceAbove(folder)
-  return new BatonError('invalid_settings', `expected every package inside ${folder}, found ${outside}`, {
+  return new BatonError('invalid_settings', `the package ${outside} must be inside ${folder}`, {
     hint:
       workspace !== null && isInside(workspace, outside)
         ? `a workspace is packed from its root: move baton.config.json to ${workspace}, with \`"entry": "${toArchive(workspace, join(folder, entry ?? 'server.js'))}"\`, and build there; use \`exclude\` to leave other members out`

@@ -50,7 +50,7 @@ export async function packagesOf(folder: string, also: string = folder): Promise
     for (const name of new Set(names.flatMap((some) => Object.keys(some ?? {})))) {
       const at = find(name, from)
       if (at === null) {
-        if (required.has(name)) found.missing.push(`${name} (of ${manifest.name ?? from})`)
+        if (required.has(name)) found.missing.push(`${name} (required by ${manifest.name ?? from})`)
         continue
       }
       const real = await realpath(at)

@@ -81,13 +81,9 @@ async function assertSigned({ from, tag }: SendOptions): Promise<void> {
   const expected = (await signed(targets)).targets?.[`${tag}/release.json`]?.hashes.sha256
   const got = createHash('sha256').update(await readFile(join(from, tag, 'release.json')))
   if (expected === got.digest('hex')) return
-  throw new BatonError(
-    'refused',
-    `expected ${tag} to be signed, but ${newest} has no entry that matches its release.json`,
-    {
-      hint: `run \`baton trust sign\`; without \`root\` in the configuration, no signature is needed`,
-    },
-  )
+  throw new BatonError('refused', `${tag} is not signed: ${newest} has no entry that matches its release.json`, {
+    hint: `run \`baton trust sign\`; without \`root\` in the configuration, no signature is needed`,
+  })
 }
 
 /** Copies each file whole or not at all. timestamp.json sorts last, so everything that it refers to is there before it. */

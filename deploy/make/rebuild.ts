@@ -76,7 +76,7 @@ export async function rebuildAddons(options: RebuildOptions): Promise<RebuildRep
   if (options.packageManager !== 'npm' && options.packageManager !== 'pnpm') {
     throw new BatonError(
       'refused',
-      `expected npm or pnpm as the package manager to rebuild ${steps.map(({ name }) => name).join(', ')}, found ${options.packageManager}`,
+      `rebuilding ${steps.map(({ name }) => name).join(', ')} requires npm or pnpm, but the project uses ${options.packageManager}`,
       { hint: `\`${typed[0]}\`` },
     )
   }

@@ -261,10 +261,7 @@ export function bakeInstaller(text: string, values: Readonly<Record<string, stri
   for (const [name, value] of Object.entries(values)) {
     const line = new RegExp(`^${name}=.*$`, 'm')
     if (!line.test(baked))
-      throw new BatonError(
-        'unexpected',
-        `expected a line \`${name}=\` in install.sh for ${JSON.stringify(value)}, found none`,
-      )
+      throw new BatonError('unexpected', `install.sh has no line \`${name}=\` for ${JSON.stringify(value)}`)
     const quoted = `'${value.replaceAll("'", String.raw`'\''`)}'`
     baked = baked.replace(line, () => `${name}=${quoted}`)
   }

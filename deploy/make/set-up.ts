@@ -48,7 +48,7 @@ export async function setUp(folder: string, flags: SetUpFlags, { say, print }: O
   const entry = typeof configured?.['entry'] === 'string' ? configured['entry'] : null
   const found = { ...detect(folder), ...named(flags.service, configured) }
   if (found.foreignRuntime !== null && configured === null)
-    throw otherRuntime(found.foreignRuntime, 'its start script or source code requires that runtime')
+    throw otherRuntime(found.foreignRuntime, `its start script or source code requires ${found.foreignRuntime}`)
   const { folder: inner } = found.start
   if (configured === null && inner !== '.' && isPackage(join(folder, inner))) throw ownPackage(inner)
   if (entry !== null && isBrought(entry)) found.brought ??= broughtBy(folder, null, entry)
@@ -92,7 +92,7 @@ export async function setUp(folder: string, flags: SetUpFlags, { say, print }: O
 }
 
 function otherRuntime(name: string, why: string): BatonError {
-  return new BatonError('refused', `expected a Node.js application, found one for ${name}: ${why}`, {
+  return new BatonError('refused', `this is an application for ${name}, not Node.js: ${why}`, {
     hint: 'a release contains Node 26 and can only run Node applications: if this is one, add a `start` script such as `node server.js`',
   })
 }
@@ -104,9 +104,13 @@ function isPackage(folder: string): boolean {
 }
 
 function ownPackage(folder: string): BatonError {
-  return new BatonError('refused', `the start script runs an application in ${folder}, which is a separate package`, {
-    hint: `to set it up there, run \`cd ${folder} && npx baton init\`; move the rest of this start script into that package's start script`,
-  })
+  return new BatonError(
+    'refused',
+    `the start script runs an application in \`${folder}\`, which is a separate package`,
+    {
+      hint: `to set it up there, run \`cd ${folder} && npx baton init\`; move the rest of this start script into that package's start script`,
+    },
+  )
 }
 
 function nextStep({ version }: Detected, shown: SourceStart | null): string {

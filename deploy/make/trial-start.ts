@@ -300,12 +300,12 @@ async function assertAgent(
 ): Promise<void> {
   const address = { tls: false, host: '127.0.0.1', port } // which protocol it speaks is seen
   const got = await callHttp(address, '/admin/update/status', { token }).then(
-    (answer) => (isFromAgent(answer) ? null : `got ${answer.status} from the application itself`),
-    (cause: unknown) => `got none (${reasonOf(cause)})`,
+    (answer) => (isFromAgent(answer) ? null : `the application itself answered ${answer.status}`),
+    (cause: unknown) => reasonOf(cause),
   )
   if (got === null) return
   const { folder, entry } = project
-  const expected = `expected an answer from the agent inside the application, ${got}`
+  const expected = `the agent inside the application did not answer (${got})`
   const { listens, inThreads } = await read()
   if (listens.length === 0 && inThreads.length > 0)
     throw new BatonError(
@@ -389,7 +389,7 @@ async function refuseDatabases(home: string, { called }: Project): Promise<void>
     const path = relative(join(home, name, 'app'), database)
     throw new BatonError(
       'verify_failed',
-      `expected no data inside the application's own folder, found the database ${path}: each release has its own folder, so an update would start with an empty ${basename(path)}`,
+      `the database ${path} is inside the application's own folder: each release has its own folder, so an update would start with an empty ${basename(path)}`,
       {
         hint: dataElsewhere(called),
       },

@@ -54,13 +54,9 @@ export function listedIn(name: string, answer: unknown, each: unknown): Listed {
     numbers.includes(null) ||
     (isPlain(latest) && !numbers.includes(latest))
   )
-    throw new BatonError(
-      'check_failed',
-      `expected all versions of ${name}, got an incomplete answer from the registry`,
-      {
-        hint: 'try again later; nothing has changed',
-      },
-    )
+    throw new BatonError('check_failed', `the registry sent an incomplete list of the versions of ${name}`, {
+      hint: 'try again later; nothing has changed',
+    })
   const versions = rows.flatMap((row) => {
     const [version, dist] = [textIn(row, 'version') ?? '', recordOf(row['dist'])]
     if (!isPlain(version)) return []
@@ -178,7 +174,7 @@ function hintFor({ versions, name }: Listed, wanted: Wanted, nowMs: number): { h
   if (works !== undefined)
     return { hint: `the newest version that works is ${works.version}: pass \`--release ${works.version}\`` }
   if (newestBy({ ...wanted, fitsNode: () => true }) === undefined)
-    return { hint: `no version of ${name} is both old enough and not deprecated` }
+    return { hint: `every version of ${name} is deprecated, is younger than \`--min-age\`, or lacks an integrity hash` }
   const [node] = wanted.nodeVersion.split('.')
   return { hint: `no version of ${name} supports Node ${node}; to try anyway, set \`"anyNode": true\` in a recipe` }
 }

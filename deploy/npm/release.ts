@@ -204,7 +204,7 @@ export function whyTryFailed(cause: unknown, { failures, unbuilt }: Rebuilt): Ba
   const { code, message, hint } = asBatonError(cause, 'unexpected', 'trying it')
   const build = `to build what is missing, pass \`--allow-scripts ${unbuilt.join(',')}\``
   const named = namesAddon(message, unbuilt) ? build : hint
-  const addons = failures.length === 0 ? '' : `; addons: ${failures.join('; ')}`
+  const addons = failures.length === 0 ? '' : `; ${failures.join('; ')}`
   return new BatonError(code, `${message}${addons}`, { cause, ...(named === null ? {} : { hint: named }) })
 }
 

@@ -279,7 +279,7 @@ export async function inside<T>(
     typeof code === 'string' && Object.hasOwn(MEANINGS, code) ? (code as ErrorCode) : 'unexpected',
     typeof message === 'string'
       ? message
-      : `the step ${asked.do} failed (exit code ${exitCode}); output: ${stderr.trim().slice(-500) || 'none'}`,
+      : `the step \`${asked.do}\` failed (exit code ${exitCode}); output: ${stderr.trim().slice(-500) || 'none'}`,
     typeof hint === 'string' ? { hint } : {},
   )
 }

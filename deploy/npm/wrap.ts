@@ -33,7 +33,7 @@ export function mainOf(recipe: Recipe, manifest: { name?: unknown; bin?: unknown
       'invalid_settings',
       names.length === 0
         ? `${recipe.package} has no command`
-        : `expected one command in ${recipe.package}, found ${names.slice(0, 10).join(', ')}`,
+        : `cannot tell which command of ${recipe.package} to run; it has ${names.slice(0, 10).join(', ')}`,
       { hint },
     )
   const path = posix.normalize(file)

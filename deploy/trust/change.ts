@@ -200,11 +200,10 @@ export async function newTargets(
 
 async function checkRelease(folder: string, bytes: Buffer, tag: string, service: string): Promise<void> {
   const parsed = parseManifest(bytes.toString())
-  const refused = (why: string): BatonError => new BatonError('verify_failed', `${tag} is not signed: ${why}`)
+  const refused = (why: string): BatonError => new BatonError('verify_failed', `${tag} cannot be signed: ${why}`)
   if ('why' in parsed) throw refused(parsed.why)
   const { manifest } = parsed
-  if (manifest.service !== service)
-    throw refused(`expected a release of \`${service}\`, got one of \`${manifest.service}\``)
+  if (manifest.service !== service) throw refused(`it is a release of \`${manifest.service}\`, not of \`${service}\``)
   if (manifest.tag !== tag) throw refused(`its release.json says ${manifest.tag}`)
   for (const { name, sizeBytes, sha256 } of manifest.assets) {
     const file = await readFile(join(folder, name)).catch(() => null)

@@ -113,7 +113,8 @@ export async function yank(context: TrustContext, tag: string, why: string | nul
   const path = `${parseTag(tag)}/release.json`
   const targets = structuredClone(change.repository.targets.targets)
   const target = targets[path]
-  if (target === undefined) throw new BatonError('release_not_found', `${tag} is not signed: there is nothing to yank`)
+  if (target === undefined)
+    throw new BatonError('release_not_found', `${tag} is not signed, so there is nothing to yank`)
   if (why === null) delete target.custom.yanked
   else target.custom.yanked = why
   await signTargets(change, targets)
@@ -159,7 +160,8 @@ export async function rotate(
   const files = await keyFilesOf(context, root)
   const before = root.roles[role].keyids
   const gone = lost.length === 0 ? before : before.filter((id) => lost.some((one) => isNamed(one, id, files)))
-  if (gone.length === 0) throw new BatonError('refused', `no ${role} key matches ${lost.join(', ')}`)
+  if (gone.length === 0)
+    throw new BatonError('refused', `no ${role} key matches ${lost.map((one) => JSON.stringify(one)).join(', ')}`)
   const [keys = defaultKeys(String(root[SERVICE_MEMBER]), context.environment)] = context.keyFolders
   // open the root keys first: a wrong passphrase must not leave new keys behind
   await change.signers('root', root)
@@ -250,7 +252,7 @@ async function opened(context: TrustContext, role: Role, root: Repository['root'
     const hint = 'name the key folders with --keys, separated by colons'
     throw new BatonError(
       'threshold_not_met',
-      `expected ${enough} more ${role} key${enough === 1 ? '' : 's'} in the key folders, got ${files.length}`,
+      `the key folders must contain ${enough} more ${role} key${enough === 1 ? '' : 's'}, but have ${files.length}`,
       { hint },
     )
   }

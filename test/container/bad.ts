@@ -189,9 +189,9 @@ beside(
       )
       match(
         error.message,
-        /`own` to publish port 8080, on which \S+own:v1\.1\.0 listens, got 3000; expected a mount at \/var\/lib\/notes/,
+        /own:v1\.1\.0 listens on port 8080, but `own` publishes 3000; \S+ keeps its state in \/var\/lib\/notes/,
       )
-      match(error.message, /in a volume at \/data, and would be left behind/)
+      match(error.message, /in a volume at \/data and would be left behind/)
       match((error as { hint?: string }).hint ?? '', /-p HOST_PORT:8080.* and `-v [0-9a-f]{64}:\/var\/lib\/notes`/)
     }
     const now = await engine.inspect('own')
@@ -366,7 +366,7 @@ const UNTOUCHED = [
     'v1.2.5',
     'whose label says another version',
     'verify_failed',
-    /expected .* to be version v1\.2\.5, but its label says v1\.2\.6/,
+    /the version label of .* says v1\.2\.6, not v1\.2\.5/,
   ],
   [
     'v1.3.0',
@@ -570,7 +570,7 @@ beside('exits with the code of the outcome and prints one JSON object a line', a
   equal([reverted.code, events.at(-1)?.event, events.at(-1)?.outcome], [8, 'error', 'reverted'])
   await serves('told', before)
   const drawn = await run('--release', 'v1.2.1')
-  match(drawn.err, /^reverted: told runs v1\.0\.0, .* without an answer$/m)
+  match(drawn.err, /^reverted: told runs v1\.0\.0; nobody was served for .*$/m)
   const steps = drawn.err.split('\n').filter((line) => /^(failed|done) +(switch|health|probation|revert) /.test(line))
   match(
     steps.join('\n'),
@@ -594,7 +594,7 @@ beside('exits with the code of the outcome and prints one JSON object a line', a
   if (!isLong) return void (await engine.docker('rm', '-f', 'told'))
   const updated = await run('--release', 'v1.1.0')
   equal(updated.code, 0)
-  match(updated.err, /updated: told runs v1\.1\.0, .* without an answer/)
+  match(updated.err, /updated: told runs v1\.1\.0; nobody was served for /)
   equal([(await run('--release', 'v1.1.0')).code, (await run('--rollback')).code], [0, 0])
   const wrong = await Promise.all([run(), run('--release', '1.0'), run('--release', 'v8.8.8')])
   equal(

@@ -86,7 +86,7 @@ test('a link of another user leads no write out of the project; a link of rootâ€
       deployIn(engine, { container: name, release: 'v1.1.0', dryRun }),
       withCode('refused'),
     )
-    match(message, /\.env goes through \S+\/linked\/\.env, a link owned by user id 1000: /)
+    match(message, /\/linked\/\.env is a link owned by user id 1000: /)
   }
   equal(await readFile(target, 'utf8'), 'BEACON_TAG=v1.0.0\n')
   await runs(name, 'v1.0.0')
@@ -201,7 +201,7 @@ test.long(
     if (isLong)
       match(
         await refused('taken', 'v1.1.0', true),
-        /the image of `taken` itself has labels that only compose or this command may set on a container: com\.docker\.compose\./,
+        /the image of `taken` has labels that only compose or this command may set, and only on a container: com\.docker\.compose\./,
       )
     match(await refused('taken', 'v1.1.0', false), /the image of `taken` carries/)
     match(await refused('taken', null, false), /the image of `taken` carries/)
@@ -217,7 +217,7 @@ test.long(
     await run(['ln', '-s', folder, linked])
     for (const at of isLong ? [folder, linked] : [linked]) {
       await start('taken', 'v1.1.0', given(at))
-      match(await refused('taken', 'v1.0.0', true), /taken:v1\.0\.0 itself has labels/)
+      match(await refused('taken', 'v1.0.0', true), /taken:v1\.0\.0 has labels/)
       await publish(registry.host, 'taken', ['v1.2.0'], image('v1.2.0', {}))
       match(
         await refused('taken', 'v1.2.0', true),

@@ -565,7 +565,7 @@ test('the rules: what the configuration allows at most, each kept over a change 
   await page.waitForSelector('#ruleProblem:not(:empty)')
   assert.match(
     await textOf(page, '#ruleProblem'),
-    /expected a time such as 30s, 5m or 2h, at most 365d in `minAge`, got "three"/,
+    /expected a time such as 30s, 5m or 2h \(at most 365d\) in `minAge`, got "three"/,
   )
   await page.fill('#ruleAge', '3d')
   await page.keyboard.press('Enter')

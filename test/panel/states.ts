@@ -248,8 +248,7 @@ export const STATES: readonly State[] = [
     async reach(page, stub) {
       const error = { code: 'restart_failed', message: 'v1.1.0 exited with code 3 in its probation' } as const
       const did = operation('update', { outcome: 'reverted', by: 'schedule', finishedAt: secondsAgo(40_000), error })
-      const feed =
-        'https://releases.example.org/beacon/verified/timestamp.json: expected an answer within 30 s, got none'
+      const feed = 'https://releases.example.org/beacon/verified/timestamp.json: no answer within 30 s'
       const rules =
         '`update/policy.json`: expected hours such as `02:00-05:00` in `hours`, got "25:00-99:99", so nothing is installed automatically'
       const report = 'it failed with exit code 67, saying "sendmail: fatal: no such user"; the report was dropped'

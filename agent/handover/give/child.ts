@@ -234,7 +234,7 @@ function follow<Said extends Message, Heard extends Message>(
     life.sign()
     if (!isEnded) for (const heard of listeners) heard(message)
     const { type, message: why, ...last } = message as Told
-    if (type === 'failed') failure = `it says: ${plainOf(String(why).slice(0, 2000))}`
+    if (type === 'failed') failure = `it reported: ${plainOf(String(why).slice(0, 2000))}`
     if (type === 'last words') [words, isOwnLock] = [lineOf(last.lines ?? []), last.isOwnLock === true]
     came.set(type, message)
     awaited.get(type)?.(message)

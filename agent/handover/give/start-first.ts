@@ -210,7 +210,7 @@ async function putBack(here: Here, cause: unknown, hasServed: boolean): Promise<
   if (hasServed && (await next?.successor.isStopping()) === true) return
   const reason = next === null ? reasonOf(cause) : await whyOf(cause, next.successor)
   if (hasServed) {
-    log({ event: 'reverting', message: reason })
+    log({ event: 'reverting', message: `${tag}: ${reason}` })
     took('reverting')
     // Claim the main pid first: if the unit's main process dies unclaimed, the unit ends and is not restarted.
     await notifySystemd([`MAINPID=${process.pid}`, `STATUS=reverting from ${tag}`])

@@ -104,7 +104,7 @@ function placeOf(key: string): string {
 }
 
 function lateFault(verdict: ProbeVerdict, readyMs: number): Error {
-  if (verdict.is === 'both') return blameless('interrupted', `neither it nor this process is healthy: ${verdict.why}`)
+  if (verdict.is === 'both') return blameless('interrupted', `neither process is healthy: ${verdict.why}`)
   const why = verdict.is === 'well' ? '' : `: ${verdict.why}`
   return lateBy('interrupted', `it was not ready within ${readyMs} ms${why}`, readyMs)
 }
@@ -171,8 +171,7 @@ export async function observe(
       }
     } else {
       if (excuses++ === 0) sayBothIll(options, verdict)
-      if (excuses > BOTH_ILL_ROUNDS)
-        throw blameless('interrupted', `neither it nor this process is healthy: ${verdict.why}`)
+      if (excuses > BOTH_ILL_ROUNDS) throw blameless('interrupted', `neither process is healthy: ${verdict.why}`)
       await Promise.race([sleep(Math.min(options.hangMs, LOOK_MOST_MS)), lost])
     }
   }

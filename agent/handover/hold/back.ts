@@ -51,7 +51,7 @@ export async function letSocketsGo(own: Hold, tag: string): Promise<void> {
   for (const { key, spare } of own.holding.listeners) await letGo(key, { accept: spare, spare: null })
   own.holding = { ...own.holding, listeners: [] }
   own.report.letGo = true
-  warn(`the sockets are released before ${tag} is started: clients are refused until it serves`)
+  warn(`releasing the sockets to start ${tag}: clients are refused until it serves`)
 }
 
 /** Ends the successor, which may serve already, and leaves the operation to the next start. */
@@ -75,7 +75,7 @@ export async function backToOld(cause: unknown, successor: Successor, own: Hold,
   // whoever had come to a new release that hangs has waited since then
   const failedAt = wasReady ? (own.silentSince ?? performance.now()) : (own.pausedAt ?? performance.now())
   const reason = await whyOf(cause, successor)
-  log({ event: 'reverting', message: reason })
+  log({ event: 'reverting', message: `${tag}: ${reason}` })
   took('reverting')
   await notifySystemd([`MAINPID=${process.pid}`, `STATUS=reverting from ${tag}`])
   await clearAway(successor, own)

@@ -64,7 +64,7 @@ export function nextOf({ url, response }: Reply): string | null {
 
 export async function readBounded({ url, response }: Reply, maxBytes: number, failure: ErrorCode): Promise<Buffer> {
   const tooLong = (): BatonError =>
-    new BatonError(failure, `requesting ${shown(url)}: expected at most ${maxBytes} bytes, got more`, {
+    new BatonError(failure, `requesting ${shown(url)}: the answer has more than ${maxBytes} bytes`, {
       members: { maxBytes },
     })
   if ((lengthOf(response) ?? 0) > maxBytes) {
@@ -124,7 +124,7 @@ export function explained(
   if (error instanceof BatonError) return error
   if (signal?.aborted) return new BatonError('interrupted', `${doing}: ${reasonOf(signal.reason)}`, { cause: error })
   const late = error instanceof Error && (error.name === 'TimeoutError' || error.name === 'HeadersTimeoutError')
-  const reason = late ? `expected an answer within ${timeoutMs / 1000} s, got none` : reasonOf(error)
+  const reason = late ? `no answer within ${timeoutMs / 1000} s` : reasonOf(error)
   const hint = 'check that this host can reach the feed; HTTPS_PROXY and NO_PROXY are honored'
   return new BatonError(failure, `${doing}: ${reason}`, { cause: error, hint })
 }

@@ -83,6 +83,8 @@ export function withBarrier(found: Required<Newest>, from: Tag | null): Newest {
 function problemOf([newest, ...others]: readonly string[]): BatonError | null {
   if (newest === undefined) return null
   const more =
-    others.length === 0 ? '' : ` (${others.length} other${others.length === 1 ? '' : 's'} cannot be used either)`
+    others.length === 0
+      ? ''
+      : ` (${others.length} other release${others.length === 1 ? '' : 's'} cannot be used either)`
   return new BatonError('release_unusable', `${newest}${more}`)
 }

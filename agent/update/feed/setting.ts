@@ -30,7 +30,7 @@ export function parseFeedSetting(setting: string): FeedSetting {
     const url = parseBase(setting, setting)
     return { kind: 'web', base: `${url.href.replace(/\/+$/, '')}/` }
   }
-  if (/^\.{0,2}\//.test(setting)) throw invalid(setting, 'a folder must be an absolute path')
+  if (/^\.{0,2}\//.test(setting)) throw invalid(setting, 'the path of a folder must be absolute')
   throw invalid(setting, 'unknown form')
 }
 

@@ -177,7 +177,7 @@ async function unpack(asset: Asset, file: FileHandle, options: DownloadOptions, 
         for await (const chunk of chunks) {
           unpacked += chunk.length
           if (unpacked > bound)
-            throw (tooMuch = new BatonError('download_failed', `expected at most ${bound} bytes unpacked, got more`))
+            throw (tooMuch = new BatonError('download_failed', `the asset unpacks to more than ${bound} bytes`))
           if (unpacked - lookedAt >= ROOM_EVERY_BYTES) {
             lookedAt = unpacked
             // what will be written until the next check
@@ -306,7 +306,7 @@ async function* received(
       if (error instanceof BatonError) throw error // another connection would bring the same
       fruitless = bytes - before >= PACE_MIN_BYTES ? 0 : fruitless + 1
       if (fruitless === FRUITLESS_MAX || connection === RECONNECTS_MAX) {
-        const message = `${reasonOf(error)} (${bytes} of ${sizeBytes} bytes, ${connection + 1} connections)`
+        const message = `${reasonOf(error)} (${bytes} of ${sizeBytes} bytes in ${connection + 1} connections)`
         throw new BatonError('download_failed', message, { cause: error })
       }
       if (fruitless === 0) wait = reconnectMs
@@ -379,7 +379,7 @@ async function writeWhole(file: FileHandle, chunk: Uint8Array): Promise<void> {
 }
 
 function noRoom(directory: string, unpacked: number): BatonError {
-  const message = `expected ${mebibytes(ROOM_BYTES)} to stay free in \`${directory}\` for the service after unpacking ${mebibytes(unpacked)}`
+  const message = `less than ${mebibytes(ROOM_BYTES)} would be left in \`${directory}\` for the service after unpacking ${mebibytes(unpacked)}`
   return new BatonError('download_failed', message, { hint: 'free up space on that disk' })
 }
 

@@ -87,7 +87,7 @@ async function makeDump(what: ToCopy, command: readonly string[], folder: string
     await runOnData(command, temporary, { ...what, what: 'copying the data', signal })
     const found = await lstat(temporary).catch(() => null)
     if (found?.isFile() !== true || found.size === 0) {
-      const got = found === null ? 'nothing' : found.isFile() ? 'an empty file' : 'something else'
+      const got = found === null ? 'nothing' : found.isFile() ? 'an empty file' : 'something other than a file'
       throw refusedCopy(`copying the data: \`${command[0] ?? ''}\` succeeded, but wrote ${got} to {file}`)
     }
     await what.disk.chmod(temporary, 0o600)

@@ -37,7 +37,7 @@ export function assertClock({ builtAt }: Anchor, now: Date): void {
   if (Number.isNaN(built) || now.getTime() >= built) return
   throw new BatonError(
     'clock_wrong',
-    `expected this host's clock to be later than ${builtAt} (when the running executable was built), got ${now.toISOString()}`,
+    `this host's clock says ${now.toISOString()}, but the running executable was built at ${builtAt}`,
     { hint: 'set the clock or start a time service: expiry dates cannot be checked while the clock is wrong' },
   )
 }

@@ -115,19 +115,19 @@ function signaturesFault(value: unknown): string | null {
 function signedFault(role: Role, signed: Record<string, unknown>, canonicalize: Canonicalize): string | null {
   const { _type: type, spec_version: spec, version, expires } = signed
   if (Object.keys(signed).some((name) => !/^[a-z_][a-z0-9_-]*$/.test(name) || name.startsWith('__'))) {
-    return 'expected plain member names'
+    return 'expected member names of a-z, 0-9, _ and -'
   }
   if (type !== role) return `expected \`_type\` to be ${role}, got ${quoted(type)}`
   if (typeof spec !== 'string' || !/^1\.0\.\d{1,3}$/.test(spec))
     return `expected \`spec_version\` 1.0, got ${quoted(spec)}`
-  if (!isVersion(version)) return `expected \`version\` to be at least 1, got ${quoted(version)}`
+  if (!isVersion(version)) return `expected \`version\` from 1 to ${VERSION_MAX}, got ${quoted(version)}`
   if (
     typeof expires !== 'string' ||
     !/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$/.test(expires) ||
     Number.isNaN(Date.parse(expires))
   )
     return `expected \`expires\` in the form 2027-01-31T12:00:00Z, got ${quoted(expires)}`
-  if (signed['delegations'] !== undefined) return 'expected no delegations, got some'
+  if (signed['delegations'] !== undefined) return 'expected no delegations'
   switch (role) {
     case 'root':
       return rootFault(signed, canonicalize)
@@ -152,7 +152,7 @@ function rootFault(signed: Record<string, unknown>, canonicalize: Canonicalize):
       return `key ${quoted(id)}: not a valid key`
     const { keytype, scheme, keyval } = key
     if (keytype !== 'ed25519' || scheme !== 'ed25519') {
-      return `key ${quoted(id)}: expected ed25519, got ${quoted(keytype)} with ${quoted(scheme)}`
+      return `key ${quoted(id)}: expected type and scheme ed25519, got ${quoted(keytype)} and ${quoted(scheme)}`
     }
     if (!isObject(keyval) || onlyMembers(keyval, ['public']) !== null || !isSha256(keyval['public'])) {
       return `key ${quoted(id)}: expected 32 bytes in hex`
@@ -182,9 +182,8 @@ function rootFault(signed: Record<string, unknown>, canonicalize: Canonicalize):
 function metaFault(meta: unknown, name: string): string | null {
   if (!isObject(meta) || onlyMembers(meta, [name]) !== null) return `expected \`meta\` to contain only ${name}`
   const file = meta[name]
-  if (!isObject(file) || onlyMembers(file, ['hashes', 'length', 'version']) !== null)
-    return `${name}: not a valid file entry`
-  if (!isVersion(file['version'])) return `${name}: expected a version of at least 1`
+  if (!isObject(file) || onlyMembers(file, ['hashes', 'length', 'version']) !== null) return `invalid entry for ${name}`
+  if (!isVersion(file['version'])) return `${name}: expected a version from 1 to ${VERSION_MAX}`
   return measureFault(name, file)
 }
 
@@ -194,7 +193,7 @@ function targetsFault(targets: unknown): string | null {
     const [tag, name, ...more] = path.split('/')
     if (more.length > 0 || !isTag(tag) || !isFileName(name))
       return `expected a path of the form vX.Y.Z/name, got ${quoted(path)}`
-    if (!isObject(file)) return `${quoted(path)}: not a valid file entry`
+    if (!isObject(file)) return `invalid entry for ${quoted(path)}`
     const unknown = onlyMembers(
       file,
       ['custom', 'hashes', 'length'].filter((member) => member in file),
@@ -211,7 +210,7 @@ function measureFault(name: string, { length, hashes }: Record<string, unknown>)
   if (!isCount(length) || length < 1 || length > LENGTH_MAX)
     return `${quoted(name)}: expected a length in bytes, got ${quoted(length)}`
   if (!isObject(hashes) || onlyMembers(hashes, ['sha256']) !== null || !isSha256(hashes['sha256'])) {
-    return `${quoted(name)}: expected its sha256`
+    return `${quoted(name)}: expected only a sha256 in \`hashes\``
   }
   return null
 }
@@ -225,5 +224,5 @@ function onlyMembers(value: Record<string, unknown>, names: readonly string[]): 
   const got = Object.keys(value).toSorted()
   const wanted = names.toSorted()
   const same = got.length === wanted.length && got.every((name, at) => name === wanted[at])
-  return same ? null : `expected ${wanted.join(', ')}, got ${quoted(got)}`
+  return same ? null : `expected the members ${wanted.join(', ')}, got ${quoted(got)}`
 }

@@ -81,7 +81,7 @@ function checkService(root: Buffer, service: string): void {
   const { signed } = JSON.parse(root.toString()) as { signed: Record<string, unknown> }
   const named = signed[SERVICE_MEMBER]
   if (named === service) return
-  throw new BatonError('metadata_invalid', `expected a root.json for \`${service}\`, got one for ${quoted(named)}`)
+  throw new BatonError('metadata_invalid', `root.json is for ${quoted(named)}, not for \`${service}\``)
 }
 
 /** The error for a file that no key of the newest root has signed: a foreign file, or a newer root that the chain does not reach. */

@@ -42,7 +42,7 @@ export function ruledOut(listing: Listing, target: Target): string | null {
   if (twice !== undefined) return `it lists ${quoted(twice)} twice`
   const wanted = assetNames(target).map(({ name }) => name)
   if (!wanted.some((name) => names.includes(name))) {
-    return `it has no asset for ${target.os}-${target.arch}: expected \`${wanted.join('` or `')}\`, got ${filesIn(names)}`
+    return `it has no asset for ${target.os}-${target.arch} (\`${wanted.join('` or `')}\`); it has ${filesIn(names)}`
   }
   if (!names.includes(SUMS_NAME)) return `it has no ${SUMS_NAME}`
   return null
@@ -213,8 +213,8 @@ function trustedManifest(
   const parsed = parseManifest(text)
   if ('why' in parsed) return parsed
   const { service, tag } = parsed.manifest
-  if (service !== target.service) return { why: `it is a release of \`${service}\`, expected \`${target.service}\`` }
-  if (tag !== listing.tag) return { why: `${MANIFEST_NAME} is for ${tag}, expected ${listing.tag}` }
+  if (service !== target.service) return { why: `it is a release of \`${service}\`, not of \`${target.service}\`` }
+  if (tag !== listing.tag) return { why: `${MANIFEST_NAME} is for ${tag}, not for ${listing.tag}` }
   return parsed
 }
 

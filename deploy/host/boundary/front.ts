@@ -219,7 +219,7 @@ function endable(worker: Worker, channel: WorkerChannel, deadlineMs: number) {
       if (!isLate) return null
       return new BatonError(
         'unexpected',
-        `expected the command to finish within ${Math.round(deadlineMs / 60_000)} minutes`,
+        `the command did not finish within ${Math.round(deadlineMs / 60_000)} minutes`,
       )
     },
     off() {

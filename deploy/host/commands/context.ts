@@ -51,8 +51,8 @@ export interface Located {
 export async function locate(context: Context): Promise<Located> {
   const found = await findMine(context)
   if (found !== null) return found
-  const earlier = isRoot() ? ' made by root' : ''
-  throw new BatonError('refused', `there is no install of ${context.service}${earlier} on this host`, {
+  const none = isRoot() ? 'root has no' : 'there is no'
+  throw new BatonError('refused', `${none} install of ${context.service} on this host`, {
     hint: 'run `install.sh`: it installs the service, or takes over an earlier install',
   })
 }

@@ -169,7 +169,7 @@ async function told(
   const to = operated?.to ?? facts.installed ?? own.tag
   const running = chosen.choices.start
   const pause = formatPause(operated?.report ?? {})
-  const end = pause === null ? '' : `, ${pause}`
+  const end = pause === null ? '' : `; ${pause}`
   const status = `\`${service} ${ownWords('status')}\``
   const notes = fresh
     ? [`the service's data is in ${layout.stateDirectory}; to check on the service, run ${status}`]

@@ -41,7 +41,10 @@ export async function logs(context: Context, follow: boolean, lines: string): Pr
     createInterface({ input: child.stderr }).on('line', (line) => printLine(line, process.stderr))
     const code = await ended
     if (code === 0 || isAsked) return EXIT.done
-    throw new BatonError('refused', `\`${formatCommand(command)}\` ended with ${code ?? 'a signal'}`)
+    throw new BatonError(
+      'refused',
+      `\`${formatCommand(command)}\` ${code === null ? 'was killed by a signal' : `failed with exit code ${code}`}`,
+    )
   } catch (cause) {
     if (cause instanceof BatonError) throw cause
     throw new BatonError('unsupported_host', `starting \`${formatCommand(command)}\`: ${reasonOf(cause)}`, { cause })

@@ -27,7 +27,7 @@ export async function upgrade(context: Context): Promise<number> {
   const { release } = fromEnvironment(context.service, context.environment)
   const tag = parseRelease(context.flags.release ?? release)
   if (context.flags.rehearse && !context.flags.dryRun) {
-    throw new BatonError('invalid_request', 'expected `--dry-run` with `--trial`', {
+    throw new BatonError('invalid_request', '`--trial` works only with `--dry-run`', {
       hint: 'an upgrade runs the trial automatically, before it changes anything',
     })
   }
@@ -118,9 +118,9 @@ function lineOf(service: string, { outcome, from, to, report, skipped = [] }: Op
   if (skipped.length > 0)
     return `${service} stays on ${from}: ${skipped.join(', ')} failed here before, and there is no other newer release`
   if (outcome === 'up_to_date') return `${service} ${from} is ${to === null ? 'up to date' : 'already in place'}`
-  const moved = report === null || report.switchMs === null ? '' : `, ${formatMoved(report)}`
+  const moved = report === null || report.switchMs === null ? '' : `; ${formatMoved(report)}`
   const pause = formatPause(report ?? {})
-  return `${service} ${to ?? ''} is in place, replacing ${from}${moved}${pause === null ? '' : `, ${pause}`}`
+  return `${service} ${to ?? ''} is in place, replacing ${from}${moved}${pause === null ? '' : `; ${pause}`}`
 }
 
 function told({ service, report, flags: { rehearse: asked } }: Context, foreseen: Foreseen): number {

@@ -92,9 +92,7 @@ export async function rescueHere({ environment, report, service }: Context, give
   // systemd.exec(5): systemd passes ExecStopPost= how the service ended
   const result = environment['SERVICE_RESULT'] ?? 'failure'
   const failed = result !== 'success'
-  const reason = givenUp
-    ? 'given up'
-    : [result, environment['EXIT_CODE'], environment['EXIT_STATUS']].filter(Boolean).join(' ')
+  const reason = givenUp ? 'given up' : endOf(result, environment['EXIT_CODE'], environment['EXIT_STATUS'])
   const ended = { failed, reason, ...(result === 'timeout' && { hadMs: await startMsOf(receipt) }) }
   let did = await rescue(receipt, ended)
   // systemd will not start it again, so a second failure cannot come
@@ -106,6 +104,13 @@ export async function rescueHere({ environment, report, service }: Context, give
       : `nothing to rescue: ${did.why}`
   // usually nothing is on probation: print nothing
   return report.result({ ...did, exit: EXIT.refused }, did.did === 'nothing' ? [] : [line])
+}
+
+/** What systemd says of an end, in words: `it exited with code 1`, `timeout: it was killed by SIGTERM`. Pure. */
+function endOf(result: string, how: string | undefined, status: string | undefined): string {
+  if (how === undefined || status === undefined) return result
+  const end = how === 'exited' ? `it exited with code ${status}` : `it was killed by SIG${status}`
+  return ['exit-code', 'signal', 'core-dump'].includes(result) ? end : `${result}: ${end}`
 }
 
 /** How long systemd has waited for a start. */

@@ -73,7 +73,7 @@ function linesOf({ service, look, supervisor, state, stateDirectory }: Shown): s
   const { instance, installed, backup, probation, operation, running } = look
   const first =
     instance === null
-      ? `${service} ${isStarting(state) ? 'is starting and does not answer yet' : 'does not answer'} (${supervisor.description}: ${state.word})`
+      ? `${service} ${isStarting(state) ? 'is starting and does not answer yet' : 'does not answer'} (${state.word}; ${supervisor.description})`
       : `${service} ${running ?? ''} is running, pid ${instance.pid}, since ${instance.startedAt} (${supervisor.description})`
   return [
     first,
@@ -130,7 +130,7 @@ export function scheduleLines(schedule: ScheduleReport | null): string[] {
 function deedLine({ from, to, outcome, at, pauseMs, error }: OwnDeed): string {
   const waited = formatPause({ pauseMs }) ?? 'no client had to wait'
   const what = `${formatWay(from, to)}: ${outcome} at ${at}`
-  return error === null ? `${what}, ${waited}` : `${what} (${withoutWords(error.message)})`
+  return error === null ? `${what}; ${waited}` : `${what} (${withoutWords(error.message)})`
 }
 
 const formatWay = (from: string, to: string | null) => (to === null ? `from ${from}` : `${from} to ${to}`)

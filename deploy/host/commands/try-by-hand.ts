@@ -58,7 +58,7 @@ export async function snapshotAndTry(build: Build, argv: readonly string[], envi
     if (rehearsal.verdict !== 'irreversible') return 0
     throw new BatonError(
       'irreversible',
-      'nothing has changed; rolling back from this release would require the copy of the data',
+      'rolling back from this release would require the copy of the data; nothing has changed',
     )
   } catch (cause) {
     const error = asBatonError(cause, 'unexpected', 'trying a release')
@@ -84,10 +84,7 @@ async function tryOn({ service, stateDirectory, copy, candidate }: ByHandTrial):
   }
   const offered = await runVersion(candidate)
   if (offered.service !== service)
-    throw new BatonError(
-      'verify_failed',
-      `expected an executable of ${service}, got ${candidate}, which belongs to ${offered.service}`,
-    )
+    throw new BatonError('verify_failed', `${candidate} is an executable of ${offered.service}, not of ${service}`)
   const present = ownExecutable() ?? process.execPath
   const database = relative(stateDirectory, ownDatabase(service, stateDirectory) ?? stateDirectory)
   const { size } = await stat(copy)

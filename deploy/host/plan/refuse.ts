@@ -10,10 +10,7 @@ export function refuseForeign(request: InstallRequest): void {
   refuseOtherInstall(request)
   const { layout, chosen, facts } = request
   if (facts.receipt === null && facts.executable === 'foreign') {
-    throw refused(
-      `expected no file at ${layout.executable}, found one that is not part of an install`,
-      `move it elsewhere, or ${ELSEWHERE}`,
-    )
+    throw refused(`the file ${layout.executable} is not part of an install`, `move it elsewhere, or ${ELSEWHERE}`)
   }
   const places: [Found, string][] = [
     [facts.command, layout.command],
@@ -33,10 +30,7 @@ function refuseOtherInstall({ layout, chosen, facts: { receipt } }: InstallReque
   if (receipt === null) return
   const { service } = layout
   if (receipt.service !== service)
-    throw refused(
-      `expected an install of ${service} in ${layout.directory}, found one of ${receipt.service}`,
-      ELSEWHERE,
-    )
+    throw refused(`${layout.directory} contains an install of ${receipt.service}, not of ${service}`, ELSEWHERE)
   if (receipt.executable !== layout.executable) {
     throw refused(
       `${service} is installed at ${receipt.executable}, and an install cannot move it to ${layout.executable}`,

@@ -194,14 +194,14 @@ export async function waitForInstance(
     if (performance.now() > askAt) {
       askAt = began + (performance.now() - began) * LOOK_GROWTH + LOOK_MS
       const never = await whyNever().catch(() => null)
-      if (never !== null) throw new BatonError('service_down', `${tag} will not answer: ${never}`)
+      if (never !== null) throw new BatonError('service_down', `${tag} is down, and ${never}`)
     }
     if (instance === null) return typeof status === 'string' ? status : 'nothing answered'
     return instance.version === tag ? 'the old process is still answering' : `${instance.version} answered`
   }
   const why = await untilWell(look, timeoutMs, POLL_MS)
   if (why === null && found !== null) return found
-  const message = `expected ${tag} to answer within ${Math.round(timeoutMs / 1000)} seconds: ${why}`
+  const message = `${tag} did not answer within ${Math.round(timeoutMs / 1000)} seconds: ${why}`
   throw lateBy('service_down', message, timeoutMs, hint === null ? {} : { hint })
 }
 
@@ -254,7 +254,7 @@ function expected(answer: HttpAnswer, status: number): unknown {
 }
 
 function noAgent(status: number): BatonError {
-  return new BatonError('unexpected', `expected Baton's agent to answer, got status ${status} from something else`, {
+  return new BatonError('unexpected', `something other than Baton's agent answered, with status ${status}`, {
     hint: 'check that the application’s entry loads Baton (`baton build` shows the line) and that no other program listens on this address',
   })
 }

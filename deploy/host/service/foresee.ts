@@ -134,7 +134,7 @@ async function whyDown(receipt: Receipt, outside: Outside): Promise<string> {
   const supervisor = outside.supervisor(receipt)
   const { word, crashes } = await supervisor.state()
   const how = crashes === null ? '' : `: ${formatCrashes(crashes)}; see \`${supervisor.logCommand}\``
-  return `${receipt.service} is not running (${supervisor.description}: ${word})${how}`
+  return `${receipt.service} is not running (${word}; ${supervisor.description})${how}`
 }
 
 function whatBecomes({ path }: { path: string }): string {

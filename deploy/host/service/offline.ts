@@ -80,7 +80,7 @@ export async function carryOutHere(
     { kind, tag, allowIrreversible, restoreState, who, refusal: 'locked', prepare },
     restart,
   )
-  const cancel = () => void running.cancel(cancellation('a signal'))
+  const cancel = () => void running.cancel(cancellation('by a signal'))
   const interrupts = heedInterrupts(cancel, () => process.exit(EXIT.unexpected))
   const timer = setInterval(() => {
     const { progress } = running.operation

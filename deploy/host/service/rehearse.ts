@@ -41,7 +41,7 @@ export async function rehearseAhead(
   await using _lock = await takeLock(install.disk, install.stateDirectory, who, { refusal: 'locked' })
   const abort = new AbortController()
   using _interrupts = heedInterrupts(
-    () => abort.abort(cancellation('a signal')),
+    () => abort.abort(cancellation('by a signal')),
     () => process.exit(EXIT.unexpected),
   )
   try {

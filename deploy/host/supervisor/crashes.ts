@@ -43,12 +43,12 @@ const FILE_MAX_BYTES = 16 * 1024
 /** what the supervision and Baton's agent write there themselves */
 const OWN_LINE = /^\d{4}-\d\d-\d\dT[\d:.]+Z baton: /
 
-/** Pure: `it has exited unexpectedly 3 times since it was started, the last time at … with exit code 1, after it wrote: …`. */
+/** Pure: `it has exited unexpectedly 3 times since it was started, last at … with exit code 1, after it wrote: …`. */
 export function formatCrashes({ count, at, code, signal, said }: Crashes): string {
   const end = code !== null ? ` with exit code ${code}` : signal !== null ? ` by ${signal}` : ''
-  const times = count === 1 ? 'once' : `${count} times`
-  const last = at === null && end === '' ? '' : `, the last time${at === null ? '' : ` at ${at}`}${end}`
-  return `it has exited unexpectedly ${times} since it was started${last}${afterItWrote(said)}`
+  const last = `${at === null ? '' : ` at ${at}`}${end}`
+  const many = `has exited unexpectedly ${count} times since it was started${last === '' ? '' : `, last${last}`}`
+  return `it ${count === 1 ? `exited unexpectedly${last}` : many}${afterItWrote(said)}`
 }
 
 interface Seen {

@@ -232,7 +232,7 @@ async function kills({ clients, times, everyMs, eventEveryMs }: Wanted['kills'])
     const from = (await home.output()).length
     const answer = await home.api('POST', '/admin/update', { tag: TAGS[1] })
     if (answer.status !== 202) throw new Error(`expected 202, got ${answer.status}: ${JSON.stringify(answer.body)}`)
-    await until('all to be carried', async () => (await home.output()).slice(from).includes('drained:'))
+    await until('all to be carried', async () => (await home.output()).slice(from).includes('drained connections:'))
     const successor = home.pids().find((pid) => !before.includes(pid)) ?? 0
     await sleep(Math.random() * 200)
     const watched = counting.aftermath()

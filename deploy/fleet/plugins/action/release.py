@@ -218,7 +218,7 @@ class ActionModule(ActionBase):
             refusal = self._hook("before", self.said("before_host", ""))
             done = {"outcome": "failed", **judge.stop(refusal, EXIT["refused"])} if refusal else move(self.to)
         finally:
-            # even if the hook before the host has failed halfway
+            # even if the --before-host hook has failed halfway
             refusal = self._hook("after", self.said("after_host", ""))
         if refusal and done["outcome"] in GOOD:
             done.update(outcome="failed", why=f"{done['outcome']}, but {refusal}", exit=1)
@@ -235,13 +235,13 @@ class ActionModule(ActionBase):
         addresses = [str(self._known(host).get("ansible_host", "")) for host in batch]
         release = self._known()["fleet_plan"]["release"]
         told = {"RELEASE": release, "WAVE": str(wave), "HOSTS": " ".join(batch), "ADDRESSES": " ".join(addresses)}
-        refusal = self._run("the gate", self.said("gate", ""), told, self.number("gate_timeout", 900))
+        refusal = self._run("it", self.said("gate", ""), told, self.number("gate_timeout", 900))
         return refusal and f"the gate refused: {refusal}"
 
     def _hook(self, when, command):
         """Why the hook failed; None if it went well."""
         told = {"HOST": self.host, "ADDRESS": str(self.vars.get("ansible_host", self.host)), "RELEASE": self.to, "WHEN": when}
-        return self._run(f"the hook {when} the host", command, told, HOOK_SECONDS)
+        return self._run(f"the --{when}-host hook", command, told, HOOK_SECONDS)
 
     def _run(self, what, command, told, seconds):
         """Runs a command on the controller, in the directory that the run was started from. Why it failed; None if it went well."""

@@ -226,7 +226,7 @@ def moved(calls, to):
         if outcome in GOOD:
             return {**result, "outcome": outcome}
     if call.misfit or call.exit <= 0:
-        why = call.why if call.misfit else f"the command ended with 0, but did not report how: {call.why}"
+        why = call.why if call.misfit else f"the command exited with code 0, but reported no outcome: {call.why}"
         return {**result, "outcome": "unknown", "why": why, "exit": EXIT["unexpected"]}
     if call.exit in (126, 127):
         return {**result, "outcome": "failed", "why": f"no command could be started on the host: {call.why}", "exit": EXIT["refused"]}
@@ -265,6 +265,6 @@ def another(before, now):
     differing = [key for key in before if None not in (before[key], now[key]) and before[key] != now[key]]
     if not differing:
         return None
-    since = f", since {now['startedAt']}" if now["startedAt"] else ""
-    count = f", restarts {before['restarts']} before and {now['restarts']} now" if "restarts" in differing else ""
-    return f"the service restarted unexpectedly: pid {before['pid'] or '?'} before, {now['pid'] or '?'} now{since}{count}"
+    since = f"; started at {now['startedAt']}" if now["startedAt"] else ""
+    count = f"; restarts: {before['restarts']} before, {now['restarts']} now" if "restarts" in differing else ""
+    return f"the service restarted unexpectedly (pid {before['pid'] or '?'} before, {now['pid'] or '?'} now{since}{count})"

@@ -105,7 +105,7 @@ def _objection(rows, seen, options):
         first = rows[out[0]]
         what = f"cannot be reached: {_names(gone)}" if gone else f"{_names(out)} cannot take part: {first['why']}"
         share = -(-100 * len(out) // len(rows))
-        return stop(f"{what} (`--max-fail-percentage {share}` allows this)" if share < 100 else what, first["exit"])
+        return stop(f"{what} (`--max-fail-percentage {share}` would allow this)" if share < 100 else what, first["exit"])
     offered = {}
     for host, it in seen.items():
         if it and it.get("sha256") and rows[host]["outcome"] is None:
@@ -173,7 +173,7 @@ def _soaked(it, now, options):
         outcome = "reverted"
     else:
         outcome = "unknown" if running or not now["known"] else "down"
-    return {**it, "outcome": outcome, **stop(f"in the soak: {why}", EXIT["reverted"])} if outcome else it
+    return {**it, "outcome": outcome, **stop(f"during the soak: {why}", EXIT["reverted"])} if outcome else it
 
 
 def _found_again(it, now, options):
@@ -213,7 +213,7 @@ def is_back(it, got):
     if got["outcome"] in GOOD:
         kept = got["outcome"] == "up_to_date" and it["outcome"] in ("reverted", "failed")
         return {**it, "outcome": it["outcome"] if kept else "taken_back"}
-    return {**it, "outcome": "down" if got["outcome"] == "down" else "stuck", **stop(f"going back: {got['why']}", EXIT["down"])}
+    return {**it, "outcome": "down" if got["outcome"] == "down" else "stuck", **stop(f"while going back: {got['why']}", EXIT["down"])}
 
 
 # ---- the end
@@ -223,7 +223,7 @@ def ended(rows, because, release, check, survey):
     """The run's result. `because`: why it stopped, or None."""
     rows = {host: {**it, "outcome": it["outcome"] or "untouched"} for host, it in rows.items()}
     bad = [host for host, it in rows.items() if it["outcome"] in (*NOT_WELL, "reverted")]
-    left = f"the run continued without {_names(bad)}: {len(bad)} of {len(rows)} hosts are not as they should be" if bad else None
+    left = f"the run continued without {_names(bad)}: {len(bad)} of {len(rows)} hosts {'needs' if len(bad) == 1 else 'need'} attention" if bad else None
     counts = {}
     for it in rows.values():
         counts[it["outcome"]] = counts.get(it["outcome"], 0) + 1
