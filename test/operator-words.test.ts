@@ -124,7 +124,7 @@ test('a rollback that names no release does not start one that failed here; a fa
     if (process.env.BAD && existsSync('fails')) setTimeout(() => process.exit(3), 300)
     ${SHOP}`
   const config = { database: 'shop.db' }
-  await using it = await adopted(fails, config, {}, true, {
+  await using it = await adopted(fails, config, { update: { auto: { mode: 'patch' } } }, true, {
     ...config,
     environment: { PORT: '{port}', HOST: '{host}', BAD: '1' },
   })
@@ -151,6 +151,10 @@ test('a rollback that names no release does not start one that failed here; a fa
     [0, true],
     named.stderr,
   )
+  const stalled =
+    /nothing will be installed automatically: the feed is not signed, and `update\.auto\.allow` does not list `unsigned`/
+  match((await it.typed('status', '--user')).stdout, stalled)
+  match((await it.typed('doctor', '--user')).stdout, stalled)
   match((await it.typed('status', '--user')).stdout, /^backup {5}v1\.1\.0, the executable that was replaced last$/m)
 })
 

@@ -26,7 +26,7 @@ export async function snapshot(build: Build, argv: readonly string[], environmen
         'refused',
         `expected an SQLite database to copy, but ${build.service} ${build.tag} has none configured`,
         {
-          hint: 'the author can set `database` in baton.config.json; other data is copied only by updates, as `snapshot` specifies there',
+          hint: 'the author can set `database` in baton.config.json; to copy other data, use its own tools, or copy the files',
         },
       )
     }

@@ -46,10 +46,12 @@ export function leftBehind({ running, journal: { history, bad }, memory, trust }
     ...bad.map(({ tag }) => ({ code: 'failed_here' as const, tag, why: 'it failed here' })),
     ...leftIn(history).map((tag) => ({ code: 'left' as const, tag, why: LEFT })),
   ].filter(({ tag }) => isNews(tag))
-  const [newest] = known.toSorted((one, other) => compareTags(other.tag, one.tag))
+  const newestFirst = known.toSorted((one, other) => compareTags(other.tag, one.tag))
+  const [newest] = newestFirst
   if (newest === undefined) return null
-  const { code, tag, why } = newest
-  return { code, says: `${tag} is newer, but ${why}`, tag }
+  const others = newestFirst.filter(({ tag }) => tag !== newest.tag).slice(0, 1)
+  const says = [newest, ...others].map(({ tag, why }) => `${tag} is newer, but ${why}`).join('; ')
+  return { code: newest.code, says, tag: newest.tag }
 }
 
 /** Milliseconds that the last good update took, from check to commit. `history`: newest first. */

@@ -160,14 +160,14 @@ export function confirm({ flags, report }: Context, title: string, steps: readon
 
 /** `-y` does not answer for this: who gives it is not asked, and has to type the name beside it. */
 export function confirmPurge({ service, flags }: Context): void {
-  const ask = () => askTerminal(`This removes the database of ${service}. Type the service name to continue: `)
+  const ask = () => askTerminal(`This removes all data of ${service}. Type the service name to continue: `)
   const typed = flags.confirm ?? (flags.yes ? null : ask())
   if (typed === service) return
   const why =
     typed !== null
       ? `expected the name ${service}; nothing was changed`
       : flags.yes
-        ? `--purge removes the database of ${service}, and -y alone does not allow that`
+        ? `--purge removes all data of ${service}, and -y alone does not allow that`
         : 'confirmation required, but there is no terminal to prompt on'
   throw new BatonError('refused', why, { hint: `add \`--confirm ${service}\`` })
 }

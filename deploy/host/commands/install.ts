@@ -177,7 +177,7 @@ async function told(
   if (fresh && !facts.configExists)
     notes.push(
       `the panel is at ${ownRelease().scheme ?? 'http'}://${chosen.choices.listen}${own.basePath}/web/settings.html`,
-      `the password for the panel and the endpoints is \`dashboard.password\` in ${layout.configPath}`,
+      `the password for the panel and the API is \`dashboard.password\` in ${layout.configPath}`,
       'the service checks the feed for a new release four times a day but does not install it automatically; to change that, set `update.auto.mode` in the configuration',
     )
   if (fresh && running && !facts.configExists && (await isOpenBeyond(chosen.choices.listen)))

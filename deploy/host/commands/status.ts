@@ -38,7 +38,7 @@ export async function status(context: Context, check: boolean): Promise<number> 
   // root may run its own copy of the program; for a user the command is the executable itself
   const commandTag =
     layout.program === layout.executable ? look.installed : await installedTag(layout.program).catch(() => null)
-  const { offer, operation, probation, ...rest } = look
+  const { offer, operation, probation, stalled, ...rest } = look
   const isDown = look.running === null && receipt.options['start'] !== false
   const problem = offer?.problem ?? null
   const exit = isDown ? EXIT.down : problem === null ? EXIT.done : MEANINGS[problem.code].exit
@@ -58,7 +58,12 @@ export async function status(context: Context, check: boolean): Promise<number> 
   }
   const lines = linesOf({ service, look, supervisor, state, stateDirectory: receipt.stateDirectory })
   const offered = offer === null ? [] : offerLines(offer, look.running ?? look.installed)
-  return report.result(object, [...lines, ...offered, ...scheduleLines(look.schedule)])
+  return report.result(object, [
+    ...lines,
+    ...offered,
+    ...scheduleLines(look.schedule),
+    ...(stalled === null ? [] : [`for you    ${stalled}`]),
+  ])
 }
 
 interface Shown {

@@ -18,7 +18,7 @@ import {
 import { dateOf } from '../../lib/http.ts'
 import { trustIn } from '../../lib/trusted.ts'
 import { feedOf } from '../service/configuration.ts'
-import { badOf } from '../service/advice.ts'
+import { badOf, whyNothingAutomatic } from '../service/advice.ts'
 import type { Outside } from '../service/outside.ts'
 import { problem, type Finding, ok, type Subject, warning, wrongOf } from './finding.ts'
 
@@ -48,7 +48,15 @@ export async function checkFeed(subject: Subject, outside: Outside): Promise<Fin
       : release === null
         ? warning('feed', `${setting} has no release for this host`)
         : offered(setting, release.tag, await failureHere(subject, release))
-  return [found, ...(moved === null ? [] : [warning('feed', moved)]), await trustFinding(trust, setting)]
+  const stalled = subject.receipt === null ? null : await whyNothingAutomatic(subject.receipt, trust.signed)
+  return [
+    found,
+    ...(moved === null ? [] : [warning('feed', moved)]),
+    await trustFinding(trust, setting),
+    ...(stalled === null
+      ? []
+      : [warning('automatic', stalled, 'add it there, or ask the maintainer to sign the feed')]),
+  ]
 }
 
 /** Each source of a feed that has several. */

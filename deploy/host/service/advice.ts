@@ -9,6 +9,7 @@ import {
   ownCommand,
   placesOf,
   type Receipt,
+  rulesOf,
   snapshotFor,
 } from '../../../agent/install.ts'
 import {
@@ -96,6 +97,13 @@ export async function tellOfSkipped(
       `${bad.tag} is newer, but failed here at ${bad.at}: ${withoutWords(bad.reason)}; \`${ownCommand(`upgrade ${bad.tag}`)}\` tries it again`,
     )
   return [...new Set(newer.map((one) => one.tag))]
+}
+
+/** Why automatic updates, although they are on, would never install anything; null: they may. `signed`: whether the feed is. */
+export async function whyNothingAutomatic(receipt: Receipt, signed: boolean): Promise<string | null> {
+  const { mode, allow } = (await rulesOf({ receipt, stateDirectory: receipt.stateDirectory })).policy
+  if (signed || mode === 'off' || mode === 'notify' || allow.includes('unsigned')) return null
+  return 'nothing will be installed automatically: the feed is not signed, and `update.auto.allow` does not list `unsigned`'
 }
 
 /** Releases that failed here, and that nothing has changed for since. */

@@ -23,7 +23,7 @@ import {
 import { type Client, connect } from './client.ts'
 import { callHttp } from '../../lib/http.ts'
 import { type Access, feedOf, readAccess } from './configuration.ts'
-import { badOf } from './advice.ts'
+import { badOf, whyNothingAutomatic } from './advice.ts'
 import type { Outside } from './outside.ts'
 
 export interface Look {
@@ -45,6 +45,8 @@ export interface Look {
   feed: string
   /** how far the feed is trusted: as the service says, else by the root that this program was built with */
   trust: TrustReport
+  /** see `whyNothingAutomatic` */
+  stalled: string | null
   /** null if the feed was not asked */
   offer: Offer | null
 }
@@ -76,6 +78,7 @@ export async function look(receipt: Receipt, check: boolean, outside: Outside): 
   const saved = await installedTag(`${receipt.executable}.backup`).catch(() => null)
   const running = status?.instance.version ?? null
   const offer = check ? await offerOf(receipt, client, running ?? installed, bad, outside) : null
+  const trust = offer?.trust ?? status?.trust ?? (await trustOf(receipt, feed, outside))
   return {
     installed,
     running,
@@ -89,7 +92,8 @@ export async function look(receipt: Receipt, check: boolean, outside: Outside): 
     schedule: status?.schedule ?? null,
     bad,
     feed: feedName(feed),
-    trust: offer?.trust ?? status?.trust ?? (await trustOf(receipt, feed, outside)),
+    trust,
+    stalled: await whyNothingAutomatic(receipt, trust.signed),
     offer,
   }
 }
