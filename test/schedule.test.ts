@@ -390,7 +390,7 @@ test('a release that somebody went back from, or that failed here, is told until
       trust: { yanked: yanked.map((tag) => ({ tag, why: '' })) },
     })
   is(told([went], [])?.says, 'v1.1.0 is newer, but it was rolled back here')
-  is(told([went])?.says, 'v1.2.0 is newer, but it failed here')
+  is(told([went])?.says, 'v1.2.0 is newer, but it failed here; v1.1.0 is newer, but it was rolled back here')
   is(told([went], [failed], ['v1.2.0'])?.says, 'v1.1.0 is newer, but it was rolled back here')
   is(told([], [failed], [], ['v1.2.0']), null)
   is(told([{ ...went, from: 'v0.9.0' }], []), null)
