@@ -78,6 +78,25 @@ test('a file that is emptied and written anew all the time is copied whole', asy
   }
 })
 
+test('a temporary file that is renamed meanwhile does not fail the copy', async () => {
+  const folder = join(from, 'queue')
+  await mkdir(folder)
+  await writeFile(join(folder, 'a.json'), '{}')
+  const script = `const { renameSync, writeFileSync } = require('node:fs'); const at = process.argv[1]
+    const write = () => { writeFileSync(at + '.tmp', ''); setTimeout(() => { writeFileSync(at + '.tmp', '[]'); renameSync(at + '.tmp', at); setTimeout(write, 5) }, 12) }
+    write(); console.log('writes')`
+  const writer = spawn(process.execPath, ['-e', script, join(folder, 'b.json')], {
+    stdio: ['ignore', 'pipe', 'inherit'],
+  })
+  try {
+    await once(writer.stdout, 'data')
+    for (let time = 0; time < 6; time++) is(await readFile(join(await copied(['queue']), 'queue/a.json'), 'utf8'), '{}')
+  } finally {
+    writer.kill('SIGKILL')
+    await once(writer, 'close')
+  }
+})
+
 test.long('more files than there may be are refused, with what to look at', async () => {
   await mkdir(join(from, 'many'))
   for (let file = 0; file <= 10_000; file++) await writeFile(join(from, 'many', String(file)), '')

@@ -116,7 +116,7 @@ test('an application that does not start, or is well at no path, is told as a no
   )
   const { stderr } = await odd.init('--yes', '--try')
   match(stderr, 'note: the source code mentions /healthz, which responded with 503: it cannot be `healthPath`')
-  match(stderr, /note: it listens on port \d+, regardless of PORT, which an install sets to another port/)
+  match(stderr, /note: it listens on port \d+ and ignores PORT, in which an install passes another port/)
   is((await odd.config())['healthPath'], undefined)
 })
 
@@ -691,7 +691,7 @@ test.long(
     )
     await writeFile(join(shop.path, '.env'), 'TOKEN=of-the-developer')
     const { stderr } = await shop.init('--yes', '--try')
-    match(stderr, 'note: it opens 2 listeners: {port}, udp 0')
+    match(stderr, 'note: it opens 2 listening sockets: {port}, udp 0')
     match(stderr, 'note: it ran true, which each host needs as well')
     match(stderr, 'note: it started 1 worker thread')
     match(stderr, /note: it reads \S+\.env, but a release never contains \.env files/)

@@ -70,6 +70,7 @@ const FACTS: Facts = {
   enabled: false,
   active: false,
   ours: [],
+  written: null,
   now: new Date('2026-03-04T05:06:07.000Z'),
 }
 const OWN = { path: '/tmp/x/beacon', tag: 'v1.1.0', sha256: 'ab'.repeat(32), basePath: '' }
@@ -175,9 +176,9 @@ test('the plan of a first install, in order', () => {
     'record the install in /usr/local/lib/beacon/receipt.json',
     'link /usr/local/bin/beacon to /usr/local/lib/beacon/beacon',
     'write /etc/systemd/system/beacon.service',
-    'write /etc/systemd/system/beacon-rescue.service',
-    'write /etc/systemd/system/beacon-trial.service',
-    'write /etc/systemd/system/beacon-trial.path',
+    'write /etc/systemd/system/beacon-rescue.service, which restores the backup if the service cannot start',
+    'write /etc/systemd/system/beacon-trial.service, which tries a release on a copy of the data',
+    'write /etc/systemd/system/beacon-trial.path, which starts that trial',
     'run systemctl daemon-reload',
     'run systemctl enable beacon.service',
     'run systemctl enable --now beacon-trial.path',
@@ -295,7 +296,19 @@ test('an uninstall names neither the state, nor the configuration, nor what the 
     command: 'same',
     program: 'same',
     ours: [layout.executable],
+    written: null,
   } as const
+  const all = planUninstall(
+    layout,
+    receipt(),
+    { ...facts, ours: [...facts.ours], written: '/opt/beacon/.beacon' },
+    true,
+  )
+  equal(
+    all.flatMap((step) => (step.do === 'purge' ? [step.path] : [])),
+    ['/var/lib/beacon', '/opt/beacon/.beacon', '/etc/beacon'],
+    'all data: also what the application has written beside its code',
+  )
   const steps = planUninstall(layout, receipt(), { ...facts, ours: [...facts.ours] }, false)
   const removed = steps.flatMap((step) => ('path' in step && step.do !== 'lock' ? [step.path] : []))
   equal(removed, [

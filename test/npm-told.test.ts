@@ -81,7 +81,7 @@ test('an addon is named in a hint only if the error is of it', () => {
 test('a package that listens on a port of its own is refused with what gives it the one of the install', () => {
   refuseOtherPorts({ package: 'shop' }, [])
   const refused = throws(() => refuseOtherPorts({ package: 'shop' }, [1080]), withCode('invalid_settings'))
-  match((refused as BatonError).message, 'shop listens on port 1080, regardless of PORT')
+  match((refused as BatonError).message, 'shop listens on port 1080 and ignores PORT')
   match((refused as BatonError).hint ?? '', '-- --port {port}')
 })
 

@@ -41,8 +41,8 @@ test('what was unpacked goes when no release needs it, but not with a database t
   const kept = await sweepUnpacked(makeDisk(), 'svc', placesOf(executable), ['v2.0.0'])
   equal(kept, [database])
   equal(await readdir(join(room.path, '.svc')), ['3'.repeat(16)])
-  const { ours } = await survey({ service: 'svc', executable, stateDirectory: join(room.path, 'state') })
-  equal(ours, [], 'nor does an uninstall take it')
+  const { ours, written } = await survey({ service: 'svc', executable, stateDirectory: join(room.path, 'state') })
+  equal([ours, written], [[], join(room.path, '.svc')], 'an uninstall leaves it, unless it is to take all data')
   await rm(database)
   const orders = join(dirname(database), 'orders.json')
   await writeFile(orders, '[]')
@@ -95,7 +95,8 @@ test('a build says what its application keeps in its own folder, and so do docto
   const path = join(room.path, 'service')
   const keeps = `mkdirSync(join(own, 'app/uploads'), { recursive: true })
     mkdirSync(join(own, 'app/tmp'), { recursive: true })
-    writeFileSync(join(own, 'app/orders.json'), '[]')`
+    writeFileSync(join(own, 'app/orders.json'), '[]')
+    mkdirSync(join(own, 'app/public'), { recursive: true })`
   await writeFile(path, programOf('join(process.env.STATE_DIRECTORY, "shop.sqlite")', '127.0.0.1', keeps), {
     mode: 0o755,
   })
@@ -159,7 +160,8 @@ function programOf(database: string, host: string, more = ''): string {
     const { dirname, join } = require('node:path')
     const { mkdirSync, readFileSync, writeFileSync } = require('node:fs')
     const own = join(__dirname, '.svc', '${'a'.repeat(16)}')
-    mkdirSync(join(own, 'app'), { recursive: true })
+    mkdirSync(join(own, 'app/public'), { recursive: true })
+    if (process.argv[2] === '--prepare') writeFileSync(join(own, 'app/public/index.html'), '')
     writeFileSync(join(own, 'complete'), '')
     if (process.argv[2] === '--prepare') process.exit(0)
     const { listen } = JSON.parse(readFileSync(process.argv[4]))

@@ -292,6 +292,7 @@ function request(one: Layout, facts: Partial<Facts> = {}): Parameters<typeof pla
     enabled: true,
     active: true,
     ours: [],
+    written: null,
     now: new Date('2026-03-04T05:06:07Z'),
     ...facts,
   }

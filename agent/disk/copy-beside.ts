@@ -69,14 +69,16 @@ async function copyAll(disk: Disk, from: string, to: string, left: Left): Promis
   await copyHere(from, to)
 }
 
-/** Copies a file between two writes, if there is such a moment soon. */
+/** Copies a file between two writes, if there is such a moment soon. One that vanishes meanwhile, such as a temporary file, is left out. */
 async function copyAtRest(disk: Disk, { from, to, mode }: Copied, left: Pick<Left, 'rests'>): Promise<void> {
   for (let tries = REST_TRIES; ; tries--) {
-    const before = await stat(from)
+    const before = await stat(from).catch(() => null)
+    if (before === null) return
     await disk.copy(from, to, mode)
     const isFresh = before.size === 0 && (await stat(to)).mtimeMs - before.mtimeMs < FRESH_MS
     if (isFresh && left.rests-- > 0) await sleep(REST_MS)
-    const after = await stat(from)
+    const after = await stat(from).catch(() => null)
+    if (after === null) return await disk.remove(to)
     const isSame = before.mtimeMs === after.mtimeMs && before.size === after.size
     if (isSame || tries <= 1 || after.size > REST_MAX_BYTES || left.rests-- <= 0) return
     await sleep(REST_MS)

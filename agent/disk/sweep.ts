@@ -58,7 +58,7 @@ export async function writtenIn(unpacked: string): Promise<string[]> {
 
 /** Pure. Whether a path in an application's folder is that of a cache, a log or a package. */
 export function isMadeAgain(path: string): boolean {
-  return path.endsWith('.log') || path.split(sep).some((name) => MADE_AGAIN.includes(name))
+  return /\.(log|pid)$/.test(path) || path.split(sep).some((name) => MADE_AGAIN.includes(name))
 }
 
 /**

@@ -257,7 +257,7 @@ function formatEnd(event: EndEvent): string[] {
 
 function formatStatus({ container, from, to, health, holder, failed, inFlight, left, stateMoved }: EndEvent): string[] {
   const behind = holder === null ? '' : formatHolder(holder)
-  const backup = from === null ? '' : `; before that it ran ${from}`
+  const backup = from === null ? '' : `; before that, ${from}`
   const busy = inFlight === null ? '' : `; a deployment is in progress (${inFlight})`
   const bad = failed === null ? '' : `; ${nameOfImage(failed)} has failed here`
   const over = left.length === 0 ? '' : `; left over: ${left.join(', ')}, which \`--clean\` removes`

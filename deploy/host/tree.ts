@@ -79,7 +79,7 @@ const NOW = {
 } as const satisfies Flags
 
 const RESTORE_STATE = {
-  'restore-state': flag('also restore the data from before the update; the current data is kept aside, not deleted'),
+  'restore-state': flag('also restore the data from before the update; the current data is set aside, not deleted'),
 } as const satisfies Flags
 
 const INSTALL = {

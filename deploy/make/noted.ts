@@ -74,7 +74,16 @@ for (const name of ['readFile', 'open']) before(fs.promises, name, dotEnv)
 const READS = ['readFile', 'open', 'stat', 'lstat', 'access', 'readdir', 'opendir']
 for (const name of [...READS, ...READS.map((one) => one + 'Sync'), 'existsSync', 'createReadStream']) before(fs, name, absent)
 for (const name of READS) before(fs.promises, name, absent)
-const makes = ([path]) => { try { note('makes', resolve(path instanceof URL ? fileURLToPath(path) : String(path))) } catch {} }
+const made = new Set()
+const makes = ([path]) => {
+  try {
+    const at = resolve(path instanceof URL ? fileURLToPath(path) : String(path))
+    if (made.size >= ABSENT || made.has(at)) return
+    made.add(at)
+    left++
+    note('makes', at)
+  } catch {}
+}
 for (const name of ['mkdir', 'mkdirSync']) before(fs, name, makes)
 before(fs.promises, 'mkdir', makes)
 before(process, 'loadEnvFile', ([path = '.env']) => dotEnv([path]))
@@ -93,7 +102,7 @@ syncBuiltinESMExports()
 /** `folder`: a temporary one, for the notes. `port`: the one that this start is given, which no install has. */
 export function takeNotes(folder: string, port: number) {
   const path = join(folder, 'seen')
-  const text = PRELOAD.replace('NOTES', JSON.stringify(path)).replace('ABSENT', String(ABSENT_MAX))
+  const text = PRELOAD.replace('NOTES', JSON.stringify(path)).replaceAll('ABSENT', String(ABSENT_MAX))
   // a file, and no address with the text in it: what an application throws may name what called it
   const preload = (more: string) => {
     const file = join(folder, 'notes.mjs')

@@ -5,7 +5,7 @@
 
 import { type Dirent, existsSync } from 'node:fs'
 import { readdir, stat } from 'node:fs/promises'
-import { dirname, join, relative, sep } from 'node:path'
+import { basename, dirname, join, relative, sep } from 'node:path'
 import { descendantsOf, isDatabase, isMadeAgain, writtenIn } from '../../agent/install.ts'
 import { boundSockets, openFilesBelow } from '../lib/open-files.ts'
 import { readProc } from '../lib/proc.ts'
@@ -24,6 +24,8 @@ const DATABASES_MAX = 16
 /** files of a state directory that a trial start looks at */
 const FILES_MAX = 2000
 const NAMES_MAX = 8
+/** what folders of data are called */
+const DATA = /^(data|database|db|storage|store|uploads?|files|var|content)$/i
 /** Baton's own, in a state directory */
 export const BATONS = ['update', 'run', '.unpacked']
 
@@ -140,8 +142,13 @@ export function sentencesOfCwd(
  */
 export async function keptInside(unpacked: string, makes: readonly string[]): Promise<string[]> {
   const own = join(unpacked, 'app')
-  const made = makes.filter((path) => path.startsWith(own + sep)).map((path) => `${relative(own, path)}/`)
   const written = (await writtenIn(unpacked)).map((path) => relative(own, path))
+  const made: string[] = []
+  for (const path of makes.filter((one) => one.startsWith(own + sep))) {
+    // a folder of the release that has pages or code in it is made sure of, and perhaps only read
+    const isShipped = (await readdir(path).catch(() => [])).length > 0 && !DATA.test(basename(path))
+    if (!isShipped) made.push(`${relative(own, path)}/`)
+  }
   const names = [...new Set([...made.filter((name) => !isMadeAgain(name)), ...written])]
   const isAlone = (name: string) => !names.some((one) => one.endsWith('/') && one !== name && name.startsWith(one))
   return names.filter(isAlone).toSorted().slice(0, NAMES_MAX)

@@ -197,7 +197,7 @@ export function sentencesOf(noted: Noted, called: string): string[] {
   const { listens, runs, threads, inThreads, hearsSigterm, dotEnv } = noted
   const onSigterm = `it handles SIGTERM, which an update does not send: to make an update call that handler and wait for it, set \`"onStop": "SIGTERM"\` in ${called}`
   return [
-    ...(listens.length < 2 ? [] : [`it opens ${listens.length} listeners: ${listens.join(', ')}`]),
+    ...(listens.length < 2 ? [] : [`it opens ${listens.length} listening sockets: ${listens.join(', ')}`]),
     ...(runs.length === 0 ? [] : [`it ran ${runs.join(', ')}, which each host needs as well`]),
     ...(threads === 0 ? [] : [`it started ${threads} worker ${threads === 1 ? 'thread' : 'threads'}`]),
     ...sentencesOfThreads(inThreads),
@@ -232,7 +232,7 @@ const SERVES_STATE =
 /** Pure. `given`: the port that it was told. */
 function sentencesOfPort([first, ...others]: readonly number[], given: number): string[] {
   if (first === undefined || [first, ...others].includes(given)) return []
-  return [`it listens on port ${first}, regardless of PORT, which an install sets to another port`]
+  return [`it listens on port ${first} and ignores PORT, in which an install passes another port`]
 }
 
 /** Resolves to why it does not listen; null once it does. */

@@ -170,7 +170,7 @@ export function shownNow(
 /** An install would ask it where it does not listen. Throws BatonError invalid_settings. */
 export function refuseOtherPorts({ package: name }: Pick<ServiceRecord, 'package'>, ports: readonly number[]): void {
   if (ports.length === 0) return
-  throw new BatonError('invalid_settings', `${name} listens on ${formatPorts(ports)}, regardless of PORT`, {
+  throw new BatonError('invalid_settings', `${name} listens on ${formatPorts(ports)} and ignores PORT`, {
     hint: 'pass the port the way the package expects: as an argument, such as `-- --port {port}` at the end of the command line, or with `args`, `environment`, `files` or `port` in a recipe (`--recipe FILE`)',
   })
 }

@@ -501,7 +501,7 @@ test('an update that waits for work of the application says so, and goes on at a
 
 test('the result and the history say how the release did on a copy of the data', async () => {
   const why =
-    'v1.0.0 starts on the data that v1.1.0 leaves behind, but its author did not specify a request that writes data (`trial.requests`)'
+    'v1.0.0 starts on the data that v1.1.0 leaves behind, but no request wrote data there (the author specifies them in `trial.requests`)'
   for (const [rehearsal, line] of [
     [rehearsed(), 'Tried on a copy of the data (rows: 1,042; 2 s): it can be rolled back.'],
     [
@@ -553,7 +553,7 @@ test('the rules: what the configuration allows at most, each kept over a change 
   assert.equal(modes, [
     'As configured: patches and minor releases',
     'patches',
-    'nothing; new releases are shown',
+    'nothing: new releases are only shown',
     'nothing',
   ])
   assert.is(await page.inputValue('#ruleSkip'), 'v1.1.7')

@@ -104,7 +104,7 @@ function verdictOf(report: Report, { from, to }: Tags, { longer, without }: Reme
   if (presentAgain.writes === 0) {
     return {
       verdict: 'unproven',
-      reason: `${from} starts on the data that ${to} leaves behind, but its author did not specify a request that writes data (\`trial.requests\`)`,
+      reason: `${from} starts on the data that ${to} leaves behind, but no request wrote data there (the author specifies them in \`trial.requests\`)`,
     }
   }
   return { verdict: 'reversible', reason: `${from} can read and write the data as ${to} leaves it` }

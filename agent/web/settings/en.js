@@ -110,7 +110,7 @@ export const en = {
   'rules.mode': 'What is installed automatically',
   'rules.most': 'As configured: {mode}',
   'mode.off': 'nothing',
-  'mode.notify': 'nothing; new releases are shown',
+  'mode.notify': 'nothing: new releases are only shown',
   'mode.patch': 'patches',
   'mode.minor': 'patches and minor releases',
   'mode.all': 'every release',

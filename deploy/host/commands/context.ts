@@ -51,8 +51,8 @@ export interface Located {
 export async function locate(context: Context): Promise<Located> {
   const found = await findMine(context)
   if (found !== null) return found
-  const none = isRoot() ? 'root has no' : 'there is no'
-  throw new BatonError('refused', `${none} install of ${context.service} on this host`, {
+  const none = isRoot() ? `root has not installed ${context.service}` : `there is no install of ${context.service}`
+  throw new BatonError('refused', `${none} on this host`, {
     hint: 'run `install.sh`: it installs the service, or takes over an earlier install',
   })
 }

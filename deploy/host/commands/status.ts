@@ -62,7 +62,9 @@ export async function status(context: Context, check: boolean): Promise<number> 
     ...lines,
     ...offered,
     ...scheduleLines(look.schedule),
-    ...(stalled === null ? [] : [`for you    ${stalled}`]),
+    ...(stalled === null || look.schedule?.waits.some(({ code }) => code === 'unsigned')
+      ? []
+      : [`for you    ${stalled}`]),
   ])
 }
 

@@ -34,6 +34,7 @@ const NOTHING: Survey = {
   installed: null,
   besideNames: null,
   ours: [],
+  written: null,
 }
 
 /** The receipt that counts for an install of this layout, or null. Throws refused. */
@@ -83,6 +84,7 @@ export async function gatherFacts(
     enabled: withUnit && (await isEnabled(layout.scope, `${service}.service`)),
     active: receipt !== null && open !== null && (await supervisorOf(receipt, open.side).state()).active,
     ours: found.ours,
+    written: found.written,
     now: new Date(),
   }
 }

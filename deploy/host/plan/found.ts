@@ -46,6 +46,8 @@ export interface Facts {
   active: boolean
   /** the install's files in the directory of the executable */
   ours: string[]
+  /** see `Survey` */
+  written: string | null
   now: Date
 }
 

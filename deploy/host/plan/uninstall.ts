@@ -9,15 +9,21 @@ import type { Layout } from '../place/layout.ts'
 import { type Facts, isOurs } from './found.ts'
 import type { Step } from './step.ts'
 
-export function planUninstall(
-  layout: Layout,
-  receipt: Receipt,
-  facts: Pick<
-    Facts,
-    'active' | 'enabled' | 'unit' | 'rescueUnit' | 'cageUnit' | 'cagePathUnit' | 'command' | 'program' | 'ours'
-  >,
-  purge: boolean,
-): Step[] {
+type Known = Pick<
+  Facts,
+  | 'active'
+  | 'enabled'
+  | 'unit'
+  | 'rescueUnit'
+  | 'cageUnit'
+  | 'cagePathUnit'
+  | 'command'
+  | 'program'
+  | 'ours'
+  | 'written'
+>
+
+export function planUninstall(layout: Layout, receipt: Receipt, facts: Known, purge: boolean): Step[] {
   const { service } = layout
   const systemctl = systemctlFor(layout.scope)
   const steps: Step[] = [{ do: 'lock', path: layout.stateDirectory }]
@@ -39,7 +45,7 @@ export function planUninstall(
     steps.push({ do: 'run', command: [...systemctl, 'daemon-reload'] })
   for (const path of facts.ours) steps.push({ do: 'remove', path, of: 'service' })
   if (cage) steps.push({ do: 'remove-directory', path: rehearsalFolder(layout.stateDirectory), of: 'root' })
-  if (purge) steps.push({ do: 'purge', path: layout.stateDirectory, of: 'service' })
+  if (purge) steps.push(...purgeSteps(layout, facts))
   // removing a directory changes its parent: the user that made the directory may do that
   steps.push({ do: 'remove-directory', path: layout.directory, of: 'root' })
   if (purge) {
@@ -60,4 +66,11 @@ export function planUninstall(
   if (purge && layout.scope === 'system' && receipt.options['created-user'] === true)
     steps.push({ do: 'remove-user', user: receipt.user })
   return steps
+}
+
+/** All data: those in the state directory, and what an application has written beside its code. */
+function purgeSteps({ stateDirectory }: Layout, { written }: Known): Step[] {
+  const purge = (path: string): Step => ({ do: 'purge', path, of: 'service' })
+  if (written === null) return [purge(stateDirectory)]
+  return [purge(stateDirectory), purge(written), { do: 'remove-directory', path: written, of: 'root' }]
 }

@@ -17,6 +17,7 @@ import {
   type BadRelease,
   BatonError,
   compareTags,
+  isDone,
   type Kind,
   stillBad,
   withoutWords,
@@ -26,6 +27,7 @@ import type { Outside } from './outside.ts'
 import { databaseOf } from './own-database.ts'
 import { ownFolderOf } from './own-folder.ts'
 import type { Operate, Operated, Standing } from './request.ts'
+
 /** What the operator should know before this begins. */
 export async function tellBefore(
   receipt: Receipt,
@@ -47,6 +49,11 @@ export async function tellBefore(
 async function refuseBad(receipt: Receipt, backup: string | null): Promise<void> {
   const entry = backup === null ? null : badEntry(await badOf(receipt), backup, null)
   if (entry === null) return
+  const { history } = await makeJournal(makeDisk(), receipt.stateDirectory).read()
+  const hasServedSince = history.some(
+    ({ outcome, to, finishedAt }) => isDone(outcome) && to === entry.tag && (finishedAt ?? '') > entry.at,
+  )
+  if (hasServedSince) return
   throw new BatonError('refused', `the backup is ${entry.tag}, which failed here at ${entry.at}: ${entry.reason}`, {
     hint: `to start it all the same, run \`${ownCommand(`rollback ${entry.tag}`)}\`; for an older release, run \`${ownCommand('rollback TAG')}\` (\`${ownCommand('releases')}\` lists them)`,
   })
@@ -115,6 +122,7 @@ export async function badOf(receipt: Pick<Receipt, 'stateDirectory' | 'configPat
 /** Where the old release serves again on the data that the new one has left: how to go back to a copy, if there is one. */
 export async function withWayBack(receipt: Receipt, operated: Operated): Promise<Operated> {
   const { outcome, from, report, error } = operated
+  if (report?.kind !== 'update') return operated
   if (outcome !== 'reverted' || error === null || error.hint !== null || (report?.stateMoved ?? null) !== null)
     return operated
   const copies = await keptCopies(receipt.stateDirectory, await databaseOf(receipt)).catch(() => [])

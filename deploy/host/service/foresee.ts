@@ -109,7 +109,7 @@ export async function foresee(receipt: Receipt, request: Operate, outside: Outsi
   const install = { database, journal, current: from, places, runningImage: async () => null }
   if (request.restoreState) outside.note(whatBecomes(await snapshotFor(data, release.tag)))
   const known = request.restoreState ? null : await knownRehearsal(install, release)
-  if (!request.allowIrreversible) refuseIrreversible(release, known)
+  if (!request.allowIrreversible && !request.rehearse) refuseIrreversible(release, known) // a trial refuses by itself
   await assertRoomOf(receipt, release)
   const foreseen = (rehearsal: Rehearsal | null) => {
     const isAlone = request.restoreState || rehearsal?.verdict === 'irreversible' // the two releases cannot share the data

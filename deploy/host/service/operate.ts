@@ -42,6 +42,7 @@ import type { Operate, Operated, Standing } from './request.ts'
 export async function operate(receipt: Receipt, request: Operate, outside: Outside): Promise<Operated> {
   const client = connect(await readAccess(receipt.configPath))
   // look again after every wait: the last holder of the lock may have started the service, or stopped it
+  let toldOf: string | null = null
   const operation = await withPatience(request.lockTimeoutMs, outside, async () => {
     const status = await client.status()
     const standing = await standingOf(receipt, status)
@@ -51,7 +52,8 @@ export async function operate(receipt: Receipt, request: Operate, outside: Outsi
       if (status === null) await bringUp(receipt, client, standing.current, request, outside)
       return { from: standing.current, to: request.tag }
     }
-    await tellBefore(receipt, { request, act, standing }, outside)
+    if (toldOf !== standing.current) await tellBefore(receipt, { request, act, standing }, outside)
+    toldOf = standing.current
     const work = { ...request, ...act }
     return status === null
       ? await carryOutHere(receipt, client, work, outside)
@@ -211,7 +213,9 @@ async function goBack(
       hint: `run \`${outside.supervisor(receipt).logCommand}\` to see why`,
     })
   }
-  return { ...operation, outcome: 'reverted', error: { code: 'probation_failed', message: fault } }
+  const stateMoved = (await client.status().catch(() => null))?.operation?.stateMoved
+  const moved = stateMoved === undefined ? {} : { stateMoved }
+  return { ...operation, ...moved, outcome: 'reverted', error: { code: 'probation_failed', message: fault } }
 }
 
 /** 409 says only that an operation is in flight; the status says which one, to which release, since when. */

@@ -29,6 +29,8 @@ export interface Survey {
   besideNames: string | null
   /** the install's files in the directory of the executable, the receipt last */
   ours: string[]
+  /** the folder that releases were unpacked into, if an application has written what may be data in there; null: it may go */
+  written: string | null
 }
 
 export type Place = 'absent' | 'ours' | 'foreign'
@@ -46,7 +48,7 @@ export async function survey({
     executable: found,
     installed: found ? await installedTag(executable).catch(() => null) : null,
     besideNames: beside?.service ?? null,
-    ours: await oursBeside(service, executable),
+    ...(await oursBeside(service, executable)),
   }
 }
 
@@ -117,7 +119,7 @@ async function placeAt(path: string): Promise<Place> {
   return found.isDirectory() && isOurs ? 'ours' : 'foreign'
 }
 
-async function oursBeside(service: string, executable: string): Promise<string[]> {
+async function oursBeside(service: string, executable: string): Promise<Pick<Survey, 'ours' | 'written'>> {
   const { directory, backup, partial, former, aside } = placesOf(executable)
   const names = await readdir(directory).catch(() => [])
   const leftovers = names.filter((name) => isLeftover(name) && name.includes(service))
@@ -125,8 +127,8 @@ async function oursBeside(service: string, executable: string): Promise<string[]
   // a release of kind `app` is unpacked into `.<service>` beside the executable
   const home = join(directory, `.${service}`)
   const unpacked = (await readdir(home).catch(() => [])).map((name) => join(home, name))
-  const written = (await Promise.all(unpacked.map(writtenIn))).flat()
-  paths.push(...(written.length === 0 ? [home] : []), backup, executable, receiptPath(executable))
+  const isWritten = (await Promise.all(unpacked.map(writtenIn))).flat().length > 0
+  paths.push(...(isWritten ? [] : [home]), backup, executable, receiptPath(executable))
   const found = await Promise.all(paths.map(async (path) => ((await exists(path)) ? path : null)))
-  return found.filter((path) => path !== null)
+  return { ours: found.filter((path) => path !== null), written: isWritten ? home : null }
 }
