@@ -140,7 +140,7 @@ const WORDS: readonly TrustWord[] = [
     args: {
       tag: { type: 'positional', description: 'the release, such as v1.1.0' },
       ...SIGNING,
-      why: option('text', 'why, in one sentence for operators'),
+      why: option('text', 'why, one sentence for operators'),
       undo: flag('let hosts install it again'),
     },
     act(context, values) {
