@@ -386,7 +386,7 @@ test('a command is a file inside of its package', () => {
     )
   match(
     refusalOf(() => mainOf(recipe, { bin: { a: 'a.js', b: 'b.js' } })),
-    /one command .*`bin` or `module`/,
+    /cannot tell which command .*`bin` or `module`/,
   )
   match(
     refusalOf(() => mainOf(recipe, {})),

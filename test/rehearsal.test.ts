@@ -340,7 +340,7 @@ test('the performer ends when its request is gone', async () => {
   const ended = performed(folder)
   await new Promise((resolve) => setTimeout(resolve, 2000))
   await rm(join(folder, '.trial-request.json'))
-  await rejects(ended, (error) => /exit code 0 from ledger-v1\.0\.0, got 1/.test(String(error)))
+  await rejects(ended, (error) => /ledger-v1\.0\.0 exited with code 1/.test(String(error)))
 })
 
 test.run()

@@ -53,7 +53,7 @@ for (const isHeld of [false, true])
     equal(order, ['endless', 'slow'], app.said())
     is(await app.ended, 0)
     match(app.said(), `disconnected: ${2 * EACH} open-ended (asked to reconnect), `)
-    match(app.said(), ', 0 requests cut off')
+    match(app.said(), '; requests cut off: 0')
     if (waiting === null) return
     using next = start(port, ground)
     is(await waiting, String(next.pid))

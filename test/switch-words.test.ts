@@ -264,7 +264,7 @@ test('on a host: status, dry run, result and doctor tell the order and the pause
   match(shown, new RegExp(`switch +stop-first; in the next switch, clients would wait about ${pauseMs} ms`))
   match(
     shown,
-    new RegExp(`last +update v1\\.0\\.0 to v1\\.1\\.0: updated at \\S+; nobody was served for ${pauseMs} ms`),
+    new RegExp(`last +update v1\\.0\\.0 to v1\\.1\\.0: updated at \\S+, nobody was served for ${pauseMs} ms`),
   )
   const wait = new RegExp(
     `the switch: stop-first; clients would wait about ${pauseMs} ms \\(as in the only completed switch so far`,

@@ -85,7 +85,7 @@ for (const [what, rehearse, fault] of [
   ['headers too large', request({ headers: { a: 'b'.repeat(5000) } }), 'expected at most 4096 bytes'],
   ['SQL too long', { prepare: '-'.repeat(16_385) }, 'expected SQL (at most 16384 characters) in `trial.prepare`'],
   ['SQL of too many bytes', { prepare: 'é'.repeat(8193) }, 'expected SQL of at most 16384 bytes in `trial.prepare`'],
-  ['SQL that is no text', { prepare: ['DELETE'] }, 'expected SQL, at most'],
+  ['SQL that is no text', { prepare: ['DELETE'] }, 'expected SQL (at most'],
   [
     'too many files',
     { files: Array.from({ length: 17 }, (_, at) => `f${at}`) },

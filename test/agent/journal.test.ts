@@ -108,7 +108,7 @@ test('what cannot be read is kept aside, said, and not stood upon', async () => 
       await mkdir(join(journal.path, '..'))
       await writeFile(journal.path, text)
       equal(await journal.read(), EMPTY, text.slice(0, 40))
-      match(warnings.join(), /cannot be read/)
+      match(warnings.join(), /cannot read the journal/)
       is(await readFile(`${journal.path}.damaged`, 'utf8'), text)
       await journal.change((now) => markBad(now, 'v1.0.1', null, 'x'))
       is((await journal.read()).bad.length, 1)
