@@ -5,6 +5,7 @@
 import { lstat, readdir, stat } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { codeOf } from '../words/errors.ts'
 import { type Disk, exists, mebibytes } from './disk.ts'
 import { copyHere } from './quiet-copy.ts'
 import { isDatabase } from './sweep.ts'
@@ -74,7 +75,12 @@ async function copyAtRest(disk: Disk, { from, to, mode }: Copied, left: Pick<Lef
   for (let tries = REST_TRIES; ; tries--) {
     const before = await stat(from).catch(() => null)
     if (before === null) return
-    await disk.copy(from, to, mode)
+    try {
+      await disk.copy(from, to, mode)
+    } catch (cause) {
+      if (codeOf(cause) !== 'ENOENT') throw cause
+      return await disk.remove(to)
+    }
     const isFresh = before.size === 0 && (await stat(to)).mtimeMs - before.mtimeMs < FRESH_MS
     if (isFresh && left.rests-- > 0) await sleep(REST_MS)
     const after = await stat(from).catch(() => null)
