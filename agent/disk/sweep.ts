@@ -5,13 +5,18 @@
 // and closes such files: in the application's own process that would drop the locks of its driver (`copy-database.ts`).
 
 import { open, readdir, stat } from 'node:fs/promises'
-import { join, relative, sep } from 'node:path'
+import { dirname, join, relative, sep } from 'node:path'
 import type { Disk } from './disk.ts'
 import type { Places } from './places.ts'
 
 const SQLITE = 'SQLite format 3\0'
 /** folders in which an application keeps what it can make again */
 const MADE_AGAIN = ['node_modules', '.git', '.baton', '.cache', '.next', 'cache', 'tmp', 'temp', 'log', 'logs']
+
+/** The folder beside the executable into which a service's releases of kind `app` are unpacked: `make/first/unpack.ts`. */
+export function unpackedHome(executable: string, service: string): string {
+  return join(dirname(executable), `.${service}`)
+}
 
 /**
  * `keep`: the tags that are still needed. Returns, for each folder that stays although no release needs it, a file because of which it does.
@@ -23,7 +28,7 @@ export async function sweepUnpacked(
   places: Places,
   keep: readonly string[],
 ): Promise<string[]> {
-  const home = join(places.directory, `.${service}`)
+  const home = unpackedHome(places.executable, service)
   const kept: string[] = []
   for (const name of await readdir(home).catch(() => [])) {
     if (!/^[0-9a-f]{16}$/.test(name)) continue

@@ -15,7 +15,7 @@ import { keepReserve } from '../disk/reserve.ts'
 import { startTimeOf } from '../sockets/process.ts'
 import { hasSupervisor } from '../sockets/systemd.ts'
 import { isDone, type Operation, type Probation } from '../words/state.ts'
-import { sweepUnpacked } from '../disk/sweep.ts'
+import { sweepUnpacked, unpackedHome } from '../disk/sweep.ts'
 import { reasonOf } from '../words/errors.ts'
 import { decide, type Decision, type Situation } from './decide.ts'
 import { inPlaceOf } from './installed.ts'
@@ -187,7 +187,7 @@ export async function sweep(install: ManagedInstall): Promise<void> {
   const { disk, service, places, serves, log } = install
   try {
     // At most two folders are those of the executable and of the backup: nothing to remove, so start no process to find out.
-    if ((await readdir(join(places.directory, `.${service}`)).catch(() => [])).length <= 2) return
+    if ((await readdir(unpackedHome(places.executable, service)).catch(() => [])).length <= 2) return
     const keep = [await installedTag(places.executable)]
     if (await exists(places.backup)) keep.push(await installedTag(places.backup))
     const kept = serves

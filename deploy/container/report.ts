@@ -236,7 +236,7 @@ function formatEnd(event: EndEvent): string[] {
   const version = (outcome === 'reverted' ? event.from : event.to) ?? image
   const state = outcome === 'reverted' && healthy === false ? ' again, but is not healthy' : ''
   const ill = illMs === null || illMs === 0 ? '' : `, ${formatDuration(illMs)} with errors from its health path`
-  const pause = downMs === 0 ? 'no pause was seen' : `nobody was served for ${formatDuration(downMs ?? 0)}`
+  const pause = downMs ? `nobody was served for ${formatDuration(downMs)}` : 'no pause was seen'
   const gap = downMs === null ? '' : `; ${pause}${ill}`
   return [
     `${told}: ${container} runs ${version}${state}${gap}`,

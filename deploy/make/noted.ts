@@ -80,7 +80,6 @@ const makes = ([path]) => {
     const at = resolve(path instanceof URL ? fileURLToPath(path) : String(path))
     if (made.size >= ABSENT || made.has(at)) return
     made.add(at)
-    left++
     note('makes', at)
   } catch {}
 }

@@ -16,6 +16,7 @@ import {
   type Started,
   startProgram,
   TRIAL,
+  unpackedHome,
   writeReceipt,
 } from '../../agent/install.ts'
 import { BatonError, durationText, reasonOf, type UpdateTimes } from '../../agent/words.ts'
@@ -111,9 +112,10 @@ export async function tryOut(
   const seen = await lookTwice(started)
   const isEverywhere = await listensEverywhere(port)
   assertRuns()
-  const home = join(work.path, `.${project.service}`)
+  const home = unpackedHome(executable, project.service)
   await refuseDatabases(home, project)
   const noted = await taker.read()
+  const unpacked = await unpackedIn(project, home)
   const against = await againstStartFirst(project, started.pid, port)
   stage('switch')
   const switched = await switchOnce(project, install, { started, protocol, startMs, ports: seen?.ports ?? [] })
@@ -129,8 +131,8 @@ export async function tryOut(
       ...(isEverywhere ? [EVERYWHERE] : []),
       ...switched.warnings,
       ...sentencesOfThreads(noted.inThreads),
-      ...(await aboutPaths(project, { home, state, databases }, noted)),
-      ...(await aboutOwnFolder(project, home, noted)),
+      ...(await aboutPaths(project, { unpacked, state, databases }, noted)),
+      ...(unpacked === null ? [] : sentencesOfOwnFolder(await keptInside(unpacked, noted.makes), project)),
       ...aboutScheme(project.scheme, schemeOf(protocol)),
       ...against,
       ...aboutDatabases(project, databases, state),
@@ -147,22 +149,15 @@ async function lookTwice({ pid }: Started): Promise<Looked | null> {
 const EVERYWHERE =
   'it listens on every address, ignoring the one that it is given: pass `process.env.HOST` to `listen` (or `{host}` in `args`)'
 
-/** Files of its own that it looks for elsewhere. `home`: of what was unpacked. */
+/** Files of its own that it looks for elsewhere. `unpacked`: of `unpackedIn`. */
 async function aboutPaths(
   project: Project,
-  { home, state, databases }: { home: string; state: string; databases: readonly string[] },
+  { unpacked, state, databases }: { unpacked: string | null; state: string; databases: readonly string[] },
   { absent }: Noted,
 ): Promise<string[]> {
-  const unpacked = await unpackedIn(project, home)
   const own = unpacked === null ? project.folder : join(unpacked, 'app')
   const written = [...splitDatabases(databases, state).inside, ...(await keptBelow(state))]
   return sentencesOfCwd(await lyingIn(own, state, absent), written, project)
-}
-
-/** What it keeps in the folder of the release that was tried. */
-async function aboutOwnFolder(project: Project, home: string, { makes }: Noted): Promise<string[]> {
-  const unpacked = await unpackedIn(project, home)
-  return unpacked === null ? [] : sentencesOfOwnFolder(await keptInside(unpacked, makes), project)
 }
 
 /** The folder of the release in `home`; null: its kind has none. */

@@ -38,7 +38,7 @@ export async function status(context: Context, check: boolean): Promise<number> 
   // root may run its own copy of the program; for a user the command is the executable itself
   const commandTag =
     layout.program === layout.executable ? look.installed : await installedTag(layout.program).catch(() => null)
-  const { offer, operation, probation, stalled, ...rest } = look
+  const { offer, operation, probation, stalled: _, ...rest } = look
   const isDown = look.running === null && receipt.options['start'] !== false
   const problem = offer?.problem ?? null
   const exit = isDown ? EXIT.down : problem === null ? EXIT.done : MEANINGS[problem.code].exit
@@ -58,14 +58,7 @@ export async function status(context: Context, check: boolean): Promise<number> 
   }
   const lines = linesOf({ service, look, supervisor, state, stateDirectory: receipt.stateDirectory })
   const offered = offer === null ? [] : offerLines(offer, look.running ?? look.installed)
-  return report.result(object, [
-    ...lines,
-    ...offered,
-    ...scheduleLines(look.schedule),
-    ...(stalled === null || look.schedule?.waits.some(({ code }) => code === 'unsigned')
-      ? []
-      : [`for you    ${stalled}`]),
-  ])
+  return report.result(object, [...lines, ...offered, ...scheduleLines(look.schedule), ...stalledLines(look)])
 }
 
 interface Shown {
@@ -132,6 +125,12 @@ export function scheduleLines(schedule: ScheduleReport | null): string[] {
     `automatic  ${policy.says}${pause}${isAsked ? '' : `; ${withoutWords(now.says)}`}${next === null ? '' : `; next check ${next.replace(/:00Z$/, 'Z')}`}`,
     ...waits.map(({ says }) => `for you    ${withoutWords(says)}`),
   ]
+}
+
+/** Only if no release waits for that reason already. */
+function stalledLines({ stalled, schedule }: Look): string[] {
+  const isSaid = schedule?.waits.some(({ code }) => code === 'unsigned') === true
+  return stalled === null || isSaid ? [] : [`for you    ${stalled}`]
 }
 
 function deedLine({ from, to, outcome, at, pauseMs, error }: OwnDeed): string {

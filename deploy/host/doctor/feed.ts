@@ -17,8 +17,8 @@ import {
 } from '../../../agent/words.ts'
 import { dateOf } from '../../lib/http.ts'
 import { trustIn } from '../../lib/trusted.ts'
-import { feedOf } from '../service/configuration.ts'
-import { badOf, whyNothingAutomatic } from '../service/advice.ts'
+import { feedOf, whyNothingAutomatic } from '../service/configuration.ts'
+import { badOf } from '../service/advice.ts'
 import type { Outside } from '../service/outside.ts'
 import { problem, type Finding, ok, type Subject, warning, wrongOf } from './finding.ts'
 

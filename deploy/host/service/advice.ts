@@ -9,7 +9,6 @@ import {
   ownCommand,
   placesOf,
   type Receipt,
-  rulesOf,
   snapshotFor,
 } from '../../../agent/install.ts'
 import {
@@ -34,21 +33,22 @@ export async function tellBefore(
   { request, act, standing }: { request: Operate; act: { kind: Kind; tag: string | null }; standing: Standing },
   outside: Outside,
 ): Promise<void> {
-  const { current, backup } = standing
-  if (act.kind === 'rollback' && request.tag === null) await refuseBad(receipt, backup)
-  else await tellOfBad(receipt, act.kind === 'rollback' ? backup : act.tag, outside)
-  if (act.kind === 'rollback') await tellOfUntried(receipt, request, standing, outside)
-  const own = await ownFolderOf(receipt, current)
+  const isRollback = act.kind === 'rollback'
+  const tag = isRollback ? standing.backup : act.tag
+  const entry = tag === null ? null : badEntry(await badOf(receipt), tag, null)
+  if (entry !== null && isRollback && request.tag === null) await refuseBad(receipt, entry)
+  else if (entry !== null)
+    outside.note(`${entry.tag} failed here at ${entry.at}: ${entry.reason}; it is not skipped, since you name it`)
+  if (isRollback) await tellOfUntried(receipt, request, standing, outside)
+  const own = await ownFolderOf(receipt, standing.current)
   if (own !== null)
     outside.note(
-      `warning: ${current} has written files into its own folder (${own.files}): another release starts without them; they stay in ${own.path}`,
+      `warning: ${standing.current} has written files into its own folder (${own.files}): another release starts without them; they stay in ${own.path}`,
     )
 }
 
-/** Who goes back without naming a release wants one that works. */
-async function refuseBad(receipt: Receipt, backup: string | null): Promise<void> {
-  const entry = backup === null ? null : badEntry(await badOf(receipt), backup, null)
-  if (entry === null) return
+/** Who goes back without naming a release wants one that works. One that has served since it failed does. */
+async function refuseBad(receipt: Receipt, entry: BadRelease): Promise<void> {
   const { history } = await makeJournal(makeDisk(), receipt.stateDirectory).read()
   const hasServedSince = history.some(
     ({ outcome, to, finishedAt }) => isDone(outcome) && to === entry.tag && (finishedAt ?? '') > entry.at,
@@ -57,14 +57,6 @@ async function refuseBad(receipt: Receipt, backup: string | null): Promise<void>
   throw new BatonError('refused', `the backup is ${entry.tag}, which failed here at ${entry.at}: ${entry.reason}`, {
     hint: `to start it all the same, run \`${ownCommand(`rollback ${entry.tag}`)}\`; for an older release, run \`${ownCommand('rollback TAG')}\` (\`${ownCommand('releases')}\` lists them)`,
   })
-}
-
-/** Tells the operator if the release that they ask for has failed here before. */
-async function tellOfBad(receipt: Receipt, tag: string | null, outside: Outside): Promise<void> {
-  if (tag === null) return
-  const entry = badEntry(await badOf(receipt), tag, null)
-  if (entry !== null)
-    outside.note(`${tag} failed here at ${entry.at}: ${entry.reason}; it is not skipped, since you name it`)
 }
 
 /** Before a rollback that leaves the data as it is: tells the operator if nobody has tried the old release on them. */
@@ -106,13 +98,6 @@ export async function tellOfSkipped(
   return [...new Set(newer.map((one) => one.tag))]
 }
 
-/** Why automatic updates, although they are on, would never install anything; null: they may. `signed`: whether the feed is. */
-export async function whyNothingAutomatic(receipt: Receipt, signed: boolean): Promise<string | null> {
-  const { mode, allow } = (await rulesOf({ receipt, stateDirectory: receipt.stateDirectory })).policy
-  if (signed || mode === 'off' || mode === 'notify' || allow.includes('unsigned')) return null
-  return 'nothing will be installed automatically: the feed is not signed, and `update.auto.allow` does not list `unsigned`'
-}
-
 /** Releases that failed here, and that nothing has changed for since. */
 export async function badOf(receipt: Pick<Receipt, 'stateDirectory' | 'configPath'>): Promise<BadRelease[]> {
   const { bad } = await makeJournal(makeDisk(), receipt.stateDirectory).read()
@@ -122,9 +107,8 @@ export async function badOf(receipt: Pick<Receipt, 'stateDirectory' | 'configPat
 /** Where the old release serves again on the data that the new one has left: how to go back to a copy, if there is one. */
 export async function withWayBack(receipt: Receipt, operated: Operated): Promise<Operated> {
   const { outcome, from, report, error } = operated
-  if (report?.kind !== 'update') return operated
-  if (outcome !== 'reverted' || error === null || error.hint !== null || (report?.stateMoved ?? null) !== null)
-    return operated
+  const keepsData = outcome === 'reverted' && report?.kind === 'update' && report.stateMoved === null
+  if (!keepsData || error === null || error.hint !== null) return operated
   const copies = await keptCopies(receipt.stateDirectory, await databaseOf(receipt)).catch(() => [])
   if (!copies.some(({ kind, tag }) => kind === 'snapshot' && tag === from)) return operated
   const [list, stop, restore, start] = ['state list', 'stop', 'state restore NAME', 'start'].map(ownCommand)

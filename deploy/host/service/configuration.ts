@@ -2,7 +2,7 @@
 // only a process of the service's user reads it.
 
 import { readFile } from 'node:fs/promises'
-import { type Receipt, UPDATE_BOUNDS } from '../../../agent/install.ts'
+import { type Receipt, rulesOf, UPDATE_BOUNDS } from '../../../agent/install.ts'
 import {
   BatonError,
   codeOf,
@@ -96,4 +96,11 @@ function addressFrom({ host = '127.0.0.1', port = 8080, path, tls }: Listen): Ac
   const everywhere: Record<string, string> = { '0.0.0.0': '127.0.0.1', '::': '::1' }
   const isEverywhere = Object.hasOwn(everywhere, host)
   return { host: everywhere[host] ?? host, isEverywhere, port, tls: tls !== undefined }
+}
+
+/** Why automatic updates, although they are on, would never install anything; null: they may. `signed`: whether the feed is. */
+export async function whyNothingAutomatic(receipt: Receipt, signed: boolean): Promise<string | null> {
+  const { mode, allow } = (await rulesOf({ receipt, stateDirectory: receipt.stateDirectory })).policy
+  if (signed || mode === 'off' || mode === 'notify' || allow.includes('unsigned')) return null
+  return 'nothing will be installed automatically: the feed is not signed, and `update.auto.allow` does not list `unsigned`'
 }

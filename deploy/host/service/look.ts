@@ -22,8 +22,8 @@ import {
 } from '../../../agent/words.ts'
 import { type Client, connect } from './client.ts'
 import { callHttp } from '../../lib/http.ts'
-import { type Access, feedOf, readAccess } from './configuration.ts'
-import { badOf, whyNothingAutomatic } from './advice.ts'
+import { type Access, feedOf, readAccess, whyNothingAutomatic } from './configuration.ts'
+import { badOf } from './advice.ts'
 import type { Outside } from './outside.ts'
 
 export interface Look {

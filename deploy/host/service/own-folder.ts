@@ -2,7 +2,7 @@
 
 import { readdir } from 'node:fs/promises'
 import { join, relative } from 'node:path'
-import { exists, placesOf, type Receipt, writtenIn } from '../../../agent/install.ts'
+import { exists, type Receipt, unpackedHome, writtenIn } from '../../../agent/install.ts'
 
 const NAMES_MAX = 3
 
@@ -14,7 +14,7 @@ export interface OwnFolder {
 
 /** Null if the release has no folder of its own, or has written nothing there that it could not make again. */
 export async function ownFolderOf({ service, executable }: Receipt, tag: string): Promise<OwnFolder | null> {
-  const home = join(placesOf(executable).directory, `.${service}`)
+  const home = unpackedHome(executable, service)
   for (const name of await readdir(home).catch(() => [])) {
     if (!(await exists(join(home, name, 'tags', tag)))) continue
     const path = join(home, name, 'app')

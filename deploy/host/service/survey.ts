@@ -14,6 +14,7 @@ import {
   type Receipt,
   readReceiptBeside,
   receiptPath,
+  unpackedHome,
   writtenIn,
 } from '../../../agent/install.ts'
 import { BatonError, reasonOf } from '../../../agent/words.ts'
@@ -125,7 +126,7 @@ async function oursBeside(service: string, executable: string): Promise<Pick<Sur
   const leftovers = names.filter((name) => isLeftover(name) && name.includes(service))
   const paths = [partial, former, aside, ...leftovers.map((name) => join(directory, name))]
   // a release of kind `app` is unpacked into `.<service>` beside the executable
-  const home = join(directory, `.${service}`)
+  const home = unpackedHome(executable, service)
   const unpacked = (await readdir(home).catch(() => [])).map((name) => join(home, name))
   const isWritten = (await Promise.all(unpacked.map(writtenIn))).flat().length > 0
   paths.push(...(isWritten ? [] : [home]), backup, executable, receiptPath(executable))

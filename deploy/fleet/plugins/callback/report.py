@@ -291,7 +291,7 @@ def _public(it):
 
 def _line(host, it):
     """`web7       v1.0.0 to v1.1.0   updated   33.2 s`"""
-    way = f"{it['from']} to {it['to']}" if it.get("from") and it.get("to") and it["from"] != it["to"] else it.get("to") or ""
+    way = f"{it['from']} to {it['to']}" if it.get("from") and it.get("to") and it["from"] != it["to"] else it.get("to") or it.get("from") or ""
     seconds = f"{it['ms'] / 1000:.1f} s" if it.get("ms") is not None else ""
     return "  ".join(part for part in (host.ljust(12), way.ljust(18), it["outcome"].replace("_", " "), seconds, it.get("why") or "") if part)
 
