@@ -30,7 +30,10 @@ export async function recoverUnderLock(
     if (await isClean(own)) return null
     const loaded = Promise.all([import('./disk/lock.ts'), import('./update/ending.ts'), own.open()])
     const [{ takeLock }, { recover }, install] = await loaded
-    const lock = await takeLock(install.disk, install.stateDirectory, 'the starting service', { waitMs, waits })
+    const lock = await takeLock(install.disk, install.stateDirectory, 'the service, which is starting', {
+      waitMs,
+      waits,
+    })
     let probation: Probation | null = null
     try {
       probation = await recover(install)

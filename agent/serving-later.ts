@@ -52,7 +52,7 @@ export async function keeperBeside(options: ServeOptions): Promise<Keeper> {
   if (inheritance !== null) {
     // a successor on trial that cannot listen exits, whatever its author would do about the error
     const failed = async (cause: unknown): Promise<never> => {
-      warn(`taking over: ${reasonOf(cause)}`)
+      warn(`could not take over: ${reasonOf(cause)}`)
       return await life.leave(EXIT.unexpected, 'revert')
     }
     try {
@@ -142,7 +142,7 @@ export async function proveAlone(
         await settleProbation(install)
         await sweep(install)
       } else if (await failProbation(install, `it was not healthy within ${readyMs} ms: ${why}`, readyMs)) {
-        await life.stop(`a failed probation: ${why}`, EXIT.unexpected)
+        await life.stop(`probation failed: ${why}`, EXIT.unexpected)
       }
     }
     await noteTag(install, { tag: to, sha256 }) // without the lock: it may have to read the whole executable

@@ -139,7 +139,7 @@ async function goOn(options: UpdaterOptions, outcome: Outcome, over: () => void,
   const isReverted = outcome === 'reverted' || outcome === 'failed'
   if (isClosed && isReverted) await startAnew(options)
   if (isClosed) process.exit(EXIT.done)
-  if (wasHandingOver && !isReverted) return await life.stop('exit of the new process')
+  if (wasHandingOver && !isReverted) return await life.stop('the new process exited')
   ownWorks().resume()
 }
 

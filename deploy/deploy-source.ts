@@ -38,7 +38,10 @@ export const COMMAND = {
   description: 'builds a tag from source and deploys it to this host',
   args: {
     ...RELEASE_FLAGS,
-    dir: option('dir', 'clone of the service (default: this clone; for `baton deploy source`, the working directory)'),
+    dir: option(
+      'dir',
+      "git clone of the service's repository (default: the one that this script is in; for `baton deploy source`, the working directory)",
+    ),
     remote: option('name', 'git remote to fetch from; `none` fetches nothing', { default: 'origin', advanced: true }),
     'verify-signature': flag('require a tag signed by a key that git trusts', ADVANCED),
     'build-only': flag('build and verify, but do not deploy'),

@@ -274,7 +274,7 @@ export const COMMAND = {
   args: {
     tag: word('the release, such as v1.1.0; build it first'),
     repository: option('name', 'image repository, such as registry.example/beacon', { required: true }),
-    push: flag('push the images, also tagged `latest`, `deploy` and `holder` unless there is a newer release'),
+    push: flag('push the images; if there is no newer release, also tag them `latest`, `deploy` and `holder`'),
     out: option('dir', 'releases folder', { default: IS_PACKAGED ? RELEASES_FOLDER : 'dist' }),
     feed: option('feed', 'where the panel looks for newer releases'),
     base: option('image', 'base image; must include glibc, libstdc++ and libatomic'),

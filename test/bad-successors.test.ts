@@ -61,7 +61,7 @@ const ALL: Case[] = [
   { ...script('cannot-open-state', 'before ready', /exited with code 7/), long: true },
   { ...script('dies-after-1s', 'probation', /killed by SIGKILL/), long: true },
   { ...script('exits-in-probation', 'probation', /exited with code 3/), isNamed: true },
-  { ...script('hangs-in-probation', 'probation', /no sign of life|no answer from/), isSilent: true },
+  { ...script('hangs-in-probation', 'probation', /unresponsive|no answer from/), isSilent: true },
   { ...script('answers-nothing-in-probation', 'probation', /no answer from \S+ within \d+ ms/), isSilent: true },
   {
     ...script('cannot-update-further', 'probation', /cannot install later updates: it is not a managed install/),

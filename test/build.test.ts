@@ -76,7 +76,7 @@ files(
 
     await writeFile(join(home.path, '.pnp.cjs'), '')
     await rm(join(home.path, 'node_modules'), { recursive: true })
-    await rejects(filesOf(app), /Yarn installed the packages with Plug'n'Play/)
+    await rejects(filesOf(app), /Yarn installed the packages as archives \(Plug'n'Play\)/)
   },
 )
 
@@ -286,7 +286,7 @@ whole('leaves nothing behind where the entry cannot be bundled or says another v
   await writeFile(entry, "import './nowhere.ts'\n")
   const unbundled = await build(['v1.2.0', '--entry', entry, '--out', out])
   is(unbundled.exitCode, 1)
-  match(unbundled.stderr, /error: bundling .*nowhere/s)
+  match(unbundled.stderr, /error: could not bundle .*nowhere/s)
   await writeFile(entry, "process.stdout.write('beacon v9.9.9\\n')\n")
   const lying = await build(['v1.2.0', '--entry', entry, '--out', out])
   is(lying.exitCode, 1)

@@ -205,7 +205,7 @@ const BAD: Bad[] = [
     what: 'dies after ten seconds',
     fault: 'dies-after-10s',
     update: { probation: '13s' },
-    says: /killed by SIGKILL|no answer|sign of life/,
+    says: /killed by SIGKILL|no answer|unresponsive/,
     waits: /it failed here and was reverted/,
   },
   {

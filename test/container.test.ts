@@ -687,7 +687,10 @@ test('a release that is late in its rehearsal, or takes all memory there, is ref
     return ((await rejects(rehearseInContainer(job, { images, copy }, asked, tools))) as BatonError).hint
   }
   const untouched = 'nothing has changed; the trial used only a copy of the data'
-  equal(await refused({ candidate: late }), `${untouched}; to try again, set a longer \`--health-timeout\``)
+  equal(
+    await refused({ candidate: late }),
+    `${untouched}; if it only needs more time, set a longer \`--health-timeout\` and try again`,
+  )
   equal(await refused({}), `${untouched}; to install it without a trial, use \`--trial never\``)
 })
 

@@ -83,7 +83,7 @@ test('the supervisor has given the old version up: a release that dies in the sa
   is(moved.exitCode, 9, moved.stdout)
   match(moved.stderr, /^error: v1\.1\.0 failed: .*, and v1\.0\.0 does not start either: /)
   is(moved.stderr.match(new RegExp(CRASHES, 'g'))?.length, 2, moved.stderr)
-  match(moved.stderr, /v1\.0\.0 was also down before, so v1\.1\.0 is not recorded as failed/)
+  match(moved.stderr, /v1\.0\.0 was already down before this operation, so v1\.1\.0 is not recorded as failed/)
   ok(!/nothing answered/.test(moved.stderr), moved.stderr)
   const journal = JSON.parse(await readFile(join(state, 'update/journal.json'), 'utf8')) as {
     bad: unknown[]
@@ -236,7 +236,7 @@ hosted.long(
 
     const moved = await host.run(['shop', 'upgrade', '-y', '-q', '--health-timeout', '100s'])
     is(moved.code, 9, moved.stderr)
-    match(moved.stderr, /v1\.0\.0 was also down before, so v1\.1\.0 is not recorded as failed/)
+    match(moved.stderr, /v1\.0\.0 was already down before this operation, so v1\.1\.0 is not recorded as failed/)
     await host.ok('shop', 'stop') // which systemd may be about to start again
     await host.ok('rm', '/var/lib/shop/dies')
     match(await host.ok('shop', 'upgrade', '-y'), /^shop v1\.1\.0 is in place, replacing v1\.0\.0/m)

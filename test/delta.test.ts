@@ -106,7 +106,7 @@ for (const [title, segment, body, why, newBytes = 8 * MIB] of [
     'a piece that only a longer old file has',
     [0, 10, 0, 0],
     zstdCompressSync(Buffer.alloc(10)),
-    /segments for the whole file/,
+    /segments that cover the whole file/,
   ],
 ] as const) {
   test(`refuses ${title}`, async () => {

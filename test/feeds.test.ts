@@ -218,7 +218,7 @@ for (const kind of ['github', 'web'] as const) {
 
   test(`${kind}: a JSON that never ends is cut off`, async () => {
     await using it = await lab(kind, ['v1.1.0'], { endlessJson: true })
-    assert.match(await failure(it.feed), /^check_failed .*the answer has more than \d+ bytes/)
+    assert.match(await failure(it.feed), /^check_failed .*the response is larger than \d+ bytes/)
   })
 
   test(`${kind}: a server that says nothing has a deadline`, async () => {
@@ -520,7 +520,7 @@ test('http: a redirect from this machine to plain http on another is refused', a
   const asking = it.feed.bytes(release?.asset ?? (assert.unreachable() as never), 0, null, new AbortController().signal)
   assert.match(
     (await assert.rejects(asking)).message,
-    /plain http is allowed only for this machine, got `http:\/\/192\.0\.2\.1\/x` \(redirected from/,
+    /plain http is allowed only for addresses on this machine, got `http:\/\/192\.0\.2\.1\/x` \(redirected from/,
   )
 })
 
@@ -611,7 +611,7 @@ test('http: at most five redirects, none to anything but http', async () => {
   const far = stack.use(labFeed(`${url}/`))
   assert.match(await failure(far), /redirects more than 5 times/)
   const odd = stack.use(labFeed(`${url}/file/`))
-  assert.match(await failure(odd), /expected https, got file:/)
+  assert.match(await failure(odd), /expected an https address, got one with `file:`/)
 })
 
 test('proxy: HTTPS_PROXY is used, with its credentials, except for NO_PROXY and for this machine', async () => {

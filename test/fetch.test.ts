@@ -38,7 +38,7 @@ test('another process downloads: the service says how far it is, and has neither
   )
   is((await home.api('POST', '/admin/update')).status, 202)
   is((await home.settled()).outcome, 'updated')
-  is((await home.output()).includes('because the separate process could not'), false)
+  is((await home.output()).includes('because the separate download process failed'), false)
 })
 
 test('if that process is killed, the service downloads by itself, and says so', async () => {
@@ -49,7 +49,7 @@ test('if that process is killed, the service downloads by itself, and says so', 
   equal([outcome, error], ['updated', null])
   match(
     await home.output(),
-    /the service downloads v1\.1\.0, because the separate process could not: that process failed \(SIGKILL\)/,
+    /the service is downloading v1\.1\.0 itself, because the separate download process failed: that process failed \(SIGKILL\)/,
   )
 })
 
@@ -78,7 +78,7 @@ test.long('it asks a mirror for what the first source does not send as published
   const { outcome, error } = await home.settled()
   equal([outcome, error], ['updated', null])
   match(await home.output(), new RegExp(`${server.staticUrl}.* sent data that differs from what was published`))
-  is((await home.output()).includes('because the separate process could not'), false)
+  is((await home.output()).includes('because the separate download process failed'), false)
 })
 
 test('what fails there is told as if it had failed here', async () => {
@@ -88,7 +88,7 @@ test('what fails there is told as if it had failed here', async () => {
   const { outcome, error } = await home.settled()
   equal([outcome, error?.code], ['failed', 'download_failed'])
   match(error?.message ?? '', /^downloading `\S+` of v1\.1\.0: expected \d+ bytes, got \d+$/)
-  is((await home.output()).includes('because the separate process could not'), false)
+  is((await home.output()).includes('because the separate download process failed'), false)
 })
 
 test.run()

@@ -122,7 +122,7 @@ test('an answer to the look that is none leaves that host out, whatever it is, a
     [4, 'updated', 'refused', 'refused'],
     stderr,
   )
-  match(rows['h3']?.why ?? '', 'no answer within 3 s')
+  match(rows['h3']?.why ?? '', 'the host did not answer within 3 s')
   // each line of the report could be read, and is what was said
   equal(await fleet.events(), events)
   is(STEERS.test(stderr), false)
@@ -193,7 +193,7 @@ exec sh -c "$line"
     const { code, rows, stderr } = await fleet.move(...TO, '--waves', '1,100%', '--max-fail-percentage', share)
     if (share === '0') {
       equal([code, rows['h2']?.outcome, rows['h3']?.outcome], [4, 'taken_back', 'taken_back'], stderr)
-      match(stderr, 'h2 gone: the host became unreachable during its move')
+      match(stderr, 'h2: the host became unreachable during its update or rollback')
       equal(await fleet.running(), ['v1.1.0', 'v1.0.0', 'v1.0.0'])
     } else {
       equal([code, rows['h2']?.outcome], [0, 'updated'], stderr)
@@ -215,7 +215,7 @@ test('a host that dies in the soak and is there again at its end is no good one'
     await fleet.set('h1', name, value)
     const { code, rows, stderr } = await done
     equal([code, rows['h1']?.outcome, rows['h2']?.outcome], [8, 'taken_back', 'untouched'], name)
-    match(stderr, 'h1 restarted: during the soak: the service restarted unexpectedly')
+    match(stderr, 'h1: during the soak: the service restarted unexpectedly')
   }
 })
 
@@ -252,7 +252,7 @@ esac
   await fleet.set('h1', 'started', '2026-01-01T00:00:09.1Z')
   const { code, rows, stderr } = await done
   equal([code, rows['c1']?.outcome, await fleet.running()], [8, 'taken_back', ['v1.0.0']], stderr)
-  match(stderr, 'c1 restarted: during the soak: the service restarted unexpectedly')
+  match(stderr, 'c1: during the soak: the service restarted unexpectedly')
 })
 
 test.long('a host that goes down in a soak ends it there and then', async () => {
@@ -266,7 +266,7 @@ test.long('a host that goes down in a soak ends it there and then', async () => 
   is((await fleet.events()).at(-1)?.event, 'wave')
   const { code, rows, stderr } = await done
   equal([code, rows['h1']?.outcome, rows['h2']?.outcome], [8, 'taken_back', 'untouched'], stderr)
-  match(stderr, 'h1 down: during the soak: the service is down')
+  match(stderr, 'h1: during the soak: the service is down')
 })
 
 test.long(
@@ -278,7 +278,7 @@ test.long(
     is(refused.code, 7)
     match(
       refused.stderr,
-      'h1 cannot take part: the host runs v1.2.0, which is newer than v1.1.0; to move it anyway, use `--allow-downgrade`',
+      'h1 cannot be updated: the host runs v1.2.0, which is newer than v1.1.0; to move it anyway, use `--allow-downgrade`',
     )
     equal(await fleet.running(), ['v1.2.0', 'v1.0.0'])
     const allowed = await fleet.move(...TO, '--allow-downgrade')
@@ -305,7 +305,7 @@ test.long('where sudo is missing, that is what is said; where the disk is full, 
   })
   const { code, stderr } = await fleet.move(...TO)
   is(code, 7)
-  match(stderr, /h1 cannot take part: no command could be started on the host: .*\/nowhere\/sudo.* not found/)
+  match(stderr, /h1 cannot be updated: no command could be started on the host: .*\/nowhere\/sudo.* not found/)
 
   await using full = await makeStubFleet(1)
   await symlink('/dev/full', full.report)

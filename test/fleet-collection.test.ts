@@ -59,7 +59,7 @@ test('the playbooks of the README move hosts; what goes wrong on the canary stop
   await fleet.set('h1', 'ends', 'reverted')
   const stopped = await play(fleet, second)
   is(stopped.code, 2)
-  match(stopped.stdout, 'h1 reverted: it died in probation')
+  match(stopped.stdout, 'h1 was reverted: it died in probation')
   equal(await fleet.done('h2'), ['upgrade v1.1.0'])
 })
 

@@ -26,7 +26,7 @@ test('no way back is a failed host: it says why, ends with 7, and runs what it r
   await fleet.set('h1', 'ends', 'irreversible')
   const row = await heard(fleet, 'h1', UPGRADE, 'moved(calls, "v1.1.0")')
   equal([row['outcome'], row['exit'], row['from'], row['to']], ['failed', 7, 'v1.0.0', 'v1.1.0'])
-  match(String(row['why']), /^v1\.1\.0 would change the data irreversibly: v1\.0\.0 ended with 1; nothing has/)
+  match(String(row['why']), /^v1\.1\.0 would change the data irreversibly: v1\.0\.0 exited with code 1; nothing has/)
   const seen = await heard(fleet, 'h1', 'status --json', 'looked(calls, "managed")')
   equal([seen['running'], seen['refused'], seen['inFlight']], ['v1.0.0', null, null])
   equal(seen['lastOperation'], {

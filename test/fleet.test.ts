@@ -62,7 +62,7 @@ test('`latest` is one tag for all; who remembers it as bad is left out, or stops
   const asked = { asked: 'latest', release: 'v1.1.0' }
   const stopped = await planned(seen, asked)
   equal(stopped.stop, {
-    why: 'h3 cannot take part: v1.1.0 is recorded as bad on this host: it died here (`--max-fail-percentage 34` would allow this)',
+    why: 'h3 cannot be updated: v1.1.0 is recorded as bad on this host: it died here (to continue without them, pass `--max-fail-percentage 34`)',
     exit: 7,
   })
   const went = await planned(seen, { ...asked, max_fail_percentage: 34 })
@@ -134,7 +134,10 @@ test('what the look finds stops the run before anything is changed', async () =>
   await fleet.set('h4', 'findings', JSON.stringify([short]))
   const refused = await fleet.move(...TO)
   equal([refused.code, refused.result?.outcome], [9, 'refused'], refused.stderr)
-  match(refused.stderr, 'h1, h2, h3 cannot take part: the service is down (failed) (`--max-fail-percentage 75`')
+  match(
+    refused.stderr,
+    'h1, h2, h3 cannot be updated: the service is down (failed) (to continue without them, pass `--max-fail-percentage 75`)',
+  )
   equal(
     refused.result?.hosts.map(({ why, exit }) => [why, exit]),
     [
@@ -162,7 +165,7 @@ test('a canary that reverts stops it, and nobody else was asked; what it says is
   await fleet.set('h1', 'message', `{{ lookup('pipe', 'touch ${made}') }}`)
   const { code, rows, stderr } = await fleet.move(...TO)
   is(code, 8)
-  match(stderr, 'h1 reverted: {{ lookup(')
+  match(stderr, 'h1 was reverted: {{ lookup(')
   equal(
     fleet.names.map((name) => rows[name]?.outcome),
     ['reverted', 'untouched', 'untouched'],
@@ -195,7 +198,7 @@ test('the gate has the last word on a wave, and is told what it is about', async
   const gate = `echo "$BATON_RELEASE $BATON_WAVE $BATON_HOSTS" >> ${seen}; echo 'errors 7 %'; test $BATON_WAVE = 1`
   const { code, stderr, rows } = await fleet.move(...TO, '--waves', '1,2,100%', '--gate', gate, '--on-failure', 'fleet')
   is(code, 8)
-  match(stderr, 'the gate refused: it ended with exit code 1: errors 7 %')
+  match(stderr, 'the gate did not let the deployment continue: it exited with code 1: errors 7 %')
   equal((await readFile(seen, 'utf8')).trim().split('\n'), ['v1.1.0 1 h1', 'v1.1.0 2 h2 h3'])
   equal(await fleet.running(), ['v1.0.0', 'v1.0.0', 'v1.0.0', 'v1.0.0'])
   for (const name of ['h1', 'h2', 'h3']) equal(await fleet.done(name), ['upgrade v1.1.0', 'rollback v1.0.0'])
@@ -285,7 +288,7 @@ test('hooks stand around each host: one that fails keeps it from being touched, 
   const args = ['--waves', '1', '--before-host', hook, '--after-host', `echo "after $BATON_HOST" >> ${log}`]
   const { code, rows } = await fleet.move(...TO, ...args)
   equal([code, rows['h1']?.outcome, rows['h2']?.outcome, rows['h3']?.outcome], [7, 'updated', 'failed', 'untouched'])
-  match(rows['h2']?.why ?? '', 'the --before-host hook ended with exit code 1')
+  match(rows['h2']?.why ?? '', 'the --before-host hook exited with code 1')
   equal((await readFile(log, 'utf8')).trim().split('\n'), ['before h1', 'after h1', 'before h2', 'after h2'])
   equal(await fleet.done('h2'), [])
 })

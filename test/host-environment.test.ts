@@ -50,16 +50,19 @@ test('the supervision reads it at each start and at `restart`; it wins over the 
   is((await it.typed('stop')).exitCode, 0)
 })
 
-asRoot('root starts it, and runs its words, with the `HOME` of its user, as systemd would; its environment file wins', async () => {
-  const homeOf = async (user: string) => (await serviceEnvironment('shop', false, '/nowhere', user, {}))['HOME']
-  is(await homeOf('root'), '/root')
-  is(await homeOf('nobody'), '/nonexistent')
-  is(await homeOf('nobody-of-that-name'), undefined)
-  await using made = await temporary('environment')
-  const file = join(made.path, 'environment')
-  await writeFile(file, 'HOME=/srv\n', { mode: 0o600 })
-  is((await serviceEnvironment('shop', false, file, 'root', {}))['HOME'], '/srv')
-})
+asRoot(
+  'root starts it, and runs its words, with the `HOME` of its user, as systemd would; its environment file wins',
+  async () => {
+    const homeOf = async (user: string) => (await serviceEnvironment('shop', false, '/nowhere', user, {}))['HOME']
+    is(await homeOf('root'), '/root')
+    is(await homeOf('nobody'), '/nonexistent')
+    is(await homeOf('nobody-of-that-name'), undefined)
+    await using made = await temporary('environment')
+    const file = join(made.path, 'environment')
+    await writeFile(file, 'HOME=/srv\n', { mode: 0o600 })
+    is((await serviceEnvironment('shop', false, file, 'root', {}))['HOME'], '/srv')
+  },
+)
 
 test.long('`state restore` works by it too; each of its hints names what works', async () => {
   await using it = await stranger({ text: TEXT, config: { snapshot: SNAPSHOT }, environment: SHELL })

@@ -38,7 +38,7 @@ test('a text in a source is no database: init writes none, and with --yes it sta
   await using shop = await folderWith(SHOP)
   const { stderr } = await shop.init('--yes')
   match(stderr, 'note: the source code mentions orders.db but not its location, so `database` is left unset')
-  match(stderr, 'database not looked for (`--try` does)')
+  match(stderr, 'database not checked (use `--try`)')
   const config = await shop.config()
   is(config['database'], undefined)
   not((await readdir(shop.path)).includes('started'))
@@ -52,7 +52,7 @@ test('packages that no release can hold are told before a build: what Yarn keeps
   await writeFile(join(shop.path, 'package.json'), wants('shop'))
   await writeFile(join(shop.path, '.pnp.cjs'), '')
   const archived = await told(shop.path)
-  match(archived, "fix this before you build: Yarn installed the packages with Plug'n'Play")
+  match(archived, "fix this before you build: Yarn installed the packages as archives (Plug'n'Play)")
   match(archived, 'hint: run `yarn config set nodeLinker node-modules`')
   not(archived.includes('next: '), archived)
 
@@ -107,7 +107,7 @@ test('what an author has written is not changed: a difference is shown, and a se
 test('an application that does not start, or is well at no path, is told as a note and keeps nothing from being written', async () => {
   await using broken = await folderWith(`throw new Error('no key')`)
   const said = await broken.init('--yes', '--try')
-  match(said.stderr, /note: it was started once, and it ended with exit code 1; it printed: [^]*no key/)
+  match(said.stderr, /note: it was started once, and it exited with code 1, after it wrote: [^]*no key/)
   is((await broken.config())['service'], 'shop')
 
   await using odd = await folderWith(
@@ -116,7 +116,7 @@ test('an application that does not start, or is well at no path, is told as a no
   )
   const { stderr } = await odd.init('--yes', '--try')
   match(stderr, 'note: the source code mentions /healthz, which responded with 503: it cannot be `healthPath`')
-  match(stderr, /note: it listens on port \d+ and ignores PORT, in which an install passes another port/)
+  match(stderr, /note: it listens on port \d+ and ignores PORT, the variable that tells an installed service its port/)
   is((await odd.config())['healthPath'], undefined)
 })
 
@@ -153,7 +153,7 @@ test.long('--try names an application that listens, and ends a second later, wit
   const { stderr } = await brief.init('--yes', '--try')
   match(
     stderr,
-    /note: it was started once, and it was listening after .*, but then ended with exit code 1; it printed: [^]*no queue/,
+    /note: it was started once, and it was listening after .*, but then exited with code 1, after it wrote: [^]*no queue/,
   )
   is((await brief.config())['healthPath'], undefined)
 })
@@ -168,9 +168,9 @@ async function failedStart(text: string) {
 
 test('a start that fails says whether it ended with an error, and shows nothing of what looks at it', async () => {
   const usage = await failedStart(`console.log('usage: shop serve')`)
-  equal([usage?.why, usage?.isFault], ['it ended with exit code 0; it printed: usage: shop serve', false])
+  equal([usage?.why, usage?.isFault], ['it exited with code 0, after it wrote: usage: shop serve', false])
   const absent = await failedStart(`require('node:fs').readdirSync('public')`)
-  match(absent?.why ?? '', /^it ended with exit code 1; it printed: [^]*ENOENT[^]*'public'/)
+  match(absent?.why ?? '', /^it exited with code 1, after it wrote: [^]*ENOENT[^]*'public'/)
   is(absent?.isFault, true)
   not.match(absent?.why ?? '', 'data:text/javascript')
 })
@@ -367,10 +367,10 @@ test('an application that makes its own folder the working folder is named, with
   const folder = async () => (await examineProject(own.path)).find(({ check }) => check === 'folder')
   match(
     (await initIn(own.path, '--yes')).stderr,
-    /note: lib\/start\.js calls chdir .* install every relative path, including \.\/rules\.json, data\/shop\.json in `args`, is .*: remove the call, and use `import\.meta\.dirname`/,
+    /note: lib\/start\.js changes the working directory .* install every relative path \(including \.\/rules\.json and data\/shop\.json in `args`\) is .*: remove the call, and use `import\.meta\.dirname`/,
   )
   const found = await folder()
-  equal([found?.level, found?.message.includes('./rules.json, data/shop.json in `args`')], ['warning', true])
+  equal([found?.level, found?.message.includes('./rules.json and data/shop.json in `args`')], ['warning', true])
   match(found?.hint ?? '', '{stateDirectory}')
 
   await own.write('lib/start.js', '')
@@ -665,10 +665,10 @@ test.long(
     )
     const { stderr } = await shop.init('--yes', '--try')
     is((await shop.config())['healthPath'], '/', stderr)
-    match(stderr, 'note: it wrote settings.json, uploads/ to the state directory: every update keeps these files')
+    match(stderr, 'note: it wrote files to the state directory (settings.json, uploads/): every update keeps them')
     match(stderr, 'note: it opens the database own.db in its own folder')
     match(stderr, 'note: it wrote hits.log to its own folder, which each release replaces')
-    match(stderr, 'and set that to `{stateDirectory}`')
+    match(stderr, 'and set this to `{stateDirectory}`')
   },
 )
 
@@ -691,7 +691,7 @@ test.long(
     )
     await writeFile(join(shop.path, '.env'), 'TOKEN=of-the-developer')
     const { stderr } = await shop.init('--yes', '--try')
-    match(stderr, 'note: it opens 2 listening sockets: {port}, udp 0')
+    match(stderr, 'note: it listens on 2 ports: {port}, udp 0')
     match(stderr, 'note: it ran true, which each host needs as well')
     match(stderr, 'note: it started 1 worker thread')
     match(stderr, /note: it reads \S+\.env, but a release never contains \.env files/)
@@ -737,7 +737,7 @@ test('the kit among the development packages: `init` and `doctor` say so, with w
   const { stderr } = await shop.init('--yes')
   match(
     stderr,
-    `note: baton-kit is a development dependency here, but a release contains no development dependencies: \`npm install --save-prod ${from}\``,
+    `note: baton-kit is a development dependency here, but a release contains no development dependencies: run \`npm install --save-prod ${from}\``,
   )
 })
 

@@ -458,7 +458,7 @@ test('a command for an install that is not there ends with 7', async () => {
     // the value of a flag is not taken for the command
     const { code, stderr } = await installSh([...flags, 'upgrade', '--prefix', '/nowhere'])
     is(code, 7, stderr)
-    match(stderr, 'there is no install of beacon')
+    match(stderr, 'beacon is not installed on this host')
   }
 })
 

@@ -25,7 +25,11 @@ const TRIED: Rehearsal = {
   migrationMs: 900,
   tookMs: 4200,
 }
-const NO_WAY: Rehearsal = { ...TRIED, verdict: 'irreversible', reason: 'v1.0.0 ended with 1: no such column: body' }
+const NO_WAY: Rehearsal = {
+  ...TRIED,
+  verdict: 'irreversible',
+  reason: 'v1.0.0 exited with code 1: no such column: body',
+}
 const FAULT = irreversibleFault('v1.1.0', NO_WAY)
 
 test('without `--allow-irreversible` the word is not sent, so that an older service is not asked what it does not know', async () => {

@@ -150,7 +150,7 @@ test('a Node without node:ffi ends and says why, instead of asking for ever: for
     is(await app.ended, 1)
     match(
       app.said(),
-      /taking sockets from a holder \(BATON_HOLDER\) needs node:ffi, which is not available in this Node \(v\d\S*\)/,
+      /using the sockets of a holder \(BATON_HOLDER\) requires node:ffi, which is not available in this Node \(v\d\S*\)/,
     )
   }
 })

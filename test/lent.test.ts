@@ -59,7 +59,7 @@ test('a holder that is killed: what it had accepted ends at once, and the next h
     match(await ask(port), new RegExp(`^${app.pid} `))
     ok(performance.now() - beganAt < 2000)
   }
-  match(app.said(), /lost the holder at .* and every connection through it; trying to reach it again/)
+  match(app.said(), /lost the connection to the holder at .*, and every connection through it; trying to reconnect/)
 })
 
 test('a container that is put beside an old one has its turn when the file of that is gone, and never if it is asked to stop before', async () => {
@@ -93,7 +93,7 @@ test('a holder that is killed while the application drains does not keep it from
   await ask(port, '/', agent)
   const slow = ask(port, '/slow/15000', agent).catch(() => 'cut')
   process.kill(app.pid, 'SIGTERM')
-  await until('it to drain', () => /stopping on SIGTERM/.test(app.said()))
+  await until('it to drain', () => /stopping \(SIGTERM\)/.test(app.said()))
   holder.child.kill('SIGKILL')
   const beganAt = performance.now()
   is(await app.ended, 0)
@@ -141,7 +141,7 @@ test('at SIGTERM it goes on accepting while a kept connection may still ask: new
     using app = start(ground, port)
     await ask(port, '/', agent)
     process.kill(app.pid, 'SIGTERM')
-    await until('it to drain', () => /stopping on SIGTERM/.test(app.said()))
+    await until('it to drain', () => /stopping \(SIGTERM\)/.test(app.said()))
     const [answer] = [ask(port), await app.ended]
     using next = start(ground, port)
     const said = await answer // on a busy machine it may have come too late for the first
@@ -274,7 +274,7 @@ test('what is no holder is asked again until one answers; a port that it does no
   await new Promise<void>((resolve) => fake.listen(ground.path, resolve))
   using app = start(ground, port, own)
   await until('it to have tried them all', () => n > texts.length)
-  match(app.said(), /waiting for the holder at .*: expected the names of a holder's sockets/)
+  match(app.said(), /waiting for the holder at .*: expected a list of socket names/)
   await new Promise((resolve) => fake.close(resolve))
   await rm(ground.path, { force: true })
   await ground.start(String(port))
@@ -282,7 +282,9 @@ test('what is no holder is asked again until one answers; a port that it does no
   match(await ask(own), new RegExp(`^${app.pid} ${own} `))
   match(
     app.said(),
-    new RegExp(`the holder at .* has no free socket for :::${own} \\(free: .*\\), so this container itself binds it`),
+    new RegExp(
+      `the holder at .* has no free socket for :::${own} \\(free: .*\\), so this container binds that address itself`,
+    ),
   )
 })
 

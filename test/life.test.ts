@@ -27,7 +27,7 @@ test('a hook that never settles keeps nobody alive beyond `stopTimeout`, and the
   await using service = await started(300)
   service.child.kill('SIGTERM')
   equal(await service.ended, [0, null])
-  match(service.output(), /stopping on SIGTERM/)
+  match(service.output(), /stopping \(SIGTERM\)/)
   match(service.output(), /the application's onStop failed: it did not settle within 300 ms/)
 })
 
@@ -35,7 +35,7 @@ test('an author’s own signal, whose number is no exit code, is a stop like any
   await using service = await started(300, 1)
   service.child.kill('SIGUSR2')
   equal(await service.ended, [0, null])
-  match(service.output(), /stopping on SIGUSR2/)
+  match(service.output(), /stopping \(SIGUSR2\)/)
 })
 
 test('a hook that needs nearly all of `stopTimeout` is told of before it needs more', async () => {
@@ -49,7 +49,7 @@ test('a second signal ends it at once, unless it comes in the same moment as the
   await using service = await started(600_000)
   service.child.kill('SIGINT')
   service.child.kill('SIGTERM') // a Ctrl-C that comes twice
-  await until('the first to be heard', () => service.output().includes('stopping on'))
+  await until('the first to be heard', () => service.output().includes('stopping ('))
   await sleep(SECOND_SIGNAL_MS)
   ok(service.child.exitCode === null, 'expected the second one to be taken for the first')
   service.child.kill('SIGTERM')

@@ -398,7 +398,7 @@ test('a command is a file inside of its package', () => {
 })
 
 test('what `npm run apps -- --npm` tells of a refused build begins with the reason, whatever the application has said', () => {
-  const message = `starting the built release: it ended with exit code 1; it printed: ${'a line\n'.repeat(500)}`
+  const message = `starting the built release: it exited with code 1; it wrote: ${'a line\n'.repeat(500)}`
   const lines = (...all: object[]) => all.map((one) => `${JSON.stringify(one)}\n`).join('')
   const stdout = lines({ event: 'stage', stage: 'try' }, { event: 'error', code: 'verify_failed', message })
   throws(

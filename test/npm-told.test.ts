@@ -64,7 +64,7 @@ test('an addon is named in a hint only if the error is of it', () => {
   const lacking = { failures: ['modern-syslog has not been built'], unbuilt: ['modern-syslog'] }
   const hintOf = (message: string, rebuilt = lacking) =>
     whyTryFailed(new BatonError('verify_failed', message, { hint: startedAs(RECIPE) }), rebuilt).hint ?? ''
-  const other = 'it ended with exit code 1; it printed: TypeError: util.log is not a function'
+  const other = 'it exited with code 1; it wrote: TypeError: util.log is not a function'
   match(hintOf(other), /^it is started in an empty directory/)
   match(whyTryFailed(new Error(other), lacking).message, '; modern-syslog has not been built')
   for (const said of [
@@ -95,7 +95,7 @@ test('what a start shows names no port that only this start had', () => {
   ]
   const noted = notedIn(text.join('\n'), 38_761)
   equal([noted.listens, noted.inThreads], [['{port}', '9000', 'udp {port}'], ['{port}']])
-  match(sentencesOf(noted, 'a recipe').join(), 'it opens 3 listening sockets: {port}, 9000, udp {port}')
+  match(sentencesOf(noted, 'a recipe').join(), 'it listens on 3 ports: {port}, 9000, udp {port}')
   const of = (ports: number[], ...listens: string[]) =>
     formatSeen({ databases: [], children: [], ports }, 38_761, { listens })
   is(of([38_761]), '')

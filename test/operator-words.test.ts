@@ -135,7 +135,7 @@ test('a rollback that names no release does not start one that failed here; a fa
   is(failed.exitCode, 8, failed.stderr)
   match(
     failed.stderr,
-    /^hint: what it wrote is kept; to go back to a copy from before the update, use `shop state list`, `shop stop`, /m,
+    /^hint: the data that it wrote is kept; to restore a copy from before the update, use `shop state list`, `shop stop`, /m,
   )
   for (const more of [['-y'], ['--dry-run'], ['--restore-state', '-y']]) {
     const refused = await it.typed('rollback', '--user', ...more)
@@ -147,7 +147,7 @@ test('a rollback that names no release does not start one that failed here; a fa
   }
   const named = await it.typed('rollback', 'v1.1.0', '--user', '--dry-run')
   equal(
-    [named.exitCode, /v1\.1\.0 failed here at .*; it is not skipped, since you name it/.test(named.stderr)],
+    [named.exitCode, /v1\.1\.0 failed here at .*; it is tried again because you named it/.test(named.stderr)],
     [0, true],
     named.stderr,
   )

@@ -119,7 +119,7 @@ test('a build says what its application keeps in its own folder, and so do docto
     /warning.*v1\.0\.0 has written files into its own folder, \S+\/app: data\/orders\.json/,
   )
   const said =
-    /^warning: v1\.0\.0 has written files into its own folder \(data\/orders\.json\): another release starts without them/m
+    /^warning: v1\.0\.0 has written files into its own folder \(data\/orders\.json\): other releases will not have them/m
   match((await it.word('upgrade', '--user', '--dry-run', 'v1.1.0')).stderr, said)
   const moved = await it.word('upgrade', '--user', '-y', 'v1.1.0')
   equal([moved.exitCode, said.test(moved.stderr)], [0, true], moved.stderr)

@@ -228,7 +228,7 @@ async function atAnyHour(way: 'forward' | 'back'): Promise<void> {
   const next = (await world.status()).instance.pid
   const [last] = [await halfPosted(home), await halfPosted(home)]
   process.kill(next, 'SIGTERM')
-  await world.said(/stopping on SIGTERM/)
+  await world.said(/stopping \(SIGTERM\)/)
   await manyJumps(home, next)
   is(await last.finished(), 201)
   await until('it to stop', () => processesBelow(home.home).length === 0)

@@ -36,7 +36,7 @@ const PROMISES: Record<string, () => Promise<void>> = {
     is((await ask(home.port ?? 0, 'GET', '/healthz', null)).status, 200, 'it serves meanwhile')
     await goesOn(home, operation, 'updated', 'v1.1.0')
     await gone
-    match(await home.output(), /killing the predecessor \(pid \d+\): it showed no sign of life/)
+    match(await home.output(), /killing the previous process \(pid \d+\): it was unresponsive/)
   },
 
   'a predecessor that is killed in probation leaves a successor that finishes the operation': async () => {
@@ -192,7 +192,7 @@ const PROMISES: Record<string, () => Promise<void>> = {
     )
     is(await answer, 201)
     await until('it to leave', () => processesBelow(home.home).length === 0)
-    match(await home.output(), /stopping on SIGTERM/)
+    match(await home.output(), /stopping \(SIGTERM\)/)
   },
 
   'a journal that is garbage is kept aside, and the service starts afresh': async () => {

@@ -395,7 +395,7 @@ for (const [setting, expected] of [
   ['github:acme', /expected a repository `owner\/name`, got "acme"/],
   ['github:acme/beacon/more', /expected a repository/],
   ['github:acme/..', /expected a repository/],
-  ['github:acme/beacon@ftp://x', /expected https, got ftp:/],
+  ['github:acme/beacon@ftp://x', /expected an https address, got one with `ftp:`/],
   ['github:acme/beacon@http://ghe.acme.com', /plain http/],
   ['file://server/share', /host/i],
 ] as const) {

@@ -56,7 +56,7 @@ test('a restore that a container has begun stays owed: an update does not owe co
   const other = { container: 'b', name: 'dump.v0.9.0', plan }
   for (const again of [() => oweCopies(here, copies), () => oweRestore(here, other)]) {
     const refused = await rejects(again, withCode('refused'))
-    match(refused.message, /the restore of dump\.v1\.0\.0 is not finished/)
+    match(refused.message, /the restore of dump\.v1\.0\.0 was interrupted and is not complete/)
   }
   equal(readOwed(stateDirectory), begun)
 })

@@ -52,7 +52,7 @@ for (const isHeld of [false, true])
     await slow
     equal(order, ['endless', 'slow'], app.said())
     is(await app.ended, 0)
-    match(app.said(), `disconnected: ${2 * EACH} open-ended (asked to reconnect), `)
+    match(app.said(), `closed connections: ${2 * EACH} long-lived (asked to reconnect), `)
     match(app.said(), '; requests cut off: 0')
     if (waiting === null) return
     using next = start(port, ground)
@@ -71,7 +71,7 @@ for (const isHeld of [false, true])
     await told
     is(await body(port, '/'), String(app.pid))
     is(await app.ended, 0)
-    match(app.said(), 'disconnected: 1 open-ended (asked to reconnect), ')
+    match(app.said(), 'closed connections: 1 long-lived (asked to reconnect), ')
   })
 
 test('`stop` of an install that has an open stream and a poll at one of `longLivedPaths` does not wait for `drainTimeout`: the stream ends between two events', async () => {

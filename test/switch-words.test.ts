@@ -258,13 +258,16 @@ test('on a host: status, dry run, result and doctor tell the order and the pause
   const result = await told(home, ['upgrade'])
   const pauseMs = (await status()).history[0]?.handover?.pauseMs ?? 0
   ok(pauseMs > 0)
-  match(result, new RegExp(`v1\\.1\\.0 is in place, replacing v1\\.0\\.0; .*; nobody was served for ${pauseMs} ms`))
+  match(
+    result,
+    new RegExp(`v1\\.1\\.0 is in place, replacing v1\\.0\\.0; .*; no requests were served for ${pauseMs} ms`),
+  )
   equal((await status()).switch, { order: 'stop-first', expectedMs: pauseMs, maxPauseMs: 60_000, readyMs: 10_000 })
   const shown = await told(home, ['status'])
   match(shown, new RegExp(`switch +stop-first; in the next switch, clients would wait about ${pauseMs} ms`))
   match(
     shown,
-    new RegExp(`last +update v1\\.0\\.0 to v1\\.1\\.0: updated at \\S+, nobody was served for ${pauseMs} ms`),
+    new RegExp(`last +update v1\\.0\\.0 to v1\\.1\\.0: updated at \\S+, no requests were served for ${pauseMs} ms`),
   )
   const wait = new RegExp(
     `the switch: stop-first; clients would wait about ${pauseMs} ms \\(as in the only completed switch so far`,

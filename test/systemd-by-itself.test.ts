@@ -121,7 +121,7 @@ test('an older one whose way back is open is installed automatically; the end of
   const said = await host.cli('status')
   match(said.stdout, /automatic {2}v1\.0\.0 to v1\.0\.1: updated at .*\n/)
   match(said.stdout, /automatic {2}minor, also unsigned/)
-  match(said.stdout, /\nfor you {4}v2\.0\.0 is waiting for you: .*\n(for you {4}.*\n)*$/)
+  match(said.stdout, /\nattention {2}v2\.0\.0 is waiting for you: .*\n(attention {2}.*\n)*$/)
 })
 
 test('a pause keeps it from going by itself, and its end lets it go; a day that is none is refused', async () => {
@@ -146,7 +146,7 @@ test('who writes in the state directory reaches nothing of root: no link is foll
   await host.ok('chmod', '600', victim)
   await host.ok('runuser', '-u', 'beacon', '--', 'ln', '-sf', victim, policy)
   const linked = await host.cli('status')
-  match(linked.stdout, /for you {4}`update\/policy.json`: .*, so nothing is installed automatically/)
+  match(linked.stdout, /attention {2}`update\/policy.json`: .*, so nothing is installed automatically/)
   match((await host.cli('doctor')).stdout, /^warning +automatic +`update\/policy.json`: .*, so nothing is installed/m)
   const held = await host.cli('upgrade', '--pause-until', '2099-12-27')
   not.match(linked.stdout + held.stdout + held.stderr, /of root alone/)
@@ -158,7 +158,7 @@ test('who writes in the state directory reaches nothing of root: no link is foll
     const input = JSON.stringify({ ...real, hookProblem: '\u001b]0;owned\u0007\u202e' })
     await host.run(['runuser', '-u', 'beacon', '--', 'tee', memory], { input })
     const said = (await host.cli('status')).stdout
-    return /for you {4}`update.onOutcome`: .*owned/.test(said) && said
+    return /attention {2}`update.onOutcome`: .*owned/.test(said) && said
   })
   ok(!['\u001b', '\u0007', '\u202e'].some((one) => stdout.includes(one)))
 })

@@ -87,7 +87,7 @@ test('the first night: who is in the first step goes; a later one, one that is o
   }
   const room =
     'v1.1.0 is waiting for you: only N MiB free in `/opt/beacon`, N MiB needed for the executable, a snapshot of the database and records of updates'
-  equal(saidByFull, [`automatic  ${POLICY}; next TIME`, `for you    ${room}`])
+  equal(saidByFull, [`automatic  ${POLICY}; next TIME`, `attention  ${room}`])
   equal(await reportsOf(full), ['waits'])
 })
 
@@ -103,7 +103,7 @@ test('the second night: a release that breaks is put back on the hosts of its fi
   for (const host of days.hosts) {
     is((await statusOf(host)).instance.version, afterTwo(host))
     const now = !broken.has(host) ? turn('v1.2.0') : hadFirst(host) ? idle : after('v1.1.0')
-    const asks = broken.has(host) ? [`for you    v1.2.0 is waiting for you: it failed here: ${BROKE}`] : []
+    const asks = broken.has(host) ? [`attention  v1.2.0 is waiting for you: it failed here: ${BROKE}`] : []
     await reads(host, [...nightsOf(host), now, ...asks], reportsAfterTwo(host))
   }
 })
@@ -116,7 +116,7 @@ test('the last night: the older one goes, past one that was yanked; one whose mi
   await rule(brave, { ...RULES, mode: 'all' })
   await days.look(at(3, 4))
   await days.look(at(3, 12)) // a host asks again after at most seven and a half hours
-  const further = 'for you    v2.0.0 is waiting for you: the policy allows updates only up to minor'
+  const further = 'attention  v2.0.0 is waiting for you: the policy allows updates only up to minor'
   for (const host of days.hosts.filter((one) => one !== brave)) {
     is((await statusOf(host)).instance.version, 'v1.1.0')
     const goes = afterTwo(host) === 'v1.1.0' ? [] : [went('v1.0.0', 'v1.1.0')]
@@ -129,12 +129,12 @@ test('the last night: the older one goes, past one that was yanked; one whose mi
     hadSecond(brave)
       ? idle.replace('minor', 'all')
       : `automatic  ${POLICY.replace('minor', 'all')}; v1.1.0 will be installed automatically; next TIME`,
-    `for you    v2.0.0 is waiting for you: it ${why}`,
+    `attention  v2.0.0 is waiting for you: it ${why}`,
   ]
   await reads(brave, [...nightsOf(brave), ...lines], [...reportsAfterTwo(brave), 'failed v2.0.0'])
   const asked = await brave.run([SERVICE, 'upgrade'], { env: BY_CLOCK })
   is(asked.code, 7)
-  match(asked.stderr, `error: v2.0.0 ${why}\nhint: only a person can allow it: \`upgrade --allow-irreversible\``)
+  match(asked.stderr, `error: v2.0.0 ${why}\nhint: to allow it, use \`upgrade --allow-irreversible\``)
   is((await statusOf(brave)).instance.version, afterTwo(brave))
   is(await brave.ok('runuser', '-u', SERVICE, '--', 'sqlite3', LEDGER, 'SELECT text FROM notes'), 'kept\n')
   const gone = await brave.run([SERVICE, 'upgrade', '--allow-irreversible'], { env: BY_CLOCK })
@@ -154,7 +154,8 @@ const afterTwo = (host: RoomHost) => (hadFirst(host) || hadSecond(host) ? 'v1.1.
 const before = (host: RoomHost) => (hadFirst(host) ? 'v1.1.0' : 'v1.0.0')
 const BROKE = 'v1.2.0 failed during probation: it exited with code 3'
 const idle = `automatic  ${POLICY}; there is no newer release; next TIME`
-const went = (from: string, to: string) => `automatic  ${from} to ${to}: updated at TIME; nobody was served for N ms`
+const went = (from: string, to: string) =>
+  `automatic  ${from} to ${to}: updated at TIME; no requests were served for N ms`
 const after = (tag: string) =>
   `automatic  ${POLICY}; ${tag} will be installed automatically: the last attempt failed; next TIME`
 const turn = (tag: string) =>

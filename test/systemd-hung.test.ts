@@ -18,11 +18,11 @@ test('is ended by its successor, and the unit goes on', async () => {
   const { trials, rowsMissing, refused } = await runWorld(ground, plans)
   equal(
     trials.map(({ outcome, faults }) => [outcome, faults]),
-    STEPS.map(() => ['updated', []]),
+    STEPS.map((_, at) => [at % 2 === 0 ? 'rolled_back' : 'updated', []]), // to the older release and forward again, in turns
   )
   equal([rowsMissing, refused], [0, 0])
   const said = await ground.output()
-  is((said.match(/the predecessor \(pid \d+\) is ended/g) ?? []).length, STEPS.length)
+  is((said.match(/killing the previous process \(pid \d+\)/g) ?? []).length, STEPS.length)
   equal(
     said.split('\n').filter((line) => line.includes('Scheduled restart')),
     [],

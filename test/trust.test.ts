@@ -690,7 +690,7 @@ for (const [role, name] of [
     })
     assert.match(
       await host.update(server.url),
-      /^(check_failed .*the answer has more than \d+ bytes|release_unusable .*is larger than its signed size)/,
+      /^(check_failed .*the response is larger than \d+ bytes|release_unusable .*is larger than its signed size)/,
     )
     assert.ok(sent < 16 * 1024 * 1024, `sent ${sent}`)
   })

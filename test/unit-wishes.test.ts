@@ -160,9 +160,9 @@ test('the plan says it line by line; what is confirmed is remembered, and more i
   const lines = planInstall(request(layout)).map(describe)
   equal(
     lines.filter((line) => line.startsWith('allow')),
-    linesOf(WISHES, 'shop').map((line) => `allow: this service asks ${line}`),
+    linesOf(WISHES, 'shop').map((line) => `allow: this service requests ${line}`),
   )
-  match(lines.join('\n'), /^allow: this service asks to write \/srv\/media \(not granted in trials\)$/m)
+  match(lines.join('\n'), /^allow: this service requests write access to \/srv\/media \(not granted in trials\)$/m)
   const step = planInstall(request(layout)).find((one) => one.do === 'write-receipt')
   const receipt = step?.receipt as Receipt
   equal(acceptedIn(receipt), WISHES)
@@ -233,7 +233,10 @@ onHost.long(
     const installs = (...flags: string[]) => host.run(install(...flags))
     await host.ok('mkdir', '-p', '/srv/media', '/etc/ledger')
     const planned = await installs('--dry-run')
-    match(planned.stdout + planned.stderr, 'allow: this service asks to write /srv/media (not granted in trials)')
+    match(
+      planned.stdout + planned.stderr,
+      'allow: this service requests write access to /srv/media (not granted in trials)',
+    )
     const refused = await installs('-y')
     equal([refused.code, /--accept-unit/.test(refused.stdout + refused.stderr)], [7, true], refused.stderr)
     is((await host.run(['test', '-e', '/etc/systemd/system/ledger.service'])).code, 1)

@@ -281,7 +281,9 @@ test('an install that cannot unpack, has no room for it, or whose address is tak
     [
       it.executable,
       port,
-      new RegExp(`another program already listens on 127\\.0\\.0\\.1:${port}\nhint: .*--listen 127\\.0\\.0\\.1:\\d+`),
+      new RegExp(
+        `another program is already listening on 127\\.0\\.0\\.1:${port}\nhint: .*--listen 127\\.0\\.0\\.1:\\d+`,
+      ),
     ],
     ...(process.getuid?.() === 0
       ? ([[it.executable, await freePort(), /what it unpacks/, `size=${almost}`]] as const)

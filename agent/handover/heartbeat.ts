@@ -53,7 +53,7 @@ export function watch(life: Heartbeat, hangMs: number): Disposable & { rejects: 
   const timer = setInterval(
     () => {
       const silentMs = life.silentMs()
-      if (silentMs > hangMs) reject(new Error(`it showed no sign of life for ${Math.round(silentMs)} ms`))
+      if (silentMs > hangMs) reject(new Error(`it was unresponsive for ${Math.round(silentMs)} ms`))
     },
     Math.min(ALIVE_EVERY_MS, hangMs / 4),
   )

@@ -4,7 +4,7 @@
 
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { assertOneHost, pathOf, problemOf, readBody as receive, send as answerWith } from '../index.ts'
-import { BatonError, MEANINGS, reasonOf } from '../words.ts'
+import { BatonError, MEANINGS, reasonOf, series } from '../words.ts'
 import type { Build } from './build.ts'
 import type { Live } from './live.ts'
 import type { Store } from './store.ts'
@@ -46,7 +46,10 @@ export function createHandler(
     if (act === undefined) {
       const allowed = Object.keys(route.methods).flatMap((method) => (method === 'GET' ? ['GET', 'HEAD'] : [method]))
       response.setHeader('allow', allowed.join(', '))
-      throw new BatonError('method_not_allowed', `expected ${allowed.join(' or ')}, got ${request.method ?? 'nothing'}`)
+      throw new BatonError(
+        'method_not_allowed',
+        `expected ${series(allowed, 'or')}, got ${request.method ?? 'nothing'}`,
+      )
     }
     await act({ ...context, request, response, query: new URLSearchParams(search), key: route.key })
   }
@@ -56,7 +59,9 @@ export function createHandler(
       answer(request, response).catch((error: unknown) => {
         if (response.destroyed) return // the client went away
         const problem =
-          error instanceof BatonError ? error : new BatonError('unexpected', 'an unexpected error', { cause: error })
+          error instanceof BatonError
+            ? error
+            : new BatonError('unexpected', 'an unexpected error occurred', { cause: error })
         if (MEANINGS[problem.code].status >= 500) {
           log(
             `${request.method ?? ''} ${(request.url ?? '').split('?')[0] ?? ''}: ${reasonOf(problem.cause ?? problem)}`,
@@ -222,7 +227,10 @@ async function readBody({ request }: Call, keys: string[]): Promise<Record<strin
   if (unknown !== undefined) {
     throw new BatonError(
       'invalid_request',
-      `expected only ${keys.join(', ')}, got ${JSON.stringify(unknown.slice(0, 40))}`,
+      `expected only ${series(
+        keys.map((key) => `\`${key}\``),
+        'and',
+      )}, got ${JSON.stringify(unknown.slice(0, 40))}`,
     )
   }
   return value as Record<string, unknown>

@@ -48,7 +48,7 @@ export async function containerKeeper(path: string, options: BorrowOptions & { i
     for (const fd of loan.sockets.values()) closeDescriptor(fd)
     loan.sockets.clear()
     if (leaving.aborted) return
-    warn(`lost the holder at ${path} and every connection through it; trying to reach it again`)
+    warn(`lost the connection to the holder at ${path}, and every connection through it; trying to reconnect`)
     loan = await loanAt(path, options)
     follow()
     for (const one of all) await listenOn(one, loan, warn)
@@ -72,7 +72,7 @@ export async function containerKeeper(path: string, options: BorrowOptions & { i
         const names = free.join(', ') || 'none'
         if (listener.isTcp)
           warn(
-            `the holder at ${path} has no free socket for ${listener.key} (free: ${names}), so this container itself binds it`,
+            `the holder at ${path} has no free socket for ${listener.key} (free: ${names}), so this container binds that address itself`,
           )
         return await bind(listener, spec)
       }

@@ -321,5 +321,5 @@ export function socketPathFault(path: string): string | null {
   if (path.includes('\0')) return 'expected a path without a NUL'
   const bytes = Math.max(Buffer.byteLength(path), Buffer.byteLength(dirname(path)) + 1 + SOCKET_NAME_BYTES)
   if (bytes <= SOCKET_PATH_MAX_BYTES) return null
-  return `expected a socket path of at most ${SOCKET_PATH_MAX_BYTES} bytes (its folder: at most ${SOCKET_PATH_MAX_BYTES - 1 - SOCKET_NAME_BYTES}), got ${Buffer.byteLength(path)}`
+  return `expected a socket path of at most ${SOCKET_PATH_MAX_BYTES} bytes (at most ${SOCKET_PATH_MAX_BYTES - 1 - SOCKET_NAME_BYTES} for its folder), got ${Buffer.byteLength(path)}`
 }

@@ -81,7 +81,7 @@ async function receive(link: Socket): Promise<Map<string, number>> {
       return new Map(names.map((name, i) => [name, descriptors[i] ?? -1]))
     for (const fd of descriptors) closeDescriptor(fd)
     throw new Error(
-      `expected the names of a holder's sockets and one socket for each, got ${JSON.stringify(text.slice(0, 80))}`,
+      `expected a list of socket names with one socket for each, got ${JSON.stringify(text.slice(0, 80))}`,
     )
   }
   throw new Error(`no answer after ${ANSWER_MS} ms`)
@@ -90,10 +90,11 @@ async function receive(link: Socket): Promise<Map<string, number>> {
 /** Throws node_unsupported if this Node cannot take sockets: it would ask for ever. */
 function refuseNode(): void {
   if (hasLibc()) return
-  const hint = 'use Node 26.10 without --no-experimental-ffi, or unset BATON_HOLDER to listen in this container itself'
+  const hint =
+    'use Node 26.10 without --no-experimental-ffi, or unset BATON_HOLDER: this container then listens on its own'
   throw new BatonError(
     'node_unsupported',
-    `taking sockets from a holder (BATON_HOLDER) needs node:ffi, which is not available in this Node (${process.version})`,
+    `using the sockets of a holder (BATON_HOLDER) requires node:ffi, which is not available in this Node (${process.version})`,
     { hint },
   )
 }

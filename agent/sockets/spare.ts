@@ -17,7 +17,7 @@ export async function listenAgain(listener: Listener): Promise<void> {
   if (hasLost && (await bindAnew(listener, spare))) return
   if (listener.server.listening) return
   if (spare === null)
-    throw new BatonError('undo_failed', `cannot listen on ${listener.key} again: there is no spare socket`)
+    throw new BatonError('undo_failed', `cannot listen on ${listener.key} again: no spare socket is left`)
   await listen(listener, { accept: spare, spare: duplicate(spare) })
 }
 

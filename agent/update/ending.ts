@@ -110,7 +110,7 @@ async function close(install: ManagedInstall, { outcome, data, blame }: Decision
   )
   install.log({
     event: 'recovered',
-    message: `operation ${ended?.id ?? ''} ended as ${ended?.outcome ?? 'interrupted'}`,
+    message: `operation ${ended?.id ?? ''} was interrupted; its outcome: ${ended?.outcome ?? 'unknown'}`,
   })
 }
 

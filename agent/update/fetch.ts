@@ -66,7 +66,9 @@ export function makeFetch(
       await disk.remove(partialPath)
       signal?.throwIfAborted()
       if (cause instanceof BatonError) throw cause
-      told.warn(`the service downloads ${tag}, because the separate process could not: ${reasonOf(cause)}`)
+      told.warn(
+        `the service is downloading ${tag} itself, because the separate download process failed: ${reasonOf(cause)}`,
+      )
       return null
     })
     if (answer === null) return await here(release, signal)

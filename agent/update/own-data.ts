@@ -152,7 +152,8 @@ export async function oweRestore(
 /** There is one debt at a time. Throws refused if a restore has begun: until it is done, the data may be half of the one, half of the other. */
 async function owe({ disk, stateDirectory }: Pick<OwnState, 'disk' | 'stateDirectory'>, owed: Owed): Promise<void> {
   const left = readOwed(stateDirectory)
-  if (left?.owes === 'restore') throw new BatonError('refused', `the restore of ${left.name} is not finished`)
+  if (left?.owes === 'restore')
+    throw new BatonError('refused', `the restore of ${left.name} was interrupted and is not complete`)
   await disk.remove(paidPath(stateDirectory))
   await writeOwed(disk, stateDirectory, owed)
 }

@@ -47,7 +47,8 @@ export function blameOf(cause: unknown): Blame {
 export const KILLED_FOR_MEMORY = 'it was ended by SIGKILL when the kernel had no memory left'
 
 /** what a process has said that ended well without one message of the switch */
-export const KNOWS_NO_SWITCH = '(nothing that this release understands; it may have been built with an older kit)'
+export const KNOWS_NO_SWITCH =
+  'nothing that the running release understands (an older version of Baton may have built it)'
 
 /** what a host may lack or another process may hold, by what systems, Node and SQLite say of it */
 const LACKS: readonly (readonly [RegExp, string])[] = [

@@ -5,7 +5,6 @@ export type Duration = '0' | `${number}${'ms' | 's' | 'm' | 'h' | 'd'}`
 
 /** of `0`, or a count and its unit */
 export const DURATION_PATTERN = /^(?:0|(\d{1,6})(ms|s|m|h|d))$/
-export const DURATION_FORM = 'a time such as 30s, 5m or 2h'
 export const DAY_MS = 86_400_000
 const UNIT_MS: Readonly<Record<string, number>> = { ms: 1, s: 1000, m: 60_000, h: 3_600_000, d: DAY_MS }
 
@@ -24,7 +23,12 @@ export function durationText(ms: number): Duration {
 /** What was expected instead of `value`; null: it is a time within the bounds. */
 export function durationFault(value: unknown, [least, most]: readonly [least: number, most: number]): string | null {
   const ms = msOf(value) // NaN is within no bounds
-  return ms >= least && ms <= most ? null : `${DURATION_FORM} (${durationBounds(least, most)})`
+  return ms >= least && ms <= most ? null : durationForm(least, most)
+}
+
+/** For a message: `a time (30s to 2h)`. Its bounds show how a time is written. */
+export function durationForm(least: number, most: number): string {
+  return `a time (${durationBounds(least, most)})`
 }
 
 /** For a message: the bounds of a time. */

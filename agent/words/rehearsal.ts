@@ -108,7 +108,7 @@ export function formatUntried(reason: string): string {
 /** The refusal of a release with no way back if no person has allowed it. `to`: its tag. */
 export function irreversibleFault(to: string, { reason }: Rehearsal): BatonError {
   return blameless('irreversible', `${to} would change the data irreversibly: ${reason}; nothing has changed`, {
-    hint: 'only a person can allow it: `upgrade --allow-irreversible`, `{"allowIrreversible": true}`, or the checkbox in the panel',
+    hint: 'to allow it, use `upgrade --allow-irreversible`, `{"allowIrreversible": true}`, or the checkbox in the panel',
   })
 }
 

@@ -19,7 +19,7 @@ const path = (description: string, maxLength = 4096): Setting => ({
   minLength: 1,
   maxLength,
   pattern: PLAIN,
-  form: 'text without control characters',
+  form: 'text (not empty) without control characters',
   description,
 })
 
@@ -141,7 +141,7 @@ const UPDATE: Readonly<Record<string, Setting>> = {
   ),
   drainTimeout: time(
     'drainTimeout',
-    'how long connections that cannot move may take to close. With start-first, a response that is still transferring data gets as much additional time as it has already taken, at most 10m',
+    'how long connections that cannot be handed to the new process may take to close. With start-first, a response that is still transferring data gets as much additional time as it has already taken, at most 10m',
   ),
   readyTimeout: time(
     'readyTimeout',
@@ -149,7 +149,7 @@ const UPDATE: Readonly<Record<string, Setting>> = {
       'never serves, then up to as long again for the old one: set this no higher than needed',
   ),
   stopTimeout: time('stopTimeout', "how long the author's `onStop` may take. With stop-first, clients wait for it"),
-  hangTimeout: time('hangTimeout', 'how long a new release may show no sign of life before it counts as hung'),
+  hangTimeout: time('hangTimeout', 'how long a new release may be unresponsive before it counts as hung'),
   quietTimeout: time(
     'quietTimeout',
     'with stop-first, how long open requests may take to finish; if they take longer, the old process resumes serving and the switch is ' +
@@ -159,7 +159,7 @@ const UPDATE: Readonly<Record<string, Setting>> = {
     type: 'string',
     enum: BUSY,
     description:
-      'what to do if work is still running after `busyMax` or, with stop-first, requests are still open at the last attempt. `cut`: end both, and report how many. ' +
+      'what to do if work is still running after `busyMax` or, with stop-first, requests are still open at the last attempt. `cut`: end the work and the requests, and report how many of each. ' +
       '`give-up`: the update fails (`failed`, exit 7). Default: `cut`; automatic updates give up the first five times. A rollback always uses `cut`',
   },
   busyMax: time(
@@ -169,8 +169,8 @@ const UPDATE: Readonly<Record<string, Setting>> = {
   ),
   maxPause: time(
     'maxPause',
-    'with stop-first, an update is refused (exit 7) if clients are expected to wait longer than this; a rollback never is. They are expected to wait ' +
-      'as long as the last stop and the start in the trial took; without a trial, the shorter of the last two starts counts. ' +
+    'with stop-first, an update is refused (exit 7) if clients are expected to wait longer than this; a rollback is never refused for it. The expected wait is the ' +
+      'time of the last stop plus that of the start in the trial or, without a trial, of the shorter of the last two starts. ' +
       'Only `stopTimeout` and `readyTimeout` limit the actual pause',
   ),
   trial: {
@@ -183,7 +183,7 @@ const UPDATE: Readonly<Record<string, Setting>> = {
   snapshot: {
     ...SNAPSHOT,
     isCheckedLater: true,
-    description: "how data outside SQLite is copied; each member overrides the author's setting",
+    description: "how data outside SQLite is copied; each field overrides the author's setting",
   },
   scratch: {
     ...SCRATCH,

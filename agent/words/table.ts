@@ -3,6 +3,7 @@
 // Must hold: no message repeats a value of `dashboard`, which holds the password; every message is fit for a terminal.
 
 import { durationFault } from './duration.ts'
+import { series } from './series.ts'
 import { isObject, quoted } from './untrusted.ts'
 
 /** `null` counts as absent, unless any value will do. A table without `type` and `enum` takes any. */
@@ -57,7 +58,8 @@ const NAME_MAX = 40
 export function keep(setting: Setting, value: unknown, name: string, reading: Faults): unknown {
   const expected = expectedInstead(setting, value)
   if (expected !== null) {
-    const got = name.startsWith('dashboard') ? kindOf(value) : quoted(value)
+    const isSecret = name.startsWith('dashboard')
+    const got = !isSecret ? quoted(value) : typeof value === 'string' ? 'other text (not shown)' : kindOf(value)
     reading.faults.push(`expected ${expected}${name === '' ? '' : ` in \`${name}\``}, got ${got}`)
     return undefined
   }
@@ -95,7 +97,12 @@ function expectedInstead(setting: Setting, value: unknown): string | null {
   const { form, enum: choices } = setting
   if (setting.isCheckedLater === true) return null
   if (choices !== undefined)
-    return choices.some((one) => one === value) ? null : choices.filter((one) => one !== null).join(' or ')
+    return choices.some((one) => one === value)
+      ? null
+      : series(
+          choices.flatMap((one) => (one === null ? [] : `\`${one}\``)),
+          'or',
+        )
   switch (setting.type) {
     case 'object':
       return isObject(value) ? null : (form ?? 'an object')
@@ -135,6 +142,6 @@ function isAny({ type, enum: choices }: Setting): boolean {
 
 /** For a message that must not repeat the value. */
 export function kindOf(value: unknown): string {
-  if (typeof value === 'string') return 'other text'
+  if (typeof value === 'string') return 'a string'
   return value === null ? 'null' : Array.isArray(value) ? 'a list' : typeof value
 }

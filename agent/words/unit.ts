@@ -4,6 +4,7 @@
 // ones, folders of the system or of other services, files that root would read for it, devices and capabilities that are not in the list.
 
 import { BatonError } from './errors.ts'
+import { series } from './series.ts'
 import { type Faults, formatUnknown, keep, type Setting } from './table.ts'
 import { quoted } from './untrusted.ts'
 
@@ -65,7 +66,7 @@ export function unitFaults(value: unknown, service: string): string[] {
     (/^\/(srv|mnt|media|data)\/[^/]/.test(path) || own.some((one) => path === one || path.startsWith(`${one}/`)))
   check(
     'readWritePaths',
-    `paths made of letters, digits and \`._+@-\` under /srv, /mnt, /media, /data or ${own.join(', ')}`,
+    `paths made of letters, digits and \`._+@-\` under ${series(['/srv', '/mnt', '/media', '/data', ...own], 'or')}`,
     readWritePaths,
     isWritable,
   )
@@ -82,15 +83,15 @@ export function unitFaults(value: unknown, service: string): string[] {
   return faults
 }
 
-/** What a person reads before they confirm it: `to write /srv/media`. */
+/** What a person reads before they confirm it: `write access to /srv/media`. */
 export function linesOf(wishes: UnitWishes, service: string): string[] {
   const { readWritePaths = [], devices = [], capabilities = [], runtimeDirectory = false, environmentFile } = wishes
   const untried = ' (not granted in trials)'
   return [
-    ...readWritePaths.map((path) => `to write ${path}${untried}`),
-    ...devices.map((path) => `to use the device ${path}${untried}`),
-    ...capabilities.map((name) => `for the capability ${name}${untried}`),
-    ...(runtimeDirectory ? [`for its own folder /run/${service}`] : []),
-    ...(environmentFile === undefined ? [] : [`to read the variables in ${environmentFile}${untried}`]),
+    ...readWritePaths.map((path) => `write access to ${path}${untried}`),
+    ...devices.map((path) => `the device ${path}${untried}`),
+    ...capabilities.map((name) => `the capability ${name}${untried}`),
+    ...(runtimeDirectory ? [`its own folder /run/${service}`] : []),
+    ...(environmentFile === undefined ? [] : [`the variables in ${environmentFile}${untried}`]),
   ]
 }

@@ -51,8 +51,8 @@ export const COMMAND = {
     'keep-port': {
       type: 'boolean',
       description:
-        'put the container behind a holder, which keeps its ports; new connections are refused for about a second',
-      negativeDescription: 'remove the holder; new connections are refused for about a second',
+        'put the container behind a holder (a small container that keeps its ports open); new connections are refused for about a second while this is set up',
+      negativeDescription: 'remove the holder; new connections are refused for about a second meanwhile',
     },
     'holder-image': option(
       'image',
@@ -81,7 +81,7 @@ export const COMMAND = {
       advanced: true,
       default: 'auto',
     }),
-    'with-shared': flag('with compose, allow another service to take its image from the same variable', ADVANCED),
+    'with-shared': flag("with compose, go ahead even if the same variable sets another service's image", ADVANCED),
     ...SCRIPT_FLAGS,
   },
 } as const satisfies CommandLine

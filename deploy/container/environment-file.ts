@@ -104,7 +104,7 @@ async function contentOf(file: string, path: string) {
 function refused(what: string): BatonError {
   return new BatonError(
     'refused',
-    `${what}: this command may run as root, so it writes only inside the project’s own folder`,
+    `${what}: since root can run this command, it writes only inside the project’s own folder`,
     {
       hint: 'replace the link with a file, or make root the owner of the link with `chown -h root`',
     },

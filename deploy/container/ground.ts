@@ -182,12 +182,12 @@ async function answersItsDoor({ job, limits, tools, outage: { answers } }: Betwe
     const found = await tools.engine.container(job.successor)
     if (found === null) throw new BatonError('restart_failed', 'the new container no longer exists')
     const { Running, ExitCode } = found.State
-    if (Running) return 'the new container is healthy, but does not answer through its holder'
+    if (Running) return 'the new container is healthy, but cannot be reached through its holder'
     throw new BatonError('restart_failed', `the new container exited with code ${ExitCode ?? 'unknown'}`)
   }
   const late = await untilWell(look, Math.min(limits.healthTimeoutMs, DOOR_MS))
   if (late === null) return
   throw new BatonError('restart_failed', late, {
-    hint: 'check that the new container includes baton-kit and can connect to the socket that BATON_HOLDER names (`--group-add 65531`); see `docker logs` for both containers',
+    hint: 'check that the new container includes baton-kit and can connect to the socket that BATON_HOLDER names (`--group-add 65531`)',
   })
 }

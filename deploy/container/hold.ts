@@ -201,9 +201,9 @@ export function behindHolder(container: ContainerInspection): ContainerInspectio
 export function withoutHolder(container: ContainerInspection, holder: ContainerInspection): ContainerInspection {
   const taken = (parsedJson(labelsOf(holder)[TAKEN_LABEL] ?? '') ?? null) as Taken | null
   if (taken === null) {
-    const message = `\`${nameOf(holder)}\`, the holder of \`${nameOf(container)}\`, was not made by this command`
+    const message = `\`${nameOf(holder)}\`, the holder of \`${nameOf(container)}\`, was not created by this command`
     throw new BatonError('refused', message, {
-      hint: 'remove the holder where it was added, such as in a compose file',
+      hint: 'remove the holder from where it is defined, such as a compose file',
     })
   }
   const { Config, HostConfig, NetworkSettings, Mounts } = container

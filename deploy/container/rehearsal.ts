@@ -78,7 +78,7 @@ export async function rehearseInContainer(
   await report({ event: 'note', message: formatRehearsal(rehearsal) })
   if (rehearsal.verdict !== 'irreversible' || allowIrreversible) return rehearsal
   const { code, message } = irreversibleFault(tags.to, rehearsal)
-  throw new BatonError(code, message, { hint: `only a person can allow this, with \`--${IRREVERSIBLE_FLAG}\`` })
+  throw new BatonError(code, message, { hint: `to allow this, pass \`--${IRREVERSIBLE_FLAG}\`` })
 }
 
 /** The note about it. Throws schema_newer. A trial that could not be made does not stop a rollback. */

@@ -236,7 +236,7 @@ function formatEnd(event: EndEvent): string[] {
   const version = (outcome === 'reverted' ? event.from : event.to) ?? image
   const state = outcome === 'reverted' && healthy === false ? ' again, but is not healthy' : ''
   const ill = illMs === null || illMs === 0 ? '' : `, ${formatDuration(illMs)} with errors from its health path`
-  const pause = downMs ? `nobody was served for ${formatDuration(downMs)}` : 'no pause was seen'
+  const pause = downMs ? `no requests were served for ${formatDuration(downMs)}` : 'no pause was seen'
   const gap = downMs === null ? '' : `; ${pause}${ill}`
   return [
     `${told}: ${container} runs ${version}${state}${gap}`,
@@ -257,12 +257,12 @@ function formatEnd(event: EndEvent): string[] {
 
 function formatStatus({ container, from, to, health, holder, failed, inFlight, left, stateMoved }: EndEvent): string[] {
   const behind = holder === null ? '' : formatHolder(holder)
-  const backup = from === null ? '' : `; before that, ${from}`
+  const backup = from === null ? '' : `; previously ${from}`
   const busy = inFlight === null ? '' : `; a deployment is in progress (${inFlight})`
   const bad = failed === null ? '' : `; ${nameOfImage(failed)} has failed here`
   const over = left.length === 0 ? '' : `; left over: ${left.join(', ')}, which \`--clean\` removes`
   return [
-    `${container} ${health === 'stopped' ? 'has' : 'runs'} ${to ?? 'an image of unknown version'}, ${HEALTHS[health ?? 'unhealthy']}${behind}${backup}${bad}${busy}${over}`,
+    `${container} ${health === 'stopped' ? 'has' : 'is running'} ${to ?? 'an image of unknown version'} (${HEALTHS[health ?? 'unhealthy']})${behind}${backup}${bad}${busy}${over}`,
     ...(stateMoved === null ? [] : [`  ${formatMoved(stateMoved)}`]),
   ]
 }

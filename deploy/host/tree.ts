@@ -208,7 +208,7 @@ const WORDS: readonly Word[] = [
     description: 'list, restore or remove snapshots taken by updates',
     args: {
       act: word(
-        'list; restore NAME; back TAG: return to a release and its data; clean: remove data that was set aside',
+        'one of `list`, `restore NAME`, `back TAG` (return to a release and its data) or `clean` (remove data that was set aside)',
       ),
       which: word('a name from `state list`; for `back`, a release tag'),
       ...ACTING,
@@ -225,7 +225,10 @@ const WORDS: readonly Word[] = [
     description: 'copy the database to a file, even while the service is running',
     args: {
       file: { type: 'positional', required: true, description: 'file for the copy; `-` for stdout' },
-      try: option('new', 'then try this executable on the copy, and the current release on the result'),
+      try: option(
+        'new',
+        'after copying, try this executable on the copy, then the current release on the resulting data',
+      ),
     },
     act: () => Promise.reject(usage('expected `snapshot FILE`')), // operator.ts reads it before this
   },

@@ -2,7 +2,7 @@
 // `snapshot` of the reference service read their own.
 // Must hold: an argument that a command line does not know is a usage error (exit code 2); nothing is guessed.
 
-import { BatonError, DAY_MS, DURATION_FORM, durationBounds, isTag, msOf } from '../../agent/words.ts'
+import { BatonError, DAY_MS, durationForm, isTag, msOf } from '../../agent/words.ts'
 import { type ArgDef, defineCommand, type ParsedArgs, parseArgs, renderUsage } from 'citty'
 
 /** `advanced`: nobody would set it at first, so it stands under `--help --all` only. `former`: the name that it had, which is refused. */
@@ -161,8 +161,7 @@ export function durationOf(flag: string, value: unknown, { least = 0, most = DAY
   const text = typeof value === 'string' ? value : ''
   const ms = msOf(text)
   if (ms >= least && ms <= most) return ms
-  const bounds = durationBounds(least, most)
-  throw usage(`expected ${DURATION_FORM} for ${flag} (${bounds}), got ${JSON.stringify(text.slice(0, 40))}`)
+  throw usage(`expected ${durationForm(least, most)} for ${flag}, got ${JSON.stringify(text.slice(0, 40))}`)
 }
 
 /** A release that must be named. Throws BatonError invalid_request, invalid_tag. */
@@ -251,7 +250,8 @@ export function nearestOf(word: string, known: readonly string[], faultsMax: num
 function suggestion(word: string, known: readonly string[], listed = known): string {
   const meant = nearestOf(word, known, FAULTS_MAX)
   if (meant !== null) return `did you mean \`${meant}\`? see --help`
-  return listed.length === 0 ? 'see --help' : `choose from ${listed.join(', ')}; see --help`
+  if (listed.length < 2) return listed.length === 0 ? 'see --help' : `only ${listed[0]} is accepted here; see --help`
+  return `choose from ${listed.join(', ')}; see --help`
 }
 
 /** How many letters of one word are missing, too many, wrong or exchanged with their neighbour, to make the other of it. */

@@ -44,7 +44,7 @@ export async function performBy(
   if (code !== 0) {
     throw new BatonError(
       'unexpected',
-      `trial on a copy: ${basename(present)} ${code === null ? 'was killed' : `exited with code ${code}`}; output: ${said.trim() || 'none'}`,
+      `${basename(present)} ${code === null ? 'was killed' : `exited with code ${code}`}; output: ${said.trim() || 'none'}`,
       {
         hint: 'a release built before Baton supported trials cannot be tried',
       },

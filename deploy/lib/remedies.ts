@@ -48,7 +48,7 @@ export const REMEDIES: Readonly<Record<ErrorCode, Remedy>> = {
     fix: 'Wait until it finishes: check with `GET /admin/update/status?wait=30` or the `status` command.',
   },
   too_late: {
-    cause: 'No operation is running, or the new release is already being installed.',
+    cause: 'There is nothing to cancel: no operation is running, or the new release is already being installed.',
     fix: 'Wait for the outcome, then roll back if you want the old version.',
   },
   no_backup: {
@@ -176,7 +176,7 @@ export const REMEDIES: Readonly<Record<ErrorCode, Remedy>> = {
   },
   busy: {
     cause: 'Requests or work did not finish in time, and the update gave up (`update.busy`).',
-    fix: 'Try again at a quieter time, declare [streams that never end](../author/order.md#streams-that-nobody-registers), or set `update.busy` to `cut`.',
+    fix: 'Try again at a quieter time, list [streams that never end](../author/order.md#streams-that-nobody-registers) in `longLivedPaths`, or set `update.busy` to `cut`.',
   },
   cancelled: {
     cause: 'Someone cancelled the operation.',

@@ -140,7 +140,7 @@ function abiOf(abi: AddonAbi | undefined): string {
 export function formatLeftOut(kind: ReleaseKind, packages: readonly string[]): string | null {
   return packages.length === 0
     ? null
-    : `a release of kind ${kind} cannot contain native addons, but these packages have them: ${packages.join(', ')}`
+    : `a ${kind} release cannot contain native addons, but these packages have them: ${packages.join(', ')}`
 }
 
 export function addonHint({ packages }: AddonReport): string | null {
@@ -286,7 +286,7 @@ async function loadReason(addon: string, node: string): Promise<string | null> {
   if (ran.stopped === 'late') return `it was still loading after ${LOAD_MS / 1000} s`
   const lastWords = ran.said.trim().split('\n')[0] ?? ''
   const ended = ran.signal ?? `exit code ${ran.code}`
-  return `the process ended with ${ended} while loading it${lastWords === '' ? '' : `: ${oneLine(lastWords)}`}`
+  return `the process ended (${ended}) while loading it${lastWords === '' ? '' : `: ${oneLine(lastWords)}`}`
 }
 
 function oneLine(text: string): string {

@@ -70,7 +70,8 @@ export const OWN_WORDS = {
         type: 'boolean',
         default: true,
         former: 'check',
-        negativeDescription: 'do not test the release (start it, then switch from it to itself)',
+        negativeDescription:
+          'skip the test of the release, which starts it and switches from one process of it to another',
       },
       force: flag('replace a different release that has the same tag', ADVANCED),
       ...SCRIPT_FLAGS,
@@ -94,7 +95,7 @@ export const OWN_WORDS = {
   },
   trial: {
     name: 'trial',
-    description: 'try a release on a copy of the data, then the previous one on the result',
+    description: 'try a release on a copy of the data, then the previous release on the resulting data',
     args: {
       tag: word('the release to try (default: the newest)'),
       ...DIR,

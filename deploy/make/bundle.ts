@@ -227,7 +227,7 @@ function textIn([output]: readonly { text: string }[], entry: string): string {
 
 function failed(entry: string): (cause: unknown) => never {
   return (cause) => {
-    throw new BatonError('unexpected', `bundling ${entry}`, { cause })
+    throw new BatonError('unexpected', `could not bundle ${entry}`, { cause })
   }
 }
 

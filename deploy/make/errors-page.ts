@@ -9,7 +9,7 @@ const ENDS: Readonly<Record<Outcome, string>> = {
   rolled_back: 'an older release is installed: the backup, or a release chosen by its tag (then `kind` is `update`)',
   reverted: 'the new release failed during the switch or probation, and the old one was restored automatically',
   failed:
-    'the operation ended before the switch, and the old release is still serving; with `undo_failed`, see the message',
+    'the operation ended before the switch, and the old release is still serving (unless `code` is `undo_failed`: then see the message)',
   cancelled: 'someone cancelled the operation; nothing has changed',
 }
 
@@ -26,7 +26,7 @@ ${Object.entries(ENDS)
   .join('\n')}
 
 Below are the codes of refusals and failures, each with its HTTP status, [exit code](cli.md), cause, and what to do. Codes are stable; messages may change.
-In an HTTP response, \`code\` is the code and \`type\` the path of its section on this page (not a full URL yet).
+In an HTTP response, \`code\` contains one of these codes, and \`type\` the path of its section on this page (not a full URL yet).
 `
 
 /** Content of docs/reference/errors.md. */

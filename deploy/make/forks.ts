@@ -5,6 +5,7 @@
 
 import { readFileSync, statSync } from 'node:fs'
 import { join, posix } from 'node:path'
+import { series } from '../../agent/words.ts'
 import { pageOf } from './place.ts'
 
 const FILES_MAX = 300
@@ -56,9 +57,9 @@ export function aboutForks(file: string): { message: string; hint: string } {
 export function aboutMoving(file: string, args: readonly string[]): { message: string; hint: string } {
   const given = args.filter(isRelativePath)
   const looked =
-    given.length === 0 ? 'every relative path' : `every relative path, including ${given.join(', ')} in \`args\`,`
+    given.length === 0 ? 'every relative path' : `every relative path (including ${series(given, 'and')} in \`args\`)`
   return {
-    message: `${file} calls chdir with its own folder, so in an install ${looked} is resolved against the release's folder, which may be read-only and changes with each release`,
+    message: `${file} changes the working directory to its own folder (chdir), so in an install ${looked} is resolved against the release's folder, which may be read-only and changes with each release`,
     hint: `remove the call, and use \`import.meta.dirname\` (or \`__dirname\`) to find files of the release, and \`{stateDirectory}\` in \`args\` and \`environment\` for the data folder (${pageOf('author/application.md')})`,
   }
 }

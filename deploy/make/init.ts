@@ -343,6 +343,6 @@ export function faultOfDevPackage(
   const from = /^[\^~]?\d/.test(range) ? PACKAGE : range
   return {
     message: `${PACKAGE} is a development dependency here, but a release contains no development dependencies`,
-    hint: `\`npm install --save-prod ${from}\``,
+    hint: `run \`npm install --save-prod ${from}\``,
   }
 }

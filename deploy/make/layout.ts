@@ -15,7 +15,7 @@ export async function layoutFault(
   if (missing.length > 0 && above(folder, isPlugAndPlay) !== null)
     return new BatonError(
       'invalid_settings',
-      "Yarn installed the packages with Plug'n'Play, in archives that a release cannot contain, not in node_modules",
+      "Yarn installed the packages as archives (Plug'n'Play) rather than in node_modules, and a release cannot contain those",
       { hint: 'run `yarn config set nodeLinker node-modules`, then `yarn install`' },
     )
   const outside = packages.find((one) => !isInside(folder, one.folder))?.folder

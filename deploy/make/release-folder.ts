@@ -261,7 +261,7 @@ export function bakeInstaller(text: string, values: Readonly<Record<string, stri
   for (const [name, value] of Object.entries(values)) {
     const line = new RegExp(`^${name}=.*$`, 'm')
     if (!line.test(baked))
-      throw new BatonError('unexpected', `install.sh has no line \`${name}=\` for ${JSON.stringify(value)}`)
+      throw new BatonError('unexpected', `install.sh has no \`${name}=\` line in which to set ${JSON.stringify(value)}`)
     const quoted = `'${value.replaceAll("'", String.raw`'\''`)}'`
     baked = baked.replace(line, () => `${name}=${quoted}`)
   }

@@ -189,7 +189,7 @@ function show({ found, shown, plan, isNew }: Shows, say: Output['say']): void {
   const { healthPath, database } = shown ?? { healthPath: found.healthPath, database: null }
   say(`${found.service}: ${found.framework}${found.typescript ? ', TypeScript' : ''}, ${found.packageManager}`)
   say(
-    `  entry ${of(found.entry)} · health ${of(healthPath)} · database ${shown === null ? 'not looked for (`--try` does)' : of(database)}\n`,
+    `  entry ${of(found.entry)} · health ${of(healthPath)} · database ${shown === null ? 'not checked (use `--try`)' : of(database)}\n`,
   )
   for (const { path, content } of plan.files) {
     const lines = content.trimEnd().split('\n')

@@ -89,7 +89,9 @@ function expectedOf(setting: Setting): string[] {
       return [`${setting.minimum.toLocaleString('en')} to ${setting.maximum.toLocaleString('en')}`]
     case 'string':
       if (setting.timeMs !== undefined) return [durationBounds(...setting.timeMs)]
-      return setting.form === undefined || setting.form === 'text without control characters' ? [] : [setting.form]
+      return setting.form === undefined || setting.form === 'text (not empty) without control characters'
+        ? []
+        : [setting.form]
     case 'array':
       if (setting.items.enum !== undefined) return [`list of ${listed(setting.items.enum)}`]
       return [

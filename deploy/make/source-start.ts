@@ -96,12 +96,12 @@ export async function startFromSource(
   const first = await lookAt(started.pid)
   await sleep(LOOK_AGAIN_MS)
   const early = started.ended()
-  if (early !== null) return lost(`it was listening after ${took}, but then ended with ${early}`)
+  if (early !== null) return lost(`it was listening after ${took}, but then ${early}`)
   const second = await lookAt(started.pid)
   const { ports, health, answer, servesState } = await askOver(started, port, found.healthPath)
   const seen = allLooks([first, second, await lookAt(started.pid)]) // some drivers open a database only when it is asked
   const late = started.ended()
-  if (late !== null) return lost(`it ended with ${late} when ${health.path ?? '/'} was requested`)
+  if (late !== null) return lost(`it ${late} when ${health.path ?? '/'} was requested`)
   await started.end()
   const databases = [...new Set([...(seen?.databases ?? []), ...(await databasesBelow(state))])]
   const about = databasesFor(databases, state, folder)
@@ -178,12 +178,12 @@ async function runBefore(
 
 /** What a start that failed is told as. */
 function endedEarly(problem: string, started: Started): Pick<SourceStart, 'notes' | 'failed' | 'needsRebuild'> {
-  const [note, said] = [`it was started once, and ${problem}`, started.said() || 'nothing']
+  const [note, said] = [`it was started once, and ${problem}`, started.said() || '(nothing)']
   const failed = {
-    why: `${problem}; it printed: ${said}`,
-    isFault: ![null, 'exit code 0'].includes(started.ended()),
+    why: `${problem}, after it wrote: ${said}`,
+    isFault: ![null, 'exited with code 0'].includes(started.ended()),
   }
-  if (!OTHER_ABI.test(said)) return { failed, notes: [`${note}; it printed: ${said}`] }
+  if (!OTHER_ABI.test(said)) return { failed, notes: [`${note}, after it wrote: ${said}`] }
   const next = 'run `npx baton rebuild`, then `npx baton init --try` again'
   return { failed, needsRebuild: true, notes: [`${note}: its native addons were built for a different Node; ${next}`] }
 }
@@ -197,7 +197,7 @@ export function sentencesOf(noted: Noted, called: string): string[] {
   const { listens, runs, threads, inThreads, hearsSigterm, dotEnv } = noted
   const onSigterm = `it handles SIGTERM, which an update does not send: to make an update call that handler and wait for it, set \`"onStop": "SIGTERM"\` in ${called}`
   return [
-    ...(listens.length < 2 ? [] : [`it opens ${listens.length} listening sockets: ${listens.join(', ')}`]),
+    ...(listens.length < 2 ? [] : [`it listens on ${listens.length} ports: ${listens.join(', ')}`]),
     ...(runs.length === 0 ? [] : [`it ran ${runs.join(', ')}, which each host needs as well`]),
     ...(threads === 0 ? [] : [`it started ${threads} worker ${threads === 1 ? 'thread' : 'threads'}`]),
     ...sentencesOfThreads(inThreads),
@@ -212,12 +212,12 @@ export function sentencesOfFiles(kept: readonly string[], written: readonly stri
     ...(kept.length === 0
       ? []
       : [
-          `it wrote ${kept.join(', ')} to the state directory: every update keeps these files, but no snapshot contains them`,
+          `it wrote files to the state directory (${kept.join(', ')}): every update keeps them, but no snapshot contains them`,
         ]),
     ...(written.length === 0
       ? []
       : [
-          `it wrote ${written.join(', ')} to its own folder, which each release replaces: have it take the path from an argument or an environment variable, and set that to \`{stateDirectory}\`, which every update keeps`,
+          `it wrote files to its own folder (${written.join(', ')}), which each release replaces: have it take their path from an argument or an environment variable, and set this to \`{stateDirectory}\`, which every update keeps`,
         ]),
   ]
 }
@@ -232,7 +232,7 @@ const SERVES_STATE =
 /** Pure. `given`: the port that it was told. */
 function sentencesOfPort([first, ...others]: readonly number[], given: number): string[] {
   if (first === undefined || [first, ...others].includes(given)) return []
-  return [`it listens on port ${first} and ignores PORT, in which an install passes another port`]
+  return [`it listens on port ${first} and ignores PORT, the variable that tells an installed service its port`]
 }
 
 /** Resolves to why it does not listen; null once it does. */
@@ -246,7 +246,7 @@ async function untilItListens({ pid, ended }: Started, port: number): Promise<st
     const listens = seen === null ? (await answering([port])).length > 0 : seen.ports.length > 0
     return listens ? null : late
   }, START_MS)
-  return end === null ? last : `it ended with ${end as string}`
+  return end === null ? last : `it ${end as string}`
 }
 
 /** What it answers over HTTP. `healthPath`: one that stands in its sources. */

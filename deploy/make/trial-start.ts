@@ -172,7 +172,7 @@ function refuseEnd({ ended, said }: Started, before: string, doubt: string): voi
   if (how === null) return
   throw new BatonError(
     'verify_failed',
-    `starting the built release: ${before}, but then ended with ${how}; it printed: ${said() || 'nothing'}`,
+    `starting the built release: ${before}, but then ${how}, after it wrote: ${said() || '(nothing)'}`,
     { hint: doubt },
   )
 }
@@ -252,11 +252,11 @@ async function firstGoodAnswer(
 ): Promise<{ status: number; protocol: Protocol }> {
   const answer = await answerOf({ port, path: healthPath ?? '/' }, healthPath !== null, started)
   if (typeof answer !== 'string') return answer
-  const said = started.said() || 'nothing'
+  const said = started.said() || '(nothing)'
   const ports = started.ended() === null ? ((await lookAt(started.pid))?.ports ?? []) : []
   const isElsewhere = ports.length > 0 && !ports.includes(port)
   const other = isElsewhere ? `, but it listens on ${formatPorts(ports)}` : ''
-  throw new BatonError('verify_failed', `starting the built release: ${answer}${other}; it printed: ${said}`, {
+  throw new BatonError('verify_failed', `starting the built release: ${answer}${other}; it wrote: ${said}`, {
     hint: isElsewhere ? TO_PORT : doubt,
   })
 }

@@ -48,8 +48,8 @@ export async function runToEnd(
   const deadline = performance.now() + mostMs
   while (started.ended() === null && performance.now() < deadline) await sleep(20)
   const ended = started.ended()
-  if (ended === 'exit code 0') return
-  const how = ended === null ? `did not finish within ${mostMs / 1000} s` : `failed: ${ended}`
+  if (ended === 'exited with code 0') return
+  const how = ended === null ? `did not finish within ${mostMs / 1000} s` : ended
   throw new BatonError('verify_failed', `\`${command.join(' ')}\` ${how}; output: ${started.said() || 'none'}`)
 }
 
@@ -64,7 +64,7 @@ export async function answerOf(
   const last = await untilWell(async () => {
     const why = ended()
     if (why !== null) {
-      found = `it ended with ${why}`
+      found = `it ${why}`
       return null
     }
     const answer = await statusHere(here, 3000).catch(reasonOf)

@@ -159,7 +159,8 @@ function faultOf(one: PackageVersion, { fitsNode, nodeVersion, minAgeMs }: Wante
   const { version, deprecated, node, publishedMs, integrity } = one
   if (integrity === null) return `${version} has no integrity hash in the registry`
   if (deprecated !== null) return `${version} is deprecated: ${deprecated.slice(0, 200)}`
-  if (!fitsNode(one)) return `${version} requires Node ${node ?? ''}, but releases run on Node ${nodeVersion}`
+  if (!fitsNode(one))
+    return `${version} ${node === null ? 'does not support Node' : `requires Node ${node}, but releases run on Node`} ${nodeVersion}`
   if (minAgeMs > 0 && publishedMs === null)
     return `${version} may be younger than \`--min-age\`: the registry does not say when it was published; to accept any age, pass \`--min-age 0\``
   if (minAgeMs > 0 && publishedMs !== null && nowMs - publishedMs < minAgeMs)

@@ -194,14 +194,14 @@ export function refuseUnbuilt(
       : `the newest version that works here is ${works}`
   throw new BatonError(
     'refused',
-    `the native addons of ${needed.join(', ')} cannot be built for ${kept.package} ${version}: ${failures.join('; ')}`,
+    `the native addons of ${needed.join(', ')} could not be built for ${kept.package} ${version}: ${failures.join('; ')}`,
     { hint: `a build needs python3, make and a C++ compiler; ${next}` },
   )
 }
 
 /** Pure. Why a try failed, as an operator can use it. */
 export function whyTryFailed(cause: unknown, { failures, unbuilt }: Rebuilt): BatonError {
-  const { code, message, hint } = asBatonError(cause, 'unexpected', 'trying it')
+  const { code, message, hint } = asBatonError(cause, 'unexpected', 'trying the package')
   const build = `to build what is missing, pass \`--allow-scripts ${unbuilt.join(',')}\``
   const named = namesAddon(message, unbuilt) ? build : hint
   const addons = failures.length === 0 ? '' : `; ${failures.join('; ')}`

@@ -252,7 +252,7 @@ async function opened(context: TrustContext, role: Role, root: Repository['root'
     const hint = 'name the key folders with --keys, separated by colons'
     throw new BatonError(
       'threshold_not_met',
-      `the key folders must contain ${enough} more ${role} key${enough === 1 ? '' : 's'}, but have ${files.length}`,
+      `${enough} more ${role} ${enough === 1 ? 'key is' : 'keys are'} needed, but the key folders contain ${files.length === 0 ? 'none' : files.length}`,
       { hint },
     )
   }

@@ -75,7 +75,7 @@ const expiry = (role: Role): string => `${role}-expiry`
 const WORDS: readonly TrustWord[] = [
   {
     name: 'init',
-    description: 'make the keys, and the root that is built into executables',
+    description: 'create the signing keys, and the root metadata that is built into executables',
     args: {
       ...SIGNING,
       service: option('name', 'name of the service', { required: true }),
@@ -140,7 +140,7 @@ const WORDS: readonly TrustWord[] = [
     args: {
       tag: { type: 'positional', description: 'the release, such as v1.1.0' },
       ...SIGNING,
-      why: option('text', 'why, one sentence for operators'),
+      why: option('text', 'reason to show to operators, in one sentence'),
       undo: flag('let hosts install it again'),
     },
     act(context, values) {
@@ -188,7 +188,7 @@ const WORDS: readonly TrustWord[] = [
       feed: word('the feed, as set on the hosts (default: the folder)'),
       ...OUTPUT_FLAGS,
       ...FEED,
-      root: option('file', "root.json built into the hosts' executables (default: the oldest)"),
+      root: option('file', "root.json built into the hosts' executables (default: the oldest root.json in the folder)"),
       os: option('os', "the hosts' operating system (default: this machine's)", ADVANCED),
       arch: option('arch', "the hosts' architecture (default: this machine's)", ADVANCED),
     },
@@ -344,5 +344,7 @@ function daysOf(flag: string, value: unknown): number {
 function countOf(flag: string, value: unknown, max: number): number {
   const count = typeof value === 'string' && /^\d{1,4}$/.test(value) ? Number(value) : Number.NaN
   if (count >= 1 && count <= max) return count
-  throw usage(`expected a whole number from 1 to ${max} in ${flag}, got ${JSON.stringify(value)}`)
+  throw usage(
+    `expected ${max === 1 ? '1' : `a whole number from 1 to ${max}`} for ${flag}, got ${JSON.stringify(value)}`,
+  )
 }

@@ -326,7 +326,7 @@ beside(
       [await deployed('v1.2.1'), await deployed(null), await deployed('latest')],
       ['updated', 'rolled_back', 'updated'],
     )
-    equal(await status(), ['fickle runs v1.2.1, healthy; before that, v1.0.0'])
+    equal(await status(), ['fickle is running v1.2.1 (healthy); previously v1.0.0'])
     await engine.docker('rm', '-f', ...(await names('fickle')))
   },
 )
@@ -570,7 +570,7 @@ beside('exits with the code of the outcome and prints one JSON object a line', a
   equal([reverted.code, events.at(-1)?.event, events.at(-1)?.outcome], [8, 'error', 'reverted'])
   await serves('told', before)
   const drawn = await run('--release', 'v1.2.1')
-  match(drawn.err, /^reverted: told runs v1\.0\.0; nobody was served for .*$/m)
+  match(drawn.err, /^reverted: told runs v1\.0\.0; no requests were served for .*$/m)
   const steps = drawn.err.split('\n').filter((line) => /^(failed|done) +(switch|health|probation|revert) /.test(line))
   match(
     steps.join('\n'),
@@ -594,7 +594,7 @@ beside('exits with the code of the outcome and prints one JSON object a line', a
   if (!isLong) return void (await engine.docker('rm', '-f', 'told'))
   const updated = await run('--release', 'v1.1.0')
   equal(updated.code, 0)
-  match(updated.err, /updated: told runs v1\.1\.0; nobody was served for /)
+  match(updated.err, /updated: told runs v1\.1\.0; no requests were served for /)
   equal([(await run('--release', 'v1.1.0')).code, (await run('--rollback')).code], [0, 0])
   const wrong = await Promise.all([run(), run('--release', '1.0'), run('--release', 'v8.8.8')])
   equal(

@@ -201,7 +201,7 @@ test.long(
     if (isLong)
       match(
         await refused('taken', 'v1.1.0', true),
-        /the image of `taken` has labels that only compose or this command may set, and only on a container: com\.docker\.compose\./,
+        /the image of `taken` has labels that are reserved for containers that compose or this command creates: com\.docker\.compose\./,
       )
     match(await refused('taken', 'v1.1.0', false), /the image of `taken` carries/)
     match(await refused('taken', null, false), /the image of `taken` carries/)

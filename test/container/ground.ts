@@ -52,7 +52,7 @@ test('start-first: the old one ends while the engine is away: a new one that doe
   one.away({ old: false }) // from now on the engine shows that one of them must be started after the other
   await proving
   one.silence()
-  await rejects(one.steps.endOld(), /does not answer through its holder/)
+  await rejects(one.steps.endOld(), /cannot be reached through its holder/)
   equal(await readdir(GATES), [])
 })
 

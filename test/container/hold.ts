@@ -123,7 +123,7 @@ test.long('our own tool, forth and back: nobody is refused and nothing is lost',
     const end = await deployIn(engine, { container: held.app, release })
     const expected = release === 'v1.1.0' ? 'updated' : 'rolled_back'
     equal([end.outcome, end.error?.message], [expected, undefined], `round ${round}`)
-    match(end.downMeasured ?? '', /through its holder, where clients wait instead of being refused/)
+    match(end.downMeasured ?? '', /through its holder, which lets clients wait/)
   })
   tell('our tool', seen)
   whole(seen)
@@ -150,7 +150,7 @@ test('a release that is broken goes back by itself, and the queue stands meanwhi
           end.error?.message ?? '',
           /the new container exited(?: with code 137)?(?:, out of memory| and was restarted)/,
         )
-      if (tag === 'v1.2.3') match(end.error?.message ?? '', /does not answer through its holder/)
+      if (tag === 'v1.2.3') match(end.error?.message ?? '', /cannot be reached through its holder/)
     })
     tell(`broken ${tag}`, seen)
     equal([seen.refused, seen.lost], [0, 0])

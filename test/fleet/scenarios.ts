@@ -226,7 +226,7 @@ export async function vanishesInTheMiddle(fleet: Fleet, { soak }: Way, { hosts, 
   await fleet.room.plug(third)
   const { code, rows, stderr } = await done
   ok(code === 4 || code === 8, `${code} ${stderr}`)
-  match(stderr, new RegExp(`${three} gone: the host became unreachable during its move`))
+  match(stderr, new RegExp(`${three}: the host became unreachable during its update or rollback`))
   equal([rows[two]?.outcome, rows[three]?.outcome], ['taken_back', 'taken_back'], JSON.stringify(rows))
   const [now, ...others] = await runningOf(fleet, hosts)
   equal(others, ['v1.0.0', 'v1.0.0'])
@@ -273,7 +273,7 @@ export async function prometheusSaysNo(fleet: Fleet, { longSoak }: Way, { hosts,
     await setFault(host, null)
   }
   is(code, 8, stderr)
-  match(stderr, /the gate refused: .*expected at least 1, got .*10\.77\.0\.\d+.* 0/)
+  match(stderr, /the gate did not let the deployment continue: .*expected at least 1, got .*10\.77\.0\.\d+.* 0/)
   ok(events.some((event) => event.event === 'wave' && event.wave === 1 && event.step === 'good'))
   equal(
     names.map((name) => rows[name]?.outcome),

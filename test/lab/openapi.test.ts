@@ -20,7 +20,7 @@ const { trial: _, stateMoved: __, waits: ___, ...NEW } = newOperation(BEGUN)
 const OPERATION: Fields = { ...NEW, error: null, handover: null, progress: null, durations: {} }
 const TRIED: Rehearsal = {
   verdict: 'irreversible',
-  reason: 'v1.0.0 ended with 1: no such column: body',
+  reason: 'v1.0.0 exited with code 1: no such column: body',
   hint: 'expand first, contract in a later release',
   rows: 1042,
   copyMs: 31.5,

@@ -48,7 +48,7 @@ test('a new process of another version is not success either: after a while the 
     '#detail',
     /^The update is recorded as finished, but v0\.9\.0 is responding\. Waiting for v1\.1\.0\.$/,
   )
-  await advanceTo(page, '#outcomeTitle', /^Not confirmed$/)
+  await advanceTo(page, '#outcomeTitle', /^Outcome not confirmed$/)
   await shown(page, '#outcomeText', 'The update log reports success, but v0.9.0 is running instead of v1.1.0.')
   stub.world.status = { ...stub.world.status, instance: instance('v1.1.0', secondsAgo(0)) }
   await advanceTo(page, '#outcomeTitle', /^Updated to v1\.1\.0$/)
@@ -64,7 +64,7 @@ test('a successor that says another version is not on probation: the old one sti
   running.stage = 'restart'
   const { instance: before } = stub.world.status
   stub.world.status = { ...stub.world.status, instance: instance('v1.0.0', secondsAgo(0)) }
-  await shown(page, '#detail', 'Handing over to v1.1.0: it starts, then it must prove itself.')
+  await shown(page, '#detail', 'Handing over to v1.1.0: it starts, then goes through its probation.')
   stub.world.status = { ...stub.world.status, instance: instance('v1.1.0', secondsAgo(0)) }
   await comesTrue(page, `document.getElementById('detail').textContent.startsWith('v1.1.0 is serving, on probation')`)
   // in the first half of a probation both answer, each on the connections that it has: no going back and forth
@@ -297,7 +297,7 @@ test('after a rollback nothing is up to date until the feed was asked again, and
   while (lost < 1) await sleep(20)
   assert.not.match(await page.innerText('main'), /newest release|up to date/)
   await page.unrouteAll()
-  await shown(page, '#update', 'Go back to the newer v1.1.0')
+  await shown(page, '#update', 'Return to the newer version v1.1.0')
   assertQuiet(watched)
 })
 

@@ -72,7 +72,7 @@ test('update and rollback, clicked through: each is believed only when the new i
   assert.is(last.instance.version, 'v1.0.0')
   assert.is.not(last.instance.id, mid.instance.id)
   // what is offered is what is kept: once, and without a download
-  await shown(page, '#update', 'Go back to the newer v1.1.0')
+  await shown(page, '#update', 'Return to the newer version v1.1.0')
   assert.is(await page.isVisible('#backup'), false)
   const before = service.feed.requests.length
   await click(page, '#update')
@@ -81,7 +81,11 @@ test('update and rollback, clicked through: each is believed only when the new i
     service.feed.requests.slice(before).filter(({ path }) => /beacon-/.test(path)),
     [],
   )
-  assert.equal(await page.locator('#history b').allTextContents(), ['Returned', 'Rolled back', 'Updated'])
+  assert.equal(await page.locator('#history b').allTextContents(), [
+    'Returned to newer version',
+    'Rolled back',
+    'Updated',
+  ])
   assert.equal(watched.abortedPolls, [])
   assertQuiet(watched)
 })
@@ -270,7 +274,7 @@ test('a tag that does not exist is an error of the field, not a failed update; a
   await page.click('#other summary')
   await page.fill('#tag', '1.2')
   await page.press('#tag', 'Enter')
-  await shown(page, '#tagProblem', 'A tag looks like v1.2.3.')
+  await shown(page, '#tagProblem', 'Enter a tag of the form v1.2.3.')
   await page.fill('#tag', 'v9.9.9')
   await page.press('#tag', 'Enter')
   await page.click('#yes')

@@ -180,7 +180,7 @@ async function begin(here: Here, successor: Successor): Promise<void> {
 /** The new release once more, without the sockets: the last switch has shown that this application does not start behind them. */
 async function beginAnew(cause: unknown, failed: Successor, own: Hold): Promise<Successor> {
   const { tag } = own.holding
-  warn(`starting ${tag}: ${await whyOf(cause, failed)}${await lastWordsOf(failed)}`)
+  warn(`could not start ${tag}: ${await whyOf(cause, failed)}${await lastWordsOf(failed)}`)
   await clearAway(failed, own)
   await letSocketsGo(own, tag)
   own.stop.signal.throwIfAborted() // `leave` has been called: nobody would end what is started now

@@ -332,13 +332,13 @@ async function seeOff(predecessor: Predecessor, log: Log): Promise<void> {
 
 async function end({ pid, startTime }: Predecessor, why: string, log: Log): Promise<void> {
   if (!isAlive(pid, startTime)) return
-  log({ event: 'warning', message: `killing the predecessor (pid ${pid}): ${why}` })
+  log({ event: 'warning', message: `killing the previous process (pid ${pid}): ${why}` })
   // First claim the main pid: systemd ends the whole unit with its main process, but reads notifications before it reaps processes.
   await notifySystemd([`MAINPID=${process.pid}`])
   try {
     if (isAlive(pid, startTime)) process.kill(pid, 'SIGKILL')
   } catch (cause) {
-    log({ event: 'warning', message: `could not kill the predecessor (pid ${pid}): ${reasonOf(cause)}` })
+    log({ event: 'warning', message: `could not kill the previous process (pid ${pid}): ${reasonOf(cause)}` })
   }
 }
 

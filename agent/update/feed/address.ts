@@ -131,10 +131,13 @@ export function parsedUrl(text: string, failure: ErrorCode, base?: URL): URL {
   const whence = base === undefined ? '' : ` (redirected from ${shown(base)})`
   if (url === null) throw new BatonError(failure, `expected a URL, got something else${whence}`)
   if (url.protocol !== 'https:' && url.protocol !== 'http:') {
-    throw new BatonError(failure, `expected https, got ${url.protocol}${whence}`)
+    throw new BatonError(failure, `expected an https address, got one with \`${url.protocol}\`${whence}`)
   }
   if (url.protocol === 'http:' && !isLoopback(url.hostname)) {
-    throw new BatonError(failure, `plain http is allowed only for this machine, got ${shown(url)}${whence}`)
+    throw new BatonError(
+      failure,
+      `plain http is allowed only for addresses on this machine, got ${shown(url)}${whence}`,
+    )
   }
   if (url.protocol === 'http:' && base?.protocol === 'https:') {
     throw new BatonError(failure, `${shown(base)} redirects from https to plain http: ${shown(url)}`)

@@ -64,7 +64,7 @@ export function nextOf({ url, response }: Reply): string | null {
 
 export async function readBounded({ url, response }: Reply, maxBytes: number, failure: ErrorCode): Promise<Buffer> {
   const tooLong = (): BatonError =>
-    new BatonError(failure, `requesting ${shown(url)}: the answer has more than ${maxBytes} bytes`, {
+    new BatonError(failure, `requesting ${shown(url)}: the response is larger than ${maxBytes} bytes`, {
       members: { maxBytes },
     })
   if ((lengthOf(response) ?? 0) > maxBytes) {

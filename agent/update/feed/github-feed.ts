@@ -223,7 +223,7 @@ function makeByConvention(
       moved(now)
       if (tag === null) return giveUp('it does not point to a release')
       // The redirect leads to a release that is neither a draft nor a prerelease. For any other tag this cannot be known.
-      if (wanted !== null && tag !== wanted) return giveUp(`it points to ${tag}`)
+      if (wanted !== null && tag !== wanted) return giveUp(`it points to ${tag}, not ${wanted}`)
       const urlOf = (name: string): string => `${web}/${now}/releases/download/${tag}/${name}`
       const texts = await readReleaseTexts((name) => text(urlOf(name), signal))
       if ('why' in texts) return giveUp(`${tag} cannot be used: ${texts.why}`)

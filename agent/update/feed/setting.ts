@@ -31,7 +31,7 @@ export function parseFeedSetting(setting: string): FeedSetting {
     return { kind: 'web', base: `${url.href.replace(/\/+$/, '')}/` }
   }
   if (/^\.{0,2}\//.test(setting)) throw invalid(setting, 'the path of a folder must be absolute')
-  throw invalid(setting, 'unknown form')
+  throw invalid(setting, 'not a feed address')
 }
 
 /** The addresses in the setting: requests start there. */
@@ -95,9 +95,9 @@ function parseBase(text: string, setting: string): URL {
     throw new BatonError('invalid_settings', `feed: credentials do not belong in the address of \`${url.host}\``)
   }
   if (url.protocol !== 'https:' && url.protocol !== 'http:')
-    throw invalid(setting, `expected https, got ${url.protocol}`)
+    throw invalid(setting, `expected an https address, got one with \`${url.protocol}\``)
   if (url.protocol === 'http:' && !isLoopback(url.hostname))
-    throw invalid(setting, 'plain http is allowed only for this machine')
+    throw invalid(setting, 'plain http is allowed only for addresses on this machine')
   if (url.search !== '' || url.hash !== '') throw invalid(setting, 'a folder URL cannot contain ? or #')
   return url
 }

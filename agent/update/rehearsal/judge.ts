@@ -104,7 +104,7 @@ function verdictOf(report: Report, { from, to }: Tags, { longer, without }: Reme
   if (presentAgain.writes === 0) {
     return {
       verdict: 'unproven',
-      reason: `${from} starts on the data that ${to} leaves behind, but no request wrote data there (the author specifies them in \`trial.requests\`)`,
+      reason: `${from} starts on the data that ${to} leaves behind, but no request wrote data in the trial (the application's author can add one to \`trial.requests\`)`,
     }
   }
   return { verdict: 'reversible', reason: `${from} can read and write the data as ${to} leaves it` }
@@ -130,7 +130,7 @@ function endedCage(to: string, without: string): BatonError {
 
 function tooLate(to: string, why: string, { hadMs, longer }: { hadMs: number; longer: string }): BatonError {
   return lateBy('verify_failed', `${to} fails on a copy of the data: ${why}`, hadMs, {
-    hint: `${UNTOUCHED}; to try again, set a longer ${longer}`,
+    hint: `${UNTOUCHED}; if it only needs more time, set a longer ${longer} and try again`,
   })
 }
 

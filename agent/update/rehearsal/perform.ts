@@ -292,7 +292,7 @@ async function tryOnCopy(
     onWell()
     let refused: string | null = null
     for (const request of requests) refused ??= await whyRefused(port, request)
-    if (refused === null && child.ended() !== null) refused = `it exited (${child.ended()})${lastWords(child)}`
+    if (refused === null && child.ended() !== null) refused = `it ${child.ended()}${lastWords(child)}`
     return { ms, failure: null, refused, ...about }
   } finally {
     await child.end()
@@ -326,8 +326,8 @@ async function whenWell(child: Started, port: number, mostMs: number): Promise<P
   }
   const last = await untilWell(look, mostMs, POLL_MS)
   const ended = end as string | null
-  if (ended === 'SIGKILL' && memoryKills() > killsBefore) return { ms: null, failure: KILLED_FOR_MEMORY }
-  if (ended !== null) return { ms: null, failure: `it exited (${ended})` }
+  if (ended === 'was killed by SIGKILL' && memoryKills() > killsBefore) return { ms: null, failure: KILLED_FOR_MEMORY }
+  if (ended !== null) return { ms: null, failure: `it ${ended}` }
   if (last === null) return { ms: Math.round(performance.now() - began), failure: null }
   return { ms: null, failure: `it was not healthy after ${Math.round(mostMs / 1000)} s: ${last}`, lateMs: mostMs }
 }

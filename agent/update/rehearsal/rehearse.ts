@@ -13,6 +13,7 @@ import { BatonError, type ErrorCode, reasonOf } from '../../words/errors.ts'
 import type { Release } from '../../words/release.ts'
 import { irreversibleFault, type Rehearsal, triedBefore, type TriedRelease } from '../../words/rehearsal.ts'
 import { REHEARSE_MODES, type RehearseMode } from '../../words/bounds.ts'
+import { series } from '../../words/series.ts'
 import type { Operation } from '../../words/state.ts'
 import { quoted } from '../../words/untrusted.ts'
 import { operatorsUpdate } from '../operator.ts'
@@ -157,7 +158,7 @@ function modeOf(value: unknown): RehearseMode {
   if (mode !== undefined) return mode
   throw new BatonError(
     'invalid_settings',
-    `\`update.trial\`: expected ${REHEARSE_MODES.join(' or ')}, got ${quoted(value)}`,
+    `\`update.trial\`: expected ${series(REHEARSE_MODES, 'or')}, got ${quoted(value)}`,
   )
 }
 

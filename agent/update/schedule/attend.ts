@@ -151,7 +151,7 @@ async function knownNow({ install, settings }: Attended, memory: Remembered): Pr
 async function journalNow({ journal, disk, stateDirectory }: ManagedInstall): Promise<JournalState> {
   const state = await journal.read()
   if (state.operation === null || state.operation.outcome !== null) return state
-  const lock = await takeLock(disk, stateDirectory, 'the schedule').catch(() => null)
+  const lock = await takeLock(disk, stateDirectory, 'an automatic check').catch(() => null)
   await lock?.release()
   return lock === null ? state : { ...state, operation: null } // the next one closes it
 }

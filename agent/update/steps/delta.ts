@@ -89,11 +89,11 @@ function parseHeader(delta: Buffer, oldBytes: number, newBytes: number): { segme
     segments.push(segment)
     ;[done, body] = [at + bytes, body + packedBytes]
   }
-  if (!isOld(done, newBytes)) throw misfit('segments for the whole file')
+  if (!isOld(done, newBytes)) throw misfit('segments that cover the whole file')
   if (body !== delta.length) throw misfit(`${delta.length} bytes in all, got ${body}`)
   return { segments, begin: end + 1 }
 }
 
 function misfit(expected: string): BatonError {
-  return new BatonError('download_failed', `the delta does not match: expected ${expected}`)
+  return new BatonError('download_failed', `the delta is not valid: expected ${expected}`)
 }

@@ -4,6 +4,7 @@
 
 import { createHash, createPublicKey, verify } from 'node:crypto'
 import { isTag } from '../../words/release.ts'
+import { series } from '../../words/series.ts'
 import { isCount, isFileName, isObject, isSha256, parsedJson, quoted } from '../../words/untrusted.ts'
 
 export const ROLES = ['root', 'targets', 'snapshot', 'timestamp'] as const
@@ -224,5 +225,10 @@ function onlyMembers(value: Record<string, unknown>, names: readonly string[]): 
   const got = Object.keys(value).toSorted()
   const wanted = names.toSorted()
   const same = got.length === wanted.length && got.every((name, at) => name === wanted[at])
-  return same ? null : `expected the members ${wanted.join(', ')}, got ${quoted(got)}`
+  return same
+    ? null
+    : `expected the members ${series(
+        wanted.map((name) => `\`${name}\``),
+        'and',
+      )}, got ${quoted(got)}`
 }

@@ -51,7 +51,7 @@ export interface Located {
 export async function locate(context: Context): Promise<Located> {
   const found = await findMine(context)
   if (found !== null) return found
-  const none = isRoot() ? `root has not installed ${context.service}` : `there is no install of ${context.service}`
+  const none = isRoot() ? `${context.service} has not been installed by root` : `${context.service} is not installed`
   throw new BatonError('refused', `${none} on this host`, {
     hint: 'run `install.sh`: it installs the service, or takes over an earlier install',
   })
@@ -144,7 +144,7 @@ export function confirm({ flags, report }: Context, title: string, steps: readon
   const asked = steps.flatMap((step) => (step.do === 'allow' ? [step.asks] : []))
   if (flags.yes && (asked.length === 0 || flags.acceptUnit)) return
   if (flags.yes) {
-    throw new BatonError('refused', `this service asks ${asked.join(', ')}; \`-y\` alone does not grant that`, {
+    throw new BatonError('refused', `this service requests ${asked.join(', ')}; \`-y\` alone does not grant this`, {
       hint: 'add `--accept-unit`',
     })
   }
@@ -167,7 +167,7 @@ export function confirmPurge({ service, flags }: Context): void {
     typed !== null
       ? `expected the name ${service}; nothing was changed`
       : flags.yes
-        ? `--purge removes all data of ${service}, and -y alone does not allow that`
+        ? `--purge removes all data of ${service}, which -y alone does not confirm`
         : 'confirmation required, but there is no terminal to prompt on'
   throw new BatonError('refused', why, { hint: `add \`--confirm ${service}\`` })
 }

@@ -123,14 +123,14 @@ export function scheduleLines(schedule: ScheduleReport | null): string[] {
   return [
     ...since.toReversed().map((deed) => `automatic  ${deedLine(deed)}`),
     `automatic  ${policy.says}${pause}${isAsked ? '' : `; ${withoutWords(now.says)}`}${next === null ? '' : `; next check ${next.replace(/:00Z$/, 'Z')}`}`,
-    ...waits.map(({ says }) => `for you    ${withoutWords(says)}`),
+    ...waits.map(({ says }) => `attention  ${withoutWords(says)}`),
   ]
 }
 
 /** Only if no release waits for that reason already. */
 function stalledLines({ stalled, schedule }: Look): string[] {
   const isSaid = schedule?.waits.some(({ code }) => code === 'unsigned') === true
-  return stalled === null || isSaid ? [] : [`for you    ${stalled}`]
+  return stalled === null || isSaid ? [] : [`attention  ${stalled}`]
 }
 
 function deedLine({ from, to, outcome, at, pauseMs, error }: OwnDeed): string {

@@ -58,7 +58,7 @@ export async function snapshotAndTry(build: Build, argv: readonly string[], envi
     if (rehearsal.verdict !== 'irreversible') return 0
     throw new BatonError(
       'irreversible',
-      'rolling back from this release would require the copy of the data; nothing has changed',
+      'rolling back from this release would also require restoring the copy of the data; nothing has changed',
     )
   } catch (cause) {
     const error = asBatonError(cause, 'unexpected', 'trying a release')

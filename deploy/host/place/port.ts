@@ -24,7 +24,7 @@ export async function refuseTaken(listen: string): Promise<void> {
   const { host, port } = parseListen(listen)
   if (await isFree(host, port)) return
   const free = formatListen({ host, port: await freeAfter(host, port) })
-  throw new BatonError('refused', `another program already listens on ${formatListen({ host, port })}`, {
+  throw new BatonError('refused', `another program is already listening on ${formatListen({ host, port })}`, {
     hint: `choose another address, such as \`--listen ${free}\`, or stop that program`,
   })
 }

@@ -59,7 +59,7 @@ const TOLD: Told = {
   'place-program': ({ tag, path }) => `put root's own copy of ${tag} at ${path}`,
   'write-receipt': ({ path }) => `record the install in ${path}`,
   'write-file': ({ path, does }) => `write ${path}${does === undefined ? '' : `, which ${does}`}`,
-  allow: ({ asks }) => `allow: this service asks ${asks}`,
+  allow: ({ asks }) => `allow: this service requests ${asks}`,
   link: ({ path, target }) => `link ${path} to ${target}`,
   remove: ({ path }) => `remove ${path}`,
   'remove-directory': ({ path }) => `remove the directory ${path} if it is empty`,

@@ -38,12 +38,12 @@ export async function tellBefore(
   const entry = tag === null ? null : badEntry(await badOf(receipt), tag, null)
   if (entry !== null && isRollback && request.tag === null) await refuseBad(receipt, entry)
   else if (entry !== null)
-    outside.note(`${entry.tag} failed here at ${entry.at}: ${entry.reason}; it is not skipped, since you name it`)
+    outside.note(`${entry.tag} failed here at ${entry.at}: ${entry.reason}; it is tried again because you named it`)
   if (isRollback) await tellOfUntried(receipt, request, standing, outside)
   const own = await ownFolderOf(receipt, standing.current)
   if (own !== null)
     outside.note(
-      `warning: ${standing.current} has written files into its own folder (${own.files}): another release starts without them; they stay in ${own.path}`,
+      `warning: ${standing.current} has written files into its own folder (${own.files}): other releases will not have them; they remain in ${own.path}`,
     )
 }
 
@@ -55,7 +55,7 @@ async function refuseBad(receipt: Receipt, entry: BadRelease): Promise<void> {
   )
   if (hasServedSince) return
   throw new BatonError('refused', `the backup is ${entry.tag}, which failed here at ${entry.at}: ${entry.reason}`, {
-    hint: `to start it all the same, run \`${ownCommand(`rollback ${entry.tag}`)}\`; for an older release, run \`${ownCommand('rollback TAG')}\` (\`${ownCommand('releases')}\` lists them)`,
+    hint: `to start it anyway, run \`${ownCommand(`rollback ${entry.tag}`)}\`; for an older release, run \`${ownCommand('rollback TAG')}\` (\`${ownCommand('releases')}\` lists them)`,
   })
 }
 
@@ -112,6 +112,6 @@ export async function withWayBack(receipt: Receipt, operated: Operated): Promise
   const copies = await keptCopies(receipt.stateDirectory, await databaseOf(receipt)).catch(() => [])
   if (!copies.some(({ kind, tag }) => kind === 'snapshot' && tag === from)) return operated
   const [list, stop, restore, start] = ['state list', 'stop', 'state restore NAME', 'start'].map(ownCommand)
-  const hint = `what it wrote is kept; to go back to a copy from before the update, use \`${list}\`, \`${stop}\`, \`${restore}\`, \`${start}\``
+  const hint = `the data that it wrote is kept; to restore a copy from before the update, use \`${list}\`, \`${stop}\`, \`${restore}\`, \`${start}\``
   return { ...operated, error: { ...error, hint } }
 }

@@ -196,7 +196,7 @@ export async function waitForInstance(
       const never = await whyNever().catch(() => null)
       if (never !== null) throw new BatonError('service_down', `${tag} is down, and ${never}`)
     }
-    if (instance === null) return typeof status === 'string' ? status : 'nothing answered'
+    if (instance === null) return typeof status === 'string' ? status : 'no response'
     return instance.version === tag ? 'the old process is still answering' : `${instance.version} answered`
   }
   const why = await untilWell(look, timeoutMs, POLL_MS)

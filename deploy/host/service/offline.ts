@@ -156,7 +156,7 @@ async function start(supervisor: Supervisor, outside: Outside): Promise<void> {
 
 /** The version before was down as well, and nobody had stopped it: what brings both down may be this host's. */
 function notTo(cause: unknown, from: string, to: string): BatonError {
-  const reason = `${reasonOf(cause)}; ${from} was also down before, so ${to} is not recorded as failed`
+  const reason = `${reasonOf(cause)}; ${from} was already down before this operation, so ${to} is not recorded as failed`
   return blameless('restart_failed', reason, { cause })
 }
 

@@ -45,8 +45,8 @@ const OWN_LINE = /^\d{4}-\d\d-\d\dT[\d:.]+Z baton: /
 
 /** Pure: `it has exited unexpectedly 3 times since it was started, last at … with exit code 1, after it wrote: …`. */
 export function formatCrashes({ count, at, code, signal, said }: Crashes): string {
-  const end = code !== null ? ` with exit code ${code}` : signal !== null ? ` by ${signal}` : ''
-  const last = `${at === null ? '' : ` at ${at}`}${end}`
+  const end = code !== null ? ` with exit code ${code}` : signal !== null ? ` (${signal})` : ''
+  const last = `${end}${at === null ? '' : ` at ${at}`}`
   const many = `has exited unexpectedly ${count} times since it was started${last === '' ? '' : `, last${last}`}`
   return `it ${count === 1 ? `exited unexpectedly${last}` : many}${afterItWrote(said)}`
 }

@@ -236,7 +236,7 @@ class ActionModule(ActionBase):
         release = self._known()["fleet_plan"]["release"]
         told = {"RELEASE": release, "WAVE": str(wave), "HOSTS": " ".join(batch), "ADDRESSES": " ".join(addresses)}
         refusal = self._run("it", self.said("gate", ""), told, self.number("gate_timeout", 900))
-        return refusal and f"the gate refused: {refusal}"
+        return refusal and f"the gate did not let the deployment continue: {refusal}"
 
     def _hook(self, when, command):
         """Why the hook failed; None if it went well."""
@@ -256,7 +256,7 @@ class ActionModule(ActionBase):
         if ran.returncode == 0:
             return None
         said = [line for line in [*ran.stdout.splitlines(), *ran.stderr.splitlines()] if line.strip()]
-        return f"{what} ended with exit code {ran.returncode}: {clean(' · '.join(said[-3:])) or 'it printed nothing'}"
+        return f"{what} exited with code {ran.returncode}: {clean(' · '.join(said[-3:])) or 'it printed nothing'}"
 
     def run_there(self, script, words):
         """Runs a shell script on the host, with these words; returns Ansible's answer."""

@@ -100,7 +100,7 @@ class CallbackModule(CallbackBase):
             self._open()
         odd = [name for name in names if not _is_plain(name)]
         if odd:
-            why = f"expected host names without spaces, commas, braces and ports, got {', '.join(repr(clean(name, 60)) for name in odd)}"
+            why = f"expected host names without spaces, commas, braces or ports, got {', '.join(repr(clean(name, 60)) for name in odd)}"
             self._end(EXIT["usage"], why)
 
     def v2_playbook_on_task_start(self, task, is_conditional):

@@ -34,8 +34,12 @@ class Call:
         last = self.last or {}
         if self.misfit:
             more = _last_line(self.stderr)
-            return clean(f"the host's answer cannot be read: {self.misfit}{f' ({more})' if more else ''}")
+            return clean(f"{self.misfit}{f' ({more})' if more else ''}")
         return last.get("message") or last.get("why") or _last_line(self.stderr) or "the host printed nothing"
+
+
+def unreadable(misfit):
+    return f"the host's answer cannot be read: {misfit}"
 
 
 def _last_line(text):
@@ -47,12 +51,12 @@ def parse(stdout, stderr, code, verbs):
     try:
         return _calls(schema.lines(stdout), stderr, code, verbs)
     except Misfit as misfit:
-        return [Call(verb, -1, None, stderr, misfit=str(misfit)) for verb in verbs]
+        return [Call(verb, -1, None, stderr, misfit=unreadable(misfit)) for verb in verbs]
 
 
 def silent(verbs, seconds):
     """The calls of a host that has not answered."""
-    return [Call(verb, -1, None, "", misfit=f"no answer within {seconds} s") for verb in verbs]
+    return [Call(verb, -1, None, "", misfit=f"the host did not answer within {seconds} s") for verb in verbs]
 
 
 def _calls(lines, stderr, code, verbs):
@@ -74,7 +78,7 @@ def _calls(lines, stderr, code, verbs):
     if missing:
         return [Call(verb, 127, None, "", platform) for verb in verbs]
     if not ran:
-        return [Call(verb, 126, None, stderr, misfit=None if code else "no answer") for verb in verbs]
+        return [Call(verb, 126, None, stderr, misfit=None if code else "the host did not answer") for verb in verbs]
     for call, (line, ended) in zip(calls, said):
         _take(call, line, ended)
     cut = [Call(verb, -1, None, stderr, platform, CUT) for verb in verbs[len(calls) :]]
@@ -92,7 +96,7 @@ def _take(call, line, ended):
             raise Misfit(CUT)
         call.exit = schema.ended(ended)
     except Misfit as misfit:
-        call.exit, call.last, call.misfit = -1, None, str(misfit)
+        call.exit, call.last, call.misfit = -1, None, unreadable(misfit)
 
 
 def _one_tongue(value):

@@ -103,9 +103,9 @@ def _objection(rows, seen, options):
     out = gone + [host for host, it in rows.items() if it["outcome"] == "refused"]
     if _too_many(out, rows, options):
         first = rows[out[0]]
-        what = f"cannot be reached: {_names(gone)}" if gone else f"{_names(out)} cannot take part: {first['why']}"
+        what = f"cannot be reached: {_names(gone)}" if gone else f"{_names(out)} cannot be updated: {first['why']}"
         share = -(-100 * len(out) // len(rows))
-        return stop(f"{what} (`--max-fail-percentage {share}` would allow this)" if share < 100 else what, first["exit"])
+        return stop(f"{what} (to continue without them, pass `--max-fail-percentage {share}`)" if share < 100 else what, first["exit"])
     offered = {}
     for host, it in seen.items():
         if it and it.get("sha256") and rows[host]["outcome"] is None:
@@ -146,7 +146,7 @@ def judge_moves(rows, moved, options):
 
 def _moved(it, got):
     if got is None:
-        return {**it, "outcome": "gone", **stop("the host became unreachable during its move", EXIT["network"])}
+        return {**it, "outcome": "gone", **stop("the host became unreachable during its update or rollback", EXIT["network"])}
     # if another operation came first, the host went from another release than the look saw
     came_from = got.get("from") if got["outcome"] != "up_to_date" and got.get("from") else it["from"]
     return {**it, **{key: got.get(key) for key in ("outcome", "why", "ms", "exit", "alive")}, "from": came_from}
@@ -198,7 +198,9 @@ def verdict(rows, options):
         return None
     first = rows[bad[0]]
     more = f" (and {len(bad) - 1} more)" if len(bad) > 1 else ""
-    return stop(f"{bad[0]}{more} {first['outcome']}: {first['why']}", first["exit"] or 1)
+    # of the other outcomes, `why` says it all
+    how = {"reverted": " was reverted", "failed": " failed", "refused": " refused", "busy": " is busy"}.get(first["outcome"], "")
+    return stop(f"{bad[0]}{more}{how}: {first['why']}", first["exit"] or 1)
 
 
 def goes_back(it):
@@ -209,11 +211,11 @@ def goes_back(it):
 def is_back(it, got):
     """The row of a host that was told to go back; `got`: how that ended, None if it could not be reached."""
     if got is None:
-        return {**it, "outcome": "unknown", **stop(f"the host was going back to {it['from']} and cannot be reached", EXIT["network"])}
+        return {**it, "outcome": "unknown", **stop(f"the host was rolling back to {it['from']} and cannot be reached", EXIT["network"])}
     if got["outcome"] in GOOD:
         kept = got["outcome"] == "up_to_date" and it["outcome"] in ("reverted", "failed")
         return {**it, "outcome": it["outcome"] if kept else "taken_back"}
-    return {**it, "outcome": "down" if got["outcome"] == "down" else "stuck", **stop(f"while going back: {got['why']}", EXIT["down"])}
+    return {**it, "outcome": "down" if got["outcome"] == "down" else "stuck", **stop(f"while rolling back: {got['why']}", EXIT["down"])}
 
 
 # ---- the end
