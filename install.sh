@@ -369,7 +369,7 @@ find_installed() {
 no_install() {
   for_host && [ -e "$place/receipt.json" ] &&
     die 7 "the install of $service in $place was made by an earlier install.sh" "run \`install.sh\` without a command: it takes over that install"
-  die 7 "there is no install of $service on this host" "run \`install.sh\` to install it"
+  die 7 "$service is not installed on this host" "run \`install.sh\` to install it"
 }
 
 detect_host() {

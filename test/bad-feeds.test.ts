@@ -228,7 +228,7 @@ test('a file that is unchanged, and larger than what is asked for now, is too la
     for (const bound of [1000, 100])
       assert.is((await source.file('releases.json', bound, undefined))?.length, 100, String(bound))
     assert.is(unchanged, 1)
-    await assert.rejects(() => source.file('releases.json', 99, undefined), /has more than 99 bytes/)
+    await assert.rejects(() => source.file('releases.json', 99, undefined), /is larger than 99 bytes/)
   } finally {
     await http.close()
     server.close()
@@ -243,7 +243,7 @@ test('a setting that names no feed keeps no service from serving: check, status 
   assert.equal([check.status, latest, problem?.code], [200, null, 'invalid_settings'])
   const status = await home.api('GET', '/admin/update/status')
   assert.is(status.status, 200)
-  assert.match((status.body as Status).trust.warning ?? '', /ftp:.*unknown form/)
+  assert.match((status.body as Status).trust.warning ?? '', /ftp:.*not a feed address/)
   const update = await home.api('POST', '/admin/update')
   assert.equal([update.status, (update.body as { code: string }).code], [500, 'invalid_settings'])
   assert.is((await home.api('GET', '/healthz')).status, 200)

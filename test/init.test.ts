@@ -381,7 +381,7 @@ test('an application that makes its own folder the working folder is named, with
     `chdir(new URL('.', import.meta.url).pathname)`,
   ]) {
     await own.write('server.js', entry(how))
-    match((await folder())?.message ?? '', /^server\.js calls chdir /, how)
+    match((await folder())?.message ?? '', /^server\.js changes the working directory /, how)
   }
   await own.write('server.js', entry(`process.chdir(process.env.DATA_DIR)`))
   is((await folder())?.level, 'ok')

@@ -382,16 +382,16 @@ for (const [setting, expected] of [
 }
 
 for (const [setting, expected] of [
-  ['', /unknown form/],
-  ['dist', /unknown form/],
+  ['', /not a feed address/],
+  ['dist', /not a feed address/],
   ['./dist', /must be absolute/],
   ['../dist', /must be absolute/],
-  ['http://example.com/', /plain http is allowed only for this machine/],
-  ['http://127.0.0.1.example.com/', /plain http is allowed only for this machine/],
-  ['http://localhost.example.com/', /plain http is allowed only for this machine/],
+  ['http://example.com/', /plain http is allowed only for addresses on this machine/],
+  ['http://127.0.0.1.example.com/', /plain http is allowed only for addresses on this machine/],
+  ['http://localhost.example.com/', /plain http is allowed only for addresses on this machine/],
   ['https://', /is not a URL/],
   ['https://x.org/?a=1', /a folder URL cannot contain/],
-  ['ftp://x.org/', /unknown form/],
+  ['ftp://x.org/', /not a feed address/],
   ['github:acme', /expected a repository `owner\/name`, got "acme"/],
   ['github:acme/beacon/more', /expected a repository/],
   ['github:acme/..', /expected a repository/],
