@@ -222,18 +222,18 @@ read_arguments() {
   [ "$command" != install ] || [ -z "$BATON_TAG" ] || [ -z "$stranger" ] || no_flag
   [ -z "$clone" ] || [ -z "$named_feed" ] || die 2 "expected \`--clone\` or \`--feed\`, got both"
   [ -z "$clone" ] || [ -z "$BATON_TAG" ] ||
-    die 2 "\`--clone\` does not work with the install.sh of a release, $service $BATON_TAG" "run the clone's own install.sh"
+    die 2 "\`--clone\` does not work with this install.sh, which belongs to the release $service $BATON_TAG" "run the clone's own install.sh"
   [ -z "$flagged" ] || [ -z "$worded" ] || die 2 "expected one release, got $worded and --release $flagged"
   release=${flagged:-${worded:-${release:-${BATON_TAG:-latest}}}}
   [ "$release" = latest ] || is_tag "$release" || die 2 "expected a tag of the form vX.Y.Z or latest, got $release"
 }
 
 no_clone() {
-  die 2 "expected no \`--clone\` with $command" "to build a release from the clone and move this install to it, use \`install --clone $clone\`"
+  die 2 "\`--clone\` cannot be used with $command" "to build a release from the clone and move this install to it, use \`install --clone $clone\`"
 }
 
 no_flag() {
-  die 2 "unknown flag $stranger" "choose from --release, --feed, --clone, --user, --system, --prefix, --state-dir, --listen, --run-as, --no-service, --no-start, --accept-unit and those of \`install.sh --help\`"
+  die 2 "unknown flag $stranger" "choose from --release, --feed, --clone, --user, --system, --prefix, --state-dir, --listen, --run-as, --no-service, --no-start, --accept-unit, or see \`install.sh --help\`"
 }
 
 # Finds the receipt that counts: root's own for the whole host; for a user the one beside the user's executable, else, without
@@ -355,7 +355,7 @@ find_installed() {
   program=$(dirname -- "$receipt")/$service
   for executable in "$program" "$program.backup"; do
     [ -f "$executable" ] || continue
-    ! is_root || only_roots "$executable" || die 7 "expected $executable to be owned by root and writable by root alone, so it was not run" "run \`install.sh\` to put root's own copy there"
+    ! is_root || only_roots "$executable" || die 7 "did not run $executable: it must be owned by root and writable by root alone" "run \`install.sh\` to replace it with a copy owned by root"
     case $("$executable" --version 2>/dev/null) in
       "$service v"*)
         installed=$executable
@@ -407,12 +407,12 @@ detect_host() {
 build_from_clone() {
   given=$clone
   clone=$(CDPATH='' cd -P -- "$given" 2>/dev/null && pwd -P) || die 2 "expected a clone in $given, found none"
-  ! is_root || only_root_writes "$clone" || die 7 "expected a clone that only root can change, so it was not built: $strange" \
+  ! is_root || only_root_writes "$clone" || die 7 "did not build the clone, which users other than root can change: $strange" \
     "clone it into a folder that only root can change, such as /root, or build it as yourself and name its dist/ with \`--feed\`"
   for part in deploy/build.ts package.json; do
     [ -f "$clone/$part" ] || die 2 "expected a clone in $given, found no $part there"
   done
-  have npm || die 3 "expected npm, to build a release from this clone" "install Node, or name a feed with \`--feed\`"
+  have npm || die 3 "found no npm, which is needed to build a release from this clone" "install Node, or name a feed with \`--feed\`"
   if [ ! -d "$clone/node_modules" ]; then
     (cd "$clone" && npm ci --ignore-scripts >&2) || die 1 "npm ci failed in $clone"
   fi
@@ -442,7 +442,7 @@ only_root_writes() {
 # Only https, except for this host itself and for folders.
 check_feed() {
   case $feed in
-    https://*@*) die 2 "expected no credentials in the feed" ;;
+    https://*@*) die 2 "the feed must not contain credentials" ;;
     https://?* | github:?*/?* | /* | file:///*) ;;
     http://*) is_loopback "$feed" || die 2 "expected https, got $feed" "plain http is only for feeds on this host" ;;
     *) die 2 "expected a feed such as https://host/path/, /folder or github:OWNER/NAME, got $feed" ;;
@@ -452,7 +452,7 @@ check_feed() {
   case $folder in
     /*)
       ! is_root || ! is_the_services "$folder" ||
-        die 7 "expected a feed that the service cannot write to, but $folder belongs to its user" "root would run what the service puts there"
+        die 7 "the service must not be able to write to its feed, but $folder belongs to the service's user" "use a folder that the service cannot write to: root runs what is there"
       ;;
   esac
 }
@@ -568,10 +568,10 @@ fetch_executable() {
     esac
   fi
   fetch "$(asset_url "$asset")" "$scratch/$asset" 512 ||
-    die 4 "cannot download $asset of $tag from $feed" "${BATON_TAG:+check that the feed still has $tag: each release has its own install.sh}"
+    die 4 "cannot download $asset of $tag from $feed" "${BATON_TAG:+check that the feed still has $tag; to install another release, use the install.sh of that release}"
   got=$(sha256 "$scratch/$asset")
   [ "$got" = "$expected" ] || die 5 "sha256 of $asset: expected $expected, got $got" "nothing was changed"
-  have gzip || die 3 "expected gzip, found none"
+  have gzip || die 3 "found no gzip on this host"
   (bound 1024 && gzip -dc <"$scratch/$asset" >"$scratch/$service") || die 7 "cannot unpack $asset in $scratch" "check that the disk is not full"
   rm -f "$scratch/$asset"
   # the service's user reads the executable during an install

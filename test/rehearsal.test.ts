@@ -168,7 +168,7 @@ test('with a rollback journal the verdicts are the same', async () => {
 
 const FAILED = {
   'half-way': [
-    /fails on a copy of the data: it exited \(exit code 1\), saying .*no such table: none/,
+    /fails on a copy of the data: it exited with code 1, saying .*no such table: none/,
     'database.exec("ALTER TABLE notes ADD COLUMN a"); database.exec("DELETE FROM none")',
   ],
   'by answering 503': [
@@ -181,7 +181,7 @@ const FAILED = {
     new RegExp(`the number of rows that refer to missing rows has grown by (${ROWS / 2 - 1}|${ROWS / 2}) `),
     'database.exec("PRAGMA foreign_keys = OFF; DELETE FROM authors WHERE id = 2; INSERT INTO authors VALUES (9, \'x\')")',
   ],
-  'by ending at once': [/it exited \(exit code 3\)/, 'process.exit(3)'],
+  'by ending at once': [/it exited with code 3/, 'process.exit(3)'],
 } as const
 
 /** a hang is waited for as an answer of 503 is, and an end is told as an error is */
@@ -208,7 +208,7 @@ test('a present release that cannot serve there says nothing about the candidate
   is(verdict, 'untried')
   match(
     reason,
-    /^the running release v1\.0\.0 does not work in the sandbox: it exited \(exit code 1\).*file is not a database/,
+    /^the running release v1\.0\.0 does not work in the sandbox: it exited with code 1.*file is not a database/,
   )
 })
 

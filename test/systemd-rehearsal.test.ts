@@ -180,7 +180,7 @@ test('a migration that fails: verify_failed with its last words, and nothing has
   const before = await look()
   const { code, stderr } = await host.cli('upgrade', 'v1.3.0', '-y')
   is(code, 5, stderr)
-  match(stderr, /v1\.3\.0 fails on a copy of the data: it exited \(exit code 1\), saying \\?"Error: half-way/)
+  match(stderr, /v1\.3\.0 fails on a copy of the data: it exited with code 1, saying \\?"Error: half-way/)
   equal(await look(), before)
   await emptied()
 })

@@ -121,7 +121,7 @@ for (const [title, body, expected] of [
   [
     'fails',
     'echo "cannot open libfoo.so" >&2; exit 127',
-    /expected exit code 0, got 127, saying "cannot open libfoo\.so"$/,
+    /expected exit code 0, got 127, after it wrote: "cannot open libfoo\.so"$/,
   ],
   ['says the tag, and fails', 'echo beacon v1.1.0; exit 1', /expected exit code 0, got 1$/],
   ['dies', 'kill -SEGV $$', /it was killed by SIGSEGV$/],

@@ -169,8 +169,8 @@ const UPDATE: Readonly<Record<string, Setting>> = {
   ),
   maxPause: time(
     'maxPause',
-    'with stop-first, an update is refused (exit 7) if clients are expected to wait longer than this; a rollback is never refused for it. The expected wait is the ' +
-      'time of the last stop plus that of the start in the trial or, without a trial, of the shorter of the last two starts. ' +
+    'with stop-first, an update is refused (exit 7) if clients are expected to wait longer than this; rollbacks are never refused for this reason. The expected wait is how ' +
+      'long the last stop took plus how long the start in the trial took (without a trial: the shorter of the last two starts). ' +
       'Only `stopTimeout` and `readyTimeout` limit the actual pause',
   ),
   trial: {

@@ -81,7 +81,10 @@ export const COMMAND = {
       advanced: true,
       default: 'auto',
     }),
-    'with-shared': flag("with compose, go ahead even if the same variable sets another service's image", ADVANCED),
+    'with-shared': flag(
+      "with compose, go ahead even if the variable of the image also sets another service's image",
+      ADVANCED,
+    ),
     ...SCRIPT_FLAGS,
   },
 } as const satisfies CommandLine

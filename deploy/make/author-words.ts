@@ -70,8 +70,7 @@ export const OWN_WORDS = {
         type: 'boolean',
         default: true,
         former: 'check',
-        negativeDescription:
-          'skip the test of the release, which starts it and switches from one process of it to another',
+        negativeDescription: 'skip the test of the release (it is started, then switched between two of its processes)',
       },
       force: flag('replace a different release that has the same tag', ADVANCED),
       ...SCRIPT_FLAGS,

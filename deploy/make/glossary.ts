@@ -119,7 +119,8 @@ export const GLOSSARY: readonly Explained[] = [
   },
   {
     word: 'yank',
-    means: 'to mark a release so that no host installs it; a `bad` release failed on this host only',
+    means:
+      'to mark a release so that no host installs it (`bad`, by contrast, applies to one host: the release failed there)',
     page: 'author/signing.md#a-release-is-bad',
   },
 ]

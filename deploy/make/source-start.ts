@@ -6,7 +6,7 @@ import { mkdir, stat, writeFile } from 'node:fs/promises'
 import { dirname, join, relative, sep } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { freePort, type Started, startProgram } from '../../agent/install.ts'
-import { reasonOf, untilWell } from '../../agent/words.ts'
+import { afterItWrote, reasonOf, untilWell } from '../../agent/words.ts'
 import { type Protocol, schemeOf } from '../../agent/first.ts'
 import { sizeHere } from '../lib/http.ts'
 import { formatDuration, formatPorts } from '../lib/progress.ts'
@@ -178,14 +178,19 @@ async function runBefore(
 
 /** What a start that failed is told as. */
 function endedEarly(problem: string, started: Started): Pick<SourceStart, 'notes' | 'failed' | 'needsRebuild'> {
-  const [note, said] = [`it was started once, and ${problem}`, started.said() || '(nothing)']
+  const said = started.said()
+  const wrote = afterItWrote(said || null)
   const failed = {
-    why: `${problem}, after it wrote: ${said}`,
+    why: `${problem}${wrote}`,
     isFault: ![null, 'exited with code 0'].includes(started.ended()),
   }
-  if (!OTHER_ABI.test(said)) return { failed, notes: [`${note}, after it wrote: ${said}`] }
+  if (!OTHER_ABI.test(said)) return { failed, notes: [`it was started once, and ${problem}${wrote}`] }
   const next = 'run `npx baton rebuild`, then `npx baton init --try` again'
-  return { failed, needsRebuild: true, notes: [`${note}: its native addons were built for a different Node; ${next}`] }
+  return {
+    failed,
+    needsRebuild: true,
+    notes: [`it was started once, and ${problem}: its native addons were built for a different Node; ${next}`],
+  }
 }
 
 function failedIfMute(answers: readonly number[], ports: readonly number[]): Pick<SourceStart, 'failed'> {

@@ -19,7 +19,7 @@ import {
   unpackedHome,
   writeReceipt,
 } from '../../agent/install.ts'
-import { BatonError, durationText, reasonOf, type UpdateTimes } from '../../agent/words.ts'
+import { afterItWrote, BatonError, durationText, reasonOf, type UpdateTimes } from '../../agent/words.ts'
 import { isFromAgent } from '../lib/agent-answer.ts'
 import { callHttp, statusHere } from '../lib/http.ts'
 import { ownName } from '../lib/own-name.ts'
@@ -172,7 +172,7 @@ function refuseEnd({ ended, said }: Started, before: string, doubt: string): voi
   if (how === null) return
   throw new BatonError(
     'verify_failed',
-    `starting the built release: ${before}, but then ${how}, after it wrote: ${said() || '(nothing)'}`,
+    `starting the built release: ${before}, but then ${how}${afterItWrote(said() || null)}`,
     { hint: doubt },
   )
 }
@@ -252,13 +252,16 @@ async function firstGoodAnswer(
 ): Promise<{ status: number; protocol: Protocol }> {
   const answer = await answerOf({ port, path: healthPath ?? '/' }, healthPath !== null, started)
   if (typeof answer !== 'string') return answer
-  const said = started.said() || '(nothing)'
   const ports = started.ended() === null ? ((await lookAt(started.pid))?.ports ?? []) : []
   const isElsewhere = ports.length > 0 && !ports.includes(port)
   const other = isElsewhere ? `, but it listens on ${formatPorts(ports)}` : ''
-  throw new BatonError('verify_failed', `starting the built release: ${answer}${other}; it wrote: ${said}`, {
-    hint: isElsewhere ? TO_PORT : doubt,
-  })
+  throw new BatonError(
+    'verify_failed',
+    `starting the built release: ${answer}${other}${afterItWrote(started.said() || null)}`,
+    {
+      hint: isElsewhere ? TO_PORT : doubt,
+    },
+  )
 }
 
 const TO_PORT =

@@ -248,7 +248,7 @@ test('data that gave way: the outcome and the history say how many rows written 
   const error = { code: 'restart_failed', message } as const
   const reverted = operation('update', { outcome: 'reverted', error, ...past })
   for (const [one, said] of [
-    [restored, `Rows written since then: 60; they are in the replaced database, ${aside}`],
+    [restored, `Rows written after the update: 60. They are still in the database that was replaced, ${aside}`],
     [reverted, `60 rows written since then are in ${aside}`],
   ] as const) {
     await using stub = await served()
@@ -288,7 +288,7 @@ test('the copies of the data that are kept stand below the history: of which rel
   await shown(
     page,
     '#copies',
-    'Data kept for a rollback: v1.1.0, set aside 3 minutes ago, 2.0 MB · v1.0.0, 3 minutes ago, 1.0 MB',
+    'Data kept for a rollback: v1.1.0, replaced 3 minutes ago, 2.0 MB · v1.0.0, 3 minutes ago, 1.0 MB',
   )
   assertQuiet(watched)
 })
@@ -304,13 +304,13 @@ test('what failed here is newer and is not offered by itself: it says so, why, a
   const { page } = watched
   await signIn(page, stub.url, TOKEN)
   await shown(page, '#latest', 'v1.2.0')
-  await shown(page, '#latestNote', 'failed here')
-  await shown(page, '#failedText', 'v1.2.0 is newer, but failed here 2 hours ago.')
+  await shown(page, '#latestNote', 'failed on this host')
+  await shown(page, '#failedText', 'v1.2.0 is newer, but failed on this host 2 hours ago.')
   await shown(page, '#failedWhy', 'v1.2.0 failed during probation: it died')
   assert.not.match(await page.innerText('main'), /newest release|up to date/)
   assert.is(await page.locator('#card .primary:visible').count(), 0, 'nobody is led to it')
   await page.click('#again')
-  await shown(page, '#confirmPoints li', 'It failed here 2 hours ago: v1.2.0 failed during probation: it died.')
+  await shown(page, '#confirmPoints li', 'It failed on this host 2 hours ago: v1.2.0 failed during probation: it died.')
   await page.click('#yes')
   await shown(page, '#busyTitle', 'Updating v1.0.0 to v1.2.0')
   assertQuiet(watched)
@@ -327,7 +327,7 @@ test('right after a failure it is told once, and no button is the first choice',
   assert.is(await page.locator('.alarm:visible').count(), 0, 'one box, the outcome')
   assert.is((await page.innerText('#card')).match(/failed during probation/g)?.length, 1)
   await page.click('#dismiss')
-  await shown(page, '#failedText', 'v1.2.0 is newer, but failed here 2 hours ago.')
+  await shown(page, '#failedText', 'v1.2.0 is newer, but failed on this host 2 hours ago.')
   await shown(page, '#failedWhy', 'v1.2.0 failed during probation: it exited with code 1')
   assertQuiet(watched)
 })
@@ -506,7 +506,7 @@ test('the result and the history say how the release did on a copy of the data',
     [rehearsed(), 'Tried on a copy of the data (rows: 1,042; 2 s): it can be rolled back.'],
     [
       rehearsed({ verdict: 'unproven', reason: why, rows: null }),
-      `Tried on a copy of the data (2 s): it is not proven to be reversible: ${why.replaceAll('`', '')}.`,
+      `Tried on a copy of the data (2 s): could not confirm that it can be rolled back: ${why.replaceAll('`', '')}.`,
     ],
     [
       rehearsed({ verdict: 'untried', reason: '`trial` is `never`' }),

@@ -107,10 +107,13 @@ test.long('a release that dies in probation: the page says that the old version 
   assert.is(await page.isVisible('#failedText'), false, 'the outcome says it')
   await page.click('#dismiss')
   await page.waitForSelector('#failedText:visible')
-  assert.match((await page.textContent('#failedText')) ?? '', /^v1\.2\.0 is newer, but failed here/)
+  assert.match((await page.textContent('#failedText')) ?? '', /^v1\.2\.0 is newer, but failed on this host/)
   assert.not.match(await page.innerText('#actions'), /newest release|up to date/)
   await page.click('#again')
-  assert.match((await page.textContent('#confirmPoints')) ?? '', /^It failed here .*: v1\.2\.0 failed during probation/)
+  assert.match(
+    (await page.textContent('#confirmPoints')) ?? '',
+    /^It failed on this host .*: v1\.2\.0 failed during probation/,
+  )
   await page.click('#no')
   assert.is(await page.locator('#history b').first().textContent(), 'Update reverted')
   assertQuiet(watched)
