@@ -170,7 +170,7 @@ test('the settings are checked: `commands` is baton, `basePath` is a path', () =
   equal([parse({}).commands, parse({}).basePath], [null, ''])
   equal([parse({ commands: null }).commands, parse({ basePath: '' }).basePath], [null, ''])
   equal([parse(BATON).commands, parse({ basePath: '/_baton' }).basePath], ['baton', '/_baton'])
-  throws(() => parse({ commands: 'shop' }), /expected baton in `commands`, got "shop"/)
+  throws(() => parse({ commands: 'shop' }), /expected `baton` in `commands`, got "shop"/)
   for (const basePath of ['baton', '/', '/a//b', '/a b', 3]) throws(() => parse({ basePath }), /such as `\/_baton`/)
 })
 

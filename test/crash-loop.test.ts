@@ -27,7 +27,7 @@ const DIES = `import '${join(PROJECT, 'agent/adapters/auto.ts')}'
     if (existsSync(dies)) setTimeout(die, 1000) // a start waits up to half a second for the lock of the command that starts it
   })`
 const CRASHES =
-  /it (?:exited unexpectedly|has exited unexpectedly \d+ times since it was started, last) at \d{4}-\S+Z with exit code 1, after it wrote: TypeError: the licence has expired/
+  /it (?:exited unexpectedly|has exited unexpectedly \d+ times since it was started, last) with exit code 1 at \d{4}-\S+Z, after it wrote: TypeError: the licence has expired/
 
 test('the supervisor has given the old version up: a release that dies in the same way is not waited for, says its error, and is not remembered as failed', async () => {
   await using it = await adopted(DIES)
@@ -40,7 +40,7 @@ test('the supervisor has given the old version up: a release that dies in the sa
     const { exitCode, stdout } = await it.word('status', '--user')
     return exitCode === 0 && stdout.includes('crashes ') ? stdout : null
   })
-  match(once, /^crashes +it exited unexpectedly at .*; see `[^;]*$/m)
+  match(once, /^crashes +it exited unexpectedly \(SIGKILL\) at .*; see `[^;]*$/m)
   const again = await statusOf(it)
   equal([again.crashes?.count, again.crashes?.isLooping], [1, false])
   await writeFile(join(state, 'dies'), '')
@@ -229,7 +229,7 @@ hosted.long(
     ok((down.crashes?.count ?? 0) >= 5, JSON.stringify(down))
     ok(Math.abs(Date.parse(down.crashes?.at ?? '') - Date.now()) < 60_000, JSON.stringify(down))
     const said =
-      /^crashes +it has exited unexpectedly \d+ times since it was started, last at \S+Z with exit code 1; it will not be restarted; see `journalctl -u shop\.service`$/m
+      /^crashes +it has exited unexpectedly \d+ times since it was started, last with exit code 1 at \S+Z; it will not be restarted; see `journalctl -u shop\.service`$/m
     match((await host.run(['shop', 'status'])).stdout, said)
     const dry = await host.run(['shop', 'upgrade', '--dry-run'])
     match(dry.stdout + dry.stderr, /shop is not running \(failed; .*\): it (?:has )?exited unexpectedly/)

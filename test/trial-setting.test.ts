@@ -48,7 +48,7 @@ const request = (some: object) => ({ requests: [{ path: '/', ...some }] })
 for (const [what, rehearse, fault] of [
   ['no object', 'always', 'expected an object in `trial`, got "always"'],
   ['an unknown member', { moed: 'auto' }, 'unknown setting `trial.moed`, expected one of mode, requests,'],
-  ['another mode', { mode: 'sometimes' }, 'expected auto or always or never in `trial.mode`, got "sometimes"'],
+  ['another mode', { mode: 'sometimes' }, 'expected `auto`, `always` or `never` in `trial.mode`, got "sometimes"'],
   ['requests that are no list', { requests: {} }, 'expected a list of at most 32 items in `trial.requests`'],
   ['too many requests', { requests: Array.from({ length: 33 }, () => ({ path: '/' })) }, 'a list of at most 32 items'],
   ['a request without a path', { requests: [{ method: 'POST' }] }, 'expected `path` in `trial.requests[0]`'],
@@ -60,7 +60,7 @@ for (const [what, rehearse, fault] of [
   ['a path that names a host', request({ path: '//elsewhere/x' }), 'a path such as `/notes`'],
   ['a path with a blank', request({ path: '/a b' }), 'a path such as `/notes`'],
   ['an unknown member of a request', request({ code: 201 }), 'unknown setting `trial.requests[0].code`'],
-  ['another method', request({ method: 'post' }), 'or DELETE in `trial.requests[0].method`, got "post"'],
+  ['another method', request({ method: 'post' }), 'or `DELETE` in `trial.requests[0].method`, got "post"'],
   [
     'a status that is none',
     request({ status: 99 }),

@@ -262,7 +262,7 @@ function formatStatus({ container, from, to, health, holder, failed, inFlight, l
   const bad = failed === null ? '' : `; ${nameOfImage(failed)} has failed here`
   const over = left.length === 0 ? '' : `; left over: ${left.join(', ')}, which \`--clean\` removes`
   return [
-    `${container} ${health === 'stopped' ? 'has' : 'is running'} ${to ?? 'an image of unknown version'} (${HEALTHS[health ?? 'unhealthy']})${behind}${backup}${bad}${busy}${over}`,
+    `${container} ${health === 'stopped' ? 'has' : 'runs'} ${to ?? 'an image of unknown version'}, ${HEALTHS[health ?? 'unhealthy']}${behind}${backup}${bad}${busy}${over}`,
     ...(stateMoved === null ? [] : [`  ${formatMoved(stateMoved)}`]),
   ]
 }

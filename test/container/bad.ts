@@ -326,7 +326,7 @@ beside(
       [await deployed('v1.2.1'), await deployed(null), await deployed('latest')],
       ['updated', 'rolled_back', 'updated'],
     )
-    equal(await status(), ['fickle is running v1.2.1 (healthy); previously v1.0.0'])
+    equal(await status(), ['fickle runs v1.2.1, healthy; previously v1.0.0'])
     await engine.docker('rm', '-f', ...(await names('fickle')))
   },
 )

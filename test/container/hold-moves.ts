@@ -71,7 +71,7 @@ test('--keep-port moves an ordinary container behind a holder and --no-keep-port
   const status = await statusIn(engine, 'moved')
   match(
     formatDeployEvent(endEvent('moved', status))[0] ?? '',
-    /^moved runs v1\.0\.0, healthy, behind its holder moved-holder; before/,
+    /^moved runs v1\.0\.0, healthy, behind its holder moved-holder; previously/,
   )
   equal(status.holder, { name: 'moved-holder', runs: true, isUsed: true })
   equal([app.HostConfig.PortBindings, app.HostConfig.GroupAdd], [{}, ['77', '65531']])

@@ -43,7 +43,7 @@ const FILE_MAX_BYTES = 16 * 1024
 /** what the supervision and Baton's agent write there themselves */
 const OWN_LINE = /^\d{4}-\d\d-\d\dT[\d:.]+Z baton: /
 
-/** Pure: `it has exited unexpectedly 3 times since it was started, last at … with exit code 1, after it wrote: …`. */
+/** Pure: `it has exited unexpectedly 3 times since it was started, last with exit code 1 at …, after it wrote: …`. */
 export function formatCrashes({ count, at, code, signal, said }: Crashes): string {
   const end = code !== null ? ` with exit code ${code}` : signal !== null ? ` (${signal})` : ''
   const last = `${end}${at === null ? '' : ` at ${at}`}`
