@@ -73,7 +73,7 @@ test('`npm run pack -- --help` prints its usage, and a flag that it does not kno
   is(help.stderr, '')
   const unknown = await pack('--where', 'x')
   is(unknown.exitCode, 2)
-  is(unknown.stderr, 'error: unknown flag `--where`\nhint: choose from --out; see --help\n')
+  is(unknown.stderr, 'error: unknown flag `--where`\nhint: only --out is accepted here; see --help\n')
 })
 
 test.run()

@@ -360,11 +360,11 @@ page('weighs as little as docs/contributing/panel.md says, compressed by gzip, w
   assert.ok((sizes.find(({ name }) => name === BADGE)?.gzip ?? Infinity) <= 4096)
   assert.ok(most.gzip <= WIRE_MAX_BYTES, `${most.gzip}`)
   const docs = readFileSync(join(PROJECT, 'docs/contributing/panel.md'), 'utf8')
-  for (const { name, gzip } of [visit, most, whole]) {
-    const told = new RegExp(`^\\| ${name}[^|]*\\|[^|]*\\| \\**([\\d,]+)`, 'm').exec(docs)?.[1]
-    const off = Math.abs(Number(told?.replace(',', '')) - gzip) / gzip
-    assert.ok(off < 0.02, `${name}: docs/contributing/panel.md says ${told}, it is ${gzip}`)
-  }
+  const [, ofVisit, ofMost] = /(\d+) kB of gzip for a visit in English, (\d+) kB for all/.exec(docs) ?? []
+  assert.equal(
+    [ofVisit, ofMost].map(Number),
+    [visit, most].map(({ gzip }) => Math.round(gzip / 1000)),
+  )
 })
 
 page.run()
