@@ -63,8 +63,8 @@ test('a switch that failed for want of something says so, and is not held agains
     const child = { lastWords: () => Promise.resolve(said), metOwnLock: () => false }
     const failure = await switchFailure('restart_failed', 'v1.1.0', how, new Error(how), child)
     is(isBlameless(failure), lack !== null, `${how}, ${said}`)
-    if (lack !== null) match(failure.message, new RegExp(`${lack}, which is not held against v1\\.1\\.0$`))
-    const why = lack === null ? '' : `; ${lack}, which is not held against v1.1.0`
+    if (lack !== null) match(failure.message, new RegExp(`${lack}, so v1\\.1\\.0 is not marked as failed$`))
+    const why = lack === null ? '' : `; ${lack}, so v1.1.0 is not marked as failed`
     is(withoutWords(failure.message), `v1.1.0 did not take over: ${how}${why}`, 'and in a list without its words')
   }
 })
@@ -166,7 +166,7 @@ test('a release that locks its database out by a second connection of its own is
     is(outcome, 'reverted')
     match(
       error?.message ?? '',
-      /database is locked; another process has locked the database, which is not held against v1\.1\.0$/,
+      /database is locked; another process has locked the database, so v1\.1\.0 is not marked as failed$/,
     )
     equal((await journalOf(it.home)).bad, [])
     await foreign.letGo()
@@ -187,14 +187,14 @@ test('a crash that only the rescue counts has its last words, and what the host 
     await writeFile(it.fault, fault)
     const crash = async () => await it.home.start().then(fail, () => {})
     await crash()
-    const failed = { failed: true, reason: 'exit-code exited 1' }
+    const failed = { failed: true, reason: 'it exited with code 1' }
     equal(await rescue(it.home.receipt, failed), { did: 'counted', failures: 1 })
     await crash()
     equal(await rescue(it.home.receipt, failed), { did: 'reverted', from: 'v1.1.0', to: 'v1.0.0' })
     const { history, bad } = await journalOf(it.home)
     const said = history[0]?.error?.message ?? ''
-    if (isBad) match(said, /exit-code exited 1, after it wrote: Error: it does not start$/)
-    else match(said, /after it wrote: Error: ENOSPC.*; this host has no disk space or inodes left, which is not held/)
+    if (isBad) match(said, /it exited with code 1, after it wrote: Error: it does not start$/)
+    else match(said, /after it wrote: Error: ENOSPC.*; this host has no disk space or inodes left, so v1/)
     equal(
       bad.map(({ tag }) => tag),
       isBad ? ['v1.1.0'] : [],
@@ -207,7 +207,10 @@ test.long('a release that finds a full disk in a switch is put back, and `latest
   await using it = await installed('disk-full')
   const ended = await it.updated()
   is(ended.outcome, 'reverted')
-  match(ended.error?.message ?? '', /ENOSPC.*; this host has no disk space or inodes left, which is not held against/)
+  match(
+    ended.error?.message ?? '',
+    /ENOSPC.*; this host has no disk space or inodes left, so v1\.1\.0 is not marked as failed/,
+  )
   equal((await journalOf(it.home)).bad, [])
   await rm(it.fault)
   is((await it.updated()).outcome, 'updated')

@@ -191,7 +191,7 @@ test('a barrier is of one form; one that is not understood makes the release unu
   const parse = (from: unknown) => parseProject({ service: 'shop', entry: 'a.js', from }, '/x')
   equal([parse('>=1.4.0').from, parse(null).from], ['>=1.4.0', null])
   for (const from of ['1.4.0', '>=1.4', '>=1.4.0 <2', 3])
-    throws(() => parse(from), /expected a form such as `>=1\.4\.0`.* in `from`/)
+    throws(() => parse(from), /expected a range such as `>=1\.4\.0`.* in `from`/)
   await using dist = await makeDist(['v1.0.0'])
   for (const from of ['^1.4.0', '>=1', { toString: '1' } as never, 7 as never]) {
     await dist.add('v2.0.0', { about: { from } })

@@ -134,7 +134,10 @@ test.long(
      require('node:fs').readFileSync(process.env.STATE_DIRECTORY + '/rows')
      require('node:http').createServer((request, response) => response.end()).listen(process.env.PORT, process.env.HOST)`,
     )
-    match((await initIn(shop.path, '--yes', '--try')).stderr, /note: started once: it was listening after/)
+    match(
+      (await initIn(shop.path, '--yes', '--try')).stderr,
+      /note: it was started once to try it: it was listening after/,
+    )
     const { before, nodeFlags } = JSON.parse(await readFile(join(shop.path, 'baton.config.json'), 'utf8')) as Project
     equal([before, nodeFlags], [[['migrate.js']], ['--import=./first.mjs']])
     await shop.write('migrate.js', `throw new Error('no such column')`)
@@ -630,7 +633,7 @@ test.long(
     const { stderr } = await wiki.init('--yes', '--try')
     match(
       stderr,
-      /note: started once: it was listening after \d+(\.\d+)? m?s, and answered \/status with 200, 13 bytes/,
+      /note: it was started once to try it: it was listening after \d+(\.\d+)? m?s, and answered \/status with 200, 13 bytes/,
     )
     is((await wiki.config())['healthPath'], '/status')
   },

@@ -42,8 +42,13 @@ test('without `--allow-irreversible` the word is not sent, so that an older serv
 })
 
 test('the result of an upgrade says how the rehearsal went and what to do about it; so does a status', async () => {
-  const hint = 'run `install.sh` once: it writes the units that a rehearsal needs'
-  const untried: Rehearsal = { ...TRIED, verdict: 'untried', reason: 'the units are those of an older install', hint }
+  const hint = 'run `install.sh` once: it writes the systemd units that a trial needs'
+  const untried: Rehearsal = {
+    ...TRIED,
+    verdict: 'untried',
+    reason: 'the systemd units are from an older install',
+    hint,
+  }
   for (const rehearsal of [TRIED, untried]) {
     await using service = await serve(rehearsal)
     const text = await told(service, ['upgrade'])

@@ -102,12 +102,15 @@ test('a switch that has shown it lets the sockets go in the next ones: such an a
   const first = await well()
   const shown = await it.operate('/admin/update', { tag: 'v1.1.0' })
   is(shown.outcome, 'reverted')
-  match(shown.error?.message ?? '', /not held against v1\.1\.0: the next switch releases them before v1\.1\.0 starts/)
+  match(
+    shown.error?.message ?? '',
+    /so v1\.1\.0 is not marked as failed: the next switch releases them before v1\.1\.0 starts/,
+  )
   const again = await well(first)
   const updated = await it.operate('/admin/update', { tag: 'v1.1.0' })
   equal([updated.outcome, updated.handover?.letGo], ['updated', true], JSON.stringify(updated.error))
   const second = await well(again)
-  match(await log(it), /releasing the sockets to start v1\.1\.0: clients are refused/)
+  match(await log(it), /releasing the sockets to start v1\.1\.0: connections are refused/)
   process.kill(second, 'SIGKILL') // what it listens on anew is held for it
   const third = await well(second)
   const back = await it.operate('/admin/update/rollback')
@@ -134,7 +137,7 @@ test.long(
     const broken = await it.operate('/admin/update', { tag: 'v1.2.0' })
     is(broken.outcome, 'reverted')
     match(broken.error?.message ?? '', /DATABASE_URL is not set/)
-    not.match(broken.error?.message ?? '', /not held against/)
+    not.match(broken.error?.message ?? '', /not marked as failed/)
     const back = await well(again)
     is((await statusOf(it)).operation?.to, 'v1.2.0')
     const updated = await it.operate('/admin/update', { tag: 'v1.1.0' })

@@ -251,7 +251,7 @@ test('settings that cannot be: a prefix without GitHub, by plain http, with cred
   )
   throws(
     open({ feed: 'github:a/b', downloadPrefix: 'http://mirror.example/' }),
-    /plain http is allowed only for this machine/,
+    /plain http is allowed only for addresses on this machine/,
   )
   throws(open({ feed: 'github:a/b', downloadPrefix: 'https://u:p@mirror.example/' }), /credentials/)
   throws(open({ feed: 'github:a/b', downloadPrefix: '/srv' }), /`downloadPrefix`: expected an address/)
@@ -259,8 +259,8 @@ test('settings that cannot be: a prefix without GitHub, by plain http, with cred
     open({ feed: 'https://a.example/', downloadPrefix: 'https://mirror.example/' }),
     /`downloadPrefix` works only with a GitHub `feed`/,
   )
-  throws(open({ feed: ['github:a/b', 'ftp://x/'] }), /unknown form/)
-  throws(open({ feed: [] }), /unknown form/)
+  throws(open({ feed: ['github:a/b', 'ftp://x/'] }), /not a feed address/)
+  throws(open({ feed: [] }), /not a feed address/)
   const read = (value: object) => readConfiguration(JSON.stringify(value))
   equal(read({ feed: '/srv' }).configuration.feed, ['/srv'])
   equal(read({ feed: ['/srv', 'https://a/'], channel: 'beta' }).configuration.feed, ['/srv', 'https://a/'])

@@ -872,7 +872,7 @@ test('a build refuses a root that no host could go on from', async () => {
     /expected a root for `lighthouse`, got one for `beacon`/,
   )
   assert.match((await faultsOfRoot(root, 'beacon', new Date(FAR))).join(), /it expired on 2099/)
-  assert.match((await faultsOfRoot('{}', 'beacon', now)).join(), /expected the members signatures, signed/)
+  assert.match((await faultsOfRoot('{}', 'beacon', now)).join(), /expected the members `signatures` and `signed`/)
   const { signed } = JSON.parse(root) as { signed: Signed }
   assert.match(
     (await faultsOfRoot(String(sealed(signed, [stranger])), 'beacon', now)).join(),

@@ -71,10 +71,10 @@ test('a duration has its unit, but for 0, and is told back as it is typed', () =
     is(durationOf('--soak', durationText(ms)), ms, text)
   }
   for (const bad of ['60', '1.5s', '-1s', '5 m', '5min', '25h', 'soon', '', '9999999s'])
-    throws(() => durationOf('--soak', bad), /^expected a time \(at most 1d\) for --soak, got "/)
+    throws(() => durationOf('--soak', bad), /^expected a duration with a unit \(at most 1d\) for --soak, got "/)
   throws(
     () => durationOf('--offline', '1h', { least: 86_400_000, most: 10 * 86_400_000 }),
-    /--offline \(1d to 10d\), got/,
+    /a duration with a unit \(1d to 10d\) for --offline, got/,
   )
 })
 
@@ -221,7 +221,7 @@ test('one grammar: no command has a release, a folder or a duration in another f
 test('`uninstall --purge -y` asks nobody: it says what to add', () => {
   const context = { service: 'shop', flags: { yes: true, confirm: null } } as unknown as Context
   const { code, message, hint } = throws(() => confirmPurge(context)) as BatonError
-  equal([code, message], ['refused', '--purge removes all data of shop, which -y alone does not confirm'])
+  equal([code, message], ['refused', '--purge removes all data of shop; -y alone is not enough to confirm this'])
   is(hint, 'add `--confirm shop`')
   confirmPurge({ service: 'shop', flags: { yes: true, confirm: 'shop' } } as unknown as Context)
   throws(

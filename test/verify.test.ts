@@ -282,7 +282,7 @@ test('executables that run each other come to an end', async () => {
   }
   assert.is(await ask(DEPTH_MAX - 1), 'v1.1.0')
   await rm(`${it.path}.ran`)
-  assert.match(await ask(DEPTH_MAX), /too many executables have started another one \(4 levels\)$/)
+  assert.match(await ask(DEPTH_MAX), /too many nested executables, each starting the next \(4 levels\)$/)
   assert.is(await it.ran(), false)
 })
 

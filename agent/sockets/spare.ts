@@ -17,7 +17,7 @@ export async function listenAgain(listener: Listener): Promise<void> {
   if (hasLost && (await bindAnew(listener, spare))) return
   if (listener.server.listening) return
   if (spare === null)
-    throw new BatonError('undo_failed', `cannot listen on ${listener.key} again: no spare socket is left`)
+    throw new BatonError('undo_failed', `cannot listen on ${listener.key} again: its reserved socket is gone`)
   await listen(listener, { accept: spare, spare: duplicate(spare) })
 }
 

@@ -38,7 +38,8 @@ async function refuseUnlike(own: readonly number[], current: string, executable:
 
 /** Why two releases cannot switch, one clause; null: they can. `theirs` null: it does not say. Pure. */
 export function whyNoSwitch(own: readonly number[], theirs: readonly number[] | null): string | null {
-  if (theirs === null) return 'it was built with an older kit, whose switch protocol is no longer supported'
+  if (theirs === null)
+    return 'it was built with an older version of Baton, whose switch protocol is no longer supported'
   if (theirs.some((one) => own.includes(one))) return null
   const list = (all: readonly number[]) => (all.length === 0 ? 'none' : all.join(', '))
   return `it supports different switch protocol versions (${list(theirs)}) than the running release (${list(own)})`

@@ -47,7 +47,8 @@ interface Said {
 /** What `path` prints: `<service> v1.1.0`, and beside it its wires. Throws verify_failed; refused if this host cannot start it. */
 export async function runVersion(path: string, options: RunOptions = {}): Promise<Said> {
   const depth = Number(process.env[DEPTH] ?? 0)
-  if (!(depth < DEPTH_MAX)) throw failed(path, `too many executables have started another one (${depth + 1} levels)`)
+  if (!(depth < DEPTH_MAX))
+    throw failed(path, `too many nested executables, each starting the next (${depth + 1} levels)`)
   await rightFormat(path)
   const variables = environment(depth + 1, options.prepare === true)
   const timeoutMs = options.timeoutMs ?? (options.prepare === true ? PREPARE_TIMEOUT_MS : VERSION_TIMEOUT_MS)

@@ -27,7 +27,7 @@ export function orHindered(failure: BatonError, to: string, ended: Ended): Baton
   const hindrance = isBlameless(failure) ? null : hindranceOf(ended)
   if (hindrance === null) return failure
   const { code, message, hint, cause } = failure
-  const reason = `${message}; ${hindrance}, which is not held against ${to}`
+  const reason = `${message}; ${hindrance}, so ${to} is not marked as failed`
   return blameless(code, reason, { cause, ...(hint !== null && { hint }) })
 }
 

@@ -26,9 +26,9 @@ export function durationFault(value: unknown, [least, most]: readonly [least: nu
   return ms >= least && ms <= most ? null : durationForm(least, most)
 }
 
-/** For a message: `a time (30s to 2h)`. Its bounds show how a time is written. */
+/** For a message: `a duration with a unit (30s to 2h)`. Its bounds show how a time is written. */
 export function durationForm(least: number, most: number): string {
-  return `a time (${durationBounds(least, most)})`
+  return `a duration with a unit (${durationBounds(least, most)})`
 }
 
 /** For a message: the bounds of a time. */

@@ -90,7 +90,7 @@ export const MEANINGS = {
   interrupted: means(500, unexpected, 'the operation was interrupted'),
   locked: means(409, locked, 'another process holds the lock'),
   service_down: means(503, down, 'the service is down'),
-  unexpected: means(500, unexpected, 'an unexpected error occurred'),
+  unexpected: means(500, unexpected, 'unexpected error'),
 } satisfies Record<string, Meaning>
 
 export type ErrorCode = keyof typeof MEANINGS

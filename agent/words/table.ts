@@ -143,5 +143,5 @@ function isAny({ type, enum: choices }: Setting): boolean {
 /** For a message that must not repeat the value. */
 export function kindOf(value: unknown): string {
   if (typeof value === 'string') return 'a string'
-  return value === null ? 'null' : Array.isArray(value) ? 'a list' : typeof value
+  return value === null ? 'null' : Array.isArray(value) ? 'a list' : `a ${typeof value}`
 }

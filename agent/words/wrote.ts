@@ -8,7 +8,7 @@ export function afterItWrote(said: string | null): string {
 /** For one line among others: what has happened, and why it is not held against the release. The whole message is in the journal. */
 export function withoutWords(message: string): string {
   return message.replace(
-    /, (?:after it wrote: |saying "|and its log ends with ").*?(; [^;|]*, which is not held against \S+|$)/s,
+    /, (?:after it wrote: |saying "|and its log ends with ").*?(; [^;|]*, so \S+ is not marked as failed|$)/s,
     '$1',
   )
 }

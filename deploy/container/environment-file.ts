@@ -102,11 +102,7 @@ async function contentOf(file: string, path: string) {
 }
 
 function refused(what: string): BatonError {
-  return new BatonError(
-    'refused',
-    `${what}: since root can run this command, it writes only inside the project’s own folder`,
-    {
-      hint: 'replace the link with a file, or make root the owner of the link with `chown -h root`',
-    },
-  )
+  return new BatonError('refused', `${what}: a command that root can run does not follow another user’s link`, {
+    hint: 'replace the link with a file, or make root the owner of the link with `chown -h root`',
+  })
 }

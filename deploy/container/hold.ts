@@ -203,7 +203,7 @@ export function withoutHolder(container: ContainerInspection, holder: ContainerI
   if (taken === null) {
     const message = `\`${nameOf(holder)}\`, the holder of \`${nameOf(container)}\`, was not created by this command`
     throw new BatonError('refused', message, {
-      hint: 'remove the holder from where it is defined, such as a compose file',
+      hint: 'remove the holder from the file that defines it, such as a compose file',
     })
   }
   const { Config, HostConfig, NetworkSettings, Mounts } = container

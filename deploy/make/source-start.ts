@@ -116,7 +116,7 @@ export async function startFromSource(
     otherPorts: seen?.ports.includes(port) === false ? seen.ports : [],
     warnings: servesState ? [SERVES_STATE] : [],
     notes: [
-      `started once: it was listening after ${took}, ${answerLine(answer, health.path ?? '/')}`,
+      `it was started once to try it: it was listening after ${took}, ${answerLine(answer, health.path ?? '/')}`,
       ...about.notes,
       ...notes,
       ...health.notes,
@@ -202,7 +202,11 @@ export function sentencesOf(noted: Noted, called: string): string[] {
   const { listens, runs, threads, inThreads, hearsSigterm, dotEnv } = noted
   const onSigterm = `it handles SIGTERM, which an update does not send: to make an update call that handler and wait for it, set \`"onStop": "SIGTERM"\` in ${called}`
   return [
-    ...(listens.length < 2 ? [] : [`it listens on ${listens.length} ports: ${listens.join(', ')}`]),
+    ...(listens.length < 2
+      ? []
+      : [
+          `it listens on ${listens.length} ports: ${listens.map((port) => port.replace(/(?<![^ ])0$/, 'any free one')).join(', ')}`,
+        ]),
     ...(runs.length === 0 ? [] : [`it ran ${runs.join(', ')}, which each host needs as well`]),
     ...(threads === 0 ? [] : [`it started ${threads} worker ${threads === 1 ? 'thread' : 'threads'}`]),
     ...sentencesOfThreads(inThreads),
@@ -222,7 +226,7 @@ export function sentencesOfFiles(kept: readonly string[], written: readonly stri
     ...(written.length === 0
       ? []
       : [
-          `it wrote files to its own folder (${written.join(', ')}), which each release replaces: have it take their path from an argument or an environment variable, and set this to \`{stateDirectory}\`, which every update keeps`,
+          `it wrote files to its own folder (${written.join(', ')}), which each release replaces: let an argument or an environment variable set their path, and set that to \`{stateDirectory}\`, which every update keeps`,
         ]),
   ]
 }

@@ -563,7 +563,10 @@ test('the rules: what the configuration allows at most, each kept over a change 
   for (const day of ['sat', 'sun']) await page.uncheck(`#ruleDays [value=${day}]`)
   await page.click('#rulesGo')
   await page.waitForSelector('#ruleProblem:not(:empty)')
-  assert.match(await textOf(page, '#ruleProblem'), /expected a time \(at most 365d\) in `minAge`, got "three"/)
+  assert.match(
+    await textOf(page, '#ruleProblem'),
+    /expected a duration with a unit \(at most 365d\) in `minAge`, got "three"/,
+  )
   await page.fill('#ruleAge', '3d')
   await page.keyboard.press('Enter')
   await shown(page, '#notice', 'Rules saved.')

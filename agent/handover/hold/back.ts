@@ -51,7 +51,7 @@ export async function letSocketsGo(own: Hold, tag: string): Promise<void> {
   for (const { key, spare } of own.holding.listeners) await letGo(key, { accept: spare, spare: null })
   own.holding = { ...own.holding, listeners: [] }
   own.report.letGo = true
-  warn(`releasing the sockets to start ${tag}: clients are refused until it serves`)
+  warn(`releasing the sockets to start ${tag}: connections are refused until it is serving`)
 }
 
 /** Ends the successor, which may serve already, and leaves the operation to the next start. */
@@ -96,7 +96,7 @@ export async function backToOld(cause: unknown, successor: Successor, own: Hold,
   if (report.letGo) return EXIT.down
   // that release has run before: it may be the sockets that keep it from starting
   await letSocketsGo(own, from)
-  const why = `${failed.message}; ${from} also did not start until the held sockets were released, so this is not held against ${tag}: the next switch releases them before ${tag} starts`
+  const why = `${failed.message}; ${from} also did not start until the held sockets were released, so ${tag} is not marked as failed: the next switch releases them before ${tag} starts`
   const excused = { ...failed, message: why, isBlameless: true }
   return (await startAgain(own, excused, failedAt)) ? EXIT.done : EXIT.down
 }

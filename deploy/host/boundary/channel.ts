@@ -101,7 +101,7 @@ export function makeChannel(
 
 async function answerTo({ ask, id, with: parameter }: Ask, handlers: Handlers, may: boolean): Promise<Answer> {
   try {
-    if (!may) throw new BatonError('refused', 'this command sent more requests to the other process than it may')
+    if (!may) throw new BatonError('refused', 'this command made too many requests to its helper process')
     return { to: id, value: (await handlerOf(handlers, ask)(parameter)) ?? null }
   } catch (cause) {
     const { code, message: text, hint, members } = asBatonError(cause, 'unexpected', ask)

@@ -167,7 +167,7 @@ export function confirmPurge({ service, flags }: Context): void {
     typed !== null
       ? `expected the name ${service}; nothing was changed`
       : flags.yes
-        ? `--purge removes all data of ${service}, which -y alone does not confirm`
+        ? `--purge removes all data of ${service}; -y alone is not enough to confirm this`
         : 'confirmation required, but there is no terminal to prompt on'
   throw new BatonError('refused', why, { hint: `add \`--confirm ${service}\`` })
 }

@@ -64,7 +64,7 @@ export async function checkOwnFolder({ receipt }: Subject): Promise<Finding[]> {
     warning(
       'data',
       `${tag} has written files into its own folder, ${own.path}: ${own.files}`,
-      'other releases will not have these files: ask the author to keep data in the state directory, and move them there',
+      'other releases will not have these files: move them to the state directory, and ask the author to keep data there',
     ),
   ]
 }
