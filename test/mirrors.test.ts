@@ -267,7 +267,7 @@ test('settings that cannot be: a prefix without GitHub, by plain http, with cred
   match(read({ feed: 3 }).faults[0] ?? '', /in `feed`, got 3/)
   match(read({ feed: [] }).faults[0] ?? '', /a list of 1 to 8 items in `feed`/)
   match(read({ feed: ['/srv', 3] }).faults[0] ?? '', /in `feed\[1\]`/)
-  match(read({ channel: 'nightly' }).faults[0] ?? '', /expected stable or beta in `channel`/)
+  match(read({ channel: 'nightly' }).faults[0] ?? '', /expected `stable` or `beta` in `channel`/)
 })
 
 test('a feed in a folder may stand behind one on the web: the stick in the host has the bytes', async () => {
