@@ -31,8 +31,8 @@ test('a release without the line that embeds the agent fails its build at once: 
   await using it = await built(SERVE)
   const error = (await rejects(() => tryOut(it.project, it.path))) as BatonError
   is(error.code, 'verify_failed')
-  match(error.message, 'the agent inside the application did not answer (the application itself answered 200)')
-  match(error.message, 'perhaps server.js does not load the agent, or fewer servers listen than `servers` specifies')
+  match(error.message, 'the agent inside the application did not respond (the application itself responded with 200)')
+  match(error.message, 'perhaps server.js does not load the agent, or opens fewer servers than `servers` says')
   match(error.hint ?? '', `make \`import 'baton-kit/auto'\` the first line of server.js`)
 
   const made = { scripts: { build: 'make', start: 'node build' } }

@@ -64,7 +64,8 @@ test('an addon is named in a hint only if the error is of it', () => {
   const lacking = { failures: ['modern-syslog has not been built'], unbuilt: ['modern-syslog'] }
   const hintOf = (message: string, rebuilt = lacking) =>
     whyTryFailed(new BatonError('verify_failed', message, { hint: startedAs(RECIPE) }), rebuilt).hint ?? ''
-  const other = 'it exited with code 1; it wrote: TypeError: util.log is not a function'
+  const other =
+    'starting the built release: it exited with code 1, after it wrote: TypeError: util.log is not a function'
   match(hintOf(other), /^it is started in an empty directory/)
   match(whyTryFailed(new Error(other), lacking).message, '; modern-syslog has not been built')
   for (const said of [

@@ -48,7 +48,7 @@ export const KILLED_FOR_MEMORY = 'it was ended by SIGKILL when the kernel had no
 
 /** what a process has said that ended well without one message of the switch */
 export const KNOWS_NO_SWITCH =
-  'nothing that the running release understands (an older version of Baton may have built it)'
+  'without a message that the running release understands (an older version of Baton may have built it)'
 
 /** what a host may lack or another process may hold, by what systems, Node and SQLite say of it */
 const LACKS: readonly (readonly [RegExp, string])[] = [

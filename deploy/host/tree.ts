@@ -205,17 +205,17 @@ const WORDS: readonly Word[] = [
   },
   {
     name: 'state',
-    description: 'list, restore or remove snapshots taken by updates',
+    description: 'list, restore or remove data kept by updates',
     args: {
-      act: word(
+      action: word(
         'one of `list`, `restore NAME`, `back TAG` (return to a release and its data) or `clean` (remove data that was set aside)',
       ),
-      which: word('a name from `state list`; for `back`, a release tag'),
+      target: word('a name from `state list`; for `back`, a release tag'),
       ...ACTING,
     },
-    act: (context, { act = 'list', which }) => {
-      const named = typeof which === 'string' ? which : null
-      if (act !== 'back') return stateCommand(context, String(act), named)
+    act: (context, { action = 'list', target }) => {
+      const named = typeof target === 'string' ? target : null
+      if (action !== 'back') return stateCommand(context, String(action), named)
       if (named === null) throw usage('expected a release, as in `state back v1.0.0`')
       return rollback({ ...context, flags: { ...context.flags, restoreState: true } }, named)
     },

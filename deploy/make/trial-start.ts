@@ -298,12 +298,12 @@ async function assertAgent(
 ): Promise<void> {
   const address = { tls: false, host: '127.0.0.1', port } // which protocol it speaks is seen
   const got = await callHttp(address, '/admin/update/status', { token }).then(
-    (answer) => (isFromAgent(answer) ? null : `the application itself answered ${answer.status}`),
+    (answer) => (isFromAgent(answer) ? null : `the application itself responded with ${answer.status}`),
     (cause: unknown) => reasonOf(cause),
   )
   if (got === null) return
   const { folder, entry } = project
-  const expected = `the agent inside the application did not answer (${got})`
+  const expected = `the agent inside the application did not respond (${got})`
   const { listens, inThreads } = await read()
   if (listens.length === 0 && inThreads.length > 0)
     throw new BatonError(
@@ -313,7 +313,7 @@ async function assertAgent(
         hint: 'listen in the main thread, and leave the work to the worker: an update hands over only servers in the main thread',
       },
     )
-  const why = `perhaps ${entry} does not load the agent, or fewer servers listen than \`servers\` specifies`
+  const why = `perhaps ${entry} does not load the agent, or opens fewer servers than \`servers\` says`
   throw new BatonError('verify_failed', `${expected}: ${why}`, {
     hint: `${howToEmbed(folder, entry)}, or call \`embed()\` from \`${PACKAGE}\`; if \`servers\` is set, check that the application opens that many HTTP servers`,
   })

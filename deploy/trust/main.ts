@@ -54,7 +54,7 @@ interface TrustWord extends CommandLine {
 }
 
 const FEED = {
-  dir: option('dir', 'feed folder, with the releases and verified/', { default: 'dist' }),
+  dir: option('dir', 'feed folder, which contains the releases and a `verified/` folder', { default: 'dist' }),
 } as const satisfies Flags
 
 const SIGNING = {
@@ -324,7 +324,8 @@ function rolloutOf({ percent, every, all }: Values): commands.Rollout {
       `expected increasing whole numbers up to 100 in --percent, such as 5,25,100, got ${JSON.stringify(percent)}`,
     )
   if (percents.length === 1 && every === undefined) return { percents, everyMs: 0 }
-  if (every === undefined) throw usage('expected the time between two rollout steps in --every, such as 12h')
+  if (every === undefined)
+    throw usage('expected --every with the time between two rollout steps, such as `--every 12h`')
   return { percents, everyMs: durationOf('--every', every, { least: 60_000, most: DAYS_MAX * DAY_MS }) }
 }
 

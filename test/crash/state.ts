@@ -119,7 +119,7 @@ async function conduct(kind: 'update' | 'rollback', open = false): Promise<void>
 async function rescued(): Promise<void> {
   await conduct('update', true)
   const receipt = { stateDirectory, executable } as Receipt
-  for (const _failure of ['first', 'second']) await rescue(receipt, { failed: true, reason: 'it dies' })
+  for (const _failure of ['first', 'second']) await rescue(receipt, { failed: true, reason: 'it exited with code 1' })
   serve(await installedTag(executable))
 }
 

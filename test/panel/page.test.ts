@@ -64,7 +64,7 @@ test('a successor that says another version is not on probation: the old one sti
   running.stage = 'restart'
   const { instance: before } = stub.world.status
   stub.world.status = { ...stub.world.status, instance: instance('v1.0.0', secondsAgo(0)) }
-  await shown(page, '#detail', 'Handing over to v1.1.0: it starts, then goes through its probation.')
+  await shown(page, '#detail', 'Handing over to v1.1.0: it will start, then enter probation.')
   stub.world.status = { ...stub.world.status, instance: instance('v1.1.0', secondsAgo(0)) }
   await comesTrue(page, `document.getElementById('detail').textContent.startsWith('v1.1.0 is serving, on probation')`)
   // in the first half of a probation both answer, each on the connections that it has: no going back and forth

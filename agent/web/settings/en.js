@@ -172,7 +172,7 @@ export const en = {
     'Verifying the checksum, running the new executable, and trying it on a copy of the data if possible.',
   'detail.swap': 'Saving the database and putting the new executable in place.',
   'detail.swap.rollback': 'Putting the backup executable in place.',
-  'detail.restart': 'Handing over to {to}: it starts, then goes through its probation.',
+  'detail.restart': 'Handing over to {to}: it will start, then enter probation.',
   'detail.probation': '{to} is serving, on probation for {time} so far.',
   'detail.proving': '{to} is serving, on probation: {passed} of {whole}.',
   'detail.unconfirmed': 'The update is recorded as finished, but {version} is responding. Waiting for {to}.',
